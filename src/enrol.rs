@@ -3,7 +3,7 @@
 use anyhow::Context as _;
 use console::Console;
 use model::AgentId;
-use registry::AuditOutcome;
+use registry::{AuditOutcome, Reader, WriteContext};
 use sync::{EnrollOptions, IdentityFolder, SyncError};
 
 use crate::cli::{EnrollArgs, ImportArgs, RemoveArgs, TokenArgs};
@@ -20,9 +20,11 @@ pub(crate) fn token(args: &TokenArgs) -> anyhow::Result<()> {
         detail.push_str(", group ");
         detail.push_str(group);
     }
-    let row = registry.begin_audit("local", "enrolment:create", &detail);
-    let made = registry.create_enrolment_token(&args.group, args.uses, args.ttl.as_secs());
-    let told = row.end(if made.is_ok() { AuditOutcome::Done } else { AuditOutcome::Refused });
+    let context = registry.audited(Reader::server(), "local", "enrolment:create", &detail);
+    let made =
+        registry.create_enrolment_token(&context, &args.group, args.uses, args.ttl.as_secs());
+    let outcome = if made.is_ok() { AuditOutcome::Done } else { AuditOutcome::Refused };
+    let told = registry.end_audit(&context, outcome);
     let token = made?;
     registry.close()?;
     let line = if args.json {
@@ -43,7 +45,9 @@ pub(crate) fn import(args: &ImportArgs) -> anyhow::Result<()> {
     // A running server has the fleet in memory and would not see them.
     let _lock = folder.claim()?;
     let registry = server::registry_alone(&folder)?;
-    let report = registry.import_client_keys(&text).with_context(|| name.clone())?;
+    let report = registry
+        .import_client_keys(&WriteContext::server(), &text)
+        .with_context(|| name.clone())?;
     let detail = format!("import of {} agents from {name}", report.added);
     registry.audit("local", "agent:create", &detail)?;
     registry.close()?;

@@ -7,7 +7,7 @@ use anyhow::{Context as _, bail};
 use console::Console;
 use detect::Rules;
 use model::AgentId;
-use registry::Registry;
+use registry::{Registry, WriteContext};
 use run::{
     Agent, AgentSettings, Ended, InventoryConfig, MetricsConfig, QueueConfig, ScanConfig,
     SyncConfig,
@@ -171,7 +171,8 @@ async fn enrol_once(
         console
             .line(&format!("agent {} {} is not registered here: enrolled anew", who.id, who.name));
     }
-    let make = move || registry.create_enrolment_token(&[], 1, TOKEN_TTL_S);
+    let make =
+        move || registry.create_enrolment_token(&WriteContext::server(), &[], 1, TOKEN_TTL_S);
     let options = EnrollOptions {
         server_url: server_url.to_owned(),
         token: tokio::task::spawn_blocking(make).await??,

@@ -5,7 +5,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use console::Console;
 use env::random::{Random as _, SystemRandom};
-use registry::AuditOutcome;
+use registry::{AuditOutcome, Reader};
 
 use crate::cli::UserCommand;
 use crate::folder::DataFolder;
@@ -19,9 +19,11 @@ pub(crate) fn run(command: &UserCommand) -> anyhow::Result<()> {
     let registry = server::registry_beside(&DataFolder::new(&data.data))?;
     let given = std::env::var("HOLDFAST_NEW_PASSWORD").ok().filter(|p| !p.is_empty());
     let password = given.clone().map_or_else(random_password, Ok)?;
-    let row = registry.begin_audit("local", "security:update", &format!("password of user {name}"));
-    let set = registry.set_password(name, &password);
-    let told = row.end(if set.is_ok() { AuditOutcome::Done } else { AuditOutcome::Refused });
+    let detail = format!("password of user {name}");
+    let context = registry.audited(Reader::server(), "local", "security:update", &detail);
+    let set = registry.set_password(&context, name, &password);
+    let outcome = if set.is_ok() { AuditOutcome::Done } else { AuditOutcome::Refused };
+    let told = registry.end_audit(&context, outcome);
     set?;
     registry.close()?;
     Console::new().line(&match given {

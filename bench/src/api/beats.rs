@@ -13,7 +13,7 @@ use env::clock::SystemClock;
 use env::random::SystemRandom;
 use holdfast_bench::{Results, quick, wanted};
 use model::Incarnation;
-use registry::{EnrollRequest, Registry, RegistryOptions, SqliteRegistry};
+use registry::{EnrollRequest, Registry, RegistryOptions, SqliteRegistry, WriteContext};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -74,8 +74,7 @@ fn enrol(folder: &Path, connected: usize, agents: usize) -> anyhow::Result<Crede
     let store = Arc::new(SqliteRegistry::open(&folder.join("registry.db"))?);
     let clock = Arc::new(SystemClock::new());
     let options = RegistryOptions::default();
-    let registry =
-        Registry::open(store.clone(), &keys, clock, Arc::new(SystemRandom), options)?;
+    let registry = Registry::open(store.clone(), &keys, clock, Arc::new(SystemRandom), options)?;
     // One key for all: what is measured is the server.
     let key = rcgen::KeyPair::generate()?;
     let csr = rcgen::CertificateParams::default().serialize_request(&key)?.pem()?;
@@ -87,7 +86,12 @@ fn enrol(folder: &Path, connected: usize, agents: usize) -> anyhow::Result<Crede
             break;
         }
         if n % TOKEN_USES == 0 {
-            token = registry.create_enrolment_token(&[], TOKEN_USES as u32, 3_600)?;
+            token = registry.create_enrolment_token(
+                &WriteContext::server(),
+                &[],
+                TOKEN_USES as u32,
+                3_600,
+            )?;
         }
         let request = EnrollRequest { name: format!("agent-{n}"), ..EnrollRequest::default() };
         let enrolled = registry.enroll(&token, &csr, &request)?;
@@ -182,14 +186,16 @@ pub fn run(binary: &Path, data: &Path, results: &mut Results) -> anyhow::Result<
     let connected = credentials.certificates.len();
     eprintln!("{connected} agents enrolled in {:.1} s", begun.elapsed().as_secs_f64());
     let server = Server::start(binary, data, "")?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let case = format!("{agents} heartbeats, {connected} over TLS");
     let before = (server.cpu_s(), server.rss_mb(), Instant::now());
     let mut lines = runtime.block_on(connect(&credentials, connected, server.agents))?;
     // The first word of each: what the server keeps of an agent is there afterwards.
     runtime.block_on(round(&mut lines))?;
     let per = connected as f64;
-    let mut add = |subject: &str, metric, unit, value| results.add(&case, subject, metric, unit, value);
+    let mut add =
+        |subject: &str, metric, unit, value| results.add(&case, subject, metric, unit, value);
     add("mutual TLS", "connect_cpu_us", "us", (server.cpu_s() - before.0) * 1e6 / per);
     add("mutual TLS", "connects_per_second", "/s", per / before.2.elapsed().as_secs_f64());
     add("mutual TLS", "bytes_per_connection", "B", (server.rss_mb() - before.1) * 1e6 / per);
@@ -274,7 +280,13 @@ fn paced(
     lines: Vec<Line>,
     rest: &[u32],
 ) -> anyhow::Result<Paced> {
-    let rounds: u32 = if quick() { 1 } else if wanted("FULL") { 18 } else { 2 };
+    let rounds: u32 = if quick() {
+        1
+    } else if wanted("FULL") {
+        18
+    } else {
+        2
+    };
     let (cpu, begun) = (server.cpu_s(), Instant::now());
     let all = lines.len();
     let tasks: Vec<_> = lines

@@ -10,7 +10,7 @@ use commit::{Commit, CommitOptions};
 use env::clock::SystemClock;
 use env::random::SystemRandom;
 use journal::Journal;
-use registry::{EnrollRequest, Registry, RegistryOptions, SqliteRegistry};
+use registry::{EnrollRequest, Reader, Registry, RegistryOptions, SqliteRegistry, WriteContext};
 use serde_json::json;
 use sessions::{Sessions, SessionsOptions};
 use state::{SqliteState, StateOptions, StateStore};
@@ -28,7 +28,8 @@ pub fn enrol(folder: &Path, agents: usize) -> anyhow::Result<()> {
     let mut token = String::new();
     for n in 0..agents {
         if n % TOKEN_USES as usize == 0 {
-            token = registry.create_enrolment_token(&[], TOKEN_USES, 3_600)?;
+            token =
+                registry.create_enrolment_token(&WriteContext::server(), &[], TOKEN_USES, 3_600)?;
         }
         let request = EnrollRequest { name: format!("agent-{n}"), ..EnrollRequest::default() };
         let enrolled = registry.enroll(&token, &csr, &request)?;
@@ -76,7 +77,8 @@ pub fn serve(folder: &Path, core: Option<usize>) -> anyhow::Result<()> {
             commit.checkpoint()?;
         }
         let stats = commit.stats();
-        let documents: u64 = state.counts()?.documents.iter().map(|(_, n, _)| n).sum();
+        let documents: u64 =
+            state.counts(&Reader::server())?.documents.iter().map(|(_, n, _)| n).sum();
         println!(
             "{}",
             json!({"cpu_s": cpu_s(), "records": stats.records, "flushes": stats.journal_flushes,

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use detect::Rules;
 use env::clock::{Clock, SystemClock};
+use registry::WriteContext;
 use sync::{EnrollOptions, IdentityFolder};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -149,7 +150,10 @@ async fn house(folder: &Path) -> (Server, AgentSettings) {
     let identity = IdentityFolder::new(folder.join("agent"));
     let options = EnrollOptions {
         server_url: format!("https://{}", server.address()),
-        token: server.registry.create_enrolment_token(&[], 1, 600).unwrap(),
+        token: server
+            .registry
+            .create_enrolment_token(&WriteContext::server(), &[], 1, 600)
+            .unwrap(),
         name: "breaking".into(),
         groups: Vec::new(),
         folder: identity.clone(),

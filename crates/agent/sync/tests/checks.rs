@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use common::{Agent, Finds, Server, copy, file, files, packages, planted, put_back, torn};
 use model::{ItemKey, Op};
+use state::Reader;
 use sync::{CheckReport, Compared, Surplus};
 use tempfile::TempDir;
 
@@ -77,7 +78,7 @@ async fn repaired(lost: u64) -> (u64, u64) {
     // Scattered: ids are digests of paths.
     let torn = (0..lost).map(|n| torn(&format!("/etc/f{}", 7 + n * 97 % documents))).collect();
     server.meddle(&agent, torn).await;
-    let held = || server.state().agent_counts(agent.id).unwrap();
+    let held = || server.state().agent_counts(&Reader::server(), agent.id).unwrap();
     let held = || held().documents.iter().map(|(_, n, _)| *n).sum::<u64>();
     assert_eq!(held(), documents - lost);
     server.cut_connections();

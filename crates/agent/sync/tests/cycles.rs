@@ -14,8 +14,8 @@ use std::time::Duration;
 use common::{Finding, Server, files, packages, planted};
 use link::{ControlAction, ControlOutcome};
 use model::{Dataset, ItemKey};
-use registry::CommandKind;
 use registry::OutcomeState;
+use registry::{CommandKind, Reader, WriteContext};
 use state::EventKind;
 use sync::{CycleReport, SyncError};
 
@@ -295,7 +295,7 @@ async fn a_clock_one_hour_back_holds_nothing_up() {
     agent.write("/etc/f0", 50);
     agent.cycle().await;
     let before = server.version(&agent, "/etc/f0");
-    let session = server.state().last_session(agent.id).unwrap();
+    let session = server.state().last_session(&Reader::server(), agent.id).unwrap();
     let hour_us = 3_600_000_000;
     agent.clock.jump_to(env::clock::Clock::now_us(&agent.clock) - hour_us);
     let mut agent = agent.restart();
@@ -308,7 +308,9 @@ async fn a_clock_one_hour_back_holds_nothing_up() {
     // Numbers of sessions do not go back either.
     let number =
         |id: Option<String>| -> u64 { id.unwrap().rsplit('-').next().unwrap().parse().unwrap() };
-    assert!(number(server.state().last_session(agent.id).unwrap()) > number(session));
+    assert!(
+        number(server.state().last_session(&Reader::server(), agent.id).unwrap()) > number(session)
+    );
     agent.beat().await;
     assert_eq!(agent.syncer.check_due(), None);
 }
@@ -345,14 +347,17 @@ async fn commands_come_once_and_their_outcomes_are_told() {
     let agent = server.agent("web").await;
     let startup = agent.syncer.heartbeat(ControlAction::Startup, &[]).await.unwrap();
     assert_eq!((startup.agent.name.as_str(), startup.commands.len()), ("web", 0));
-    let id = server.registry().create_command(CommandKind::Rescan, &[agent.id], "admin").unwrap();
+    let id = server
+        .registry()
+        .create_command(&WriteContext::server(), CommandKind::Rescan, &[agent.id], "admin")
+        .unwrap();
     let commands = agent.beat().await.commands;
     assert_eq!(commands.len(), 1);
     assert_eq!((commands[0].id, commands[0].kind.as_str()), (id, "rescan"));
     assert!(agent.beat().await.commands.is_empty(), "in hand, not handed out again");
     let outcome = ControlOutcome { id, outcome: "done".into(), detail: "3 changes".into() };
     agent.syncer.heartbeat(ControlAction::Notify, &[outcome]).await.unwrap();
-    let outcomes = server.registry().outcomes(id, None, None, 10).unwrap();
+    let outcomes = server.registry().outcomes(&Reader::server(), id, None, None, 10).unwrap();
     assert_eq!(outcomes.len(), 1);
     assert_eq!(outcomes[0].state, OutcomeState::Acknowledged);
     assert_eq!(outcomes[0].detail, "3 changes");

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use common::{Agent, Server, files};
 use env::clock::{Clock as _, SystemClock};
+use registry::{Reader, WriteContext};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use sync::{IdentityFolder, SyncError, enroll};
@@ -47,7 +48,11 @@ async fn a_token_of_another_server_is_refused_before_it_is_shown() {
     assert!(!error.is_transient());
     assert!(error.to_string().contains("is not the server"), "{error}");
     assert!(!folder.path().join("agent.json").exists());
-    assert_eq!(server.registry().enrolment_tokens().unwrap().len(), 1, "the token is untouched");
+    assert_eq!(
+        server.registry().enrolment_tokens(&Reader::server()).unwrap().len(),
+        1,
+        "the token is untouched"
+    );
     // And the untouched token still works.
     enroll(&server.enrolment(&token, "web", folder.path())).await.unwrap();
 }
@@ -148,7 +153,7 @@ async fn a_revoked_agent_is_refused_by_name_and_keeps_its_queue() {
     let mut agent = server.agent("web").await;
     agent.base("/etc", 3);
     agent.cycle().await;
-    server.registry().revoke(agent.id).unwrap();
+    server.registry().revoke(&WriteContext::server(), agent.id).unwrap();
     agent.write("/etc/new", 9);
     let error = agent.failing_cycle().await;
     assert!(matches!(error, SyncError::Refused { .. }), "{error}");

@@ -17,8 +17,8 @@ use env::clock::{ManualClock, SystemClock};
 use env::random::SystemRandom;
 use model::{AgentId, AgentOs, AgentStatus};
 use registry::{
-    AgentColumn, AgentInfo, AgentQuery, CommandKind, EnrollRequest, Outcome, OutcomeState,
-    Registry, RegistryOptions, Sort, SqliteRegistry,
+    AgentColumn, AgentInfo, AgentQuery, CommandKind, EnrollRequest, Outcome, OutcomeState, Reader,
+    Registry, RegistryOptions, Sort, SqliteRegistry, WriteContext,
 };
 
 const PLATFORMS: [&str; 6] = ["debian", "ubuntu", "rocky", "alpine", "arch", "suse"];
@@ -53,7 +53,7 @@ fn info(n: u32) -> AgentInfo {
 
 fn fill(registry: &Registry, clock: &ManualClock, agents: u32) -> Vec<AgentId> {
     for group in 0..GROUPS {
-        registry.create_group(&format!("group-{group}")).unwrap();
+        registry.create_group(&WriteContext::server(), &format!("group-{group}")).unwrap();
     }
     let requests: Vec<_> = (0..agents)
         .map(|n| {
@@ -62,7 +62,7 @@ fn fill(registry: &Registry, clock: &ManualClock, agents: u32) -> Vec<AgentId> {
             (None, EnrollRequest { name, ip: String::new(), groups })
         })
         .collect();
-    let ids = registry.add_agents(&requests).unwrap();
+    let ids = registry.add_agents(&WriteContext::server(), &requests).unwrap();
     // A tenth disconnected, a tenth never heard from, some pending, the rest active.
     for id in ids.iter().filter(|id| id.0 % 10 == 1) {
         registry.keepalive(*id, &info(id.0));
@@ -84,10 +84,10 @@ fn fill(registry: &Registry, clock: &ManualClock, agents: u32) -> Vec<AgentId> {
 fn questions(registry: &Registry) {
     let all = AgentQuery::default;
     let list = |what: &str, query: AgentQuery| {
-        line(what, REPEATS, || drop(registry.agents(&query).unwrap()));
+        line(what, REPEATS, || drop(registry.agents(&Reader::server(), &query).unwrap()));
     };
     line("summary/status", REPEATS, || _ = registry.status_summary().unwrap());
-    line("summary", REPEATS, || drop(registry.summary().unwrap()));
+    line("summary", REPEATS, || drop(registry.summary(&Reader::server()).unwrap()));
     list("agents limit=500", all());
     list("agents limit=1", AgentQuery { limit: 1, ..all() });
     list("agents limit=500 offset=40000", AgentQuery { offset: 40_000, ..all() });
@@ -100,7 +100,7 @@ fn questions(registry: &Registry) {
     list("agents sort=-version limit=500", AgentQuery { sort, ..all() });
     let search = Some("agent-0419".into());
     list("agents search=agent-0419 limit=500", AgentQuery { search, ..all() });
-    line("all agent ids", REPEATS, || drop(registry.agent_ids(&all()).unwrap()));
+    line("all agent ids", REPEATS, || drop(registry.agent_ids(&Reader::server(), &all()).unwrap()));
 }
 
 fn heartbeats(registry: &Registry, clock: &ManualClock, ids: &[AgentId]) {
@@ -115,7 +115,9 @@ fn heartbeats(registry: &Registry, clock: &ManualClock, ids: &[AgentId]) {
     line("tick without news", REPEATS, || _ = registry.tick().unwrap());
     let mut id = 0;
     line("restart of all agents, to durable", 5, || {
-        id = registry.create_command(CommandKind::Restart, ids, "admin").unwrap();
+        id = registry
+            .create_command(&WriteContext::server(), CommandKind::Restart, ids, "admin")
+            .unwrap();
     });
     line("hand-out of it to all agents", 1, || {
         for agent in ids {
@@ -127,7 +129,7 @@ fn heartbeats(registry: &Registry, clock: &ManualClock, ids: &[AgentId]) {
         for agent in ids {
             registry.command_outcome(*agent, id, &done);
         }
-        let counts = registry.command(id).unwrap().unwrap().counts;
+        let counts = registry.command(&Reader::server(), id).unwrap().unwrap().counts;
         assert_eq!(counts.acknowledged, ids.len() as u64);
     });
 }

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use model::AgentId;
 use moka::sync::Cache;
-use state::registry::{Permitted, RevocationTarget, UserRow};
+use state::Reader;
+use state::registry::{Permitted, RevocationTarget, UserRow, WriteContext};
 
 use crate::fleet::Fleet;
 use crate::limits::{POLICIES_KEPT_MAX, POLICIES_TTL_SECONDS};
@@ -173,12 +174,13 @@ impl Registry {
     /// When the store fails.
     pub fn clearance(
         &self,
+        reader: &Reader,
         user: u32,
         roles: &[u32],
     ) -> Result<Option<Arc<Clearance>>, RegistryError> {
         let access = &self.inner.access;
         access.keep(&access.clearances, (user, roles.to_vec()), || {
-            let rows = self.inner.store.access(user, roles, &[TOKEN_TTL, RBAC_MODE])?;
+            let rows = self.inner.store.access(reader, user, roles, &[TOKEN_TTL, RBAC_MODE])?;
             Ok(rows.map(|rows| {
                 let config = self.config_of(|name| rows.settings.get(name).cloned());
                 let grants = Arc::new(Grants::new(config.mode, Arc::new(rows.policies)));
@@ -191,9 +193,9 @@ impl Registry {
     ///
     /// # Errors
     /// When the store fails.
-    pub fn grants(&self, roles: &[u32]) -> Result<Grants, RegistryError> {
-        let mode = self.security_config()?.mode;
-        Ok(Grants::new(mode, Arc::new(self.inner.store.policies(roles)?)))
+    pub fn grants(&self, reader: &Reader, roles: &[u32]) -> Result<Grants, RegistryError> {
+        let mode = self.security_config(reader)?.mode;
+        Ok(Grants::new(mode, Arc::new(self.inner.store.policies(reader, roles)?)))
     }
 
     /// Whether [`Registry::clearance`] would answer from memory.
@@ -224,11 +226,12 @@ impl Registry {
     /// When the store fails.
     pub fn permits(
         &self,
+        reader: &Reader,
         roles: &[u32],
         action: &str,
         resource: &str,
     ) -> Result<bool, RegistryError> {
-        let grants = self.grants(roles)?;
+        let grants = self.grants(reader, roles)?;
         let Some((kind, value)) = resource.rsplit_once(':') else { return Ok(false) };
         Ok(match (kind, value.parse::<AgentId>()) {
             ("agent:id", Ok(id)) => self.permits_agent(&grants, action, id),
@@ -248,11 +251,11 @@ impl Registry {
     ///
     /// # Errors
     /// When the store fails.
-    pub fn security_config(&self) -> Result<SecurityConfig, RegistryError> {
+    pub fn security_config(&self, reader: &Reader) -> Result<SecurityConfig, RegistryError> {
         let access = &self.inner.access;
         access.keep(&access.config, (), || {
-            let ttl = self.inner.store.setting(TOKEN_TTL)?;
-            let mode = self.inner.store.setting(RBAC_MODE)?;
+            let ttl = self.inner.store.setting(reader, TOKEN_TTL)?;
+            let mode = self.inner.store.setting(reader, RBAC_MODE)?;
             let named = |name: &str| if name == TOKEN_TTL { ttl.clone() } else { mode.clone() };
             Ok(self.config_of(named))
         })
@@ -281,29 +284,38 @@ impl Registry {
     /// When the store fails; then nothing is changed.
     pub fn change_security_config(
         &self,
+        context: &WriteContext,
         token_ttl_s: Option<u64>,
         mode: Option<RbacMode>,
     ) -> Result<(), RegistryError> {
         let ttl = token_ttl_s.map(|seconds| (TOKEN_TTL, seconds.to_string()));
         let mode = mode.map(|mode| (RBAC_MODE, mode.name().to_owned()));
         let named: Vec<_> = ttl.into_iter().chain(mode).collect();
-        self.write_security_config(&named)
+        self.write_security_config(context, &named)
     }
 
     /// As [`Registry::change_security_config`], of both; `None` puts the defaults back.
     ///
     /// # Errors
     /// As there.
-    pub fn set_security_config(&self, config: Option<SecurityConfig>) -> Result<(), RegistryError> {
+    pub fn set_security_config(
+        &self,
+        context: &WriteContext,
+        config: Option<SecurityConfig>,
+    ) -> Result<(), RegistryError> {
         let ttl = config.map(|c| c.token_ttl_s.to_string()).unwrap_or_default();
         let mode = config.map(|c| c.mode.name()).unwrap_or_default();
-        self.write_security_config(&[(TOKEN_TTL, ttl), (RBAC_MODE, mode.to_owned())])
+        self.write_security_config(context, &[(TOKEN_TTL, ttl), (RBAC_MODE, mode.to_owned())])
     }
 
-    fn write_security_config(&self, settings: &[(&str, String)]) -> Result<(), RegistryError> {
+    fn write_security_config(
+        &self,
+        context: &WriteContext,
+        settings: &[(&str, String)],
+    ) -> Result<(), RegistryError> {
         let revocation = self.revocation(RevocationTarget::Everyone);
-        self.inner.store.revoke_and_set(&revocation, settings)?;
+        self.inner.store.revoke_and_set(context, &revocation, settings)?;
         self.inner.access.changed();
-        self.refuse(&[revocation])
+        self.refuse(context, &[revocation])
     }
 }

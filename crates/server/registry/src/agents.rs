@@ -5,9 +5,11 @@ use std::net::IpAddr;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use model::{AgentId, AgentRecord, Incarnation, Overlay};
+use state::Reader;
 use state::registry::limits::{ENROLMENT_TOKEN_TTL_SECONDS_MAX, NAME_CHARS_MAX, NAME_CHARS_MIN};
 use state::registry::{
     EnrolmentTokenRow, NewAgent, NewCertificate, NewEnrolmentToken, RegistryStoreError,
+    WriteContext,
 };
 
 use crate::fleet::Now;
@@ -29,6 +31,7 @@ impl Registry {
     /// `Store(NotFound)` for a group, `Store(Refused)` or `Refused` for a number out of range.
     pub fn create_enrolment_token(
         &self,
+        context: &WriteContext,
         groups: &[String],
         uses: u32,
         ttl_s: u64,
@@ -41,13 +44,16 @@ impl Registry {
         let mut secret = [0; TOKEN_SECRET_BYTES];
         self.inner.random.fill(&mut secret)?;
         let now_s = self.now().s;
-        self.inner.store.add_enrolment_token(&NewEnrolmentToken {
-            digest: ca::fingerprint(&secret),
-            groups: groups.to_vec(),
-            uses,
-            expires_at_s: now_s.saturating_add_unsigned(ttl_s),
-            now_s,
-        })?;
+        self.inner.store.add_enrolment_token(
+            context,
+            &NewEnrolmentToken {
+                digest: ca::fingerprint(&secret),
+                groups: groups.to_vec(),
+                uses,
+                expires_at_s: now_s.saturating_add_unsigned(ttl_s),
+                now_s,
+            },
+        )?;
         let secret = URL_SAFE_NO_PAD.encode(secret);
         Ok(format!("{TOKEN_VERSION}.{secret}.{}", self.ca_fingerprint()))
     }
@@ -56,16 +62,23 @@ impl Registry {
     ///
     /// # Errors
     /// When the store fails.
-    pub fn enrolment_tokens(&self) -> Result<Vec<EnrolmentTokenRow>, RegistryError> {
-        Ok(self.inner.store.enrolment_tokens(self.now().s)?)
+    pub fn enrolment_tokens(
+        &self,
+        reader: &Reader,
+    ) -> Result<Vec<EnrolmentTokenRow>, RegistryError> {
+        Ok(self.inner.store.enrolment_tokens(reader, self.now().s)?)
     }
 
     /// Forget an enrolment token by its digest; whether it was there.
     ///
     /// # Errors
     /// When the store fails.
-    pub fn revoke_enrolment_token(&self, digest: &[u8; 32]) -> Result<bool, RegistryError> {
-        Ok(self.inner.store.revoke_enrolment_token(digest)?)
+    pub fn revoke_enrolment_token(
+        &self,
+        context: &WriteContext,
+        digest: &[u8; 32],
+    ) -> Result<bool, RegistryError> {
+        Ok(self.inner.store.revoke_enrolment_token(context, digest)?)
     }
 
     /// Register an agent with a token and issue its certificate; durable when it returns.
@@ -201,6 +214,7 @@ impl Registry {
     /// As [`Registry::enroll`].
     pub fn add_agents(
         &self,
+        context: &WriteContext,
         agents: &[(Option<AgentId>, EnrollRequest)],
     ) -> Result<Vec<AgentId>, EnrollError> {
         let now = self.now();
@@ -209,7 +223,7 @@ impl Registry {
         };
         let agents = agents.iter().map(new).collect::<Result<Vec<_>, EnrollError>>()?;
         let _order = self.inner.decisions.lock();
-        self.insert_agents(&agents, now)
+        self.insert_agents(context, &agents, now)
     }
 
     pub(crate) fn new_agent(
@@ -237,48 +251,17 @@ impl Registry {
     /// The caller holds the lock of decisions.
     pub(crate) fn insert_agents(
         &self,
+        context: &WriteContext,
         agents: &[NewAgent],
         now: Now,
     ) -> Result<Vec<AgentId>, EnrollError> {
-        let rows = self.inner.store.add_agents(agents)?;
+        let rows = self.inner.store.add_agents(context, agents)?;
         let ids = rows.iter().map(|row| row.record.id).collect();
         let mut fleet = self.inner.fleet.write();
         for row in rows {
             fleet.insert(row, now);
         }
         Ok(ids)
-    }
-
-    /// Remove the agent; its certificates are revoked, its number is never drawn again. What the
-    /// journal's removal record needs; `None` when there is no such agent.
-    ///
-    /// # Errors
-    /// `Store(Refused)` for 000.
-    pub fn remove_agent(
-        &self,
-        id: AgentId,
-    ) -> Result<Option<(AgentId, Incarnation)>, RegistryError> {
-        let now_s = self.now().s;
-        let _order = self.inner.decisions.lock();
-        let Some(row) = self.inner.store.remove_agent(id, now_s)? else { return Ok(None) };
-        self.inner.certificates.write().revoke(id, now_s);
-        self.inner.outstanding.lock().forget(&[id]);
-        self.inner.scans.lock().remove(&id);
-        self.inner.fleet.write().remove(id);
-        self.tell_removed(&[id]);
-        Ok(Some((id, row.record.incarnation)))
-    }
-
-    /// Refuse every certificate of the agent from now on; how many were in force.
-    ///
-    /// # Errors
-    /// When the store fails; then none is refused.
-    pub fn revoke(&self, id: AgentId) -> Result<u64, RegistryError> {
-        let now_s = self.now().s;
-        let _order = self.inner.decisions.lock();
-        let n = self.inner.store.revoke_certificates(&[id], now_s)?;
-        self.inner.certificates.write().revoke(id, now_s);
-        Ok(n)
     }
 
     /// Whose certificate it is (the leaf's DER bytes). Memory only; the first use of a renewed

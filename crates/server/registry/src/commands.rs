@@ -9,9 +9,10 @@ use std::time::Duration;
 use model::AgentId;
 use parking_lot::Mutex;
 use roaring::RoaringBitmap;
+use state::Reader;
 use state::registry::{
     Command, CommandKind, CommandRow, NewCommand, OpenCommand, Outcome, OutcomeFilter, OutcomeRow,
-    OutcomeState, Permitted,
+    OutcomeState, Permitted, WriteContext,
 };
 
 use crate::limits::{
@@ -215,11 +216,12 @@ impl Registry {
     /// As there.
     pub fn create_command(
         &self,
+        context: &WriteContext,
         kind: CommandKind,
         agents: &[AgentId],
         user: &str,
     ) -> Result<u64, RegistryError> {
-        Ok(self.order(kind, agents, user)?.command)
+        Ok(self.order(context, kind, agents, user)?.command)
     }
 
     /// Create a command for agents; durable when it returns, and handed out only then. Numbers
@@ -231,6 +233,7 @@ impl Registry {
     /// `Store(Limit)` when too many commands are unfinished, altogether or of this user.
     pub fn order(
         &self,
+        context: &WriteContext,
         kind: CommandKind,
         agents: &[AgentId],
         user: &str,
@@ -247,7 +250,7 @@ impl Registry {
         if let Some(command) = self.inner.outstanding.lock().same(&new) {
             return Ok(Ordered { command, joined: true });
         }
-        let id = self.inner.store.create_command(&new)?;
+        let id = self.inner.store.create_command(context, &new)?;
         if !new.agents.is_empty() {
             let open = Open::new(kind, &new.user, new.expires_at_s, &new.agents);
             self.inner.outstanding.lock().add(id, open);
@@ -288,9 +291,9 @@ impl Registry {
     ///
     /// # Errors
     /// When the store fails.
-    pub fn command(&self, id: u64) -> Result<Option<CommandRow>, RegistryError> {
+    pub fn command(&self, reader: &Reader, id: u64) -> Result<Option<CommandRow>, RegistryError> {
         let none = OutcomeFilter::default();
-        Ok(self.command_page(id, &Permitted::All, none)?.map(|(command, _)| command))
+        Ok(self.command_page(reader, id, &Permitted::All, none)?.map(|(command, _)| command))
     }
 
     /// One command with its counts as far as the agents of a scope go, and a page of their
@@ -300,12 +303,13 @@ impl Registry {
     /// When the store fails.
     pub fn command_page(
         &self,
+        reader: &Reader,
         id: u64,
         scope: &Permitted,
         outcomes: OutcomeFilter,
     ) -> Result<Option<(CommandRow, Vec<OutcomeRow>)>, RegistryError> {
         self.flush_outcomes()?;
-        Ok(self.inner.store.command(id, scope, outcomes)?)
+        Ok(self.inner.store.command(reader, id, scope, outcomes)?)
     }
 
     /// The newest commands about agents of a scope, newest first, with their counts as far as these
@@ -315,11 +319,12 @@ impl Registry {
     /// When the store fails.
     pub fn commands(
         &self,
+        reader: &Reader,
         limit: u64,
         scope: &Permitted,
     ) -> Result<Vec<CommandRow>, RegistryError> {
         self.flush_outcomes()?;
-        Ok(self.inner.store.commands(limit, scope)?)
+        Ok(self.inner.store.commands(reader, limit, scope)?)
     }
 
     /// The outcomes of a command by agent number above `after`.
@@ -328,12 +333,14 @@ impl Registry {
     /// When the store fails.
     pub fn outcomes(
         &self,
+        reader: &Reader,
         id: u64,
         state: Option<OutcomeState>,
         after: Option<AgentId>,
         limit: u64,
     ) -> Result<Vec<OutcomeRow>, RegistryError> {
-        let page = self.command_page(id, &Permitted::All, OutcomeFilter { state, after, limit })?;
+        let page =
+            self.command_page(reader, id, &Permitted::All, OutcomeFilter { state, after, limit })?;
         Ok(page.map(|(_, outcomes)| outcomes).unwrap_or_default())
     }
 
@@ -341,15 +348,20 @@ impl Registry {
     ///
     /// # Errors
     /// When the store fails.
-    pub fn cancel_command(&self, id: u64) -> Result<u64, RegistryError> {
-        self.finish_command(id, OutcomeState::Cancelled)
+    pub fn cancel_command(&self, context: &WriteContext, id: u64) -> Result<u64, RegistryError> {
+        self.finish_command(context, id, OutcomeState::Cancelled)
     }
 
-    fn finish_command(&self, id: u64, state: OutcomeState) -> Result<u64, RegistryError> {
+    fn finish_command(
+        &self,
+        context: &WriteContext,
+        id: u64,
+        state: OutcomeState,
+    ) -> Result<u64, RegistryError> {
         self.flush_outcomes()?;
         // Nobody is given its number for an order of his own meanwhile.
         let _order = self.inner.decisions.lock();
-        let n = self.inner.store.finish_command(id, state, self.now().s)?;
+        let n = self.inner.store.finish_command(context, id, state, self.now().s)?;
         self.inner.outstanding.lock().remove(id);
         Ok(n)
     }
@@ -376,7 +388,9 @@ impl Registry {
             let over = outstanding.open.iter().filter(|(_, open)| open.expires_at_s <= now_s);
             over.map(|(id, _)| *id).collect()
         };
-        over.into_iter().map(|id| self.finish_command(id, OutcomeState::Expired)).sum()
+        over.into_iter()
+            .map(|id| self.finish_command(&WriteContext::server(), id, OutcomeState::Expired))
+            .sum()
     }
 }
 

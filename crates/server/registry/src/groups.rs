@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use model::AgentId;
 use settings::{Merged, Settings, SettingsError};
-use state::registry::{ConfigState, GroupConfig, GroupCount};
+use state::Reader;
+use state::registry::{ConfigState, GroupConfig, GroupCount, WriteContext};
 
 use crate::types::{ConfigProblem, ConfigTold};
 use crate::{Registry, RegistryError, limits};
@@ -45,11 +46,12 @@ impl Registry {
     /// `Store(NotFound)` for an agent or a group, `Store(Limit)`.
     pub fn set_agent_groups(
         &self,
+        context: &WriteContext,
         id: AgentId,
         groups: &[String],
     ) -> Result<Vec<String>, RegistryError> {
         let _order = self.inner.decisions.lock();
-        let groups = self.inner.store.set_agent_groups(id, groups)?;
+        let groups = self.inner.store.set_agent_groups(context, id, groups)?;
         self.reckon(std::slice::from_ref(&groups).iter());
         self.inner.fleet.write().set_groups(id, groups.clone());
         Ok(groups)
@@ -62,6 +64,7 @@ impl Registry {
     /// `Store(NotFound)` for the agent.
     pub fn leave_groups(
         &self,
+        context: &WriteContext,
         id: AgentId,
         names: &[String],
     ) -> Result<Vec<String>, RegistryError> {
@@ -69,7 +72,7 @@ impl Registry {
         let now = self.inner.fleet.read().get(id).map(|record| record.groups.clone());
         let mut groups = now.unwrap_or_default();
         groups.retain(|name| !names.contains(name));
-        let groups = self.inner.store.set_agent_groups(id, &groups)?;
+        let groups = self.inner.store.set_agent_groups(context, id, &groups)?;
         self.reckon(std::slice::from_ref(&groups).iter());
         self.inner.fleet.write().set_groups(id, groups.clone());
         Ok(groups)
@@ -79,22 +82,22 @@ impl Registry {
     ///
     /// # Errors
     /// `Store(Exists)`, `Store(Refused)` for a bad name, `Refused` beyond [`limits::GROUPS_MAX`].
-    pub fn create_group(&self, name: &str) -> Result<(), RegistryError> {
+    pub fn create_group(&self, context: &WriteContext, name: &str) -> Result<(), RegistryError> {
         let _order = self.inner.decisions.lock();
-        if self.inner.store.groups()?.len() >= limits::GROUPS_MAX {
+        if self.inner.store.groups(context.reader())?.len() >= limits::GROUPS_MAX {
             let text = format!("there are {} groups already: delete one", limits::GROUPS_MAX);
             return Err(RegistryError::Refused(text));
         }
-        Ok(self.inner.store.create_group(name, self.now().s)?)
+        Ok(self.inner.store.create_group(context, name, self.now().s)?)
     }
 
     /// Delete a group; its agents that are left with none get `default`. How many agents it had.
     ///
     /// # Errors
     /// `Store(NotFound)`, `Store(Refused)` for `default`.
-    pub fn delete_group(&self, name: &str) -> Result<u64, RegistryError> {
+    pub fn delete_group(&self, context: &WriteContext, name: &str) -> Result<u64, RegistryError> {
         let _order = self.inner.decisions.lock();
-        let changed = self.inner.store.delete_group(name)?;
+        let changed = self.inner.store.delete_group(context, name)?;
         let n = changed.len() as u64;
         let (mut draft, _) = self.inner.fleet.read().draft(name, None);
         let sets: HashSet<&Vec<String>> = changed.iter().map(|(_, groups)| groups).collect();
@@ -112,8 +115,8 @@ impl Registry {
     ///
     /// # Errors
     /// When the store fails.
-    pub fn groups(&self) -> Result<Vec<GroupCount>, RegistryError> {
-        Ok(self.inner.store.groups()?)
+    pub fn groups(&self, reader: &Reader) -> Result<Vec<GroupCount>, RegistryError> {
+        Ok(self.inner.store.groups(reader)?)
     }
 
     /// Change one group of several agents in one durable step. Numbers that are not registered are
@@ -123,6 +126,7 @@ impl Registry {
     /// `Store(NotFound)` for the group, `Store(Limit)`: then nothing was changed.
     pub fn change_group(
         &self,
+        context: &WriteContext,
         agents: &[AgentId],
         group: &str,
         change: GroupChange,
@@ -137,7 +141,7 @@ impl Registry {
             };
             agents.iter().filter_map(next).collect()
         };
-        let changed = self.inner.store.set_groups_of(&wanted)?;
+        let changed = self.inner.store.set_groups_of(context, &wanted)?;
         self.reckon(changed.iter().map(|(_, groups)| groups));
         let mut fleet = self.inner.fleet.write();
         for (id, groups) in &changed {
@@ -150,8 +154,12 @@ impl Registry {
     ///
     /// # Errors
     /// `Store(NotFound)`.
-    pub fn group_config(&self, name: &str) -> Result<Option<GroupConfig>, RegistryError> {
-        Ok(self.inner.store.group_config(name)?)
+    pub fn group_config(
+        &self,
+        reader: &Reader,
+        name: &str,
+    ) -> Result<Option<GroupConfig>, RegistryError> {
+        Ok(self.inner.store.group_config(reader, name)?)
     }
 
     /// Put the configuration of a group, in either of its text forms; durable when it returns, and
@@ -160,7 +168,12 @@ impl Registry {
     /// # Errors
     /// `Settings` when the text is none, with its line, or does not go together with what other
     /// groups of its agents set, or with this server's disconnection time; `Store(NotFound)`.
-    pub fn set_group_config(&self, name: &str, text: &str) -> Result<(), RegistryError> {
+    pub fn set_group_config(
+        &self,
+        context: &WriteContext,
+        name: &str,
+        text: &str,
+    ) -> Result<(), RegistryError> {
         let settings = Arc::new(Settings::parse(text)?);
         let silence = Duration::from_secs(self.inner.options.disconnection_s);
         settings.check_silence(silence)?;
@@ -177,7 +190,7 @@ impl Registry {
             }
             // What came meanwhile.
             draft.reckon(sets, true)?;
-            self.inner.store.set_group_config(name, &config)?;
+            self.inner.store.set_group_config(context, name, &config)?;
             let mut fleet = self.inner.fleet.write();
             fleet.take_draft(draft);
             fleet.want_group(name);
@@ -274,7 +287,7 @@ mod tests {
 
     use env::clock::ManualClock;
     use env::random::SeededRandom;
-    use state::registry::SqliteRegistry;
+    use state::registry::{SqliteRegistry, WriteContext};
 
     use crate::{Registry, RegistryOptions};
 
@@ -289,7 +302,7 @@ mod tests {
     fn the_sum_of_a_group_is_told_while_others_read_the_fleet() {
         let folder = tempfile::TempDir::new().unwrap();
         let registry = open(folder.path(), RegistryOptions::default());
-        registry.create_group("web").unwrap();
+        registry.create_group(&WriteContext::server(), "web").unwrap();
         registry.merged_sum("web");
         let held = registry.inner.fleet.read();
         let (told, sum) = mpsc::channel();
@@ -306,10 +319,10 @@ mod tests {
         let folder = tempfile::TempDir::new().unwrap();
         let text = "[sync]\nheartbeat = \"240s\"\n";
         let registry = open(folder.path(), RegistryOptions::default());
-        registry.create_group("web").unwrap();
-        registry.create_group("db").unwrap();
-        registry.set_group_config("web", text).unwrap();
-        registry.set_group_config("db", text).unwrap();
+        registry.create_group(&WriteContext::server(), "web").unwrap();
+        registry.create_group(&WriteContext::server(), "db").unwrap();
+        registry.set_group_config(&WriteContext::server(), "web", text).unwrap();
+        registry.set_group_config(&WriteContext::server(), "db", text).unwrap();
         assert_eq!(registry.group_problem("web"), None);
         drop(registry);
         // As another version may have taken it.
@@ -323,9 +336,11 @@ mod tests {
         assert!(problem("db").contains("cannot be read"), "{}", problem("db"));
         assert_ne!(problem("web"), "");
         assert_eq!(registry.group_problem("default"), None);
-        registry.set_group_config("db", "[sync]\nheartbeat = \"10s\"\n").unwrap();
+        registry
+            .set_group_config(&WriteContext::server(), "db", "[sync]\nheartbeat = \"10s\"\n")
+            .unwrap();
         assert_eq!(registry.group_problem("db"), None);
-        registry.delete_group("web").unwrap();
+        registry.delete_group(&WriteContext::server(), "web").unwrap();
         assert_eq!(registry.group_problem("web"), None);
     }
 }

@@ -14,6 +14,23 @@
 //! - A certificate is refused the moment its revocation returns.
 //! - Lists and counters reflect every status change made before the call.
 //!
+//! # Locking
+//! `decisions` is held over store and memory by every call that decides (enrolment, removal, groups, commands),
+//! so that both see decisions in the same order; otherwise a removal could overtake an enrolment in one of them.
+//! `flush` is held while what agents said is written, so that an older row never overwrites a newer one. Neither
+//! is taken under the other, and both are taken before any lock below.
+//!
+//! The maps in memory come next: `certificates` before `fleet`, so that a certificate in force never names an
+//! agent that the fleet does not know. The token keys come before the revocations of tokens. All other locks
+//! (`outstanding`, `scans`, `due`, `attempts`, the login logs, `removed`) are taken alone, for one step in
+//! memory.
+//!
+//! The store has its own lock, for its writer. It is taken under `decisions`, `flush` or the token keys, never
+//! under `certificates`, `fleet` or `outstanding`: those are read on every request of an agent, and must not wait
+//! for a disk. Work inside of a transaction takes no lock of the registry. Who is told of removed agents
+//! ([`Registry::when_removed`]) is called under `decisions` and must not call the registry. A caller of
+//! [`Registry::metrics_stored`] must hold no lock: it waits for every holder of [`Registry::storing_metrics`].
+//!
 //! All calls block except [`Registry::login`]; those that write wait for the disk, so an async
 //! caller goes through `spawn_blocking` for everything but the four named above.
 
@@ -22,6 +39,7 @@ mod agents;
 mod attempts;
 mod audit;
 mod ca;
+mod client_keys;
 mod commands;
 mod configs;
 mod context;
@@ -33,14 +51,16 @@ mod hasher;
 mod hashing;
 mod host;
 mod identity;
-mod keys;
+mod insertion;
 pub mod limits;
 mod lists;
 mod login_log;
 mod options;
 mod passwords;
 mod rbac;
+mod removal;
 mod roll;
+mod scans;
 mod security;
 mod shown;
 mod tokens;
@@ -63,23 +83,24 @@ use limits::{FLUSH_ROWS_MAX, FORGET_EVERY_SECONDS, KEEPALIVE_FLUSHES, REVOCATION
 
 pub use access::{AccessCounts, Account, Clearance, SecurityConfig};
 pub use attempts::network;
-pub use audit::PendingAudit;
 pub use ca::{Validity, certificate_begin_s, reissue_authority};
+pub use client_keys::ImportReport;
 pub use commands::Ordered;
 pub use context::check_rule;
 pub use error::{EnrollError, IdentityError, LoginError, PasswordError, RegistryError};
 pub use groups::GroupChange;
-pub use keys::{Displaced, ForceRules, ImportReport, InsertAgent, Inserted, RecordLives};
+pub use insertion::{Displaced, ForceRules, InsertAgent, Inserted, Life, RecordLives};
 pub use options::{HashCost, RegistryOptions};
 pub use rbac::{Grants, RbacMode};
 pub use shown::ServerCertificate;
+pub use state::Reader;
 pub use state::registry::{
     AgentColumn, AgentPage, AgentQuery, AgentRow, AuditEntry, AuditOutcome, Command, CommandCounts,
     CommandKind, CommandRow, CompareOp, Condition, ConfigState, DistinctPage, EnrolmentTokenRow,
     GroupConfig, GroupCount, LastScan, LinkKind, Outcome, OutcomeFilter, OutcomeRow, OutcomeState,
     Overview, Permitted, Policy, PolicyRow, RegistryStore, RegistryStoreError, RevocationTarget,
     RoleRef, RoleRow, RuleRow, SecurityChange, SecurityImage, Sort, SqliteRegistry, StatusCode,
-    StatusSummary, Summary,
+    StatusSummary, Summary, WriteContext,
 };
 pub use types::{
     AgentInfo, ConfigProblem, ConfigTold, EnrollRequest, Enrolled, Identity, IssuedKeyPair,
@@ -101,7 +122,7 @@ struct Inner {
     random: Arc<dyn Random>,
     options: RegistryOptions,
     authority: Authority,
-    /// See [`keys::client_secret`].
+    /// See [`client_keys::client_secret`].
     client_secret: String,
     server: AgentRecord,
     fleet: RwLock<Fleet>,
@@ -120,14 +141,13 @@ struct Inner {
     hasher: hasher::Hasher,
     /// What a password of an unknown user is checked against.
     nobody_hash: String,
-    /// Held over store and memory by whoever decides (enrolment, removal, groups, commands), so
-    /// that both see decisions in the same order. Taken before any other lock.
+    /// See the crate's head.
     decisions: Mutex<()>,
     /// See [`Registry::storing_metrics`].
     storing: Arc<tokio::sync::RwLock<()>>,
     /// Who is told of removed agents.
     removed: RwLock<Vec<TellRemoved>>,
-    /// Held while what agents said is written, so that an older row never overwrites a newer one.
+    /// See the crate's head.
     flush: Mutex<()>,
     due: Mutex<Due>,
 }
@@ -158,11 +178,12 @@ impl Registry {
         let image = store.load()?;
         let relied_on = !image.certificates.is_empty();
         let authority = Authority::open(folder, &options.cluster_name, relied_on, &*random, now.s)?;
-        let older = tokens::Tokens::exist(folder) && store.setting(REVOCATIONS_GUARDED)?.is_none();
+        let older = tokens::Tokens::exist(folder)
+            && store.setting(&Reader::server(), REVOCATIONS_GUARDED)?.is_none();
         let tokens = tokens::Tokens::open(folder, &image.revocations, options.tokens_until_s)?;
         let server = host::record(now.s);
         store.save_server(&server)?;
-        let client_secret = keys::client_secret(&*store, &*random)?;
+        let client_secret = client_keys::client_secret(&*store, &*random)?;
         let block = Duration::from_secs(options.login_block_s);
         let inner = Inner {
             authority,
@@ -205,7 +226,7 @@ impl Registry {
             tracing::warn!(
                 "an earlier version forgot revocations by the wall clock: every login is ended once"
             );
-            registry.replace_token_keys()?;
+            registry.replace_token_keys(&WriteContext::server())?;
         }
         registry.inner.store.setting_or(REVOCATIONS_GUARDED, "1")?;
         registry.end_tokens_of_another_time()?;

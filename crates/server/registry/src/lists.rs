@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use model::{AgentId, AgentRecord};
+use state::Reader;
 use state::registry::limits::PAGE_ROWS_MAX;
 use state::registry::{
     AgentColumn, AgentPage, AgentQuery, AgentRow, Condition, ConfigState, DistinctPage, Overview,
@@ -20,7 +21,7 @@ impl Registry {
     ///
     /// # Errors
     /// When the store fails.
-    pub fn agents(&self, query: &AgentQuery) -> Result<AgentPage, RegistryError> {
+    pub fn agents(&self, reader: &Reader, query: &AgentQuery) -> Result<AgentPage, RegistryError> {
         if only_search(query)
             && let Some(text) = &query.search
         {
@@ -28,7 +29,7 @@ impl Registry {
         }
         let query = &*self.resolved(query);
         self.settle(by_keepalive(query))?;
-        let mut page = self.inner.store.agents(query, self.now().s)?;
+        let mut page = self.inner.store.agents(reader, query, self.now().s)?;
         let fleet = self.inner.fleet.read();
         for item in &mut page.items {
             if let Some(live) = fleet.get(item.id) {
@@ -43,7 +44,11 @@ impl Registry {
     ///
     /// # Errors
     /// When the store fails.
-    pub fn agent_ids(&self, query: &AgentQuery) -> Result<Vec<AgentId>, RegistryError> {
+    pub fn agent_ids(
+        &self,
+        reader: &Reader,
+        query: &AgentQuery,
+    ) -> Result<Vec<AgentId>, RegistryError> {
         if only_status(query) {
             let server = query.permitted.holds(AgentId::SERVER)
                 && (query.status.is_empty() || query.status.contains(&self.inner.server.status));
@@ -55,15 +60,19 @@ impl Registry {
         }
         let query = &*self.resolved(query);
         self.settle(by_keepalive(query))?;
-        Ok(self.inner.store.agent_ids(query, self.now().s)?)
+        Ok(self.inner.store.agent_ids(reader, query, self.now().s)?)
     }
 
     /// A page of [`Registry::agent_ids`], and how many match.
     ///
     /// # Errors
     /// When the store fails.
-    pub fn agent_ids_page(&self, query: &AgentQuery) -> Result<(Vec<AgentId>, u64), RegistryError> {
-        let mut ids = self.agent_ids(query)?;
+    pub fn agent_ids_page(
+        &self,
+        reader: &Reader,
+        query: &AgentQuery,
+    ) -> Result<(Vec<AgentId>, u64), RegistryError> {
+        let mut ids = self.agent_ids(reader, query)?;
         let total = ids.len() as u64;
         ids.drain(..ids.len().min(query.offset as usize));
         ids.truncate(query.limit as usize);
@@ -122,18 +131,18 @@ impl Registry {
     ///
     /// # Errors
     /// When the store fails.
-    pub fn summary(&self) -> Result<Summary, RegistryError> {
+    pub fn summary(&self, reader: &Reader) -> Result<Summary, RegistryError> {
         self.settle(false)?;
-        Ok(self.inner.store.summary()?)
+        Ok(self.inner.store.summary(reader)?)
     }
 
     /// The fleet at a glance from one snapshot; kept, not counted.
     ///
     /// # Errors
     /// When the store fails.
-    pub fn overview(&self) -> Result<Overview, RegistryError> {
+    pub fn overview(&self, reader: &Reader) -> Result<Overview, RegistryError> {
         self.settle(false)?;
-        Ok(self.inner.store.overview()?)
+        Ok(self.inner.store.overview(reader)?)
     }
 
     /// The different values of columns over the agents that match, most agents first unless
@@ -143,13 +152,14 @@ impl Registry {
     /// When the store fails.
     pub fn distinct(
         &self,
+        reader: &Reader,
         query: &AgentQuery,
         columns: &[AgentColumn],
     ) -> Result<DistinctPage, RegistryError> {
         let query = &*self.resolved(query);
         let all = by_keepalive(query) || columns.contains(&AgentColumn::LastKeepAlive);
         self.settle(all)?;
-        Ok(self.inner.store.distinct(query, columns, self.now().s)?)
+        Ok(self.inner.store.distinct(reader, query, columns, self.now().s)?)
     }
 
     /// Agents of a scope by status, and how many of them run what their groups configure, at one

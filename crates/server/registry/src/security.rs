@@ -1,9 +1,10 @@
 //! Users, roles, policies and rules as people change them, and whose tokens each change ends.
 
 use serde_json::Value;
+use state::Reader;
 use state::registry::{
     LinkKind, Policy, RegistryStoreError, RevocationTarget, SecurityChange, SecurityImage,
-    SecurityWrite,
+    SecurityWrite, WriteContext,
 };
 
 use crate::types::User;
@@ -17,8 +18,8 @@ impl Registry {
     ///
     /// # Errors
     /// When the store fails.
-    pub fn security(&self) -> Result<SecurityImage, RegistryError> {
-        Ok(self.inner.store.security()?)
+    pub fn security(&self, reader: &Reader) -> Result<SecurityImage, RegistryError> {
+        Ok(self.inner.store.security(reader)?)
     }
 
     /// Change users, roles, policies, rules or links; durable when it returns, and the tokens that
@@ -26,13 +27,17 @@ impl Registry {
     ///
     /// # Errors
     /// `Store(NotFound)`, `Store(Exists)`.
-    pub fn change_security(&self, change: SecurityChange) -> Result<u32, RegistryError> {
-        let targets = self.touched(&change)?;
+    pub fn change_security(
+        &self,
+        context: &WriteContext,
+        change: SecurityChange,
+    ) -> Result<u32, RegistryError> {
+        let targets = self.touched(context.reader(), &change)?;
         let revoked = targets.iter().map(|target| self.revocation(*target)).collect();
         let write = SecurityWrite { change, revoked };
-        let id = self.inner.store.change_security(&write)?;
+        let id = self.inner.store.change_security(context, &write)?;
         self.inner.access.changed();
-        self.refuse(&write.revoked)?;
+        self.refuse(context, &write.revoked)?;
         Ok(id)
     }
 
@@ -40,21 +45,30 @@ impl Registry {
     ///
     /// # Errors
     /// `Password`, `Store(NotFound)`.
-    pub fn set_password_of(&self, user: u32, password: &str) -> Result<(), RegistryError> {
+    pub fn set_password_of(
+        &self,
+        context: &WriteContext,
+        user: u32,
+        password: &str,
+    ) -> Result<(), RegistryError> {
         let hash = self.hash_of_new(password)?;
-        self.change_security(SecurityChange::SetPassword { user, hash }).map(drop)
+        self.change_security(context, SecurityChange::SetPassword { user, hash }).map(drop)
     }
 
     /// A user by id.
     ///
     /// # Errors
     /// When the store fails.
-    pub fn user_by_id(&self, id: u32) -> Result<Option<User>, RegistryError> {
-        Ok(self.inner.store.user_by_id(id)?.map(crate::users::public))
+    pub fn user_by_id(&self, reader: &Reader, id: u32) -> Result<Option<User>, RegistryError> {
+        Ok(self.inner.store.user_by_id(reader, id)?.map(crate::users::public))
     }
 
     /// Whose tokens a change ends (`spec/api.md` 1.2).
-    fn touched(&self, change: &SecurityChange) -> Result<Vec<RevocationTarget>, RegistryError> {
+    fn touched(
+        &self,
+        reader: &Reader,
+        change: &SecurityChange,
+    ) -> Result<Vec<RevocationTarget>, RegistryError> {
         Ok(match change {
             SecurityChange::SetPassword { user, .. }
             | SecurityChange::SetRunAs { user, .. }
@@ -70,7 +84,7 @@ impl Registry {
                 vec![RevocationTarget::Role(*role)]
             }
             SecurityChange::ReplacePolicy(Policy { id, .. }) | SecurityChange::DeletePolicy(id) => {
-                let image = self.inner.store.security()?;
+                let image = self.inner.store.security(reader)?;
                 let row = image.policies.into_iter().find(|row| row.policy.id == *id);
                 let roles = row.map(|row| row.roles).unwrap_or_default();
                 roles.into_iter().map(RevocationTarget::Role).collect()
@@ -96,6 +110,7 @@ impl Registry {
     /// than they can be read.
     pub fn run_as(
         &self,
+        reader: &Reader,
         user: u32,
         login_nbf_s: i64,
         authorization: &Value,
@@ -103,7 +118,7 @@ impl Registry {
         let mut roles = Vec::new();
         for _ in 0..RUN_AS_TRIES {
             let nbf_s = self.token_nbf_s(user, &roles, true).max(login_nbf_s);
-            roles = self.roles_of_context(authorization)?;
+            roles = self.roles_of_context(reader, authorization)?;
             if self.token_revoked(user, &[], false, login_nbf_s) {
                 return Err(LoginError::Invalid);
             }
@@ -116,7 +131,7 @@ impl Registry {
 
     /// Tell of stored rules that would be refused today.
     pub(crate) fn name_rules_beyond_limits(&self) -> Result<(), RegistryError> {
-        for rule in self.inner.store.security()?.rules {
+        for rule in self.inner.store.security(&Reader::server())?.rules {
             let body = serde_json::from_str(&rule.body).map_err(|e| e.to_string());
             if let Err(cause) = body.and_then(|body| context::check_rule(&body)) {
                 let (id, name) = (rule.id, rule.name);
@@ -131,9 +146,13 @@ impl Registry {
     ///
     /// # Errors
     /// When the store fails; a stored rule that is no JSON is an error too.
-    pub fn roles_of_context(&self, authorization: &Value) -> Result<Vec<u32>, RegistryError> {
+    pub fn roles_of_context(
+        &self,
+        reader: &Reader,
+        authorization: &Value,
+    ) -> Result<Vec<u32>, RegistryError> {
         let mut roles = Vec::new();
-        for rule in self.inner.store.security()?.rules {
+        for rule in self.inner.store.security(reader)?.rules {
             let body: Value = serde_json::from_str(&rule.body)
                 .map_err(|e| RegistryStoreError::Corrupt(format!("rule {}: {e}", rule.id)))?;
             match context::matches(&body, authorization) {

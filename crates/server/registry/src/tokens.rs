@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 use rcgen::KeyPair;
-use state::registry::{Revocation, RevocationTarget};
+use state::registry::{Revocation, RevocationTarget, WriteContext};
 
 use crate::limits::TOKEN_AHEAD_SECONDS_MAX;
 use crate::types::TokenKeys;
@@ -157,11 +157,11 @@ impl Registry {
     ///
     /// # Errors
     /// When the key file cannot be written; then the old keys stay.
-    pub fn replace_token_keys(&self) -> Result<TokenKeys, RegistryError> {
+    pub fn replace_token_keys(&self, context: &WriteContext) -> Result<TokenKeys, RegistryError> {
         let mut keys = self.inner.tokens.keys.write();
         *keys = make(&self.inner.tokens.path)?;
         self.inner.tokens.generation.fetch_add(1, Ordering::AcqRel);
-        self.inner.store.clear_revocations()?;
+        self.inner.store.clear_revocations(context)?;
         self.inner.tokens.forget_all();
         Ok(keys.clone())
     }
@@ -170,10 +170,14 @@ impl Registry {
     ///
     /// # Errors
     /// When the store fails.
-    pub fn revoke_tokens(&self, target: RevocationTarget) -> Result<(), RegistryError> {
+    pub fn revoke_tokens(
+        &self,
+        context: &WriteContext,
+        target: RevocationTarget,
+    ) -> Result<(), RegistryError> {
         let revoked = self.revocation(target);
-        self.inner.store.revoke_tokens(&revoked)?;
-        self.refuse(&[revoked])
+        self.inner.store.revoke_tokens(context, &revoked)?;
+        self.refuse(context, &[revoked])
     }
 
     /// Whether a token with these claims was revoked. Memory only.
@@ -207,7 +211,7 @@ impl Registry {
     pub(crate) fn end_tokens_of_another_time(&self) -> Result<(), RegistryError> {
         if self.inner.tokens.of_another_time(self.now().s) {
             tracing::warn!("the clock was put back by more than a day: every login is ended");
-            self.replace_token_keys()?;
+            self.replace_token_keys(&WriteContext::server())?;
         }
         Ok(())
     }

@@ -2,9 +2,12 @@
 
 use std::net::IpAddr;
 
-use state::meter::{self, Cost};
+use state::Reader;
 use state::registry::limits::{ADMIN_USER, ROLE_ADMINISTRATOR};
-use state::registry::{RegistryStoreError, Revocation, RevocationTarget, SecurityChange, UserRow};
+use state::registry::{
+    AuditOutcome, RegistryStoreError, Revocation, RevocationTarget, SecurityChange, UserRow,
+    WriteContext,
+};
 
 use crate::limits::{PASSWORD_CHARS_MAX, PASSWORD_CHARS_MIN, TOKEN_TTL_SECONDS_MAX};
 use crate::types::User;
@@ -29,7 +32,7 @@ impl Registry {
     /// # Errors
     /// When the preset's length breaks the rule, or the store fails.
     pub fn ensure_admin(&self, preset: Option<&str>) -> Result<Option<String>, RegistryError> {
-        if self.inner.store.user(ADMIN_USER)?.is_some() {
+        if self.inner.store.user(&Reader::server(), ADMIN_USER)?.is_some() {
             return Ok(None);
         }
         let made = match preset {
@@ -44,13 +47,15 @@ impl Registry {
         };
         let password = made.as_deref().or(preset).unwrap_or_default();
         let hash = self.hash(password)?;
-        let roles = self.role_ids(&[ROLE_ADMINISTRATOR])?;
-        match self.inner.store.create_user(ADMIN_USER, &hash, true, &roles) {
+        let roles = self.role_ids(&Reader::server(), &[ROLE_ADMINISTRATOR])?;
+        let detail = "first start: user admin";
+        let context = self.audited(Reader::server(), "system", "security:create_user", detail);
+        match self.inner.store.create_user(&context, ADMIN_USER, &hash, true, &roles) {
             // Another process made it at the same moment.
             Err(RegistryStoreError::Exists { .. }) => return Ok(None),
             other => other?,
         };
-        self.audit("system", "security:create_user", "first start: user admin")?;
+        self.end_audit(&context, AuditOutcome::Done)?;
         Ok(made)
     }
 
@@ -65,52 +70,46 @@ impl Registry {
         password: &str,
         source: Option<IpAddr>,
     ) -> Result<User, LoginError> {
-        self.login_for_token(name, password, source).await.0.map(|(user, _)| user)
+        self.login_for_token(&Reader::server(), name, password, source).await.map(|(user, _)| user)
     }
 
     /// As [`Registry::login`], with the `nbf` of a token for this login: a change of the user that
-    /// comes between the check and the token refuses that token. And what its statements cost.
+    /// comes between the check and the token refuses that token.
     pub async fn login_for_token(
         &self,
+        reader: &Reader,
         name: &str,
         password: &str,
         source: Option<IpAddr>,
-    ) -> (Result<(User, i64), LoginError>, Cost) {
-        if let Err(blocked) = self.not_blocked(source) {
-            return (Err(blocked), Cost::default());
-        }
-        let registry = self.clone();
+    ) -> Result<(User, i64), LoginError> {
+        self.not_blocked(source)?;
+        let (registry, reader) = (self.clone(), reader.clone());
         let (name, password) = (name.to_owned(), password.to_owned());
         let check = move || {
             // Failures that were counted while this one waited in the queue.
-            if let Err(blocked) = registry.not_blocked(source) {
-                return (Err(blocked), Cost::default());
-            }
-            meter::take();
-            let user = registry.check_password(&name, &password);
+            registry.not_blocked(source)?;
+            let user = registry.check_password(&reader, &name, &password);
             if matches!(user, Err(LoginError::Invalid)) {
-                registry.failed(&name, source);
+                registry.failed(&reader, &name, source);
             }
-            (user, meter::take())
+            user
         };
-        let Ok(result) = self.inner.hashing.submit(check) else {
-            let busy = LoginError::Busy { retry_after_s: BUSY_RETRY_SECONDS };
-            return (Err(busy), Cost::default());
-        };
+        let busy = |_| LoginError::Busy { retry_after_s: BUSY_RETRY_SECONDS };
+        let result = self.inner.hashing.submit(check).map_err(busy)?;
         result.await.unwrap_or_else(|_| {
             let ended = RegistryError::Hash("the login thread ended".into());
-            (Err(LoginError::Registry(ended)), Cost::default())
+            Err(LoginError::Registry(ended))
         })
     }
 
     /// A login failed: it is counted, and logged as far as there are lines left for it.
-    fn failed(&self, name: &str, source: Option<IpAddr>) {
+    fn failed(&self, reader: &Reader, name: &str, source: Option<IpAddr>) {
         let now = self.inner.clock.monotonic();
         let blocks = source.is_some_and(|source| self.inner.attempts.lock().failed(source, now));
         let source = source.map_or_else(|| "this machine".to_owned(), |source| source.to_string());
         if let Some(kept_back) = self.inner.failed_logins.lock().line(now) {
             // A password that was typed as the name must not get into the log.
-            let known = self.inner.store.user(name).ok().flatten();
+            let known = self.inner.store.user(reader, name).ok().flatten();
             let user = known.map_or_else(|| "unknown".to_owned(), |row| row.name);
             tracing::warn!(user, source, not_logged_before = kept_back, "a login failed");
         }
@@ -133,8 +132,13 @@ impl Registry {
         })
     }
 
-    fn check_password(&self, name: &str, password: &str) -> Result<(User, i64), LoginError> {
-        let row = self.inner.store.user(name)?;
+    fn check_password(
+        &self,
+        reader: &Reader,
+        name: &str,
+        password: &str,
+    ) -> Result<(User, i64), LoginError> {
+        let row = self.inner.store.user(reader, name)?;
         let hash = row.as_ref().map_or(self.inner.nobody_hash.as_str(), |r| &r.password_hash);
         let fits = password.len() <= PASSWORD_BYTES_MAX;
         let right = self.inner.hasher.verify(if fits { password } else { "" }, hash) && fits;
@@ -142,7 +146,7 @@ impl Registry {
         let roles: Vec<u32> = row.roles.iter().map(|role| role.id).collect();
         let nbf_s = self.token_nbf_s(row.id, &roles, false);
         // Whoever changed the user since then refuses tokens up to that instant.
-        if self.inner.store.user(name)?.as_ref() != Some(&row) {
+        if self.inner.store.user(reader, name)?.as_ref() != Some(&row) {
             return Err(LoginError::Invalid);
         }
         Ok((public(row), nbf_s))
@@ -192,8 +196,8 @@ impl Registry {
         hash.recv().map_err(|_| ended())?
     }
 
-    fn role_ids(&self, names: &[&str]) -> Result<Vec<u32>, RegistryError> {
-        let roles = self.inner.store.roles()?;
+    fn role_ids(&self, reader: &Reader, names: &[&str]) -> Result<Vec<u32>, RegistryError> {
+        let roles = self.inner.store.roles(reader)?;
         let id = |name: &&str| {
             roles.iter().find(|r| r.name == *name).map(|r| r.id).ok_or_else(|| {
                 RegistryStoreError::NotFound { what: "role", name: (*name).to_owned() }.into()
@@ -206,16 +210,21 @@ impl Registry {
     ///
     /// # Errors
     /// `Password` when it breaks the rule, `Store(NotFound)` for an unknown user.
-    pub fn set_password(&self, name: &str, password: &str) -> Result<(), RegistryError> {
+    pub fn set_password(
+        &self,
+        context: &WriteContext,
+        name: &str,
+        password: &str,
+    ) -> Result<(), RegistryError> {
         passwords::check(password)?;
-        let user = self.require_user(name)?.id;
+        let user = self.require_user(context.reader(), name)?.id;
         let hash = self.hash(password)?;
-        self.change_security(SecurityChange::SetPassword { user, hash }).map(drop)
+        self.change_security(context, SecurityChange::SetPassword { user, hash }).map(drop)
     }
 
-    fn require_user(&self, name: &str) -> Result<User, RegistryError> {
+    fn require_user(&self, reader: &Reader, name: &str) -> Result<User, RegistryError> {
         let missing = || RegistryStoreError::NotFound { what: "user", name: name.to_owned() };
-        Ok(self.user(name)?.ok_or_else(missing)?)
+        Ok(self.user(reader, name)?.ok_or_else(missing)?)
     }
 
     /// Create a user with roles by name, in their order.
@@ -225,6 +234,7 @@ impl Registry {
     /// `Store(NotFound)` for a role.
     pub fn create_user(
         &self,
+        context: &WriteContext,
         name: &str,
         password: &str,
         allow_run_as: bool,
@@ -240,23 +250,23 @@ impl Registry {
             )));
         }
         passwords::check(password)?;
-        let roles = self.role_ids(roles)?;
+        let roles = self.role_ids(context.reader(), roles)?;
         let hash = self.hash(password)?;
-        self.inner.store.create_user(name, &hash, allow_run_as, &roles)?;
+        self.inner.store.create_user(context, name, &hash, allow_run_as, &roles)?;
         self.inner.access.changed();
-        self.require_user(name)
+        self.require_user(context.reader(), name)
     }
 
     /// Delete a user; its tokens are refused. Whether it was there.
     ///
     /// # Errors
     /// `Store(Refused)` for a user of the program itself.
-    pub fn delete_user(&self, name: &str) -> Result<bool, RegistryError> {
-        let Some(user) = self.user(name)? else { return Ok(false) };
+    pub fn delete_user(&self, context: &WriteContext, name: &str) -> Result<bool, RegistryError> {
+        let Some(user) = self.user(context.reader(), name)? else { return Ok(false) };
         let revoked = self.revocation(RevocationTarget::User(user.id));
-        let there = self.inner.store.delete_user(name, &revoked)?;
+        let there = self.inner.store.delete_user(context, name, &revoked)?;
         self.inner.access.changed();
-        self.refuse(&[revoked])?;
+        self.refuse(context, &[revoked])?;
         Ok(there)
     }
 
@@ -264,16 +274,16 @@ impl Registry {
     ///
     /// # Errors
     /// When the store fails.
-    pub fn user(&self, name: &str) -> Result<Option<User>, RegistryError> {
-        Ok(self.inner.store.user(name)?.map(public))
+    pub fn user(&self, reader: &Reader, name: &str) -> Result<Option<User>, RegistryError> {
+        Ok(self.inner.store.user(reader, name)?.map(public))
     }
 
     /// All users by id.
     ///
     /// # Errors
     /// When the store fails.
-    pub fn users(&self) -> Result<Vec<User>, RegistryError> {
-        Ok(self.inner.store.users()?.into_iter().map(public).collect())
+    pub fn users(&self, reader: &Reader) -> Result<Vec<User>, RegistryError> {
+        Ok(self.inner.store.users(reader)?.into_iter().map(public).collect())
     }
 
     pub(crate) fn revocation(&self, target: RevocationTarget) -> Revocation {
@@ -286,13 +296,17 @@ impl Registry {
 
     /// Refuse tokens after the write of these revocations: those that were issued meanwhile too. If
     /// there were any, the rows are written anew, for a restart and for other processes.
-    pub(crate) fn refuse(&self, written: &[Revocation]) -> Result<(), RegistryError> {
+    pub(crate) fn refuse(
+        &self,
+        context: &WriteContext,
+        written: &[Revocation],
+    ) -> Result<(), RegistryError> {
         for before in written {
             self.inner.tokens.add(*before);
             let now = self.revocation(before.target);
             self.inner.tokens.add(now);
             if now.issued_until_s > before.issued_until_s {
-                self.inner.store.revoke_tokens(&now)?;
+                self.inner.store.revoke_tokens(context, &now)?;
             }
         }
         Ok(())

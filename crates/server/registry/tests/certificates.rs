@@ -10,7 +10,9 @@ use std::time::Duration;
 use common::{csr, der, house, options, try_open};
 use env::clock::Clock as _;
 use model::AgentId;
-use registry::{EnrollError, IdentityError, RegistryError, RegistryStore as _, SqliteRegistry};
+use registry::{
+    EnrollError, IdentityError, RegistryError, RegistryStore as _, SqliteRegistry, WriteContext,
+};
 use rustls::RootCertStore;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier;
@@ -176,8 +178,8 @@ fn revocation_and_removal_count_at_once_and_after_a_kill() {
     let (a, b) = (house.enroll("a1"), house.enroll("b1"));
     let (leaf_a, leaf_b) = (der(&a.certificate_pem), der(&b.certificate_pem));
     assert!(house.registry.identify(&leaf_a).is_ok());
-    assert_eq!(house.registry.revoke(a.agent).unwrap(), 1);
-    house.registry.remove_agent(b.agent).unwrap();
+    assert_eq!(house.registry.revoke(&WriteContext::server(), a.agent).unwrap(), 1);
+    house.registry.remove_agent(&WriteContext::server(), b.agent).unwrap();
     for house in [&house, &house.killed()] {
         assert_eq!(house.registry.identify(&leaf_a), Err(IdentityError::Revoked));
         assert_eq!(house.registry.identify(&leaf_b), Err(IdentityError::Revoked));
@@ -189,7 +191,7 @@ fn revocation_and_removal_count_at_once_and_after_a_kill() {
 fn a_renewal_that_was_under_way_does_not_outlive_the_revocation() {
     let house = house();
     let agent = house.enroll("web").agent;
-    house.registry.revoke(agent).unwrap();
+    house.registry.revoke(&WriteContext::server(), agent).unwrap();
     let renewed = house.registry.renew(agent, &csr("web"));
     assert!(matches!(renewed, Err(EnrollError::Revoked(id)) if id == agent), "{renewed:?}");
 }
@@ -282,7 +284,7 @@ fn expired_certificates_are_forgotten_once_they_are_superseded_or_revoked() {
     house.registry.identify(&old).unwrap();
     let new = der(&house.registry.renew(a.agent, &csr("a1")).unwrap().certificate_pem);
     house.registry.identify(&new).unwrap();
-    house.registry.remove_agent(b.agent).unwrap();
+    house.registry.remove_agent(&WriteContext::server(), b.agent).unwrap();
     house.registry.flush().unwrap();
     house.after(YEAR_S + 10);
     house.registry.tick().unwrap();

@@ -11,7 +11,8 @@ use env::clock::{Clock as _, ManualClock};
 use env::guard::{Acceptance, GuardedClock, HOLD_MAX};
 use env::random::SystemRandom;
 use registry::{
-    AgentQuery, CommandKind, IdentityError, Registry, RevocationTarget, SqliteRegistry,
+    AgentQuery, CommandKind, IdentityError, Reader, Registry, RevocationTarget, SqliteRegistry,
+    WriteContext,
 };
 use tempfile::TempDir;
 
@@ -63,15 +64,20 @@ fn open(folder: &TempDir, clock: &Arc<GuardedClock>) -> Registry {
 fn a_jump_ends_no_revocation_command_token_or_certificate() {
     for restart in [false, true] {
         let mut world = Guarded::open();
-        let token = world.registry.create_enrolment_token(&[], 9, 7_200).unwrap();
+        let token =
+            world.registry.create_enrolment_token(&WriteContext::server(), &[], 9, 7_200).unwrap();
         let enrolled = world.registry.enroll(&token, &csr("x"), &named("web")).unwrap();
         let leaf = der(&enrolled.certificate_pem);
         world.registry.identify(&leaf).unwrap();
-        let command =
-            world.registry.create_command(CommandKind::Rescan, &[enrolled.agent], "admin");
+        let command = world.registry.create_command(
+            &WriteContext::server(),
+            CommandKind::Rescan,
+            &[enrolled.agent],
+            "admin",
+        );
         let command = command.unwrap();
         let nbf_s = world.registry.token_nbf_s(1, &[], false);
-        world.registry.revoke_tokens(RevocationTarget::User(1)).unwrap();
+        world.registry.revoke_tokens(&WriteContext::server(), RevocationTarget::User(1)).unwrap();
         let keys = world.registry.token_keys().unwrap().public_pem;
         for wall_us in [START_US + 10 * YEAR_US, START_US - 3 * 86_400_000_000, 0] {
             if restart {
@@ -85,7 +91,10 @@ fn a_jump_ends_no_revocation_command_token_or_certificate() {
             assert_eq!(registry.token_keys().unwrap().public_pem, keys);
             let identity = registry.identify(&leaf).unwrap();
             assert!(identity.renew_at_s > (world.clock.guarded_us() / 1_000_000) as i64);
-            assert_eq!(registry.command(command).unwrap().unwrap().counts.expired, 0);
+            assert_eq!(
+                registry.command(&Reader::server(), command).unwrap().unwrap().counts.expired,
+                0
+            );
             world.wall.jump_to(START_US + 60_000_000);
             world.clock.hold();
         }
@@ -96,11 +105,11 @@ fn a_jump_ends_no_revocation_command_token_or_certificate() {
 #[test]
 fn a_clock_that_is_right_makes_everything_expire_a_day_later() {
     let world = Guarded::open();
-    let token = world.registry.create_enrolment_token(&[], 9, 60).unwrap();
+    let token = world.registry.create_enrolment_token(&WriteContext::server(), &[], 9, 60).unwrap();
     let enrolled = world.registry.enroll(&token, &csr("x"), &named("web")).unwrap();
     let leaf = der(&enrolled.certificate_pem);
     let nbf_s = world.registry.token_nbf_s(1, &[], false);
-    world.registry.revoke_tokens(RevocationTarget::User(1)).unwrap();
+    world.registry.revoke_tokens(&WriteContext::server(), RevocationTarget::User(1)).unwrap();
     world.wall.jump_to(START_US + 3 * YEAR_US);
     world.forget();
     assert!(world.registry.token_revoked(1, &[], false, nbf_s));
@@ -116,7 +125,7 @@ fn a_revocation_reaches_tokens_of_before_a_small_step_back() {
     let world = Guarded::open();
     let nbf_s = world.registry.token_nbf_s(1, &[], false);
     let world = world.restarted_at(START_US - 3_600_000_000);
-    world.registry.revoke_tokens(RevocationTarget::User(1)).unwrap();
+    world.registry.revoke_tokens(&WriteContext::server(), RevocationTarget::User(1)).unwrap();
     assert!(world.registry.token_revoked(1, &[], false, nbf_s));
 }
 
@@ -141,14 +150,15 @@ fn tokens_of_an_earlier_version_are_ended_once() {
 #[test]
 fn no_active_agent_is_old_while_the_clock_is_held() {
     let world = Guarded::open();
-    let token = world.registry.create_enrolment_token(&[], 9, 7_200).unwrap();
+    let token =
+        world.registry.create_enrolment_token(&WriteContext::server(), &[], 9, 7_200).unwrap();
     let enrolled = world.registry.enroll(&token, &csr("x"), &named("web")).unwrap();
     let old = AgentQuery { older_than_s: Some(7 * 86_400), ..AgentQuery::default() };
     for wall_us in [START_US - 30 * 86_400_000_000, START_US + 10 * YEAR_US, 0, START_US] {
         world.wall.jump_to(wall_us);
         assert!(world.registry.keepalive(enrolled.agent, &common::info("debian", "v1")));
         world.registry.flush().unwrap();
-        assert_eq!(world.registry.agent_ids(&old).unwrap(), [], "at {wall_us}");
+        assert_eq!(world.registry.agent_ids(&Reader::server(), &old).unwrap(), [], "at {wall_us}");
     }
 }
 
@@ -158,7 +168,7 @@ fn no_active_agent_is_old_while_the_clock_is_held() {
 fn a_time_that_is_put_back_ends_every_login() {
     let world = Guarded::open();
     world.registry.token_nbf_s(1, &[], false);
-    world.registry.revoke_tokens(RevocationTarget::User(1)).unwrap();
+    world.registry.revoke_tokens(&WriteContext::server(), RevocationTarget::User(1)).unwrap();
     let keys = world.registry.token_keys().unwrap().public_pem;
     world.wall.jump_to(START_US + 3 * YEAR_US);
     world.clock.hold().unwrap();
@@ -174,7 +184,8 @@ fn a_time_that_is_put_back_ends_every_login() {
 #[test]
 fn an_agent_enrolled_while_the_clock_is_held_stays_after_it() {
     let world = Guarded::open();
-    let token = world.registry.create_enrolment_token(&[], 9, 7_200).unwrap();
+    let token =
+        world.registry.create_enrolment_token(&WriteContext::server(), &[], 9, 7_200).unwrap();
     world.wall.jump_to(START_US + 2 * YEAR_US);
     let enrolled = world.registry.enroll(&token, &csr("x"), &named("web")).unwrap();
     assert_eq!(world.clock.accept(), Acceptance::Released);

@@ -6,17 +6,17 @@ mod common;
 use common::{House, house, named};
 use model::AgentId;
 use registry::{
-    Command, CommandCounts, CommandKind, Outcome, OutcomeFilter, OutcomeState, Permitted,
-    RegistryStore, SqliteRegistry,
+    Command, CommandCounts, CommandKind, Outcome, OutcomeFilter, OutcomeState, Permitted, Reader,
+    RegistryStore, SqliteRegistry, WriteContext,
 };
 
 fn fleet(house: &House, n: u32) -> Vec<AgentId> {
     let agents: Vec<_> = (1..=n).map(|i| (None, named(&format!("agent-{i}")))).collect();
-    house.registry.add_agents(&agents).unwrap()
+    house.registry.add_agents(&WriteContext::server(), &agents).unwrap()
 }
 
 fn counts(house: &House, id: u64) -> CommandCounts {
-    house.registry.command(id).unwrap().unwrap().counts
+    house.registry.command(&Reader::server(), id).unwrap().unwrap().counts
 }
 
 fn said(state: OutcomeState) -> Outcome {
@@ -27,7 +27,10 @@ fn said(state: OutcomeState) -> Outcome {
 fn a_command_is_handed_out_answered_and_counted() {
     let house = house();
     let ids = fleet(&house, 3);
-    let id = house.registry.create_command(CommandKind::Restart, &ids, "admin").unwrap();
+    let id = house
+        .registry
+        .create_command(&WriteContext::server(), CommandKind::Restart, &ids, "admin")
+        .unwrap();
     assert_eq!(counts(&house, id), CommandCounts { pending: 3, total: 3, ..Default::default() });
     let command = Command { id, kind: CommandKind::Restart };
     assert_eq!(house.registry.pending_commands(ids[0]), std::slice::from_ref(&command));
@@ -39,14 +42,17 @@ fn a_command_is_handed_out_answered_and_counted() {
     let expected =
         CommandCounts { pending: 1, acknowledged: 1, failed: 1, total: 3, ..Default::default() };
     assert_eq!(counts(&house, id), expected);
-    let rows = house.registry.outcomes(id, None, None, 10).unwrap();
+    let rows = house.registry.outcomes(&Reader::server(), id, None, None, 10).unwrap();
     let states: Vec<_> = rows.iter().map(|r| (r.agent, r.state)).collect();
     let expected = [OutcomeState::Acknowledged, OutcomeState::Failed, OutcomeState::Pending];
     assert_eq!(states, ids.iter().copied().zip(expected).collect::<Vec<_>>());
     assert_eq!(rows[0].detail, "said so");
-    let failed = house.registry.outcomes(id, Some(OutcomeState::Failed), None, 10).unwrap();
+    let failed = house
+        .registry
+        .outcomes(&Reader::server(), id, Some(OutcomeState::Failed), None, 10)
+        .unwrap();
     assert_eq!(failed.len(), 1);
-    let rest = house.registry.outcomes(id, None, Some(ids[1]), 10).unwrap();
+    let rest = house.registry.outcomes(&Reader::server(), id, None, Some(ids[1]), 10).unwrap();
     assert_eq!(rest.len(), 1);
 }
 
@@ -55,7 +61,10 @@ fn strangers_the_server_and_doubles_are_passed_over() {
     let house = house();
     let ids = fleet(&house, 1);
     let asked = [ids[0], ids[0], AgentId::SERVER, AgentId(77)];
-    let id = house.registry.create_command(CommandKind::Rescan, &asked, "admin").unwrap();
+    let id = house
+        .registry
+        .create_command(&WriteContext::server(), CommandKind::Rescan, &asked, "admin")
+        .unwrap();
     assert_eq!(counts(&house, id).total, 1);
     assert_eq!(house.registry.pending_commands(AgentId(77)), []);
     assert!(!house.registry.command_outcome(AgentId(77), id, &said(OutcomeState::Failed)));
@@ -69,7 +78,10 @@ fn strangers_the_server_and_doubles_are_passed_over() {
 fn an_unanswered_command_is_handed_out_again_after_a_minute() {
     let house = house();
     let ids = fleet(&house, 1);
-    house.registry.create_command(CommandKind::Rescan, &ids, "admin").unwrap();
+    house
+        .registry
+        .create_command(&WriteContext::server(), CommandKind::Rescan, &ids, "admin")
+        .unwrap();
     assert_eq!(house.registry.pending_commands(ids[0]).len(), 1);
     house.after(59);
     assert_eq!(house.registry.pending_commands(ids[0]).len(), 0);
@@ -81,7 +93,10 @@ fn an_unanswered_command_is_handed_out_again_after_a_minute() {
 fn a_command_survives_a_kill_and_is_delivered_after_it() {
     let house = house();
     let ids = fleet(&house, 2);
-    let id = house.registry.create_command(CommandKind::Restart, &ids, "admin").unwrap();
+    let id = house
+        .registry
+        .create_command(&WriteContext::server(), CommandKind::Restart, &ids, "admin")
+        .unwrap();
     house.registry.pending_commands(ids[0]);
     house.registry.command_outcome(ids[0], id, &said(OutcomeState::Acknowledged));
     house.registry.pending_commands(ids[1]);
@@ -97,7 +112,10 @@ fn a_command_survives_a_kill_and_is_delivered_after_it() {
 fn an_unanswered_command_expires_and_a_late_answer_is_still_the_truth() {
     let house = house();
     let ids = fleet(&house, 2);
-    let id = house.registry.create_command(CommandKind::Restart, &ids, "admin").unwrap();
+    let id = house
+        .registry
+        .create_command(&WriteContext::server(), CommandKind::Restart, &ids, "admin")
+        .unwrap();
     house.registry.pending_commands(ids[0]);
     house.after(24 * 3_600);
     assert_eq!(house.registry.tick().unwrap().expired, 2);
@@ -113,23 +131,29 @@ fn an_unanswered_command_expires_and_a_late_answer_is_still_the_truth() {
 fn a_cancelled_command_is_not_handed_out() {
     let house = house();
     let ids = fleet(&house, 2);
-    let id = house.registry.create_command(CommandKind::Restart, &ids, "admin").unwrap();
+    let id = house
+        .registry
+        .create_command(&WriteContext::server(), CommandKind::Restart, &ids, "admin")
+        .unwrap();
     house.registry.pending_commands(ids[0]);
     house.registry.command_outcome(ids[0], id, &said(OutcomeState::Acknowledged));
-    assert_eq!(house.registry.cancel_command(id).unwrap(), 1);
+    assert_eq!(house.registry.cancel_command(&WriteContext::server(), id).unwrap(), 1);
     assert_eq!(house.registry.pending_commands(ids[1]), []);
     let expected = CommandCounts { acknowledged: 1, cancelled: 1, total: 2, ..Default::default() };
     assert_eq!(counts(&house, id), expected);
-    assert_eq!(house.registry.cancel_command(99).unwrap(), 0);
+    assert_eq!(house.registry.cancel_command(&WriteContext::server(), 99).unwrap(), 0);
 }
 
 #[test]
 fn a_removed_agent_leaves_no_open_outcome() {
     let house = house();
     let ids = fleet(&house, 2);
-    let id = house.registry.create_command(CommandKind::Restart, &ids, "admin").unwrap();
+    let id = house
+        .registry
+        .create_command(&WriteContext::server(), CommandKind::Restart, &ids, "admin")
+        .unwrap();
     house.registry.pending_commands(ids[0]);
-    house.registry.remove_agent(ids[0]).unwrap();
+    house.registry.remove_agent(&WriteContext::server(), ids[0]).unwrap();
     assert_eq!(house.registry.pending_commands(ids[0]), []);
     let counts = counts(&house, id);
     assert_eq!((counts.pending, counts.sent, counts.cancelled), (1, 0, 1));
@@ -139,42 +163,69 @@ fn a_removed_agent_leaves_no_open_outcome() {
 fn beyond_the_limit_the_oldest_finished_command_goes() {
     let house = house();
     let ids = fleet(&house, 1);
-    let open = house.registry.create_command(CommandKind::Restart, &ids, "admin").unwrap();
+    let open = house
+        .registry
+        .create_command(&WriteContext::server(), CommandKind::Restart, &ids, "admin")
+        .unwrap();
     for _ in 1..1_000 {
-        house.registry.create_command(CommandKind::Rescan, &[], "admin").unwrap();
+        house
+            .registry
+            .create_command(&WriteContext::server(), CommandKind::Rescan, &[], "admin")
+            .unwrap();
     }
-    let newest = house.registry.create_command(CommandKind::Rescan, &[], "admin").unwrap();
+    let newest = house
+        .registry
+        .create_command(&WriteContext::server(), CommandKind::Rescan, &[], "admin")
+        .unwrap();
     house.after(5);
     house.registry.tick().unwrap();
-    assert!(house.registry.command(open).unwrap().is_some(), "it is not finished");
-    assert!(house.registry.command(open + 1).unwrap().is_none());
-    assert_eq!(house.registry.commands(5_000, &Permitted::All).unwrap().len(), 1_000);
-    assert_eq!(house.registry.commands(1, &Permitted::All).unwrap()[0].id, newest);
+    assert!(
+        house.registry.command(&Reader::server(), open).unwrap().is_some(),
+        "it is not finished"
+    );
+    assert!(house.registry.command(&Reader::server(), open + 1).unwrap().is_none());
+    assert_eq!(
+        house.registry.commands(&Reader::server(), 5_000, &Permitted::All).unwrap().len(),
+        1_000
+    );
+    assert_eq!(
+        house.registry.commands(&Reader::server(), 1, &Permitted::All).unwrap()[0].id,
+        newest
+    );
 }
 
 #[test]
 fn a_large_command_is_paged_narrowed_expired_and_answered_late() {
     let house = house();
     let ids = fleet(&house, 2_500);
-    let id = house.registry.create_command(CommandKind::Restart, &ids, "admin").unwrap();
+    let id = house
+        .registry
+        .create_command(&WriteContext::server(), CommandKind::Restart, &ids, "admin")
+        .unwrap();
     let answer = |agent: AgentId| {
         house.registry.pending_commands(agent);
         house.registry.command_outcome(agent, id, &said(OutcomeState::Acknowledged))
     };
     assert!(answer(ids[0]) && answer(ids[2_400]));
     house.registry.pending_commands(ids[1]);
-    let all = house.registry.outcomes(id, None, None, 10_000).unwrap();
+    let all = house.registry.outcomes(&Reader::server(), id, None, None, 10_000).unwrap();
     assert_eq!(all.iter().map(|o| o.agent).collect::<Vec<_>>(), ids);
-    let pending = house.registry.outcomes(id, Some(OutcomeState::Pending), None, 10_000).unwrap();
+    let pending = house
+        .registry
+        .outcomes(&Reader::server(), id, Some(OutcomeState::Pending), None, 10_000)
+        .unwrap();
     assert_eq!(pending.len(), 2_497);
-    let two =
-        house.registry.outcomes(id, Some(OutcomeState::Pending), Some(ids[2_398]), 2).unwrap();
+    let two = house
+        .registry
+        .outcomes(&Reader::server(), id, Some(OutcomeState::Pending), Some(ids[2_398]), 2)
+        .unwrap();
     let two: Vec<AgentId> = two.iter().map(|o| o.agent).collect();
     assert_eq!(two, [ids[2_399], ids[2_401]]);
     let some: Vec<AgentId> = [0, 1, 2].map(|n| ids[n]).to_vec();
     let page = OutcomeFilter { limit: 10, ..OutcomeFilter::default() };
     let within = |scope: &Permitted| {
-        let (command, outcomes) = house.registry.command_page(id, scope, page).unwrap().unwrap();
+        let (command, outcomes) =
+            house.registry.command_page(&Reader::server(), id, scope, page).unwrap().unwrap();
         (command.counts, outcomes.len())
     };
     let (counted, listed) = within(&Permitted::Only(some.clone().into()));
@@ -197,9 +248,15 @@ fn a_large_command_is_paged_narrowed_expired_and_answered_late() {
         ..Default::default()
     };
     assert_eq!(counts(&house, id), expected);
-    let failed = house.registry.outcomes(id, Some(OutcomeState::Failed), None, 9).unwrap();
+    let failed = house
+        .registry
+        .outcomes(&Reader::server(), id, Some(OutcomeState::Failed), None, 9)
+        .unwrap();
     assert_eq!(failed.iter().map(|o| o.agent).collect::<Vec<_>>(), [ids[5]]);
-    let expired = house.registry.outcomes(id, Some(OutcomeState::Expired), None, 9).unwrap();
+    let expired = house
+        .registry
+        .outcomes(&Reader::server(), id, Some(OutcomeState::Expired), None, 9)
+        .unwrap();
     assert_eq!(expired.len(), 9);
 }
 
@@ -209,7 +266,10 @@ fn an_agent_with_many_open_commands_gets_them_some_at_a_time() {
     let ids = fleet(&house, 22);
     let order = |other: usize| {
         let two = [ids[0], ids[other]];
-        house.registry.create_command(CommandKind::Rescan, &two, "admin").unwrap()
+        house
+            .registry
+            .create_command(&WriteContext::server(), CommandKind::Rescan, &two, "admin")
+            .unwrap()
     };
     let made: Vec<u64> = (1..21).map(order).collect();
     let given = |house: &House| -> Vec<u64> {
@@ -229,41 +289,59 @@ fn an_agent_with_many_open_commands_gets_them_some_at_a_time() {
 fn a_command_that_is_being_dropped_is_shown_to_nobody_half() {
     let house = house();
     let ids = fleet(&house, 6_000);
-    let id = house.registry.create_command(CommandKind::Restart, &ids, "admin").unwrap();
+    let id = house
+        .registry
+        .create_command(&WriteContext::server(), CommandKind::Restart, &ids, "admin")
+        .unwrap();
     for agent in &ids {
         house.registry.pending_commands(*agent);
         house.registry.command_outcome(*agent, id, &said(OutcomeState::Acknowledged));
     }
     for _ in 0..1_000 {
-        house.registry.create_command(CommandKind::Rescan, &[], "admin").unwrap();
+        house
+            .registry
+            .create_command(&WriteContext::server(), CommandKind::Rescan, &[], "admin")
+            .unwrap();
     }
     house.registry.flush().unwrap();
     // One step of several: outcomes of the oldest are gone, but not all.
     let store = SqliteRegistry::open(&house.folder.path().join("registry.db")).unwrap();
     assert!(store.trim_commands().unwrap());
     let page = OutcomeFilter { limit: 10_000, ..OutcomeFilter::default() };
-    assert_eq!(house.registry.command_page(id, &Permitted::All, page).unwrap(), None);
-    let listed = house.registry.commands(5_000, &Permitted::All).unwrap();
+    assert_eq!(
+        house.registry.command_page(&Reader::server(), id, &Permitted::All, page).unwrap(),
+        None
+    );
+    let listed = house.registry.commands(&Reader::server(), 5_000, &Permitted::All).unwrap();
     assert!(listed.len() == 1_000 && listed.iter().all(|command| command.id != id));
     // A late word of one of its agents changes nothing.
     house.registry.command_outcome(ids[5_999], id, &said(OutcomeState::Failed));
-    assert_eq!(house.registry.command(id).unwrap(), None);
+    assert_eq!(house.registry.command(&Reader::server(), id).unwrap(), None);
     while store.trim_commands().unwrap() {}
-    assert_eq!(house.registry.commands(5_000, &Permitted::All).unwrap().len(), 1_000);
+    assert_eq!(
+        house.registry.commands(&Reader::server(), 5_000, &Permitted::All).unwrap().len(),
+        1_000
+    );
 }
 
 #[test]
 fn a_command_whose_agents_cannot_be_read_keeps_the_server_from_nothing() {
     let house = house();
     let ids = fleet(&house, 3);
-    let broken = house.registry.create_command(CommandKind::Restart, &ids, "admin").unwrap();
-    let whole = house.registry.create_command(CommandKind::Rescan, &ids, "admin").unwrap();
+    let broken = house
+        .registry
+        .create_command(&WriteContext::server(), CommandKind::Restart, &ids, "admin")
+        .unwrap();
+    let whole = house
+        .registry
+        .create_command(&WriteContext::server(), CommandKind::Rescan, &ids, "admin")
+        .unwrap();
     let database = rusqlite::Connection::open(house.folder.path().join("registry.db")).unwrap();
     database.execute("UPDATE command SET agents = 'torn' WHERE id = ?1", [broken as i64]).unwrap();
     let house = house.reopen();
     let given = house.registry.pending_commands(ids[0]);
     assert_eq!(given.iter().map(|command| command.id).collect::<Vec<_>>(), [whole]);
-    house.registry.remove_agent(ids[2]).unwrap();
+    house.registry.remove_agent(&WriteContext::server(), ids[2]).unwrap();
     house.after(24 * 3_600);
     house.registry.tick().unwrap();
     let counts = counts(&house, broken);
@@ -274,7 +352,9 @@ fn a_command_whose_agents_cannot_be_read_keeps_the_server_from_nothing() {
 fn the_same_order_again_is_the_same_command_until_it_is_answered() {
     let house = house();
     let ids = fleet(&house, 3);
-    let order = |kind, ids: &[AgentId]| house.registry.create_command(kind, ids, "admin").unwrap();
+    let order = |kind, ids: &[AgentId]| {
+        house.registry.create_command(&WriteContext::server(), kind, ids, "admin").unwrap()
+    };
     let first = order(CommandKind::Restart, &ids[..2]);
     house.registry.pending_commands(ids[0]);
     assert_eq!(order(CommandKind::Restart, &[ids[1], ids[0]]), first);
@@ -294,18 +374,26 @@ fn the_same_order_again_is_the_same_command_until_it_is_answered() {
 fn an_order_stands_for_no_other_user_and_not_for_one_that_is_to_last_longer() {
     let house = house();
     let ids = fleet(&house, 2);
-    let order =
-        |user: &str| house.registry.create_command(CommandKind::Restart, &ids, user).unwrap();
+    let order = |user: &str| {
+        house
+            .registry
+            .create_command(&WriteContext::server(), CommandKind::Restart, &ids, user)
+            .unwrap()
+    };
     let first = order("admin");
     let other = order("other");
     assert_ne!(first, other, "the first user may cancel the one and not the other");
-    house.registry.cancel_command(first).unwrap();
+    house.registry.cancel_command(&WriteContext::server(), first).unwrap();
     assert_eq!(house.registry.pending_commands(ids[0]).len(), 1);
     house.after(11 * 3_600);
     assert_eq!(order("other"), other);
     let house = house.reopen();
-    let order =
-        |user: &str| house.registry.create_command(CommandKind::Restart, &ids, user).unwrap();
+    let order = |user: &str| {
+        house
+            .registry
+            .create_command(&WriteContext::server(), CommandKind::Restart, &ids, user)
+            .unwrap()
+    };
     assert_eq!(order("other"), other, "after a restart, too");
     house.after(2 * 3_600);
     let late = order("other");
@@ -321,7 +409,12 @@ fn one_user_does_not_take_all_places_of_commands() {
     let house = house();
     let ids = fleet(&house, 501);
     let order = |n: usize, user: &str| {
-        house.registry.create_command(CommandKind::Restart, &ids[n..=n], user)
+        house.registry.create_command(
+            &WriteContext::server(),
+            CommandKind::Restart,
+            &ids[n..=n],
+            user,
+        )
     };
     for n in 0..500 {
         order(n, "eager").unwrap();
@@ -335,7 +428,10 @@ fn one_user_does_not_take_all_places_of_commands() {
 fn a_tick_goes_on_where_one_of_its_parts_fails() {
     let house = house();
     let ids = fleet(&house, 1);
-    house.registry.create_command(CommandKind::Restart, &ids, "admin").unwrap();
+    house
+        .registry
+        .create_command(&WriteContext::server(), CommandKind::Restart, &ids, "admin")
+        .unwrap();
     let path = house.folder.path().join("registry.db");
     let database = rusqlite::Connection::open(path).unwrap();
     database

@@ -10,8 +10,8 @@ use common::{House, house, info, named};
 use model::{AgentId, AgentStatus};
 use proptest::prelude::*;
 use registry::{
-    AgentColumn, AgentInfo, AgentQuery, Condition, ConfigTold, GroupConfig, Permitted,
-    RegistryStore as _, SqliteRegistry, StatusSummary,
+    AgentColumn, AgentInfo, AgentQuery, Condition, ConfigTold, GroupConfig, Permitted, Reader,
+    RegistryStore as _, SqliteRegistry, StatusSummary, WriteContext,
 };
 
 #[derive(Debug, Clone)]
@@ -66,9 +66,11 @@ fn apply(mut house: House, step: &Step, made: &mut u32) -> House {
     match step {
         Step::Add => {
             *made += 1;
-            registry.add_agents(&[(None, named(&format!("agent-{made}")))]).unwrap();
+            registry
+                .add_agents(&WriteContext::server(), &[(None, named(&format!("agent-{made}")))])
+                .unwrap();
         }
-        Step::Remove(n) => drop(registry.remove_agent(pick(n)).unwrap()),
+        Step::Remove(n) => drop(registry.remove_agent(&WriteContext::server(), pick(n)).unwrap()),
         Step::Startup(n, p) => drop(registry.startup(pick(n), &said(*p))),
         Step::Keepalive(n, p) => drop(registry.keepalive(pick(n), &said(*p))),
         Step::Goodbye(n) => drop(registry.goodbye(pick(n))),
@@ -76,13 +78,19 @@ fn apply(mut house: House, step: &Step, made: &mut u32) -> House {
             let groups: Vec<_> =
                 groups.iter().map(|g| GROUPS[usize::from(*g)].to_owned()).collect();
             for group in &groups {
-                let _ = registry.create_group(group);
+                let _ = registry.create_group(&WriteContext::server(), group);
             }
-            let _ = registry.set_agent_groups(pick(n), &groups);
+            let _ = registry.set_agent_groups(&WriteContext::server(), pick(n), &groups);
         }
-        Step::DeleteGroup(g) => drop(registry.delete_group(GROUPS[usize::from(*g)])),
+        Step::DeleteGroup(g) => {
+            drop(registry.delete_group(&WriteContext::server(), GROUPS[usize::from(*g)]));
+        }
         Step::Configure(g, n) => {
-            drop(registry.set_group_config(GROUPS[usize::from(*g)], CONFIGS[usize::from(*n)]));
+            drop(registry.set_group_config(
+                &WriteContext::server(),
+                GROUPS[usize::from(*g)],
+                CONFIGS[usize::from(*n)],
+            ));
         }
         // What it is to run, more often than not.
         Step::Told(n, what) => {
@@ -103,7 +111,7 @@ fn apply(mut house: House, step: &Step, made: &mut u32) -> House {
 
 /// Every counter equals what counting the list gives, and the list equals the memory.
 fn check(house: &House) {
-    let mut page = house.registry.agents(&AgentQuery::default()).unwrap();
+    let mut page = house.registry.agents(&Reader::server(), &AgentQuery::default()).unwrap();
     let mut status = StatusSummary::default();
     for (agent, config) in page.items.iter().zip(&page.configs) {
         if agent.id == AgentId::SERVER {
@@ -119,12 +127,12 @@ fn check(house: &House) {
     }
     let only_synced = Condition::any_of(AgentColumn::ConfigStatus, ["synced"]);
     let query = AgentQuery { condition: Some(only_synced), ..AgentQuery::default() };
-    assert_eq!(house.registry.agents(&query).unwrap().total, status.synced + 1);
+    assert_eq!(house.registry.agents(&Reader::server(), &query).unwrap().total, status.synced + 1);
     assert_eq!(house.registry.status_of(&Permitted::All).synced, status.synced);
     page.items.retain(|a| a.id != AgentId::SERVER);
     let mut os: BTreeMap<String, u64> = BTreeMap::new();
     let mut versions: BTreeMap<String, u64> = BTreeMap::new();
-    let groups = house.registry.groups().unwrap();
+    let groups = house.registry.groups(&Reader::server()).unwrap();
     let mut groups: BTreeMap<String, u64> = groups.into_iter().map(|g| (g.name, 0)).collect();
     for agent in &page.items {
         assert_eq!(house.registry.agent(agent.id).as_ref(), Some(agent));
@@ -146,7 +154,7 @@ fn check(house: &House) {
         }
     }
     assert_eq!(page.total, status.total + 1);
-    let summary = house.registry.summary().unwrap();
+    let summary = house.registry.summary(&Reader::server()).unwrap();
     assert_eq!(house.registry.status_summary().unwrap(), status);
     assert_eq!(summary.status, status);
     assert_eq!(summary.os.into_iter().collect::<BTreeMap<_, _>>(), os);
@@ -173,8 +181,11 @@ proptest! {
 #[test]
 fn systems_are_counted_with_every_change_and_forgotten_with_the_last_agent() {
     let house = house();
-    let ids = house.registry.add_agents(&[(None, named("one")), (None, named("two"))]).unwrap();
-    let systems = || house.registry.overview().unwrap().systems;
+    let ids = house
+        .registry
+        .add_agents(&WriteContext::server(), &[(None, named("one")), (None, named("two"))])
+        .unwrap();
+    let systems = || house.registry.overview(&Reader::server()).unwrap().systems;
     assert_eq!(systems(), []);
     let system = |platform: &str| [platform.to_uppercase(), platform.into(), "12".into()];
     house.registry.keepalive(ids[0], &info("debian", "v1"));
@@ -182,16 +193,19 @@ fn systems_are_counted_with_every_change_and_forgotten_with_the_last_agent() {
     assert_eq!(systems(), [(system("debian"), 2)]);
     house.registry.keepalive(ids[1], &info("fedora", "v1"));
     assert_eq!(systems(), [(system("debian"), 1), (system("fedora"), 1)]);
-    assert_eq!(house.registry.overview().unwrap().last.unwrap().record.id, ids[1]);
-    let lives = house.registry.revoke_agents(&ids).unwrap();
-    house.registry.remove_agents(&lives).unwrap();
+    assert_eq!(house.registry.overview(&Reader::server()).unwrap().last.unwrap().record.id, ids[1]);
+    let lives = house.registry.revoke_agents(&WriteContext::server(), &ids).unwrap();
+    house.registry.remove_agents(&WriteContext::server(), &lives).unwrap();
     assert_eq!(systems(), []);
 }
 
 #[test]
 fn a_kill_between_a_groups_change_and_the_flags_of_its_agents_leaves_no_false_flag() {
     let house = house();
-    let ids = house.registry.add_agents(&[(None, named("one")), (None, named("two"))]).unwrap();
+    let ids = house
+        .registry
+        .add_agents(&WriteContext::server(), &[(None, named("one")), (None, named("two"))])
+        .unwrap();
     for id in &ids {
         house.registry.keepalive(*id, &info("debian", "v1"));
     }
@@ -200,7 +214,7 @@ fn a_kill_between_a_groups_change_and_the_flags_of_its_agents_leaves_no_false_fl
     let store = SqliteRegistry::open(&house.folder.path().join("registry.db")).unwrap();
     let body = b"[scan]\nthreads = 1\n".to_vec();
     let config = GroupConfig { body, sum: String::new(), at_s: 1 };
-    store.set_group_config("default", &config).unwrap();
+    store.set_group_config(&WriteContext::server(), "default", &config).unwrap();
     let house = house.reopen();
     assert_eq!(house.registry.status_summary().unwrap().synced, 0);
     let sum = house.registry.wanted_config(ids[0]).unwrap().as_ref().to_owned();
@@ -212,20 +226,27 @@ fn a_kill_between_a_groups_change_and_the_flags_of_its_agents_leaves_no_false_fl
 #[test]
 fn an_agent_of_several_groups_is_to_run_the_last_ones_word() {
     let house = house();
-    let id = house.registry.add_agents(&[(None, named("one"))]).unwrap()[0];
+    let id =
+        house.registry.add_agents(&WriteContext::server(), &[(None, named("one"))]).unwrap()[0];
     for (group, text) in [("web", "[scan]\nthreads = 1\n"), ("db", "[scan]\nthreads = 2\n")] {
-        house.registry.create_group(group).unwrap();
-        house.registry.set_group_config(group, text).unwrap();
+        house.registry.create_group(&WriteContext::server(), group).unwrap();
+        house.registry.set_group_config(&WriteContext::server(), group, text).unwrap();
     }
     let wanted = || house.registry.wanted_config(id).unwrap();
     for (groups, last) in [(["web", "db"], "db"), (["db", "web"], "web")] {
-        house.registry.set_agent_groups(id, &groups.map(String::from)).unwrap();
+        house
+            .registry
+            .set_agent_groups(&WriteContext::server(), id, &groups.map(String::from))
+            .unwrap();
         assert_eq!(wanted(), house.registry.merged_sum(last), "{groups:?}");
     }
-    house.registry.delete_group("web").unwrap();
+    house.registry.delete_group(&WriteContext::server(), "web").unwrap();
     assert_eq!(wanted(), house.registry.merged_sum("db"));
     assert_eq!(house.registry.merged_sum("web").as_ref(), "", "a group that is gone sets nothing");
-    let error = house.registry.set_group_config("db", "[scan]\nthreads = 99\n").unwrap_err();
+    let error = house
+        .registry
+        .set_group_config(&WriteContext::server(), "db", "[scan]\nthreads = 99\n")
+        .unwrap_err();
     assert!(error.to_string().contains("line 2"), "{error}");
     assert_eq!(wanted(), house.registry.merged_sum("db"), "what is refused changes nothing");
 }

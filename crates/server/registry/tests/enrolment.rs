@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use common::{House, csr, house, named};
 use model::{AgentId, AgentStatus};
-use registry::{EnrollError, EnrollRequest, RegistryError};
+use registry::{EnrollError, EnrollRequest, Life, Reader, RegistryError, WriteContext};
 
 #[test]
 fn an_agent_gets_a_number_a_certificate_and_the_default_group() {
@@ -28,36 +28,44 @@ fn an_agent_gets_a_number_a_certificate_and_the_default_group() {
 fn the_groups_of_the_token_come_before_those_of_the_agent() {
     let house = house();
     for group in ["linux", "web"] {
-        house.registry.create_group(group).unwrap();
+        house.registry.create_group(&WriteContext::server(), group).unwrap();
     }
-    let token = house.registry.create_enrolment_token(&["web".into()], 5, 60).unwrap();
+    let token = house
+        .registry
+        .create_enrolment_token(&WriteContext::server(), &["web".into()], 5, 60)
+        .unwrap();
     let request = EnrollRequest { groups: vec!["linux".into(), "web".into()], ..named("a1") };
     let enrolled = house.registry.enroll(&token, &csr("x"), &request).unwrap();
     assert_eq!(house.registry.agent(enrolled.agent).unwrap().groups, ["web", "linux"]);
     let unknown = EnrollRequest { groups: vec!["mars".into()], ..named("a2") };
     let refused = house.registry.enroll(&token, &csr("x"), &unknown);
     assert!(matches!(refused, Err(EnrollError::Group(g)) if g == "mars"));
-    assert!(house.registry.create_enrolment_token(&["mars".into()], 1, 60).is_err());
+    assert!(
+        house
+            .registry
+            .create_enrolment_token(&WriteContext::server(), &["mars".into()], 1, 60)
+            .is_err()
+    );
 }
 
 #[test]
 fn a_token_registers_as_many_agents_as_it_says_and_not_after_its_end() {
     let house = house();
-    let token = house.registry.create_enrolment_token(&[], 2, 60).unwrap();
+    let token = house.registry.create_enrolment_token(&WriteContext::server(), &[], 2, 60).unwrap();
     house.try_enroll("a1", &token).unwrap();
     house.try_enroll("a2", &token).unwrap();
     let refused = house.try_enroll("a3", &token);
     assert!(matches!(refused, Err(EnrollError::Token("used up"))), "{refused:?}");
-    let token = house.registry.create_enrolment_token(&[], 2, 60).unwrap();
+    let token = house.registry.create_enrolment_token(&WriteContext::server(), &[], 2, 60).unwrap();
     house.after(60);
     assert!(matches!(house.try_enroll("a3", &token), Err(EnrollError::Token("expired"))));
-    assert_eq!(house.registry.enrolment_tokens().unwrap(), []);
+    assert_eq!(house.registry.enrolment_tokens(&Reader::server()).unwrap(), []);
 }
 
 #[test]
 fn a_refused_enrolment_does_not_use_the_token() {
     let house = house();
-    let token = house.registry.create_enrolment_token(&[], 1, 60).unwrap();
+    let token = house.registry.create_enrolment_token(&WriteContext::server(), &[], 1, 60).unwrap();
     let bad = house.registry.enroll(&token, "not a request", &named("a1"));
     assert!(matches!(bad, Err(EnrollError::Request(_))), "{bad:?}");
     let long = house.registry.enroll(&token, &"x".repeat(1 << 20), &named("a1"));
@@ -78,8 +86,10 @@ fn foreign_damaged_and_revoked_tokens_are_refused_by_name() {
     let made_up = format!("hf1.{}.{}", "A".repeat(43), house.registry.ca_fingerprint());
     let refused = house.try_enroll("a1", &made_up);
     assert!(matches!(refused, Err(EnrollError::Token("unknown or revoked"))), "{refused:?}");
-    for row in house.registry.enrolment_tokens().unwrap() {
-        assert!(house.registry.revoke_enrolment_token(&row.digest).unwrap());
+    for row in house.registry.enrolment_tokens(&Reader::server()).unwrap() {
+        assert!(
+            house.registry.revoke_enrolment_token(&WriteContext::server(), &row.digest).unwrap()
+        );
     }
     let refused = house.try_enroll("a1", &token);
     assert!(matches!(refused, Err(EnrollError::Token("unknown or revoked"))));
@@ -122,9 +132,9 @@ fn a_name_is_free_again_after_removal_but_its_number_never() {
         panic!("{taken:?}")
     };
     assert!(error.to_string().contains("remove it first"), "{error}");
-    let removed = house.registry.remove_agent(first.agent).unwrap();
-    assert_eq!(removed, Some((first.agent, first.incarnation)));
-    assert_eq!(house.registry.remove_agent(first.agent).unwrap(), None);
+    let removed = house.registry.remove_agent(&WriteContext::server(), first.agent).unwrap();
+    assert_eq!(removed, Some(Life { agent: first.agent, incarnation: first.incarnation }));
+    assert_eq!(house.registry.remove_agent(&WriteContext::server(), first.agent).unwrap(), None);
     let second = house.enroll("web-1");
     assert_eq!(second.agent, AgentId(2));
     assert_ne!(second.incarnation, first.incarnation);
@@ -136,7 +146,7 @@ fn a_name_is_free_again_after_removal_but_its_number_never() {
 #[test]
 fn the_server_itself_cannot_be_removed_or_renewed() {
     let house = house();
-    assert!(house.registry.remove_agent(AgentId::SERVER).is_err());
+    assert!(house.registry.remove_agent(&WriteContext::server(), AgentId::SERVER).is_err());
     let renewed = house.registry.renew(AgentId::SERVER, &csr("000"));
     assert!(matches!(renewed, Err(EnrollError::NoSuchAgent(AgentId::SERVER))));
 }
@@ -175,7 +185,7 @@ fn a_hundred_enrolments_at_once_get_a_hundred_numbers() {
 #[test]
 fn a_token_for_one_agent_registers_one_of_twenty_that_try_at_once() {
     let house = house();
-    let token = house.registry.create_enrolment_token(&[], 1, 60).unwrap();
+    let token = house.registry.create_enrolment_token(&WriteContext::server(), &[], 1, 60).unwrap();
     let (won, lost) = (AtomicU32::new(0), AtomicU32::new(0));
     at_once(&house, 20, |n| match house.try_enroll(&format!("agent-{n}"), &token) {
         Ok(_) => drop(won.fetch_add(1, Ordering::SeqCst)),
@@ -201,7 +211,9 @@ fn one_name_is_given_once_of_twenty_that_ask_at_once() {
 #[test]
 fn imported_agents_keep_numbers_that_were_never_given() {
     let house = house();
-    let add = |id: u32, name: &str| house.registry.add_agents(&[(Some(AgentId(id)), named(name))]);
+    let add = |id: u32, name: &str| {
+        house.registry.add_agents(&WriteContext::server(), &[(Some(AgentId(id)), named(name))])
+    };
     assert_eq!(add(7, "seven").unwrap(), [AgentId(7)]);
     assert_eq!(house.enroll("next").agent, AgentId(8));
     assert!(matches!(add(7, "again"), Err(EnrollError::Registry(RegistryError::Store(_)))));

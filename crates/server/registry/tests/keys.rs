@@ -15,16 +15,20 @@ use env::random::{Random, SystemRandom};
 use model::{AgentId, AgentStatus};
 use registry::limits::AGENT_NUMBER_MAX;
 use registry::{
-    CommandKind, Displaced, EnrollError, EnrollRequest, ForceRules, InsertAgent, LastScan, Outcome,
-    OutcomeState, Registry, RegistryStore as _, SqliteRegistry,
+    CommandKind, Displaced, EnrollError, EnrollRequest, ForceRules, InsertAgent, Inserted,
+    LastScan, Life, Outcome, OutcomeState, Reader, Registry, RegistryStore as _, SqliteRegistry,
+    WriteContext,
 };
 use tempfile::TempDir;
 
 #[test]
 fn a_key_that_is_asked_for_is_the_same_each_time_and_nothing_is_written() {
     let world = house();
-    world.registry.add_agents(&[(None, named("one")), (None, named("two"))]).unwrap();
-    let key = |id| world.registry.client_key(AgentId(id)).unwrap();
+    world
+        .registry
+        .add_agents(&WriteContext::server(), &[(None, named("one")), (None, named("two"))])
+        .unwrap();
+    let key = |id| world.registry.client_key(&Reader::server(), AgentId(id)).unwrap();
     let rows = || {
         let db = rusqlite::Connection::open(world.folder.path().join("registry.db")).unwrap();
         let sql = "SELECT count(*) FROM agent WHERE client_key IS NOT NULL";
@@ -34,7 +38,7 @@ fn a_key_that_is_asked_for_is_the_same_each_time_and_nothing_is_written() {
     assert_eq!((key(1), key(1).len()), (key(1), 64));
     assert_ne!(key(1), key(2));
     assert_eq!(rows(), before);
-    assert!(world.registry.client_key(AgentId(9)).is_err());
+    assert!(world.registry.client_key(&Reader::server(), AgentId(9)).is_err());
 }
 
 #[test]
@@ -42,12 +46,13 @@ fn an_import_keeps_numbers_names_addresses_and_keys_or_takes_nothing() {
     let world = house();
     let (a, b) = ("a".repeat(64), "b".repeat(64));
     let text = format!("007 web 192.0.2.7 {a}\n012 db any {b}\n\n009 !gone any {a}\n# note\n");
-    let report = world.registry.import_client_keys(&text).unwrap();
+    let report = world.registry.import_client_keys(&WriteContext::server(), &text).unwrap();
     assert_eq!((report.added, report.passed_over), (2, 3));
     let web = world.registry.agent(AgentId(7)).unwrap();
     assert_eq!((web.name.as_str(), web.register_ip.as_str()), ("web", "192.0.2.7"));
-    assert_eq!(world.registry.client_key(AgentId(12)).unwrap(), b);
-    let next = world.registry.add_agents(&[(None, named("next"))]).unwrap();
+    assert_eq!(world.registry.client_key(&Reader::server(), AgentId(12)).unwrap(), b);
+    let next =
+        world.registry.add_agents(&WriteContext::server(), &[(None, named("next"))]).unwrap();
     assert_eq!(next, [AgentId(13)], "numbers go on behind the highest");
 
     for (line, why) in [
@@ -57,7 +62,10 @@ fn an_import_keeps_numbers_names_addresses_and_keys_or_takes_nothing() {
         (format!("022 web any {a}"), "a name that is taken"),
     ] {
         let text = format!("030 fine any {a}\n{line}\n");
-        assert!(world.registry.import_client_keys(&text).is_err(), "{why}");
+        assert!(
+            world.registry.import_client_keys(&WriteContext::server(), &text).is_err(),
+            "{why}"
+        );
         assert!(world.registry.agent(AgentId(30)).is_none(), "{why}: nothing was taken over");
     }
 }
@@ -65,45 +73,56 @@ fn an_import_keeps_numbers_names_addresses_and_keys_or_takes_nothing() {
 #[test]
 fn a_silent_agent_gives_way_and_a_living_one_does_not() {
     let world = house();
-    let old = world.registry.add_agents(&[(None, named("web"))]).unwrap()[0];
+    let old =
+        world.registry.add_agents(&WriteContext::server(), &[(None, named("web"))]).unwrap()[0];
     let rules = ForceRules { enabled: true, disconnected_s: Some(60), registered_s: 60 };
     let new = InsertAgent { request: named("web"), force: Some(rules), ..InsertAgent::default() };
     let mut record = |_: Displaced<'_>| Ok(());
-    let refused = world.registry.insert_agent(&new, &mut record).unwrap_err();
+    let refused =
+        world.registry.insert_agent(&WriteContext::server(), &new, &mut record).unwrap_err();
     assert!(matches!(refused, EnrollError::DuplicateName { .. }), "registered just now: {refused}");
     world.after(61);
-    let (id, key, removed) = world.registry.insert_agent(&new, &mut record).unwrap();
-    assert_eq!((removed[0].0, key.len()), (old, 64));
+    let Inserted { id, key, removed } =
+        world.registry.insert_agent(&WriteContext::server(), &new, &mut record).unwrap();
+    assert_eq!((removed[0].agent, key.len()), (old, 64));
     assert!(world.registry.agent(old).is_none() && world.registry.agent(id).is_some());
     let off = InsertAgent { force: None, ..new };
     world.after(600);
-    assert!(world.registry.insert_agent(&off, &mut record).is_err());
+    assert!(world.registry.insert_agent(&WriteContext::server(), &off, &mut record).is_err());
 }
 
 #[test]
 fn a_refused_insert_removes_nobody() {
     let world = house();
-    let name = world.registry.add_agents(&[(None, named("web"))]).unwrap()[0];
+    let name =
+        world.registry.add_agents(&WriteContext::server(), &[(None, named("web"))]).unwrap()[0];
     world.after(61);
     let at = EnrollRequest { ip: "192.0.2.7".into(), ..named("db") };
-    let young = world.registry.add_agents(&[(None, at)]).unwrap()[0];
+    let young = world.registry.add_agents(&WriteContext::server(), &[(None, at)]).unwrap()[0];
     let force = Some(ForceRules { enabled: true, disconnected_s: Some(60), registered_s: 60 });
     let request = EnrollRequest { ip: "192.0.2.7".into(), ..named("web") };
     let both = InsertAgent { request, force, ..InsertAgent::default() };
     let mut told = Vec::new();
     let mut record = |displaced: Displaced<'_>| {
-        told.extend(displaced.gone.iter().map(|(id, _)| *id));
+        told.extend(displaced.gone.iter().map(|life| life.agent));
         Ok(())
     };
-    let refused = world.registry.insert_agent(&both, &mut record).unwrap_err();
+    let refused =
+        world.registry.insert_agent(&WriteContext::server(), &both, &mut record).unwrap_err();
     assert!(matches!(refused, EnrollError::DuplicateIp { id, .. } if id == young), "{refused}");
     // A number below the next, which nobody has.
     let low =
         InsertAgent { id: Some(young), request: named("web"), force, ..InsertAgent::default() };
-    assert!(world.registry.insert_agent(&low, &mut record).is_err(), "the number is another's");
+    assert!(
+        world.registry.insert_agent(&WriteContext::server(), &low, &mut record).is_err(),
+        "the number is another's"
+    );
     let unrecorded = InsertAgent { request: named("web"), force, ..InsertAgent::default() };
     let full = |_: Displaced<'_>| Err("the disk is full".to_owned());
-    let refused = world.registry.insert_agent(&unrecorded, &mut { full }).unwrap_err();
+    let refused = world
+        .registry
+        .insert_agent(&WriteContext::server(), &unrecorded, &mut { full })
+        .unwrap_err();
     assert!(refused.to_string().contains("the disk is full"), "{refused}");
     assert!(world.registry.agent(name).is_some() && told.is_empty(), "nobody had to go");
 }
@@ -111,8 +130,13 @@ fn a_refused_insert_removes_nobody() {
 #[test]
 fn the_number_of_an_agent_that_gives_way_may_be_taken_over() {
     let world = house();
-    let old = world.registry.add_agents(&[(None, named("web"))]).unwrap()[0];
-    let life = world.registry.agent(old).unwrap().incarnation;
+    let old =
+        world.registry.add_agents(&WriteContext::server(), &[(None, named("web"))]).unwrap()[0];
+    let life = |registry: &Registry| {
+        let incarnation = registry.agent(old).unwrap().incarnation;
+        Life { agent: old, incarnation }
+    };
+    let former = life(&world.registry);
     world.after(61);
     let force = Some(ForceRules { enabled: true, disconnected_s: Some(60), registered_s: 60 });
     let new =
@@ -122,14 +146,18 @@ fn the_number_of_an_agent_that_gives_way_may_be_taken_over() {
         told.extend_from_slice(displaced.gone);
         Ok(())
     };
-    let (id, _, removed) = world.registry.insert_agent(&new, &mut record).unwrap();
-    assert_eq!((id, removed, told), (old, vec![(old, life)], vec![(old, life)]));
+    let Inserted { id, removed, .. } =
+        world.registry.insert_agent(&WriteContext::server(), &new, &mut record).unwrap();
+    assert_eq!((id, removed, told), (old, vec![former], vec![former]));
     let now = world.registry.agent(old).unwrap();
     assert_eq!(now.name, "next");
-    assert_ne!(now.incarnation, life);
+    assert_ne!(now.incarnation, former.incarnation);
     // The removal of a life that is over removes nobody.
-    assert_eq!(world.registry.remove_agents(&[(old, life)]).unwrap(), []);
-    assert_eq!(world.registry.remove_agents(&[(old, now.incarnation)]).unwrap(), [old]);
+    assert_eq!(world.registry.remove_agents(&WriteContext::server(), &[former]).unwrap(), []);
+    assert_eq!(
+        world.registry.remove_agents(&WriteContext::server(), &[life(&world.registry)]).unwrap(),
+        [old]
+    );
 }
 
 #[test]
@@ -138,29 +166,34 @@ fn a_number_that_would_end_enrolment_is_refused() {
     for id in [AGENT_NUMBER_MAX + 1, u32::MAX - 1, u32::MAX] {
         let new =
             InsertAgent { id: Some(AgentId(id)), request: named("far"), ..InsertAgent::default() };
-        assert!(world.registry.insert_agent(&new, &mut |_| Ok(())).is_err(), "{id}");
+        assert!(
+            world.registry.insert_agent(&WriteContext::server(), &new, &mut |_| Ok(())).is_err(),
+            "{id}"
+        );
         let line = format!("{id} far any {}", "k".repeat(64));
-        assert!(world.registry.import_client_keys(&line).is_err(), "{id}");
+        assert!(world.registry.import_client_keys(&WriteContext::server(), &line).is_err(), "{id}");
     }
     let new = InsertAgent {
         id: Some(AgentId(AGENT_NUMBER_MAX)),
         request: named("last"),
         ..InsertAgent::default()
     };
-    world.registry.insert_agent(&new, &mut |_| Ok(())).unwrap();
-    let next = world.registry.add_agents(&[(None, named("next"))]).unwrap();
+    world.registry.insert_agent(&WriteContext::server(), &new, &mut |_| Ok(())).unwrap();
+    let next =
+        world.registry.add_agents(&WriteContext::server(), &[(None, named("next"))]).unwrap();
     assert_eq!(next, [AgentId(AGENT_NUMBER_MAX + 1)], "drawn ones go on");
 }
 
 #[test]
 fn a_scan_that_began_keeps_the_end_of_the_one_before_until_it_ends() {
     let world = house();
-    let id = world.registry.add_agents(&[(None, named("web"))]).unwrap()[0];
+    let id =
+        world.registry.add_agents(&WriteContext::server(), &[(None, named("web"))]).unwrap()[0];
     let scan = |start, end| LastScan { started_at_s: start, ended_at_s: end };
-    assert_eq!(world.registry.last_scan(id).unwrap(), scan(None, None));
+    assert_eq!(world.registry.last_scan(&Reader::server(), id).unwrap(), scan(None, None));
     world.registry.scanned(id, scan(Some(10), Some(20)));
     world.registry.scanned(id, scan(Some(30), None));
-    assert_eq!(world.registry.last_scan(id).unwrap(), scan(Some(30), Some(20)));
+    assert_eq!(world.registry.last_scan(&Reader::server(), id).unwrap(), scan(Some(30), Some(20)));
 }
 
 #[test]
@@ -171,30 +204,33 @@ fn whoever_keeps_something_of_agents_is_told_of_each_that_is_removed_by_whatever
     house.registry.when_removed(move |id| list.lock().unwrap().push(id));
     let ids = house
         .registry
-        .add_agents(&["one", "two", "three"].map(|name| (None, named(name))))
+        .add_agents(
+            &WriteContext::server(),
+            &["one", "two", "three"].map(|name| (None, named(name))),
+        )
         .unwrap();
-    house.registry.remove_agent(ids[0]).unwrap();
-    house.registry.remove_agent(ids[0]).unwrap();
-    let lives = house.registry.revoke_agents(&ids).unwrap();
+    house.registry.remove_agent(&WriteContext::server(), ids[0]).unwrap();
+    house.registry.remove_agent(&WriteContext::server(), ids[0]).unwrap();
+    let lives = house.registry.revoke_agents(&WriteContext::server(), &ids).unwrap();
     assert_eq!(told.lock().unwrap()[..], ids[..1], "revoked is not removed");
-    house.registry.remove_agents(&lives[..1]).unwrap();
+    house.registry.remove_agents(&WriteContext::server(), &lives[..1]).unwrap();
     let force = ForceRules { enabled: true, disconnected_s: None, registered_s: 0 };
     let new = InsertAgent { id: None, request: named("three"), key: None, force: Some(force) };
-    house.registry.insert_agent(&new, &mut |_| Ok(())).unwrap();
+    house.registry.insert_agent(&WriteContext::server(), &new, &mut |_| Ok(())).unwrap();
     assert_eq!(told.lock().unwrap()[..], ids[..], "replaced is removed");
 }
 
 #[test]
 fn what_an_agent_told_of_its_scan_is_not_the_next_ones_of_its_number() {
     let house = house();
-    let ids = house.registry.add_agents(&[(None, named("one"))]).unwrap();
+    let ids = house.registry.add_agents(&WriteContext::server(), &[(None, named("one"))]).unwrap();
     let scan = LastScan { started_at_s: Some(7), ended_at_s: Some(8) };
     house.registry.scanned(ids[0], scan);
     let force = ForceRules { enabled: true, disconnected_s: None, registered_s: 0 };
     let (id, request) = (Some(ids[0]), named("two"));
     let new = InsertAgent { id, request, key: None, force: Some(force) };
-    house.registry.insert_agent(&new, &mut |_| Ok(())).unwrap();
-    assert_eq!(house.registry.last_scan(ids[0]).unwrap(), LastScan::default());
+    house.registry.insert_agent(&WriteContext::server(), &new, &mut |_| Ok(())).unwrap();
+    assert_eq!(house.registry.last_scan(&Reader::server(), ids[0]).unwrap(), LastScan::default());
 }
 
 /// However silent, and however young.
@@ -203,13 +239,16 @@ const AT_ONCE: ForceRules = ForceRules { enabled: true, disconnected_s: None, re
 #[test]
 fn an_agent_that_is_inserted_anew_with_its_number_and_name_stays_who_it_is() {
     let house = house();
-    house.registry.create_group("web").unwrap();
+    house.registry.create_group(&WriteContext::server(), "web").unwrap();
     let enrolled = house.enroll("web-1");
     let id = enrolled.agent;
-    house.registry.set_agent_groups(id, &["web".into()]).unwrap();
+    house.registry.set_agent_groups(&WriteContext::server(), id, &["web".into()]).unwrap();
     house.registry.keepalive(id, &info("debian", "v1"));
     let was = house.registry.agent(id).unwrap();
-    let order = house.registry.create_command(CommandKind::Rescan, &[id], "admin").unwrap();
+    let order = house
+        .registry
+        .create_command(&WriteContext::server(), CommandKind::Rescan, &[id], "admin")
+        .unwrap();
     house.after(61);
     let key = Some("k".repeat(64));
     let new = InsertAgent { id: Some(id), request: named("web-1"), key, force: Some(AT_ONCE) };
@@ -218,13 +257,14 @@ fn an_agent_that_is_inserted_anew_with_its_number_and_name_stays_who_it_is() {
         told.push((displaced.gone.to_vec(), displaced.keyed_anew));
         Ok(())
     };
-    let (same, key, removed) = house.registry.insert_agent(&new, &mut record).unwrap();
+    let Inserted { id: same, key, removed } =
+        house.registry.insert_agent(&WriteContext::server(), &new, &mut record).unwrap();
     assert_eq!((same, removed, told), (id, vec![], vec![(vec![], Some(id))]));
     let now = house.registry.agent(id).unwrap();
     assert_eq!((now.incarnation, &now.groups), (was.incarnation, &was.groups));
     assert_eq!((now.status, now.keepalive_at_s), (AgentStatus::NeverConnected, None));
     assert_eq!(now.added_at_s, was.added_at_s + 61);
-    assert_eq!(house.registry.client_key(id).unwrap(), key);
+    assert_eq!(house.registry.client_key(&Reader::server(), id).unwrap(), key);
     let der = der(&enrolled.certificate_pem);
     assert!(house.registry.identify(&der).is_err(), "what it had before is not taken any more");
     assert_eq!(house.registry.pending_commands(id)[0].id, order);
@@ -238,48 +278,58 @@ fn an_agent_that_is_inserted_anew_with_its_number_and_name_stays_who_it_is() {
 #[test]
 fn nobody_waits_for_the_journal_of_an_insertion() {
     let house = house();
-    house.registry.add_agents(&[(None, named("web"))]).unwrap();
+    house.registry.add_agents(&WriteContext::server(), &[(None, named("web"))]).unwrap();
     let request = named("web");
     let new = InsertAgent { request, force: Some(AT_ONCE), ..InsertAgent::default() };
     let mut record = |_: Displaced<'_>| {
         let (done, waiting) = mpsc::channel();
         let registry = house.registry.clone();
         std::thread::spawn(move || {
-            registry.create_group("meanwhile").unwrap();
-            registry.add_agents(&[(None, named("other"))]).unwrap();
+            registry.create_group(&WriteContext::server(), "meanwhile").unwrap();
+            registry.add_agents(&WriteContext::server(), &[(None, named("other"))]).unwrap();
             done.send(()).unwrap();
         });
         waiting.recv_timeout(Duration::from_mins(10)).map_err(|e| e.to_string())
     };
-    house.registry.insert_agent(&new, &mut record).unwrap();
+    house.registry.insert_agent(&WriteContext::server(), &new, &mut record).unwrap();
 }
 
 #[test]
 fn the_number_of_an_agent_that_went_while_the_journal_was_waited_for_is_taken_over() {
     let house = house();
-    let old = house.registry.add_agents(&[(None, named("web"))]).unwrap()[0];
+    let old =
+        house.registry.add_agents(&WriteContext::server(), &[(None, named("web"))]).unwrap()[0];
     let new =
         InsertAgent { id: Some(old), request: named("next"), key: None, force: Some(AT_ONCE) };
     // It spoke, and was found to be removed.
-    let mut record =
-        |_: Displaced<'_>| house.registry.remove_agent(old).map(drop).map_err(|e| e.to_string());
-    let (id, ..) = house.registry.insert_agent(&new, &mut record).unwrap();
+    let mut record = |_: Displaced<'_>| {
+        house
+            .registry
+            .remove_agent(&WriteContext::server(), old)
+            .map(drop)
+            .map_err(|e| e.to_string())
+    };
+    let id = house.registry.insert_agent(&WriteContext::server(), &new, &mut record).unwrap().id;
     assert_eq!((id, house.registry.agent(old).unwrap().name.as_str()), (old, "next"));
 }
 
 #[test]
 fn what_changed_while_the_journal_was_waited_for_is_not_replaced() {
     let house = house();
-    let old = house.registry.add_agents(&[(None, named("web"))]).unwrap()[0];
+    let old =
+        house.registry.add_agents(&WriteContext::server(), &[(None, named("web"))]).unwrap()[0];
     let request = named("web");
     let new = InsertAgent { request, force: Some(AT_ONCE), ..InsertAgent::default() };
     let mut another = None;
     let mut record = |displaced: Displaced<'_>| {
-        house.registry.remove_agents(displaced.gone).unwrap();
-        another = Some(house.registry.add_agents(&[(None, named("web"))]).unwrap()[0]);
+        house.registry.remove_agents(&WriteContext::server(), displaced.gone).unwrap();
+        another = Some(
+            house.registry.add_agents(&WriteContext::server(), &[(None, named("web"))]).unwrap()[0],
+        );
         Ok(())
     };
-    let refused = house.registry.insert_agent(&new, &mut record).unwrap_err();
+    let refused =
+        house.registry.insert_agent(&WriteContext::server(), &new, &mut record).unwrap_err();
     assert!(refused.to_string().contains("already registered"), "{refused}");
     let another = another.unwrap();
     assert_ne!(another, old);
@@ -290,29 +340,32 @@ fn what_changed_while_the_journal_was_waited_for_is_not_replaced() {
 fn what_was_ordered_of_an_agent_is_not_told_of_the_next_one_of_its_number() {
     let house = house();
     let names = ["one", "two", "three"].map(|name| (None, named(name)));
-    let ids = house.registry.add_agents(&names).unwrap();
-    let order = house.registry.create_command(CommandKind::Restart, &ids, "admin").unwrap();
+    let ids = house.registry.add_agents(&WriteContext::server(), &names).unwrap();
+    let order = house
+        .registry
+        .create_command(&WriteContext::server(), CommandKind::Restart, &ids, "admin")
+        .unwrap();
     for id in &ids[..2] {
         house.registry.pending_commands(*id);
         let said = Outcome { state: OutcomeState::Acknowledged, detail: "of its own".into() };
         assert!(house.registry.command_outcome(*id, order, &said));
     }
     let told = || -> Vec<_> {
-        let rows = house.registry.outcomes(order, None, None, 10).unwrap();
+        let rows = house.registry.outcomes(&Reader::server(), order, None, None, 10).unwrap();
         rows.into_iter().map(|row| (row.agent, row.state)).collect()
     };
     assert_eq!(told().len(), 3);
-    let lives = house.registry.revoke_agents(&ids[..1]).unwrap();
-    let gone = house.registry.remove_agents(&lives).unwrap();
-    house.registry.free_numbers(&gone).unwrap();
+    let lives = house.registry.revoke_agents(&WriteContext::server(), &ids[..1]).unwrap();
+    let gone = house.registry.remove_agents(&WriteContext::server(), &lives).unwrap();
+    house.registry.free_numbers(&WriteContext::server(), &gone).unwrap();
     assert_eq!(told().len(), 3, "nobody else has the number yet");
     for (id, name) in [(ids[0], "given again"), (ids[1], "taken over")] {
         let request = named(&name.replace(' ', "-"));
         let new = InsertAgent { id: Some(id), request, key: None, force: Some(AT_ONCE) };
-        house.registry.insert_agent(&new, &mut |_| Ok(())).unwrap();
+        house.registry.insert_agent(&WriteContext::server(), &new, &mut |_| Ok(())).unwrap();
     }
     assert_eq!(told(), [(ids[2], OutcomeState::Pending)]);
-    let counts = house.registry.command(order).unwrap().unwrap().counts;
+    let counts = house.registry.command(&Reader::server(), order).unwrap().unwrap().counts;
     assert_eq!((counts.acknowledged, counts.pending, counts.total), (2, 1, 3), "what came of it");
 }
 
@@ -339,7 +392,7 @@ fn two_programs_at_a_first_start_give_the_same_keys() {
         client_key: None,
         now_s: 1,
     };
-    store().add_agents(&[agent]).unwrap();
+    store().add_agents(&WriteContext::server(), &[agent]).unwrap();
     let step: Arc<dyn Random> = Arc::new(InStep(Barrier::new(2)));
     let start = |own: &Path, store: SqliteRegistry| {
         std::fs::create_dir(own).unwrap();
@@ -353,6 +406,6 @@ fn two_programs_at_a_first_start_give_the_same_keys() {
         });
         (first.join().unwrap(), second.join().unwrap())
     });
-    let key = |registry: &Registry| registry.client_key(AgentId(1)).unwrap();
+    let key = |registry: &Registry| registry.client_key(&Reader::server(), AgentId(1)).unwrap();
     assert_eq!(key(&first), key(&second));
 }

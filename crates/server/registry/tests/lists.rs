@@ -5,13 +5,16 @@ mod common;
 
 use common::{House, house, info};
 use model::{AgentId, AgentStatus};
-use registry::{AgentColumn, AgentQuery, CompareOp, Condition, EnrollRequest, Sort, StatusSummary};
+use registry::{
+    AgentColumn, AgentQuery, CompareOp, Condition, EnrollRequest, Life, Reader, Sort,
+    StatusSummary, WriteContext,
+};
 
 /// 001 active on debian in web and default, 002 disconnected on rocky in web, 003 never heard
 /// from, 004 pending on debian with a lower version.
 fn fleet() -> House {
     let house = house();
-    house.registry.create_group("web").unwrap();
+    house.registry.create_group(&WriteContext::server(), "web").unwrap();
     let requests = [
         ("alpha", "192.0.2.1", &["web", "default"][..]),
         ("Bravo", "any", &["web"]),
@@ -22,7 +25,7 @@ fn fleet() -> House {
         let groups = groups.iter().map(|g| (*g).to_owned()).collect();
         (None, EnrollRequest { name: name.replace('%', "-"), ip: ip.into(), groups })
     });
-    let ids = house.registry.add_agents(&requests).unwrap();
+    let ids = house.registry.add_agents(&WriteContext::server(), &requests).unwrap();
     house.registry.keepalive(ids[0], &info("debian", "Holdfast v0.10.0"));
     house.registry.startup(ids[1], &info("rocky", "Holdfast v0.9.1"));
     house.registry.goodbye(ids[1]);
@@ -31,12 +34,13 @@ fn fleet() -> House {
 }
 
 fn ids(house: &House, query: &AgentQuery) -> Vec<u32> {
-    let page = house.registry.agents(query).unwrap();
+    let page = house.registry.agents(&Reader::server(), query).unwrap();
     let ids: Vec<u32> = page.items.iter().map(|a| a.id.0).collect();
     assert_eq!(page.total, ids.len() as u64, "{query:?}");
     let mut sorted = ids.clone();
     sorted.sort_unstable();
-    let all: Vec<u32> = house.registry.agent_ids(query).unwrap().iter().map(|a| a.0).collect();
+    let all: Vec<u32> =
+        house.registry.agent_ids(&Reader::server(), query).unwrap().iter().map(|a| a.0).collect();
     assert_eq!(all, sorted, "{query:?}");
     ids
 }
@@ -48,7 +52,7 @@ fn texts(values: &[&str]) -> Vec<String> {
 #[test]
 fn the_server_is_in_the_list_and_in_no_counter() {
     let house = fleet();
-    let page = house.registry.agents(&AgentQuery::default()).unwrap();
+    let page = house.registry.agents(&Reader::server(), &AgentQuery::default()).unwrap();
     assert_eq!(page.total, 5);
     let server = &page.items[0];
     assert_eq!(server.id, AgentId::SERVER);
@@ -66,7 +70,7 @@ fn the_server_is_in_the_list_and_in_no_counter() {
         synced: 3,
     };
     assert_eq!(house.registry.status_summary().unwrap(), expected);
-    let summary = house.registry.summary().unwrap();
+    let summary = house.registry.summary(&Reader::server()).unwrap();
     assert_eq!(summary.status, expected);
     assert_eq!(summary.os, [("debian".to_owned(), 2), ("rocky".to_owned(), 1)]);
     assert_eq!(summary.groups, [("default".to_owned(), 3), ("web".to_owned(), 2)]);
@@ -133,7 +137,7 @@ fn hostile_values_are_only_values() {
         let search = AgentQuery { search: Some(hostile.into()), ..AgentQuery::default() };
         assert_eq!(ids(&house, &search), [0_u32; 0], "{hostile}");
     }
-    assert_eq!(house.registry.agents(&AgentQuery::default()).unwrap().total, 5);
+    assert_eq!(house.registry.agents(&Reader::server(), &AgentQuery::default()).unwrap().total, 5);
 }
 
 #[test]
@@ -169,7 +173,7 @@ fn pages_cover_the_list_and_the_total_does_not_depend_on_them() {
     let house = fleet();
     let page = |offset, limit| {
         let query = AgentQuery { offset, limit, ..AgentQuery::default() };
-        let page = house.registry.agents(&query).unwrap();
+        let page = house.registry.agents(&Reader::server(), &query).unwrap();
         (page.items.iter().map(|a| a.id.0).collect::<Vec<_>>(), page.total)
     };
     assert_eq!(page(0, 2), (vec![0, 1], 5));
@@ -183,30 +187,41 @@ fn pages_cover_the_list_and_the_total_does_not_depend_on_them() {
 fn groups_are_named_counted_and_never_leave_an_agent_without() {
     let house = fleet();
     let names = |id: u32| house.registry.agent(AgentId(id)).unwrap().groups;
-    assert_eq!(house.registry.set_agent_groups(AgentId(3), &texts(&["web"])).unwrap(), ["web"]);
-    assert_eq!(house.registry.delete_group("web").unwrap(), 3);
+    assert_eq!(
+        house
+            .registry
+            .set_agent_groups(&WriteContext::server(), AgentId(3), &texts(&["web"]))
+            .unwrap(),
+        ["web"]
+    );
+    assert_eq!(house.registry.delete_group(&WriteContext::server(), "web").unwrap(), 3);
     for id in 1..=4 {
         assert_eq!(names(id), ["default"], "{id}");
     }
-    let page = house.registry.agents(&AgentQuery::default()).unwrap();
+    let page = house.registry.agents(&Reader::server(), &AgentQuery::default()).unwrap();
     assert!(page.items[1..].iter().all(|a| a.groups == ["default"]));
-    assert!(house.registry.delete_group("default").is_err());
-    assert!(house.registry.delete_group("web").is_err());
-    assert!(house.registry.set_agent_groups(AgentId(1), &texts(&["web"])).is_err());
-    assert!(house.registry.set_agent_groups(AgentId(9), &[]).is_err());
+    assert!(house.registry.delete_group(&WriteContext::server(), "default").is_err());
+    assert!(house.registry.delete_group(&WriteContext::server(), "web").is_err());
+    assert!(
+        house
+            .registry
+            .set_agent_groups(&WriteContext::server(), AgentId(1), &texts(&["web"]))
+            .is_err()
+    );
+    assert!(house.registry.set_agent_groups(&WriteContext::server(), AgentId(9), &[]).is_err());
     for bad in ["", ".", "..", "all", "a/b", "a b", &"x".repeat(129)] {
-        assert!(house.registry.create_group(bad).is_err(), "{bad}");
+        assert!(house.registry.create_group(&WriteContext::server(), bad).is_err(), "{bad}");
     }
-    house.registry.create_group("x1").unwrap();
-    assert!(house.registry.create_group("x1").is_err());
-    let groups = house.registry.groups().unwrap();
+    house.registry.create_group(&WriteContext::server(), "x1").unwrap();
+    assert!(house.registry.create_group(&WriteContext::server(), "x1").is_err());
+    let groups = house.registry.groups(&Reader::server()).unwrap();
     let counts: Vec<_> = groups.iter().map(|g| (g.name.as_str(), g.count)).collect();
     assert_eq!(counts, [("default", 4), ("x1", 0)]);
     let many: Vec<String> = (0..129).map(|n| format!("g{n}")).collect();
     for group in &many {
-        house.registry.create_group(group).unwrap();
+        house.registry.create_group(&WriteContext::server(), group).unwrap();
     }
-    assert!(house.registry.set_agent_groups(AgentId(1), &many).is_err());
+    assert!(house.registry.set_agent_groups(&WriteContext::server(), AgentId(1), &many).is_err());
     assert_eq!(names(1), ["default"], "nothing was changed");
 }
 
@@ -274,24 +289,33 @@ fn a_search_in_memory_finds_what_the_database_finds() {
                     limit: 2,
                     ..AgentQuery::default()
                 };
-                let stored = store.agents(&query, 0).unwrap();
-                let listed = house.registry.agents(&query).unwrap();
+                let stored = store.agents(&Reader::server(), &query, 0).unwrap();
+                let listed = house.registry.agents(&Reader::server(), &query).unwrap();
                 assert_eq!((listed.items, listed.total), (stored.items, stored.total), "{query:?}");
-                let ids = house.registry.agent_ids(&query).unwrap();
-                assert_eq!(ids, store.agent_ids(&query, 0).unwrap(), "{query:?}");
+                let ids = house.registry.agent_ids(&Reader::server(), &query).unwrap();
+                assert_eq!(
+                    ids,
+                    store.agent_ids(&Reader::server(), &query, 0).unwrap(),
+                    "{query:?}"
+                );
             }
         }
     }
     let query = AgentQuery { search: Some("e".into()), ..AgentQuery::default() };
-    assert!(house.registry.distinct(&query, &[AgentColumn::Name]).unwrap().total > 1);
+    assert!(
+        house.registry.distinct(&Reader::server(), &query, &[AgentColumn::Name]).unwrap().total > 1
+    );
     // What changes is found as it is now.
     let moved = AgentQuery { search: Some("fedora".into()), ..AgentQuery::default() };
-    assert_eq!(house.registry.agents(&moved).unwrap().total, 0);
+    assert_eq!(house.registry.agents(&Reader::server(), &moved).unwrap().total, 0);
     house.registry.keepalive(AgentId(3), &info("fedora", "Holdfast v0.1.0"));
-    assert_eq!(house.registry.agents(&moved).unwrap().total, 1);
+    assert_eq!(house.registry.agents(&Reader::server(), &moved).unwrap().total, 1);
     let life = house.registry.agent(AgentId(3)).unwrap().incarnation;
-    house.registry.remove_agents(&[(AgentId(3), life)]).unwrap();
-    assert_eq!(house.registry.agents(&moved).unwrap().total, 0);
+    house
+        .registry
+        .remove_agents(&WriteContext::server(), &[Life { agent: AgentId(3), incarnation: life }])
+        .unwrap();
+    assert_eq!(house.registry.agents(&Reader::server(), &moved).unwrap().total, 0);
 }
 
 #[test]
@@ -308,10 +332,10 @@ fn numbers_by_status_come_from_memory_as_the_database_has_them() {
         for status in [vec![], vec![AgentStatus::Active], AgentStatus::ALL.to_vec()] {
             let query =
                 AgentQuery { permitted: permitted.clone(), status, ..AgentQuery::default() };
-            let ids = house.registry.agent_ids(&query).unwrap();
-            assert_eq!(ids, store.agent_ids(&query, 0).unwrap(), "{query:?}");
+            let ids = house.registry.agent_ids(&Reader::server(), &query).unwrap();
+            assert_eq!(ids, store.agent_ids(&Reader::server(), &query, 0).unwrap(), "{query:?}");
             let page = AgentQuery { offset: 1, limit: 1, ..query };
-            let (some, total) = house.registry.agent_ids_page(&page).unwrap();
+            let (some, total) = house.registry.agent_ids_page(&Reader::server(), &page).unwrap();
             assert_eq!(total, ids.len() as u64);
             assert_eq!(some, ids.get(1..2).unwrap_or_default());
         }

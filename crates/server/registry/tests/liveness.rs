@@ -5,7 +5,7 @@ mod common;
 
 use common::{House, house, info};
 use model::{AgentId, AgentStatus};
-use registry::{AgentInfo, AgentQuery, StatusSummary};
+use registry::{AgentInfo, AgentQuery, Reader, StatusSummary};
 
 fn status(house: &House, id: AgentId) -> AgentStatus {
     house.registry.agent(id).unwrap().status
@@ -109,18 +109,18 @@ fn lists_and_counters_show_a_change_at_once_and_the_latest_keepalive() {
     let id = house.enroll("a1").agent;
     house.registry.keepalive(id, &info("debian", "Holdfast v0.1.0"));
     assert_eq!(house.registry.status_summary().unwrap().active, 1);
-    let summary = house.registry.summary().unwrap();
+    let summary = house.registry.summary(&Reader::server()).unwrap();
     assert_eq!(summary.os, [("debian".to_owned(), 1)]);
     assert_eq!(summary.versions, [("Holdfast v0.1.0".to_owned(), 1)]);
     house.after(3);
     house.registry.keepalive(id, &AgentInfo::default());
-    let page = house.registry.agents(&AgentQuery::default()).unwrap();
+    let page = house.registry.agents(&Reader::server(), &AgentQuery::default()).unwrap();
     let listed = page.items.iter().find(|a| a.id == id).unwrap();
     assert_eq!(Some(listed), house.registry.agent(id).as_ref());
     let old = AgentQuery { older_than_s: Some(1), ids: Some(vec![id]), ..AgentQuery::default() };
-    assert_eq!(house.registry.agents(&old).unwrap().total, 0);
+    assert_eq!(house.registry.agents(&Reader::server(), &old).unwrap().total, 0);
     house.after(2);
-    assert_eq!(house.registry.agents(&old).unwrap().total, 1);
+    assert_eq!(house.registry.agents(&Reader::server(), &old).unwrap().total, 1);
 }
 
 #[test]

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use common::{House, house, house_with, options};
 use registry::{
-    HashCost, LoginError, RbacMode, RegistryError, RegistryOptions, RegistryStore as _,
-    RegistryStoreError, RevocationTarget, SqliteRegistry, User,
+    HashCost, LoginError, RbacMode, Reader, RegistryError, RegistryOptions, RegistryStore as _,
+    RegistryStoreError, RevocationTarget, SqliteRegistry, User, WriteContext,
 };
 use state::registry::Revocation;
 
@@ -45,7 +45,10 @@ fn the_first_start_makes_one_administrator_with_a_random_password() {
         let bytes = std::fs::read(entry.unwrap().path()).unwrap();
         assert!(!bytes.windows(password.len()).any(|w| w == password.as_bytes()));
     }
-    assert_eq!(house.registry.audit_log(None, 10).unwrap()[0].action, "security:create_user");
+    assert_eq!(
+        house.registry.audit_log(&Reader::server(), None, 10).unwrap()[0].action,
+        "security:create_user"
+    );
 }
 
 #[test]
@@ -166,9 +169,9 @@ fn a_new_password_replaces_the_old_one_and_kills_its_tokens() {
     let user = login(&house, "admin", PASSWORD).unwrap();
     let nbf_s = house.registry.token_nbf_s(user.id, &user.role_ids(), false);
     assert!(!house.registry.token_revoked(user.id, &user.role_ids(), false, nbf_s));
-    let weak = house.registry.set_password("admin", "weak");
+    let weak = house.registry.set_password(&WriteContext::server(), "admin", "weak");
     assert!(matches!(weak, Err(RegistryError::Password(_))));
-    house.registry.set_password("admin", "Another-One-7").unwrap();
+    house.registry.set_password(&WriteContext::server(), "admin", "Another-One-7").unwrap();
     assert!(login(&house, "admin", PASSWORD).is_err());
     assert!(login(&house, "admin", "Another-One-7").is_ok());
     let killed = house.killed();
@@ -178,7 +181,7 @@ fn a_new_password_replaces_the_old_one_and_kills_its_tokens() {
         assert!(!house.registry.token_revoked(user.id, &user.role_ids(), false, fresh));
         assert!(!house.registry.token_revoked(user.id + 1, &[], false, nbf_s));
     }
-    let missing = house.registry.set_password("nobody", "Another-One-7");
+    let missing = house.registry.set_password(&WriteContext::server(), "nobody", "Another-One-7");
     assert!(missing.unwrap_err().to_string().contains("no such user: nobody"));
 }
 
@@ -189,12 +192,12 @@ fn tokens_die_by_role_by_context_and_all_with_the_keys() {
         let now_s = (common::START_US / 1_000_000) as i64;
         house.registry.token_revoked(7, roles, run_as, now_s)
     };
-    house.registry.revoke_tokens(RevocationTarget::Role(2)).unwrap();
+    house.registry.revoke_tokens(&WriteContext::server(), RevocationTarget::Role(2)).unwrap();
     assert!(refused(false, &[1, 2]) && !refused(false, &[1]));
-    house.registry.revoke_tokens(RevocationTarget::RunAs).unwrap();
+    house.registry.revoke_tokens(&WriteContext::server(), RevocationTarget::RunAs).unwrap();
     assert!(refused(true, &[1]) && !refused(false, &[1]));
     let before = house.registry.token_keys().unwrap();
-    let after = house.registry.replace_token_keys().unwrap();
+    let after = house.registry.replace_token_keys(&WriteContext::server()).unwrap();
     assert_ne!(before.public_pem, after.public_pem);
     assert!(!refused(true, &[2]), "every token is dead by its signature");
     let reopened = house.killed().registry.token_keys().unwrap();
@@ -211,7 +214,7 @@ fn a_revocation_by_another_process_is_taken_over_and_forgotten_when_it_is_over()
     house.registry.tick().unwrap();
     let path = house.folder.path();
     let other = common::try_open(path, &house.clock, options()).unwrap();
-    other.set_password("admin", "Another-One-7").unwrap();
+    other.set_password(&WriteContext::server(), "admin", "Another-One-7").unwrap();
     house.after(10);
     house.registry.tick().unwrap();
     assert!(house.registry.token_revoked(1, &[1], false, nbf_s));
@@ -229,7 +232,10 @@ fn a_revocation_by_another_process_is_taken_over_and_forgotten_when_it_is_over()
 fn users_come_and_go_and_the_reserved_one_stays() {
     let house = house();
     house.registry.ensure_admin(Some(PASSWORD)).unwrap();
-    let made = house.registry.create_user("reader", PASSWORD, false, &["readonly"]).unwrap();
+    let made = house
+        .registry
+        .create_user(&WriteContext::server(), "reader", PASSWORD, false, &["readonly"])
+        .unwrap();
     assert_eq!(made.id, 100);
     for (name, password, roles) in [
         ("reader", PASSWORD, &["readonly"][..]),
@@ -238,16 +244,25 @@ fn users_come_and_go_and_the_reserved_one_stays() {
         ("other", "weak", &[]),
         ("other", PASSWORD, &["emperor"]),
     ] {
-        assert!(house.registry.create_user(name, password, false, roles).is_err(), "{name}");
+        assert!(
+            house
+                .registry
+                .create_user(&WriteContext::server(), name, password, false, roles)
+                .is_err(),
+            "{name}"
+        );
     }
     assert!(login(&house, "reader", PASSWORD).unwrap().has_role("readonly"));
-    assert!(house.registry.delete_user("reader").unwrap());
-    assert!(!house.registry.delete_user("reader").unwrap());
+    assert!(house.registry.delete_user(&WriteContext::server(), "reader").unwrap());
+    assert!(!house.registry.delete_user(&WriteContext::server(), "reader").unwrap());
     assert!(login(&house, "reader", PASSWORD).is_err());
-    assert!(house.registry.delete_user("admin").is_err());
-    let again = house.registry.create_user("reader", PASSWORD, false, &[]).unwrap();
+    assert!(house.registry.delete_user(&WriteContext::server(), "admin").is_err());
+    let again = house
+        .registry
+        .create_user(&WriteContext::server(), "reader", PASSWORD, false, &[])
+        .unwrap();
     assert_eq!(again.id, 101, "the number of a deleted user is not given again");
-    assert_eq!(house.registry.users().unwrap().len(), 2);
+    assert_eq!(house.registry.users(&Reader::server()).unwrap().len(), 2);
 }
 
 #[test]
@@ -255,10 +270,16 @@ fn a_change_of_one_setting_leaves_the_other_as_another_has_just_put_it() {
     let house = house();
     let registry = &house.registry;
     std::thread::scope(|scope| {
-        scope.spawn(|| registry.change_security_config(Some(77), None).unwrap());
-        scope.spawn(|| registry.change_security_config(None, Some(RbacMode::Black)).unwrap());
+        scope.spawn(|| {
+            registry.change_security_config(&WriteContext::server(), Some(77), None).unwrap();
+        });
+        scope.spawn(|| {
+            registry
+                .change_security_config(&WriteContext::server(), None, Some(RbacMode::Black))
+                .unwrap();
+        });
     });
-    let now = registry.security_config().unwrap();
+    let now = registry.security_config(&Reader::server()).unwrap();
     assert_eq!((now.token_ttl_s, now.mode), (77, RbacMode::Black));
 }
 
@@ -267,7 +288,7 @@ fn administrator_may_write_and_readonly_may_only_read() {
     let house = house();
     let (administrator, readonly) = (1, 2);
     let may = |role: u32, action: &str, resource: &str| {
-        house.registry.permits(&[role], action, resource).unwrap()
+        house.registry.permits(&Reader::server(), &[role], action, resource).unwrap()
     };
     for (action, resource) in [
         ("agent:read", "agent:id:001"),
@@ -289,7 +310,7 @@ fn administrator_may_write_and_readonly_may_only_read() {
         assert!(may(administrator, action, resource), "{action}");
         assert!(!may(readonly, action, resource), "{action}");
     }
-    assert!(!house.registry.permits(&[], "agent:read", "agent:id:001").unwrap());
+    assert!(!house.registry.permits(&Reader::server(), &[], "agent:read", "agent:id:001").unwrap());
     assert!(!may(administrator, "agent:read", "group:id:default"));
 }
 
@@ -340,9 +361,13 @@ fn what_memory_refuses_is_refused_after_a_restart_too() {
     };
     for change in ["password", "logout", "config"] {
         match change {
-            "password" => registry.set_password("admin", PASSWORD).unwrap(),
-            "logout" => registry.revoke_tokens(RevocationTarget::User(1)).unwrap(),
-            _ => registry.set_security_config(None).unwrap(),
+            "password" => {
+                registry.set_password(&WriteContext::server(), "admin", PASSWORD).unwrap();
+            }
+            "logout" => {
+                registry.revoke_tokens(&WriteContext::server(), RevocationTarget::User(1)).unwrap();
+            }
+            _ => registry.set_security_config(&WriteContext::server(), None).unwrap(),
         }
         assert_eq!(until(&open()), until(&registry), "{change}");
     }
@@ -356,7 +381,7 @@ fn a_revocation_reaches_a_token_that_lies_ahead_of_a_clock_that_was_put_back() {
     let ahead_s = (common::START_US / 1_000_000) as i64 + 3_600;
     // Issued before a restart, by a clock an hour ahead of this one.
     house.registry.token_seen(ahead_s);
-    house.registry.revoke_tokens(RevocationTarget::User(user.id)).unwrap();
+    house.registry.revoke_tokens(&WriteContext::server(), RevocationTarget::User(user.id)).unwrap();
     assert!(house.registry.token_revoked(user.id, &user.role_ids(), false, ahead_s));
 }
 
@@ -368,14 +393,16 @@ fn a_clock_that_was_years_ahead_leaves_no_token_alive_and_locks_nobody_out() {
     let now_s = (common::START_US / 1_000_000) as i64;
     let years_s = now_s + 3 * 365 * 24 * 3_600;
     assert!(!house.registry.token_seen(years_s), "made by a clock three years ahead");
-    house.registry.revoke_tokens(RevocationTarget::User(user.id)).unwrap();
+    house.registry.revoke_tokens(&WriteContext::server(), RevocationTarget::User(user.id)).unwrap();
     let nbf_s = house.registry.token_nbf_s(user.id, &user.role_ids(), false);
     assert!(nbf_s <= now_s + 1, "a login after the logout begins now, not in {} s", nbf_s - now_s);
     // Revoked while the clock was ahead.
     let store = SqliteRegistry::open(&house.folder.path().join("registry.db")).unwrap();
     let until =
         |target, issued_until_s| Revocation { target, issued_until_s, expires_at_s: i64::MAX };
-    store.revoke_tokens(&until(RevocationTarget::User(user.id), years_s)).unwrap();
+    store
+        .revoke_tokens(&WriteContext::server(), &until(RevocationTarget::User(user.id), years_s))
+        .unwrap();
     let public = || house.registry.token_keys().unwrap().public_pem;
     let before = public();
     house.after(60);
@@ -383,7 +410,9 @@ fn a_clock_that_was_years_ahead_leaves_no_token_alive_and_locks_nobody_out() {
     assert_ne!(public(), before, "every token dies");
     let nbf_s = house.registry.token_nbf_s(user.id, &user.role_ids(), false);
     assert!(house.registry.token_seen(nbf_s) && nbf_s <= now_s + 61);
-    store.revoke_tokens(&until(RevocationTarget::Everyone, years_s)).unwrap();
+    store
+        .revoke_tokens(&WriteContext::server(), &until(RevocationTarget::Everyone, years_s))
+        .unwrap();
     drop(store);
     let house = house.reopen();
     let nbf_s = house.registry.token_nbf_s(user.id, &user.role_ids(), false);
@@ -403,11 +432,11 @@ fn a_token_of_a_clock_that_was_days_ahead_does_not_live_when_its_day_comes() {
     let ahead_s = house.registry.token_nbf_s(user.id, &user.role_ids(), false);
     assert_eq!(ahead_s, now_s + 2 * 86_400);
     house.clock.jump_to(now_us);
-    house.registry.revoke_tokens(RevocationTarget::User(user.id)).unwrap();
+    house.registry.revoke_tokens(&WriteContext::server(), RevocationTarget::User(user.id)).unwrap();
     house.after(11);
     house.registry.tick().unwrap();
     assert_ne!(public(&house), before, "what was signed ahead is no token any more");
-    house.registry.revoke_tokens(RevocationTarget::User(user.id)).unwrap();
+    house.registry.revoke_tokens(&WriteContext::server(), RevocationTarget::User(user.id)).unwrap();
     let nbf_s = house.registry.token_nbf_s(user.id, &user.role_ids(), false);
     assert!(nbf_s <= now_s + 12, "and a login after a logout begins now");
     // Issued before a restart, and only shown.
@@ -426,7 +455,7 @@ fn new_passwords_wait_in_the_queue_of_logins_and_are_refused_when_it_is_full() {
     let house = house_with(few);
     house.registry.ensure_admin(Some(PASSWORD)).unwrap();
     let results: Vec<Result<(), RegistryError>> = std::thread::scope(|scope| {
-        let one = || house.registry.set_password("admin", "Another-One-7");
+        let one = || house.registry.set_password(&WriteContext::server(), "admin", "Another-One-7");
         let all: Vec<_> = (0..16).map(|_| scope.spawn(one)).collect();
         all.into_iter().map(|thread| thread.join().unwrap()).collect()
     });

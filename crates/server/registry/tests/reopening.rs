@@ -5,20 +5,28 @@ mod common;
 
 use common::{der, house, options, try_open};
 use model::AgentId;
-use registry::{CommandKind, RegistryError, RegistryStoreError, RevocationTarget};
+use registry::{
+    CommandKind, Reader, RegistryError, RegistryStoreError, RevocationTarget, WriteContext,
+};
 
 #[test]
 fn everything_that_was_answered_is_there_after_a_kill() {
     let house = house();
-    house.registry.create_group("web").unwrap();
-    let spare = house.registry.create_enrolment_token(&["web".into()], 1, 60).unwrap();
+    house.registry.create_group(&WriteContext::server(), "web").unwrap();
+    let spare = house
+        .registry
+        .create_enrolment_token(&WriteContext::server(), &["web".into()], 1, 60)
+        .unwrap();
     let a = house.enroll("a1");
     let b = house.enroll("b1");
-    house.registry.set_agent_groups(a.agent, &["web".into()]).unwrap();
-    house.registry.remove_agent(b.agent).unwrap();
+    house.registry.set_agent_groups(&WriteContext::server(), a.agent, &["web".into()]).unwrap();
+    house.registry.remove_agent(&WriteContext::server(), b.agent).unwrap();
     let password = house.registry.ensure_admin(None).unwrap().unwrap();
-    house.registry.revoke_tokens(RevocationTarget::Role(2)).unwrap();
-    let command = house.registry.create_command(CommandKind::Rescan, &[a.agent], "admin").unwrap();
+    house.registry.revoke_tokens(&WriteContext::server(), RevocationTarget::Role(2)).unwrap();
+    let command = house
+        .registry
+        .create_command(&WriteContext::server(), CommandKind::Rescan, &[a.agent], "admin")
+        .unwrap();
     house.registry.audit("admin", "agent:delete", "agents_list=002").unwrap();
     let killed = house.killed();
     let registry = &killed.registry;
@@ -30,12 +38,12 @@ fn everything_that_was_answered_is_there_after_a_kill() {
     assert_eq!(registry.token_keys().unwrap().public_pem, {
         house.registry.token_keys().unwrap().public_pem
     });
-    let audit = registry.audit_log(None, 10).unwrap();
+    let audit = registry.audit_log(&Reader::server(), None, 10).unwrap();
     assert_eq!(
         (audit[0].action.as_str(), audit[0].detail.as_str()),
         ("agent:delete", "agents_list=002")
     );
-    assert_eq!(registry.audit_log(Some(audit[0].id), 10).unwrap().len(), 1);
+    assert_eq!(registry.audit_log(&Reader::server(), Some(audit[0].id), 10).unwrap().len(), 1);
     assert_eq!(killed.try_enroll("c1", &spare).unwrap().agent, AgentId(3));
     let login = registry.login("admin", &password, None);
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -57,7 +65,7 @@ fn a_backup_made_in_use_opens_and_is_complete() {
     for key in ["ca.key", "ca.pem", "token.key"] {
         std::fs::copy(house.folder.path().join(key), folder.path().join(key)).unwrap();
     }
-    house.registry.remove_agent(enrolled.agent).unwrap();
+    house.registry.remove_agent(&WriteContext::server(), enrolled.agent).unwrap();
     let restored = try_open(folder.path(), &house.clock, options()).unwrap();
     assert_eq!(restored.agent(enrolled.agent).unwrap().version.as_deref(), Some("v1"));
     assert!(restored.identify(&der(&enrolled.certificate_pem)).is_ok());

@@ -23,7 +23,7 @@ use model::{Coverage, CoverageKind, EventBody, Record};
 use replication::wire::{Decoder, Frame};
 use replication::{LocalCaller, Part, SeedSource, ShipOptions, Shipping};
 use serde_json::Value;
-use state::{SqliteState, StateOptions, StateStore};
+use state::{Reader, SqliteState, StateOptions, StateStore};
 use tempfile::TempDir;
 use tower::ServiceExt as _;
 
@@ -254,7 +254,8 @@ async fn a_follower_that_costs_too_much_is_dropped_and_told_of() {
     let own = place.shipping.clone();
     tokio::task::spawn_blocking(move || own.tick()).await.unwrap();
     assert!(place.shipping.status().is_empty());
-    let told = place.state.changes(&state::ChangeQuery::default()).unwrap().items;
+    let told =
+        place.state.changes(&Reader::server(), &state::ChangeQuery::default()).unwrap().items;
     let told = told.iter().filter(|e| e.id.starts_with("follower-dropped-")).count();
     assert_eq!(told, 1);
     assert!(place.journal.first_position() > 100, "its records are given up");

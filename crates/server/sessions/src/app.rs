@@ -7,7 +7,7 @@ use axum::http::HeaderMap;
 use commit::Commit;
 use link::Limits;
 use model::AgentId;
-use registry::Registry;
+use registry::{Reader, Registry};
 use state::{StateError, StateStore};
 use tokio::sync::Semaphore;
 
@@ -102,7 +102,7 @@ impl App {
         if let Some(last) = self.queues.last_session(agent, incarnation) {
             return Ok(last.id);
         }
-        let session = self.read(move |state| state.last_session(agent)).await?;
+        let session = self.read(move |state| state.last_session(&Reader::server(), agent)).await?;
         self.queues.cache_last_session(agent, incarnation, session.as_deref());
         Ok(session)
     }

@@ -9,6 +9,7 @@ use axum::response::Response;
 use link::digest::{KeyRange, SPLIT_DIGITS_MAX, Sum, hash, key};
 use link::{DigestAnswer, DigestItem, DigestPart, DigestRequest};
 use model::{AgentId, Dataset};
+use registry::Reader;
 use state::{StateError, StateStore};
 
 use crate::answer::Refusal;
@@ -149,16 +150,22 @@ fn sums(
 ) -> Result<DigestAnswer, StateError> {
     let sums = |range: &KeyRange| vec![Sum::default(); range.split(split).count()];
     let mut parts: Vec<Vec<Sum>> = asked.ranges.iter().map(sums).collect();
-    state.each_in_ranges(agent, dataset, &asked.bounds(), &mut |id, _, checksum| {
-        let key = key(id);
-        let sum = asked
-            .range_of(key)
-            .and_then(|found| parts.get_mut(found.index)?.get_mut(found.range.place(key, split)));
-        if let Some(sum) = sum {
-            sum.add(hash(id, checksum));
-        }
-        true
-    })?;
+    state.each_in_ranges(
+        &Reader::server(),
+        agent,
+        dataset,
+        &asked.bounds(),
+        &mut |id, _, checksum| {
+            let key = key(id);
+            let sum = asked.range_of(key).and_then(|found| {
+                parts.get_mut(found.index)?.get_mut(found.range.place(key, split))
+            });
+            if let Some(sum) = sum {
+                sum.add(hash(id, checksum));
+            }
+            true
+        },
+    )?;
     let parts = parts.into_iter().flatten().map(DigestPart::from).collect();
     Ok(DigestAnswer { ranges: asked.ranges.len() as u32, parts, ..DigestAnswer::default() })
 }
@@ -173,18 +180,24 @@ fn listing(
 ) -> Result<DigestAnswer, StateError> {
     let mut lists: Vec<Vec<DigestItem>> = vec![Vec::new(); asked.ranges.len()];
     let mut all = 0;
-    state.each_in_ranges(agent, dataset, &asked.bounds(), &mut |id, version, checksum| {
-        let Some(found) = asked.range_of(key(id)) else { return true };
-        // Of a range that does not fit nothing is kept any more.
-        let Some(list) = lists.get_mut(found.index) else { return true };
-        let (id, checksum, body) = (id.to_owned(), checksum.to_owned(), String::new());
-        list.push(DigestItem { id, version, checksum, body });
-        all += 1;
-        while all > DIGEST_ITEMS_MAX {
-            all -= lists.pop().map_or(0, |list| list.len());
-        }
-        !lists.is_empty()
-    })?;
+    state.each_in_ranges(
+        &Reader::server(),
+        agent,
+        dataset,
+        &asked.bounds(),
+        &mut |id, version, checksum| {
+            let Some(found) = asked.range_of(key(id)) else { return true };
+            // Of a range that does not fit nothing is kept any more.
+            let Some(list) = lists.get_mut(found.index) else { return true };
+            let (id, checksum, body) = (id.to_owned(), checksum.to_owned(), String::new());
+            list.push(DigestItem { id, version, checksum, body });
+            all += 1;
+            while all > DIGEST_ITEMS_MAX {
+                all -= lists.pop().map_or(0, |list| list.len());
+            }
+            !lists.is_empty()
+        },
+    )?;
     if bodies {
         let whole = with_bodies(state, agent, dataset, &mut lists)?;
         lists.truncate(whole);
@@ -206,7 +219,7 @@ fn with_bodies(
             return Ok(whole);
         }
         for item in list {
-            if let Some(found) = state.document(agent, dataset, &item.id)? {
+            if let Some(found) = state.document(&Reader::server(), agent, dataset, &item.id)? {
                 item.body = String::from_utf8(found.body).unwrap_or_default();
                 bytes += item.body.len();
             }

@@ -10,6 +10,7 @@ use axum::response::Response;
 use link::json::STATUS_OK;
 use link::{Answer, HEADER_AGENT};
 use model::{AgentId, Incarnation, Record};
+use registry::{AuditOutcome, Reader, WriteContext};
 use tracing::info;
 
 use crate::agent_queues::RequestPermit;
@@ -80,13 +81,15 @@ async fn remove_registered(
     incarnation: Incarnation,
     who: &str,
 ) -> Result<Removal, Refusal> {
-    app.decide(move |registry| registry.revoke(agent)).await?;
+    app.decide(move |registry| registry.revoke(&WriteContext::server(), agent)).await?;
     let at_us = app.options.clock.guarded_us();
     app.commit.submit(Record::AgentRemoved { agent, incarnation, at_us }).await?;
     let who = who.to_owned();
     app.decide(move |registry| {
-        registry.remove_agent(agent)?;
-        registry.audit(&who, "agent:delete", &format!("agent {agent}"))
+        let detail = format!("agent {agent}");
+        let context = registry.audited(Reader::server(), &who, "agent:delete", &detail);
+        registry.remove_agent(&context, agent)?;
+        registry.end_audit(&context, AuditOutcome::Done)
     })
     .await?;
     Ok(Removal::Removed)
@@ -96,7 +99,7 @@ async fn remove_registered(
 /// that of local callers, or one that the registry has lost. Whoever speaks for it again begins
 /// anew.
 async fn remove_unregistered(app: &App, agent: AgentId) -> Result<Removal, Refusal> {
-    let known = app.read(move |state| state.agent_counts(agent)).await?;
+    let known = app.read(move |state| state.agent_counts(&Reader::server(), agent)).await?;
     let Some(incarnation) = known.life else { return Ok(Removal::NothingStored) };
     let at_us = app.options.clock.guarded_us();
     app.commit.submit(Record::AgentRemoved { agent, incarnation, at_us }).await?;

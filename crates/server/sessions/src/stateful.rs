@@ -11,6 +11,7 @@ use link::json::{STATUS_CHECKSUM_MISMATCH, STATUS_OK};
 use link::{Answer, HEADER_TIME};
 use model::limits::CLOCK_OFF_US;
 use model::{Dataset, Incarnation, Overlay, Record, SessionRecord, Skipped, Write};
+use registry::{Reader, WriteContext};
 use tracing::{debug, warn};
 
 use crate::admit::Share;
@@ -102,7 +103,7 @@ impl From<'_> {
         if incarnation != Incarnation(0) {
             let removed = app.decide(move |registry| {
                 match registry.agent(agent).filter(|known| known.incarnation == incarnation) {
-                    Some(_) => registry.remove_agent(agent).map(|_| ()),
+                    Some(_) => registry.remove_agent(&WriteContext::server(), agent).map(|_| ()),
                     None => Ok(()),
                 }
             });
@@ -227,7 +228,7 @@ async fn check(
 ) -> Result<Response, Refusal> {
     app.commit.barrier().await?;
     let agent = caller.agent;
-    let ours = app.read(move |state| state.checksum(agent, &dataset)).await?;
+    let ours = app.read(move |state| state.checksum(&Reader::server(), agent, &dataset)).await?;
     if ours.eq_ignore_ascii_case(checksum) {
         Ok(answered(StatusCode::OK, &answer(app, caller, STATUS_OK).await?))
     } else {

@@ -12,6 +12,7 @@ mod common;
 use common::{Agent, FILES, Server, document, event, removal};
 use link::{Mode, Payload, Value};
 use model::{AgentId, Dataset};
+use registry::Reader;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_sent_again_changes_nothing() {
@@ -25,10 +26,10 @@ async fn a_session_sent_again_changes_nothing() {
     ]);
     let bytes = link::encode(&session);
     assert_eq!(agent.named("/stateful", "fim-1", bytes.clone()).await.status, 200);
-    let before = (server.documents(agent.id), server.state.counts().unwrap());
+    let before = (server.documents(agent.id), server.state.counts(&Reader::server()).unwrap());
     let again = agent.named("/stateful", "fim-1", bytes).await;
     assert_eq!(again.status, 200, "{}", again.text());
-    let after = (server.documents(agent.id), server.state.counts().unwrap());
+    let after = (server.documents(agent.id), server.state.counts(&Reader::server()).unwrap());
     let key = |d: &[state::StoredDocument]| -> Vec<_> {
         d.iter().map(|d| (d.id.clone(), d.version, d.body.clone())).collect()
     };
@@ -95,7 +96,7 @@ async fn a_check_agrees_or_says_mismatch() {
         agent.named("/stateful", "s-1", link::encode(&agent.delta(values))).await.status,
         200
     );
-    let ours = server.state.checksum(agent.id, &Dataset::fim_files()).unwrap();
+    let ours = server.state.checksum(&Reader::server(), agent.id, &Dataset::fim_files()).unwrap();
     assert_eq!(agent.send(&agent.check(&ours)).await.status, 200);
     assert_eq!(agent.send(&agent.check(&ours.to_uppercase())).await.status, 200);
     let answered = agent.send(&agent.check(nothing)).await;
@@ -139,8 +140,10 @@ async fn a_session_that_was_begun_is_finished_when_its_sender_goes_away() {
     );
     stream.write_all(&[head.as_bytes(), &body].concat()).await.unwrap();
     stream.shutdown().await.unwrap();
-    server.until("all are in", |s| s.state.counts().unwrap().documents.len() == 1).await;
-    let counts = server.state.agent_counts(agent.id).unwrap();
+    server
+        .until("all are in", |s| s.state.counts(&Reader::server()).unwrap().documents.len() == 1)
+        .await;
+    let counts = server.state.agent_counts(&Reader::server(), agent.id).unwrap();
     assert_eq!(counts.documents, [(Dataset::fim_files(), 3000, counts.documents[0].2)]);
     server.stop().await;
 }
@@ -167,7 +170,7 @@ async fn stopping_waits_for_the_session_in_work() {
     let answer = common::read_answer(stream).await;
     assert_eq!(answer.status, 200);
     stopping.await.unwrap();
-    assert_eq!(state.agent_counts(agent.id).unwrap().documents.len(), 1);
+    assert_eq!(state.agent_counts(&Reader::server(), agent.id).unwrap().documents.len(), 1);
 }
 
 async fn ten_versions(agent: Agent) -> AgentId {
@@ -206,7 +209,7 @@ async fn an_index_is_emptied_and_events_are_not() {
     assert_eq!(answered.status, 200);
     assert_eq!(answered.json()["skipped"][0]["reason"], "index");
     assert!(server.documents(agent.id).is_empty());
-    assert_eq!(server.state.counts().unwrap().events, 1);
+    assert_eq!(server.state.counts(&Reader::server()).unwrap().events, 1);
     server.stop().await;
 }
 

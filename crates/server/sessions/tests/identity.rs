@@ -12,7 +12,7 @@ mod common;
 use common::{Server, client, delta, document, event, request};
 use link::{ControlAction, ControlAnswer, ControlOutcome, ControlRequest};
 use model::{AgentId, AgentOs, AgentStatus};
-use registry::CommandKind;
+use registry::{CommandKind, Reader, WriteContext};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_enrols_starts_sends_and_is_known() {
@@ -48,8 +48,11 @@ async fn an_agent_enrols_starts_sends_and_is_known() {
     let stored = server.documents(agent.id);
     let ids: Vec<_> = stored.iter().map(|d| (d.id.as_str(), d.version)).collect();
     assert_eq!(ids, [("a", 5), ("b", 6)]);
-    assert_eq!(server.state.counts().unwrap().events, 1);
-    assert_eq!(server.state.last_session(agent.id).unwrap().as_deref(), Some("fim-77"));
+    assert_eq!(server.state.counts(&Reader::server()).unwrap().events, 1);
+    assert_eq!(
+        server.state.last_session(&Reader::server(), agent.id).unwrap().as_deref(),
+        Some("fim-77")
+    );
 
     let notify = ControlRequest { action: ControlAction::Notify, ..request };
     let answer: ControlAnswer = agent.json("/control", &notify).await;
@@ -68,7 +71,10 @@ async fn an_agent_enrols_starts_sends_and_is_known() {
 async fn commands_go_out_with_the_heartbeat_and_their_outcomes_come_back() {
     let server = Server::start();
     let agent = server.enroll("web").await;
-    let id = server.registry.create_command(CommandKind::Rescan, &[agent.id], "admin").unwrap();
+    let id = server
+        .registry
+        .create_command(&WriteContext::server(), CommandKind::Rescan, &[agent.id], "admin")
+        .unwrap();
     let beat = ControlRequest::default();
     let answer: ControlAnswer = agent.json("/control", &beat).await;
     let commands: Vec<_> = answer.commands.iter().map(|c| (c.id, c.kind.as_str())).collect();
@@ -78,7 +84,7 @@ async fn commands_go_out_with_the_heartbeat_and_their_outcomes_come_back() {
     let answer: ControlAnswer = agent.json("/control", &beat).await;
     assert!(answer.commands.is_empty());
     server.registry.flush().unwrap();
-    let counts = server.registry.command(id).unwrap().unwrap().counts;
+    let counts = server.registry.command(&Reader::server(), id).unwrap().unwrap().counts;
     assert_eq!((counts.acknowledged, counts.total), (1, 1));
     server.stop().await;
 }
@@ -123,7 +129,7 @@ async fn a_revoked_certificate_is_refused_on_the_connection_it_has() {
     let server = Server::start();
     let agent = server.enroll("web").await;
     assert_eq!(agent.send(&agent.delta(vec![document("a", 1, 'a')])).await.status, 200);
-    assert_eq!(server.registry.revoke(agent.id).unwrap(), 1);
+    assert_eq!(server.registry.revoke(&WriteContext::server(), agent.id).unwrap(), 1);
     let answered = agent.send(&agent.delta(vec![document("b", 2, 'b')])).await;
     assert_eq!((answered.status, answered.error().as_str()), (401, "certificate_revoked"));
     assert_eq!(server.documents(agent.id).len(), 1);
@@ -164,7 +170,8 @@ async fn enrolment_names_what_is_wrong() {
     let server = Server::start();
     server.enroll("taken").await;
     let anonymous = client(server.tls(None));
-    let token = || server.registry.create_enrolment_token(&[], 1, 600).unwrap();
+    let token =
+        || server.registry.create_enrolment_token(&WriteContext::server(), &[], 1, 600).unwrap();
     let used = token();
     let ask = async |token: String, name: &str, csr: String| {
         let body = link::EnrollRequest { token, name: name.into(), csr, ..Default::default() };

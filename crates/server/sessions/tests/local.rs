@@ -15,6 +15,7 @@ use std::sync::Arc;
 use common::{Agent, Server, delta, document, event};
 use link::Session;
 use model::AgentId;
+use registry::{Reader, WriteContext};
 use sessions::{ReportKind, Sessions, SessionsError, SessionsOptions};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -68,7 +69,7 @@ async fn a_removed_agent_loses_documents_and_certificate_and_keeps_its_events() 
         let answer = server.local(&head, b"").await;
         assert_eq!(answer.status, 200, "{}", answer.head);
         assert!(server.documents(agent.id).is_empty());
-        assert_eq!(server.state.agent_counts(agent.id).unwrap().events, 1);
+        assert_eq!(server.state.agent_counts(&Reader::server(), agent.id).unwrap().events, 1);
         assert!(server.registry.agent(agent.id).is_none());
         assert_eq!(server.handle.report(agent.id, ReportKind::Stats), None);
         let answered = agent.send(&session).await;
@@ -196,14 +197,19 @@ async fn nothing_is_kept_of_agents_that_are_removed() {
                 let head = format!("DELETE /agents HTTP/1.1\r\nX-Wazuh-Agent-Id: {}\r\n", agent.id);
                 assert_eq!(server.local(&head, b"").await.status, 200);
             }
-            "by-registry" => drop(server.registry.remove_agent(agent.id).unwrap().unwrap()),
+            "by-registry" => drop(
+                server.registry.remove_agent(&WriteContext::server(), agent.id).unwrap().unwrap(),
+            ),
             _ => {
                 let force =
                     registry::ForceRules { enabled: true, disconnected_s: None, registered_s: 0 };
                 let request = registry::EnrollRequest { name: name.into(), ..Default::default() };
                 let new =
                     registry::InsertAgent { request, force: Some(force), ..Default::default() };
-                server.registry.insert_agent(&new, &mut |_| Ok(())).unwrap();
+                server
+                    .registry
+                    .insert_agent(&WriteContext::server(), &new, &mut |_| Ok(()))
+                    .unwrap();
             }
         }
         assert_eq!(kept(&server), (0, 0), "{name}");
@@ -251,7 +257,7 @@ async fn a_report_on_the_way_does_not_come_back_behind_its_agents_removal() {
     let mut asked = [0; 25];
     tokio::io::AsyncReadExt::read_exact(&mut stream, &mut asked).await.unwrap();
     assert_eq!(&asked, b"HTTP/1.1 100 Continue\r\n\r\n");
-    server.registry.remove_agent(agent.id).unwrap();
+    server.registry.remove_agent(&WriteContext::server(), agent.id).unwrap();
     assert_eq!(server.handle.report(agent.id, ReportKind::Config), None);
     stream.write_all(b"{\"a\":1}").await.unwrap();
     let mut answer = [0; 128];

@@ -12,6 +12,7 @@ mod common;
 use common::{Agent, FILES, Server, delta, document, removal};
 use link::{Mode, Payload, Session};
 use model::{AgentId, Record};
+use registry::{Reader, WriteContext};
 
 /// As a client of the contract sends them: deletes and cleans carry no version.
 #[tokio::test(flavor = "multi_thread")]
@@ -160,7 +161,7 @@ async fn documents_of_a_life_that_the_registry_has_lost_can_be_removed() {
     let agent = server.enroll("web").await;
     assert_eq!(agent.send(&agent.delta(vec![document("a", 1, 'a')])).await.status, 200);
     // As after the registry alone came back from a backup.
-    server.registry.remove_agent(agent.id).unwrap();
+    server.registry.remove_agent(&WriteContext::server(), agent.id).unwrap();
     let local = delta(agent.id, vec![document("local", 1, 'b')]);
     let refused = server.local_session(agent.id, &local).await;
     assert_eq!((refused.status, &refused.json()["error"]), (403, &"unknown_agent".into()));
@@ -206,7 +207,7 @@ async fn what_a_local_caller_tells_of_an_agent_is_kept_by_its_version() {
         session.start.groups = vec![format!("of-{host}")];
         let answer = server.local_session(id, &session).await;
         assert_eq!((answer.status, &answer.json()["status"]), (200, &"ok".into()), "{mode:?}");
-        let overlay = server.state.overlay(id).unwrap().unwrap();
+        let overlay = server.state.overlay(&Reader::server(), id).unwrap().unwrap();
         assert_eq!(overlay.cluster, "holdfast");
         (overlay.hostname, overlay.groups.concat())
     };
@@ -219,6 +220,6 @@ async fn what_a_local_caller_tells_of_an_agent_is_kept_by_its_version() {
     assert_eq!(tell(Mode::MetadataDelta, 5, "f").await, is("f", "of-d"), "a check has no version");
     let session = delta(id, vec![document("a", 1, 'a')]);
     assert_eq!(server.local_session(id, &session).await.status, 200);
-    assert_eq!(server.state.overlay(id).unwrap().unwrap().hostname, "f");
+    assert_eq!(server.state.overlay(&Reader::server(), id).unwrap().unwrap().hostname, "f");
     server.stop().await;
 }

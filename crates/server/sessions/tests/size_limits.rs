@@ -12,6 +12,7 @@ mod common;
 use std::time::Duration;
 
 use common::{Agent, Server, document, exchange, read_answer};
+use registry::WriteContext;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
@@ -253,7 +254,7 @@ async fn a_groups_configuration_counts_among_the_bytes_and_the_agents_requests()
         o.limits.agent_requests_max = 2;
     });
     let text = format!("[[watch]]\npath = \"/srv/{}\"\n", "a".repeat(200));
-    server.registry.set_group_config("default", &text).unwrap();
+    server.registry.set_group_config(&WriteContext::server(), "default", &text).unwrap();
     let (greedy, other) = (server.enroll("greedy").await, server.enroll("other").await);
     let ask = async |agent: &Agent| {
         let answer = agent.http.get(server.url("/configuration")).send().await.unwrap();

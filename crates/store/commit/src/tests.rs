@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use journal::{Journal, Options};
 use model::{AgentId, Dataset, EventBody, Incarnation, Overlay, Record, SessionRecord, Write};
-use state::{ChangeQuery, SqliteState, StateOptions, StateStore};
+use state::{ChangeQuery, Reader, SqliteState, StateOptions, StateStore};
 use tempfile::TempDir;
 
 use crate::{Commit, CommitError, CommitOptions, ReplayReport};
@@ -96,7 +96,8 @@ fn one(name: &str) -> Record {
 
 fn event_ids(state: &dyn StateStore) -> Vec<String> {
     let all = ChangeQuery { limit: 100_000, ..ChangeQuery::default() };
-    let mut ids: Vec<_> = state.changes(&all).unwrap().items.into_iter().map(|e| e.id).collect();
+    let mut ids: Vec<_> =
+        state.changes(&Reader::server(), &all).unwrap().items.into_iter().map(|e| e.id).collect();
     ids.sort();
     ids
 }

@@ -12,7 +12,9 @@ use model::{
     AgentId, Dataset, FileDocument, Incarnation, ItemKey, Kind, Observation, Overlay, Position,
     Record, SessionRecord, Write,
 };
-use state::{Condition, DocumentField, DocumentQuery, SqliteState, StateOptions, StateStore, Test};
+use state::{
+    Condition, DocumentField, DocumentQuery, Reader, SqliteState, StateOptions, StateStore, Test,
+};
 
 const SESSION_BYTES: usize = 5_000_000;
 
@@ -118,7 +120,7 @@ fn queries(state: &SqliteState) {
         ),
     ] {
         let began = Instant::now();
-        let page = state.documents(&query).unwrap();
+        let page = state.documents(&Reader::server(), &query).unwrap();
         println!(
             "{what}: {:.1} ms, {} of {}",
             began.elapsed().as_secs_f64() * 1e3,
@@ -127,9 +129,9 @@ fn queries(state: &SqliteState) {
         );
     }
     let began = Instant::now();
-    state.checksum(AgentId(1), &Dataset::fim_files()).unwrap();
+    state.checksum(&Reader::server(), AgentId(1), &Dataset::fim_files()).unwrap();
     println!("checksum: {:.1} ms", began.elapsed().as_secs_f64() * 1e3);
     let began = Instant::now();
-    state.counts().unwrap();
+    state.counts(&Reader::server()).unwrap();
     println!("counts: {:.2} ms", began.elapsed().as_secs_f64() * 1e3);
 }

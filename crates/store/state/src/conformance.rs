@@ -25,7 +25,7 @@ pub use documents::*;
 pub use lives::*;
 pub use records::*;
 
-use crate::StateStore;
+use crate::{Reader, StateStore};
 
 /// Make a test of each promise: `state_conformance!(make)`, where `make()` gives an empty store
 /// (anything that dereferences to one).
@@ -142,7 +142,7 @@ pub fn apply(store: &dyn StateStore, record: Record) -> Applied {
 pub fn paths(store: &dyn StateStore, agent: u32) -> Vec<String> {
     let mut query = crate::DocumentQuery::new(AgentId(agent), Dataset::fim_files());
     query.limit = crate::limits::PAGE_ITEMS_MAX;
-    let page = store.documents(&query).unwrap();
+    let page = store.documents(&Reader::server(), &query).unwrap();
     assert_eq!(page.total, page.items.len() as u64);
     page.items.iter().map(path_of).collect()
 }

@@ -1,9 +1,17 @@
-//! Readers are lent, each to one query at a time, and to the queries of one user all but one of them:
-//! whatever somebody asks, there is a reader for everybody else. While there is none for all who wait,
-//! the next one is for whoever has fewest, and among those for who waits longest: a user who has one
-//! gets no other before each user has one.
+//! A fixed number of readers, such as database connections, each lent to one query at a time.
+//!
+//! One user holds at most all readers but one, so one is always left for the others. A free reader goes
+//! to the waiting query of the user that holds the fewest; among those, to the one that has waited
+//! longest. Queries of the server itself hold none in this sense.
+//!
+//! # Locking
+//! One mutex guards the free readers, the number of readers that each user holds and the queue. It is
+//! held for the choice only, never while a query runs, and no other lock is taken under it. A query
+//! enters the queue under the mutex before it looks for a reader, so a reader that is returned between
+//! the two is not missed. Every change that may make another query next wakes all of them: a wakeup of
+//! one could reach a query whose turn it is not, and be lost. A caller that holds a reader must not take
+//! a second one: all readers may be held by callers that do the same.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,120 +19,129 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use crate::limits::READER_WAIT;
+use crate::reader::Reader;
 
-thread_local! {
-    static WHO: RefCell<Option<Arc<str>>> = const { RefCell::new(None) };
-}
-
-/// Do something whose queries a user asks. Queries that nobody asks take whatever reader is free.
-pub fn asked_by<T>(who: &str, work: impl FnOnce() -> T) -> T {
-    struct Before(Option<Arc<str>>);
-    impl Drop for Before {
-        fn drop(&mut self) {
-            WHO.set(self.0.take());
-        }
-    }
-    let _before = Before(WHO.replace(Some(who.into())));
-    work()
-}
-
-/// The readers of one database.
+/// Readers that are lent in turn.
 pub(crate) struct Readers<R> {
-    /// For the queries of one user.
+    /// Readers that one user may hold.
     each_max: usize,
-    /// How long somebody waits for one.
+    /// How long a query waits for a reader.
     wait: Duration,
-    here: Mutex<Here<R>>,
-    back: Condvar,
+    state: Mutex<State<R>>,
+    changed: Condvar,
 }
 
-struct Here<R> {
+struct State<R> {
     free: Vec<R>,
-    lent: HashMap<Arc<str>, usize>,
-    /// Who waits, in the order in which they came, each with a number.
-    waiting: Vec<(u64, Option<Arc<str>>)>,
-    last: u64,
+    /// Number of readers by the user that holds them; no entry for zero.
+    held: HashMap<Arc<str>, usize>,
+    /// Waiting queries in the order of their arrival.
+    queue: Vec<Waiting>,
+    last_ticket: u64,
 }
 
-impl<R> Here<R> {
-    fn lent_to(&self, who: Option<&Arc<str>>) -> usize {
-        who.and_then(|who| self.lent.get(who)).copied().unwrap_or(0)
+struct Waiting {
+    ticket: u64,
+    user: Option<Arc<str>>,
+}
+
+impl<R> State<R> {
+    fn held_by(&self, user: Option<&Arc<str>>) -> usize {
+        user.and_then(|user| self.held.get(user)).copied().unwrap_or(0)
     }
 
-    /// One that is free, where it is the turn of whoever waits by this number.
-    fn next(&mut self, number: u64, each_max: usize) -> Option<R> {
-        let first = self.waiting.iter().enumerate();
-        let (at, (first, who)) = first.min_by_key(|(_, (_, who))| self.lent_to(who.as_ref()))?;
-        let own = self.lent_to(who.as_ref());
-        if *first != number || own >= each_max {
+    /// Adds a query to the queue and returns its ticket.
+    fn enqueue(&mut self, user: Option<Arc<str>>) -> u64 {
+        self.last_ticket += 1;
+        self.queue.push(Waiting { ticket: self.last_ticket, user });
+        self.last_ticket
+    }
+
+    /// Takes a free reader for the query with this ticket if it is next.
+    fn next(&mut self, ticket: u64, each_max: usize) -> Option<R> {
+        let queue = self.queue.iter().enumerate();
+        // `min_by_key` returns the first of equal elements: the one that has waited longest.
+        let (at, first) = queue.min_by_key(|(_, query)| self.held_by(query.user.as_ref()))?;
+        let held = self.held_by(first.user.as_ref());
+        // If the user with the fewest may hold no more, no other may either.
+        if first.ticket != ticket || held >= each_max {
             return None;
         }
         let reader = self.free.pop()?;
-        let (_, who) = self.waiting.remove(at);
-        self.lent.extend(who.map(|who| (who, own + 1)));
+        if let Some(user) = self.queue.remove(at).user {
+            self.held.insert(user, held + 1);
+        }
         Some(reader)
     }
-}
 
-/// A reader, given back when dropped.
-pub(crate) struct Held<'a, R> {
-    readers: &'a Readers<R>,
-    who: Option<Arc<str>>,
-    pub(crate) reader: Option<R>,
+    fn give_back(&mut self, reader: R, user: Option<&Arc<str>>) {
+        self.free.push(reader);
+        if let Some(user) = user {
+            match self.held.remove(user) {
+                Some(held) if held > 1 => self.held.insert(Arc::clone(user), held - 1),
+                _ => None,
+            };
+        }
+    }
 }
 
 impl<R> Readers<R> {
     pub(crate) fn new(free: Vec<R>) -> Self {
         let each_max = free.len().saturating_sub(1).max(1);
-        let here = Here { free, lent: HashMap::new(), waiting: Vec::new(), last: 0 };
-        let here = Mutex::new(here);
-        Self { each_max, wait: READER_WAIT, here, back: Condvar::new() }
+        let state = State { free, held: HashMap::new(), queue: Vec::new(), last_ticket: 0 };
+        let state = Mutex::new(state);
+        Self { each_max, wait: READER_WAIT, state, changed: Condvar::new() }
     }
 
-    /// One that is free, in turn; `None` where there was none for [`READER_WAIT`].
-    pub(crate) fn take(&self) -> Option<Held<'_, R>> {
-        let who = WHO.with_borrow(Clone::clone);
+    /// Runs work with a reader; `None` if there was none for [`READER_WAIT`].
+    pub(crate) fn with<T>(&self, asking: &Reader, work: impl FnOnce(&mut R) -> T) -> Option<T> {
+        self.take(asking)?.reader.as_mut().map(work)
+    }
+
+    fn take(&self, asking: &Reader) -> Option<Lent<'_, R>> {
+        let user = asking.user().cloned();
         let end = Instant::now() + self.wait;
-        let mut here = self.here.lock();
-        here.last += 1;
-        let number = here.last;
-        here.waiting.push((number, who.clone()));
-        loop {
-            let reader = here.next(number, self.each_max);
-            let over = reader.is_none() && self.back.wait_until(&mut here, end).timed_out();
-            if over {
-                here.waiting.retain(|(other, _)| *other != number);
+        let mut state = self.state.lock();
+        let ticket = state.enqueue(user.clone());
+        let taken = loop {
+            if let Some(reader) = state.next(ticket, self.each_max) {
+                break Some(reader);
             }
-            if !over && reader.is_none() {
-                continue;
+            if self.changed.wait_until(&mut state, end).timed_out() {
+                // It may have become next while the lock was taken again.
+                break state.next(ticket, self.each_max);
             }
-            // It may be the next one's turn.
-            if !here.free.is_empty() {
-                self.back.notify_all();
-            }
-            return Some(Held { readers: self, who, reader: Some(reader?) });
+        };
+        if taken.is_none() {
+            state.queue.retain(|query| query.ticket != ticket);
         }
+        // This query is not in the queue any more, so another one may be next.
+        if !state.free.is_empty() {
+            self.changed.notify_all();
+        }
+        Some(Lent { readers: self, user, reader: Some(taken?) })
     }
 
-    /// Visit every one that is free.
+    /// Visits every free reader. None is lent meanwhile.
     pub(crate) fn each<E>(&self, visit: impl FnMut(&mut R) -> Result<(), E>) -> Result<(), E> {
-        self.here.lock().free.iter_mut().try_for_each(visit)
+        self.state.lock().free.iter_mut().try_for_each(visit)
     }
 }
 
-impl<R> Drop for Held<'_, R> {
+/// A reader that is given back when dropped.
+pub(crate) struct Lent<'a, R> {
+    readers: &'a Readers<R>,
+    user: Option<Arc<str>>,
+    /// `None` only while it is dropped.
+    reader: Option<R>,
+}
+
+impl<R> Drop for Lent<'_, R> {
     fn drop(&mut self) {
-        let mut here = self.readers.here.lock();
-        here.free.extend(self.reader.take());
-        if let Some(who) = &self.who {
-            let own = here.lent.remove(who).unwrap_or(0);
-            if own > 1 {
-                here.lent.insert(Arc::clone(who), own - 1);
-            }
+        if let Some(reader) = self.reader.take() {
+            self.readers.state.lock().give_back(reader, self.user.as_ref());
+            self.readers.changed.notify_all();
         }
-        drop(here);
-        // All: whose turn it is has changed.
-        self.readers.back.notify_all();
     }
 }
 
@@ -132,64 +149,65 @@ impl<R> Drop for Held<'_, R> {
 mod tests {
     use super::*;
 
+    fn user(name: &str) -> Reader {
+        Reader::server().with_user(name)
+    }
+
     #[test]
     fn one_user_is_lent_all_readers_but_one() {
         let mut readers = Readers::new(vec!['a', 'b', 'c']);
         readers.wait = Duration::from_millis(1);
-        let mut held: Vec<_> =
-            asked_by("joe", || (0..2).map(|_| readers.take().unwrap()).collect());
-        assert!(asked_by("joe", || readers.take()).is_none());
-        assert!(readers.take().is_some(), "what nobody asked");
-        let other = asked_by("ann", || readers.take().unwrap());
+        let mut held = vec![readers.take(&user("joe")), readers.take(&user("joe"))];
+        assert!(readers.take(&user("joe")).is_none());
+        assert!(readers.take(&Reader::server()).is_some(), "the server's own query");
+        let other = readers.take(&user("ann")).unwrap();
         held.pop();
-        let own = asked_by("joe", || readers.take().unwrap());
+        let own = readers.take(&user("joe")).unwrap();
         drop((held, other, own));
-        let here = readers.here.lock();
-        assert_eq!((here.free.len(), here.lent.len(), here.waiting.len()), (3, 0, 0));
+        let state = readers.state.lock();
+        assert_eq!((state.free.len(), state.held.len(), state.queue.len()), (3, 0, 0));
     }
 
     #[test]
-    fn the_next_reader_is_for_whoever_has_fewest_and_then_for_who_waits_longest() {
-        let who = |name: &str| -> Arc<str> { name.into() };
-        let waiting = ["joe", "ann", "ann", "eve"].map(who);
-        let waiting = (1..).zip(waiting.map(Some)).chain([(5, None)]).collect();
-        let lent = [(who("joe"), 1), (who("bob"), 2)].into();
-        let mut here = Here { free: Vec::new(), lent, waiting, last: 5 };
+    fn next_is_the_user_with_fewest_then_the_longest_waiting() {
+        let name = |name: &str| -> Arc<str> { name.into() };
+        let held = [(name("joe"), 1), (name("bob"), 2)].into();
+        let mut state = State { free: Vec::new(), held, queue: Vec::new(), last_ticket: 0 };
+        for user in ["joe", "ann", "ann", "eve"] {
+            state.enqueue(Some(name(user)));
+        }
+        state.enqueue(None);
         let mut order = Vec::new();
         for reader in 'a'..='e' {
-            here.free.push(reader);
-            let next = |number: &u64| here.next(*number, 3).is_some();
-            order.extend((1..=5).filter(next));
+            state.free.push(reader);
+            order.extend((1..=5).filter(|ticket| state.next(*ticket, 3).is_some()));
         }
         assert_eq!(order, [2, 4, 5, 1, 3], "joe has one, and ann since then");
-        assert!(here.free.is_empty() && here.waiting.is_empty());
+        assert!(state.free.is_empty() && state.queue.is_empty());
         assert_eq!(
-            here.lent,
-            [(who("joe"), 2), (who("ann"), 2), (who("bob"), 2), (who("eve"), 1)].into()
+            state.held,
+            [(name("joe"), 2), (name("ann"), 2), (name("bob"), 2), (name("eve"), 1)].into()
         );
     }
 
     #[test]
-    fn who_waits_for_a_reader_gets_the_one_that_is_given_back() {
+    fn a_waiting_query_gets_the_reader_that_is_given_back() {
         let readers = Readers::new(vec!['a']);
-        let held = readers.take();
+        let held = readers.take(&Reader::server());
         std::thread::scope(|scope| {
-            let next = scope.spawn(|| asked_by("joe", || readers.take().is_some()));
+            let next = scope.spawn(|| readers.take(&user("joe")).is_some());
             drop(held);
             assert!(next.join().unwrap());
         });
     }
 
     #[test]
-    fn a_panic_leaves_nobody_behind_it() {
+    fn a_panic_gives_the_reader_back() {
         let readers = Readers::new(vec!['a']);
         let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            asked_by("joe", || {
-                let _held = readers.take();
-                panic!("on purpose");
-            })
+            readers.with(&user("joe"), |_| panic!("on purpose"))
         }));
-        assert!(ended.is_err() && WHO.with_borrow(Option::is_none));
-        assert!(readers.take().is_some());
+        assert!(ended.is_err() && readers.state.lock().held.is_empty());
+        assert_eq!(readers.with(&user("joe"), |reader| *reader), Some('a'));
     }
 }

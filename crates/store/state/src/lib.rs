@@ -17,10 +17,12 @@
 pub mod conformance;
 pub mod disk;
 pub mod error;
-pub mod lend;
+mod lend;
 pub mod limits;
-pub mod meter;
+mod meter;
+mod pool;
 pub mod query;
+mod reader;
 pub mod registry;
 mod sqlite;
 pub mod store;
@@ -32,5 +34,6 @@ pub use query::{
     DocumentField, DocumentPage, DocumentQuery, EventKind, FleetQuery, PathMatch, Retained,
     Retention, StateCounts, StoredDocument, StoredEvent, Test, Value,
 };
+pub use reader::{Cost, Reader, statements};
 pub use sqlite::{SqliteState, StateOptions};
 pub use store::StateStore;

@@ -1,63 +1,75 @@
-//! What the statements of this thread cost: how many ran and how many rows they gave, as the
-//! database itself reports them. Transaction marks and pragmas do not count, a trigger's steps are
-//! part of the statement that fired it.
-//!
-//! Counts are kept per thread: a caller takes them before and after the work that it does on one
-//! thread. Only the number of statements is also kept for the process; the cost is a few
-//! nanoseconds per row.
+//! The cost of the statements of one SQLite connection, as SQLite itself reports it. Counting costs a
+//! few nanoseconds per row.
 
-use std::cell::Cell;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rusqlite::Connection;
 use rusqlite::trace::{TraceEvent, TraceEventCodes};
 
-thread_local! {
-    static COST: Cell<Cost> = const { Cell::new(Cost { queries: 0, rows: 0 }) };
+use crate::reader::{Cost, Reader, count_statement};
+
+/// Counts what runs on one connection.
+pub(crate) struct Meter(Arc<Counts>);
+
+#[derive(Default)]
+struct Counts {
+    queries: AtomicU64,
+    rows: AtomicU64,
 }
 
-/// Statements of all threads since the start.
-static STATEMENTS: AtomicU64 = AtomicU64::new(0);
-
-/// What statements cost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Cost {
-    /// Statements that read or wrote.
-    pub queries: u64,
-    /// Rows that they gave.
-    pub rows: u64,
-}
-
-/// What the statements of this thread cost since the last call on it.
-pub fn take() -> Cost {
-    COST.take()
-}
-
-/// Statements that read or wrote, of all threads since the process started.
-pub fn statements() -> u64 {
-    STATEMENTS.load(Ordering::Relaxed)
-}
-
-/// Count what runs on this connection.
-pub(crate) fn attach(conn: &mut Connection) -> rusqlite::Result<()> {
-    let codes = TraceEventCodes::SQLITE_TRACE_STMT | TraceEventCodes::SQLITE_TRACE_ROW;
-    conn.trace_v2(codes, Some(|event: TraceEvent<'_>| count(&event)))
-}
-
-fn count(event: &TraceEvent<'_>) {
-    let mut cost = COST.get();
-    match event {
-        TraceEvent::Stmt(_, sql) if counts(sql) => {
-            cost.queries += 1;
-            STATEMENTS.fetch_add(1, Ordering::Relaxed);
-        }
-        TraceEvent::Row(_) => cost.rows += 1,
-        _ => return,
+impl Meter {
+    /// Starts counting on a connection.
+    pub(crate) fn attach(conn: &mut Connection) -> rusqlite::Result<Self> {
+        let counts = Arc::new(Counts::default());
+        let counted = Arc::clone(&counts);
+        let codes = TraceEventCodes::SQLITE_TRACE_STMT | TraceEventCodes::SQLITE_TRACE_ROW;
+        conn.trace_v2(codes, Some(move |event: TraceEvent<'_>| counted.count(&event)))?;
+        Ok(Self(counts))
     }
-    COST.set(cost);
+
+    /// Charges what runs until the returned value is dropped to a reader.
+    pub(crate) fn charge(&self, reader: &Reader) -> Charge {
+        self.0.take();
+        Charge { counts: Arc::clone(&self.0), reader: reader.clone() }
+    }
 }
 
-/// A trigger's step is announced as a comment.
+/// See [`Meter::charge`].
+pub(crate) struct Charge {
+    counts: Arc<Counts>,
+    reader: Reader,
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.reader.spend(self.counts.take());
+    }
+}
+
+impl Counts {
+    fn count(&self, event: &TraceEvent<'_>) {
+        match event {
+            TraceEvent::Stmt(_, sql) if counts(sql) => {
+                self.queries.fetch_add(1, Ordering::Relaxed);
+                count_statement();
+            }
+            TraceEvent::Row(_) => {
+                self.rows.fetch_add(1, Ordering::Relaxed);
+            }
+            _ => {}
+        }
+    }
+
+    fn take(&self) -> Cost {
+        Cost {
+            queries: self.queries.swap(0, Ordering::Relaxed),
+            rows: self.rows.swap(0, Ordering::Relaxed),
+        }
+    }
+}
+
+/// Returns true if a statement reads or writes. A trigger's step is announced as a comment.
 fn counts(sql: &str) -> bool {
     let word = sql.trim_start().get(..5).unwrap_or(sql);
     !word.starts_with("--")
@@ -69,26 +81,27 @@ fn counts(sql: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reader::statements;
 
     #[test]
     fn statements_and_rows_count_and_transactions_do_not() {
         let mut conn = Connection::open_in_memory().unwrap();
-        attach(&mut conn).unwrap();
-        take();
+        let meter = Meter::attach(&mut conn).unwrap();
         conn.execute_batch("CREATE TABLE t (a); CREATE TABLE u (a);").unwrap();
         conn.execute_batch(
             "CREATE TRIGGER g AFTER INSERT ON t BEGIN INSERT INTO u VALUES (1); END",
         )
         .unwrap();
-        take();
+        let reader = Reader::server();
+        let charge = meter.charge(&reader);
         let tx = conn.transaction().unwrap();
         tx.execute("INSERT INTO t VALUES (1), (2)", []).unwrap();
-        assert!(statements() >= 1, "of all threads together");
+        assert!(statements() >= 1, "of all connections together");
         let mut all = tx.prepare("SELECT a FROM t").unwrap();
         assert_eq!(all.query_map([], |r| r.get::<_, i64>(0)).unwrap().count(), 2);
         drop(all);
         tx.commit().unwrap();
-        assert_eq!(take(), Cost { queries: 2, rows: 2 });
-        assert_eq!(take(), Cost::default());
+        drop(charge);
+        assert_eq!(reader.cost(), Cost { queries: 2, rows: 2 });
     }
 }

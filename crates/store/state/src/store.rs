@@ -9,9 +9,11 @@ use crate::query::{
     AgentCounts, ArrivalQuery, Arrivals, ChangePage, ChangeQuery, DocumentPage, DocumentQuery,
     FleetQuery, Retained, Retention, StateCounts, StoredDocument, StoredEvent,
 };
+use crate::reader::Reader;
 
 /// What agents tell: documents, events and how far the journal has been applied. Calls block; call
-/// them from a thread that may. One caller applies at a time, any number may read.
+/// them from a thread that may. One caller applies at a time, any number may read; each query names its
+/// [`Reader`].
 pub trait StateStore: Send + Sync {
     /// Apply records in journal order, in one transaction that also stores the last position. A
     /// record at or below the stored position is skipped (its [`Applied`] is empty). A session that is
@@ -53,14 +55,14 @@ pub trait StateStore: Send + Sync {
     ///
     /// # Errors
     /// When the store cannot be read.
-    fn last_session(&self, agent: AgentId) -> Result<Option<String>, StateError>;
+    fn last_session(&self, reader: &Reader, agent: AgentId) -> Result<Option<String>, StateError>;
 
     /// What the agent was when its last session was applied, or what it has told of itself
     /// ([`model::Write::Describe`]); kept after its removal, for its events.
     ///
     /// # Errors
     /// When the store cannot be read.
-    fn overlay(&self, agent: AgentId) -> Result<Option<Overlay>, StateError>;
+    fn overlay(&self, reader: &Reader, agent: AgentId) -> Result<Option<Overlay>, StateError>;
 
     /// One document.
     ///
@@ -68,6 +70,7 @@ pub trait StateStore: Send + Sync {
     /// When the store cannot be read.
     fn document(
         &self,
+        reader: &Reader,
         agent: AgentId,
         dataset: &Dataset,
         id: &str,
@@ -77,21 +80,31 @@ pub trait StateStore: Send + Sync {
     ///
     /// # Errors
     /// When the query is beyond the limits or the store cannot be read.
-    fn documents(&self, query: &DocumentQuery) -> Result<DocumentPage, StateError>;
+    fn documents(&self, reader: &Reader, query: &DocumentQuery)
+    -> Result<DocumentPage, StateError>;
 
     /// Documents of one dataset over many agents, from one snapshot. Without a condition the totals
     /// are kept ones; a condition looks at every document of those agents.
     ///
     /// # Errors
     /// When the query is beyond the limits, takes too long or the store cannot be read.
-    fn fleet_documents(&self, query: &FleetQuery) -> Result<DocumentPage, StateError>;
+    fn fleet_documents(
+        &self,
+        reader: &Reader,
+        query: &FleetQuery,
+    ) -> Result<DocumentPage, StateError>;
 
     /// SHA-1, lower-case hex, over the agent's document checksums in ascending order, concatenated
     /// as lower-case hex (`spec/sync.md` 1.5). An empty dataset gives the digest of nothing.
     ///
     /// # Errors
     /// When the store cannot be read.
-    fn checksum(&self, agent: AgentId, dataset: &Dataset) -> Result<String, StateError>;
+    fn checksum(
+        &self,
+        reader: &Reader,
+        agent: AgentId,
+        dataset: &Dataset,
+    ) -> Result<String, StateError>;
 
     /// Id, version and checksum of every document whose id is lower-case hex of 16 to 64 bytes, the
     /// first eight of which, big-endian, lie in one of the ranges (first and last, both within); and
@@ -103,6 +116,7 @@ pub trait StateStore: Send + Sync {
     /// When the store cannot be read.
     fn each_in_ranges(
         &self,
+        reader: &Reader,
         agent: AgentId,
         dataset: &Dataset,
         ranges: &[(u64, u64)],
@@ -113,7 +127,7 @@ pub trait StateStore: Send + Sync {
     ///
     /// # Errors
     /// When the query is beyond the limits, the cursor is foreign or the store cannot be read.
-    fn changes(&self, query: &ChangeQuery) -> Result<ChangePage, StateError>;
+    fn changes(&self, reader: &Reader, query: &ChangeQuery) -> Result<ChangePage, StateError>;
 
     /// Events in the order of their arrival, behind a number; until `visit` says `false` or
     /// [`limits::ARRIVALS_LOOKED_AT_MAX`](crate::limits::ARRIVALS_LOOKED_AT_MAX) numbers were looked
@@ -123,6 +137,7 @@ pub trait StateStore: Send + Sync {
     /// When the store cannot be read.
     fn arrivals(
         &self,
+        reader: &Reader,
         query: &ArrivalQuery,
         visit: &mut dyn FnMut(StoredEvent) -> bool,
     ) -> Result<Arrivals, StateError>;
@@ -131,13 +146,13 @@ pub trait StateStore: Send + Sync {
     ///
     /// # Errors
     /// When the store cannot be read.
-    fn counts(&self) -> Result<StateCounts, StateError>;
+    fn counts(&self, reader: &Reader) -> Result<StateCounts, StateError>;
 
     /// Kept counters of one agent.
     ///
     /// # Errors
     /// When the store cannot be read.
-    fn agent_counts(&self, agent: AgentId) -> Result<AgentCounts, StateError>;
+    fn agent_counts(&self, reader: &Reader, agent: AgentId) -> Result<AgentCounts, StateError>;
 
     /// Drop events past the policy and tombstones past their time. What is dropped becomes one
     /// coverage event of agent 000.

@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 
 use model::{AgentId, AgentOs, AgentStatus, Incarnation};
 use rusqlite::Connection;
+use state::Reader;
 use state::registry::{
     AgentQuery, AuditEntry, AuditOutcome, CommandKind, InfoRow, LivenessRow, NewAgent,
     NewCertificate, NewCommand, NewEnrolmentToken, OutcomeFilter, OutcomeRow, OutcomeState,
     Permitted, RegistryStore, RegistryStoreError, Revocation, RevocationTarget, SqliteRegistry,
-    StatusCode,
+    StatusCode, WriteContext,
 };
 use tempfile::TempDir;
 
@@ -34,7 +35,8 @@ fn agent(name: &str, groups: &[&str]) -> NewAgent {
 
 /// A little of everything.
 fn fill(store: &SqliteRegistry) {
-    store.create_group("web", NOW_S).unwrap();
+    let by = &WriteContext::server();
+    store.create_group(by, "web", NOW_S).unwrap();
     let token = NewEnrolmentToken {
         digest: [7; 32],
         groups: vec!["web".into()],
@@ -42,7 +44,7 @@ fn fill(store: &SqliteRegistry) {
         expires_at_s: NOW_S + 60,
         now_s: NOW_S,
     };
-    store.add_enrolment_token(&token).unwrap();
+    store.add_enrolment_token(by, &token).unwrap();
     let mut sign = |id: AgentId| {
         Ok(NewCertificate {
             fingerprint: [id.0 as u8; 32],
@@ -52,7 +54,7 @@ fn fill(store: &SqliteRegistry) {
         })
     };
     store.enroll(&[7; 32], &agent("alpha", &[]), &mut sign).unwrap();
-    store.add_agents(&[agent("bravo", &[]), agent("charlie", &["web", "default"])]).unwrap();
+    store.add_agents(by, &[agent("bravo", &[]), agent("charlie", &["web", "default"])]).unwrap();
     let os = AgentOs { platform: "debian".into(), version: "12".into(), ..AgentOs::default() };
     let info = InfoRow {
         version: Some("Holdfast v0.1.0".into()),
@@ -71,11 +73,11 @@ fn fill(store: &SqliteRegistry) {
             info: Some(info),
         }])
         .unwrap();
-    store.create_user("admin", "$argon2id$not-a-real-hash", true, &[1]).unwrap();
-    store.create_user("reader", "$argon2id$not-a-real-hash", false, &[2, 1]).unwrap();
+    store.create_user(by, "admin", "$argon2id$not-a-real-hash", true, &[1]).unwrap();
+    store.create_user(by, "reader", "$argon2id$not-a-real-hash", false, &[2, 1]).unwrap();
     let target = RevocationTarget::User(100);
     let revoked = Revocation { target, issued_until_s: NOW_S, expires_at_s: NOW_S + 900 };
-    store.revoke_tokens(&revoked).unwrap();
+    store.revoke_tokens(by, &revoked).unwrap();
     let command = NewCommand {
         kind: CommandKind::Rescan,
         agents: vec![AgentId(1), AgentId(2)],
@@ -83,7 +85,7 @@ fn fill(store: &SqliteRegistry) {
         now_s: NOW_S,
         expires_at_s: NOW_S + 60,
     };
-    let id = store.create_command(&command).unwrap();
+    let id = store.create_command(by, &command).unwrap();
     let outcome = OutcomeRow {
         command: id,
         agent: AgentId(1),
@@ -116,28 +118,39 @@ fn check(store: &SqliteRegistry) {
     assert_eq!(image.outstanding.len(), 1);
     assert_eq!(image.outstanding[0].agents, [AgentId(2)]);
     assert_eq!(image.revocations[0].target, RevocationTarget::User(100));
-    let summary = store.summary().unwrap();
+    let summary = store.summary(&Reader::server()).unwrap();
     assert_eq!((summary.status.total, summary.status.disconnected), (3, 1));
     assert_eq!(summary.os, [("debian".to_owned(), 1)]);
     let system = [String::new(), "debian".to_owned(), "12".to_owned()];
-    assert_eq!(store.overview().unwrap().systems, [(system, 1)], "counted by the step");
+    assert_eq!(
+        store.overview(&Reader::server()).unwrap().systems,
+        [(system, 1)],
+        "counted by the step"
+    );
     assert_eq!(summary.groups, [("default".to_owned(), 2), ("web".to_owned(), 2)]);
-    assert_eq!(store.agents(&AgentQuery::default(), NOW_S).unwrap().total, 3);
-    assert_eq!(store.enrolment_tokens(NOW_S).unwrap()[0].uses_left, 1);
-    let roles: Vec<_> =
-        store.user("reader").unwrap().unwrap().roles.into_iter().map(|r| r.name).collect();
+    assert_eq!(store.agents(&Reader::server(), &AgentQuery::default(), NOW_S).unwrap().total, 3);
+    assert_eq!(store.enrolment_tokens(&Reader::server(), NOW_S).unwrap()[0].uses_left, 1);
+    let roles: Vec<_> = store
+        .user(&Reader::server(), "reader")
+        .unwrap()
+        .unwrap()
+        .roles
+        .into_iter()
+        .map(|r| r.name)
+        .collect();
     assert_eq!(roles, ["readonly", "administrator"]);
     let page = OutcomeFilter { limit: 10, ..OutcomeFilter::default() };
-    let (command, outcomes) = store.command(1, &Permitted::All, page).unwrap().unwrap();
+    let (command, outcomes) =
+        store.command(&Reader::server(), 1, &Permitted::All, page).unwrap().unwrap();
     let counts = command.counts;
     assert_eq!((counts.pending, counts.acknowledged, counts.total), (1, 1, 2));
     let states: Vec<_> = outcomes.iter().map(|o| (o.agent.0, o.state)).collect();
     assert_eq!(states, [(1, OutcomeState::Acknowledged), (2, OutcomeState::Pending)]);
     let none = Permitted::Only(vec![AgentId(2)].into());
-    let (command, outcomes) = store.command(1, &none, page).unwrap().unwrap();
+    let (command, outcomes) = store.command(&Reader::server(), 1, &none, page).unwrap().unwrap();
     assert_eq!((command.counts.pending, command.counts.total, outcomes.len()), (1, 1, 1));
-    assert_eq!(store.audit_log(None, 10).unwrap()[0].detail, "web");
-    let next = store.add_agents(&[agent("delta", &[])]).unwrap();
+    assert_eq!(store.audit_log(&Reader::server(), None, 10).unwrap()[0].detail, "web");
+    let next = store.add_agents(&WriteContext::server(), &[agent("delta", &[])]).unwrap();
     assert_eq!(next[0].record.id, AgentId(4));
 }
 
@@ -205,7 +218,7 @@ fn roles_of_ones_own_may_still_ask_for_commands() {
     drop(before);
     let store = SqliteRegistry::open(&path).unwrap();
     let of = |role: u32| -> Vec<u32> {
-        store.policies(&[role]).unwrap().iter().map(|policy| policy.id).collect()
+        store.policies(&Reader::server(), &[role]).unwrap().iter().map(|policy| policy.id).collect()
     };
     assert_eq!((of(200), of(201), of(202)), (vec![102, 100, 22], vec![101, 23], vec![102]));
 }
@@ -263,7 +276,7 @@ fn the_audit_log_is_bounded_and_its_details_are_cut() {
         outcome: AuditOutcome::Done,
     };
     store.audit(&entry(&"ü".repeat(5_000))).unwrap();
-    assert_eq!(store.audit_log(None, 1).unwrap()[0].detail.len(), 4_096);
+    assert_eq!(store.audit_log(&Reader::server(), None, 1).unwrap()[0].detail.len(), 4_096);
     // As many rows of what was refused as are kept, and one more of them and of what was done.
     let conn = Connection::open(&path).unwrap();
     conn.execute_batch(

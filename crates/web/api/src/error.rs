@@ -5,7 +5,9 @@
 use std::borrow::Cow;
 
 use axum::http::StatusCode;
+use registry::{RegistryError, RegistryStoreError};
 use serde_json::{Map, Value, json};
+use state::StateError;
 
 /// A failed request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -402,6 +404,48 @@ fn title(status: StatusCode) -> &'static str {
     }
 }
 
+impl From<StateError> for Failure {
+    fn from(error: StateError) -> Self {
+        match error {
+            StateError::Cursor | StateError::Query(_) => Self::bad(error.to_string()),
+            StateError::Busy { .. } | StateError::Full { .. } => {
+                tracing::warn!("state: {error}");
+                Self::busy("the state is too busy or its disk is full", 1)
+            }
+            StateError::TooLong { .. } => Self::code(3021),
+            other => Self::internal(&other),
+        }
+    }
+}
+
+impl From<RegistryError> for Failure {
+    fn from(error: RegistryError) -> Self {
+        match error {
+            RegistryError::Store(RegistryStoreError::NotFound { what: "agent", .. }) => {
+                Self::code(1701)
+            }
+            RegistryError::Store(RegistryStoreError::NotFound { what: "group", name }) => {
+                Self::detailed(1710, format!("group does not exist: {name}"))
+            }
+            RegistryError::Store(
+                ref refused @ (RegistryStoreError::Refused(_)
+                | RegistryStoreError::Limit { .. }
+                | RegistryStoreError::NotFound { .. }
+                | RegistryStoreError::Exists { .. }),
+            ) => Self::bad(refused.to_string()),
+            RegistryError::Refused(text) => Self::bad(text),
+            RegistryError::Settings(error) => Self::detailed(1114, error.to_string()),
+            RegistryError::Password(rule) => Self::detailed(5007, rule.to_string()),
+            RegistryError::Store(ref error) if error.is_too_long() => Self::code(3021),
+            error if error.is_transient() => {
+                tracing::warn!("registry: {error}");
+                Self::busy("the registry is too busy or its disk is full", 1)
+            }
+            other => Self::internal(&other),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -425,5 +469,30 @@ mod tests {
         assert_eq!(body["dapi_errors"]["node01"]["logfile"], LOGFILE);
         let body = Failure::unauthorized("Invalid token").body("node01");
         assert_eq!(body, json!({"title": "Unauthorized", "detail": "Invalid token"}));
+    }
+
+    #[test]
+    fn a_busy_database_is_a_reason_to_come_back_and_a_long_query_is_not() {
+        let sqlite = |code| {
+            let error = rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), None);
+            Failure::from(RegistryError::from(RegistryStoreError::Sqlite(error)))
+        };
+        let what = || "read".to_owned();
+        let busy = [
+            sqlite(rusqlite::ffi::SQLITE_BUSY),
+            sqlite(rusqlite::ffi::SQLITE_FULL),
+            Failure::from(RegistryError::from(RegistryStoreError::Busy)),
+            Failure::from(StateError::Busy { what: what() }),
+        ];
+        for failure in busy {
+            assert_eq!((failure.code, failure.retry_after_s), (Some(1017), Some(1)), "{failure:?}");
+        }
+        for failure in [
+            sqlite(rusqlite::ffi::SQLITE_INTERRUPT),
+            Failure::from(StateError::TooLong { what: what() }),
+        ] {
+            assert_eq!((failure.code, failure.retry_after_s), (Some(3021), None), "{failure:?}");
+        }
+        assert_eq!(sqlite(rusqlite::ffi::SQLITE_CORRUPT).code, Some(1000));
     }
 }

@@ -15,28 +15,13 @@
 //!
 //! Limits: [`limits`]. Shapes and codes: `docs/reference/api.md`, the rest: `api-guide.md` beside it.
 
-mod api;
-mod call;
-mod digest;
-mod envelope;
+mod access;
 mod error;
+mod http;
 pub mod limits;
-mod listing;
-mod log_ring;
-mod metrics;
 mod openapi;
-mod operation;
-mod parameters;
-mod pipeline;
-mod q;
-mod request_log;
 mod resource;
-mod room;
-mod serve;
-mod shape;
-mod stream;
-mod token;
-mod turns;
+mod routes;
 
 use std::sync::Arc;
 
@@ -45,15 +30,17 @@ use commit::Commit;
 use registry::Registry;
 use state::StateStore;
 
-pub use api::{ApiError, ApiOptions, ConfigFile, ServerClock};
-pub use call::Source;
+use http::api::{Api, Described};
+
+pub use access::caller::Source;
+pub use access::token::TokenKeyError;
 pub use error::error_codes;
-pub use log_ring::{LogLine, LogRing};
-pub use metrics::install_recorder;
+pub use http::api::{ApiError, ApiOptions, ConfigFile, ServerClock};
+pub use http::log_ring::{LogLine, LogRing};
+pub use http::metrics::install_recorder;
+pub use http::request_log::TARGET as ACCESS_LOG;
+pub use http::serve::{ServeError, ServeOptions, Server, TlsPem, UnixOptions, serve, serve_unix};
 pub use openapi::json as openapi_json;
-pub use request_log::TARGET as ACCESS_LOG;
-pub use serve::{ServeError, ServeOptions, Server, TlsPem, UnixOptions, serve, serve_unix};
-pub use token::TokenKeyError;
 
 /// The whole API as one router.
 ///
@@ -65,6 +52,8 @@ pub fn router(
     state: Arc<dyn StateStore>,
     commit: Arc<Commit>,
 ) -> Result<Router, ApiError> {
-    let api = Arc::new(api::Api::new(options, registry, state, commit)?);
-    Ok(pipeline::router(&api))
+    let described =
+        Described { openapi: openapi::json().into_bytes(), needs: routes::needs().collect() };
+    let api = Arc::new(Api::new(options, registry, state, commit, described)?);
+    Ok(http::pipeline::router(&api, routes::all()))
 }

@@ -16,15 +16,17 @@ use utoipa::openapi::{
     Response, ResponseBuilder,
 };
 
-use crate::envelope::{JSON, PROBLEM};
-use crate::operation::{Access, Kind, Operation, Parameter, Place, Shape, Verb, is_content_type};
-use crate::parameters::NAME_CHARS_MAX;
-use crate::resource;
+use crate::http::envelope::{JSON, PROBLEM};
+use crate::http::operation::{
+    Access, Kind, Operation, Parameter, Place, Shape, Verb, is_content_type,
+};
+use crate::http::parameters::NAME_CHARS_MAX;
+use crate::routes;
 
 /// The document as indented JSON with a final newline.
 pub fn json() -> String {
     let mut paths = Paths::new();
-    for operation in resource::all() {
+    for operation in routes::all() {
         paths.add_path_operation(operation.path, vec![method(operation.verb)], describe(operation));
     }
     // Paths keep the order of the list of operations, which is the order of the resource files.
@@ -49,7 +51,7 @@ fn components() -> utoipa::openapi::Components {
     let mut builder = ComponentsBuilder::new()
         .security_scheme("bearer", SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer)))
         .security_scheme("basic", SecurityScheme::Http(Http::new(HttpAuthScheme::Basic)));
-    for (name, schema) in resource::schemas() {
+    for (name, schema) in routes::schemas() {
         builder = builder.schema(name, schema);
     }
     builder.build()

@@ -10,7 +10,7 @@ use api::Source;
 use axum::body::Body;
 use axum::http::StatusCode;
 use common::{World, described, golden, world_with};
-use registry::AuditOutcome;
+use registry::{AuditOutcome, Reader};
 
 /// A path of the description with its parameters filled in.
 fn filled(path: &str) -> String {
@@ -113,8 +113,11 @@ async fn a_refused_write_names_the_resource_and_changes_nothing() {
     let body = answer.json();
     assert_eq!(body["error"], 4000);
     assert_eq!(body["detail"], "Permission denied: Resource type: agent:id");
-    assert_eq!(world.registry.commands(10, &registry::Permitted::All).unwrap(), []);
-    let log = world.registry.audit_log(None, 10).unwrap();
+    assert_eq!(
+        world.registry.commands(&Reader::server(), 10, &registry::Permitted::All).unwrap(),
+        []
+    );
+    let log = world.registry.audit_log(&Reader::server(), None, 10).unwrap();
     let said: Vec<_> = log.iter().map(|row| (row.user.as_str(), row.outcome)).collect();
     assert_eq!(said, [("reader", AuditOutcome::Refused), ("system", AuditOutcome::Done)]);
 }

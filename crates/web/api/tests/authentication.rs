@@ -8,6 +8,7 @@ use api::Source;
 use axum::body::Body;
 use axum::http::StatusCode;
 use common::{ADMIN, READER, basic, world};
+use registry::Reader;
 use serde_json::json;
 
 const LOGIN: &str = "/security/user/authenticate";
@@ -116,7 +117,7 @@ async fn ones_own_password_is_changed_with_the_old_one_only() {
     assert_eq!(world.get("/agents", &token).await.status, StatusCode::UNAUTHORIZED);
     assert_eq!(world.try_login("reader", READER).await.status, StatusCode::UNAUTHORIZED);
     world.login("reader", "Another-One-8").await;
-    let log = world.registry.audit_log(None, 10).unwrap();
+    let log = world.registry.audit_log(&Reader::server(), None, 10).unwrap();
     let row = log.iter().find(|row| row.action == "security.own_password").unwrap();
     assert_eq!(row.user, "reader");
     assert!(!row.detail.contains("Another-One-8") && !row.detail.contains(READER));
@@ -151,7 +152,7 @@ async fn the_unix_socket_needs_no_token() {
     let made = world.send_from(source, "POST", "/enrolment/tokens", &headers, "{}").await;
     assert_eq!(made.status, StatusCode::OK);
     assert!(made.json()["data"]["token"].as_str().unwrap().starts_with("hf1."));
-    assert_eq!(world.registry.audit_log(None, 1).unwrap()[0].user, "uid:0");
+    assert_eq!(world.registry.audit_log(&Reader::server(), None, 1).unwrap()[0].user, "uid:0");
     let me = world.send_from(source, "GET", "/security/users/me", &[], Body::empty()).await;
     assert_eq!(me.status, StatusCode::BAD_REQUEST);
 }

@@ -5,7 +5,7 @@ mod common;
 use axum::http::StatusCode;
 use common::{column, golden_json, world};
 use model::AgentId;
-use registry::{Outcome, OutcomeState};
+use registry::{Outcome, OutcomeState, Reader};
 use serde_json::json;
 
 #[tokio::test]
@@ -181,7 +181,7 @@ async fn a_command_is_durable_handed_out_and_followed_to_its_outcome() {
     assert_eq!(one["data"]["command"]["user"], "admin");
     assert_eq!(one["data"]["outcomes"][0]["state"], "acknowledged");
     assert_eq!(one["data"]["outcomes"][0]["detail"], "3 changes");
-    let log = world.registry.audit_log(None, 10).unwrap();
+    let log = world.registry.audit_log(&Reader::server(), None, 10).unwrap();
     assert!(log.iter().any(|row| row.action == "syscheck:run" && row.user == "admin"));
 }
 

@@ -14,7 +14,7 @@ use axum::http::StatusCode;
 use common::{cheap_logins, world, world_of, world_with};
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use registry::{HashCost, RegistryOptions};
+use registry::{HashCost, Reader, RegistryOptions};
 use serde_json::{Value, json};
 
 /// Path, status, number, and a part of the detail.
@@ -434,7 +434,13 @@ async fn a_request_that_takes_longer_than_it_may_is_given_up_unless_it_is_to_wai
     });
     assert_eq!(waited.status, StatusCode::OK, "{}", waited.json());
     // What was given up is done all the same, and stands in the audit log.
-    while !world.registry.groups().unwrap().iter().any(|group| group.name == "late") {
+    while !world
+        .registry
+        .groups(&Reader::server())
+        .unwrap()
+        .iter()
+        .any(|group| group.name == "late")
+    {
         tokio::task::yield_now().await;
     }
 }
@@ -467,7 +473,7 @@ async fn what_there_is_no_time_for_now_is_told_when_to_come_back() {
     let (done, busy): (Vec<_>, Vec<_>) =
         answers.into_iter().partition(|answer| answer.status == StatusCode::OK);
     assert!(!done.is_empty() && !busy.is_empty(), "{} done", done.len());
-    let log = world.registry.audit_log(None, 100).unwrap();
+    let log = world.registry.audit_log(&Reader::server(), None, 100).unwrap();
     let rows = |outcome| log.iter().filter(|row| row.outcome == outcome).count();
     assert_eq!(rows(registry::AuditOutcome::Failed), busy.len());
     for answer in busy {

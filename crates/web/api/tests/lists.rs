@@ -8,7 +8,7 @@ mod common;
 use axum::http::StatusCode;
 use common::{World, column, observed, upsert, world};
 use model::AgentId;
-use registry::CommandKind;
+use registry::{CommandKind, WriteContext};
 use serde_json::{Value, json};
 
 const NARROW: &str = "Narrow-View-1";
@@ -157,7 +157,10 @@ async fn an_order_behind_those_of_others_is_on_the_first_page_of_who_may_see_it(
     let world = world();
     let order = |agents: &[u32]| {
         let agents: Vec<AgentId> = agents.iter().copied().map(AgentId).collect();
-        world.registry.create_command(CommandKind::Restart, &agents, "admin").unwrap()
+        world
+            .registry
+            .create_command(&WriteContext::server(), CommandKind::Restart, &agents, "admin")
+            .unwrap()
     };
     let own = order(&[1]);
     for number in 0..30 {
@@ -178,7 +181,10 @@ async fn an_order_behind_those_of_others_is_on_the_first_page_of_who_may_see_it(
         let made = world.send("POST", path, &headers, body).await;
         assert_eq!(made.json()["error"], 0, "{path}: {}", made.json());
     }
-    world.registry.create_user("narrow", NARROW, false, &["narrow"]).unwrap();
+    world
+        .registry
+        .create_user(&WriteContext::server(), "narrow", NARROW, false, &["narrow"])
+        .unwrap();
     let token = world.login("narrow", NARROW).await;
     for (limit, expected) in [(1, vec![last]), (2, vec![last, own]), (20, vec![last, own])] {
         let list = world.ok(&format!("/commands?limit={limit}"), &token).await;

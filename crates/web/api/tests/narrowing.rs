@@ -8,7 +8,7 @@ mod common;
 use axum::http::StatusCode;
 use common::{World, column, observed, upsert, world};
 use model::AgentId;
-use registry::CommandKind;
+use registry::{CommandKind, Reader, WriteContext};
 use serde_json::json;
 use state::registry::Policy;
 
@@ -42,7 +42,10 @@ async fn user_with(world: &World, policies: &[(&[&str], &str, &str)], linked: &s
     }
     send("/security/roles", json!({"name": "narrow"}).to_string()).await;
     send(&format!("/security/roles/100/policies?policy_ids={linked}"), String::new()).await;
-    world.registry.create_user("narrow", NARROW, false, &["narrow"]).unwrap();
+    world
+        .registry
+        .create_user(&WriteContext::server(), "narrow", NARROW, false, &["narrow"])
+        .unwrap();
     world.login("narrow", NARROW).await
 }
 
@@ -65,7 +68,7 @@ async fn groups_are_narrowed() {
     let headers = [("authorization", bearer.as_str())];
     let gone = world.send("DELETE", "/groups?groups_list=all", &headers, "").await.json();
     assert_eq!(gone["data"]["affected_items"], json!(["web"]));
-    assert_eq!(world.registry.groups().unwrap().len(), 1, "default stays");
+    assert_eq!(world.registry.groups(&Reader::server()).unwrap().len(), 1, "default stays");
     let none = world.send("DELETE", "/groups?groups_list=default", &headers, "").await;
     assert_eq!((none.status, &none.json()["error"]), (StatusCode::FORBIDDEN, &json!(4000)));
 }
@@ -94,8 +97,8 @@ async fn what_was_named_and_is_denied_is_told_in_histories_and_counters() {
     let missing = world.ok("/changes?agents_list=001,900", &admin).await;
     assert_eq!((column(&missing, "path"), codes(&missing)), (vec!["/etc/a".into()], vec![1701]));
     // One that is gone still has its history.
-    let lives = world.registry.revoke_agents(&[AgentId(2)]).unwrap();
-    world.registry.remove_agents(&lives).unwrap();
+    let lives = world.registry.revoke_agents(&WriteContext::server(), &[AgentId(2)]).unwrap();
+    world.registry.remove_agents(&WriteContext::server(), &lives).unwrap();
     let gone = world.ok("/changes?agents_list=002", &admin).await;
     assert_eq!((column(&gone, "path"), codes(&gone)), (vec!["/etc/a".into()], vec![]));
     for path in ["/agents/summary?agents_list=003", "/events/stream?agents_list=003"] {
@@ -132,13 +135,13 @@ async fn what_was_hidden_of_an_agent_stays_hidden_when_it_is_gone() {
         let answer = world.send("POST", path, &headers, body).await.json();
         assert_eq!(answer["error"], 0, "{path}: {answer}");
     }
-    world.registry.create_user("some", NARROW, false, &["some"]).unwrap();
+    world.registry.create_user(&WriteContext::server(), "some", NARROW, false, &["some"]).unwrap();
     let token = world.login("some", NARROW).await;
     let file = observed(0o644, 5);
     world.events(1, vec![common::change("/srv/hidden", None, Some(&file), common::NOW_US)]).await;
     let id = column(&world.ok("/changes", &admin).await, "id").remove(0);
-    let lives = world.registry.revoke_agents(&[AgentId(1)]).unwrap();
-    world.registry.remove_agents(&lives).unwrap();
+    let lives = world.registry.revoke_agents(&WriteContext::server(), &[AgentId(1)]).unwrap();
+    world.registry.remove_agents(&WriteContext::server(), &lives).unwrap();
     assert_eq!(column(&world.ok("/changes?agents_list=001", &admin).await, "id")[0], id);
     for path in ["/changes", "/changes?agents_list=001", "/changes?agents_list=001,002"] {
         let list = world.ok(path, &token).await;
@@ -191,7 +194,7 @@ async fn commands_are_narrowed_with_their_counts() {
     let token = narrow(&world).await;
     let order = |kind: CommandKind, agents: &[u32]| {
         let agents: Vec<AgentId> = agents.iter().copied().map(AgentId).collect();
-        world.registry.create_command(kind, &agents, "admin").unwrap()
+        world.registry.create_command(&WriteContext::server(), kind, &agents, "admin").unwrap()
     };
     let scan = CommandKind::Rescan;
     let (own, both, other) = (order(scan, &[1]), order(scan, &[1, 2]), order(scan, &[2, 3]));

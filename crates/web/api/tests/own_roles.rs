@@ -15,7 +15,7 @@ use std::sync::Arc;
 use axum::http::StatusCode;
 use common::{TestFile, World, golden, world_with};
 use model::AgentId;
-use registry::{LinkKind, Policy, RbacMode, SecurityChange};
+use registry::{LinkKind, Policy, RbacMode, Reader, SecurityChange, WriteContext};
 
 const PASSWORD: &str = "Own-Roles-1";
 
@@ -163,15 +163,18 @@ async fn world() -> World {
         options.requests_per_minute_max = 0;
         options.config = Some(Arc::new(TestFile::default()));
     });
-    world.registry.create_group("db").unwrap();
+    world.registry.create_group(&WriteContext::server(), "db").unwrap();
     for (agent, groups) in [(1, vec!["web"]), (2, vec!["web", "db"]), (3, vec!["db"])] {
         let groups: Vec<String> = groups.into_iter().map(str::to_owned).collect();
-        world.registry.set_agent_groups(AgentId(agent), &groups).unwrap();
+        world.registry.set_agent_groups(&WriteContext::server(), AgentId(agent), &groups).unwrap();
     }
-    world.registry.create_user("other", PASSWORD, false, &["readonly"]).unwrap();
+    world
+        .registry
+        .create_user(&WriteContext::server(), "other", PASSWORD, false, &["readonly"])
+        .unwrap();
     for name in ["some", "other"] {
         let role = SecurityChange::CreateRole { name: name.into() };
-        world.registry.change_security(role).unwrap();
+        world.registry.change_security(&WriteContext::server(), role).unwrap();
         let policy = Policy {
             id: 0,
             name: name.into(),
@@ -179,10 +182,13 @@ async fn world() -> World {
             resources: vec![format!("node:id:{name}")],
             allow: true,
         };
-        world.registry.change_security(SecurityChange::CreatePolicy(policy)).unwrap();
+        world
+            .registry
+            .change_security(&WriteContext::server(), SecurityChange::CreatePolicy(policy))
+            .unwrap();
         let body = format!("{{\"FIND\":{{\"a\":\"{name}\"}}}}");
         let rule = SecurityChange::CreateRule { name: name.into(), body };
-        world.registry.change_security(rule).unwrap();
+        world.registry.change_security(&WriteContext::server(), rule).unwrap();
     }
     let admin = world.admin().await;
     for file in FILES {
@@ -212,7 +218,10 @@ async fn send(
 
 /// A token of somebody whose only role has these policies.
 async fn who_has(world: &World, own: Own, mode: RbacMode) -> (String, u32) {
-    let role = world.registry.change_security(SecurityChange::CreateRole { name: "own".into() });
+    let role = world.registry.change_security(
+        &WriteContext::server(),
+        SecurityChange::CreateRole { name: "own".into() },
+    );
     let role = role.unwrap();
     for (at, (allow, resources)) in own.iter().enumerate() {
         let mut actions: Vec<String> = ASKED.iter().map(|asked| asked.action.to_owned()).collect();
@@ -225,15 +234,21 @@ async fn who_has(world: &World, own: Own, mode: RbacMode) -> (String, u32) {
             resources: resources.iter().map(|text| (*text).to_owned()).collect(),
             allow: *allow,
         };
-        let member = world.registry.change_security(SecurityChange::CreatePolicy(policy)).unwrap();
+        let member = world
+            .registry
+            .change_security(&WriteContext::server(), SecurityChange::CreatePolicy(policy))
+            .unwrap();
         let (kind, owner) = (LinkKind::RolePolicy, role);
         let link = SecurityChange::Link { kind, owner, member, position: None };
-        world.registry.change_security(link).unwrap();
+        world.registry.change_security(&WriteContext::server(), link).unwrap();
     }
-    world.registry.change_security_config(None, Some(mode)).unwrap();
+    world.registry.change_security_config(&WriteContext::server(), None, Some(mode)).unwrap();
     // A token of the second in which all end would be one of them.
     world.clock.advance(std::time::Duration::from_secs(2));
-    world.registry.create_user("owner", PASSWORD, false, &["own"]).unwrap();
+    world
+        .registry
+        .create_user(&WriteContext::server(), "owner", PASSWORD, false, &["own"])
+        .unwrap();
     (world.login("owner", PASSWORD).await, role)
 }
 
@@ -271,7 +286,7 @@ async fn reached(world: &World, asked: &Asked, token: &str) -> Vec<&'static str>
 
 /// What the policies say, without an operation.
 fn permitted(world: &World, asked: &Asked, role: u32) -> Vec<&'static str> {
-    let grants = world.registry.grants(&[role]).unwrap();
+    let grants = world.registry.grants(&Reader::server(), &[role]).unwrap();
     let may = |id: &&str| match (asked.kind, id.parse::<AgentId>()) {
         ("agent:id", Ok(agent)) => world.registry.permits_agent(&grants, asked.action, agent),
         (kind, _) => grants.permit(asked.action, &[(kind, id)]),

@@ -16,7 +16,9 @@ use std::fmt::Write as _;
 use api::Source;
 use axum::http::StatusCode;
 use common::{World, described, golden, world_with};
-use registry::{AuditEntry, AuditOutcome, CommandKind, LinkKind, Policy, SecurityChange};
+use registry::{
+    AuditEntry, AuditOutcome, CommandKind, LinkKind, Policy, Reader, SecurityChange, WriteContext,
+};
 use serde_json::{Value, json};
 
 fn world() -> World {
@@ -35,7 +37,11 @@ async fn every_role_may_do_what_the_table_says() {
             let kind = kind.as_str().unwrap();
             let may = |role: &&Value| {
                 let id = u32::try_from(role["id"].as_u64().unwrap()).unwrap();
-                world.registry.grants(&[id]).unwrap().permit(action, &[(kind, "*")])
+                world
+                    .registry
+                    .grants(&Reader::server(), &[id])
+                    .unwrap()
+                    .permit(action, &[(kind, "*")])
             };
             let roles = roles["data"]["affected_items"].as_array().unwrap();
             let names: Vec<&str> =
@@ -128,25 +134,36 @@ async fn who_may(world: &World, name: &str, allowed: &[Allowed]) -> String {
                 allow: true,
             };
             // Two of the same body there are not.
-            let kept =
-                world.registry.security().unwrap().policies.into_iter().map(|row| row.policy);
+            let kept = world
+                .registry
+                .security(&Reader::server())
+                .unwrap()
+                .policies
+                .into_iter()
+                .map(|row| row.policy);
             let same = |other: &Policy| {
                 (&other.actions, &other.resources) == (&policy.actions, &policy.resources)
             };
             if let Some(known) = kept.into_iter().find(same) {
                 return known.id;
             }
-            world.registry.change_security(SecurityChange::CreatePolicy(policy)).unwrap()
+            world
+                .registry
+                .change_security(&WriteContext::server(), SecurityChange::CreatePolicy(policy))
+                .unwrap()
         })
         .collect();
     let role = SecurityChange::CreateRole { name: name.into() };
-    let owner = world.registry.change_security(role).unwrap();
+    let owner = world.registry.change_security(&WriteContext::server(), role).unwrap();
     for member in policies {
         let (kind, position) = (LinkKind::RolePolicy, None);
         let link = SecurityChange::Link { kind, owner, member, position };
-        world.registry.change_security(link).unwrap();
+        world.registry.change_security(&WriteContext::server(), link).unwrap();
     }
-    world.registry.create_user(name, "Further-Asked-1", false, &[name]).unwrap();
+    world
+        .registry
+        .create_user(&WriteContext::server(), name, "Further-Asked-1", false, &[name])
+        .unwrap();
     world.login(name, "Further-Asked-1").await
 }
 
@@ -156,11 +173,11 @@ async fn what_an_operation_asks_further_is_refused_without_it() {
         let world = world();
         let agents = [model::AgentId(1)];
         for kind in [CommandKind::Restart, CommandKind::Rescan, CommandKind::Reconnect] {
-            world.registry.create_command(kind, &agents, "admin").unwrap();
+            world.registry.create_command(&WriteContext::server(), kind, &agents, "admin").unwrap();
         }
         // Role 100, of user 100, is there to be changed.
         let role = SecurityChange::CreateRole { name: "some".into() };
-        world.registry.change_security(role).unwrap();
+        world.registry.change_security(&WriteContext::server(), role).unwrap();
         let (less, enough) = (
             who_may(&world, "less", &[*first]).await,
             who_may(&world, "enough", &[*first, *further]).await,
@@ -324,7 +341,7 @@ async fn try_write(
     (method, path, body): (&str, &str, &str),
     token: &str,
 ) -> (StatusCode, Value, Vec<AuditEntry>) {
-    let newest = world.registry.audit_log(None, 1).unwrap()[0].id;
+    let newest = world.registry.audit_log(&Reader::server(), None, 1).unwrap()[0].id;
     let bearer = format!("Bearer {token}");
     let kind = match body.get(..1) {
         Some("<") => "application/xml",
@@ -334,7 +351,7 @@ async fn try_write(
     };
     let headers = [("authorization", bearer.as_str()), ("content-type", kind)];
     let answer = world.send(method, path, &headers, body.to_owned()).await;
-    let mut log = world.registry.audit_log(None, 100).unwrap();
+    let mut log = world.registry.audit_log(&Reader::server(), None, 100).unwrap();
     log.retain(|row| row.id > newest);
     (answer.status, serde_json::from_slice(&answer.body).unwrap_or_default(), log)
 }
@@ -375,7 +392,7 @@ async fn every_operation_that_changes_something_leaves_one_row_in_the_audit_log(
     let told = r#"{"syncreq_keepalive":[1]}"#;
     let kind = [("content-type", "application/json")];
     assert_eq!(world.send_from(source, "POST", LOCAL, &kind, told).await.status, StatusCode::OK);
-    let newest = world.registry.audit_log(None, 1).unwrap().remove(0);
+    let newest = world.registry.audit_log(&Reader::server(), None, 1).unwrap().remove(0);
     assert_eq!((newest.user.as_str(), newest.outcome), ("uid:0", AuditOutcome::Done));
     assert!(newest.detail.starts_with(&format!("POST {LOCAL}")), "{newest:?}");
     let items = log["data"]["affected_items"].as_array().unwrap();
@@ -420,7 +437,7 @@ async fn what_fails_midway_leaves_one_row_that_says_so() {
     let world = world();
     let admin = world.admin().await;
     for name in ["a", "b", "c"] {
-        world.registry.create_group(name).unwrap();
+        world.registry.create_group(&WriteContext::server(), name).unwrap();
     }
     let spoil = "CREATE TRIGGER spoilt BEFORE DELETE ON agent_group WHEN OLD.name = 'b' BEGIN
          SELECT RAISE(ABORT, 'spoilt'); END";
@@ -430,12 +447,17 @@ async fn what_fails_midway_leaves_one_row_that_says_so() {
     let (status, answer, rows) = try_write(&world, twice, &admin).await;
     assert_eq!((status, &answer["data"]["affected_items"]), (StatusCode::OK, &json!(["a"])));
     assert_eq!(rows.iter().map(|row| row.outcome).collect::<Vec<_>>(), [AuditOutcome::Partly]);
-    world.registry.create_group("a").unwrap();
+    world.registry.create_group(&WriteContext::server(), "a").unwrap();
     let write = ("DELETE", "/groups?groups_list=a,b,c", "");
     let (status, _, rows) = try_write(&world, write, &admin).await;
     assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
-    let names: Vec<String> =
-        world.registry.groups().unwrap().into_iter().map(|group| group.name).collect();
+    let names: Vec<String> = world
+        .registry
+        .groups(&Reader::server())
+        .unwrap()
+        .into_iter()
+        .map(|group| group.name)
+        .collect();
     assert_eq!(names, ["b", "c", "default", "web"], "what was done before stays");
     assert_eq!(rows.iter().map(|row| row.outcome).collect::<Vec<_>>(), [AuditOutcome::Failed]);
 }

@@ -7,6 +7,7 @@ mod common;
 use axum::http::StatusCode;
 use common::{Answered, World, observed, upsert, world};
 use model::AgentId;
+use registry::{Reader, WriteContext};
 use serde_json::{Value, json};
 use state::DocumentQuery;
 
@@ -24,7 +25,7 @@ async fn ask(
 
 fn documents(world: &World, agent: u32) -> u64 {
     let query = DocumentQuery::new(AgentId(agent), model::Dataset::fim_files());
-    world.state.documents(&query).unwrap().total
+    world.state.documents(&Reader::server(), &query).unwrap().total
 }
 
 #[tokio::test]
@@ -70,7 +71,7 @@ async fn an_agent_whose_removal_the_journal_refuses_stays_and_can_be_removed_aga
     assert_eq!(refused["data"]["failed_items"][0]["id"], json!(["002"]));
     assert_eq!(refused["data"]["failed_items"][0]["error"]["code"], 1000);
     assert!(world.registry.agent(AgentId(2)).is_some(), "asking again finds it");
-    let log = world.registry.audit_log(None, 5).unwrap();
+    let log = world.registry.audit_log(&Reader::server(), None, 5).unwrap();
     assert!(log.iter().any(|row| row.action == "agent:delete"), "its certificates are revoked");
     let insert = json!({"name": "new-1", "force": {"enabled": true}});
     let refused = ask(&world, "POST", "/agents/insert", &admin, Some(insert)).await;
@@ -103,7 +104,7 @@ async fn a_removed_agent_takes_its_documents_along() {
 /// `purge` frees the number; who has it afterwards is another agent, also in the history.
 #[tokio::test]
 async fn a_purged_number_may_be_given_again_and_brings_no_history_along() {
-    let world = world();
+    let (by, world) = (&WriteContext::server(), world());
     let admin = world.admin().await;
     let found =
         |path: &str| vec![common::change(path, None, Some(&observed(0o644, 5)), common::NOW_US)];
@@ -132,8 +133,8 @@ async fn a_purged_number_may_be_given_again_and_brings_no_history_along() {
     let load = ask(&world, "POST", "/series/query", &admin, Some(load)).await;
     let load = String::from_utf8(load.body.clone()).unwrap();
     assert!(load.contains("agent=002") && !load.contains("agent=003"), "{load}");
-    world.registry.create_group("secret").unwrap();
-    world.registry.set_agent_groups(AgentId(3), &["secret".into()]).unwrap();
+    world.registry.create_group(by, "secret").unwrap();
+    world.registry.set_agent_groups(by, AgentId(3), &["secret".into()]).unwrap();
     // Who sees the group of the new one does not see what the former one did.
     let life = world.registry.agent(AgentId(3)).unwrap().incarnation;
     let record = model::Record::Session(model::SessionRecord {
@@ -160,12 +161,12 @@ async fn a_purged_number_may_be_given_again_and_brings_no_history_along() {
         resources: vec!["agent:group:secret".into()],
         allow: true,
     };
-    let change = |change| world.registry.change_security(change).unwrap();
+    let change = |change| world.registry.change_security(by, change).unwrap();
     let member = change(registry::SecurityChange::CreatePolicy(policy));
     let owner = change(registry::SecurityChange::CreateRole { name: "secret".into() });
     let (kind, position) = (registry::LinkKind::RolePolicy, None);
     change(registry::SecurityChange::Link { kind, owner, member, position });
-    world.registry.create_user("member", "Group-Member-1", false, &["secret"]).unwrap();
+    world.registry.create_user(by, "member", "Group-Member-1", false, &["secret"]).unwrap();
     let member = world.login("member", "Group-Member-1").await;
     for path in ["/changes", "/changes?agents_list=003"] {
         let seen = world.ok(path, &member).await;
@@ -183,7 +184,10 @@ async fn an_agent_that_is_keyed_anew_keeps_its_past_and_only_who_may_remove_it_d
     let found = common::change("/etc/a", None, Some(&observed(0o644, 5)), common::NOW_US);
     world.session(1, vec![upsert("/etc/a", &observed(0o644, 5), 1)]).await;
     world.events(1, vec![found]).await;
-    world.registry.create_user("member", "Group-Member-1", false, &["readonly"]).unwrap();
+    world
+        .registry
+        .create_user(&WriteContext::server(), "member", "Group-Member-1", false, &["readonly"])
+        .unwrap();
     let member = world.login("member", "Group-Member-1").await;
     let force = json!({"enabled": true, "disconnected_time": {"enabled": false}});
     let insert = json!({"name": "web-1", "ip": "192.0.2.7", "id": "001", "force": force});
@@ -194,12 +198,15 @@ async fn an_agent_that_is_keyed_anew_keeps_its_past_and_only_who_may_remove_it_d
         resources: vec!["*:*:*".into()],
         allow: true,
     };
-    let change = |change| world.registry.change_security(change).unwrap();
+    let change = |change| world.registry.change_security(&WriteContext::server(), change).unwrap();
     let created = change(registry::SecurityChange::CreatePolicy(policy));
     let owner = change(registry::SecurityChange::CreateRole { name: "creates".into() });
     let (kind, position) = (registry::LinkKind::RolePolicy, None);
     change(registry::SecurityChange::Link { kind, owner, member: created, position });
-    world.registry.create_user("creator", "Creates-Only-1", false, &["creates"]).unwrap();
+    world
+        .registry
+        .create_user(&WriteContext::server(), "creator", "Creates-Only-1", false, &["creates"])
+        .unwrap();
     let creator = world.login("creator", "Creates-Only-1").await;
     let denied = ask(&world, "POST", "/agents/insert", &creator, Some(insert.clone())).await;
     assert_eq!(denied.status, StatusCode::FORBIDDEN, "its present key would be worth nothing");
@@ -228,9 +235,9 @@ async fn a_full_agent_keeps_nobody_else_out_of_a_group() {
     let admin = world.admin().await;
     let names: Vec<String> = (0..128).map(|n| format!("g{n}")).collect();
     for name in &names {
-        world.registry.create_group(name).unwrap();
+        world.registry.create_group(&WriteContext::server(), name).unwrap();
     }
-    world.registry.set_agent_groups(AgentId(1), &names).unwrap();
+    world.registry.set_agent_groups(&WriteContext::server(), AgentId(1), &names).unwrap();
     let path = "/agents/group?group_id=web&agents_list=001,002";
     let answer = ask(&world, "PUT", path, &admin, None).await.json();
     assert_eq!(answer["data"]["affected_items"], json!(["002"]), "{answer}");
@@ -244,10 +251,13 @@ async fn leaving_a_group_keeps_what_was_joined_meanwhile() {
     let world = world();
     let admin = world.admin().await;
     for name in ["a", "b", "c"] {
-        world.registry.create_group(name).unwrap();
+        world.registry.create_group(&WriteContext::server(), name).unwrap();
     }
     for _ in 0..40 {
-        world.registry.set_agent_groups(AgentId(1), &["a".into(), "b".into()]).unwrap();
+        world
+            .registry
+            .set_agent_groups(&WriteContext::server(), AgentId(1), &["a".into(), "b".into()])
+            .unwrap();
         let (left, joined) = tokio::join!(
             ask(&world, "DELETE", "/agents/001/group?groups_list=a", &admin, None),
             ask(&world, "PUT", "/agents/001/group/c", &admin, None)

@@ -6,6 +6,7 @@ mod common;
 
 use axum::http::StatusCode;
 use common::{Answered, World, column, world};
+use registry::WriteContext;
 use serde_json::{Value, json};
 
 fn rule(id: u32, title: &str) -> String {
@@ -132,7 +133,10 @@ async fn files_are_narrowed_to_those_a_role_may_read() {
     post("/security/policies", policy).await;
     post("/security/roles", r#"{"name":"some"}"#).await;
     post("/security/roles/100/policies?policy_ids=100,13", "").await;
-    world.registry.create_user("some", "Some-Rules-1", false, &["some"]).unwrap();
+    world
+        .registry
+        .create_user(&WriteContext::server(), "some", "Some-Rules-1", false, &["some"])
+        .unwrap();
     let token = world.login("some", "Some-Rules-1").await;
     let seen = world.ok("/rules/files", &token).await;
     assert_eq!(column(&seen, "filename"), ["pam_changed.yml"]);

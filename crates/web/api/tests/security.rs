@@ -12,6 +12,7 @@ mod common;
 
 use axum::http::StatusCode;
 use common::{ADMIN, Answered, READER, World, basic, column, world_with};
+use registry::WriteContext;
 use serde_json::{Value, json};
 
 fn world() -> World {
@@ -196,7 +197,10 @@ async fn lists_are_narrowed_without_a_word_and_single_agents_are_refused() {
     let refused = ask(&world, "PUT", "/agents/002/restart", &token, None).await;
     assert_eq!((refused.status, &refused.json()["error"]), (StatusCode::FORBIDDEN, &json!(4000)));
     done(&world, "PUT", "/agents/001/restart", &token, None).await;
-    world.registry.set_agent_groups(model::AgentId(1), &["default".into()]).unwrap();
+    world
+        .registry
+        .set_agent_groups(&WriteContext::server(), model::AgentId(1), &["default".into()])
+        .unwrap();
     let list = world.ok("/agents", &token).await;
     assert_eq!(column(&list, "id"), Vec::<String>::new(), "it left the group");
     assert_eq!(world.get("/groups", &token).await.status, StatusCode::FORBIDDEN);
@@ -359,7 +363,7 @@ async fn a_token_that_is_renewed_while_it_is_revoked_is_revoked() {
             if round % 2 == 0 {
                 ask(&world, "DELETE", "/security/user/authenticate", &token, None).await;
             } else {
-                world.registry.replace_token_keys().unwrap();
+                world.registry.replace_token_keys(&WriteContext::server()).unwrap();
             }
             world.clock.advance(std::time::Duration::from_secs(1));
         };

@@ -15,7 +15,7 @@ use axum::http::{Request, Response, StatusCode};
 use common::{Answered, World, basic, observed, upsert, world, world_with};
 use hyper::body::Frame;
 use model::{AgentId, AgentStatus};
-use registry::{AgentInfo, AuditOutcome, EnrollRequest, InsertAgent};
+use registry::{AgentInfo, AuditOutcome, EnrollRequest, InsertAgent, Reader, WriteContext};
 use serde_json::json;
 use tower::ServiceExt as _;
 
@@ -89,7 +89,10 @@ impl HttpBody for Half {
 #[tokio::test]
 async fn one_network_whose_logins_never_end_keeps_no_other_from_logging_in() {
     let world = world();
-    world.registry.create_user("board", "Contexts-Here-1", true, &["readonly"]).unwrap();
+    world
+        .registry
+        .create_user(&WriteContext::server(), "board", "Contexts-Here-1", true, &["readonly"])
+        .unwrap();
     let login = |from: &str, body: Body| {
         let mut request = Request::post("/security/user/authenticate/run_as")
             .header("authorization", basic("board", "Contexts-Here-1"))
@@ -194,7 +197,10 @@ async fn ask(world: &World, method: &str, path: &str, token: &str, body: String)
 async fn who_may_nothing_pushes_nothing_out_of_the_audit_log() {
     let world = world_with(|options| options.requests_per_minute_max = 0);
     let mut reader = world.reader().await;
-    world.registry.create_user("orders", "Ordering-All-1", false, &["agents_admin"]).unwrap();
+    world
+        .registry
+        .create_user(&WriteContext::server(), "orders", "Ordering-All-1", false, &["agents_admin"])
+        .unwrap();
     let orders = world.login("orders", "Ordering-All-1").await;
     let restart = async || ask(&world, "PUT", "/agents/001/restart", &orders, String::new()).await;
     assert_eq!(restart().await.json()["error"], 0);
@@ -210,7 +216,7 @@ async fn who_may_nothing_pushes_nothing_out_of_the_audit_log() {
         let joined = ask(&world, "PUT", both, &orders, String::new()).await;
         assert_eq!(joined.json()["error"], 2);
     }
-    let log = world.registry.audit_log(None, 10_000).unwrap();
+    let log = world.registry.audit_log(&Reader::server(), None, 10_000).unwrap();
     let rows = |user: &str| log.iter().filter(|row| row.user == user).count();
     assert_eq!((rows("reader"), rows("orders")), (0, 1 + api::limits::IDLE_ROWS_MAX as usize));
     let of =
@@ -219,12 +225,12 @@ async fn who_may_nothing_pushes_nothing_out_of_the_audit_log() {
     // What is done stands there all the same.
     let done = ask(&world, "PUT", "/agents/reload", &orders, String::new()).await;
     assert_eq!(done.json()["error"], 0);
-    let newest = world.registry.audit_log(None, 1).unwrap().remove(0);
+    let newest = world.registry.audit_log(&Reader::server(), None, 1).unwrap().remove(0);
     assert_eq!((newest.user.as_str(), newest.outcome), ("orders", AuditOutcome::Done));
     // A logout leaves a row of the kind that goes first.
     let path = "/security/user/authenticate";
     assert_eq!(ask(&world, "DELETE", path, &reader, String::new()).await.status, StatusCode::OK);
-    let newest = world.registry.audit_log(None, 1).unwrap().remove(0);
+    let newest = world.registry.audit_log(&Reader::server(), None, 1).unwrap().remove(0);
     assert_eq!((newest.user.as_str(), newest.action.as_str()), ("reader", "security.logout"));
     assert_eq!(newest.outcome, AuditOutcome::Unchanged);
     for _ in 0..api::limits::IDLE_ROWS_MAX {
@@ -232,7 +238,7 @@ async fn who_may_nothing_pushes_nothing_out_of_the_audit_log() {
         let out = ask(&world, "DELETE", path, &reader, String::new()).await;
         assert_eq!(out.status, StatusCode::OK);
     }
-    let log = world.registry.audit_log(None, 10_000).unwrap();
+    let log = world.registry.audit_log(&Reader::server(), None, 10_000).unwrap();
     let rows = log.iter().filter(|row| row.user == "reader").count();
     assert_eq!(rows, api::limits::IDLE_ROWS_MAX as usize, "as of all that changes nothing");
 }
@@ -266,7 +272,7 @@ async fn an_agent_that_comes_back_while_others_are_removed_stays() {
     for n in 0..300 {
         let request = EnrollRequest { name: format!("old-{n}"), ..EnrollRequest::default() };
         let new = InsertAgent { request, ..InsertAgent::default() };
-        world.registry.insert_agent(&new, &mut |_| Ok(())).unwrap();
+        world.registry.insert_agent(&WriteContext::server(), &new, &mut |_| Ok(())).unwrap();
     }
     let last = AgentId(303);
     let (registry, first) = (world.registry.clone(), AtomicBool::new(true));
@@ -339,10 +345,10 @@ async fn enrolment_tokens_are_listed_without_their_secret_and_taken_back() {
         ask(&world, "DELETE", &path, &admin, String::new()).await.status
     };
     assert_eq!(take(&format!("{id},unknown")).await, StatusCode::NOT_FOUND, "all or none");
-    assert_eq!(world.registry.enrolment_tokens().unwrap().len(), 2);
+    assert_eq!(world.registry.enrolment_tokens(&Reader::server()).unwrap().len(), 2);
     assert_eq!(take(id).await, StatusCode::OK);
-    let left = world.registry.enrolment_tokens().unwrap();
+    let left = world.registry.enrolment_tokens(&Reader::server()).unwrap();
     assert_eq!((left.len(), left[0].groups.len()), (1, 0));
     assert_eq!(take("all").await, StatusCode::OK);
-    assert_eq!(world.registry.enrolment_tokens().unwrap(), []);
+    assert_eq!(world.registry.enrolment_tokens(&Reader::server()).unwrap(), []);
 }

@@ -18,7 +18,7 @@ use axum::http::Request;
 use common::{NOW_US, World, change, observed, world};
 use http_body_util::BodyExt as _;
 use model::{AgentId, Coverage, CoverageKind};
-use registry::{LinkKind, SecurityChange};
+use registry::{LinkKind, Reader, SecurityChange, WriteContext};
 use tower::ServiceExt as _;
 
 /// How long anything that must happen may take on a busy machine.
@@ -88,13 +88,16 @@ async fn a_stream_ends_with_its_token_whatever_ends_that() {
         read(&mut body, ": at ").await;
         match ended {
             "logout" => {
-                let user = world.registry.user("reader").unwrap().unwrap().id;
+                let user = world.registry.user(&Reader::server(), "reader").unwrap().unwrap().id;
                 let target = registry::RevocationTarget::User(user);
-                world.registry.revoke_tokens(target).unwrap();
+                world.registry.revoke_tokens(&WriteContext::server(), target).unwrap();
             }
-            "password" => world.registry.set_password("reader", common::READER).unwrap(),
-            "config" => world.registry.set_security_config(None).unwrap(),
-            "keys" => drop(world.registry.replace_token_keys().unwrap()),
+            "password" => world
+                .registry
+                .set_password(&WriteContext::server(), "reader", common::READER)
+                .unwrap(),
+            "config" => world.registry.set_security_config(&WriteContext::server(), None).unwrap(),
+            "keys" => drop(world.registry.replace_token_keys(&WriteContext::server()).unwrap()),
             _ => world.clock.advance(Duration::from_mins(20)),
         }
         let path = format!("/etc/{ended}");
@@ -158,7 +161,8 @@ async fn a_stream_tells_gaps_and_agents_that_are_gone_only_to_whom_they_are_not_
         resources: vec![resource.into()],
         allow,
     };
-    let change_security = |change| world.registry.change_security(change).unwrap();
+    let change_security =
+        |change| world.registry.change_security(&WriteContext::server(), change).unwrap();
     let role = change_security(SecurityChange::CreateRole { name: "some".into() });
     for policy in [
         policy("all", "change:read", "agent:id:*", true),
@@ -168,13 +172,16 @@ async fn a_stream_tells_gaps_and_agents_that_are_gone_only_to_whom_they_are_not_
         let kind = LinkKind::RolePolicy;
         change_security(SecurityChange::Link { kind, owner: role, member, position: None });
     }
-    world.registry.create_user("some", "Some-Stream-1", false, &["some"]).unwrap();
+    world
+        .registry
+        .create_user(&WriteContext::server(), "some", "Some-Stream-1", false, &["some"])
+        .unwrap();
     let token = world.login("some", "Some-Stream-1").await;
     let file = observed(0o644, 5);
     world.events(2, vec![change("/srv/first", None, Some(&file), NOW_US)]).await;
     world.events(1, vec![change("/srv/hidden", None, Some(&file), NOW_US)]).await;
-    let lives = world.registry.revoke_agents(&[AgentId(1)]).unwrap();
-    world.registry.remove_agents(&lives).unwrap();
+    let lives = world.registry.revoke_agents(&WriteContext::server(), &[AgentId(1)]).unwrap();
+    world.registry.remove_agents(&WriteContext::server(), &lives).unwrap();
     let gap = Coverage {
         kind: CoverageKind::AgentDown,
         path: String::new(),

@@ -2,6 +2,7 @@
 //! from the server for that.
 
 use super::*;
+use registry::WriteContext;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_check_takes_nothing_from_the_server_while_the_groups_configuration_is_refused() {
@@ -29,7 +30,10 @@ async fn a_check_takes_nothing_from_the_server_while_the_groups_configuration_is
         root: "not-absolute".into(),
         ..InventoryConfig::default()
     };
-    server.registry.set_group_config("default", "[scan]\nthreads = 1\n").unwrap();
+    server
+        .registry
+        .set_group_config(&WriteContext::server(), "default", "[scan]\nthreads = 1\n")
+        .unwrap();
     std::fs::remove_file(settings.folder.join("agent.db")).unwrap();
     std::fs::write(&here, "here too").unwrap();
     let clock = Arc::new(HangingClock::default());

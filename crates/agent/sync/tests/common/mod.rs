@@ -20,7 +20,7 @@ use model::{
     Kind, Names, Observation, Op, Record, SessionRecord, Sink as _, Write,
 };
 use queue::{Queue, QueueOptions};
-use registry::{Registry, RegistryOptions, SqliteRegistry};
+use registry::{Reader, Registry, RegistryOptions, SqliteRegistry, WriteContext};
 use sessions::{Sessions, SessionsHandle, SessionsOptions};
 use state::{
     ChangeQuery, DocumentQuery, SqliteState, StateOptions, StateStore, StoredDocument, StoredEvent,
@@ -127,7 +127,7 @@ impl Server {
     }
 
     pub(crate) fn token(&self, uses: u32) -> String {
-        self.registry().create_enrolment_token(&[], uses, 600).unwrap()
+        self.registry().create_enrolment_token(&WriteContext::server(), &[], uses, 600).unwrap()
     }
 
     pub(crate) fn enrolment(&self, token: &str, name: &str, folder: &Path) -> EnrollOptions {
@@ -177,7 +177,7 @@ impl Server {
         let mut query = DocumentQuery::new(agent, dataset);
         let mut found = Vec::new();
         loop {
-            let page = self.state().documents(&query).unwrap();
+            let page = self.state().documents(&Reader::server(), &query).unwrap();
             found.extend(page.items);
             match page.next {
                 Some(next) => query.after = Some(next),
@@ -195,14 +195,14 @@ impl Server {
     /// Version of an agent's file.
     pub(crate) fn version(&self, agent: &Agent, path: &str) -> u64 {
         let id = ItemKey::of_path(path.as_bytes()).document_id();
-        self.state().document(agent.id, &files(), &id).unwrap().unwrap().version
+        self.state().document(&Reader::server(), agent.id, &files(), &id).unwrap().unwrap().version
     }
 
     /// The details of the server's own coverage events of this kind.
     pub(crate) fn told(&self, kind: &str) -> Vec<String> {
         let agents = Some(vec![AgentId::SERVER]);
         let query = ChangeQuery { agents, ..ChangeQuery::default() };
-        let page = self.state().changes(&query).unwrap();
+        let page = self.state().changes(&Reader::server(), &query).unwrap();
         let bodies = page.items.into_iter().map(|e| String::from_utf8(e.body).unwrap());
         bodies.filter(|b| b.contains(kind)).collect()
     }
@@ -217,7 +217,7 @@ impl Server {
         let mut query = ChangeQuery { agents: Some(vec![agent.id]), ..ChangeQuery::default() };
         let mut found = Vec::new();
         loop {
-            let page = self.state().changes(&query).unwrap();
+            let page = self.state().changes(&Reader::server(), &query).unwrap();
             found.extend(page.items);
             match page.next {
                 Some(next) => query.cursor = Some(next),
@@ -232,7 +232,11 @@ impl Server {
     /// Change what the server holds behind the agent's back. Versions of 0 leave no traces.
     pub(crate) async fn meddle(&self, agent: &Agent, writes: Vec<Write>) {
         // With the number of the last one, so that the agent knows it, but never the same again.
-        let last = self.state().last_session(agent.id).unwrap().filter(|id| !id.is_empty());
+        let last = self
+            .state()
+            .last_session(&Reader::server(), agent.id)
+            .unwrap()
+            .filter(|id| !id.is_empty());
         let session = last.map(|id| format!("m{id}")).unwrap_or_default();
         let incarnation = self.registry().agent(agent.id).map_or(Incarnation(0), |a| a.incarnation);
         let record = Record::Session(SessionRecord {

@@ -11,7 +11,7 @@ use model::{AgentId, AgentOs};
 use rcgen::{CertificateParams, KeyPair};
 use registry::{
     AgentInfo, EnrollError, EnrollRequest, Enrolled, HashCost, Registry, RegistryError,
-    RegistryOptions, SqliteRegistry,
+    RegistryOptions, SqliteRegistry, WriteContext,
 };
 use tempfile::TempDir;
 
@@ -84,7 +84,7 @@ impl House {
     }
 
     pub(crate) fn token(&self) -> String {
-        self.registry.create_enrolment_token(&[], 1_000, 3_600).unwrap()
+        self.registry.create_enrolment_token(&WriteContext::server(), &[], 1_000, 3_600).unwrap()
     }
 
     pub(crate) fn enroll(&self, name: &str) -> Enrolled {

@@ -12,7 +12,7 @@ use env::random::SystemRandom;
 use journal::Journal;
 use link::{Mode, Operation, Payload, Session, Start, Value, encode};
 use model::{AgentId, Coverage, CoverageKind, Dataset, EventBody};
-use registry::{Registry, RegistryOptions, SqliteRegistry};
+use registry::{Reader, Registry, RegistryOptions, SqliteRegistry, WriteContext};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -125,7 +125,8 @@ impl Server {
 
     /// Enrol an agent over the wire.
     pub(crate) async fn enroll(&self, name: &str) -> Agent {
-        let token = self.registry.create_enrolment_token(&[], 1, 600).unwrap();
+        let token =
+            self.registry.create_enrolment_token(&WriteContext::server(), &[], 1, 600).unwrap();
         let (csr, key) = request();
         let body =
             link::EnrollRequest { token, name: name.into(), csr, ..link::EnrollRequest::default() };
@@ -143,7 +144,10 @@ impl Server {
     }
 
     pub(crate) fn documents(&self, agent: AgentId) -> Vec<StoredDocument> {
-        self.state.documents(&DocumentQuery::new(agent, Dataset::fim_files())).unwrap().items
+        self.state
+            .documents(&Reader::server(), &DocumentQuery::new(agent, Dataset::fim_files()))
+            .unwrap()
+            .items
     }
 
     /// One of this side's own counters.

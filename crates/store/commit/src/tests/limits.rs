@@ -5,7 +5,7 @@ use std::sync::Arc;
 use env::files::{Failure, Fault, SimDisk};
 use journal::Options;
 use rusqlite::Connection;
-use state::{ChangeQuery, DiskState, DiskThresholds, EventKind, StateStore};
+use state::{ChangeQuery, DiskState, DiskThresholds, EventKind, Reader, StateStore};
 
 use super::{Place, event_ids, eventually, one, open, session};
 use crate::{CommitError, CommitOptions};
@@ -140,8 +140,10 @@ async fn a_disk_that_is_getting_full_becomes_an_event() {
     };
     let open = place.try_open(options).unwrap();
     let query = ChangeQuery { kinds: vec![EventKind::Coverage], ..ChangeQuery::default() };
-    eventually("the event", || !open.state.changes(&query).unwrap().items.is_empty());
-    let items = open.state.changes(&query).unwrap().items;
+    eventually("the event", || {
+        !open.state.changes(&Reader::server(), &query).unwrap().items.is_empty()
+    });
+    let items = open.state.changes(&Reader::server(), &query).unwrap().items;
     assert!(String::from_utf8_lossy(&items[0].body).contains("disk_low"));
     open.commit.submit(one("a")).await.unwrap();
 }
@@ -165,7 +167,7 @@ async fn a_low_disk_is_told_when_it_begins_and_from_when_to_when_it_lasted() {
     .await
     .unwrap();
     let query = ChangeQuery { kinds: vec![EventKind::Coverage], ..ChangeQuery::default() };
-    let mut items = open.state.changes(&query).unwrap().items;
+    let mut items = open.state.changes(&Reader::server(), &query).unwrap().items;
     items.sort_by_key(|item| item.number);
     let bodies: Vec<_> = items.iter().map(|item| String::from_utf8_lossy(&item.body)).collect();
     assert_eq!(bodies.len(), 2, "{bodies:?}");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use env::files::SimDisk;
 use journal::{Durability, Journal, Options};
 use model::{Position, Record};
-use state::{ChangeQuery, EventKind, StateStore};
+use state::{ChangeQuery, EventKind, Reader, StateStore};
 
 use super::{
     Open, Place, copy_folder, copy_state, event_ids, eventually, one, open, small_segments,
@@ -54,7 +54,7 @@ async fn a_state_behind_the_journal_gets_each_record_exactly_once() {
         assert_eq!((again.report.from, again.report.to), (Position(at), Position(end)));
         assert_eq!(again.report.records, end - at);
         assert_eq!(event_ids(&*again.state), names(end));
-        let counts = again.state.counts().unwrap();
+        let counts = again.state.counts(&Reader::server()).unwrap();
         assert_eq!((counts.events, counts.documents[0].1), (end, end));
         let next = again.commit.submit(one("next")).await.unwrap();
         assert_eq!(next.position, Position(end + 1));
@@ -211,7 +211,7 @@ async fn a_record_that_cannot_be_read_as_one_is_set_aside_and_the_rest_applied()
     assert_eq!(ids[..2], ["a", "b"]);
     assert!(ids[2].starts_with("quarantine-") && ids[2].ends_with("-2"), "{ids:?}");
     let query = ChangeQuery { kinds: vec![EventKind::Coverage], ..ChangeQuery::default() };
-    let told = again.state.changes(&query).unwrap().items;
+    let told = again.state.changes(&Reader::server(), &query).unwrap().items;
     assert!(String::from_utf8_lossy(&told[0].body).contains("not a record"));
 }
 

@@ -4,12 +4,12 @@ use model::{AgentId, ChangeKind, EventBody};
 
 use super::{apply, event, session};
 use crate::limits::PREFIX_CANDIDATES_MAX;
-use crate::{ChangeQuery, EventKind, PathMatch, Retention, StateError, StateStore};
+use crate::{ChangeQuery, EventKind, PathMatch, Reader, Retention, StateError, StateStore};
 
 const DAY_US: u64 = 24 * 3600 * 1_000_000;
 
 fn ids(store: &dyn StateStore, q: &ChangeQuery) -> Vec<String> {
-    let page = store.changes(q).unwrap();
+    let page = store.changes(&Reader::server(), q).unwrap();
     assert!(page.items.len() <= q.limit);
     page.items.into_iter().map(|e| e.id).collect()
 }
@@ -19,7 +19,7 @@ fn all() -> ChangeQuery {
 }
 
 pub fn events_come_newest_first_and_once(store: &dyn StateStore) {
-    assert_eq!(store.changes(&all()).unwrap(), crate::ChangePage::default());
+    assert_eq!(store.changes(&Reader::server(), &all()).unwrap(), crate::ChangePage::default());
     let first = event("e-1", "/a", ChangeKind::Created, 30);
     let writes = vec![
         first.clone(),
@@ -31,7 +31,7 @@ pub fn events_come_newest_first_and_once(store: &dyn StateStore) {
     assert_eq!(applied.changed, 3);
     apply(store, session(2, 100, vec![event("e-1", "/a", ChangeKind::Created, 25)]));
     assert_eq!(ids(store, &all()), ["e-1", "e-1", "e-3", "e-2"]);
-    let page = store.changes(&all()).unwrap();
+    let page = store.changes(&Reader::server(), &all()).unwrap();
     let newest = &page.items[0];
     assert_eq!((newest.agent, newest.agent_name.as_str()), (AgentId(1), "agent-1"));
     assert_eq!((newest.found_at_us, newest.received_at_us), (30, 99));
@@ -56,7 +56,7 @@ pub fn pages_of_events_are_stable_while_new_ones_arrive(store: &dyn StateStore) 
     let mut seen = Vec::new();
     let mut q = ChangeQuery { limit: 3, ..all() };
     loop {
-        let page = store.changes(&q).unwrap();
+        let page = store.changes(&Reader::server(), &q).unwrap();
         seen.extend(page.items.into_iter().map(|e| e.id));
         if page.next.is_none() {
             break;
@@ -68,7 +68,7 @@ pub fn pages_of_events_are_stable_while_new_ones_arrive(store: &dyn StateStore) 
     }
     assert_eq!(seen, before);
     q.cursor = Some("nonsense".into());
-    assert!(matches!(store.changes(&q), Err(StateError::Cursor)));
+    assert!(matches!(store.changes(&Reader::server(), &q), Err(StateError::Cursor)));
 }
 
 pub fn events_are_found_by_agent_path_kind_and_time(store: &dyn StateStore) {
@@ -132,7 +132,7 @@ pub fn a_large_path_prefix_finds_the_same_as_a_small_one(store: &dyn StateStore)
 pub fn events_since_a_number_are_those_that_arrived_later(store: &dyn StateStore) {
     let one = |id: &str, found| vec![event(id, "/a", ChangeKind::Created, found)];
     apply(store, session(1, 1, one("a", 100)));
-    let newest = store.changes(&all()).unwrap().newest;
+    let newest = store.changes(&Reader::server(), &all()).unwrap().newest;
     let later = ChangeQuery { since: Some(newest), ..all() };
     assert!(ids(store, &later).is_empty());
     apply(store, session(2, 2, one("late", 5)));
@@ -153,11 +153,11 @@ pub fn old_events_are_dropped_and_told(store: &dyn StateStore) {
     assert_eq!(retained.events, 6);
     let id = retained.coverage.clone().unwrap();
     assert_eq!(ids(store, &all()), ["d-10", "d-9", "d-8", "d-7", id.as_str()]);
-    let counts = store.counts().unwrap();
+    let counts = store.counts(&Reader::server()).unwrap();
     assert_eq!((counts.events, counts.events_by_kind[0].1), (5, 4));
-    assert_eq!(store.agent_counts(AgentId(1)).unwrap().events, 4);
+    assert_eq!(store.agent_counts(&Reader::server(), AgentId(1)).unwrap().events, 4);
     let query = ChangeQuery { kinds: vec![EventKind::Coverage], ..all() };
-    let told = store.changes(&query).unwrap().items;
+    let told = store.changes(&Reader::server(), &query).unwrap().items;
     assert_eq!(told[0].agent, AgentId::SERVER);
     let body: EventBody = serde_json::from_slice(&told[0].body).unwrap();
     let coverage = body.holdfast.coverage.unwrap();
@@ -173,24 +173,24 @@ pub fn events_beyond_the_size_are_dropped_oldest_first(store: &dyn StateStore) {
         .map(|n| event(&format!("{n:06}"), "/a", ChangeKind::Modified, 100_000 + n))
         .collect();
     apply(store, session(1, 1, writes));
-    let before = store.counts().unwrap();
+    let before = store.counts(&Reader::server()).unwrap();
     let each = before.event_bytes / before.events;
     let policy = Retention { event_bytes_max: each * 100, ..Retention::default() };
     let retained = store.retain(&policy, 2).unwrap();
-    let counts = store.counts().unwrap();
+    let counts = store.counts(&Reader::server()).unwrap();
     assert_eq!(retained.events + counts.events, many + 1);
     assert!(counts.event_bytes <= each * 101 + 1024, "{}", counts.event_bytes);
     assert!(counts.events >= 98, "{}", counts.events);
     let last = format!("{:06}", many - 1);
     assert_eq!(ids(store, &ChangeQuery { limit: 1, ..all() }), [last]);
     let query = ChangeQuery { kinds: vec![EventKind::Coverage], ..all() };
-    let told = store.changes(&query).unwrap().items;
+    let told = store.changes(&Reader::server(), &query).unwrap().items;
     assert_eq!(told.len(), 1, "one event tells of the whole run");
     let body: EventBody = serde_json::from_slice(&told[0].body).unwrap();
     let detail = body.holdfast.coverage.unwrap().detail;
     assert!(detail.starts_with(&format!("{} events", retained.events)), "{detail}");
     let stored: u64 = store
-        .changes(&ChangeQuery { limit: 10_000, ..all() })
+        .changes(&Reader::server(), &ChangeQuery { limit: 10_000, ..all() })
         .unwrap()
         .items
         .iter()

@@ -6,7 +6,7 @@ use sha1::{Digest, Sha1};
 use super::{apply, document, path_of, session};
 use crate::limits::{CONDITION_DEPTH_MAX, CONDITION_TESTS_MAX, PAGE_ITEMS_MAX};
 use crate::{
-    Condition, Direction, DocumentField as F, DocumentQuery, StateError, StateStore, Test,
+    Condition, Direction, DocumentField as F, DocumentQuery, Reader, StateError, StateStore, Test,
 };
 
 fn query() -> DocumentQuery {
@@ -14,13 +14,16 @@ fn query() -> DocumentQuery {
 }
 
 fn found(store: &dyn StateStore, condition: Condition) -> Vec<String> {
-    let page = store.documents(&DocumentQuery { condition, ..query() }).unwrap();
+    let page = store.documents(&Reader::server(), &DocumentQuery { condition, ..query() }).unwrap();
     assert_eq!(page.total, page.items.len() as u64);
     page.items.iter().map(path_of).collect()
 }
 
 pub fn documents_come_by_path_and_page_by_cursor(store: &dyn StateStore) {
-    assert_eq!(store.documents(&query()).unwrap(), crate::DocumentPage::default());
+    assert_eq!(
+        store.documents(&Reader::server(), &query()).unwrap(),
+        crate::DocumentPage::default()
+    );
     let names: Vec<String> = (0..25).map(|n| format!("/d/{n:02}")).collect();
     let writes = names.iter().rev().map(|p| document(p, 1, |_| ())).collect();
     apply(store, session(1, 1, writes));
@@ -28,7 +31,7 @@ pub fn documents_come_by_path_and_page_by_cursor(store: &dyn StateStore) {
     let mut seen = Vec::new();
     let mut q = DocumentQuery { limit: 10, ..query() };
     loop {
-        let page = store.documents(&q).unwrap();
+        let page = store.documents(&Reader::server(), &q).unwrap();
         assert_eq!(page.total, 25);
         seen.extend(page.items.iter().map(path_of));
         if page.next.is_none() {
@@ -40,7 +43,7 @@ pub fn documents_come_by_path_and_page_by_cursor(store: &dyn StateStore) {
     }
     assert_eq!(seen, names);
     q.after = Some("nonsense".into());
-    assert!(matches!(store.documents(&q), Err(StateError::Cursor)));
+    assert!(matches!(store.documents(&Reader::server(), &q), Err(StateError::Cursor)));
 }
 
 pub fn documents_sort_and_page_by_offset(store: &dyn StateStore) {
@@ -60,7 +63,7 @@ pub fn documents_sort_and_page_by_offset(store: &dyn StateStore) {
     apply(store, session(1, 1, writes));
     let by = |sort: &[(F, Direction)], offset| {
         let q = DocumentQuery { sort: sort.to_vec(), offset, limit: 4, ..query() };
-        let page = store.documents(&q).unwrap();
+        let page = store.documents(&Reader::server(), &q).unwrap();
         assert_eq!((page.total, page.next), (6, None));
         page.items.iter().map(path_of).collect::<String>().replace('/', "")
     };
@@ -139,7 +142,9 @@ pub fn a_text_in_a_query_is_never_sql(store: &dyn StateStore) {
 
 pub fn a_query_beyond_the_limits_is_refused(store: &dyn StateStore) {
     sample(store);
-    let refused = |q: &DocumentQuery| matches!(store.documents(q), Err(StateError::Query(_)));
+    let refused = |q: &DocumentQuery| {
+        matches!(store.documents(&Reader::server(), q), Err(StateError::Query(_)))
+    };
     let test = || Condition::field(F::Path, Test::Equal, "/a");
     assert!(refused(&DocumentQuery { limit: PAGE_ITEMS_MAX + 1, ..query() }));
     let many = Condition::Any((0..=CONDITION_TESTS_MAX).map(|_| test()).collect());
@@ -157,14 +162,17 @@ pub fn a_query_beyond_the_limits_is_refused(store: &dyn StateStore) {
 }
 
 pub fn the_checksum_is_over_sorted_checksums(store: &dyn StateStore) {
-    let empty = store.checksum(AgentId(1), &Dataset::fim_files()).unwrap();
+    let empty = store.checksum(&Reader::server(), AgentId(1), &Dataset::fim_files()).unwrap();
     assert_eq!(empty, "da39a3ee5e6b4b0d3255bfef95601890afd80709");
     sample(store);
-    let page = store.documents(&query()).unwrap();
+    let page = store.documents(&Reader::server(), &query()).unwrap();
     let mut sums: Vec<_> = page.items.iter().map(|d| d.checksum.clone()).collect();
     sums.sort();
     let expected = hex::encode(Sha1::digest(sums.concat().as_bytes()));
-    assert_eq!(store.checksum(AgentId(1), &Dataset::fim_files()).unwrap(), expected);
+    assert_eq!(
+        store.checksum(&Reader::server(), AgentId(1), &Dataset::fim_files()).unwrap(),
+        expected
+    );
     let odd = |id: &str, sum: &str| Write::Upsert {
         dataset: Dataset::new("sca"),
         id: id.into(),
@@ -173,7 +181,10 @@ pub fn the_checksum_is_over_sorted_checksums(store: &dyn StateStore) {
     };
     apply(store, session(1, 2, vec![odd("1", "zz"), odd("2", "aa"), odd("3", "zz")]));
     let expected = hex::encode(Sha1::digest(b"aazzzz"));
-    assert_eq!(store.checksum(AgentId(1), &Dataset::new("sca")).unwrap(), expected);
+    assert_eq!(
+        store.checksum(&Reader::server(), AgentId(1), &Dataset::new("sca")).unwrap(),
+        expected
+    );
 }
 
 pub fn ranges_of_ids_hold_their_documents_and_all_ids_of_other_kinds_once(store: &dyn StateStore) {
@@ -198,7 +209,7 @@ pub fn ranges_of_ids_hold_their_documents_and_all_ids_of_other_kinds_once(store:
             found.push(id.to_owned());
             true
         };
-        store.each_in_ranges(AgentId(1), &packages, ranges, &mut visit).unwrap();
+        store.each_in_ranges(&Reader::server(), AgentId(1), &packages, ranges, &mut visit).unwrap();
         found.sort();
         found
     };
@@ -227,9 +238,11 @@ pub fn ranges_of_ids_hold_their_documents_and_all_ids_of_other_kinds_once(store:
         false
     };
     for ranges in [&[(0, u64::MAX)][..], &[(0, 7), (8, 9)]] {
-        store.each_in_ranges(AgentId(1), &packages, ranges, &mut once).unwrap();
+        store.each_in_ranges(&Reader::server(), AgentId(1), &packages, ranges, &mut once).unwrap();
     }
     assert_eq!(visits, 2);
     let (nobody, all) = (Dataset::new("inventory-none"), [(0, u64::MAX)]);
-    store.each_in_ranges(AgentId(9), &nobody, &all, &mut |_, _, _| panic!()).unwrap();
+    store
+        .each_in_ranges(&Reader::server(), AgentId(9), &nobody, &all, &mut |_, _, _| panic!())
+        .unwrap();
 }

@@ -7,7 +7,7 @@ use model::{
 use super::{apply, document, event, paths, removal, session, session_of_life};
 use crate::limits::SESSIONS_KEPT;
 use crate::registry::Permitted;
-use crate::{ArrivalQuery, ChangeQuery, StateStore};
+use crate::{ArrivalQuery, ChangeQuery, Reader, StateStore};
 
 fn refused() -> Applied {
     Applied { refused: true, ..Applied::default() }
@@ -34,12 +34,12 @@ pub fn a_removed_agent_loses_documents_and_keeps_events(store: &dyn StateStore) 
     assert_eq!(applied.changed, 1);
     assert!(paths(store, 1).is_empty());
     assert_eq!(paths(store, 2), ["/a"]);
-    assert_eq!(store.last_session(AgentId(1)).unwrap(), None);
+    assert_eq!(store.last_session(&Reader::server(), AgentId(1)).unwrap(), None);
     let query = ChangeQuery { agents: Some(vec![AgentId(1)]), ..ChangeQuery::default() };
-    let items = store.changes(&query).unwrap().items;
+    let items = store.changes(&Reader::server(), &query).unwrap().items;
     assert_eq!(items.len(), 1);
     assert_eq!(items[0].agent_name, "agent-1");
-    let counts = store.counts().unwrap();
+    let counts = store.counts(&Reader::server()).unwrap();
     assert_eq!((counts.documents[0].1, counts.events, counts.tombstones), (1, 2, 1));
 }
 
@@ -55,7 +55,7 @@ pub fn a_late_record_of_a_removed_agent_is_ignored(store: &dyn StateStore) {
     assert_eq!(apply(store, session(1, 5, late)), refused());
     apply(store, removed(6));
     assert_eq!(paths(store, 1), ["/new"], "a removal of the former life touches nothing");
-    assert_eq!(store.counts().unwrap().events, 0);
+    assert_eq!(store.counts(&Reader::server()).unwrap().events, 0);
 }
 
 pub fn a_new_life_of_a_number_begins_empty(store: &dyn StateStore) {
@@ -79,7 +79,7 @@ pub fn an_event_is_of_the_life_that_told_it(store: &dyn StateStore) {
     let agents = Some(vec![AgentId(1)]);
     let seen = |former: bool| -> Vec<(u64, String, bool)> {
         let query = ChangeQuery { agents: agents.clone(), former, ..ChangeQuery::default() };
-        let items = store.changes(&query).unwrap().items;
+        let items = store.changes(&Reader::server(), &query).unwrap().items;
         items.into_iter().map(|e| (e.found_at_us, e.agent_name, e.former)).collect()
     };
     let row = |at, name: &str, former| (at, name.to_owned(), former);
@@ -103,7 +103,7 @@ pub fn an_event_is_of_the_life_that_told_it(store: &dyn StateStore) {
         arrived.push((e.found_at_us, e.agent_name, e.former));
         true
     };
-    store.arrivals(&everyone, &mut visit).unwrap();
+    store.arrivals(&Reader::server(), &everyone, &mut visit).unwrap();
     let other = row(2, "other", false);
     assert_eq!(arrived, [all[2].clone(), other, all[1].clone(), all[0].clone()]);
     // Who is not registered speaks in life 0, until somebody is.
@@ -111,8 +111,8 @@ pub fn an_event_is_of_the_life_that_told_it(store: &dyn StateStore) {
     told(3, 8, 8, "registered");
     let query =
         |former| ChangeQuery { agents: Some(vec![AgentId(3)]), former, ..ChangeQuery::default() };
-    assert_eq!(store.changes(&query(false)).unwrap().items.len(), 1);
-    let former = &store.changes(&query(true)).unwrap().items[1];
+    assert_eq!(store.changes(&Reader::server(), &query(false)).unwrap().items.len(), 1);
+    let former = &store.changes(&Reader::server(), &query(true)).unwrap().items[1];
     assert_eq!((former.agent_name.as_str(), former.former), ("local", true));
 }
 
@@ -128,7 +128,7 @@ pub fn a_session_applied_before_writes_nothing_and_names_what_overtook_it(store:
     let gone = session(1, 5, vec![removal("/a", 0)]);
     apply(store, gone.clone());
     apply(store, session(1, 6, vec![document("/d", 1, |_| ())]));
-    let before = (paths(store, 1), store.counts().unwrap());
+    let before = (paths(store, 1), store.counts(&Reader::server()).unwrap());
     assert_eq!(before.0, ["/d"]);
     let again = apply(store, first);
     assert_eq!((again.changed, again.replayed, again.refused), (0, true, false));
@@ -137,8 +137,11 @@ pub fn a_session_applied_before_writes_nothing_and_names_what_overtook_it(store:
     for session in [plain, emptied, gone] {
         assert!(apply(store, session).replayed);
     }
-    assert_eq!((paths(store, 1), store.counts().unwrap()), before);
-    assert_eq!(store.last_session(AgentId(1)).unwrap().as_deref(), Some("fim-6"));
+    assert_eq!((paths(store, 1), store.counts(&Reader::server()).unwrap()), before);
+    assert_eq!(
+        store.last_session(&Reader::server(), AgentId(1)).unwrap().as_deref(),
+        Some("fim-6")
+    );
     let another = session(2, 1, vec![document("/a", 5, |_| ())]);
     assert!(!apply(store, another).replayed, "another agent's sessions are its own");
 }
@@ -190,13 +193,13 @@ pub fn a_session_of_long_ago_writes_nothing_and_is_told_so(store: &dyn StateStor
         let path = if n % 2 == 0 { "/a" } else { "/c" };
         apply(store, timed(1, NOW_US + n, vec![document(path, 0, |o| o.size = n)]));
     }
-    let before = (paths(store, 1), store.counts().unwrap());
+    let before = (paths(store, 1), store.counts(&Reader::server()).unwrap());
     assert_eq!(before.0, ["/a", "/c"]);
     let outdated = Applied { outdated: true, ..Applied::default() };
     for record in [plain, versioned, gone, emptied, late] {
         assert_eq!(apply(store, record), outdated);
     }
-    assert_eq!((paths(store, 1), store.counts().unwrap()), before);
+    assert_eq!((paths(store, 1), store.counts(&Reader::server()).unwrap()), before);
     let between = timed(1, NOW_US + last - 1, vec![document("/out of order", 1, |_| ())]);
     assert_eq!(apply(store, between).changed, 1, "not older than those that are known");
 }
@@ -229,9 +232,12 @@ pub fn a_number_without_a_registered_agent_begins_again_and_ends_no_life(store: 
     assert!(apply(store, local(5, "/again")).replayed);
     assert_eq!(apply(store, local(7, "/once more")).changed, 1);
     assert_eq!(paths(store, 7), ["/again", "/once more"]);
-    assert_eq!(store.agent_counts(AgentId(7)).unwrap().life, Some(Incarnation(0)));
+    assert_eq!(
+        store.agent_counts(&Reader::server(), AgentId(7)).unwrap().life,
+        Some(Incarnation(0))
+    );
     apply(store, removed(7, 0, 8));
-    assert_eq!(store.agent_counts(AgentId(7)).unwrap().life, None);
+    assert_eq!(store.agent_counts(&Reader::server(), AgentId(7)).unwrap().life, None);
 }
 
 fn told(life: u64, at_us: u64, overlay: Overlay, writes: Vec<Write>) -> Record {
@@ -252,7 +258,7 @@ pub fn an_agent_is_what_it_told_last_by_version(store: &dyn StateStore) {
     };
     let describe = |told, version, check| vec![Write::Describe { told, version, check }];
     let now = || {
-        let overlay = store.overlay(AgentId(3)).unwrap().unwrap();
+        let overlay = store.overlay(&Reader::server(), AgentId(3)).unwrap().unwrap();
         assert_eq!(
             (overlay.agent_name, overlay.cluster),
             (format!("on-{}", overlay.hostname), "c".into())
@@ -260,7 +266,7 @@ pub fn an_agent_is_what_it_told_last_by_version(store: &dyn StateStore) {
         (overlay.hostname, overlay.groups.concat())
     };
     let pair = |host: &str, group: &str| (host.to_owned(), group.to_owned());
-    assert_eq!(store.overlay(AgentId(3)).unwrap(), None);
+    assert_eq!(store.overlay(&Reader::server(), AgentId(3)).unwrap(), None);
     apply(store, told(0, 1, is("a", "g"), vec![document("/a", 1, |_| ())]));
     assert_eq!(now(), pair("a", "g"));
     apply(store, told(0, 2, is("b", "h"), describe(Told::Metadata, 5, false)));

@@ -6,7 +6,7 @@ use model::{
 };
 
 use super::{apply, document, event, paths, removal, session};
-use crate::{ChangeQuery, EventKind, Retention, StateStore};
+use crate::{ChangeQuery, EventKind, Reader, Retention, StateStore};
 
 fn fim() -> Dataset {
     Dataset::fim_files()
@@ -14,7 +14,7 @@ fn fim() -> Dataset {
 
 fn size_of(store: &dyn StateStore, agent: u32, path: &str) -> Option<u64> {
     let id = model::ItemKey::of_path(path.as_bytes()).document_id();
-    let document = store.document(AgentId(agent), &fim(), &id).unwrap()?;
+    let document = store.document(&Reader::server(), AgentId(agent), &fim(), &id).unwrap()?;
     let body: model::FileDocument = serde_json::from_slice(&document.body).unwrap();
     assert_eq!(document.checksum, body.checksum.hash.sha1);
     assert_eq!((document.agent, document.id), (AgentId(agent), id));
@@ -34,7 +34,7 @@ pub fn a_batch_stores_its_position_and_is_applied_once(store: &dyn StateStore) {
     assert_eq!(store.applied().unwrap(), Position(3));
     let again = store.apply(&batch).unwrap();
     assert_eq!(again, vec![Applied::default(); 3]);
-    assert_eq!(store.counts().unwrap().events, 3);
+    assert_eq!(store.counts(&Reader::server()).unwrap().events, 3);
     assert_eq!(store.checkpoint().unwrap(), Position(3));
 }
 
@@ -78,7 +78,7 @@ pub fn an_unversioned_write_is_plain(store: &dyn StateStore) {
     assert_eq!(size_of(store, 1, "/a"), Some(2));
     apply(store, session(1, 4, vec![removal("/a", 0)]));
     assert_eq!(size_of(store, 1, "/a"), None);
-    assert_eq!(store.counts().unwrap().tombstones, 0);
+    assert_eq!(store.counts(&Reader::server()).unwrap().tombstones, 0);
 }
 
 pub fn the_same_session_again_changes_nothing(store: &dyn StateStore) {
@@ -90,16 +90,16 @@ pub fn the_same_session_again_changes_nothing(store: &dyn StateStore) {
     ];
     let first = apply(store, session(1, 1, writes.clone()));
     assert_eq!((first.changed, first.skipped.len()), (3, 0));
-    let counts = store.counts().unwrap();
+    let counts = store.counts(&Reader::server()).unwrap();
     let second = apply(store, session(1, 2, writes));
     assert_eq!(second, Applied::default());
-    assert_eq!(store.counts().unwrap(), counts);
+    assert_eq!(store.counts(&Reader::server()).unwrap(), counts);
 }
 
 pub fn a_late_upsert_cannot_revive_a_deleted_document(store: &dyn StateStore) {
     apply(store, session(1, 1, vec![document("/a", 5, |_| ())]));
     apply(store, session(1, 2, vec![removal("/a", 8), removal("/never", 3)]));
-    assert_eq!(store.counts().unwrap().tombstones, 2);
+    assert_eq!(store.counts(&Reader::server()).unwrap().tombstones, 2);
     let late = vec![document("/a", 7, |_| ()), document("/never", 2, |_| ())];
     let applied = apply(store, session(1, 3, late));
     assert_eq!(applied.skipped.iter().map(|s| s.version).collect::<Vec<_>>(), [8, 3]);
@@ -110,7 +110,7 @@ pub fn a_late_upsert_cannot_revive_a_deleted_document(store: &dyn StateStore) {
     assert_eq!(applied.skipped[0].version, 8, "and does not lower the tombstone");
     apply(store, session(1, 6, vec![document("/a", 9, |_| ())]));
     assert_eq!(paths(store, 1), ["/a"]);
-    assert_eq!(store.counts().unwrap().tombstones, 1);
+    assert_eq!(store.counts(&Reader::server()).unwrap().tombstones, 1);
 }
 
 pub fn a_clean_empties_one_dataset_alone(store: &dyn StateStore) {
@@ -129,7 +129,7 @@ pub fn a_clean_empties_one_dataset_alone(store: &dyn StateStore) {
     assert_eq!(applied.changed, 3);
     assert_eq!(paths(store, 1), ["/d"]);
     assert_eq!(paths(store, 2), ["/a", "/b"]);
-    let stored = store.document(AgentId(1), &packages, "bash").unwrap().unwrap();
+    let stored = store.document(&Reader::server(), AgentId(1), &packages, "bash").unwrap().unwrap();
     assert_eq!((stored.body.as_slice(), stored.checksum.as_str()), (b"{}".as_slice(), ""));
     let applied = apply(store, session(1, 4, vec![document("/c", 1, |_| ())]));
     assert!(applied.skipped.is_empty(), "a clean forgets removals too");
@@ -178,9 +178,9 @@ pub fn a_record_that_cannot_be_applied_is_set_aside_and_told(store: &dyn StateSt
     let aside: Vec<_> = applied.iter().map(|a| a.quarantined.is_some()).collect();
     assert_eq!(aside, [false, true, true, false]);
     assert_eq!(paths(store, 1), ["/a", "/b"], "nothing of the record is applied");
-    assert_eq!(store.counts().unwrap().quarantined, 2);
+    assert_eq!(store.counts(&Reader::server()).unwrap().quarantined, 2);
     let query = ChangeQuery { kinds: vec![EventKind::Coverage], ..ChangeQuery::default() };
-    let items = store.changes(&query).unwrap().items;
+    let items = store.changes(&Reader::server(), &query).unwrap().items;
     let store_id = store.store_id();
     let ids: Vec<_> = items.iter().map(|e| (e.agent, e.id.clone())).collect();
     let id = |n| (AgentId::SERVER, format!("quarantine-{}-{n}", &store_id[..8]));
@@ -194,17 +194,26 @@ pub fn bytes_that_are_no_record_are_set_aside_once(store: &dyn StateStore) {
     store.quarantine(Position(1), b"rubbish", "not a record").unwrap();
     store.quarantine(Position(1), b"rubbish", "not a record").unwrap();
     assert_eq!(store.applied().unwrap(), Position(1));
-    let counts = store.counts().unwrap();
+    let counts = store.counts(&Reader::server()).unwrap();
     assert_eq!((counts.quarantined, counts.events), (1, 1));
 }
 
 pub fn the_last_session_is_remembered_per_agent(store: &dyn StateStore) {
-    assert_eq!(store.last_session(AgentId(1)).unwrap(), None);
+    assert_eq!(store.last_session(&Reader::server(), AgentId(1)).unwrap(), None);
     apply(store, session(1, 7, vec![]));
     apply(store, session(2, 8, vec![]));
-    assert_eq!(store.last_session(AgentId(1)).unwrap().as_deref(), Some("fim-7"));
-    assert_eq!(store.last_session(AgentId(2)).unwrap().as_deref(), Some("fim-8"));
-    assert_eq!(store.agent_counts(AgentId(2)).unwrap().last_session_at_us, Some(8));
+    assert_eq!(
+        store.last_session(&Reader::server(), AgentId(1)).unwrap().as_deref(),
+        Some("fim-7")
+    );
+    assert_eq!(
+        store.last_session(&Reader::server(), AgentId(2)).unwrap().as_deref(),
+        Some("fim-8")
+    );
+    assert_eq!(
+        store.agent_counts(&Reader::server(), AgentId(2)).unwrap().last_session_at_us,
+        Some(8)
+    );
     assert!(!store.store_id().is_empty());
 }
 
@@ -221,14 +230,17 @@ pub fn counters_are_kept(store: &dyn StateStore) {
     apply(store, session(1, 1, vec![small, large, other.clone(), document("/c", 1, |_| ())]));
     apply(store, session(1, 2, vec![removal("/c", 2), events[0].clone(), events[1].clone()]));
     apply(store, session(2, 3, vec![other.clone()]));
-    let counts = store.counts().unwrap();
+    let counts = store.counts(&Reader::server()).unwrap();
     assert_eq!(counts.documents, [(fim(), 3, expected + bytes(&other))]);
     assert_eq!((counts.events, counts.event_bytes), (2, events.iter().map(bytes).sum()));
     let kinds: Vec<_> = counts.events_by_kind.iter().map(|(_, n)| *n).collect();
     assert_eq!(kinds, [1, 0, 1, 0, 0]);
-    let agent = store.agent_counts(AgentId(1)).unwrap();
+    let agent = store.agent_counts(&Reader::server(), AgentId(1)).unwrap();
     assert_eq!((agent.documents, agent.events), (vec![(fim(), 2, expected)], 2));
-    assert_eq!(store.agent_counts(AgentId(9)).unwrap(), crate::AgentCounts::default());
+    assert_eq!(
+        store.agent_counts(&Reader::server(), AgentId(9)).unwrap(),
+        crate::AgentCounts::default()
+    );
 }
 
 pub fn tombstones_go_after_their_time(store: &dyn StateStore) {
@@ -241,5 +253,5 @@ pub fn tombstones_go_after_their_time(store: &dyn StateStore) {
     let late = vec![document("/a", 1, |_| ()), document("/b", 1, |_| ())];
     let applied = apply(store, session(1, 3_000_000, late));
     assert_eq!(applied.skipped.len(), 1);
-    assert_eq!(store.counts().unwrap().tombstones, 1);
+    assert_eq!(store.counts(&Reader::server()).unwrap().tombstones, 1);
 }

@@ -1,9 +1,10 @@
 //! Rows of the audit log. The row of a change is written with its first step and says `begun` until
 //! the last is done: what a crash cut short stands there as that.
 
-use std::cell::RefCell;
-
+use parking_lot::Mutex;
 use serde::Serialize;
+
+use crate::reader::Reader;
 
 /// How far what a row tells of went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -65,44 +66,78 @@ pub struct AuditEntry {
     pub outcome: AuditOutcome,
 }
 
-/// What a thread has to say of the change that it makes.
+/// Who changes something, and the row of the audit log that is written with the change.
+///
+/// The row is written as begun in the transaction of the first durable change under the context, so that
+/// neither is there without the other and both cost one wait for the disk.
+/// [`super::RegistryStore::end_audit`] then sets the outcome.
+///
+/// # Locking
+/// The mutex guards the row's state only. The writer of the store looks at it under its own lock; nothing
+/// else is locked under it.
 #[derive(Debug, Default)]
-pub(super) enum Pending {
+pub struct WriteContext {
+    reader: Reader,
+    audit: Mutex<PendingAudit>,
+}
+
+/// How far the row of a [`WriteContext`] has been written.
+#[derive(Debug, Clone, Default)]
+pub enum PendingAudit {
+    /// There is none, or it has its outcome.
     #[default]
     None,
-    /// This, with the first durable write.
+    /// It is written with the first durable change.
     Waiting(AuditEntry),
-    /// The row of this number is written.
-    Written(u64),
+    Written {
+        id: u64,
+        /// Something was changed under the context, so the row stays.
+        changed: bool,
+    },
 }
 
-thread_local! {
-    static PENDING: RefCell<Pending> = const { RefCell::new(Pending::None) };
-}
+impl WriteContext {
+    /// Returns a context of the server itself, without a row of the audit log.
+    pub fn server() -> Self {
+        Self::default()
+    }
 
-/// Do something with what waits for the first durable write of this thread.
-pub(super) fn waiting<T>(work: impl FnOnce(&AuditEntry) -> T) -> Option<T> {
-    PENDING.with_borrow(|pending| match pending {
-        Pending::Waiting(entry) => Some(work(entry)),
-        Pending::None | Pending::Written(_) => None,
-    })
-}
+    /// Returns a context without a row of the audit log.
+    pub fn unaudited(reader: Reader) -> Self {
+        Self { reader, audit: Mutex::default() }
+    }
 
-/// Say more of what is waiting.
-pub(super) fn amend(more: &str) {
-    PENDING.with_borrow_mut(|pending| {
-        if let Pending::Waiting(entry) = pending {
+    /// Returns a context whose first durable change writes `entry`.
+    pub fn audited(reader: Reader, entry: AuditEntry) -> Self {
+        Self { reader, audit: Mutex::new(PendingAudit::Waiting(entry)) }
+    }
+
+    /// The reader for what must be read before the change.
+    pub fn reader(&self) -> &Reader {
+        &self.reader
+    }
+
+    /// Extends the detail of a row that is not written yet.
+    pub fn amend(&self, more: &str) {
+        if let PendingAudit::Waiting(entry) = &mut *self.audit.lock() {
             entry.detail.push_str(more);
         }
-    });
-}
+    }
 
-/// What this thread has to say, which is then nothing.
-pub(super) fn take() -> Pending {
-    PENDING.take()
-}
+    /// Keeps a row that is written: something is changed outside of the registry's store.
+    pub fn set_changed(&self) {
+        if let PendingAudit::Written { changed, .. } = &mut *self.audit.lock() {
+            *changed = true;
+        }
+    }
 
-/// Have this thread say this.
-pub(super) fn set(pending: Pending) {
-    PENDING.set(pending);
+    /// The state of the row, for stores.
+    pub fn pending(&self) -> PendingAudit {
+        self.audit.lock().clone()
+    }
+
+    /// Sets the state of the row, for stores. They call this once the transaction has committed.
+    pub fn set_pending(&self, pending: PendingAudit) {
+        *self.audit.lock() = pending;
+    }
 }

@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{Policy, Revocation, StoreResult, UserRow};
+use super::{Policy, Revocation, StoreResult, UserRow, WriteContext};
+use crate::reader::Reader;
 
 /// A role with what it is linked to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -143,7 +144,7 @@ pub trait SecurityStore: Send + Sync {
     ///
     /// # Errors
     /// When the database fails.
-    fn user_by_id(&self, id: u32) -> StoreResult<Option<UserRow>>;
+    fn user_by_id(&self, reader: &Reader, id: u32) -> StoreResult<Option<UserRow>>;
 
     /// A user, the policies of a set of roles and some settings, by one statement.
     ///
@@ -151,6 +152,7 @@ pub trait SecurityStore: Send + Sync {
     /// When the database fails.
     fn access(
         &self,
+        reader: &Reader,
         user: u32,
         roles: &[u32],
         settings: &[&str],
@@ -160,12 +162,12 @@ pub trait SecurityStore: Send + Sync {
     ///
     /// # Errors
     /// When the database fails.
-    fn security(&self) -> StoreResult<SecurityImage>;
+    fn security(&self, reader: &Reader) -> StoreResult<SecurityImage>;
 
     /// Change users, roles, policies, rules or links in one durable transaction with the
     /// revocations; the id of what was created, else 0.
     ///
     /// # Errors
     /// `NotFound`; `Exists` (`role`, `policy`, `policy body`, `rule`, `rule body`, `link`).
-    fn change_security(&self, write: &SecurityWrite) -> StoreResult<u32>;
+    fn change_security(&self, context: &WriteContext, write: &SecurityWrite) -> StoreResult<u32>;
 }

@@ -164,7 +164,7 @@ mod tests {
     use crate::query::{Direction, DocumentField, Test};
     use crate::registry::Permitted;
     use crate::sqlite::SqliteState;
-    use crate::{StateOptions, StateStore as _};
+    use crate::{Reader, StateOptions, StateStore as _};
 
     #[test]
     fn a_search_of_the_fleet_enters_documents_by_their_index_only() {
@@ -179,7 +179,7 @@ mod tests {
             offset: 0,
             limit: 5,
         };
-        assert_eq!(store.fleet_documents(&q).unwrap(), DocumentPage::default());
+        assert_eq!(store.fleet_documents(&Reader::server(), &q).unwrap(), DocumentPage::default());
         let plan = |sql: &str| -> String {
             let db = store.writer.lock();
             let mut explain = db.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();

@@ -8,13 +8,13 @@ mod agent;
 mod apply;
 mod backup;
 mod changes;
+mod connections;
 mod documents;
 mod event_time;
 mod extract;
 mod fleet;
 mod kept;
 mod packed;
-mod pool;
 mod ranges;
 mod replay;
 mod retain;
@@ -29,36 +29,27 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use env::clock::{Clock, SystemClock};
 use env::random::{Random, SystemRandom};
 use model::{AgentId, Applied, Dataset, Incarnation, Overlay, Position, Record};
 use parking_lot::Mutex;
-use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
 
 use crate::StateStore;
 use crate::error::{Context, StateError};
+use crate::pool::ReaderPool;
 use crate::query::{
     AgentCounts, ArrivalQuery, Arrivals, ChangePage, ChangeQuery, Condition, DocumentPage,
     DocumentQuery, EventKind, FleetQuery, Retained, Retention, StateCounts, StoredDocument,
     StoredEvent,
 };
+use crate::reader::Reader;
 use crate::registry::Permitted;
 use apply::{Applier, Failure};
+use connections::{BUSY_WAIT, open_reader, open_writer, snapshot};
 use kept::{Progress, kind_of};
-use pool::Pool;
 
-/// Pages that the writer may cache, as `PRAGMA cache_size` takes it: 64 MiB, so that the largest
-/// batch fits.
-const WRITER_CACHE: i64 = -64 * 1024;
-/// Statements that the writer keeps prepared.
-const WRITER_STATEMENTS: usize = 64;
-/// Size that the write-ahead log is cut back to once it starts anew, bytes.
-const WAL_BYTES_KEPT: i64 = 128 * 1024 * 1024;
-/// How long another process may hold the file before a write is refused.
-const BUSY_WAIT: Duration = Duration::from_secs(1);
 /// Random bytes of a store's name.
 const STORE_ID_BYTES: usize = 16;
 
@@ -97,7 +88,7 @@ pub struct SqliteState {
     writer: Mutex<Connection>,
     /// Copies the log into the database beside the writer.
     checkpointer: Mutex<Connection>,
-    readers: Pool,
+    readers: ReaderPool,
     applied: AtomicU64,
     persisted: AtomicU64,
 }
@@ -127,7 +118,8 @@ impl SqliteState {
         }
         let applied = Progress::load(&writer).context("read the state's position")?.applied;
         let checkpointer = open_writer(file)?;
-        let readers = Pool::open(file, options.readers)?;
+        let readers = ReaderPool::open(options.readers, || open_reader(file))
+            .context("open state.db for queries")?;
         Ok(Self {
             file: file.to_owned(),
             store_id,
@@ -156,11 +148,23 @@ impl SqliteState {
             offset: 0,
             limit: 1,
         };
-        self.readers.each(WHAT, |db| {
+        let query = |db: &Connection| {
             counts(db).context(WHAT)?;
             changes::changes(db, &changes)?;
             fleet::documents(db, &documents).map(drop)
-        })
+        };
+        self.readers.each(|db| snapshot(db, WHAT, query))
+    }
+
+    /// Runs a query on one snapshot.
+    fn read<T>(
+        &self,
+        reader: &Reader,
+        what: &str,
+        query: impl FnOnce(&Connection) -> Result<T, StateError>,
+    ) -> Result<T, StateError> {
+        let answer = self.readers.read(reader, |db| snapshot(db, what, query));
+        answer.unwrap_or_else(|| Err(StateError::Busy { what: what.to_owned() }))
     }
 
     /// The position that a database has applied, whoever has it open. Reads only.
@@ -169,7 +173,7 @@ impl SqliteState {
     /// When it cannot be read or is not ours.
     pub fn peek_applied(file: &Path) -> Result<Position, StateError> {
         const WHAT: &str = "read the state's position";
-        let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY;
         let db = Connection::open_with_flags(file, flags).context(WHAT)?;
         db.busy_timeout(BUSY_WAIT).context(WHAT)?;
         let applied: i64 =
@@ -279,8 +283,8 @@ impl StateStore for SqliteState {
         self.store_id.clone()
     }
 
-    fn last_session(&self, agent: AgentId) -> Result<Option<String>, StateError> {
-        self.readers.read("read the last session", |db| {
+    fn last_session(&self, reader: &Reader, agent: AgentId) -> Result<Option<String>, StateError> {
+        self.read(reader, "read the last session", |db| {
             db.prepare_cached("SELECT last_session FROM agent WHERE number = ?1")
                 .and_then(|mut s| s.query_row([agent.0], |r| r.get(0)).optional())
                 .map(Option::flatten)
@@ -288,8 +292,8 @@ impl StateStore for SqliteState {
         })
     }
 
-    fn overlay(&self, agent: AgentId) -> Result<Option<Overlay>, StateError> {
-        self.readers.read("read what an agent is", |db| {
+    fn overlay(&self, reader: &Reader, agent: AgentId) -> Result<Option<Overlay>, StateError> {
+        self.read(reader, "read what an agent is", |db| {
             let read = |r: &rusqlite::Row<'_>| Ok((r.get(0)?, r.get(1)?));
             let found: Option<(String, String)> = db
                 .prepare_cached("SELECT overlay, name FROM agent WHERE number = ?1")
@@ -301,56 +305,73 @@ impl StateStore for SqliteState {
 
     fn document(
         &self,
+        reader: &Reader,
         agent: AgentId,
         dataset: &Dataset,
         id: &str,
     ) -> Result<Option<StoredDocument>, StateError> {
-        self.readers.read("read a document", |db| documents::document(db, agent, dataset, id))
+        self.read(reader, "read a document", |db| documents::document(db, agent, dataset, id))
     }
 
-    fn documents(&self, query: &DocumentQuery) -> Result<DocumentPage, StateError> {
-        self.readers.read("read documents", |db| documents::documents(db, query))
+    fn documents(
+        &self,
+        reader: &Reader,
+        query: &DocumentQuery,
+    ) -> Result<DocumentPage, StateError> {
+        self.read(reader, "read documents", |db| documents::documents(db, query))
     }
 
-    fn fleet_documents(&self, query: &FleetQuery) -> Result<DocumentPage, StateError> {
-        self.readers.read("read documents of the fleet", |db| fleet::documents(db, query))
+    fn fleet_documents(
+        &self,
+        reader: &Reader,
+        query: &FleetQuery,
+    ) -> Result<DocumentPage, StateError> {
+        self.read(reader, "read documents of the fleet", |db| fleet::documents(db, query))
     }
 
-    fn checksum(&self, agent: AgentId, dataset: &Dataset) -> Result<String, StateError> {
-        self.readers.read("read checksums", |db| documents::checksum(db, agent, dataset))
+    fn checksum(
+        &self,
+        reader: &Reader,
+        agent: AgentId,
+        dataset: &Dataset,
+    ) -> Result<String, StateError> {
+        self.read(reader, "read checksums", |db| documents::checksum(db, agent, dataset))
     }
 
     fn each_in_ranges(
         &self,
+        reader: &Reader,
         agent: AgentId,
         dataset: &Dataset,
         ranges: &[(u64, u64)],
         visit: &mut dyn FnMut(&str, u64, &str) -> bool,
     ) -> Result<(), StateError> {
-        self.readers.read("read documents of ranges", |db| {
+        self.read(reader, "read documents of ranges", |db| {
             ranges::each_in_ranges(db, agent, dataset, ranges, visit)
         })
     }
 
-    fn changes(&self, query: &ChangeQuery) -> Result<ChangePage, StateError> {
-        self.readers.read("read changes", |db| changes::changes(db, query))
+    fn changes(&self, reader: &Reader, query: &ChangeQuery) -> Result<ChangePage, StateError> {
+        self.read(reader, "read changes", |db| changes::changes(db, query))
     }
 
     fn arrivals(
         &self,
+        reader: &Reader,
         query: &ArrivalQuery,
         visit: &mut dyn FnMut(StoredEvent) -> bool,
     ) -> Result<Arrivals, StateError> {
-        self.readers.read("read arrivals", |db| changes::arrivals(db, query, visit))
+        self.read(reader, "read arrivals", |db| changes::arrivals(db, query, visit))
     }
 
-    fn counts(&self) -> Result<StateCounts, StateError> {
-        self.readers.read("read the counters", |db| counts(db).context("read the counters"))
+    fn counts(&self, reader: &Reader) -> Result<StateCounts, StateError> {
+        self.read(reader, "read the counters", |db| counts(db).context("read the counters"))
     }
 
-    fn agent_counts(&self, agent: AgentId) -> Result<AgentCounts, StateError> {
-        self.readers
-            .read("read the counters", |db| agent_counts(db, agent).context("read the counters"))
+    fn agent_counts(&self, reader: &Reader, agent: AgentId) -> Result<AgentCounts, StateError> {
+        self.read(reader, "read the counters", |db| {
+            agent_counts(db, agent).context("read the counters")
+        })
     }
 
     fn retain(&self, policy: &Retention, now_us: u64) -> Result<Retained, StateError> {
@@ -367,36 +388,9 @@ impl StateStore for SqliteState {
     }
 
     fn backup_to(&self, file: &Path) -> Result<(), StateError> {
-        backup::backup(&self.readers.detached()?, file)
+        // Of its own: no query waits for the copy, and its time is not limited.
+        backup::backup(&open_reader(&self.file).context("open state.db for a copy")?, file)
     }
-}
-
-fn open_writer(file: &Path) -> Result<Connection, StateError> {
-    let db = Connection::open(file).context("open state.db")?;
-    let set = || {
-        db.busy_timeout(BUSY_WAIT)?;
-        db.pragma_update(None, "journal_mode", "WAL")?;
-        db.pragma_update(None, "synchronous", "NORMAL")?;
-        db.pragma_update(None, "wal_autocheckpoint", 0)?;
-        db.pragma_update(None, "journal_size_limit", WAL_BYTES_KEPT)?;
-        db.pragma_update(None, "cache_size", WRITER_CACHE)
-    };
-    if let Err(error) = set() {
-        let not_ours = error.sqlite_error_code() == Some(rusqlite::ErrorCode::NotADatabase);
-        if not_ours {
-            return Err(StateError::NotOurs { path: file.to_owned(), reason: error.to_string() });
-        }
-        return Err(error).context("open state.db");
-    }
-    keep_plans(&db).context("open state.db")?;
-    db.set_prepared_statement_cache_capacity(WRITER_STATEMENTS);
-    rusqlite::vtab::array::load_module(&db).context("open state.db")?;
-    Ok(db)
-}
-
-/// Else a bound LIMIT would have a statement prepared anew for each value.
-fn keep_plans(db: &Connection) -> rusqlite::Result<()> {
-    db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(drop)
 }
 
 /// Copy the log into the database and flush both; whether all of it was copied.

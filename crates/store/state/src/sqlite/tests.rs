@@ -47,11 +47,14 @@ fn everything_is_there_after_opening_again() {
     let store = open(&file);
     let id = store.store_id();
     apply(&store, session(1, 1, vec![document("/a", 1, |_| ())]));
-    let counts = store.counts().unwrap();
+    let counts = store.counts(&Reader::server()).unwrap();
     drop(store);
     let store = open(&file);
     assert_eq!(store.store_id(), id);
-    assert_eq!((store.applied().unwrap(), store.counts().unwrap()), (Position(1), counts));
+    assert_eq!(
+        (store.applied().unwrap(), store.counts(&Reader::server()).unwrap()),
+        (Position(1), counts)
+    );
     assert_eq!(paths(&store, 1), ["/a"]);
     let other = fresh();
     assert_ne!(other.store_id(), id, "every store has a name of its own");
@@ -101,10 +104,16 @@ fn a_database_of_version_1_opens() {
     let store = open(&file);
     assert_eq!(store.applied().unwrap(), Position(2));
     assert_eq!(paths(&store, 1), ["/etc/hosts", "/etc/passwd"]);
-    assert_eq!(store.last_session(AgentId(1)).unwrap().as_deref(), Some("fim-2"));
-    let counts = store.counts().unwrap();
+    assert_eq!(
+        store.last_session(&Reader::server(), AgentId(1)).unwrap().as_deref(),
+        Some("fim-2")
+    );
+    let counts = store.counts(&Reader::server()).unwrap();
     assert_eq!((counts.events, counts.tombstones), (1, 1));
-    assert_eq!(store.changes(&ChangeQuery::default()).unwrap().items[0].path, "/etc/gone");
+    assert_eq!(
+        store.changes(&Reader::server(), &ChangeQuery::default()).unwrap().items[0].path,
+        "/etc/gone"
+    );
     apply(&store, session(1, 3, vec![document("/etc/new", 9, |_| ())]));
     assert_eq!(paths(&store, 1).len(), 3);
 }
@@ -172,7 +181,7 @@ fn a_checkpoint_tells_what_it_completed() {
     apply(&*store, session(1, 1, vec![document("/a", 1, |_| ())]));
     assert_eq!(store.checkpoint().unwrap(), Position(1));
     // A reader's snapshot keeps later frames from being copied.
-    let reader = store.readers.detached().unwrap();
+    let reader = open_reader(&store.file).unwrap();
     let snapshot = reader.unchecked_transaction().unwrap();
     let seen = |db: &Connection| Progress::load(db).unwrap().applied;
     assert_eq!(seen(&snapshot), 1);
@@ -266,7 +275,7 @@ fn what_is_set_aside_is_bounded_in_bytes_and_the_newest_stays() {
     let whole = vec![0; apply::QUARANTINE_BYTES_MAX as usize + 1];
     store.quarantine(Position(6), &whole, "larger than all").unwrap();
     assert_eq!(set_aside(&file), [(6, whole.len() as i64)]);
-    assert_eq!(store.counts().unwrap().quarantined, 6, "all are counted");
+    assert_eq!(store.counts(&Reader::server()).unwrap().quarantined, 6, "all are counted");
 }
 
 #[test]
@@ -279,7 +288,7 @@ fn a_record_set_aside_after_a_restore_is_told_of_although_positions_begin_again(
     SqliteState::prepare_restored(&file, Position(0)).unwrap();
     let store = open(&file);
     store.quarantine(Position(1), b"after", "no record").unwrap();
-    assert_eq!(store.counts().unwrap().events, 2, "each has an id of its own");
+    assert_eq!(store.counts(&Reader::server()).unwrap().events, 2, "each has an id of its own");
     assert_eq!(set_aside(&file), [(1, 5)], "the newest of a position is kept");
 }
 
@@ -314,7 +323,7 @@ fn readers_see_whole_batches_while_a_writer_works() {
     };
     let query = DocumentQuery::new(AgentId(1), dataset);
     while !writer.is_finished() {
-        let page = store.documents(&query).unwrap();
+        let page = store.documents(&Reader::server(), &query).unwrap();
         let versions: Vec<_> = page.items.iter().map(|d| d.version).collect();
         assert!(versions.is_empty() || versions[0] == versions[1], "{versions:?}");
     }
@@ -342,14 +351,16 @@ fn a_fleet_of_more_than_a_thousand_agents_is_one_list() {
         offset: 0,
         limit,
     };
-    let all = store.fleet_documents(&query(Permitted::All, Condition::default(), 5_000)).unwrap();
+    let all = store
+        .fleet_documents(&Reader::server(), &query(Permitted::All, Condition::default(), 5_000))
+        .unwrap();
     assert_eq!((all.total, all.items.len()), (3_000, 3_000));
     let order: Vec<u32> = all.items.iter().map(|item| item.agent.0).collect();
     assert!(order.is_sorted(), "by agent");
     let etc = || Condition::field(DocumentField::Path, Test::Prefix, "/etc/");
     let but = Permitted::Except(Arc::new(vec![AgentId(1), AgentId(1_500)]));
     let page = FleetQuery { offset: 1_495, ..query(but, etc(), 10) };
-    let page = store.fleet_documents(&page).unwrap();
+    let page = store.fleet_documents(&Reader::server(), &page).unwrap();
     let last: Vec<u32> = page.items.iter().map(|item| item.agent.0).collect();
     assert_eq!((page.total, last), (1_498, vec![1_497, 1_498, 1_499]));
     let only = Permitted::Only(Arc::new((1..=1_200).map(AgentId).collect()));
@@ -357,11 +368,12 @@ fn a_fleet_of_more_than_a_thousand_agents_is_one_list() {
         sort: vec![(DocumentField::Size, Direction::Descending)],
         ..query(only, etc(), 13)
     };
-    let largest = store.fleet_documents(&largest).unwrap();
+    let largest = store.fleet_documents(&Reader::server(), &largest).unwrap();
     let ids: Vec<u32> = largest.items.iter().map(|item| item.agent.0).collect();
     let wanted: Vec<u32> = (0..12).map(|n| n * 100 + 99).chain([98]).collect();
     assert_eq!((largest.total, ids), (1_200, wanted));
-    let none = store.fleet_documents(&query(Permitted::none(), etc(), 10)).unwrap();
+    let none =
+        store.fleet_documents(&Reader::server(), &query(Permitted::none(), etc(), 10)).unwrap();
     assert_eq!(none, DocumentPage::default());
 }
 

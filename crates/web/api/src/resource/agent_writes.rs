@@ -4,24 +4,25 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use model::{AgentId, Incarnation, Record};
+use model::{AgentId, Record};
 use registry::{
-    AgentQuery, Displaced, EnrollError, EnrollRequest, ForceRules, InsertAgent, RegistryError,
-    RegistryStoreError,
+    AgentQuery, Displaced, EnrollError, EnrollRequest, ForceRules, InsertAgent, Inserted, Life,
+    RegistryError, RegistryStoreError,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::runtime::Handle;
 use utoipa::ToSchema;
 
-use super::{agents, only_failed};
-use crate::call::Call;
-use crate::envelope::{Answer, ItemWriter, List, to_value};
+use super::agents;
+use super::common::only_failed;
 use crate::error::Failure;
-use crate::operation::{
+use crate::http::call::Call;
+use crate::http::envelope::{Answer, ItemWriter, List, to_value};
+use crate::http::operation::{
     AGENT_ID, COMMON, Handler, Kind, Operation, Parameter, Q, Shape, Verb, action, query, required,
 };
-use crate::parameters::timeframe;
+use crate::http::parameters::timeframe;
 
 /// What removes agents, also those that another takes the place of.
 const DELETE: &str = "agent:delete";
@@ -54,7 +55,7 @@ const DELETED: &[Parameter] = &[
     query("registerIP", Kind::Alphanumeric, "Address the agent registered with."),
 ];
 
-pub(super) const OPERATIONS: &[Operation] = &[
+pub(crate) const OPERATIONS: &[Operation] = &[
     Operation {
         verb: Verb::Post,
         path: "/agents",
@@ -167,7 +168,7 @@ fn line(id: AgentId, name: &str, ip: &str, key: &str) -> String {
 
 /// The caller's own address, else any.
 fn address(call: &Call, given: Option<String>) -> String {
-    given.unwrap_or_else(|| match call.source.and_then(crate::call::Source::ip) {
+    given.unwrap_or_else(|| match call.source.and_then(crate::access::caller::Source::ip) {
         Some(ip) if !ip.is_loopback() => ip.to_string(),
         _ => "any".into(),
     })
@@ -236,7 +237,7 @@ fn done(call: &Call, new: &InsertAgent) -> Result<Answer, Failure> {
     let mut record = |displaced: Displaced<'_>| {
         let Displaced { gone, keyed_anew } = displaced;
         let scope = call.scope_of(DELETE);
-        let going = || gone.iter().map(|(agent, _)| *agent);
+        let going = || gone.iter().map(|life| life.agent);
         let kept = going().chain(keyed_anew).filter(|agent| !scope.holds(*agent));
         denied.extend(kept.map(|agent| agent.to_string()));
         if !denied.is_empty() {
@@ -252,24 +253,24 @@ fn done(call: &Call, new: &InsertAgent) -> Result<Answer, Failure> {
         }
         let ids: Vec<AgentId> = going().collect();
         let names: Vec<String> = ids.iter().map(AgentId::to_string).collect();
-        call.api.registry.amend_audit(&format!(" (removes {})", names.join(", ")));
-        call.set_begun();
-        gone.iter().copied().try_for_each(|(agent, incarnation)| {
+        call.context.amend(&format!(" (removes {})", names.join(", ")));
+        call.effect.set_begun();
+        gone.iter().copied().try_for_each(|Life { agent, incarnation }| {
             let record = Record::AgentRemoved { agent, incarnation, at_us };
             call.commit().submit_blocking(record).map(drop).map_err(|e| e.to_string())
         })?;
         // Their lives have ended; what they still send must not be the next one's.
-        call.registry().revoke_agents(&ids).map_err(|e| e.to_string())?;
+        call.registry().revoke_agents(&call.context, &ids).map_err(|e| e.to_string())?;
         delete_metrics(call, &ids).map_err(|e| e.to_string())
     };
-    let inserted = call.registry().insert_agent(new, &mut record);
+    let inserted = call.registry().insert_agent(&call.context, new, &mut record);
     if !denied.is_empty() {
         return Err(Failure::denied_on("agent:id", &denied));
     }
     if let Some(busy) = busy {
         return Err(busy);
     }
-    let (id, key, _) = inserted.map_err(refused)?;
+    let Inserted { id, key, .. } = inserted.map_err(refused)?;
     let ip = if new.request.ip.is_empty() { "any" } else { &new.request.ip };
     let key = line(id, &new.request.name, ip, &key);
     Answer::data(&AgentKey { id: id.to_string(), key })
@@ -291,9 +292,9 @@ fn refused(error: EnrollError) -> Failure {
 }
 
 /// Write removal records to the journal, all at once; for whom it was done.
-fn record(call: &Call, lives: &[(AgentId, Incarnation)]) -> Vec<(AgentId, Incarnation)> {
+fn record(call: &Call, lives: &[Life]) -> Vec<Life> {
     let at_us = call.api.options.clock.guarded_us();
-    let submit = |(agent, incarnation): (AgentId, Incarnation)| {
+    let submit = |Life { agent, incarnation }: Life| {
         let (api, record) =
             (Arc::clone(&call.api), Record::AgentRemoved { agent, incarnation, at_us });
         tokio::spawn(async move { api.commit.submit(record).await.map_err(|e| e.to_string()) })
@@ -303,8 +304,8 @@ fn record(call: &Call, lives: &[(AgentId, Incarnation)]) -> Vec<(AgentId, Incarn
     for (life, task) in under_way {
         match Handle::current().block_on(task) {
             Ok(Ok(_)) => recorded.push(life),
-            Ok(Err(cause)) => tracing::error!("agent {} is not removed: {cause}", life.0),
-            Err(cause) => tracing::error!("agent {} is not removed: {cause}", life.0),
+            Ok(Err(cause)) => tracing::error!("agent {} is not removed: {cause}", life.agent),
+            Err(cause) => tracing::error!("agent {} is not removed: {cause}", life.agent),
         }
     }
     recorded
@@ -362,16 +363,17 @@ fn remove(call: &Call, wanted: &[AgentId], query: &AgentQuery) -> Result<Removed
             break;
         }
         let still = AgentQuery { ids: Some(some.to_vec()), ..query.clone() };
-        let lives = call.registry().revoke_agents(&call.registry().agent_ids(&still)?)?;
+        let lives = call.registry().agent_ids(call.reader(), &still)?;
+        let lives = call.registry().revoke_agents(&call.context, &lives)?;
         let recorded = record(call, &lives);
-        let gone = call.registry().remove_agents(&recorded)?;
+        let gone = call.registry().remove_agents(&call.context, &recorded)?;
         removed.gone.extend(&gone);
         if purge && let Err(cause) = delete_metrics(call, &gone) {
             tracing::error!("numbers stay taken, metrics cannot be deleted: {cause}: {gone:?}");
             removed.kept = gone;
             break;
         }
-        if purge && let Err(cause) = call.registry().free_numbers(&gone) {
+        if purge && let Err(cause) = call.registry().free_numbers(&call.context, &gone) {
             tracing::error!("numbers stay taken: {cause}: {gone:?}");
             removed.kept = gone;
             break;
@@ -395,7 +397,7 @@ fn delete(call: &Call) -> Result<Answer, Failure> {
         query.status.clear();
     }
     let matching: Vec<AgentId> = {
-        let all = call.registry().agent_ids(&query)?;
+        let all = call.registry().agent_ids(call.reader(), &query)?;
         all.into_iter().filter(|id| *id != AgentId::SERVER).collect()
     };
     let mut failed = Vec::new();
@@ -431,7 +433,7 @@ fn delete(call: &Call) -> Result<Answer, Failure> {
     failed.extend(kept.iter().map(|id| (1000, *id)));
     let stayed = wanted.iter().filter(|id| removed.binary_search(id).is_err());
     let still = AgentQuery { ids: Some(stayed.copied().collect()), ..query };
-    let still = call.registry().agent_ids(&still)?;
+    let still = call.registry().agent_ids(call.reader(), &still)?;
     let stayed = wanted.iter().filter(|id| removed.binary_search(id).is_err());
     failed.extend(stayed.map(|id| {
         let code = if still.binary_search(id).is_ok() { 1000 } else { 1731 };
@@ -459,7 +461,7 @@ fn key(call: &Call) -> Result<Answer, Failure> {
     let Some(agent) = call.api.registry.agent(id) else {
         return Ok(only_failed(1701, id, messages));
     };
-    let key = call.registry().client_key(id)?;
+    let key = call.registry().client_key(call.reader(), id)?;
     let key = line(id, &agent.name, &agent.register_ip, &key);
     let item = to_value(&AgentKey { id: id.to_string(), key })?;
     Ok(Answer::List(List::new(vec![item], 1, messages)))

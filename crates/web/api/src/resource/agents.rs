@@ -6,16 +6,16 @@ use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
 
-use crate::api::Api;
-use crate::call::Call;
-use crate::envelope::{Answer, ItemWriter, List, to_value};
 use crate::error::Failure;
-use crate::operation::{
+use crate::http::api::Api;
+use crate::http::call::Call;
+use crate::http::envelope::{Answer, ItemWriter, List, to_value};
+use crate::http::operation::{
     AGENTS_LIST, Access, COMMON, Handler, Kind, Operation, PAGE_ITEMS_MAX, PAGING, Parameter, Q,
     SEARCH, Shape, Verb, action, query,
 };
-use crate::q::{self, Op, Query};
-use crate::shape;
+use crate::http::q::{self, Op, Query};
+use crate::http::shape;
 
 const STATUSES: &[&str] = &["active", "pending", "never_connected", "disconnected"];
 
@@ -44,7 +44,7 @@ const FILTERS: &[Parameter] = &[
 
 pub(super) const READ: Access = action("agent:read", "agent:id");
 
-pub(super) const OPERATIONS: &[Operation] = &[Operation {
+pub(crate) const OPERATIONS: &[Operation] = &[Operation {
     verb: Verb::Get,
     path: "/agents",
     id: "agents.list",
@@ -280,7 +280,7 @@ fn page_and_missing(call: &Call, mut query: AgentQuery) -> Result<(List, Vec<Age
         return Ok((ids(call, &query)?, Vec::new()));
     }
     query.limit = query.limit.min(PAGE_ITEMS_MAX);
-    let mut page = call.registry().agents(&query)?;
+    let mut page = call.registry().agents(call.reader(), &query)?;
     let (total, missing) = (page.total, std::mem::take(&mut page.missing));
     let mut items = ItemWriter::default();
     for row in rows(page) {
@@ -296,7 +296,7 @@ fn page_and_missing(call: &Call, mut query: AgentQuery) -> Result<(List, Vec<Age
 
 /// Numbers alone: no other column is read.
 fn ids(call: &Call, query: &AgentQuery) -> Result<List, Failure> {
-    let (ids, total) = call.registry().agent_ids_page(query)?;
+    let (ids, total) = call.registry().agent_ids_page(call.reader(), query)?;
     let mut items = ItemWriter::default();
     for id in ids {
         items.push(&IdItem(id))?;
@@ -332,7 +332,7 @@ fn distinct(
         let missing = missing(call, &query);
         return Ok((super::fleet::different(call, query, &columns)?, missing));
     }
-    let mut page = call.registry().agents(&query)?;
+    let mut page = call.registry().agents(call.reader(), &query)?;
     let (all, missing) = (page.total, std::mem::take(&mut page.missing));
     let mut items = Vec::with_capacity(page.items.len());
     for row in rows(page) {

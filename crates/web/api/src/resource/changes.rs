@@ -7,11 +7,12 @@ use serde_json::{Value, json};
 use state::{ChangePage, ChangeQuery, EventKind, PathMatch, StoredEvent};
 use utoipa::ToSchema;
 
-use super::{AgentRef, named_agents, overlay};
-use crate::call::Call;
-use crate::envelope::{Answer, List, to_value};
+use super::common::{AgentRef, named_agents};
+use super::overlay;
 use crate::error::Failure;
-use crate::operation::{
+use crate::http::call::Call;
+use crate::http::envelope::{Answer, List, to_value};
+use crate::http::operation::{
     AGENTS_LIST, COMMON, Handler, Kind, Operation, Parameter, Shape, Verb, action, path, query,
 };
 
@@ -47,7 +48,7 @@ const SINCE: &[Parameter] = &[query(
     "Only what arrived after this number: newest of an earlier page.",
 )];
 
-pub(super) const OPERATIONS: &[Operation] = &[
+pub(crate) const OPERATIONS: &[Operation] = &[
     Operation {
         verb: Verb::Get,
         path: "/changes",
@@ -180,21 +181,24 @@ type Page = (ChangePage, Vec<(u16, AgentId)>);
 fn page(call: &Call, query: ChangeQuery) -> Result<Page, Failure> {
     let parameters = &call.parameters;
     let Agents { numbers, former, failed } = agents(call)?;
-    let page = call.state().changes(&ChangeQuery {
-        since: Some(parameters.whole("since")).filter(|since| *since > 0),
-        agents: numbers,
-        former,
-        path: match (parameters.text("file"), parameters.text("path")) {
-            (Some(file), _) => PathMatch::Exact(file.to_owned()),
-            (None, Some(prefix)) => PathMatch::Prefix(prefix.to_owned()),
-            (None, None) => PathMatch::Any,
+    let page = call.state().changes(
+        call.reader(),
+        &ChangeQuery {
+            since: Some(parameters.whole("since")).filter(|since| *since > 0),
+            agents: numbers,
+            former,
+            path: match (parameters.text("file"), parameters.text("path")) {
+                (Some(file), _) => PathMatch::Exact(file.to_owned()),
+                (None, Some(prefix)) => PathMatch::Prefix(prefix.to_owned()),
+                (None, None) => PathMatch::Any,
+            },
+            from_us: parameters.micros("from"),
+            to_us: parameters.micros("to"),
+            cursor: parameters.text("cursor").map(str::to_owned),
+            limit: parameters.whole("limit") as usize,
+            ..query
         },
-        from_us: parameters.micros("from"),
-        to_us: parameters.micros("to"),
-        cursor: parameters.text("cursor").map(str::to_owned),
-        limit: parameters.whole("limit") as usize,
-        ..query
-    })?;
+    )?;
     Ok((page, failed))
 }
 
@@ -209,7 +213,7 @@ fn agents(call: &Call) -> Result<Agents, Failure> {
         }
         (Permitted::All | Permitted::Except(_), _) => {
             let query = AgentQuery { permitted: scope, ..AgentQuery::default() };
-            let numbers = Some(call.registry().agent_ids(&query)?);
+            let numbers = Some(call.registry().agent_ids(call.reader(), &query)?);
             Agents { numbers, former: false, failed: Vec::new() }
         }
         (Permitted::Only(ids), failed) => {
@@ -219,7 +223,7 @@ fn agents(call: &Call) -> Result<Agents, Failure> {
                 // One look each.
                 call.in_time()?;
                 let told = code == 1701 && call.may_gone(&call.caller, id);
-                if told && call.state().agent_counts(id)?.events > 0 {
+                if told && call.state().agent_counts(call.reader(), id)?.events > 0 {
                     ids.push(id);
                 } else {
                     left.push((code, id));
@@ -270,14 +274,17 @@ fn one(call: &Call) -> Result<Answer, Failure> {
     if !call.scope().holds(agent) || !(known || call.may_gone(&call.caller, agent)) {
         return Err(Failure::denied_on("agent:id", &[agent.to_string()]));
     }
-    let page = call.state().changes(&ChangeQuery {
-        agents: Some(vec![agent]),
-        kinds: vec![EventKind::Created, EventKind::Modified, EventKind::Deleted],
-        from_us: Some(found_at_us),
-        to_us: Some(found_at_us.saturating_add(1)),
-        limit: SAME_INSTANT_MAX,
-        ..ChangeQuery::default()
-    })?;
+    let page = call.state().changes(
+        call.reader(),
+        &ChangeQuery {
+            agents: Some(vec![agent]),
+            kinds: vec![EventKind::Created, EventKind::Modified, EventKind::Deleted],
+            from_us: Some(found_at_us),
+            to_us: Some(found_at_us.saturating_add(1)),
+            limit: SAME_INSTANT_MAX,
+            ..ChangeQuery::default()
+        },
+    )?;
     let event = page.items.into_iter().find(|e| e.number == number).ok_or_else(missing)?;
     if event.former && !call.may_gone(&call.caller, agent) {
         return Err(Failure::denied_on("agent:id", &[agent.to_string()]));

@@ -5,12 +5,12 @@ use model::timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::call::Call;
-use crate::envelope::Answer;
 use crate::error::Failure;
-use crate::operation::{Access, COMMON_PRETTY, Handler, Operation, Shape, Verb, action};
+use crate::http::call::Call;
+use crate::http::envelope::Answer;
+use crate::http::operation::{Access, COMMON_PRETTY, Handler, Operation, Shape, Verb, action};
 
-pub(super) const OPERATIONS: &[Operation] = &[
+pub(crate) const OPERATIONS: &[Operation] = &[
     Operation {
         verb: Verb::Get,
         path: "/clock",

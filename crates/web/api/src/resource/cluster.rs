@@ -4,11 +4,11 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::call::Call;
-use crate::envelope::{Answer, List};
 use crate::error::Failure;
-use crate::listing::Listing;
-use crate::operation::{
+use crate::http::call::Call;
+use crate::http::envelope::{Answer, List};
+use crate::http::listing::Listing;
+use crate::http::operation::{
     Access, COMMON, Handler, Kind, LISTED, Operation, PAGING, Parameter, Shape, Verb, action, path,
     query,
 };
@@ -40,7 +40,7 @@ pub(super) const fn read(
     }
 }
 
-pub(super) const OPERATIONS: &[Operation] = &[
+pub(crate) const OPERATIONS: &[Operation] = &[
     Operation {
         verb: Verb::Get,
         path: "/cluster/status",
@@ -275,7 +275,7 @@ fn status(call: &Call) -> Result<Answer, Failure> {
         "holdfast-sessions": word(sessions),
         "holdfast-commit": word(call.commit().available().is_ok()),
         "holdfast-state": word(call.state().applied().is_ok()),
-        "holdfast-registry": word(call.registry().summary().is_ok()),
+        "holdfast-registry": word(call.registry().summary(call.reader()).is_ok()),
     });
     let messages = [
         "Processes status was successfully read",

@@ -7,10 +7,10 @@ use registry::{CommandKind, CommandRow, OutcomeFilter, OutcomeRow, OutcomeState,
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::call::Call;
-use crate::envelope::{Answer, List, to_value};
 use crate::error::Failure;
-use crate::operation::{
+use crate::http::call::Call;
+use crate::http::envelope::{Answer, List, to_value};
+use crate::http::operation::{
     COMMON, Handler, Kind, Operation, PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX, Parameter, Shape, Verb,
     action, path, query,
 };
@@ -39,7 +39,7 @@ const ID: Parameter = path(
     "Number of the command.",
 );
 
-pub(super) const OPERATIONS: &[Operation] = &[
+pub(crate) const OPERATIONS: &[Operation] = &[
     Operation {
         verb: Verb::Get,
         path: "/commands",
@@ -168,7 +168,7 @@ impl From<OutcomeRow> for OutcomeItem {
 fn list(call: &Call) -> Result<Answer, Failure> {
     let scope = call.scope_of(READ);
     let mut items = Vec::new();
-    for row in call.registry().commands(call.parameters.whole("limit"), &scope)? {
+    for row in call.registry().commands(call.reader(), call.parameters.whole("limit"), &scope)? {
         items.push(to_value(&CommandItem::from(row))?);
     }
     let total = items.len() as u64;
@@ -181,7 +181,7 @@ fn list(call: &Call) -> Result<Answer, Failure> {
 fn find(call: &Call, page: OutcomeFilter) -> Result<(CommandRow, Vec<OutcomeRow>), Failure> {
     let id = call.parameters.whole("command_id");
     let scope = call.scope_of(READ);
-    let found = call.registry().command_page(id, &scope, page)?;
+    let found = call.registry().command_page(call.reader(), id, &scope, page)?;
     let found = found.ok_or_else(|| Failure::missing(format!("no such command: {id}")))?;
     if found.0.counts.total == 0 && !scope.is_all() {
         return Err(Failure::denied("agent:id"));
@@ -214,7 +214,8 @@ fn cancel(call: &Call) -> Result<Answer, Failure> {
     let id = call.parameters.whole("command_id");
     let missing = || Failure::missing(format!("no such command: {id}"));
     let counts = |scope: &Permitted| {
-        let page = call.registry().command_page(id, scope, OutcomeFilter::default())?;
+        let page =
+            call.registry().command_page(call.reader(), id, scope, OutcomeFilter::default())?;
         Ok::<_, Failure>(page.map(|(command, _)| (command.kind, command.counts.total)))
     };
     // Those that it is about by now: a number that was given to another agent is not.
@@ -226,6 +227,6 @@ fn cancel(call: &Call) -> Result<Answer, Failure> {
     if !scope.is_all() && (whole == 0 || own != Some(whole)) {
         return Err(Failure::denied("agent:id"));
     }
-    let count = call.registry().cancel_command(id)?;
+    let count = call.registry().cancel_command(&call.context, id)?;
     Ok(Answer::Message(format!("Command {id} was taken back for {count} agents")))
 }

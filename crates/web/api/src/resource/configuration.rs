@@ -6,11 +6,11 @@ use axum::http::StatusCode;
 use serde_json::{Value, json};
 
 use super::cluster::{CLUSTER, MANAGER, NODE, NODES, one, own_node, read};
-use crate::api::ConfigFile;
-use crate::call::Call;
-use crate::envelope::{Answer, JSON, List, to_bytes};
 use crate::error::Failure;
-use crate::operation::{
+use crate::http::api::ConfigFile;
+use crate::http::call::Call;
+use crate::http::envelope::{Answer, JSON, List, to_bytes};
+use crate::http::operation::{
     Access, COMMON, Handler, Kind, Operation, Parameter, Shape, Verb, action, query,
 };
 
@@ -87,7 +87,7 @@ const fn put(
     }
 }
 
-pub(super) const OPERATIONS: &[Operation] = &[
+pub(crate) const OPERATIONS: &[Operation] = &[
     read(
         "/manager/configuration",
         "manager.configuration",

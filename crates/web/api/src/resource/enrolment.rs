@@ -7,16 +7,16 @@ use registry::EnrolmentTokenRow;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::ASSIGN;
-use crate::call::Call;
-use crate::envelope::{Answer, List, to_value};
+use super::common::ASSIGN;
 use crate::error::Failure;
-use crate::operation::{COMMON, Handler, Kind, Operation, Shape, Verb, action, required};
+use crate::http::call::Call;
+use crate::http::envelope::{Answer, List, to_value};
+use crate::http::operation::{COMMON, Handler, Kind, Operation, Shape, Verb, action, required};
 
 /// Life of a token unless asked otherwise, seconds: 1 hour.
 const TTL_SECONDS: u64 = 3_600;
 
-pub(super) const OPERATIONS: &[Operation] = &[
+pub(crate) const OPERATIONS: &[Operation] = &[
     Operation {
         verb: Verb::Get,
         path: "/enrolment/tokens",
@@ -104,7 +104,7 @@ pub(crate) struct NewTokenData {
 }
 
 fn list(call: &Call) -> Result<Answer, Failure> {
-    let mut rows = call.registry().enrolment_tokens()?;
+    let mut rows = call.registry().enrolment_tokens(call.reader())?;
     rows.sort_by_key(|row| (row.expires_at_s, row.digest));
     let item = |row: &EnrolmentTokenRow| TokenItem {
         id: id(row),
@@ -120,7 +120,7 @@ fn list(call: &Call) -> Result<Answer, Failure> {
 
 /// All that are named, or none.
 fn revoke(call: &Call) -> Result<Answer, Failure> {
-    let rows = call.registry().enrolment_tokens()?;
+    let rows = call.registry().enrolment_tokens(call.reader())?;
     let named = call.parameters.list("tokens_list");
     let all = named.iter().any(|name| name == "all");
     let wanted: Vec<&EnrolmentTokenRow> =
@@ -131,7 +131,7 @@ fn revoke(call: &Call) -> Result<Answer, Failure> {
     }
     let mut gone = 0;
     for row in wanted {
-        gone += u32::from(call.registry().revoke_enrolment_token(&row.digest)?);
+        gone += u32::from(call.registry().revoke_enrolment_token(&call.context, &row.digest)?);
     }
     Ok(Answer::Message(format!("{gone} enrolment tokens were revoked")))
 }
@@ -141,8 +141,12 @@ fn create(call: &Call) -> Result<Answer, Failure> {
     for group in &wanted.groups {
         call.require(ASSIGN, "group:id", group)?;
     }
-    let token =
-        call.registry().create_enrolment_token(&wanted.groups, wanted.uses, wanted.ttl_s)?;
+    let token = call.registry().create_enrolment_token(
+        &call.context,
+        &wanted.groups,
+        wanted.uses,
+        wanted.ttl_s,
+    )?;
     let expires = call.now_s().saturating_add_unsigned(wanted.ttl_s);
     Answer::data(&NewTokenData {
         token,

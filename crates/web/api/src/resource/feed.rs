@@ -17,14 +17,16 @@ use serde_json::{Value, json};
 use state::{ArrivalQuery, ChangeQuery, EventKind, StoredEvent};
 
 use super::changes::{change_item, coverage_item};
-use crate::call::{Call, Caller};
-use crate::envelope::{Answer, Stream, to_value};
+use crate::access::caller::Caller;
+use crate::access::room::Owner;
 use crate::error::Failure;
-use crate::operation::{
+use crate::http::call::Call;
+use crate::http::envelope::{Answer, Stream, to_value};
+use crate::http::operation::{
     AGENTS_LIST, Answering, Handler, Kind, Operation, Shape, Verb, action, query,
 };
-use crate::room::Owner;
-use crate::stream::{self, PieceSender};
+use crate::http::pipeline::SSE;
+use crate::http::stream::{self, PieceSender};
 
 /// How long one stream lives; a client comes back with its last id.
 const STREAM_TIME_MAX: Duration = Duration::from_hours(1);
@@ -35,15 +37,13 @@ const QUIET_LOOKS: u32 = 30;
 /// Events are sent in pieces of about so many bytes.
 const PIECE_BYTES: usize = 256 * 1024;
 
-const SSE: &str = "text/event-stream";
-
 /// What gaps are told with.
 const GAPS: &str = "coverage:read";
 
 /// The operation that takes `Last-Event-ID` as its `since`.
 pub(crate) const ID: &str = "events.stream";
 
-pub(super) const OPERATIONS: &[Operation] = &[Operation {
+pub(crate) const OPERATIONS: &[Operation] = &[Operation {
     verb: Verb::Get,
     path: "/events/stream",
     id: ID,
@@ -92,7 +92,7 @@ fn expect_anybody(call: &Call) -> Result<(), Failure> {
     let own = |id: &&AgentId| scope.holds(**id) || call.may_gone(&call.caller, **id);
     for id in named.iter().filter(own) {
         let known = call.api.registry.agent(*id).is_some();
-        if known || call.state().agent_counts(*id)?.events > 0 {
+        if known || call.state().agent_counts(call.reader(), *id)?.events > 0 {
             return Ok(());
         }
     }
@@ -133,13 +133,11 @@ async fn feed(call: &Arc<Call>, first: Look, sender: &PieceSender) {
                 () = tokio::time::sleep(LOOK_EVERY) => {}
             }
         }
-        let own = Arc::clone(call);
-        let looked =
-            tokio::task::spawn_blocking(move || own.asks(|| look(&own, through, true))).await;
+        let looked = call.blocking(move |call| look(call, through, true)).await;
         look_now = match looked {
             Ok(Ok(found)) => found,
             Ok(Err(failure)) => return tracing::info!("event stream ends: {}", failure.detail),
-            Err(cause) => return tracing::warn!("event stream: {cause}"),
+            Err(failure) => return tracing::warn!("event stream: {}", failure.detail),
         };
     }
 }
@@ -149,10 +147,12 @@ async fn feed(call: &Arc<Call>, first: Look, sender: &PieceSender) {
 fn look(call: &Call, behind: u64, telling: bool) -> Result<Look, Failure> {
     let caller = call.caller_now()?;
     let agents = agents(call, &caller)?;
-    let gaps = call.scope_as(&caller, GAPS);
+    let gaps = caller.scope(call.registry(), GAPS);
     if !telling {
-        let newest =
-            call.state().changes(&ChangeQuery { limit: 1, ..ChangeQuery::default() })?.newest;
+        let newest = call
+            .state()
+            .changes(call.reader(), &ChangeQuery { limit: 1, ..ChangeQuery::default() })?
+            .newest;
         return Ok(Look { text: String::new(), through: newest, more: false });
     }
     let kinds =
@@ -164,7 +164,7 @@ fn look(call: &Call, behind: u64, telling: bool) -> Result<Look, Failure> {
     };
     let query = ArrivalQuery { agents, kinds, since: behind };
     let (mut text, mut failure) = (String::new(), None);
-    let arrived = call.state().arrivals(&query, &mut |event| {
+    let arrived = call.state().arrivals(call.reader(), &query, &mut |event| {
         if !told(&event) {
             return true;
         }
@@ -188,7 +188,7 @@ fn look(call: &Call, behind: u64, telling: bool) -> Result<Look, Failure> {
 
 /// The agents that were named, or all, as far as the caller may see them now.
 fn agents(call: &Call, caller: &Caller) -> Result<Permitted, Failure> {
-    let scope = call.scope_as(caller, call.action);
+    let scope = caller.scope(call.registry(), call.action);
     let named = call.parameters.agents("agents_list");
     let agents = match named {
         None => scope,

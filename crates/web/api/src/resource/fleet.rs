@@ -6,10 +6,10 @@ use registry::{AgentColumn, AgentQuery, CompareOp, Condition};
 use serde_json::{Map, Value, json};
 
 use super::agents::{self, Column, LIST_MESSAGES, READ};
-use crate::call::Call;
-use crate::envelope::{Answer, List};
 use crate::error::Failure;
-use crate::operation::{
+use crate::http::call::Call;
+use crate::http::envelope::{Answer, List};
+use crate::http::operation::{
     COMMON, Handler, Kind, Operation, PAGING, Parameter, Q, SEARCH, Shape, Verb, query,
 };
 
@@ -27,7 +27,7 @@ const COUNTED: &[Parameter] = &[
     Q,
 ];
 
-pub(super) const OPERATIONS: &[Operation] = &[
+pub(crate) const OPERATIONS: &[Operation] = &[
     Operation {
         verb: Verb::Get,
         path: "/agents/no_group",
@@ -105,7 +105,7 @@ fn stats(call: &Call) -> Result<Answer, Failure> {
             Column::Manager | Column::Node => AgentColumn::Nothing,
         })
         .collect();
-    let page = call.registry().distinct(&agents::agent_query(call)?, &kept)?;
+    let page = call.registry().distinct(call.reader(), &agents::agent_query(call)?, &kept)?;
     let mut items = Vec::with_capacity(page.items.len());
     for (values, count) in page.items {
         let mut item = Map::new();
@@ -163,7 +163,7 @@ pub(super) fn different(
         });
     }
     let kept: Vec<AgentColumn> = columns.iter().map(|(_, column)| kept(column)).collect();
-    let page = call.registry().distinct(&query, &kept)?;
+    let page = call.registry().distinct(call.reader(), &query, &kept)?;
     let mut items = Vec::with_capacity(page.items.len());
     for (values, _) in page.items {
         let mut item = Map::new();

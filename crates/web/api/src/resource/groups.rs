@@ -10,18 +10,18 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
+use super::digest;
 use super::{agents, group_form};
-use crate::api::Api;
-use crate::call::Call;
-use crate::digest;
-use crate::envelope::{Answer, List, to_value};
 use crate::error::Failure;
-use crate::listing::Listing;
-use crate::operation::{
+use crate::http::api::Api;
+use crate::http::call::Call;
+use crate::http::envelope::{Answer, List, to_value};
+use crate::http::listing::Listing;
+use crate::http::operation::{
     COMMON, Handler, Kind, LISTED, Operation, PAGING, Parameter, Shape, Verb, action, path, query,
     required,
 };
-use crate::{parameters, shape};
+use crate::http::{parameters, shape};
 
 /// What a group is to policies.
 const KIND: &str = "group:id";
@@ -46,7 +46,7 @@ const STATUS: Parameter = query(
     "Statuses, with commas.",
 );
 
-pub(super) const OPERATIONS: &[Operation] = &[
+pub(crate) const OPERATIONS: &[Operation] = &[
     Operation {
         verb: Verb::Get,
         path: "/groups",
@@ -227,7 +227,7 @@ const GROUP_LIST: Listing = Listing {
 fn list(call: &Call) -> Result<Answer, Failure> {
     let named = call.parameters.list("groups_list");
     let may = |name: &str| call.may(READ, KIND, name);
-    let groups = call.registry().groups()?;
+    let groups = call.registry().groups(call.reader())?;
     let (allowed, denied): (Vec<&String>, Vec<&String>) = named.iter().partition(|name| may(name));
     let missing: Vec<&String> =
         allowed.into_iter().filter(|name| groups.iter().all(|g| g.name != **name)).collect();
@@ -270,7 +270,7 @@ fn digests(call: &Call, group: &str, name: &str) -> Result<(String, String), Fai
 pub(super) fn existing(call: &Call) -> Result<String, Failure> {
     let name = call.parameters.text("group_id").unwrap_or_default();
     check_name(name, 1722)?;
-    if call.registry().groups()?.iter().any(|group| group.name == name) {
+    if call.registry().groups(call.reader())?.iter().any(|group| group.name == name) {
         return Ok(name.to_owned());
     }
     Err(Failure::detailed(1710, format!("group does not exist: {name}")))
@@ -287,15 +287,15 @@ fn create(call: &Call) -> Result<Answer, Failure> {
         return Err(Failure::code(1713));
     }
     check_name(&new.group_id, 1722)?;
-    if call.registry().groups()?.iter().any(|group| group.name == new.group_id) {
+    if call.registry().groups(call.reader())?.iter().any(|group| group.name == new.group_id) {
         return Err(Failure::detailed(1711, format!("group already exists: {}", new.group_id)));
     }
-    call.registry().create_group(&new.group_id)?;
+    call.registry().create_group(&call.context, &new.group_id)?;
     Ok(Answer::Message(format!("Group '{}' created.", new.group_id)))
 }
 
 fn delete(call: &Call) -> Result<Answer, Failure> {
-    let groups = call.registry().groups()?;
+    let groups = call.registry().groups(call.reader())?;
     let named = call.parameters.list("groups_list");
     let all = named.iter().any(|name| name == "all");
     let may = |name: &str| call.may(DELETE, KIND, name);
@@ -314,7 +314,7 @@ fn delete(call: &Call) -> Result<Answer, Failure> {
             failed.push((4000, name));
         } else if name == "default" {
             failed.push((1712, name));
-        } else if is_gone(call.registry().delete_group(&name))? {
+        } else if is_gone(call.registry().delete_group(&call.context, &name))? {
             failed.push((1710, name));
         } else {
             deleted.push(json!(name));
@@ -350,7 +350,11 @@ fn members(call: &Call) -> Result<Answer, Failure> {
 
 /// The configuration of a group that exists; empty when none was put.
 fn config_of(call: &Call, group: &str) -> Result<Vec<u8>, Failure> {
-    Ok(call.registry().group_config(group)?.map(|config| config.body).unwrap_or_default())
+    Ok(call
+        .registry()
+        .group_config(call.reader(), group)?
+        .map(|config| config.body)
+        .unwrap_or_default())
 }
 
 /// What agents of this group alone are handed.
@@ -418,6 +422,6 @@ fn configure(call: &Call) -> Result<Answer, Failure> {
     let group = existing(call)?;
     let text = std::str::from_utf8(&call.body)
         .map_err(|_| Failure::detailed(1114, "the configuration is not UTF-8 text"))?;
-    call.registry().set_group_config(&group, text)?;
+    call.registry().set_group_config(&call.context, &group, text)?;
     Ok(Answer::Message("Agent configuration was successfully updated".into()))
 }

@@ -14,15 +14,18 @@ use utoipa::ToSchema;
 use super::agents::READ;
 use super::groups::{GROUP_ID, existing};
 use super::summary::summary_of;
-use crate::call::{Call, Caller};
-use crate::envelope::{Answer, JSON, to_bytes, to_value};
+use crate::access::caller::Caller;
 use crate::error::Failure;
-use crate::operation::{COMMON, Handler, Kind, Operation, Parameter, Shape, Verb, action, path};
+use crate::http::call::Call;
+use crate::http::envelope::{Answer, JSON, to_bytes, to_value};
+use crate::http::operation::{
+    COMMON, Handler, Kind, Operation, Parameter, Shape, Verb, action, path,
+};
 
 const AGENT: Parameter =
     path("agent", Kind::Whole { min: 0, max: u32::MAX as u64, default: 0 }, "Agent number.");
 
-pub(super) const OPERATIONS: &[Operation] = &[
+pub(crate) const OPERATIONS: &[Operation] = &[
     Operation {
         verb: Verb::Get,
         path: "/v1/agents/ids",
@@ -225,13 +228,13 @@ fn numbers(ids: &[AgentId]) -> Result<Answer, Failure> {
 
 fn ids(call: &Call) -> Result<Answer, Failure> {
     let query = AgentQuery { permitted: call.scope(), ..AgentQuery::default() };
-    numbers(&call.registry().agent_ids(&query)?)
+    numbers(&call.registry().agent_ids(call.reader(), &query)?)
 }
 
 fn group_ids(call: &Call) -> Result<Answer, Failure> {
     let group = vec![existing(call)?];
     let query = AgentQuery { permitted: call.scope(), group, ..AgentQuery::default() };
-    numbers(&call.registry().agent_ids(&query)?)
+    numbers(&call.registry().agent_ids(call.reader(), &query)?)
 }
 
 fn ids_groups(call: &Call) -> Result<Answer, Failure> {

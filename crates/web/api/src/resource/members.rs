@@ -5,21 +5,21 @@ use registry::{AgentQuery, GroupChange};
 use serde_json::{Value, json};
 use state::registry::limits::GROUPS_PER_AGENT_MAX;
 
+use super::common::{ASSIGN, only_failed};
 use super::groups::{GROUP_ID, existing};
-use super::{ASSIGN, only_failed};
-use crate::call::Call;
-use crate::envelope::{Answer, List};
 use crate::error::Failure;
-use crate::operation::{
+use crate::http::call::Call;
+use crate::http::envelope::{Answer, List};
+use crate::http::operation::{
     AGENT_ID, AGENTS_LIST, COMMON, Handler, Kind, Operation, Shape, Verb, action, query, required,
 };
 
-const FORCE: crate::operation::Parameter =
+const FORCE: crate::http::operation::Parameter =
     query("force_single_group", Kind::Flag, "Take the agent out of its other groups.");
 
-const MODIFY: crate::operation::Access = action("agent:modify_group", "agent:id");
+const MODIFY: crate::http::operation::Access = action("agent:modify_group", "agent:id");
 
-pub(super) const OPERATIONS: &[Operation] = &[
+pub(crate) const OPERATIONS: &[Operation] = &[
     Operation {
         verb: Verb::Get,
         path: "/agents/{agent_id}/group/is_sync",
@@ -144,7 +144,7 @@ fn add_one(call: &Call) -> Result<Answer, Failure> {
         return Ok(Answer::Message(format!("Agent '{id}' already belongs to group '{group}'.")));
     }
     let change = if single { GroupChange::Replace } else { GroupChange::Add };
-    call.registry().change_group(&[id], &group, change).map_err(limited)?;
+    call.registry().change_group(&call.context, &[id], &group, change).map_err(limited)?;
     Ok(Answer::Message(if single {
         format!("Group assignment replaced by '{group}' in agent '{id}'.")
     } else {
@@ -175,7 +175,8 @@ fn remove_one(call: &Call) -> Result<Answer, Failure> {
     if let Some(code) = stays(&groups, &group) {
         return Err(Failure::code(code));
     }
-    let changed = call.registry().change_group(&[id], &group, GroupChange::Remove)?;
+    let changed =
+        call.registry().change_group(&call.context, &[id], &group, GroupChange::Remove)?;
     let default = changed.first().is_some_and(|(_, groups)| groups == &["default"]);
     let tail =
         if default && group != "default" { " Agent reassigned to group default." } else { "" };
@@ -197,7 +198,7 @@ fn remove_from_groups(call: &Call) -> Result<Answer, Failure> {
     };
     let named = call.parameters.list("groups_list");
     let wanted = if named.is_empty() { groups.clone() } else { named.to_vec() };
-    let known = call.registry().groups()?;
+    let known = call.registry().groups(call.reader())?;
     let (mut left, mut failed) = (groups, Vec::new());
     let mut removed: Vec<Value> = Vec::new();
     for group in wanted {
@@ -215,7 +216,7 @@ fn remove_from_groups(call: &Call) -> Result<Answer, Failure> {
     if !removed.is_empty() {
         let names: Vec<String> =
             removed.iter().filter_map(|name| name.as_str().map(str::to_owned)).collect();
-        call.registry().leave_groups(id, &names)?;
+        call.registry().leave_groups(&call.context, id, &names)?;
     }
     let total = removed.len() as u64;
     let mut list = List::new(removed, total, messages);
@@ -233,7 +234,7 @@ fn chosen(call: &Call) -> Result<Chosen, Failure> {
     let scope = call.scope();
     let Some(named) = call.parameters.agents("agents_list") else {
         let query = AgentQuery { permitted: scope, ..AgentQuery::default() };
-        let mut all = call.registry().agent_ids(&query)?;
+        let mut all = call.registry().agent_ids(call.reader(), &query)?;
         all.retain(|id| *id != AgentId::SERVER);
         return Ok((all, Vec::new()));
     };
@@ -287,7 +288,7 @@ fn add_many(call: &Call) -> Result<Answer, Failure> {
         });
     }
     let change = if single { GroupChange::Replace } else { GroupChange::Add };
-    call.registry().change_group(&agents, &group, change).map_err(limited)?;
+    call.registry().change_group(&call.context, &agents, &group, change).map_err(limited)?;
     let messages = [
         "All selected agents were assigned to the group",
         "Some agents were not assigned to the group",
@@ -310,7 +311,7 @@ fn remove_many(call: &Call) -> Result<Answer, Failure> {
         }
         false
     });
-    call.registry().change_group(&agents, &group, GroupChange::Remove)?;
+    call.registry().change_group(&call.context, &agents, &group, GroupChange::Remove)?;
     let messages = [
         "All selected agents were removed from the group",
         "Some agents were not removed from the group",

@@ -5,14 +5,14 @@ use registry::{AgentQuery, CommandKind, Permitted};
 use serde_json::json;
 
 use super::groups::GROUP_ID;
-use crate::call::Call;
-use crate::envelope::{Answer, ItemWriter, List};
 use crate::error::Failure;
-use crate::operation::{
+use crate::http::call::Call;
+use crate::http::envelope::{Answer, ItemWriter, List};
+use crate::http::operation::{
     AGENT_ID, AGENTS_LIST, COMMON, Handler, Kind, Operation, Shape, Verb, action, path,
 };
 
-pub(super) const OPERATIONS: &[Operation] = &[
+pub(crate) const OPERATIONS: &[Operation] = &[
     Operation {
         verb: Verb::Put,
         path: "/agents/restart",
@@ -116,7 +116,7 @@ fn reconnect(call: &Call) -> Result<Answer, Failure> {
 fn restart_group(call: &Call) -> Result<Answer, Failure> {
     let group = super::groups::existing(call)?;
     let query = AgentQuery { group: vec![group], ..active(call) };
-    let agents = call.registry().agent_ids(&query)?;
+    let agents = call.registry().agent_ids(call.reader(), &query)?;
     send(call, CommandKind::Restart, agents, Vec::new(), RESTART_MESSAGES)
 }
 
@@ -142,7 +142,7 @@ pub(super) fn order(
     messages: [&'static str; 3],
 ) -> Result<Answer, Failure> {
     let Some(mut wanted) = wanted else {
-        let agents = call.registry().agent_ids(&active(call))?;
+        let agents = call.registry().agent_ids(call.reader(), &active(call))?;
         return send(call, kind, agents, Vec::new(), messages);
     };
     wanted.sort_unstable();
@@ -171,10 +171,10 @@ fn send(
     let ordered = if agents.is_empty() {
         None
     } else {
-        Some(call.registry().order(kind, &agents, &call.caller.name())?)
+        Some(call.registry().order(&call.context, kind, &agents, &call.caller.name())?)
     };
     if ordered.is_none_or(|ordered| ordered.joined) {
-        call.set_unchanged();
+        call.effect.set_unchanged();
     }
     let mut items = ItemWriter::default();
     for id in &agents {

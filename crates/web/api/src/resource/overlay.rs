@@ -11,8 +11,8 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 use state::StoredEvent;
 
-use crate::call::Call;
 use crate::error::Failure;
+use crate::http::call::Call;
 
 /// Where it stands in a document.
 const KEY: &str = "wazuh";
@@ -30,7 +30,7 @@ impl Overlays {
                 let registry = &call.api.registry;
                 let mut overlay = match registry.overlay(agent) {
                     Some(overlay) => overlay,
-                    None => call.state().overlay(agent)?.unwrap_or_default(),
+                    None => call.state().overlay(call.reader(), agent)?.unwrap_or_default(),
                 };
                 overlay.cluster.clone_from(&registry.options().cluster_name);
                 let shown = shown(agent, &overlay);

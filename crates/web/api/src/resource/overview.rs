@@ -9,12 +9,12 @@ use utoipa::ToSchema;
 use super::agents::{AgentItem, READ, item};
 use super::groups::{self, GroupItem};
 use super::summary::StatusData;
-use crate::call::Call;
-use crate::envelope::Answer;
 use crate::error::Failure;
-use crate::operation::{COMMON, Handler, Operation, Shape, Verb};
+use crate::http::call::Call;
+use crate::http::envelope::Answer;
+use crate::http::operation::{COMMON, Handler, Operation, Shape, Verb};
 
-pub(super) const OPERATIONS: &[Operation] = &[Operation {
+pub(crate) const OPERATIONS: &[Operation] = &[Operation {
     verb: Verb::Get,
     path: "/overview/agents",
     id: "overview.agents",
@@ -69,7 +69,11 @@ pub(crate) struct VersionCount {
 
 fn overview(call: &Call) -> Result<Answer, Failure> {
     let scope = call.scope();
-    let overview = if scope.is_all() { call.registry().overview()? } else { counted(call, &scope) };
+    let overview = if scope.is_all() {
+        call.registry().overview(call.reader())?
+    } else {
+        counted(call, &scope)
+    };
     let summary = overview.summary;
     let node = call.api.node().to_owned();
     let os = |[name, platform, version]: [String; 3]| OsKey { name, platform, version };

@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 use sigma::{FolderError, RuleError, RuleFile, RuleFolder};
 use utoipa::ToSchema;
 
-use crate::call::Call;
-use crate::envelope::{Answer, List, to_value};
 use crate::error::Failure;
-use crate::listing::Listing;
-use crate::operation::{
+use crate::http::call::Call;
+use crate::http::envelope::{Answer, List, to_value};
+use crate::http::listing::Listing;
+use crate::http::operation::{
     COMMON, Handler, Kind, LISTED, Operation, PAGING, Parameter, Shape, Verb, action, path, query,
 };
 
@@ -33,7 +33,7 @@ const NAME: Parameter = path("filename", Kind::Text, "Name of the file, ending i
 const DIRNAME: Parameter =
     query("relative_dirname", Kind::Text, "Folder of the file; rules is the only one.");
 
-pub(super) const OPERATIONS: &[Operation] = &[
+pub(crate) const OPERATIONS: &[Operation] = &[
     Operation {
         verb: Verb::Get,
         path: "/rules/files",

@@ -6,14 +6,16 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::agents::seconds_z;
-use super::only_failed;
+use super::common::only_failed;
 use super::orders::order;
-use crate::call::Call;
-use crate::envelope::{Answer, List, to_value};
 use crate::error::Failure;
-use crate::operation::{AGENT_ID, AGENTS_LIST, COMMON, Handler, Operation, Shape, Verb, action};
+use crate::http::call::Call;
+use crate::http::envelope::{Answer, List, to_value};
+use crate::http::operation::{
+    AGENT_ID, AGENTS_LIST, COMMON, Handler, Operation, Shape, Verb, action,
+};
 
-pub(super) const OPERATIONS: &[Operation] = &[
+pub(crate) const OPERATIONS: &[Operation] = &[
     Operation {
         verb: Verb::Put,
         path: "/syscheck",
@@ -64,7 +66,7 @@ fn last_scan(call: &Call) -> Result<Answer, Failure> {
     if call.api.registry.agent(agent).is_none() {
         return Ok(only_failed(1701, agent, messages));
     }
-    let scan = call.registry().last_scan(agent)?;
+    let scan = call.registry().last_scan(call.reader(), agent)?;
     let ended = scan.ended_at_s.filter(|end| scan.started_at_s.is_none_or(|start| *end >= start));
     let item = ScanTimes { start: scan.started_at_s.map(seconds), end: ended.map(seconds) };
     Ok(Answer::List(List::new(vec![to_value(&item)?], 1, messages)))

@@ -8,10 +8,12 @@ use axum::http::{Method, Request, StatusCode, header};
 use http_body_util::{BodyExt as _, Limited};
 use tower::ServiceExt as _;
 
-use crate::call::Call;
-use crate::envelope::{Answer, JSON, Stream};
 use crate::error::Failure;
-use crate::operation::{Access, Answering, Handler, Kind, Operation, Shape, Verb, action, query};
+use crate::http::call::Call;
+use crate::http::envelope::{Answer, JSON, Stream};
+use crate::http::operation::{
+    Access, Answering, Handler, Kind, Operation, Shape, Verb, action, query,
+};
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const LINES: &str = "text/plain";
@@ -43,7 +45,7 @@ const fn post(
     }
 }
 
-pub(super) const OPERATIONS: &[Operation] = &[
+pub(crate) const OPERATIONS: &[Operation] = &[
     post(
         "/series/query",
         "series.query",
@@ -147,7 +149,7 @@ async fn ask(
             if status.is_server_error() {
                 // Who is told when to come back was turned away; of the rest a part may be done.
                 if !turned_away {
-                    call.set_begun();
+                    call.effect.set_begun();
                 }
                 tracing::warn!("series: {status}: {text}");
                 return Err(Failure::busy("the series store takes nothing now: see the log", 5));

@@ -6,16 +6,16 @@ use model::timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::call::Call;
-use crate::envelope::{Answer, JSON};
 use crate::error::Failure;
-use crate::operation::{Access, COMMON_PRETTY, Handler, Operation, Shape, Verb};
+use crate::http::call::Call;
+use crate::http::envelope::{Answer, JSON};
+use crate::http::operation::{Access, COMMON_PRETTY, Handler, Operation, Shape, Verb};
 
 const TEXT: &str = "text/plain; charset=utf-8";
 /// The content type that Prometheus asks for.
 const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-pub(super) const OPERATIONS: &[Operation] = &[
+pub(crate) const OPERATIONS: &[Operation] = &[
     Operation {
         verb: Verb::Get,
         path: "/",
@@ -124,7 +124,7 @@ fn ready(call: &Call) -> Result<Answer, Failure> {
         return Err(Failure::busy("the series store takes nothing: see the server's log", 5));
     }
     call.state().applied()?;
-    call.registry().summary()?;
+    call.registry().summary(call.reader())?;
     let clock = call.api.options.server_clock.as_ref();
     if clock.is_some_and(|clock| clock.guard().hold().is_some()) {
         let body = b"clock_held\n".to_vec();
@@ -146,7 +146,7 @@ fn metrics(call: &Call) -> Result<Answer, Failure> {
     ] {
         gauge!("holdfast_agents", "status" => status).set(count as f64);
     }
-    let counts = call.state().counts()?;
+    let counts = call.state().counts(call.reader())?;
     for (dataset, documents, bytes) in counts.documents {
         let name = dataset.name().to_owned();
         gauge!("holdfast_documents", "dataset" => name.clone()).set(documents as f64);
@@ -169,7 +169,7 @@ fn metrics(call: &Call) -> Result<Answer, Failure> {
         counter!("holdfast_rules_file_reads_total").absolute(counts.file_reads);
         counter!("holdfast_rules_folder_reads_total").absolute(counts.folder_reads);
     }
-    counter!("holdfast_database_statements_total").absolute(state::meter::statements());
+    counter!("holdfast_database_statements_total").absolute(state::statements());
     let commit = call.commit().stats();
     for (name, value) in [
         ("holdfast_commit_applied_position", commit.applied.0),

@@ -7,20 +7,20 @@ use serde_json::Value;
 use state::{Condition, Direction, DocumentField, FleetQuery, StoredDocument, Test};
 use utoipa::ToSchema;
 
+use super::common::{AgentRef, named_agents};
 use super::overlay::{Joined, Overlays};
-use super::{AgentRef, named_agents};
-use crate::call::Call;
-use crate::envelope::{Answer, ItemWriter, List, to_value};
 use crate::error::Failure;
-use crate::operation::{
+use crate::http::call::Call;
+use crate::http::envelope::{Answer, ItemWriter, List, to_value};
+use crate::http::operation::{
     AGENTS_LIST, COMMON, Handler, Kind, Operation, PAGING, Q, Shape, Verb, action, path, query,
 };
-use crate::{q, shape};
+use crate::http::{q, shape};
 
 /// Longest name of a dataset, bytes.
 const DATASET_BYTES_MAX: usize = 128;
 
-pub(super) const OPERATIONS: &[Operation] = &[Operation {
+pub(crate) const OPERATIONS: &[Operation] = &[Operation {
     verb: Verb::Get,
     path: "/states/{dataset}",
     id: "states.list",
@@ -119,7 +119,7 @@ fn list(call: &Call) -> Result<Answer, Failure> {
     shape::check_select(&outer, FIELDS)?;
     let (scope, failed) = agents(call)?;
     let query = fleet_query(call, scope)?;
-    let page = call.state().fleet_documents(&query)?;
+    let page = call.state().fleet_documents(call.reader(), &query)?;
     if page.total == 0 {
         expect_known(call, &query.dataset)?;
     }
@@ -152,7 +152,14 @@ fn agents(call: &Call) -> Result<(Permitted, Vec<(u16, AgentId)>), Failure> {
     let (mut ids, mut left) = (ids.to_vec(), Vec::new());
     for (code, id) in failed {
         let may = code == 1701 && call.may_gone(&call.caller, id);
-        if may && call.state().agent_counts(id)?.documents.iter().any(|(_, count, _)| *count > 0) {
+        if may
+            && call
+                .state()
+                .agent_counts(call.reader(), id)?
+                .documents
+                .iter()
+                .any(|(_, count, _)| *count > 0)
+        {
             ids.push(id);
         } else {
             left.push((code, id));
@@ -165,7 +172,14 @@ fn agents(call: &Call) -> Result<(Permitted, Vec<(u16, AgentId)>), Failure> {
 /// That there is such a dataset, or will be: a misspelt one must not pass for an empty one.
 fn expect_known(call: &Call, dataset: &Dataset) -> Result<(), Failure> {
     let own = [Dataset::FIM_FILES, Dataset::INVENTORY_PACKAGES].contains(&dataset.name());
-    if own || call.state().counts()?.documents.iter().any(|(known, _, _)| known == dataset) {
+    if own
+        || call
+            .state()
+            .counts(call.reader())?
+            .documents
+            .iter()
+            .any(|(known, _, _)| known == dataset)
+    {
         return Ok(());
     }
     let (name, files) = (dataset.name(), Dataset::FIM_FILES);

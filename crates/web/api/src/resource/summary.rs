@@ -10,12 +10,12 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::agents::READ;
-use crate::call::Call;
-use crate::envelope::{Answer, List};
 use crate::error::Failure;
-use crate::operation::{AGENTS_LIST, COMMON, Handler, Operation, Shape, Verb};
+use crate::http::call::Call;
+use crate::http::envelope::{Answer, List};
+use crate::http::operation::{AGENTS_LIST, COMMON, Handler, Operation, Shape, Verb};
 
-pub(super) const OPERATIONS: &[Operation] = &[
+pub(crate) const OPERATIONS: &[Operation] = &[
     Operation {
         verb: Verb::Get,
         path: "/agents/summary",
@@ -141,7 +141,7 @@ fn summary(call: &Call) -> Result<Answer, Failure> {
     if !scope.is_all() {
         return Answer::data(&summary_of(call, &scope));
     }
-    let summary = call.registry().summary()?;
+    let summary = call.registry().summary(call.reader())?;
     let status = summary.status;
     Answer::data(&SummaryData {
         status: SummaryStatus {
@@ -187,7 +187,7 @@ fn count_one(counts: &mut BTreeMap<String, u64>, name: &str) {
 fn summary_os(call: &Call) -> Result<Answer, Failure> {
     let scope = call.scope();
     let mut names: Vec<String> = if scope.is_all() {
-        call.registry().summary()?.os.into_iter().map(|(name, _)| name).collect()
+        call.registry().summary(call.reader())?.os.into_iter().map(|(name, _)| name).collect()
     } else {
         summary_of(call, &scope).os.into_keys().collect()
     };

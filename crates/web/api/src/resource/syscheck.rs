@@ -7,23 +7,24 @@ use std::sync::Arc;
 use blake2::digest::consts::U16;
 use blake2::{Blake2b, Digest as _};
 use model::{AgentId, Dataset};
+use registry::Reader;
 use serde_json::Map;
 use state::{
     Condition, Direction, DocumentField, DocumentQuery, StateStore, StoredDocument, Test, Value,
 };
 
+use super::common::only_failed;
 use super::file_item::file_item;
-use super::only_failed;
-use crate::call::Call;
-use crate::envelope::{Answer, ItemWriter, List, Stream, to_value};
+use crate::access::room::{Owner, Share};
 use crate::error::Failure;
-use crate::operation::{
+use crate::http::call::Call;
+use crate::http::envelope::{Answer, ItemWriter, List, Stream, to_value};
+use crate::http::operation::{
     AGENT_ID, COMMON, Handler, Kind, Operation, PAGE_ITEMS_MAX, PAGING, Parameter, Q, SEARCH,
     Shape, Verb, action, query,
 };
-use crate::q::{self, Op, Query};
-use crate::room::{Owner, Share};
-use crate::{listing, shape, stream};
+use crate::http::q::{self, Op, Query};
+use crate::http::{listing, shape, stream};
 
 const TYPES: &[&str] = &[
     "file",
@@ -56,7 +57,7 @@ const FILTERS: &[Parameter] = &[
     Q,
 ];
 
-pub(super) const OPERATIONS: &[Operation] = &[Operation {
+pub(crate) const OPERATIONS: &[Operation] = &[Operation {
     verb: Verb::Get,
     path: "/syscheck/{agent_id}",
     id: "syscheck.files",
@@ -155,7 +156,7 @@ fn files(call: &Call) -> Result<Answer, Failure> {
     // A page by key can be sent piece by piece; another order is sorted as one anyway.
     let large = limit > STREAMED_FROM && query.sort.is_empty();
     query.limit = if large { PIECE_ITEMS } else { limit as usize };
-    let page = call.state().documents(&query)?;
+    let page = call.state().documents(call.reader(), &query)?;
     let first = written(&page.items, selected)?;
     let Some(next) = page.next.filter(|_| large) else {
         return Ok(Answer::List(List::written(first, page.total, MESSAGES)));
@@ -164,6 +165,7 @@ fn files(call: &Call) -> Result<Answer, Failure> {
     let rest = limit as usize - page.items.len();
     let pieces = Pieces {
         state: Arc::clone(&call.api.state),
+        reader: call.reader().clone(),
         query: DocumentQuery { offset: 0, after: Some(next), ..query },
         rest,
         selected: selected.to_vec(),
@@ -189,6 +191,7 @@ const MESSAGES: [&str; 3] = [
 /// The rest of a large list.
 struct Pieces {
     state: Arc<dyn StateStore>,
+    reader: Reader,
     query: DocumentQuery,
     rest: usize,
     selected: Vec<String>,
@@ -204,7 +207,7 @@ impl Pieces {
             return Ok(None);
         }
         self.query.limit = self.rest.min(PIECE_ITEMS);
-        let page = self.state.documents(&self.query)?;
+        let page = self.state.documents(&self.reader, &self.query)?;
         self.rest -= page.items.len().min(self.rest);
         self.query.after = page.next;
         Ok(Some(written(&page.items, &self.selected)?.into_bytes()))
@@ -242,7 +245,7 @@ fn distinct_files(
     let (mut items, mut seen) = (Vec::new(), HashSet::new());
     loop {
         call.in_time()?;
-        let page = call.state().documents(&query)?;
+        let page = call.state().documents(call.reader(), &query)?;
         let last = page.items.len() < query.limit;
         for document in &page.items {
             let file = to_value(&file_item(document)?)?;

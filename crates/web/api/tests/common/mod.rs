@@ -30,7 +30,7 @@ use model::{
     AgentId, AgentOs, Change, ChangeKind, Coverage, Dataset, EventBody, FileDocument, Incarnation,
     ItemKey, Kind, Observation, Overlay, Record, SessionRecord, Write,
 };
-use registry::{AgentInfo, HashCost, Registry, RegistryOptions};
+use registry::{AgentInfo, HashCost, Registry, RegistryOptions, WriteContext};
 use serde_json::Value;
 use state::registry::{NewAgent, RegistryStore as _, SqliteRegistry};
 use state::{SqliteState, StateOptions, StateStore};
@@ -97,7 +97,7 @@ pub fn world_of(options: RegistryOptions, edit: impl FnOnce(&mut ApiOptions)) ->
     let clock = ManualClock::at(NOW_US);
     let shared: Arc<dyn Clock> = Arc::new(clock.clone());
     let store = SqliteRegistry::open(&folder.path().join("registry.db")).unwrap();
-    store.create_group("web", 1).unwrap();
+    store.create_group(&WriteContext::server(), "web", 1).unwrap();
     for (name, groups) in [("web-1", vec!["default", "web"]), ("db-1", vec![]), ("new-1", vec![])] {
         let groups = groups.into_iter().map(str::to_owned).collect();
         let agent = NewAgent {
@@ -109,7 +109,7 @@ pub fn world_of(options: RegistryOptions, edit: impl FnOnce(&mut ApiOptions)) ->
             client_key: None,
             now_s: (NOW_US / 1_000_000) as i64 - 86_400,
         };
-        store.add_agents(&[agent]).unwrap();
+        store.add_agents(&WriteContext::server(), &[agent]).unwrap();
     }
     let registry = Registry::open(
         Arc::new(store),
@@ -120,7 +120,7 @@ pub fn world_of(options: RegistryOptions, edit: impl FnOnce(&mut ApiOptions)) ->
     )
     .unwrap();
     registry.ensure_admin(Some(ADMIN)).unwrap();
-    registry.create_user("reader", READER, false, &["readonly"]).unwrap();
+    registry.create_user(&WriteContext::server(), "reader", READER, false, &["readonly"]).unwrap();
     let seen = |name: &str, platform: &str, version: &str, ip: &str| AgentInfo {
         version: Some("Holdfast v0.1.0".into()),
         hostname: Some("host".into()),

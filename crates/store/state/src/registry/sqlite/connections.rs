@@ -4,20 +4,19 @@
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
 use super::{counters, list, users};
-use crate::lend::{Held, Readers};
-use crate::limits::READ_TIME_MAX;
-use crate::meter;
-use crate::registry::audit::{self, Pending};
-use crate::registry::{AgentQuery, RegistryStoreError, StoreResult, schema};
+use crate::meter::Meter;
+use crate::pool::ReaderPool;
+use crate::reader::Reader;
+use crate::registry::{
+    AgentQuery, PendingAudit, RegistryStoreError, StoreResult, WriteContext, schema,
+};
 
 /// Connections for readers unless told otherwise; each holds its own page cache.
 const READERS: usize = 3;
@@ -25,8 +24,6 @@ const READERS: usize = 3;
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Prepared statements kept per connection.
 const STATEMENTS_MAX: usize = 256;
-/// Virtual machine steps between two looks at the clock.
-const STEPS_PER_CHECK: i32 = 20_000;
 /// Page cache of one connection, KiB.
 const CACHE_KIB: i64 = 8 * 1024;
 /// A commit checkpoints by itself only beyond this many pages of log (64 MiB): otherwise that is
@@ -36,34 +33,17 @@ const CHECKPOINT_PAGES: i64 = 16 * 1024;
 /// `registry.db`.
 pub struct SqliteRegistry {
     path: PathBuf,
-    pub(super) writer: Mutex<Connection>,
-    readers: Readers<Reader>,
+    pub(super) writer: Mutex<Writer>,
+    pub(super) readers: ReaderPool,
     /// For users, roles, policies and settings, each looked up by its key.
-    keyed: Readers<Reader>,
-    started: Instant,
+    keyed: ReaderPool,
     checkpointer: Mutex<Connection>,
 }
 
-/// A connection for one query at a time.
-pub(super) struct Reader {
+/// The connection that writes, and the meter of what it costs.
+pub(super) struct Writer {
     pub(super) conn: Connection,
-    /// When its query is interrupted, microseconds after `SqliteRegistry::started`; 0: never.
-    until_us: Arc<AtomicU64>,
-}
-
-impl Reader {
-    fn open(path: &Path, started: Instant) -> StoreResult<Self> {
-        let mut conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-        conn.pragma_update(None, "query_only", true)?;
-        let until_us = Arc::new(AtomicU64::new(0));
-        let limit = Arc::clone(&until_us);
-        let over = move || {
-            let until = limit.load(Ordering::Relaxed);
-            until != 0 && started.elapsed().as_micros() as u64 > until
-        };
-        conn.progress_handler(STEPS_PER_CHECK, Some(over))?;
-        Ok(Self { conn, until_us })
-    }
+    meter: Meter,
 }
 
 impl SqliteRegistry {
@@ -87,17 +67,12 @@ impl SqliteRegistry {
         writer.pragma_update(None, "synchronous", "FULL")?;
         writer.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
         schema::migrate(&mut writer)?;
-        let started = Instant::now();
-        let open = |n| -> StoreResult<_> {
-            let readers: StoreResult<_> = (0..n).map(|_| Reader::open(path, started)).collect();
-            Ok(Readers::new(readers?))
-        };
+        let meter = Meter::attach(&mut writer)?;
         Ok(Self {
             path: path.to_owned(),
-            writer: Mutex::new(writer),
-            readers: open(readers.max(1))?,
-            keyed: open(1)?,
-            started,
+            writer: Mutex::new(Writer { conn: writer, meter }),
+            readers: ReaderPool::open(readers, || open_reader(path))?,
+            keyed: ReaderPool::open(1, || open_reader(path))?,
             checkpointer: Mutex::new(connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?),
         })
     }
@@ -109,8 +84,8 @@ impl SqliteRegistry {
     /// When the database fails.
     pub fn warm(&self) -> StoreResult<()> {
         let page = AgentQuery { limit: 1, ..AgentQuery::default() };
-        self.readers.each(|reader| {
-            let tx = reader.conn.transaction_with_behavior(TransactionBehavior::Deferred)?;
+        self.readers.each(|conn| {
+            let tx = conn.transaction_with_behavior(TransactionBehavior::Deferred)?;
             counters::summary(&tx)?;
             counters::overview(&tx)?;
             list::page(&tx, &page, 0)?;
@@ -121,10 +96,10 @@ impl SqliteRegistry {
     /// Have a test look at the connections of requests.
     #[cfg(test)]
     pub(super) fn watched(&self, mut watch: impl FnMut(&mut Connection)) {
-        watch(&mut self.writer.lock());
+        watch(&mut self.writer.lock().conn);
         for readers in [&self.readers, &self.keyed] {
-            let _ = readers.each(|reader| {
-                watch(&mut reader.conn);
+            let _ = readers.each(|conn| {
+                watch(conn);
                 Ok::<(), ()>(())
             });
         }
@@ -140,33 +115,58 @@ impl SqliteRegistry {
     /// # Errors
     /// When the database fails.
     pub fn durability(&self) -> StoreResult<(String, i64)> {
-        let conn = self.writer.lock();
+        let conn = &self.writer.lock().conn;
         let journal = conn.query_row("PRAGMA journal_mode", [], |r| r.get(0))?;
         Ok((journal, conn.query_row("PRAGMA synchronous", [], |r| r.get(0))?))
     }
 
-    /// One durable transaction, with the row for the audit log that this thread has waiting.
+    /// Runs one durable transaction, and writes the context's row of the audit log in it.
     pub(super) fn write<T>(
         &self,
+        context: &WriteContext,
         work: impl FnOnce(&Transaction<'_>) -> StoreResult<T>,
     ) -> StoreResult<T> {
-        let (out, written) = self.transact("FULL", |tx| {
+        self.audited(context, true, work)
+    }
+
+    /// Writes the context's row of the audit log before any change, durably.
+    pub(super) fn append_audit(&self, context: &WriteContext) -> StoreResult<()> {
+        self.audited(context, false, |_| Ok(()))
+    }
+
+    fn audited<T>(
+        &self,
+        context: &WriteContext,
+        changes: bool,
+        work: impl FnOnce(&Transaction<'_>) -> StoreResult<T>,
+    ) -> StoreResult<T> {
+        let mut writer = self.writer.lock();
+        let (out, written) = transact(&mut writer, context.reader(), "FULL", |tx| {
             let out = work(tx)?;
-            let written = audit::waiting(|entry| users::audit(tx, entry)).transpose()?;
+            let written = match context.pending() {
+                PendingAudit::None => None,
+                PendingAudit::Waiting(entry) => Some((users::audit(tx, &entry)?, changes)),
+                PendingAudit::Written { id, changed } => Some((id, changed || changes)),
+            };
             Ok((out, written))
         })?;
-        if let Some(id) = written {
-            audit::set(Pending::Written(id));
+        // Before the writer is given up: another thread that writes under this context finds the row
+        // written.
+        if let Some((id, changed)) = written {
+            context.set_pending(PendingAudit::Written { id, changed });
         }
         Ok(out)
     }
 
-    /// Whether the work could be done: it is done and taken back.
+    /// Finds out if the work could be done: it is done and rolled back.
     pub(super) fn try_out(
         &self,
+        reader: &Reader,
         work: impl FnOnce(&Transaction<'_>) -> StoreResult<()>,
     ) -> StoreResult<()> {
-        let mut conn = self.writer.lock();
+        let mut writer = self.writer.lock();
+        let Writer { conn, meter } = &mut *writer;
+        let _charge = meter.charge(reader);
         work(&conn.transaction_with_behavior(TransactionBehavior::Immediate)?)
     }
 
@@ -180,72 +180,72 @@ impl SqliteRegistry {
     /// or a checkpoint has followed: both persist the whole log up to their own end.
     pub(super) fn write_soft<T>(
         &self,
+        reader: &Reader,
         work: impl FnOnce(&Transaction<'_>) -> StoreResult<T>,
     ) -> StoreResult<T> {
-        self.transact("NORMAL", work)
+        transact(&mut self.writer.lock(), reader, "NORMAL", work)
     }
 
-    /// The level is set for each transaction anew, so that none inherits another's.
-    fn transact<T>(
-        &self,
-        synchronous: &str,
-        work: impl FnOnce(&Transaction<'_>) -> StoreResult<T>,
-    ) -> StoreResult<T> {
-        let mut conn = self.writer.lock();
-        conn.pragma_update(None, "synchronous", synchronous)?;
-        let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let out = work(&tx)?;
-        tx.commit()?;
-        Ok(out)
-    }
-
-    /// One snapshot for all that `work` reads, for a bounded time: a reader keeps the log from
-    /// being copied.
+    /// Runs a query on one snapshot.
     pub(super) fn read<T>(
         &self,
+        reader: &Reader,
         work: impl FnOnce(&Transaction<'_>) -> StoreResult<T>,
     ) -> StoreResult<T> {
-        self.read_with(self.take_reader()?, work)
+        read_from(&self.readers, reader, work)
     }
 
-    /// As [`SqliteRegistry::read`], of rows by their keys, where nobody waits behind a list.
+    /// As [`SqliteRegistry::read`], of rows by their keys: such a query does not wait for a list.
     pub(super) fn read_keyed<T>(
         &self,
+        reader: &Reader,
         work: impl FnOnce(&Transaction<'_>) -> StoreResult<T>,
     ) -> StoreResult<T> {
-        self.read_with(self.keyed.take().ok_or(RegistryStoreError::Busy)?, work)
-    }
-
-    fn read_with<T>(
-        &self,
-        mut held: Held<'_, Reader>,
-        work: impl FnOnce(&Transaction<'_>) -> StoreResult<T>,
-    ) -> StoreResult<T> {
-        let Some(reader) = held.reader.as_mut() else { return Err(RegistryStoreError::Busy) };
-        let until = self.started.elapsed() + READ_TIME_MAX;
-        reader.until_us.store(until.as_micros() as u64, Ordering::Relaxed);
-        let tx = reader.conn.transaction_with_behavior(TransactionBehavior::Deferred)?;
-        let done = work(&tx);
-        drop(tx);
-        reader.until_us.store(0, Ordering::Relaxed);
-        done
-    }
-
-    /// The first reader that is free.
-    pub(super) fn take_reader(&self) -> StoreResult<Held<'_, Reader>> {
-        self.readers.take().ok_or(RegistryStoreError::Busy)
+        read_from(&self.keyed, reader, work)
     }
 }
 
+fn read_from<T>(
+    pool: &ReaderPool,
+    reader: &Reader,
+    work: impl FnOnce(&Transaction<'_>) -> StoreResult<T>,
+) -> StoreResult<T> {
+    let answer = pool
+        .read(reader, |conn| work(&conn.transaction_with_behavior(TransactionBehavior::Deferred)?));
+    answer.unwrap_or(Err(RegistryStoreError::Busy))
+}
+
+/// Runs one transaction at a level of `synchronous`, which is set each time so that none inherits
+/// another's.
+fn transact<T>(
+    writer: &mut Writer,
+    reader: &Reader,
+    synchronous: &str,
+    work: impl FnOnce(&Transaction<'_>) -> StoreResult<T>,
+) -> StoreResult<T> {
+    let Writer { conn, meter } = writer;
+    let _charge = meter.charge(reader);
+    conn.pragma_update(None, "synchronous", synchronous)?;
+    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let out = work(&tx)?;
+    tx.commit()?;
+    Ok(out)
+}
+
+fn open_reader(path: &Path) -> StoreResult<Connection> {
+    let conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    conn.pragma_update(None, "query_only", true)?;
+    Ok(conn)
+}
+
 pub(super) fn connect(path: &Path, flags: OpenFlags) -> StoreResult<Connection> {
-    let mut conn = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    let conn = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     conn.busy_timeout(BUSY_TIMEOUT)?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
     // One plan for whatever values: else SQLite prepares some statements anew when a value differs.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     conn.pragma_update(None, "cache_size", -CACHE_KIB)?;
     rusqlite::vtab::array::load_module(&conn)?;
-    meter::attach(&mut conn)?;
     Ok(conn)
 }
 

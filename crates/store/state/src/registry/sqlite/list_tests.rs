@@ -1,16 +1,17 @@
 //! The plans of lists and counters: what may scan the fleet and what may not.
 
-use std::cell::RefCell;
+use std::sync::mpsc;
 
 use rusqlite::Connection;
 use rusqlite::trace::{TraceEvent, TraceEventCodes};
 
 use super::*;
+use crate::reader::Reader;
 use crate::registry::sqlite::distinct::distinct;
 use crate::registry::sqlite::{SqliteRegistry, agents, commands, counters, users};
 use crate::registry::{
-    AuditEntry, AuditOutcome, CommandKind, NewCommand, OutcomeFilter, OutcomeRow, OutcomeState,
-    RegistryStore as _, SecurityStore as _,
+    CommandKind, NewCommand, OutcomeFilter, OutcomeRow, OutcomeState, RegistryStore as _,
+    SecurityStore as _, WriteContext,
 };
 
 fn plan(conn: &Connection, sql: &str, values: &[Bound]) -> Vec<String> {
@@ -22,12 +23,12 @@ fn plan(conn: &Connection, sql: &str, values: &[Bound]) -> Vec<String> {
 fn page_plan(query: &AgentQuery) -> Vec<String> {
     let folder = tempfile::TempDir::new().unwrap();
     let store = SqliteRegistry::open(&folder.path().join("registry.db")).unwrap();
-    let conn = store.writer.lock();
+    let conn = &store.writer.lock().conn;
     let mut filter = Where::of(query, 0);
     let sql = page_sql(&filter, query);
     filter.values.push(Bound::One(Value::Integer(500)));
     filter.values.push(Bound::One(Value::Integer(0)));
-    plan(&conn, &sql, &filter.values)
+    plan(conn, &sql, &filter.values)
 }
 
 fn scans_the_fleet(plan: &[String]) -> bool {
@@ -82,11 +83,11 @@ fn a_list_by_number_backwards_needs_no_sort() {
 fn all_numbers_come_from_one_index_and_no_other_column_is_read() {
     let folder = tempfile::TempDir::new().unwrap();
     let store = SqliteRegistry::open(&folder.path().join("registry.db")).unwrap();
-    let conn = store.writer.lock();
+    let conn = &store.writer.lock().conn;
     let active = AgentQuery { status: vec![AgentStatus::Active], ..AgentQuery::default() };
     for query in [AgentQuery::default(), active] {
         let filter = Where::of(&query, 0);
-        let steps = plan(&conn, &ids_sql(&filter), &filter.values);
+        let steps = plan(conn, &ids_sql(&filter), &filter.values);
         assert_eq!(steps.len(), 1, "{steps:?}");
         assert!(steps[0].contains("USING COVERING INDEX"), "{steps:?}");
     }
@@ -111,16 +112,6 @@ fn sorts_by_columns_with_an_index_are_read_from_it() {
     }
 }
 
-thread_local! {
-    static RAN: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
-}
-
-fn note(event: &TraceEvent<'_>) {
-    if let TraceEvent::Stmt(_, sql) = event {
-        RAN.with_borrow_mut(|ran| ran.push((*sql).to_owned()));
-    }
-}
-
 /// The statements that `work` really runs, each with its plan.
 fn ran(work: impl FnOnce(&Transaction<'_>)) -> Vec<(String, Vec<String>)> {
     let folder = tempfile::TempDir::new().unwrap();
@@ -132,17 +123,22 @@ fn ran_on(
     store: &SqliteRegistry,
     work: impl FnOnce(&Transaction<'_>),
 ) -> Vec<(String, Vec<String>)> {
-    let mut held = store.take_reader().unwrap();
-    let conn = &mut held.reader.as_mut().unwrap().conn;
-    let note = |event: TraceEvent<'_>| note(&event);
-    conn.trace_v2(TraceEventCodes::SQLITE_TRACE_STMT, Some(note)).unwrap();
-    RAN.take();
-    let tx = conn.transaction().unwrap();
-    work(&tx);
-    drop(tx);
-    conn.trace_v2(TraceEventCodes::empty(), None::<fn(TraceEvent<'_>)>).unwrap();
-    let reads = RAN.take().into_iter().filter(|sql| sql.starts_with("SELECT"));
-    reads.map(|sql| (sql.clone(), plan_of_any(conn, &sql))).collect()
+    let query = |conn: &mut Connection| {
+        let (note, ran) = mpsc::channel();
+        let note = move |event: TraceEvent<'_>| {
+            if let TraceEvent::Stmt(_, sql) = event {
+                note.send(sql.to_owned()).unwrap();
+            }
+        };
+        conn.trace_v2(TraceEventCodes::SQLITE_TRACE_STMT, Some(note)).unwrap();
+        let tx = conn.transaction().unwrap();
+        work(&tx);
+        drop(tx);
+        conn.trace_v2(TraceEventCodes::empty(), None::<fn(TraceEvent<'_>)>).unwrap();
+        let reads = ran.try_iter().filter(|sql| sql.starts_with("SELECT"));
+        reads.map(|sql| (sql.clone(), plan_of_any(conn, &sql))).collect()
+    };
+    store.readers.read(&Reader::server(), query).unwrap()
 }
 
 /// The plan whatever the values are.
@@ -198,7 +194,7 @@ fn a_page_of_commands_or_of_outcomes_is_read_in_the_order_of_its_key() {
         now_s: 0,
         expires_at_s: 60,
     };
-    store.create_command(&new).unwrap();
+    store.create_command(&WriteContext::server(), &new).unwrap();
     let (some, page) = (Permitted::Only(vec![AgentId(8)].into()), OutcomeFilter::default());
     let after = OutcomeFilter { after: Some(AgentId(7)), limit: 10, ..page };
     let statements = ran_on(&store, |tx| {
@@ -226,7 +222,7 @@ fn commands_of_other_agents_cost_a_narrowed_caller_no_look_at_outcomes() {
             now_s: 0,
             expires_at_s: 60,
         };
-        store.create_command(&new).unwrap()
+        store.create_command(&WriteContext::server(), &new).unwrap()
     };
     let outcome = |command, agent| OutcomeRow {
         command,
@@ -321,89 +317,55 @@ fn a_page_of_named_agents_says_who_of_them_is_not_there() {
     let folder = tempfile::TempDir::new().unwrap();
     let store = SqliteRegistry::open(&folder.path().join("registry.db")).unwrap();
     let ids = Some([9, 0, 7, 9].map(AgentId).to_vec());
-    let page = store.agents(&AgentQuery { ids, ..AgentQuery::default() }, 0).unwrap();
+    let page =
+        store.agents(&Reader::server(), &AgentQuery { ids, ..AgentQuery::default() }, 0).unwrap();
     assert_eq!(page.missing, [AgentId(0), AgentId(7), AgentId(9)]);
-    assert_eq!(store.agents(&AgentQuery::default(), 0).unwrap().missing, []);
+    assert_eq!(store.agents(&Reader::server(), &AgentQuery::default(), 0).unwrap().missing, []);
 }
 
 #[test]
 fn a_counter_waits_for_no_list_while_a_reader_is_free() {
     let folder = tempfile::TempDir::new().unwrap();
     let store = SqliteRegistry::open_with(&folder.path().join("registry.db"), 2).unwrap();
-    let long = store.take_reader().unwrap();
-    for _ in 0..10 {
-        store.status_summary().unwrap();
-    }
-    drop(long);
+    let counters = |_: &mut Connection| {
+        for _ in 0..10 {
+            store.status_summary(&Reader::server()).unwrap();
+        }
+    };
+    store.readers.read(&Reader::server(), counters).unwrap();
 }
 
 #[test]
 fn who_somebody_is_and_what_they_may_do_waits_for_no_list() {
     let folder = tempfile::TempDir::new().unwrap();
     let store = SqliteRegistry::open_with(&folder.path().join("registry.db"), 2).unwrap();
-    let roles = [store.roles().unwrap()[0].id];
-    store.create_user("joe", "hash", false, &roles).unwrap();
-    let id = store.user("joe").unwrap().unwrap().id;
-    let lists = [store.take_reader().unwrap(), store.take_reader().unwrap()];
-    assert!(store.user("joe").unwrap().is_some());
-    assert!(store.access(id, &roles, &["rbac_mode"]).unwrap().is_some());
-    store.policies(&roles).unwrap();
-    store.setting("rbac_mode").unwrap();
-    store.revocations().unwrap();
-    drop(lists);
-}
-
-#[test]
-fn a_change_and_its_row_of_the_audit_log_are_one_transaction() {
-    let folder = tempfile::TempDir::new().unwrap();
-    let store = SqliteRegistry::open(&folder.path().join("registry.db")).unwrap();
-    let entry = |action: &str| AuditEntry {
-        id: 0,
-        at_us: 1,
-        user: "admin".into(),
-        action: action.into(),
-        detail: String::new(),
-        outcome: AuditOutcome::Begun,
+    let roles = [store.roles(&Reader::server()).unwrap()[0].id];
+    store.create_user(&WriteContext::server(), "joe", "hash", false, &roles).unwrap();
+    let id = store.user(&Reader::server(), "joe").unwrap().unwrap().id;
+    let keyed = |_: &mut Connection| {
+        assert!(store.user(&Reader::server(), "joe").unwrap().is_some());
+        assert!(store.access(&Reader::server(), id, &roles, &["rbac_mode"]).unwrap().is_some());
+        store.policies(&Reader::server(), &roles).unwrap();
+        store.setting(&Reader::server(), "rbac_mode").unwrap();
+        store.revocations().unwrap();
     };
-    let rows = || -> Vec<(String, AuditOutcome)> {
-        let log = store.audit_log(None, 9).unwrap();
-        log.into_iter().map(|row| (row.action, row.outcome)).collect()
-    };
-    let row = |action: &str, outcome| (action.to_owned(), outcome);
-    let one = row("one", AuditOutcome::Done);
-    store.begin_audit(entry("one"));
-    assert!(store.delete_group("gone").is_err(), "what failed takes no row along");
-    store.save_liveness(&[]).unwrap();
-    assert_eq!(rows(), []);
-    store.create_group("web", 1).unwrap();
-    assert_eq!(rows(), [row("one", AuditOutcome::Begun)]);
-    store.create_group("db", 1).unwrap();
-    store.end_audit(AuditOutcome::Done).unwrap();
-    assert_eq!((&rows()[0], rows().len()), (&one, 1), "one row for all steps");
-    store.begin_audit(entry("two"));
-    store.end_audit(AuditOutcome::Refused).unwrap();
-    store.create_group("files", 1).unwrap();
-    assert_eq!(rows(), [row("two", AuditOutcome::Refused), one]);
-    store.begin_audit(entry("three"));
-    store.write_audit().unwrap();
-    assert_eq!(rows()[0], row("three", AuditOutcome::Begun), "before anything is changed");
-    store.end_audit(AuditOutcome::Failed).unwrap();
-    assert_eq!((&rows()[0], rows().len()), (&row("three", AuditOutcome::Failed), 3));
+    let both = |_: &mut Connection| store.readers.read(&Reader::server(), keyed).unwrap();
+    store.readers.read(&Reader::server(), both).unwrap();
 }
 
 #[test]
 fn what_authorisation_asks_is_one_statement_on_keys() {
     let folder = tempfile::TempDir::new().unwrap();
     let store = SqliteRegistry::open(&folder.path().join("registry.db")).unwrap();
-    store.create_user("admin", "hash", true, &[1]).unwrap();
+    store.create_user(&WriteContext::server(), "admin", "hash", true, &[1]).unwrap();
     store.set_setting("mode", "black").unwrap();
-    crate::meter::take();
-    let rows = store.access(1, &[2, 1], &["mode", "gone"]).unwrap().unwrap();
-    assert_eq!(crate::meter::take().queries, 1);
-    assert_eq!(rows.user, store.user_by_id(1).unwrap().unwrap());
-    assert_eq!(rows.policies, store.policies(&[2, 1]).unwrap());
+    let reader = Reader::server();
+    let rows = store.access(&reader, 1, &[2, 1], &["mode", "gone"]).unwrap().unwrap();
+    assert_eq!(reader.cost().queries, 1);
+    assert_eq!(rows.user, store.user_by_id(&Reader::server(), 1).unwrap().unwrap());
+    assert_eq!(rows.policies, store.policies(&Reader::server(), &[2, 1]).unwrap());
     assert_eq!(rows.settings, [("mode".to_owned(), "black".to_owned())].into());
-    assert_eq!(store.access(7, &[1], &[]).unwrap(), None);
+    assert_eq!(store.access(&Reader::server(), 7, &[1], &[]).unwrap(), None);
 }
 
 #[test]

@@ -41,14 +41,15 @@ fn agent(name: String, id: Option<AgentId>) -> NewAgent {
 
 /// Everything that agents and groups write and read; `n` differs each time.
 fn fleet(store: &SqliteRegistry, n: u32) {
+    let (by, reader) = (&WriteContext::server(), &Reader::server());
     let group = format!("group-{n}");
-    store.create_group(&group, 1).unwrap();
+    store.create_group(by, &group, 1).unwrap();
     let config = GroupConfig { body: vec![n as u8], sum: n.to_string(), at_s: 1 };
-    store.set_group_config(&group, &config).unwrap();
+    store.set_group_config(by, &group, &config).unwrap();
     let digest = [n as u8; 32];
     let groups = vec![group.clone()];
     let token = NewEnrolmentToken { digest, groups, uses: 1, expires_at_s: 9, now_s: 1 };
-    store.add_enrolment_token(&token).unwrap();
+    store.add_enrolment_token(by, &token).unwrap();
     let certificate = |id: AgentId| NewCertificate {
         fingerprint: [(n + 100 * id.0) as u8; 32],
         not_before_s: 1,
@@ -62,18 +63,18 @@ fn fleet(store: &SqliteRegistry, n: u32) {
     store.add_certificate(id, &another).unwrap();
     let image = store.load().unwrap();
     store.save_certificate_uses(&image.certificates).unwrap();
-    store.revoke_certificates(&[id], 5).unwrap();
-    store.enrolment_tokens(1).unwrap();
-    store.revoke_enrolment_token(&digest).unwrap();
-    let added = store.add_agents(&[agent(format!("a-{n}"), None)]).unwrap();
+    store.revoke_certificates(by, &[id], 5).unwrap();
+    store.enrolment_tokens(reader, 1).unwrap();
+    store.revoke_enrolment_token(by, &digest).unwrap();
+    let added = store.add_agents(by, &[agent(format!("a-{n}"), None)]).unwrap();
     let next = added[0].record.id;
-    store.rivals("x", Some(next), Some("192.0.2.1")).unwrap();
+    store.rivals(reader, "x", Some(next), Some("192.0.2.1")).unwrap();
     let instead = agent(format!("r-{n}"), Some(next));
-    store.try_replace_agents(&[next], &instead).unwrap();
-    store.replace_agents(&[next], &[next], &instead).unwrap();
-    store.replace_agents(&[next], &[next], &instead).unwrap();
-    store.set_agent_groups(next, std::slice::from_ref(&group)).unwrap();
-    store.set_groups_of(&[(next, vec!["default".into()])]).unwrap();
+    store.try_replace_agents(reader, &[next], &instead).unwrap();
+    store.replace_agents(by, &[next], &[next], &instead).unwrap();
+    store.replace_agents(by, &[next], &[next], &instead).unwrap();
+    store.set_agent_groups(by, next, std::slice::from_ref(&group)).unwrap();
+    store.set_groups_of(by, &[(next, vec!["default".into()])]).unwrap();
     let live = LivenessRow {
         id,
         incarnation: Incarnation(1),
@@ -89,20 +90,20 @@ fn fleet(store: &SqliteRegistry, n: u32) {
     store.save_last_scans(&[(id, LastScan::default())]).unwrap();
     commands(store, n, id);
     let page = AgentQuery { limit: 1, name: vec![n.to_string()], ..AgentQuery::default() };
-    store.agents(&page, 1).unwrap();
-    store.agent_ids(&page, 1).unwrap();
-    store.distinct(&page, &[AgentColumn::Name], 1).unwrap();
-    store.overview().unwrap();
-    store.status_summary().unwrap();
-    store.summary().unwrap();
-    store.client_key(id).unwrap();
-    store.last_scan(id).unwrap();
-    store.group_config(&group).unwrap();
-    store.delete_group(&group).unwrap();
-    store.remove_agent(id, 6).unwrap();
-    store.remove_agents(&[next], 6).unwrap();
-    store.free_numbers(&[next]).unwrap();
-    store.add_agents(&[agent(format!("again-{n}"), Some(next))]).unwrap();
+    store.agents(reader, &page, 1).unwrap();
+    store.agent_ids(reader, &page, 1).unwrap();
+    store.distinct(reader, &page, &[AgentColumn::Name], 1).unwrap();
+    store.overview(reader).unwrap();
+    store.status_summary(reader).unwrap();
+    store.summary(reader).unwrap();
+    store.client_key(reader, id).unwrap();
+    store.last_scan(reader, id).unwrap();
+    store.group_config(reader, &group).unwrap();
+    store.delete_group(by, &group).unwrap();
+    store.remove_agent(by, id, 6).unwrap();
+    store.remove_agents(by, &[next], 6).unwrap();
+    store.free_numbers(by, &[next]).unwrap();
+    store.add_agents(by, &[agent(format!("again-{n}"), Some(next))]).unwrap();
     store.forget_expired(7).unwrap();
 }
 
@@ -115,32 +116,35 @@ fn commands(store: &SqliteRegistry, n: u32, agent: AgentId) {
             now_s: 1,
             expires_at_s: 9,
         };
-        store.create_command(&new).unwrap()
+        store.create_command(&WriteContext::server(), &new).unwrap()
     };
     let id = order(&[agent]);
     let outcome = |state| OutcomeRow { command: id, agent, state, detail: String::new(), at_s: 2 };
     store.save_outcomes(&[outcome(OutcomeState::Sent)]).unwrap();
     store.save_outcomes(&[outcome(OutcomeState::Failed)]).unwrap();
-    store.finish_command(order(&[agent]), OutcomeState::Expired, 3).unwrap();
+    store
+        .finish_command(&WriteContext::server(), order(&[agent]), OutcomeState::Expired, 3)
+        .unwrap();
     assert!(store.trim_commands().unwrap());
     while store.trim_commands().unwrap() {}
-    store.command(id, &Permitted::All, OutcomeFilter::default()).unwrap();
-    store.commands(3, &Permitted::All).unwrap();
+    store.command(&Reader::server(), id, &Permitted::All, OutcomeFilter::default()).unwrap();
+    store.commands(&Reader::server(), 3, &Permitted::All).unwrap();
 }
 
 /// Everything that the access of people writes and reads.
 fn people(store: &SqliteRegistry, n: u32) {
+    let (by, reader) = (&WriteContext::server(), &Reader::server());
     let revoked = |id| Revocation {
         target: RevocationTarget::User(id),
         issued_until_s: i64::from(n),
         expires_at_s: 9,
     };
     let name = format!("user-{n}");
-    let user = store.create_user(&name, "hash", false, &[1]).unwrap();
-    store.set_password_hash(&name, &n.to_string(), &revoked(user)).unwrap();
+    let user = store.create_user(by, &name, "hash", false, &[1]).unwrap();
+    store.set_password_hash(by, &name, &n.to_string(), &revoked(user)).unwrap();
     let change = |change| {
         let revoked = vec![revoked(user)];
-        store.change_security(&SecurityWrite { change, revoked }).unwrap()
+        store.change_security(by, &SecurityWrite { change, revoked }).unwrap()
     };
     let role = change(SecurityChange::CreateRole { name: format!("role-{n}") });
     change(SecurityChange::RenameRole { id: role, name: format!("other-{n}") });
@@ -167,37 +171,43 @@ fn people(store: &SqliteRegistry, n: u32) {
     }
     change(SecurityChange::SetPassword { user, hash: n.to_string() });
     change(SecurityChange::SetRunAs { user, allow: true });
-    store.user(&name).unwrap();
-    store.users().unwrap();
-    store.user_by_id(user).unwrap();
-    store.roles().unwrap();
-    store.policies(&[role]).unwrap();
-    store.security().unwrap();
-    store.access(user, &[role], &["mode"]).unwrap();
+    store.user(reader, &name).unwrap();
+    store.users(reader).unwrap();
+    store.user_by_id(reader, user).unwrap();
+    store.roles(reader).unwrap();
+    store.policies(reader, &[role]).unwrap();
+    store.security(reader).unwrap();
+    store.access(reader, user, &[role], &["mode"]).unwrap();
     change(SecurityChange::DeletePolicy(made));
     change(SecurityChange::DeleteRule(rule));
     change(SecurityChange::DeleteRole(role));
     change(SecurityChange::DeleteUser(user));
-    store.create_user(&name, "hash", false, &[]).unwrap();
-    assert!(store.delete_user(&name, &revoked(user)).unwrap());
-    store.revoke_tokens(&revoked(user)).unwrap();
-    store.revoke_and_set(&revoked(user), &[("mode", n.to_string())]).unwrap();
+    store.create_user(by, &name, "hash", false, &[]).unwrap();
+    assert!(store.delete_user(by, &name, &revoked(user)).unwrap());
+    store.revoke_tokens(by, &revoked(user)).unwrap();
+    store.revoke_and_set(by, &revoked(user), &[("mode", n.to_string())]).unwrap();
     store.revocations().unwrap();
-    store.clear_revocations().unwrap();
+    store.clear_revocations(by).unwrap();
     store.set_setting("a", &n.to_string()).unwrap();
     store.setting_or("b", &n.to_string()).unwrap();
-    store.setting("a").unwrap();
+    store.setting(reader, "a").unwrap();
+    audit(store, name, n);
+}
+
+fn audit(store: &SqliteRegistry, user: String, n: u32) {
     let entry = AuditEntry {
         id: 0,
         at_us: 1,
-        user: name,
+        user,
         action: "a".into(),
         detail: String::new(),
         outcome: AuditOutcome::Begun,
     };
-    let id = store.audit(&entry).unwrap();
-    store.finish_audit(id, AuditOutcome::Done).unwrap();
-    store.audit_log(Some(id), 3).unwrap();
+    store.audit(&entry).unwrap();
+    let context = WriteContext::audited(Reader::server(), entry);
+    store.write_audit(&context).unwrap();
+    store.end_audit(&context, AuditOutcome::Done).unwrap();
+    store.audit_log(&Reader::server(), Some(u64::from(n)), 3).unwrap();
 }
 
 #[test]

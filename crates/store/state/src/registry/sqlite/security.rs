@@ -5,31 +5,33 @@ use std::collections::HashMap;
 use rusqlite::{Transaction, params};
 
 use super::{SqliteRegistry, rows, users};
+use crate::reader::Reader;
 use crate::registry::{
     AccessRows, LinkKind, Policy, PolicyRow, RegistryStoreError, RoleRow, RuleRow, SecurityChange,
-    SecurityImage, SecurityStore, SecurityWrite, StoreResult, UserRow,
+    SecurityImage, SecurityStore, SecurityWrite, StoreResult, UserRow, WriteContext,
 };
 
 impl SecurityStore for SqliteRegistry {
-    fn user_by_id(&self, id: u32) -> StoreResult<Option<UserRow>> {
-        self.read_keyed(|tx| user(tx, id))
+    fn user_by_id(&self, reader: &Reader, id: u32) -> StoreResult<Option<UserRow>> {
+        self.read_keyed(reader, |tx| user(tx, id))
     }
 
     fn access(
         &self,
+        reader: &Reader,
         user: u32,
         roles: &[u32],
         settings: &[&str],
     ) -> StoreResult<Option<AccessRows>> {
-        self.read_keyed(|tx| access(tx, user, roles, settings))
+        self.read_keyed(reader, |tx| access(tx, user, roles, settings))
     }
 
-    fn security(&self) -> StoreResult<SecurityImage> {
-        self.read(image)
+    fn security(&self, reader: &Reader) -> StoreResult<SecurityImage> {
+        self.read(reader, image)
     }
 
-    fn change_security(&self, write: &SecurityWrite) -> StoreResult<u32> {
-        self.write(|tx| carry_out(tx, write))
+    fn change_security(&self, context: &WriteContext, write: &SecurityWrite) -> StoreResult<u32> {
+        self.write(context, |tx| carry_out(tx, write))
     }
 }
 

@@ -236,6 +236,10 @@ pub(super) fn finish_audit(
     Ok(())
 }
 
+pub(super) fn drop_audit(tx: &Transaction<'_>, id: u64) -> StoreResult<()> {
+    Ok(rows::run(tx, "DELETE FROM audit WHERE id = ?1", [signed(id)]).map(drop)?)
+}
+
 pub(super) fn audit_log(
     tx: &Transaction<'_>,
     before: Option<u64>,
@@ -269,7 +273,7 @@ pub(super) fn array(ids: impl Iterator<Item = i64>) -> Rc<Vec<Value>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registry::SqliteRegistry;
+    use crate::registry::{SqliteRegistry, WriteContext};
 
     #[test]
     fn what_changed_nothing_pushes_nothing_out_of_the_audit_log_that_was_done() {
@@ -283,7 +287,7 @@ mod tests {
             detail: String::new(),
             outcome,
         };
-        let left = store.write(|tx| {
+        let left = store.write(&WriteContext::server(), |tx| {
             for n in 0..20 {
                 audit(tx, &row(AuditOutcome::Done, n))?;
                 let refused = vec![row(AuditOutcome::Refused, n); 5];

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use super::{SqliteState, open};
 use crate::conformance::{document, event, path_of, removal, session_of_life};
 use crate::limits::SESSIONS_KEPT;
-use crate::{ChangeQuery, DocumentQuery, StateStore};
+use crate::{ChangeQuery, DocumentQuery, Reader, StateStore};
 
 /// When the first session is sent, microseconds since the epoch.
 const FIRST_US: u64 = 1_790_000_000_000_000;
@@ -243,7 +243,7 @@ impl Model {
         let (mut documents, mut events, mut tombstones) = (0, 0, 0);
         for (agent, life) in &self.agents {
             let query = DocumentQuery::new(AgentId(*agent), Dataset::fim_files());
-            let page = store.documents(&query).unwrap();
+            let page = store.documents(&Reader::server(), &query).unwrap();
             let stored: BTreeMap<_, _> = page
                 .items
                 .iter()
@@ -254,17 +254,17 @@ impl Model {
                 .collect();
             assert_eq!(stored, life.documents, "agent {agent}");
             assert_eq!(page.total, life.documents.len() as u64);
-            let counts = store.agent_counts(AgentId(*agent)).unwrap();
+            let counts = store.agent_counts(&Reader::server(), AgentId(*agent)).unwrap();
             assert_eq!(counts.events, life.events.len() as u64);
             documents += life.documents.len() as u64;
             events += life.events.len() as u64;
             tombstones += life.tombstones.len() as u64;
         }
-        let counts = store.counts().unwrap();
+        let counts = store.counts(&Reader::server()).unwrap();
         assert_eq!(counts.documents.iter().map(|d| d.1).sum::<u64>(), documents);
         assert_eq!((counts.events, counts.tombstones), (events, tombstones));
         let all = ChangeQuery { limit: 1_000, ..ChangeQuery::default() };
-        assert_eq!(store.changes(&all).unwrap().items.len() as u64, events);
+        assert_eq!(store.changes(&Reader::server(), &all).unwrap().items.len() as u64, events);
     }
 }
 

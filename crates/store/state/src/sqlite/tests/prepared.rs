@@ -11,7 +11,6 @@ use rusqlite::Connection;
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
 
 use super::{SqliteState, StateOptions};
-use crate::StateStore;
 use crate::conformance::{apply, document, event, removal, session, session_of_life};
 use crate::limits::RETAIN_CHUNK_ROWS;
 use crate::query::{
@@ -19,6 +18,7 @@ use crate::query::{
     FleetQuery, PathMatch, Retention, Test,
 };
 use crate::registry::Permitted;
+use crate::{Reader, StateStore};
 
 /// What SQLite asks for when it prepares a statement: one line for each table and column.
 type Prepared = Arc<Mutex<Vec<String>>>;
@@ -81,42 +81,52 @@ fn writes(store: &SqliteState, n: u64) {
 /// Everything that requests and sessions ask.
 fn reads(store: &SqliteState, n: u64) {
     let (agent, files) = (AgentId(n as u32), Dataset::fim_files());
-    store.last_session(agent).unwrap();
-    store.overlay(agent).unwrap();
-    store.document(agent, &files, "00").unwrap();
-    store.checksum(agent, &files).unwrap();
-    store.each_in_ranges(agent, &files, &[(n, u64::MAX)], &mut |_, _, _| true).unwrap();
+    store.last_session(&Reader::server(), agent).unwrap();
+    store.overlay(&Reader::server(), agent).unwrap();
+    store.document(&Reader::server(), agent, &files, "00").unwrap();
+    store.checksum(&Reader::server(), agent, &files).unwrap();
+    store
+        .each_in_ranges(&Reader::server(), agent, &files, &[(n, u64::MAX)], &mut |_, _, _| true)
+        .unwrap();
     let plain = DocumentQuery { limit: 1, ..DocumentQuery::new(agent, files.clone()) };
-    let page = store.documents(&plain).unwrap();
-    store.documents(&DocumentQuery { after: page.next, ..plain.clone() }).unwrap();
+    let page = store.documents(&Reader::server(), &plain).unwrap();
+    store
+        .documents(&Reader::server(), &DocumentQuery { after: page.next, ..plain.clone() })
+        .unwrap();
     let size = || Condition::Field(DocumentField::Size, Test::Greater, (n as i64).into());
     let sort = vec![(DocumentField::Size, Direction::Descending)];
     let sorted = DocumentQuery { sort: sort.clone(), condition: size(), ..plain };
-    store.documents(&sorted).unwrap();
+    store.documents(&Reader::server(), &sorted).unwrap();
     let agents = Permitted::Only(vec![agent].into());
     let fleet = FleetQuery { agents, dataset: files, condition: size(), sort, offset: 0, limit: 2 };
-    store.fleet_documents(&fleet).unwrap();
+    store.fleet_documents(&Reader::server(), &fleet).unwrap();
     let whole = FleetQuery {
         agents: Permitted::All,
         condition: Condition::default(),
         sort: Vec::new(),
         ..fleet
     };
-    store.fleet_documents(&whole).unwrap();
+    store.fleet_documents(&Reader::server(), &whole).unwrap();
     let all = ChangeQuery { limit: 2, ..ChangeQuery::default() };
-    let newest = store.changes(&all).unwrap().newest;
+    let newest = store.changes(&Reader::server(), &all).unwrap().newest;
     store
-        .changes(&ChangeQuery { agents: Some(vec![agent]), former: false, ..all.clone() })
+        .changes(
+            &Reader::server(),
+            &ChangeQuery { agents: Some(vec![agent]), former: false, ..all.clone() },
+        )
         .unwrap();
     let path = PathMatch::Prefix(format!("/a/{n}"));
     let kinds = vec![EventKind::Created];
     store
-        .changes(&ChangeQuery { path, kinds: kinds.clone(), since: Some(newest - 1), ..all })
+        .changes(
+            &Reader::server(),
+            &ChangeQuery { path, kinds: kinds.clone(), since: Some(newest - 1), ..all },
+        )
         .unwrap();
     let arrivals = ArrivalQuery { agents: Permitted::All, kinds, since: newest - 1 };
-    store.arrivals(&arrivals, &mut |_| true).unwrap();
-    store.counts().unwrap();
-    store.agent_counts(agent).unwrap();
+    store.arrivals(&Reader::server(), &arrivals, &mut |_| true).unwrap();
+    store.counts(&Reader::server()).unwrap();
+    store.agent_counts(&Reader::server(), agent).unwrap();
 }
 
 /// What goes by age and size, in more than one piece; and an agent.
@@ -140,7 +150,11 @@ fn a_statement_is_prepared_once_whatever_values_it_gets() {
     let store = SqliteState::open(&dir.path().join("state.db"), options).unwrap();
     let prepared = Prepared::default();
     watch(&mut store.writer.lock(), &prepared);
-    store.readers.watched(|conn| watch(conn, &prepared));
+    let each = |conn: &mut Connection| {
+        watch(conn, &prepared);
+        Ok::<(), ()>(())
+    };
+    store.readers.each(each).unwrap();
     for n in 1..=3 {
         writes(&store, n);
         reads(&store, n);

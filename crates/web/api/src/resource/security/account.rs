@@ -10,12 +10,15 @@ use utoipa::ToSchema;
 
 use super::policies::PolicyBody;
 use super::{login, policies, rules};
-use crate::call::{Call, Caller, Source};
-use crate::envelope::{Answer, List, to_value};
+use crate::access::caller::{Caller, Source};
 use crate::error::Failure;
-use crate::operation::{Access, Answering, COMMON, COMMON_PRETTY, Handler, Operation, Shape, Verb};
+use crate::http::call::Call;
+use crate::http::envelope::{Answer, List, to_value};
+use crate::http::operation::{
+    Access, Answering, COMMON, COMMON_PRETTY, Handler, Operation, Shape, Verb,
+};
 
-pub(super) const OPERATIONS: &[Operation] = &[
+pub(crate) const OPERATIONS: &[Operation] = &[
     Operation {
         verb: Verb::Get,
         path: "/security/users/me",
@@ -106,7 +109,7 @@ fn me(call: &Call) -> Result<Answer, Failure> {
     let Caller::User { id, claims, .. } = &call.caller else {
         return Err(no_account());
     };
-    let image = call.registry().security()?;
+    let image = call.registry().security(call.reader())?;
     let Some(user) = image.users.into_iter().find(|user| user.id == *id) else {
         return Err(Failure::unauthorized("Invalid token"));
     };
@@ -191,11 +194,12 @@ fn own_password(call: Arc<Call>) -> Answering {
         })?;
         let set = move |call: &Call| {
             let hash = call.registry().hash_of_new(&change.password)?;
-            let set =
-                call.registry().change_security(SecurityChange::SetPassword { user: id, hash });
+            let set = call
+                .registry()
+                .change_security(&call.context, SecurityChange::SetPassword { user: id, hash });
             // The tokens that are refused from now on are written once more after the password.
             if set.as_ref().is_err_and(RegistryError::is_transient) {
-                call.set_begun();
+                call.effect.set_begun();
             }
             set
         };

@@ -4,12 +4,12 @@ use model::timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::call::Call;
-use crate::envelope::{Answer, List, to_value};
 use crate::error::Failure;
-use crate::operation::{COMMON, Handler, Kind, Operation, Shape, Verb, action, query};
+use crate::http::call::Call;
+use crate::http::envelope::{Answer, List, to_value};
+use crate::http::operation::{COMMON, Handler, Kind, Operation, Shape, Verb, action, query};
 
-pub(super) const OPERATIONS: &[Operation] = &[Operation {
+pub(crate) const OPERATIONS: &[Operation] = &[Operation {
     verb: Verb::Get,
     path: "/audit",
     id: "audit.list",
@@ -51,7 +51,8 @@ pub(crate) struct AuditItem {
 
 fn list(call: &Call) -> Result<Answer, Failure> {
     let limit = call.parameters.whole("limit");
-    let rows = call.registry().audit_log(call.parameters.position("before"), limit)?;
+    let rows =
+        call.registry().audit_log(call.reader(), call.parameters.position("before"), limit)?;
     let items = rows
         .into_iter()
         .map(|row| {

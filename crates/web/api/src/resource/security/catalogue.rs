@@ -1,16 +1,16 @@
-//! The catalogues of actions and resources, read off the list of operations.
+//! The catalogues of actions and resources, read off what the operations need.
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
-use crate::call::Call;
-use crate::envelope::Answer;
 use crate::error::Failure;
-use crate::operation::{Access, COMMON_PRETTY, Handler, Kind, Operation, Shape, Verb, query};
-use crate::resource;
+use crate::http::api::Need;
+use crate::http::call::Call;
+use crate::http::envelope::Answer;
+use crate::http::operation::{Access, COMMON_PRETTY, Handler, Kind, Operation, Shape, Verb, query};
 
-pub(super) const OPERATIONS: &[Operation] = &[
+pub(crate) const OPERATIONS: &[Operation] = &[
     Operation {
         verb: Verb::Get,
         path: "/security/actions",
@@ -46,7 +46,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
 #[schema(value_type = Object)]
 pub(crate) struct Catalogue(Map<String, Value>);
 
-pub(super) const RESOURCE_NAMES: &[&str] = &[
+pub(crate) const RESOURCE_NAMES: &[&str] = &[
     "*:*",
     "agent:group",
     "agent:id",
@@ -79,29 +79,31 @@ const RESOURCE_TEXTS: &[&str] = &[
 fn actions(call: &Call) -> Result<Answer, Failure> {
     let endpoint = call.parameters.text("endpoint").map(str::to_lowercase);
     let mut catalogue: Map<String, Value> = Map::new();
-    let mut names: Vec<&str> = resource::all().flat_map(needs).map(|(a, _)| a).collect();
+    let mut names: Vec<&str> = call.api.needs.iter().map(|need| need.action).collect();
     names.sort_unstable();
     names.dedup();
     for name in names {
-        let users: Vec<&Operation> =
-            resource::all().filter(|o| needs(o).any(|(a, _)| a == name)).collect();
-        let endpoints: Vec<String> =
-            users.iter().map(|o| format!("{} {}", o.verb.name(), o.path)).collect();
+        let needs: Vec<&Need> = call.api.needs.iter().filter(|need| need.action == name).collect();
+        let mut endpoints: Vec<&str> = needs.iter().map(|need| need.endpoint.as_str()).collect();
+        // An operation that needs an action on several types stands there once for each.
+        endpoints.dedup();
         if let Some(wanted) = &endpoint
             && !endpoints.iter().any(|own| own.to_lowercase() == *wanted)
         {
             continue;
         }
         let mut resources: Vec<&str> = Vec::new();
-        for (_, kind) in users.iter().flat_map(|o| needs(o)).filter(|(a, _)| *a == name) {
-            let kinds: &[&str] =
-                if kind == "agent:id" { &["agent:id", "agent:group"] } else { &[kind] };
-            resources.extend(
-                kinds.iter().filter(|kind| !resources.contains(kind)).copied().collect::<Vec<_>>(),
-            );
+        for need in &needs {
+            let kinds: &[&str] = match need.resource {
+                "agent:id" => &["agent:id", "agent:group"],
+                kind => &[kind],
+            };
+            let new: Vec<&str> =
+                kinds.iter().filter(|kind| !resources.contains(kind)).copied().collect();
+            resources.extend(new);
         }
         let example: Vec<String> = resources.iter().map(|kind| format!("{kind}:*")).collect();
-        let about = users.first().map_or("", |o| o.about);
+        let about = needs.first().map_or("", |need| need.about);
         catalogue.insert(
             name.to_owned(),
             json!({
@@ -116,16 +118,6 @@ fn actions(call: &Call) -> Result<Answer, Failure> {
         return Err(Failure::bad("endpoint: no operation of that name takes an action"));
     }
     Answer::data(&Catalogue(catalogue))
-}
-
-/// The actions that an operation asks, each with its type of resource.
-fn needs(operation: &'static Operation) -> impl Iterator<Item = (&'static str, &'static str)> {
-    let own = match operation.access {
-        Access::Action { action, resource } => Some((action, resource)),
-        _ => None,
-    };
-    let further = resource::FURTHER.iter().filter(move |(id, _, _)| *id == operation.id);
-    own.into_iter().chain(further.map(|(_, action, resource)| (*action, *resource)))
 }
 
 fn resources(call: &Call) -> Result<Answer, Failure> {
@@ -143,12 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_resource_of_an_operation_is_in_the_catalogue() {
+    fn every_resource_has_a_text() {
         assert_eq!(RESOURCE_NAMES.len(), RESOURCE_TEXTS.len());
-        for operation in resource::all() {
-            for (_, kind) in needs(operation) {
-                assert!(RESOURCE_NAMES.contains(&kind), "{}: {kind}", operation.id);
-            }
-        }
     }
 }

@@ -5,15 +5,15 @@ use registry::limits::TOKEN_TTL_SECONDS_MAX;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::call::Call;
-use crate::envelope::Answer;
 use crate::error::Failure;
-use crate::operation::{COMMON, Handler, Operation, Shape, Verb, action};
+use crate::http::call::Call;
+use crate::http::envelope::Answer;
+use crate::http::operation::{COMMON, Handler, Operation, Shape, Verb, action};
 
 /// Shortest life of a token, seconds.
 const TOKEN_TTL_SECONDS_MIN: u64 = 30;
 
-pub(super) const OPERATIONS: &[Operation] = &[
+pub(crate) const OPERATIONS: &[Operation] = &[
     Operation {
         verb: Verb::Get,
         path: "/security/config",
@@ -72,7 +72,7 @@ pub(crate) struct ConfigChange {
 const CHANGED: &str = "Configuration was successfully updated";
 
 fn get(call: &Call) -> Result<Answer, Failure> {
-    let config = call.registry().security_config()?;
+    let config = call.registry().security_config(call.reader())?;
     Answer::data(&ConfigData {
         auth_token_exp_timeout: config.token_ttl_s,
         rbac_mode: config.mode.name(),
@@ -100,11 +100,11 @@ fn put(call: &Call) -> Result<Answer, Failure> {
             Failure::bad(format!("'{word:.20}' is not one of ['white', 'black'] - 'rbac_mode'"))
         })?),
     };
-    call.registry().change_security_config(change.auth_token_exp_timeout, mode)?;
+    call.registry().change_security_config(&call.context, change.auth_token_exp_timeout, mode)?;
     Ok(Answer::Message(CHANGED.into()))
 }
 
 fn delete(call: &Call) -> Result<Answer, Failure> {
-    call.registry().set_security_config(None)?;
+    call.registry().set_security_config(&call.context, None)?;
     Ok(Answer::Message(CHANGED.into()))
 }

@@ -5,10 +5,10 @@ use registry::{LinkKind, SecurityChange};
 use super::{
     POSITION, RESERVED_ID_MAX, ROLE_ID, USER_ID, ids, ids_or_all, one, refusal, roles, users,
 };
-use crate::call::Call;
-use crate::envelope::{Answer, List};
 use crate::error::Failure;
-use crate::operation::{
+use crate::http::call::Call;
+use crate::http::envelope::{Answer, List};
+use crate::http::operation::{
     COMMON, Handler, Kind, Operation, Parameter, Shape, Verb, action, required,
 };
 
@@ -16,7 +16,7 @@ const fn numbers(name: &'static str) -> Parameter {
     required(name, Kind::Numbers, "Numbers, with commas, in the order in which they are linked.")
 }
 
-pub(super) const OPERATIONS: &[Operation] = &[
+pub(crate) const OPERATIONS: &[Operation] = &[
     Operation {
         verb: Verb::Post,
         path: "/security/users/{user_id}/roles",
@@ -157,7 +157,7 @@ fn messages(links: &Links, owner: u32, link: bool) -> [String; 3] {
 
 fn change(call: &Call, links: &Links, link: bool) -> Result<Answer, Failure> {
     let owner = one(call, links.owner);
-    let image = call.registry().security()?;
+    let image = call.registry().security(call.reader())?;
     let (there, all, linked): (bool, Vec<u32>, Vec<u32>) = match links.kind {
         LinkKind::UserRole => {
             let user = image.users.iter().find(|user| user.id == owner);
@@ -206,7 +206,7 @@ fn change(call: &Call, links: &Links, link: bool) -> Result<Answer, Failure> {
     }
     let item = match (done, links.kind) {
         (0, _) => None,
-        (_, LinkKind::UserRole) => users::items(&call.registry().security()?)?
+        (_, LinkKind::UserRole) => users::items(&call.registry().security(call.reader())?)?
             .into_iter()
             .find(|(id, _)| *id == owner)
             .map(|(_, item)| item),
@@ -234,7 +234,7 @@ fn carry_out(
     } else {
         SecurityChange::Unlink { kind, owner, member }
     };
-    match call.registry().change_security(change) {
+    match call.registry().change_security(&call.context, change) {
         Ok(_) => Ok(None),
         Err(error) => {
             let missing = if link { links.member_missing } else { links.unlinked };

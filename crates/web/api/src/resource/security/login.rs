@@ -14,18 +14,19 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::account::no_account;
-use crate::call::{Call, Caller, Source};
-use crate::envelope::Answer;
+use crate::access::caller::{Caller, Source};
+use crate::access::token::{self, Bearer};
 use crate::error::Failure;
-use crate::operation::{
+use crate::http::call::Call;
+use crate::http::envelope::Answer;
+use crate::http::operation::{
     Access, Answering, Handler, Kind, Operation, Parameter, Shape, Verb, action, query,
 };
-use crate::token::{self, Bearer};
 
 const RAW: &[Parameter] =
     &[query("raw", Kind::Flag, "Answer the bare token as text instead of the envelope.")];
 
-pub(super) const OPERATIONS: &[Operation] = &[
+pub(crate) const OPERATIONS: &[Operation] = &[
     Operation {
         verb: Verb::Post,
         path: "/security/user/authenticate",
@@ -127,7 +128,9 @@ fn run_as(call: Arc<Call>) -> Answering {
         let context = Value::Object(call.json::<AuthorizationContext>()?.0);
         let digest = hex(&Blake2b::<U16>::digest(context.to_string().as_bytes()));
         let (id, name) = (user.id, user.name);
-        let drawn = call.blocking(move |call| call.registry().run_as(id, nbf_s, &context)).await?;
+        let drawn = call
+            .blocking(move |call| call.registry().run_as(call.reader(), id, nbf_s, &context))
+            .await?;
         let (roles, nbf_s) = drawn.map_err(refused)?;
         given(&call, Bearer { id, name, roles, context: Some(digest), nbf_s, since_s: None }).await
     })
@@ -142,7 +145,7 @@ fn hex(bytes: &[u8]) -> String {
 
 /// The token in the form that was asked for.
 async fn given(call: &Arc<Call>, bearer: Bearer) -> Result<Answer, Failure> {
-    let config = call.blocking(|call| call.registry().security_config()).await??;
+    let config = call.blocking(|call| call.registry().security_config(call.reader())).await??;
     let token = call.api.tokens.issue(&call.api.registry, config, bearer)?;
     formed(call, token)
 }
@@ -167,9 +170,7 @@ pub(super) async fn check(
     password: &str,
     source: Option<std::net::IpAddr>,
 ) -> Result<(User, i64), Failure> {
-    let (checked, cost) = call.registry().login_for_token(name, password, source).await;
-    call.spend(cost);
-    checked.map_err(refused)
+    call.registry().login_for_token(call.reader(), name, password, source).await.map_err(refused)
 }
 
 fn refused(error: LoginError) -> Failure {
@@ -206,9 +207,9 @@ fn logout(call: &Call) -> Result<Answer, Failure> {
     let Caller::User { id, name, .. } = &call.caller else {
         return Err(no_account());
     };
-    call.registry().revoke_tokens(RevocationTarget::User(*id))?;
+    call.registry().revoke_tokens(&call.context, RevocationTarget::User(*id))?;
     // Its tokens are nobody else's business.
-    call.set_unchanged();
+    call.effect.set_unchanged();
     Ok(Answer::Message(format!("User {name} was successfully logged out")))
 }
 
@@ -222,7 +223,7 @@ fn renew(call: &Call) -> Result<Answer, Failure> {
     // and what comes later reaches to this instant.
     let nbf_s = call.registry().renewed_nbf_s(claims.nbf);
     call.caller_now()?;
-    let config = call.registry().security_config()?;
+    let config = call.registry().security_config(call.reader())?;
     let bearer = Bearer {
         id: *id,
         name: name.clone(),
@@ -239,7 +240,7 @@ fn renew(call: &Call) -> Result<Answer, Failure> {
 }
 
 fn revoke(call: &Call) -> Result<Answer, Failure> {
-    call.registry().replace_token_keys()?;
+    call.registry().replace_token_keys(&call.context)?;
     Ok(Answer::Message("Tokens were successfully revoked".into()))
 }
 

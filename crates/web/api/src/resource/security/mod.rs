@@ -3,79 +3,29 @@
 //!
 //! Ids up to [`RESERVED_ID_MAX`] belong to the program: they can be linked and read, not changed.
 
-mod account;
-mod audit;
-mod catalogue;
-mod config;
-mod links;
-mod login;
-mod policies;
-mod roles;
-mod rules;
-mod users;
+pub(crate) mod account;
+pub(crate) mod audit;
+pub(crate) mod catalogue;
+pub(crate) mod config;
+pub(crate) mod links;
+pub(crate) mod login;
+pub(crate) mod policies;
+pub(crate) mod roles;
+pub(crate) mod rules;
+pub(crate) mod users;
 
 use registry::{RegistryError, RegistryStoreError};
 use serde_json::Value;
-use utoipa::openapi::{RefOr, Schema};
 
-use crate::call::Call;
-use crate::envelope::List;
 use crate::error::Failure;
-use crate::operation::{Kind, Operation, Parameter, path, query, required};
+use crate::http::call::Call;
+use crate::http::envelope::List;
+use crate::http::operation::{Kind, Parameter, path, query, required};
 
 /// The last id that belongs to the program.
 const RESERVED_ID_MAX: u32 = 99;
 /// Longest name of a role, a policy or a rule, characters.
 const NAME_CHARS_MAX: usize = 64;
-
-/// Every operation of these files.
-pub(super) fn operations() -> impl Iterator<Item = &'static Operation> {
-    [
-        login::OPERATIONS,
-        account::OPERATIONS,
-        users::OPERATIONS,
-        roles::OPERATIONS,
-        policies::OPERATIONS,
-        rules::OPERATIONS,
-        links::OPERATIONS,
-        catalogue::OPERATIONS,
-        config::OPERATIONS,
-        audit::OPERATIONS,
-    ]
-    .into_iter()
-    .flatten()
-}
-
-/// The schemas of these files.
-pub(super) fn schemas() -> Vec<(String, RefOr<Schema>)> {
-    use super::schema_of as of;
-    vec![
-        of::<login::TokenData>(),
-        of::<login::AuthorizationContext>(),
-        of::<account::MeItem>(),
-        of::<account::MyRole>(),
-        of::<account::MyPolicy>(),
-        of::<account::MyRule>(),
-        of::<account::MyGrants>(),
-        of::<account::PasswordChange>(),
-        of::<users::UserItem>(),
-        of::<users::NewUser>(),
-        of::<users::UserChange>(),
-        of::<roles::RoleItem>(),
-        of::<roles::RoleBody>(),
-        of::<policies::PolicyItem>(),
-        of::<policies::PolicyBody>(),
-        of::<policies::NewPolicy>(),
-        of::<policies::PolicyChange>(),
-        of::<rules::RuleItem>(),
-        of::<rules::RuleBody>(),
-        of::<rules::RuleChange>(),
-        of::<catalogue::Catalogue>(),
-        of::<config::ConfigData>(),
-        of::<config::ConfigChange>(),
-        of::<audit::AuditItem>(),
-    ]
-}
 
 const USER_ID: Parameter = path("user_id", Kind::Id, "Number of the user.");
 const ROLE_ID: Parameter = path("role_id", Kind::Id, "Number of the role.");
@@ -126,7 +76,7 @@ fn listed(
     sort: &Sort,
     parameter: &str,
     items: Vec<(u32, Value)>,
-    listing: &crate::listing::Listing,
+    listing: &crate::http::listing::Listing,
 ) -> Result<List, Failure> {
     let wanted = ids(call, parameter);
     let mut failed = Vec::new();

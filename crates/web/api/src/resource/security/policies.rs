@@ -10,11 +10,11 @@ use super::{
     POLICY_ID, RESERVED_ID_MAX, Sort, check_name, deletable, ids_or_all, listed, one, refusal,
     single, some_ids,
 };
-use crate::call::Call;
-use crate::envelope::{Answer, List, to_value};
 use crate::error::Failure;
-use crate::listing::Listing;
-use crate::operation::{COMMON, Handler, LISTED, Operation, PAGING, Shape, Verb, action};
+use crate::http::call::Call;
+use crate::http::envelope::{Answer, List, to_value};
+use crate::http::listing::Listing;
+use crate::http::operation::{COMMON, Handler, LISTED, Operation, PAGING, Shape, Verb, action};
 
 const SORT: Sort = Sort { kind: "policy:id", missing: 4007 };
 /// Most actions or resources of one policy.
@@ -24,7 +24,7 @@ const ENTRY_BYTES_MAX: usize = 512;
 /// Most resources joined with `&`.
 const PARTS_MAX: usize = 2;
 
-pub(super) const OPERATIONS: &[Operation] = &[
+pub(crate) const OPERATIONS: &[Operation] = &[
     Operation {
         verb: Verb::Get,
         path: "/security/policies",
@@ -133,7 +133,7 @@ fn items(image: SecurityImage) -> Result<Vec<(u32, Value)>, Failure> {
 }
 
 fn item(call: &Call, id: u32) -> Result<Option<Value>, Failure> {
-    let items = items(call.registry().security()?)?;
+    let items = items(call.registry().security(call.reader())?)?;
     Ok(items.into_iter().find(|(known, _)| *known == id).map(|(_, item)| item))
 }
 
@@ -197,7 +197,7 @@ fn list(call: &Call) -> Result<Answer, Failure> {
             "No policies were returned",
         ],
     };
-    let items = items(call.registry().security()?)?;
+    let items = items(call.registry().security(call.reader())?)?;
     Ok(Answer::List(listed(call, &SORT, "policy_ids", items, &listing)?))
 }
 
@@ -207,7 +207,7 @@ fn create(call: &Call) -> Result<Answer, Failure> {
     let messages = ["Policy was successfully created", "", "Policy was not created"];
     let failed = |code| Ok(Answer::List(single(None, Some((code, new.name.clone())), messages)));
     let Some(policy) = read(0, new.name.clone(), new.policy) else { return failed(4006) };
-    match call.registry().change_security(SecurityChange::CreatePolicy(policy)) {
+    match call.registry().change_security(&call.context, SecurityChange::CreatePolicy(policy)) {
         Ok(id) => Ok(Answer::List(single(item(call, id)?, None, messages))),
         Err(error) => failed(refusal(error, 4007, 4009)?),
     }
@@ -222,7 +222,7 @@ fn update(call: &Call) -> Result<Answer, Failure> {
     change.name.as_deref().map_or(Ok(()), check_name)?;
     let messages = ["Policy was successfully updated", "", "Policy was not updated"];
     let failed = |code| Ok(Answer::List(single(None, Some((code, id.to_string())), messages)));
-    let rows = call.registry().security()?.policies;
+    let rows = call.registry().security(call.reader())?.policies;
     let Some(known) = rows.into_iter().find(|row| row.policy.id == id) else {
         return failed(4007);
     };
@@ -235,7 +235,7 @@ fn update(call: &Call) -> Result<Answer, Failure> {
         None => Some(Policy { name, ..known.policy }),
     };
     let Some(policy) = policy else { return failed(4006) };
-    match call.registry().change_security(SecurityChange::ReplacePolicy(policy)) {
+    match call.registry().change_security(&call.context, SecurityChange::ReplacePolicy(policy)) {
         Ok(_) => Ok(Answer::List(single(item(call, id)?, None, messages))),
         Err(RegistryError::Store(RegistryStoreError::Exists { what: "policy", .. })) => {
             failed(4013)
@@ -245,12 +245,12 @@ fn update(call: &Call) -> Result<Answer, Failure> {
 }
 
 fn delete(call: &Call) -> Result<Answer, Failure> {
-    let items = items(call.registry().security()?)?;
+    let items = items(call.registry().security(call.reader())?)?;
     let known: Vec<u32> = items.iter().map(|(id, _)| *id).collect();
     let (wanted, mut failed) = deletable(call, &SORT, "policy_ids", &known, 4008);
     let mut gone = Vec::new();
     for id in wanted {
-        match call.registry().change_security(SecurityChange::DeletePolicy(id)) {
+        match call.registry().change_security(&call.context, SecurityChange::DeletePolicy(id)) {
             Ok(_) => gone.extend(items.iter().find(|(k, _)| *k == id).map(|(_, i)| i.clone())),
             Err(error) => failed.push((refusal(error, 4007, 1000)?, id)),
         }

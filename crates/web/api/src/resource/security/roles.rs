@@ -9,15 +9,15 @@ use super::{
     RESERVED_ID_MAX, ROLE_ID, Sort, check_name, deletable, ids_or_all, listed, one, refusal,
     single, some_ids,
 };
-use crate::call::Call;
-use crate::envelope::{Answer, List, to_value};
 use crate::error::Failure;
-use crate::listing::Listing;
-use crate::operation::{COMMON, Handler, LISTED, Operation, PAGING, Shape, Verb, action};
+use crate::http::call::Call;
+use crate::http::envelope::{Answer, List, to_value};
+use crate::http::listing::Listing;
+use crate::http::operation::{COMMON, Handler, LISTED, Operation, PAGING, Shape, Verb, action};
 
 const SORT: Sort = Sort { kind: "role:id", missing: 4002 };
 
-pub(super) const OPERATIONS: &[Operation] = &[
+pub(crate) const OPERATIONS: &[Operation] = &[
     Operation {
         verb: Verb::Get,
         path: "/security/roles",
@@ -103,7 +103,7 @@ pub(super) fn items(image: SecurityImage) -> Result<Vec<(u32, Value)>, Failure> 
 
 /// One role as it is now.
 pub(super) fn item(call: &Call, id: u32) -> Result<Option<Value>, Failure> {
-    let items = items(call.registry().security()?)?;
+    let items = items(call.registry().security(call.reader())?)?;
     Ok(items.into_iter().find(|(known, _)| *known == id).map(|(_, item)| item))
 }
 
@@ -117,7 +117,7 @@ fn list(call: &Call) -> Result<Answer, Failure> {
             "No roles were returned",
         ],
     };
-    let items = items(call.registry().security()?)?;
+    let items = items(call.registry().security(call.reader())?)?;
     Ok(Answer::List(listed(call, &SORT, "role_ids", items, &listing)?))
 }
 
@@ -125,7 +125,9 @@ fn create(call: &Call) -> Result<Answer, Failure> {
     let name = call.json::<RoleBody>()?.name.ok_or_else(|| Failure::code(4001))?;
     check_name(&name)?;
     let messages = ["Role was successfully created", "", "Role was not created"];
-    let made = call.registry().change_security(SecurityChange::CreateRole { name: name.clone() });
+    let made = call
+        .registry()
+        .change_security(&call.context, SecurityChange::CreateRole { name: name.clone() });
     Ok(Answer::List(match made {
         Ok(id) => single(item(call, id)?, None, messages),
         Err(error) => single(None, Some((refusal(error, 4002, 4005)?, name)), messages),
@@ -141,19 +143,19 @@ fn update(call: &Call) -> Result<Answer, Failure> {
     if id <= RESERVED_ID_MAX {
         return failed(if item(call, id)?.is_some() { 4008 } else { 4002 });
     }
-    match call.registry().change_security(SecurityChange::RenameRole { id, name }) {
+    match call.registry().change_security(&call.context, SecurityChange::RenameRole { id, name }) {
         Ok(_) => Ok(Answer::List(single(item(call, id)?, None, messages))),
         Err(error) => failed(refusal(error, 4002, 4005)?),
     }
 }
 
 fn delete(call: &Call) -> Result<Answer, Failure> {
-    let items = items(call.registry().security()?)?;
+    let items = items(call.registry().security(call.reader())?)?;
     let known: Vec<u32> = items.iter().map(|(id, _)| *id).collect();
     let (wanted, mut failed) = deletable(call, &SORT, "role_ids", &known, 4008);
     let mut gone = Vec::new();
     for id in wanted {
-        match call.registry().change_security(SecurityChange::DeleteRole(id)) {
+        match call.registry().change_security(&call.context, SecurityChange::DeleteRole(id)) {
             Ok(_) => gone.extend(items.iter().find(|(k, _)| *k == id).map(|(_, i)| i.clone())),
             Err(error) => failed.push((refusal(error, 4002, 1000)?, id)),
         }

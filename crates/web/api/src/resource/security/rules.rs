@@ -10,17 +10,17 @@ use super::{
     RESERVED_ID_MAX, RULE_ID, Sort, check_name, deletable, ids_or_all, listed, one, refusal,
     single, some_ids,
 };
-use crate::call::Call;
-use crate::envelope::{Answer, List, to_value};
 use crate::error::Failure;
-use crate::listing::Listing;
-use crate::operation::{COMMON, Handler, LISTED, Operation, PAGING, Shape, Verb, action};
+use crate::http::call::Call;
+use crate::http::envelope::{Answer, List, to_value};
+use crate::http::listing::Listing;
+use crate::http::operation::{COMMON, Handler, LISTED, Operation, PAGING, Shape, Verb, action};
 
 const SORT: Sort = Sort { kind: "rule:id", missing: 4022 };
 /// Largest rule, bytes of JSON.
 const RULE_BYTES_MAX: usize = 64 * 1024;
 
-pub(super) const OPERATIONS: &[Operation] = &[
+pub(crate) const OPERATIONS: &[Operation] = &[
     Operation {
         verb: Verb::Get,
         path: "/security/rules",
@@ -117,7 +117,7 @@ fn items(image: SecurityImage) -> Result<Vec<(u32, Value)>, Failure> {
 }
 
 fn item(call: &Call, id: u32) -> Result<Option<Value>, Failure> {
-    let items = items(call.registry().security()?)?;
+    let items = items(call.registry().security(call.reader())?)?;
     Ok(items.into_iter().find(|(known, _)| *known == id).map(|(_, item)| item))
 }
 
@@ -142,7 +142,7 @@ fn list(call: &Call) -> Result<Answer, Failure> {
             "No security rules were returned",
         ],
     };
-    let items = items(call.registry().security()?)?;
+    let items = items(call.registry().security(call.reader())?)?;
     Ok(Answer::List(listed(call, &SORT, "rule_ids", items, &listing)?))
 }
 
@@ -151,7 +151,7 @@ fn create(call: &Call) -> Result<Answer, Failure> {
     check_name(&new.name)?;
     let messages = ["Security rule was successfully created", "", "Security rule was not created"];
     let change = SecurityChange::CreateRule { name: new.name.clone(), body: checked(&new.rule)? };
-    Ok(Answer::List(match call.registry().change_security(change) {
+    Ok(Answer::List(match call.registry().change_security(&call.context, change) {
         Ok(id) => single(item(call, id)?, None, messages),
         Err(error) => single(None, Some((refusal(error, 4022, 4005)?, new.name)), messages),
     }))
@@ -166,26 +166,29 @@ fn update(call: &Call) -> Result<Answer, Failure> {
     change.name.as_deref().map_or(Ok(()), check_name)?;
     let messages = ["Security rule was successfully updated", "", "Security rule was not updated"];
     let failed = |code| Ok(Answer::List(single(None, Some((code, id.to_string())), messages)));
-    let rows = call.registry().security()?.rules;
+    let rows = call.registry().security(call.reader())?.rules;
     let Some(known) = rows.into_iter().find(|row| row.id == id) else { return failed(4022) };
     if id <= RESERVED_ID_MAX {
         return failed(4008);
     }
     let body = change.rule.as_ref().map_or(Ok(known.body), checked)?;
     let name = change.name.unwrap_or(known.name);
-    match call.registry().change_security(SecurityChange::ReplaceRule { id, name, body }) {
+    match call
+        .registry()
+        .change_security(&call.context, SecurityChange::ReplaceRule { id, name, body })
+    {
         Ok(_) => Ok(Answer::List(single(item(call, id)?, None, messages))),
         Err(error) => failed(refusal(error, 4022, 4005)?),
     }
 }
 
 fn delete(call: &Call) -> Result<Answer, Failure> {
-    let items = items(call.registry().security()?)?;
+    let items = items(call.registry().security(call.reader())?)?;
     let known: Vec<u32> = items.iter().map(|(id, _)| *id).collect();
     let (wanted, mut failed) = deletable(call, &SORT, "rule_ids", &known, 4008);
     let mut gone = Vec::new();
     for id in wanted {
-        match call.registry().change_security(SecurityChange::DeleteRule(id)) {
+        match call.registry().change_security(&call.context, SecurityChange::DeleteRule(id)) {
             Ok(_) => gone.extend(items.iter().find(|(k, _)| *k == id).map(|(_, i)| i.clone())),
             Err(error) => failed.push((refusal(error, 4022, 1000)?, id)),
         }

@@ -8,17 +8,18 @@ use utoipa::ToSchema;
 use super::{
     RESERVED_ID_MAX, Sort, USER_ID, deletable, ids_or_all, listed, one, refusal, single, some_ids,
 };
-use crate::call::{Call, Caller};
-use crate::envelope::{Answer, List, to_value};
+use crate::access::caller::Caller;
 use crate::error::Failure;
-use crate::listing::Listing;
-use crate::operation::{
+use crate::http::call::Call;
+use crate::http::envelope::{Answer, List, to_value};
+use crate::http::listing::Listing;
+use crate::http::operation::{
     COMMON, Handler, Kind, LISTED, Operation, PAGING, Shape, Verb, action, query,
 };
 
 const SORT: Sort = Sort { kind: "user:id", missing: 5001 };
 
-pub(super) const OPERATIONS: &[Operation] = &[
+pub(crate) const OPERATIONS: &[Operation] = &[
     Operation {
         verb: Verb::Get,
         path: "/security/users",
@@ -137,14 +138,20 @@ fn list(call: &Call) -> Result<Answer, Failure> {
             "No users were returned",
         ],
     };
-    let items = items(&call.registry().security()?)?;
+    let items = items(&call.registry().security(call.reader())?)?;
     Ok(Answer::List(listed(call, &SORT, "user_ids", items, &listing)?))
 }
 
 fn create(call: &Call) -> Result<Answer, Failure> {
     let new: NewUser = call.json()?;
     let messages = ["User was successfully created", "", "User could not be created"];
-    let made = match call.registry().create_user(&new.username, &new.password, false, &[]) {
+    let made = match call.registry().create_user(
+        &call.context,
+        &new.username,
+        &new.password,
+        false,
+        &[],
+    ) {
         Ok(user) => single(Some(to_value(&UserItem::from(user))?), None, messages),
         Err(RegistryError::Store(RegistryStoreError::Exists { .. })) => {
             single(None, Some((5000, new.username)), messages)
@@ -179,7 +186,7 @@ fn update(call: &Call) -> Result<Answer, Failure> {
     if id <= RESERVED_ID_MAX && !own && !local {
         return Err(Failure::code(5011));
     }
-    match call.registry().set_password_of(id, &password) {
+    match call.registry().set_password_of(&call.context, id, &password) {
         Ok(()) => changed(call, id, messages),
         Err(error @ RegistryError::Password(_)) => Err(password_failure(error, &password)),
         Err(error) => {
@@ -190,7 +197,7 @@ fn update(call: &Call) -> Result<Answer, Failure> {
 }
 
 fn changed(call: &Call, id: u32, messages: [&'static str; 3]) -> Result<Answer, Failure> {
-    let user = call.registry().user_by_id(id)?;
+    let user = call.registry().user_by_id(call.reader(), id)?;
     let item = user.map(|user| to_value(&UserItem::from(user))).transpose()?;
     Ok(Answer::List(single(item, None, messages)))
 }
@@ -214,14 +221,14 @@ fn set_run_as(call: &Call) -> Result<Answer, Failure> {
     if user <= RESERVED_ID_MAX {
         return failed(5004);
     }
-    match call.registry().change_security(SecurityChange::SetRunAs { user, allow }) {
+    match call.registry().change_security(&call.context, SecurityChange::SetRunAs { user, allow }) {
         Ok(_) => changed(call, user, messages),
         Err(error) => failed(refusal(error, SORT.missing, 1000)?),
     }
 }
 
 fn delete(call: &Call) -> Result<Answer, Failure> {
-    let items = items(&call.registry().security()?)?;
+    let items = items(&call.registry().security(call.reader())?)?;
     let known: Vec<u32> = items.iter().map(|(id, _)| *id).collect();
     let (mut wanted, mut failed) = deletable(call, &SORT, "user_ids", &known, 5004);
     if let Caller::User { id, .. } = &call.caller
@@ -234,7 +241,7 @@ fn delete(call: &Call) -> Result<Answer, Failure> {
     }
     let mut gone = Vec::new();
     for id in wanted {
-        match call.registry().change_security(SecurityChange::DeleteUser(id)) {
+        match call.registry().change_security(&call.context, SecurityChange::DeleteUser(id)) {
             Ok(_) => gone.extend(items.iter().find(|(k, _)| *k == id).map(|(_, i)| i.clone())),
             Err(error) => failed.push((refusal(error, SORT.missing, 1000)?, id)),
         }

@@ -82,9 +82,10 @@ mod tests {
 
     use model::{AgentId, Incarnation};
 
+    use crate::Reader;
     use crate::registry::{
         CommandKind, NewAgent, NewCommand, OutcomeRow, OutcomeState, Permitted, RegistryStore as _,
-        SqliteRegistry,
+        SqliteRegistry, WriteContext,
     };
 
     fn agent(name: &str, id: Option<AgentId>) -> NewAgent {
@@ -103,12 +104,13 @@ mod tests {
     fn what_was_ordered_of_a_number_before_is_shown_to_no_narrowed_caller() {
         let folder = tempfile::TempDir::new().unwrap();
         let store = SqliteRegistry::open(&folder.path().join("registry.db")).unwrap();
-        let added = store.add_agents(&[agent("a", None), agent("b", None)]).unwrap();
+        let by = WriteContext::server();
+        let added = store.add_agents(&by, &[agent("a", None), agent("b", None)]).unwrap();
         let (a, b) = (added[0].record.id, added[1].record.id);
         let order = |agents: &[AgentId]| {
             let (agents, kind) = (agents.to_vec(), CommandKind::Restart);
             let new = NewCommand { kind, agents, user: "admin".into(), now_s: 1, expires_at_s: 9 };
-            store.create_command(&new).unwrap()
+            store.create_command(&by, &new).unwrap()
         };
         let (alone, both) = (order(&[a]), order(&[a, b]));
         let done = |command| OutcomeRow {
@@ -119,11 +121,11 @@ mod tests {
             at_s: 2,
         };
         store.save_outcomes(&[done(alone), done(both)]).unwrap();
-        store.remove_agents(&[a], 3).unwrap();
-        store.free_numbers(&[a]).unwrap();
-        store.add_agents(&[agent("c", Some(a))]).unwrap();
+        store.remove_agents(&by, &[a], 3).unwrap();
+        store.free_numbers(&by, &[a]).unwrap();
+        store.add_agents(&by, &[agent("c", Some(a))]).unwrap();
         let seen = |scope: Permitted| -> Vec<(u64, u64)> {
-            let rows = store.commands(10, &scope).unwrap();
+            let rows = store.commands(&Reader::server(), 10, &scope).unwrap();
             rows.into_iter().map(|row| (row.id, row.counts.total)).collect()
         };
         let these = |ids: &[AgentId]| Arc::new(ids.to_vec());

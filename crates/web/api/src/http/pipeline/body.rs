@@ -10,14 +10,15 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 
 use super::header;
-use crate::api::Api;
-use crate::call::{self, Caller, Source};
+use crate::access::caller::{Caller, Source};
+use crate::access::room::{Owner, Room};
 use crate::error::Failure;
+use crate::http::api::Api;
+use crate::http::call;
+use crate::http::operation::Access;
 use crate::limits::{
     BODY_BYTES_MAX, LOCAL_BODY_BYTES_MAX, LOGIN_BODY_BYTES_MAX, REFUSED_BYTES_MAX, REFUSED_TIME_MAX,
 };
-use crate::operation::Access;
-use crate::room::{Owner, Room};
 
 /// Why a body was not taken.
 enum Refused {

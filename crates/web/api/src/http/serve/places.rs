@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::idle::Pulse;
-use crate::room::Owner;
+use crate::access::room::Owner;
 
 /// How long a connection is not among those that never asked: its TLS handshake is under way.
 const GRACE: Duration = Duration::from_secs(2);

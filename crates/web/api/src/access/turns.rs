@@ -1,5 +1,5 @@
 //! Whose turn it is to ask the stores: a bounded number of requests run at once, of one user half of
-//! them, and a bounded number of each user waits. Of what runs, `state::lend` leaves a reader of each
+//! them, and a bounded number of each user waits. Of what runs, the stores leave a reader of each
 //! database to everybody else.
 
 use std::collections::HashMap;
@@ -8,8 +8,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::access::room::{Owner, Room, Share};
 use crate::limits::{RUNNING_EACH_MAX, RUNNING_MAX, WAITING_EACH_MAX, WAITING_MAX};
-use crate::room::{Owner, Room, Share};
 
 /// Users and networks whose places are kept while nobody needs them.
 const OWNERS_KEPT_MAX: usize = 1_024;
@@ -68,7 +68,7 @@ mod tests {
     use std::task::{Context, Poll, Waker};
 
     use super::*;
-    use crate::call::Caller;
+    use crate::access::caller::Caller;
 
     fn now_or_never<T>(future: impl Future<Output = T>) -> Option<T> {
         match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {

@@ -9,14 +9,14 @@ use axum::http::header::{
 };
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
-use state::meter::Cost;
+use state::Cost;
 
-use crate::api::Api;
-use crate::envelope::{Answer, PROBLEM, to_bytes};
+use crate::access::room::Owner;
 use crate::error::Failure;
+use crate::http::api::Api;
+use crate::http::envelope::{Answer, PROBLEM, to_bytes};
+use crate::http::stream;
 use crate::limits::LARGE_ANSWER_BYTES;
-use crate::room::Owner;
-use crate::stream;
 
 /// On every response.
 const ALWAYS: [(HeaderName, &str); 6] = [

@@ -13,18 +13,18 @@ use registry::Registry;
 use sigma::RuleFolder;
 use state::StateStore;
 
+use crate::access::rates::{IdleRows, RequestRate};
+use crate::access::room::Room;
+use crate::access::token::{TokenKeyError, Tokens};
+use crate::access::turns::Turns;
+use crate::http::log_ring::LogRing;
+use crate::http::metrics::install_recorder;
 use crate::limits::{
     ANSWERS_BYTES_EACH_MAX, ANSWERS_BYTES_MAX, BODIES_BYTES_EACH_MAX, BODIES_BYTES_MAX,
-    DIGESTS_KEPT_MAX, IdleRows, LISTS_EACH_MAX, LISTS_MAX, LOCAL_BODIES_BYTES_MAX,
+    DIGESTS_KEPT_MAX, LISTS_EACH_MAX, LISTS_MAX, LOCAL_BODIES_BYTES_MAX,
     LOGIN_BODIES_BYTES_EACH_MAX, LOGIN_BODIES_BYTES_MAX, REQUEST_TIMEOUT_MS,
-    REQUESTS_PER_MINUTE_ALL_MAX, REQUESTS_PER_MINUTE_MAX, RequestRate, STREAMS_EACH_MAX,
-    STREAMS_MAX,
+    REQUESTS_PER_MINUTE_ALL_MAX, REQUESTS_PER_MINUTE_MAX, STREAMS_EACH_MAX, STREAMS_MAX,
 };
-use crate::log_ring::LogRing;
-use crate::metrics::install_recorder;
-use crate::room::Room;
-use crate::token::{TokenKeyError, Tokens};
-use crate::turns::Turns;
 
 /// The server's own clock.
 pub trait ServerClock: Send + Sync {
@@ -139,6 +139,24 @@ pub enum ApiError {
     Keys(#[from] TokenKeyError),
 }
 
+/// What the table of routes says of itself.
+pub(crate) struct Described {
+    /// The OpenAPI document.
+    pub(crate) openapi: Vec<u8>,
+    /// In the order of the operations.
+    pub(crate) needs: Vec<Need>,
+}
+
+/// An action that an operation needs.
+pub(crate) struct Need {
+    pub(crate) action: &'static str,
+    /// The type of resource.
+    pub(crate) resource: &'static str,
+    /// Method and path of the operation.
+    pub(crate) endpoint: String,
+    pub(crate) about: &'static str,
+}
+
 /// What all requests share.
 pub(crate) struct Api {
     pub(crate) options: ApiOptions,
@@ -172,6 +190,8 @@ pub(crate) struct Api {
     pub(crate) digests: moka::sync::Cache<(u64, String, String), (String, String)>,
     /// The OpenAPI document, as bytes.
     pub(crate) openapi: Vec<u8>,
+    /// See [`Described::needs`].
+    pub(crate) needs: Vec<Need>,
 }
 
 impl Api {
@@ -180,6 +200,7 @@ impl Api {
         registry: Registry,
         state: Arc<dyn StateStore>,
         commit: Arc<Commit>,
+        described: Described,
     ) -> Result<Self, ApiError> {
         let tokens = Tokens::new(&registry)?;
         Ok(Self {
@@ -207,7 +228,8 @@ impl Api {
             streams: Room::new(STREAMS_MAX, STREAMS_EACH_MAX),
             metrics: install_recorder(),
             digests: moka::sync::Cache::new(DIGESTS_KEPT_MAX),
-            openapi: crate::openapi::json().into_bytes(),
+            openapi: described.openapi,
+            needs: described.needs,
         })
     }
 

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use axum::http::Method;
 
-use crate::call::Call;
-use crate::envelope::Answer;
 use crate::error::Failure;
+use crate::http::call::Call;
+use crate::http::envelope::Answer;
 
 /// An HTTP method that operations use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -193,7 +193,7 @@ pub(crate) struct Operation {
 
 /// Operations that leave no row in the audit log: another token for the one shown, and rows of metrics,
 /// which come as the ports take them.
-const UNSEEN: &[&str] = &["security.renew", "series.write"];
+pub(crate) const UNSEEN: &[&str] = &["security.renew", "series.write"];
 
 impl Operation {
     pub(crate) fn parameters(&self) -> impl Iterator<Item = &'static Parameter> + use<> {
@@ -254,7 +254,7 @@ pub(crate) const AGENTS_LIST: Parameter =
 pub(crate) const AGENT_ID: Parameter =
     path("agent_id", Kind::Number, "Agent number, at least three digits.");
 
-/// `q`: see [`crate::q`].
+/// `q`: see [`crate::http::q`].
 pub(crate) const Q: Parameter = query(
     "q",
     Kind::Text,
@@ -277,54 +277,4 @@ pub(crate) const LISTED: &[Parameter] = &[
 /// Whether a body's description is the content type of something that is not JSON.
 pub(crate) fn is_content_type(body: &str) -> bool {
     body.contains('/')
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::resource;
-
-    #[test]
-    fn every_operation_is_described_whole_and_once() {
-        let all: Vec<&Operation> = resource::all().collect();
-        let schemas: Vec<String> = resource::schemas().into_iter().map(|(name, _)| name).collect();
-        for operation in &all {
-            let id = operation.id;
-            let same = |o: &&&Operation| {
-                o.id == id || (o.verb == operation.verb && o.path == operation.path)
-            };
-            assert_eq!(all.iter().filter(same).count(), 1, "{id} stands twice");
-            let named: Vec<&str> = operation
-                .path
-                .split('/')
-                .filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
-                .collect();
-            let described: Vec<&str> =
-                operation.parameters().filter(|p| p.place == Place::Path).map(|p| p.name).collect();
-            assert_eq!(named, described, "{id}: path parameters");
-            let mut names: Vec<&str> = operation.parameters().map(|p| p.name).collect();
-            names.sort_unstable();
-            let count = names.len();
-            names.dedup();
-            assert_eq!(names.len(), count, "{id}: a parameter stands twice");
-            let shape = match operation.shape {
-                Shape::List(name) | Shape::Plain(name) => Some(name),
-                Shape::Message | Shape::Raw(_) => None,
-            };
-            let body = operation.body.filter(|body| !is_content_type(body));
-            for schema in body.into_iter().chain(shape) {
-                assert!(schemas.iter().any(|s| s == schema), "{id}: no schema {schema}");
-            }
-        }
-    }
-
-    #[test]
-    fn only_what_changes_something_for_others_is_a_write() {
-        for operation in resource::all() {
-            let asks = matches!(operation.access, Access::Action { action, .. } if action.ends_with(":read"));
-            let own = operation.access == Access::Login || UNSEEN.contains(&operation.id);
-            let reads = operation.verb == Verb::Get || own || asks;
-            assert_eq!(operation.writes(), !reads, "{}", operation.id);
-        }
-    }
 }

@@ -9,7 +9,7 @@
 //! Limits: [`DEPTH_MAX`], [`TERMS_MAX`]. Fields come from a list; values are handed on as values.
 
 use crate::error::Failure;
-use crate::parameters::timeframe;
+use crate::http::parameters::timeframe;
 
 /// Deepest nesting of parentheses.
 const DEPTH_MAX: usize = 16;

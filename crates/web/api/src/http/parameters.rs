@@ -6,8 +6,8 @@ use std::collections::{HashMap, HashSet};
 use model::{AgentId, timestamp};
 
 use crate::error::Failure;
+use crate::http::operation::{Kind, Operation, Parameter, Place};
 use crate::limits::PARAMETER_BYTES_MAX;
-use crate::operation::{Kind, Operation, Parameter, Place};
 
 /// Shortest agent number on a path, digits.
 const NUMBER_DIGITS_MIN: usize = 3;

@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use axum::http::{HeaderMap, HeaderName};
 
-use crate::call::Source;
+use crate::access::caller::Source;
 use crate::error::Failure;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");

@@ -18,13 +18,12 @@ use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::{Frame, SizeHint};
 use parking_lot::Mutex;
-use state::lend;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::{sleep, timeout};
 
-use crate::envelope::{JSON, List, Stream};
+use crate::access::room::Share;
 use crate::error::Failure;
-use crate::room::Share;
+use crate::http::envelope::{JSON, List, Stream};
 
 /// Pieces that wait for their reader.
 const PIECES_WAITING_MAX: usize = 4;
@@ -188,8 +187,6 @@ fn sent(
     place: Share,
     patience: Patience,
 ) -> Body {
-    let (who, mut next) = (place.owner().name().to_owned(), next);
-    let next = move || lend::asked_by(&who, &mut next);
     let (sender, body) = patient(patience);
     let send = send_list(sender, frame, first, next);
     tokio::spawn(async move {
@@ -244,8 +241,8 @@ mod tests {
     use http_body_util::BodyExt as _;
 
     use super::*;
-    use crate::call::Caller;
-    use crate::room::{Owner, Room};
+    use crate::access::caller::Caller;
+    use crate::access::room::{Owner, Room};
 
     const BYTES: usize = 3 * 1024 * 1024;
 

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use axum::http::StatusCode;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
+use utoipa::ToSchema;
 
 use crate::error::{Failure, text_of};
 
@@ -25,7 +26,7 @@ pub(crate) enum Answer {
     Stream(Stream),
 }
 
-/// An answer that is sent while it is made; see [`crate::stream`].
+/// An answer that is sent while it is made; see [`crate::http::stream`].
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) content_type: &'static str,
@@ -236,6 +237,43 @@ pub(crate) fn to_bytes(value: &Value, pretty: bool) -> Vec<u8> {
 /// A serialisable value as JSON.
 pub(crate) fn to_value(value: &impl Serialize) -> Result<Value, Failure> {
     serde_json::to_value(value).map_err(|e| Failure::internal(&e))
+}
+
+/// An error of the API, `application/problem+json`.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Problem {
+    /// Class of the error.
+    title: String,
+    /// What is wrong with this request.
+    detail: String,
+    /// What to do about it.
+    remediation: Option<String>,
+    /// The code, where there is one.
+    error: Option<u16>,
+    /// The same by node, where there is a code.
+    dapi_errors: Option<Map<String, Value>>,
+}
+
+/// Ids that failed with one error.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct FailedItem {
+    error: FailedError,
+    id: Vec<String>,
+}
+
+/// Why ids failed.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct FailedError {
+    code: u16,
+    message: String,
+    remediation: String,
+}
+
+/// An answer without data.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct MessageAnswer {
+    message: String,
+    error: u8,
 }
 
 #[cfg(test)]

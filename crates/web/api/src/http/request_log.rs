@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use serde_json::Value;
-use state::meter::Cost;
+use state::Cost;
 
-use crate::call::Source;
+use crate::access::caller::Source;
 
 /// Target of the access log's lines.
 pub const TARGET: &str = "access";

@@ -32,8 +32,8 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt as _;
 
-use crate::call::{Caller, Source};
-use crate::room::Owner;
+use crate::access::caller::{Caller, Source};
+use crate::access::room::Owner;
 use idle::{Answered, Quiet, Watched};
 use places::{Place, Places};
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::call::{Caller, Source};
+use crate::access::caller::{Caller, Source};
 
 /// Room of some kind: places, or bytes.
 #[derive(Debug, Clone)]
@@ -97,10 +97,6 @@ impl Room {
 }
 
 impl Share {
-    pub(crate) fn owner(&self) -> &Owner {
-        &self.owner
-    }
-
     /// As much more; `false` when that does not fit, and then it stays as it was.
     pub(crate) fn grow(&mut self, more: usize) -> bool {
         let mut taken = self.room.taken.lock();

@@ -1,6 +1,6 @@
 //! What every list does to items that are made whole: `q`, `search`, `sort`, `select`, `distinct`
 //! and the page. Lists that a database filters and sorts do the same in SQL and share the grammar
-//! ([`crate::q`]) and the shapes ([`crate::shape`]).
+//! ([`crate::http::q`]) and the shapes ([`crate::http::shape`]).
 //!
 //! Texts compare without case; two numbers compare as numbers; a list holds what one of its items
 //! holds. A field that an item does not have equals `null`, and is not unequal to anything.
@@ -9,11 +9,11 @@ use std::cmp::Ordering;
 
 use serde_json::Value;
 
-use crate::call::Call;
-use crate::envelope::List;
 use crate::error::Failure;
-use crate::q::{self, Op, Query};
-use crate::shape::{self, SortField};
+use crate::http::call::Call;
+use crate::http::envelope::List;
+use crate::http::q::{self, Op, Query};
+use crate::http::shape::{self, SortField};
 
 /// A list of items made whole.
 pub(crate) struct Listing {

@@ -1,9 +1,11 @@
 //! The way of every request, from the rate limit to the access log. See the crate's head for the
 //! order.
 
+mod audit;
 mod body;
 mod cors;
 mod headers;
+mod permission;
 mod proxy;
 mod run;
 
@@ -18,18 +20,21 @@ use axum::http::request::Parts;
 use axum::http::{HeaderName, Method, StatusCode};
 use axum::response::Response;
 use axum::routing::any;
-use state::meter::{self, Cost};
+use registry::Reader;
 use tower::ServiceExt as _;
 
-use crate::api::Api;
-use crate::call::{Caller, Source};
+use crate::access::authentication;
+use crate::access::caller::{Caller, Source};
+use crate::access::room::Owner;
+use crate::access::token::Claims;
 use crate::error::Failure;
-use crate::metrics::record_request;
-use crate::operation::{Access, Operation, Shape, Verb};
-use crate::request_log;
-use crate::resource;
-use crate::token::{self, Claims};
+use crate::http::api::Api;
+use crate::http::metrics::record_request;
+use crate::http::operation::{Access, Operation, Shape, Verb};
+use crate::http::request_log;
 
+/// Content type of server-sent events.
+pub(crate) const SSE: &str = "text/event-stream";
 /// Where a reader of server-sent events was when it lost them.
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
@@ -37,9 +42,12 @@ const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 type Route = Arc<[&'static Operation]>;
 
 /// A router over all operations, with the page behind it.
-pub(crate) fn router(api: &Arc<Api>) -> Router {
+pub(crate) fn router(
+    api: &Arc<Api>,
+    operations: impl Iterator<Item = &'static Operation>,
+) -> Router {
     let mut paths: Vec<(&'static str, Vec<&'static Operation>)> = Vec::new();
-    for operation in resource::all() {
+    for operation in operations {
         match paths.iter_mut().find(|(path, _)| *path == operation.path) {
             Some((_, operations)) => operations.push(operation),
             None => paths.push((operation.path, vec![operation])),
@@ -64,7 +72,8 @@ struct Seen {
     user: Option<String>,
     parameters: String,
     body: String,
-    cost: Cost,
+    /// Counts what the request costs.
+    reader: Reader,
 }
 
 async fn answer(api: Arc<Api>, route: Route, mut request: Request) -> Response {
@@ -87,8 +96,8 @@ async fn answer(api: Arc<Api>, route: Route, mut request: Request) -> Response {
         Err(failure) if bare(source, &path) => headers::plain(&failure),
         Err(failure) => headers::problem(&failure, api.node()),
     };
-    let took = started.elapsed();
-    headers::finish(&mut response, took, seen.cost);
+    let (took, cost) = (started.elapsed(), seen.reader.cost());
+    headers::finish(&mut response, took, cost);
     let name = seen.operation.map_or("other", |operation| operation.id);
     record_request(name, response.status().as_u16(), took);
     request_log::Line {
@@ -100,7 +109,7 @@ async fn answer(api: Arc<Api>, route: Route, mut request: Request) -> Response {
         body: seen.body,
         took,
         status: response.status(),
-        cost: seen.cost,
+        cost,
     }
     .write();
     cors::finish(&mut response, origin);
@@ -134,14 +143,12 @@ async fn respond(
         Picked::Operation(_) | Picked::Nothing => return page(api, parts, body).await,
     };
     seen.operation = Some(operation);
-    let (caller, cost) = authenticate(api, operation.access, source, &parts).await;
-    seen.cost = cost;
-    let caller = caller?;
+    let caller = authenticate(api, operation.access, source, &parts, &seen.reader).await?;
     seen.user = Some(caller.name());
     let mut query = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri)
         .map_err(|e| Failure::bad(format!("query: {e}")))?
         .0;
-    if operation.id == resource::STREAM
+    if matches!(operation.shape, Shape::Raw(SSE))
         && let Some(id) = header(&parts, &LAST_EVENT_ID)
     {
         // The last of several values counts.
@@ -151,11 +158,12 @@ async fn respond(
     let path = path_parameters(&mut parts).await?;
     let body = match operation.body {
         Some(_) => body::read(api, operation.access, &caller, &parts, body).await?,
-        None => crate::call::Body::default(),
+        None => crate::http::call::Body::default(),
     };
     seen.body = request_log::body(&body);
     let request = run::Checked {
         operation,
+        reader: seen.reader.with_user(Owner::who(&caller, source).name()),
         caller,
         source,
         authorization: header(&parts, &AUTHORIZATION).map(str::to_owned),
@@ -166,10 +174,7 @@ async fn respond(
         body,
         seen: format!("{} {} {}", parts.uri.path(), seen.parameters, seen.body),
     };
-    let (answer, cost) = run::run(api, request).await;
-    seen.cost.queries += cost.queries;
-    seen.cost.rows += cost.rows;
-    answer
+    run::run(api, request).await
 }
 
 fn admit(api: &Api, source: Option<Source>) -> Result<(), Failure> {
@@ -246,30 +251,24 @@ async fn page(api: &Api, parts: Parts, body: Body) -> Result<Response, Failure> 
     Ok(response)
 }
 
-/// Who asks, and what the statements cost that say so.
+/// Who asks.
 async fn authenticate(
     api: &Arc<Api>,
     access: Access,
     source: Option<Source>,
     parts: &Parts,
-) -> (Result<Caller, Failure>, Cost) {
-    let claims = match who(api, access, source, parts) {
-        Ok(Who::Known(caller)) => return (Ok(caller), Cost::default()),
-        Ok(Who::Bearer(claims)) => claims,
-        Err(failure) => return (Err(failure), Cost::default()),
+    reader: &Reader,
+) -> Result<Caller, Failure> {
+    let claims = match who(api, access, source, parts)? {
+        Who::Known(caller) => return Ok(caller),
+        Who::Bearer(claims) => claims,
     };
     if api.registry.clearance_is_kept(claims.uid, &claims.rbac_roles) {
-        return (recognise(api, claims), Cost::default());
+        return authentication::recognise(&api.registry, reader, claims);
     }
-    let api = Arc::clone(api);
-    let work = move || {
-        meter::take();
-        (recognise(&api, claims), meter::take())
-    };
-    match tokio::task::spawn_blocking(work).await {
-        Ok(done) => done,
-        Err(cause) => (Err(Failure::internal(&cause)), Cost::default()),
-    }
+    let (registry, reader) = (api.registry.clone(), reader.clone());
+    let work = move || authentication::recognise(&registry, &reader, claims);
+    tokio::task::spawn_blocking(work).await.map_err(|cause| Failure::internal(&cause))?
 }
 
 enum Who {
@@ -289,29 +288,8 @@ fn who(api: &Api, access: Access, source: Option<Source>, parts: &Parts) -> Resu
         }
         Access::Loopback | Access::User | Access::Action { .. } => {}
     }
-    claims(api, header(parts, &AUTHORIZATION)).map(Who::Bearer)
-}
-
-/// What the token of an `Authorization` header says.
-fn claims(api: &Api, header: Option<&str>) -> Result<Arc<Claims>, Failure> {
-    let missing = || Failure::unauthorized("No authorization token provided");
-    let (scheme, token) = header.and_then(|text| text.split_once(' ')).ok_or_else(missing)?;
-    if !scheme.eq_ignore_ascii_case("bearer") {
-        return Err(missing());
-    }
-    api.tokens.verify(&api.registry, token.trim(), api.now_s())
-}
-
-/// Who an `Authorization` header speaks for now. Blocks where that is not kept.
-pub(crate) fn logged_in(api: &Api, header: &str) -> Result<Caller, Failure> {
-    recognise(api, claims(api, Some(header))?)
-}
-
-/// The user of a token with what its roles may do. Memory only where that is kept.
-fn recognise(api: &Api, claims: Arc<Claims>) -> Result<Caller, Failure> {
-    let clearance = api.registry.clearance(claims.uid, &claims.rbac_roles)?;
-    let grants = token::stands(&claims, clearance.as_deref())?;
-    Ok(Caller::User { id: claims.uid, name: claims.sub.clone(), claims, grants })
+    let header = header(parts, &AUTHORIZATION);
+    authentication::claims(&api.tokens, &api.registry, header, api.now_s()).map(Who::Bearer)
 }
 
 async fn path_parameters(parts: &mut Parts) -> Result<Vec<(String, String)>, Failure> {

@@ -1,0 +1,148 @@
+//! The keys of 64 characters that 4.x clients know of agents (our own agents have certificates), and the import
+//! of a whole `client.keys`.
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+
+use env::random::Random;
+use model::AgentId;
+use sha2::{Digest as _, Sha256};
+use state::Reader;
+use state::registry::{RegistryStore, RegistryStoreError, WriteContext};
+
+use crate::types::EnrollRequest;
+use crate::{EnrollError, Registry, RegistryError};
+
+/// Characters of a client key.
+pub(crate) const CLIENT_KEY_CHARS: usize = 64;
+/// The setting that holds the secret from which keys follow, in hex.
+const CLIENT_SECRET: &str = "client_key_secret";
+
+/// What an import did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ImportReport {
+    /// Agents that were added.
+    pub added: u64,
+    /// Lines of removed agents (name marked with `!`) and comments that were passed over.
+    pub passed_over: u64,
+}
+
+impl Registry {
+    /// The agent's key: the one it was inserted with, else one that follows from its number, its
+    /// life and the registry's secret. Nothing is written.
+    ///
+    /// # Errors
+    /// `Store(NotFound)`.
+    pub fn client_key(&self, reader: &Reader, id: AgentId) -> Result<String, RegistryError> {
+        if let Some(key) = self.inner.store.client_key(reader, id)? {
+            return Ok(key);
+        }
+        let life = self.inner.fleet.read().get(id).map(|agent| agent.incarnation);
+        let missing = || RegistryStoreError::NotFound { what: "agent", name: id.to_string() };
+        let life = life.ok_or_else(missing)?;
+        // The parts have fixed lengths: no other agent's are these bytes.
+        let mut digest = Sha256::new_with_prefix(self.inner.client_secret.as_bytes());
+        digest.update(id.0.to_be_bytes());
+        digest.update(life.0.to_be_bytes());
+        Ok(hex(&digest.finalize()))
+    }
+
+    pub(crate) fn draw_client_key(&self) -> Result<String, RegistryError> {
+        let mut bytes = [0; CLIENT_KEY_CHARS / 2];
+        self.inner.random.fill(&mut bytes)?;
+        Ok(hex(&bytes))
+    }
+
+    /// Take over a registry as 4.x keeps it, all or nothing: one line `ID NAME IP|any KEY` per
+    /// agent, removed ones marked with `!`. Ids, names, addresses and keys stay as they are.
+    ///
+    /// # Errors
+    /// `Refused` names the line that is not one; otherwise as [`Registry::add_agents`].
+    pub fn import_client_keys(
+        &self,
+        context: &WriteContext,
+        text: &str,
+    ) -> Result<ImportReport, EnrollError> {
+        let now = self.now();
+        let mut report = ImportReport::default();
+        let (mut agents, mut seen) = (Vec::new(), HashSet::new());
+        for (number, line) in (1..).zip(text.lines()) {
+            let Some(line) = read_line(number, line)? else {
+                report.passed_over += 1;
+                continue;
+            };
+            if !seen.insert(line.id) {
+                let text = format!("line {number}: number {} stands twice", line.id);
+                return Err(RegistryError::Refused(text).into());
+            }
+            let request = EnrollRequest {
+                name: line.name.to_owned(),
+                ip: line.ip.to_owned(),
+                groups: Vec::new(),
+            };
+            let key = Some(line.key.to_owned());
+            agents.push(self.new_agent(Some(line.id), &request, key, now.s)?);
+        }
+        // Numbers only grow.
+        agents.sort_by_key(|agent| agent.id);
+        let _order = self.inner.decisions.lock();
+        report.added = self.insert_agents(context, &agents, now)?.len() as u64;
+        Ok(report)
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, b| {
+        let _ = write!(text, "{b:02x}");
+        text
+    })
+}
+
+/// What keys of agents that were not inserted with one follow from; drawn once for a registry.
+pub(crate) fn client_secret(
+    store: &dyn RegistryStore,
+    random: &dyn Random,
+) -> Result<String, RegistryError> {
+    if let Some(secret) = store.setting(&Reader::server(), CLIENT_SECRET)? {
+        return Ok(secret);
+    }
+    let mut bytes = [0; CLIENT_KEY_CHARS / 2];
+    random.fill(&mut bytes)?;
+    // Another process may have drawn one as well: the first stands for both.
+    Ok(store.setting_or(CLIENT_SECRET, &hex(&bytes))?)
+}
+
+struct Line<'a> {
+    id: AgentId,
+    name: &'a str,
+    ip: &'a str,
+    key: &'a str,
+}
+
+/// `None` for a removed agent, a comment or an empty line.
+fn read_line(number: usize, line: &str) -> Result<Option<Line<'_>>, EnrollError> {
+    let line = line.trim();
+    if line.is_empty() || line.starts_with('#') {
+        return Ok(None);
+    }
+    let wrong = || {
+        RegistryError::Refused(format!(
+            "line {number}: not of the form `ID NAME IP KEY` with at least {CLIENT_KEY_CHARS} \
+             characters of key: mend or remove it"
+        ))
+    };
+    let mut words = line.split(' ');
+    let (Some(id), Some(name), Some(ip), Some(key), None) =
+        (words.next(), words.next(), words.next(), words.next(), words.next())
+    else {
+        return Err(wrong().into());
+    };
+    if name.starts_with('!') {
+        return Ok(None);
+    }
+    let id: AgentId = id.parse().map_err(|_| wrong())?;
+    if id == AgentId::SERVER || key.len() < CLIENT_KEY_CHARS {
+        return Err(wrong().into());
+    }
+    Ok(Some(Line { id, name, ip, key }))
+}

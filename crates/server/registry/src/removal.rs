@@ -1,0 +1,152 @@
+//! Removal of agents.
+//!
+//! It takes three steps: their certificates are revoked, the caller writes removal records to the journal, and
+//! their rows are removed. After a crash in between the rows are still there, and a repeated removal does the
+//! rest.
+
+use std::sync::Arc;
+
+use model::AgentId;
+use state::registry::{AgentRow, WriteContext};
+
+use crate::insertion::Life;
+use crate::{Registry, RegistryError};
+
+impl Life {
+    pub(crate) fn of(row: &AgentRow) -> Self {
+        Self { agent: row.record.id, incarnation: row.record.incarnation }
+    }
+}
+
+impl Registry {
+    /// Removes the agent; its certificates are revoked, its number is never drawn again. Returns the life that
+    /// ended, for the journal's removal record; `None` if there is no such agent.
+    ///
+    /// # Errors
+    /// `Store(Refused)` for 000.
+    pub fn remove_agent(
+        &self,
+        context: &WriteContext,
+        id: AgentId,
+    ) -> Result<Option<Life>, RegistryError> {
+        let now_s = self.now().s;
+        let _order = self.inner.decisions.lock();
+        let row = self.inner.store.remove_agent(context, id, now_s)?;
+        let life = row.as_ref().map(Life::of);
+        self.forget_removed(life.as_slice(), now_s);
+        Ok(life)
+    }
+
+    /// Refuses every certificate of the agent from now on; returns how many were in force.
+    ///
+    /// # Errors
+    /// When the store fails; then none is refused.
+    pub fn revoke(&self, context: &WriteContext, id: AgentId) -> Result<u64, RegistryError> {
+        let now_s = self.now().s;
+        let _order = self.inner.decisions.lock();
+        let n = self.inner.store.revoke_certificates(context, &[id], now_s)?;
+        self.inner.certificates.write().revoke(id, now_s);
+        Ok(n)
+    }
+
+    /// Refuses every certificate of these agents from now on, in one durable step. Returns the lives of those
+    /// that exist, for the journal's removal records.
+    ///
+    /// # Errors
+    /// When the store fails; then none is refused.
+    pub fn revoke_agents(
+        &self,
+        context: &WriteContext,
+        ids: &[AgentId],
+    ) -> Result<Vec<Life>, RegistryError> {
+        let now_s = self.now().s;
+        let _order = self.inner.decisions.lock();
+        let lives = self.lives_of(ids);
+        let ids: Vec<AgentId> = lives.iter().map(|life| life.agent).collect();
+        self.inner.store.revoke_certificates(context, &ids, now_s)?;
+        let mut certificates = self.inner.certificates.write();
+        for id in &ids {
+            certificates.revoke(*id, now_s);
+        }
+        Ok(lives)
+    }
+
+    /// Removes agents in one durable step, as [`Registry::remove_agent`] does. An agent whose life is another one
+    /// by now stays. Returns the numbers of those that were removed.
+    ///
+    /// # Errors
+    /// When the store fails; then none is removed.
+    pub fn remove_agents(
+        &self,
+        context: &WriteContext,
+        lives: &[Life],
+    ) -> Result<Vec<AgentId>, RegistryError> {
+        let now_s = self.now().s;
+        let _order = self.inner.decisions.lock();
+        let rows = self.inner.store.remove_agents(context, &self.still_current(lives), now_s)?;
+        let gone: Vec<Life> = rows.iter().map(Life::of).collect();
+        Ok(self.forget_removed(&gone, now_s))
+    }
+
+    /// Lets numbers of removed agents be given to new agents that ask for one of them. Call this when everything
+    /// stored under them is gone.
+    ///
+    /// # Errors
+    /// When the store fails; then none is free.
+    pub fn free_numbers(
+        &self,
+        context: &WriteContext,
+        ids: &[AgentId],
+    ) -> Result<(), RegistryError> {
+        Ok(self.inner.store.free_numbers(context, ids)?)
+    }
+
+    /// To be held by whoever stores an agent's metrics, from before the agent is found to be in force until
+    /// they are stored.
+    pub async fn storing_metrics(&self) -> impl Send + use<> {
+        Arc::clone(&self.inner.storing).read_owned().await
+    }
+
+    /// Waits until what is being stored of metrics is stored: of agents that were revoked or removed before,
+    /// nothing comes any more.
+    pub async fn metrics_stored(&self) {
+        drop(self.inner.storing.write().await);
+    }
+
+    /// The current lives of these agents.
+    pub(crate) fn lives_of(&self, ids: &[AgentId]) -> Vec<Life> {
+        let fleet = self.inner.fleet.read();
+        let life = |id: &AgentId| {
+            fleet.get(*id).map(|now| Life { agent: *id, incarnation: now.incarnation })
+        };
+        ids.iter().filter_map(life).collect()
+    }
+
+    /// The agents of those lives that have not ended.
+    pub(crate) fn still_current(&self, lives: &[Life]) -> Vec<AgentId> {
+        let fleet = self.inner.fleet.read();
+        let same = |life: &&Life| {
+            fleet.get(life.agent).is_some_and(|now| now.incarnation == life.incarnation)
+        };
+        lives.iter().filter(same).map(|life| life.agent).collect()
+    }
+
+    /// Forgets agents that are removed from the store, and tells whoever asked for it. The caller holds
+    /// `decisions`, so no other life of their numbers begins before everybody has been told.
+    pub(crate) fn forget_removed(&self, gone: &[Life], now_s: i64) -> Vec<AgentId> {
+        let mut ids: Vec<AgentId> = gone.iter().map(|life| life.agent).collect();
+        ids.sort_unstable();
+        self.inner.outstanding.lock().forget(&ids);
+        // The scan of a former agent is not that of the next one with its number.
+        self.inner.scans.lock().retain(|id, _| ids.binary_search(id).is_err());
+        let mut certificates = self.inner.certificates.write();
+        let mut fleet = self.inner.fleet.write();
+        for id in &ids {
+            certificates.revoke(*id, now_s);
+            fleet.remove(*id);
+        }
+        drop((certificates, fleet));
+        self.tell_removed(&ids);
+        ids
+    }
+}

@@ -1,0 +1,53 @@
+//! What the operations of several resources share.
+
+use std::sync::Arc;
+
+use model::AgentId;
+use registry::Permitted;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::http::call::Call;
+use crate::http::envelope::{Answer, List};
+
+/// Which groups somebody may put agents into and take them out of.
+pub(crate) const ASSIGN: &str = "group:modify_assignments";
+
+/// The agents to look at: those named that are there and permitted, the others with their codes; or
+/// all that are permitted.
+pub(crate) fn named_agents(call: &Call) -> (Permitted, Vec<(u16, AgentId)>) {
+    let scope = call.scope();
+    let Some(named) = call.parameters.agents("agents_list") else { return (scope, Vec::new()) };
+    let mut named = named.to_vec();
+    named.sort_unstable();
+    named.dedup();
+    let mut failed = Vec::new();
+    named.retain(|id| {
+        let code = if !scope.holds(*id) {
+            4000
+        } else if call.api.registry.agent(*id).is_none() {
+            1701
+        } else {
+            return true;
+        };
+        failed.push((code, *id));
+        false
+    });
+    (Permitted::Only(Arc::new(named)), failed)
+}
+
+/// A list without items, of which this agent alone was asked for and failed.
+pub(crate) fn only_failed(code: u16, agent: AgentId, messages: [&'static str; 3]) -> Answer {
+    let mut list = List::new(Vec::new(), 0, messages);
+    list.fail(code, agent.to_string());
+    Answer::List(list)
+}
+
+/// An agent by number and name.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct AgentRef {
+    /// At least three digits.
+    pub(crate) id: String,
+    /// Empty when it is not known any more.
+    pub(crate) name: String,
+}
