@@ -13,7 +13,7 @@ use crate::folder::Catalog;
 use crate::options::{BLOCK_BYTES, IoPath, Layout, Options};
 use crate::pool::{Pool, WriteError};
 use crate::recover::{examine, refused};
-use crate::writer::Writer;
+use crate::writer::{Setup, Writer};
 
 /// Bytes of the segment that only says where the journal begins.
 const SEGMENT_BYTES: u64 = BLOCK_BYTES as u64 * 4;
@@ -49,6 +49,8 @@ pub fn begin_at_with(files: &Arc<dyn Files>, dir: &Path, position: u64) -> Resul
         layout: Layout::Packed,
         segment_bytes: SEGMENT_BYTES,
         io: IoPath::Fdatasync,
+        fill_ahead_bytes: BLOCK_BYTES as u64,
+        spares: 0,
         background: false,
         files: Arc::clone(files),
         ..Options::default()
@@ -57,11 +59,10 @@ pub fn begin_at_with(files: &Arc<dyn Files>, dir: &Path, position: u64) -> Resul
         segments: std::collections::VecDeque::new(),
         ring: std::collections::VecDeque::new(),
     }));
-    let place = (Arc::clone(files), dir.to_owned());
-    let sizes = (BLOCK_BYTES as u64, 0);
-    let pool = Arc::new(Pool::new(place, IoPath::Fdatasync, sizes, found.spares.clone()));
-    let place = (options, dir.to_owned(), IoPath::Fdatasync);
-    let mut writer = Writer::new(place, (catalog, pool), crate::core::new_journal(dir), &found);
+    let io = IoPath::Fdatasync;
+    let pool = Arc::new(Pool::new(&options, dir.to_owned(), io, found.spares.clone()));
+    let setup = Setup { options, dir: dir.to_owned(), io, catalog, pool };
+    let mut writer = Writer::new(setup, crate::core::new_journal(dir), &found);
     let begun = writer.roll(0).and_then(|()| writer.close());
     begun.map(|_| ()).map_err(|e| {
         let why = match e {

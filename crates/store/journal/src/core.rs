@@ -19,7 +19,7 @@ use crate::options::{
 };
 use crate::pool::Pool;
 use crate::recover::{Found, examine, refused};
-use crate::writer::Writer;
+use crate::writer::{Setup, Writer};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Name of the file that open uses to find out which way to the medium works.
@@ -50,7 +50,7 @@ pub(crate) fn lock(files: &dyn Files, dir: &Path) -> Result<Box<dyn Lock>, OpenE
     lock.ok_or_else(|| OpenError::Locked(dir.to_owned()))
 }
 
-fn in_range(name: &'static str, value: u64, (min, max): (u64, u64)) -> Result<(), OpenError> {
+fn in_range(name: &'static str, value: u64, min: u64, max: u64) -> Result<(), OpenError> {
     if (min..=max).contains(&value) {
         return Ok(());
     }
@@ -59,29 +59,32 @@ fn in_range(name: &'static str, value: u64, (min, max): (u64, u64)) -> Result<()
 
 fn checked(mut options: Options) -> Result<Options, OpenError> {
     let segment = options.segment_bytes;
-    in_range("segment_bytes", segment, (SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX))?;
+    in_range("segment_bytes", segment, SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX)?;
     options.segment_bytes = segment.next_multiple_of(BLOCK);
     if options.layout == Layout::Ring {
         let most = RING_BYTES_MAX.min(options.segment_bytes / 2);
-        in_range("ring_bytes", options.ring_bytes, (RING_BYTES_MIN.min(most), most))?;
+        in_range("ring_bytes", options.ring_bytes, RING_BYTES_MIN.min(most), most)?;
         options.ring_bytes = options.ring_bytes.next_multiple_of(BLOCK);
     }
     options.fill_ahead_bytes = options.fill_ahead_bytes.next_multiple_of(BLOCK).max(BLOCK);
     Ok(options)
 }
 
-/// Find out which way to the medium is right for this file system, and say why.
-fn probe(
-    files: &dyn Files,
-    dir: &Path,
-    wanted: IoPath,
-) -> Result<(IoPath, &'static str), OpenError> {
+/// The way to the medium that was chosen.
+struct ChosenIo {
+    io: IoPath,
+    reason: &'static str,
+}
+
+/// Finds out which way to the medium is right for this file system.
+fn choose_io(files: &dyn Files, dir: &Path, wanted: IoPath) -> Result<ChosenIo, OpenError> {
+    let chosen = |io, reason| Ok(ChosenIo { io, reason });
     if wanted == IoPath::Fdatasync {
-        return Ok((wanted, "asked for"));
+        return chosen(wanted, "asked for");
     }
     if wanted == IoPath::Auto && files.compressing(dir).is_some() {
         let why = "the file system may compress, and does not compress direct writes";
-        return Ok((IoPath::Fdatasync, why));
+        return chosen(IoPath::Fdatasync, why);
     }
     let path = dir.join(PROBE_NAME);
     let access = Access { write: true, create: true, direct: true, dsync: true };
@@ -92,13 +95,13 @@ fn probe(
     // The probe is nothing: whether it is removed now or at the next open makes no difference.
     let _ = files.remove(&path);
     match tried {
-        Ok(()) if wanted == IoPath::Direct => Ok((IoPath::Direct, "asked for")),
-        Ok(()) => Ok((IoPath::Direct, "the file system takes direct writes")),
+        Ok(()) if wanted == IoPath::Direct => chosen(IoPath::Direct, "asked for"),
+        Ok(()) => chosen(IoPath::Direct, "the file system takes direct writes"),
         Err(e) if e.kind() == std::io::ErrorKind::StorageFull => {
-            Ok((IoPath::Direct, "the file system takes direct writes"))
+            chosen(IoPath::Direct, "the file system takes direct writes")
         }
         Err(_) if wanted == IoPath::Auto => {
-            Ok((IoPath::Fdatasync, "the file system refuses direct writes"))
+            chosen(IoPath::Fdatasync, "the file system refuses direct writes")
         }
         Err(e) => Err(refused(&path, "direct writes are refused; choose the fdatasync path")(e)),
     }
@@ -129,7 +132,7 @@ impl Core {
         }
         let pins = consumer::load(&*files, dir, &found.names)?;
         ends_where_it_should(dir, &found, &pins, options.position_expected)?;
-        let (io, io_reason) = probe(&*files, dir, options.io)?;
+        let ChosenIo { io, reason: io_reason } = choose_io(&*files, dir, options.io)?;
         let journal = found.segments.last().map_or_else(|| new_journal(dir), |s| s.header.journal);
         let recovery = Recovery { io_reason, ..recovery(&found, io) };
         let catalog = Catalog {
@@ -137,11 +140,15 @@ impl Core {
             ring: found.ring.clone(),
         };
         let catalog = Arc::new(RwLock::new(catalog));
-        let sizes = (options.fill_ahead_bytes, options.spares);
-        let place = (Arc::clone(&files), dir.to_owned());
-        let pool = Arc::new(Pool::new(place, io, sizes, found.spares.clone()));
-        let shared = (Arc::clone(&catalog), Arc::clone(&pool));
-        let writer = Writer::new((options.clone(), dir.to_owned(), io), shared, journal, &found);
+        let pool = Arc::new(Pool::new(&options, dir.to_owned(), io, found.spares.clone()));
+        let setup = Setup {
+            options: options.clone(),
+            dir: dir.to_owned(),
+            io,
+            catalog: Arc::clone(&catalog),
+            pool: Arc::clone(&pool),
+        };
+        let writer = Writer::new(setup, journal, &found);
         let capacity = options.layout.grid().capacity(options.segment_bytes);
         let append_max = capacity.min(APPEND_BYTES_MAX) as usize - crate::format::HEAD_BYTES_MAX;
         let gate = Gate::new(writer, append_max);

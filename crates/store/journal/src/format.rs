@@ -232,14 +232,22 @@ fn shape(body_bytes: usize, single: bool, lag: u8) -> u32 {
     ((body_bytes as u32) << SHAPE_BITS) | lags | single
 }
 
-/// Build the head of a frame for `body` into `head`.
-pub(crate) fn encode_head(
-    head: &mut Vec<u8>,
-    grid: Grid,
-    body: &[u8],
-    (single, lag): (bool, u8),
-    (seed, start, sequence): (Seed, u64, u64),
-) {
+/// What is encoded in the head of a frame, or in its checksum, besides the body.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NewFrame {
+    pub(crate) seed: Seed,
+    /// Where the frame begins in its file.
+    pub(crate) start: u64,
+    pub(crate) sequence: u64,
+    /// The body is one record.
+    pub(crate) single: bool,
+    /// See [`Head::lag`].
+    pub(crate) lag: u8,
+}
+
+/// Builds the head of a frame for `body` into `head`.
+pub(crate) fn encode_head(head: &mut Vec<u8>, grid: Grid, body: &[u8], frame: NewFrame) {
+    let NewFrame { seed, start, sequence, single, lag } = frame;
     head.clear();
     head.extend_from_slice(&[0; CHECKSUM_BYTES]);
     let low = sequence.to_le_bytes();

@@ -107,8 +107,6 @@ struct State {
     writing_bytes: usize,
     /// Tasks that wait for room in the forming group.
     room_wakers: Vec<Waker>,
-    /// Tasks that wait for more to be persisted.
-    tail_wakers: Vec<Waker>,
 }
 
 /// The group commit of one open journal. See the module.
@@ -161,7 +159,6 @@ impl State {
             spare_body: Vec::new(),
             writing_bytes: 0,
             room_wakers: Vec::new(),
-            tail_wakers: Vec::new(),
         }
     }
 

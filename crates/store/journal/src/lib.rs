@@ -41,7 +41,7 @@
 //! [`Options::position_expected`] knows of it.
 //!
 //! # Limits
-//! A group fits in a segment; see [`Options`] and the constants beside it. Memory: two groups, the
+//! A group fits in a segment; see [`Options`]. Memory: two groups, the
 //! ring, one index entry per 256 KiB, one window and one group per reader.
 
 #![warn(missing_docs, clippy::missing_errors_doc)]
@@ -72,7 +72,9 @@ pub use consumer::Consumer;
 pub use error::{AppendError, Damage, OpenError, ReadError};
 pub use journal::Journal;
 pub use meter::{Cut, Outcome, Recovery, Stats, TrimOutcome};
-pub use options::*;
+pub use options::{
+    BLOCK_BYTES, Durability, IoPath, Layout, Options, RING_BYTES_DEFAULT, SEGMENT_BYTES_DEFAULT,
+};
 pub use reader::Reader;
 pub use tools::{
     DumpedGroup, FolderStat, RepairReport, SegmentReport, VerifyReport, dump, dump_with,

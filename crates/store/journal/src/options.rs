@@ -8,27 +8,27 @@ use env::files::{Files, RealFiles};
 /// The grid of every file, in bytes. Writes are whole blocks at multiples of it.
 pub const BLOCK_BYTES: usize = 4096;
 /// Smallest segment that can be asked for, in bytes.
-pub const SEGMENT_BYTES_MIN: u64 = 4 * BLOCK_BYTES as u64;
+pub(crate) const SEGMENT_BYTES_MIN: u64 = 4 * BLOCK_BYTES as u64;
 /// Largest segment that can be asked for, in bytes.
-pub const SEGMENT_BYTES_MAX: u64 = 1 << 30;
+pub(crate) const SEGMENT_BYTES_MAX: u64 = 1 << 30;
 /// Default size of a segment, in bytes.
 pub const SEGMENT_BYTES_DEFAULT: u64 = 64 << 20;
 /// Default size of the ring, in bytes.
 pub const RING_BYTES_DEFAULT: u64 = 1 << 20;
 /// Smallest ring, in bytes.
-pub const RING_BYTES_MIN: u64 = 4 * BLOCK_BYTES as u64;
+pub(crate) const RING_BYTES_MIN: u64 = 4 * BLOCK_BYTES as u64;
 /// Largest ring, in bytes.
-pub const RING_BYTES_MAX: u64 = 64 << 20;
+pub(crate) const RING_BYTES_MAX: u64 = 64 << 20;
 /// Default limit of what waits to be written, in bytes; appends beyond it wait.
-pub const IN_FLIGHT_BYTES_DEFAULT: usize = 4 << 20;
+pub(crate) const IN_FLIGHT_BYTES_DEFAULT: usize = 4 << 20;
 /// Longest time a leader waits for others to join its group, in microseconds.
-pub const GROUP_WAIT_US_DEFAULT: u64 = 300;
+pub(crate) const GROUP_WAIT_US_DEFAULT: u64 = 300;
 /// Default number of recycled segments kept for later use.
-pub const SPARES_DEFAULT: usize = 2;
+pub(crate) const SPARES_DEFAULT: usize = 2;
 /// Zeros written ahead of the writer at a time, in bytes.
-pub const FILL_AHEAD_BYTES_DEFAULT: u64 = 1 << 20;
+pub(crate) const FILL_AHEAD_BYTES_DEFAULT: u64 = 1 << 20;
 /// Longest name of a consumer, in bytes.
-pub const CONSUMER_NAME_BYTES_MAX: usize = 64;
+pub(crate) const CONSUMER_NAME_BYTES_MAX: usize = 64;
 
 /// How groups are laid on the blocks of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -73,9 +73,10 @@ pub enum Durability {
 pub struct Options {
     /// Layout of segments created from now on; older ones keep theirs.
     pub layout: Layout,
-    /// Size of a segment in bytes, rounded up to whole blocks.
+    /// Size of a segment in bytes, from 16 KiB to 1 GiB, rounded up to whole blocks.
     pub segment_bytes: u64,
-    /// Size of the ring in bytes, rounded up to whole blocks; [`Layout::Ring`] alone uses it.
+    /// Size of the ring in bytes, from 16 KiB to 64 MiB and at most half a segment, rounded up to
+    /// whole blocks; [`Layout::Ring`] alone uses it.
     pub ring_bytes: u64,
     /// How groups reach the medium.
     pub io: IoPath,

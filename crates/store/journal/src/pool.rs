@@ -19,7 +19,7 @@ use crate::bytes::Blocks;
 use crate::error::AppendError;
 use crate::folder::spare_name;
 use crate::meter::Totals;
-use crate::options::{BLOCK_BYTES, IoPath};
+use crate::options::{BLOCK_BYTES, IoPath, Options};
 
 /// Zeros written at a time, in bytes.
 const ZERO_BYTES: usize = 256 << 10;
@@ -169,12 +169,7 @@ struct State {
 }
 
 impl Pool {
-    pub(crate) fn new(
-        (files, dir): (Arc<dyn Files>, PathBuf),
-        io: IoPath,
-        (ahead, keep): (u64, usize),
-        found: Vec<u64>,
-    ) -> Self {
+    pub(crate) fn new(options: &Options, dir: PathBuf, io: IoPath, found: Vec<u64>) -> Self {
         let number = found.iter().max().map_or(0, |n| n + 1);
         let state = Mutex::new(State {
             ready: Vec::new(),
@@ -185,7 +180,16 @@ impl Pool {
             stopped: false,
         });
         let signal = Condvar::new();
-        Self { files, dir, io, ahead, keep, state, signal, totals: Arc::default() }
+        Self {
+            files: Arc::clone(&options.files),
+            dir,
+            io,
+            ahead: options.fill_ahead_bytes,
+            keep: options.spares,
+            state,
+            signal,
+            totals: Arc::default(),
+        }
     }
 
     /// How plain writes and zeros reach a file.
@@ -360,7 +364,8 @@ mod tests {
         let foreign = dir.join(spare_name(3));
         disk.open(&foreign, Access::CREATE).unwrap();
         let files: Arc<dyn Files> = Arc::new(Foreign(disk.clone()));
-        let pool = Pool::new((files, dir.clone()), IoPath::Fdatasync, (4096, 8), vec![3]);
+        let options = Options { files, fill_ahead_bytes: 4096, spares: 8, ..Options::default() };
+        let pool = Pool::new(&options, dir.clone(), IoPath::Fdatasync, vec![3]);
         let spare = pool.take(64 << 10).map_err(|_| "refused").unwrap();
         assert_eq!(spare.path, dir.join(spare_name(4)));
         assert!(!disk.list(&dir).unwrap().contains(&spare_name(3)));

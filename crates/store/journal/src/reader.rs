@@ -1,7 +1,6 @@
 //! Reads persisted records in order: once through, or following the writer.
 
 use std::collections::VecDeque;
-use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,7 +9,7 @@ use crate::error::{Damage, ReadError};
 use crate::folder::{RingGroup, Segment};
 use crate::format::Records;
 use crate::options::BLOCK_BYTES;
-use crate::scan::Scanner;
+use crate::scan::{Look, Scanner};
 
 /// Persisted records from a position on. As an iterator it ends at the persisted end; asked again
 /// later it goes on with what came since. Every record is verified before it is handed out.
@@ -53,20 +52,6 @@ impl Reader {
                 return Some(next);
             }
             if !self.core.gate.wait_beyond(self.position - 1, until) {
-                return None;
-            }
-        }
-    }
-
-    /// The next record; the task waits for it. `None` when the journal was closed or poisoned.
-    pub async fn next_async(&mut self) -> Option<Result<(u64, Vec<u8>), ReadError>> {
-        loop {
-            if let Some(next) = self.next() {
-                return Some(next);
-            }
-            let position = self.position - 1;
-            let core = Arc::clone(&self.core);
-            if !poll_fn(move |cx| core.gate.poll_beyond(cx, position)).await {
                 return None;
             }
         }
@@ -148,13 +133,13 @@ impl Reader {
             cause: e.to_string(),
         };
         let mut look = place.scan.look(place.start, place.sequence).map_err(failed)?;
-        if look.is_err() {
+        if matches!(look, Look::Bad(_)) {
             place.scan.forget();
             look = place.scan.look(place.start, place.sequence).map_err(failed)?;
         }
         let frame = match look {
-            Ok(frame) => frame,
-            Err(why) => return Err(self.broken(why)),
+            Look::Frame(frame) => frame,
+            Look::Bad(why) => return Err(self.broken(why)),
         };
         let mut position = place.position;
         for record in Records::of(place.scan.body(), frame.single).flatten() {

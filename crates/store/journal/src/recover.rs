@@ -19,7 +19,7 @@ use crate::format::{Header, HeaderFault, Seed, VERSION};
 use crate::meter::Cut;
 use crate::options::{BLOCK_BYTES, Layout};
 use crate::place::{Grid, block_floor};
-use crate::scan::{Frame, Scanner};
+use crate::scan::{Frame, Look, Scanner};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Rewritten at a time, in bytes.
@@ -150,7 +150,7 @@ impl Walk<'_> {
         let mut doubt = Doubt::default();
         while successor.is_none_or(|next| start < next.previous_end) {
             match scan.look(start, sequence).map_err(failed)? {
-                Ok(frame) => {
+                Look::Frame(frame) => {
                     segment.mark(Mark { position, sequence, start });
                     self.found.closed = frame.records == 0;
                     doubt.follow(&frame, header.layout);
@@ -158,7 +158,7 @@ impl Walk<'_> {
                     position += u64::from(frame.records);
                     self.found.groups += 1;
                 }
-                Err(bad) => {
+                Look::Bad(bad) => {
                     why = bad;
                     break;
                 }
@@ -200,7 +200,7 @@ impl Walk<'_> {
         let (start, sequence) = (segment.end(), self.found.next_sequence);
         let position = self.found.next_position;
         if start < segment.header.prefilled_end {
-            let lost = lost_after(scan, start, sequence).map_err(failed)?.0;
+            let lost = lost_after(scan, start, sequence).map_err(failed)?.lost;
             self.note(segment.path.clone(), start, position, why, lost);
             return Ok(());
         }
@@ -210,7 +210,7 @@ impl Walk<'_> {
         if self.found.closed {
             return Ok(());
         }
-        let (lost, proved) = lost_after(scan, start, sequence).map_err(failed)?;
+        let LaterFrames { lost, proved } = lost_after(scan, start, sequence).map_err(failed)?;
         if proved {
             self.note(segment.path.clone(), start, position, why, lost);
         } else if !blank(scan, start).map_err(failed)? {
@@ -284,8 +284,8 @@ impl Walk<'_> {
         if self.found.ring.is_empty() {
             let failed = |e| refused(&segment.path, "cannot read the segment")(e);
             let archived = lost_after(archive, segment.end(), missing);
-            let (archived, proof) = archived.map_err(failed)?;
-            (lost, proved) = (lost.max(archived), proved || proof);
+            let archived = archived.map_err(failed)?;
+            (lost, proved) = (lost.max(archived.lost), proved || archived.proved);
         }
         if proved {
             let before = self.found.ring.back().map_or(0, |g| g.block + g.blocks);
@@ -328,20 +328,27 @@ fn in_ring(scan: &mut Scanner, blocks: u32, from: u64) -> io::Result<Vec<(Frame,
     Ok(groups)
 }
 
-/// Follow the chain of later frames after a bad one of group `sequence` at `start`: how many records
-/// they hold with it, at least, and whether one of them proves that it had been persisted.
-fn lost_after(scan: &mut Scanner, start: u64, sequence: u64) -> io::Result<(u64, bool)> {
+/// What the frames after a bad one say of it.
+struct LaterFrames {
+    /// Records that they and the bad one hold, at least.
+    lost: u64,
+    /// One of them proves that the bad one had been persisted.
+    proved: bool,
+}
+
+/// Follows the chain of later frames after a bad one of group `sequence` at `start`.
+fn lost_after(scan: &mut Scanner, start: u64, sequence: u64) -> io::Result<LaterFrames> {
     let mut next = scan.resynchronise(start, sequence)?;
     let (mut lost, mut proved) = (1, false);
     while let Some(frame) = next {
         lost += u64::from(frame.records);
         proved |= frame.proves(sequence);
         next = match scan.look(frame.next, frame.sequence + 1)? {
-            Ok(frame) => Some(frame),
-            Err(_) => scan.resynchronise(frame.next, frame.sequence + 1)?,
+            Look::Frame(frame) => Some(frame),
+            Look::Bad(_) => scan.resynchronise(frame.next, frame.sequence + 1)?,
         };
     }
-    Ok((lost, proved))
+    Ok(LaterFrames { lost, proved })
 }
 
 /// The groups at the end of which nothing proves that they are persisted.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use env::files::Access;
 
 use crate::folder::{RingGroup, ring_name};
-use crate::format::{LAG_UNKNOWN, Seed, encode_head, frame_bytes};
+use crate::format::{LAG_UNKNOWN, NewFrame, Seed, encode_head, frame_bytes};
 use crate::options::BLOCK_BYTES;
 use crate::place::Grid;
 use crate::pool::{WriteError, harmless};
@@ -94,8 +94,9 @@ impl Writer {
         let bytes = frame_bytes(Grid::Sparse, batch.body.len(), lag);
         let out = self.blocks.reset(bytes as usize);
         let seed = Seed::ring(self.journal, active.segment.header.epoch);
-        let place = (seed, start, self.next_sequence);
-        encode_head(&mut self.head, Grid::Sparse, batch.body, (batch.single, lag), place);
+        let (sequence, single) = (self.next_sequence, batch.single);
+        let frame = NewFrame { seed, start, sequence, single, lag };
+        encode_head(&mut self.head, Grid::Sparse, batch.body, frame);
         Grid::Sparse.lay(out, start, start, [&self.head, batch.body]);
         let flushes = ring.target.write(out, start, batch.persist)?;
         self.cost.write(out.len() as u64, bytes, flushes);

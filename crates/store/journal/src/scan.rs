@@ -34,6 +34,13 @@ pub(crate) struct Frame {
     pub(crate) records: u32,
 }
 
+/// What is at a place where a frame is expected.
+pub(crate) enum Look {
+    Frame(Frame),
+    /// Not that frame, and why not.
+    Bad(&'static str),
+}
+
 impl Frame {
     /// Whether this frame proves that group `sequence` had been persisted.
     pub(crate) fn proves(&self, sequence: u64) -> bool {
@@ -117,44 +124,35 @@ impl Scanner {
         Ok(Head::parse(bytes.get(..filled).unwrap_or_default(), self.grid))
     }
 
-    /// The frame at `at`, if it is group `sequence`; else why not.
-    pub(crate) fn look(
-        &mut self,
-        at: u64,
-        sequence: u64,
-    ) -> io::Result<Result<Frame, &'static str>> {
-        let Some(head) = self.head(at)? else { return Ok(Err("no frame begins here")) };
+    /// Looks for the frame of group `sequence` at `at`.
+    pub(crate) fn look(&mut self, at: u64, sequence: u64) -> io::Result<Look> {
+        let Some(head) = self.head(at)? else { return Ok(Look::Bad("no frame begins here")) };
         if head.sequence_low != sequence % sequences_told_apart(self.grid) {
-            return Ok(Err("no frame of the expected sequence begins here"));
+            return Ok(Look::Bad("no frame of the expected sequence begins here"));
         }
         self.verify(at, head, sequence)
     }
 
-    fn verify(
-        &mut self,
-        at: u64,
-        head: Head,
-        sequence: u64,
-    ) -> io::Result<Result<Frame, &'static str>> {
+    fn verify(&mut self, at: u64, head: Head, sequence: u64) -> io::Result<Look> {
         let next = self.grid.next(at, head.frame_bytes());
         if self.grid.written_end(next) > self.limit.next_multiple_of(BLOCK) {
-            return Ok(Err("a frame runs past the end of its segment"));
+            return Ok(Look::Bad("a frame runs past the end of its segment"));
         }
         self.load(at, (next - at) as usize)?;
         let from = (at - self.base) as usize;
         let whole = head.frame_bytes() as usize;
         if !self.grid.collect(&self.window, from, whole, &mut self.frame) {
-            return Ok(Err("a block does not belong to its frame"));
+            return Ok(Look::Bad("a block does not belong to its frame"));
         }
         if !head.matches(&self.frame, self.seed, at, sequence) {
-            return Ok(Err("the checksum does not match"));
+            return Ok(Look::Bad("the checksum does not match"));
         }
         self.head_bytes = head.width;
         let Some(records) = count_records(self.body(), head.single) else {
-            return Ok(Err("the records do not fill their frame"));
+            return Ok(Look::Bad("the records do not fill their frame"));
         };
         let (single, lag) = (head.single, head.lag);
-        Ok(Ok(Frame { start: at, next, sequence, single, lag, records }))
+        Ok(Look::Frame(Frame { start: at, next, sequence, single, lag, records }))
     }
 
     /// The frame at `at`, if it is one of the `ahead` groups after `sequence`.
@@ -169,7 +167,7 @@ impl Scanner {
         let nearest = head.sequence_low.wrapping_sub(sequence) % apart;
         let mut distance = if nearest == 0 { apart } else { nearest };
         while distance <= ahead {
-            if let Ok(frame) = self.verify(at, head, sequence + distance)? {
+            if let Look::Frame(frame) = self.verify(at, head, sequence + distance)? {
                 return Ok(Some(frame));
             }
             distance += apart;

@@ -19,8 +19,8 @@ use crate::meter::Cut;
 use crate::options::{BLOCK_BYTES, IoPath, Layout, Options};
 use crate::pool::{Pool, WriteError};
 use crate::recover::{Found, examine, refused};
-use crate::scan::Scanner;
-use crate::writer::Writer;
+use crate::scan::{Look, Scanner};
+use crate::writer::{Setup, Writer};
 
 /// What [`verify`] found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -264,7 +264,8 @@ fn dump_segment(
     let mark = segment.nearest(position);
     let (mut start, mut sequence, mut first) = (mark.start, mark.sequence, mark.position);
     while start < segment.end() {
-        let Ok(frame) = scan.look(start, sequence).map_err(failed())? else { break };
+        let look = scan.look(start, sequence).map_err(failed())?;
+        let Look::Frame(frame) = look else { break };
         let next = first + u64::from(frame.records);
         if next > position {
             let records = Records::of(scan.body(), frame.single).flatten().map(<[u8]>::to_vec);
@@ -360,6 +361,8 @@ fn seal(files: &Arc<dyn Files>, dir: &Path, found: &Found) -> Result<(), OpenErr
         layout: Layout::Packed,
         segment_bytes: BLOCK_BYTES as u64 * 4,
         io: IoPath::Fdatasync,
+        fill_ahead_bytes: BLOCK_BYTES as u64,
+        spares: 0,
         background: false,
         files: Arc::clone(files),
         ..Options::default()
@@ -367,10 +370,10 @@ fn seal(files: &Arc<dyn Files>, dir: &Path, found: &Found) -> Result<(), OpenErr
     let ring: std::collections::VecDeque<RingGroup> = found.ring.clone();
     let catalog = Catalog { segments: found.segments.iter().cloned().collect(), ring };
     let catalog = Arc::new(RwLock::new(catalog));
-    let place = (Arc::clone(files), dir.to_owned());
-    let pool = Arc::new(Pool::new(place, IoPath::Fdatasync, (BLOCK_BYTES as u64, 0), Vec::new()));
-    let place = (options, dir.to_owned(), IoPath::Fdatasync);
-    let mut writer = Writer::new(place, (catalog, pool), header.journal, found);
+    let io = IoPath::Fdatasync;
+    let pool = Arc::new(Pool::new(&options, dir.to_owned(), io, Vec::new()));
+    let setup = Setup { options, dir: dir.to_owned(), io, catalog, pool };
+    let mut writer = Writer::new(setup, header.journal, found);
     let sealed = writer.roll(0).and_then(|()| writer.close());
     sealed.map(|_| ()).map_err(|e| {
         let why = match e {

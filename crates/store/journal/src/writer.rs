@@ -18,7 +18,7 @@ use crate::error::AppendError;
 use crate::folder::{
     Mark, Named, RingGroup, Segment, SharedCatalog, named, ring_name, segment_name,
 };
-use crate::format::{Header, LAG_UNKNOWN, Seed, encode_head, frame_bytes};
+use crate::format::{Header, LAG_UNKNOWN, NewFrame, Seed, encode_head, frame_bytes};
 use crate::meter::Cost;
 use crate::options::{BLOCK_BYTES, IoPath, Layout, Options};
 use crate::place::{Grid, block_floor};
@@ -68,6 +68,15 @@ pub(crate) struct Active {
     pub(crate) ring: Option<Ring>,
 }
 
+/// What a writer works with.
+pub(crate) struct Setup {
+    pub(crate) options: Options,
+    pub(crate) dir: PathBuf,
+    pub(crate) io: IoPath,
+    pub(crate) catalog: Arc<SharedCatalog>,
+    pub(crate) pool: Arc<Pool>,
+}
+
 /// See the module.
 pub(crate) struct Writer {
     pub(crate) files: Arc<dyn Files>,
@@ -97,12 +106,9 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub(crate) fn new(
-        (options, dir, io): (Options, PathBuf, IoPath),
-        (catalog, pool): (Arc<SharedCatalog>, Arc<Pool>),
-        journal: u64,
-        found: &Found,
-    ) -> Self {
+    /// `journal` is the number that all segments of this journal have in their headers.
+    pub(crate) fn new(setup: Setup, journal: u64, found: &Found) -> Self {
+        let Setup { options, dir, io, catalog, pool } = setup;
         Self {
             files: Arc::clone(&options.files),
             dir,
@@ -192,8 +198,9 @@ impl Writer {
         };
         let out = self.blocks.reset_behind((end - base) as usize, written as usize);
         put(out, 0, &active.tail);
-        let place = (active.segment.seed(), start, self.next_sequence);
-        encode_head(&mut self.head, grid, batch.body, (batch.single, lag), place);
+        let (seed, sequence, single) = (active.segment.seed(), self.next_sequence, batch.single);
+        let frame = NewFrame { seed, start, sequence, single, lag };
+        encode_head(&mut self.head, grid, batch.body, frame);
         grid.lay(out, base, start, [&self.head, batch.body]);
         let flushes = active.target.write(out, base, batch.persist)?;
         let used = start - base + bytes;
@@ -348,8 +355,9 @@ impl Writer {
         let seed = Seed::segment(header.journal, header.epoch);
         let mut start = grid.first();
         for group in left {
-            let place = (seed, start, group.sequence);
-            encode_head(&mut self.head, grid, &group.body, (group.single, LAG_UNKNOWN), place);
+            let (sequence, single) = (group.sequence, group.single);
+            let frame = NewFrame { seed, start, sequence, single, lag: LAG_UNKNOWN };
+            encode_head(&mut self.head, grid, &group.body, frame);
             grid.lay(out, 0, start, [&self.head, &group.body]);
             start = grid.next(start, frame_bytes(grid, group.body.len(), LAG_UNKNOWN));
         }

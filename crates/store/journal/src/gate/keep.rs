@@ -1,7 +1,6 @@
 //! Everything at the gate that is not an append: exclusive access, flushing on request and by
 //! deadline, closing, the journal's threads, and readers that wait for more.
 
-use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use super::Gate;
@@ -77,7 +76,7 @@ impl Gate {
         }
         state.closed = true;
         self.wake_joiners(&mut state);
-        self.wake_readers(&mut state);
+        self.more.notify_all();
         loop {
             // Whoever is busy or has exclusive access next notifies `idle` when it is done.
             if state.busy || state.exclusive_waiters > 0 {
@@ -168,21 +167,5 @@ impl Gate {
             }
         }
         self.persisted() > position
-    }
-
-    /// As [`Gate::wait_beyond`], for a task: ready when there is more or the journal ended.
-    pub(crate) fn poll_beyond(&self, cx: &Context<'_>, position: u64) -> Poll<bool> {
-        let mut state = self.state.lock();
-        if self.persisted() > position {
-            return Poll::Ready(true);
-        }
-        if state.usable().is_err() {
-            return Poll::Ready(false);
-        }
-        let is_registered = |w: &Waker| w.will_wake(cx.waker());
-        if !state.tail_wakers.iter().any(is_registered) {
-            state.tail_wakers.push(cx.waker().clone());
-        }
-        Poll::Pending
     }
 }

@@ -121,7 +121,7 @@ impl Gate {
                 // A flush that ran beside a later group may end after it.
                 let before = self.persisted.fetch_max(written.persisted, Ordering::AcqRel);
                 if before < written.persisted {
-                    self.wake_readers(state);
+                    self.more.notify_all();
                 }
                 Ok(done)
             }
@@ -140,7 +140,7 @@ impl Gate {
         self.work.notify_all();
         self.idle.notify_all();
         self.wake_joiners(state);
-        self.wake_readers(state);
+        self.more.notify_all();
         error
     }
 
@@ -148,12 +148,6 @@ impl Gate {
     pub(super) fn wake_joiners(&self, state: &mut State) {
         self.room.notify_all();
         state.room_wakers.drain(..).for_each(Waker::wake);
-    }
-
-    /// Wakes everybody who waits for more to be persisted.
-    pub(super) fn wake_readers(&self, state: &mut State) {
-        self.more.notify_all();
-        state.tail_wakers.drain(..).for_each(Waker::wake);
     }
 
     /// Keeps the buffer of a group that has been written.

@@ -8,7 +8,7 @@ use env::files::File;
 
 use crate::bytes::{Blocks, put};
 use crate::folder::{Mark, RingGroup};
-use crate::format::{LAG_UNKNOWN, encode_head, frame_bytes};
+use crate::format::{LAG_UNKNOWN, NewFrame, encode_head, frame_bytes};
 use crate::meter::Cost;
 use crate::options::BLOCK_BYTES;
 use crate::place::{Grid, block_floor};
@@ -200,8 +200,9 @@ impl Writer {
         put(out, 0, &active.tail);
         let mut start = active.next;
         for (before, (group, lag)) in groups.iter().zip(&lags).enumerate() {
-            let place = (active.segment.seed(), start, group.sequence);
-            encode_head(&mut self.head, grid, &group.body, (group.single, *lag), place);
+            let (seed, sequence) = (active.segment.seed(), group.sequence);
+            let frame = NewFrame { seed, start, sequence, single: group.single, lag: *lag };
+            encode_head(&mut self.head, grid, &group.body, frame);
             grid.lay(out, base, start, [&self.head, &group.body]);
             let next = grid.next(start, frame_bytes(grid, group.body.len(), *lag));
             if grid.written_end(next) <= upto {
