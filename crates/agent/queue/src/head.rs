@@ -1,4 +1,4 @@
-//! How far a dataset's telling has come: the row of the table `dataset`.
+//! The progress of a dataset's cycles: the row of the table `dataset`.
 
 use rusqlite::Connection;
 

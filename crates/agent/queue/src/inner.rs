@@ -1,4 +1,5 @@
-//! What all handles of one database share, and reading on its connections.
+//! The state shared by all handles of one database, and reads on its connections. The locks and
+//! their order are described in [`crate::writer`].
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -25,14 +26,14 @@ use crate::writer::Writer;
 /// Read connections kept for reuse.
 const READERS_MAX: usize = 4;
 
-/// What opening found in the file.
+/// The parts of an opened database.
 pub(crate) struct Parts {
     pub(crate) lock: File,
     pub(crate) writer: Writer,
     pub(crate) catalog: Catalog,
 }
 
-/// What all handles of one database share.
+/// The state shared by all handles of one database.
 pub(crate) struct Inner {
     pub(crate) path: PathBuf,
     pub(crate) options: QueueOptions,

@@ -1,4 +1,4 @@
-//! What one writer wants committed.
+//! The changes and events that one writer commits together.
 
 use std::ops::Range;
 
@@ -25,7 +25,7 @@ pub(crate) struct Step {
     pub(crate) body: Range<usize>,
 }
 
-/// What one writer wants committed.
+/// The changes and events that one writer commits together.
 #[derive(Debug, Default)]
 pub(crate) struct Job {
     pub(crate) dataset: i64,
@@ -34,7 +34,7 @@ pub(crate) struct Job {
     pub(crate) events: Vec<Vec<u8>>,
 }
 
-/// What it came to.
+/// The outcome of a job.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct JobOutcome {
     pub(crate) items: u64,

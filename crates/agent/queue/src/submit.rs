@@ -1,5 +1,5 @@
-//! Submitting changes: writers stand in a [`Line`]; what waits at that moment commits in one
-//! transaction, sorted by key.
+//! Submitting changes: writers wait in a [`Line`](crate::line::Line); all jobs that wait at one
+//! moment commit in one transaction, sorted by key.
 
 use crate::apply::apply;
 use crate::error::QueueError;

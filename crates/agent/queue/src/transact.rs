@@ -1,4 +1,5 @@
-//! The one way to write: a transaction, and the catalog that follows its commit.
+//! Transactions of the writing connection. All writes go through [`Inner::transact`], which mirrors
+//! each commit in the catalog.
 
 use model::Dataset;
 use rusqlite::{Connection, ffi};

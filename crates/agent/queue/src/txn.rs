@@ -1,5 +1,5 @@
-//! One open transaction: versions, rows and directories, and what the catalog must mirror after
-//! its commit.
+//! One open transaction: versions, rows and directories, and the changes that the catalog mirrors
+//! after its commit.
 
 use rusqlite::{Connection, OptionalExtension as _};
 

@@ -14,7 +14,7 @@ use crate::notes;
 use crate::packages::{self, Reading};
 use crate::shared::Shared;
 
-/// Whether a comparison is due.
+/// The comparison that is due.
 enum Due {
     No,
     /// Not before the first whole look.
@@ -22,11 +22,11 @@ enum Due {
     Now(Watched),
 }
 
-/// Whether a dataset can be reported.
+/// The state of a dataset before its first cycle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Settled {
     Yes,
-    /// Not before the first whole scan, or look at packages, has ended.
+    /// It cannot be reported before the first whole scan, or look at packages, has ended.
     NotYet,
 }
 

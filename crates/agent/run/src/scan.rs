@@ -43,10 +43,10 @@ pub(super) struct Scanning {
     whole: bool,
 }
 
-/// Whether the database remembers an earlier run.
+/// The database's memory of earlier runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum History {
-    /// It was just created.
+    /// The database was just created.
     None,
     Kept,
 }

@@ -1,5 +1,5 @@
-//! What the parts of a running agent share: the queue, the dialogue with the server, and the signals
-//! between them.
+//! The state shared by the parts of a running agent: the queue, the dialogue with the server, and
+//! the signals between them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -85,7 +85,7 @@ impl Drop for Part {
     }
 }
 
-/// What the agent's thread and tasks share.
+/// The state shared by the agent's thread and tasks.
 pub(crate) struct Shared {
     pub(crate) queue: Queue,
     pub(crate) syncer: Syncer,

@@ -1,5 +1,5 @@
-//! Lines for people on stdout. A line that cannot be printed is remembered and ends nothing: what
-//! runs until it is stopped works without a reader.
+//! Lines for people on stdout. A line that cannot be printed is remembered and ends
+//! nothing: an agent or a server works without a reader.
 
 use std::io::{self, Write as _};
 use std::sync::OnceLock;
