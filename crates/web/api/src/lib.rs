@@ -16,6 +16,7 @@
 //! Limits: [`limits`]. Shapes and codes: `docs/reference/api.md`, the rest: `api-guide.md` beside it.
 
 mod access;
+mod code;
 mod error;
 mod http;
 pub mod limits;
@@ -34,7 +35,7 @@ use http::api::{Api, Described};
 
 pub use access::caller::Source;
 pub use access::token::TokenKeyError;
-pub use error::error_codes;
+pub use code::error_codes;
 pub use http::api::{ApiError, ApiOptions, ConfigFile, ServerClock};
 pub use http::log_ring::{LogLine, LogRing};
 pub use http::metrics::install_recorder;

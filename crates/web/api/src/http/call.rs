@@ -16,6 +16,7 @@ use state::StateStore;
 use crate::access::authentication;
 use crate::access::caller::{Caller, Source};
 use crate::access::room::Share;
+use crate::code::Code;
 use crate::error::Failure;
 use crate::http::api::Api;
 use crate::http::parameters::Parameters;
@@ -88,7 +89,7 @@ impl Call {
     /// Fails if the deadline is over. Called between steps of what may take long.
     pub(crate) fn in_time(&self) -> Result<(), Failure> {
         match self.deadline {
-            Some(end) if Instant::now() > end => Err(Failure::code(3021)),
+            Some(end) if Instant::now() > end => Err(Failure::code(Code::Timeout)),
             _ => Ok(()),
         }
     }

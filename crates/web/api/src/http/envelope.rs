@@ -7,7 +7,8 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
-use crate::error::{Failure, text_of};
+use crate::code::Code;
+use crate::error::Failure;
 
 /// A successful answer.
 #[derive(Debug)]
@@ -69,7 +70,7 @@ impl ItemWriter {
 /// Ids that failed with one code, and the text where it is not the table's.
 #[derive(Debug)]
 struct Failed {
-    code: u16,
+    code: Code,
     text: Option<String>,
     ids: Vec<String>,
 }
@@ -105,7 +106,7 @@ impl List {
     }
 
     /// An id that failed with a code; ids of one code stand together.
-    pub(crate) fn fail(&mut self, code: u16, id: String) {
+    pub(crate) fn fail(&mut self, code: Code, id: String) {
         match self.failed.iter_mut().find(|other| other.code == code && other.text.is_none()) {
             Some(other) => other.ids.push(id),
             None => self.failed.push(Failed { code, text: None, ids: vec![id] }),
@@ -113,7 +114,7 @@ impl List {
     }
 
     /// An id that failed with a code, with a text that says what is wrong with it.
-    pub(crate) fn fail_detailed(&mut self, code: u16, text: String, id: String) {
+    pub(crate) fn fail_detailed(&mut self, code: Code, text: String, id: String) {
         self.failed.push(Failed { code, text: Some(text), ids: vec![id] });
     }
 
@@ -148,10 +149,10 @@ impl List {
 
     fn failed_items(&self) -> Vec<Value> {
         let item = |failed: &Failed| {
-            let (text, remedy) = text_of(failed.code);
+            let (text, remedy) = (failed.code.text(), failed.code.remedy());
             let text = failed.text.as_deref().unwrap_or(text);
             json!({
-                "error": {"code": failed.code, "message": text, "remediation": remedy},
+                "error": {"code": failed.code.number(), "message": text, "remediation": remedy},
                 "id": failed.ids,
             })
         };
@@ -308,9 +309,9 @@ mod tests {
         assert_eq!(all["data"]["total_affected_items"], 7);
 
         let mut some = List::new(vec![json!(1)], 1, MESSAGES);
-        some.fail(1701, "003".into());
-        some.fail(1703, "000".into());
-        some.fail(1701, "004".into());
+        some.fail(Code::AgentMissing, "003".into());
+        some.fail(Code::ServerItself, "000".into());
+        some.fail(Code::AgentMissing, "004".into());
         let some = some.into_value();
         assert_eq!((&some["error"], &some["message"]), (&json!(2), &json!("some")));
         assert_eq!(some["data"]["total_failed_items"], 3);
@@ -318,7 +319,7 @@ mod tests {
         assert_eq!(some["data"]["failed_items"][1]["error"]["code"], 1703);
 
         let mut none = List::new(Vec::new(), 0, MESSAGES);
-        none.fail(1701, "003".into());
+        none.fail(Code::AgentMissing, "003".into());
         let none = none.into_value();
         assert_eq!((&none["error"], &none["message"]), (&json!(1), &json!("none")));
     }

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use model::{AgentId, timestamp};
 
+use crate::code::Code;
 use crate::error::Failure;
 use crate::http::operation::{Kind, Operation, Parameter, Place};
 use crate::limits::PARAMETER_BYTES_MAX;
@@ -125,7 +126,7 @@ impl Parameters {
     pub(crate) fn agent(&self) -> Result<AgentId, Failure> {
         match self.agents("agent_id") {
             Some([agent]) => Ok(*agent),
-            _ => Err(Failure::code(1701)),
+            _ => Err(Failure::code(Code::AgentMissing)),
         }
     }
 
@@ -237,7 +238,10 @@ fn check(parameter: &Parameter, text: &str) -> Result<Value, Failure> {
         Kind::Digest => Err(no_format(text, "hash")),
         Kind::Instant => match timestamp::parse_micros(text) {
             Some(micros) => Ok(Value::Micros(micros)),
-            None => Err(Failure::detailed(1412, format!("{}: not a date: {text}", parameter.name))),
+            None => Err(Failure::detailed(
+                Code::DateInvalid,
+                format!("{}: not a date: {text}", parameter.name),
+            )),
         },
     }
 }

@@ -8,6 +8,7 @@
 //!
 //! Limits: [`DEPTH_MAX`], [`TERMS_MAX`]. Fields come from a list; values are handed on as values.
 
+use crate::code::Code;
 use crate::error::Failure;
 use crate::http::parameters::timeframe;
 
@@ -80,7 +81,7 @@ impl<C: Copy> Parser<'_, C> {
 
     fn wrong(&self, what: &str) -> Failure {
         let near: String = self.rest().chars().take(20).collect();
-        Failure::detailed(1407, format!("q is not understood: {what}, at '{near}'"))
+        Failure::detailed(Code::QueryInvalid, format!("q is not understood: {what}, at '{near}'"))
     }
 
     fn expression(&mut self, depth: usize) -> Result<Query<C>, Failure> {
@@ -127,7 +128,7 @@ impl<C: Copy> Parser<'_, C> {
         }
         let known: Vec<&str> = self.columns.iter().map(|(name, _)| *name).collect();
         let detail = format!("q: no such field: '{name}': allowed are {}", known.join(", "));
-        Err(Failure::detailed(1408, detail))
+        Err(Failure::detailed(Code::QueryFieldInvalid, detail))
     }
 
     fn operator(&mut self) -> Result<Op, Failure> {
@@ -139,7 +140,10 @@ impl<C: Copy> Parser<'_, C> {
             ">" => Ok(Op::Greater),
             "~" => Ok(Op::Contains),
             "" => Err(self.wrong("an operator is missing")),
-            other => Err(Failure::detailed(1409, format!("q: no such operator: '{other}'"))),
+            other => Err(Failure::detailed(
+                Code::QueryOperatorInvalid,
+                format!("q: no such operator: '{other}'"),
+            )),
         }
     }
 
@@ -187,7 +191,9 @@ pub(crate) fn instant(op: Op, value: &str, now_us: u64) -> Result<(Op, u64), Fai
     let text = if bare { format!("{text}Z") } else { text };
     match model::timestamp::parse_micros(&text) {
         Some(micros) => Ok((op, micros)),
-        None => Err(Failure::detailed(1412, format!("q: not a date or an age: '{value}'"))),
+        None => {
+            Err(Failure::detailed(Code::DateInvalid, format!("q: not a date or an age: '{value}'")))
+        }
     }
 }
 
@@ -229,27 +235,27 @@ mod tests {
         let deep = format!("{}name=a{}", "(".repeat(17), ")".repeat(17));
         let long = vec!["name=a"; 101].join(";");
         for (text, code) in [
-            ("", 1407),
-            ("name", 1407),
-            ("name=", 1407),
-            ("=a", 1407),
-            ("name=a;", 1407),
-            ("name=a,", 1407),
-            (";name=a", 1407),
-            ("name=a;;id=1", 1407),
-            ("(name=a", 1407),
-            ("name=a)", 1407),
-            ("()", 1407),
-            ("name=\"a", 1407),
-            ("name=\"a\"b", 1407),
-            ("name=a(id=1)", 1407),
-            (&deep, 1407),
-            (&long, 1407),
-            ("password=a", 1408),
-            ("1=1", 1408),
-            ("name==a", 1409),
-            ("name<>a", 1409),
-            ("name=~a", 1409),
+            ("", Code::QueryInvalid),
+            ("name", Code::QueryInvalid),
+            ("name=", Code::QueryInvalid),
+            ("=a", Code::QueryInvalid),
+            ("name=a;", Code::QueryInvalid),
+            ("name=a,", Code::QueryInvalid),
+            (";name=a", Code::QueryInvalid),
+            ("name=a;;id=1", Code::QueryInvalid),
+            ("(name=a", Code::QueryInvalid),
+            ("name=a)", Code::QueryInvalid),
+            ("()", Code::QueryInvalid),
+            ("name=\"a", Code::QueryInvalid),
+            ("name=\"a\"b", Code::QueryInvalid),
+            ("name=a(id=1)", Code::QueryInvalid),
+            (&deep, Code::QueryInvalid),
+            (&long, Code::QueryInvalid),
+            ("password=a", Code::QueryFieldInvalid),
+            ("1=1", Code::QueryFieldInvalid),
+            ("name==a", Code::QueryOperatorInvalid),
+            ("name<>a", Code::QueryOperatorInvalid),
+            ("name=~a", Code::QueryOperatorInvalid),
         ] {
             assert_eq!(parse(text, &COLUMNS).unwrap_err().code, Some(code), "{text}");
         }
@@ -265,7 +271,11 @@ mod tests {
         }
         assert_eq!(instant(Op::Less, "1970-01-02", 0).unwrap(), (Op::Less, 86_400_000_000));
         for bad in ["soon", "", "2026-13-01", "' OR 1=1"] {
-            assert_eq!(instant(Op::Less, bad, now).unwrap_err().code, Some(1412), "{bad}");
+            assert_eq!(
+                instant(Op::Less, bad, now).unwrap_err().code,
+                Some(Code::DateInvalid),
+                "{bad}"
+            );
         }
     }
 }

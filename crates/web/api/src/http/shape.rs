@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
+use crate::code::Code;
 use crate::error::Failure;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +37,10 @@ pub(crate) fn sort_fields<C: Copy>(
         };
         let name = name.unwrap_or_default();
         let Some((_, column)) = columns.iter().find(|(known, _)| *known == name) else {
-            return Err(Failure::detailed(1403, not_one_of("sort by", name, columns)));
+            return Err(Failure::detailed(
+                Code::SortFieldInvalid,
+                not_one_of("sort by", name, columns),
+            ));
         };
         fields.push(SortField { column: *column, descending });
     }
@@ -54,7 +58,9 @@ pub(crate) fn check_select(select: &[String], fields: &[&'static str]) -> Result
     let known: Vec<(&'static str, ())> = fields.iter().map(|name| (*name, ())).collect();
     let inside = |name: &str| fields.iter().any(|f| f.strip_prefix(name).is_some_and(dotted));
     match select.iter().find(|name| !fields.contains(&name.as_str()) && !inside(name)) {
-        Some(name) => Err(Failure::detailed(1724, not_one_of("select", name, &known))),
+        Some(name) => {
+            Err(Failure::detailed(Code::SelectFieldInvalid, not_one_of("select", name, &known)))
+        }
         None => Ok(()),
     }
 }
@@ -118,7 +124,11 @@ mod tests {
         assert_eq!(of(fields("+name,-os.version")), [(1, false), (2, true)]);
         assert_eq!(of(fields(" name")), [(1, false)]);
         for bad in ["", "-", "id", "name;drop table x", "name,"] {
-            assert_eq!(sort_fields(Some(bad), &COLUMNS).unwrap_err().code, Some(1403), "{bad}");
+            assert_eq!(
+                sort_fields(Some(bad), &COLUMNS).unwrap_err().code,
+                Some(Code::SortFieldInvalid),
+                "{bad}"
+            );
         }
     }
 
@@ -134,7 +144,7 @@ mod tests {
         assert_eq!(select(item.clone(), &[], &["id"]), item);
         assert!(check_select(&names(&["os", "id"]), &["id", "os.name"]).is_ok());
         let wrong = check_select(&names(&["internal_key"]), &["id", "os.name"]).unwrap_err();
-        assert_eq!(wrong.code, Some(1724));
+        assert_eq!(wrong.code, Some(Code::SelectFieldInvalid));
     }
 
     #[test]

@@ -16,6 +16,7 @@ use utoipa::ToSchema;
 
 use super::agents;
 use super::common::only_failed;
+use crate::code::Code;
 use crate::error::Failure;
 use crate::http::call::Call;
 use crate::http::envelope::{Answer, ItemWriter, List, to_value};
@@ -191,7 +192,7 @@ fn insert(call: &Call) -> Result<Answer, Failure> {
         Some(Ok(id)) => Some(id),
     };
     if new.key.as_ref().is_some_and(|key| key.len() < 64) {
-        return Err(Failure::code(1709));
+        return Err(Failure::code(Code::KeyTooShort));
     }
     if new.key.as_ref().is_some_and(|key| key.len() > KEY_CHARS_MAX) {
         return Err(Failure::bad(format!("key: longer than {KEY_CHARS_MAX} characters")));
@@ -208,7 +209,7 @@ fn insert(call: &Call) -> Result<Answer, Failure> {
 fn rules(force: &Force) -> Result<ForceRules, Failure> {
     let seconds = |text: &Option<String>, default: u64| match text {
         None => Ok(default),
-        Some(text) => timeframe(text).ok_or_else(|| Failure::code(1411)),
+        Some(text) => timeframe(text).ok_or_else(|| Failure::code(Code::TimeframeInvalid)),
     };
     let defaults = ForceRules::default();
     let silent = defaults.disconnected_s.unwrap_or_default();
@@ -279,12 +280,14 @@ fn done(call: &Call, new: &InsertAgent) -> Result<Answer, Failure> {
 fn refused(error: EnrollError) -> Failure {
     let detail = error.to_string();
     match error {
-        EnrollError::DuplicateName { .. } => Failure::detailed(1705, detail),
-        EnrollError::DuplicateIp { .. } | EnrollError::Ip(_) => Failure::detailed(1706, detail),
-        EnrollError::DuplicateId(_) => Failure::detailed(1708, detail),
-        EnrollError::Name(_) => Failure::detailed(1738, detail),
+        EnrollError::DuplicateName { .. } => Failure::detailed(Code::AgentNameTaken, detail),
+        EnrollError::DuplicateIp { .. } | EnrollError::Ip(_) => {
+            Failure::detailed(Code::AgentAddressTaken, detail)
+        }
+        EnrollError::DuplicateId(_) => Failure::detailed(Code::AgentNumberTaken, detail),
+        EnrollError::Name(_) => Failure::detailed(Code::AgentNameInvalid, detail),
         EnrollError::Registry(RegistryError::Store(RegistryStoreError::NumberUsed { .. })) => {
-            Failure::detailed(1708, detail)
+            Failure::detailed(Code::AgentNumberTaken, detail)
         }
         EnrollError::Registry(error) => error.into(),
         _ => Failure::bad(detail),
@@ -409,15 +412,15 @@ fn delete(call: &Call) -> Result<Answer, Failure> {
             named.dedup();
             named.retain(|id| {
                 let code = if *id == AgentId::SERVER {
-                    1703
+                    Code::ServerItself
                 } else if !scope.holds(*id) {
-                    4000
+                    Code::Denied
                 } else if matching.binary_search(id).is_ok() {
                     return true;
                 } else if call.api.registry.agent(*id).is_none() {
-                    1701
+                    Code::AgentMissing
                 } else {
-                    1731
+                    Code::AgentFilteredOut
                 };
                 failed.push((code, *id));
                 false
@@ -430,13 +433,14 @@ fn delete(call: &Call) -> Result<Answer, Failure> {
     for id in removed.iter().filter(|id| !kept.contains(id)) {
         items.push(&id.to_string())?;
     }
-    failed.extend(kept.iter().map(|id| (1000, *id)));
+    failed.extend(kept.iter().map(|id| (Code::Internal, *id)));
     let stayed = wanted.iter().filter(|id| removed.binary_search(id).is_err());
     let still = AgentQuery { ids: Some(stayed.copied().collect()), ..query };
     let still = call.registry().agent_ids(call.reader(), &still)?;
     let stayed = wanted.iter().filter(|id| removed.binary_search(id).is_err());
     failed.extend(stayed.map(|id| {
-        let code = if still.binary_search(id).is_ok() { 1000 } else { 1731 };
+        let code =
+            if still.binary_search(id).is_ok() { Code::Internal } else { Code::AgentFilteredOut };
         (code, *id)
     }));
     let total = (removed.len() - kept.len()) as u64;
@@ -456,10 +460,10 @@ fn key(call: &Call) -> Result<Answer, Failure> {
     let id = call.parameters.agent()?;
     let messages = ["Obtained agent key was returned", "", "No key was returned"];
     if id == AgentId::SERVER {
-        return Ok(only_failed(1703, id, messages));
+        return Ok(only_failed(Code::ServerItself, id, messages));
     }
     let Some(agent) = call.api.registry.agent(id) else {
-        return Ok(only_failed(1701, id, messages));
+        return Ok(only_failed(Code::AgentMissing, id, messages));
     };
     let key = call.registry().client_key(call.reader(), id)?;
     let key = line(id, &agent.name, &agent.register_ip, &key);

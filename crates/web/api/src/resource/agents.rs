@@ -6,6 +6,7 @@ use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
 
+use crate::code::Code;
 use crate::error::Failure;
 use crate::http::api::Api;
 use crate::http::call::Call;
@@ -255,9 +256,9 @@ fn list(call: &Call) -> Result<Answer, Failure> {
     let (named, scope) = (call.parameters.agents("agents_list").unwrap_or_default(), call.scope());
     for id in named {
         if !scope.holds(*id) {
-            list.fail(4000, id.to_string());
+            list.fail(Code::Denied, id.to_string());
         } else if missing.binary_search(id).is_ok() {
-            list.fail(1701, id.to_string());
+            list.fail(Code::AgentMissing, id.to_string());
         }
     }
     Ok(Answer::List(list))
@@ -377,7 +378,10 @@ fn condition(api: &Api, query: Query<Column>) -> Result<Condition, Failure> {
             (op, (at_us / 1_000_000).to_string())
         }
         AgentColumn::Group if ordered => {
-            return Err(Failure::detailed(1409, "q: group takes = != ~ only"));
+            return Err(Failure::detailed(
+                Code::QueryOperatorInvalid,
+                "q: group takes = != ~ only",
+            ));
         }
         _ => (op, value),
     };
@@ -495,5 +499,5 @@ pub(super) fn column(name: &str) -> Result<Column, Failure> {
     let known: Vec<&str> = COLUMNS.iter().map(|(name, _)| *name).collect();
     let name: String = name.chars().take(60).collect();
     let detail = format!("not a field: '{name}': allowed are {}", known.join(", "));
-    Err(Failure::detailed(1724, detail))
+    Err(Failure::detailed(Code::SelectFieldInvalid, detail))
 }

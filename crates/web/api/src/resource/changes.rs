@@ -9,6 +9,7 @@ use utoipa::ToSchema;
 
 use super::common::{AgentRef, named_agents};
 use super::overlay;
+use crate::code::Code;
 use crate::error::Failure;
 use crate::http::call::Call;
 use crate::http::envelope::{Answer, List, to_value};
@@ -176,7 +177,7 @@ fn coverage(call: &Call) -> Result<Answer, Failure> {
 }
 
 /// A page, and the agents that it cannot tell of.
-type Page = (ChangePage, Vec<(u16, AgentId)>);
+type Page = (ChangePage, Vec<(Code, AgentId)>);
 
 fn page(call: &Call, query: ChangeQuery) -> Result<Page, Failure> {
     let parameters = &call.parameters;
@@ -222,7 +223,7 @@ fn agents(call: &Call) -> Result<Agents, Failure> {
             for (code, id) in failed {
                 // One look each.
                 call.in_time()?;
-                let told = code == 1701 && call.may_gone(&call.caller, id);
+                let told = code == Code::AgentMissing && call.may_gone(&call.caller, id);
                 if told && call.state().agent_counts(call.reader(), id)?.events > 0 {
                     ids.push(id);
                 } else {
@@ -242,7 +243,7 @@ struct Agents {
     /// Also that of agents which had these numbers before.
     former: bool,
     /// Whom it cannot tell of, with the codes of why.
-    failed: Vec<(u16, AgentId)>,
+    failed: Vec<(Code, AgentId)>,
 }
 
 fn answer<T: Serialize>(

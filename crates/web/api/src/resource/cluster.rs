@@ -4,6 +4,7 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::code::Code;
 use crate::error::Failure;
 use crate::http::call::Call;
 use crate::http::envelope::{Answer, List};
@@ -166,7 +167,7 @@ const LOG_FILTERS: &[Parameter] = &[
 pub(super) fn own_node(call: &Call) -> Result<(), Failure> {
     match call.parameters.text("node_id") {
         Some(name) if name != call.api.node() => {
-            Err(Failure::detailed(3022, format!("no such node: {name}")))
+            Err(Failure::detailed(Code::NodeMissing, format!("no such node: {name}")))
         }
         _ => Ok(()),
     }
@@ -187,9 +188,9 @@ fn wanted(call: &Call) -> bool {
 fn explicit(call: &Call, list: &mut List) {
     for name in call.parameters.list("nodes_list") {
         if !sees(call, name) {
-            list.fail(4000, name.clone());
+            list.fail(Code::Denied, name.clone());
         } else if name != call.api.node() {
-            list.fail(3022, name.clone());
+            list.fail(Code::NodeMissing, name.clone());
         }
     }
 }

@@ -7,6 +7,7 @@ use registry::Permitted;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::code::Code;
 use crate::http::call::Call;
 use crate::http::envelope::{Answer, List};
 
@@ -15,7 +16,7 @@ pub(crate) const ASSIGN: &str = "group:modify_assignments";
 
 /// The agents to look at: those named that are there and permitted, the others with their codes; or
 /// all that are permitted.
-pub(crate) fn named_agents(call: &Call) -> (Permitted, Vec<(u16, AgentId)>) {
+pub(crate) fn named_agents(call: &Call) -> (Permitted, Vec<(Code, AgentId)>) {
     let scope = call.scope();
     let Some(named) = call.parameters.agents("agents_list") else { return (scope, Vec::new()) };
     let mut named = named.to_vec();
@@ -24,9 +25,9 @@ pub(crate) fn named_agents(call: &Call) -> (Permitted, Vec<(u16, AgentId)>) {
     let mut failed = Vec::new();
     named.retain(|id| {
         let code = if !scope.holds(*id) {
-            4000
+            Code::Denied
         } else if call.api.registry.agent(*id).is_none() {
-            1701
+            Code::AgentMissing
         } else {
             return true;
         };
@@ -37,7 +38,7 @@ pub(crate) fn named_agents(call: &Call) -> (Permitted, Vec<(u16, AgentId)>) {
 }
 
 /// A list without items, of which this agent alone was asked for and failed.
-pub(crate) fn only_failed(code: u16, agent: AgentId, messages: [&'static str; 3]) -> Answer {
+pub(crate) fn only_failed(code: Code, agent: AgentId, messages: [&'static str; 3]) -> Answer {
     let mut list = List::new(Vec::new(), 0, messages);
     list.fail(code, agent.to_string());
     Answer::List(list)

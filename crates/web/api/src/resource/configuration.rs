@@ -6,6 +6,7 @@ use axum::http::StatusCode;
 use serde_json::{Value, json};
 
 use super::cluster::{CLUSTER, MANAGER, NODE, NODES, one, own_node, read};
+use crate::code::Code;
 use crate::error::Failure;
 use crate::http::api::ConfigFile;
 use crate::http::call::Call;
@@ -157,7 +158,7 @@ const READ: [&str; 3] = [
 ];
 
 /// This node alone, for which it failed.
-fn failed(call: &Call, code: u16, text: String, messages: [&'static str; 3]) -> Answer {
+fn failed(call: &Call, code: Code, text: String, messages: [&'static str; 3]) -> Answer {
     let mut list = List::new(Vec::new(), 0, messages);
     list.fail_detailed(code, text, call.api.node().to_owned());
     Answer::List(list)
@@ -205,18 +206,18 @@ fn configuration(call: &Call) -> Result<Answer, Failure> {
     }
     let mut item = match sections(call) {
         Ok(sections) => sections,
-        Err(cause) => return Ok(failed(call, 1125, cause, READ)),
+        Err(cause) => return Ok(failed(call, Code::ConfigurationInvalid, cause, READ)),
     };
     if let Some(name) = call.parameters.text("section") {
         let Some(found) = item.get(name).cloned() else {
             let text = format!("the configuration has no section {name}");
-            return Ok(failed(call, 1106, text, READ));
+            return Ok(failed(call, Code::SectionMissing, text, READ));
         };
         item = json!({name: found});
         if let Some(field) = call.parameters.text("field") {
             let Some(value) = found.get(field) else {
                 let text = format!("section {name} has no field {field}");
-                return Ok(failed(call, 1103, text, READ));
+                return Ok(failed(call, Code::FieldMissing, text, READ));
             };
             item = json!({name: {field: value}});
         }
@@ -232,7 +233,7 @@ fn raw(call: &Call) -> Answer {
     };
     match text {
         Ok((content_type, body)) => Answer::Raw { status: StatusCode::OK, content_type, body },
-        Err(cause) => failed(call, 1005, cause, READ),
+        Err(cause) => failed(call, Code::FileInaccessible, cause, READ),
     }
 }
 
@@ -274,20 +275,20 @@ fn configure(call: &Call) -> Result<Answer, Failure> {
     ];
     let Some(file) = &call.api.options.config else {
         let text = "this server was started without a configuration file".to_owned();
-        return Ok(failed(call, 1006, text, messages));
+        return Ok(failed(call, Code::NoConfigurationFile, text, messages));
     };
     if call.body.is_empty() {
-        return Ok(failed(call, 1112, "the file is empty".into(), messages));
+        return Ok(failed(call, Code::FileEmpty, "the file is empty".into(), messages));
     }
     let waiting = match checked(file.as_ref(), &call.body) {
         Ok((text, waiting)) => {
             call.begun()?;
             if let Err(cause) = file.store(text) {
-                return Ok(failed(call, 1005, cause, messages));
+                return Ok(failed(call, Code::FileInaccessible, cause, messages));
             }
             waiting
         }
-        Err(cause) => return Ok(failed(call, 1125, cause, messages)),
+        Err(cause) => return Ok(failed(call, Code::ConfigurationInvalid, cause, messages)),
     };
     let list = List::new(vec![json!(call.api.node())], 1, messages);
     Ok(Answer::List(list.with("restart_needed", json!(waiting))))

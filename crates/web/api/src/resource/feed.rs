@@ -19,6 +19,7 @@ use state::{ArrivalQuery, ChangeQuery, EventKind, StoredEvent};
 use super::changes::{change_item, coverage_item};
 use crate::access::caller::Caller;
 use crate::access::room::Owner;
+use crate::code::Code;
 use crate::error::Failure;
 use crate::http::call::Call;
 use crate::http::envelope::{Answer, Stream, to_value};
@@ -96,7 +97,7 @@ fn expect_anybody(call: &Call) -> Result<(), Failure> {
             return Ok(());
         }
     }
-    Err(Failure::code(1701))
+    Err(Failure::code(Code::AgentMissing))
 }
 
 /// One look at what arrived.

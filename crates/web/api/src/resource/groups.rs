@@ -12,6 +12,7 @@ use utoipa::ToSchema;
 
 use super::digest;
 use super::{agents, group_form};
+use crate::code::Code;
 use crate::error::Failure;
 use crate::http::api::Api;
 use crate::http::call::Call;
@@ -245,10 +246,10 @@ fn list(call: &Call) -> Result<Answer, Failure> {
     }
     let mut list = GROUP_LIST.answer(call, items)?;
     for name in missing {
-        list.fail(1710, name.clone());
+        list.fail(Code::GroupMissing, name.clone());
     }
     for name in denied {
-        list.fail(4000, name.clone());
+        list.fail(Code::Denied, name.clone());
     }
     Ok(Answer::List(list))
 }
@@ -269,26 +270,29 @@ fn digests(call: &Call, group: &str, name: &str) -> Result<(String, String), Fai
 /// The group of the path, which must exist.
 pub(super) fn existing(call: &Call) -> Result<String, Failure> {
     let name = call.parameters.text("group_id").unwrap_or_default();
-    check_name(name, 1722)?;
+    check_name(name, Code::GroupNameInvalid)?;
     if call.registry().groups(call.reader())?.iter().any(|group| group.name == name) {
         return Ok(name.to_owned());
     }
-    Err(Failure::detailed(1710, format!("group does not exist: {name}")))
+    Err(Failure::detailed(Code::GroupMissing, format!("group does not exist: {name}")))
 }
 
 /// Names are refused with `code` before a store is asked.
-fn check_name(name: &str, code: u16) -> Result<(), Failure> {
+fn check_name(name: &str, code: Code) -> Result<(), Failure> {
     if parameters::is_group(name) { Ok(()) } else { Err(Failure::code(code)) }
 }
 
 fn create(call: &Call) -> Result<Answer, Failure> {
     let new: NewGroup = call.json()?;
     if [".", "..", "all"].contains(&new.group_id.as_str()) {
-        return Err(Failure::code(1713));
+        return Err(Failure::code(Code::GroupNameReserved));
     }
-    check_name(&new.group_id, 1722)?;
+    check_name(&new.group_id, Code::GroupNameInvalid)?;
     if call.registry().groups(call.reader())?.iter().any(|group| group.name == new.group_id) {
-        return Err(Failure::detailed(1711, format!("group already exists: {}", new.group_id)));
+        return Err(Failure::detailed(
+            Code::GroupExists,
+            format!("group already exists: {}", new.group_id),
+        ));
     }
     call.registry().create_group(&call.context, &new.group_id)?;
     Ok(Answer::Message(format!("Group '{}' created.", new.group_id)))
@@ -311,11 +315,11 @@ fn delete(call: &Call) -> Result<Answer, Failure> {
     let mut failed = Vec::new();
     for name in wanted {
         if !may(&name) {
-            failed.push((4000, name));
+            failed.push((Code::Denied, name));
         } else if name == "default" {
-            failed.push((1712, name));
+            failed.push((Code::DefaultGroup, name));
         } else if is_gone(call.registry().delete_group(&call.context, &name))? {
-            failed.push((1710, name));
+            failed.push((Code::GroupMissing, name));
         } else {
             deleted.push(json!(name));
         }
@@ -420,8 +424,9 @@ fn configuration(call: &Call) -> Result<Answer, Failure> {
 
 fn configure(call: &Call) -> Result<Answer, Failure> {
     let group = existing(call)?;
-    let text = std::str::from_utf8(&call.body)
-        .map_err(|_| Failure::detailed(1114, "the configuration is not UTF-8 text"))?;
+    let text = std::str::from_utf8(&call.body).map_err(|_| {
+        Failure::detailed(Code::GroupConfigurationInvalid, "the configuration is not UTF-8 text")
+    })?;
     call.registry().set_group_config(&call.context, &group, text)?;
     Ok(Answer::Message("Agent configuration was successfully updated".into()))
 }

@@ -15,6 +15,7 @@ use super::agents::READ;
 use super::groups::{GROUP_ID, existing};
 use super::summary::summary_of;
 use crate::access::caller::Caller;
+use crate::code::Code;
 use crate::error::Failure;
 use crate::http::call::Call;
 use crate::http::envelope::{Answer, JSON, to_bytes, to_value};
@@ -183,7 +184,10 @@ impl SyncAgent {
 /// Who was heard from is not for users to say. Everything is read before anything is taken over.
 fn sync_apply(call: &Call) -> Result<Answer, Failure> {
     if !matches!(call.caller, Caller::Local { .. }) {
-        return Err(Failure::detailed(4000, "for programs on the server's unix socket only"));
+        return Err(Failure::detailed(
+            Code::Denied,
+            "for programs on the server's unix socket only",
+        ));
     }
     let told: SyncBody = call.json()?;
     let status = |name: &Option<String>| match name.as_deref() {
@@ -249,7 +253,7 @@ fn agent_groups(call: &Call) -> Result<Answer, Failure> {
     let id = AgentId(call.parameters.whole("agent") as u32);
     let found = call.registry().agent(id).filter(|_| id != AgentId::SERVER);
     let agent = found.filter(|_| call.scope().holds(id));
-    Ok(bare(&to_value(&agent.ok_or_else(|| Failure::code(1701))?.groups)?))
+    Ok(bare(&to_value(&agent.ok_or_else(|| Failure::code(Code::AgentMissing))?.groups)?))
 }
 
 /// The caller's scope, narrowed to some agents.

@@ -7,6 +7,7 @@ use state::registry::limits::GROUPS_PER_AGENT_MAX;
 
 use super::common::{ASSIGN, only_failed};
 use super::groups::{GROUP_ID, existing};
+use crate::code::Code;
 use crate::error::Failure;
 use crate::http::call::Call;
 use crate::http::envelope::{Answer, List};
@@ -107,9 +108,9 @@ pub(crate) const OPERATIONS: &[Operation] = &[
 fn member(call: &Call) -> Result<(AgentId, Vec<String>), Failure> {
     let id = call.parameters.agent()?;
     if id == AgentId::SERVER {
-        return Err(Failure::code(1703));
+        return Err(Failure::code(Code::ServerItself));
     }
-    let agent = call.api.registry.agent(id).ok_or_else(|| Failure::code(1701))?;
+    let agent = call.api.registry.agent(id).ok_or_else(|| Failure::code(Code::AgentMissing))?;
     Ok((id, agent.groups))
 }
 
@@ -118,10 +119,10 @@ fn is_sync(call: &Call) -> Result<Answer, Failure> {
     let messages =
         ["Sync info was returned for all selected agents", "", "No sync info was returned"];
     if id == AgentId::SERVER {
-        return Ok(only_failed(1703, id, messages));
+        return Ok(only_failed(Code::ServerItself, id, messages));
     }
     let Some((state, problem)) = call.api.registry.agent_config(id) else {
-        return Ok(only_failed(1701, id, messages));
+        return Ok(only_failed(Code::AgentMissing, id, messages));
     };
     let mut item = json!({"id": id.to_string(), "synced": state.synced});
     if let (Value::Object(fields), Some(problem)) = (&mut item, problem) {
@@ -155,17 +156,19 @@ fn add_one(call: &Call) -> Result<Answer, Failure> {
 fn limited(error: registry::RegistryError) -> Failure {
     use registry::{RegistryError, RegistryStoreError};
     match error {
-        RegistryError::Store(RegistryStoreError::Limit { .. }) => Failure::code(1737),
+        RegistryError::Store(RegistryStoreError::Limit { .. }) => {
+            Failure::code(Code::TooManyGroups)
+        }
         other => other.into(),
     }
 }
 
 /// Why an agent cannot leave a group.
-fn stays(groups: &[String], group: &str) -> Option<u16> {
+fn stays(groups: &[String], group: &str) -> Option<Code> {
     if !groups.iter().any(|name| name == group) {
-        return Some(1734);
+        return Some(Code::AgentNotInGroup);
     }
-    (group == "default" && groups.len() == 1).then_some(1745)
+    (group == "default" && groups.len() == 1).then_some(Code::OnlyDefaultGroup)
 }
 
 fn remove_one(call: &Call) -> Result<Answer, Failure> {
@@ -191,10 +194,10 @@ fn remove_from_groups(call: &Call) -> Result<Answer, Failure> {
         "Specified agent was not removed from any group",
     ];
     if id == AgentId::SERVER {
-        return Ok(only_failed(1703, id, messages));
+        return Ok(only_failed(Code::ServerItself, id, messages));
     }
     let Some(groups) = call.api.registry.agent(id).map(|agent| agent.groups) else {
-        return Ok(only_failed(1701, id, messages));
+        return Ok(only_failed(Code::AgentMissing, id, messages));
     };
     let named = call.parameters.list("groups_list");
     let wanted = if named.is_empty() { groups.clone() } else { named.to_vec() };
@@ -203,9 +206,9 @@ fn remove_from_groups(call: &Call) -> Result<Answer, Failure> {
     let mut removed: Vec<Value> = Vec::new();
     for group in wanted {
         if !known.iter().any(|known| known.name == group) {
-            failed.push((1710, group));
+            failed.push((Code::GroupMissing, group));
         } else if !call.may(ASSIGN, "group:id", &group) {
-            failed.push((4000, group));
+            failed.push((Code::Denied, group));
         } else if let Some(code) = stays(&left, &group) {
             failed.push((code, group));
         } else {
@@ -227,7 +230,7 @@ fn remove_from_groups(call: &Call) -> Result<Answer, Failure> {
 }
 
 /// Agents that can be taken, and those that cannot with their codes.
-type Chosen = (Vec<AgentId>, Vec<(u16, AgentId)>);
+type Chosen = (Vec<AgentId>, Vec<(Code, AgentId)>);
 
 /// The agents that were named, or all; those that cannot be taken with their codes.
 fn chosen(call: &Call) -> Result<Chosen, Failure> {
@@ -244,11 +247,11 @@ fn chosen(call: &Call) -> Result<Chosen, Failure> {
     let mut failed = Vec::new();
     named.retain(|id| {
         let code = if *id == AgentId::SERVER {
-            1703
+            Code::ServerItself
         } else if !scope.holds(*id) {
-            4000
+            Code::Denied
         } else if call.api.registry.agent(*id).is_none() {
-            1701
+            Code::AgentMissing
         } else {
             return true;
         };
@@ -258,7 +261,7 @@ fn chosen(call: &Call) -> Result<Chosen, Failure> {
     Ok((named, failed))
 }
 
-fn answer(done: &[AgentId], failed: Vec<(u16, AgentId)>, messages: [&'static str; 3]) -> Answer {
+fn answer(done: &[AgentId], failed: Vec<(Code, AgentId)>, messages: [&'static str; 3]) -> Answer {
     let items = done.iter().map(|id| json!(id.to_string())).collect();
     let mut list = List::new(items, done.len() as u64, messages);
     for (code, id) in failed {
@@ -282,7 +285,7 @@ fn add_many(call: &Call) -> Result<Answer, Failure> {
         agents.retain(|id| {
             let full = is_full(call, *id, &group);
             if full {
-                failed.push((1737, *id));
+                failed.push((Code::TooManyGroups, *id));
             }
             !full
         });

@@ -5,6 +5,7 @@ use registry::{AgentQuery, CommandKind, Permitted};
 use serde_json::json;
 
 use super::groups::GROUP_ID;
+use crate::code::Code;
 use crate::error::Failure;
 use crate::http::call::Call;
 use crate::http::envelope::{Answer, ItemWriter, List};
@@ -164,7 +165,7 @@ fn send(
     call: &Call,
     kind: CommandKind,
     mut agents: Vec<AgentId>,
-    failed: Vec<(u16, AgentId)>,
+    failed: Vec<(Code, AgentId)>,
     messages: [&'static str; 3],
 ) -> Result<Answer, Failure> {
     agents.retain(|id| *id != AgentId::SERVER);
@@ -190,16 +191,16 @@ fn send(
     }))
 }
 
-fn obstacle(call: &Call, scope: &Permitted, id: AgentId) -> Option<u16> {
+fn obstacle(call: &Call, scope: &Permitted, id: AgentId) -> Option<Code> {
     if !scope.holds(id) {
-        return Some(4000);
+        return Some(Code::Denied);
     }
     if id == AgentId::SERVER {
-        return Some(1703);
+        return Some(Code::ServerItself);
     }
     match call.api.registry.agent(id) {
-        None => Some(1701),
-        Some(agent) if agent.status != AgentStatus::Active => Some(1707),
+        None => Some(Code::AgentMissing),
+        Some(agent) if agent.status != AgentStatus::Active => Some(Code::AgentNotActive),
         Some(_) => None,
     }
 }

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use sigma::{FolderError, RuleError, RuleFile, RuleFolder};
 use utoipa::ToSchema;
 
+use crate::code::Code;
 use crate::error::Failure;
 use crate::http::call::Call;
 use crate::http::envelope::{Answer, List, to_value};
@@ -171,9 +172,9 @@ fn list(call: &Call) -> Result<Answer, Failure> {
     let mut list = FILE_LIST.answer(call, items)?;
     for name in named {
         if !call.may("rules:read", FILE, name) {
-            list.fail(4000, name.clone());
+            list.fail(Code::Denied, name.clone());
         } else if !names.contains(name) || !is_ours(call) {
-            list.fail(1415, name.clone());
+            list.fail(Code::RuleFileMissing, name.clone());
         }
     }
     Ok(Answer::List(list))
@@ -189,7 +190,7 @@ fn one(call: &Call) -> Result<Answer, Failure> {
     };
     let Some(file) = file else {
         let mut list = list(Vec::new());
-        list.fail(1415, name);
+        list.fail(Code::RuleFileMissing, name);
         return Ok(Answer::List(list));
     };
     if call.parameters.flag("raw") {
@@ -200,7 +201,7 @@ fn one(call: &Call) -> Result<Answer, Failure> {
         Ok(rule) => list(vec![rule.whole.clone()]),
         Err(cause) => {
             let mut list = list(Vec::new());
-            list.fail_detailed(1113, cause.to_string(), name);
+            list.fail_detailed(Code::RuleFileInvalid, cause.to_string(), name);
             list
         }
     }))
@@ -214,10 +215,14 @@ fn written(
 ) -> Result<Answer, Failure> {
     let (items, code) = match &outcome {
         Ok(()) => (vec![json!(shown(name))], None),
-        Err(FolderError::Invalid { cause: RuleError::Empty, .. }) => (Vec::new(), Some(1112)),
-        Err(FolderError::Invalid { .. } | FolderError::SameId { .. }) => (Vec::new(), Some(1113)),
-        Err(FolderError::Exists(_)) => (Vec::new(), Some(1905)),
-        Err(FolderError::Missing(_)) => (Vec::new(), Some(1906)),
+        Err(FolderError::Invalid { cause: RuleError::Empty, .. }) => {
+            (Vec::new(), Some(Code::FileEmpty))
+        }
+        Err(FolderError::Invalid { .. } | FolderError::SameId { .. }) => {
+            (Vec::new(), Some(Code::RuleFileInvalid))
+        }
+        Err(FolderError::Exists(_)) => (Vec::new(), Some(Code::RuleFileExists)),
+        Err(FolderError::Missing(_)) => (Vec::new(), Some(Code::RuleFileToChangeMissing)),
         Err(error @ FolderError::Full) => return Err(Failure::bad(error.to_string())),
         Err(error) => return Err(failed(error)),
     };

@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 use super::agents::seconds_z;
 use super::common::only_failed;
 use super::orders::order;
+use crate::code::Code;
 use crate::error::Failure;
 use crate::http::call::Call;
 use crate::http::envelope::{Answer, List, to_value};
@@ -64,7 +65,7 @@ fn last_scan(call: &Call) -> Result<Answer, Failure> {
     let agent = call.parameters.agent()?;
     let messages = ["Last syscheck scan of the agent was returned", "", "No last scan"];
     if call.api.registry.agent(agent).is_none() {
-        return Ok(only_failed(1701, agent, messages));
+        return Ok(only_failed(Code::AgentMissing, agent, messages));
     }
     let scan = call.registry().last_scan(call.reader(), agent)?;
     let ended = scan.ended_at_s.filter(|end| scan.started_at_s.is_none_or(|start| *end >= start));
@@ -79,7 +80,11 @@ fn seconds(at_s: i64) -> String {
 /// As the 4.x API has it: only agents of versions before 3.12 can be cleared, and none is.
 fn clear(call: &Call) -> Result<Answer, Failure> {
     let agent = call.parameters.agent()?;
-    let code = if call.api.registry.agent(agent).is_some() { 1760 } else { 1701 };
+    let code = if call.api.registry.agent(agent).is_some() {
+        Code::ScanTooNew
+    } else {
+        Code::AgentMissing
+    };
     let messages = [
         "Syscheck database was cleared on returned agents",
         "Syscheck database was not cleared on some agents",

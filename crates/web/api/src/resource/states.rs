@@ -9,6 +9,7 @@ use utoipa::ToSchema;
 
 use super::common::{AgentRef, named_agents};
 use super::overlay::{Joined, Overlays};
+use crate::code::Code;
 use crate::error::Failure;
 use crate::http::call::Call;
 use crate::http::envelope::{Answer, ItemWriter, List, to_value};
@@ -146,12 +147,12 @@ fn list(call: &Call) -> Result<Answer, Failure> {
 
 /// Whose documents, and whom it cannot tell of. A number that is not registered may have some: local
 /// programs speak for it.
-fn agents(call: &Call) -> Result<(Permitted, Vec<(u16, AgentId)>), Failure> {
+fn agents(call: &Call) -> Result<(Permitted, Vec<(Code, AgentId)>), Failure> {
     let (scope, failed) = named_agents(call);
     let Permitted::Only(ids) = &scope else { return Ok((scope, failed)) };
     let (mut ids, mut left) = (ids.to_vec(), Vec::new());
     for (code, id) in failed {
-        let may = code == 1701 && call.may_gone(&call.caller, id);
+        let may = code == Code::AgentMissing && call.may_gone(&call.caller, id);
         if may
             && call
                 .state()

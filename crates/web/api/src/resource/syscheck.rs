@@ -16,6 +16,7 @@ use state::{
 use super::common::only_failed;
 use super::file_item::file_item;
 use crate::access::room::{Owner, Share};
+use crate::code::Code;
 use crate::error::Failure;
 use crate::http::call::Call;
 use crate::http::envelope::{Answer, ItemWriter, List, Stream, to_value};
@@ -140,7 +141,7 @@ fn files(call: &Call) -> Result<Answer, Failure> {
     let parameters = &call.parameters;
     let agent = parameters.agent()?;
     if call.api.registry.agent(agent).is_none() {
-        return Ok(only_failed(1701, agent, MESSAGES));
+        return Ok(only_failed(Code::AgentMissing, agent, MESSAGES));
     }
     let summary = ["file", "mtime", "date"].map(str::to_owned);
     let selected =
@@ -263,7 +264,7 @@ fn distinct_files(
             }
             if items.len() > PAGE_ITEMS_MAX as usize {
                 let detail = "too many different items to sort: leave sort out, or ask for less";
-                return Err(Failure::detailed(1403, detail));
+                return Err(Failure::detailed(Code::SortFieldInvalid, detail));
             }
         }
         match page.next {
@@ -340,9 +341,9 @@ pub(super) fn condition(query: Query<DocumentField>, now_us: u64) -> Result<Cond
         Query::Compare { column, op, value } => (column, op, value),
     };
     let number = |value: &str| {
-        value
-            .parse::<i64>()
-            .map_err(|_| Failure::detailed(1407, format!("q: not a number: '{value}'")))
+        value.parse::<i64>().map_err(|_| {
+            Failure::detailed(Code::QueryInvalid, format!("q: not a number: '{value}'"))
+        })
     };
     let (op, value) = match field {
         DocumentField::Mtime | DocumentField::Version => {
@@ -361,7 +362,7 @@ pub(super) fn condition(query: Query<DocumentField>, now_us: u64) -> Result<Cond
         (Op::Greater, _) => Test::Greater,
         (Op::Contains, Value::Text(_)) => Test::Contains,
         (Op::Contains, Value::Integer(_)) => {
-            return Err(Failure::detailed(1409, "q: ~ is for texts only"));
+            return Err(Failure::detailed(Code::QueryOperatorInvalid, "q: ~ is for texts only"));
         }
     };
     Ok(Condition::Field(field, test, value))

@@ -27,6 +27,7 @@ use crate::access::authentication;
 use crate::access::caller::{Caller, Source};
 use crate::access::room::Owner;
 use crate::access::token::Claims;
+use crate::code::Code;
 use crate::error::Failure;
 use crate::http::api::Api;
 use crate::http::metrics::record_request;
@@ -183,7 +184,7 @@ fn admit(api: &Api, source: Option<Source>) -> Result<(), Failure> {
     }
     let now = api.options.clock.monotonic();
     api.rate.admit(source.and_then(Source::ip), now).map_err(|wait_s| {
-        let mut failure = Failure::code(6001);
+        let mut failure = Failure::code(Code::TooManyRequests);
         failure.retry_after_s = Some(wait_s);
         failure
     })

@@ -19,6 +19,7 @@ use super::{headers, permission};
 use crate::access::caller::{Caller, Source};
 use crate::access::room::Owner;
 use crate::access::turns::Turn;
+use crate::code::Code;
 use crate::error::Failure;
 use crate::http::api::Api;
 use crate::http::call::{Body, Call, Effect};
@@ -70,7 +71,7 @@ async fn within<T>(
         None => work.await,
         Some(time) => match tokio::time::timeout(time, work).await {
             Ok(outcome) => outcome,
-            Err(_) => Err(Failure::code(3021)),
+            Err(_) => Err(Failure::code(Code::Timeout)),
         },
     }
 }
@@ -217,7 +218,8 @@ fn has_content_type(request: &Checked) -> Result<(), Failure> {
         return Ok(());
     }
     let kind: String = kind.chars().take(60).collect();
-    let mut failure = Failure::detailed(6002, format!("Invalid content-type ({kind})"));
+    let mut failure =
+        Failure::detailed(Code::ContentTypeInvalid, format!("Invalid content-type ({kind})"));
     let wanted = wanted.replace(", ", " or ");
     failure.remediation = Some(format!("send the body as {wanted}").into());
     Err(failure)
@@ -231,14 +233,14 @@ mod tests {
     async fn a_panic_is_a_failure_of_the_server() {
         let panics: Answering = Box::pin(async { panic!("on purpose") });
         let failure = caught(panics).await.err();
-        assert_eq!(failure.and_then(|failure| failure.code), Some(1000));
+        assert_eq!(failure.and_then(|failure| failure.code), Some(Code::Internal));
     }
 
     #[tokio::test]
     async fn a_request_runs_out_of_time_unless_it_wants_to_wait() {
         let never = std::future::pending::<Result<u8, Failure>>();
         let given_up = within(Some(Duration::from_millis(1)), never).await;
-        assert_eq!(given_up.unwrap_err().code, Some(3021));
+        assert_eq!(given_up.unwrap_err().code, Some(Code::Timeout));
         let late = async {
             tokio::task::yield_now().await;
             Ok(7)

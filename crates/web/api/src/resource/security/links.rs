@@ -5,6 +5,7 @@ use registry::{LinkKind, SecurityChange};
 use super::{
     POSITION, RESERVED_ID_MAX, ROLE_ID, USER_ID, ids, ids_or_all, one, refusal, roles, users,
 };
+use crate::code::Code;
 use crate::error::Failure;
 use crate::http::call::Call;
 use crate::http::envelope::{Answer, List};
@@ -89,15 +90,15 @@ pub(crate) const OPERATIONS: &[Operation] = &[
 struct Links {
     kind: LinkKind,
     owner: &'static str,
-    owner_missing: u16,
+    owner_missing: Code,
     member: &'static str,
     /// The member's type in policies.
     resource: &'static str,
-    member_missing: u16,
+    member_missing: Code,
     /// It is linked already.
-    linked: u16,
+    linked: Code,
     /// It is not linked.
-    unlinked: u16,
+    unlinked: Code,
     /// Plural of the member and the owner's word, for messages.
     words: [&'static str; 3],
 }
@@ -105,36 +106,36 @@ struct Links {
 const USER_ROLE: Links = Links {
     kind: LinkKind::UserRole,
     owner: "user_id",
-    owner_missing: 5001,
+    owner_missing: Code::UserMissing,
     member: "role_ids",
     resource: "role:id",
-    member_missing: 4002,
-    linked: 4017,
-    unlinked: 4016,
+    member_missing: Code::RoleMissing,
+    linked: Code::RoleLinked,
+    unlinked: Code::RoleNotLinked,
     words: ["roles", "role", "user"],
 };
 
 const ROLE_POLICY: Links = Links {
     kind: LinkKind::RolePolicy,
     owner: "role_id",
-    owner_missing: 4002,
+    owner_missing: Code::RoleMissing,
     member: "policy_ids",
     resource: "policy:id",
-    member_missing: 4007,
-    linked: 4011,
-    unlinked: 4010,
+    member_missing: Code::PolicyMissing,
+    linked: Code::PolicyLinked,
+    unlinked: Code::PolicyNotLinked,
     words: ["policies", "policy", "role"],
 };
 
 const ROLE_RULE: Links = Links {
     kind: LinkKind::RoleRule,
     owner: "role_id",
-    owner_missing: 4002,
+    owner_missing: Code::RoleMissing,
     member: "rule_ids",
     resource: "rule:id",
-    member_missing: 4022,
-    linked: 4023,
-    unlinked: 4024,
+    member_missing: Code::SecurityRuleMissing,
+    linked: Code::RuleLinked,
+    unlinked: Code::RuleNotLinked,
     words: ["security rules", "security rule", "role"],
 };
 
@@ -187,16 +188,16 @@ fn change(call: &Call, links: &Links, link: bool) -> Result<Answer, Failure> {
         let code = if !all.contains(&member) {
             Some(links.member_missing)
         } else if owner <= RESERVED_ID_MAX {
-            Some(4008)
+            Some(Code::Reserved)
         } else if !call.may(call.action, links.resource, &member.to_string()) {
-            Some(4000)
+            Some(Code::Denied)
         } else {
             let position = call.parameters.position("position").map(|at| at.saturating_add(done));
             carry_out(call, links, (owner, member), position, link)?
         };
         match code {
             // A reserved owner fails once, by its own number.
-            Some(code) if code == 4008 => {
+            Some(code) if code == Code::Reserved => {
                 failed = vec![(code, owner)];
                 break;
             }
@@ -227,7 +228,7 @@ fn carry_out(
     (owner, member): (u32, u32),
     position: Option<u64>,
     link: bool,
-) -> Result<Option<u16>, Failure> {
+) -> Result<Option<Code>, Failure> {
     let kind = links.kind;
     let change = if link {
         SecurityChange::Link { kind, owner, member, position }

@@ -16,6 +16,7 @@ use utoipa::ToSchema;
 use super::account::no_account;
 use crate::access::caller::{Caller, Source};
 use crate::access::token::{self, Bearer};
+use crate::code::Code;
 use crate::error::Failure;
 use crate::http::call::Call;
 use crate::http::envelope::Answer;
@@ -123,7 +124,7 @@ fn run_as(call: Arc<Call>) -> Answering {
     Box::pin(async move {
         let (user, nbf_s) = logged_in(&call).await?;
         if !user.allow_run_as {
-            return Err(Failure::code(6004));
+            return Err(Failure::code(Code::RunAsForbidden));
         }
         let context = Value::Object(call.json::<AuthorizationContext>()?.0);
         let digest = hex(&Blake2b::<U16>::digest(context.to_string().as_bytes()));
@@ -177,7 +178,7 @@ fn refused(error: LoginError) -> Failure {
     match error {
         LoginError::Invalid => Failure::unauthorized("Invalid credentials"),
         LoginError::Blocked { retry_after_s } => {
-            let mut failure = Failure::code(6000);
+            let mut failure = Failure::code(Code::LoginBlocked);
             failure.retry_after_s = Some(retry_after_s);
             failure
         }

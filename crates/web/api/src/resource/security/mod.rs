@@ -17,6 +17,7 @@ pub(crate) mod users;
 use registry::{RegistryError, RegistryStoreError};
 use serde_json::Value;
 
+use crate::code::Code;
 use crate::error::Failure;
 use crate::http::call::Call;
 use crate::http::envelope::List;
@@ -66,7 +67,7 @@ fn one(call: &Call, name: &str) -> u32 {
 /// What a kind of thing is called in policies, and its code for one that there is not.
 struct Sort {
     kind: &'static str,
-    missing: u16,
+    missing: Code,
 }
 
 /// A page of the things that the caller may read; of those asked for by number, what there is not
@@ -83,7 +84,7 @@ fn listed(
     let may = |id: u32| call.may(call.action, sort.kind, &id.to_string());
     for id in wanted.iter().flatten() {
         if !may(*id) {
-            failed.push((4000, *id));
+            failed.push((Code::Denied, *id));
         } else if !items.iter().any(|(known, _)| known == id) {
             failed.push((sort.missing, *id));
         }
@@ -105,8 +106,8 @@ fn deletable(
     sort: &Sort,
     parameter: &str,
     known: &[u32],
-    reserved: u16,
-) -> (Vec<u32>, Vec<(u16, u32)>) {
+    reserved: Code,
+) -> (Vec<u32>, Vec<(Code, u32)>) {
     let may = |id: u32| call.may(call.action, sort.kind, &id.to_string());
     let Some(wanted) = ids(call, parameter) else {
         let fine = |id: &u32| *id > RESERVED_ID_MAX && may(*id);
@@ -115,7 +116,7 @@ fn deletable(
     let (mut fine, mut failed) = (Vec::new(), Vec::new());
     for id in wanted {
         if !may(id) {
-            failed.push((4000, id));
+            failed.push((Code::Denied, id));
         } else if !known.contains(&id) {
             failed.push((sort.missing, id));
         } else if id <= RESERVED_ID_MAX {
@@ -128,7 +129,7 @@ fn deletable(
 }
 
 /// The code of a refused change, where it is the caller's; `missing` for what there is not.
-fn refusal(error: RegistryError, missing: u16, exists: u16) -> Result<u16, Failure> {
+fn refusal(error: RegistryError, missing: Code, exists: Code) -> Result<Code, Failure> {
     match error {
         RegistryError::Store(RegistryStoreError::NotFound { .. }) => Ok(missing),
         RegistryError::Store(RegistryStoreError::Exists { .. }) => Ok(exists),
@@ -141,11 +142,15 @@ fn check_name(name: &str) -> Result<(), Failure> {
     let fine = (1..=NAME_CHARS_MAX).contains(&name.chars().count())
         && !name.chars().any(char::is_control)
         && name.trim() == name;
-    if fine { Ok(()) } else { Err(Failure::code(4003)) }
+    if fine { Ok(()) } else { Err(Failure::code(Code::NameOrRuleInvalid)) }
 }
 
 /// One thing that was made or changed, or why not.
-fn single(item: Option<Value>, failed: Option<(u16, String)>, messages: [&'static str; 3]) -> List {
+fn single(
+    item: Option<Value>,
+    failed: Option<(Code, String)>,
+    messages: [&'static str; 3],
+) -> List {
     let total = u64::from(item.is_some());
     let mut list = List::new(item.into_iter().collect(), total, messages);
     if let Some((code, id)) = failed {

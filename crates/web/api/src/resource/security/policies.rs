@@ -10,13 +10,14 @@ use super::{
     POLICY_ID, RESERVED_ID_MAX, Sort, check_name, deletable, ids_or_all, listed, one, refusal,
     single, some_ids,
 };
+use crate::code::Code;
 use crate::error::Failure;
 use crate::http::call::Call;
 use crate::http::envelope::{Answer, List, to_value};
 use crate::http::listing::Listing;
 use crate::http::operation::{COMMON, Handler, LISTED, Operation, PAGING, Shape, Verb, action};
 
-const SORT: Sort = Sort { kind: "policy:id", missing: 4007 };
+const SORT: Sort = Sort { kind: "policy:id", missing: Code::PolicyMissing };
 /// Most actions or resources of one policy.
 const ENTRIES_MAX: usize = 256;
 /// Longest action or resource, bytes.
@@ -206,10 +207,12 @@ fn create(call: &Call) -> Result<Answer, Failure> {
     check_name(&new.name)?;
     let messages = ["Policy was successfully created", "", "Policy was not created"];
     let failed = |code| Ok(Answer::List(single(None, Some((code, new.name.clone())), messages)));
-    let Some(policy) = read(0, new.name.clone(), new.policy) else { return failed(4006) };
+    let Some(policy) = read(0, new.name.clone(), new.policy) else {
+        return failed(Code::PolicyInvalid);
+    };
     match call.registry().change_security(&call.context, SecurityChange::CreatePolicy(policy)) {
         Ok(id) => Ok(Answer::List(single(item(call, id)?, None, messages))),
-        Err(error) => failed(refusal(error, 4007, 4009)?),
+        Err(error) => failed(refusal(error, Code::PolicyMissing, Code::PolicyExists)?),
     }
 }
 
@@ -217,42 +220,42 @@ fn update(call: &Call) -> Result<Answer, Failure> {
     let id = one(call, "policy_id");
     let change: PolicyChange = call.json()?;
     if change.name.is_none() && change.policy.is_none() {
-        return Err(Failure::code(4001));
+        return Err(Failure::code(Code::NothingToChange));
     }
     change.name.as_deref().map_or(Ok(()), check_name)?;
     let messages = ["Policy was successfully updated", "", "Policy was not updated"];
     let failed = |code| Ok(Answer::List(single(None, Some((code, id.to_string())), messages)));
     let rows = call.registry().security(call.reader())?.policies;
     let Some(known) = rows.into_iter().find(|row| row.policy.id == id) else {
-        return failed(4007);
+        return failed(Code::PolicyMissing);
     };
     if id <= RESERVED_ID_MAX {
-        return failed(4008);
+        return failed(Code::Reserved);
     }
     let name = change.name.unwrap_or(known.policy.name.clone());
     let policy = match change.policy {
         Some(body) => read(id, name, body),
         None => Some(Policy { name, ..known.policy }),
     };
-    let Some(policy) = policy else { return failed(4006) };
+    let Some(policy) = policy else { return failed(Code::PolicyInvalid) };
     match call.registry().change_security(&call.context, SecurityChange::ReplacePolicy(policy)) {
         Ok(_) => Ok(Answer::List(single(item(call, id)?, None, messages))),
         Err(RegistryError::Store(RegistryStoreError::Exists { what: "policy", .. })) => {
-            failed(4013)
+            failed(Code::PolicyNameExists)
         }
-        Err(error) => failed(refusal(error, 4007, 4009)?),
+        Err(error) => failed(refusal(error, Code::PolicyMissing, Code::PolicyExists)?),
     }
 }
 
 fn delete(call: &Call) -> Result<Answer, Failure> {
     let items = items(call.registry().security(call.reader())?)?;
     let known: Vec<u32> = items.iter().map(|(id, _)| *id).collect();
-    let (wanted, mut failed) = deletable(call, &SORT, "policy_ids", &known, 4008);
+    let (wanted, mut failed) = deletable(call, &SORT, "policy_ids", &known, Code::Reserved);
     let mut gone = Vec::new();
     for id in wanted {
         match call.registry().change_security(&call.context, SecurityChange::DeletePolicy(id)) {
             Ok(_) => gone.extend(items.iter().find(|(k, _)| *k == id).map(|(_, i)| i.clone())),
-            Err(error) => failed.push((refusal(error, 4007, 1000)?, id)),
+            Err(error) => failed.push((refusal(error, Code::PolicyMissing, Code::Internal)?, id)),
         }
     }
     let total = gone.len() as u64;

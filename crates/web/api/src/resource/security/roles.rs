@@ -9,13 +9,14 @@ use super::{
     RESERVED_ID_MAX, ROLE_ID, Sort, check_name, deletable, ids_or_all, listed, one, refusal,
     single, some_ids,
 };
+use crate::code::Code;
 use crate::error::Failure;
 use crate::http::call::Call;
 use crate::http::envelope::{Answer, List, to_value};
 use crate::http::listing::Listing;
 use crate::http::operation::{COMMON, Handler, LISTED, Operation, PAGING, Shape, Verb, action};
 
-const SORT: Sort = Sort { kind: "role:id", missing: 4002 };
+const SORT: Sort = Sort { kind: "role:id", missing: Code::RoleMissing };
 
 pub(crate) const OPERATIONS: &[Operation] = &[
     Operation {
@@ -122,7 +123,7 @@ fn list(call: &Call) -> Result<Answer, Failure> {
 }
 
 fn create(call: &Call) -> Result<Answer, Failure> {
-    let name = call.json::<RoleBody>()?.name.ok_or_else(|| Failure::code(4001))?;
+    let name = call.json::<RoleBody>()?.name.ok_or_else(|| Failure::code(Code::NothingToChange))?;
     check_name(&name)?;
     let messages = ["Role was successfully created", "", "Role was not created"];
     let made = call
@@ -130,34 +131,38 @@ fn create(call: &Call) -> Result<Answer, Failure> {
         .change_security(&call.context, SecurityChange::CreateRole { name: name.clone() });
     Ok(Answer::List(match made {
         Ok(id) => single(item(call, id)?, None, messages),
-        Err(error) => single(None, Some((refusal(error, 4002, 4005)?, name)), messages),
+        Err(error) => single(
+            None,
+            Some((refusal(error, Code::RoleMissing, Code::NameOrRuleExists)?, name)),
+            messages,
+        ),
     }))
 }
 
 fn update(call: &Call) -> Result<Answer, Failure> {
     let id = one(call, "role_id");
-    let name = call.json::<RoleBody>()?.name.ok_or_else(|| Failure::code(4001))?;
+    let name = call.json::<RoleBody>()?.name.ok_or_else(|| Failure::code(Code::NothingToChange))?;
     check_name(&name)?;
     let messages = ["Role was successfully updated", "", "Role was not updated"];
     let failed = |code| Ok(Answer::List(single(None, Some((code, id.to_string())), messages)));
     if id <= RESERVED_ID_MAX {
-        return failed(if item(call, id)?.is_some() { 4008 } else { 4002 });
+        return failed(if item(call, id)?.is_some() { Code::Reserved } else { Code::RoleMissing });
     }
     match call.registry().change_security(&call.context, SecurityChange::RenameRole { id, name }) {
         Ok(_) => Ok(Answer::List(single(item(call, id)?, None, messages))),
-        Err(error) => failed(refusal(error, 4002, 4005)?),
+        Err(error) => failed(refusal(error, Code::RoleMissing, Code::NameOrRuleExists)?),
     }
 }
 
 fn delete(call: &Call) -> Result<Answer, Failure> {
     let items = items(call.registry().security(call.reader())?)?;
     let known: Vec<u32> = items.iter().map(|(id, _)| *id).collect();
-    let (wanted, mut failed) = deletable(call, &SORT, "role_ids", &known, 4008);
+    let (wanted, mut failed) = deletable(call, &SORT, "role_ids", &known, Code::Reserved);
     let mut gone = Vec::new();
     for id in wanted {
         match call.registry().change_security(&call.context, SecurityChange::DeleteRole(id)) {
             Ok(_) => gone.extend(items.iter().find(|(k, _)| *k == id).map(|(_, i)| i.clone())),
-            Err(error) => failed.push((refusal(error, 4002, 1000)?, id)),
+            Err(error) => failed.push((refusal(error, Code::RoleMissing, Code::Internal)?, id)),
         }
     }
     let total = gone.len() as u64;

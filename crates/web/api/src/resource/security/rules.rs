@@ -10,13 +10,14 @@ use super::{
     RESERVED_ID_MAX, RULE_ID, Sort, check_name, deletable, ids_or_all, listed, one, refusal,
     single, some_ids,
 };
+use crate::code::Code;
 use crate::error::Failure;
 use crate::http::call::Call;
 use crate::http::envelope::{Answer, List, to_value};
 use crate::http::listing::Listing;
 use crate::http::operation::{COMMON, Handler, LISTED, Operation, PAGING, Shape, Verb, action};
 
-const SORT: Sort = Sort { kind: "rule:id", missing: 4022 };
+const SORT: Sort = Sort { kind: "rule:id", missing: Code::SecurityRuleMissing };
 /// Largest rule, bytes of JSON.
 const RULE_BYTES_MAX: usize = 64 * 1024;
 
@@ -123,7 +124,9 @@ fn item(call: &Call, id: u32) -> Result<Option<Value>, Failure> {
 
 /// A rule as it is kept.
 fn checked(rule: &Value) -> Result<String, Failure> {
-    let bad = |cause: &str| Failure::detailed(4003, format!("not a rule over contexts: {cause}"));
+    let bad = |cause: &str| {
+        Failure::detailed(Code::NameOrRuleInvalid, format!("not a rule over contexts: {cause}"))
+    };
     let text = rule.to_string();
     if text.len() > RULE_BYTES_MAX {
         return Err(bad(&format!("{} bytes, at most {RULE_BYTES_MAX}", text.len())));
@@ -153,7 +156,11 @@ fn create(call: &Call) -> Result<Answer, Failure> {
     let change = SecurityChange::CreateRule { name: new.name.clone(), body: checked(&new.rule)? };
     Ok(Answer::List(match call.registry().change_security(&call.context, change) {
         Ok(id) => single(item(call, id)?, None, messages),
-        Err(error) => single(None, Some((refusal(error, 4022, 4005)?, new.name)), messages),
+        Err(error) => single(
+            None,
+            Some((refusal(error, Code::SecurityRuleMissing, Code::NameOrRuleExists)?, new.name)),
+            messages,
+        ),
     }))
 }
 
@@ -161,15 +168,17 @@ fn update(call: &Call) -> Result<Answer, Failure> {
     let id = one(call, "rule_id");
     let change: RuleChange = call.json()?;
     if change.name.is_none() && change.rule.is_none() {
-        return Err(Failure::code(4001));
+        return Err(Failure::code(Code::NothingToChange));
     }
     change.name.as_deref().map_or(Ok(()), check_name)?;
     let messages = ["Security rule was successfully updated", "", "Security rule was not updated"];
     let failed = |code| Ok(Answer::List(single(None, Some((code, id.to_string())), messages)));
     let rows = call.registry().security(call.reader())?.rules;
-    let Some(known) = rows.into_iter().find(|row| row.id == id) else { return failed(4022) };
+    let Some(known) = rows.into_iter().find(|row| row.id == id) else {
+        return failed(Code::SecurityRuleMissing);
+    };
     if id <= RESERVED_ID_MAX {
-        return failed(4008);
+        return failed(Code::Reserved);
     }
     let body = change.rule.as_ref().map_or(Ok(known.body), checked)?;
     let name = change.name.unwrap_or(known.name);
@@ -178,19 +187,21 @@ fn update(call: &Call) -> Result<Answer, Failure> {
         .change_security(&call.context, SecurityChange::ReplaceRule { id, name, body })
     {
         Ok(_) => Ok(Answer::List(single(item(call, id)?, None, messages))),
-        Err(error) => failed(refusal(error, 4022, 4005)?),
+        Err(error) => failed(refusal(error, Code::SecurityRuleMissing, Code::NameOrRuleExists)?),
     }
 }
 
 fn delete(call: &Call) -> Result<Answer, Failure> {
     let items = items(call.registry().security(call.reader())?)?;
     let known: Vec<u32> = items.iter().map(|(id, _)| *id).collect();
-    let (wanted, mut failed) = deletable(call, &SORT, "rule_ids", &known, 4008);
+    let (wanted, mut failed) = deletable(call, &SORT, "rule_ids", &known, Code::Reserved);
     let mut gone = Vec::new();
     for id in wanted {
         match call.registry().change_security(&call.context, SecurityChange::DeleteRule(id)) {
             Ok(_) => gone.extend(items.iter().find(|(k, _)| *k == id).map(|(_, i)| i.clone())),
-            Err(error) => failed.push((refusal(error, 4022, 1000)?, id)),
+            Err(error) => {
+                failed.push((refusal(error, Code::SecurityRuleMissing, Code::Internal)?, id));
+            }
         }
     }
     let total = gone.len() as u64;

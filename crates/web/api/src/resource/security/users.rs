@@ -9,6 +9,7 @@ use super::{
     RESERVED_ID_MAX, Sort, USER_ID, deletable, ids_or_all, listed, one, refusal, single, some_ids,
 };
 use crate::access::caller::Caller;
+use crate::code::Code;
 use crate::error::Failure;
 use crate::http::call::Call;
 use crate::http::envelope::{Answer, List, to_value};
@@ -17,7 +18,7 @@ use crate::http::operation::{
     COMMON, Handler, Kind, LISTED, Operation, PAGING, Shape, Verb, action, query,
 };
 
-const SORT: Sort = Sort { kind: "user:id", missing: 5001 };
+const SORT: Sort = Sort { kind: "user:id", missing: Code::UserMissing };
 
 pub(crate) const OPERATIONS: &[Operation] = &[
     Operation {
@@ -154,7 +155,7 @@ fn create(call: &Call) -> Result<Answer, Failure> {
     ) {
         Ok(user) => single(Some(to_value(&UserItem::from(user))?), None, messages),
         Err(RegistryError::Store(RegistryStoreError::Exists { .. })) => {
-            single(None, Some((5000, new.username)), messages)
+            single(None, Some((Code::UserExists, new.username)), messages)
         }
         Err(error) => return Err(password_failure(error, &new.password)),
     };
@@ -169,9 +170,9 @@ fn password_failure(error: RegistryError, password: &str) -> Failure {
         RegistryError::Password(_)
             if !(PASSWORD_CHARS_MIN..=PASSWORD_CHARS_MAX).contains(&chars) =>
         {
-            Failure::code(5009)
+            Failure::code(Code::PasswordLength)
         }
-        RegistryError::Password(_) => Failure::code(5007),
+        RegistryError::Password(_) => Failure::code(Code::PasswordInvalid),
         other => other.into(),
     }
 }
@@ -180,17 +181,17 @@ fn update(call: &Call) -> Result<Answer, Failure> {
     let id = one(call, "user_id");
     let change: UserChange = call.json()?;
     let messages = ["User was successfully updated", "", "User could not be updated"];
-    let Some(password) = change.password else { return Err(Failure::code(4001)) };
+    let Some(password) = change.password else { return Err(Failure::code(Code::NothingToChange)) };
     let own = matches!(&call.caller, Caller::User { id: own, .. } if *own == id);
     let local = matches!(&call.caller, Caller::Local { .. });
     if id <= RESERVED_ID_MAX && !own && !local {
-        return Err(Failure::code(5011));
+        return Err(Failure::code(Code::OnlyOwnPassword));
     }
     match call.registry().set_password_of(&call.context, id, &password) {
         Ok(()) => changed(call, id, messages),
         Err(error @ RegistryError::Password(_)) => Err(password_failure(error, &password)),
         Err(error) => {
-            let code = refusal(error, SORT.missing, 1000)?;
+            let code = refusal(error, SORT.missing, Code::Internal)?;
             Ok(Answer::List(single(None, Some((code, id.to_string())), messages)))
         }
     }
@@ -219,31 +220,31 @@ fn set_run_as(call: &Call) -> Result<Answer, Failure> {
     };
     let failed = |code| Ok(Answer::List(single(None, Some((code, user.to_string())), messages)));
     if user <= RESERVED_ID_MAX {
-        return failed(5004);
+        return failed(Code::UserReserved);
     }
     match call.registry().change_security(&call.context, SecurityChange::SetRunAs { user, allow }) {
         Ok(_) => changed(call, user, messages),
-        Err(error) => failed(refusal(error, SORT.missing, 1000)?),
+        Err(error) => failed(refusal(error, SORT.missing, Code::Internal)?),
     }
 }
 
 fn delete(call: &Call) -> Result<Answer, Failure> {
     let items = items(&call.registry().security(call.reader())?)?;
     let known: Vec<u32> = items.iter().map(|(id, _)| *id).collect();
-    let (mut wanted, mut failed) = deletable(call, &SORT, "user_ids", &known, 5004);
+    let (mut wanted, mut failed) = deletable(call, &SORT, "user_ids", &known, Code::UserReserved);
     if let Caller::User { id, .. } = &call.caller
         && wanted.contains(id)
     {
         wanted.retain(|other| other != id);
         if call.parameters.agents("user_ids").is_some() {
-            failed.push((5008, *id));
+            failed.push((Code::OwnAccount, *id));
         }
     }
     let mut gone = Vec::new();
     for id in wanted {
         match call.registry().change_security(&call.context, SecurityChange::DeleteUser(id)) {
             Ok(_) => gone.extend(items.iter().find(|(k, _)| *k == id).map(|(_, i)| i.clone())),
-            Err(error) => failed.push((refusal(error, SORT.missing, 1000)?, id)),
+            Err(error) => failed.push((refusal(error, SORT.missing, Code::Internal)?, id)),
         }
     }
     let total = gone.len() as u64;
