@@ -10,7 +10,7 @@
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
-    missing_docs,
+    clippy::case_sensitive_file_extension_comparisons,
     reason = "a test that cannot go on fails"
 )]
 
@@ -119,7 +119,7 @@ fn command_line() -> BTreeSet<String> {
         for word in flags.split_whitespace().take(2) {
             let word = word.trim_end_matches(',');
             let word = word.split(['=', '[']).next().unwrap();
-            if word.starts_with('-') && word.trim_start_matches('-').len() > 0 {
+            if word.starts_with('-') && !word.trim_start_matches('-').is_empty() {
                 found.insert(format!("{command} {word}"));
             }
         }
@@ -185,15 +185,16 @@ fn names_of_item(lines: &[&str], at: usize, counts: &mut BTreeMap<String, usize>
         let inner = lines[line].len() - text.len();
         if let Some((_, rest)) = text.split_once("rename = \"") {
             renamed = rest.split('"').next().map(str::to_owned);
-        } else if inner >= indent + 4 && !text.starts_with(['#', '/', '}', ')']) {
-            if let Some(name) = field_or_variant(text) {
-                let own = match name.starts_with(char::is_uppercase) {
-                    true if snake => to_snake(name),
-                    true if lower => name.to_lowercase(),
-                    _ => name.to_owned(),
-                };
-                *counts.entry(renamed.take().unwrap_or(own)).or_default() += 1;
-            }
+        } else if inner >= indent + 4
+            && !text.starts_with(['#', '/', '}', ')'])
+            && let Some(name) = field_or_variant(text)
+        {
+            let own = match name.starts_with(char::is_uppercase) {
+                true if snake => to_snake(name),
+                true if lower => name.to_lowercase(),
+                _ => name.to_owned(),
+            };
+            *counts.entry(renamed.take().unwrap_or(own)).or_default() += 1;
         }
         line += 1;
     }

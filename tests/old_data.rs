@@ -10,7 +10,8 @@
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
-    missing_docs,
+    clippy::format_collect,
+    clippy::unnecessary_debug_formatting,
     reason = "a test that cannot go on fails"
 )]
 

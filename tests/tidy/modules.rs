@@ -9,11 +9,14 @@ use std::path::Path;
 /// A module by its path in the crate; the crate's root is empty.
 type Module = Vec<String>;
 
+/// Where a path starts, and the rest of it.
+type Definition = (Module, Vec<String>);
+
 /// The files of a crate and what each imports.
 pub(crate) struct Modules {
     texts: BTreeMap<Module, String>,
     /// Re-exported names: the module that does it, the name there, and where it is defined.
-    exports: BTreeMap<(Module, String), (Module, Vec<String>)>,
+    exports: BTreeMap<(Module, String), Definition>,
 }
 
 impl Modules {
@@ -21,19 +24,20 @@ impl Modules {
     pub(crate) fn read(src: &Path) -> Self {
         let mut modules = Self { texts: BTreeMap::new(), exports: BTreeMap::new() };
         modules.walk(src, &[]);
-        let mut exports = BTreeMap::new();
-        for (module, text) in &modules.texts {
-            for path in uses(text, true) {
-                let (path, alias) = path.split_once(" as ").unwrap_or((path.as_str(), ""));
-                let Some((start, rest)) = modules.absolute(module, path) else { continue };
-                let name = if alias.is_empty() { rest.last() } else { Some(&alias.to_owned()) };
-                if let Some(name) = name {
-                    exports.insert((module.clone(), name.clone()), (start, rest.clone()));
-                }
-            }
-        }
-        modules.exports = exports;
+        modules.exports =
+            modules.texts.keys().flat_map(|module| modules.reexports(module)).collect();
         modules
+    }
+
+    /// What a module re-exports, by name.
+    fn reexports(&self, module: &Module) -> BTreeMap<(Module, String), Definition> {
+        let export = |path: String| {
+            let (path, alias) = path.split_once(" as ").unwrap_or((path.as_str(), ""));
+            let (start, rest) = self.absolute(module, path)?;
+            let name = if alias.is_empty() { rest.last()?.clone() } else { alias.to_owned() };
+            Some(((module.clone(), name), (start, rest)))
+        };
+        uses(&self.texts[module], true).into_iter().filter_map(export).collect()
     }
 
     fn walk(&mut self, folder: &Path, module: &[String]) {
@@ -48,9 +52,8 @@ impl Modules {
             if path.is_dir() {
                 self.walk(&path, &inner);
             } else if path.extension().is_some_and(|end| end == "rs") {
-                let root = ["lib", "main"].contains(&name.as_str()) && module.is_empty();
-                let own = if root || name == "mod" { module.to_vec() } else { inner };
-                self.texts.insert(own, code(&fs::read_to_string(&path).unwrap()));
+                let text = code(&fs::read_to_string(&path).unwrap());
+                self.texts.insert(module_of(&name, module, inner), text);
             }
         }
     }
@@ -104,7 +107,7 @@ impl Modules {
     }
 
     /// The module that a path starts from, and the rest of the path; nothing for other crates.
-    fn absolute(&self, module: &Module, path: &str) -> Option<(Module, Vec<String>)> {
+    fn absolute(&self, module: &Module, path: &str) -> Option<Definition> {
         let mut words: Vec<String> = path.split("::").map(|word| word.trim().to_owned()).collect();
         let mut start = match words[0].as_str() {
             "crate" => Vec::new(),
@@ -147,6 +150,12 @@ impl Modules {
         }
         module
     }
+}
+
+/// The module of a file of this name in the folder of `parent`.
+fn module_of(name: &str, parent: &[String], child: Module) -> Module {
+    let root = parent.is_empty() && ["lib", "main"].contains(&name);
+    if root || name == "mod" { parent.to_vec() } else { child }
 }
 
 /// A text without comments and without the tests at its end.

@@ -232,6 +232,7 @@ fn by_parts(
 }
 
 /// The path of a file.
+#[derive(Clone, Copy)]
 struct PathParts<'a> {
     key: KeyRef<'a>,
     /// True if no character of it is escaped in JSON.
