@@ -9,9 +9,9 @@ use crate::http::envelope::{FailedError, FailedItem, MessageAnswer, Problem};
 use crate::http::operation::{Access, Operation};
 use crate::resource::common::{ASSIGN, AgentRef};
 use crate::resource::{
-    agent_writes, agents, changes, clock, cluster, commands, configuration, enrolment, feed,
-    file_item, fleet, groups, local, members, orders, overview, rules_files, scans, security,
-    series, server, states, summary, syscheck,
+    agent_list, agent_writes, agents, changes, clock, cluster, commands, configuration, enrolment,
+    event_item, feed, file_item, fleet, group_item, groups, local, members, orders, overview,
+    rules_files, scans, security, series, server, states, summary, syscheck,
 };
 
 /// What operations ask beside their own action, of what they are given: the operation, the action,
@@ -128,8 +128,8 @@ pub(crate) fn schemas() -> Vec<(String, RefOr<Schema>)> {
         of::<server::ServerInfo>(),
         of::<clock::ClockData>(),
         of::<clock::HeldData>(),
-        of::<agents::AgentItem>(),
-        of::<agents::OsItem>(),
+        of::<agent_list::AgentItem>(),
+        of::<agent_list::OsItem>(),
         of::<summary::StatusCounts>(),
         of::<summary::ConfigurationCounts>(),
         of::<summary::StatusData>(),
@@ -137,7 +137,7 @@ pub(crate) fn schemas() -> Vec<(String, RefOr<Schema>)> {
         of::<summary::SummaryStatus>(),
         of::<overview::OverviewData>(),
         of::<overview::NodeCount>(),
-        of::<groups::GroupItem>(),
+        of::<group_item::GroupItem>(),
         of::<groups::NewGroup>(),
         of::<groups::GroupFile>(),
         of::<groups::GroupConfigItem>(),
@@ -155,9 +155,9 @@ pub(crate) fn schemas() -> Vec<(String, RefOr<Schema>)> {
         of::<overview::VersionCount>(),
         of::<file_item::FileItem>(),
         of::<scans::ScanTimes>(),
-        of::<changes::ChangeItem>(),
-        of::<changes::CauseItem>(),
-        of::<changes::CoverageItem>(),
+        of::<event_item::ChangeItem>(),
+        of::<event_item::CauseItem>(),
+        of::<event_item::CoverageItem>(),
         of::<states::StateItem>(),
         of::<commands::CommandItem>(),
         of::<commands::CommandData>(),

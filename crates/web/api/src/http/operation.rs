@@ -254,7 +254,7 @@ pub(crate) const AGENTS_LIST: Parameter =
 pub(crate) const AGENT_ID: Parameter =
     path("agent_id", Kind::Number, "Agent number, at least three digits.");
 
-/// `q`: see [`crate::http::q`].
+/// `q`, a condition over the fields of an item.
 pub(crate) const Q: Parameter = query(
     "q",
     Kind::Text,

@@ -14,7 +14,7 @@ use serde_json::json;
 use tokio::runtime::Handle;
 use utoipa::ToSchema;
 
-use super::agents;
+use super::agent_list;
 use super::common::only_failed;
 use crate::code::Code;
 use crate::error::Failure;
@@ -390,7 +390,7 @@ fn remove(call: &Call, wanted: &[AgentId], query: &AgentQuery) -> Result<Removed
 
 fn delete(call: &Call) -> Result<Answer, Failure> {
     let parameters = &call.parameters;
-    let mut query = agents::agent_query(call)?;
+    let mut query = agent_list::agent_query(call)?;
     if query.older_than_s == Some(0) {
         // However young: also who was heard from in this second.
         query.older_than_s = None;

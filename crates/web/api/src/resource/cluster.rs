@@ -4,42 +4,14 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::code::Code;
+use super::node::{CLUSTER, MANAGER, NODE, NODES, explicit, one, own_node, read, wanted};
 use crate::error::Failure;
 use crate::http::call::Call;
 use crate::http::envelope::{Answer, List};
 use crate::http::listing::Listing;
 use crate::http::operation::{
-    Access, COMMON, Handler, Kind, LISTED, Operation, PAGING, Parameter, Shape, Verb, action, path,
-    query,
+    COMMON, Handler, Kind, LISTED, Operation, PAGING, Parameter, Shape, Verb, action, query,
 };
-
-pub(super) const NODE: Parameter = path("node_id", Kind::Name, "Name of the node.");
-pub(super) const NODES: Parameter =
-    query("nodes_list", Kind::Names, "Names, with commas; all when absent.");
-pub(super) const CLUSTER: Access = action("cluster:read", "node:id");
-pub(super) const MANAGER: Access = action("manager:read", "*:*");
-
-pub(super) const fn read(
-    path: &'static str,
-    id: &'static str,
-    about: &'static str,
-    access: Access,
-    parameters: &'static [&'static [Parameter]],
-    handler: fn(&Call) -> Result<Answer, Failure>,
-) -> Operation {
-    Operation {
-        verb: Verb::Get,
-        path,
-        id,
-        about,
-        access,
-        parameters,
-        body: None,
-        shape: Shape::List("Facts"),
-        handler: Handler::Blocking(handler),
-    }
-}
 
 pub(crate) const OPERATIONS: &[Operation] = &[
     Operation {
@@ -163,51 +135,6 @@ const LOG_FILTERS: &[Parameter] = &[
     ),
 ];
 
-/// The node of the path is this one.
-pub(super) fn own_node(call: &Call) -> Result<(), Failure> {
-    match call.parameters.text("node_id") {
-        Some(name) if name != call.api.node() => {
-            Err(Failure::detailed(Code::NodeMissing, format!("no such node: {name}")))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Whether the caller may see a node; what is asked of the manager is of no node.
-fn sees(call: &Call, node: &str) -> bool {
-    !call.action.starts_with("cluster:") || call.may(call.action, "node:id", node)
-}
-
-/// Whether this node is to be told of: named or not, and the caller's to see.
-fn wanted(call: &Call) -> bool {
-    let (named, own) = (call.parameters.list("nodes_list"), call.api.node());
-    sees(call, own) && (named.is_empty() || named.iter().any(|name| name == own))
-}
-
-/// Tell of the nodes that were named and are not there or not the caller's to see.
-fn explicit(call: &Call, list: &mut List) {
-    for name in call.parameters.list("nodes_list") {
-        if !sees(call, name) {
-            list.fail(Code::Denied, name.clone());
-        } else if name != call.api.node() {
-            list.fail(Code::NodeMissing, name.clone());
-        }
-    }
-}
-
-pub(super) fn one(
-    call: &Call,
-    item: Value,
-    messages: [&'static str; 3],
-) -> Result<Answer, Failure> {
-    own_node(call)?;
-    let items = if wanted(call) { vec![item] } else { Vec::new() };
-    let total = items.len() as u64;
-    let mut list = List::new(items, total, messages);
-    explicit(call, &mut list);
-    Ok(Answer::List(list))
-}
-
 const INFO: [&str; 3] = [
     "Basic information was successfully read",
     "Could not read basic information in some nodes",
@@ -316,7 +243,7 @@ fn logs(call: &Call) -> Result<Answer, Failure> {
     for line in call.api.options.log.newest_first() {
         if tag.is_none_or(|tag| line.tag == tag) && level.is_none_or(|level| line.level == level) {
             items.push(json!({
-                "timestamp": super::agents::seconds_z(&model::timestamp::micros(line.at_us)),
+                "timestamp": super::common::seconds_z(&model::timestamp::micros(line.at_us)),
                 "tag": line.tag,
                 "level": line.level,
                 "description": line.text,

@@ -52,3 +52,11 @@ pub(crate) struct AgentRef {
     /// Empty when it is not known any more.
     pub(crate) name: String,
 }
+
+/// RFC 3339 with a fraction, cut to whole seconds.
+pub(super) fn seconds_z(text: &str) -> String {
+    match text.split_once('.') {
+        Some((seconds, _)) => format!("{seconds}Z"),
+        None => text.to_owned(),
+    }
+}

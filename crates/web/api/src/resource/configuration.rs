@@ -5,7 +5,7 @@
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 
-use super::cluster::{CLUSTER, MANAGER, NODE, NODES, one, own_node, read};
+use super::node::{CLUSTER, MANAGER, NODE, NODES, one, own_node, read};
 use crate::code::Code;
 use crate::error::Failure;
 use crate::http::api::ConfigFile;

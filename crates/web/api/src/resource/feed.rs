@@ -16,7 +16,7 @@ use registry::Permitted;
 use serde_json::{Value, json};
 use state::{ArrivalQuery, ChangeQuery, EventKind, StoredEvent};
 
-use super::changes::{change_item, coverage_item};
+use super::event_item::{change_item, coverage_item};
 use crate::access::caller::Caller;
 use crate::access::room::Owner;
 use crate::code::Code;

@@ -7,7 +7,7 @@ use serde::Serialize;
 use state::StoredDocument;
 use utoipa::ToSchema;
 
-use super::agents::seconds_z;
+use super::common::seconds_z;
 use crate::error::Failure;
 
 /// A file of an agent.

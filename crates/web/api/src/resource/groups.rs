@@ -5,16 +5,15 @@
 
 use std::collections::HashSet;
 
-use registry::{AgentQuery, GroupCount, RegistryError, RegistryStoreError};
+use registry::{AgentQuery, RegistryError, RegistryStoreError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use super::digest;
-use super::{agents, group_form};
+use super::group_item::{GROUP_ID, check_name, existing, item};
+use super::{agent_list, digest, group_form};
 use crate::code::Code;
 use crate::error::Failure;
-use crate::http::api::Api;
 use crate::http::call::Call;
 use crate::http::envelope::{Answer, List, to_value};
 use crate::http::listing::Listing;
@@ -22,7 +21,7 @@ use crate::http::operation::{
     COMMON, Handler, Kind, LISTED, Operation, PAGING, Parameter, Shape, Verb, action, path, query,
     required,
 };
-use crate::http::{parameters, shape};
+use crate::http::shape;
 
 /// What a group is to policies.
 const KIND: &str = "group:id";
@@ -34,9 +33,6 @@ const FORMS: &str = "application/xml, application/toml";
 const CONFIG_FILE: &str = "agent.conf";
 /// The configuration as agents of the 4.x line fetch it.
 const MERGED_FILE: &str = "merged.mg";
-
-/// `{group_id}` of a path.
-pub(super) const GROUP_ID: Parameter = path("group_id", Kind::GroupName, "Name of the group.");
 
 const HASH: Parameter =
     query("hash", Kind::Word(digest::NAMES), "Digest of the files; md5 unless named.");
@@ -158,36 +154,6 @@ pub(crate) const OPERATIONS: &[Operation] = &[
     },
 ];
 
-/// A group.
-#[derive(Serialize, ToSchema)]
-#[expect(non_snake_case, reason = "the names of the 4.x API")]
-pub(crate) struct GroupItem {
-    name: String,
-    /// Its agents.
-    count: u64,
-    /// MD5 of its configuration as agents fetch it.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    mergedSum: String,
-    /// MD5 of its configuration.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    configSum: String,
-    /// What is wrong with its configuration, which was stored under an earlier version or other
-    /// settings of the server; ours.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    problem: Option<String>,
-}
-
-/// A group as lists show it.
-pub(super) fn item(api: &Api, group: GroupCount) -> GroupItem {
-    GroupItem {
-        mergedSum: api.registry.merged_sum(&group.name).as_ref().to_owned(),
-        problem: api.registry.group_problem(&group.name),
-        name: group.name,
-        count: group.count,
-        configSum: group.config_sum,
-    }
-}
-
 /// A group to make.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -267,21 +233,6 @@ fn digests(call: &Call, group: &str, name: &str) -> Result<(String, String), Fai
     Ok((config, merged))
 }
 
-/// The group of the path, which must exist.
-pub(super) fn existing(call: &Call) -> Result<String, Failure> {
-    let name = call.parameters.text("group_id").unwrap_or_default();
-    check_name(name, Code::GroupNameInvalid)?;
-    if call.registry().groups(call.reader())?.iter().any(|group| group.name == name) {
-        return Ok(name.to_owned());
-    }
-    Err(Failure::detailed(Code::GroupMissing, format!("group does not exist: {name}")))
-}
-
-/// Names are refused with `code` before a store is asked.
-fn check_name(name: &str, code: Code) -> Result<(), Failure> {
-    if parameters::is_group(name) { Ok(()) } else { Err(Failure::code(code)) }
-}
-
 fn create(call: &Call) -> Result<Answer, Failure> {
     let new: NewGroup = call.json()?;
     if [".", "..", "all"].contains(&new.group_id.as_str()) {
@@ -348,8 +299,8 @@ fn is_gone(deleted: Result<u64, RegistryError>) -> Result<bool, Failure> {
 
 fn members(call: &Call) -> Result<Answer, Failure> {
     let group = existing(call)?;
-    let query = AgentQuery { group: vec![group], ..agents::agent_query(call)? };
-    Ok(Answer::List(agents::page(call, query)?))
+    let query = AgentQuery { group: vec![group], ..agent_list::agent_query(call)? };
+    Ok(Answer::List(agent_list::page(call, query)?))
 }
 
 /// The configuration of a group that exists; empty when none was put.

@@ -11,8 +11,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use super::agents::READ;
-use super::groups::{GROUP_ID, existing};
+use super::agent_list::READ;
+use super::group_item::{GROUP_ID, existing};
 use super::summary::summary_of;
 use crate::access::caller::Caller;
 use crate::code::Code;

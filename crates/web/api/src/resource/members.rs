@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use state::registry::limits::GROUPS_PER_AGENT_MAX;
 
 use super::common::{ASSIGN, only_failed};
-use super::groups::{GROUP_ID, existing};
+use super::group_item::{GROUP_ID, existing};
 use crate::code::Code;
 use crate::error::Failure;
 use crate::http::call::Call;

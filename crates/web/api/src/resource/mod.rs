@@ -1,6 +1,8 @@
 //! The operations, one file per resource. `common.rs` has what several of them share; no file imports the code of
 //! another's operations.
 
+pub(crate) mod agent_list;
+mod agent_values;
 pub(crate) mod agent_writes;
 pub(crate) mod agents;
 pub(crate) mod changes;
@@ -11,13 +13,17 @@ pub(crate) mod common;
 pub(crate) mod configuration;
 mod digest;
 pub(crate) mod enrolment;
+pub(crate) mod event_item;
 pub(crate) mod feed;
 pub(crate) mod file_item;
 pub(crate) mod fleet;
 pub(crate) mod group_form;
+pub(crate) mod group_item;
 pub(crate) mod groups;
 pub(crate) mod local;
 pub(crate) mod members;
+mod node;
+mod ordering;
 pub(crate) mod orders;
 pub(crate) mod overlay;
 pub(crate) mod overview;

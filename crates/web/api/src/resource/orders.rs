@@ -1,14 +1,13 @@
 //! Commands to agents: restart, and what other resources order.
 
-use model::{AgentId, AgentStatus};
-use registry::{AgentQuery, CommandKind, Permitted};
-use serde_json::json;
+use model::AgentId;
+use registry::{AgentQuery, CommandKind};
 
-use super::groups::GROUP_ID;
-use crate::code::Code;
+use super::group_item::{GROUP_ID, existing};
+use super::ordering::{active, order, send};
 use crate::error::Failure;
 use crate::http::call::Call;
-use crate::http::envelope::{Answer, ItemWriter, List};
+use crate::http::envelope::Answer;
 use crate::http::operation::{
     AGENT_ID, AGENTS_LIST, COMMON, Handler, Kind, Operation, Shape, Verb, action, path,
 };
@@ -115,7 +114,7 @@ fn reconnect(call: &Call) -> Result<Answer, Failure> {
 }
 
 fn restart_group(call: &Call) -> Result<Answer, Failure> {
-    let group = super::groups::existing(call)?;
+    let group = existing(call)?;
     let query = AgentQuery { group: vec![group], ..active(call) };
     let agents = call.registry().agent_ids(call.reader(), &query)?;
     send(call, CommandKind::Restart, agents, Vec::new(), RESTART_MESSAGES)
@@ -124,83 +123,6 @@ fn restart_group(call: &Call) -> Result<Answer, Failure> {
 fn restart_node(call: &Call) -> Result<Answer, Failure> {
     let node = call.parameters.text("node_id").unwrap_or_default();
     call.require("cluster:read", "node:id", node)?;
-    super::cluster::own_node(call)?;
+    super::node::own_node(call)?;
     order(call, CommandKind::Restart, None, RESTART_MESSAGES)
-}
-
-/// The active agents that the caller may command.
-fn active(call: &Call) -> AgentQuery {
-    let (status, permitted) = (vec![AgentStatus::Active], call.scope());
-    AgentQuery { status, permitted, ..AgentQuery::default() }
-}
-
-/// Create a command for agents: named ones, of which those that cannot get it are told one by one,
-/// or all that are active.
-pub(super) fn order(
-    call: &Call,
-    kind: CommandKind,
-    wanted: Option<Vec<AgentId>>,
-    messages: [&'static str; 3],
-) -> Result<Answer, Failure> {
-    let Some(mut wanted) = wanted else {
-        let agents = call.registry().agent_ids(call.reader(), &active(call))?;
-        return send(call, kind, agents, Vec::new(), messages);
-    };
-    wanted.sort_unstable();
-    wanted.dedup();
-    let scope = call.scope();
-    let mut failed = Vec::new();
-    wanted.retain(|id| match obstacle(call, &scope, *id) {
-        Some(code) => {
-            failed.push((code, *id));
-            false
-        }
-        None => true,
-    });
-    send(call, kind, wanted, failed, messages)
-}
-
-/// One durable command for all of them; agent 000 is passed over.
-fn send(
-    call: &Call,
-    kind: CommandKind,
-    mut agents: Vec<AgentId>,
-    failed: Vec<(Code, AgentId)>,
-    messages: [&'static str; 3],
-) -> Result<Answer, Failure> {
-    agents.retain(|id| *id != AgentId::SERVER);
-    let ordered = if agents.is_empty() {
-        None
-    } else {
-        Some(call.registry().order(&call.context, kind, &agents, &call.caller.name())?)
-    };
-    if ordered.is_none_or(|ordered| ordered.joined) {
-        call.effect.set_unchanged();
-    }
-    let mut items = ItemWriter::default();
-    for id in &agents {
-        items.push(&id.to_string())?;
-    }
-    let mut list = List::written(items, agents.len() as u64, messages);
-    for (code, id) in failed {
-        list.fail(code, id.to_string());
-    }
-    Ok(Answer::List(match ordered {
-        Some(ordered) => list.with("command", json!(ordered.command)),
-        None => list,
-    }))
-}
-
-fn obstacle(call: &Call, scope: &Permitted, id: AgentId) -> Option<Code> {
-    if !scope.holds(id) {
-        return Some(Code::Denied);
-    }
-    if id == AgentId::SERVER {
-        return Some(Code::ServerItself);
-    }
-    match call.api.registry.agent(id) {
-        None => Some(Code::AgentMissing),
-        Some(agent) if agent.status != AgentStatus::Active => Some(Code::AgentNotActive),
-        Some(_) => None,
-    }
 }

@@ -6,8 +6,8 @@ use registry::{AgentRow, Overview, Permitted, StatusSummary, Summary};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::agents::{AgentItem, READ, item};
-use super::groups::{self, GroupItem};
+use super::agent_list::{AgentItem, READ, item};
+use super::group_item::{self, GroupItem};
 use super::summary::StatusData;
 use crate::error::Failure;
 use crate::http::call::Call;
@@ -79,7 +79,7 @@ fn overview(call: &Call) -> Result<Answer, Failure> {
     let os = |[name, platform, version]: [String; 3]| OsKey { name, platform, version };
     Answer::data(&OverviewData {
         nodes: vec![NodeCount { node_name: node, count: summary.status.total }],
-        groups: overview.groups.into_iter().map(|g| groups::item(&call.api, g)).collect(),
+        groups: overview.groups.into_iter().map(|g| group_item::item(&call.api, g)).collect(),
         agent_os: overview
             .systems
             .into_iter()

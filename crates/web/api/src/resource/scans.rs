@@ -5,9 +5,9 @@ use registry::CommandKind;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::agents::seconds_z;
 use super::common::only_failed;
-use super::orders::order;
+use super::common::seconds_z;
+use super::ordering::order;
 use crate::code::Code;
 use crate::error::Failure;
 use crate::http::call::Call;

@@ -100,7 +100,7 @@ fn info(call: &Call) -> Result<Answer, Failure> {
         license_name: "Apache-2.0",
         license_url: "https://www.apache.org/licenses/LICENSE-2.0",
         hostname: call.api.options.hostname.clone(),
-        timestamp: super::agents::seconds_z(&timestamp::micros(now_us)),
+        timestamp: super::common::seconds_z(&timestamp::micros(now_us)),
     })
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use super::policies::PolicyBody;
-use super::{login, policies, rules};
+use super::{credentials, no_account, policies, rules};
 use crate::access::caller::{Caller, Source};
 use crate::error::Failure;
 use crate::http::call::Call;
@@ -185,7 +185,7 @@ fn own_password(call: Arc<Call>) -> Answering {
         };
         let change: PasswordChange = call.json()?;
         let source = call.source.and_then(Source::ip);
-        let checked = login::check(&call, &name, &change.current_password, source).await;
+        let checked = credentials::check(&call, &name, &change.current_password, source).await;
         checked.map_err(|failure| match failure.status {
             StatusCode::UNAUTHORIZED => {
                 Failure::plain(StatusCode::FORBIDDEN, "the current password is wrong")
@@ -206,10 +206,6 @@ fn own_password(call: Arc<Call>) -> Answering {
         call.blocking(set).await??;
         Ok(Answer::Message("Password was changed; log in again".into()))
     })
-}
-
-pub(super) fn no_account() -> Failure {
-    Failure::bad("a caller of the unix socket has no account of its own")
 }
 
 #[cfg(test)]

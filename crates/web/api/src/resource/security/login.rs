@@ -8,12 +8,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use blake2::digest::consts::U16;
 use blake2::{Blake2b, Digest as _};
-use registry::{LoginError, RevocationTarget, User};
+use registry::{RevocationTarget, User};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use super::account::no_account;
+use super::credentials::{check, refused};
+use super::no_account;
 use crate::access::caller::{Caller, Source};
 use crate::access::token::{self, Bearer};
 use crate::code::Code;
@@ -163,31 +164,6 @@ fn formed(call: &Call, token: String) -> Result<Answer, Failure> {
 async fn logged_in(call: &Call) -> Result<(User, i64), Failure> {
     let (name, password) = basic(call.authorization.as_deref())?;
     check(call, &name, &password, call.source.and_then(Source::ip)).await
-}
-
-pub(super) async fn check(
-    call: &Call,
-    name: &str,
-    password: &str,
-    source: Option<std::net::IpAddr>,
-) -> Result<(User, i64), Failure> {
-    call.registry().login_for_token(call.reader(), name, password, source).await.map_err(refused)
-}
-
-fn refused(error: LoginError) -> Failure {
-    match error {
-        LoginError::Invalid => Failure::unauthorized("Invalid credentials"),
-        LoginError::Blocked { retry_after_s } => {
-            let mut failure = Failure::code(Code::LoginBlocked);
-            failure.retry_after_s = Some(retry_after_s);
-            failure
-        }
-        LoginError::Busy { retry_after_s } => {
-            Failure::busy("too many logins at once", retry_after_s)
-        }
-        LoginError::Registry(error) => error.into(),
-        other => Failure::internal(&other),
-    }
 }
 
 /// Name and password of HTTP Basic.

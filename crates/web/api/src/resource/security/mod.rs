@@ -7,6 +7,7 @@ pub(crate) mod account;
 pub(crate) mod audit;
 pub(crate) mod catalogue;
 pub(crate) mod config;
+mod credentials;
 pub(crate) mod links;
 pub(crate) mod login;
 pub(crate) mod policies;
@@ -157,4 +158,8 @@ fn single(
         list.fail(code, id);
     }
     list
+}
+
+fn no_account() -> Failure {
+    Failure::bad("a caller of the unix socket has no account of its own")
 }

@@ -1,0 +1,444 @@
+//! Lists of agents, as several resources answer them: the query, the columns and the items.
+
+use model::{AgentId, AgentOs, AgentStatus, timestamp};
+use registry::{AgentColumn, AgentPage, AgentQuery, AgentRow, CompareOp, Condition, Sort};
+use serde::ser::SerializeStruct as _;
+use serde::{Serialize, Serializer};
+use utoipa::ToSchema;
+
+use crate::code::Code;
+use crate::error::Failure;
+use crate::http::api::Api;
+use crate::http::call::Call;
+use crate::http::envelope::{ItemWriter, List, to_value};
+use crate::http::operation::{Access, PAGE_ITEMS_MAX, action};
+use crate::http::q::{self, Op, Query};
+use crate::http::shape;
+
+pub(super) const READ: Access = action("agent:read", "agent:id");
+
+/// What a list may be sorted by and asked for.
+const COLUMNS: &[(&str, Column)] = &[
+    ("id", Column::Of(AgentColumn::Id)),
+    ("name", Column::Of(AgentColumn::Name)),
+    ("ip", Column::Of(AgentColumn::Ip)),
+    ("registerIP", Column::Of(AgentColumn::RegisterIp)),
+    ("status", Column::Of(AgentColumn::Status)),
+    ("status_code", Column::Of(AgentColumn::StatusCode)),
+    ("version", Column::Of(AgentColumn::Version)),
+    ("os.name", Column::Of(AgentColumn::OsName)),
+    ("os.platform", Column::Of(AgentColumn::OsPlatform)),
+    ("os.version", Column::Of(AgentColumn::OsVersion)),
+    ("os.major", Column::Of(AgentColumn::OsMajor)),
+    ("os.minor", Column::Of(AgentColumn::OsMinor)),
+    ("os.arch", Column::Of(AgentColumn::OsArch)),
+    ("os.uname", Column::Of(AgentColumn::OsUname)),
+    ("os.codename", Column::Of(AgentColumn::Nothing)),
+    ("os.build", Column::Of(AgentColumn::Nothing)),
+    ("dateAdd", Column::Of(AgentColumn::DateAdd)),
+    ("lastKeepAlive", Column::Of(AgentColumn::LastKeepAlive)),
+    ("disconnection_time", Column::Of(AgentColumn::DisconnectionTime)),
+    ("group", Column::Of(AgentColumn::Group)),
+    ("configSum", Column::Of(AgentColumn::ConfigSum)),
+    ("mergedSum", Column::Of(AgentColumn::ConfigSum)),
+    ("manager", Column::Manager),
+    ("node_name", Column::Node),
+    ("group_config_status", Column::Of(AgentColumn::ConfigStatus)),
+];
+
+/// Where a field's value comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Column {
+    /// The agent's row.
+    Of(AgentColumn),
+    /// The same for all: the name of the server's host.
+    Manager,
+    /// The same for all: the name of this node.
+    Node,
+}
+
+/// What may be selected.
+const FIELDS: &[&str] = &[
+    "id",
+    "name",
+    "ip",
+    "registerIP",
+    "status",
+    "status_code",
+    "dateAdd",
+    "lastKeepAlive",
+    "disconnection_time",
+    "version",
+    "manager",
+    "node_name",
+    "group",
+    "group_config_status",
+    "os.name",
+    "os.platform",
+    "os.version",
+    "os.major",
+    "os.minor",
+    "os.arch",
+    "os.build",
+    "os.codename",
+    "os.uname",
+    "configSum",
+    "mergedSum",
+];
+
+/// An agent.
+#[derive(Serialize, ToSchema)]
+#[expect(non_snake_case, reason = "the names of the 4.x API")]
+pub(crate) struct AgentItem {
+    id: String,
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ip: Option<String>,
+    registerIP: String,
+    status: &'static str,
+    /// 0 fine, 3 said goodbye or 4 fell silent.
+    status_code: u8,
+    dateAdd: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lastKeepAlive: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    disconnection_time: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<String>,
+    manager: String,
+    node_name: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    group: Vec<String>,
+    /// Whether the agent runs what its groups configure.
+    group_config_status: &'static str,
+    /// MD5 of the groups' configuration that it runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    configSum: Option<String>,
+    /// The same: an agent has no other file of its groups.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mergedSum: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    os: Option<OsItem>,
+}
+
+/// An agent's operating system.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct OsItem {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    name: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    platform: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    version: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    major: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    minor: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    arch: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    uname: String,
+}
+
+impl From<AgentOs> for OsItem {
+    fn from(os: AgentOs) -> Self {
+        let mut parts = os.version.split('.').map(str::to_owned);
+        let (major, minor) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        Self {
+            name: os.name,
+            platform: os.platform,
+            version: os.version,
+            major,
+            minor,
+            arch: os.arch,
+            uname: os.uname,
+        }
+    }
+}
+
+pub(super) fn item(api: &Api, row: AgentRow) -> AgentItem {
+    let AgentRow { record: agent, status_code: code, config } = row;
+    let sum = config.sum.filter(|sum| !sum.is_empty());
+    AgentItem {
+        id: agent.id.to_string(),
+        name: agent.name,
+        ip: agent.ip.or_else(|| Some(agent.register_ip.clone()).filter(|ip| ip != "any")),
+        registerIP: agent.register_ip,
+        status: agent.status.name(),
+        status_code: code.number(),
+        dateAdd: timestamp::seconds_offset(agent.added_at_s),
+        lastKeepAlive: agent.keepalive_at_s.map(timestamp::seconds_offset),
+        disconnection_time: agent.disconnected_at_s.map(timestamp::seconds_offset),
+        version: agent.version,
+        manager: api.options.hostname.clone(),
+        node_name: api.node().to_owned(),
+        group: agent.groups,
+        group_config_status: config_status(config.synced),
+        configSum: sum.clone(),
+        mergedSum: sum,
+        os: agent.os.map(OsItem::from),
+    }
+}
+
+/// Whether an agent has what its groups configure.
+pub(super) fn config_status(synced: bool) -> &'static str {
+    if synced { "synced" } else { "not synced" }
+}
+
+/// The agents of a page, each whole.
+pub(super) fn rows(page: AgentPage) -> impl Iterator<Item = AgentRow> {
+    let told = page.codes.into_iter().zip(page.configs);
+    page.items.into_iter().zip(told).map(|(record, (status_code, config))| AgentRow {
+        record,
+        status_code,
+        config,
+    })
+}
+
+/// What lists of agents say of themselves.
+pub(super) const LIST_MESSAGES: [&str; 3] = [
+    "All selected agents information was returned",
+    "Some agents information was not returned",
+    "No agent information was returned",
+];
+
+/// A page of agents in the shape that `select` and `distinct` ask for.
+pub(super) fn page(call: &Call, query: AgentQuery) -> Result<List, Failure> {
+    page_and_missing(call, query).map(|(list, _)| list)
+}
+
+/// The page, and who of the query's named agents is not there, from one snapshot.
+pub(super) fn page_and_missing(
+    call: &Call,
+    mut query: AgentQuery,
+) -> Result<(List, Vec<AgentId>), Failure> {
+    let parameters = &call.parameters;
+    let selected = parameters.list("select");
+    shape::check_select(selected, FIELDS)?;
+    if parameters.flag("distinct") {
+        return distinct(call, query, selected);
+    }
+    if selected == ["id"] && query.sort.is_empty() && query.ids.is_none() {
+        return Ok((ids(call, &query)?, Vec::new()));
+    }
+    query.limit = query.limit.min(PAGE_ITEMS_MAX);
+    let mut page = call.registry().agents(call.reader(), &query)?;
+    let (total, missing) = (page.total, std::mem::take(&mut page.missing));
+    let mut items = ItemWriter::default();
+    for row in rows(page) {
+        let item = item(&call.api, row);
+        if selected.is_empty() {
+            items.push(&item)?;
+        } else {
+            items.push(&shape::select(to_value(&item)?, selected, &["id"]))?;
+        }
+    }
+    Ok((List::written(items, total, LIST_MESSAGES), missing))
+}
+
+/// Numbers alone: no other column is read.
+fn ids(call: &Call, query: &AgentQuery) -> Result<List, Failure> {
+    let (ids, total) = call.registry().agent_ids_page(call.reader(), query)?;
+    let mut items = ItemWriter::default();
+    for id in ids {
+        items.push(&IdItem(id))?;
+    }
+    Ok(List::written(items, total, LIST_MESSAGES))
+}
+
+/// An agent's number, written without a text of its own.
+struct IdItem(AgentId);
+
+impl Serialize for IdItem {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut fields = to.serialize_struct("IdItem", 1)?;
+        fields.serialize_field("id", &format_args!("{}", self.0))?;
+        fields.end()
+    }
+}
+
+/// Each different item once, and who of the named is not there. The database groups, unless the
+/// number makes each item another one.
+fn distinct(
+    call: &Call,
+    query: AgentQuery,
+    selected: &[String],
+) -> Result<(List, Vec<AgentId>), Failure> {
+    if !selected.is_empty() && !selected.iter().any(|name| name == "id") {
+        // A field with fields inside is all of them.
+        let named = |known: &str, name: &str| {
+            known.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        let wanted = |(known, _): &&(&str, Column)| selected.iter().any(|name| named(known, name));
+        let columns: Vec<(&'static str, Column)> = COLUMNS.iter().filter(wanted).copied().collect();
+        let missing = missing(call, &query);
+        return Ok((super::agent_values::different(call, query, &columns)?, missing));
+    }
+    let mut page = call.registry().agents(call.reader(), &query)?;
+    let (all, missing) = (page.total, std::mem::take(&mut page.missing));
+    let mut items = Vec::with_capacity(page.items.len());
+    for row in rows(page) {
+        let value = to_value(&item(&call.api, row))?;
+        items.push(shape::select(value, selected, &[]));
+    }
+    Ok((List::new(items, all, LIST_MESSAGES), missing))
+}
+
+/// Who of the query's named agents is not there, as memory knows.
+fn missing(call: &Call, query: &AgentQuery) -> Vec<AgentId> {
+    let there = |id: &AgentId| call.api.registry.agent(*id).is_some();
+    let named = query.ids.as_deref().unwrap_or_default();
+    let mut missing: Vec<AgentId> = named.iter().copied().filter(|id| !there(id)).collect();
+    missing.sort_unstable();
+    missing
+}
+
+/// What `q` asks of agents, over listed columns and with bound values.
+fn condition(api: &Api, query: Query<Column>) -> Result<Condition, Failure> {
+    let list = |list: Vec<Query<Column>>| {
+        list.into_iter().map(|query| condition(api, query)).collect::<Result<Vec<_>, _>>()
+    };
+    let (column, op, value) = match query {
+        Query::All(all) => return Ok(Condition::And(list(all)?)),
+        Query::Any(any) => return Ok(Condition::Or(list(any)?)),
+        Query::Compare { column, op, value } => (column, op, value),
+    };
+    let column = match column {
+        Column::Of(column) => column,
+        Column::Manager => return Ok(constant(&api.options.hostname, op, &value)),
+        Column::Node => return Ok(constant(api.node(), op, &value)),
+    };
+    let ordered = matches!(op, Op::Less | Op::Greater);
+    let (op, value) = match column {
+        _ if value == "null" && op == Op::Equal => return Ok(Condition::IsNull(column)),
+        _ if value == "null" && op == Op::NotEqual => return Ok(Condition::NotNull(column)),
+        AgentColumn::DateAdd | AgentColumn::LastKeepAlive | AgentColumn::DisconnectionTime
+            if op != Op::Contains =>
+        {
+            let (op, at_us) = q::instant(op, &value, api.options.clock.guarded_us())?;
+            (op, (at_us / 1_000_000).to_string())
+        }
+        AgentColumn::Group if ordered => {
+            return Err(Failure::detailed(
+                Code::QueryOperatorInvalid,
+                "q: group takes = != ~ only",
+            ));
+        }
+        _ => (op, value),
+    };
+    Ok(Condition::Compare { column, op: compare_op(op), value })
+}
+
+fn compare_op(op: Op) -> CompareOp {
+    match op {
+        Op::Equal => CompareOp::Equal,
+        Op::NotEqual => CompareOp::NotEqual,
+        Op::Less => CompareOp::Less,
+        Op::Greater => CompareOp::Greater,
+        Op::Contains => CompareOp::Contains,
+    }
+}
+
+/// Always or never true.
+fn always(holds: bool) -> Condition {
+    if holds { Condition::And(Vec::new()) } else { Condition::Or(Vec::new()) }
+}
+
+/// A comparison with what is the same for all agents.
+fn constant(own: &str, op: Op, value: &str) -> Condition {
+    let (own, value) = (own.to_lowercase(), value.to_lowercase());
+    always(match op {
+        Op::Equal => own == value,
+        Op::NotEqual => own != value,
+        Op::Less => own < value,
+        Op::Greater => own > value,
+        Op::Contains => own.contains(&value),
+    })
+}
+
+/// The filters, order and page that the parameters name.
+pub(super) fn agent_query(call: &Call) -> Result<AgentQuery, Failure> {
+    let parameters = &call.parameters;
+    // The word `all` is no filter.
+    let one = |name: &str| -> Vec<String> {
+        parameters.text(name).filter(|t| *t != "all").map(str::to_owned).into_iter().collect()
+    };
+    let mut conditions = Vec::new();
+    let own = [("manager", call.api.options.hostname.as_str()), ("node_name", call.api.node())];
+    for (name, value) in own {
+        if one(name).iter().any(|wanted| !wanted.eq_ignore_ascii_case(value)) {
+            conditions.push(Condition::Or(Vec::new()));
+        }
+    }
+    if let Some(wanted) = parameters.text("group_config_status") {
+        conditions.push(Condition::any_of(AgentColumn::ConfigStatus, [wanted]));
+    }
+    if let Some(text) = parameters.text("q") {
+        conditions.push(condition(&call.api, q::parse(text, COLUMNS)?)?);
+    }
+    let search = search(call, &mut conditions);
+    Ok(AgentQuery {
+        offset: parameters.whole("offset"),
+        limit: parameters.whole("limit"),
+        ids: parameters.agents("agents_list").map(<[AgentId]>::to_vec),
+        permitted: call.scope(),
+        status: parameters
+            .list("status")
+            .iter()
+            .filter_map(|s| AgentStatus::from_name(s))
+            .collect(),
+        name: one("name"),
+        ip: one("ip"),
+        register_ip: one("registerIP"),
+        group: one("group"),
+        os_platform: one("os.platform"),
+        os_name: one("os.name"),
+        os_version: one("os.version"),
+        version: one("version"),
+        search,
+        older_than_s: parameters.seconds("older_than"),
+        condition: (!conditions.is_empty()).then_some(Condition::And(conditions)),
+        sort: sort(parameters.text("sort"))?,
+    })
+}
+
+/// What is left to search for: a text in the names that are the same for all agents finds all of
+/// them or, with `-` in front, none.
+fn search(call: &Call, conditions: &mut Vec<Condition>) -> Option<String> {
+    let text = call.parameters.text("search")?;
+    let (wanted, unwanted) = match text.strip_prefix('-') {
+        Some(text) => (text, true),
+        None => (text, false),
+    };
+    let own = [call.api.options.hostname.as_str(), call.api.node()];
+    if !own.iter().any(|own| own.to_lowercase().contains(&wanted.to_lowercase())) {
+        return Some(text.to_owned());
+    }
+    if unwanted {
+        conditions.push(always(false));
+    }
+    None
+}
+
+/// The order that `sort` names. What is the same for all sorts nothing.
+pub(super) fn sort(text: Option<&str>) -> Result<Vec<Sort>, Failure> {
+    let steps = shape::sort_fields(text, COLUMNS)?.into_iter().filter_map(|field| {
+        let column = match field.column {
+            Column::Of(column) => column,
+            Column::Manager | Column::Node => return None,
+        };
+        Some(Sort { column, descending: field.descending })
+    });
+    Ok(steps.collect())
+}
+
+/// The column behind a field of `stats/distinct`.
+pub(super) fn column(name: &str) -> Result<Column, Failure> {
+    if let Some((_, column)) = COLUMNS.iter().find(|(known, _)| *known == name) {
+        return Ok(*column);
+    }
+    let known: Vec<&str> = COLUMNS.iter().map(|(name, _)| *name).collect();
+    let name: String = name.chars().take(60).collect();
+    let detail = format!("not a field: '{name}': allowed are {}", known.join(", "));
+    Err(Failure::detailed(Code::SelectFieldInvalid, detail))
+}

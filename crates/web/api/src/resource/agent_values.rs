@@ -1,0 +1,91 @@
+//! The different values that agents have in some columns.
+
+use model::timestamp;
+use registry::{AgentColumn, AgentQuery, CompareOp, Condition};
+use serde_json::{Map, Value, json};
+
+use super::agent_list::{Column, LIST_MESSAGES};
+use crate::error::Failure;
+use crate::http::call::Call;
+use crate::http::envelope::List;
+
+/// A value of a column as lists tell it.
+pub(super) fn shown(column: AgentColumn, value: Option<String>) -> Option<String> {
+    use AgentColumn::{DateAdd, DisconnectionTime, Ip, LastKeepAlive};
+    let value = value?;
+    match column {
+        DateAdd | LastKeepAlive | DisconnectionTime => {
+            value.parse().ok().map(timestamp::seconds_offset)
+        }
+        Ip if value == "any" => None,
+        _ => Some(value),
+    }
+}
+
+/// The different items that these fields make, of those that have one of them at all.
+pub(super) fn different(
+    call: &Call,
+    mut query: AgentQuery,
+    columns: &[(&'static str, Column)],
+) -> Result<List, Failure> {
+    let kept = |column: &Column| match column {
+        Column::Of(column) => *column,
+        Column::Manager | Column::Node => AgentColumn::Nothing,
+    };
+    let own = columns.iter().all(|(_, column)| matches!(column, Column::Of(_)));
+    if own {
+        let some = columns.iter().map(|(_, column)| match kept(column) {
+            AgentColumn::Ip => Condition::Compare {
+                column: AgentColumn::Ip,
+                op: CompareOp::NotEqual,
+                value: "any".into(),
+            },
+            column => Condition::NotNull(column),
+        });
+        let some = Condition::Or(some.collect());
+        query.condition = Some(match query.condition.take() {
+            Some(asked) => Condition::And(vec![asked, some]),
+            None => some,
+        });
+    }
+    let kept: Vec<AgentColumn> = columns.iter().map(|(_, column)| kept(column)).collect();
+    let page = call.registry().distinct(call.reader(), &query, &kept)?;
+    let mut items = Vec::with_capacity(page.items.len());
+    for (values, _) in page.items {
+        let mut item = Map::new();
+        for ((name, column), value) in columns.iter().zip(values) {
+            let value = match column {
+                Column::Of(column) => shown(*column, value).map(|text| typed(*column, text)),
+                Column::Manager => Some(json!(call.api.options.hostname)),
+                Column::Node => Some(json!(call.api.node())),
+            };
+            if let Some(value) = value {
+                put(&mut item, name, value);
+            }
+        }
+        items.push(Value::Object(item));
+    }
+    Ok(List::new(items, page.total, LIST_MESSAGES))
+}
+
+/// A value in its place of an agent: numbers are numbers, groups a list.
+fn typed(column: AgentColumn, text: String) -> Value {
+    match column {
+        AgentColumn::Group => json!(text.split(',').collect::<Vec<_>>()),
+        AgentColumn::StatusCode => json!(text.parse::<u64>().unwrap_or_default()),
+        _ => Value::String(text),
+    }
+}
+
+/// Put a value under its name; a `.` makes an object.
+pub(super) fn put(item: &mut Map<String, Value>, name: &str, value: Value) {
+    match name.split_once('.') {
+        None => _ = item.insert(name.into(), value),
+        Some((outer, inner)) => {
+            let inside = item.entry(outer).or_insert_with(|| json!({}));
+            if let Value::Object(inside) = inside {
+                inside.insert(inner.into(), value);
+            }
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Changes and gaps as lists and the event stream show them.
+
+use model::{EventBody, timestamp};
+use serde::Serialize;
+use serde_json::Value;
+use state::{EventKind, StoredEvent};
+use utoipa::ToSchema;
+
+use super::common::AgentRef;
+use super::overlay;
+use crate::error::Failure;
+use crate::http::call::Call;
+use crate::http::envelope::to_value;
+
+/// One change.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ChangeItem {
+    /// For `GET /changes/{id}`.
+    id: String,
+    /// The agent's own id of the event, as its log and its queue name it.
+    event_id: String,
+    agent: AgentRef,
+    /// When the agent found it, RFC 3339 with microseconds; with `agent_time`, when the server
+    /// received it.
+    time: String,
+    /// What the agent's clock showed, where that was more than a day off the server's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    agent_time: Option<String>,
+    /// When the server received it.
+    received: String,
+    /// `created`, `modified` or `deleted`.
+    kind: &'static str,
+    path: String,
+    /// What differs; empty unless modified.
+    changed_fields: Vec<String>,
+    cause: CauseItem,
+    /// The file before; null when created.
+    #[schema(value_type = Option<Object>)]
+    before: Value,
+    /// The file after; null when deleted.
+    #[schema(value_type = Option<Object>)]
+    after: Value,
+    /// What the server knows of the agent: `agent` and `cluster`.
+    #[schema(value_type = Object)]
+    wazuh: Value,
+}
+
+/// What accounts for a change.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct CauseItem {
+    /// `unexplained` until something explains it.
+    kind: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    detail: String,
+}
+
+/// One gap.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct CoverageItem {
+    id: String,
+    /// The agent's own id of the event, as its log and its queue name it.
+    event_id: String,
+    agent: AgentRef,
+    /// Why, for example `agent_down`.
+    kind: &'static str,
+    /// Which path it concerns; empty when all.
+    path: String,
+    /// Start, RFC 3339.
+    from: String,
+    /// End, RFC 3339.
+    to: String,
+    /// Changes that the scan afterwards found, when there was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    found: Option<u64>,
+    detail: String,
+    /// When the server received it.
+    received: String,
+    /// What the agent's clock showed, where that was more than a day off the server's; `from` and
+    /// `to` are of that clock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    agent_time: Option<String>,
+}
+
+/// An event's id: whose, when found and its number in the order of arrival, so that it can be
+/// looked up without an index of its own.
+pub(super) fn id_of(event: &StoredEvent) -> String {
+    format!("{}-{:x}-{:x}", event.agent, event.found_at_us, event.number)
+}
+
+pub(super) fn change_item(call: &Call, event: &StoredEvent) -> Result<ChangeItem, Failure> {
+    let body = parse(event)?;
+    let agent_time = agent_time(event, &body);
+    let (now, previous) = match body.package {
+        Some(package) => (to_value(&package)?, to_value(&body.holdfast.previous_package)?),
+        None => (to_value(&body.file)?, to_value(&body.holdfast.previous)?),
+    };
+    let (before, after) = match event.kind {
+        EventKind::Deleted => (now, Value::Null),
+        _ => (previous, now),
+    };
+    let cause = body.holdfast.cause.unwrap_or_default();
+    Ok(ChangeItem {
+        id: id_of(event),
+        event_id: event.id.clone(),
+        time: timestamp::micros(event.found_at_us),
+        agent_time,
+        received: timestamp::micros(event.received_at_us),
+        kind: event.kind.name(),
+        agent: agent_ref(call, event),
+        path: event.path.clone(),
+        changed_fields: body.holdfast.changed_fields,
+        cause: CauseItem { kind: cause.kind, detail: cause.detail },
+        before,
+        after,
+        wazuh: overlay::of_event(call, event),
+    })
+}
+
+/// Returns the event's own time where the state orders it by its receipt instead.
+fn agent_time(event: &StoredEvent, body: &EventBody) -> Option<String> {
+    let own_us = timestamp::parse_micros(&body.timestamp)?;
+    let by_receipt = event.found_at_us == event.received_at_us && own_us != event.found_at_us;
+    by_receipt.then(|| body.timestamp.clone())
+}
+
+pub(super) fn coverage_item(call: &Call, event: &StoredEvent) -> Result<CoverageItem, Failure> {
+    let body = parse(event)?;
+    let agent_time = agent_time(event, &body);
+    let Some(gap) = body.holdfast.coverage else {
+        return Err(Failure::internal(&format!("event {}: no gap in it", event.number)));
+    };
+    Ok(CoverageItem {
+        id: id_of(event),
+        event_id: event.id.clone(),
+        agent: agent_ref(call, event),
+        kind: gap.kind.name(),
+        path: gap.path,
+        from: timestamp::micros(gap.from_us),
+        to: timestamp::micros(gap.to_us),
+        found: gap.found,
+        detail: gap.detail,
+        received: timestamp::micros(event.received_at_us),
+        agent_time,
+    })
+}
+
+fn parse(event: &StoredEvent) -> Result<EventBody, Failure> {
+    serde_json::from_slice(&event.body)
+        .map_err(|cause| Failure::internal(&format!("event {}: {cause}", event.number)))
+}
+
+/// The name the agent has now; of one that is gone the name it last had, whoever has its number.
+fn agent_ref(call: &Call, event: &StoredEvent) -> AgentRef {
+    let now = call.api.registry.agent(event.agent).filter(|_| !event.former);
+    let name = now.map_or_else(|| event.agent_name.clone(), |agent| agent.name);
+    AgentRef { id: event.agent.to_string(), name }
+}

@@ -1,0 +1,60 @@
+//! Groups, as paths name them and lists show them.
+
+use registry::GroupCount;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::code::Code;
+use crate::error::Failure;
+use crate::http::api::Api;
+use crate::http::call::Call;
+use crate::http::operation::{Kind, Parameter, path};
+use crate::http::parameters;
+
+/// `{group_id}` of a path.
+pub(super) const GROUP_ID: Parameter = path("group_id", Kind::GroupName, "Name of the group.");
+
+/// A group.
+#[derive(Serialize, ToSchema)]
+#[expect(non_snake_case, reason = "the names of the 4.x API")]
+pub(crate) struct GroupItem {
+    name: String,
+    /// Its agents.
+    count: u64,
+    /// MD5 of its configuration as agents fetch it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) mergedSum: String,
+    /// MD5 of its configuration.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) configSum: String,
+    /// What is wrong with its configuration, which was stored under an earlier version or other
+    /// settings of the server; ours.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<String>,
+}
+
+/// A group as lists show it.
+pub(super) fn item(api: &Api, group: GroupCount) -> GroupItem {
+    GroupItem {
+        mergedSum: api.registry.merged_sum(&group.name).as_ref().to_owned(),
+        problem: api.registry.group_problem(&group.name),
+        name: group.name,
+        count: group.count,
+        configSum: group.config_sum,
+    }
+}
+
+/// The group of the path, which must exist.
+pub(super) fn existing(call: &Call) -> Result<String, Failure> {
+    let name = call.parameters.text("group_id").unwrap_or_default();
+    check_name(name, Code::GroupNameInvalid)?;
+    if call.registry().groups(call.reader())?.iter().any(|group| group.name == name) {
+        return Ok(name.to_owned());
+    }
+    Err(Failure::detailed(Code::GroupMissing, format!("group does not exist: {name}")))
+}
+
+/// Names are refused with `code` before a store is asked.
+pub(super) fn check_name(name: &str, code: Code) -> Result<(), Failure> {
+    if parameters::is_group(name) { Ok(()) } else { Err(Failure::code(code)) }
+}

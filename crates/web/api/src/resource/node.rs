@@ -1,0 +1,83 @@
+//! This node, as operations name it in a path or a list of nodes.
+
+use serde_json::Value;
+
+use crate::code::Code;
+use crate::error::Failure;
+use crate::http::call::Call;
+use crate::http::envelope::{Answer, List};
+use crate::http::operation::{
+    Access, Handler, Kind, Operation, Parameter, Shape, Verb, action, path, query,
+};
+
+pub(super) const NODE: Parameter = path("node_id", Kind::Name, "Name of the node.");
+pub(super) const NODES: Parameter =
+    query("nodes_list", Kind::Names, "Names, with commas; all when absent.");
+pub(super) const CLUSTER: Access = action("cluster:read", "node:id");
+pub(super) const MANAGER: Access = action("manager:read", "*:*");
+
+pub(super) const fn read(
+    path: &'static str,
+    id: &'static str,
+    about: &'static str,
+    access: Access,
+    parameters: &'static [&'static [Parameter]],
+    handler: fn(&Call) -> Result<Answer, Failure>,
+) -> Operation {
+    Operation {
+        verb: Verb::Get,
+        path,
+        id,
+        about,
+        access,
+        parameters,
+        body: None,
+        shape: Shape::List("Facts"),
+        handler: Handler::Blocking(handler),
+    }
+}
+
+/// The node of the path is this one.
+pub(super) fn own_node(call: &Call) -> Result<(), Failure> {
+    match call.parameters.text("node_id") {
+        Some(name) if name != call.api.node() => {
+            Err(Failure::detailed(Code::NodeMissing, format!("no such node: {name}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether the caller may see a node; what is asked of the manager is of no node.
+pub(super) fn sees(call: &Call, node: &str) -> bool {
+    !call.action.starts_with("cluster:") || call.may(call.action, "node:id", node)
+}
+
+/// Whether this node is to be told of: named or not, and the caller's to see.
+pub(super) fn wanted(call: &Call) -> bool {
+    let (named, own) = (call.parameters.list("nodes_list"), call.api.node());
+    sees(call, own) && (named.is_empty() || named.iter().any(|name| name == own))
+}
+
+/// Tell of the nodes that were named and are not there or not the caller's to see.
+pub(super) fn explicit(call: &Call, list: &mut List) {
+    for name in call.parameters.list("nodes_list") {
+        if !sees(call, name) {
+            list.fail(Code::Denied, name.clone());
+        } else if name != call.api.node() {
+            list.fail(Code::NodeMissing, name.clone());
+        }
+    }
+}
+
+pub(super) fn one(
+    call: &Call,
+    item: Value,
+    messages: [&'static str; 3],
+) -> Result<Answer, Failure> {
+    own_node(call)?;
+    let items = if wanted(call) { vec![item] } else { Vec::new() };
+    let total = items.len() as u64;
+    let mut list = List::new(items, total, messages);
+    explicit(call, &mut list);
+    Ok(Answer::List(list))
+}

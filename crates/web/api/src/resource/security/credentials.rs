@@ -1,0 +1,33 @@
+//! Names and passwords, as logins and changes of a password check them.
+
+use registry::{LoginError, User};
+
+use crate::code::Code;
+use crate::error::Failure;
+use crate::http::call::Call;
+
+/// Checks a name and a password, and returns the user with the `nbf` of a token for it.
+pub(super) async fn check(
+    call: &Call,
+    name: &str,
+    password: &str,
+    source: Option<std::net::IpAddr>,
+) -> Result<(User, i64), Failure> {
+    call.registry().login_for_token(call.reader(), name, password, source).await.map_err(refused)
+}
+
+pub(super) fn refused(error: LoginError) -> Failure {
+    match error {
+        LoginError::Invalid => Failure::unauthorized("Invalid credentials"),
+        LoginError::Blocked { retry_after_s } => {
+            let mut failure = Failure::code(Code::LoginBlocked);
+            failure.retry_after_s = Some(retry_after_s);
+            failure
+        }
+        LoginError::Busy { retry_after_s } => {
+            Failure::busy("too many logins at once", retry_after_s)
+        }
+        LoginError::Registry(error) => error.into(),
+        other => Failure::internal(&other),
+    }
+}
