@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_database_is_a_reason_to_come_back_and_a_long_query_is_not() {
+    fn a_busy_database_is_transient_and_a_long_query_is_not() {
         let sqlite = |code| {
             let error = rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), None);
             Failure::from(RegistryError::from(RegistryStoreError::Sqlite(error)))

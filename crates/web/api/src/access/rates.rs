@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn one_address_at_its_limit_leaves_room_for_others_until_all_are_at_theirs() {
+    fn one_address_at_its_limit_leaves_room_for_others() {
         let rate = RequestRate::new(3, 5);
         let now = Duration::from_secs(100);
         for _ in 0..3 {
