@@ -28,17 +28,8 @@ const FILE_LINES_MAX: usize = 500;
 const CYCLE_FILES_MAX: usize = 3;
 
 /// Crates with a larger circle, and the number of its files. The list only shrinks.
-const LARGER_CYCLES: &[(&str, usize)] = &[
-    ("crates/agent/detect", 4),
-    ("crates/agent/queue", 17),
-    ("crates/base/device", 5),
-    ("crates/server/ingest", 7),
-    ("crates/server/sessions", 10),
-    ("crates/store/journal", 4),
-    ("crates/store/state", 6),
-    ("crates/web/api", 11),
-    ("src", 8),
-];
+const LARGER_CYCLES: &[(&str, usize)] =
+    &[("crates/store/state", 6), ("crates/testing/device", 5), ("crates/web/api", 5), ("src", 8)];
 
 /// Most lines of source in a crate, with its unit tests.
 const CRATE_LINES_MAX: usize = 3_000;
@@ -47,16 +38,18 @@ const CRATE_LINES_MAX: usize = 3_000;
 const LARGER_CRATES: &[(&str, usize)] = &[
     ("crates/agent/detect", 4),
     ("crates/agent/queue", 7),
-    ("crates/agent/sync", 4),
+    ("crates/agent/run", 4),
+    ("crates/agent/sync", 5),
     ("crates/base/model", 4),
-    ("crates/server/ingest", 8),
-    ("crates/server/registry", 7),
+    ("crates/server/ingest", 4),
+    ("crates/server/query", 4),
+    ("crates/server/registry", 8),
     ("crates/server/sessions", 5),
-    ("crates/store/journal", 7),
+    ("crates/store/journal", 6),
     ("crates/store/series", 12),
     ("crates/store/state", 14),
     ("crates/web/api", 16),
-    ("src", 13),
+    ("src", 7),
 ];
 
 /// Which crates each crate may import, by folder. Every crate must be listed.
