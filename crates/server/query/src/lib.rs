@@ -1,7 +1,7 @@
 //! The query language of the query port: JSON objects in, rows as RESP or CSV out.
 //!
 //! [`Query::parse`] reads what is asked, `plan` finds series and makes one lazy line
-//! of rows for each name of the answer, [`run`] orders, filters and writes them. Nothing is read
+//! of rows for each name of the answer, [`run()`] orders, filters and writes them. Nothing is read
 //! before the client takes it. What cannot be read of one series is told at the end of the answer;
 //! the others are there. A query keeps within its [`Budget`].
 
