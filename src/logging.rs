@@ -19,11 +19,12 @@ use crate::cli::LogFormat;
 
 /// What has lines of its own: the crates of this program, and those of others that speak of
 /// connections.
-const PARTS: [&str; 29] = [
+const PARTS: [&str; 30] = [
     "api",
     "commit",
     "console",
     "detect",
+    "device",
     "env",
     "holdfast",
     "host",

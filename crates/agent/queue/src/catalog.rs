@@ -8,9 +8,10 @@
 //! `Inner::writer` takes it for writing, and only to mirror a commit or to set a cycle's head; so the
 //! holder of the writer sees no change but its own, and a transaction may keep the shared lock from
 //! its first read to its commit. Every other thread takes the shared lock for moments: it copies
-//! what it needs, at most some hundred directories at a time, and releases it before it reads the
-//! database. What it copied may be older than the rows that it then reads, never newer: a lease
-//! finds too little at worst, and the cycle's next lease finds the rest. A thread that holds the
+//! what it needs and releases it before it reads the database: a lease copies some hundred
+//! directories at a time, the status and a baseline below a directory copy all that they need. The
+//! first copy of a lease may be older than the rows that it then reads, later ones may be newer than
+//! its snapshot: either way a lease finds too little at worst, and a later lease finds the rest. A thread that holds the
 //! lock in either mode must not take `writer`, which is before it in the order
 //! ([`crate::writer`]).
 

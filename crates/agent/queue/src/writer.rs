@@ -13,7 +13,7 @@
 //! take its mark from a clock that is ahead of the catalog: its walk would skip the new item, and
 //! its end would set `acked_version` above it, so that the item would never be sent. And two
 //! transactions that read before either commits could give versions in the wrong order. The model
-//! in `hand_off_model.rs` checks both in every interleaving.
+//! in `hand_off_model.rs` checks both, in every interleaving with at most three preemptions.
 //!
 //! The mutexes of the feed, the reader pool, the list of read transactions and the lease buffers are
 //! leaves: no lock is taken while one of them is held.

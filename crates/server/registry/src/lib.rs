@@ -280,8 +280,11 @@ impl Registry {
         let now = self.now();
         let silence = Duration::from_secs(self.inner.options.disconnection_s);
         let mut failures = Failures::default();
+        // A statement of its own: the fleet must be unlocked before commands are finished, which
+        // takes `flush` and `decisions`.
+        let disconnected = self.inner.fleet.write().sweep(silence, now);
         let mut report = TickReport {
-            disconnected: self.inner.fleet.write().sweep(silence, now),
+            disconnected,
             expired: failures.note(self.expire_commands()),
             ..TickReport::default()
         };

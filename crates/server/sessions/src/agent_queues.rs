@@ -29,8 +29,8 @@
 //!   lock, and a session identifies its sender again once it has the lock. A removal through the API
 //!   does not take the lock; its record deletes what was stored before it, and the state store
 //!   refuses a later record of the incarnation that has ended.
-//! - An agent never has two queues. A queue that is in use is referred to by a permit, permits are
-//!   created with the map locked, and an idle queue is dropped with the map locked.
+//! - An agent never has two queues. A queue that is in use is referred to by a permit, the reference is
+//!   taken with the map locked, and an idle queue is dropped with the map locked.
 //!
 //! A caller must not wait for a body, or for a second agent's lock, while it holds an
 //! [`AgentLock`]. The registry calls back for a removed agent with its own locks held; the callback

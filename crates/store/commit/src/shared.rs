@@ -289,9 +289,12 @@ impl Shared {
         let read = |n: &AtomicU64| n.load(Ordering::Relaxed);
         let journal = self.journal.stats();
         let c = &self.counters;
+        // Statements of their own: `progress` is not held while a checkpoint is waited for.
+        let applied = self.progress.borrow().applied;
+        let checkpointed = *self.checkpointed.lock();
         CommitStats {
-            applied: self.progress.borrow().applied,
-            checkpointed: *self.checkpointed.lock(),
+            applied,
+            checkpointed,
             records: read(&c.records),
             record_bytes: read(&c.record_bytes),
             batches: read(&c.batches),
