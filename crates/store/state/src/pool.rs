@@ -2,7 +2,8 @@
 //! a bounded time, because a query keeps the write-ahead log from being copied.
 //!
 //! # Locking
-//! See [`crate::lend`]. A query holds its connection and no lock, but for `each`, which visits all free readers with it held before requests are served. The writer of the same database is
+//! See [`crate::lend`]. A query holds its connection and no lock; only `each`, which runs before
+//! requests are served, visits all free readers with the lock held. The writer of the same database is
 //! behind a mutex of its own. A caller may hold it while it takes a connection here, never the reverse:
 //! then the two cannot wait for each other.
 
