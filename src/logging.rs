@@ -52,6 +52,10 @@ const PARTS: [&str; 30] = [
     "tower",
 ];
 
+/// A part that had another name before, which filters may still use.
+const FORMER_PART: &str = "ship";
+const ITS_PART_NOW: &str = "replication";
+
 static RING: LazyLock<LogRing> = LazyLock::new(LogRing::default);
 
 /// The latest lines of this process.
@@ -61,6 +65,7 @@ pub(crate) fn ring() -> LogRing {
 
 /// Start logging; called once, before anything else.
 pub(crate) fn start(filter: &str, format: LogFormat) -> anyhow::Result<()> {
+    let filter = &with_present_parts(filter);
     expect_known(filter)?;
     let filter = EnvFilter::try_new(filter)
         .with_context(|| format!("--log {filter}: use error, warn, info, debug or trace"))?;
@@ -72,6 +77,16 @@ pub(crate) fn start(filter: &str, format: LogFormat) -> anyhow::Result<()> {
         LogFormat::Json => kept.with(lines.json().flatten_event(true)).init(),
     }
     Ok(())
+}
+
+/// A filter in which a part's former name is replaced by its present one.
+fn with_present_parts(filter: &str) -> String {
+    let present = |directive: &str| match directive.trim().split_once('=') {
+        Some((FORMER_PART, level)) => format!("{ITS_PART_NOW}={level}"),
+        _ if directive.trim() == FORMER_PART => ITS_PART_NOW.to_owned(),
+        _ => directive.to_owned(),
+    };
+    filter.split(',').map(present).collect::<Vec<_>>().join(",")
 }
 
 /// That each part of a filter names a level or a part of the program: of a word that is neither, the
@@ -145,6 +160,19 @@ mod tests {
             assert!(PARTS.contains(&name), "{name}");
         }
         assert!(PARTS.contains(&"holdfast"));
+    }
+
+    #[test]
+    fn a_part_is_known_by_its_former_name() {
+        for (filter, present) in [
+            ("info,ship=debug", "info,replication=debug"),
+            ("ship", "replication"),
+            (" ship=warn ,api=debug", "replication=warn,api=debug"),
+            ("info", "info"),
+        ] {
+            assert_eq!(with_present_parts(filter), present);
+            expect_known(&with_present_parts(filter)).unwrap();
+        }
     }
 
     #[test]

@@ -61,11 +61,11 @@ struct Arguments {
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     commits: u64,
     /// Measure at a block device under ext4, in recycled segments, with the file system's journal
-    /// told apart. Needs root and /dev/fuse.
+    /// counted apart. Needs root and /dev/fuse.
     #[arg(long)]
     device: bool,
-    /// Where the journals are written, without --device; the folder for temporary files unless
-    /// given.
+    /// Write the journals into this folder instead of the one for temporary files; not with
+    /// --device.
     #[arg(long, value_name = "DIR", conflicts_with = "device")]
     dir: Option<PathBuf>,
     /// Show other logs' figures beside, from the results of a comparison (JSON).
@@ -79,7 +79,7 @@ struct Arguments {
     json: bool,
 }
 
-/// How groups are laid on blocks.
+/// The layout of groups on blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum LayoutName {
     /// One after the other; the last block is written again.
