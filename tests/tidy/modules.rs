@@ -91,9 +91,11 @@ impl Modules {
             text.match_indices(start).map(|(at, _)| {
                 let path = &text[at..];
                 let end = path.find(|c: char| !c.is_alphanumeric() && c != '_' && c != ':');
-                path[..end.unwrap_or(path.len())].trim_end_matches(':').to_owned()
+                path[..end.unwrap_or(path.len())].to_owned()
             })
         });
+        // A list in braces belongs to a `use` line, whose paths `uses` returns one by one.
+        let in_bodies = in_bodies.filter(|path| !path.ends_with("::"));
         uses(text, false)
             .into_iter()
             .chain(in_bodies)

@@ -17,7 +17,7 @@ use registry::{EnrollRequest, Registry, RegistryOptions, SqliteRegistry, WriteCo
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
-use state::registry::{NewAgent, RegistryStore as _};
+use control::{NewAgent, RegistryStore as _};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::Semaphore;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use model::{AgentId, AgentOs, AgentStatus, Incarnation};
-use state::registry::{InfoRow, LivenessRow, NewAgent, RegistryStore as _, SqliteRegistry, StatusCode};
+use control::{InfoRow, LivenessRow, NewAgent, RegistryStore as _, SqliteRegistry, StatusCode};
 
 const GROUPS: u32 = 20;
 const PLATFORMS: [(&str, &str, &str); 6] = [

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use control::Reader;
+use control::{Permitted, RevocationTarget, UserRow, WriteContext};
 use model::AgentId;
 use moka::sync::Cache;
-use state::Reader;
-use state::registry::{Permitted, RevocationTarget, UserRow, WriteContext};
 
 use crate::fleet::Fleet;
 use crate::limits::{POLICIES_KEPT_MAX, POLICIES_TTL_SECONDS};

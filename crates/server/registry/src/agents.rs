@@ -4,13 +4,13 @@ use std::net::IpAddr;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use model::{AgentId, AgentRecord, Incarnation, Overlay};
-use state::Reader;
-use state::registry::limits::{ENROLMENT_TOKEN_TTL_SECONDS_MAX, NAME_CHARS_MAX, NAME_CHARS_MIN};
-use state::registry::{
+use control::Reader;
+use control::limits::{ENROLMENT_TOKEN_TTL_SECONDS_MAX, NAME_CHARS_MAX, NAME_CHARS_MIN};
+use control::{
     EnrolmentTokenRow, NewAgent, NewCertificate, NewEnrolmentToken, RegistryStoreError,
     WriteContext,
 };
+use model::{AgentId, AgentRecord, Incarnation, Overlay};
 
 use crate::fleet::Now;
 use crate::limits::{AGENT_NUMBER_MAX, TOKEN_SECRET_BYTES};

@@ -1,8 +1,8 @@
 //! The audit log: who changed what, and how far that went. Whoever changes something carries a
 //! [`WriteContext`] through the calls of the registry; its row is written with the first durable change.
 
-use state::Reader;
-use state::registry::{AuditEntry, AuditOutcome, WriteContext};
+use control::Reader;
+use control::{AuditEntry, AuditOutcome, WriteContext};
 
 use crate::{Registry, RegistryError};
 

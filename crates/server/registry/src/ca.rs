@@ -5,6 +5,7 @@
 use std::net::IpAddr;
 use std::path::Path;
 
+use control::NewCertificate;
 use env::random::Random;
 use model::AgentId;
 use rcgen::{
@@ -14,7 +15,6 @@ use rcgen::{
 use ring::digest::{SHA256, digest};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
-use state::registry::NewCertificate;
 use time::OffsetDateTime;
 
 use crate::fleet::Now;

@@ -4,11 +4,11 @@
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
+use control::Reader;
+use control::{RegistryStore, RegistryStoreError, WriteContext};
 use env::random::Random;
 use model::AgentId;
 use sha2::{Digest as _, Sha256};
-use state::Reader;
-use state::registry::{RegistryStore, RegistryStoreError, WriteContext};
 
 use crate::types::EnrollRequest;
 use crate::{EnrollError, Registry, RegistryError};

@@ -6,14 +6,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::AgentId;
-use parking_lot::Mutex;
-use roaring::RoaringBitmap;
-use state::Reader;
-use state::registry::{
+use control::Reader;
+use control::{
     Command, CommandKind, CommandRow, NewCommand, OpenCommand, Outcome, OutcomeFilter, OutcomeRow,
     OutcomeState, Permitted, WriteContext,
 };
+use model::AgentId;
+use parking_lot::Mutex;
+use roaring::RoaringBitmap;
 
 use crate::limits::{
     COMMAND_AGENTS_FEW, COMMAND_REPEAT_SECONDS, COMMAND_TTL_SECONDS, COMMANDS_AT_ONCE_MAX,

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use state::registry::RegistryStoreError;
+use control::RegistryStoreError;
 
 /// Opening, certificates, groups, commands, settings.
 #[derive(Debug, thiserror::Error)]

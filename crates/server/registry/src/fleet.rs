@@ -14,10 +14,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use control::{AgentRow, ConfigState, InfoRow, LivenessRow, Permitted, StatusCode, StatusSummary};
 use model::{AgentId, AgentOs, AgentRecord, AgentStatus, Overlay};
-use state::registry::{
-    AgentRow, ConfigState, InfoRow, LivenessRow, Permitted, StatusCode, StatusSummary,
-};
 
 use crate::configs::Configs;
 use crate::roll::{Moving, Roll, Search};

@@ -4,10 +4,10 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use control::Reader;
+use control::{ConfigState, GroupConfig, GroupCount, WriteContext};
 use model::AgentId;
 use settings::{Merged, Settings, SettingsError};
-use state::Reader;
-use state::registry::{ConfigState, GroupConfig, GroupCount, WriteContext};
 
 use crate::types::{ConfigProblem, ConfigTold};
 use crate::{Registry, RegistryError, limits};
@@ -285,9 +285,9 @@ mod tests {
     use std::sync::Arc;
     use std::sync::mpsc;
 
+    use control::{SqliteRegistry, WriteContext};
     use env::clock::ManualClock;
     use env::random::SeededRandom;
-    use state::registry::{SqliteRegistry, WriteContext};
 
     use crate::{Registry, RegistryOptions};
 

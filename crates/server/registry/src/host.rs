@@ -2,8 +2,8 @@
 
 use std::fs;
 
+use control::limits::SERVER_KEEPALIVE_S;
 use model::{AgentId, AgentOs, AgentRecord, AgentStatus, Incarnation};
-use state::registry::limits::SERVER_KEEPALIVE_S;
 
 const UNKNOWN: &str = "unknown";
 

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use control::{CertificateRow, NewCertificate};
 use model::{AgentId, Incarnation};
-use state::registry::{CertificateRow, NewCertificate};
 
 use crate::IdentityError;
 use crate::limits::AGENT_CERTIFICATE_SECONDS;

@@ -6,9 +6,9 @@
 //! transaction. A crash between the last two leaves rows of lives that have ended in the journal. They are
 //! removed when their agents connect, or when the insertion is repeated; documents without an agent never exist.
 
+use control::Reader;
+use control::{NewAgent, RegistryStoreError, WriteContext};
 use model::{AgentId, AgentStatus, Incarnation};
-use state::Reader;
-use state::registry::{NewAgent, RegistryStoreError, WriteContext};
 
 use crate::client_keys::CLIENT_KEY_CHARS;
 use crate::types::EnrollRequest;

@@ -87,14 +87,8 @@ pub use ca::{Validity, certificate_begin_s, reissue_authority};
 pub use client_keys::ImportReport;
 pub use commands::Ordered;
 pub use context::check_rule;
-pub use error::{EnrollError, IdentityError, LoginError, PasswordError, RegistryError};
-pub use groups::GroupChange;
-pub use insertion::{Displaced, ForceRules, InsertAgent, Inserted, Life, RecordLives};
-pub use options::{HashCost, RegistryOptions};
-pub use rbac::{Grants, RbacMode};
-pub use shown::ServerCertificate;
-pub use state::Reader;
-pub use state::registry::{
+pub use control::Reader;
+pub use control::{
     AgentColumn, AgentPage, AgentQuery, AgentRow, AuditEntry, AuditOutcome, Command, CommandCounts,
     CommandKind, CommandRow, CompareOp, Condition, ConfigState, DistinctPage, EnrolmentTokenRow,
     GroupConfig, GroupCount, LastScan, LinkKind, Outcome, OutcomeFilter, OutcomeRow, OutcomeState,
@@ -102,6 +96,12 @@ pub use state::registry::{
     RoleRef, RoleRow, RuleRow, SecurityChange, SecurityImage, Sort, SqliteRegistry, StatusCode,
     StatusSummary, Summary, WriteContext,
 };
+pub use error::{EnrollError, IdentityError, LoginError, PasswordError, RegistryError};
+pub use groups::GroupChange;
+pub use insertion::{Displaced, ForceRules, InsertAgent, Inserted, Life, RecordLives};
+pub use options::{HashCost, RegistryOptions};
+pub use rbac::{Grants, RbacMode};
+pub use shown::ServerCertificate;
 pub use types::{
     AgentInfo, ConfigProblem, ConfigTold, EnrollRequest, Enrolled, Identity, IssuedKeyPair,
     TickReport, TokenKeys, User,

@@ -3,13 +3,13 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use model::{AgentId, AgentRecord};
-use state::Reader;
-use state::registry::limits::PAGE_ROWS_MAX;
-use state::registry::{
+use control::Reader;
+use control::limits::PAGE_ROWS_MAX;
+use control::{
     AgentColumn, AgentPage, AgentQuery, AgentRow, Condition, ConfigState, DistinctPage, Overview,
     Permitted, Sort, StatusCode, StatusSummary, Summary,
 };
+use model::{AgentId, AgentRecord};
 
 use crate::fleet::Fleet;
 use crate::roll::Search;

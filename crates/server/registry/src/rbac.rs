@@ -8,9 +8,9 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use control::{Permitted, Policy};
 use model::AgentId;
 use parking_lot::Mutex;
-use state::registry::{Permitted, Policy};
 
 /// What is the case where no policy speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

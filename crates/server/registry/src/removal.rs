@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
+use control::{AgentRow, WriteContext};
 use model::AgentId;
-use state::registry::{AgentRow, WriteContext};
 
 use crate::insertion::Life;
 use crate::{Registry, RegistryError};

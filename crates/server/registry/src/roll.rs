@@ -7,9 +7,9 @@
 
 use std::collections::BTreeMap;
 
+use control::{Permitted, StatusCode};
 use memchr::memmem;
 use model::{AgentId, AgentRecord, AgentStatus, timestamp};
-use state::registry::{Permitted, StatusCode};
 
 const SYNCED: &str = "synced";
 const NOT_SYNCED: &str = "not synced";

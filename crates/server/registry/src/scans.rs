@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
+use control::Reader;
+use control::{LastScan, RegistryStoreError};
 use model::AgentId;
-use state::Reader;
-use state::registry::{LastScan, RegistryStoreError};
 
 use crate::{Registry, RegistryError};
 

@@ -1,11 +1,11 @@
 //! Users, roles, policies and rules as people change them, and whose tokens each change ends.
 
-use serde_json::Value;
-use state::Reader;
-use state::registry::{
+use control::Reader;
+use control::{
     LinkKind, Policy, RegistryStoreError, RevocationTarget, SecurityChange, SecurityImage,
     SecurityWrite, WriteContext,
 };
+use serde_json::Value;
 
 use crate::types::User;
 use crate::{LoginError, Registry, RegistryError, context};

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
+use control::{Revocation, RevocationTarget, WriteContext};
 use parking_lot::RwLock;
 use rcgen::KeyPair;
-use state::registry::{Revocation, RevocationTarget, WriteContext};
 
 use crate::limits::TOKEN_AHEAD_SECONDS_MAX;
 use crate::types::TokenKeys;

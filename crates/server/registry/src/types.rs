@@ -1,7 +1,7 @@
 //! What the registry is asked with and answers.
 
+use control::RoleRef;
 use model::{AgentId, AgentOs, Incarnation};
-use state::registry::RoleRef;
 
 /// Whose certificate it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

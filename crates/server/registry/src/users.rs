@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
-use state::Reader;
-use state::registry::limits::{ADMIN_USER, ROLE_ADMINISTRATOR};
-use state::registry::{
+use control::Reader;
+use control::limits::{ADMIN_USER, ROLE_ADMINISTRATOR};
+use control::{
     AuditOutcome, RegistryStoreError, Revocation, RevocationTarget, SecurityChange, UserRow,
     WriteContext,
 };

@@ -383,7 +383,7 @@ impl Random for InStep {
 fn two_programs_at_a_first_start_give_the_same_keys() {
     let folder = TempDir::new().unwrap();
     let store = || SqliteRegistry::open(&folder.path().join("registry.db")).unwrap();
-    let agent = state::registry::NewAgent {
+    let agent = control::NewAgent {
         id: None,
         name: "web".into(),
         register_ip: "any".into(),

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::{House, house, house_with, options};
+use control::Revocation;
 use registry::{
     HashCost, LoginError, RbacMode, Reader, RegistryError, RegistryOptions, RegistryStore as _,
     RegistryStoreError, RevocationTarget, SqliteRegistry, User, WriteContext,
 };
-use state::registry::Revocation;
 
 const PASSWORD: &str = "Correct-Horse-9";
 

@@ -1,7 +1,6 @@
-//! What the server knows, behind two traits: [`StateStore`] (what agents tell: documents and
-//! events, rebuilt from the journal after a power cut) and the registry's store (what people
-//! decide). Both on SQLite here; another engine implements the same traits and passes the same
-//! conformance suite.
+//! What agents report, behind the trait [`StateStore`]: documents and events, rebuilt from the
+//! journal after a power cut. [`SqliteState`] implements it; another engine implements the same trait
+//! and passes the same conformance suite.
 //!
 //! # Invariants
 //! - A batch of records is applied in one transaction together with its position, so that replay
@@ -15,18 +14,14 @@
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+mod db;
 pub mod disk;
 pub mod error;
-mod lend;
 pub mod limits;
-mod meter;
-mod pool;
 pub mod query;
-mod reader;
-pub mod registry;
-mod sqlite;
 pub mod store;
 
+pub use db::{SqliteState, StateOptions};
 pub use disk::{DiskState, DiskThresholds};
 pub use error::StateError;
 pub use query::{
@@ -34,6 +29,5 @@ pub use query::{
     DocumentField, DocumentPage, DocumentQuery, EventKind, FleetQuery, PathMatch, Retained,
     Retention, StateCounts, StoredDocument, StoredEvent, Test, Value,
 };
-pub use reader::{Cost, Reader, statements};
-pub use sqlite::{SqliteState, StateOptions};
+pub use sqlite::{Cost, Reader, statements};
 pub use store::StateStore;

@@ -1,7 +1,5 @@
 //! Limits of the state store, each with its unit.
 
-use std::time::Duration;
-
 /// Most items in one page of any query.
 pub const PAGE_ITEMS_MAX: usize = 100_000;
 /// Most tests in one condition, after `hash`-like shorthands are spelled out.
@@ -24,10 +22,6 @@ pub const EVENT_BYTES_MAX: u64 = 20_000_000_000;
 pub const RETAIN_CHUNK_ROWS: usize = 5_000;
 /// Connections for queries.
 pub const READERS: usize = 4;
-/// How long a query waits for a free connection before it is refused.
-pub const READER_WAIT: Duration = Duration::from_secs(5);
-/// How long one query may run before it is interrupted: a reader pins the write-ahead log.
-pub const READ_TIME_MAX: Duration = Duration::from_secs(10);
 /// How many numbers are looked at for what arrived, before others may read.
 pub const ARRIVALS_LOOKED_AT_MAX: u64 = 50_000;
 /// How many candidates a path prefix may have before changes are searched by time instead.

@@ -3,7 +3,7 @@
 use model::{AgentId, Dataset, Incarnation};
 
 use crate::limits;
-use crate::registry::Permitted;
+use model::Permitted;
 
 /// A column of documents that filters and sorts may name. Only documents of files fill the ones
 /// that speak of files; elsewhere those are empty.

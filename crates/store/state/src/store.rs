@@ -9,7 +9,7 @@ use crate::query::{
     AgentCounts, ArrivalQuery, Arrivals, ChangePage, ChangeQuery, DocumentPage, DocumentQuery,
     FleetQuery, Retained, Retention, StateCounts, StoredDocument, StoredEvent,
 };
-use crate::reader::Reader;
+use sqlite::Reader;
 
 /// What agents tell: documents, events and how far the journal has been applied. Calls block; call
 /// them from a thread that may. One caller applies at a time, any number may read; each query names its

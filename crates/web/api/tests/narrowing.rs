@@ -7,10 +7,10 @@ mod common;
 
 use axum::http::StatusCode;
 use common::{World, column, observed, upsert, world};
+use control::Policy;
 use model::AgentId;
 use registry::{CommandKind, Reader, WriteContext};
 use serde_json::json;
-use state::registry::Policy;
 
 const NARROW: &str = "Narrow-View-1";
 

@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use control::{ConfigRow, ConfigState};
 use model::AgentId;
 use settings::Settings;
-use state::registry::{ConfigRow, ConfigState};
 
 use super::{Fleet, Live, drain, same};
 use crate::configs::{Configs, Draft, Sets};

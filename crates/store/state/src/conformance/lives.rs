@@ -6,8 +6,8 @@ use model::{
 
 use super::{apply, document, event, paths, removal, session, session_of_life};
 use crate::limits::SESSIONS_KEPT;
-use crate::registry::Permitted;
 use crate::{ArrivalQuery, ChangeQuery, Reader, StateStore};
+use model::Permitted;
 
 fn refused() -> Applied {
     Applied { refused: true, ..Applied::default() }

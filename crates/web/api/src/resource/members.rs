@@ -1,9 +1,9 @@
 //! Putting agents into groups and taking them out.
 
+use control::limits::GROUPS_PER_AGENT_MAX;
 use model::AgentId;
 use registry::{AgentQuery, GroupChange};
 use serde_json::{Value, json};
-use state::registry::limits::GROUPS_PER_AGENT_MAX;
 
 use super::common::{ASSIGN, only_failed};
 use super::group_item::{GROUP_ID, existing};

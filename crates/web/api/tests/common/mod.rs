@@ -21,6 +21,7 @@ use axum::body::Body;
 use axum::http::{HeaderMap, Request, StatusCode};
 use base64::Engine as _;
 use commit::{Commit, CommitOptions};
+use control::{NewAgent, RegistryStore as _, SqliteRegistry};
 use env::clock::{Clock, ManualClock};
 use env::random::SeededRandom;
 use http_body_util::BodyExt as _;
@@ -32,7 +33,6 @@ use model::{
 };
 use registry::{AgentInfo, HashCost, Registry, RegistryOptions, WriteContext};
 use serde_json::Value;
-use state::registry::{NewAgent, RegistryStore as _, SqliteRegistry};
 use state::{SqliteState, StateOptions, StateStore};
 use tempfile::TempDir;
 use tower::ServiceExt as _;

@@ -117,7 +117,7 @@ pub(crate) struct UserChange {
 }
 
 pub(super) fn items(image: &SecurityImage) -> Result<Vec<(u32, Value)>, Failure> {
-    let item = |user: &state::registry::UserRow| {
+    let item = |user: &control::UserRow| {
         let item = UserItem {
             id: user.id,
             username: user.name.clone(),

@@ -1,0 +1,140 @@
+//! Enrolment tokens, certificates and the image for memory.
+
+use model::{AgentId, Incarnation};
+
+use super::{add, by, new_agent, reader};
+use crate::{
+    CertificateRow, Enrolled, GroupConfig, NewAgent, NewCertificate, NewEnrolmentToken,
+    RegistryStore, RegistryStoreError, Revocation, RevocationTarget, StoreResult,
+};
+
+fn certificate(fingerprint: u8, not_after_s: i64) -> NewCertificate {
+    NewCertificate {
+        fingerprint: [fingerprint; 32],
+        not_before_s: 0,
+        not_after_s,
+        pem: String::new(),
+    }
+}
+
+fn token(digest: u8, uses: u32) -> NewEnrolmentToken {
+    NewEnrolmentToken {
+        digest: [digest; 32],
+        groups: vec!["default".into()],
+        uses,
+        expires_at_s: 1_000,
+        now_s: 100,
+    }
+}
+
+fn enroll(store: &dyn RegistryStore, digest: u8, name: &str) -> StoreResult<Enrolled> {
+    let mut sign = |id: AgentId| Ok(certificate(id.0 as u8, 5_000));
+    store.enroll(&[digest; 32], &new_agent(name), &mut sign)
+}
+
+/// The reason why a token was refused.
+fn refusal(result: StoreResult<Enrolled>) -> &'static str {
+    match result {
+        Err(RegistryStoreError::Token(reason)) => reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+pub fn a_token_registers_as_many_agents_as_it_allows(store: &dyn RegistryStore) {
+    store.create_group(&by(), "web", 1).unwrap();
+    let groups = vec!["web".into()];
+    store.add_enrolment_token(&by(), &NewEnrolmentToken { groups, ..token(1, 2) }).unwrap();
+    let mut sign = |id: AgentId| Ok(certificate(id.0 as u8, 5_000));
+    let agent = NewAgent { groups: vec!["default".into()], ..new_agent("a") };
+    let first = store.enroll(&[1; 32], &agent, &mut sign).unwrap();
+    assert_eq!(first.row.record.groups, ["web", "default"], "the token's come first");
+    assert_eq!(first.certificate.fingerprint, [1; 32]);
+    assert_eq!(store.enrolment_tokens(&reader(), 100).unwrap()[0].uses_left, 1);
+    assert_eq!(enroll(store, 1, "b").unwrap().row.record.groups, ["web"]);
+    assert_eq!(store.enrolment_tokens(&reader(), 100).unwrap(), []);
+    assert_eq!(refusal(enroll(store, 1, "c")), "used up");
+    for uses in [0, u32::MAX] {
+        assert!(store.add_enrolment_token(&by(), &token(2, uses)).is_err());
+    }
+    let unknown = NewEnrolmentToken { groups: vec!["none".into()], ..token(2, 1) };
+    assert!(store.add_enrolment_token(&by(), &unknown).is_err());
+}
+
+pub fn a_refused_enrolment_leaves_the_token_unused(store: &dyn RegistryStore) {
+    add(store, &["a"]);
+    store.add_enrolment_token(&by(), &token(1, 1)).unwrap();
+    assert!(matches!(enroll(store, 1, "a"), Err(RegistryStoreError::DuplicateName { .. })));
+    let mut fails = |_: AgentId| Err("no key".to_owned());
+    let failed = store.enroll(&[1; 32], &new_agent("b"), &mut fails);
+    assert!(matches!(failed, Err(RegistryStoreError::Certificate(_))));
+    assert_eq!(enroll(store, 1, "b").unwrap().row.record.id, AgentId(2));
+}
+
+pub fn tokens_end_by_revocation_and_by_time(store: &dyn RegistryStore) {
+    store.add_enrolment_token(&by(), &token(1, 9)).unwrap();
+    store.add_enrolment_token(&by(), &token(2, 9)).unwrap();
+    assert_eq!(store.enrolment_tokens(&reader(), 999).unwrap().len(), 2);
+    assert_eq!(store.enrolment_tokens(&reader(), 1_000).unwrap(), []);
+    let late = NewAgent { now_s: 1_000, ..new_agent("late") };
+    let mut sign = |_: AgentId| Ok(certificate(1, 5_000));
+    assert_eq!(refusal(store.enroll(&[1; 32], &late, &mut sign)), "expired");
+    assert!(store.revoke_enrolment_token(&by(), &[1; 32]).unwrap());
+    assert!(!store.revoke_enrolment_token(&by(), &[1; 32]).unwrap());
+    assert_eq!(refusal(enroll(store, 1, "a")), "unknown or revoked");
+    assert_eq!(store.forget_expired(999).unwrap(), 0);
+    assert_eq!(store.forget_expired(1_000).unwrap(), 1);
+}
+
+pub fn a_renewal_drops_superseded_certificates_never_used(store: &dyn RegistryStore) {
+    let a = add(store, &["a"])[0];
+    for fingerprint in 1..=3 {
+        store.add_certificate(a, &certificate(fingerprint, 5_000)).unwrap();
+    }
+    let mut rows = store.load().unwrap().certificates;
+    rows.sort_by_key(|row| row.fingerprint);
+    let superseded = |row: &CertificateRow, used_at_s| CertificateRow {
+        used_at_s,
+        superseded_at_s: Some(7),
+        ..row.clone()
+    };
+    store
+        .save_certificate_uses(&[superseded(&rows[0], Some(6)), superseded(&rows[1], None)])
+        .unwrap();
+    store.add_certificate(a, &certificate(4, 5_000)).unwrap();
+    let mut kept = store.load().unwrap().certificates;
+    kept.sort_by_key(|row| row.fingerprint);
+    assert_eq!(kept.iter().map(|row| row.fingerprint[0]).collect::<Vec<_>>(), [1, 3, 4]);
+    assert_eq!((kept[0].used_at_s, kept[0].superseded_at_s), (Some(6), Some(7)));
+    assert!(store.add_certificate(AgentId(9), &certificate(9, 1)).is_err());
+    assert_eq!(store.forget_expired(5_001).unwrap(), 1, "the others are in force");
+}
+
+pub fn removal_revokes_certificates(store: &dyn RegistryStore) {
+    let [a, b] = add(store, &["a", "b"])[..] else { panic!("two agents") };
+    store.add_certificate(a, &certificate(1, 5_000)).unwrap();
+    store.add_certificate(b, &certificate(2, 5_000)).unwrap();
+    assert_eq!(store.revoke_certificates(&by(), &[b], 150).unwrap(), 1);
+    assert_eq!(store.revoke_certificates(&by(), &[b], 160).unwrap(), 0);
+    store.remove_agents(&by(), &[a, b, AgentId(9)], 200).unwrap();
+    let mut rows = store.load().unwrap().certificates;
+    rows.sort_by_key(|row| row.fingerprint);
+    let revoked: Vec<_> = rows.iter().map(|row| row.revoked_at_s).collect();
+    assert_eq!(revoked, [Some(200), Some(150)]);
+    assert_eq!(rows[0].incarnation, Incarnation(1));
+}
+
+pub fn the_image_holds_everything_that_memory_needs(store: &dyn RegistryStore) {
+    let [a, b] = add(store, &["a", "b"])[..] else { panic!("two agents") };
+    store.add_certificate(b, &certificate(1, 5_000)).unwrap();
+    let config = GroupConfig { body: b"text".to_vec(), sum: "sum".into(), at_s: 3 };
+    store.set_group_config(&by(), "default", &config).unwrap();
+    let revocation =
+        Revocation { target: RevocationTarget::RunAs, issued_until_s: 1, expires_at_s: 9 };
+    store.revoke_tokens(&by(), &revocation).unwrap();
+    let image = store.load().unwrap();
+    assert_eq!(image.agents.iter().map(|row| row.record.id).collect::<Vec<_>>(), [a, b]);
+    assert_eq!(image.certificates.len(), 1);
+    assert_eq!(image.configs, [("default".to_owned(), b"text".to_vec())]);
+    assert_eq!(image.revocations, [revocation]);
+    assert_eq!(image.outstanding, []);
+}

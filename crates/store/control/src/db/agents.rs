@@ -1,0 +1,316 @@
+//! Agents: register, remove, what they say of themselves.
+
+use model::{AgentId, AgentRecord, AgentStatus};
+use rusqlite::{OptionalExtension, Transaction, params};
+
+use super::rows::{self, AGENT_COLUMNS, GroupNames, bits, version_key};
+use super::{certificates, commands, groups, users};
+use crate::types::InfoRow;
+use crate::{
+    AgentRow, ConfigRow, ConfigState, LastScan, LivenessRow, NewAgent, RegistryStoreError,
+    StatusCode, StoreResult,
+};
+
+const NEXT_AGENT: &str = "next_agent";
+
+/// Every agent but 000.
+pub(super) fn all(tx: &Transaction<'_>) -> StoreResult<Vec<AgentRow>> {
+    let sql = format!("SELECT {AGENT_COLUMNS} FROM agent a WHERE a.id > 0 ORDER BY a.id");
+    let mut statement = tx.prepare_cached(&sql)?;
+    let names = groups::names(tx)?;
+    let rows = statement.query_and_then([], |row| rows::agent(row, &names))?;
+    rows.collect()
+}
+
+fn one(tx: &Transaction<'_>, id: AgentId, names: &GroupNames) -> StoreResult<Option<AgentRow>> {
+    let sql = format!("SELECT {AGENT_COLUMNS} FROM agent a WHERE a.id = ?1");
+    let mut statement = tx.prepare_cached(&sql)?;
+    statement.query_and_then([id.0], |row| rows::agent(row, names))?.next().transpose()
+}
+
+/// The agent with the highest number; not the server.
+pub(super) fn last(tx: &Transaction<'_>) -> StoreResult<Option<AgentRow>> {
+    let sql =
+        format!("SELECT {AGENT_COLUMNS} FROM agent a WHERE a.id > 0 ORDER BY a.id DESC LIMIT 1");
+    let mut statement = tx.prepare_cached(&sql)?;
+    let names = groups::names(tx)?;
+    statement.query_and_then([], |row| rows::agent(row, &names))?.next().transpose()
+}
+
+pub(super) fn client_key(tx: &Transaction<'_>, id: AgentId) -> StoreResult<Option<String>> {
+    tx.prepare_cached("SELECT client_key FROM agent WHERE id = ?1 AND id > 0")?
+        .query_row([id.0], |r| r.get(0))
+        .optional()?
+        .ok_or_else(|| not_found(id))
+}
+
+/// A part that was not told keeps what is known.
+pub(super) fn save_last_scans(
+    tx: &Transaction<'_>,
+    scans: &[(AgentId, LastScan)],
+) -> StoreResult<()> {
+    let mut set = tx.prepare_cached(
+        "UPDATE agent SET scan_started_at_s = coalesce(?2, scan_started_at_s),
+         scan_ended_at_s = coalesce(?3, scan_ended_at_s) WHERE id = ?1",
+    )?;
+    for (id, scan) in scans {
+        set.execute(params![id.0, scan.started_at_s, scan.ended_at_s])?;
+    }
+    Ok(())
+}
+
+pub(super) fn last_scan(tx: &Transaction<'_>, id: AgentId) -> StoreResult<LastScan> {
+    let sql = "SELECT scan_started_at_s, scan_ended_at_s FROM agent WHERE id = ?1";
+    tx.prepare_cached(sql)?
+        .query_row([id.0], |r| Ok(LastScan { started_at_s: r.get(0)?, ended_at_s: r.get(1)? }))
+        .optional()?
+        .ok_or_else(|| not_found(id))
+}
+
+fn not_found(id: AgentId) -> RegistryStoreError {
+    RegistryStoreError::NotFound { what: "agent", name: id.to_string() }
+}
+
+pub(super) fn require(tx: &Transaction<'_>, id: AgentId) -> StoreResult<()> {
+    let there =
+        tx.prepare_cached("SELECT 1 FROM agent WHERE id = ?1 AND id > 0")?.exists([id.0])?;
+    there.then_some(()).ok_or_else(|| not_found(id))
+}
+
+/// The agents with this name, number or address. Each is looked up in its index.
+pub(super) fn rivals(
+    tx: &Transaction<'_>,
+    name: &str,
+    id: Option<AgentId>,
+    register_ip: Option<&str>,
+) -> StoreResult<Vec<AgentId>> {
+    let mut statement = tx.prepare_cached(
+        "SELECT id FROM agent WHERE name = ?1 AND id > 0
+         UNION SELECT id FROM agent WHERE id = ?2 AND id > 0
+         UNION SELECT id FROM agent WHERE register_ip = ?3 COLLATE NOCASE AND id > 0
+         ORDER BY 1",
+    )?;
+    let found = statement
+        .query_map(params![name, id.map(|id| id.0), register_ip], |r| r.get(0).map(AgentId))?
+        .collect::<Result<_, _>>()?;
+    Ok(found)
+}
+
+/// Register one agent. Its number is the next one, or its own if that was never given or has just
+/// become free.
+pub(super) fn add(
+    tx: &Transaction<'_>,
+    new: &NewAgent,
+    freed: &[AgentId],
+) -> StoreResult<AgentRow> {
+    let taken: Option<u32> = tx
+        .prepare_cached("SELECT id FROM agent WHERE name = ?1 AND id > 0")?
+        .query_row([&new.name], |r| r.get(0))
+        .optional()?;
+    if let Some(id) = taken {
+        let (name, id) = (new.name.clone(), AgentId(id));
+        return Err(RegistryStoreError::DuplicateName { name, id });
+    }
+    let id = match new.id {
+        Some(id) if freed.contains(&id) && require(tx, id).is_err() => {
+            rows::run(tx, "DELETE FROM free_number WHERE id = ?1", [id.0])?;
+            commands::given_again(tx, id)?;
+            id
+        }
+        wanted => draw_number(tx, wanted)?,
+    };
+    tx.prepare_cached(
+        "INSERT INTO agent (id, incarnation, name, register_ip, status, added_at_s, client_key)
+         VALUES (?1, ?2, ?3, ?4, 'never_connected', ?5, ?6)",
+    )?
+    .execute(params![
+        id.0,
+        bits(new.incarnation),
+        new.name,
+        new.register_ip,
+        new.now_s,
+        new.client_key
+    ])?;
+    let groups = groups::assign(tx, id, &new.groups)?;
+    let record = AgentRecord {
+        id,
+        incarnation: new.incarnation,
+        name: new.name.clone(),
+        register_ip: new.register_ip.clone(),
+        ip: None,
+        version: None,
+        hostname: None,
+        os: None,
+        groups,
+        status: AgentStatus::NeverConnected,
+        added_at_s: new.now_s,
+        keepalive_at_s: None,
+        disconnected_at_s: None,
+    };
+    Ok(AgentRow { record, status_code: StatusCode::Ok, config: ConfigState::default() })
+}
+
+/// Whether the new one is an agent that is there already: it has its number and its name.
+pub(super) fn is_known(tx: &Transaction<'_>, new: &NewAgent) -> StoreResult<bool> {
+    let Some(id) = new.id else { return Ok(false) };
+    let sql = "SELECT 1 FROM agent WHERE id = ?1 AND id > 0 AND name = ?2";
+    Ok(tx.prepare_cached(sql)?.exists(params![id.0, new.name])?)
+}
+
+/// Give an agent that is there another key, address and date, and other groups where some are named;
+/// its certificates are revoked. All else is its own still.
+pub(super) fn key_anew(tx: &Transaction<'_>, new: &NewAgent) -> StoreResult<AgentRow> {
+    let id = new.id.unwrap_or(AgentId::SERVER);
+    tx.prepare_cached(
+        "UPDATE agent SET client_key = ?2, register_ip = ?3, added_at_s = ?4
+         WHERE id = ?1 AND id > 0",
+    )?
+    .execute(params![id.0, new.client_key, new.register_ip, new.now_s])?;
+    certificates::revoke(tx, id, new.now_s)?;
+    if !new.groups.is_empty() {
+        groups::assign(tx, id, &new.groups)?;
+    }
+    one(tx, id, &groups::names(tx)?)?.ok_or_else(|| not_found(id))
+}
+
+/// Whoever asks for the number may have it again, unless somebody has it.
+pub(super) fn free_number(tx: &Transaction<'_>, id: AgentId) -> StoreResult<()> {
+    let sql = "INSERT OR IGNORE INTO free_number
+               SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM agent WHERE id = ?1)";
+    rows::run(tx, sql, [id.0])?;
+    Ok(())
+}
+
+/// The numbers only grow: one below the next may have been another agent's, unless it was freed.
+fn draw_number(tx: &Transaction<'_>, wanted: Option<AgentId>) -> StoreResult<AgentId> {
+    let next = users::setting(tx, NEXT_AGENT)?
+        .and_then(|text| text.parse::<u32>().ok())
+        .ok_or_else(|| rows::corrupt("setting", NEXT_AGENT))?;
+    let number = match wanted {
+        Some(id) if id.0 < next => {
+            if rows::run(tx, "DELETE FROM free_number WHERE id = ?1", [id.0])? > 0 {
+                commands::given_again(tx, id)?;
+                return Ok(id);
+            }
+            return Err(RegistryStoreError::NumberUsed { id, next: AgentId(next) });
+        }
+        Some(AgentId(id)) => id,
+        None => next,
+    };
+    let after = number
+        .checked_add(1)
+        .ok_or(RegistryStoreError::Limit { what: "agent numbers", max: u64::from(u32::MAX) })?;
+    users::set_setting(tx, NEXT_AGENT, &after.to_string())?;
+    Ok(AgentId(number))
+}
+
+/// With the names of all groups ([`groups::names`]), which are read once for many agents.
+pub(super) fn remove(
+    tx: &Transaction<'_>,
+    id: AgentId,
+    names: &GroupNames,
+) -> StoreResult<Option<AgentRow>> {
+    if id == AgentId::SERVER {
+        return Err(RegistryStoreError::Refused(
+            "agent 000 is the server itself and cannot be removed".into(),
+        ));
+    }
+    let row = one(tx, id, names)?;
+    if row.is_some() {
+        tx.prepare_cached("DELETE FROM membership WHERE agent = ?1")?.execute([id.0])?;
+        tx.prepare_cached("DELETE FROM agent WHERE id = ?1")?.execute([id.0])?;
+    }
+    Ok(row)
+}
+
+pub(super) fn save_server(tx: &Transaction<'_>, server: &AgentRecord) -> StoreResult<()> {
+    rows::run(tx, "DELETE FROM agent WHERE id = 0", [])?;
+    rows::run(
+        tx,
+        "INSERT INTO agent (id, incarnation, name, register_ip, ip, status, added_at_s,
+         keepalive_at_s, config_synced) VALUES (0, ?1, ?2, ?3, ?4, ?5, ?6, ?7, 1)",
+        params![
+            bits(server.incarnation),
+            server.name,
+            server.register_ip,
+            server.ip,
+            server.status.name(),
+            server.added_at_s,
+            server.keepalive_at_s
+        ],
+    )?;
+    save_info(
+        tx,
+        0,
+        &InfoRow {
+            version: server.version.clone(),
+            hostname: server.hostname.clone(),
+            ip: server.ip.clone(),
+            os: server.os.clone(),
+        },
+    )
+}
+
+/// Most rows only move the keepalive, which no index holds; the rest is written where it differs.
+pub(super) fn save_liveness(tx: &Transaction<'_>, rows: &[LivenessRow]) -> StoreResult<()> {
+    let mut seen = tx.prepare_cached(
+        "UPDATE agent SET keepalive_at_s = ?1
+         WHERE id = ?2 AND incarnation = ?3 AND status = ?4 AND status_code = ?5
+         AND disconnected_at_s IS ?6",
+    )?;
+    let mut status = tx.prepare_cached(
+        "UPDATE agent SET keepalive_at_s = ?1, status = ?4, status_code = ?5,
+         disconnected_at_s = ?6 WHERE id = ?2 AND incarnation = ?3",
+    )?;
+    for row in rows {
+        let values = params![
+            row.keepalive_at_s,
+            row.id.0,
+            bits(row.incarnation),
+            row.status.name(),
+            row.status_code.number(),
+            row.disconnected_at_s
+        ];
+        let known = seen.execute(values)? > 0 || status.execute(values)? > 0;
+        if let (true, Some(info)) = (known, &row.info) {
+            save_info(tx, row.id.0, info)?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn save_configs(tx: &Transaction<'_>, rows: &[ConfigRow]) -> StoreResult<()> {
+    let mut set = tx.prepare_cached(
+        "UPDATE agent SET merged_sum = ?3, config_synced = ?4 WHERE id = ?1 AND incarnation = ?2",
+    )?;
+    for row in rows {
+        let (id, incarnation) = (row.id.0, bits(row.incarnation));
+        set.execute(params![id, incarnation, row.config.sum, row.config.synced])?;
+    }
+    Ok(())
+}
+
+fn save_info(tx: &Transaction<'_>, id: u32, info: &InfoRow) -> StoreResult<()> {
+    let os = info.os.as_ref();
+    let version_key_of = |text: Option<&str>| text.and_then(version_key);
+    tx.prepare_cached(
+        "UPDATE agent SET version = ?2, version_key = ?3, hostname = ?4, ip = ?5, os_name = ?6,
+         os_platform = ?7, os_family = ?8, os_version = ?9, os_version_key = ?10, os_arch = ?11,
+         os_uname = ?12 WHERE id = ?1",
+    )?
+    .execute(params![
+        id,
+        info.version,
+        version_key_of(info.version.as_deref()),
+        info.hostname,
+        info.ip,
+        os.map(|o| &o.name),
+        os.map(|o| &o.platform),
+        os.map(|o| &o.family),
+        os.map(|o| &o.version),
+        version_key_of(os.map(|o| o.version.as_str())),
+        os.map(|o| &o.arch),
+        os.map(|o| &o.uname),
+    ])?;
+    Ok(())
+}

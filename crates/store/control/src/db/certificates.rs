@@ -1,0 +1,194 @@
+//! Certificates and enrolment tokens.
+
+use model::{AgentId, Incarnation};
+use rusqlite::{OptionalExtension, Row, Transaction, params};
+
+use super::{groups, rows};
+use crate::limits::{ENROLMENT_TOKEN_USES_MAX, ENROLMENT_TOKENS_MAX};
+use crate::{
+    CertificateRow, EnrolmentTokenRow, NewCertificate, NewEnrolmentToken, RegistryStoreError,
+    StoreResult,
+};
+
+pub(super) fn all(tx: &Transaction<'_>) -> StoreResult<Vec<CertificateRow>> {
+    let mut statement = tx.prepare_cached(
+        "SELECT fingerprint, agent, incarnation, not_before_s, not_after_s, used_at_s,
+         superseded_at_s, revoked_at_s FROM certificate",
+    )?;
+    statement.query_and_then([], certificate)?.collect()
+}
+
+fn certificate(row: &Row<'_>) -> StoreResult<CertificateRow> {
+    Ok(CertificateRow {
+        fingerprint: rows::digest(row, 0)?,
+        agent: AgentId(row.get(1)?),
+        incarnation: rows::incarnation(row.get(2)?),
+        not_before_s: row.get(3)?,
+        not_after_s: row.get(4)?,
+        used_at_s: row.get(5)?,
+        superseded_at_s: row.get(6)?,
+        revoked_at_s: row.get(7)?,
+    })
+}
+
+pub(super) fn insert(
+    tx: &Transaction<'_>,
+    agent: AgentId,
+    incarnation: Incarnation,
+    new: &NewCertificate,
+) -> StoreResult<()> {
+    tx.prepare_cached(
+        "INSERT INTO certificate (fingerprint, agent, incarnation, not_before_s, not_after_s)
+         VALUES (?1, ?2, ?3, ?4, ?5)",
+    )?
+    .execute(params![
+        new.fingerprint,
+        agent.0,
+        rows::bits(incarnation),
+        new.not_before_s,
+        new.not_after_s
+    ])?;
+    Ok(())
+}
+
+/// A renewal. Certificates of earlier ones that never were used and are superseded go: an agent
+/// that cannot keep what it renews asks again and again.
+pub(super) fn add(tx: &Transaction<'_>, agent: AgentId, new: &NewCertificate) -> StoreResult<()> {
+    let incarnation: Option<i64> = tx
+        .prepare_cached("SELECT incarnation FROM agent WHERE id = ?1 AND id > 0")?
+        .query_row([agent.0], |r| r.get(0))
+        .optional()?;
+    let Some(incarnation) = incarnation else {
+        return Err(RegistryStoreError::NotFound { what: "agent", name: agent.to_string() });
+    };
+    tx.prepare_cached(
+        "DELETE FROM certificate
+         WHERE agent = ?1 AND used_at_s IS NULL AND superseded_at_s IS NOT NULL",
+    )?
+    .execute([agent.0])?;
+    insert(tx, agent, rows::incarnation(incarnation), new)
+}
+
+pub(super) fn save_uses(tx: &Transaction<'_>, rows: &[CertificateRow]) -> StoreResult<()> {
+    let mut statement = tx.prepare_cached(
+        "UPDATE certificate SET used_at_s = ?2, superseded_at_s = ?3 WHERE fingerprint = ?1",
+    )?;
+    for row in rows {
+        statement.execute(params![row.fingerprint, row.used_at_s, row.superseded_at_s])?;
+    }
+    Ok(())
+}
+
+pub(super) fn revoke(tx: &Transaction<'_>, agent: AgentId, now_s: i64) -> StoreResult<u64> {
+    let n = tx
+        .prepare_cached(
+            "UPDATE certificate SET revoked_at_s = ?2 WHERE agent = ?1 AND revoked_at_s IS NULL",
+        )?
+        .execute(params![agent.0, now_s])?;
+    Ok(n as u64)
+}
+
+pub(super) fn forget_expired(tx: &Transaction<'_>, now_s: i64) -> StoreResult<u64> {
+    let mut n = rows::run(
+        tx,
+        "DELETE FROM certificate WHERE not_after_s < ?1
+         AND (superseded_at_s IS NOT NULL OR revoked_at_s IS NOT NULL)",
+        [now_s],
+    )?;
+    n += rows::run(
+        tx,
+        "DELETE FROM enrolment_token WHERE expires_at_s <= ?1 OR uses_left = 0",
+        [now_s],
+    )?;
+    n += rows::run(tx, "DELETE FROM token_revocation WHERE expires_at_s <= ?1", [now_s])?;
+    Ok(n as u64)
+}
+
+pub(super) fn add_token(tx: &Transaction<'_>, token: &NewEnrolmentToken) -> StoreResult<()> {
+    groups::require(tx, &token.groups)?;
+    if token.uses == 0 || token.uses > ENROLMENT_TOKEN_USES_MAX {
+        return Err(RegistryStoreError::Refused(format!(
+            "enrolment token: uses must be 1 to {ENROLMENT_TOKEN_USES_MAX}"
+        )));
+    }
+    rows::run(
+        tx,
+        "DELETE FROM enrolment_token WHERE expires_at_s <= ?1 OR uses_left = 0",
+        [token.now_s],
+    )?;
+    let in_force =
+        rows::get(tx, "SELECT count(*) FROM enrolment_token", [], |r| rows::unsigned(r, 0))?;
+    if in_force >= ENROLMENT_TOKENS_MAX {
+        let what = "enrolment tokens in force: revoke some";
+        return Err(RegistryStoreError::Limit { what, max: ENROLMENT_TOKENS_MAX });
+    }
+    rows::run(
+        tx,
+        "INSERT INTO enrolment_token VALUES (?1, ?2, ?3, ?4, ?5)",
+        params![
+            token.digest,
+            rows::json(&token.groups),
+            token.uses,
+            token.expires_at_s,
+            token.now_s
+        ],
+    )?;
+    Ok(())
+}
+
+/// Count one use; the token's groups.
+///
+/// Every digest is compared in full, so that the time taken says nothing about any of them.
+pub(super) fn use_token(
+    tx: &Transaction<'_>,
+    digest: &[u8; 32],
+    now_s: i64,
+) -> StoreResult<Vec<String>> {
+    let mut found = None;
+    for token in token_rows(tx)? {
+        if equal_in_constant_time(&token.digest, digest) {
+            found = Some(token);
+        }
+    }
+    let token = found.ok_or(RegistryStoreError::Token("unknown or revoked"))?;
+    if token.expires_at_s <= now_s {
+        return Err(RegistryStoreError::Token("expired"));
+    }
+    if token.uses_left == 0 {
+        return Err(RegistryStoreError::Token("used up"));
+    }
+    tx.prepare_cached("UPDATE enrolment_token SET uses_left = uses_left - 1 WHERE digest = ?1")?
+        .execute([digest])?;
+    Ok(token.groups)
+}
+
+fn equal_in_constant_time(a: &[u8; 32], b: &[u8; 32]) -> bool {
+    std::hint::black_box(a.iter().zip(b).fold(0, |seen, (x, y)| seen | (x ^ y))) == 0
+}
+
+pub(super) fn tokens(tx: &Transaction<'_>, now_s: i64) -> StoreResult<Vec<EnrolmentTokenRow>> {
+    let mut tokens = token_rows(tx)?;
+    tokens.retain(|t| t.expires_at_s > now_s && t.uses_left > 0);
+    Ok(tokens)
+}
+
+fn token_rows(tx: &Transaction<'_>) -> StoreResult<Vec<EnrolmentTokenRow>> {
+    let mut statement = tx.prepare_cached(
+        "SELECT digest, groups, uses_left, expires_at_s FROM enrolment_token
+         ORDER BY created_at_s",
+    )?;
+    statement
+        .query_and_then([], |row| {
+            Ok(EnrolmentTokenRow {
+                digest: rows::digest(row, 0)?,
+                groups: rows::list(&row.get::<_, String>(1)?)?,
+                uses_left: row.get(2)?,
+                expires_at_s: row.get(3)?,
+            })
+        })?
+        .collect()
+}
+
+pub(super) fn revoke_token(tx: &Transaction<'_>, digest: &[u8; 32]) -> StoreResult<bool> {
+    Ok(rows::run(tx, "DELETE FROM enrolment_token WHERE digest = ?1", [digest])? > 0)
+}

@@ -1,0 +1,440 @@
+//! Commands to agents and each one's outcome. A command is one row with the set of its agents; an
+//! agent gets a row of its own with its first outcome. The counts stand with the command and are
+//! changed in the transaction that changes an outcome.
+
+mod narrowed;
+mod numbers;
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use model::AgentId;
+use roaring::RoaringBitmap;
+use rusqlite::{OptionalExtension, Row, Transaction, params};
+
+use super::rows::{self, corrupt, cut, signed, unsigned};
+use crate::limits::{COMMANDS_MAX, COMMANDS_USER_MAX, DETAIL_BYTES_MAX};
+use crate::{
+    CommandCounts, CommandKind, CommandRow, NewCommand, OpenCommand, OutcomeFilter, OutcomeRow,
+    OutcomeState, Permitted, RegistryStoreError, StoreResult,
+};
+
+use narrowed::{named, within};
+pub(super) use numbers::given_again;
+
+const COMMAND_COLUMNS: &str = "id, kind, user, created_at_s, expires_at_s, pending, sent, \
+     acknowledged, failed, expired, cancelled";
+
+fn kind(name: &str) -> StoreResult<CommandKind> {
+    CommandKind::from_name(name).ok_or_else(|| corrupt("command", name))
+}
+
+fn state(number: u8) -> StoreResult<OutcomeState> {
+    OutcomeState::ALL
+        .get(usize::from(number))
+        .copied()
+        .ok_or_else(|| corrupt("state", &number.to_string()))
+}
+
+fn command(row: &Row<'_>) -> StoreResult<CommandRow> {
+    let mut counts = CommandCounts {
+        pending: unsigned(row, 5)?,
+        sent: unsigned(row, 6)?,
+        acknowledged: unsigned(row, 7)?,
+        failed: unsigned(row, 8)?,
+        expired: unsigned(row, 9)?,
+        cancelled: unsigned(row, 10)?,
+        total: 0,
+    };
+    counts.total = counts.pending
+        + counts.sent
+        + counts.acknowledged
+        + counts.failed
+        + counts.expired
+        + counts.cancelled;
+    Ok(CommandRow {
+        id: unsigned(row, 0)?,
+        kind: kind(&row.get::<_, String>(1)?)?,
+        user: row.get(2)?,
+        created_at_s: row.get(3)?,
+        expires_at_s: row.get(4)?,
+        counts,
+    })
+}
+
+fn outcome(row: &Row<'_>) -> StoreResult<OutcomeRow> {
+    Ok(OutcomeRow {
+        command: unsigned(row, 0)?,
+        agent: AgentId(row.get(1)?),
+        state: state(row.get(2)?)?,
+        at_s: row.get(3)?,
+        detail: row.get(4)?,
+    })
+}
+
+/// Whom a command is for, and how far those of them are that have no row of their own.
+struct Target {
+    agents: RoaringBitmap,
+    rest: OutcomeState,
+    rest_at_s: i64,
+}
+
+impl Target {
+    /// `None` for a command of an older version: everybody has a row. A damaged set is an empty
+    /// one: that command is handed out to nobody more and expires, and keeps nothing else from
+    /// going on.
+    fn of(tx: &Transaction<'_>, id: u64) -> StoreResult<Option<Self>> {
+        let mut statement = tx.prepare_cached(
+            "SELECT agents, rest, rest_at_s FROM command WHERE id = ?1 AND agents IS NOT NULL",
+        )?;
+        let mut rows = statement.query([signed(id)])?;
+        let Some(row) = rows.next()? else { return Ok(None) };
+        let set = row.get_ref(0)?.as_blob().unwrap_or_default();
+        let agents = RoaringBitmap::deserialize_from(set).unwrap_or_default();
+        Ok(Some(Self { agents, rest: state(row.get(1)?)?, rest_at_s: row.get(2)? }))
+    }
+
+    fn outcome(&self, command: u64, agent: AgentId) -> OutcomeRow {
+        let (state, at_s) = (self.rest, self.rest_at_s);
+        OutcomeRow { command, agent, state, detail: String::new(), at_s }
+    }
+}
+
+fn bytes_of(agents: &RoaringBitmap) -> StoreResult<Vec<u8>> {
+    let mut set = Vec::with_capacity(agents.serialized_size());
+    agents.serialize_into(&mut set).map_err(|e| corrupt("agents of a command", &e.to_string()))?;
+    Ok(set)
+}
+
+/// One row, however many agents it is for: an outcome gets its own when there is one.
+pub(super) fn create(tx: &Transaction<'_>, new: &NewCommand) -> StoreResult<u64> {
+    make_room(tx, &new.user)?;
+    let agents: RoaringBitmap =
+        new.agents.iter().map(|agent| agent.0).filter(|id| *id > 0).collect();
+    let set = bytes_of(&agents)?;
+    tx.prepare_cached(
+        "INSERT INTO command (kind, user, created_at_s, expires_at_s, pending, agents, rest_at_s)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?3)",
+    )?
+    .execute(params![
+        new.kind.name(),
+        new.user,
+        new.now_s,
+        new.expires_at_s,
+        signed(agents.len()),
+        set
+    ])?;
+    Ok(tx.last_insert_rowid().cast_unsigned())
+}
+
+/// There is a limit to what is unfinished; what is finished is dropped by [`trim`].
+fn make_room(tx: &Transaction<'_>, user: &str) -> StoreResult<()> {
+    let (open, own) = tx
+        .prepare_cached(
+            "SELECT count(*), coalesce(sum(user = ?1), 0) FROM command WHERE pending + sent > 0",
+        )?
+        .query_row([user], |r| Ok((unsigned(r, 0)?, unsigned(r, 1)?)))?;
+    if own >= COMMANDS_USER_MAX {
+        let what = "unfinished commands of one user: cancel some, or wait until they expire";
+        return Err(RegistryStoreError::Limit { what, max: COMMANDS_USER_MAX });
+    }
+    if open >= COMMANDS_MAX {
+        let what = "unfinished commands: cancel some, or wait until they expire";
+        return Err(RegistryStoreError::Limit { what, max: COMMANDS_MAX });
+    }
+    Ok(())
+}
+
+/// A command that is being dropped: it is shown to nobody and takes no outcome any more. One of an
+/// older version has no set either, but counts.
+const DROPPED: &str =
+    "agents IS NULL AND pending + sent + acknowledged + failed + expired + cancelled = 0";
+
+/// Drop finished commands beyond the limit, the oldest first: hidden at once, and then some of
+/// their outcomes at a time, so that other writes get in between. Whether there is more to drop.
+pub(super) fn trim(tx: &Transaction<'_>) -> StoreResult<bool> {
+    let kept =
+        tx.prepare_cached("SELECT count(*) FROM command")?.query_row([], |r| unsigned(r, 0))?;
+    if kept <= COMMANDS_MAX {
+        return Ok(false);
+    }
+    let oldest: Option<i64> =
+        rows::get(tx, "SELECT min(id) FROM command WHERE pending + sent = 0", [], |r| r.get(0))?;
+    let Some(oldest) = oldest else { return Ok(false) };
+    let hide = format!(
+        "UPDATE command SET agents = NULL, acknowledged = 0, failed = 0, expired = 0, cancelled = 0
+         WHERE id = ?1 AND NOT ({DROPPED})"
+    );
+    tx.prepare_cached(&hide)?.execute([oldest])?;
+    let rows = rows::run(
+        tx,
+        "DELETE FROM command_outcome WHERE command = ?1 AND agent IN
+         (SELECT agent FROM command_outcome WHERE command = ?1 LIMIT ?2)",
+        params![oldest, TRIM_ROWS as i64],
+    )?;
+    if rows < TRIM_ROWS {
+        rows::run(tx, "DELETE FROM command WHERE id = ?1", [oldest])?;
+    }
+    Ok(true)
+}
+
+fn is_dropped(tx: &Transaction<'_>, id: u64) -> StoreResult<bool> {
+    let sql = format!("SELECT 1 FROM command WHERE id = ?1 AND {DROPPED}");
+    Ok(tx.prepare_cached(&sql)?.exists([signed(id)])?)
+}
+
+/// Whether `to` may replace `from`: forward only, and an agent's own answer replaces `expired`
+/// and `cancelled`.
+fn replaces(from: OutcomeState, to: OutcomeState) -> bool {
+    use OutcomeState::{Acknowledged, Cancelled, Expired, Failed, Pending, Sent};
+    match from {
+        Pending => to != Pending,
+        Sent => !matches!(to, Pending | Sent),
+        Expired | Cancelled => matches!(to, Acknowledged | Failed),
+        Acknowledged | Failed => false,
+    }
+}
+
+/// Rows of agents that the command is not for are passed over.
+pub(super) fn save_outcomes(tx: &Transaction<'_>, rows: &[OutcomeRow]) -> StoreResult<()> {
+    let mut get =
+        tx.prepare_cached("SELECT state FROM command_outcome WHERE command = ?1 AND agent = ?2")?;
+    let mut set = tx.prepare_cached(
+        "INSERT INTO command_outcome (command, agent, state, at_s, detail)
+         VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO UPDATE
+         SET state = excluded.state, at_s = excluded.at_s, detail = excluded.detail",
+    )?;
+    // `None`: nothing is taken for it any more.
+    let mut targets: BTreeMap<u64, Option<Option<Target>>> = BTreeMap::new();
+    let mut moved: BTreeMap<(u64, OutcomeState, OutcomeState), u64> = BTreeMap::new();
+    for row in in_order(rows) {
+        let target = match targets.entry(row.command) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) if is_dropped(tx, row.command)? => new.insert(None),
+            Entry::Vacant(new) => new.insert(Some(Target::of(tx, row.command)?)),
+        };
+        let Some(target) = target else { continue };
+        if target.as_ref().is_some_and(|target| !target.agents.contains(row.agent.0)) {
+            continue;
+        }
+        let found: Option<u8> =
+            get.query_row(params![signed(row.command), row.agent.0], |r| r.get(0)).optional()?;
+        let rest = target.as_ref().map(|target| target.rest);
+        let Some(from) = found.map(state).transpose()?.or(rest) else { continue };
+        if replaces(from, row.state) {
+            set.execute(params![
+                signed(row.command),
+                row.agent.0,
+                row.state as u8,
+                row.at_s,
+                cut(&row.detail, DETAIL_BYTES_MAX)
+            ])?;
+            *moved.entry((row.command, from, row.state)).or_default() += 1;
+        }
+    }
+    moved.into_iter().try_for_each(|((command, from, to), n)| count(tx, command, from, to, n))
+}
+
+/// By key, so that the table is written from one end to the other; rows of one key as they came.
+fn in_order(rows: &[OutcomeRow]) -> Vec<&OutcomeRow> {
+    let mut rows: Vec<&OutcomeRow> = rows.iter().collect();
+    rows.sort_by_key(|row| (row.command, row.agent));
+    rows
+}
+
+/// Move `n` of a command's outcomes from one count to another.
+fn count(
+    tx: &Transaction<'_>,
+    command: u64,
+    from: OutcomeState,
+    to: OutcomeState,
+    n: u64,
+) -> StoreResult<()> {
+    // The names are words of an enum, never a caller's text.
+    let sql = format!(
+        "UPDATE command SET {from} = {from} - ?2, {to} = {to} + ?2 WHERE id = ?1",
+        from = from.name(),
+        to = to.name()
+    );
+    tx.prepare_cached(&sql)?.execute(params![signed(command), signed(n)])?;
+    Ok(())
+}
+
+pub(super) fn finish(
+    tx: &Transaction<'_>,
+    id: u64,
+    to: OutcomeState,
+    now_s: i64,
+) -> StoreResult<u64> {
+    let mut total = 0;
+    if Target::of(tx, id)?.is_some_and(|target| target.rest == OutcomeState::Pending) {
+        // Beside a set no row is pending.
+        total = rows::get(tx, "SELECT pending FROM command WHERE id = ?1", [signed(id)], |r| {
+            unsigned(r, 0)
+        })?;
+        rows::run(
+            tx,
+            "UPDATE command SET rest = ?2, rest_at_s = ?3 WHERE id = ?1",
+            params![signed(id), to as u8, now_s],
+        )?;
+        count(tx, id, OutcomeState::Pending, to, total)?;
+    }
+    for from in [OutcomeState::Pending, OutcomeState::Sent] {
+        let n = rows::run(
+            tx,
+            "UPDATE command_outcome SET state = ?3, at_s = ?4 WHERE command = ?1 AND state = ?2",
+            params![signed(id), from as u8, to as u8, now_s],
+        )? as u64;
+        count(tx, id, from, to, n)?;
+        total += n;
+    }
+    Ok(total)
+}
+
+/// Unfinished commands, without their agents.
+fn unfinished(tx: &Transaction<'_>) -> StoreResult<Vec<OpenCommand>> {
+    let mut statement = tx.prepare_cached(
+        "SELECT id, kind, user, expires_at_s FROM command WHERE pending + sent > 0 ORDER BY id",
+    )?;
+    statement
+        .query_and_then([], |row| {
+            Ok(OpenCommand {
+                id: unsigned(row, 0)?,
+                kind: kind(&row.get::<_, String>(1)?)?,
+                user: row.get(2)?,
+                expires_at_s: row.get(3)?,
+                agents: Vec::new(),
+            })
+        })?
+        .collect()
+}
+
+/// The agents are removed: what they have not answered is taken back.
+pub(super) fn agents_gone(tx: &Transaction<'_>, agents: &[AgentId], now_s: i64) -> StoreResult<()> {
+    let gone: RoaringBitmap = agents.iter().map(|agent| agent.0).collect();
+    for OpenCommand { id: command, .. } in unfinished(tx)? {
+        let concerned = match Target::of(tx, command)? {
+            Some(target) => target.agents & &gone,
+            None => gone.clone(),
+        };
+        let rows: Vec<OutcomeRow> = concerned
+            .into_iter()
+            .map(|agent| OutcomeRow {
+                command,
+                agent: AgentId(agent),
+                state: OutcomeState::Cancelled,
+                detail: "the agent was removed".into(),
+                at_s: now_s,
+            })
+            .collect();
+        save_outcomes(tx, &rows)?;
+    }
+    Ok(())
+}
+
+pub(super) fn outstanding(tx: &Transaction<'_>) -> StoreResult<Vec<OpenCommand>> {
+    let mut rows =
+        tx.prepare_cached("SELECT agent, state FROM command_outcome WHERE command = ?1")?;
+    let mut all = unfinished(tx)?;
+    for command in &mut all {
+        let target =
+            Target::of(tx, command.id)?.filter(|target| target.rest == OutcomeState::Pending);
+        let mut open = target.map_or_else(RoaringBitmap::new, |target| target.agents);
+        let mut found = rows.query([signed(command.id)])?;
+        while let Some(row) = found.next()? {
+            let agent: u32 = row.get(0)?;
+            if state(row.get(1)?)?.is_final() {
+                open.remove(agent);
+            } else {
+                open.insert(agent);
+            }
+        }
+        command.agents = open.into_iter().map(AgentId).collect();
+    }
+    Ok(all)
+}
+
+/// One command and a page of its outcomes, as far as the scope goes.
+pub(super) fn one(
+    tx: &Transaction<'_>,
+    id: u64,
+    scope: &Permitted,
+    filter: OutcomeFilter,
+) -> StoreResult<Option<(CommandRow, Vec<OutcomeRow>)>> {
+    let sql = format!("SELECT {COMMAND_COLUMNS} FROM command WHERE id = ?1 AND NOT ({DROPPED})");
+    let row = tx.prepare_cached(&sql)?.query_and_then([signed(id)], command)?.next().transpose()?;
+    let Some(row) = row else { return Ok(None) };
+    let row = within(tx, row, scope, &named(scope))?;
+    let outcomes =
+        if row.counts.total == 0 { Vec::new() } else { outcomes(tx, id, scope, filter)? };
+    Ok(Some((row, outcomes)))
+}
+
+pub(super) fn newest(
+    tx: &Transaction<'_>,
+    limit: u64,
+    scope: &Permitted,
+) -> StoreResult<Vec<CommandRow>> {
+    let sql =
+        format!("SELECT {COMMAND_COLUMNS} FROM command WHERE NOT ({DROPPED}) ORDER BY id DESC");
+    let mut statement = tx.prepare_cached(&sql)?;
+    let (mut seen, named) = (Vec::new(), named(scope));
+    let mut rows = statement.query_and_then([], command)?;
+    while (seen.len() as u64) < limit
+        && let Some(row) = rows.next()
+    {
+        let row = within(tx, row?, scope, &named)?;
+        // What is about none of the caller's agents is not told, and takes no place of the page.
+        if scope.is_all() || row.counts.total > 0 {
+            seen.push(row);
+        }
+    }
+    Ok(seen)
+}
+
+/// Outcomes dropped in one transaction.
+const TRIM_ROWS: usize = 5_000;
+/// Agents looked at together for a page of outcomes, at least.
+const AGENTS_AT_ONCE: usize = 1_000;
+
+fn outcomes(
+    tx: &Transaction<'_>,
+    id: u64,
+    scope: &Permitted,
+    filter: OutcomeFilter,
+) -> StoreResult<Vec<OutcomeRow>> {
+    let limit = usize::try_from(filter.limit).unwrap_or(usize::MAX);
+    let wanted = |row: &OutcomeRow| {
+        filter.state.is_none_or(|state| row.state == state) && scope.holds(row.agent)
+    };
+    let first = filter.after.map_or(0, |after| after.0).saturating_add(1);
+    let mut statement = tx.prepare_cached(
+        "SELECT command, agent, state, at_s, detail FROM command_outcome
+         WHERE command = ?1 AND agent BETWEEN ?2 AND ?3 ORDER BY agent",
+    )?;
+    let target = Target::of(tx, id)?;
+    let rest = target.as_ref().map(|target| target.rest);
+    let Some(target) = target.filter(|_| filter.state.is_none_or(|state| rest == Some(state)))
+    else {
+        // Whoever is so far has a row.
+        let rows = statement.query_and_then(params![signed(id), first, u32::MAX], outcome)?;
+        return rows.filter(|row| row.as_ref().map_or(true, wanted)).take(limit).collect();
+    };
+    let mut found = Vec::new();
+    let mut agents = target.agents.range(first..);
+    while found.len() < limit {
+        let some: Vec<u32> =
+            agents.by_ref().take((limit - found.len()).max(AGENTS_AT_ONCE)).collect();
+        let (Some(from), Some(to)) = (some.first(), some.last()) else { break };
+        let rows = statement.query_and_then(params![signed(id), from, to], outcome)?;
+        let mut rows = rows.collect::<StoreResult<Vec<_>>>()?.into_iter().peekable();
+        for agent in some {
+            let own = rows.next_if(|row| row.agent.0 == agent);
+            let row = own.unwrap_or_else(|| target.outcome(id, AgentId(agent)));
+            if wanted(&row) && found.len() < limit {
+                found.push(row);
+            }
+        }
+    }
+    Ok(found)
+}

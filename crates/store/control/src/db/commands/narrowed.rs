@@ -1,0 +1,77 @@
+//! Commands as callers see them who may look at some agents only.
+
+use roaring::RoaringBitmap;
+use rusqlite::{Transaction, params};
+
+use super::{Target, state};
+use crate::db::rows::{signed, unsigned};
+use crate::db::users::array;
+use crate::{CommandCounts, CommandRow, Permitted, StoreResult};
+
+/// The agents that a scope names: once for all commands that are looked at.
+pub(super) fn named(scope: &Permitted) -> RoaringBitmap {
+    match scope {
+        Permitted::All => RoaringBitmap::new(),
+        Permitted::Only(ids) | Permitted::Except(ids) => ids.iter().map(|agent| agent.0).collect(),
+    }
+}
+
+/// The command with the counts of the scope's agents alone, of which `named` are those that it names.
+/// Only whom the command is for by now counts: who had a number before is nobody's to see, but in the
+/// counts of those who see everybody.
+pub(super) fn within(
+    tx: &Transaction<'_>,
+    mut row: CommandRow,
+    scope: &Permitted,
+    named: &RoaringBitmap,
+) -> StoreResult<CommandRow> {
+    if scope.is_all() {
+        return Ok(row);
+    }
+    let only = matches!(scope, Permitted::Only(_));
+    let Some(target) = Target::of(tx, row.id)? else {
+        // A command of an older version: whoever it is for has a row.
+        let counts = rows_of(tx, row.id, named)?;
+        row.counts = if only { counts } else { row.counts.without(counts) };
+        return Ok(row);
+    };
+    let common = &target.agents & named;
+    let of = |agents: &RoaringBitmap| -> StoreResult<CommandCounts> {
+        let mut counts = rows_of(tx, row.id, agents)?;
+        counts.add(target.rest, agents.len().saturating_sub(counts.total));
+        Ok(counts)
+    };
+    let all = || {
+        let kept = row.counts.total == target.agents.len();
+        if kept { Ok(row.counts) } else { of(&target.agents) }
+    };
+    row.counts = match (only, common.len()) {
+        (true, n) if n == target.agents.len() => all()?,
+        (true, _) => of(&common)?,
+        (false, 0) => all()?,
+        (false, _) => all()?.without(of(&common)?),
+    };
+    Ok(row)
+}
+
+/// Of these agents, those that have a row of their own; of none, none is looked for.
+fn rows_of(
+    tx: &Transaction<'_>,
+    command: u64,
+    agents: &RoaringBitmap,
+) -> StoreResult<CommandCounts> {
+    let mut counts = CommandCounts::default();
+    if agents.is_empty() {
+        return Ok(counts);
+    }
+    let mut statement = tx.prepare_cached(
+        "SELECT state, count(*) FROM command_outcome
+         WHERE command = ?1 AND agent IN rarray(?2) GROUP BY state",
+    )?;
+    let ids = array(agents.iter().map(i64::from));
+    let mut rows = statement.query(params![signed(command), ids])?;
+    while let Some(row) = rows.next()? {
+        counts.add(state(row.get(0)?)?, unsigned(row, 1)?);
+    }
+    Ok(counts)
+}

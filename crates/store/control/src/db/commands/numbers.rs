@@ -1,0 +1,26 @@
+//! Commands go by the numbers of agents, and a number may become another agent's.
+
+use model::AgentId;
+use rusqlite::{Transaction, params};
+
+use super::{Target, bytes_of};
+use crate::StoreResult;
+use crate::db::rows::{signed, unsigned};
+
+/// Another agent gets the number: what was ordered of the one before is not told as its own. The
+/// commands' counts stay.
+pub(in crate::db) fn given_again(tx: &Transaction<'_>, agent: AgentId) -> StoreResult<()> {
+    let mut all = tx.prepare_cached("SELECT id FROM command")?;
+    let ids = all.query_map([], |row| unsigned(row, 0))?.collect::<Result<Vec<_>, _>>()?;
+    let mut forget =
+        tx.prepare_cached("DELETE FROM command_outcome WHERE command = ?1 AND agent = ?2")?;
+    let mut narrow = tx.prepare_cached("UPDATE command SET agents = ?2 WHERE id = ?1")?;
+    for id in ids {
+        forget.execute(params![signed(id), agent.0])?;
+        let Some(mut target) = Target::of(tx, id)? else { continue };
+        if target.agents.remove(agent.0) {
+            narrow.execute(params![signed(id), bytes_of(&target.agents)?])?;
+        }
+    }
+    Ok(())
+}

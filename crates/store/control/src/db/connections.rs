@@ -1,0 +1,254 @@
+//! The connections: one writer, a few readers, one reader for who somebody is and what they may do (so
+//! that nobody's lists keep others from logging in), one that checkpoints.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
+
+use super::{counters, list, users};
+use crate::{AgentQuery, PendingAudit, RegistryStoreError, StoreResult, WriteContext, schema};
+use sqlite::Meter;
+use sqlite::Reader;
+use sqlite::ReaderPool;
+
+/// Connections for readers unless told otherwise; each holds its own page cache.
+const READERS: usize = 3;
+/// How long a connection waits for another process that holds the database.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+/// Prepared statements kept per connection.
+const STATEMENTS_MAX: usize = 256;
+/// Page cache of one connection, KiB.
+const CACHE_KIB: i64 = 8 * 1024;
+/// A commit checkpoints by itself only beyond this many pages of log (64 MiB): otherwise that is
+/// the checkpoint of [`crate::RegistryStore`]'s, and nobody who waits for a commit waits for it too.
+const CHECKPOINT_PAGES: i64 = 16 * 1024;
+
+/// `registry.db`.
+pub struct SqliteRegistry {
+    path: PathBuf,
+    pub(super) writer: Mutex<Writer>,
+    pub(super) readers: ReaderPool,
+    /// For users, roles, policies and settings, each looked up by its key.
+    keyed: ReaderPool,
+    checkpointer: Mutex<Connection>,
+}
+
+/// The connection that writes, and the meter of what it costs.
+pub(super) struct Writer {
+    pub(super) conn: Connection,
+    meter: Meter,
+}
+
+impl SqliteRegistry {
+    /// Open or create the database at `path` (mode 0600: it holds password hashes) and bring it
+    /// to this program's version.
+    ///
+    /// # Errors
+    /// `Newer` when a later program wrote it; `Corrupt` when it is no registry.
+    pub fn open(path: &Path) -> StoreResult<Self> {
+        Self::open_with(path, READERS)
+    }
+
+    /// As [`SqliteRegistry::open`], with so many connections for readers, at least one.
+    ///
+    /// # Errors
+    /// As [`SqliteRegistry::open`].
+    pub fn open_with(path: &Path, readers: usize) -> StoreResult<Self> {
+        create_private(path)?;
+        let mut writer = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        writer.pragma_update(None, "journal_mode", "WAL")?;
+        writer.pragma_update(None, "synchronous", "FULL")?;
+        writer.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
+        schema::migrate(&mut writer)?;
+        let meter = Meter::attach(&mut writer)?;
+        Ok(Self {
+            path: path.to_owned(),
+            writer: Mutex::new(Writer { conn: writer, meter }),
+            readers: ReaderPool::open(readers, || open_reader(path))?,
+            keyed: ReaderPool::open(1, || open_reader(path))?,
+            checkpointer: Mutex::new(connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?),
+        })
+    }
+
+    /// Have every reader run what lists and counters ask, so that the first requests find their
+    /// statements prepared and their pages at hand.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub fn warm(&self) -> StoreResult<()> {
+        let page = AgentQuery { limit: 1, ..AgentQuery::default() };
+        self.readers.each(|conn| {
+            let tx = conn.transaction_with_behavior(TransactionBehavior::Deferred)?;
+            counters::summary(&tx)?;
+            counters::overview(&tx)?;
+            list::page(&tx, &page, 0)?;
+            list::ids(&tx, &AgentQuery::default(), 0).map(drop)
+        })
+    }
+
+    /// Have a test look at the connections of requests.
+    #[cfg(test)]
+    pub(super) fn watched(&self, mut watch: impl FnMut(&mut Connection)) {
+        watch(&mut self.writer.lock().conn);
+        for readers in [&self.readers, &self.keyed] {
+            let _ = readers.each(|conn| {
+                watch(conn);
+                Ok::<(), ()>(())
+            });
+        }
+    }
+
+    /// Where the database is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Journal mode and `synchronous` level (1 NORMAL, 2 FULL) of the last transaction.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub fn durability(&self) -> StoreResult<(String, i64)> {
+        let conn = &self.writer.lock().conn;
+        let journal = conn.query_row("PRAGMA journal_mode", [], |r| r.get(0))?;
+        Ok((journal, conn.query_row("PRAGMA synchronous", [], |r| r.get(0))?))
+    }
+
+    /// Runs one durable transaction, and writes the context's row of the audit log in it.
+    pub(super) fn write<T>(
+        &self,
+        context: &WriteContext,
+        work: impl FnOnce(&Transaction<'_>) -> StoreResult<T>,
+    ) -> StoreResult<T> {
+        self.audited(context, true, work)
+    }
+
+    /// Writes the context's row of the audit log before any change, durably.
+    pub(super) fn append_audit(&self, context: &WriteContext) -> StoreResult<()> {
+        self.audited(context, false, |_| Ok(()))
+    }
+
+    fn audited<T>(
+        &self,
+        context: &WriteContext,
+        changes: bool,
+        work: impl FnOnce(&Transaction<'_>) -> StoreResult<T>,
+    ) -> StoreResult<T> {
+        let mut writer = self.writer.lock();
+        let (out, written) = transact(&mut writer, context.reader(), "FULL", |tx| {
+            let out = work(tx)?;
+            let written = match context.pending() {
+                PendingAudit::None => None,
+                PendingAudit::Waiting(entry) => Some((users::audit(tx, &entry)?, changes)),
+                PendingAudit::Written { id, changed } => Some((id, changed || changes)),
+            };
+            Ok((out, written))
+        })?;
+        // Before the writer is given up: another thread that writes under this context finds the row
+        // written.
+        if let Some((id, changed)) = written {
+            context.set_pending(PendingAudit::Written { id, changed });
+        }
+        Ok(out)
+    }
+
+    /// Finds out if the work could be done: it is done and rolled back.
+    pub(super) fn try_out(
+        &self,
+        reader: &Reader,
+        work: impl FnOnce(&Transaction<'_>) -> StoreResult<()>,
+    ) -> StoreResult<()> {
+        let mut writer = self.writer.lock();
+        let Writer { conn, meter } = &mut *writer;
+        let _charge = meter.charge(reader);
+        work(&conn.transaction_with_behavior(TransactionBehavior::Immediate)?)
+    }
+
+    /// Copy the log into the database, as far as no reader needs it. Holds up no write.
+    pub(super) fn copy_log(&self) -> StoreResult<()> {
+        let conn = self.checkpointer.lock();
+        Ok(conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?)
+    }
+
+    /// One transaction that survives a killed process, and a power cut once a later durable write
+    /// or a checkpoint has followed: both persist the whole log up to their own end.
+    pub(super) fn write_soft<T>(
+        &self,
+        reader: &Reader,
+        work: impl FnOnce(&Transaction<'_>) -> StoreResult<T>,
+    ) -> StoreResult<T> {
+        transact(&mut self.writer.lock(), reader, "NORMAL", work)
+    }
+
+    /// Runs a query on one snapshot.
+    pub(super) fn read<T>(
+        &self,
+        reader: &Reader,
+        work: impl FnOnce(&Transaction<'_>) -> StoreResult<T>,
+    ) -> StoreResult<T> {
+        read_from(&self.readers, reader, work)
+    }
+
+    /// As [`SqliteRegistry::read`], of rows by their keys: such a query does not wait for a list.
+    pub(super) fn read_keyed<T>(
+        &self,
+        reader: &Reader,
+        work: impl FnOnce(&Transaction<'_>) -> StoreResult<T>,
+    ) -> StoreResult<T> {
+        read_from(&self.keyed, reader, work)
+    }
+}
+
+fn read_from<T>(
+    pool: &ReaderPool,
+    reader: &Reader,
+    work: impl FnOnce(&Transaction<'_>) -> StoreResult<T>,
+) -> StoreResult<T> {
+    let answer = pool
+        .read(reader, |conn| work(&conn.transaction_with_behavior(TransactionBehavior::Deferred)?));
+    answer.unwrap_or(Err(RegistryStoreError::Busy))
+}
+
+/// Runs one transaction at a level of `synchronous`, which is set each time so that none inherits
+/// another's.
+fn transact<T>(
+    writer: &mut Writer,
+    reader: &Reader,
+    synchronous: &str,
+    work: impl FnOnce(&Transaction<'_>) -> StoreResult<T>,
+) -> StoreResult<T> {
+    let Writer { conn, meter } = writer;
+    let _charge = meter.charge(reader);
+    conn.pragma_update(None, "synchronous", synchronous)?;
+    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let out = work(&tx)?;
+    tx.commit()?;
+    Ok(out)
+}
+
+fn open_reader(path: &Path) -> StoreResult<Connection> {
+    let conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    conn.pragma_update(None, "query_only", true)?;
+    Ok(conn)
+}
+
+pub(super) fn connect(path: &Path, flags: OpenFlags) -> StoreResult<Connection> {
+    let conn = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    conn.busy_timeout(BUSY_TIMEOUT)?;
+    sqlite::configure(&conn, CACHE_KIB, STATEMENTS_MAX)?;
+    Ok(conn)
+}
+
+fn create_private(path: &Path) -> StoreResult<()> {
+    OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)
+        .map(drop)
+        .map_err(|e| RegistryStoreError::Corrupt(format!("{}: {e}", path.display())))
+}

@@ -1,0 +1,153 @@
+//! Groups and who is in them.
+
+use model::AgentId;
+use rusqlite::{OptionalExtension, Row, Transaction, params};
+
+use super::rows::{self, GroupNames, unsigned};
+use crate::limits::{DEFAULT_GROUP, GROUPS_PER_AGENT_MAX, NAME_CHARS_MAX};
+use crate::{GroupConfig, GroupCount, RegistryStoreError, StoreResult};
+
+/// Replace the agent's groups; duplicates count once, none becomes `default`.
+pub(super) fn assign(
+    tx: &Transaction<'_>,
+    agent: AgentId,
+    groups: &[String],
+) -> StoreResult<Vec<String>> {
+    let mut names: Vec<String> = Vec::new();
+    for name in groups {
+        if !names.contains(name) {
+            names.push(name.clone());
+        }
+    }
+    if names.is_empty() {
+        names.push(DEFAULT_GROUP.into());
+    }
+    if names.len() > GROUPS_PER_AGENT_MAX {
+        let max = GROUPS_PER_AGENT_MAX as u64;
+        return Err(RegistryStoreError::Limit { what: "groups of one agent", max });
+    }
+    tx.prepare_cached("DELETE FROM membership WHERE agent = ?1")?.execute([agent.0])?;
+    for (priority, name) in names.iter().enumerate() {
+        let group = id(tx, name)?;
+        tx.prepare_cached("INSERT INTO membership VALUES (?1, ?2, ?3)")?.execute(params![
+            agent.0,
+            priority as i64,
+            group
+        ])?;
+    }
+    Ok(names)
+}
+
+fn id(tx: &Transaction<'_>, name: &str) -> StoreResult<i64> {
+    tx.prepare_cached("SELECT id FROM agent_group WHERE name = ?1")?
+        .query_row([name], |r| r.get(0))
+        .optional()?
+        .ok_or_else(|| RegistryStoreError::NotFound { what: "group", name: name.to_owned() })
+}
+
+/// Refuse groups that do not exist.
+pub(super) fn require(tx: &Transaction<'_>, names: &[String]) -> StoreResult<()> {
+    names.iter().try_for_each(|name| id(tx, name).map(drop))
+}
+
+pub(super) fn create(tx: &Transaction<'_>, name: &str, now_s: i64) -> StoreResult<()> {
+    if !valid(name) {
+        return Err(RegistryStoreError::Refused(format!(
+            "group name {name:?}: use 1 to {NAME_CHARS_MAX} of A-Z a-z 0-9 . _ - and neither \
+             `.`, `..` nor `all`"
+        )));
+    }
+    if id(tx, name).is_ok() {
+        return Err(RegistryStoreError::Exists { what: "group", name: name.to_owned() });
+    }
+    rows::run(
+        tx,
+        "INSERT INTO agent_group (name, created_at_s) VALUES (?1, ?2)",
+        params![name, now_s],
+    )?;
+    Ok(())
+}
+
+fn valid(name: &str) -> bool {
+    (1..=NAME_CHARS_MAX).contains(&name.len())
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
+        && ![".", "..", "all"].contains(&name)
+}
+
+pub(super) fn delete(tx: &Transaction<'_>, name: &str) -> StoreResult<Vec<(AgentId, Vec<String>)>> {
+    if name == DEFAULT_GROUP {
+        return Err(RegistryStoreError::Refused("the group default cannot be deleted".into()));
+    }
+    let group = id(tx, name)?;
+    let members: Vec<u32> = tx
+        .prepare_cached("SELECT agent FROM membership WHERE grp = ?1 ORDER BY agent")?
+        .query_map([group], |r| r.get(0))?
+        .collect::<Result<_, _>>()?;
+    let mut changed = Vec::with_capacity(members.len());
+    for agent in members {
+        let mut rest = of(tx, AgentId(agent))?;
+        rest.retain(|other| other != name);
+        changed.push((AgentId(agent), assign(tx, AgentId(agent), &rest)?));
+    }
+    rows::run(tx, "DELETE FROM agent_group WHERE id = ?1", [group])?;
+    Ok(changed)
+}
+
+fn of(tx: &Transaction<'_>, agent: AgentId) -> StoreResult<Vec<String>> {
+    let mut statement = tx.prepare_cached(
+        "SELECT g.name FROM membership m JOIN agent_group g ON g.id = m.grp
+         WHERE m.agent = ?1 ORDER BY m.priority",
+    )?;
+    let names = statement.query_map([agent.0], |r| r.get(0))?.collect::<Result<_, _>>()?;
+    Ok(names)
+}
+
+pub(super) fn all(tx: &Transaction<'_>) -> StoreResult<Vec<GroupCount>> {
+    let mut statement =
+        tx.prepare_cached("SELECT name, agents, config_sum FROM agent_group ORDER BY name")?;
+    let groups = statement
+        .query_map([], |r| {
+            Ok(GroupCount { name: r.get(0)?, count: unsigned(r, 1)?, config_sum: r.get(2)? })
+        })?
+        .collect::<Result<_, _>>()?;
+    Ok(groups)
+}
+
+pub(super) fn names(tx: &Transaction<'_>) -> StoreResult<GroupNames> {
+    let mut statement = tx.prepare_cached("SELECT id, name FROM agent_group")?;
+    let names =
+        statement.query_map([], |r| Ok((r.get(0)?, r.get(1)?)))?.collect::<Result<_, _>>()?;
+    Ok(names)
+}
+
+pub(super) fn config(tx: &Transaction<'_>, name: &str) -> StoreResult<Option<GroupConfig>> {
+    let group = id(tx, name)?;
+    let mut statement = tx.prepare_cached(
+        "SELECT config, config_sum, config_at_s FROM agent_group
+         WHERE id = ?1 AND config IS NOT NULL",
+    )?;
+    let row = |r: &Row<'_>| Ok(GroupConfig { body: r.get(0)?, sum: r.get(1)?, at_s: r.get(2)? });
+    Ok(statement.query_row([group], row).optional()?)
+}
+
+/// Every group that has a configuration.
+pub(super) fn configs(tx: &Transaction<'_>) -> StoreResult<Vec<(String, Vec<u8>)>> {
+    let mut statement =
+        tx.prepare_cached("SELECT name, config FROM agent_group WHERE config IS NOT NULL")?;
+    let configs =
+        statement.query_map([], |r| Ok((r.get(0)?, r.get(1)?)))?.collect::<Result<_, _>>()?;
+    Ok(configs)
+}
+
+pub(super) fn set_config(
+    tx: &Transaction<'_>,
+    name: &str,
+    config: &GroupConfig,
+) -> StoreResult<()> {
+    let group = id(tx, name)?;
+    tx.prepare_cached(
+        "UPDATE agent_group SET config = ?2, config_sum = ?3, config_at_s = ?4 WHERE id = ?1",
+    )?
+    .execute(params![group, config.body, config.sum, config.at_s])?;
+    Ok(())
+}

@@ -1,0 +1,484 @@
+//! The registry store on SQLite: one writer, a few readers, WAL. See the parent module for what
+//! survives what. One file per family of calls; the connections are in `connections.rs`.
+
+mod agents;
+mod certificates;
+mod columns;
+mod commands;
+#[cfg(test)]
+mod conformance_tests;
+mod connections;
+mod counters;
+mod distinct;
+mod groups;
+mod list;
+#[cfg(test)]
+mod prepared_tests;
+mod removal;
+mod rows;
+mod security;
+mod users;
+
+use std::fs::{File, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use model::{AgentId, AgentRecord};
+use rusqlite::OpenFlags;
+
+use super::{
+    AgentColumn, AgentPage, AgentQuery, AgentRow, AuditEntry, AuditOutcome, CertificateRow,
+    CommandRow, ConfigRow, DistinctPage, Enrolled, EnrolmentTokenRow, GroupConfig, GroupCount,
+    LastScan, LivenessRow, NewAgent, NewCertificate, NewCommand, NewEnrolmentToken, OutcomeFilter,
+    OutcomeRow, OutcomeState, Overview, PendingAudit, Permitted, Policy, RegistryImage,
+    RegistryStore, RegistryStoreError, Revocation, Sign, StatusSummary, StoreResult, Summary,
+    UserRow, WriteContext,
+};
+
+pub use connections::SqliteRegistry;
+use connections::connect;
+use sqlite::Reader;
+
+impl RegistryStore for SqliteRegistry {
+    fn load(&self) -> StoreResult<RegistryImage> {
+        self.read(&Reader::server(), |tx| {
+            Ok(RegistryImage {
+                agents: agents::all(tx)?,
+                certificates: certificates::all(tx)?,
+                outstanding: commands::outstanding(tx)?,
+                revocations: users::revocations(tx)?,
+                configs: groups::configs(tx)?,
+            })
+        })
+    }
+
+    fn save_server(&self, server: &AgentRecord) -> StoreResult<()> {
+        self.write(&WriteContext::server(), |tx| agents::save_server(tx, server))
+    }
+
+    fn add_enrolment_token(
+        &self,
+        context: &WriteContext,
+        token: &NewEnrolmentToken,
+    ) -> StoreResult<()> {
+        self.write(context, |tx| certificates::add_token(tx, token))
+    }
+
+    fn enrolment_tokens(&self, reader: &Reader, now_s: i64) -> StoreResult<Vec<EnrolmentTokenRow>> {
+        self.read(reader, |tx| certificates::tokens(tx, now_s))
+    }
+
+    fn revoke_enrolment_token(
+        &self,
+        context: &WriteContext,
+        digest: &[u8; 32],
+    ) -> StoreResult<bool> {
+        self.write(context, |tx| certificates::revoke_token(tx, digest))
+    }
+
+    fn enroll(&self, digest: &[u8; 32], agent: &NewAgent, sign: Sign<'_>) -> StoreResult<Enrolled> {
+        self.write(&WriteContext::server(), |tx| {
+            let groups = certificates::use_token(tx, digest, agent.now_s)?;
+            let mut agent = agent.clone();
+            agent.groups.splice(0..0, groups);
+            let row = agents::add(tx, &agent, &[])?;
+            let certificate = sign(row.record.id).map_err(RegistryStoreError::Certificate)?;
+            certificates::insert(tx, row.record.id, row.record.incarnation, &certificate)?;
+            Ok(Enrolled { row, certificate })
+        })
+    }
+
+    fn add_agents(&self, context: &WriteContext, new: &[NewAgent]) -> StoreResult<Vec<AgentRow>> {
+        self.write(context, |tx| new.iter().map(|agent| agents::add(tx, agent, &[])).collect())
+    }
+
+    fn replace_agents(
+        &self,
+        context: &WriteContext,
+        gone: &[AgentId],
+        freed: &[AgentId],
+        new: &NewAgent,
+    ) -> StoreResult<(Vec<AgentRow>, AgentRow)> {
+        self.write(context, |tx| removal::replace(tx, gone, freed, new))
+    }
+
+    fn try_replace_agents(
+        &self,
+        reader: &Reader,
+        gone: &[AgentId],
+        new: &NewAgent,
+    ) -> StoreResult<()> {
+        self.try_out(reader, |tx| removal::replace(tx, gone, gone, new).map(drop))
+    }
+
+    fn rivals(
+        &self,
+        reader: &Reader,
+        name: &str,
+        id: Option<AgentId>,
+        register_ip: Option<&str>,
+    ) -> StoreResult<Vec<AgentId>> {
+        // By the writer, whom a decision needs anyway: not behind long lists.
+        self.write_soft(reader, |tx| agents::rivals(tx, name, id, register_ip))
+    }
+
+    fn add_certificate(&self, agent: AgentId, certificate: &NewCertificate) -> StoreResult<()> {
+        self.write(&WriteContext::server(), |tx| certificates::add(tx, agent, certificate))
+    }
+
+    fn save_certificate_uses(&self, rows: &[CertificateRow]) -> StoreResult<()> {
+        self.write_soft(&Reader::server(), |tx| certificates::save_uses(tx, rows))
+    }
+
+    fn revoke_certificates(
+        &self,
+        context: &WriteContext,
+        agents: &[AgentId],
+        now_s: i64,
+    ) -> StoreResult<u64> {
+        self.write(context, |tx| {
+            agents.iter().map(|agent| certificates::revoke(tx, *agent, now_s)).sum()
+        })
+    }
+
+    fn forget_expired(&self, now_s: i64) -> StoreResult<u64> {
+        self.write(&WriteContext::server(), |tx| certificates::forget_expired(tx, now_s))
+    }
+
+    fn remove_agent(
+        &self,
+        context: &WriteContext,
+        agent: AgentId,
+        now_s: i64,
+    ) -> StoreResult<Option<AgentRow>> {
+        Ok(self.write(context, |tx| removal::remove(tx, &[agent], now_s))?.pop())
+    }
+
+    fn remove_agents(
+        &self,
+        context: &WriteContext,
+        agents: &[AgentId],
+        now_s: i64,
+    ) -> StoreResult<Vec<AgentRow>> {
+        self.write(context, |tx| removal::remove(tx, agents, now_s))
+    }
+
+    fn free_numbers(&self, context: &WriteContext, ids: &[AgentId]) -> StoreResult<()> {
+        self.write(context, |tx| ids.iter().try_for_each(|id| agents::free_number(tx, *id)))
+    }
+
+    fn client_key(&self, reader: &Reader, agent: AgentId) -> StoreResult<Option<String>> {
+        self.read(reader, |tx| agents::client_key(tx, agent))
+    }
+
+    fn save_last_scans(&self, scans: &[(AgentId, LastScan)]) -> StoreResult<()> {
+        self.write_soft(&Reader::server(), |tx| agents::save_last_scans(tx, scans))
+    }
+
+    fn last_scan(&self, reader: &Reader, agent: AgentId) -> StoreResult<LastScan> {
+        self.read(reader, |tx| agents::last_scan(tx, agent))
+    }
+
+    fn set_groups_of(
+        &self,
+        context: &WriteContext,
+        agents: &[(AgentId, Vec<String>)],
+    ) -> StoreResult<Vec<(AgentId, Vec<String>)>> {
+        self.write(context, |tx| {
+            agents
+                .iter()
+                .map(|(agent, groups)| {
+                    agents::require(tx, *agent)?;
+                    Ok((*agent, groups::assign(tx, *agent, groups)?))
+                })
+                .collect()
+        })
+    }
+
+    fn group_config(&self, reader: &Reader, name: &str) -> StoreResult<Option<GroupConfig>> {
+        self.read(reader, |tx| groups::config(tx, name))
+    }
+
+    fn set_group_config(
+        &self,
+        context: &WriteContext,
+        name: &str,
+        config: &GroupConfig,
+    ) -> StoreResult<()> {
+        self.write(context, |tx| groups::set_config(tx, name, config))
+    }
+
+    fn set_agent_groups(
+        &self,
+        context: &WriteContext,
+        agent: AgentId,
+        groups: &[String],
+    ) -> StoreResult<Vec<String>> {
+        self.write(context, |tx| {
+            agents::require(tx, agent)?;
+            groups::assign(tx, agent, groups)
+        })
+    }
+
+    fn create_group(&self, context: &WriteContext, name: &str, now_s: i64) -> StoreResult<()> {
+        self.write(context, |tx| groups::create(tx, name, now_s))
+    }
+
+    fn delete_group(
+        &self,
+        context: &WriteContext,
+        name: &str,
+    ) -> StoreResult<Vec<(AgentId, Vec<String>)>> {
+        self.write(context, |tx| groups::delete(tx, name))
+    }
+
+    fn groups(&self, reader: &Reader) -> StoreResult<Vec<GroupCount>> {
+        self.read(reader, groups::all)
+    }
+
+    fn save_liveness(&self, rows: &[LivenessRow]) -> StoreResult<()> {
+        self.write_soft(&Reader::server(), |tx| agents::save_liveness(tx, rows))
+    }
+
+    fn save_configs(&self, rows: &[ConfigRow]) -> StoreResult<()> {
+        self.write_soft(&Reader::server(), |tx| agents::save_configs(tx, rows))
+    }
+
+    fn agents(&self, reader: &Reader, query: &AgentQuery, now_s: i64) -> StoreResult<AgentPage> {
+        self.read(reader, |tx| list::page(tx, query, now_s))
+    }
+
+    fn agent_ids(
+        &self,
+        reader: &Reader,
+        query: &AgentQuery,
+        now_s: i64,
+    ) -> StoreResult<Vec<AgentId>> {
+        self.read(reader, |tx| list::ids(tx, query, now_s))
+    }
+
+    fn distinct(
+        &self,
+        reader: &Reader,
+        query: &AgentQuery,
+        columns: &[AgentColumn],
+        now_s: i64,
+    ) -> StoreResult<DistinctPage> {
+        self.read(reader, |tx| distinct::distinct(tx, query, columns, now_s))
+    }
+
+    fn overview(&self, reader: &Reader) -> StoreResult<Overview> {
+        self.read(reader, counters::overview)
+    }
+
+    fn status_summary(&self, reader: &Reader) -> StoreResult<StatusSummary> {
+        self.read(reader, counters::status_summary)
+    }
+
+    fn summary(&self, reader: &Reader) -> StoreResult<Summary> {
+        self.read(reader, counters::summary)
+    }
+
+    fn create_command(&self, context: &WriteContext, command: &NewCommand) -> StoreResult<u64> {
+        self.write(context, |tx| commands::create(tx, command))
+    }
+
+    fn trim_commands(&self) -> StoreResult<bool> {
+        self.write_soft(&Reader::server(), commands::trim)
+    }
+
+    fn save_outcomes(&self, rows: &[OutcomeRow]) -> StoreResult<()> {
+        self.write_soft(&Reader::server(), |tx| commands::save_outcomes(tx, rows))
+    }
+
+    fn finish_command(
+        &self,
+        context: &WriteContext,
+        id: u64,
+        state: OutcomeState,
+        now_s: i64,
+    ) -> StoreResult<u64> {
+        self.write(context, |tx| commands::finish(tx, id, state, now_s))
+    }
+
+    fn command(
+        &self,
+        reader: &Reader,
+        id: u64,
+        scope: &Permitted,
+        outcomes: OutcomeFilter,
+    ) -> StoreResult<Option<(CommandRow, Vec<OutcomeRow>)>> {
+        self.read(reader, |tx| commands::one(tx, id, scope, outcomes))
+    }
+
+    fn commands(
+        &self,
+        reader: &Reader,
+        limit: u64,
+        scope: &Permitted,
+    ) -> StoreResult<Vec<CommandRow>> {
+        self.read(reader, |tx| commands::newest(tx, limit, scope))
+    }
+
+    fn user(&self, reader: &Reader, name: &str) -> StoreResult<Option<UserRow>> {
+        self.read_keyed(reader, |tx| users::one(tx, name))
+    }
+
+    fn users(&self, reader: &Reader) -> StoreResult<Vec<UserRow>> {
+        self.read(reader, users::all)
+    }
+
+    fn create_user(
+        &self,
+        context: &WriteContext,
+        name: &str,
+        password_hash: &str,
+        allow_run_as: bool,
+        roles: &[u32],
+    ) -> StoreResult<u32> {
+        self.write(context, |tx| users::create(tx, name, password_hash, allow_run_as, roles))
+    }
+
+    fn set_password_hash(
+        &self,
+        context: &WriteContext,
+        name: &str,
+        hash: &str,
+        revoked: &Revocation,
+    ) -> StoreResult<()> {
+        self.write(context, |tx| {
+            users::set_password_hash(tx, name, hash)?;
+            users::revoke_tokens(tx, revoked)
+        })
+    }
+
+    fn delete_user(
+        &self,
+        context: &WriteContext,
+        name: &str,
+        revoked: &Revocation,
+    ) -> StoreResult<bool> {
+        self.write(context, |tx| {
+            let there = users::delete(tx, name)?;
+            if there {
+                users::revoke_tokens(tx, revoked)?;
+            }
+            Ok(there)
+        })
+    }
+
+    fn roles(&self, reader: &Reader) -> StoreResult<Vec<super::RoleRef>> {
+        self.read_keyed(reader, users::roles)
+    }
+
+    fn policies(&self, reader: &Reader, roles: &[u32]) -> StoreResult<Vec<Policy>> {
+        self.read_keyed(reader, |tx| users::policies(tx, roles))
+    }
+
+    fn revoke_tokens(&self, context: &WriteContext, revocation: &Revocation) -> StoreResult<()> {
+        self.write(context, |tx| users::revoke_tokens(tx, revocation))
+    }
+
+    fn revocations(&self) -> StoreResult<Vec<Revocation>> {
+        self.read_keyed(&Reader::server(), users::revocations)
+    }
+
+    fn clear_revocations(&self, context: &WriteContext) -> StoreResult<()> {
+        self.write(context, |tx| Ok(rows::run(tx, "DELETE FROM token_revocation", []).map(drop)?))
+    }
+
+    fn setting(&self, reader: &Reader, name: &str) -> StoreResult<Option<String>> {
+        self.read_keyed(reader, |tx| users::setting(tx, name))
+    }
+
+    fn revoke_and_set(
+        &self,
+        context: &WriteContext,
+        revocation: &Revocation,
+        settings: &[(&str, String)],
+    ) -> StoreResult<()> {
+        self.write(context, |tx| {
+            users::revoke_tokens(tx, revocation)?;
+            settings.iter().try_for_each(|(name, value)| users::set_setting(tx, name, value))
+        })
+    }
+
+    fn set_setting(&self, name: &str, value: &str) -> StoreResult<()> {
+        self.write(&WriteContext::server(), |tx| users::set_setting(tx, name, value))
+    }
+
+    fn setting_or(&self, name: &str, value: &str) -> StoreResult<String> {
+        self.write(&WriteContext::server(), |tx| users::setting_or(tx, name, value))
+    }
+
+    fn audit(&self, entry: &AuditEntry) -> StoreResult<()> {
+        self.write(&WriteContext::server(), |tx| users::audit(tx, entry).map(drop))
+    }
+
+    fn audit_log(
+        &self,
+        reader: &Reader,
+        before: Option<u64>,
+        limit: u64,
+    ) -> StoreResult<Vec<AuditEntry>> {
+        self.read(reader, |tx| users::audit_log(tx, before, limit))
+    }
+
+    fn backup_to(&self, file: &Path) -> StoreResult<()> {
+        let name = file.display().to_string();
+        if file.exists() {
+            return Err(RegistryStoreError::Exists { what: "file", name });
+        }
+        // Of its own, so that no reader waits for the copy.
+        let conn = connect(self.path(), OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        conn.execute("VACUUM INTO ?1", [&name])?;
+        File::open(file)
+            .and_then(|f| {
+                f.set_permissions(Permissions::from_mode(0o600)).and_then(|()| f.sync_all())
+            })
+            .map_err(|e| RegistryStoreError::Corrupt(format!("{name}: {e}")))
+    }
+
+    fn write_audit(&self, context: &WriteContext) -> StoreResult<()> {
+        // Every durable write appends what is waiting.
+        match context.pending() {
+            PendingAudit::Waiting(_) => self.append_audit(context),
+            PendingAudit::None | PendingAudit::Written { .. } => Ok(()),
+        }
+    }
+
+    fn end_audit(&self, context: &WriteContext, outcome: AuditOutcome) -> StoreResult<()> {
+        let pending = context.pending();
+        context.set_pending(PendingAudit::None);
+        match pending {
+            PendingAudit::None => Ok(()),
+            PendingAudit::Waiting(entry) => {
+                let entry = AuditEntry { outcome, ..entry };
+                self.write_soft(context.reader(), |tx| users::audit(tx, &entry).map(drop))
+            }
+            PendingAudit::Written { id, .. } => {
+                self.write_soft(context.reader(), |tx| users::finish_audit(tx, id, outcome))
+            }
+        }
+    }
+
+    fn leave_out_audit(&self, context: &WriteContext, outcome: AuditOutcome) -> StoreResult<()> {
+        match context.pending() {
+            PendingAudit::Written { id, changed } => {
+                if changed && outcome != AuditOutcome::Unchanged {
+                    return self.end_audit(context, outcome);
+                }
+                context.set_pending(PendingAudit::None);
+                self.write_soft(context.reader(), |tx| users::drop_audit(tx, id))
+            }
+            PendingAudit::None | PendingAudit::Waiting(_) => {
+                context.set_pending(PendingAudit::None);
+                Ok(())
+            }
+        }
+    }
+
+    fn checkpoint(&self) -> StoreResult<()> {
+        self.copy_log()
+    }
+}

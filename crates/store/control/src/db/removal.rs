@@ -1,0 +1,42 @@
+//! Agents that go, and those that are registered in their place.
+
+use model::AgentId;
+use rusqlite::Transaction;
+
+use super::{agents, certificates, commands, groups};
+use crate::{AgentRow, NewAgent, StoreResult};
+
+/// Remove agents; the rows as they were.
+pub(super) fn remove(
+    tx: &Transaction<'_>,
+    ids: &[AgentId],
+    now_s: i64,
+) -> StoreResult<Vec<AgentRow>> {
+    let mut rows = Vec::with_capacity(ids.len());
+    let names = groups::names(tx)?;
+    for id in ids {
+        if let Some(row) = agents::remove(tx, *id, &names)? {
+            certificates::revoke(tx, *id, now_s)?;
+            rows.push(row);
+        }
+    }
+    let gone: Vec<AgentId> = rows.iter().map(|row| row.record.id).collect();
+    commands::agents_gone(tx, &gone, now_s)?;
+    Ok(rows)
+}
+
+/// Remove agents and register one in their place, or give the one of them that it is another key.
+pub(super) fn replace(
+    tx: &Transaction<'_>,
+    gone: &[AgentId],
+    freed: &[AgentId],
+    new: &NewAgent,
+) -> StoreResult<(Vec<AgentRow>, AgentRow)> {
+    let known = new.id.filter(|id| gone.contains(id));
+    if known.is_none() || !agents::is_known(tx, new)? {
+        let rows = remove(tx, gone, new.now_s)?;
+        return Ok((rows, agents::add(tx, new, freed)?));
+    }
+    let others: Vec<AgentId> = gone.iter().copied().filter(|id| Some(*id) != known).collect();
+    Ok((remove(tx, &others, new.now_s)?, agents::key_anew(tx, new)?))
+}

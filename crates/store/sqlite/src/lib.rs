@@ -1,0 +1,14 @@
+//! What the server's stores share of SQLite: settings of a connection, a pool of connections for
+//! queries that is fair among users, and the cost of their statements.
+
+mod connection;
+mod lend;
+pub mod limits;
+mod meter;
+mod pool;
+mod reader;
+
+pub use connection::configure;
+pub use meter::{Charge, Meter};
+pub use pool::ReaderPool;
+pub use reader::{Cost, Reader, statements};

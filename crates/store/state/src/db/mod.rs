@@ -1,0 +1,483 @@
+//! The state store on SQLite: `state.db` (`docs/format/state-db.md`).
+//!
+//! One writer connection behind a lock, a fixed number of readers on snapshots, the write-ahead
+//! log checkpointed by us: `synchronous=NORMAL` flushes at checkpoints only, and the journal holds
+//! what a power cut takes away.
+
+mod agent;
+mod apply;
+mod backup;
+mod changes;
+mod connections;
+mod documents;
+mod event_time;
+mod extract;
+mod fleet;
+mod kept;
+mod packed;
+mod ranges;
+mod replay;
+mod retain;
+mod schema;
+mod sessions;
+mod statements;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use env::clock::{Clock, SystemClock};
+use env::random::{Random, SystemRandom};
+use model::{AgentId, Applied, Dataset, Incarnation, Overlay, Position, Record};
+use parking_lot::Mutex;
+use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
+
+use crate::StateStore;
+use crate::error::{Context, StateError};
+use crate::query::{
+    AgentCounts, ArrivalQuery, Arrivals, ChangePage, ChangeQuery, Condition, DocumentPage,
+    DocumentQuery, EventKind, FleetQuery, Retained, Retention, StateCounts, StoredDocument,
+    StoredEvent,
+};
+use apply::{Applier, Failure};
+use connections::{BUSY_WAIT, open_reader, open_writer, snapshot};
+use kept::{Progress, kind_of};
+use model::Permitted;
+use sqlite::Reader;
+use sqlite::ReaderPool;
+
+/// Random bytes of a store's name.
+const STORE_ID_BYTES: usize = 16;
+
+/// How to open the store.
+#[derive(Clone)]
+pub struct StateOptions {
+    /// Connections for queries.
+    pub readers: usize,
+    /// Where a new store's name comes from.
+    pub random: Arc<dyn Random>,
+    /// When bytes that are no record were set aside.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Default for StateOptions {
+    fn default() -> Self {
+        Self {
+            readers: crate::limits::READERS,
+            random: Arc::new(SystemRandom),
+            clock: Arc::new(SystemClock::new()),
+        }
+    }
+}
+
+impl fmt::Debug for StateOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StateOptions").field("readers", &self.readers).finish_non_exhaustive()
+    }
+}
+
+/// `state.db`.
+pub struct SqliteState {
+    file: PathBuf,
+    store_id: String,
+    clock: Arc<dyn Clock>,
+    writer: Mutex<Connection>,
+    /// Copies the log into the database beside the writer.
+    checkpointer: Mutex<Connection>,
+    readers: ReaderPool,
+    applied: AtomicU64,
+    persisted: AtomicU64,
+}
+
+impl fmt::Debug for SqliteState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteState").field("file", &self.file).finish_non_exhaustive()
+    }
+}
+
+impl SqliteState {
+    /// Open or create the database file.
+    ///
+    /// # Errors
+    /// When it cannot be read, is not ours, or was written by a newer version.
+    pub fn open(file: &Path, options: StateOptions) -> Result<Self, StateError> {
+        let mut writer = open_writer(file)?;
+        let new = schema::migrate(&mut writer, file)?;
+        let store_id = match stored_id(&writer)? {
+            Some(id) => id,
+            None => draw_id(&writer, file, &*options.random)?,
+        };
+        if new {
+            // A new store's name survives a power cut before anyone is told it.
+            checkpoint(&writer)?;
+            sync_folder(file)?;
+        }
+        let applied = Progress::load(&writer).context("read the state's position")?.applied;
+        let checkpointer = open_writer(file)?;
+        let readers = ReaderPool::open(options.readers, || open_reader(file))
+            .context("open state.db for queries")?;
+        Ok(Self {
+            file: file.to_owned(),
+            store_id,
+            clock: options.clock,
+            writer: Mutex::new(writer),
+            checkpointer: Mutex::new(checkpointer),
+            readers,
+            applied: AtomicU64::new(applied),
+            persisted: AtomicU64::new(0),
+        })
+    }
+
+    /// Have every reader run what requests ask most, so that the first of them find their statements
+    /// prepared and their pages at hand.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub fn warm(&self) -> Result<(), StateError> {
+        const WHAT: &str = "warm the readers";
+        let changes = ChangeQuery { limit: 1, ..ChangeQuery::default() };
+        let documents = FleetQuery {
+            agents: Permitted::All,
+            dataset: Dataset::fim_files(),
+            condition: Condition::default(),
+            sort: Vec::new(),
+            offset: 0,
+            limit: 1,
+        };
+        let query = |db: &Connection| {
+            counts(db).context(WHAT)?;
+            changes::changes(db, &changes)?;
+            fleet::documents(db, &documents).map(drop)
+        };
+        self.readers.each(|db| snapshot(db, WHAT, query))
+    }
+
+    /// Runs a query on one snapshot.
+    fn read<T>(
+        &self,
+        reader: &Reader,
+        what: &str,
+        query: impl FnOnce(&Connection) -> Result<T, StateError>,
+    ) -> Result<T, StateError> {
+        let answer = self.readers.read(reader, |db| snapshot(db, what, query));
+        answer.unwrap_or_else(|| Err(StateError::Busy { what: what.to_owned() }))
+    }
+
+    /// The position that a database has applied, whoever has it open. Reads only.
+    ///
+    /// # Errors
+    /// When it cannot be read or is not ours.
+    pub fn peek_applied(file: &Path) -> Result<Position, StateError> {
+        const WHAT: &str = "read the state's position";
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY;
+        let db = Connection::open_with_flags(file, flags).context(WHAT)?;
+        db.busy_timeout(BUSY_WAIT).context(WHAT)?;
+        let applied: i64 =
+            db.query_row("SELECT applied FROM progress", [], |row| row.get(0)).context(WHAT)?;
+        Ok(Position(applied as u64))
+    }
+
+    /// Prepare a state for a journal that ends at `end`, before what it has applied: a restored copy
+    /// for a new, empty one (0), or the state beside a journal that lost its end. Positions go on
+    /// there, and the store draws a new name, so that every agent checks what it holds.
+    ///
+    /// # Errors
+    /// As [`SqliteState::open`].
+    pub fn prepare_restored(file: &Path, end: Position) -> Result<(), StateError> {
+        const WHAT: &str = "prepare the restored state";
+        let mut db = open_writer(file)?;
+        schema::migrate(&mut db, file)?;
+        // A position is the number of a record; a folder of them all never holds 2^63.
+        db.execute("UPDATE progress SET applied = ?1", [end.0.cast_signed()]).context(WHAT)?;
+        draw_id(&db, file, &SystemRandom)?;
+        checkpoint(&db)?;
+        db.close().map_err(|(_, e)| e).context(WHAT)
+    }
+
+    /// Give the store of a copy that takes over from the original a new name, so that every agent
+    /// checks what the copy holds. Positions go on.
+    ///
+    /// # Errors
+    /// As [`SqliteState::open`].
+    pub fn prepare_promoted(file: &Path) -> Result<(), StateError> {
+        let mut db = open_writer(file)?;
+        schema::migrate(&mut db, file)?;
+        draw_id(&db, file, &SystemRandom)?;
+        checkpoint(&db)?;
+        db.close().map_err(|(_, e)| e).context("prepare the promoted state")
+    }
+
+    /// Run `work` in one write transaction and remember the position it ends at.
+    fn write<T>(
+        &self,
+        what: &str,
+        work: impl FnOnce(&mut Applier<'_>) -> Result<T, Failure>,
+    ) -> Result<Result<T, Failure>, StateError> {
+        let mut db = self.writer.lock();
+        let tx = db.transaction_with_behavior(TransactionBehavior::Immediate).context(what)?;
+        let mut applier = Applier::begin(&tx).context(what)?;
+        match work(&mut applier) {
+            Ok(answer) => {
+                let position = applier.finish().context(what)?;
+                tx.commit().context(what)?;
+                self.applied.store(position.0, Ordering::Release);
+                Ok(Ok(answer))
+            }
+            Err(Failure::Database(error)) => Err(error).context(what),
+            Err(failure) => Ok(Err(failure)),
+        }
+    }
+}
+
+impl StateStore for SqliteState {
+    fn apply(&self, batch: &[(Position, Record)]) -> Result<Vec<Applied>, StateError> {
+        const WHAT: &str = "apply records";
+        let mut aside: Vec<Option<String>> = vec![None; batch.len()];
+        loop {
+            let (place, reason) = match self.write(WHAT, |applier| applier.apply(batch, &aside))? {
+                Ok(answers) => return Ok(answers),
+                Err(Failure::Database(error)) => return Err(error).context(WHAT),
+                Err(Failure::Record(place, reason)) => (place, reason),
+            };
+            if let Some(slot) = aside.get_mut(place) {
+                *slot = Some(reason);
+            }
+        }
+    }
+
+    fn quarantine(&self, position: Position, bytes: &[u8], reason: &str) -> Result<(), StateError> {
+        let now_us = self.clock.guarded_us();
+        let written = self.write("set a record aside", |applier| {
+            if position > applier.applied() {
+                applier
+                    .set_aside(position, AgentId::SERVER, now_us, bytes, reason)
+                    .map_err(Failure::Database)?;
+                applier.advance(position);
+            }
+            Ok(())
+        })?;
+        written.map_err(|_| StateError::Query("the record cannot be set aside".into()))
+    }
+
+    fn applied(&self) -> Result<Position, StateError> {
+        Ok(Position(self.applied.load(Ordering::Acquire)))
+    }
+
+    fn checkpoint(&self) -> Result<Position, StateError> {
+        // First without holding the writer up: most of the work. Then what little came meanwhile,
+        // so that the log can start anew with the next write.
+        checkpoint(&self.checkpointer.lock())?;
+        let db = self.writer.lock();
+        let position = self.applied.load(Ordering::Acquire);
+        if checkpoint(&db)? {
+            self.persisted.fetch_max(position, Ordering::AcqRel);
+        }
+        Ok(Position(self.persisted.load(Ordering::Acquire)))
+    }
+
+    fn store_id(&self) -> String {
+        self.store_id.clone()
+    }
+
+    fn last_session(&self, reader: &Reader, agent: AgentId) -> Result<Option<String>, StateError> {
+        self.read(reader, "read the last session", |db| {
+            db.prepare_cached("SELECT last_session FROM agent WHERE number = ?1")
+                .and_then(|mut s| s.query_row([agent.0], |r| r.get(0)).optional())
+                .map(Option::flatten)
+                .context("read the last session")
+        })
+    }
+
+    fn overlay(&self, reader: &Reader, agent: AgentId) -> Result<Option<Overlay>, StateError> {
+        self.read(reader, "read what an agent is", |db| {
+            let read = |r: &rusqlite::Row<'_>| Ok((r.get(0)?, r.get(1)?));
+            let found: Option<(String, String)> = db
+                .prepare_cached("SELECT overlay, name FROM agent WHERE number = ?1")
+                .and_then(|mut s| s.query_row([agent.0], read).optional())
+                .context("read what an agent is")?;
+            Ok(found.and_then(|(overlay, name)| agent::read_overlay(&overlay, &name)))
+        })
+    }
+
+    fn document(
+        &self,
+        reader: &Reader,
+        agent: AgentId,
+        dataset: &Dataset,
+        id: &str,
+    ) -> Result<Option<StoredDocument>, StateError> {
+        self.read(reader, "read a document", |db| documents::document(db, agent, dataset, id))
+    }
+
+    fn documents(
+        &self,
+        reader: &Reader,
+        query: &DocumentQuery,
+    ) -> Result<DocumentPage, StateError> {
+        self.read(reader, "read documents", |db| documents::documents(db, query))
+    }
+
+    fn fleet_documents(
+        &self,
+        reader: &Reader,
+        query: &FleetQuery,
+    ) -> Result<DocumentPage, StateError> {
+        self.read(reader, "read documents of the fleet", |db| fleet::documents(db, query))
+    }
+
+    fn checksum(
+        &self,
+        reader: &Reader,
+        agent: AgentId,
+        dataset: &Dataset,
+    ) -> Result<String, StateError> {
+        self.read(reader, "read checksums", |db| documents::checksum(db, agent, dataset))
+    }
+
+    fn each_in_ranges(
+        &self,
+        reader: &Reader,
+        agent: AgentId,
+        dataset: &Dataset,
+        ranges: &[(u64, u64)],
+        visit: &mut dyn FnMut(&str, u64, &str) -> bool,
+    ) -> Result<(), StateError> {
+        self.read(reader, "read documents of ranges", |db| {
+            ranges::each_in_ranges(db, agent, dataset, ranges, visit)
+        })
+    }
+
+    fn changes(&self, reader: &Reader, query: &ChangeQuery) -> Result<ChangePage, StateError> {
+        self.read(reader, "read changes", |db| changes::changes(db, query))
+    }
+
+    fn arrivals(
+        &self,
+        reader: &Reader,
+        query: &ArrivalQuery,
+        visit: &mut dyn FnMut(StoredEvent) -> bool,
+    ) -> Result<Arrivals, StateError> {
+        self.read(reader, "read arrivals", |db| changes::arrivals(db, query, visit))
+    }
+
+    fn counts(&self, reader: &Reader) -> Result<StateCounts, StateError> {
+        self.read(reader, "read the counters", |db| counts(db).context("read the counters"))
+    }
+
+    fn agent_counts(&self, reader: &Reader, agent: AgentId) -> Result<AgentCounts, StateError> {
+        self.read(reader, "read the counters", |db| {
+            agent_counts(db, agent).context("read the counters")
+        })
+    }
+
+    fn retain(&self, policy: &Retention, now_us: u64) -> Result<Retained, StateError> {
+        let mut dropped = retain::Dropped::default();
+        // The lock is let go between the chunks: the applier goes in between.
+        while retain::events(&mut self.writer.lock(), policy, now_us, &mut dropped)? {}
+        let mut tombstones = 0;
+        loop {
+            match retain::tombstones(&mut self.writer.lock(), now_us)? {
+                0 => return Ok(dropped.retained(tombstones)),
+                some => tombstones += some,
+            }
+        }
+    }
+
+    fn backup_to(&self, file: &Path) -> Result<(), StateError> {
+        // Of its own: no query waits for the copy, and its time is not limited.
+        backup::backup(&open_reader(&self.file).context("open state.db for a copy")?, file)
+    }
+}
+
+/// Copy the log into the database and flush both; whether all of it was copied.
+fn checkpoint(db: &Connection) -> Result<bool, StateError> {
+    db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |r| {
+        let (busy, log, copied): (i64, i64, i64) = (r.get(0)?, r.get(1)?, r.get(2)?);
+        Ok(busy == 0 && log == copied)
+    })
+    .context("checkpoint the state")
+}
+
+fn stored_id(db: &Connection) -> Result<Option<String>, StateError> {
+    db.query_row("SELECT value FROM meta WHERE key = 'store_id'", [], |r| r.get(0))
+        .optional()
+        .context("read the store's name")
+}
+
+fn draw_id(db: &Connection, file: &Path, random: &dyn Random) -> Result<String, StateError> {
+    let mut bytes = [0; STORE_ID_BYTES];
+    random.fill(&mut bytes).map_err(|source| StateError::Io { path: file.to_owned(), source })?;
+    let id = hex::encode(bytes);
+    db.execute(
+        "INSERT INTO meta VALUES ('store_id', ?1)
+         ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+        [&id],
+    )
+    .context("name the store")?;
+    Ok(id)
+}
+
+fn sync_folder(file: &Path) -> Result<(), StateError> {
+    let folder = file.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder)
+        .and_then(|f| f.sync_all())
+        .map_err(|source| StateError::Io { path: folder.to_owned(), source })
+}
+
+fn counts(db: &Connection) -> rusqlite::Result<StateCounts> {
+    let progress = Progress::load(db)?;
+    let mut counts = StateCounts {
+        tombstones: progress.tombstones as u64,
+        quarantined: progress.quarantined as u64,
+        events_by_kind: EventKind::ALL.iter().map(|k| (*k, 0)).collect(),
+        ..StateCounts::default()
+    };
+    let mut datasets =
+        db.prepare_cached("SELECT name, documents, bytes FROM dataset ORDER BY name")?;
+    for row in datasets.query_map([], read_count)? {
+        counts.documents.push(row?);
+    }
+    let mut kinds = db.prepare_cached("SELECT kind, events, bytes FROM event_kind_count")?;
+    let mut rows = kinds.query([])?;
+    while let Some(row) = rows.next()? {
+        let (kind, events) = (kind_of(row.get(0)?), row.get::<_, i64>(1)? as u64);
+        counts.events += events;
+        counts.event_bytes += row.get::<_, i64>(2)? as u64;
+        for counted in counts.events_by_kind.iter_mut().filter(|(k, _)| *k == kind) {
+            counted.1 = events;
+        }
+    }
+    Ok(counts)
+}
+
+fn agent_counts(db: &Connection, agent: AgentId) -> rusqlite::Result<AgentCounts> {
+    let mut counts = db
+        .prepare_cached("SELECT events, last_session_us, incarnation FROM agent WHERE number = ?1")?
+        .query_row([agent.0], |r| {
+            Ok(AgentCounts {
+                events: r.get::<_, i64>(0)? as u64,
+                last_session_at_us: r.get::<_, Option<i64>>(1)?.map(|us| us as u64),
+                life: r.get::<_, Option<i64>>(2)?.map(|life| Incarnation(life as u64)),
+                ..AgentCounts::default()
+            })
+        })
+        .optional()?
+        .unwrap_or_default();
+    let mut collections = db.prepare_cached(
+        "SELECT d.name, c.documents, c.bytes FROM collection c JOIN dataset d ON d.number = c.dataset
+         WHERE c.agent = ?1 AND c.documents > 0 ORDER BY d.name",
+    )?;
+    for row in collections.query_map([agent.0], read_count)? {
+        counts.documents.push(row?);
+    }
+    Ok(counts)
+}
+
+fn read_count(row: &rusqlite::Row<'_>) -> rusqlite::Result<(Dataset, u64, u64)> {
+    let name: String = row.get(0)?;
+    Ok((Dataset::new(name), row.get::<_, i64>(1)? as u64, row.get::<_, i64>(2)? as u64))
+}
