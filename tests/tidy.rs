@@ -27,9 +27,6 @@ const FILE_LINES_MAX: usize = 500;
 /// Most files that import each other in a circle.
 const CYCLE_FILES_MAX: usize = 3;
 
-/// Crates with a larger circle, and the number of its files. The list only shrinks.
-const LARGER_CYCLES: &[(&str, usize)] = &[("crates/testing/device", 5), ("crates/web/api", 5)];
-
 /// Most lines of source in a crate, with its unit tests.
 const CRATE_LINES_MAX: usize = 3_000;
 
@@ -178,16 +175,8 @@ fn modules_import_one_way() {
     let mut wrong = Vec::new();
     for (name, src) in source_folders() {
         let cycle = modules::Modules::read(&src).largest_cycle();
-        let listed = LARGER_CYCLES.iter().find(|(listed, _)| *listed == name);
-        let allowed = listed.map_or(CYCLE_FILES_MAX, |(_, files)| *files);
-        if cycle.len() > allowed {
+        if cycle.len() > CYCLE_FILES_MAX {
             wrong.push(format!("{name}: {} files import each other: {cycle:?}", cycle.len()));
-        }
-        if listed.is_some() && cycle.len() < allowed {
-            wrong.push(format!(
-                "{name}: its largest cycle has {} files; LARGER_CYCLES",
-                cycle.len()
-            ));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

@@ -5,7 +5,8 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
-use crate::{BLOCK_BYTES, DeviceError};
+use crate::error::DeviceError;
+use crate::options::BLOCK_BYTES;
 
 /// `_IOWR('f', 11, struct fiemap)`.
 const FS_IOC_FIEMAP: u64 = 0xC020_660B;

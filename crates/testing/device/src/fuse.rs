@@ -10,8 +10,8 @@ use fuser::{
     WriteFlags,
 };
 
-use crate::BLOCK_BYTES;
 use crate::image::{Image, name_of};
+use crate::options::BLOCK_BYTES;
 
 /// How long the kernel may remember names and attributes: not at all.
 const REMEMBERED: Duration = Duration::ZERO;

@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fuser::{BackgroundSession, Config, Session};
 
+use crate::error::DeviceError;
 use crate::fuse::Served;
-use crate::{DeviceError, Fs};
+use crate::options::Fs;
 
 /// Beginning of the names of our folders; the process's number and a count follow.
 const PREFIX: &str = "holdfast-device-";

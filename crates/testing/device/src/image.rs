@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use crate::error::DeviceError;
+use crate::options::{BLOCK_BYTES, DEVICE_BYTES_MAX, DEVICE_BYTES_MIN, Options};
 use crate::report::{Report, Tally};
-use crate::{BLOCK_BYTES, DEVICE_BYTES_MAX, DEVICE_BYTES_MIN, DeviceError, Options};
 
 /// What a torn write is made of, in bytes.
 pub const SECTOR_BYTES: usize = 512;

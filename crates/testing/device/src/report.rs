@@ -5,7 +5,7 @@ use std::io::Write as _;
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
 
-use crate::BLOCK_BYTES;
+use crate::options::BLOCK_BYTES;
 
 /// Bytes that a drive keeps of a block: by zlib at its fastest level, and by lz4; never more than
 /// the block itself.

@@ -1,4 +1,4 @@
-//! The API's limits, each with its unit, and the counter of requests per minute.
+//! The limits of the API, each with its unit.
 
 use std::time::Duration;
 

@@ -90,9 +90,9 @@ pub(crate) struct Tokens {
 }
 
 impl Tokens {
-    pub(crate) fn new(registry: &Registry) -> Result<Self, crate::ApiError> {
-        let generation = registry.token_keys_generation();
-        let keys = Keys::new(&registry.token_keys()?, generation)?;
+    /// Returns the tokens of a generation of keys.
+    pub(crate) fn new(keys: &TokenKeys, generation: u64) -> Result<Self, TokenKeyError> {
+        let keys = Keys::new(keys, generation)?;
         let mut validation = Validation::new(Algorithm::ES256);
         validation.set_audience(&[AUDIENCE]);
         validation.set_issuer(&[ISSUER]);

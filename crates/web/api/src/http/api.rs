@@ -202,7 +202,8 @@ impl Api {
         commit: Arc<Commit>,
         described: Described,
     ) -> Result<Self, ApiError> {
-        let tokens = Tokens::new(&registry)?;
+        let generation = registry.token_keys_generation();
+        let tokens = Tokens::new(&registry.token_keys()?, generation)?;
         Ok(Self {
             rate: RequestRate::new(
                 options.requests_per_minute_max,

@@ -1,0 +1,40 @@
+//! What a device is made with.
+
+use std::time::Duration;
+
+/// What is counted, classified and kept together, in bytes.
+pub const BLOCK_BYTES: usize = 4096;
+/// Smallest device, in bytes: `mkfs.ext4` makes a journal from here on.
+pub const DEVICE_BYTES_MIN: u64 = 16 << 20;
+/// Largest device, in bytes.
+pub const DEVICE_BYTES_MAX: u64 = 64 << 30;
+
+/// A file system that can be made on a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Fs {
+    /// `mkfs.ext4` with its defaults, blocks of 4 KiB.
+    Ext4,
+    /// `mkfs.xfs` with its defaults.
+    Xfs,
+    /// `mkfs.btrfs` with its defaults.
+    Btrfs,
+    /// btrfs, mounted with `compress=zstd`.
+    BtrfsZstd,
+}
+
+/// What a device is made with.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// Size in bytes, rounded up to whole blocks.
+    pub bytes: u64,
+    /// Time that each flush takes at least.
+    pub flush_time: Duration,
+    /// Compress each block at each flush, for [`Device::report`]. Costs CPU time, later.
+    pub measure: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { bytes: 256 << 20, flush_time: Duration::ZERO, measure: false }
+    }
+}
