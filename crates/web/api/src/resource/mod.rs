@@ -12,6 +12,7 @@ pub(crate) mod commands;
 pub(crate) mod common;
 pub(crate) mod configuration;
 mod digest;
+mod document_condition;
 pub(crate) mod enrolment;
 pub(crate) mod event_item;
 pub(crate) mod feed;

@@ -8,6 +8,7 @@ use state::{Condition, Direction, DocumentField, FleetQuery, StoredDocument, Tes
 use utoipa::ToSchema;
 
 use super::common::{AgentRef, named_agents};
+use super::document_condition::condition;
 use super::overlay::{Joined, Overlays};
 use crate::code::Code;
 use crate::error::Failure;
@@ -99,7 +100,7 @@ fn fleet_query(call: &Call, agents: Permitted) -> Result<FleetQuery, Failure> {
     }
     if let Some(text) = parameters.text("q") {
         let now_us = call.api.options.clock.now_us();
-        all.push(super::syscheck::condition(q::parse(text, COLUMNS)?, now_us)?);
+        all.push(condition(q::parse(text, COLUMNS)?, now_us)?);
     }
     let direction = |down| if down { Direction::Descending } else { Direction::Ascending };
     let sort = shape::sort_fields(parameters.text("sort"), COLUMNS)?;

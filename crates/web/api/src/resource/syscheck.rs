@@ -9,11 +9,10 @@ use blake2::{Blake2b, Digest as _};
 use model::{AgentId, Dataset};
 use registry::Reader;
 use serde_json::Map;
-use state::{
-    Condition, Direction, DocumentField, DocumentQuery, StateStore, StoredDocument, Test, Value,
-};
+use state::{Condition, Direction, DocumentField, DocumentQuery, StateStore, StoredDocument, Test};
 
 use super::common::only_failed;
+use super::document_condition::condition;
 use super::file_item::file_item;
 use crate::access::room::{Owner, Share};
 use crate::code::Code;
@@ -24,7 +23,7 @@ use crate::http::operation::{
     AGENT_ID, COMMON, Handler, Kind, Operation, PAGE_ITEMS_MAX, PAGING, Parameter, Q, SEARCH,
     Shape, Verb, action, query,
 };
-use crate::http::q::{self, Op, Query};
+use crate::http::q;
 use crate::http::{listing, shape, stream};
 
 const TYPES: &[&str] = &[
@@ -328,44 +327,6 @@ fn file_query(call: &Call, agent: AgentId) -> Result<DocumentQuery, Failure> {
         })
         .collect();
     Ok(query)
-}
-
-/// The condition of a store behind `q`.
-pub(super) fn condition(query: Query<DocumentField>, now_us: u64) -> Result<Condition, Failure> {
-    let list = |list: Vec<Query<DocumentField>>| {
-        list.into_iter().map(|query| condition(query, now_us)).collect::<Result<Vec<_>, _>>()
-    };
-    let (field, op, value) = match query {
-        Query::All(all) => return Ok(Condition::All(list(all)?)),
-        Query::Any(any) => return Ok(Condition::Any(list(any)?)),
-        Query::Compare { column, op, value } => (column, op, value),
-    };
-    let number = |value: &str| {
-        value.parse::<i64>().map_err(|_| {
-            Failure::detailed(Code::QueryInvalid, format!("q: not a number: '{value}'"))
-        })
-    };
-    let (op, value) = match field {
-        DocumentField::Mtime | DocumentField::Version => {
-            let (op, at_us) = q::instant(op, &value, now_us)?;
-            (op, Value::Integer(at_us as i64))
-        }
-        DocumentField::Size | DocumentField::Uid | DocumentField::Gid | DocumentField::Inode => {
-            (op, Value::Integer(number(&value)?))
-        }
-        _ => (op, Value::Text(value)),
-    };
-    let test = match (op, &value) {
-        (Op::Equal, _) => Test::Equal,
-        (Op::NotEqual, _) => Test::NotEqual,
-        (Op::Less, _) => Test::Less,
-        (Op::Greater, _) => Test::Greater,
-        (Op::Contains, Value::Text(_)) => Test::Contains,
-        (Op::Contains, Value::Integer(_)) => {
-            return Err(Failure::detailed(Code::QueryOperatorInvalid, "q: ~ is for texts only"));
-        }
-    };
-    Ok(Condition::Field(field, test, value))
 }
 
 fn search(text: &str) -> Condition {

@@ -1,0 +1,49 @@
+//! The parameter `q` of lists of documents as a condition of the state store.
+
+use state::{Condition, DocumentField, Test, Value};
+
+use crate::code::Code;
+use crate::error::Failure;
+use crate::http::q::{self, Op, Query};
+
+/// Returns the condition on documents that the parameter `q` states. `now_us` is what relative dates count
+/// from, microseconds since the epoch.
+///
+/// Fails with [`Code::QueryInvalid`] or [`Code::QueryOperatorInvalid`] where a value does not fit its
+/// field.
+pub(super) fn condition(query: Query<DocumentField>, now_us: u64) -> Result<Condition, Failure> {
+    let list = |list: Vec<Query<DocumentField>>| {
+        list.into_iter().map(|query| condition(query, now_us)).collect::<Result<Vec<_>, _>>()
+    };
+    let (field, op, value) = match query {
+        Query::All(all) => return Ok(Condition::All(list(all)?)),
+        Query::Any(any) => return Ok(Condition::Any(list(any)?)),
+        Query::Compare { column, op, value } => (column, op, value),
+    };
+    let number = |value: &str| {
+        value.parse::<i64>().map_err(|_| {
+            Failure::detailed(Code::QueryInvalid, format!("q: not a number: '{value}'"))
+        })
+    };
+    let (op, value) = match field {
+        DocumentField::Mtime | DocumentField::Version => {
+            let (op, at_us) = q::instant(op, &value, now_us)?;
+            (op, Value::Integer(at_us as i64))
+        }
+        DocumentField::Size | DocumentField::Uid | DocumentField::Gid | DocumentField::Inode => {
+            (op, Value::Integer(number(&value)?))
+        }
+        _ => (op, Value::Text(value)),
+    };
+    let test = match (op, &value) {
+        (Op::Equal, _) => Test::Equal,
+        (Op::NotEqual, _) => Test::NotEqual,
+        (Op::Less, _) => Test::Less,
+        (Op::Greater, _) => Test::Greater,
+        (Op::Contains, Value::Text(_)) => Test::Contains,
+        (Op::Contains, Value::Integer(_)) => {
+            return Err(Failure::detailed(Code::QueryOperatorInvalid, "q: ~ is for texts only"));
+        }
+    };
+    Ok(Condition::Field(field, test, value))
+}
