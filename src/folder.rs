@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use env::random::{Random as _, SystemRandom};
-use registry::SqliteRegistry;
+use registry::SqliteControl;
 
 /// What a data folder holds, by how the names begin; `*.toml` and `lost+found` may lie beside it.
 const OWN_NAMES: [&str; 13] = [
@@ -278,7 +278,7 @@ impl DataFolder {
                 );
             }
         }
-        let made = SqliteRegistry::open(&database).map(drop);
+        let made = SqliteControl::open(&database).map(drop);
         made.with_context(|| database.display().to_string())
     }
 

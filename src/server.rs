@@ -17,7 +17,7 @@ use env::guard::GuardedClock;
 use env::random::{Random, SystemRandom};
 use journal::{Journal, Options};
 use model::Position;
-use registry::{Registry, RegistryOptions, SqliteRegistry};
+use registry::{Registry, RegistryOptions, SqliteControl};
 use replication::follow::Marker;
 use replication::{ShipOptions, Shipping};
 use rustls::server::ResolvesServerCert;
@@ -322,7 +322,7 @@ fn open_registry(
     };
     folder.expect_registry()?;
     folder.make_keys()?;
-    let store = SqliteRegistry::open_with(&folder.registry_db(), config.db.readers)
+    let store = SqliteControl::open_with(&folder.registry_db(), config.db.readers)
         .and_then(|store| store.warm().map(|()| store))
         .with_context(|| database(&folder.registry_db()))?;
     Registry::open(Arc::new(store), &folder.keys(), clock, random, options).context("registry")

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use model::{AgentId, AgentOs, AgentStatus, Incarnation};
-use control::{InfoRow, LivenessRow, NewAgent, RegistryStore as _, SqliteRegistry, StatusCode};
+use control::{InfoRow, LivenessRow, NewAgent, ControlStore as _, SqliteControl, StatusCode};
 
 const GROUPS: u32 = 20;
 const PLATFORMS: [(&str, &str, &str); 6] = [
@@ -44,7 +44,7 @@ fn status(mix: Mix, n: u32) -> AgentStatus {
 pub fn seed(folder: &Path, agents: u32, mix: Mix) -> anyhow::Result<()> {
     fs::create_dir_all(folder)?;
     let file = folder.join("registry.db");
-    let store = SqliteRegistry::open(&file).with_context(|| file.display().to_string())?;
+    let store = SqliteControl::open(&file).with_context(|| file.display().to_string())?;
     let now_s = std::time::UNIX_EPOCH.elapsed()?.as_secs() as i64;
     for group in 0..GROUPS {
         store.create_group(&format!("group-{group:02}"), now_s)?;

@@ -10,7 +10,7 @@ use commit::{Commit, CommitOptions};
 use env::clock::SystemClock;
 use env::random::SystemRandom;
 use journal::Journal;
-use registry::{EnrollRequest, Reader, Registry, RegistryOptions, SqliteRegistry, WriteContext};
+use registry::{EnrollRequest, Reader, Registry, RegistryOptions, SqliteControl, WriteContext};
 use serde_json::json;
 use sessions::{Sessions, SessionsOptions};
 use state::{SqliteState, StateOptions, StateStore};
@@ -45,7 +45,7 @@ pub fn enrol(folder: &Path, agents: usize) -> anyhow::Result<()> {
 
 fn registry(folder: &Path) -> anyhow::Result<Registry> {
     Ok(Registry::open(
-        Arc::new(SqliteRegistry::open(&folder.join("registry.db"))?),
+        Arc::new(SqliteControl::open(&folder.join("registry.db"))?),
         folder,
         Arc::new(SystemClock::new()),
         Arc::new(SystemRandom),

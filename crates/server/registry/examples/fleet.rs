@@ -18,7 +18,7 @@ use env::random::SystemRandom;
 use model::{AgentId, AgentOs, AgentStatus};
 use registry::{
     AgentColumn, AgentInfo, AgentQuery, CommandKind, EnrollRequest, Outcome, OutcomeState, Reader,
-    Registry, RegistryOptions, Sort, SqliteRegistry, WriteContext,
+    Registry, RegistryOptions, Sort, SqliteControl, WriteContext,
 };
 
 const PLATFORMS: [&str; 6] = ["debian", "ubuntu", "rocky", "alpine", "arch", "suse"];
@@ -139,7 +139,7 @@ fn main() {
     let folder = tempfile::TempDir::new().unwrap();
     let clock = ManualClock::at(env::clock::Clock::now_us(&SystemClock::new()));
     let open = || {
-        let store = SqliteRegistry::open(&folder.path().join("registry.db")).unwrap();
+        let store = SqliteControl::open(&folder.path().join("registry.db")).unwrap();
         let (store, clock) = (Arc::new(store), Arc::new(clock.clone()));
         let options = RegistryOptions::default();
         Registry::open(store, folder.path(), clock, Arc::new(SystemRandom), options).unwrap()

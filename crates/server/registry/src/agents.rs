@@ -7,8 +7,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use control::Reader;
 use control::limits::{ENROLMENT_TOKEN_TTL_SECONDS_MAX, NAME_CHARS_MAX, NAME_CHARS_MIN};
 use control::{
-    EnrolmentTokenRow, NewAgent, NewCertificate, NewEnrolmentToken, RegistryStoreError,
-    WriteContext,
+    ControlError, EnrolmentTokenRow, NewAgent, NewCertificate, NewEnrolmentToken, WriteContext,
 };
 use model::{AgentId, AgentRecord, Incarnation, Overlay};
 
@@ -115,7 +114,7 @@ impl Registry {
         let _order = self.inner.decisions.lock();
         let enrolled = self.inner.store.enroll(&digest, &agent, &mut sign);
         let enrolled = match (enrolled, refused) {
-            (Err(RegistryStoreError::Certificate(_)), Some(e)) => return Err(e),
+            (Err(ControlError::Certificate(_)), Some(e)) => return Err(e),
             (enrolled, _) => enrolled?,
         };
         let (id, incarnation) = (enrolled.row.record.id, enrolled.row.record.incarnation);

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::fmt::Write as _;
 
 use control::Reader;
-use control::{RegistryStore, RegistryStoreError, WriteContext};
+use control::{ControlError, ControlStore, WriteContext};
 use env::random::Random;
 use model::AgentId;
 use sha2::{Digest as _, Sha256};
@@ -38,7 +38,7 @@ impl Registry {
             return Ok(key);
         }
         let life = self.inner.fleet.read().get(id).map(|agent| agent.incarnation);
-        let missing = || RegistryStoreError::NotFound { what: "agent", name: id.to_string() };
+        let missing = || ControlError::NotFound { what: "agent", name: id.to_string() };
         let life = life.ok_or_else(missing)?;
         // The parts have fixed lengths: no other agent's are these bytes.
         let mut digest = Sha256::new_with_prefix(self.inner.client_secret.as_bytes());
@@ -100,7 +100,7 @@ fn hex(bytes: &[u8]) -> String {
 
 /// What keys of agents that were not inserted with one follow from; drawn once for a registry.
 pub(crate) fn client_secret(
-    store: &dyn RegistryStore,
+    store: &dyn ControlStore,
     random: &dyn Random,
 ) -> Result<String, RegistryError> {
     if let Some(secret) = store.setting(&Reader::server(), CLIENT_SECRET)? {

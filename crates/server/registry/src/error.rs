@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use control::RegistryStoreError;
+use control::ControlError;
 
 /// Opening, certificates, groups, commands, settings.
 #[derive(Debug, thiserror::Error)]
@@ -10,7 +10,7 @@ use control::RegistryStoreError;
 pub enum RegistryError {
     /// The registry's database.
     #[error(transparent)]
-    Store(#[from] RegistryStoreError),
+    Store(#[from] ControlError),
     /// A key or certificate file.
     #[error("{}: {cause}", path.display())]
     File {
@@ -152,18 +152,18 @@ pub enum LoginError {
     Registry(#[from] RegistryError),
 }
 
-impl From<RegistryStoreError> for LoginError {
-    fn from(error: RegistryStoreError) -> Self {
+impl From<ControlError> for LoginError {
+    fn from(error: ControlError) -> Self {
         Self::Registry(error.into())
     }
 }
 
-impl From<RegistryStoreError> for EnrollError {
-    fn from(error: RegistryStoreError) -> Self {
+impl From<ControlError> for EnrollError {
+    fn from(error: ControlError) -> Self {
         match error {
-            RegistryStoreError::Token(why) => Self::Token(why),
-            RegistryStoreError::DuplicateName { name, id } => Self::DuplicateName { name, id },
-            RegistryStoreError::NotFound { what: "group", name } => Self::Group(name),
+            ControlError::Token(why) => Self::Token(why),
+            ControlError::DuplicateName { name, id } => Self::DuplicateName { name, id },
+            ControlError::NotFound { what: "group", name } => Self::Group(name),
             other => Self::Registry(other.into()),
         }
     }

@@ -7,7 +7,7 @@
 //! removed when their agents connect, or when the insertion is repeated; documents without an agent never exist.
 
 use control::Reader;
-use control::{NewAgent, RegistryStoreError, WriteContext};
+use control::{ControlError, NewAgent, WriteContext};
 use model::{AgentId, AgentStatus, Incarnation};
 
 use crate::client_keys::CLIENT_KEY_CHARS;
@@ -105,7 +105,7 @@ impl Registry {
         drop(order);
         let gone: Vec<Life> =
             lives.iter().filter(|life| Some(life.agent) != keyed_anew).copied().collect();
-        record(Displaced { gone: &gone, keyed_anew }).map_err(RegistryStoreError::Unrecorded)?;
+        record(Displaced { gone: &gone, keyed_anew }).map_err(ControlError::Unrecorded)?;
         let _order = self.inner.decisions.lock();
         // A life that began since then is not displaced. A displaced agent that connected since then was
         // removed already; its number stays reserved for this insertion.

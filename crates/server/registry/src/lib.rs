@@ -1,6 +1,6 @@
 //! Agents, groups, enrolment, certificates, liveness, users and commands.
 //!
-//! The durable side is a [`RegistryStore`] (`registry.db`); this crate adds what must be fast or
+//! The durable side is a [`ControlStore`] (`registry.db`); this crate adds what must be fast or
 //! secret: the certificate authority, the fleet in memory (who is it, is it alive), password
 //! hashing and login limits.
 //!
@@ -90,11 +90,11 @@ pub use context::check_rule;
 pub use control::Reader;
 pub use control::{
     AgentColumn, AgentPage, AgentQuery, AgentRow, AuditEntry, AuditOutcome, Command, CommandCounts,
-    CommandKind, CommandRow, CompareOp, Condition, ConfigState, DistinctPage, EnrolmentTokenRow,
-    GroupConfig, GroupCount, LastScan, LinkKind, Outcome, OutcomeFilter, OutcomeRow, OutcomeState,
-    Overview, Permitted, Policy, PolicyRow, RegistryStore, RegistryStoreError, RevocationTarget,
-    RoleRef, RoleRow, RuleRow, SecurityChange, SecurityImage, Sort, SqliteRegistry, StatusCode,
-    StatusSummary, Summary, WriteContext,
+    CommandKind, CommandRow, CompareOp, Condition, ConfigState, ControlError, ControlStore,
+    DistinctPage, EnrolmentTokenRow, GroupConfig, GroupCount, LastScan, LinkKind, Outcome,
+    OutcomeFilter, OutcomeRow, OutcomeState, Overview, Permitted, Policy, PolicyRow,
+    RevocationTarget, RoleRef, RoleRow, RuleRow, SecurityChange, SecurityImage, Sort,
+    SqliteControl, StatusCode, StatusSummary, Summary, WriteContext,
 };
 pub use error::{EnrollError, IdentityError, LoginError, PasswordError, RegistryError};
 pub use groups::GroupChange;
@@ -117,7 +117,7 @@ pub struct Registry {
 type TellRemoved = Box<dyn Fn(AgentId) + Send + Sync>;
 
 struct Inner {
-    store: Arc<dyn RegistryStore>,
+    store: Arc<dyn ControlStore>,
     clock: Arc<dyn Clock>,
     random: Arc<dyn Random>,
     options: RegistryOptions,
@@ -168,7 +168,7 @@ impl Registry {
     /// When a key file is missing although agents rely on it, is readable by others or damaged;
     /// when the store fails.
     pub fn open(
-        store: Arc<dyn RegistryStore>,
+        store: Arc<dyn ControlStore>,
         folder: &Path,
         clock: Arc<dyn Clock>,
         random: Arc<dyn Random>,

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use control::Reader;
-use control::{LastScan, RegistryStoreError};
+use control::{ControlError, LastScan};
 use model::AgentId;
 
 use crate::{Registry, RegistryError};
@@ -26,7 +26,7 @@ impl Registry {
         Ok(self.inner.store.last_scan(reader, id)?)
     }
 
-    pub(crate) fn flush_scans(&self) -> Result<(), RegistryStoreError> {
+    pub(crate) fn flush_scans(&self) -> Result<(), ControlError> {
         let scans: HashMap<AgentId, LastScan> = std::mem::take(&mut *self.inner.scans.lock());
         if scans.is_empty() {
             return Ok(());

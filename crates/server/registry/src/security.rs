@@ -2,8 +2,8 @@
 
 use control::Reader;
 use control::{
-    LinkKind, Policy, RegistryStoreError, RevocationTarget, SecurityChange, SecurityImage,
-    SecurityWrite, WriteContext,
+    ControlError, LinkKind, Policy, RevocationTarget, SecurityChange, SecurityImage, SecurityWrite,
+    WriteContext,
 };
 use serde_json::Value;
 
@@ -154,7 +154,7 @@ impl Registry {
         let mut roles = Vec::new();
         for rule in self.inner.store.security(reader)?.rules {
             let body: Value = serde_json::from_str(&rule.body)
-                .map_err(|e| RegistryStoreError::Corrupt(format!("rule {}: {e}", rule.id)))?;
+                .map_err(|e| ControlError::Corrupt(format!("rule {}: {e}", rule.id)))?;
             match context::matches(&body, authorization) {
                 Some(true) => roles.extend(rule.roles),
                 Some(false) => {}

@@ -5,8 +5,7 @@ use std::net::IpAddr;
 use control::Reader;
 use control::limits::{ADMIN_USER, ROLE_ADMINISTRATOR};
 use control::{
-    AuditOutcome, RegistryStoreError, Revocation, RevocationTarget, SecurityChange, UserRow,
-    WriteContext,
+    AuditOutcome, ControlError, Revocation, RevocationTarget, SecurityChange, UserRow, WriteContext,
 };
 
 use crate::limits::{PASSWORD_CHARS_MAX, PASSWORD_CHARS_MIN, TOKEN_TTL_SECONDS_MAX};
@@ -52,7 +51,7 @@ impl Registry {
         let context = self.audited(Reader::server(), "system", "security:create_user", detail);
         match self.inner.store.create_user(&context, ADMIN_USER, &hash, true, &roles) {
             // Another process made it at the same moment.
-            Err(RegistryStoreError::Exists { .. }) => return Ok(None),
+            Err(ControlError::Exists { .. }) => return Ok(None),
             other => other?,
         };
         self.end_audit(&context, AuditOutcome::Done)?;
@@ -191,7 +190,7 @@ impl Registry {
             // Whoever waits for it is still there.
             let _ = done.try_send(registry.inner.hasher.hash(&password, cost, random));
         };
-        self.inner.hashing.submit(work).map_err(|_| RegistryStoreError::Busy)?;
+        self.inner.hashing.submit(work).map_err(|_| ControlError::Busy)?;
         let ended = || RegistryError::Hash("the hashing thread ended".into());
         hash.recv().map_err(|_| ended())?
     }
@@ -200,7 +199,7 @@ impl Registry {
         let roles = self.inner.store.roles(reader)?;
         let id = |name: &&str| {
             roles.iter().find(|r| r.name == *name).map(|r| r.id).ok_or_else(|| {
-                RegistryStoreError::NotFound { what: "role", name: (*name).to_owned() }.into()
+                ControlError::NotFound { what: "role", name: (*name).to_owned() }.into()
             })
         };
         names.iter().map(id).collect()
@@ -223,7 +222,7 @@ impl Registry {
     }
 
     fn require_user(&self, reader: &Reader, name: &str) -> Result<User, RegistryError> {
-        let missing = || RegistryStoreError::NotFound { what: "user", name: name.to_owned() };
+        let missing = || ControlError::NotFound { what: "user", name: name.to_owned() };
         Ok(self.user(reader, name)?.ok_or_else(missing)?)
     }
 

@@ -11,7 +11,7 @@ use common::{csr, der, house, options, try_open};
 use env::clock::Clock as _;
 use model::AgentId;
 use registry::{
-    EnrollError, IdentityError, RegistryError, RegistryStore as _, SqliteRegistry, WriteContext,
+    ControlStore as _, EnrollError, IdentityError, RegistryError, SqliteControl, WriteContext,
 };
 use rustls::RootCertStore;
 use rustls::client::WebPkiServerVerifier;
@@ -208,7 +208,7 @@ fn an_agent_that_never_keeps_what_it_renews_does_not_fill_the_registry() {
         house.registry.identify(&old_leaf).unwrap();
         house.registry.flush().unwrap();
     }
-    let store = SqliteRegistry::open(&house.folder.path().join("registry.db")).unwrap();
+    let store = SqliteControl::open(&house.folder.path().join("registry.db")).unwrap();
     let kept = store.load().unwrap().certificates.len();
     assert!(kept <= 4, "{kept} certificates are kept");
     for house in [&house.killed(), &house] {

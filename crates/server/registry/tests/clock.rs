@@ -11,7 +11,7 @@ use env::clock::{Clock as _, ManualClock};
 use env::guard::{Acceptance, GuardedClock, HOLD_MAX};
 use env::random::SystemRandom;
 use registry::{
-    AgentQuery, CommandKind, IdentityError, Reader, Registry, RevocationTarget, SqliteRegistry,
+    AgentQuery, CommandKind, IdentityError, Reader, Registry, RevocationTarget, SqliteControl,
     WriteContext,
 };
 use tempfile::TempDir;
@@ -51,7 +51,7 @@ impl Guarded {
 }
 
 fn open(folder: &TempDir, clock: &Arc<GuardedClock>) -> Registry {
-    let store = SqliteRegistry::open(&folder.path().join("registry.db")).unwrap();
+    let store = SqliteControl::open(&folder.path().join("registry.db")).unwrap();
     let options = registry::RegistryOptions {
         tokens_until_s: i64::try_from(clock.resumed_us() / 1_000_000).ok(),
         ..options()

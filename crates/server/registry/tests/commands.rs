@@ -6,8 +6,8 @@ mod common;
 use common::{House, house, named};
 use model::AgentId;
 use registry::{
-    Command, CommandCounts, CommandKind, Outcome, OutcomeFilter, OutcomeState, Permitted, Reader,
-    RegistryStore, SqliteRegistry, WriteContext,
+    Command, CommandCounts, CommandKind, ControlStore, Outcome, OutcomeFilter, OutcomeState,
+    Permitted, Reader, SqliteControl, WriteContext,
 };
 
 fn fleet(house: &House, n: u32) -> Vec<AgentId> {
@@ -305,7 +305,7 @@ fn a_command_that_is_being_dropped_is_shown_to_nobody_half() {
     }
     house.registry.flush().unwrap();
     // One step of several: outcomes of the oldest are gone, but not all.
-    let store = SqliteRegistry::open(&house.folder.path().join("registry.db")).unwrap();
+    let store = SqliteControl::open(&house.folder.path().join("registry.db")).unwrap();
     assert!(store.trim_commands().unwrap());
     let page = OutcomeFilter { limit: 10_000, ..OutcomeFilter::default() };
     assert_eq!(

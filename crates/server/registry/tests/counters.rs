@@ -10,8 +10,8 @@ use common::{House, house, info, named};
 use model::{AgentId, AgentStatus};
 use proptest::prelude::*;
 use registry::{
-    AgentColumn, AgentInfo, AgentQuery, Condition, ConfigTold, GroupConfig, Permitted, Reader,
-    RegistryStore as _, SqliteRegistry, StatusSummary, WriteContext,
+    AgentColumn, AgentInfo, AgentQuery, Condition, ConfigTold, ControlStore as _, GroupConfig,
+    Permitted, Reader, SqliteControl, StatusSummary, WriteContext,
 };
 
 #[derive(Debug, Clone)]
@@ -211,7 +211,7 @@ fn a_kill_between_a_groups_change_and_the_flags_of_its_agents_leaves_no_false_fl
     }
     assert_eq!(house.registry.status_summary().unwrap().synced, 2);
     // The change is durable, nothing after it is.
-    let store = SqliteRegistry::open(&house.folder.path().join("registry.db")).unwrap();
+    let store = SqliteControl::open(&house.folder.path().join("registry.db")).unwrap();
     let body = b"[scan]\nthreads = 1\n".to_vec();
     let config = GroupConfig { body, sum: String::new(), at_s: 1 };
     store.set_group_config(&WriteContext::server(), "default", &config).unwrap();

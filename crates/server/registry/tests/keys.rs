@@ -15,9 +15,8 @@ use env::random::{Random, SystemRandom};
 use model::{AgentId, AgentStatus};
 use registry::limits::AGENT_NUMBER_MAX;
 use registry::{
-    CommandKind, Displaced, EnrollError, EnrollRequest, ForceRules, InsertAgent, Inserted,
-    LastScan, Life, Outcome, OutcomeState, Reader, Registry, RegistryStore as _, SqliteRegistry,
-    WriteContext,
+    CommandKind, ControlStore as _, Displaced, EnrollError, EnrollRequest, ForceRules, InsertAgent,
+    Inserted, LastScan, Life, Outcome, OutcomeState, Reader, Registry, SqliteControl, WriteContext,
 };
 use tempfile::TempDir;
 
@@ -382,7 +381,7 @@ impl Random for InStep {
 #[test]
 fn two_programs_at_a_first_start_give_the_same_keys() {
     let folder = TempDir::new().unwrap();
-    let store = || SqliteRegistry::open(&folder.path().join("registry.db")).unwrap();
+    let store = || SqliteControl::open(&folder.path().join("registry.db")).unwrap();
     let agent = control::NewAgent {
         id: None,
         name: "web".into(),
@@ -394,7 +393,7 @@ fn two_programs_at_a_first_start_give_the_same_keys() {
     };
     store().add_agents(&WriteContext::server(), &[agent]).unwrap();
     let step: Arc<dyn Random> = Arc::new(InStep(Barrier::new(2)));
-    let start = |own: &Path, store: SqliteRegistry| {
+    let start = |own: &Path, store: SqliteControl| {
         std::fs::create_dir(own).unwrap();
         let clock = Arc::new(ManualClock::at(common::START_US));
         Registry::open(Arc::new(store), own, clock, Arc::clone(&step), options()).unwrap()

@@ -266,10 +266,10 @@ const SEARCHES: [&str; 35] = [
 
 #[test]
 fn a_search_in_memory_finds_what_the_database_finds() {
-    use registry::{Permitted, RegistryStore as _, SqliteRegistry};
+    use registry::{ControlStore as _, Permitted, SqliteControl};
     let house = fleet();
     house.registry.flush().unwrap();
-    let store = SqliteRegistry::open(&house.folder.path().join("registry.db")).unwrap();
+    let store = SqliteControl::open(&house.folder.path().join("registry.db")).unwrap();
     let some = Permitted::Except(vec![AgentId(1)].into());
     for text in SEARCHES {
         for permitted in [Permitted::All, some.clone()] {
@@ -320,10 +320,10 @@ fn a_search_in_memory_finds_what_the_database_finds() {
 
 #[test]
 fn numbers_by_status_come_from_memory_as_the_database_has_them() {
-    use registry::{Permitted, RegistryStore as _, SqliteRegistry};
+    use registry::{ControlStore as _, Permitted, SqliteControl};
     let house = fleet();
     house.registry.flush().unwrap();
-    let store = SqliteRegistry::open(&house.folder.path().join("registry.db")).unwrap();
+    let store = SqliteControl::open(&house.folder.path().join("registry.db")).unwrap();
     for permitted in [
         Permitted::All,
         Permitted::Only(vec![AgentId(0), AgentId(2), AgentId(77)].into()),

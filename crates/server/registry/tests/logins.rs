@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use common::{House, house, house_with, options};
 use control::Revocation;
 use registry::{
-    HashCost, LoginError, RbacMode, Reader, RegistryError, RegistryOptions, RegistryStore as _,
-    RegistryStoreError, RevocationTarget, SqliteRegistry, User, WriteContext,
+    ControlError, ControlStore as _, HashCost, LoginError, RbacMode, Reader, RegistryError,
+    RegistryOptions, RevocationTarget, SqliteControl, User, WriteContext,
 };
 
 const PASSWORD: &str = "Correct-Horse-9";
@@ -325,7 +325,7 @@ fn a_database_that_fails_is_not_a_wrong_password() {
 }
 
 fn rusqlite_drop_users(path: &std::path::Path) -> rusqlite::Result<()> {
-    let _keep: Arc<SqliteRegistry> = Arc::new(SqliteRegistry::open(path).unwrap());
+    let _keep: Arc<SqliteControl> = Arc::new(SqliteControl::open(path).unwrap());
     let conn = rusqlite::Connection::open(path)?;
     conn.busy_timeout(Duration::from_secs(5))?;
     conn.execute_batch("ALTER TABLE user RENAME TO person")
@@ -348,7 +348,7 @@ impl env::clock::Clock for Hasty {
 fn what_memory_refuses_is_refused_after_a_restart_too() {
     let folder = tempfile::TempDir::new().unwrap();
     let open = || {
-        let store = SqliteRegistry::open(&folder.path().join("registry.db")).unwrap();
+        let store = SqliteControl::open(&folder.path().join("registry.db")).unwrap();
         let clock = Arc::new(Hasty(common::START_US.into()));
         let random = Arc::new(env::random::SystemRandom);
         registry::Registry::open(Arc::new(store), folder.path(), clock, random, options()).unwrap()
@@ -397,7 +397,7 @@ fn a_clock_that_was_years_ahead_leaves_no_token_alive_and_locks_nobody_out() {
     let nbf_s = house.registry.token_nbf_s(user.id, &user.role_ids(), false);
     assert!(nbf_s <= now_s + 1, "a login after the logout begins now, not in {} s", nbf_s - now_s);
     // Revoked while the clock was ahead.
-    let store = SqliteRegistry::open(&house.folder.path().join("registry.db")).unwrap();
+    let store = SqliteControl::open(&house.folder.path().join("registry.db")).unwrap();
     let until =
         |target, issued_until_s| Revocation { target, issued_until_s, expires_at_s: i64::MAX };
     store
@@ -459,9 +459,8 @@ fn new_passwords_wait_in_the_queue_of_logins_and_are_refused_when_it_is_full() {
         let all: Vec<_> = (0..16).map(|_| scope.spawn(one)).collect();
         all.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
-    let busy = |r: &&Result<(), RegistryError>| {
-        matches!(r, Err(RegistryError::Store(RegistryStoreError::Busy)))
-    };
+    let busy =
+        |r: &&Result<(), RegistryError>| matches!(r, Err(RegistryError::Store(ControlError::Busy)));
     let refused = results.iter().filter(busy).count();
     assert!(refused > 0 && refused < 16, "{results:?}");
     assert_eq!(results.iter().filter(|r| r.is_ok()).count(), 16 - refused);

@@ -5,9 +5,7 @@ mod common;
 
 use common::{der, house, options, try_open};
 use model::AgentId;
-use registry::{
-    CommandKind, Reader, RegistryError, RegistryStoreError, RevocationTarget, WriteContext,
-};
+use registry::{CommandKind, ControlError, Reader, RegistryError, RevocationTarget, WriteContext};
 
 #[test]
 fn everything_that_was_answered_is_there_after_a_kill() {
@@ -60,7 +58,7 @@ fn a_backup_made_in_use_opens_and_is_complete() {
     house.registry.backup_to(&file).unwrap();
     assert!(matches!(
         house.registry.backup_to(&file),
-        Err(RegistryError::Store(RegistryStoreError::Exists { .. }))
+        Err(RegistryError::Store(ControlError::Exists { .. }))
     ));
     for key in ["ca.key", "ca.pem", "token.key"] {
         std::fs::copy(house.folder.path().join(key), folder.path().join(key)).unwrap();

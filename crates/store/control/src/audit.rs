@@ -70,7 +70,7 @@ pub struct AuditEntry {
 ///
 /// The row is written as begun in the transaction of the first durable change under the context, so that
 /// neither is there without the other and both cost one wait for the disk.
-/// [`super::RegistryStore::end_audit`] then sets the outcome.
+/// [`super::ControlStore::end_audit`] then sets the outcome.
 ///
 /// # Locking
 /// The mutex guards the row's state only. The writer of the store looks at it under its own lock; nothing
@@ -124,7 +124,7 @@ impl WriteContext {
         }
     }
 
-    /// Keeps a row that is written: something is changed outside of the registry's store.
+    /// Keeps a row that is written: something is changed outside of the control store.
     pub fn set_changed(&self) {
         if let PendingAudit::Written { changed, .. } = &mut *self.audit.lock() {
             *changed = true;

@@ -1,4 +1,4 @@
-//! The suite that every [`RegistryStore`] passes, one function per promise. An engine's tests call
+//! The suite that every [`ControlStore`] passes, one function per promise. An engine's tests call
 //! [`crate::control_conformance`] with a function that makes an empty store.
 
 #![allow(
@@ -30,7 +30,7 @@ pub use groups::*;
 pub use lists::*;
 pub use users::*;
 
-use crate::{AgentQuery, NewAgent, RegistryStore, WriteContext};
+use crate::{AgentQuery, ControlStore, NewAgent, WriteContext};
 
 /// Makes a test of each promise: `control_conformance!(make)`, where `make()` returns an empty store
 /// (anything that dereferences to one).
@@ -109,14 +109,14 @@ pub fn new_agent(name: &str) -> NewAgent {
 }
 
 /// Registers agents with these names; returns their numbers.
-pub fn add(store: &dyn RegistryStore, names: &[&str]) -> Vec<AgentId> {
+pub fn add(store: &dyn ControlStore, names: &[&str]) -> Vec<AgentId> {
     let new: Vec<NewAgent> = names.iter().map(|name| new_agent(name)).collect();
     let rows = store.add_agents(&by(), &new).unwrap();
     rows.into_iter().map(|row| row.record.id).collect()
 }
 
 /// The numbers of the agents that match, the server's included.
-fn ids(store: &dyn RegistryStore, query: &AgentQuery) -> Vec<u32> {
+fn ids(store: &dyn ControlStore, query: &AgentQuery) -> Vec<u32> {
     let page = store.agents(&reader(), query, 1_000).unwrap();
     assert_eq!(page.total, page.items.len() as u64);
     let numbers = store.agent_ids(&reader(), query, 1_000).unwrap();

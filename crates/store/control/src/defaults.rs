@@ -3,7 +3,7 @@
 
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 
-use super::StoreResult;
+use super::ControlResult;
 use super::limits::RESERVED_ID_MAX;
 
 type DefaultPolicy = (u32, &'static str, &'static [&'static str], &'static [&'static str]);
@@ -120,7 +120,7 @@ const RULES: &[(u32, &str, &str, u32)] = &[
 ];
 
 /// Have the database hold these policies and roles, where an earlier program wrote others.
-pub(super) fn refresh(conn: &mut Connection) -> StoreResult<()> {
+pub(super) fn refresh(conn: &mut Connection) -> ControlResult<()> {
     let own =
         (list(POLICIES, policy), list(ROLES, |(id, _, policies)| (*id, list(policies, |p| *p))));
     if (kept_policies(conn)?, kept_roles(conn)?) == own {
@@ -151,7 +151,7 @@ fn policy((id, name, actions, resources): &DefaultPolicy) -> Kept {
     (*id, (*name).to_owned(), json(actions), json(resources))
 }
 
-fn kept_policies(conn: &Connection) -> StoreResult<Vec<Kept>> {
+fn kept_policies(conn: &Connection) -> ControlResult<Vec<Kept>> {
     let mut statement = conn.prepare(
         "SELECT id, name, actions, resources FROM policy WHERE id <= ?1 AND allow ORDER BY id",
     )?;
@@ -161,7 +161,7 @@ fn kept_policies(conn: &Connection) -> StoreResult<Vec<Kept>> {
 }
 
 /// Roles with their policies in order.
-fn kept_roles(conn: &Connection) -> StoreResult<Vec<(u32, Vec<u32>)>> {
+fn kept_roles(conn: &Connection) -> ControlResult<Vec<(u32, Vec<u32>)>> {
     let mut statement =
         conn.prepare("SELECT policy FROM role_policy WHERE role = ?1 ORDER BY level")?;
     let mut roles = Vec::new();
@@ -173,7 +173,7 @@ fn kept_roles(conn: &Connection) -> StoreResult<Vec<(u32, Vec<u32>)>> {
 }
 
 /// Give the roles their policies.
-fn link(tx: &Transaction<'_>) -> StoreResult<()> {
+fn link(tx: &Transaction<'_>) -> ControlResult<()> {
     for (id, _, policies) in ROLES {
         for (level, policy) in policies.iter().enumerate() {
             tx.execute(
@@ -186,7 +186,7 @@ fn link(tx: &Transaction<'_>) -> StoreResult<()> {
 }
 
 /// Write them; ids of what people add start above the reserved ones.
-pub(super) fn insert(tx: &Transaction<'_>) -> StoreResult<()> {
+pub(super) fn insert(tx: &Transaction<'_>) -> ControlResult<()> {
     for (id, name, actions, resources) in list(POLICIES, policy) {
         tx.execute(
             "INSERT INTO policy VALUES (?1, ?2, ?3, ?4, 1)",

@@ -1,11 +1,11 @@
-//! Why calls on the registry's store fail.
+//! Why calls on the control store fail.
 
 use model::AgentId;
 
-/// Why a call on the registry store failed.
+/// Why a call on the control store failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum RegistryStoreError {
+pub enum ControlError {
     /// The database was written by a later version of the program.
     #[error(
         "registry.db has version {found}, this program knows up to {known}: \
@@ -78,7 +78,7 @@ pub enum RegistryStoreError {
     Sqlite(#[from] rusqlite::Error),
 }
 
-impl RegistryStoreError {
+impl ControlError {
     /// Whether a query was ended because it took too long: the same one would again.
     pub fn is_too_long(&self) -> bool {
         let Self::Sqlite(error) = self else { return false };
@@ -101,5 +101,5 @@ impl RegistryStoreError {
     }
 }
 
-/// Short for results of the registry store.
-pub type StoreResult<T> = Result<T, RegistryStoreError>;
+/// Short for results of the control store.
+pub type ControlResult<T> = Result<T, ControlError>;

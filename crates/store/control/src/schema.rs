@@ -3,7 +3,7 @@
 
 use rusqlite::Connection;
 
-use super::{RegistryStoreError, StoreResult, defaults};
+use super::{ControlError, ControlResult, defaults};
 
 /// `PRAGMA application_id`: `HFRG` in ASCII.
 const APPLICATION_ID: i64 = 0x4846_5247;
@@ -24,16 +24,16 @@ pub(super) const VERSION: i64 = STEPS.len() as i64;
 
 /// Bring the database to [`VERSION`], each step in a transaction of its own, and what belongs to the
 /// program to what this program has.
-pub(super) fn migrate(conn: &mut Connection) -> StoreResult<()> {
+pub(super) fn migrate(conn: &mut Connection) -> ControlResult<()> {
     let found: i64 = conn.query_row("PRAGMA user_version", [], |r| r.get(0))?;
     if found > VERSION {
-        return Err(RegistryStoreError::Newer { found, known: VERSION });
+        return Err(ControlError::Newer { found, known: VERSION });
     }
     let application: i64 = conn.query_row("PRAGMA application_id", [], |r| r.get(0))?;
     let tables: i64 = conn.query_row("SELECT count(*) FROM sqlite_schema", [], |r| r.get(0))?;
     let ours = application == APPLICATION_ID || (found == 0 && tables == 0);
     if !ours {
-        return Err(RegistryStoreError::Corrupt(
+        return Err(ControlError::Corrupt(
             "the file is another program's database: name another folder".into(),
         ));
     }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Policy, Revocation, StoreResult, UserRow, WriteContext};
+use super::{ControlResult, Policy, Revocation, UserRow, WriteContext};
 use sqlite::Reader;
 
 /// A role with what it is linked to.
@@ -144,7 +144,7 @@ pub trait SecurityStore: Send + Sync {
     ///
     /// # Errors
     /// When the database fails.
-    fn user_by_id(&self, reader: &Reader, id: u32) -> StoreResult<Option<UserRow>>;
+    fn user_by_id(&self, reader: &Reader, id: u32) -> ControlResult<Option<UserRow>>;
 
     /// A user, the policies of a set of roles and some settings, by one statement.
     ///
@@ -156,18 +156,18 @@ pub trait SecurityStore: Send + Sync {
         user: u32,
         roles: &[u32],
         settings: &[&str],
-    ) -> StoreResult<Option<AccessRows>>;
+    ) -> ControlResult<Option<AccessRows>>;
 
     /// Users, roles, policies and rules from one snapshot.
     ///
     /// # Errors
     /// When the database fails.
-    fn security(&self, reader: &Reader) -> StoreResult<SecurityImage>;
+    fn security(&self, reader: &Reader) -> ControlResult<SecurityImage>;
 
     /// Change users, roles, policies, rules or links in one durable transaction with the
     /// revocations; the id of what was created, else 0.
     ///
     /// # Errors
     /// `NotFound`; `Exists` (`role`, `policy`, `policy body`, `rule`, `rule body`, `link`).
-    fn change_security(&self, context: &WriteContext, write: &SecurityWrite) -> StoreResult<u32>;
+    fn change_security(&self, context: &WriteContext, write: &SecurityWrite) -> ControlResult<u32>;
 }

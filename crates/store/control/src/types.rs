@@ -1,4 +1,4 @@
-//! Rows and requests of the registry store.
+//! Rows and requests of the control store.
 
 use model::{AgentId, AgentOs, AgentRecord, AgentStatus, Incarnation};
 use serde::{Deserialize, Serialize};
@@ -248,7 +248,7 @@ pub struct Revocation {
 
 /// What the registry keeps in memory.
 #[derive(Debug, Clone, Default)]
-pub struct RegistryImage {
+pub struct ControlImage {
     /// Every agent but 000.
     pub agents: Vec<AgentRow>,
     /// Every certificate that is kept.

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use control::Reader;
 use control::{
-    AgentQuery, AuditEntry, AuditOutcome, CommandKind, InfoRow, LivenessRow, NewAgent,
-    NewCertificate, NewCommand, NewEnrolmentToken, OutcomeFilter, OutcomeRow, OutcomeState,
-    Permitted, RegistryStore, RegistryStoreError, Revocation, RevocationTarget, SqliteRegistry,
-    StatusCode, WriteContext,
+    AgentQuery, AuditEntry, AuditOutcome, CommandKind, ControlError, ControlStore, InfoRow,
+    LivenessRow, NewAgent, NewCertificate, NewCommand, NewEnrolmentToken, OutcomeFilter,
+    OutcomeRow, OutcomeState, Permitted, Revocation, RevocationTarget, SqliteControl, StatusCode,
+    WriteContext,
 };
 use model::{AgentId, AgentOs, AgentStatus, Incarnation};
 use rusqlite::Connection;
@@ -34,7 +34,7 @@ fn agent(name: &str, groups: &[&str]) -> NewAgent {
 }
 
 /// A little of everything.
-fn fill(store: &SqliteRegistry) {
+fn fill(store: &SqliteControl) {
     let by = &WriteContext::server();
     store.create_group(by, "web", NOW_S).unwrap();
     let token = NewEnrolmentToken {
@@ -105,7 +105,7 @@ fn fill(store: &SqliteRegistry) {
     store.audit(&entry).unwrap();
 }
 
-fn check(store: &SqliteRegistry) {
+fn check(store: &SqliteControl) {
     let image = store.load().unwrap();
     assert_eq!(image.agents.len(), 3);
     let alpha = &image.agents[0];
@@ -159,13 +159,13 @@ fn the_fixture_of_version_1_opens_with_everything_in_it() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("registry.db");
     std::fs::copy(fixture(1), &path).unwrap();
-    check(&SqliteRegistry::open(&path).unwrap());
+    check(&SqliteControl::open(&path).unwrap());
 }
 
 #[test]
 fn a_new_database_holds_what_the_fixture_holds() {
     let folder = TempDir::new().unwrap();
-    let store = SqliteRegistry::open(&folder.path().join("registry.db")).unwrap();
+    let store = SqliteControl::open(&folder.path().join("registry.db")).unwrap();
     fill(&store);
     check(&store);
     let tables = |path: &Path| {
@@ -180,7 +180,7 @@ fn a_new_database_holds_what_the_fixture_holds() {
     };
     let old = folder.path().join("old.db");
     std::fs::copy(fixture(1), &old).unwrap();
-    drop(SqliteRegistry::open(&old).unwrap());
+    drop(SqliteControl::open(&old).unwrap());
     assert_eq!(tables(store.path()), tables(&old), "a step leads elsewhere than to a new database");
 }
 
@@ -191,7 +191,7 @@ fn policies_of_ones_own_keep_what_they_said_where_actions_were_divided() {
     std::fs::copy(fixture(1), &path).unwrap();
     let own = "INSERT INTO policy VALUES (100, 'hidden', ?1, '[\"agent:group:secret\"]', 0)";
     Connection::open(&path).unwrap().execute(own, [r#"["syscheck:read"]"#]).unwrap();
-    drop(SqliteRegistry::open(&path).unwrap());
+    drop(SqliteControl::open(&path).unwrap());
     let actions: String = Connection::open(&path)
         .unwrap()
         .query_row("SELECT actions FROM policy WHERE id = 100", [], |r| r.get(0))
@@ -216,7 +216,7 @@ fn roles_of_ones_own_may_still_ask_for_commands() {
         )
         .unwrap();
     drop(before);
-    let store = SqliteRegistry::open(&path).unwrap();
+    let store = SqliteControl::open(&path).unwrap();
     let of = |role: u32| -> Vec<u32> {
         store.policies(&Reader::server(), &[role]).unwrap().iter().map(|policy| policy.id).collect()
     };
@@ -227,10 +227,10 @@ fn roles_of_ones_own_may_still_ask_for_commands() {
 fn a_later_version_is_refused_by_name() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("registry.db");
-    drop(SqliteRegistry::open(&path).unwrap());
+    drop(SqliteControl::open(&path).unwrap());
     Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
-    let opened = SqliteRegistry::open(&path).err().unwrap();
-    assert!(matches!(opened, RegistryStoreError::Newer { found: 99, .. }), "{opened}");
+    let opened = SqliteControl::open(&path).err().unwrap();
+    assert!(matches!(opened, ControlError::Newer { found: 99, .. }), "{opened}");
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn files_of_other_programs_are_refused_and_left_alone() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("other.db");
     Connection::open(&path).unwrap().execute_batch("CREATE TABLE t (x)").unwrap();
-    assert!(matches!(SqliteRegistry::open(&path), Err(RegistryStoreError::Corrupt(_))));
+    assert!(matches!(SqliteControl::open(&path), Err(ControlError::Corrupt(_))));
     let names: Vec<String> = {
         let conn = Connection::open(&path).unwrap();
         let mut statement = conn.prepare("SELECT name FROM sqlite_schema").unwrap();
@@ -247,13 +247,13 @@ fn files_of_other_programs_are_refused_and_left_alone() {
     assert_eq!(names, ["t"]);
     let path = folder.path().join("text");
     std::fs::write(&path, "not a database, but long enough to be read as one".repeat(100)).unwrap();
-    assert!(SqliteRegistry::open(&path).is_err());
+    assert!(SqliteControl::open(&path).is_err());
 }
 
 #[test]
 fn every_write_but_the_named_ones_is_durable_by_the_databases_own_setting() {
     let folder = TempDir::new().unwrap();
-    let store = SqliteRegistry::open(&folder.path().join("registry.db")).unwrap();
+    let store = SqliteControl::open(&folder.path().join("registry.db")).unwrap();
     let level = || store.durability().unwrap();
     assert_eq!(level(), ("wal".to_owned(), 2));
     store.save_liveness(&[]).unwrap();
@@ -266,7 +266,7 @@ fn every_write_but_the_named_ones_is_durable_by_the_databases_own_setting() {
 fn the_audit_log_is_bounded_and_its_details_are_cut() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("registry.db");
-    let store = SqliteRegistry::open(&path).unwrap();
+    let store = SqliteControl::open(&path).unwrap();
     let entry = |detail: &str| AuditEntry {
         id: 0,
         at_us: 1,

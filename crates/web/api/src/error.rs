@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use axum::http::StatusCode;
-use registry::{RegistryError, RegistryStoreError};
+use registry::{ControlError, RegistryError};
 use serde_json::{Map, Value, json};
 use state::StateError;
 
@@ -169,17 +169,17 @@ impl From<StateError> for Failure {
 impl From<RegistryError> for Failure {
     fn from(error: RegistryError) -> Self {
         match error {
-            RegistryError::Store(RegistryStoreError::NotFound { what: "agent", .. }) => {
+            RegistryError::Store(ControlError::NotFound { what: "agent", .. }) => {
                 Self::code(Code::AgentMissing)
             }
-            RegistryError::Store(RegistryStoreError::NotFound { what: "group", name }) => {
+            RegistryError::Store(ControlError::NotFound { what: "group", name }) => {
                 Self::detailed(Code::GroupMissing, format!("group does not exist: {name}"))
             }
             RegistryError::Store(
-                ref refused @ (RegistryStoreError::Refused(_)
-                | RegistryStoreError::Limit { .. }
-                | RegistryStoreError::NotFound { .. }
-                | RegistryStoreError::Exists { .. }),
+                ref refused @ (ControlError::Refused(_)
+                | ControlError::Limit { .. }
+                | ControlError::NotFound { .. }
+                | ControlError::Exists { .. }),
             ) => Self::bad(refused.to_string()),
             RegistryError::Refused(text) => Self::bad(text),
             RegistryError::Settings(error) => {
@@ -219,13 +219,13 @@ mod tests {
     fn a_busy_database_is_transient_and_a_long_query_is_not() {
         let sqlite = |code| {
             let error = rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), None);
-            Failure::from(RegistryError::from(RegistryStoreError::Sqlite(error)))
+            Failure::from(RegistryError::from(ControlError::Sqlite(error)))
         };
         let what = || "read".to_owned();
         let busy = [
             sqlite(rusqlite::ffi::SQLITE_BUSY),
             sqlite(rusqlite::ffi::SQLITE_FULL),
-            Failure::from(RegistryError::from(RegistryStoreError::Busy)),
+            Failure::from(RegistryError::from(ControlError::Busy)),
             Failure::from(StateError::Busy { what: what() }),
         ];
         for failure in busy {

@@ -8,7 +8,7 @@ use commit::{Commit, CommitOptions};
 use env::clock::SystemClock;
 use env::random::SystemRandom;
 use journal::Journal;
-use registry::{Registry, RegistryOptions, SqliteRegistry};
+use registry::{Registry, RegistryOptions, SqliteControl};
 use sessions::{Sessions, SessionsHandle, SessionsOptions};
 use state::{SqliteState, StateOptions, StateStore};
 
@@ -30,7 +30,7 @@ impl Server {
         let (commit, _) =
             Commit::open(journal, Arc::clone(&state), CommitOptions::default()).unwrap();
         let registry = Registry::open(
-            Arc::new(SqliteRegistry::open(&folder.join("registry.db")).unwrap()),
+            Arc::new(SqliteControl::open(&folder.join("registry.db")).unwrap()),
             folder,
             Arc::new(SystemClock::new()),
             Arc::new(SystemRandom),

@@ -20,7 +20,7 @@ use model::{
     Kind, Names, Observation, Op, Record, SessionRecord, Sink as _, Write,
 };
 use queue::{Queue, QueueOptions};
-use registry::{Reader, Registry, RegistryOptions, SqliteRegistry, WriteContext};
+use registry::{Reader, Registry, RegistryOptions, SqliteControl, WriteContext};
 use sessions::{Sessions, SessionsHandle, SessionsOptions};
 use state::{
     ChangeQuery, DocumentQuery, SqliteState, StateOptions, StateStore, StoredDocument, StoredEvent,
@@ -84,7 +84,7 @@ impl Server {
         let (commit, _) =
             Commit::open(journal, Arc::clone(&state), CommitOptions::default()).unwrap();
         let registry = Registry::open(
-            Arc::new(SqliteRegistry::open(&path.join("registry.db")).unwrap()),
+            Arc::new(SqliteControl::open(&path.join("registry.db")).unwrap()),
             path,
             Arc::new(self.clock.clone()),
             Arc::new(SystemRandom),

@@ -11,7 +11,7 @@ use model::{AgentId, AgentOs};
 use rcgen::{CertificateParams, KeyPair};
 use registry::{
     AgentInfo, EnrollError, EnrollRequest, Enrolled, HashCost, Registry, RegistryError,
-    RegistryOptions, SqliteRegistry, WriteContext,
+    RegistryOptions, SqliteControl, WriteContext,
 };
 use tempfile::TempDir;
 
@@ -36,7 +36,7 @@ pub(crate) fn try_open(
     clock: &ManualClock,
     options: RegistryOptions,
 ) -> Result<Registry, RegistryError> {
-    let store = SqliteRegistry::open(&folder.join("registry.db"))?;
+    let store = SqliteControl::open(&folder.join("registry.db"))?;
     Registry::open(
         Arc::new(store),
         folder,

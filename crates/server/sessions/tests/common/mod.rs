@@ -12,7 +12,7 @@ use env::random::SystemRandom;
 use journal::Journal;
 use link::{Mode, Operation, Payload, Session, Start, Value, encode};
 use model::{AgentId, Coverage, CoverageKind, Dataset, EventBody};
-use registry::{Reader, Registry, RegistryOptions, SqliteRegistry, WriteContext};
+use registry::{Reader, Registry, RegistryOptions, SqliteControl, WriteContext};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -58,7 +58,7 @@ impl Server {
         let (commit, _) =
             Commit::open(journal, Arc::clone(&state), CommitOptions::default()).unwrap();
         let registry = Registry::open(
-            Arc::new(SqliteRegistry::open(&path.join("registry.db")).unwrap()),
+            Arc::new(SqliteControl::open(&path.join("registry.db")).unwrap()),
             path,
             Arc::new(SystemClock::new()),
             Arc::new(SystemRandom),

@@ -4,11 +4,11 @@ use model::{AgentId, AgentRecord, AgentStatus, Incarnation};
 
 use super::{add, by, new_agent, reader};
 use crate::{
-    AgentQuery, ConfigRow, ConfigState, InfoRow, LastScan, LivenessRow, NewAgent, RegistryStore,
-    RegistryStoreError, StatusCode,
+    AgentQuery, ConfigRow, ConfigState, ControlError, ControlStore, InfoRow, LastScan, LivenessRow,
+    NewAgent, StatusCode,
 };
 
-pub fn numbers_are_drawn_in_order_and_never_again(store: &dyn RegistryStore) {
+pub fn numbers_are_drawn_in_order_and_never_again(store: &dyn ControlStore) {
     let first = add(store, &["a", "b"]);
     assert_eq!(first, [AgentId(1), AgentId(2)]);
     let gone = store.remove_agent(&by(), AgentId(2), 200).unwrap().unwrap();
@@ -17,13 +17,13 @@ pub fn numbers_are_drawn_in_order_and_never_again(store: &dyn RegistryStore) {
     assert_eq!(add(store, &["b"]), [AgentId(3)], "the name is free again, the number is not");
     let own = NewAgent { id: Some(AgentId(2)), ..new_agent("c") };
     let error = store.add_agents(&by(), &[own]).unwrap_err();
-    assert!(matches!(error, RegistryStoreError::NumberUsed { id: AgentId(2), next: AgentId(4) }));
+    assert!(matches!(error, ControlError::NumberUsed { id: AgentId(2), next: AgentId(4) }));
     let ahead = NewAgent { id: Some(AgentId(10)), ..new_agent("c") };
     assert_eq!(store.add_agents(&by(), &[ahead]).unwrap()[0].record.id, AgentId(10));
     assert_eq!(add(store, &["d"]), [AgentId(11)]);
 }
 
-pub fn a_freed_number_is_given_to_the_agent_that_asks_for_it(store: &dyn RegistryStore) {
+pub fn a_freed_number_is_given_to_the_agent_that_asks_for_it(store: &dyn ControlStore) {
     let [a, b] = add(store, &["a", "b"])[..] else { panic!("two agents") };
     store.remove_agent(&by(), a, 200).unwrap();
     store.free_numbers(&by(), &[a, b]).unwrap();
@@ -35,17 +35,17 @@ pub fn a_freed_number_is_given_to_the_agent_that_asks_for_it(store: &dyn Registr
     assert!(store.add_agents(&by(), &[wants("f", a)]).is_err(), "it was freed once");
 }
 
-pub fn agents_are_added_all_or_none(store: &dyn RegistryStore) {
+pub fn agents_are_added_all_or_none(store: &dyn ControlStore) {
     let error = store.add_agents(&by(), &[new_agent("a"), new_agent("a")]).unwrap_err();
-    assert!(matches!(error, RegistryStoreError::DuplicateName { id: AgentId(1), .. }));
+    assert!(matches!(error, ControlError::DuplicateName { id: AgentId(1), .. }));
     let stranger = NewAgent { groups: vec!["none".into()], ..new_agent("b") };
     let error = store.add_agents(&by(), &[new_agent("a"), stranger]).unwrap_err();
-    assert!(matches!(error, RegistryStoreError::NotFound { what: "group", .. }));
+    assert!(matches!(error, ControlError::NotFound { what: "group", .. }));
     assert_eq!(store.overview(&reader()).unwrap().summary.status.total, 0);
     assert_eq!(add(store, &["a"]), [AgentId(1)], "no number was used");
 }
 
-pub fn a_replaced_agent_gives_up_its_number(store: &dyn RegistryStore) {
+pub fn a_replaced_agent_gives_up_its_number(store: &dyn ControlStore) {
     let [a, b] = add(store, &["a", "b"])[..] else { panic!("two agents") };
     let new = NewAgent { id: Some(a), ..new_agent("c") };
     let (gone, came) = store.replace_agents(&by(), &[a, b], &[a], &new).unwrap();
@@ -56,7 +56,7 @@ pub fn a_replaced_agent_gives_up_its_number(store: &dyn RegistryStore) {
     assert_eq!(store.rivals(&reader(), "c", None, None).unwrap(), [a], "nothing was removed");
 }
 
-pub fn the_same_agent_inserted_again_keeps_what_it_has(store: &dyn RegistryStore) {
+pub fn the_same_agent_inserted_again_keeps_what_it_has(store: &dyn ControlStore) {
     store.create_group(&by(), "web", 1).unwrap();
     let a = add(store, &["a"])[0];
     store.set_agent_groups(&by(), a, &["web".into()]).unwrap();
@@ -76,7 +76,7 @@ pub fn the_same_agent_inserted_again_keeps_what_it_has(store: &dyn RegistryStore
     assert!(store.client_key(&reader(), AgentId(7)).is_err());
 }
 
-pub fn a_trial_of_a_replacement_changes_nothing(store: &dyn RegistryStore) {
+pub fn a_trial_of_a_replacement_changes_nothing(store: &dyn ControlStore) {
     let [a, b] = add(store, &["a", "b"])[..] else { panic!("two agents") };
     store.try_replace_agents(&reader(), &[a], &new_agent("a")).unwrap();
     assert!(store.try_replace_agents(&reader(), &[a], &new_agent("b")).is_err());
@@ -85,7 +85,7 @@ pub fn a_trial_of_a_replacement_changes_nothing(store: &dyn RegistryStore) {
     assert_eq!(add(store, &["c"]), [AgentId(3)]);
 }
 
-pub fn the_server_is_neither_counted_nor_removed(store: &dyn RegistryStore) {
+pub fn the_server_is_neither_counted_nor_removed(store: &dyn ControlStore) {
     let server = AgentRecord {
         id: AgentId::SERVER,
         incarnation: Incarnation(0),
@@ -112,12 +112,12 @@ pub fn the_server_is_neither_counted_nor_removed(store: &dyn RegistryStore) {
         store.remove_agent(&by(), AgentId::SERVER, 1).map(drop),
         store.remove_agents(&by(), &[AgentId(1), AgentId::SERVER], 1).map(drop),
     ] {
-        assert!(matches!(refused, Err(RegistryStoreError::Refused(_))));
+        assert!(matches!(refused, Err(ControlError::Refused(_))));
     }
     assert_eq!(store.summary(&reader()).unwrap().status.total, 1, "all or none");
 }
 
-pub fn rows_of_an_earlier_incarnation_are_passed_over(store: &dyn RegistryStore) {
+pub fn rows_of_an_earlier_incarnation_are_passed_over(store: &dyn ControlStore) {
     let a = add(store, &["a"])[0];
     let liveness = |incarnation, at_s| LivenessRow {
         id: a,
@@ -148,7 +148,7 @@ pub fn rows_of_an_earlier_incarnation_are_passed_over(store: &dyn RegistryStore)
     assert_eq!(page.configs.last().unwrap().sum.as_deref(), Some("one"));
 }
 
-pub fn the_last_scan_keeps_what_is_not_reported(store: &dyn RegistryStore) {
+pub fn the_last_scan_keeps_what_is_not_reported(store: &dyn ControlStore) {
     let a = add(store, &["a"])[0];
     assert_eq!(store.last_scan(&reader(), a).unwrap(), LastScan::default());
     let began = LastScan { started_at_s: Some(5), ended_at_s: None };

@@ -5,13 +5,13 @@ use model::{AgentId, Permitted};
 use super::{add, by, except, new_agent, only, reader};
 use crate::limits::COMMANDS_USER_MAX;
 use crate::{
-    CommandCounts, CommandKind, NewAgent, NewCommand, OutcomeFilter, OutcomeRow, OutcomeState,
-    RegistryStore, RegistryStoreError,
+    CommandCounts, CommandKind, ControlError, ControlStore, NewAgent, NewCommand, OutcomeFilter,
+    OutcomeRow, OutcomeState,
 };
 
 const PAGE: OutcomeFilter = OutcomeFilter { state: None, after: None, limit: 100 };
 
-fn create(store: &dyn RegistryStore, agents: &[AgentId]) -> u64 {
+fn create(store: &dyn ControlStore, agents: &[AgentId]) -> u64 {
     let (agents, kind) = (agents.to_vec(), CommandKind::Rescan);
     let new = NewCommand { kind, agents, user: "admin".into(), now_s: 1, expires_at_s: 9 };
     store.create_command(&by(), &new).unwrap()
@@ -21,16 +21,16 @@ fn outcome(command: u64, agent: AgentId, state: OutcomeState) -> OutcomeRow {
     OutcomeRow { command, agent, state, detail: String::new(), at_s: 2 }
 }
 
-fn counts(store: &dyn RegistryStore, id: u64) -> CommandCounts {
+fn counts(store: &dyn ControlStore, id: u64) -> CommandCounts {
     store.command(&reader(), id, &Permitted::All, PAGE).unwrap().unwrap().0.counts
 }
 
-fn states(store: &dyn RegistryStore, id: u64, filter: OutcomeFilter) -> Vec<(u32, OutcomeState)> {
+fn states(store: &dyn ControlStore, id: u64, filter: OutcomeFilter) -> Vec<(u32, OutcomeState)> {
     let (_, rows) = store.command(&reader(), id, &Permitted::All, filter).unwrap().unwrap();
     rows.into_iter().map(|row| (row.agent.0, row.state)).collect()
 }
 
-pub fn a_command_counts_its_outcomes(store: &dyn RegistryStore) {
+pub fn a_command_counts_its_outcomes(store: &dyn ControlStore) {
     let agents = add(store, &["a", "b", "c"]);
     let id = create(store, &agents);
     assert_eq!(counts(store, id), CommandCounts { pending: 3, total: 3, ..Default::default() });
@@ -53,7 +53,7 @@ pub fn a_command_counts_its_outcomes(store: &dyn RegistryStore) {
     assert_eq!(rows.iter().map(|row| row.id).collect::<Vec<_>>(), [newest]);
 }
 
-pub fn an_outcome_moves_only_forward(store: &dyn RegistryStore) {
+pub fn an_outcome_moves_only_forward(store: &dyn ControlStore) {
     use OutcomeState::{Acknowledged, Cancelled, Expired, Failed, Pending, Sent};
     let a = add(store, &["a"])[0];
     for (steps, last) in [
@@ -71,7 +71,7 @@ pub fn an_outcome_moves_only_forward(store: &dyn RegistryStore) {
     }
 }
 
-pub fn a_finished_command_expires_what_is_open(store: &dyn RegistryStore) {
+pub fn a_finished_command_expires_what_is_open(store: &dyn ControlStore) {
     let agents = add(store, &["a", "b", "c"]);
     let id = create(store, &agents);
     store
@@ -92,7 +92,7 @@ pub fn a_finished_command_expires_what_is_open(store: &dyn RegistryStore) {
     assert!(!store.trim_commands().unwrap(), "there are few");
 }
 
-pub fn outcomes_are_paged_by_agent(store: &dyn RegistryStore) {
+pub fn outcomes_are_paged_by_agent(store: &dyn ControlStore) {
     use OutcomeState::{Acknowledged, Pending};
     let agents = add(store, &["a", "b", "c", "d"]);
     let id = create(store, &agents);
@@ -109,7 +109,7 @@ pub fn outcomes_are_paged_by_agent(store: &dyn RegistryStore) {
     assert_eq!((row.counts.total, row.counts.pending, rows.len()), (2, 2, 2));
 }
 
-pub fn a_removed_agent_cancels_its_outcomes(store: &dyn RegistryStore) {
+pub fn a_removed_agent_cancels_its_outcomes(store: &dyn ControlStore) {
     let agents = add(store, &["a", "b"]);
     let id = create(store, &agents);
     store.remove_agent(&by(), agents[0], 5).unwrap();
@@ -117,7 +117,7 @@ pub fn a_removed_agent_cancels_its_outcomes(store: &dyn RegistryStore) {
     assert_eq!(store.load().unwrap().outstanding[0].agents, [agents[1]]);
 }
 
-pub fn commands_of_a_reused_number_stay_hidden(store: &dyn RegistryStore) {
+pub fn commands_of_a_reused_number_stay_hidden(store: &dyn ControlStore) {
     let agents = add(store, &["a", "b"]);
     let (a, b) = (agents[0], agents[1]);
     let (alone, both) = (create(store, &[a]), create(store, &[a, b]));
@@ -138,7 +138,7 @@ pub fn commands_of_a_reused_number_stay_hidden(store: &dyn RegistryStore) {
     assert_eq!(seen(except(&[AgentId(77)])), [(both, 1)]);
 }
 
-pub fn open_commands_of_one_user_are_limited(store: &dyn RegistryStore) {
+pub fn open_commands_of_one_user_are_limited(store: &dyn ControlStore) {
     let a = add(store, &["a"])[0];
     for _ in 0..COMMANDS_USER_MAX {
         create(store, &[a]);
@@ -151,7 +151,7 @@ pub fn open_commands_of_one_user_are_limited(store: &dyn RegistryStore) {
         expires_at_s: 9,
     };
     let error = store.create_command(&by(), &new("admin")).unwrap_err();
-    assert!(matches!(error, RegistryStoreError::Limit { max: COMMANDS_USER_MAX, .. }));
+    assert!(matches!(error, ControlError::Limit { max: COMMANDS_USER_MAX, .. }));
     let other = store.create_command(&by(), &new("other")).unwrap();
     store.finish_command(&by(), other - 1, OutcomeState::Cancelled, 2).unwrap();
     store.create_command(&by(), &new("admin")).unwrap();

@@ -4,8 +4,8 @@ use model::{AgentId, Incarnation};
 
 use super::{add, by, new_agent, reader};
 use crate::{
-    CertificateRow, Enrolled, GroupConfig, NewAgent, NewCertificate, NewEnrolmentToken,
-    RegistryStore, RegistryStoreError, Revocation, RevocationTarget, StoreResult,
+    CertificateRow, ControlError, ControlResult, ControlStore, Enrolled, GroupConfig, NewAgent,
+    NewCertificate, NewEnrolmentToken, Revocation, RevocationTarget,
 };
 
 fn certificate(fingerprint: u8, not_after_s: i64) -> NewCertificate {
@@ -27,20 +27,20 @@ fn token(digest: u8, uses: u32) -> NewEnrolmentToken {
     }
 }
 
-fn enroll(store: &dyn RegistryStore, digest: u8, name: &str) -> StoreResult<Enrolled> {
+fn enroll(store: &dyn ControlStore, digest: u8, name: &str) -> ControlResult<Enrolled> {
     let mut sign = |id: AgentId| Ok(certificate(id.0 as u8, 5_000));
     store.enroll(&[digest; 32], &new_agent(name), &mut sign)
 }
 
 /// The reason why a token was refused.
-fn refusal(result: StoreResult<Enrolled>) -> &'static str {
+fn refusal(result: ControlResult<Enrolled>) -> &'static str {
     match result {
-        Err(RegistryStoreError::Token(reason)) => reason,
+        Err(ControlError::Token(reason)) => reason,
         other => panic!("{other:?}"),
     }
 }
 
-pub fn a_token_registers_as_many_agents_as_it_allows(store: &dyn RegistryStore) {
+pub fn a_token_registers_as_many_agents_as_it_allows(store: &dyn ControlStore) {
     store.create_group(&by(), "web", 1).unwrap();
     let groups = vec!["web".into()];
     store.add_enrolment_token(&by(), &NewEnrolmentToken { groups, ..token(1, 2) }).unwrap();
@@ -60,17 +60,17 @@ pub fn a_token_registers_as_many_agents_as_it_allows(store: &dyn RegistryStore) 
     assert!(store.add_enrolment_token(&by(), &unknown).is_err());
 }
 
-pub fn a_refused_enrolment_leaves_the_token_unused(store: &dyn RegistryStore) {
+pub fn a_refused_enrolment_leaves_the_token_unused(store: &dyn ControlStore) {
     add(store, &["a"]);
     store.add_enrolment_token(&by(), &token(1, 1)).unwrap();
-    assert!(matches!(enroll(store, 1, "a"), Err(RegistryStoreError::DuplicateName { .. })));
+    assert!(matches!(enroll(store, 1, "a"), Err(ControlError::DuplicateName { .. })));
     let mut fails = |_: AgentId| Err("no key".to_owned());
     let failed = store.enroll(&[1; 32], &new_agent("b"), &mut fails);
-    assert!(matches!(failed, Err(RegistryStoreError::Certificate(_))));
+    assert!(matches!(failed, Err(ControlError::Certificate(_))));
     assert_eq!(enroll(store, 1, "b").unwrap().row.record.id, AgentId(2));
 }
 
-pub fn tokens_end_by_revocation_and_by_time(store: &dyn RegistryStore) {
+pub fn tokens_end_by_revocation_and_by_time(store: &dyn ControlStore) {
     store.add_enrolment_token(&by(), &token(1, 9)).unwrap();
     store.add_enrolment_token(&by(), &token(2, 9)).unwrap();
     assert_eq!(store.enrolment_tokens(&reader(), 999).unwrap().len(), 2);
@@ -85,7 +85,7 @@ pub fn tokens_end_by_revocation_and_by_time(store: &dyn RegistryStore) {
     assert_eq!(store.forget_expired(1_000).unwrap(), 1);
 }
 
-pub fn a_renewal_drops_superseded_certificates_never_used(store: &dyn RegistryStore) {
+pub fn a_renewal_drops_superseded_certificates_never_used(store: &dyn ControlStore) {
     let a = add(store, &["a"])[0];
     for fingerprint in 1..=3 {
         store.add_certificate(a, &certificate(fingerprint, 5_000)).unwrap();
@@ -109,7 +109,7 @@ pub fn a_renewal_drops_superseded_certificates_never_used(store: &dyn RegistrySt
     assert_eq!(store.forget_expired(5_001).unwrap(), 1, "the others are in force");
 }
 
-pub fn removal_revokes_certificates(store: &dyn RegistryStore) {
+pub fn removal_revokes_certificates(store: &dyn ControlStore) {
     let [a, b] = add(store, &["a", "b"])[..] else { panic!("two agents") };
     store.add_certificate(a, &certificate(1, 5_000)).unwrap();
     store.add_certificate(b, &certificate(2, 5_000)).unwrap();
@@ -123,7 +123,7 @@ pub fn removal_revokes_certificates(store: &dyn RegistryStore) {
     assert_eq!(rows[0].incarnation, Incarnation(1));
 }
 
-pub fn the_image_holds_everything_that_memory_needs(store: &dyn RegistryStore) {
+pub fn the_image_holds_everything_that_memory_needs(store: &dyn ControlStore) {
     let [a, b] = add(store, &["a", "b"])[..] else { panic!("two agents") };
     store.add_certificate(b, &certificate(1, 5_000)).unwrap();
     let config = GroupConfig { body: b"text".to_vec(), sum: "sum".into(), at_s: 3 };

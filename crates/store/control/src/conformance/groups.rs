@@ -4,21 +4,21 @@ use model::{AgentId, AgentOs, AgentStatus, Incarnation};
 
 use super::{add, by, reader};
 use crate::limits::GROUPS_PER_AGENT_MAX;
-use crate::{GroupConfig, InfoRow, LivenessRow, RegistryStore, RegistryStoreError, StatusCode};
+use crate::{ControlError, ControlStore, GroupConfig, InfoRow, LivenessRow, StatusCode};
 
 fn texts(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-pub fn agents_have_groups_in_order_and_never_none(store: &dyn RegistryStore) {
+pub fn agents_have_groups_in_order_and_never_none(store: &dyn ControlStore) {
     for name in ["web", "db"] {
         store.create_group(&by(), name, 1).unwrap();
     }
     let again = store.create_group(&by(), "web", 1).unwrap_err();
-    assert!(matches!(again, RegistryStoreError::Exists { what: "group", .. }));
+    assert!(matches!(again, ControlError::Exists { what: "group", .. }));
     for name in ["", "..", "all", "a b", "ä"] {
         let refused = store.create_group(&by(), name, 1).unwrap_err();
-        assert!(matches!(refused, RegistryStoreError::Refused(_)), "{name}");
+        assert!(matches!(refused, ControlError::Refused(_)), "{name}");
     }
     let [a, b] = add(store, &["a", "b"])[..] else { panic!("two agents") };
     let groups = store.set_agent_groups(&by(), a, &texts(&["web", "db", "web"])).unwrap();
@@ -26,7 +26,7 @@ pub fn agents_have_groups_in_order_and_never_none(store: &dyn RegistryStore) {
     assert_eq!(store.set_agent_groups(&by(), a, &[]).unwrap(), ["default"]);
     let many: Vec<String> = (0..=GROUPS_PER_AGENT_MAX).map(|n| format!("g{n}")).collect();
     let error = store.set_agent_groups(&by(), a, &many).unwrap_err();
-    assert!(matches!(error, RegistryStoreError::Limit { .. }));
+    assert!(matches!(error, ControlError::Limit { .. }));
     assert!(store.set_agent_groups(&by(), AgentId(9), &[]).is_err());
     let both = [(a, texts(&["db"])), (b, texts(&["web", "db"]))];
     assert_eq!(store.set_groups_of(&by(), &both).unwrap(), both);
@@ -36,7 +36,7 @@ pub fn agents_have_groups_in_order_and_never_none(store: &dyn RegistryStore) {
     assert_eq!(image.agents[0].record.groups, ["db"], "all or none");
 }
 
-pub fn a_deleted_group_leaves_its_agents(store: &dyn RegistryStore) {
+pub fn a_deleted_group_leaves_its_agents(store: &dyn ControlStore) {
     for name in ["web", "db"] {
         store.create_group(&by(), name, 1).unwrap();
     }
@@ -46,12 +46,12 @@ pub fn a_deleted_group_leaves_its_agents(store: &dyn RegistryStore) {
     assert_eq!(changed, [(a, texts(&["default"])), (b, texts(&["db"]))]);
     assert!(matches!(
         store.delete_group(&by(), "web"),
-        Err(RegistryStoreError::NotFound { what: "group", .. })
+        Err(ControlError::NotFound { what: "group", .. })
     ));
-    assert!(matches!(store.delete_group(&by(), "default"), Err(RegistryStoreError::Refused(_))));
+    assert!(matches!(store.delete_group(&by(), "default"), Err(ControlError::Refused(_))));
 }
 
-pub fn a_configuration_belongs_to_its_group(store: &dyn RegistryStore) {
+pub fn a_configuration_belongs_to_its_group(store: &dyn ControlStore) {
     store.create_group(&by(), "web", 1).unwrap();
     assert_eq!(store.group_config(&reader(), "web").unwrap(), None);
     let config = GroupConfig { body: vec![0, 255], sum: "5d41".into(), at_s: 7 };
@@ -70,7 +70,7 @@ pub fn a_configuration_belongs_to_its_group(store: &dyn RegistryStore) {
     assert_eq!(store.group_config(&reader(), "web").unwrap(), None);
 }
 
-pub fn counters_follow_every_change(store: &dyn RegistryStore) {
+pub fn counters_follow_every_change(store: &dyn ControlStore) {
     let [a, b] = add(store, &["a", "b"])[..] else { panic!("two agents") };
     store.create_group(&by(), "web", 1).unwrap();
     store.set_agent_groups(&by(), a, &texts(&["web"])).unwrap();

@@ -4,12 +4,12 @@ use model::{AgentId, AgentOs, AgentStatus, Incarnation};
 
 use super::{add, by, except, ids, only, reader};
 use crate::{
-    AgentColumn, AgentQuery, CompareOp, Condition, InfoRow, LivenessRow, RegistryStore, Sort,
+    AgentColumn, AgentQuery, CompareOp, Condition, ControlStore, InfoRow, LivenessRow, Sort,
     StatusCode,
 };
 
 /// Agents 1 to 4 with versions and systems; 4 was never heard from.
-fn fleet(store: &dyn RegistryStore) -> Vec<AgentId> {
+fn fleet(store: &dyn ControlStore) -> Vec<AgentId> {
     let agents = add(store, &["alpha", "beta", "gamma", "delta"]);
     store.create_group(&by(), "web", 1).unwrap();
     store.set_agent_groups(&by(), agents[1], &["web".into(), "default".into()]).unwrap();
@@ -45,7 +45,7 @@ fn is(column: AgentColumn, op: CompareOp, value: &str) -> Condition {
     Condition::Compare { column, op, value: value.into() }
 }
 
-pub fn filters_and_conditions_select_agents(store: &dyn RegistryStore) {
+pub fn filters_and_conditions_select_agents(store: &dyn ControlStore) {
     use AgentColumn as C;
     use CompareOp::{Contains, Equal, Greater, Less, NotEqual};
     let agents = fleet(store);
@@ -81,7 +81,7 @@ pub fn filters_and_conditions_select_agents(store: &dyn RegistryStore) {
     assert_eq!(ids(store, &old), [1, 2], "at second 1000, heard from at 10, 20 and 30");
 }
 
-pub fn pages_have_an_order_a_total_and_what_is_missing(store: &dyn RegistryStore) {
+pub fn pages_have_an_order_a_total_and_what_is_missing(store: &dyn ControlStore) {
     fleet(store);
     let sort = vec![
         Sort { column: AgentColumn::OsPlatform, descending: true },
@@ -103,7 +103,7 @@ pub fn pages_have_an_order_a_total_and_what_is_missing(store: &dyn RegistryStore
     assert_eq!((page.total, page.missing), (1, vec![AgentId(7), AgentId(9)]));
 }
 
-pub fn distinct_values_are_counted(store: &dyn RegistryStore) {
+pub fn distinct_values_are_counted(store: &dyn ControlStore) {
     fleet(store);
     let columns = [AgentColumn::OsPlatform];
     let page = store.distinct(&reader(), &AgentQuery::default(), &columns, 1).unwrap();
@@ -115,7 +115,7 @@ pub fn distinct_values_are_counted(store: &dyn RegistryStore) {
     assert_eq!(page.items.iter().map(|item| item.1).sum::<u64>(), 1, "{:?}", page.items);
 }
 
-pub fn a_caller_sees_only_permitted_agents(store: &dyn RegistryStore) {
+pub fn a_caller_sees_only_permitted_agents(store: &dyn ControlStore) {
     let agents = fleet(store);
     let seen = |permitted| ids(store, &AgentQuery { permitted, ..AgentQuery::default() });
     assert_eq!(seen(only(&agents[..2])), [1, 2]);

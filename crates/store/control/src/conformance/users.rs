@@ -3,15 +3,15 @@
 use super::{by, reader};
 use crate::limits::{ADMIN_USER, ADMIN_USER_ID, RESERVED_ID_MAX};
 use crate::{
-    LinkKind, Policy, RegistryStore, RegistryStoreError, Revocation, RevocationTarget,
-    SecurityChange, SecurityWrite, StoreResult,
+    ControlError, ControlResult, ControlStore, LinkKind, Policy, Revocation, RevocationTarget,
+    SecurityChange, SecurityWrite,
 };
 
 fn revocation(target: RevocationTarget, issued_until_s: i64, expires_at_s: i64) -> Revocation {
     Revocation { target, issued_until_s, expires_at_s }
 }
 
-fn change(store: &dyn RegistryStore, change: SecurityChange) -> StoreResult<u32> {
+fn change(store: &dyn ControlStore, change: SecurityChange) -> ControlResult<u32> {
     store.change_security(&by(), &SecurityWrite { change, revoked: Vec::new() })
 }
 
@@ -29,7 +29,7 @@ fn link(owner: u32, member: u32, position: Option<u64>) -> SecurityChange {
     SecurityChange::Link { kind: LinkKind::RolePolicy, owner, member, position }
 }
 
-pub fn the_first_user_is_reserved(store: &dyn RegistryStore) {
+pub fn the_first_user_is_reserved(store: &dyn ControlStore) {
     let role = store.roles(&reader()).unwrap()[0].id;
     let admin = store.create_user(&by(), ADMIN_USER, "hash", true, &[role]).unwrap();
     assert_eq!(admin, ADMIN_USER_ID);
@@ -37,7 +37,7 @@ pub fn the_first_user_is_reserved(store: &dyn RegistryStore) {
     assert!(joe > RESERVED_ID_MAX);
     assert!(matches!(
         store.create_user(&by(), "joe", "other", false, &[]),
-        Err(RegistryStoreError::Exists { what: "user", .. })
+        Err(ControlError::Exists { what: "user", .. })
     ));
     assert!(store.create_user(&by(), "ann", "hash", false, &[9_999]).is_err());
     assert_eq!(store.user(&reader(), "ann").unwrap(), None, "nothing of a refused user is kept");
@@ -52,7 +52,7 @@ pub fn the_first_user_is_reserved(store: &dyn RegistryStore) {
     assert_eq!(users[0].roles[0].id, role);
 }
 
-pub fn roles_and_policies_keep_their_order(store: &dyn RegistryStore) {
+pub fn roles_and_policies_keep_their_order(store: &dyn ControlStore) {
     let role = change(store, SecurityChange::CreateRole { name: "ops".into() }).unwrap();
     let policies: Vec<u32> = ["one", "two", "three"]
         .into_iter()
@@ -77,21 +77,18 @@ pub fn roles_and_policies_keep_their_order(store: &dyn RegistryStore) {
         (SecurityChange::CreatePolicy(policy("other", "one:read")), "policy body"),
     ] {
         let error = change(store, refused).unwrap_err();
-        assert!(
-            matches!(error, RegistryStoreError::Exists { what: w, .. } if w == what),
-            "{error}"
-        );
+        assert!(matches!(error, ControlError::Exists { what: w, .. } if w == what), "{error}");
     }
     assert!(matches!(
         change(store, link(role, 99_999, None)),
-        Err(RegistryStoreError::NotFound { what: "policy", .. })
+        Err(ControlError::NotFound { what: "policy", .. })
     ));
     change(store, SecurityChange::DeletePolicy(policies[0])).unwrap();
     let flat = store.policies(&reader(), &[role]).unwrap();
     assert_eq!(flat.len(), 2, "its links went with it");
 }
 
-pub fn a_security_change_and_its_revocations_are_one_step(store: &dyn RegistryStore) {
+pub fn a_security_change_and_its_revocations_are_one_step(store: &dyn ControlStore) {
     let joe = store.create_user(&by(), "joe", "hash", false, &[]).unwrap();
     let write = |change| SecurityWrite {
         change,
@@ -106,7 +103,7 @@ pub fn a_security_change_and_its_revocations_are_one_step(store: &dyn RegistrySt
     assert_eq!(store.revocations().unwrap().len(), 1);
 }
 
-pub fn one_call_answers_what_authorisation_asks(store: &dyn RegistryStore) {
+pub fn one_call_answers_what_authorisation_asks(store: &dyn ControlStore) {
     let roles: Vec<u32> = store.roles(&reader()).unwrap().iter().map(|role| role.id).collect();
     let joe = store.create_user(&by(), "joe", "hash", true, &roles[..2]).unwrap();
     store.setting_or("mode", "black").unwrap();
@@ -119,7 +116,7 @@ pub fn one_call_answers_what_authorisation_asks(store: &dyn RegistryStore) {
     assert_eq!(store.access(&reader(), 9_999, &asked, &[]).unwrap(), None);
 }
 
-pub fn revocations_only_grow_until_they_expire(store: &dyn RegistryStore) {
+pub fn revocations_only_grow_until_they_expire(store: &dyn ControlStore) {
     let target = RevocationTarget::Role(2);
     store.revoke_tokens(&by(), &revocation(target, 5, 9)).unwrap();
     store.revoke_tokens(&by(), &revocation(target, 3, 12)).unwrap();
@@ -131,7 +128,7 @@ pub fn revocations_only_grow_until_they_expire(store: &dyn RegistryStore) {
     assert_eq!(store.revocations().unwrap(), []);
 }
 
-pub fn settings_are_set_once_or_replaced(store: &dyn RegistryStore) {
+pub fn settings_are_set_once_or_replaced(store: &dyn ControlStore) {
     assert_eq!(store.setting(&reader(), "name").unwrap(), None);
     assert_eq!(store.setting_or("name", "first").unwrap(), "first");
     assert_eq!(store.setting_or("name", "second").unwrap(), "first");

@@ -7,14 +7,14 @@ use super::rows::{self, AGENT_COLUMNS, GroupNames, bits, version_key};
 use super::{certificates, commands, groups, users};
 use crate::types::InfoRow;
 use crate::{
-    AgentRow, ConfigRow, ConfigState, LastScan, LivenessRow, NewAgent, RegistryStoreError,
-    StatusCode, StoreResult,
+    AgentRow, ConfigRow, ConfigState, ControlError, ControlResult, LastScan, LivenessRow, NewAgent,
+    StatusCode,
 };
 
 const NEXT_AGENT: &str = "next_agent";
 
 /// Every agent but 000.
-pub(super) fn all(tx: &Transaction<'_>) -> StoreResult<Vec<AgentRow>> {
+pub(super) fn all(tx: &Transaction<'_>) -> ControlResult<Vec<AgentRow>> {
     let sql = format!("SELECT {AGENT_COLUMNS} FROM agent a WHERE a.id > 0 ORDER BY a.id");
     let mut statement = tx.prepare_cached(&sql)?;
     let names = groups::names(tx)?;
@@ -22,14 +22,14 @@ pub(super) fn all(tx: &Transaction<'_>) -> StoreResult<Vec<AgentRow>> {
     rows.collect()
 }
 
-fn one(tx: &Transaction<'_>, id: AgentId, names: &GroupNames) -> StoreResult<Option<AgentRow>> {
+fn one(tx: &Transaction<'_>, id: AgentId, names: &GroupNames) -> ControlResult<Option<AgentRow>> {
     let sql = format!("SELECT {AGENT_COLUMNS} FROM agent a WHERE a.id = ?1");
     let mut statement = tx.prepare_cached(&sql)?;
     statement.query_and_then([id.0], |row| rows::agent(row, names))?.next().transpose()
 }
 
 /// The agent with the highest number; not the server.
-pub(super) fn last(tx: &Transaction<'_>) -> StoreResult<Option<AgentRow>> {
+pub(super) fn last(tx: &Transaction<'_>) -> ControlResult<Option<AgentRow>> {
     let sql =
         format!("SELECT {AGENT_COLUMNS} FROM agent a WHERE a.id > 0 ORDER BY a.id DESC LIMIT 1");
     let mut statement = tx.prepare_cached(&sql)?;
@@ -37,7 +37,7 @@ pub(super) fn last(tx: &Transaction<'_>) -> StoreResult<Option<AgentRow>> {
     statement.query_and_then([], |row| rows::agent(row, &names))?.next().transpose()
 }
 
-pub(super) fn client_key(tx: &Transaction<'_>, id: AgentId) -> StoreResult<Option<String>> {
+pub(super) fn client_key(tx: &Transaction<'_>, id: AgentId) -> ControlResult<Option<String>> {
     tx.prepare_cached("SELECT client_key FROM agent WHERE id = ?1 AND id > 0")?
         .query_row([id.0], |r| r.get(0))
         .optional()?
@@ -48,7 +48,7 @@ pub(super) fn client_key(tx: &Transaction<'_>, id: AgentId) -> StoreResult<Optio
 pub(super) fn save_last_scans(
     tx: &Transaction<'_>,
     scans: &[(AgentId, LastScan)],
-) -> StoreResult<()> {
+) -> ControlResult<()> {
     let mut set = tx.prepare_cached(
         "UPDATE agent SET scan_started_at_s = coalesce(?2, scan_started_at_s),
          scan_ended_at_s = coalesce(?3, scan_ended_at_s) WHERE id = ?1",
@@ -59,7 +59,7 @@ pub(super) fn save_last_scans(
     Ok(())
 }
 
-pub(super) fn last_scan(tx: &Transaction<'_>, id: AgentId) -> StoreResult<LastScan> {
+pub(super) fn last_scan(tx: &Transaction<'_>, id: AgentId) -> ControlResult<LastScan> {
     let sql = "SELECT scan_started_at_s, scan_ended_at_s FROM agent WHERE id = ?1";
     tx.prepare_cached(sql)?
         .query_row([id.0], |r| Ok(LastScan { started_at_s: r.get(0)?, ended_at_s: r.get(1)? }))
@@ -67,11 +67,11 @@ pub(super) fn last_scan(tx: &Transaction<'_>, id: AgentId) -> StoreResult<LastSc
         .ok_or_else(|| not_found(id))
 }
 
-fn not_found(id: AgentId) -> RegistryStoreError {
-    RegistryStoreError::NotFound { what: "agent", name: id.to_string() }
+fn not_found(id: AgentId) -> ControlError {
+    ControlError::NotFound { what: "agent", name: id.to_string() }
 }
 
-pub(super) fn require(tx: &Transaction<'_>, id: AgentId) -> StoreResult<()> {
+pub(super) fn require(tx: &Transaction<'_>, id: AgentId) -> ControlResult<()> {
     let there =
         tx.prepare_cached("SELECT 1 FROM agent WHERE id = ?1 AND id > 0")?.exists([id.0])?;
     there.then_some(()).ok_or_else(|| not_found(id))
@@ -83,7 +83,7 @@ pub(super) fn rivals(
     name: &str,
     id: Option<AgentId>,
     register_ip: Option<&str>,
-) -> StoreResult<Vec<AgentId>> {
+) -> ControlResult<Vec<AgentId>> {
     let mut statement = tx.prepare_cached(
         "SELECT id FROM agent WHERE name = ?1 AND id > 0
          UNION SELECT id FROM agent WHERE id = ?2 AND id > 0
@@ -102,14 +102,14 @@ pub(super) fn add(
     tx: &Transaction<'_>,
     new: &NewAgent,
     freed: &[AgentId],
-) -> StoreResult<AgentRow> {
+) -> ControlResult<AgentRow> {
     let taken: Option<u32> = tx
         .prepare_cached("SELECT id FROM agent WHERE name = ?1 AND id > 0")?
         .query_row([&new.name], |r| r.get(0))
         .optional()?;
     if let Some(id) = taken {
         let (name, id) = (new.name.clone(), AgentId(id));
-        return Err(RegistryStoreError::DuplicateName { name, id });
+        return Err(ControlError::DuplicateName { name, id });
     }
     let id = match new.id {
         Some(id) if freed.contains(&id) && require(tx, id).is_err() => {
@@ -151,7 +151,7 @@ pub(super) fn add(
 }
 
 /// Whether the new one is an agent that is there already: it has its number and its name.
-pub(super) fn is_known(tx: &Transaction<'_>, new: &NewAgent) -> StoreResult<bool> {
+pub(super) fn is_known(tx: &Transaction<'_>, new: &NewAgent) -> ControlResult<bool> {
     let Some(id) = new.id else { return Ok(false) };
     let sql = "SELECT 1 FROM agent WHERE id = ?1 AND id > 0 AND name = ?2";
     Ok(tx.prepare_cached(sql)?.exists(params![id.0, new.name])?)
@@ -159,7 +159,7 @@ pub(super) fn is_known(tx: &Transaction<'_>, new: &NewAgent) -> StoreResult<bool
 
 /// Give an agent that is there another key, address and date, and other groups where some are named;
 /// its certificates are revoked. All else is its own still.
-pub(super) fn key_anew(tx: &Transaction<'_>, new: &NewAgent) -> StoreResult<AgentRow> {
+pub(super) fn key_anew(tx: &Transaction<'_>, new: &NewAgent) -> ControlResult<AgentRow> {
     let id = new.id.unwrap_or(AgentId::SERVER);
     tx.prepare_cached(
         "UPDATE agent SET client_key = ?2, register_ip = ?3, added_at_s = ?4
@@ -174,7 +174,7 @@ pub(super) fn key_anew(tx: &Transaction<'_>, new: &NewAgent) -> StoreResult<Agen
 }
 
 /// Whoever asks for the number may have it again, unless somebody has it.
-pub(super) fn free_number(tx: &Transaction<'_>, id: AgentId) -> StoreResult<()> {
+pub(super) fn free_number(tx: &Transaction<'_>, id: AgentId) -> ControlResult<()> {
     let sql = "INSERT OR IGNORE INTO free_number
                SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM agent WHERE id = ?1)";
     rows::run(tx, sql, [id.0])?;
@@ -182,7 +182,7 @@ pub(super) fn free_number(tx: &Transaction<'_>, id: AgentId) -> StoreResult<()> 
 }
 
 /// The numbers only grow: one below the next may have been another agent's, unless it was freed.
-fn draw_number(tx: &Transaction<'_>, wanted: Option<AgentId>) -> StoreResult<AgentId> {
+fn draw_number(tx: &Transaction<'_>, wanted: Option<AgentId>) -> ControlResult<AgentId> {
     let next = users::setting(tx, NEXT_AGENT)?
         .and_then(|text| text.parse::<u32>().ok())
         .ok_or_else(|| rows::corrupt("setting", NEXT_AGENT))?;
@@ -192,14 +192,14 @@ fn draw_number(tx: &Transaction<'_>, wanted: Option<AgentId>) -> StoreResult<Age
                 commands::given_again(tx, id)?;
                 return Ok(id);
             }
-            return Err(RegistryStoreError::NumberUsed { id, next: AgentId(next) });
+            return Err(ControlError::NumberUsed { id, next: AgentId(next) });
         }
         Some(AgentId(id)) => id,
         None => next,
     };
     let after = number
         .checked_add(1)
-        .ok_or(RegistryStoreError::Limit { what: "agent numbers", max: u64::from(u32::MAX) })?;
+        .ok_or(ControlError::Limit { what: "agent numbers", max: u64::from(u32::MAX) })?;
     users::set_setting(tx, NEXT_AGENT, &after.to_string())?;
     Ok(AgentId(number))
 }
@@ -209,9 +209,9 @@ pub(super) fn remove(
     tx: &Transaction<'_>,
     id: AgentId,
     names: &GroupNames,
-) -> StoreResult<Option<AgentRow>> {
+) -> ControlResult<Option<AgentRow>> {
     if id == AgentId::SERVER {
-        return Err(RegistryStoreError::Refused(
+        return Err(ControlError::Refused(
             "agent 000 is the server itself and cannot be removed".into(),
         ));
     }
@@ -223,7 +223,7 @@ pub(super) fn remove(
     Ok(row)
 }
 
-pub(super) fn save_server(tx: &Transaction<'_>, server: &AgentRecord) -> StoreResult<()> {
+pub(super) fn save_server(tx: &Transaction<'_>, server: &AgentRecord) -> ControlResult<()> {
     rows::run(tx, "DELETE FROM agent WHERE id = 0", [])?;
     rows::run(
         tx,
@@ -252,7 +252,7 @@ pub(super) fn save_server(tx: &Transaction<'_>, server: &AgentRecord) -> StoreRe
 }
 
 /// Most rows only move the keepalive, which no index holds; the rest is written where it differs.
-pub(super) fn save_liveness(tx: &Transaction<'_>, rows: &[LivenessRow]) -> StoreResult<()> {
+pub(super) fn save_liveness(tx: &Transaction<'_>, rows: &[LivenessRow]) -> ControlResult<()> {
     let mut seen = tx.prepare_cached(
         "UPDATE agent SET keepalive_at_s = ?1
          WHERE id = ?2 AND incarnation = ?3 AND status = ?4 AND status_code = ?5
@@ -279,7 +279,7 @@ pub(super) fn save_liveness(tx: &Transaction<'_>, rows: &[LivenessRow]) -> Store
     Ok(())
 }
 
-pub(super) fn save_configs(tx: &Transaction<'_>, rows: &[ConfigRow]) -> StoreResult<()> {
+pub(super) fn save_configs(tx: &Transaction<'_>, rows: &[ConfigRow]) -> ControlResult<()> {
     let mut set = tx.prepare_cached(
         "UPDATE agent SET merged_sum = ?3, config_synced = ?4 WHERE id = ?1 AND incarnation = ?2",
     )?;
@@ -290,7 +290,7 @@ pub(super) fn save_configs(tx: &Transaction<'_>, rows: &[ConfigRow]) -> StoreRes
     Ok(())
 }
 
-fn save_info(tx: &Transaction<'_>, id: u32, info: &InfoRow) -> StoreResult<()> {
+fn save_info(tx: &Transaction<'_>, id: u32, info: &InfoRow) -> ControlResult<()> {
     let os = info.os.as_ref();
     let version_key_of = |text: Option<&str>| text.and_then(version_key);
     tx.prepare_cached(

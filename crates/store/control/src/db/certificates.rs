@@ -6,11 +6,11 @@ use rusqlite::{OptionalExtension, Row, Transaction, params};
 use super::{groups, rows};
 use crate::limits::{ENROLMENT_TOKEN_USES_MAX, ENROLMENT_TOKENS_MAX};
 use crate::{
-    CertificateRow, EnrolmentTokenRow, NewCertificate, NewEnrolmentToken, RegistryStoreError,
-    StoreResult,
+    CertificateRow, ControlError, ControlResult, EnrolmentTokenRow, NewCertificate,
+    NewEnrolmentToken,
 };
 
-pub(super) fn all(tx: &Transaction<'_>) -> StoreResult<Vec<CertificateRow>> {
+pub(super) fn all(tx: &Transaction<'_>) -> ControlResult<Vec<CertificateRow>> {
     let mut statement = tx.prepare_cached(
         "SELECT fingerprint, agent, incarnation, not_before_s, not_after_s, used_at_s,
          superseded_at_s, revoked_at_s FROM certificate",
@@ -18,7 +18,7 @@ pub(super) fn all(tx: &Transaction<'_>) -> StoreResult<Vec<CertificateRow>> {
     statement.query_and_then([], certificate)?.collect()
 }
 
-fn certificate(row: &Row<'_>) -> StoreResult<CertificateRow> {
+fn certificate(row: &Row<'_>) -> ControlResult<CertificateRow> {
     Ok(CertificateRow {
         fingerprint: rows::digest(row, 0)?,
         agent: AgentId(row.get(1)?),
@@ -36,7 +36,7 @@ pub(super) fn insert(
     agent: AgentId,
     incarnation: Incarnation,
     new: &NewCertificate,
-) -> StoreResult<()> {
+) -> ControlResult<()> {
     tx.prepare_cached(
         "INSERT INTO certificate (fingerprint, agent, incarnation, not_before_s, not_after_s)
          VALUES (?1, ?2, ?3, ?4, ?5)",
@@ -53,13 +53,13 @@ pub(super) fn insert(
 
 /// A renewal. Certificates of earlier ones that never were used and are superseded go: an agent
 /// that cannot keep what it renews asks again and again.
-pub(super) fn add(tx: &Transaction<'_>, agent: AgentId, new: &NewCertificate) -> StoreResult<()> {
+pub(super) fn add(tx: &Transaction<'_>, agent: AgentId, new: &NewCertificate) -> ControlResult<()> {
     let incarnation: Option<i64> = tx
         .prepare_cached("SELECT incarnation FROM agent WHERE id = ?1 AND id > 0")?
         .query_row([agent.0], |r| r.get(0))
         .optional()?;
     let Some(incarnation) = incarnation else {
-        return Err(RegistryStoreError::NotFound { what: "agent", name: agent.to_string() });
+        return Err(ControlError::NotFound { what: "agent", name: agent.to_string() });
     };
     tx.prepare_cached(
         "DELETE FROM certificate
@@ -69,7 +69,7 @@ pub(super) fn add(tx: &Transaction<'_>, agent: AgentId, new: &NewCertificate) ->
     insert(tx, agent, rows::incarnation(incarnation), new)
 }
 
-pub(super) fn save_uses(tx: &Transaction<'_>, rows: &[CertificateRow]) -> StoreResult<()> {
+pub(super) fn save_uses(tx: &Transaction<'_>, rows: &[CertificateRow]) -> ControlResult<()> {
     let mut statement = tx.prepare_cached(
         "UPDATE certificate SET used_at_s = ?2, superseded_at_s = ?3 WHERE fingerprint = ?1",
     )?;
@@ -79,7 +79,7 @@ pub(super) fn save_uses(tx: &Transaction<'_>, rows: &[CertificateRow]) -> StoreR
     Ok(())
 }
 
-pub(super) fn revoke(tx: &Transaction<'_>, agent: AgentId, now_s: i64) -> StoreResult<u64> {
+pub(super) fn revoke(tx: &Transaction<'_>, agent: AgentId, now_s: i64) -> ControlResult<u64> {
     let n = tx
         .prepare_cached(
             "UPDATE certificate SET revoked_at_s = ?2 WHERE agent = ?1 AND revoked_at_s IS NULL",
@@ -88,7 +88,7 @@ pub(super) fn revoke(tx: &Transaction<'_>, agent: AgentId, now_s: i64) -> StoreR
     Ok(n as u64)
 }
 
-pub(super) fn forget_expired(tx: &Transaction<'_>, now_s: i64) -> StoreResult<u64> {
+pub(super) fn forget_expired(tx: &Transaction<'_>, now_s: i64) -> ControlResult<u64> {
     let mut n = rows::run(
         tx,
         "DELETE FROM certificate WHERE not_after_s < ?1
@@ -104,10 +104,10 @@ pub(super) fn forget_expired(tx: &Transaction<'_>, now_s: i64) -> StoreResult<u6
     Ok(n as u64)
 }
 
-pub(super) fn add_token(tx: &Transaction<'_>, token: &NewEnrolmentToken) -> StoreResult<()> {
+pub(super) fn add_token(tx: &Transaction<'_>, token: &NewEnrolmentToken) -> ControlResult<()> {
     groups::require(tx, &token.groups)?;
     if token.uses == 0 || token.uses > ENROLMENT_TOKEN_USES_MAX {
-        return Err(RegistryStoreError::Refused(format!(
+        return Err(ControlError::Refused(format!(
             "enrolment token: uses must be 1 to {ENROLMENT_TOKEN_USES_MAX}"
         )));
     }
@@ -120,7 +120,7 @@ pub(super) fn add_token(tx: &Transaction<'_>, token: &NewEnrolmentToken) -> Stor
         rows::get(tx, "SELECT count(*) FROM enrolment_token", [], |r| rows::unsigned(r, 0))?;
     if in_force >= ENROLMENT_TOKENS_MAX {
         let what = "enrolment tokens in force: revoke some";
-        return Err(RegistryStoreError::Limit { what, max: ENROLMENT_TOKENS_MAX });
+        return Err(ControlError::Limit { what, max: ENROLMENT_TOKENS_MAX });
     }
     rows::run(
         tx,
@@ -143,19 +143,19 @@ pub(super) fn use_token(
     tx: &Transaction<'_>,
     digest: &[u8; 32],
     now_s: i64,
-) -> StoreResult<Vec<String>> {
+) -> ControlResult<Vec<String>> {
     let mut found = None;
     for token in token_rows(tx)? {
         if equal_in_constant_time(&token.digest, digest) {
             found = Some(token);
         }
     }
-    let token = found.ok_or(RegistryStoreError::Token("unknown or revoked"))?;
+    let token = found.ok_or(ControlError::Token("unknown or revoked"))?;
     if token.expires_at_s <= now_s {
-        return Err(RegistryStoreError::Token("expired"));
+        return Err(ControlError::Token("expired"));
     }
     if token.uses_left == 0 {
-        return Err(RegistryStoreError::Token("used up"));
+        return Err(ControlError::Token("used up"));
     }
     tx.prepare_cached("UPDATE enrolment_token SET uses_left = uses_left - 1 WHERE digest = ?1")?
         .execute([digest])?;
@@ -166,13 +166,13 @@ fn equal_in_constant_time(a: &[u8; 32], b: &[u8; 32]) -> bool {
     std::hint::black_box(a.iter().zip(b).fold(0, |seen, (x, y)| seen | (x ^ y))) == 0
 }
 
-pub(super) fn tokens(tx: &Transaction<'_>, now_s: i64) -> StoreResult<Vec<EnrolmentTokenRow>> {
+pub(super) fn tokens(tx: &Transaction<'_>, now_s: i64) -> ControlResult<Vec<EnrolmentTokenRow>> {
     let mut tokens = token_rows(tx)?;
     tokens.retain(|t| t.expires_at_s > now_s && t.uses_left > 0);
     Ok(tokens)
 }
 
-fn token_rows(tx: &Transaction<'_>) -> StoreResult<Vec<EnrolmentTokenRow>> {
+fn token_rows(tx: &Transaction<'_>) -> ControlResult<Vec<EnrolmentTokenRow>> {
     let mut statement = tx.prepare_cached(
         "SELECT digest, groups, uses_left, expires_at_s FROM enrolment_token
          ORDER BY created_at_s",
@@ -189,6 +189,6 @@ fn token_rows(tx: &Transaction<'_>) -> StoreResult<Vec<EnrolmentTokenRow>> {
         .collect()
 }
 
-pub(super) fn revoke_token(tx: &Transaction<'_>, digest: &[u8; 32]) -> StoreResult<bool> {
+pub(super) fn revoke_token(tx: &Transaction<'_>, digest: &[u8; 32]) -> ControlResult<bool> {
     Ok(rows::run(tx, "DELETE FROM enrolment_token WHERE digest = ?1", [digest])? > 0)
 }

@@ -15,8 +15,8 @@ use rusqlite::{OptionalExtension, Row, Transaction, params};
 use super::rows::{self, corrupt, cut, signed, unsigned};
 use crate::limits::{COMMANDS_MAX, COMMANDS_USER_MAX, DETAIL_BYTES_MAX};
 use crate::{
-    CommandCounts, CommandKind, CommandRow, NewCommand, OpenCommand, OutcomeFilter, OutcomeRow,
-    OutcomeState, Permitted, RegistryStoreError, StoreResult,
+    CommandCounts, CommandKind, CommandRow, ControlError, ControlResult, NewCommand, OpenCommand,
+    OutcomeFilter, OutcomeRow, OutcomeState, Permitted,
 };
 
 use narrowed::{named, within};
@@ -25,18 +25,18 @@ pub(super) use numbers::given_again;
 const COMMAND_COLUMNS: &str = "id, kind, user, created_at_s, expires_at_s, pending, sent, \
      acknowledged, failed, expired, cancelled";
 
-fn kind(name: &str) -> StoreResult<CommandKind> {
+fn kind(name: &str) -> ControlResult<CommandKind> {
     CommandKind::from_name(name).ok_or_else(|| corrupt("command", name))
 }
 
-fn state(number: u8) -> StoreResult<OutcomeState> {
+fn state(number: u8) -> ControlResult<OutcomeState> {
     OutcomeState::ALL
         .get(usize::from(number))
         .copied()
         .ok_or_else(|| corrupt("state", &number.to_string()))
 }
 
-fn command(row: &Row<'_>) -> StoreResult<CommandRow> {
+fn command(row: &Row<'_>) -> ControlResult<CommandRow> {
     let mut counts = CommandCounts {
         pending: unsigned(row, 5)?,
         sent: unsigned(row, 6)?,
@@ -62,7 +62,7 @@ fn command(row: &Row<'_>) -> StoreResult<CommandRow> {
     })
 }
 
-fn outcome(row: &Row<'_>) -> StoreResult<OutcomeRow> {
+fn outcome(row: &Row<'_>) -> ControlResult<OutcomeRow> {
     Ok(OutcomeRow {
         command: unsigned(row, 0)?,
         agent: AgentId(row.get(1)?),
@@ -83,7 +83,7 @@ impl Target {
     /// `None` for a command of an older version: everybody has a row. A damaged set is an empty
     /// one: that command is handed out to nobody more and expires, and keeps nothing else from
     /// going on.
-    fn of(tx: &Transaction<'_>, id: u64) -> StoreResult<Option<Self>> {
+    fn of(tx: &Transaction<'_>, id: u64) -> ControlResult<Option<Self>> {
         let mut statement = tx.prepare_cached(
             "SELECT agents, rest, rest_at_s FROM command WHERE id = ?1 AND agents IS NOT NULL",
         )?;
@@ -100,14 +100,14 @@ impl Target {
     }
 }
 
-fn bytes_of(agents: &RoaringBitmap) -> StoreResult<Vec<u8>> {
+fn bytes_of(agents: &RoaringBitmap) -> ControlResult<Vec<u8>> {
     let mut set = Vec::with_capacity(agents.serialized_size());
     agents.serialize_into(&mut set).map_err(|e| corrupt("agents of a command", &e.to_string()))?;
     Ok(set)
 }
 
 /// One row, however many agents it is for: an outcome gets its own when there is one.
-pub(super) fn create(tx: &Transaction<'_>, new: &NewCommand) -> StoreResult<u64> {
+pub(super) fn create(tx: &Transaction<'_>, new: &NewCommand) -> ControlResult<u64> {
     make_room(tx, &new.user)?;
     let agents: RoaringBitmap =
         new.agents.iter().map(|agent| agent.0).filter(|id| *id > 0).collect();
@@ -128,7 +128,7 @@ pub(super) fn create(tx: &Transaction<'_>, new: &NewCommand) -> StoreResult<u64>
 }
 
 /// There is a limit to what is unfinished; what is finished is dropped by [`trim`].
-fn make_room(tx: &Transaction<'_>, user: &str) -> StoreResult<()> {
+fn make_room(tx: &Transaction<'_>, user: &str) -> ControlResult<()> {
     let (open, own) = tx
         .prepare_cached(
             "SELECT count(*), coalesce(sum(user = ?1), 0) FROM command WHERE pending + sent > 0",
@@ -136,11 +136,11 @@ fn make_room(tx: &Transaction<'_>, user: &str) -> StoreResult<()> {
         .query_row([user], |r| Ok((unsigned(r, 0)?, unsigned(r, 1)?)))?;
     if own >= COMMANDS_USER_MAX {
         let what = "unfinished commands of one user: cancel some, or wait until they expire";
-        return Err(RegistryStoreError::Limit { what, max: COMMANDS_USER_MAX });
+        return Err(ControlError::Limit { what, max: COMMANDS_USER_MAX });
     }
     if open >= COMMANDS_MAX {
         let what = "unfinished commands: cancel some, or wait until they expire";
-        return Err(RegistryStoreError::Limit { what, max: COMMANDS_MAX });
+        return Err(ControlError::Limit { what, max: COMMANDS_MAX });
     }
     Ok(())
 }
@@ -152,7 +152,7 @@ const DROPPED: &str =
 
 /// Drop finished commands beyond the limit, the oldest first: hidden at once, and then some of
 /// their outcomes at a time, so that other writes get in between. Whether there is more to drop.
-pub(super) fn trim(tx: &Transaction<'_>) -> StoreResult<bool> {
+pub(super) fn trim(tx: &Transaction<'_>) -> ControlResult<bool> {
     let kept =
         tx.prepare_cached("SELECT count(*) FROM command")?.query_row([], |r| unsigned(r, 0))?;
     if kept <= COMMANDS_MAX {
@@ -178,7 +178,7 @@ pub(super) fn trim(tx: &Transaction<'_>) -> StoreResult<bool> {
     Ok(true)
 }
 
-fn is_dropped(tx: &Transaction<'_>, id: u64) -> StoreResult<bool> {
+fn is_dropped(tx: &Transaction<'_>, id: u64) -> ControlResult<bool> {
     let sql = format!("SELECT 1 FROM command WHERE id = ?1 AND {DROPPED}");
     Ok(tx.prepare_cached(&sql)?.exists([signed(id)])?)
 }
@@ -196,7 +196,7 @@ fn replaces(from: OutcomeState, to: OutcomeState) -> bool {
 }
 
 /// Rows of agents that the command is not for are passed over.
-pub(super) fn save_outcomes(tx: &Transaction<'_>, rows: &[OutcomeRow]) -> StoreResult<()> {
+pub(super) fn save_outcomes(tx: &Transaction<'_>, rows: &[OutcomeRow]) -> ControlResult<()> {
     let mut get =
         tx.prepare_cached("SELECT state FROM command_outcome WHERE command = ?1 AND agent = ?2")?;
     let mut set = tx.prepare_cached(
@@ -249,7 +249,7 @@ fn count(
     from: OutcomeState,
     to: OutcomeState,
     n: u64,
-) -> StoreResult<()> {
+) -> ControlResult<()> {
     // The names are words of an enum, never a caller's text.
     let sql = format!(
         "UPDATE command SET {from} = {from} - ?2, {to} = {to} + ?2 WHERE id = ?1",
@@ -265,7 +265,7 @@ pub(super) fn finish(
     id: u64,
     to: OutcomeState,
     now_s: i64,
-) -> StoreResult<u64> {
+) -> ControlResult<u64> {
     let mut total = 0;
     if Target::of(tx, id)?.is_some_and(|target| target.rest == OutcomeState::Pending) {
         // Beside a set no row is pending.
@@ -292,7 +292,7 @@ pub(super) fn finish(
 }
 
 /// Unfinished commands, without their agents.
-fn unfinished(tx: &Transaction<'_>) -> StoreResult<Vec<OpenCommand>> {
+fn unfinished(tx: &Transaction<'_>) -> ControlResult<Vec<OpenCommand>> {
     let mut statement = tx.prepare_cached(
         "SELECT id, kind, user, expires_at_s FROM command WHERE pending + sent > 0 ORDER BY id",
     )?;
@@ -310,7 +310,11 @@ fn unfinished(tx: &Transaction<'_>) -> StoreResult<Vec<OpenCommand>> {
 }
 
 /// The agents are removed: what they have not answered is taken back.
-pub(super) fn agents_gone(tx: &Transaction<'_>, agents: &[AgentId], now_s: i64) -> StoreResult<()> {
+pub(super) fn agents_gone(
+    tx: &Transaction<'_>,
+    agents: &[AgentId],
+    now_s: i64,
+) -> ControlResult<()> {
     let gone: RoaringBitmap = agents.iter().map(|agent| agent.0).collect();
     for OpenCommand { id: command, .. } in unfinished(tx)? {
         let concerned = match Target::of(tx, command)? {
@@ -332,7 +336,7 @@ pub(super) fn agents_gone(tx: &Transaction<'_>, agents: &[AgentId], now_s: i64) 
     Ok(())
 }
 
-pub(super) fn outstanding(tx: &Transaction<'_>) -> StoreResult<Vec<OpenCommand>> {
+pub(super) fn outstanding(tx: &Transaction<'_>) -> ControlResult<Vec<OpenCommand>> {
     let mut rows =
         tx.prepare_cached("SELECT agent, state FROM command_outcome WHERE command = ?1")?;
     let mut all = unfinished(tx)?;
@@ -360,7 +364,7 @@ pub(super) fn one(
     id: u64,
     scope: &Permitted,
     filter: OutcomeFilter,
-) -> StoreResult<Option<(CommandRow, Vec<OutcomeRow>)>> {
+) -> ControlResult<Option<(CommandRow, Vec<OutcomeRow>)>> {
     let sql = format!("SELECT {COMMAND_COLUMNS} FROM command WHERE id = ?1 AND NOT ({DROPPED})");
     let row = tx.prepare_cached(&sql)?.query_and_then([signed(id)], command)?.next().transpose()?;
     let Some(row) = row else { return Ok(None) };
@@ -374,7 +378,7 @@ pub(super) fn newest(
     tx: &Transaction<'_>,
     limit: u64,
     scope: &Permitted,
-) -> StoreResult<Vec<CommandRow>> {
+) -> ControlResult<Vec<CommandRow>> {
     let sql =
         format!("SELECT {COMMAND_COLUMNS} FROM command WHERE NOT ({DROPPED}) ORDER BY id DESC");
     let mut statement = tx.prepare_cached(&sql)?;
@@ -402,7 +406,7 @@ fn outcomes(
     id: u64,
     scope: &Permitted,
     filter: OutcomeFilter,
-) -> StoreResult<Vec<OutcomeRow>> {
+) -> ControlResult<Vec<OutcomeRow>> {
     let limit = usize::try_from(filter.limit).unwrap_or(usize::MAX);
     let wanted = |row: &OutcomeRow| {
         filter.state.is_none_or(|state| row.state == state) && scope.holds(row.agent)
@@ -427,7 +431,7 @@ fn outcomes(
             agents.by_ref().take((limit - found.len()).max(AGENTS_AT_ONCE)).collect();
         let (Some(from), Some(to)) = (some.first(), some.last()) else { break };
         let rows = statement.query_and_then(params![signed(id), from, to], outcome)?;
-        let mut rows = rows.collect::<StoreResult<Vec<_>>>()?.into_iter().peekable();
+        let mut rows = rows.collect::<ControlResult<Vec<_>>>()?.into_iter().peekable();
         for agent in some {
             let own = rows.next_if(|row| row.agent.0 == agent);
             let row = own.unwrap_or_else(|| target.outcome(id, AgentId(agent)));

@@ -1,28 +1,28 @@
-//! The promises of a control store, kept by [`SqliteRegistry`].
+//! The promises of a control store, kept by [`SqliteControl`].
 
 use std::ops::Deref;
 
 use tempfile::TempDir;
 
-use crate::SqliteRegistry;
+use crate::SqliteControl;
 
 /// A store in a folder that goes with it.
 struct Stored {
-    store: SqliteRegistry,
+    store: SqliteControl,
     _folder: TempDir,
 }
 
 impl Deref for Stored {
-    type Target = SqliteRegistry;
+    type Target = SqliteControl;
 
-    fn deref(&self) -> &SqliteRegistry {
+    fn deref(&self) -> &SqliteControl {
         &self.store
     }
 }
 
 fn make() -> Stored {
     let folder = TempDir::new().unwrap();
-    let store = SqliteRegistry::open(&folder.path().join("registry.db")).unwrap();
+    let store = SqliteControl::open(&folder.path().join("registry.db")).unwrap();
     Stored { store, _folder: folder }
 }
 

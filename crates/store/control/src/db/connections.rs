@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
 use super::{counters, list, users};
-use crate::{AgentQuery, PendingAudit, RegistryStoreError, StoreResult, WriteContext, schema};
+use crate::{AgentQuery, ControlError, ControlResult, PendingAudit, WriteContext, schema};
 use sqlite::Meter;
 use sqlite::Reader;
 use sqlite::ReaderPool;
@@ -24,11 +24,11 @@ const STATEMENTS_MAX: usize = 256;
 /// Page cache of one connection, KiB.
 const CACHE_KIB: i64 = 8 * 1024;
 /// A commit checkpoints by itself only beyond this many pages of log (64 MiB): otherwise that is
-/// the checkpoint of [`crate::RegistryStore`]'s, and nobody who waits for a commit waits for it too.
+/// the checkpoint of [`crate::ControlStore`]'s, and nobody who waits for a commit waits for it too.
 const CHECKPOINT_PAGES: i64 = 16 * 1024;
 
 /// `registry.db`.
-pub struct SqliteRegistry {
+pub struct SqliteControl {
     path: PathBuf,
     pub(super) writer: Mutex<Writer>,
     pub(super) readers: ReaderPool,
@@ -43,21 +43,21 @@ pub(super) struct Writer {
     meter: Meter,
 }
 
-impl SqliteRegistry {
+impl SqliteControl {
     /// Open or create the database at `path` (mode 0600: it holds password hashes) and bring it
     /// to this program's version.
     ///
     /// # Errors
     /// `Newer` when a later program wrote it; `Corrupt` when it is no registry.
-    pub fn open(path: &Path) -> StoreResult<Self> {
+    pub fn open(path: &Path) -> ControlResult<Self> {
         Self::open_with(path, READERS)
     }
 
-    /// As [`SqliteRegistry::open`], with so many connections for readers, at least one.
+    /// As [`SqliteControl::open`], with so many connections for readers, at least one.
     ///
     /// # Errors
-    /// As [`SqliteRegistry::open`].
-    pub fn open_with(path: &Path, readers: usize) -> StoreResult<Self> {
+    /// As [`SqliteControl::open`].
+    pub fn open_with(path: &Path, readers: usize) -> ControlResult<Self> {
         create_private(path)?;
         let mut writer = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         writer.pragma_update(None, "journal_mode", "WAL")?;
@@ -79,7 +79,7 @@ impl SqliteRegistry {
     ///
     /// # Errors
     /// When the database fails.
-    pub fn warm(&self) -> StoreResult<()> {
+    pub fn warm(&self) -> ControlResult<()> {
         let page = AgentQuery { limit: 1, ..AgentQuery::default() };
         self.readers.each(|conn| {
             let tx = conn.transaction_with_behavior(TransactionBehavior::Deferred)?;
@@ -111,7 +111,7 @@ impl SqliteRegistry {
     ///
     /// # Errors
     /// When the database fails.
-    pub fn durability(&self) -> StoreResult<(String, i64)> {
+    pub fn durability(&self) -> ControlResult<(String, i64)> {
         let conn = &self.writer.lock().conn;
         let journal = conn.query_row("PRAGMA journal_mode", [], |r| r.get(0))?;
         Ok((journal, conn.query_row("PRAGMA synchronous", [], |r| r.get(0))?))
@@ -121,13 +121,13 @@ impl SqliteRegistry {
     pub(super) fn write<T>(
         &self,
         context: &WriteContext,
-        work: impl FnOnce(&Transaction<'_>) -> StoreResult<T>,
-    ) -> StoreResult<T> {
+        work: impl FnOnce(&Transaction<'_>) -> ControlResult<T>,
+    ) -> ControlResult<T> {
         self.audited(context, true, work)
     }
 
     /// Writes the context's row of the audit log before any change, durably.
-    pub(super) fn append_audit(&self, context: &WriteContext) -> StoreResult<()> {
+    pub(super) fn append_audit(&self, context: &WriteContext) -> ControlResult<()> {
         self.audited(context, false, |_| Ok(()))
     }
 
@@ -135,8 +135,8 @@ impl SqliteRegistry {
         &self,
         context: &WriteContext,
         changes: bool,
-        work: impl FnOnce(&Transaction<'_>) -> StoreResult<T>,
-    ) -> StoreResult<T> {
+        work: impl FnOnce(&Transaction<'_>) -> ControlResult<T>,
+    ) -> ControlResult<T> {
         let mut writer = self.writer.lock();
         let (out, written) = transact(&mut writer, context.reader(), "FULL", |tx| {
             let out = work(tx)?;
@@ -159,8 +159,8 @@ impl SqliteRegistry {
     pub(super) fn try_out(
         &self,
         reader: &Reader,
-        work: impl FnOnce(&Transaction<'_>) -> StoreResult<()>,
-    ) -> StoreResult<()> {
+        work: impl FnOnce(&Transaction<'_>) -> ControlResult<()>,
+    ) -> ControlResult<()> {
         let mut writer = self.writer.lock();
         let Writer { conn, meter } = &mut *writer;
         let _charge = meter.charge(reader);
@@ -168,7 +168,7 @@ impl SqliteRegistry {
     }
 
     /// Copy the log into the database, as far as no reader needs it. Holds up no write.
-    pub(super) fn copy_log(&self) -> StoreResult<()> {
+    pub(super) fn copy_log(&self) -> ControlResult<()> {
         let conn = self.checkpointer.lock();
         Ok(conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?)
     }
@@ -178,8 +178,8 @@ impl SqliteRegistry {
     pub(super) fn write_soft<T>(
         &self,
         reader: &Reader,
-        work: impl FnOnce(&Transaction<'_>) -> StoreResult<T>,
-    ) -> StoreResult<T> {
+        work: impl FnOnce(&Transaction<'_>) -> ControlResult<T>,
+    ) -> ControlResult<T> {
         transact(&mut self.writer.lock(), reader, "NORMAL", work)
     }
 
@@ -187,17 +187,17 @@ impl SqliteRegistry {
     pub(super) fn read<T>(
         &self,
         reader: &Reader,
-        work: impl FnOnce(&Transaction<'_>) -> StoreResult<T>,
-    ) -> StoreResult<T> {
+        work: impl FnOnce(&Transaction<'_>) -> ControlResult<T>,
+    ) -> ControlResult<T> {
         read_from(&self.readers, reader, work)
     }
 
-    /// As [`SqliteRegistry::read`], of rows by their keys: such a query does not wait for a list.
+    /// As [`SqliteControl::read`], of rows by their keys: such a query does not wait for a list.
     pub(super) fn read_keyed<T>(
         &self,
         reader: &Reader,
-        work: impl FnOnce(&Transaction<'_>) -> StoreResult<T>,
-    ) -> StoreResult<T> {
+        work: impl FnOnce(&Transaction<'_>) -> ControlResult<T>,
+    ) -> ControlResult<T> {
         read_from(&self.keyed, reader, work)
     }
 }
@@ -205,11 +205,11 @@ impl SqliteRegistry {
 fn read_from<T>(
     pool: &ReaderPool,
     reader: &Reader,
-    work: impl FnOnce(&Transaction<'_>) -> StoreResult<T>,
-) -> StoreResult<T> {
+    work: impl FnOnce(&Transaction<'_>) -> ControlResult<T>,
+) -> ControlResult<T> {
     let answer = pool
         .read(reader, |conn| work(&conn.transaction_with_behavior(TransactionBehavior::Deferred)?));
-    answer.unwrap_or(Err(RegistryStoreError::Busy))
+    answer.unwrap_or(Err(ControlError::Busy))
 }
 
 /// Runs one transaction at a level of `synchronous`, which is set each time so that none inherits
@@ -218,8 +218,8 @@ fn transact<T>(
     writer: &mut Writer,
     reader: &Reader,
     synchronous: &str,
-    work: impl FnOnce(&Transaction<'_>) -> StoreResult<T>,
-) -> StoreResult<T> {
+    work: impl FnOnce(&Transaction<'_>) -> ControlResult<T>,
+) -> ControlResult<T> {
     let Writer { conn, meter } = writer;
     let _charge = meter.charge(reader);
     conn.pragma_update(None, "synchronous", synchronous)?;
@@ -229,20 +229,20 @@ fn transact<T>(
     Ok(out)
 }
 
-fn open_reader(path: &Path) -> StoreResult<Connection> {
+fn open_reader(path: &Path) -> ControlResult<Connection> {
     let conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     conn.pragma_update(None, "query_only", true)?;
     Ok(conn)
 }
 
-pub(super) fn connect(path: &Path, flags: OpenFlags) -> StoreResult<Connection> {
+pub(super) fn connect(path: &Path, flags: OpenFlags) -> ControlResult<Connection> {
     let conn = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     conn.busy_timeout(BUSY_TIMEOUT)?;
     sqlite::configure(&conn, CACHE_KIB, STATEMENTS_MAX)?;
     Ok(conn)
 }
 
-fn create_private(path: &Path) -> StoreResult<()> {
+fn create_private(path: &Path) -> ControlResult<()> {
     OpenOptions::new()
         .write(true)
         .create(true)
@@ -250,5 +250,5 @@ fn create_private(path: &Path) -> StoreResult<()> {
         .mode(0o600)
         .open(path)
         .map(drop)
-        .map_err(|e| RegistryStoreError::Corrupt(format!("{}: {e}", path.display())))
+        .map_err(|e| ControlError::Corrupt(format!("{}: {e}", path.display())))
 }

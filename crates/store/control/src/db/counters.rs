@@ -4,9 +4,9 @@ use model::AgentStatus;
 use rusqlite::Transaction;
 
 use super::{agents, groups, rows};
-use crate::{Overview, StatusSummary, StoreResult, Summary};
+use crate::{ControlResult, Overview, StatusSummary, Summary};
 
-pub(super) fn status_summary(tx: &Transaction<'_>) -> StoreResult<StatusSummary> {
+pub(super) fn status_summary(tx: &Transaction<'_>) -> ControlResult<StatusSummary> {
     let mut summary = StatusSummary::default();
     let mut statement =
         tx.prepare_cached("SELECT value, n, kind FROM counter WHERE kind IN ('config', 'status')")?;
@@ -31,7 +31,7 @@ pub(super) fn status_summary(tx: &Transaction<'_>) -> StoreResult<StatusSummary>
     Ok(summary)
 }
 
-fn counter(tx: &Transaction<'_>, kind: &str) -> StoreResult<Vec<(String, u64)>> {
+fn counter(tx: &Transaction<'_>, kind: &str) -> ControlResult<Vec<(String, u64)>> {
     let mut statement =
         tx.prepare_cached("SELECT value, n FROM counter WHERE kind = ?1 ORDER BY n DESC, value")?;
     let counts = statement
@@ -40,7 +40,7 @@ fn counter(tx: &Transaction<'_>, kind: &str) -> StoreResult<Vec<(String, u64)>> 
     Ok(counts)
 }
 
-pub(super) fn summary(tx: &Transaction<'_>) -> StoreResult<Summary> {
+pub(super) fn summary(tx: &Transaction<'_>) -> ControlResult<Summary> {
     let mut groups: Vec<(String, u64)> =
         groups::all(tx)?.into_iter().map(|g| (g.name, g.count)).collect();
     groups.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
@@ -52,7 +52,7 @@ pub(super) fn summary(tx: &Transaction<'_>) -> StoreResult<Summary> {
     })
 }
 
-pub(super) fn overview(tx: &Transaction<'_>) -> StoreResult<Overview> {
+pub(super) fn overview(tx: &Transaction<'_>) -> ControlResult<Overview> {
     let mut all = groups::all(tx)?;
     all.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.name.cmp(&b.name)));
     let summary = Summary {
@@ -67,6 +67,6 @@ pub(super) fn overview(tx: &Transaction<'_>) -> StoreResult<Overview> {
             let parts = serde_json::from_str(&text).map_err(|_| rows::corrupt("system", &text))?;
             Ok((parts, n))
         })
-        .collect::<StoreResult<_>>()?;
+        .collect::<ControlResult<_>>()?;
     Ok(Overview { summary, groups: all, systems, last: agents::last(tx)? })
 }

@@ -8,7 +8,7 @@ use super::columns::{Form, form};
 use super::list::Where;
 use super::rows;
 use crate::limits::PAGE_ROWS_MAX;
-use crate::{AgentColumn, AgentQuery, DistinctPage, StoreResult};
+use crate::{AgentColumn, AgentQuery, ControlResult, DistinctPage};
 
 /// The different values of `columns` with the number of agents that have them.
 pub(super) fn distinct(
@@ -16,7 +16,7 @@ pub(super) fn distinct(
     query: &AgentQuery,
     columns: &[AgentColumn],
     now_s: i64,
-) -> StoreResult<DistinctPage> {
+) -> ControlResult<DistinctPage> {
     let filter = Where::of(query, now_s);
     let keys: Vec<&str> = columns.iter().map(|column| shown(*column)).collect();
     let places: Vec<String> = (1..=keys.len()).map(|place| place.to_string()).collect();

@@ -5,14 +5,14 @@ use rusqlite::{OptionalExtension, Row, Transaction, params};
 
 use super::rows::{self, GroupNames, unsigned};
 use crate::limits::{DEFAULT_GROUP, GROUPS_PER_AGENT_MAX, NAME_CHARS_MAX};
-use crate::{GroupConfig, GroupCount, RegistryStoreError, StoreResult};
+use crate::{ControlError, ControlResult, GroupConfig, GroupCount};
 
 /// Replace the agent's groups; duplicates count once, none becomes `default`.
 pub(super) fn assign(
     tx: &Transaction<'_>,
     agent: AgentId,
     groups: &[String],
-) -> StoreResult<Vec<String>> {
+) -> ControlResult<Vec<String>> {
     let mut names: Vec<String> = Vec::new();
     for name in groups {
         if !names.contains(name) {
@@ -24,7 +24,7 @@ pub(super) fn assign(
     }
     if names.len() > GROUPS_PER_AGENT_MAX {
         let max = GROUPS_PER_AGENT_MAX as u64;
-        return Err(RegistryStoreError::Limit { what: "groups of one agent", max });
+        return Err(ControlError::Limit { what: "groups of one agent", max });
     }
     tx.prepare_cached("DELETE FROM membership WHERE agent = ?1")?.execute([agent.0])?;
     for (priority, name) in names.iter().enumerate() {
@@ -38,27 +38,27 @@ pub(super) fn assign(
     Ok(names)
 }
 
-fn id(tx: &Transaction<'_>, name: &str) -> StoreResult<i64> {
+fn id(tx: &Transaction<'_>, name: &str) -> ControlResult<i64> {
     tx.prepare_cached("SELECT id FROM agent_group WHERE name = ?1")?
         .query_row([name], |r| r.get(0))
         .optional()?
-        .ok_or_else(|| RegistryStoreError::NotFound { what: "group", name: name.to_owned() })
+        .ok_or_else(|| ControlError::NotFound { what: "group", name: name.to_owned() })
 }
 
 /// Refuse groups that do not exist.
-pub(super) fn require(tx: &Transaction<'_>, names: &[String]) -> StoreResult<()> {
+pub(super) fn require(tx: &Transaction<'_>, names: &[String]) -> ControlResult<()> {
     names.iter().try_for_each(|name| id(tx, name).map(drop))
 }
 
-pub(super) fn create(tx: &Transaction<'_>, name: &str, now_s: i64) -> StoreResult<()> {
+pub(super) fn create(tx: &Transaction<'_>, name: &str, now_s: i64) -> ControlResult<()> {
     if !valid(name) {
-        return Err(RegistryStoreError::Refused(format!(
+        return Err(ControlError::Refused(format!(
             "group name {name:?}: use 1 to {NAME_CHARS_MAX} of A-Z a-z 0-9 . _ - and neither \
              `.`, `..` nor `all`"
         )));
     }
     if id(tx, name).is_ok() {
-        return Err(RegistryStoreError::Exists { what: "group", name: name.to_owned() });
+        return Err(ControlError::Exists { what: "group", name: name.to_owned() });
     }
     rows::run(
         tx,
@@ -74,9 +74,12 @@ fn valid(name: &str) -> bool {
         && ![".", "..", "all"].contains(&name)
 }
 
-pub(super) fn delete(tx: &Transaction<'_>, name: &str) -> StoreResult<Vec<(AgentId, Vec<String>)>> {
+pub(super) fn delete(
+    tx: &Transaction<'_>,
+    name: &str,
+) -> ControlResult<Vec<(AgentId, Vec<String>)>> {
     if name == DEFAULT_GROUP {
-        return Err(RegistryStoreError::Refused("the group default cannot be deleted".into()));
+        return Err(ControlError::Refused("the group default cannot be deleted".into()));
     }
     let group = id(tx, name)?;
     let members: Vec<u32> = tx
@@ -93,7 +96,7 @@ pub(super) fn delete(tx: &Transaction<'_>, name: &str) -> StoreResult<Vec<(Agent
     Ok(changed)
 }
 
-fn of(tx: &Transaction<'_>, agent: AgentId) -> StoreResult<Vec<String>> {
+fn of(tx: &Transaction<'_>, agent: AgentId) -> ControlResult<Vec<String>> {
     let mut statement = tx.prepare_cached(
         "SELECT g.name FROM membership m JOIN agent_group g ON g.id = m.grp
          WHERE m.agent = ?1 ORDER BY m.priority",
@@ -102,7 +105,7 @@ fn of(tx: &Transaction<'_>, agent: AgentId) -> StoreResult<Vec<String>> {
     Ok(names)
 }
 
-pub(super) fn all(tx: &Transaction<'_>) -> StoreResult<Vec<GroupCount>> {
+pub(super) fn all(tx: &Transaction<'_>) -> ControlResult<Vec<GroupCount>> {
     let mut statement =
         tx.prepare_cached("SELECT name, agents, config_sum FROM agent_group ORDER BY name")?;
     let groups = statement
@@ -113,14 +116,14 @@ pub(super) fn all(tx: &Transaction<'_>) -> StoreResult<Vec<GroupCount>> {
     Ok(groups)
 }
 
-pub(super) fn names(tx: &Transaction<'_>) -> StoreResult<GroupNames> {
+pub(super) fn names(tx: &Transaction<'_>) -> ControlResult<GroupNames> {
     let mut statement = tx.prepare_cached("SELECT id, name FROM agent_group")?;
     let names =
         statement.query_map([], |r| Ok((r.get(0)?, r.get(1)?)))?.collect::<Result<_, _>>()?;
     Ok(names)
 }
 
-pub(super) fn config(tx: &Transaction<'_>, name: &str) -> StoreResult<Option<GroupConfig>> {
+pub(super) fn config(tx: &Transaction<'_>, name: &str) -> ControlResult<Option<GroupConfig>> {
     let group = id(tx, name)?;
     let mut statement = tx.prepare_cached(
         "SELECT config, config_sum, config_at_s FROM agent_group
@@ -131,7 +134,7 @@ pub(super) fn config(tx: &Transaction<'_>, name: &str) -> StoreResult<Option<Gro
 }
 
 /// Every group that has a configuration.
-pub(super) fn configs(tx: &Transaction<'_>) -> StoreResult<Vec<(String, Vec<u8>)>> {
+pub(super) fn configs(tx: &Transaction<'_>) -> ControlResult<Vec<(String, Vec<u8>)>> {
     let mut statement =
         tx.prepare_cached("SELECT name, config FROM agent_group WHERE config IS NOT NULL")?;
     let configs =
@@ -143,7 +146,7 @@ pub(super) fn set_config(
     tx: &Transaction<'_>,
     name: &str,
     config: &GroupConfig,
-) -> StoreResult<()> {
+) -> ControlResult<()> {
     let group = id(tx, name)?;
     tx.prepare_cached(
         "UPDATE agent_group SET config = ?2, config_sum = ?3, config_at_s = ?4 WHERE id = ?1",

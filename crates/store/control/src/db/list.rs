@@ -14,7 +14,7 @@ use super::rows::{self, AGENT_COLUMNS, version_key};
 use super::users::array;
 use crate::limits::PAGE_ROWS_MAX;
 use crate::{
-    AgentColumn, AgentPage, AgentQuery, CompareOp, Condition, Permitted, Sort, StoreResult,
+    AgentColumn, AgentPage, AgentQuery, CompareOp, Condition, ControlResult, Permitted, Sort,
 };
 
 /// SQL under construction with its values.
@@ -351,7 +351,11 @@ fn page_sql(filter: &Where, query: &AgentQuery) -> String {
     )
 }
 
-pub(super) fn page(tx: &Transaction<'_>, query: &AgentQuery, now_s: i64) -> StoreResult<AgentPage> {
+pub(super) fn page(
+    tx: &Transaction<'_>,
+    query: &AgentQuery,
+    now_s: i64,
+) -> ControlResult<AgentPage> {
     let mut filter = Where::of(query, now_s);
     let total = total(tx, query, &filter)?;
     let sql = page_sql(&filter, query);
@@ -374,7 +378,7 @@ pub(super) fn page(tx: &Transaction<'_>, query: &AgentQuery, now_s: i64) -> Stor
 }
 
 /// Which of the numbers no agent has, ascending.
-fn missing(tx: &Transaction<'_>, ids: &[AgentId]) -> StoreResult<Vec<AgentId>> {
+fn missing(tx: &Transaction<'_>, ids: &[AgentId]) -> ControlResult<Vec<AgentId>> {
     let mut statement = tx.prepare_cached(
         "SELECT DISTINCT w.value FROM rarray(?1) w
          WHERE NOT EXISTS (SELECT 1 FROM agent WHERE id = w.value) ORDER BY 1",
@@ -385,7 +389,7 @@ fn missing(tx: &Transaction<'_>, ids: &[AgentId]) -> StoreResult<Vec<AgentId>> {
 }
 
 /// Without a filter, or by status alone, the kept counters know; the server's own row is one more.
-fn total(tx: &Transaction<'_>, query: &AgentQuery, filter: &Where) -> StoreResult<u64> {
+fn total(tx: &Transaction<'_>, query: &AgentQuery, filter: &Where) -> ControlResult<u64> {
     if filter.sql.is_empty() || by_status_alone(query) {
         let asked = |status| query.status.is_empty() || query.status.contains(&status);
         let kept = status_summary(tx)?;
@@ -433,7 +437,7 @@ pub(super) fn ids(
     tx: &Transaction<'_>,
     query: &AgentQuery,
     now_s: i64,
-) -> StoreResult<Vec<AgentId>> {
+) -> ControlResult<Vec<AgentId>> {
     let filter = Where::of(query, now_s);
     let mut statement = tx.prepare_cached(&ids_sql(&filter))?;
     let mut ids: Vec<AgentId> = statement

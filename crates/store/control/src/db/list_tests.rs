@@ -7,9 +7,9 @@ use rusqlite::trace::{TraceEvent, TraceEventCodes};
 
 use super::*;
 use crate::db::distinct::distinct;
-use crate::db::{SqliteRegistry, agents, commands, counters, users};
+use crate::db::{SqliteControl, agents, commands, counters, users};
 use crate::{
-    CommandKind, NewCommand, OutcomeFilter, OutcomeRow, OutcomeState, RegistryStore as _,
+    CommandKind, ControlStore as _, NewCommand, OutcomeFilter, OutcomeRow, OutcomeState,
     SecurityStore as _, WriteContext,
 };
 use sqlite::Reader;
@@ -22,7 +22,7 @@ fn plan(conn: &Connection, sql: &str, values: &[Bound]) -> Vec<String> {
 
 fn page_plan(query: &AgentQuery) -> Vec<String> {
     let folder = tempfile::TempDir::new().unwrap();
-    let store = SqliteRegistry::open(&folder.path().join("registry.db")).unwrap();
+    let store = SqliteControl::open(&folder.path().join("registry.db")).unwrap();
     let conn = &store.writer.lock().conn;
     let mut filter = Where::of(query, 0);
     let sql = page_sql(&filter, query);
@@ -82,7 +82,7 @@ fn a_list_by_number_backwards_needs_no_sort() {
 #[test]
 fn all_numbers_come_from_one_index_and_no_other_column_is_read() {
     let folder = tempfile::TempDir::new().unwrap();
-    let store = SqliteRegistry::open(&folder.path().join("registry.db")).unwrap();
+    let store = SqliteControl::open(&folder.path().join("registry.db")).unwrap();
     let conn = &store.writer.lock().conn;
     let active = AgentQuery { status: vec![AgentStatus::Active], ..AgentQuery::default() };
     for query in [AgentQuery::default(), active] {
@@ -115,12 +115,12 @@ fn sorts_by_columns_with_an_index_are_read_from_it() {
 /// The statements that `work` really runs, each with its plan.
 fn ran(work: impl FnOnce(&Transaction<'_>)) -> Vec<(String, Vec<String>)> {
     let folder = tempfile::TempDir::new().unwrap();
-    let store = SqliteRegistry::open(&folder.path().join("registry.db")).unwrap();
+    let store = SqliteControl::open(&folder.path().join("registry.db")).unwrap();
     ran_on(&store, work)
 }
 
 fn ran_on(
-    store: &SqliteRegistry,
+    store: &SqliteControl,
     work: impl FnOnce(&Transaction<'_>),
 ) -> Vec<(String, Vec<String>)> {
     let query = |conn: &mut Connection| {
@@ -186,7 +186,7 @@ fn the_status_is_counted_by_one_statement_on_one_key() {
 #[test]
 fn a_page_of_commands_or_of_outcomes_is_read_in_the_order_of_its_key() {
     let folder = tempfile::TempDir::new().unwrap();
-    let store = SqliteRegistry::open(&folder.path().join("registry.db")).unwrap();
+    let store = SqliteControl::open(&folder.path().join("registry.db")).unwrap();
     let new = NewCommand {
         kind: CommandKind::Restart,
         agents: (1..=2_000).map(AgentId).collect(),
@@ -213,7 +213,7 @@ fn a_page_of_commands_or_of_outcomes_is_read_in_the_order_of_its_key() {
 #[test]
 fn commands_of_other_agents_cost_a_narrowed_caller_no_look_at_outcomes() {
     let folder = tempfile::TempDir::new().unwrap();
-    let store = SqliteRegistry::open(&folder.path().join("registry.db")).unwrap();
+    let store = SqliteControl::open(&folder.path().join("registry.db")).unwrap();
     let order = |agents: std::ops::RangeInclusive<u32>| {
         let new = NewCommand {
             kind: CommandKind::Restart,
@@ -294,7 +294,7 @@ fn counting_what_an_indexed_filter_finds_looks_at_nobody_else() {
 #[test]
 fn lists_beside_the_fleet_do_not_grow_with_it() {
     let folder = tempfile::TempDir::new().unwrap();
-    let store = SqliteRegistry::open(&folder.path().join("registry.db")).unwrap();
+    let store = SqliteControl::open(&folder.path().join("registry.db")).unwrap();
     let statements = ran_on(&store, |tx| {
         groups::all(tx).unwrap();
         groups::names(tx).unwrap();
@@ -315,7 +315,7 @@ fn lists_beside_the_fleet_do_not_grow_with_it() {
 #[test]
 fn a_counter_waits_for_no_list_while_a_reader_is_free() {
     let folder = tempfile::TempDir::new().unwrap();
-    let store = SqliteRegistry::open_with(&folder.path().join("registry.db"), 2).unwrap();
+    let store = SqliteControl::open_with(&folder.path().join("registry.db"), 2).unwrap();
     let counters = |_: &mut Connection| {
         for _ in 0..10 {
             store.status_summary(&Reader::server()).unwrap();
@@ -327,7 +327,7 @@ fn a_counter_waits_for_no_list_while_a_reader_is_free() {
 #[test]
 fn who_somebody_is_and_what_they_may_do_waits_for_no_list() {
     let folder = tempfile::TempDir::new().unwrap();
-    let store = SqliteRegistry::open_with(&folder.path().join("registry.db"), 2).unwrap();
+    let store = SqliteControl::open_with(&folder.path().join("registry.db"), 2).unwrap();
     let roles = [store.roles(&Reader::server()).unwrap()[0].id];
     store.create_user(&WriteContext::server(), "joe", "hash", false, &roles).unwrap();
     let id = store.user(&Reader::server(), "joe").unwrap().unwrap().id;
@@ -345,7 +345,7 @@ fn who_somebody_is_and_what_they_may_do_waits_for_no_list() {
 #[test]
 fn what_authorisation_asks_is_one_statement_on_keys() {
     let folder = tempfile::TempDir::new().unwrap();
-    let store = SqliteRegistry::open(&folder.path().join("registry.db")).unwrap();
+    let store = SqliteControl::open(&folder.path().join("registry.db")).unwrap();
     store.create_user(&WriteContext::server(), "admin", "hash", true, &[1]).unwrap();
     store.set_setting("mode", "black").unwrap();
     let reader = Reader::server();

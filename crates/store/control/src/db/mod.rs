@@ -1,4 +1,4 @@
-//! The registry store on SQLite: one writer, a few readers, WAL. See the parent module for what
+//! The control store on SQLite: one writer, a few readers, WAL. See the parent module for what
 //! survives what. One file per family of calls; the connections are in `connections.rs`.
 
 mod agents;
@@ -28,21 +28,21 @@ use rusqlite::OpenFlags;
 
 use super::{
     AgentColumn, AgentPage, AgentQuery, AgentRow, AuditEntry, AuditOutcome, CertificateRow,
-    CommandRow, ConfigRow, DistinctPage, Enrolled, EnrolmentTokenRow, GroupConfig, GroupCount,
-    LastScan, LivenessRow, NewAgent, NewCertificate, NewCommand, NewEnrolmentToken, OutcomeFilter,
-    OutcomeRow, OutcomeState, Overview, PendingAudit, Permitted, Policy, RegistryImage,
-    RegistryStore, RegistryStoreError, Revocation, Sign, StatusSummary, StoreResult, Summary,
-    UserRow, WriteContext,
+    CommandRow, ConfigRow, ControlError, ControlImage, ControlResult, ControlStore, DistinctPage,
+    Enrolled, EnrolmentTokenRow, GroupConfig, GroupCount, LastScan, LivenessRow, NewAgent,
+    NewCertificate, NewCommand, NewEnrolmentToken, OutcomeFilter, OutcomeRow, OutcomeState,
+    Overview, PendingAudit, Permitted, Policy, Revocation, Sign, StatusSummary, Summary, UserRow,
+    WriteContext,
 };
 
-pub use connections::SqliteRegistry;
+pub use connections::SqliteControl;
 use connections::connect;
 use sqlite::Reader;
 
-impl RegistryStore for SqliteRegistry {
-    fn load(&self) -> StoreResult<RegistryImage> {
+impl ControlStore for SqliteControl {
+    fn load(&self) -> ControlResult<ControlImage> {
         self.read(&Reader::server(), |tx| {
-            Ok(RegistryImage {
+            Ok(ControlImage {
                 agents: agents::all(tx)?,
                 certificates: certificates::all(tx)?,
                 outstanding: commands::outstanding(tx)?,
@@ -52,7 +52,7 @@ impl RegistryStore for SqliteRegistry {
         })
     }
 
-    fn save_server(&self, server: &AgentRecord) -> StoreResult<()> {
+    fn save_server(&self, server: &AgentRecord) -> ControlResult<()> {
         self.write(&WriteContext::server(), |tx| agents::save_server(tx, server))
     }
 
@@ -60,11 +60,15 @@ impl RegistryStore for SqliteRegistry {
         &self,
         context: &WriteContext,
         token: &NewEnrolmentToken,
-    ) -> StoreResult<()> {
+    ) -> ControlResult<()> {
         self.write(context, |tx| certificates::add_token(tx, token))
     }
 
-    fn enrolment_tokens(&self, reader: &Reader, now_s: i64) -> StoreResult<Vec<EnrolmentTokenRow>> {
+    fn enrolment_tokens(
+        &self,
+        reader: &Reader,
+        now_s: i64,
+    ) -> ControlResult<Vec<EnrolmentTokenRow>> {
         self.read(reader, |tx| certificates::tokens(tx, now_s))
     }
 
@@ -72,23 +76,28 @@ impl RegistryStore for SqliteRegistry {
         &self,
         context: &WriteContext,
         digest: &[u8; 32],
-    ) -> StoreResult<bool> {
+    ) -> ControlResult<bool> {
         self.write(context, |tx| certificates::revoke_token(tx, digest))
     }
 
-    fn enroll(&self, digest: &[u8; 32], agent: &NewAgent, sign: Sign<'_>) -> StoreResult<Enrolled> {
+    fn enroll(
+        &self,
+        digest: &[u8; 32],
+        agent: &NewAgent,
+        sign: Sign<'_>,
+    ) -> ControlResult<Enrolled> {
         self.write(&WriteContext::server(), |tx| {
             let groups = certificates::use_token(tx, digest, agent.now_s)?;
             let mut agent = agent.clone();
             agent.groups.splice(0..0, groups);
             let row = agents::add(tx, &agent, &[])?;
-            let certificate = sign(row.record.id).map_err(RegistryStoreError::Certificate)?;
+            let certificate = sign(row.record.id).map_err(ControlError::Certificate)?;
             certificates::insert(tx, row.record.id, row.record.incarnation, &certificate)?;
             Ok(Enrolled { row, certificate })
         })
     }
 
-    fn add_agents(&self, context: &WriteContext, new: &[NewAgent]) -> StoreResult<Vec<AgentRow>> {
+    fn add_agents(&self, context: &WriteContext, new: &[NewAgent]) -> ControlResult<Vec<AgentRow>> {
         self.write(context, |tx| new.iter().map(|agent| agents::add(tx, agent, &[])).collect())
     }
 
@@ -98,7 +107,7 @@ impl RegistryStore for SqliteRegistry {
         gone: &[AgentId],
         freed: &[AgentId],
         new: &NewAgent,
-    ) -> StoreResult<(Vec<AgentRow>, AgentRow)> {
+    ) -> ControlResult<(Vec<AgentRow>, AgentRow)> {
         self.write(context, |tx| removal::replace(tx, gone, freed, new))
     }
 
@@ -107,7 +116,7 @@ impl RegistryStore for SqliteRegistry {
         reader: &Reader,
         gone: &[AgentId],
         new: &NewAgent,
-    ) -> StoreResult<()> {
+    ) -> ControlResult<()> {
         self.try_out(reader, |tx| removal::replace(tx, gone, gone, new).map(drop))
     }
 
@@ -117,16 +126,16 @@ impl RegistryStore for SqliteRegistry {
         name: &str,
         id: Option<AgentId>,
         register_ip: Option<&str>,
-    ) -> StoreResult<Vec<AgentId>> {
+    ) -> ControlResult<Vec<AgentId>> {
         // By the writer, whom a decision needs anyway: not behind long lists.
         self.write_soft(reader, |tx| agents::rivals(tx, name, id, register_ip))
     }
 
-    fn add_certificate(&self, agent: AgentId, certificate: &NewCertificate) -> StoreResult<()> {
+    fn add_certificate(&self, agent: AgentId, certificate: &NewCertificate) -> ControlResult<()> {
         self.write(&WriteContext::server(), |tx| certificates::add(tx, agent, certificate))
     }
 
-    fn save_certificate_uses(&self, rows: &[CertificateRow]) -> StoreResult<()> {
+    fn save_certificate_uses(&self, rows: &[CertificateRow]) -> ControlResult<()> {
         self.write_soft(&Reader::server(), |tx| certificates::save_uses(tx, rows))
     }
 
@@ -135,13 +144,13 @@ impl RegistryStore for SqliteRegistry {
         context: &WriteContext,
         agents: &[AgentId],
         now_s: i64,
-    ) -> StoreResult<u64> {
+    ) -> ControlResult<u64> {
         self.write(context, |tx| {
             agents.iter().map(|agent| certificates::revoke(tx, *agent, now_s)).sum()
         })
     }
 
-    fn forget_expired(&self, now_s: i64) -> StoreResult<u64> {
+    fn forget_expired(&self, now_s: i64) -> ControlResult<u64> {
         self.write(&WriteContext::server(), |tx| certificates::forget_expired(tx, now_s))
     }
 
@@ -150,7 +159,7 @@ impl RegistryStore for SqliteRegistry {
         context: &WriteContext,
         agent: AgentId,
         now_s: i64,
-    ) -> StoreResult<Option<AgentRow>> {
+    ) -> ControlResult<Option<AgentRow>> {
         Ok(self.write(context, |tx| removal::remove(tx, &[agent], now_s))?.pop())
     }
 
@@ -159,23 +168,23 @@ impl RegistryStore for SqliteRegistry {
         context: &WriteContext,
         agents: &[AgentId],
         now_s: i64,
-    ) -> StoreResult<Vec<AgentRow>> {
+    ) -> ControlResult<Vec<AgentRow>> {
         self.write(context, |tx| removal::remove(tx, agents, now_s))
     }
 
-    fn free_numbers(&self, context: &WriteContext, ids: &[AgentId]) -> StoreResult<()> {
+    fn free_numbers(&self, context: &WriteContext, ids: &[AgentId]) -> ControlResult<()> {
         self.write(context, |tx| ids.iter().try_for_each(|id| agents::free_number(tx, *id)))
     }
 
-    fn client_key(&self, reader: &Reader, agent: AgentId) -> StoreResult<Option<String>> {
+    fn client_key(&self, reader: &Reader, agent: AgentId) -> ControlResult<Option<String>> {
         self.read(reader, |tx| agents::client_key(tx, agent))
     }
 
-    fn save_last_scans(&self, scans: &[(AgentId, LastScan)]) -> StoreResult<()> {
+    fn save_last_scans(&self, scans: &[(AgentId, LastScan)]) -> ControlResult<()> {
         self.write_soft(&Reader::server(), |tx| agents::save_last_scans(tx, scans))
     }
 
-    fn last_scan(&self, reader: &Reader, agent: AgentId) -> StoreResult<LastScan> {
+    fn last_scan(&self, reader: &Reader, agent: AgentId) -> ControlResult<LastScan> {
         self.read(reader, |tx| agents::last_scan(tx, agent))
     }
 
@@ -183,7 +192,7 @@ impl RegistryStore for SqliteRegistry {
         &self,
         context: &WriteContext,
         agents: &[(AgentId, Vec<String>)],
-    ) -> StoreResult<Vec<(AgentId, Vec<String>)>> {
+    ) -> ControlResult<Vec<(AgentId, Vec<String>)>> {
         self.write(context, |tx| {
             agents
                 .iter()
@@ -195,7 +204,7 @@ impl RegistryStore for SqliteRegistry {
         })
     }
 
-    fn group_config(&self, reader: &Reader, name: &str) -> StoreResult<Option<GroupConfig>> {
+    fn group_config(&self, reader: &Reader, name: &str) -> ControlResult<Option<GroupConfig>> {
         self.read(reader, |tx| groups::config(tx, name))
     }
 
@@ -204,7 +213,7 @@ impl RegistryStore for SqliteRegistry {
         context: &WriteContext,
         name: &str,
         config: &GroupConfig,
-    ) -> StoreResult<()> {
+    ) -> ControlResult<()> {
         self.write(context, |tx| groups::set_config(tx, name, config))
     }
 
@@ -213,14 +222,14 @@ impl RegistryStore for SqliteRegistry {
         context: &WriteContext,
         agent: AgentId,
         groups: &[String],
-    ) -> StoreResult<Vec<String>> {
+    ) -> ControlResult<Vec<String>> {
         self.write(context, |tx| {
             agents::require(tx, agent)?;
             groups::assign(tx, agent, groups)
         })
     }
 
-    fn create_group(&self, context: &WriteContext, name: &str, now_s: i64) -> StoreResult<()> {
+    fn create_group(&self, context: &WriteContext, name: &str, now_s: i64) -> ControlResult<()> {
         self.write(context, |tx| groups::create(tx, name, now_s))
     }
 
@@ -228,23 +237,23 @@ impl RegistryStore for SqliteRegistry {
         &self,
         context: &WriteContext,
         name: &str,
-    ) -> StoreResult<Vec<(AgentId, Vec<String>)>> {
+    ) -> ControlResult<Vec<(AgentId, Vec<String>)>> {
         self.write(context, |tx| groups::delete(tx, name))
     }
 
-    fn groups(&self, reader: &Reader) -> StoreResult<Vec<GroupCount>> {
+    fn groups(&self, reader: &Reader) -> ControlResult<Vec<GroupCount>> {
         self.read(reader, groups::all)
     }
 
-    fn save_liveness(&self, rows: &[LivenessRow]) -> StoreResult<()> {
+    fn save_liveness(&self, rows: &[LivenessRow]) -> ControlResult<()> {
         self.write_soft(&Reader::server(), |tx| agents::save_liveness(tx, rows))
     }
 
-    fn save_configs(&self, rows: &[ConfigRow]) -> StoreResult<()> {
+    fn save_configs(&self, rows: &[ConfigRow]) -> ControlResult<()> {
         self.write_soft(&Reader::server(), |tx| agents::save_configs(tx, rows))
     }
 
-    fn agents(&self, reader: &Reader, query: &AgentQuery, now_s: i64) -> StoreResult<AgentPage> {
+    fn agents(&self, reader: &Reader, query: &AgentQuery, now_s: i64) -> ControlResult<AgentPage> {
         self.read(reader, |tx| list::page(tx, query, now_s))
     }
 
@@ -253,7 +262,7 @@ impl RegistryStore for SqliteRegistry {
         reader: &Reader,
         query: &AgentQuery,
         now_s: i64,
-    ) -> StoreResult<Vec<AgentId>> {
+    ) -> ControlResult<Vec<AgentId>> {
         self.read(reader, |tx| list::ids(tx, query, now_s))
     }
 
@@ -263,31 +272,31 @@ impl RegistryStore for SqliteRegistry {
         query: &AgentQuery,
         columns: &[AgentColumn],
         now_s: i64,
-    ) -> StoreResult<DistinctPage> {
+    ) -> ControlResult<DistinctPage> {
         self.read(reader, |tx| distinct::distinct(tx, query, columns, now_s))
     }
 
-    fn overview(&self, reader: &Reader) -> StoreResult<Overview> {
+    fn overview(&self, reader: &Reader) -> ControlResult<Overview> {
         self.read(reader, counters::overview)
     }
 
-    fn status_summary(&self, reader: &Reader) -> StoreResult<StatusSummary> {
+    fn status_summary(&self, reader: &Reader) -> ControlResult<StatusSummary> {
         self.read(reader, counters::status_summary)
     }
 
-    fn summary(&self, reader: &Reader) -> StoreResult<Summary> {
+    fn summary(&self, reader: &Reader) -> ControlResult<Summary> {
         self.read(reader, counters::summary)
     }
 
-    fn create_command(&self, context: &WriteContext, command: &NewCommand) -> StoreResult<u64> {
+    fn create_command(&self, context: &WriteContext, command: &NewCommand) -> ControlResult<u64> {
         self.write(context, |tx| commands::create(tx, command))
     }
 
-    fn trim_commands(&self) -> StoreResult<bool> {
+    fn trim_commands(&self) -> ControlResult<bool> {
         self.write_soft(&Reader::server(), commands::trim)
     }
 
-    fn save_outcomes(&self, rows: &[OutcomeRow]) -> StoreResult<()> {
+    fn save_outcomes(&self, rows: &[OutcomeRow]) -> ControlResult<()> {
         self.write_soft(&Reader::server(), |tx| commands::save_outcomes(tx, rows))
     }
 
@@ -297,7 +306,7 @@ impl RegistryStore for SqliteRegistry {
         id: u64,
         state: OutcomeState,
         now_s: i64,
-    ) -> StoreResult<u64> {
+    ) -> ControlResult<u64> {
         self.write(context, |tx| commands::finish(tx, id, state, now_s))
     }
 
@@ -307,7 +316,7 @@ impl RegistryStore for SqliteRegistry {
         id: u64,
         scope: &Permitted,
         outcomes: OutcomeFilter,
-    ) -> StoreResult<Option<(CommandRow, Vec<OutcomeRow>)>> {
+    ) -> ControlResult<Option<(CommandRow, Vec<OutcomeRow>)>> {
         self.read(reader, |tx| commands::one(tx, id, scope, outcomes))
     }
 
@@ -316,15 +325,15 @@ impl RegistryStore for SqliteRegistry {
         reader: &Reader,
         limit: u64,
         scope: &Permitted,
-    ) -> StoreResult<Vec<CommandRow>> {
+    ) -> ControlResult<Vec<CommandRow>> {
         self.read(reader, |tx| commands::newest(tx, limit, scope))
     }
 
-    fn user(&self, reader: &Reader, name: &str) -> StoreResult<Option<UserRow>> {
+    fn user(&self, reader: &Reader, name: &str) -> ControlResult<Option<UserRow>> {
         self.read_keyed(reader, |tx| users::one(tx, name))
     }
 
-    fn users(&self, reader: &Reader) -> StoreResult<Vec<UserRow>> {
+    fn users(&self, reader: &Reader) -> ControlResult<Vec<UserRow>> {
         self.read(reader, users::all)
     }
 
@@ -335,7 +344,7 @@ impl RegistryStore for SqliteRegistry {
         password_hash: &str,
         allow_run_as: bool,
         roles: &[u32],
-    ) -> StoreResult<u32> {
+    ) -> ControlResult<u32> {
         self.write(context, |tx| users::create(tx, name, password_hash, allow_run_as, roles))
     }
 
@@ -345,7 +354,7 @@ impl RegistryStore for SqliteRegistry {
         name: &str,
         hash: &str,
         revoked: &Revocation,
-    ) -> StoreResult<()> {
+    ) -> ControlResult<()> {
         self.write(context, |tx| {
             users::set_password_hash(tx, name, hash)?;
             users::revoke_tokens(tx, revoked)
@@ -357,7 +366,7 @@ impl RegistryStore for SqliteRegistry {
         context: &WriteContext,
         name: &str,
         revoked: &Revocation,
-    ) -> StoreResult<bool> {
+    ) -> ControlResult<bool> {
         self.write(context, |tx| {
             let there = users::delete(tx, name)?;
             if there {
@@ -367,27 +376,27 @@ impl RegistryStore for SqliteRegistry {
         })
     }
 
-    fn roles(&self, reader: &Reader) -> StoreResult<Vec<super::RoleRef>> {
+    fn roles(&self, reader: &Reader) -> ControlResult<Vec<super::RoleRef>> {
         self.read_keyed(reader, users::roles)
     }
 
-    fn policies(&self, reader: &Reader, roles: &[u32]) -> StoreResult<Vec<Policy>> {
+    fn policies(&self, reader: &Reader, roles: &[u32]) -> ControlResult<Vec<Policy>> {
         self.read_keyed(reader, |tx| users::policies(tx, roles))
     }
 
-    fn revoke_tokens(&self, context: &WriteContext, revocation: &Revocation) -> StoreResult<()> {
+    fn revoke_tokens(&self, context: &WriteContext, revocation: &Revocation) -> ControlResult<()> {
         self.write(context, |tx| users::revoke_tokens(tx, revocation))
     }
 
-    fn revocations(&self) -> StoreResult<Vec<Revocation>> {
+    fn revocations(&self) -> ControlResult<Vec<Revocation>> {
         self.read_keyed(&Reader::server(), users::revocations)
     }
 
-    fn clear_revocations(&self, context: &WriteContext) -> StoreResult<()> {
+    fn clear_revocations(&self, context: &WriteContext) -> ControlResult<()> {
         self.write(context, |tx| Ok(rows::run(tx, "DELETE FROM token_revocation", []).map(drop)?))
     }
 
-    fn setting(&self, reader: &Reader, name: &str) -> StoreResult<Option<String>> {
+    fn setting(&self, reader: &Reader, name: &str) -> ControlResult<Option<String>> {
         self.read_keyed(reader, |tx| users::setting(tx, name))
     }
 
@@ -396,22 +405,22 @@ impl RegistryStore for SqliteRegistry {
         context: &WriteContext,
         revocation: &Revocation,
         settings: &[(&str, String)],
-    ) -> StoreResult<()> {
+    ) -> ControlResult<()> {
         self.write(context, |tx| {
             users::revoke_tokens(tx, revocation)?;
             settings.iter().try_for_each(|(name, value)| users::set_setting(tx, name, value))
         })
     }
 
-    fn set_setting(&self, name: &str, value: &str) -> StoreResult<()> {
+    fn set_setting(&self, name: &str, value: &str) -> ControlResult<()> {
         self.write(&WriteContext::server(), |tx| users::set_setting(tx, name, value))
     }
 
-    fn setting_or(&self, name: &str, value: &str) -> StoreResult<String> {
+    fn setting_or(&self, name: &str, value: &str) -> ControlResult<String> {
         self.write(&WriteContext::server(), |tx| users::setting_or(tx, name, value))
     }
 
-    fn audit(&self, entry: &AuditEntry) -> StoreResult<()> {
+    fn audit(&self, entry: &AuditEntry) -> ControlResult<()> {
         self.write(&WriteContext::server(), |tx| users::audit(tx, entry).map(drop))
     }
 
@@ -420,14 +429,14 @@ impl RegistryStore for SqliteRegistry {
         reader: &Reader,
         before: Option<u64>,
         limit: u64,
-    ) -> StoreResult<Vec<AuditEntry>> {
+    ) -> ControlResult<Vec<AuditEntry>> {
         self.read(reader, |tx| users::audit_log(tx, before, limit))
     }
 
-    fn backup_to(&self, file: &Path) -> StoreResult<()> {
+    fn backup_to(&self, file: &Path) -> ControlResult<()> {
         let name = file.display().to_string();
         if file.exists() {
-            return Err(RegistryStoreError::Exists { what: "file", name });
+            return Err(ControlError::Exists { what: "file", name });
         }
         // Of its own, so that no reader waits for the copy.
         let conn = connect(self.path(), OpenFlags::SQLITE_OPEN_READ_WRITE)?;
@@ -436,10 +445,10 @@ impl RegistryStore for SqliteRegistry {
             .and_then(|f| {
                 f.set_permissions(Permissions::from_mode(0o600)).and_then(|()| f.sync_all())
             })
-            .map_err(|e| RegistryStoreError::Corrupt(format!("{name}: {e}")))
+            .map_err(|e| ControlError::Corrupt(format!("{name}: {e}")))
     }
 
-    fn write_audit(&self, context: &WriteContext) -> StoreResult<()> {
+    fn write_audit(&self, context: &WriteContext) -> ControlResult<()> {
         // Every durable write appends what is waiting.
         match context.pending() {
             PendingAudit::Waiting(_) => self.append_audit(context),
@@ -447,7 +456,7 @@ impl RegistryStore for SqliteRegistry {
         }
     }
 
-    fn end_audit(&self, context: &WriteContext, outcome: AuditOutcome) -> StoreResult<()> {
+    fn end_audit(&self, context: &WriteContext, outcome: AuditOutcome) -> ControlResult<()> {
         let pending = context.pending();
         context.set_pending(PendingAudit::None);
         match pending {
@@ -462,7 +471,7 @@ impl RegistryStore for SqliteRegistry {
         }
     }
 
-    fn leave_out_audit(&self, context: &WriteContext, outcome: AuditOutcome) -> StoreResult<()> {
+    fn leave_out_audit(&self, context: &WriteContext, outcome: AuditOutcome) -> ControlResult<()> {
         match context.pending() {
             PendingAudit::Written { id, changed } => {
                 if changed && outcome != AuditOutcome::Unchanged {
@@ -478,7 +487,7 @@ impl RegistryStore for SqliteRegistry {
         }
     }
 
-    fn checkpoint(&self) -> StoreResult<()> {
+    fn checkpoint(&self) -> ControlResult<()> {
         self.copy_log()
     }
 }

@@ -40,7 +40,7 @@ fn agent(name: String, id: Option<AgentId>) -> NewAgent {
 }
 
 /// Everything that agents and groups write and read; `n` differs each time.
-fn fleet(store: &SqliteRegistry, n: u32) {
+fn fleet(store: &SqliteControl, n: u32) {
     let (by, reader) = (&WriteContext::server(), &Reader::server());
     let group = format!("group-{n}");
     store.create_group(by, &group, 1).unwrap();
@@ -107,7 +107,7 @@ fn fleet(store: &SqliteRegistry, n: u32) {
     store.forget_expired(7).unwrap();
 }
 
-fn commands(store: &SqliteRegistry, n: u32, agent: AgentId) {
+fn commands(store: &SqliteControl, n: u32, agent: AgentId) {
     let order = |agents: &[AgentId]| {
         let new = NewCommand {
             kind: CommandKind::Restart,
@@ -132,7 +132,7 @@ fn commands(store: &SqliteRegistry, n: u32, agent: AgentId) {
 }
 
 /// Everything that the access of people writes and reads.
-fn people(store: &SqliteRegistry, n: u32) {
+fn people(store: &SqliteControl, n: u32) {
     let (by, reader) = (&WriteContext::server(), &Reader::server());
     let revoked = |id| Revocation {
         target: RevocationTarget::User(id),
@@ -194,7 +194,7 @@ fn people(store: &SqliteRegistry, n: u32) {
     audit(store, name, n);
 }
 
-fn audit(store: &SqliteRegistry, user: String, n: u32) {
+fn audit(store: &SqliteControl, user: String, n: u32) {
     let entry = AuditEntry {
         id: 0,
         at_us: 1,
@@ -213,7 +213,7 @@ fn audit(store: &SqliteRegistry, user: String, n: u32) {
 #[test]
 fn a_statement_is_prepared_once_whatever_values_it_gets() {
     let folder = tempfile::TempDir::new().unwrap();
-    let store = SqliteRegistry::open(&folder.path().join("registry.db")).unwrap();
+    let store = SqliteControl::open(&folder.path().join("registry.db")).unwrap();
     // As many finished commands as are kept: each one more is one to be dropped.
     let finished = "WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
         INSERT INTO command (kind, user, created_at_s, expires_at_s) SELECT 'restart', 'x', 1, 9 FROM n";

@@ -4,14 +4,14 @@ use model::AgentId;
 use rusqlite::Transaction;
 
 use super::{agents, certificates, commands, groups};
-use crate::{AgentRow, NewAgent, StoreResult};
+use crate::{AgentRow, ControlResult, NewAgent};
 
 /// Remove agents; the rows as they were.
 pub(super) fn remove(
     tx: &Transaction<'_>,
     ids: &[AgentId],
     now_s: i64,
-) -> StoreResult<Vec<AgentRow>> {
+) -> ControlResult<Vec<AgentRow>> {
     let mut rows = Vec::with_capacity(ids.len());
     let names = groups::names(tx)?;
     for id in ids {
@@ -31,7 +31,7 @@ pub(super) fn replace(
     gone: &[AgentId],
     freed: &[AgentId],
     new: &NewAgent,
-) -> StoreResult<(Vec<AgentRow>, AgentRow)> {
+) -> ControlResult<(Vec<AgentRow>, AgentRow)> {
     let known = new.id.filter(|id| gone.contains(id));
     if known.is_none() || !agents::is_known(tx, new)? {
         let rows = remove(tx, gone, new.now_s)?;

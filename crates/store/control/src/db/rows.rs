@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use model::{AgentId, AgentOs, AgentRecord, AgentStatus, Incarnation};
 use rusqlite::{Params, Row, Transaction};
 
-use crate::{AgentRow, ConfigState, RegistryStoreError, StatusCode, StoreResult};
+use crate::{AgentRow, ConfigState, ControlError, ControlResult, StatusCode};
 
 /// Run a statement that changes something; each is prepared once for a connection. How many rows it
 /// changed.
@@ -34,7 +34,7 @@ pub(super) const AGENT_COLUMNS: &str = "a.id, a.incarnation, a.name, a.register_
 pub(super) type GroupNames = HashMap<i64, String>;
 
 /// An agent from a row of [`AGENT_COLUMNS`].
-pub(super) fn agent(row: &Row<'_>, names: &GroupNames) -> StoreResult<AgentRow> {
+pub(super) fn agent(row: &Row<'_>, names: &GroupNames) -> ControlResult<AgentRow> {
     let status: String = row.get(13)?;
     let status = AgentStatus::from_name(&status).ok_or_else(|| corrupt("status", &status))?;
     let groups = match row.get_ref(18)?.as_str_or_null() {
@@ -60,12 +60,12 @@ pub(super) fn agent(row: &Row<'_>, names: &GroupNames) -> StoreResult<AgentRow> 
     Ok(AgentRow { record, status_code: StatusCode::from_number(row.get(14)?), config })
 }
 
-fn groups(numbers: &str, names: &GroupNames) -> StoreResult<Vec<String>> {
+fn groups(numbers: &str, names: &GroupNames) -> ControlResult<Vec<String>> {
     let name = |number: &str| names.get(&number.parse().ok()?).cloned();
     numbers.split(',').map(|n| name(n).ok_or_else(|| corrupt("group", n))).collect()
 }
 
-fn os(row: &Row<'_>) -> StoreResult<Option<AgentOs>> {
+fn os(row: &Row<'_>) -> ControlResult<Option<AgentOs>> {
     let Some(platform) = row.get::<_, Option<String>>(8)? else { return Ok(None) };
     let text = |at: usize| row.get::<_, Option<String>>(at).map(Option::unwrap_or_default);
     Ok(Some(AgentOs {
@@ -99,13 +99,13 @@ pub(super) fn incarnation(bits: i64) -> Incarnation {
 }
 
 /// A digest from a blob.
-pub(super) fn digest(row: &Row<'_>, at: usize) -> StoreResult<[u8; 32]> {
+pub(super) fn digest(row: &Row<'_>, at: usize) -> ControlResult<[u8; 32]> {
     let bytes: Vec<u8> = row.get(at)?;
     bytes.try_into().map_err(|_| corrupt("digest", "not 32 bytes"))
 }
 
 /// A list of texts from JSON.
-pub(super) fn list(json: &str) -> StoreResult<Vec<String>> {
+pub(super) fn list(json: &str) -> ControlResult<Vec<String>> {
     serde_json::from_str(json).map_err(|_| corrupt("list", json))
 }
 
@@ -116,8 +116,8 @@ pub(super) fn json(list: &[String]) -> String {
 }
 
 /// An error about a stored value.
-pub(super) fn corrupt(what: &str, value: &str) -> RegistryStoreError {
-    RegistryStoreError::Corrupt(format!("{what}: unexpected value {value:?}"))
+pub(super) fn corrupt(what: &str, value: &str) -> ControlError {
+    ControlError::Corrupt(format!("{what}: unexpected value {value:?}"))
 }
 
 /// `text` cut to at most `max` bytes, at a character.

@@ -4,15 +4,15 @@ use std::collections::HashMap;
 
 use rusqlite::{Transaction, params};
 
-use super::{SqliteRegistry, rows, users};
+use super::{SqliteControl, rows, users};
 use crate::{
-    AccessRows, LinkKind, Policy, PolicyRow, RegistryStoreError, RoleRow, RuleRow, SecurityChange,
-    SecurityImage, SecurityStore, SecurityWrite, StoreResult, UserRow, WriteContext,
+    AccessRows, ControlError, ControlResult, LinkKind, Policy, PolicyRow, RoleRow, RuleRow,
+    SecurityChange, SecurityImage, SecurityStore, SecurityWrite, UserRow, WriteContext,
 };
 use sqlite::Reader;
 
-impl SecurityStore for SqliteRegistry {
-    fn user_by_id(&self, reader: &Reader, id: u32) -> StoreResult<Option<UserRow>> {
+impl SecurityStore for SqliteControl {
+    fn user_by_id(&self, reader: &Reader, id: u32) -> ControlResult<Option<UserRow>> {
         self.read_keyed(reader, |tx| user(tx, id))
     }
 
@@ -22,15 +22,15 @@ impl SecurityStore for SqliteRegistry {
         user: u32,
         roles: &[u32],
         settings: &[&str],
-    ) -> StoreResult<Option<AccessRows>> {
+    ) -> ControlResult<Option<AccessRows>> {
         self.read_keyed(reader, |tx| access(tx, user, roles, settings))
     }
 
-    fn security(&self, reader: &Reader) -> StoreResult<SecurityImage> {
+    fn security(&self, reader: &Reader) -> ControlResult<SecurityImage> {
         self.read(reader, image)
     }
 
-    fn change_security(&self, context: &WriteContext, write: &SecurityWrite) -> StoreResult<u32> {
+    fn change_security(&self, context: &WriteContext, write: &SecurityWrite) -> ControlResult<u32> {
         self.write(context, |tx| carry_out(tx, write))
     }
 }
@@ -41,7 +41,7 @@ fn access(
     user: u32,
     roles: &[u32],
     settings: &[&str],
-) -> StoreResult<Option<AccessRows>> {
+) -> ControlResult<Option<AccessRows>> {
     let sql = format!(
         "SELECT {},
            (SELECT json_group_array(json_array(p.id, p.name, p.actions, p.resources, p.allow)
@@ -63,7 +63,7 @@ fn access(
         serde_json::from_str(&policies).map_err(|_| rows::corrupt("policy", &policies))?;
     Ok(Some(AccessRows {
         user: users::user(row)?,
-        policies: policies.into_iter().map(read_policy).collect::<StoreResult<_>>()?,
+        policies: policies.into_iter().map(read_policy).collect::<ControlResult<_>>()?,
         settings: serde_json::from_str(&settings)
             .map_err(|_| rows::corrupt("setting", &settings))?,
     }))
@@ -71,7 +71,7 @@ fn access(
 
 fn read_policy(
     (id, name, actions, resources, allow): (u32, String, String, String, u8),
-) -> StoreResult<Policy> {
+) -> ControlResult<Policy> {
     let (actions, resources) = (rows::list(&actions)?, rows::list(&resources)?);
     Ok(Policy { id, name, actions, resources, allow: allow != 0 })
 }
@@ -79,7 +79,7 @@ fn read_policy(
 /// Members by owner, in their order.
 type Links = HashMap<u32, Vec<u32>>;
 
-fn links(tx: &Transaction<'_>, sql: &str) -> StoreResult<Links> {
+fn links(tx: &Transaction<'_>, sql: &str) -> ControlResult<Links> {
     let mut links = Links::new();
     let mut statement = tx.prepare_cached(sql)?;
     let mut rows = statement.query([])?;
@@ -89,7 +89,7 @@ fn links(tx: &Transaction<'_>, sql: &str) -> StoreResult<Links> {
     Ok(links)
 }
 
-fn image(tx: &Transaction<'_>) -> StoreResult<SecurityImage> {
+fn image(tx: &Transaction<'_>) -> ControlResult<SecurityImage> {
     let mut users_of = links(tx, "SELECT role, user FROM user_role ORDER BY role, user")?;
     let mut policies_of =
         links(tx, "SELECT role, policy FROM role_policy ORDER BY role, level, policy")?;
@@ -114,7 +114,7 @@ fn image(tx: &Transaction<'_>) -> StoreResult<SecurityImage> {
             let roles = roles_of_policy.remove(&policy.id).unwrap_or_default();
             Ok(PolicyRow { policy, roles })
         })?
-        .collect::<StoreResult<_>>()?;
+        .collect::<ControlResult<_>>()?;
     let rules = tx
         .prepare_cached("SELECT id, name, body FROM rule ORDER BY id")?
         .query_and_then([], |row| {
@@ -122,11 +122,11 @@ fn image(tx: &Transaction<'_>) -> StoreResult<SecurityImage> {
             let roles = roles_of_rule.remove(&id).unwrap_or_default();
             Ok(RuleRow { id, name: row.get(1)?, body: row.get(2)?, roles })
         })?
-        .collect::<StoreResult<_>>()?;
+        .collect::<ControlResult<_>>()?;
     Ok(SecurityImage { users: users::all(tx)?, roles, policies, rules })
 }
 
-fn user(tx: &Transaction<'_>, id: u32) -> StoreResult<Option<UserRow>> {
+fn user(tx: &Transaction<'_>, id: u32) -> ControlResult<Option<UserRow>> {
     let name: Option<String> = tx
         .prepare_cached("SELECT name FROM user WHERE id = ?1")?
         .query_map([id], |row| row.get(0))?
@@ -136,7 +136,7 @@ fn user(tx: &Transaction<'_>, id: u32) -> StoreResult<Option<UserRow>> {
 }
 
 /// Carry out a change; the id of what it created, else 0.
-fn carry_out(tx: &Transaction<'_>, write: &SecurityWrite) -> StoreResult<u32> {
+fn carry_out(tx: &Transaction<'_>, write: &SecurityWrite) -> ControlResult<u32> {
     let id = change(tx, &write.change)?;
     for revocation in &write.revoked {
         users::revoke_tokens(tx, revocation)?;
@@ -144,7 +144,7 @@ fn carry_out(tx: &Transaction<'_>, write: &SecurityWrite) -> StoreResult<u32> {
     Ok(id)
 }
 
-fn change(tx: &Transaction<'_>, change: &SecurityChange) -> StoreResult<u32> {
+fn change(tx: &Transaction<'_>, change: &SecurityChange) -> ControlResult<u32> {
     match change {
         SecurityChange::SetPassword { user, hash } => {
             let sql = "UPDATE user SET password_hash = ?2 WHERE id = ?1";
@@ -205,16 +205,16 @@ fn change(tx: &Transaction<'_>, change: &SecurityChange) -> StoreResult<u32> {
     }
 }
 
-fn found(rows: usize, what: &'static str, id: u32) -> StoreResult<u32> {
+fn found(rows: usize, what: &'static str, id: u32) -> ControlResult<u32> {
     if rows == 0 {
-        return Err(RegistryStoreError::NotFound { what, name: id.to_string() });
+        return Err(ControlError::NotFound { what, name: id.to_string() });
     }
     Ok(0)
 }
 
-fn drawn(tx: &Transaction<'_>) -> StoreResult<u32> {
+fn drawn(tx: &Transaction<'_>) -> ControlResult<u32> {
     u32::try_from(tx.last_insert_rowid())
-        .map_err(|_| RegistryStoreError::Limit { what: "ids", max: u64::from(u32::MAX) })
+        .map_err(|_| ControlError::Limit { what: "ids", max: u64::from(u32::MAX) })
 }
 
 /// Refuse what another row than `own` has already.
@@ -224,24 +224,24 @@ fn free(
     what: &'static str,
     value: &str,
     own: u32,
-) -> StoreResult<()> {
+) -> ControlResult<()> {
     let mut statement = tx.prepare_cached(sql)?;
     let mut holders = statement.query_map([value], |row| row.get::<_, u32>(0))?;
     match holders.find(|id| !matches!(id, Ok(id) if *id == own)) {
         Some(holder) => {
             holder?;
-            Err(RegistryStoreError::Exists { what, name: value.to_owned() })
+            Err(ControlError::Exists { what, name: value.to_owned() })
         }
         None => Ok(()),
     }
 }
 
-fn rule_free(tx: &Transaction<'_>, name: &str, body: &str, own: u32) -> StoreResult<()> {
+fn rule_free(tx: &Transaction<'_>, name: &str, body: &str, own: u32) -> ControlResult<()> {
     free(tx, "SELECT id FROM rule WHERE name = ?1", "rule", name, own)?;
     free(tx, "SELECT id FROM rule WHERE body = ?1", "rule body", body, own)
 }
 
-fn set_policy(tx: &Transaction<'_>, policy: &Policy, new: bool) -> StoreResult<u32> {
+fn set_policy(tx: &Transaction<'_>, policy: &Policy, new: bool) -> ControlResult<u32> {
     let own = if new { 0 } else { policy.id };
     free(tx, "SELECT id FROM policy WHERE name = ?1", "policy", &policy.name, own)?;
     // Two lists of texts always serialise.
@@ -255,7 +255,7 @@ fn set_policy(tx: &Transaction<'_>, policy: &Policy, new: bool) -> StoreResult<u
         .query_row(params![actions, resources, policy.allow, own], |row| row.get(0))?;
     if same > 0 {
         let name = policy.name.clone();
-        return Err(RegistryStoreError::Exists { what: "policy body", name });
+        return Err(ControlError::Exists { what: "policy body", name });
     }
     if new {
         rows::run(
@@ -319,7 +319,7 @@ fn link(
     owner: u32,
     member: u32,
     position: Option<u64>,
-) -> StoreResult<u32> {
+) -> ControlResult<u32> {
     for (sql, id, what) in [links.owner, links.member]
         .into_iter()
         .zip([owner, member])
@@ -327,7 +327,7 @@ fn link(
         .map(|((sql, id), what)| (sql, id, what))
     {
         if !tx.prepare_cached(sql)?.exists([id])? {
-            return Err(RegistryStoreError::NotFound { what, name: id.to_string() });
+            return Err(ControlError::NotFound { what, name: id.to_string() });
         }
     }
     let mut order: Vec<u32> = tx
@@ -335,7 +335,7 @@ fn link(
         .query_map([owner], |row| row.get(0))?
         .collect::<Result<_, _>>()?;
     if order.contains(&member) {
-        return Err(RegistryStoreError::Exists { what: "link", name: member.to_string() });
+        return Err(ControlError::Exists { what: "link", name: member.to_string() });
     }
     let place = position.and_then(|at| usize::try_from(at).ok()).unwrap_or(order.len());
     order.insert(place.min(order.len()), member);

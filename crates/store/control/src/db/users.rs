@@ -11,8 +11,8 @@ use crate::limits::{
     RESERVED_ID_MAX,
 };
 use crate::{
-    AuditEntry, AuditOutcome, Policy, RegistryStoreError, Revocation, RevocationTarget, RoleRef,
-    StoreResult, UserRow,
+    AuditEntry, AuditOutcome, ControlError, ControlResult, Policy, Revocation, RevocationTarget,
+    RoleRef, UserRow,
 };
 
 /// Rows of the audit log beyond the limit that go at once: finding the last one to go reads an index.
@@ -22,7 +22,7 @@ pub(super) const USER_COLUMNS: &str = "u.id, u.name, u.password_hash, u.allow_ru
      (SELECT json_group_array(json_object('id', r.id, 'name', r.name) ORDER BY l.level) \
       FROM user_role l JOIN role r ON r.id = l.role WHERE l.user = u.id)";
 
-pub(super) fn user(row: &Row<'_>) -> StoreResult<UserRow> {
+pub(super) fn user(row: &Row<'_>) -> ControlResult<UserRow> {
     let roles: String = row.get(4)?;
     Ok(UserRow {
         id: row.get(0)?,
@@ -33,12 +33,12 @@ pub(super) fn user(row: &Row<'_>) -> StoreResult<UserRow> {
     })
 }
 
-pub(super) fn one(tx: &Transaction<'_>, name: &str) -> StoreResult<Option<UserRow>> {
+pub(super) fn one(tx: &Transaction<'_>, name: &str) -> ControlResult<Option<UserRow>> {
     let sql = format!("SELECT {USER_COLUMNS} FROM user u WHERE u.name = ?1");
     tx.prepare_cached(&sql)?.query_and_then([name], user)?.next().transpose()
 }
 
-pub(super) fn all(tx: &Transaction<'_>) -> StoreResult<Vec<UserRow>> {
+pub(super) fn all(tx: &Transaction<'_>) -> ControlResult<Vec<UserRow>> {
     let sql = format!("SELECT {USER_COLUMNS} FROM user u ORDER BY u.id");
     tx.prepare_cached(&sql)?.query_and_then([], user)?.collect()
 }
@@ -50,9 +50,9 @@ pub(super) fn create(
     password_hash: &str,
     allow_run_as: bool,
     roles: &[u32],
-) -> StoreResult<u32> {
+) -> ControlResult<u32> {
     if one(tx, name)?.is_some() {
-        return Err(RegistryStoreError::Exists { what: "user", name: name.to_owned() });
+        return Err(ControlError::Exists { what: "user", name: name.to_owned() });
     }
     let id = (name == ADMIN_USER).then_some(ADMIN_USER_ID);
     rows::run(
@@ -61,11 +61,11 @@ pub(super) fn create(
         params![id, name, password_hash, allow_run_as],
     )?;
     let id = u32::try_from(tx.last_insert_rowid())
-        .map_err(|_| RegistryStoreError::Limit { what: "user ids", max: u64::from(u32::MAX) })?;
+        .map_err(|_| ControlError::Limit { what: "user ids", max: u64::from(u32::MAX) })?;
     for (level, role) in roles.iter().enumerate() {
         let there = tx.prepare_cached("SELECT 1 FROM role WHERE id = ?1")?.exists([role])?;
         if !there {
-            return Err(RegistryStoreError::NotFound { what: "role", name: role.to_string() });
+            return Err(ControlError::NotFound { what: "role", name: role.to_string() });
         }
         rows::run(
             tx,
@@ -76,25 +76,25 @@ pub(super) fn create(
     Ok(id)
 }
 
-pub(super) fn set_password_hash(tx: &Transaction<'_>, name: &str, hash: &str) -> StoreResult<()> {
+pub(super) fn set_password_hash(tx: &Transaction<'_>, name: &str, hash: &str) -> ControlResult<()> {
     let n = rows::run(tx, "UPDATE user SET password_hash = ?2 WHERE name = ?1", [name, hash])?;
     if n == 0 {
-        return Err(RegistryStoreError::NotFound { what: "user", name: name.to_owned() });
+        return Err(ControlError::NotFound { what: "user", name: name.to_owned() });
     }
     Ok(())
 }
 
-pub(super) fn delete(tx: &Transaction<'_>, name: &str) -> StoreResult<bool> {
+pub(super) fn delete(tx: &Transaction<'_>, name: &str) -> ControlResult<bool> {
     let Some(row) = one(tx, name)? else { return Ok(false) };
     if row.id <= RESERVED_ID_MAX {
-        return Err(RegistryStoreError::Refused(format!("the user {name} cannot be deleted")));
+        return Err(ControlError::Refused(format!("the user {name} cannot be deleted")));
     }
     rows::run(tx, "DELETE FROM user_role WHERE user = ?1", [row.id])?;
     rows::run(tx, "DELETE FROM user WHERE id = ?1", [row.id])?;
     Ok(true)
 }
 
-pub(super) fn roles(tx: &Transaction<'_>) -> StoreResult<Vec<RoleRef>> {
+pub(super) fn roles(tx: &Transaction<'_>) -> ControlResult<Vec<RoleRef>> {
     let mut statement = tx.prepare_cached("SELECT id, name FROM role ORDER BY id")?;
     let roles = statement
         .query_map([], |r| Ok(RoleRef { id: r.get(0)?, name: r.get(1)? }))?
@@ -103,7 +103,7 @@ pub(super) fn roles(tx: &Transaction<'_>) -> StoreResult<Vec<RoleRef>> {
 }
 
 /// In the order of the given roles, then of each role's policies.
-pub(super) fn policies(tx: &Transaction<'_>, roles: &[u32]) -> StoreResult<Vec<Policy>> {
+pub(super) fn policies(tx: &Transaction<'_>, roles: &[u32]) -> ControlResult<Vec<Policy>> {
     let mut statement = tx.prepare_cached(
         "SELECT p.id, p.name, p.actions, p.resources, p.allow
          FROM role_policy l JOIN policy p ON p.id = l.policy
@@ -118,7 +118,7 @@ pub(super) fn policies(tx: &Transaction<'_>, roles: &[u32]) -> StoreResult<Vec<P
     Ok(policies)
 }
 
-pub(super) fn policy(row: &Row<'_>) -> StoreResult<Policy> {
+pub(super) fn policy(row: &Row<'_>) -> ControlResult<Policy> {
     Ok(Policy {
         id: row.get(0)?,
         name: row.get(1)?,
@@ -138,7 +138,7 @@ fn target(kind: &str, id: u32) -> Option<RevocationTarget> {
     }
 }
 
-pub(super) fn revocations(tx: &Transaction<'_>) -> StoreResult<Vec<Revocation>> {
+pub(super) fn revocations(tx: &Transaction<'_>) -> ControlResult<Vec<Revocation>> {
     let mut statement = tx.prepare_cached(
         "SELECT kind, target, issued_until_s, expires_at_s FROM token_revocation",
     )?;
@@ -154,7 +154,7 @@ pub(super) fn revocations(tx: &Transaction<'_>) -> StoreResult<Vec<Revocation>> 
         .collect()
 }
 
-pub(super) fn revoke_tokens(tx: &Transaction<'_>, revocation: &Revocation) -> StoreResult<()> {
+pub(super) fn revoke_tokens(tx: &Transaction<'_>, revocation: &Revocation) -> ControlResult<()> {
     let (kind, id) = match revocation.target {
         RevocationTarget::User(id) => ("user", id),
         RevocationTarget::Role(id) => ("role", id),
@@ -171,12 +171,12 @@ pub(super) fn revoke_tokens(tx: &Transaction<'_>, revocation: &Revocation) -> St
     Ok(())
 }
 
-pub(super) fn setting(tx: &Transaction<'_>, name: &str) -> StoreResult<Option<String>> {
+pub(super) fn setting(tx: &Transaction<'_>, name: &str) -> ControlResult<Option<String>> {
     let mut statement = tx.prepare_cached("SELECT value FROM setting WHERE name = ?1")?;
     Ok(statement.query_row([name], |r| r.get(0)).optional()?)
 }
 
-pub(super) fn set_setting(tx: &Transaction<'_>, name: &str, value: &str) -> StoreResult<()> {
+pub(super) fn set_setting(tx: &Transaction<'_>, name: &str, value: &str) -> ControlResult<()> {
     tx.prepare_cached(
         "INSERT INTO setting VALUES (?1, ?2) ON CONFLICT DO UPDATE SET value = excluded.value",
     )?
@@ -184,12 +184,12 @@ pub(super) fn set_setting(tx: &Transaction<'_>, name: &str, value: &str) -> Stor
     Ok(())
 }
 
-pub(super) fn setting_or(tx: &Transaction<'_>, name: &str, value: &str) -> StoreResult<String> {
+pub(super) fn setting_or(tx: &Transaction<'_>, name: &str, value: &str) -> ControlResult<String> {
     tx.prepare_cached("INSERT OR IGNORE INTO setting VALUES (?1, ?2)")?.execute([name, value])?;
     Ok(setting(tx, name)?.unwrap_or_default())
 }
 
-pub(super) fn audit(tx: &Transaction<'_>, entry: &AuditEntry) -> StoreResult<u64> {
+pub(super) fn audit(tx: &Transaction<'_>, entry: &AuditEntry) -> ControlResult<u64> {
     tx.prepare_cached(
         "INSERT INTO audit (at_us, user, action, detail, outcome) VALUES (?1, ?2, ?3, ?4, ?5)",
     )?
@@ -208,7 +208,7 @@ pub(super) fn audit(tx: &Transaction<'_>, entry: &AuditEntry) -> StoreResult<u64
 }
 
 /// Keep the newest rows of what changed nothing, and of everything else.
-fn trim_audit(tx: &Transaction<'_>, kept_max: u64, idle_max: u64) -> StoreResult<()> {
+fn trim_audit(tx: &Transaction<'_>, kept_max: u64, idle_max: u64) -> ControlResult<()> {
     rows::run(
         tx,
         "DELETE FROM audit INDEXED BY audit_idle WHERE outcome IN ('refused', 'unchanged') AND id <=
@@ -230,13 +230,13 @@ pub(super) fn finish_audit(
     tx: &Transaction<'_>,
     id: u64,
     outcome: AuditOutcome,
-) -> StoreResult<()> {
+) -> ControlResult<()> {
     tx.prepare_cached("UPDATE audit SET outcome = ?2 WHERE id = ?1")?
         .execute(params![signed(id), outcome.name()])?;
     Ok(())
 }
 
-pub(super) fn drop_audit(tx: &Transaction<'_>, id: u64) -> StoreResult<()> {
+pub(super) fn drop_audit(tx: &Transaction<'_>, id: u64) -> ControlResult<()> {
     Ok(rows::run(tx, "DELETE FROM audit WHERE id = ?1", [signed(id)]).map(drop)?)
 }
 
@@ -244,7 +244,7 @@ pub(super) fn audit_log(
     tx: &Transaction<'_>,
     before: Option<u64>,
     limit: u64,
-) -> StoreResult<Vec<AuditEntry>> {
+) -> ControlResult<Vec<AuditEntry>> {
     let mut statement = tx.prepare_cached(
         "SELECT id, at_us, user, action, detail, outcome FROM audit WHERE id < ?1
          ORDER BY id DESC LIMIT ?2",
@@ -273,12 +273,12 @@ pub(super) fn array(ids: impl Iterator<Item = i64>) -> Rc<Vec<Value>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{SqliteRegistry, WriteContext};
+    use crate::{SqliteControl, WriteContext};
 
     #[test]
     fn what_changed_nothing_pushes_nothing_out_of_the_audit_log_that_was_done() {
         let folder = tempfile::TempDir::new().unwrap();
-        let store = SqliteRegistry::open(&folder.path().join("registry.db")).unwrap();
+        let store = SqliteControl::open(&folder.path().join("registry.db")).unwrap();
         let row = |outcome, n: u64| AuditEntry {
             id: 0,
             at_us: n,

@@ -6,8 +6,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use model::{AgentId, Record};
 use registry::{
-    AgentQuery, Displaced, EnrollError, EnrollRequest, ForceRules, InsertAgent, Inserted, Life,
-    RegistryError, RegistryStoreError,
+    AgentQuery, ControlError, Displaced, EnrollError, EnrollRequest, ForceRules, InsertAgent,
+    Inserted, Life, RegistryError,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -286,7 +286,7 @@ fn refused(error: EnrollError) -> Failure {
         }
         EnrollError::DuplicateId(_) => Failure::detailed(Code::AgentNumberTaken, detail),
         EnrollError::Name(_) => Failure::detailed(Code::AgentNameInvalid, detail),
-        EnrollError::Registry(RegistryError::Store(RegistryStoreError::NumberUsed { .. })) => {
+        EnrollError::Registry(RegistryError::Store(ControlError::NumberUsed { .. })) => {
             Failure::detailed(Code::AgentNumberTaken, detail)
         }
         EnrollError::Registry(error) => error.into(),

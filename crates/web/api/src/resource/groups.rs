@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 
-use registry::{AgentQuery, RegistryError, RegistryStoreError};
+use registry::{AgentQuery, ControlError, RegistryError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
@@ -292,7 +292,7 @@ fn delete(call: &Call) -> Result<Answer, Failure> {
 fn is_gone(deleted: Result<u64, RegistryError>) -> Result<bool, Failure> {
     match deleted {
         Ok(_) => Ok(false),
-        Err(RegistryError::Store(RegistryStoreError::NotFound { .. })) => Ok(true),
+        Err(RegistryError::Store(ControlError::NotFound { .. })) => Ok(true),
         Err(error) => Err(error.into()),
     }
 }

@@ -154,11 +154,9 @@ fn add_one(call: &Call) -> Result<Answer, Failure> {
 }
 
 fn limited(error: registry::RegistryError) -> Failure {
-    use registry::{RegistryError, RegistryStoreError};
+    use registry::{ControlError, RegistryError};
     match error {
-        RegistryError::Store(RegistryStoreError::Limit { .. }) => {
-            Failure::code(Code::TooManyGroups)
-        }
+        RegistryError::Store(ControlError::Limit { .. }) => Failure::code(Code::TooManyGroups),
         other => other.into(),
     }
 }

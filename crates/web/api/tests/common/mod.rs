@@ -21,7 +21,7 @@ use axum::body::Body;
 use axum::http::{HeaderMap, Request, StatusCode};
 use base64::Engine as _;
 use commit::{Commit, CommitOptions};
-use control::{NewAgent, RegistryStore as _, SqliteRegistry};
+use control::{ControlStore as _, NewAgent, SqliteControl};
 use env::clock::{Clock, ManualClock};
 use env::random::SeededRandom;
 use http_body_util::BodyExt as _;
@@ -96,7 +96,7 @@ pub fn world_of(options: RegistryOptions, edit: impl FnOnce(&mut ApiOptions)) ->
     let folder = TempDir::new().unwrap();
     let clock = ManualClock::at(NOW_US);
     let shared: Arc<dyn Clock> = Arc::new(clock.clone());
-    let store = SqliteRegistry::open(&folder.path().join("registry.db")).unwrap();
+    let store = SqliteControl::open(&folder.path().join("registry.db")).unwrap();
     store.create_group(&WriteContext::server(), "web", 1).unwrap();
     for (name, groups) in [("web-1", vec!["default", "web"]), ("db-1", vec![]), ("new-1", vec![])] {
         let groups = groups.into_iter().map(str::to_owned).collect();

@@ -6,7 +6,7 @@ use rusqlite::{Transaction, params};
 use super::{Target, state};
 use crate::db::rows::{signed, unsigned};
 use crate::db::users::array;
-use crate::{CommandCounts, CommandRow, Permitted, StoreResult};
+use crate::{CommandCounts, CommandRow, ControlResult, Permitted};
 
 /// The agents that a scope names: once for all commands that are looked at.
 pub(super) fn named(scope: &Permitted) -> RoaringBitmap {
@@ -24,7 +24,7 @@ pub(super) fn within(
     mut row: CommandRow,
     scope: &Permitted,
     named: &RoaringBitmap,
-) -> StoreResult<CommandRow> {
+) -> ControlResult<CommandRow> {
     if scope.is_all() {
         return Ok(row);
     }
@@ -36,7 +36,7 @@ pub(super) fn within(
         return Ok(row);
     };
     let common = &target.agents & named;
-    let of = |agents: &RoaringBitmap| -> StoreResult<CommandCounts> {
+    let of = |agents: &RoaringBitmap| -> ControlResult<CommandCounts> {
         let mut counts = rows_of(tx, row.id, agents)?;
         counts.add(target.rest, agents.len().saturating_sub(counts.total));
         Ok(counts)
@@ -59,7 +59,7 @@ fn rows_of(
     tx: &Transaction<'_>,
     command: u64,
     agents: &RoaringBitmap,
-) -> StoreResult<CommandCounts> {
+) -> ControlResult<CommandCounts> {
     let mut counts = CommandCounts::default();
     if agents.is_empty() {
         return Ok(counts);

@@ -4,12 +4,12 @@ use model::AgentId;
 use rusqlite::{Transaction, params};
 
 use super::{Target, bytes_of};
-use crate::StoreResult;
+use crate::ControlResult;
 use crate::db::rows::{signed, unsigned};
 
 /// Another agent gets the number: what was ordered of the one before is not told as its own. The
 /// commands' counts stay.
-pub(in crate::db) fn given_again(tx: &Transaction<'_>, agent: AgentId) -> StoreResult<()> {
+pub(in crate::db) fn given_again(tx: &Transaction<'_>, agent: AgentId) -> ControlResult<()> {
     let mut all = tx.prepare_cached("SELECT id FROM command")?;
     let ids = all.query_map([], |row| unsigned(row, 0))?.collect::<Result<Vec<_>, _>>()?;
     let mut forget =

@@ -15,7 +15,7 @@ pub(crate) mod roles;
 pub(crate) mod rules;
 pub(crate) mod users;
 
-use registry::{RegistryError, RegistryStoreError};
+use registry::{ControlError, RegistryError};
 use serde_json::Value;
 
 use crate::code::Code;
@@ -132,8 +132,8 @@ fn deletable(
 /// The code of a refused change, where it is the caller's; `missing` for what there is not.
 fn refusal(error: RegistryError, missing: Code, exists: Code) -> Result<Code, Failure> {
     match error {
-        RegistryError::Store(RegistryStoreError::NotFound { .. }) => Ok(missing),
-        RegistryError::Store(RegistryStoreError::Exists { .. }) => Ok(exists),
+        RegistryError::Store(ControlError::NotFound { .. }) => Ok(missing),
+        RegistryError::Store(ControlError::Exists { .. }) => Ok(exists),
         other => Err(other.into()),
     }
 }

@@ -1,6 +1,6 @@
 //! Policies: list, create, change, delete.
 
-use registry::{Policy, RegistryError, RegistryStoreError, SecurityChange, SecurityImage};
+use registry::{ControlError, Policy, RegistryError, SecurityChange, SecurityImage};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -240,7 +240,7 @@ fn update(call: &Call) -> Result<Answer, Failure> {
     let Some(policy) = policy else { return failed(Code::PolicyInvalid) };
     match call.registry().change_security(&call.context, SecurityChange::ReplacePolicy(policy)) {
         Ok(_) => Ok(Answer::List(single(item(call, id)?, None, messages))),
-        Err(RegistryError::Store(RegistryStoreError::Exists { what: "policy", .. })) => {
+        Err(RegistryError::Store(ControlError::Exists { what: "policy", .. })) => {
             failed(Code::PolicyNameExists)
         }
         Err(error) => failed(refusal(error, Code::PolicyMissing, Code::PolicyExists)?),

@@ -1,6 +1,6 @@
 //! Users: list, create, change, delete.
 
-use registry::{RegistryError, RegistryStoreError, SecurityChange, SecurityImage, User};
+use registry::{ControlError, RegistryError, SecurityChange, SecurityImage, User};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -154,7 +154,7 @@ fn create(call: &Call) -> Result<Answer, Failure> {
         &[],
     ) {
         Ok(user) => single(Some(to_value(&UserItem::from(user))?), None, messages),
-        Err(RegistryError::Store(RegistryStoreError::Exists { .. })) => {
+        Err(RegistryError::Store(ControlError::Exists { .. })) => {
             single(None, Some((Code::UserExists, new.username)), messages)
         }
         Err(error) => return Err(password_failure(error, &new.password)),
