@@ -19,10 +19,11 @@ use crate::cli::LogFormat;
 
 /// What has lines of its own: the crates of this program, and those of others that speak of
 /// connections.
-const PARTS: [&str; 30] = [
+const PARTS: [&str; 32] = [
     "api",
     "commit",
     "console",
+    "control",
     "detect",
     "device",
     "env",
@@ -42,6 +43,7 @@ const PARTS: [&str; 30] = [
     "sessions",
     "settings",
     "sigma",
+    "sqlite",
     "state",
     "sync",
     "h2",
