@@ -89,7 +89,7 @@ fn line(item: &Listed) -> String {
     let mut text = format!(
         "{} {} {}",
         timestamp::micros(item.seen),
-        if item.pending { "pending" } else { "told   " },
+        if item.pending { "pending" } else { "acked  " },
         show_terminal(&item.key.path()),
     );
     match &item.body {
@@ -147,7 +147,7 @@ fn verify(path: &Path, as_json: bool) -> anyhow::Result<bool> {
         found.problem_count
     ));
     if !sound {
-        console.line("restart the agent: it moves a damaged database aside and scans anew");
+        console.line("restart the agent: it moves a damaged database aside and scans again");
     }
     Ok(sound)
 }

@@ -67,7 +67,7 @@ pub(crate) async fn remove(args: &RemoveArgs) -> anyhow::Result<()> {
     if !local.remove_agent(agent).await? {
         anyhow::bail!("{agent}: the server has no such agent; nothing was removed");
     }
-    Console::new().line(&format!("removed: agent {agent}; its history stays"));
+    Console::new().line(&format!("removed: agent {agent}; its history is kept"));
     Ok(())
 }
 
@@ -78,7 +78,7 @@ pub(crate) async fn enroll(args: &EnrollArgs) -> anyhow::Result<()> {
     let folder = IdentityFolder::new(&config.data);
     if let Some(identity) = folder.load()? {
         anyhow::bail!(
-            "{}: enrolled already as agent {} {}; to enrol anew, remove that agent at its server and \
+            "{}: enrolled already as agent {} {}; to enrol it again, remove that agent at its server and \
              agent.json here (what waits in agent.db is kept)",
             config.data.display(),
             identity.id,
@@ -103,7 +103,7 @@ pub(crate) async fn enroll(args: &EnrollArgs) -> anyhow::Result<()> {
     };
     let identity = sync::enroll(&options).await.map_err(|e| match e {
         SyncError::Refused { status: 404, .. } => anyhow::anyhow!(
-            "{server_url}: nobody enrols here: name the agents' port (1517 unless configured), not \
+            "{server_url}: this port does not enrol agents: name the agents' port (1517 unless configured), not \
              that of the page"
         ),
         other => other.into(),

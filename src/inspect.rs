@@ -33,7 +33,7 @@ pub(crate) fn queue(path: &Path, as_json: bool) -> anyhow::Result<()> {
     for d in &status.datasets {
         let _ = writeln!(
             text,
-            "{}: {} items, {} pending{}, {} refused; last told {}",
+            "{}: {} items, {} pending{}, {} refused; last acknowledged {}",
             d.name,
             d.items,
             d.pending,
@@ -86,7 +86,7 @@ pub(crate) fn verify(args: &JournalArgs) -> anyhow::Result<bool> {
     let report = journal::verify(&args.dir)?;
     let lost = applied.filter(|a| a.0 > report.last_position).map(|applied| {
         let (end, applied) = (report.last_position, applied.0);
-        format!("ends at record {end}, but the state beside it has applied {applied}")
+        format!("ends at record {end}, but the state next to it has applied {applied}")
     });
     let damage = report.damage.as_ref().map(ToString::to_string).or(lost);
     let sound = damage.is_none();

@@ -32,7 +32,7 @@ impl Notify {
             Ok(socket) => Self { socket: Some(socket) },
             Err(cause) => {
                 warn!(
-                    "NOTIFY_SOCKET {}: {cause}: the service manager is told nothing",
+                    "NOTIFY_SOCKET {}: {cause}: the service manager is not notified",
                     name.display()
                 );
                 Self { socket: None }
@@ -61,7 +61,7 @@ impl Notify {
         if let Some(socket) = &self.socket
             && let Err(cause) = socket.send(text.as_bytes())
         {
-            warn!("the service manager does not take {text}: {cause}");
+            warn!("the service manager does not accept {text}: {cause}");
         }
     }
 }
@@ -84,7 +84,7 @@ async fn feed(socket: UnixDatagram, every: Duration) {
         if tokio::task::spawn_blocking(|| ()).await.is_ok()
             && let Err(cause) = socket.send(b"WATCHDOG=1")
         {
-            warn!("the service manager does not take WATCHDOG=1: {cause}");
+            warn!("the service manager does not accept WATCHDOG=1: {cause}");
         }
         tokio::time::sleep(every).await;
     }

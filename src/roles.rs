@@ -67,7 +67,7 @@ pub(crate) async fn agent(file: &Path) -> anyhow::Result<()> {
                 break ended;
             }
             agent = agent.reload(&settings).await?;
-            console.line("the agent goes on with its groups' configuration");
+            console.line("the agent continues with its groups' configuration");
         };
         if ended.is_none() {
             notify.stopping();
@@ -140,7 +140,7 @@ fn rules(config: &AgentConfig, console: &Console) -> Rules {
     if config.watch.0.is_empty() {
         let (rules, missing) = Rules::default_system();
         for path in missing {
-            console.line(&format!("not there, skipped: {}", path.display()));
+            console.line(&format!("does not exist, skipped: {}", path.display()));
         }
         return rules;
     }

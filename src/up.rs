@@ -35,7 +35,7 @@ pub(crate) async fn run(args: UpArgs) -> anyhow::Result<()> {
     let console = Console::new();
     let (rules, missing) = rules(&args.watch)?;
     for path in missing {
-        console.line(&format!("not there, skipped: {}", path.display()));
+        console.line(&format!("does not exist, skipped: {}", path.display()));
     }
     let config = server_config(&args);
     config.validate()?;
@@ -129,7 +129,7 @@ async fn local_agent(
                 break ended;
             }
             agent = agent.reload(&settings).await?;
-            console.line("the agent goes on with its groups' configuration");
+            console.line("the agent continues with its groups' configuration");
         };
         let ended_well = agent.stop().await;
         if ended == Some(Ended::Damaged) {
@@ -162,14 +162,16 @@ async fn enrol_once(
                 identity.certificate().is_some_and(|shown| registry.identify(&shown).is_ok());
             if !accepted {
                 console.line(&match certify_again(&registry, who.id, &identity) {
-                    Ok(()) => "the local agent's key or certificate was lost: made anew".into(),
+                    Ok(()) => "the local agent's key or certificate was lost: recreated".into(),
                     Err(refused) => format!("local agent: {refused:#}"),
                 });
             }
             return Ok(identity.set_server_url(server_url)?);
         }
-        console
-            .line(&format!("agent {} {} is not registered here: enrolled anew", who.id, who.name));
+        console.line(&format!(
+            "agent {} {} is not registered here: it was enrolled again",
+            who.id, who.name
+        ));
     }
     let make =
         move || registry.create_enrolment_token(&WriteContext::server(), &[], 1, TOKEN_TTL_S);

@@ -24,7 +24,7 @@ use serde_json::Value;
 
 const XML: &str = "application/xml";
 const TOML: &str = "application/toml";
-const RELOADED: &str = "the agent goes on with its groups' configuration";
+const RELOADED: &str = "the agent continues with its groups' configuration";
 
 struct House {
     base: PathBuf,

@@ -123,9 +123,8 @@ fn what_changed_while_agent_db_was_lost_is_told_as_changes_from_what_the_server_
     fs::write(house.tree.join("d5/new"), "new").unwrap();
     fs::remove_file(house.tree.join("d6/f6")).unwrap();
     let agent = house.agent();
-    agent.line("compared with what the server was told before: 1 created, ");
-    agent
-        .line("compared packages with what the server was told before: 1 created, 1 modified, 1 d");
+    agent.line("compared with what the server already had: 1 created, ");
+    agent.line("compared packages with what the server already had: 1 created, 1 modified, 1 d");
     house.equal(&api, "001");
     let shown = |name: &str| house.tree.join(name).to_str().unwrap().to_owned();
     let expected = [

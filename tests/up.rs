@@ -175,9 +175,9 @@ fn a_local_agent_that_lost_its_key_goes_on_and_a_lost_registry_is_not_replaced()
         assert_eq!(up.stop(), 0);
     };
     fs::remove_file(place.data.join("agent/key.pem")).unwrap();
-    told("no-key", "the local agent's key or certificate was lost: made anew");
+    told("no-key", "the local agent's key or certificate was lost: recreated");
     fs::write(place.data.join("agent/cert.pem"), b"garbage").unwrap();
-    told("no-certificate", "the local agent's key or certificate was lost: made anew");
+    told("no-certificate", "the local agent's key or certificate was lost: recreated");
     // An agent that the registry does not know, as after an older backup.
     let registry = rusqlite::Connection::open(place.data.join("registry.db")).unwrap();
     registry.execute("DELETE FROM agent WHERE id = 1", []).unwrap();

@@ -12,9 +12,8 @@ use super::{ConfigArg, DataArg, SeriesPortArgs};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AgentsCommand {
-    /// Take over the agents of a 4.x server from its client.keys, with their numbers, names,
-    /// addresses and keys: all of them or, when one cannot be taken over, none. The server must not
-    /// run.
+    /// Import the agents of a 4.x server from its client.keys, with their numbers, names, addresses
+    /// and keys. If one of them is refused, none is imported. The server must not be running.
     #[command(after_help = "Example:\n  holdfast agents import client.keys --data ./data")]
     Import(ImportArgs),
 }
@@ -46,14 +45,14 @@ fn scan_interval(text: &str) -> Result<Duration, String> {
 pub(crate) struct UpArgs {
     #[command(flatten)]
     pub(crate) data: DataArg,
-    /// A folder or file to watch; may be given more than once. Without it: /etc, /usr/bin,
-    /// /usr/sbin, /usr/lib/systemd and /boot, those that exist.
+    /// Folder or file to watch; may be given more than once. Default: /etc, /usr/bin, /usr/sbin,
+    /// /usr/lib/systemd and /boot, as far as they exist.
     #[arg(long, value_name = "PATH")]
     pub(crate) watch: Vec<PathBuf>,
-    /// Where page and API listen.
+    /// Listen address of page and API.
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:55000", value_parser = address)]
     pub(crate) api: SocketAddr,
-    /// Where the agents' side listens; port 0 takes any free one.
+    /// Listen address for agents; port 0 takes any free port.
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:0", value_parser = address)]
     pub(crate) agents: SocketAddr,
     /// Time between two scans.
@@ -62,7 +61,7 @@ pub(crate) struct UpArgs {
     /// Serve page and API over plain HTTP; only on a loopback address.
     #[arg(long)]
     pub(crate) plain_http: bool,
-    /// The system whose packages are told: var/lib/dpkg/status below this folder.
+    /// Root of the system whose packages are reported: var/lib/dpkg/status below this folder.
     #[arg(long, value_name = "DIR", default_value = "/", hide = true)]
     pub(crate) system: PathBuf,
     #[command(flatten, next_help_heading = "Ports of the series store")]
@@ -81,7 +80,7 @@ pub(crate) struct AgentArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AgentCommand {
-    /// What the agent holds, what is pending and when it last scanned and synchronised.
+    /// Print what the agent stores, what is pending and when it last scanned and synchronised.
     Status(AgentStatusArgs),
 }
 
@@ -89,7 +88,7 @@ pub(crate) enum AgentCommand {
 pub(crate) struct AgentStatusArgs {
     #[command(flatten)]
     pub(crate) config: ConfigArg,
-    /// One JSON object.
+    /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -98,13 +97,13 @@ pub(crate) struct AgentStatusArgs {
 pub(crate) struct EnrollArgs {
     #[command(flatten)]
     pub(crate) config: ConfigArg,
-    /// Where the server's agents' port is; the configuration's `server` unless given.
+    /// URL of the server's port for agents; default: `server` of the configuration.
     #[arg(long, value_name = "URL")]
     pub(crate) server: Option<String>,
     /// The token that `holdfast token` printed on the server.
     #[arg(long, env = "HOLDFAST_TOKEN", hide_env_values = true)]
     pub(crate) token: String,
-    /// Name to enrol under; this machine's host name unless given.
+    /// Name to enrol under; default: this machine's host name.
     #[arg(long)]
     pub(crate) name: Option<String>,
     /// Group to join; may be given more than once.
@@ -116,16 +115,16 @@ pub(crate) struct EnrollArgs {
 pub(crate) struct TokenArgs {
     #[command(flatten)]
     pub(crate) data: DataArg,
-    /// How many agents may enrol with it.
+    /// Number of agents that may enrol with it.
     #[arg(long, default_value_t = 1)]
     pub(crate) uses: u32,
-    /// How long it is good for.
+    /// Time until it expires.
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = humantime::parse_duration)]
     pub(crate) ttl: Duration,
-    /// Group that its agents join; may be given more than once.
+    /// Group that these agents join; may be given more than once.
     #[arg(long, value_name = "GROUP")]
     pub(crate) group: Vec<String>,
-    /// One JSON object.
+    /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -141,10 +140,10 @@ pub(crate) struct RemoveArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum UserCommand {
-    /// Set a new password; read from `HOLDFAST_NEW_PASSWORD` or made at random and shown once.
+    /// Set a new password, read from `HOLDFAST_NEW_PASSWORD` or drawn at random and shown once.
     #[command(after_help = "Example:\n  holdfast user password admin --data ./data")]
     Password {
-        /// Whose.
+        /// Name of the user.
         name: String,
         #[command(flatten)]
         data: DataArg,

@@ -10,14 +10,14 @@ use super::DataArg;
 pub(crate) struct BackupArgs {
     #[command(flatten)]
     pub(crate) data: DataArg,
-    /// A folder that does not exist yet, or is empty.
+    /// Target folder; it must be empty or not exist yet.
     #[arg(long, value_name = "DIR")]
     pub(crate) to: PathBuf,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct RestoreArgs {
-    /// What `holdfast backup` wrote.
+    /// Folder that `holdfast backup` wrote.
     #[arg(long, value_name = "DIR")]
     pub(crate) from: PathBuf,
     #[command(flatten)]
@@ -27,26 +27,24 @@ pub(crate) struct RestoreArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClockCommand {
     /// Print the wall clock and the guarded time, and whether the wall clock is held.
-    #[command(
-        after_help = "Example:\n  holdfast clock show --data ./data\n\nExit code 1 when the \
-wall clock is held: it moved by more than a day and is not followed yet."
-    )]
+    #[command(after_help = "Example:\n  holdfast clock show --data ./data\n\nExit code 1 if the \
+wall clock is held: it moved by more than a day and is not followed yet.")]
     Show(DataArg),
-    /// Follow the wall clock at once, because it is right.
+    /// Accept the wall clock at once because it is right.
     #[command(
-        after_help = "Example:\n  holdfast clock accept --data ./data\n\nWhat is past its age \
-by the accepted time is forgotten from then on."
+        after_help = "Example:\n  holdfast clock accept --data ./data\n\nFrom then on, what has \
+reached its age by the accepted time is deleted."
     )]
     Accept(DataArg),
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AuthorityCommand {
-    /// Write the authority's certificate again with a new validity, where it was made at a wrong
-    /// time. Stop the server first.
+    /// Reissue the authority's certificate with a new validity, if it was issued at a wrong time.
+    /// Stop the server first.
     #[command(
         after_help = "Example:\n  holdfast authority reissue --data ./data\n\nEnrolled agents \
-go on. Browsers must import the new certificate, and enrolment tokens made before are refused."
+continue to work. Browsers must import the new certificate, and earlier enrolment tokens are refused."
     )]
     Reissue(DataArg),
 }

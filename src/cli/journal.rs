@@ -6,69 +6,70 @@ use clap::{Args, Subcommand};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum JournalCommand {
-    /// Read every record and say whether all are whole. Exit code 1 if not.
+    /// Read every record and report damage. Exit code 1 if there is any.
     #[command(after_help = "Example:\n  holdfast journal verify data/journal")]
     Verify(JournalArgs),
-    /// Layout, segments, positions and sizes.
+    /// Print layout, segments, positions and sizes.
     Stat(JournalArgs),
     /// Print each record as JSON: position, agent, writes.
     Dump {
         #[command(flatten)]
         journal: JournalArgs,
-        /// From this position on.
+        /// First position to print.
         #[arg(long, default_value_t = 1)]
         from: u64,
-        /// At most so many.
+        /// Most records to print.
         #[arg(long, default_value_t = 1000)]
         limit: u64,
     },
-    /// Cut a damaged journal at its last whole record, saying what is lost. Keeps the original
-    /// segments beside it.
+    /// Cut a damaged journal after its last intact record and print what is lost. The original
+    /// segments are kept next to it.
     Repair(JournalArgs),
-    /// Keep a second data folder that holds every persisted record of a running server, at the
-    /// same positions, and tells the server how far it is.
+    /// Keep a second data folder with every persisted record of a running server, at the same
+    /// positions, and report its progress to the server.
     #[command(
         after_help = "Example:\n  holdfast journal follow --from https://10.0.0.1:55000 --to \
 ./second --ca ca.pem\n  holdfast journal follow --from unix:data/holdfast.sock --to ./second --once"
     )]
     Follow(FollowArgs),
-    /// Make a folder that followed a server a server's own; its server must never run again.
+    /// Turn a folder that followed a server into the data folder of a server. The server that it
+    /// followed must never run again.
     #[command(after_help = "Example:\n  holdfast journal promote ./second")]
     Promote(PromoteArgs),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct FollowArgs {
-    /// The server: its API, or the socket in its data folder.
+    /// Server to follow: URL of its API, or the socket in its data folder.
     #[arg(long, value_name = "https://HOST:PORT|unix:PATH")]
     pub(crate) from: String,
-    /// The folder that follows; made when it is not there.
+    /// Folder that follows; it is created if it does not exist.
     #[arg(long, value_name = "DIR")]
     pub(crate) to: PathBuf,
-    /// End when everything that the server held at the beginning is here.
+    /// Exit once everything that the server had at the start has arrived.
     #[arg(long)]
     pub(crate) once: bool,
-    /// The server's certificate authority, `keys/ca.pem` of its data folder; the folder's own copy
-    /// unless given.
+    /// Certificate authority of the server, `keys/ca.pem` in its data folder; default: the copy in
+    /// the folder that follows.
     #[arg(long, value_name = "FILE")]
     pub(crate) ca: Option<PathBuf>,
-    /// The server's token for followers, the content of `keys/follower` in its data folder; the
-    /// folder's own copy unless given. Not needed on the socket.
+    /// The server's token for followers, the content of `keys/follower` in its data folder;
+    /// default: the copy in the folder that follows. Not needed on the socket.
     #[arg(long, env = "HOLDFAST_FOLLOW_TOKEN", hide_env_values = true)]
     pub(crate) token: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct PromoteArgs {
-    /// The folder that followed.
+    /// Folder that followed.
     pub(crate) dir: PathBuf,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct JournalArgs {
-    /// The journal's folder, `journal` in a data folder.
+    /// Folder of the journal, `journal` in a data folder.
     pub(crate) dir: PathBuf,
-    /// One JSON object.
+    /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
 }

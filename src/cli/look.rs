@@ -9,13 +9,13 @@ use super::DataArg;
 
 #[derive(Debug, Args)]
 pub(crate) struct ScanArgs {
-    /// What to scan.
+    /// Files and folders to scan.
     #[arg(required = true)]
     pub(crate) path: Vec<PathBuf>,
-    /// One JSON object per entry and a last `{"summary": ...}`.
+    /// Print one JSON object per entry and a final `{"summary": ...}`.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Only the summary.
+    /// Print the summary only.
     #[arg(long, short)]
     pub(crate) quiet: bool,
     /// Threads that read and hash.
@@ -27,25 +27,25 @@ pub(crate) struct ScanArgs {
 pub(crate) struct ChangesArgs {
     #[command(flatten)]
     pub(crate) data: DataArg,
-    /// Only this agent.
+    /// Only changes of this agent.
     #[arg(long, value_name = "ID")]
     pub(crate) agent: Option<String>,
-    /// Only at or below this path.
+    /// Only changes at or below this path.
     #[arg(long, value_name = "PATH")]
     pub(crate) path: Option<String>,
-    /// Only this kind.
+    /// Only changes of this kind.
     #[arg(long, value_parser = ["created", "modified", "deleted", "coverage"])]
     pub(crate) kind: Option<String>,
-    /// Only younger than this.
+    /// Only changes younger than this.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(crate) since: Option<Duration>,
-    /// Most lines to print at first.
+    /// Most lines to print before following.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) limit: u32,
-    /// Go on and print what comes.
+    /// Keep running and print new changes as they arrive.
     #[arg(long, short)]
     pub(crate) follow: bool,
-    /// One JSON object per change.
+    /// Print one JSON object per change.
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -25,10 +25,10 @@ pub(crate) use self::series::{
     SeriesImportArgs, SeriesLookArgs, SeriesPortArgs, SeriesServeArgs, SeriesStatArgs,
 };
 
-/// Where data lives unless told otherwise.
+/// Default data folder.
 const DEFAULT_DATA: &str = "./data";
 
-/// Holdfast knows what changed on every machine you run, and never loses it.
+/// Holdfast records what changed on each of your machines and keeps every acknowledged change.
 #[derive(Debug, Parser)]
 #[command(name = "holdfast", version, max_term_width = 100, propagate_version = true)]
 #[command(
@@ -36,98 +36,96 @@ const DEFAULT_DATA: &str = "./data";
 proven, 2 error.\nstdout is data, stderr is messages."
 )]
 pub(crate) struct Cli {
-    /// How much to log on stderr: error, warn, info, debug or trace, or per part
-    /// (info,sync=debug).
+    /// Log level on stderr: error, warn, info, debug or trace; also per part, as in
+    /// info,sync=debug.
     #[arg(long, global = true, env = "HOLDFAST_LOG", value_name = "LEVEL", default_value = "warn")]
     pub(crate) log: String,
-    /// How to log.
+    /// Format of log lines.
     #[arg(long, global = true, env = "HOLDFAST_LOG_FORMAT", value_enum, default_value = "text")]
     pub(crate) log_format: LogFormat,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
-/// How log lines look.
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
-    /// For people.
+    /// Readable text.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run server and a local agent in one process, in one data folder.
+    /// Run a server and a local agent in one process with one data folder.
     #[command(after_help = "Example:\n  holdfast up --data ./data --watch /etc --watch /srv \
 --scan-interval 5m\n\nPrints `ready: URL` on stdout once it serves. The first administrator \
 password is made at first start and shown once, unless HOLDFAST_ADMIN_PASSWORD gives it.")]
     Up(UpArgs),
-    /// Run the fleet's server.
+    /// Run the server.
     #[command(after_help = "Example:\n  holdfast server --config server.toml")]
     Server(ConfigArg),
-    /// Run an agent that was enrolled before.
+    /// Run an enrolled agent.
     #[command(after_help = "Example:\n  holdfast agent --config agent.toml\n  holdfast agent \
 status --config agent.toml --json")]
     Agent(AgentArgs),
-    /// Enrol this machine's agent with a token of the server.
+    /// Enrol this machine's agent with a token from the server.
     #[command(after_help = "Example:\n  holdfast enroll --config agent.toml --server \
 https://10.0.0.1:1517 --token hf1.SECRET.FINGERPRINT")]
     Enroll(EnrollArgs),
-    /// Make an enrolment token on the server's machine.
+    /// Create an enrolment token, on the server's machine.
     #[command(after_help = "Example:\n  holdfast token --data ./data --uses 10 --ttl 1h")]
     Token(TokenArgs),
-    /// Remove an agent from a running server on this machine: its certificate is refused at once,
-    /// its documents go, its history stays.
+    /// Remove an agent from a server running on this machine. Its certificate is refused at once, its
+    /// documents are deleted, its history is kept.
     #[command(after_help = "Example:\n  holdfast remove 001 --data ./data")]
     Remove(RemoveArgs),
-    /// Look after the registry of agents on the server's machine.
+    /// Manage the registry of agents, on the server's machine.
     #[command(subcommand)]
     Agents(AgentsCommand),
-    /// Print what a scan sees, without server or database.
-    #[command(
-        after_help = "Example:\n  holdfast scan /etc --json | tail -n 1\n\nExit code 1 when \
-something there could not be read: a folder is named as a gap, an entry says why itself, and the \
-summary counts them. What changes while it is read (unstable) or is over the limit of size (too \
-large) alone leaves it 0."
-    )]
+    /// Scan and print the result, without a server or database.
+    #[command(after_help = "Example:\n  holdfast scan /etc --json | tail -n 1\n\nExit code 1 if \
+something could not be read: a folder is reported as a gap, an entry with its error, and the summary \
+counts both. Files that change while they are read (unstable) or exceed the size limit (too large) do \
+not affect the exit code.")]
     Scan(ScanArgs),
-    /// Print the history of changes of a running server on this machine, newest last.
+    /// Print the history of changes of a server running on this machine, newest last.
     #[command(after_help = "Example:\n  holdfast changes --data ./data --path /etc --since 1h \
 --json")]
     Changes(ChangesArgs),
     /// Save a consistent copy of a data folder while it is in use.
     #[command(after_help = "Example:\n  holdfast backup --data ./data --to /backup/today")]
     Backup(BackupArgs),
-    /// Put a backup in place of a data folder that does not exist yet.
+    /// Restore a backup into a data folder that does not exist yet.
     #[command(after_help = "Example:\n  holdfast restore --from /backup/today --data ./data")]
     Restore(RestoreArgs),
-    /// Look after the certificate authority of a server.
+    /// Manage the certificate authority of a server.
     #[command(subcommand)]
     Authority(AuthorityCommand),
     /// Show or accept the clock of a data folder.
     #[command(subcommand)]
     Clock(ClockCommand),
-    /// Look after users on the server's machine.
+    /// Manage users, on the server's machine.
     #[command(subcommand)]
     User(UserCommand),
     /// Print or check a configuration.
     #[command(subcommand)]
     Config(ConfigCommand),
-    /// Look into an agent's queue.
+    /// Inspect an agent's queue.
     #[command(subcommand)]
     Queue(QueueCommand),
-    /// Look into a journal.
+    /// Inspect and repair a journal, follow a server.
     #[command(subcommand)]
     Journal(JournalCommand),
-    /// The series store: run it alone, look into it, fill and empty it.
+    /// Run, inspect, fill and empty the series store.
     #[command(subcommand)]
     Series(SeriesCommand),
-    /// Print the completions of this command line for a shell.
+    /// Print shell completions.
     #[command(after_help = "Example:\n  holdfast completions bash >\
 /usr/share/bash-completion/completions/holdfast")]
     Completions {
-        /// Which shell.
+        /// Shell to print them for.
         #[arg(value_enum)]
         shell: clap_complete::Shell,
     },
@@ -135,7 +133,7 @@ large) alone leaves it 0."
     #[command(after_help = "Example:\n  holdfast man | man -l -\n  holdfast man --to \
 /usr/share/man/man1")]
     Man {
-        /// Write a page of each command into this folder instead.
+        /// Write one page per command into this folder instead.
         #[arg(long, value_name = "DIR")]
         to: Option<PathBuf>,
     },
@@ -144,7 +142,7 @@ large) alone leaves it 0."
 /// A configuration file.
 #[derive(Debug, Args)]
 pub(crate) struct ConfigArg {
-    /// The configuration (TOML); `holdfast config default` prints one.
+    /// Configuration file (TOML); `holdfast config default` prints one.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: PathBuf,
 }
@@ -152,7 +150,7 @@ pub(crate) struct ConfigArg {
 /// A data folder.
 #[derive(Debug, Args)]
 pub(crate) struct DataArg {
-    /// The data folder.
+    /// Data folder.
     #[arg(long, value_name = "DIR", default_value = DEFAULT_DATA)]
     pub(crate) data: PathBuf,
 }
@@ -161,21 +159,21 @@ pub(crate) struct DataArg {
 pub(crate) enum ConfigCommand {
     /// Print a commented configuration with every key at its default.
     Default {
-        /// Of what.
+        /// Program that the configuration is for.
         #[arg(value_enum, default_value = "server")]
         role: Role,
     },
-    /// Read a configuration and say what is wrong with it.
+    /// Read a configuration and print what is wrong with it.
     Check {
-        /// Of what.
+        /// Program that the configuration is for.
         #[arg(value_enum)]
         role: Role,
-        /// The file.
+        /// Configuration file.
         file: PathBuf,
     },
 }
 
-/// Whose configuration.
+/// Program that a configuration is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Role {
     /// `holdfast server`

@@ -10,49 +10,49 @@ use crate::config::{Bytes, Listen, WalMode};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SeriesCommand {
-    /// Run the series store alone: metric protocols in, queries out.
+    /// Run the series store alone: it accepts metric protocols and answers queries.
     #[command(after_help = "Examples:\n  holdfast series serve --data ./data\n  holdfast series \
 serve --data ./data --wal off --http 127.0.0.1:8181\n\nPrints `listening: PROTOCOL ADDRESS` for each \
 port and then `ready: URL`. Ports are 8282 (RESP over TCP), 8383 (RESP over UDP), 4242 (OpenTSDB) and \
-8181 (queries, Influx lines, remote write) on 127.0.0.1 unless said otherwise here or in \
+8181 (queries, Influx lines, remote write) on 127.0.0.1, unless set otherwise here or in \
 DIR/series.toml.")]
     Serve(SeriesServeArgs),
     /// Write a commented configuration, DIR/series.toml, with every key at its default.
     #[command(after_help = "Example:\n  holdfast series init --data ./data")]
     Init(DataArg),
-    /// Make an empty store.
+    /// Create an empty store.
     #[command(after_help = "Example:\n  holdfast series create --data ./data")]
     Create(DataArg),
-    /// Delete samples of a metric, or with --all the whole store. Nobody may have it open.
+    /// Delete samples of a metric, or the whole store with --all. The store must not be open.
     #[command(
         after_help = "Examples:\n  holdfast series delete --data ./data --metric cpu.user --tag \
 host=web1\n  holdfast series delete --data ./data --metric cpu.user --from 2026-01-01T00:00:00Z --to \
 2026-01-02T00:00:00Z\n  holdfast series delete --data ./data --all"
     )]
     Delete(SeriesDeleteArgs),
-    /// How much is in it: rows, samples, parts, bytes; of a running store too.
+    /// Print the number of rows, samples, parts and bytes; the store may be running.
     #[command(
         after_help = "Examples:\n  holdfast series stat --data ./data --json\n  holdfast series \
 stat --url http://127.0.0.1:8181"
     )]
     Stat(SeriesStatArgs),
-    /// Read every file and say whether all are whole. Exit code 1 if not. Nobody may have it open.
+    /// Read every file and report damage. Exit code 1 if there is any. The store must not be open.
     #[command(after_help = "Example:\n  holdfast series verify --data ./data")]
     Verify(SeriesLookArgs),
-    /// Print samples and events as RESP, series by series: what `import` and port 8282 take.
+    /// Print samples and events as RESP, series by series, as `import` and port 8282 accept them.
     #[command(
         after_help = "Example:\n  holdfast series export --data ./data --metric cpu.user | gzip \
 > cpu.resp.gz"
     )]
     Export(SeriesExportArgs),
-    /// Read samples and events from files, or from stdin. Exit code 1 if some were refused.
+    /// Read samples and events from files or from stdin. Exit code 1 if some were refused.
     #[command(
         after_help = "Examples:\n  zcat cpu.resp.gz | holdfast series import --data ./data\n  \
 holdfast series import --data ./data --format influx lines.txt"
     )]
     Import(SeriesImportArgs),
-    /// Measure what the log costs here: points a second, CPU and bytes a point, by when the log is
-    /// persisted.
+    /// Measure the cost of the log on this machine: points per second, CPU and bytes per point, for
+    /// each setting of --wal.
     #[command(after_help = "Example:\n  holdfast series bench --series 1000 --rows 1000 --wal \
 always,off --json")]
     Bench(SeriesBenchArgs),
@@ -62,23 +62,23 @@ always,off --json")]
 pub(crate) struct SeriesServeArgs {
     #[command(flatten)]
     pub(crate) data: DataArg,
-    /// The configuration (TOML); DIR/series.toml if that is there.
+    /// Configuration file (TOML); default: DIR/series.toml if it exists.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// When the log is persisted: before each answer, every 100 ms, or never.
     #[arg(long, value_enum)]
     pub(crate) wal: Option<WalMode>,
-    /// Most bytes of parts on disk, for example 20GiB; the oldest go first.
+    /// Most bytes of parts on disk, for example 20GiB; the oldest are deleted first.
     #[arg(long, value_name = "BYTES")]
     pub(crate) size_max: Option<Bytes>,
-    /// Age above which samples go, for example 90days.
+    /// Age above which samples are deleted, for example 90days.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(crate) age_max: Option<Duration>,
     #[command(flatten)]
     pub(crate) ports: SeriesPortArgs,
 }
 
-/// Where the ports of a series store are.
+/// Listen addresses of a series store.
 #[derive(Debug, Args)]
 pub(crate) struct SeriesPortArgs {
     /// RESP over TCP.
@@ -87,11 +87,7 @@ pub(crate) struct SeriesPortArgs {
     /// RESP over UDP; only on a loopback address.
     #[arg(long, value_name = "HOST:PORT|off")]
     pub(crate) udp: Option<Listen>,
-    #[arg(
-        long,
-        value_name = "HOST:PORT|off",
-        help = "Lines of `put`, as clients of OpenTSDB write them"
-    )]
+    #[arg(long, value_name = "HOST:PORT|off", help = "OpenTSDB: lines of `put`")]
     pub(crate) opentsdb: Option<Listen>,
     /// Queries, Influx lines, remote write.
     #[arg(long, value_name = "HOST:PORT|off")]
@@ -103,19 +99,19 @@ pub(crate) struct SeriesPortArgs {
 pub(crate) struct SeriesDeleteArgs {
     #[command(flatten)]
     pub(crate) data: DataArg,
-    /// The whole store, with everything in it.
+    /// Delete the whole store.
     #[arg(long, conflicts_with_all = ["tag", "from", "to"])]
     pub(crate) all: bool,
-    /// Of this metric.
+    /// Samples of this metric.
     #[arg(long, value_name = "NAME")]
     pub(crate) metric: Option<String>,
-    /// With this tag; may be given more than once.
+    /// Only series with this tag; may be given more than once.
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) tag: Vec<String>,
-    /// Not older than this (RFC 3339, or nanoseconds since the epoch).
+    /// Only samples at or after this time (RFC 3339, or nanoseconds since the epoch).
     #[arg(long, value_name = "TIME")]
     pub(crate) from: Option<String>,
-    /// Older than this.
+    /// Only samples before this time.
     #[arg(long, value_name = "TIME")]
     pub(crate) to: Option<String>,
 }
@@ -124,17 +120,17 @@ pub(crate) struct SeriesDeleteArgs {
 pub(crate) struct SeriesStatArgs {
     #[command(flatten)]
     pub(crate) data: DataArg,
-    /// Of the running store whose query port this is.
+    /// Query port of a running store.
     #[arg(long, value_name = "URL")]
     pub(crate) url: Option<String>,
-    /// The token of that port, where it asks for one.
+    /// Token of that port, if it requires one.
     #[arg(long, env = "HOLDFAST_SERIES_TOKEN", hide_env_values = true)]
     pub(crate) token: Option<String>,
-    /// Of an https:// port: the certificate authority to trust, `keys/ca.pem` of a server's data
-    /// folder or the one that signed `tls_cert`.
+    /// Certificate authority to trust for an https:// URL: `keys/ca.pem` in a server's data folder,
+    /// or the one that signed `tls_cert`.
     #[arg(long, value_name = "FILE", requires = "url")]
     pub(crate) ca: Option<PathBuf>,
-    /// One JSON object.
+    /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -143,7 +139,7 @@ pub(crate) struct SeriesStatArgs {
 pub(crate) struct SeriesLookArgs {
     #[command(flatten)]
     pub(crate) data: DataArg,
-    /// One JSON object.
+    /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -152,16 +148,16 @@ pub(crate) struct SeriesLookArgs {
 pub(crate) struct SeriesExportArgs {
     #[command(flatten)]
     pub(crate) data: DataArg,
-    /// Only this metric.
+    /// Only series of this metric.
     #[arg(long, value_name = "NAME")]
     pub(crate) metric: Option<String>,
-    /// Only with this tag; may be given more than once.
+    /// Only series with this tag; may be given more than once.
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) tag: Vec<String>,
-    /// Not older than this (RFC 3339, or nanoseconds since the epoch).
+    /// Only samples at or after this time (RFC 3339, or nanoseconds since the epoch).
     #[arg(long, value_name = "TIME")]
     pub(crate) from: Option<String>,
-    /// Older than this.
+    /// Only samples before this time.
     #[arg(long, value_name = "TIME")]
     pub(crate) to: Option<String>,
 }
@@ -170,44 +166,43 @@ pub(crate) struct SeriesExportArgs {
 pub(crate) struct SeriesImportArgs {
     #[command(flatten)]
     pub(crate) data: DataArg,
-    /// What the lines are.
+    /// Format of the lines.
     #[arg(long, value_enum, default_value = "resp")]
     pub(crate) format: SeriesFormat,
-    /// The files; `-`, or none, is stdin.
+    /// Files to read; `-` or none: stdin.
     #[arg(value_name = "FILE")]
     pub(crate) file: Vec<PathBuf>,
 }
 
-/// What an import reads.
+/// Format of an import.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SeriesFormat {
-    /// What `export` prints.
+    /// RESP, as `export` prints it.
     Resp,
-    /// Influx lines, times in nanoseconds.
+    /// Influx lines with times in nanoseconds.
     Influx,
-    /// Lines of `put`.
+    /// Lines of `put`, the telnet protocol.
     Opentsdb,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct SeriesBenchArgs {
-    /// Where the stores are written, and removed again; the folder for temporary files unless
-    /// given.
+    /// Folder for the stores, which are removed afterwards; default: the folder for temporary files.
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
-    /// Row series.
+    /// Number of row series.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) series: u32,
-    /// Metrics of each.
+    /// Number of metrics of each row series.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) metrics: u16,
-    /// Rows of each.
+    /// Number of rows of each row series.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) rows: u32,
     /// When the log is persisted.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "always,interval,off")]
     pub(crate) wal: Vec<WalMode>,
-    /// One JSON object per case.
+    /// Print one JSON object per case.
     #[arg(long)]
     pub(crate) json: bool,
 }

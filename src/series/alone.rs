@@ -44,8 +44,10 @@ pub(super) async fn serve(args: SeriesServeArgs) -> anyhow::Result<()> {
         ));
     }
     if report.passed_over_batches > 0 {
-        console
-            .line(&format!("passed over: {} batches that had failed", report.passed_over_batches));
+        console.line(&format!(
+            "skipped: {} batches whose write had failed",
+            report.passed_over_batches
+        ));
     }
     let ports = Ports::open(Some(&store), &config, &secrets).await?;
     tell_ports(&console, &ports.open);
@@ -73,7 +75,7 @@ fn configuration(args: &SeriesServeArgs, folder: &DataFolder) -> anyhow::Result<
     let file = args.config.clone().or_else(|| own.exists().then_some(own));
     if file.is_none() && is_there(&folder.registry_db())? {
         bail!(
-            "{}: a server's data folder, and what goes by age and size stands in that server's \
+            "{}: a server's data folder, and its retention is configured in that server's \
              configuration: start the server, or name a file with --config",
             folder.path().display()
         );

@@ -199,7 +199,7 @@ async fn later<T, E, F: Future<Output = Result<T, E>>>(
             () = tokio::time::sleep(every) => {}
         }
         if let Ok(opened) = open().await {
-            tracing::info!("series {name}: the port could be had now");
+            tracing::info!("series {name}: the port is open now");
             is_open(name, true);
             return Some(opened);
         }
@@ -223,7 +223,7 @@ fn allow(
     match opened {
         Err(e) if !named => {
             tracing::warn!(
-                "series {name}: nothing listens on {address} before it is free, the rest goes on: {e:#}; \
+                "series {name}: nothing listens on {address} before it is free, the other ports work: {e:#}; \
                  end what has it, or set series.{name} in server.toml (of `up`: --{name}) to another HOST:PORT or \
                  to off"
             );

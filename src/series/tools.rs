@@ -216,7 +216,7 @@ pub(super) fn verify(args: &SeriesLookArgs) -> anyhow::Result<bool> {
             console.line(&format!("damage: {damage}"));
         }
         if found.is_empty() {
-            console.line(&format!("{}: all files are whole", dir.display()));
+            console.line(&format!("{}: all files are intact", dir.display()));
         }
     }
     Ok(found.is_empty())

@@ -43,7 +43,7 @@ impl fmt::Display for Instance {
 
 /// A text is no instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("not of the form MACHINE.BOOT.NONCE in lower-case hex: leave it out or mend it")]
+#[error("not of the form MACHINE.BOOT.NONCE in lower-case hex: leave it out or fix it")]
 pub struct NoInstance;
 
 impl FromStr for Instance {

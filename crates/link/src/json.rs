@@ -273,7 +273,7 @@ impl DigestPart {
 /// One document in a listing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct DigestItem {
-    /// The agent's id for it.
+    /// Id that the agent gave it.
     pub id: String,
     pub version: u64,
     /// Its `checksum.hash.sha1`.

@@ -104,7 +104,7 @@ pub struct Start {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Value {
     pub operation: Operation,
-    /// The agent's id for it.
+    /// Id that the agent gave it.
     pub id: String,
     /// Index name on the wire (`model::Dataset::wire`).
     pub index: String,

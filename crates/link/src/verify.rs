@@ -306,7 +306,7 @@ impl<'a> SyncView<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ValueView<'a> {
     pub operation: Operation,
-    /// The agent's id for it.
+    /// Id that the agent gave it.
     pub id: &'a str,
     /// Index name on the wire.
     pub index: &'a str,

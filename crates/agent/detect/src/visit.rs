@@ -103,7 +103,7 @@ fn open_root(root: &Root, before: Option<&Observation>) -> Result<OpenRoot, GapR
             let detail = "not there; create or mount it, or remove its rule";
             GapReason::new(GapKind::Missing, detail)
         }
-        Errno::LOOP => GapReason::new(GapKind::Missing, "a symbolic link stands in its way"),
+        Errno::LOOP => GapReason::new(GapKind::Missing, "a symbolic link is in its place"),
         error => unreadable(error),
     })?;
     let stat = open::stat_of(fd.as_fd()).map_err(unreadable)?;

@@ -39,7 +39,7 @@ pub enum QueueError {
     },
     /// Damaged content was found while running. The next opening drops what cannot be decoded, or
     /// moves the file aside.
-    #[error("{}: damaged ({detail}): restart the agent to mend or rebuild it", path.display())]
+    #[error("{}: damaged ({detail}): restart the agent to repair or rebuild it", path.display())]
     Corrupt {
         path: PathBuf,
         /// What was found.

@@ -153,11 +153,11 @@ const CONTRADICTIONS: [(&str, &str); 10] = [
             WHERE d.id IS NULL",
     ),
     (
-        "dataset told beyond what it leased",
+        "dataset acknowledged beyond what was leased",
         "SELECT id FROM dataset WHERE told > leased OR told < 0",
     ),
     (
-        "gone item that nobody was told of or that still holds something, directory",
+        "deleted item that no server has or that still has an observation, directory",
         "SELECT directory FROM item WHERE gone AND (NOT known OR length(observation) > 0)",
     ),
     (
@@ -266,7 +266,7 @@ pub fn compact(path: &Path) -> Result<Compacted, QueueError> {
         return Err(QueueError::Corrupt { path: path.to_owned(), detail: quick });
     }
     if let Err(error) = conn.execute_batch("VACUUM") {
-        tracing::info!(path = %path.display(), %error, "no room to write the file anew");
+        tracing::info!(path = %path.display(), %error, "no space to rewrite the file");
         vacuum(&conn, 0).map_err(failed)?;
     }
     fold(&conn).map_err(failed)?;

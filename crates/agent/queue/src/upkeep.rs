@@ -172,7 +172,7 @@ impl Inner {
             Ok(since_us)
         })?;
         if large {
-            tracing::warn!(path = %self.path.display(), wal_bytes, limit, "a reader keeps the log");
+            tracing::warn!(path = %self.path.display(), wal_bytes, limit, "a reader keeps the write-ahead log from shrinking");
         } else {
             tracing::info!(path = %self.path.display(), wal_bytes, "the log is small again");
         }
@@ -227,7 +227,7 @@ impl Inner {
         };
         end().map_err(|error| self.classify("close", error))?;
         if let Err(error) = fold(&writer.conn) {
-            tracing::warn!(path = %self.path.display(), %error, "the log stays beside the database");
+            tracing::warn!(path = %self.path.display(), %error, "the write-ahead log was not removed");
         }
         Ok(())
     }

@@ -209,7 +209,7 @@ impl Heart {
             }
             "reconnect" => {
                 let outcome = match self.shared.syncer.reconnect() {
-                    Ok(()) => done(command.id, "connected anew"),
+                    Ok(()) => done(command.id, "reconnected"),
                     Err(error) => failed(command.id, error.to_string()),
                 };
                 // Told over the new connection.

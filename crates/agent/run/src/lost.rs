@@ -45,7 +45,7 @@ pub(crate) async fn settle(shared: &Arc<Shared>, kind: DatasetKind) -> Result<Se
         // made again and tells nothing twice.
         shared.syncer.set_check_due(Some("what changed while agent.db was lost is known"));
         shared.console.line(&format!(
-            "compared{} with what the server was told before: {} created, {} modified, {} deleted",
+            "compared{} with what the server already had: {} created, {} modified, {} deleted",
             kind.label(),
             found.created,
             found.modified,

@@ -115,7 +115,7 @@ impl HostMetrics {
         }
         let damaged = kept.queue.take();
         if let Some(damaged) = &damaged {
-            warn!("{FILE} is damaged: opened anew");
+            warn!("{FILE} is damaged: it was recreated");
             if let Err(problem) = damaged.close() {
                 debug!("{FILE}: {problem}");
             }
@@ -145,7 +145,7 @@ impl HostMetrics {
     fn opened(&self, report: &OpenReport) {
         if let Some(rebuilt) = &report.rebuilt {
             self.shared.console.line(&format!(
-                "{FILE} was damaged ({}); kept as {}, a new one begins",
+                "{FILE} was damaged ({}); kept as {}, a new one was created",
                 rebuilt.reason,
                 rebuilt.moved_to.display()
             ));
@@ -166,7 +166,7 @@ impl HostMetrics {
             detail: format!("metrics of this host are not kept: {problem}"),
         };
         if let Err(problem) = self.shared.queue.append_coverage(&self.shared.dataset, gap) {
-            warn!("that metrics are not kept is not told: {problem}");
+            warn!("cannot report that metrics are not kept: {problem}");
         }
     }
 
@@ -225,7 +225,7 @@ impl HostMetrics {
             let wait = match sent {
                 Ok(()) if failures == 0 => SEND_EVERY,
                 Ok(()) => {
-                    info!("the server takes metrics again");
+                    info!("the server accepts metrics again");
                     failures = 0;
                     SEND_EVERY
                 }
@@ -332,7 +332,7 @@ impl HostMetrics {
 /// Say that the server took nothing, so many times after the first one.
 fn report(failures: u32, problem: &SyncError) {
     if failures == 0 {
-        warn!("metrics are kept until the server takes them: {problem}");
+        warn!("metrics are kept until the server accepts them: {problem}");
     } else {
         debug!(failures, "metrics are still kept: {problem}");
     }

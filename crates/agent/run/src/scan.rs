@@ -202,7 +202,7 @@ impl Scanning {
             Err(e) => Err(e.to_string()),
         };
         if self.shared.cancel.is_cancelled() {
-            info!("the scan was stopped; the next one goes on from the baseline");
+            info!("the scan was stopped; the next one continues from the baseline");
         } else if let Err(problem) = &outcome {
             error!("scan: {problem}");
             self.shared.console.line(&format!("scan failed: {problem}"));
@@ -243,7 +243,7 @@ impl Scanning {
         match notes::set_gaps(&self.shared.queue, &gaps) {
             Ok(()) => self.gaps = gaps,
             // They are told again after a restart.
-            Err(e) => warn!("the open gaps are not noted: {e}"),
+            Err(e) => warn!("the open gaps were not stored: {e}"),
         }
     }
 

@@ -122,7 +122,7 @@ impl Shared {
     /// The agent's database is damaged: the next start mends it or moves the file aside, and finds
     /// out what changed, so start anew.
     pub(crate) fn rebuild(&self) {
-        self.console.line("agent.db is damaged; starting anew to rebuild it");
+        self.console.line("agent.db is damaged; restarting to rebuild it");
         // When there is no room the agent ends already.
         let _ = self.ended.try_send(Ended::Damaged);
     }

@@ -58,7 +58,7 @@ impl Start<'_> {
                     return Ok(agent);
                 }
                 Err(error) => {
-                    warn!("the agent does not start so: {error:#}");
+                    warn!("the agent does not start with this configuration: {error:#}");
                     refusal.get_or_insert(error);
                 }
             }
@@ -204,7 +204,7 @@ fn queue_options(config: &QueueConfig) -> QueueOptions {
 fn announce(console: &Console, report: &OpenReport) {
     if let Some(rebuilt) = &report.rebuilt {
         console.line(&format!(
-            "agent.db was damaged ({}); kept as {}, a new one begins with the next scan",
+            "agent.db was damaged ({}); kept as {}, the next scan creates a new one",
             rebuilt.reason,
             rebuilt.moved_to.display()
         ));

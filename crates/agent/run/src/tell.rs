@@ -58,7 +58,7 @@ pub(super) async fn run(
     let check_at = match until_check(&shared, config.check_interval).await {
         Ok(wait) => Instant::now() + wait,
         Err(problem) => {
-            warn!("when the last check was is not known: {problem}");
+            warn!("the time of the last check is not known: {problem}");
             Instant::now()
         }
     };
@@ -156,7 +156,7 @@ impl Teller {
         match self.pass().await {
             Ok(()) => {
                 if std::mem::take(&mut self.failures) > 0 {
-                    info!("the server takes sessions again");
+                    info!("the server accepts sessions again");
                 }
                 PASS_EVERY
             }

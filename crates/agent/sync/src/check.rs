@@ -97,7 +97,7 @@ impl Syncer {
         let Some(found) = self.compare(dataset, own.hashes).await? else {
             if !own.complete || own.documents == 0 {
                 // What differs cannot be told from what is not told yet or was refused.
-                warn!(%dataset, "the server compares no ranges: check put off");
+                warn!(%dataset, "the server cannot compare ranges: check postponed");
                 report.put_off = true;
                 return Ok(Compared { report, store: None });
             }
@@ -110,7 +110,7 @@ impl Syncer {
         }
         if own.documents == 0 && !remove.is_empty() && surplus != Surplus::Remove {
             // A database just made, or every root gone: a gap, no reason to empty the server.
-            warn!(%dataset, held = remove.len(), "this agent has told nothing yet: check put off");
+            warn!(%dataset, held = remove.len(), "this agent has sent nothing yet: check postponed");
             report.put_off = true;
             return Ok(Compared { report, store: None });
         }

@@ -160,7 +160,7 @@ impl Syncer {
         }
         let noted = self.reasons.note(&self.queue, reason.unwrap_or_default());
         if let Err(error) = noted {
-            warn!(%error, "that a check is due could not be noted: a restart will not know it");
+            warn!(%error, "could not record that a check is due: a restart will forget it");
         }
     }
 
@@ -265,7 +265,7 @@ impl Syncer {
                 *self.client.lock() = next;
                 match self.folder.take_next() {
                     Ok(()) => info!(agent = %client.identity().id, "certificate renewed"),
-                    Err(error) => warn!(%error, "the renewed certificate is not in its place yet"),
+                    Err(error) => warn!(%error, "the renewed certificate is not installed yet"),
                 }
                 return Ok(answer);
             }

@@ -149,7 +149,7 @@ impl<'a> Descent<'a> {
     ) -> Result<(), &'static str> {
         let answered = answer.ranges as usize;
         if answered == 0 || answered > asked.ranges.len() {
-            return Err("it speaks of other ranges than asked for");
+            return Err("it names other ranges than those requested");
         }
         if !self.found.store.is_empty() && self.found.store != answer.store {
             return Err("the store was replaced during the comparison");

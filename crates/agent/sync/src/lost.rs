@@ -293,7 +293,7 @@ impl Syncer {
         }
         let report = comparison.report;
         info!(%dataset, created = report.created, modified = report.modified,
-            deleted = report.deleted, "what changed while agent.db was lost is told as changes");
+            deleted = report.deleted, "reporting changes made while agent.db was missing");
         Ok(report)
     }
 
@@ -372,7 +372,7 @@ impl Syncer {
             let answer: DigestAnswer = client.call("/digest", &request).await?;
             let answered = answer.ranges as usize;
             if answered == 0 || answered > left.len() {
-                let what = "it speaks of other ranges than asked for";
+                let what = "it names other ranges than those requested";
                 return Err(client::protocol(&self.url("/digest"), what));
             }
             left.drain(..answered);

@@ -262,7 +262,7 @@ impl Syncer {
             run.events = run.events.saturating_sub(draft.events.items.len());
             refused.event(&draft, 0, SkipReason::TooLarge);
         }
-        warn!(bytes = sent, "the server takes no session of one value of this size: set aside");
+        warn!(bytes = sent, "the server accepts no session with one value of this size: set aside");
         run.events += self.settle(dataset, draft, skips, refused, None).await?.gaps;
         Ok(())
     }

@@ -28,7 +28,7 @@ pub struct EventMeta {
     pub action: String,
 }
 
-/// What accounts for a change.
+/// Explanation of a change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cause {
     /// `unexplained` until something explains it, such as `package`.

@@ -35,7 +35,7 @@ pub enum Write {
     /// Replace the document unless the stored one (or its tombstone) has a higher version.
     Upsert {
         dataset: Dataset,
-        /// The agent's id for it.
+        /// Id that the agent gave it.
         id: String,
         /// Grows with every change of the document; 0 means unversioned.
         version: u64,
@@ -45,7 +45,7 @@ pub enum Write {
     /// Remove the document unless it has a higher version; leaves a tombstone.
     Delete {
         dataset: Dataset,
-        /// The agent's id for it.
+        /// Id that the agent gave it.
         id: String,
         /// Version of the removal; 0 means unversioned.
         version: u64,

@@ -52,7 +52,7 @@ impl CertificateFiles {
             match read(&self.chain, &self.key) {
                 Ok(new) => {
                     held.1 = new;
-                    tracing::info!("{}: the certificate was read anew", self.chain.display());
+                    tracing::info!("{}: the certificate was reloaded", self.chain.display());
                 }
                 Err(e) => tracing::error!("{e}; the certificate from before is shown"),
             }

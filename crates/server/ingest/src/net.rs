@@ -161,7 +161,7 @@ async fn talk<S: AsyncRead + AsyncWrite + Unpin>(
         };
         if !shown {
             let protocol = reader.protocol().name();
-            tracing::warn!("{protocol}: a connection did not show the token");
+            tracing::warn!("{protocol}: a connection did not send the token");
             let text = b"-ERR begin the connection with the line: auth TOKEN\r\n";
             let _ = timeout(GOODBYE_TIME_MAX, stream.write_all(text)).await;
             let _ = timeout(GOODBYE_TIME_MAX, stream.shutdown()).await;
@@ -398,7 +398,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         } else {
             (untold > 0).then(|| {
                 format!(
-                    "{untold} rows refused since the last sync were not told one by one; send \
+                    "{untold} rows refused since the last sync were not reported one by one; send \
                      fewer rows between two syncs to see which"
                 )
             })
@@ -417,7 +417,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         };
         let told = timeout(ANSWER_TIME_MAX, told).await;
         if told.is_err() {
-            tracing::warn!("{}: a client does not take its answers", self.protocol.name());
+            tracing::warn!("{}: a client does not read its answers", self.protocol.name());
         }
         if matches!(told, Ok(Ok(()))) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     }

@@ -118,7 +118,7 @@ impl Authority {
                 let (key, pem) = make(cluster, random, now_s)?;
                 files::write_private(&key_path, &key)?;
                 files::write(&cert_path, &pem, files::PUBLIC_MODE)?;
-                tracing::info!(path = %cert_path.display(), "made a certificate authority");
+                tracing::info!(path = %cert_path.display(), "created a certificate authority");
                 Self::load(&key, pem).map_err(|(_, cause)| bad(cause))
             }
         }

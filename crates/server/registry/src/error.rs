@@ -118,7 +118,7 @@ pub enum EnrollError {
     #[error("no such agent: {0}")]
     NoSuchAgent(model::AgentId),
     /// Its certificates were revoked (renewal).
-    #[error("the certificates of agent {0} are revoked: remove it and enrol it anew")]
+    #[error("the certificates of agent {0} are revoked: remove it and enrol it again")]
     Revoked(model::AgentId),
     /// The certificate over which a renewal was asked for is no longer in force.
     #[error(transparent)]

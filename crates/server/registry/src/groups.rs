@@ -197,7 +197,7 @@ impl Registry {
         }
         // Whoever put it waits for the flags of its agents, not whoever counts next.
         if let Err(error) = self.settle(false) {
-            tracing::warn!(%error, "who runs a group's configuration is written with a later flush");
+            tracing::warn!(%error, "the agents' configuration states are written with a later flush");
         }
         Ok(())
     }

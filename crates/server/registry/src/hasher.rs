@@ -150,7 +150,7 @@ fn step_back() {
         unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_IDLE, param) } == 0;
     if !done {
         let error = std::io::Error::last_os_error();
-        tracing::warn!(%error, "no idle priority for hashing: requests may wait behind logins");
+        tracing::warn!(%error, "idle priority is not available for hashing: requests may wait behind logins");
         hashing::step_down();
     }
 }

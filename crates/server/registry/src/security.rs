@@ -135,7 +135,7 @@ impl Registry {
             let body = serde_json::from_str(&rule.body).map_err(|e| e.to_string());
             if let Err(cause) = body.and_then(|body| context::check_rule(&body)) {
                 let (id, name) = (rule.id, rule.name);
-                tracing::warn!(id, name, cause, "a security rule cannot be decided: write it anew");
+                tracing::warn!(id, name, cause, "a security rule cannot be evaluated: rewrite it");
             }
         }
         Ok(())
@@ -160,7 +160,7 @@ impl Registry {
                 Some(false) => {}
                 None => tracing::warn!(
                     rule = rule.id,
-                    "it cannot be told whether the rule holds for a login, so it gives no role"
+                    "the rule cannot be evaluated for a login, so it grants no role"
                 ),
             }
         }

@@ -68,7 +68,7 @@ pub(crate) fn records(
         let ended = send_records(&shipping, &follower, attached, sender);
         shipping.detach(&follower, stream);
         match ended {
-            Ok(()) => tracing::info!(follower, "follower left"),
+            Ok(()) => tracing::info!(follower, "follower disconnected"),
             Err(error) => tracing::error!(follower, %error, "records could not be read"),
         }
     })
@@ -121,10 +121,10 @@ pub(crate) fn seed(shipping: &Shipping, name: &str, part: Part) -> Result<Chunks
         let folder = own.0.options.folder.join(format!("{SCRATCH_PREFIX}{follower}"));
         if let Err(error) = send_seed(&own, &folder, part, sender) {
             // The connection ends without the last frame; the follower begins again.
-            tracing::error!(follower, error, "a seed could not be made");
+            tracing::error!(follower, error, "a copy for a new follower could not be made");
         }
         if let Err(error) = fs::remove_dir_all(&folder) {
-            tracing::warn!(%error, folder = %folder.display(), "the seed's copies stay");
+            tracing::warn!(%error, folder = %folder.display(), "the copies for a new follower were not removed");
         }
         own.0.seeding.store(false, Ordering::Release);
     });

@@ -132,7 +132,7 @@ pub(crate) async fn configuration(
         Ok::<_, registry::RegistryError>(registry.merged_config(&groups).ok())
     };
     let Some(merged) = app.decide(merge).await? else {
-        let detail = "the configuration of the agent's groups cannot be told: keep what you run";
+        let detail = "the configuration of the agent's groups cannot be read: keep the present one";
         return Err(Refusal::new(StatusCode::CONFLICT, "no_configuration", detail));
     };
     let mut share = app.take_share(merged.text.len())?;

@@ -97,7 +97,7 @@ impl App {
         let app = Arc::clone(self);
         tokio::spawn(async move {
             if let Err(error) = app.commit.submit(record).await {
-                warn!(%agent, %error, "a copied identity could not be told of");
+                warn!(%agent, %error, "a copied identity could not be reported");
             }
         });
     }

@@ -23,7 +23,7 @@ pub(crate) async fn hand_over(
             if !app.options.operator_uids.contains(uid) =>
         {
             let detail = format!(
-                "user {uid} may speak for agents here; everything else is for root and the \
+                "user {uid} may send for agents here; everything else is for root and the \
                  server's own user, or for a login over https"
             );
             Refusal::new(StatusCode::FORBIDDEN, "operators_only", detail).closing().into_response()

@@ -129,7 +129,7 @@ fn identity(session: &SessionView<'_>, agent: AgentId, cluster: &str) -> Result<
     let said = parse_agent(start.agentid())
         .ok_or_else(|| Refusal::invalid("the session's agent id is not a number"))?;
     if said != agent {
-        let detail = format!("session speaks for agent {said}, its sender is {agent}");
+        let detail = format!("the session names agent {said}, its sender is {agent}");
         return Err(Refusal::forbidden("identity_mismatch", detail));
     }
     match start.cluster_name() {

@@ -126,7 +126,7 @@ fn admitted(app: &App, request: &Request) -> Result<(), Refusal> {
         return Err(Refusal::internal("connection without a peer"));
     };
     if let Origin::Unix { uid, allowed: false } = peer.origin {
-        let detail = format!("user {uid} may not speak here: add it to allowed_uids");
+        let detail = format!("user {uid} may not connect here: add it to allowed_uids");
         return Err(Refusal::forbidden("user_not_allowed", detail).closing());
     }
     if peer.turned_away {

@@ -80,12 +80,12 @@ impl Sessions {
         let routes = router::router(Arc::clone(&app));
         let mut loops = Vec::new();
         if let Some((listener, config)) = https {
-            info!(address = address.map(tracing::field::display), "taking agents over https");
+            info!(address = address.map(tracing::field::display), "accepting agents over https");
             let (app, routes, stopped) = (Arc::clone(&app), routes.clone(), stopped.clone());
             loops.push(tokio::spawn(listen::tls(app, listener, config, routes, stopped)));
         }
         if let Some(socket) = local {
-            info!(path = %socket.path().display(), "taking local callers");
+            info!(path = %socket.path().display(), "accepting local callers");
             loops.push(tokio::spawn(listen::local(Arc::clone(&app), socket, routes, stopped)));
         }
         Ok(SessionsHandle { app, address, stop, loops })

@@ -62,7 +62,7 @@ async fn take(app: &Arc<App>, mut arrived: Arrived) -> Result<Response, Refusal>
     // The request before this one may have been the agent's removal.
     let caller = app.caller(&arrived.peer, &arrived.headers)?;
     if caller.agent != arrived.caller.agent {
-        return Err(Refusal::forbidden("identity_mismatch", "the sender has changed meanwhile"));
+        return Err(Refusal::forbidden("identity_mismatch", "the sender has changed since"));
     }
     app.admit_instance(&arrived.peer, &arrived.headers, &caller).await?;
     if plan.scan {
@@ -111,7 +111,7 @@ impl From<'_> {
                 return refusal;
             }
         }
-        let removed = || format!("agent {agent} was removed or enrolled anew: enrol it again");
+        let removed = || format!("agent {agent} was removed or re-enrolled: enrol it again");
         app.caller(self.peer, self.headers)
             .err()
             .unwrap_or_else(|| Refusal::forbidden("unknown_agent", removed()))

@@ -53,7 +53,7 @@ async fn keep(
     let _lock = permit.lock_agent().await;
     let now = app.caller(peer, &parts.headers)?;
     if (now.agent, now.incarnation) != (caller.agent, caller.incarnation) {
-        return Err(Refusal::forbidden("identity_mismatch", "the sender has changed meanwhile"));
+        return Err(Refusal::forbidden("identity_mismatch", "the sender has changed since"));
     }
     app.reports.put(now.agent, now.incarnation, kind, bytes);
     let store = app.store.clone();

@@ -67,7 +67,7 @@ pub(crate) fn watch_folders(shared: &Shared) -> bool {
         Some((folder, _)) if !before => tracing::error!(folder = %folder.display(),
             "the folder is gone, or another one is in its place: nothing is taken; put it back, or \
              stop the server and restore its backup"),
-        None if before => tracing::warn!("the data folder is there again: records are taken"),
+        None if before => tracing::warn!("the data folder is back: records are accepted"),
         _ => {}
     }
     lost.is_none()
@@ -129,7 +129,7 @@ pub(crate) fn judge(
             *low_since = Some(now_us);
         }
         Some(since_us) if !low => {
-            tracing::info!(folder = %folder.display(), free_bytes = free, "the disk has room again");
+            tracing::info!(folder = %folder.display(), free_bytes = free, "the disk has free space again");
             let detail = format!("there is room again: {free} bytes are free");
             let to_us = now_us.max(since_us);
             tell(shared, sender, low_disk(folder, since_us, to_us, detail));

@@ -50,7 +50,7 @@ pub struct Command {
 pub struct NewCommand {
     pub kind: CommandKind,
     pub agents: Vec<AgentId>,
-    /// Who asked for it.
+    /// User who created it.
     pub user: String,
     /// Now, seconds since the epoch.
     pub now_s: i64,
@@ -116,7 +116,7 @@ pub struct OutcomeRow {
     pub command: u64,
     pub agent: AgentId,
     pub state: OutcomeState,
-    /// What the agent said.
+    /// Detail that the agent reported.
     pub detail: String,
     /// Since when, seconds since the epoch.
     pub at_s: i64,
@@ -178,7 +178,7 @@ impl CommandCounts {
 pub struct CommandRow {
     pub id: u64,
     pub kind: CommandKind,
-    /// Who asked for it.
+    /// User who created it.
     pub user: String,
     /// When, seconds since the epoch.
     pub created_at_s: i64,

@@ -38,7 +38,7 @@ pub enum ControlError {
         "an agent named {name} is already registered as {id}: remove it first, or choose another name"
     )]
     DuplicateName { name: String, id: AgentId },
-    /// There is no such thing.
+    /// The object does not exist.
     #[error("no such {what}: {name}")]
     NotFound {
         /// `agent`, `group`, `user`, ...

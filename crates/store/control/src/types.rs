@@ -141,7 +141,7 @@ pub struct NewEnrolmentToken {
     pub digest: [u8; 32],
     /// Groups its agents get.
     pub groups: Vec<String>,
-    /// How many agents it may register.
+    /// Number of agents that may register with it.
     pub uses: u32,
     /// End of its time, seconds since the epoch.
     pub expires_at_s: i64,
@@ -156,7 +156,7 @@ pub struct EnrolmentTokenRow {
     pub digest: [u8; 32],
     /// Groups its agents get.
     pub groups: Vec<String>,
-    /// How many agents it may still register.
+    /// Number of agents that may still register with it.
     pub uses_left: u32,
     /// End of its time, seconds since the epoch.
     pub expires_at_s: i64,

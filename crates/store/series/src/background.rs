@@ -97,7 +97,7 @@ impl Core {
                 "{dir}: gone, or another one is in its place: no metrics are taken; put it back, \
                  or stop the server and restore its backup"
             ),
-            FolderChange::Found => tracing::warn!("{dir}: there again: metrics are taken"),
+            FolderChange::Found => tracing::warn!("{dir}: back: metrics are accepted"),
         }
         if change != FolderChange::None {
             self.heads_changed();

@@ -36,7 +36,7 @@ pub enum OpenError {
         known: u16,
     },
     /// A file that everything depends on is damaged.
-    #[error("{0}; `holdfast series verify` tells all that is damaged")]
+    #[error("{0}; `holdfast series verify` lists all damage")]
     Corrupt(#[from] Damage),
     /// The journal refuses.
     #[error("journal: {0}")]
@@ -93,7 +93,7 @@ pub enum NameError {
     LimitReached { max: u64 },
     /// Those with this tag are as many series as they may be.
     #[error(
-        "series limit of {max} reached by {tag}={value}; let it tell fewer, delete old series or \
+        "series limit of {max} reached by {tag}={value}; let it send fewer, delete old series or \
          raise the limit"
     )]
     QuotaReached {
@@ -178,7 +178,7 @@ pub enum WriteError {
         cause: String,
     },
     /// A file that the change needs is damaged.
-    #[error("{0}; `holdfast series verify` tells all that is damaged")]
+    #[error("{0}; `holdfast series verify` lists all damage")]
     Corrupt(Damage),
 }
 
@@ -187,7 +187,7 @@ pub enum WriteError {
 #[non_exhaustive]
 pub enum ReadError {
     /// Damage in a part.
-    #[error("{0}; `holdfast series verify` tells all that is damaged")]
+    #[error("{0}; `holdfast series verify` lists all damage")]
     Corrupt(#[from] Damage),
     /// The operating system refused.
     #[error("{}: {what}: {cause}", path.display())]

@@ -325,7 +325,7 @@ impl Core {
                 match self.catalog.check(&batch) {
                     // Of a row that was forgotten: its writer was told that it failed.
                     Err(WriteError::UnknownRow(row)) if row < self.catalog.rows() => {
-                        tracing::warn!(position, row, "a batch that had failed is passed over");
+                        tracing::warn!(position, row, "skipping a batch whose write had failed");
                         report.passed_over_batches += 1;
                         return Some(());
                     }

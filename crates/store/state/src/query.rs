@@ -165,7 +165,7 @@ pub struct FleetQuery {
 pub struct StoredDocument {
     pub agent: AgentId,
     pub dataset: Dataset,
-    /// The agent's id for it.
+    /// Id that the agent gave it.
     pub id: String,
     /// Its version; 0 when unversioned.
     pub version: u64,
@@ -304,7 +304,7 @@ pub struct StoredEvent {
     pub former: bool,
     /// The name of that life, of the present one as it last spoke; empty when it never did.
     pub agent_name: String,
-    /// The agent's id for it.
+    /// Id that the agent gave it.
     pub id: String,
     /// When the server received it, microseconds since the epoch.
     pub received_at_us: u64,

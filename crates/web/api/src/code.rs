@@ -88,11 +88,11 @@ codes! {
     FileEmpty = 1112, BAD_REQUEST, "the file is empty",
         "send the file as the body";
     RuleFileInvalid = 1113, BAD_REQUEST, "not a Sigma rule",
-        "mend what the message names and send it again";
+        "correct what the message names and send it again";
     GroupConfigurationInvalid = 1114, BAD_REQUEST, "not a configuration that a group may have",
-        "mend the line that the message names; docs/reference/groups.md says what may stand there";
+        "fix the line named in the error; docs/reference/groups.md lists what is allowed";
     ConfigurationInvalid = 1125, BAD_REQUEST, "not a configuration that this server can run with",
-        "mend what the message names; `holdfast config check server FILE` says the same";
+        "correct what the message names; `holdfast config check server FILE` prints the same";
     SortFieldInvalid = 1403, BAD_REQUEST, "not a field to sort by",
         "name one of the fields that the detail lists";
     LimitTooLarge = 1405, BAD_REQUEST, "limit is above the maximum of 100000",
@@ -206,7 +206,7 @@ codes! {
     PasswordInvalid = 5007, BAD_REQUEST,
         "the password needs 8 to 64 characters with a lower-case and an upper-case letter, a digit and a symbol",
         "choose another password";
-    OwnAccount = 5008, BAD_REQUEST, "nobody can delete their own account",
+    OwnAccount = 5008, BAD_REQUEST, "a user cannot delete their own account",
         "ask another administrator";
     PasswordLength = 5009, BAD_REQUEST, "the password needs 8 to 64 characters",
         "choose another password";

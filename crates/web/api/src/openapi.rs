@@ -35,7 +35,7 @@ pub fn json() -> String {
             InfoBuilder::new()
                 .title("Holdfast")
                 .version(env!("CARGO_PKG_VERSION"))
-                .description(Some("What changed on every machine you run."))
+                .description(Some("Changes on all machines, their agents, and the server."))
                 .build(),
         )
         .paths(paths)
@@ -110,20 +110,20 @@ fn tag(path: &str) -> &str {
 
 /// Statuses that 4.x describes and that have no cause here: operation, status, why.
 const OF_OLD: &[(&str, &str, &str)] = &[
-    ("manager.configure", "415", "Not answered: another content type is 406."),
-    ("security.user_run_as", "406", "Not answered: no body is taken."),
-    ("security.users_delete", "406", "Not answered: no body is taken."),
+    ("manager.configure", "415", "Not supported: another content type is answered with 406."),
+    ("security.user_run_as", "406", "Not supported: the operation takes no body."),
+    ("security.users_delete", "406", "Not supported: the operation takes no body."),
 ];
 
 fn failures(operation: &Operation) -> Vec<(&'static str, &'static str)> {
     // A parameter that is not described is refused everywhere.
     let mut list = vec![("400", "The request does not fit the description.")];
     if operation.access != Access::Open {
-        list.push(("401", "Nobody is logged in, or wrong credentials."));
+        list.push(("401", "No valid token, or wrong credentials."));
         list.push(("403", "The role does not allow it, or the address is blocked."));
     }
     if names_one(operation) {
-        list.push(("404", "There is no such thing."));
+        list.push(("404", "The object does not exist."));
     }
     list.push(("405", "The path has other methods."));
     if operation.body.is_some() {

@@ -187,7 +187,7 @@ fn ignore(place: &Place<'_>, node: Node<'_, '_>, ignored: &mut Vec<(usize, Ignor
     for term in text.split('|') {
         let pattern = pattern(term).ok_or_else(|| {
             let text = format!(
-                "{term:?} cannot be told as a gitignore pattern: use a part of a name, NAME$ for \
+                "{term:?} cannot be written as a gitignore pattern: use a part of a name, NAME$ for \
                  its end, or the path without type"
             );
             place.of(node, text)

@@ -197,7 +197,7 @@ async fn write_remote(
 ) -> Response {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
     if kind.contains("io.prometheus.write.v2") {
-        let text = "remote write 2 is not spoken here; send version 1\n";
+        let text = "remote write 2 is not supported; send version 1\n";
         return (StatusCode::UNSUPPORTED_MEDIA_TYPE, text).into_response();
     }
     let remote = Arc::clone(&rooms.remote);

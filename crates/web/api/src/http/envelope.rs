@@ -245,9 +245,9 @@ pub(crate) fn to_value(value: &impl Serialize) -> Result<Value, Failure> {
 pub(crate) struct Problem {
     /// Class of the error.
     title: String,
-    /// What is wrong with this request.
+    /// Description of the problem with this request.
     detail: String,
-    /// What to do about it.
+    /// Remedy.
     remediation: Option<String>,
     /// The code, where there is one.
     error: Option<u16>,
@@ -262,7 +262,7 @@ pub(crate) struct FailedItem {
     id: Vec<String>,
 }
 
-/// Why ids failed.
+/// Error of ids that failed.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct FailedError {
     code: u16,

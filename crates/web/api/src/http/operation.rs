@@ -262,8 +262,11 @@ pub(crate) const Q: Parameter = query(
 );
 
 /// `search`.
-pub(crate) const SEARCH: Parameter =
-    query("search", Kind::Search, "Text that any field holds; with - before it, that none holds.");
+pub(crate) const SEARCH: Parameter = query(
+    "search",
+    Kind::Search,
+    "Text that any field contains; with a leading -, text that no field contains.",
+);
 
 /// `select`, `sort`, `search`, `q` and `distinct`, which every list takes.
 pub(crate) const LISTED: &[Parameter] = &[

@@ -105,7 +105,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         verb: Verb::Get,
         path: "/agents/{agent_id}/key",
         id: "agents.key",
-        about: "The key that clients of the 4.x API are given of an agent.",
+        about: "The key of an agent for clients of the 4.x API.",
         access: action("agent:read", "agent:id"),
         parameters: &[COMMON, &[AGENT_ID]],
         body: None,
@@ -123,7 +123,7 @@ pub(crate) struct NewAgent {
     ip: Option<String>,
 }
 
-/// An agent to add with all that it wants fixed.
+/// An agent to add with a number and a key of its own.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct InsertedAgent {
@@ -136,7 +136,7 @@ pub(crate) struct InsertedAgent {
     force: Option<Force>,
 }
 
-/// When a new agent takes the place of an old one.
+/// Conditions under which a new agent replaces an old one.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Force {
@@ -146,7 +146,7 @@ pub(crate) struct Force {
     after_registration_time: Option<String>,
 }
 
-/// How long the old one must have been silent.
+/// Time for which the old agent must have been silent.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DisconnectedTime {
@@ -339,7 +339,7 @@ fn delete_metrics(call: &Call, agents: &[AgentId]) -> Result<(), series::WriteEr
     store.delete(&of_them, series::TimeRange::ALL).map(drop)
 }
 
-/// Who was removed, and those of them whose numbers stay taken because their metrics could not be deleted.
+/// Who was removed, and those of them whose agent numbers were not freed because their metrics could not be deleted.
 #[derive(Default)]
 struct Removed {
     gone: Vec<AgentId>,
@@ -372,12 +372,14 @@ fn remove(call: &Call, wanted: &[AgentId], query: &AgentQuery) -> Result<Removed
         let gone = call.registry().remove_agents(&call.context, &recorded)?;
         removed.gone.extend(&gone);
         if purge && let Err(cause) = delete_metrics(call, &gone) {
-            tracing::error!("numbers stay taken, metrics cannot be deleted: {cause}: {gone:?}");
+            tracing::error!(
+                "agent numbers were not freed, metrics cannot be deleted: {cause}: {gone:?}"
+            );
             removed.kept = gone;
             break;
         }
         if purge && let Err(cause) = call.registry().free_numbers(&call.context, &gone) {
-            tracing::error!("numbers stay taken: {cause}: {gone:?}");
+            tracing::error!("agent numbers were not freed: {cause}: {gone:?}");
             removed.kept = gone;
             break;
         }

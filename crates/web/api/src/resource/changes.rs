@@ -27,11 +27,11 @@ const KINDS: &[&str] = &["created", "modified", "deleted"];
 
 const WINDOW: &[Parameter] = &[
     AGENTS_LIST,
-    query("path", Kind::Text, "How the path begins; % and _ mean themselves."),
+    query("path", Kind::Text, "Beginning of the path; % and _ are ordinary characters."),
     query("file", Kind::Text, "The whole path."),
-    query("from", Kind::Instant, "Found at or after, RFC 3339."),
-    query("to", Kind::Instant, "Found before, RFC 3339."),
-    query("cursor", Kind::Text, "Where to go on: next_cursor of the page before."),
+    query("from", Kind::Instant, "Found at or after this time, RFC 3339."),
+    query("to", Kind::Instant, "Found before this time, RFC 3339."),
+    query("cursor", Kind::Text, "Where to continue: next_cursor of the previous page."),
     query(
         "limit",
         Kind::Whole { min: 1, max: PAGE_ITEMS_MAX, default: PAGE_ITEMS_DEFAULT },
@@ -45,7 +45,7 @@ const KIND: &[Parameter] =
 const SINCE: &[Parameter] = &[query(
     "since",
     Kind::Whole { min: 0, max: i64::MAX as u64, default: 0 },
-    "Only what arrived after this number: newest of an earlier page.",
+    "Only changes that arrived after this number, which is `newest` of an earlier page.",
 )];
 
 pub(crate) const OPERATIONS: &[Operation] = &[
@@ -53,7 +53,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         verb: Verb::Get,
         path: "/changes",
         id: "changes.list",
-        about: "What changed on all agents, newest first, each with before and after.",
+        about: "Changes on all agents, newest first, each with the state before and after.",
         access: action("change:read", "agent:id"),
         parameters: &[COMMON, WINDOW, KIND, SINCE],
         body: None,
@@ -75,7 +75,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         verb: Verb::Get,
         path: "/coverage",
         id: "coverage.list",
-        about: "What was not watched, on all agents, newest first: from when to when, and why.",
+        about: "Gaps: intervals in which something was not watched, on all agents, newest first, with the reason.",
         access: action("coverage:read", "agent:id"),
         parameters: &[COMMON, WINDOW, SINCE],
         body: None,

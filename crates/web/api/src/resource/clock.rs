@@ -26,7 +26,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         verb: Verb::Put,
         path: "/clock/accept",
         id: "clock.accept",
-        about: "Follow the wall clock at once, because it is right.",
+        about: "Accept the wall clock at once because it is right.",
         access: action("manager:update_config", "*:*"),
         parameters: &[COMMON_PRETTY],
         body: None,

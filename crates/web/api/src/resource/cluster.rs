@@ -52,7 +52,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
     read(
         "/cluster/healthcheck",
         "cluster.healthcheck",
-        "How the nodes are.",
+        "The state of the nodes.",
         CLUSTER,
         &[COMMON, &[NODES]],
         health,
@@ -68,7 +68,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
     read(
         "/cluster/{node_id}/info",
         "cluster.node_info",
-        "What a node runs.",
+        "Version and components of a node.",
         CLUSTER,
         &[COMMON, &[NODE]],
         info,
@@ -97,7 +97,14 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         &[COMMON],
         status,
     ),
-    read("/manager/info", "manager.info", "What the server runs.", MANAGER, &[COMMON], info),
+    read(
+        "/manager/info",
+        "manager.info",
+        "Version and components of the server.",
+        MANAGER,
+        &[COMMON],
+        info,
+    ),
     read(
         "/manager/logs",
         "manager.logs",

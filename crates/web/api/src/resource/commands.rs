@@ -78,7 +78,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         verb: Verb::Delete,
         path: "/commands/{command_id}",
         id: "commands.cancel",
-        about: "Take a command back where it is not answered yet.",
+        about: "Cancel a command for the agents that have not answered it.",
         access: action("command:cancel", "*:*"),
         parameters: &[COMMON, &[ID]],
         body: None,
@@ -93,7 +93,7 @@ pub(crate) struct CommandItem {
     id: u64,
     /// `rescan`, `restart`, ...
     kind: &'static str,
-    /// Who asked for it.
+    /// User who created it.
     user: String,
     created: String,
     /// When unanswered outcomes expire.
@@ -101,7 +101,7 @@ pub(crate) struct CommandItem {
     counts: CountsItem,
 }
 
-/// How many agents are how far.
+/// Number of agents by state of the command.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct CountsItem {
     pending: u64,
@@ -126,9 +126,9 @@ pub(crate) struct CommandData {
 pub(crate) struct OutcomeItem {
     agent: String,
     state: &'static str,
-    /// What the agent said.
+    /// Detail that the agent reported.
     detail: String,
-    /// Since when.
+    /// Time of the present state.
     time: String,
 }
 

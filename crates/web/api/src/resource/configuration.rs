@@ -79,7 +79,7 @@ const fn put(
         verb: Verb::Put,
         path,
         id,
-        about: "Put the server's configuration file; checked before, durable when it answers, read with the next start.",
+        about: "Replace the server's configuration file; checked first, durable when answered, read at the next start.",
         access,
         parameters,
         body: Some(OCTETS),
@@ -92,7 +92,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
     read(
         "/manager/configuration",
         "manager.configuration",
-        "How the server is configured.",
+        "The configuration of the server.",
         MANAGER,
         &[COMMON, SECTION, &[query("distinct", Kind::Flag, "Each different item once.")]],
         configuration,
@@ -114,7 +114,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
     read(
         "/manager/api/config",
         "manager.api_config",
-        "How the API is configured.",
+        "The configuration of the API.",
         action("manager:read_api_config", "*:*"),
         &[COMMON],
         api_config,
@@ -122,7 +122,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
     read(
         "/cluster/{node_id}/configuration",
         "cluster.node_configuration",
-        "How a node is configured.",
+        "The configuration of a node.",
         CLUSTER,
         &[COMMON, &[NODE], SECTION],
         configuration,
@@ -144,7 +144,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
     read(
         "/cluster/api/config",
         "cluster.api_config",
-        "How the API is configured.",
+        "The configuration of the API.",
         action("cluster:read_api_config", "node:id"),
         &[COMMON, &[NODES]],
         api_config,

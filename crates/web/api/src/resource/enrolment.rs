@@ -21,7 +21,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         verb: Verb::Get,
         path: "/enrolment/tokens",
         id: "enrolment.tokens",
-        about: "The tokens with which agents may still register, by their end.",
+        about: "Enrolment tokens that are still valid, by expiry.",
         access: action("enrolment:read", "*:*"),
         parameters: &[COMMON],
         body: None,
@@ -32,7 +32,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         verb: Verb::Post,
         path: "/enrolment/tokens",
         id: "enrolment.create_token",
-        about: "A token with which agents register; it is shown once and kept as a digest only.",
+        about: "Create an enrolment token; it is shown once and stored as a digest only.",
         access: action("enrolment:create", "*:*"),
         parameters: &[COMMON],
         body: Some("NewToken"),
@@ -43,7 +43,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         verb: Verb::Delete,
         path: "/enrolment/tokens",
         id: "enrolment.revoke_tokens",
-        about: "Take tokens back: no agent registers with them any more.",
+        about: "Revoke enrolment tokens.",
         access: action("enrolment:revoke", "*:*"),
         parameters: &[
             COMMON,
@@ -55,14 +55,14 @@ pub(crate) const OPERATIONS: &[Operation] = &[
     },
 ];
 
-/// A token that agents may still register with.
+/// An enrolment token that is still valid.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct TokenItem {
     /// The SHA-256 of its secret.
     id: String,
     /// Groups its agents get.
     groups: Vec<String>,
-    /// How many agents it may still register.
+    /// Number of agents that may still register with it.
     uses: u32,
     /// RFC 3339.
     expires: String,
@@ -75,15 +75,15 @@ fn id(row: &EnrolmentTokenRow) -> String {
     })
 }
 
-/// What to make.
+/// Properties of the token.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct NewToken {
     /// Groups its agents get; they must exist.
     groups: Vec<String>,
-    /// How many agents it may register.
+    /// Number of agents that may register with it.
     uses: u32,
-    /// How long it is valid, seconds.
+    /// Time until it expires, seconds.
     ttl_s: u64,
 }
 
@@ -93,7 +93,7 @@ impl Default for NewToken {
     }
 }
 
-/// What was made.
+/// The new token.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct NewTokenData {
     /// For `holdfast enroll --token`.

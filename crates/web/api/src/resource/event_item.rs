@@ -23,7 +23,7 @@ pub(crate) struct ChangeItem {
     /// When the agent found it, RFC 3339 with microseconds; with `agent_time`, when the server
     /// received it.
     time: String,
-    /// What the agent's clock showed, where that was more than a day off the server's.
+    /// Time of the agent's clock, if it differed from the server's by more than a day.
     #[serde(skip_serializing_if = "Option::is_none")]
     agent_time: Option<String>,
     /// When the server received it.
@@ -40,15 +40,15 @@ pub(crate) struct ChangeItem {
     /// The file after; null when deleted.
     #[schema(value_type = Option<Object>)]
     after: Value,
-    /// What the server knows of the agent: `agent` and `cluster`.
+    /// Data of the agent on the server: `agent` and `cluster`.
     #[schema(value_type = Object)]
     wazuh: Value,
 }
 
-/// What accounts for a change.
+/// Explanation of a change.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct CauseItem {
-    /// `unexplained` until something explains it.
+    /// `unexplained` if no cause is known.
     kind: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     detail: String,
@@ -63,7 +63,7 @@ pub(crate) struct CoverageItem {
     agent: AgentRef,
     /// Why, for example `agent_down`.
     kind: &'static str,
-    /// Which path it concerns; empty when all.
+    /// Path that it concerns; empty for all paths.
     path: String,
     /// Start, RFC 3339.
     from: String,

@@ -55,7 +55,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[Operation {
         query(
             "since",
             Kind::Whole { min: 0, max: i64::MAX as u64, default: 0 },
-            "Begin behind this number of arrival; Last-Event-ID goes before; else with what comes.",
+            "Start after this arrival number; Last-Event-ID takes precedence; without either, with the next arrival.",
         ),
     ]],
     body: None,

@@ -21,7 +21,7 @@ const LISTED: &[Parameter] = &[
 ];
 
 const COUNTED: &[Parameter] = &[
-    query("fields", Kind::Names, "Fields whose values are told; os.platform and version alone."),
+    query("fields", Kind::Names, "Fields whose values are returned; os.platform and version only."),
     query("sort", Kind::Sort, "Fields to sort by, with commas, a sign before each."),
     SEARCH,
     Q,
@@ -54,7 +54,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         verb: Verb::Get,
         path: "/agents/stats/distinct",
         id: "agents.stats_distinct",
-        about: "The different values of fields over all agents, each with how many have them.",
+        about: "The distinct values of fields over all agents, each with the number of agents.",
         access: READ,
         parameters: &[COMMON, PAGING, COUNTED],
         body: None,

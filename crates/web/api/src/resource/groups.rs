@@ -145,7 +145,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         verb: Verb::Put,
         path: "/groups/{group_id}/configuration",
         id: "groups.configure",
-        about: "Put the configuration of a group; durable when it answers, at its agents with their next heartbeats.",
+        about: "Replace the configuration of a group; durable when answered; agents get it with their next heartbeats.",
         access: action("group:update_config", "group:id"),
         parameters: &[COMMON, &[GROUP_ID]],
         body: Some(FORMS),
@@ -154,7 +154,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
     },
 ];
 
-/// A group to make.
+/// A group to create.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewGroup {
@@ -173,7 +173,7 @@ pub(crate) struct GroupFile {
 /// The configuration of a group.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct GroupConfigItem {
-    /// Which agents it is for; all of the group's when empty.
+    /// Agents that it applies to; empty for all agents of the group.
     #[schema(value_type = Object)]
     filters: Value,
     /// The configuration by section; of `merged.mg` its text.

@@ -97,7 +97,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         verb: Verb::Post,
         path: "/v1/agents/sync",
         id: "local.sync_apply",
-        about: "What another program on the server's machine knows of agents: what they run, who was heard from, who said goodbye. Over the unix socket only.",
+        about: "Report the states of agents that another program on this machine knows: versions, heartbeats, shutdowns. Unix socket only.",
         access: action("agent:create", "*:*"),
         parameters: &[COMMON],
         body: Some("SyncBody"),
@@ -108,7 +108,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         verb: Verb::Get,
         path: "/v1/agents/sync",
         id: "local.sync",
-        about: "What other nodes have to be told: nothing, for there is one store.",
+        about: "Changes to send to other nodes: none, because there is one store.",
         access: READ,
         parameters: &[COMMON],
         body: None,
@@ -129,21 +129,21 @@ pub(crate) struct RestartInfo {
     negate: bool,
 }
 
-/// What another program knows of agents; of agents that there are not nothing is taken over.
+/// States of agents that another program reports; unknown agents are ignored.
 #[derive(Deserialize, ToSchema)]
 pub(crate) struct SyncBody {
-    /// What agents run.
+    /// Versions and systems of agents.
     #[serde(default)]
     syncreq: Vec<SyncAgent>,
-    /// Who was heard from.
+    /// Agents that sent a heartbeat.
     #[serde(default)]
     syncreq_keepalive: Vec<u32>,
-    /// Who is in which status.
+    /// Agents by status.
     #[serde(default)]
     syncreq_status: Vec<SyncStatus>,
 }
 
-/// What an agent runs; fields that are not taken over may stand beside these.
+/// Version and system of an agent; other fields are ignored.
 #[derive(Deserialize, ToSchema)]
 pub(crate) struct SyncAgent {
     id: u32,

@@ -16,7 +16,7 @@ use crate::http::operation::{
 };
 
 const FORCE: crate::http::operation::Parameter =
-    query("force_single_group", Kind::Flag, "Take the agent out of its other groups.");
+    query("force_single_group", Kind::Flag, "Remove the agent from its other groups.");
 
 const MODIFY: crate::http::operation::Access = action("agent:modify_group", "agent:id");
 
@@ -36,7 +36,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         verb: Verb::Put,
         path: "/agents/{agent_id}/group/{group_id}",
         id: "agents.group_add",
-        about: "Put an agent into a group.",
+        about: "Add an agent to a group.",
         access: MODIFY,
         parameters: &[COMMON, &[AGENT_ID, GROUP_ID, FORCE]],
         body: None,
@@ -47,7 +47,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         verb: Verb::Delete,
         path: "/agents/{agent_id}/group/{group_id}",
         id: "agents.group_remove",
-        about: "Take an agent out of a group.",
+        about: "Remove an agent from a group.",
         access: MODIFY,
         parameters: &[COMMON, &[AGENT_ID, GROUP_ID]],
         body: None,
@@ -58,7 +58,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         verb: Verb::Delete,
         path: "/agents/{agent_id}/group",
         id: "agents.groups_remove",
-        about: "Take an agent out of all its groups, or of some.",
+        about: "Remove an agent from all its groups, or from some.",
         access: MODIFY,
         parameters: &[
             COMMON,
@@ -75,7 +75,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         verb: Verb::Put,
         path: "/agents/group",
         id: "agents.group_add_many",
-        about: "Put agents into a group.",
+        about: "Add agents to a group.",
         access: MODIFY,
         parameters: &[
             COMMON,
@@ -89,7 +89,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         verb: Verb::Delete,
         path: "/agents/group",
         id: "agents.group_remove_many",
-        about: "Take agents out of a group.",
+        about: "Remove agents from a group.",
         access: MODIFY,
         parameters: &[
             COMMON,

@@ -81,7 +81,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         verb: Verb::Put,
         path: "/agents/reconnect",
         id: "agents.reconnect",
-        about: "Make agents connect anew; durable when it answers, each outcome under /commands.",
+        about: "Make agents reconnect; durable when it answers, each outcome under /commands.",
         access: action("agent:reconnect", "agent:id"),
         parameters: &[COMMON, &[AGENTS_LIST]],
         body: None,

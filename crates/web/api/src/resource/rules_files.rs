@@ -74,7 +74,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         verb: Verb::Put,
         path: "/rules/files/{filename}",
         id: "rules.put_file",
-        about: "Put a file of one detection rule; checked before, durable when it answers.",
+        about: "Store a file of one detection rule; checked first, durable when answered.",
         access: action("rules:update", "*:*"),
         parameters: &[
             COMMON,

@@ -43,7 +43,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         verb: Verb::Delete,
         path: "/syscheck/{agent_id}",
         id: "syscheck.clear",
-        about: "Refused for every agent of this server: what is known of it follows its files.",
+        about: "Always refused: the documents of an agent follow its files.",
         access: action("syscheck:clear", "agent:id"),
         parameters: &[COMMON, &[AGENT_ID]],
         body: None,

@@ -67,7 +67,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
     post(
         "/series/suggest",
         "series.suggest",
-        "Names of metrics, names of tags and their values that begin so.",
+        "Names of metrics and tags, and values of tags, that begin with a text.",
         READ,
         "SeriesQuery",
         Shape::Raw(TEXT),
@@ -77,7 +77,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         verb: Verb::Get,
         path: "/series/stats",
         id: "series.stats",
-        about: "How much the series store holds, and where its log stands.",
+        about: "Size of the series store and position of its log.",
         access: READ,
         parameters: &[],
         body: None,
@@ -102,7 +102,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
     post(
         "/series/delete",
         "series.delete",
-        "Delete what series hold in a range; answered when that is persisted.",
+        "Delete samples of series in a range; answered when the deletion is persisted.",
         action("series:delete", "*:*"),
         "SeriesQuery",
         Shape::Raw(JSON),

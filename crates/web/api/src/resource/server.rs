@@ -73,13 +73,13 @@ pub(crate) const OPERATIONS: &[Operation] = &[
     },
 ];
 
-/// Who the server is.
+/// Identity of the server.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ServerInfo {
     title: &'static str,
     /// Version of the program.
     api_version: String,
-    /// Which revision of that version: `release`, or what it is called before one.
+    /// Revision of that version: `release`, or the name of a pre-release.
     revision: &'static str,
     license_name: &'static str,
     license_url: &'static str,

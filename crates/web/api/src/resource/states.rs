@@ -39,7 +39,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[Operation {
             query(
                 "search",
                 Kind::Text,
-                "Text that the path holds; with - before it, that it does not.",
+                "Text that the path contains; with a leading -, text that it does not contain.",
             ),
             Q,
         ],
@@ -53,12 +53,12 @@ pub(crate) const OPERATIONS: &[Operation] = &[Operation {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct StateItem<'a> {
     agent: AgentRef,
-    /// The agent's id for it.
+    /// Id that the agent gave it.
     id: String,
     version: u64,
     /// When the server received it, RFC 3339.
     received: String,
-    /// As the agent told it, with what the server knows of the agent under `wazuh`.
+    /// The document as the agent sent it, with the server's data of the agent under `wazuh`.
     #[schema(value_type = Object)]
     document: Joined<'a>,
 }

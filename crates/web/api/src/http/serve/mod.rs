@@ -134,7 +134,7 @@ impl Server {
         // Nobody listens any more: it has stopped already.
         let _ = self.stop.send(true);
         if let Err(cause) = self.task.await {
-            tracing::error!("api: the listener ended badly: {cause}");
+            tracing::error!("api: the listener failed: {cause}");
         }
         if let Local::Unix(path) = &self.local {
             // A socket's file that stays is replaced by the next start.

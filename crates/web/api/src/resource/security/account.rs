@@ -34,7 +34,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         verb: Verb::Get,
         path: "/security/users/me/policies",
         id: "security.me_policies",
-        about: "What the logged in user may do: effects by action and resource.",
+        about: "Permissions of the logged in user: effects by action and resource.",
         access: Access::User,
         parameters: &[COMMON_PRETTY],
         body: None,
@@ -64,7 +64,7 @@ pub(crate) struct MeItem {
     roles: Vec<MyRole>,
 }
 
-/// A role with what it says.
+/// A role with its policies.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct MyRole {
     id: u32,
@@ -99,9 +99,9 @@ pub(crate) struct MyGrants(Map<String, Value>);
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PasswordChange {
-    /// The one that is valid now.
+    /// The present password.
     current_password: String,
-    /// The one to be valid from now on.
+    /// The new password.
     password: String,
 }
 

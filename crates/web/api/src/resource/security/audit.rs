@@ -13,7 +13,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[Operation {
     verb: Verb::Get,
     path: "/audit",
     id: "audit.list",
-    about: "What was changed by whom, newest first.",
+    about: "Changes and the users who made them, newest first.",
     access: action("audit:read", "*:*"),
     parameters: &[
         &[
@@ -36,16 +36,16 @@ pub(crate) const OPERATIONS: &[Operation] = &[Operation {
 pub(crate) struct AuditItem {
     /// Ascending with time.
     id: u64,
-    /// When, RFC 3339.
+    /// Time, RFC 3339.
     timestamp: String,
-    /// Who: a user's name, or `uid:N` over the unix socket.
+    /// Name of the user, or `uid:N` over the unix socket.
     user: String,
-    /// Which action.
+    /// The action.
     action: String,
     /// Method, path, parameters and body; secrets masked.
     detail: String,
     /// `done`; `unchanged` where that changed nothing for others; `partly` and `refused` where some
-    /// or all of it was refused; `failed`; `begun` when the server ended before it could say more.
+    /// or all of it was refused; `failed`; `begun` if the server ended before the outcome was written.
     outcome: &'static str,
 }
 

@@ -18,7 +18,11 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         about: "Every action with its resources and the operations that need it.",
         access: Access::User,
         parameters: &[
-            &[query("endpoint", Kind::Text, "Only actions of one, for example GET /agents.")],
+            &[query(
+                "endpoint",
+                Kind::Text,
+                "Only actions of one operation, for example GET /agents.",
+            )],
             COMMON_PRETTY,
         ],
         body: None,

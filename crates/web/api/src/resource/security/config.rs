@@ -18,7 +18,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         verb: Verb::Get,
         path: "/security/config",
         id: "security.config",
-        about: "Life of tokens and mode.",
+        about: "Lifetime of tokens, and the mode.",
         access: action("security:read_config", "*:*"),
         parameters: &[COMMON],
         body: None,
@@ -29,7 +29,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         verb: Verb::Put,
         path: "/security/config",
         id: "security.config_update",
-        about: "Change life of tokens and mode; every token is refused from then on.",
+        about: "Change the lifetime of tokens or the mode; every earlier token is refused.",
         access: action("security:update_config", "*:*"),
         parameters: &[COMMON],
         body: Some("ConfigChange"),
@@ -40,7 +40,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         verb: Verb::Delete,
         path: "/security/config",
         id: "security.config_delete",
-        about: "Put the defaults back; every token is refused from then on.",
+        about: "Restore the defaults; every earlier token is refused.",
         access: action("security:update_config", "*:*"),
         parameters: &[COMMON],
         body: None,
@@ -49,7 +49,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
     },
 ];
 
-/// Life of tokens and mode.
+/// Lifetime of tokens, and the mode.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ConfigData {
     /// Seconds.

@@ -44,7 +44,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         verb: Verb::Get,
         path: "/security/user/authenticate",
         id: "security.login_get",
-        about: "Deprecated: as POST.",
+        about: "Deprecated; the same as POST.",
         access: Access::Login,
         parameters: &[RAW],
         body: None,
@@ -97,7 +97,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
     },
 ];
 
-/// What a login gives.
+/// Result of a login.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct TokenData {
     /// For `Authorization: Bearer`.

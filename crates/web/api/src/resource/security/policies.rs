@@ -82,7 +82,7 @@ pub(crate) struct PolicyItem {
     roles: Vec<u32>,
 }
 
-/// What a policy says.
+/// Content of a policy.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PolicyBody {
