@@ -96,7 +96,7 @@ fn printed() -> anyhow::Result<()> {
     Err(why.context(STDOUT))
 }
 
-/// Whether nobody reads stdout any more.
+/// Returns true if nobody reads stdout any more.
 fn is_unread(error: &anyhow::Error) -> bool {
     let closed = |e: &std::io::Error| e.kind() == ErrorKind::BrokenPipe;
     error.chain().any(|cause| cause.to_string() == STDOUT)

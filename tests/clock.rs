@@ -255,7 +255,7 @@ fn http(request: impl FnOnce(&reqwest::Client) -> reqwest::RequestBuilder) -> (S
     })
 }
 
-/// Whether an agent whose clock is so far off accepts the server's certificate: it begins a day
+/// Returns true if an agent whose clock is so far off accepts the server's certificate: it begins a day
 /// before the authority was made and ends after 397 days.
 fn talks(who: Who, jump: i64) -> bool {
     who == Who::Server || (-DAY / 2..=380 * DAY).contains(&jump)

@@ -15,6 +15,8 @@
 
 #[path = "tidy/modules.rs"]
 mod modules;
+#[path = "tidy/words.rs"]
+mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -201,6 +203,37 @@ fn crates_stay_small() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// With `HOLDFAST_BLESS`, a list that became shorter is written.
+#[test]
+fn comments_and_documents_use_plain_words() {
+    let list = root().join("tests/tidy/words.txt");
+    let listed = words::listed(&fs::read_to_string(&list).unwrap());
+    let (mut wrong, mut now) = (Vec::new(), Vec::new());
+    for path in files() {
+        let name = path.strip_prefix(root()).unwrap().to_string_lossy().into_owned();
+        let checked = path.extension().is_some_and(|end| end == "rs" || end == "md");
+        if !checked || name == "CHANGELOG.md" || name == "tests/tidy/words.rs" {
+            continue;
+        }
+        let count = words::count(&path, &fs::read_to_string(&path).unwrap());
+        let allowed = listed.get(&name).copied().unwrap_or(0);
+        if count > allowed {
+            wrong.push(format!(
+                "{name}: {count} of at most {allowed} words that tests/tidy/words.rs bans"
+            ));
+        } else if count < allowed && std::env::var_os("HOLDFAST_BLESS").is_none() {
+            wrong.push(format!("{name}: {count} words, {allowed} listed: bless the shorter list"));
+        }
+        if count > 0 {
+            now.push(format!("{count} {name}\n"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    if std::env::var_os("HOLDFAST_BLESS").is_some() {
+        fs::write(list, now.concat()).unwrap();
+    }
 }
 
 #[test]

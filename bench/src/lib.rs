@@ -237,12 +237,12 @@ fn machine() -> Value {
     })
 }
 
-/// Whether a short run was asked for.
+/// Returns true if a short run was asked for.
 pub fn quick() -> bool {
     wanted("QUICK")
 }
 
-/// Whether the environment asks for it: `NAME=1`.
+/// Returns true if the environment asks for it: `NAME=1`.
 pub fn wanted(name: &str) -> bool {
     std::env::var(name).is_ok_and(|q| q != "0" && !q.is_empty())
 }

@@ -43,7 +43,7 @@ pub(crate) fn tell_ports(console: &Console, open: &[(&'static str, SocketAddr)])
 }
 
 impl Ports {
-    /// Whether any port of a configuration is on other than a loopback address.
+    /// Returns true if any port of a configuration is on other than a loopback address.
     pub(crate) fn need_secrets(config: &SeriesConfig) -> bool {
         let far = |port| matches!(port, Some(Listen::At(a)) if !SocketAddr::ip(&a).is_loopback());
         [config.resp, config.opentsdb, config.http].into_iter().any(far)

@@ -71,7 +71,7 @@ fn look(dir: &Path) -> anyhow::Result<Store> {
     }
 }
 
-/// Whether nothing can be written there.
+/// Returns true if nothing can be written there.
 fn is_read_only(error: &anyhow::Error) -> bool {
     let causes = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>());
     let kinds = [io::ErrorKind::ReadOnlyFilesystem, io::ErrorKind::PermissionDenied];
@@ -168,7 +168,7 @@ async fn of_folder(data: &DataArg) -> anyhow::Result<Json> {
     }
 }
 
-/// Whether another process has the store open.
+/// Returns true if another process has the store open.
 fn is_locked(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(OpenError::Locked(_)))
 }

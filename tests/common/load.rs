@@ -147,7 +147,7 @@ impl Request {
     }
 }
 
-/// Whether the server answered `sync` before it went away; it says nothing else of good rows.
+/// Returns true if the server answered `sync` before it went away; it says nothing else of good rows.
 fn fine(said: &str, answer: &str) -> bool {
     assert!(said.is_empty() || said == answer, "good rows were refused: {said}");
     !said.is_empty()

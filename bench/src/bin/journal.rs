@@ -336,7 +336,7 @@ fn present(subjects: &'static [Subject]) -> impl Iterator<Item = &'static Subjec
     })
 }
 
-/// Whether a long run was asked for.
+/// Returns true if a long run was asked for.
 fn full() -> bool {
     std::env::var("FULL").is_ok_and(|f| f != "0" && !f.is_empty())
 }

@@ -113,7 +113,7 @@ impl Kind {
         if ring { wanted.max(RING_BLOCKS * 2 * writers) } else { wanted }
     }
 
-    /// Whether writers can share its commits; else more of them change nothing.
+    /// Returns true if writers can share its commits; else more of them change nothing.
     pub fn is_limit(self) -> bool {
         matches!(self, Self::Limit(_))
     }

@@ -102,7 +102,7 @@ pub enum Store {
 }
 
 impl Design {
-    /// Whether every event waits for the disk.
+    /// Returns true if every event waits for the disk.
     pub fn flushes_each(self) -> bool {
         match self {
             Self::Holdfast(ours) => {
@@ -114,7 +114,7 @@ impl Design {
         }
     }
 
-    /// Whether it takes so long that fewer events have to do.
+    /// Returns true if it takes so long that fewer events have to do.
     pub fn is_slow(self) -> bool {
         let journal = matches!(self, Self::PerEvent(mode) if mode.journal == "DELETE");
         self.flushes_each() || journal

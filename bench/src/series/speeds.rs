@@ -311,7 +311,7 @@ impl Case {
         bare.speed_ratio(self.connections, work, (points * LOG_BYTES_A_POINT) as usize)
     }
 
-    /// Whether each core has a request at most, so that it waits while that one's flush is made.
+    /// Returns true if each core has a request at most, so that it waits while that one's flush is made.
     fn is_lone_request(&self) -> bool {
         matches!(self.protocol, Protocol::Influx | Protocol::Remote) && self.connections <= 2
     }

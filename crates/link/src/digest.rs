@@ -87,7 +87,7 @@ impl KeyRange {
         self.first | u64::MAX.checked_shr(4 * u32::from(self.digits)).unwrap_or(0)
     }
 
-    /// Whether a key lies within.
+    /// Returns true if a key lies within.
     pub fn contains(&self, key: u64) -> bool {
         (self.first..=self.last()).contains(&key)
     }

@@ -24,12 +24,12 @@ impl Instance {
         id.rsplit('-').nth(1)?.parse().ok()
     }
 
-    /// Whether both are known to run on the same boot of a machine.
+    /// Returns true if both are known to run on the same boot of a machine.
     pub fn same_boot(&self, other: &Self) -> bool {
         !self.boot.is_empty() && self.boot == other.boot
     }
 
-    /// Whether both are known to run on different machines.
+    /// Returns true if both are known to run on different machines.
     pub fn other_machine(&self, other: &Self) -> bool {
         !self.machine.is_empty() && !other.machine.is_empty() && self.machine != other.machine
     }

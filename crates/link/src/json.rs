@@ -170,7 +170,7 @@ pub struct ControlAnswer {
     pub limits: ControlLimits,
     /// Orders not yet answered with an outcome.
     pub commands: Vec<ControlCommand>,
-    /// Whether the agent's certificate is due for renewal.
+    /// True if the agent's certificate is due for renewal.
     pub renew: bool,
     /// Digest of what the agent's groups configure, to be fetched when the agent runs another one;
     /// absent from a server that hands out none.

@@ -44,7 +44,7 @@ pub const HEADER_TIME: &str = "x-holdfast-time";
 /// Longest session id, bytes; characters `0-9 A-Z a-z . _ -`.
 pub const SESSION_ID_BYTES_MAX: usize = 256;
 
-/// Whether a text may stand in [`HEADER_SESSION`].
+/// Returns true if a text may stand in [`HEADER_SESSION`].
 pub fn is_session_id(text: &str) -> bool {
     (1..=SESSION_ID_BYTES_MAX).contains(&text.len())
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))

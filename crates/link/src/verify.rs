@@ -66,7 +66,7 @@ pub enum VerifyError {
 }
 
 impl VerifyError {
-    /// Whether a smaller session could be taken (413 rather than 400).
+    /// Returns true if a smaller session could be taken (413 rather than 400).
     pub fn is_size(&self) -> bool {
         matches!(self, Self::TooLong { .. } | Self::TooManyValues { .. })
     }
@@ -272,7 +272,7 @@ impl<'a> SyncView<'a> {
         self.0.values().map_or(0, |v| v.len())
     }
 
-    /// Whether there is no value.
+    /// Returns true if there is no value.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

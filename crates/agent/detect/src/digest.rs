@@ -63,7 +63,7 @@ impl Digester {
     }
 }
 
-/// Whether a digest that the rule asks for is missing.
+/// Returns true if a digest that the rule asks for is missing.
 pub(crate) fn lacks(hashes: &Hashes, wanted: &[Algorithm]) -> bool {
     wanted.iter().any(|a| match a {
         Algorithm::Sha256 => hashes.sha256.is_none(),

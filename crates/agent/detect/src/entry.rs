@@ -123,7 +123,7 @@ impl Walk<'_, '_> {
         self.gap(&directory.path, GapKind::Unreadable, detail)
     }
 
-    /// Whether the rule's patterns take the entry.
+    /// Returns true if the rule's patterns take the entry.
     fn takes(&mut self, directory: &Directory, name: &[u8], is_directory: bool) -> bool {
         let selection = &self.root.rule.selection;
         if selection.takes_all() {
@@ -293,7 +293,7 @@ impl Walk<'_, '_> {
         self.hand_over(false)
     }
 
-    /// Whether a file whose stat is unchanged is read all the same.
+    /// Returns true if a file whose stat is unchanged is read all the same.
     fn must_read(&self, before: &Observation, name: &[u8], large: bool) -> bool {
         if large || self.recipe.algorithms.is_empty() {
             return false;
@@ -303,7 +303,7 @@ impl Walk<'_, '_> {
     }
 }
 
-/// Whether the baseline may hold items below an item of this kind: links can have been followed.
+/// Returns true if the baseline may hold items below an item of this kind: links can have been followed.
 fn may_hold(kind: Kind) -> bool {
     matches!(kind, Kind::Directory | Kind::Symlink)
 }

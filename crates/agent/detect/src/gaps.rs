@@ -91,7 +91,7 @@ fn over_text(kind: GapKind) -> &'static str {
     }
 }
 
-/// Whether `path` is `root` or lies below it.
+/// Returns true if `path` is `root` or lies below it.
 pub(crate) fn is_at_or_below(path: &[u8], root: &[u8]) -> bool {
     path.strip_prefix(root)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/") || root.ends_with(b"/"))

@@ -131,7 +131,7 @@ fn limit_moved(before: &Observation, now: &Observation, fields: Fields) -> bool 
     fields.iter().eq([Field::Error]) && limited(before.error) && limited(now.error)
 }
 
-/// Whether a document built from `now` would differ although no field does: a digest was added.
+/// Returns true if a document built from `now` would differ although no field does: a digest was added.
 fn told_differs(before: &Observation, now: &Observation) -> bool {
     before.hashes != now.hashes || (before.error != now.error && now.kind != Kind::Directory)
 }

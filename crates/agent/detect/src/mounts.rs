@@ -16,7 +16,7 @@ const RENUMBERED_MAX: usize = 64;
 /// Entries compared to tell a file system that was numbered anew from another one.
 const SAMPLE: usize = 64;
 
-/// Whether most of a directory's known entries are there with the same inodes (and change times,
+/// Returns true if most of a directory's known entries are there with the same inodes (and change times,
 /// where the inode is not a directory).
 fn same_entries(directory: BorrowedFd<'_>, items: &[BaselineItem]) -> bool {
     let sample = || items.iter().filter(|i| !i.name.is_empty()).take(SAMPLE);
@@ -147,7 +147,7 @@ impl Walk<'_, '_> {
         Ok(same_entries(fd, &items))
     }
 
-    /// Whether the baseline holds anything below a directory.
+    /// Returns true if the baseline holds anything below a directory.
     pub(crate) fn holds_below(&mut self, directory: &[u8]) -> Result<bool, ScanError> {
         if self.blank {
             return Ok(false);

@@ -29,7 +29,7 @@ const PSEUDO: [u64; 20] = [
     0x0187,
 ];
 
-/// Whether the kernel makes up what lies there.
+/// Returns true if the kernel makes up what lies there.
 pub(crate) fn is_pseudo(fd: BorrowedFd<'_>) -> bool {
     rustix::fs::fstatfs(fd).is_ok_and(|s| PSEUDO.contains(&(s.f_type as u64)))
 }

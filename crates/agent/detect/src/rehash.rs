@@ -22,7 +22,7 @@ impl Schedule {
         Self { period_s: u64::from(days) * 24 * 3600, now_s: now_us / 1_000_000 }
     }
 
-    /// Whether the file's moment lies between its last verification and now.
+    /// Returns true if the file's moment lies between its last verification and now.
     pub(crate) fn is_due(&self, path_hash: u64, verified_at_s: u32) -> bool {
         if self.period_s == 0 {
             return false;

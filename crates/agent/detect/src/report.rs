@@ -41,7 +41,7 @@ impl Cancel {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it was asked.
+    /// Returns true if it was asked.
     pub fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
@@ -148,7 +148,7 @@ impl Counts {
         self.created + self.modified + self.deleted
     }
 
-    /// Whether the system did not let something be read. What changed while it was read and what is
+    /// Returns true if the system did not let something be read. What changed while it was read and what is
     /// over the limit of size was seen as far as it can be.
     pub fn has_unread(&self) -> bool {
         self.errors.keys().any(|name| ![UNSTABLE, TOO_LARGE].contains(&name.as_str()))
@@ -288,7 +288,7 @@ pub struct ScanReport {
     /// Sums over all roots.
     pub counts: Counts,
     pub roots: Vec<RootReport>,
-    /// Whether it was cancelled before its end.
+    /// True if it was cancelled before its end.
     pub cancelled: bool,
 }
 

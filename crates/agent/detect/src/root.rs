@@ -43,12 +43,12 @@ pub(crate) struct Root {
 }
 
 impl Root {
-    /// Whether another root answers for this entry.
+    /// Returns true if another root answers for this entry.
     pub(crate) fn leaves_out(&self, directory: &[u8], name: &[u8]) -> bool {
         self.nested.iter().any(|n| n.directory == directory && n.name == name)
     }
 
-    /// Whether another root answers for this whole directory.
+    /// Returns true if another root answers for this whole directory.
     pub(crate) fn leaves_out_below(&self, directory: &[u8]) -> bool {
         self.nested.iter().any(|n| is_at_or_below(directory, &n.path()))
     }

@@ -37,12 +37,12 @@ impl Selection {
         Ok(Self { ignore: Patterns::new(ignore)?, restrict: Patterns::new(restrict)? })
     }
 
-    /// Whether every entry is taken, so that no path need be built to ask.
+    /// Returns true if every entry is taken, so that no path need be built to ask.
     pub(crate) fn takes_all(&self) -> bool {
         self.ignore.is_empty() && self.restrict.is_empty()
     }
 
-    /// Whether the entry is watched. `relative` is its path below the root. An ignored directory is
+    /// Returns true if the entry is watched. `relative` is its path below the root. An ignored directory is
     /// not entered, so nothing below it is ever asked for.
     pub(crate) fn takes(&self, relative: &[u8], directory: bool) -> bool {
         let path = Path::new(OsStr::from_bytes(relative));

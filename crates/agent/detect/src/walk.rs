@@ -253,7 +253,7 @@ impl<'c, 'a> Walk<'c, 'a> {
         Ok((Arc::new(Base { fd: again, prefix: self.path.len() }), fd))
     }
 
-    /// Whether the directory is one of those it lies in, or was entered through a link before.
+    /// Returns true if the directory is one of those it lies in, or was entered through a link before.
     fn is_loop(&mut self, stat: &Stat, child: Child) -> bool {
         let id = (stat.device, stat.inode);
         if self.stack.iter().any(|f| f.id == id) {
@@ -265,7 +265,7 @@ impl<'c, 'a> Walk<'c, 'a> {
         self.followed.len() >= limits::FOLLOWED_MAX || !self.followed.insert(id)
     }
 
-    /// Whether the target of a link is watched at its own place.
+    /// Returns true if the target of a link is watched at its own place.
     fn is_watched(&self, fd: &OwnedFd) -> bool {
         open::path_of(fd.as_fd()).is_ok_and(|path| {
             self.cx.roots.iter().any(|r| crate::gaps::is_at_or_below(&path, &r.path))
@@ -334,7 +334,7 @@ impl<'c, 'a> Walk<'c, 'a> {
         }
     }
 
-    /// Whether entries of a directory at the current depth are watched. The frame of the directory
+    /// Returns true if entries of a directory at the current depth are watched. The frame of the directory
     /// being compared is not on the stack yet.
     pub(crate) fn may_descend(&self) -> bool {
         let depth = self.stack.last().map_or(0, |f| f.depth + 1);

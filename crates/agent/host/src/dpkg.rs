@@ -65,7 +65,7 @@ impl Stamp {
         &self.text
     }
 
-    /// Whether a database read at this time (microseconds since the epoch) need not be read again
+    /// Returns true if a database read at this time (microseconds since the epoch) need not be read again
     /// while it has this stamp.
     pub fn is_settled(&self, read_at_us: u64) -> bool {
         self.changed_us.saturating_add(RACY_US) <= read_at_us

@@ -29,12 +29,12 @@ impl Body {
         }
     }
 
-    /// Whether a delete is to be told.
+    /// Returns true if a delete is to be told.
     pub fn is_gone(&self) -> bool {
         matches!(self, Self::Gone)
     }
 
-    /// Whether stored bytes can be decoded; among files they must be an observation.
+    /// Returns true if stored bytes can be decoded; among files they must be an observation.
     pub(crate) fn is_sound(bytes: &[u8], files: bool) -> bool {
         (!files && bytes.first() == Some(&DOCUMENT_TAG)) || Observation::decode(bytes).is_some()
     }

@@ -18,7 +18,7 @@ impl Damage {
         self.met.store(true, Ordering::Relaxed);
     }
 
-    /// Whether only an opening can say how it stands.
+    /// Returns true if only an opening can say how it stands.
     pub(crate) fn is_doubtful(&self) -> bool {
         self.met.load(Ordering::Relaxed) || self.in_doubt.load(Ordering::Relaxed)
     }

@@ -104,7 +104,7 @@ impl From<QueueError> for PortError {
     }
 }
 
-/// Whether the error speaks of damaged content.
+/// Returns true if the error speaks of damaged content.
 pub(crate) fn is_damage(error: &rusqlite::Error) -> bool {
     match error {
         rusqlite::Error::SqliteFailure(cause, _) => {

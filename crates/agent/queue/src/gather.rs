@@ -55,7 +55,7 @@ impl ScanSink {
         self.job.steps.is_empty() && self.job.events.is_empty()
     }
 
-    /// Whether the group is to be committed.
+    /// Returns true if the group is to be committed.
     fn is_due(&self, now: Duration) -> bool {
         let steps = self.job.steps.len();
         let ordered = self.breaks * ORDERED_STEPS_PER_BREAK < steps;

@@ -100,7 +100,7 @@ pub struct OpenReport {
 }
 
 impl OpenReport {
-    /// Whether agent and server must be compared before the next cycle.
+    /// Returns true if agent and server must be compared before the next cycle.
     pub fn needs_check(&self) -> bool {
         self.unclean || self.rebuilt.is_some() || self.dropped.is_some()
     }

@@ -298,7 +298,7 @@ impl Queue {
         self.inner.damage.met();
     }
 
-    /// Whether content that cannot be decoded was met since it was opened. The next opening drops
+    /// Returns true if content that cannot be decoded was met since it was opened. The next opening drops
     /// it, or moves the file aside and begins a new one.
     pub fn is_damaged(&self) -> bool {
         self.inner.damage.is_doubtful()

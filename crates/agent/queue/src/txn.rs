@@ -39,7 +39,7 @@ impl Txn<'_> {
             .optional()
     }
 
-    /// Whether items of the dataset may stand among the exceptions.
+    /// Returns true if items of the dataset may stand among the exceptions.
     pub(crate) fn may_have_exceptions(&self, dataset: i64) -> bool {
         let held = self.catalog.datasets.get(&dataset).map_or(0, |state| state.exceptions);
         let changed = self.delta.exceptions.get(&dataset).copied().unwrap_or(0);

@@ -313,7 +313,7 @@ impl HostMetrics {
         })
     }
 
-    /// Whether nothing can be kept now.
+    /// Returns true if nothing can be kept now.
     #[cfg(test)]
     pub(super) fn is_off(&self) -> bool {
         self.kept.lock().queue.as_ref().is_none_or(Queue::is_damaged)

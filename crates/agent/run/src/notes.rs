@@ -97,7 +97,7 @@ pub(super) fn set_last_scan(queue: &Queue, report: &detect::ScanReport) -> Resul
     queue.meta_set(LAST_SCAN, &json)
 }
 
-/// Whether this database has seen a whole scan. Before that it does not hold what is on the disk,
+/// Returns true if this database has seen a whole scan. Before that it does not hold what is on the disk,
 /// and a check would take what it lacks for surplus on the server.
 pub(super) fn scanned(queue: &Queue) -> Result<bool, QueueError> {
     Ok(queue.meta_get(LAST_SCAN)?.is_some())

@@ -147,7 +147,7 @@ impl Shared {
         }
     }
 
-    /// Whether some root or folder could not be seen by the last scan.
+    /// Returns true if some root or folder could not be seen by the last scan.
     pub(crate) fn gaps_open(&self) -> bool {
         notes::gaps(&self.queue).map_or(true, |gaps| !gaps.is_empty())
     }

@@ -84,7 +84,7 @@ impl Differing {
         (!same).then_some(item.key)
     }
 
-    /// Whether a document of this id is in a range that differs.
+    /// Returns true if a document of this id is in a range that differs.
     pub(crate) fn covers(&self, id: &str) -> bool {
         let key = key(id);
         let before = self.ranges.partition_point(|r| r.first <= key);

@@ -117,7 +117,7 @@ impl SyncError {
         Self::File { path: path.to_owned(), cause }
     }
 
-    /// Whether trying the same thing again later can help.
+    /// Returns true if trying the same thing again later can help.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::Busy { .. }) || self.is_slow()
     }

@@ -71,7 +71,7 @@ const HEX: [[u8; 2]; 256] = {
     all
 };
 
-/// Whether a JSON string holds the bytes as they are: printable ASCII without quotation mark and
+/// Returns true if a JSON string holds the bytes as they are: printable ASCII without quotation mark and
 /// backslash.
 #[inline]
 #[expect(clippy::needless_bitwise_bool, reason = "a branch for each byte is what it saves")]

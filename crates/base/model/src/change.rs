@@ -94,12 +94,12 @@ impl Fields {
         self.0 |= field.bit();
     }
 
-    /// Whether it is in the set.
+    /// Returns true if it is in the set.
     pub fn contains(self, field: Field) -> bool {
         self.0 & field.bit() != 0
     }
 
-    /// Whether the set is empty.
+    /// Returns true if the set is empty.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
@@ -173,7 +173,7 @@ impl Observation {
             || differ(self.hashes.blake3, after.hashes.blake3)
     }
 
-    /// Whether the stat part alone proves that the content need not be read again: device, inode,
+    /// Returns true if the stat part alone proves that the content need not be read again: device, inode,
     /// size, mtime, ctime, mode, owner, group and link count are equal, and neither observation
     /// is in doubt (racy, unstable). An entry that could not be read is tried again every time.
     pub fn same_stat(&self, now: &Self) -> bool {

@@ -53,7 +53,7 @@ pub struct HashBody {
 }
 
 impl HashBody {
-    /// Whether a digest that both have differs.
+    /// Returns true if a digest that both have differs.
     fn contradicts(&self, other: &Self) -> bool {
         let differ = |a: &Option<String>, b: &Option<String>| a.is_some() && b.is_some() && a != b;
         differ(&self.md5, &other.md5)

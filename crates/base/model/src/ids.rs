@@ -94,7 +94,7 @@ impl Dataset {
         &self.0
     }
 
-    /// Whether its values are events rather than documents.
+    /// Returns true if its values are events rather than documents.
     pub fn is_events(&self) -> bool {
         self.0 == Self::EVENTS
     }

@@ -64,7 +64,7 @@ pub struct Hashes {
 }
 
 impl Hashes {
-    /// Whether no digest is present.
+    /// Returns true if no digest is present.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

@@ -38,12 +38,12 @@ impl Permitted {
         }
     }
 
-    /// Whether every agent is in it.
+    /// Returns true if every agent is in it.
     pub fn is_all(&self) -> bool {
         matches!(self, Self::All)
     }
 
-    /// Whether no agent can be in it.
+    /// Returns true if no agent can be in it.
     pub fn is_none(&self) -> bool {
         matches!(self, Self::Only(ids) if ids.is_empty())
     }

@@ -87,7 +87,7 @@ pub struct Inventory {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Metrics {
-    /// Whether they are told.
+    /// True if they are told.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
     /// Time between two looks.
@@ -180,13 +180,13 @@ impl Settings {
         toml::to_string(self).unwrap_or_default()
     }
 
-    /// Whether nothing is set.
+    /// Returns true if nothing is set.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// Whether a text is in the form of the 4.x line.
+/// Returns true if a text is in the form of the 4.x line.
 pub fn is_xml(text: &str) -> bool {
     text.trim_start_matches('\u{feff}').trim_start().starts_with('<')
 }

@@ -57,14 +57,14 @@ impl Token {
         (fits && text.bytes().all(|c| c.is_ascii_graphic())).then(|| Self(text.into()))
     }
 
-    /// Whether a text is the token; takes as long for one wrong text as for another of its length.
+    /// Returns true if a text is the token; takes as long for one wrong text as for another of its length.
     pub fn is(&self, text: &[u8]) -> bool {
         let own = self.0.as_bytes();
         let differs = own.iter().zip(text).fold(0, |all, (a, b)| all | (a ^ b));
         own.len() == text.len() && std::hint::black_box(differs) == 0
     }
 
-    /// Whether the value of an `Authorization` header shows it.
+    /// Returns true if the value of an `Authorization` header shows it.
     pub(crate) fn shown_by(&self, authorization: &str) -> bool {
         let Some((scheme, shown)) = authorization.split_once(' ') else { return false };
         let shown = shown.trim();

@@ -102,7 +102,7 @@ struct Known<'a> {
 }
 
 impl<'a> Known<'a> {
-    /// Whether the fields of a line are numbers of these names.
+    /// Returns true if the fields of a line are numbers of these names.
     fn are(&self, measurement: &[u8], fields: &[Field<'_>]) -> bool {
         let is =
             |(known, field): (&&[u8], &Field<'_>)| *known == field.name && field.number().is_some();

@@ -274,7 +274,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
     }
 
-    /// Whether the connection begins with a request of HTTP, as no lines of its own do. A page in a
+    /// Returns true if the connection begins with a request of HTTP, as no lines of its own do. A page in a
     /// browser of this machine can send one to any port, and lines in its body.
     fn is_http(&mut self) -> bool {
         let end = self.buffer.iter().position(|c| *c == b'\n');

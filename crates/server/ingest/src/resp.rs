@@ -227,12 +227,12 @@ impl RespReader {
         }
     }
 
-    /// Whether an event's text is due, which may look like anything.
+    /// Returns true if an event's text is due, which may look like anything.
     fn awaits_text(&self) -> bool {
         self.place == Place::Value && self.row.is_some_and(Row::is_events)
     }
 
-    /// Whether the next item of a dictionary is a name, which may be that of the question, too.
+    /// Returns true if the next item of a dictionary is a name, which may be that of the question, too.
     fn awaits_name(&self) -> bool {
         matches!(self.place, Place::Dictionary(left) if left.is_multiple_of(2))
     }
@@ -364,7 +364,7 @@ impl RespReader {
         self.place = next;
     }
 
-    /// Whether the dictionary may take a number; room for it is taken.
+    /// Returns true if the dictionary may take a number; room for it is taken.
     fn has_room(&self, id: i64) -> bool {
         self.dictionary.contains_key(&id)
             || (self.dictionary.len() < DICTIONARY_ENTRIES_MAX && self.room.take())
@@ -464,12 +464,12 @@ fn number(item: Item<'_>) -> Option<Value> {
     }
 }
 
-/// Whether an item can only be a series name: neither a time nor a number.
+/// Returns true if an item can only be a series name: neither a time nor a number.
 fn is_name(item: Item<'_>) -> bool {
     matches!(item, Item::Text(text) if is_resp_name(text))
 }
 
-/// Whether a series name may stand before its samples. One without tags, or that begins as a number
+/// Returns true if a series name may stand before its samples. One without tags, or that begins as a number
 /// does, must stand in a dictionary.
 pub fn is_resp_name(text: &[u8]) -> bool {
     let letter = text.first().is_some_and(|c| !c.is_ascii_digit() && !b"+-.".contains(c));

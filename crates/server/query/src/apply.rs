@@ -146,7 +146,7 @@ impl Function {
         if let Self::Share(share) = self { Some(*share) } else { None }
     }
 
-    /// Whether it is a function over the rows of a line, not over lines.
+    /// Returns true if it is a function over the rows of a line, not over lines.
     pub(super) fn is_of_rows(&self) -> bool {
         !matches!(self, Self::Top(_) | Self::Share(_))
     }

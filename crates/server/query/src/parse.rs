@@ -85,7 +85,7 @@ enum Side {
 /// Tests of tags, all of which a series passes.
 pub(super) type TagTests = Vec<(String, Test)>;
 
-/// Whether a series has only the tags that are tested.
+/// Returns true if a series has only the tags that are tested.
 pub(super) fn is_exactly(series: &Series, tests: &TagTests) -> bool {
     series.tags.iter().all(|(name, _)| tests.iter().any(|(tested, _)| tested == name))
 }
@@ -436,12 +436,12 @@ impl Filter {
         Ok(filter)
     }
 
-    /// Whether everything passes.
+    /// Returns true if everything passes.
     pub(super) fn is_empty(&self) -> bool {
         self.bounds.is_empty()
     }
 
-    /// Whether a row passes: all bounded columns, or any of them. A missing value does not; a row
+    /// Returns true if a row passes: all bounded columns, or any of them. A missing value does not; a row
     /// that has none of the columns, being of another metric, does.
     pub(super) fn passes(&self, columns: &[Column], cells: &Cells) -> bool {
         let one;

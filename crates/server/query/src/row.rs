@@ -46,7 +46,7 @@ impl Column {
         Self { name: format!("{metric}:{}", func.name()), metric: metric.into() }
     }
 
-    /// Whether a query means it: by its name, or by its metric.
+    /// Returns true if a query means it: by its name, or by its metric.
     pub(super) fn is(&self, name: &str) -> bool {
         self.name == name || self.metric == name
     }

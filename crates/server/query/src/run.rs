@@ -249,7 +249,7 @@ struct Page {
 }
 
 impl Page {
-    /// Whether what comes next is on the page; it counts.
+    /// Returns true if what comes next is on the page; it counts.
     fn admits(&mut self) -> bool {
         if self.offset > 0 {
             self.offset -= 1;

@@ -29,7 +29,7 @@ const RBAC_MODE: &str = "security.rbac_mode";
 pub struct Account {
     pub id: u32,
     pub name: String,
-    /// Whether it may log in with an authorization context.
+    /// True if it may log in with an authorization context.
     pub allow_run_as: bool,
     /// Roles in their order.
     pub roles: Vec<u32>,
@@ -198,7 +198,7 @@ impl Registry {
         Ok(Grants::new(mode, Arc::new(self.inner.store.policies(reader, roles)?)))
     }
 
-    /// Whether [`Registry::clearance`] would answer from memory.
+    /// Returns true if [`Registry::clearance`] would answer from memory.
     pub fn clearance_is_kept(&self, user: u32, roles: &[u32]) -> bool {
         let access = &self.inner.access;
         access.peek(&access.clearances, &(user, roles.to_vec())).is_some()
@@ -209,7 +209,7 @@ impl Registry {
         grants.agents(action, &*self.inner.fleet.read())
     }
 
-    /// Whether the grants permit an action on an agent, by its number or its groups. Memory only.
+    /// Returns true if the grants permit an action on an agent, by its number or its groups. Memory only.
     pub fn permits_agent(&self, grants: &Grants, action: &str, id: AgentId) -> bool {
         let number = id.to_string();
         let fleet = self.inner.fleet.read();
@@ -220,7 +220,7 @@ impl Registry {
         grants.permit(action, &asked)
     }
 
-    /// Whether the roles permit the action on the resource (`agent:id:001`, `*:*:*`).
+    /// Returns true if the roles permit the action on the resource (`agent:id:001`, `*:*:*`).
     ///
     /// # Errors
     /// When the store fails.

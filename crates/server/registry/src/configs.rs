@@ -77,7 +77,7 @@ impl Configs {
         (Draft { group: None, settings, sums: Sums::new(), version: self.version }, sets)
     }
 
-    /// Whether a draft was made of what is.
+    /// Returns true if a draft was made of what is.
     pub(crate) fn is_base_of(&self, draft: &Draft) -> bool {
         self.version == draft.version
     }

@@ -47,7 +47,7 @@ pub enum RegistryError {
 }
 
 impl RegistryError {
-    /// Whether the same call may succeed later without a change (503).
+    /// Returns true if the same call may succeed later without a change (503).
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Store(e) if e.is_transient())
     }

@@ -328,7 +328,7 @@ impl Fleet {
         silent.len() as u64
     }
 
-    /// Whether lists and counters would differ from memory.
+    /// Returns true if lists and counters would differ from memory.
     pub(crate) fn unsettled(&self) -> bool {
         !self.changed.is_empty() || !self.configured.is_empty()
     }

@@ -67,7 +67,7 @@ impl Hasher {
         Ok(Self { tasks, patience, starved })
     }
 
-    /// Whether the password belongs to the hash. Blocks for as long as that takes.
+    /// Returns true if the password belongs to the hash. Blocks for as long as that takes.
     pub(crate) fn verify(&self, password: &str, hash: &str) -> bool {
         self.compute(password, hash).is_some_and(|computed| hashing::fits(hash, &computed))
     }

@@ -40,7 +40,7 @@ pub(crate) fn of_nothing(cost: HashCost, random: &dyn Random) -> Result<String, 
     ))
 }
 
-/// Whether this is what the hash says.
+/// Returns true if this is what the hash says.
 pub(crate) fn fits(hash: &str, computed: &Output) -> bool {
     // The two are compared in constant time.
     PasswordHash::new(hash).is_ok_and(|hash| hash.hash.as_ref() == Some(computed))

@@ -151,13 +151,13 @@ impl Certificates {
         });
     }
 
-    /// Whether every certificate that the agent has was revoked. `false` when it has none.
+    /// Returns true if every certificate that the agent has was revoked. `false` when it has none.
     pub(crate) fn all_revoked(&self, agent: AgentId) -> bool {
         let mut rows = self.of(agent).peekable();
         rows.peek().is_some() && rows.all(|row| row.revoked_at_s.is_some())
     }
 
-    /// Whether anything has to be written.
+    /// Returns true if anything has to be written.
     pub(crate) fn unsettled(&self) -> bool {
         !self.changed.is_empty()
     }

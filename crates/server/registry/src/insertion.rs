@@ -17,7 +17,7 @@ use crate::{EnrollError, Registry, RegistryError};
 /// When a new agent takes the place of one that has its name, number or address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ForceRules {
-    /// Whether it may at all.
+    /// True if it may at all.
     pub enabled: bool,
     /// Only of one that was disconnected for this long, seconds; `None`: however long.
     pub disconnected_s: Option<u64>,

@@ -202,7 +202,7 @@ fn look_at(fleet: &Fleet, permitted: &Permitted, mut look: impl FnMut(&AgentReco
     }
 }
 
-/// Whether the query looks at the keepalive itself, so that all of them must be written first.
+/// Returns true if the query looks at the keepalive itself, so that all of them must be written first.
 fn by_keepalive(query: &AgentQuery) -> bool {
     fn looks(condition: &Condition) -> bool {
         match condition {
@@ -217,18 +217,18 @@ fn by_keepalive(query: &AgentQuery) -> bool {
         || query.condition.as_ref().is_some_and(looks)
 }
 
-/// Whether nothing but scope and status narrows the query.
+/// Returns true if nothing but scope and status narrows the query.
 fn only_status(query: &AgentQuery) -> bool {
     query.ids.is_none() && query.search.is_none() && is_plain(query)
 }
 
-/// Whether nothing but scope and search narrows the query, and it is ordered by number.
+/// Returns true if nothing but scope and search narrows the query, and it is ordered by number.
 fn only_search(query: &AgentQuery) -> bool {
     let by_number = |sort: &[Sort]| sort.first().is_none_or(|s| s.column == AgentColumn::Id);
     query.ids.is_none() && query.status.is_empty() && by_number(&query.sort) && is_plain(query)
 }
 
-/// Whether none of the filters is there that only the database knows.
+/// Returns true if none of the filters is there that only the database knows.
 fn is_plain(query: &AgentQuery) -> bool {
     let lists = [
         &query.name,

@@ -19,7 +19,7 @@ pub(crate) fn check(password: &str) -> Result<(), PasswordError> {
     fine.then_some(()).ok_or(PasswordError)
 }
 
-/// Whether its length is within the rule.
+/// Returns true if its length is within the rule.
 pub(crate) fn length_fits(password: &str) -> bool {
     (PASSWORD_CHARS_MIN..=PASSWORD_CHARS_MAX).contains(&password.chars().count())
 }

@@ -59,14 +59,14 @@ impl Parts {
         text.split('&').map(part).collect::<Option<Vec<_>>>().map(Self)
     }
 
-    /// Whether every part fits one of the resources that are asked about.
+    /// Returns true if every part fits one of the resources that are asked about.
     fn cover(&self, asked: &[(&str, &str)]) -> bool {
         self.0.iter().all(|(kind, value)| {
             asked.iter().any(|(k, v)| k == kind && (value == ANY || value == v))
         })
     }
 
-    /// Whether it speaks of resources of this type; an agent's group speaks of agents.
+    /// Returns true if it speaks of resources of this type; an agent's group speaks of agents.
     fn speaks_of(&self, kind: &str) -> bool {
         self.0.iter().any(|(own, _)| own == kind || (kind == AGENT_ID && own == AGENT_GROUP))
     }
@@ -133,14 +133,14 @@ impl Grants {
         self.mode == RbacMode::Black
     }
 
-    /// Whether the action is permitted on what these `(type:attribute, value)` pairs together
+    /// Returns true if the action is permitted on what these `(type:attribute, value)` pairs together
     /// name: one thing, and everything it belongs to.
     pub fn permit(&self, action: &str, asked: &[(&str, &str)]) -> bool {
         let last = self.entries(action).iter().rev().find(|entry| entry.parts.cover(asked));
         last.map_or_else(|| self.unless_told(), |entry| entry.allow)
     }
 
-    /// Whether the action is permitted on an agent that is gone. Its number is known, its groups are
+    /// Returns true if the action is permitted on an agent that is gone. Its number is known, its groups are
     /// not any more: what is denied of a group is denied of it, what is allowed of one is not allowed.
     pub fn permit_gone(&self, action: &str, id: AgentId) -> bool {
         let number = id.to_string();
@@ -156,7 +156,7 @@ impl Grants {
         permitted
     }
 
-    /// Whether the action may be permitted on anything of this type (`agent:id`, `*:*`): what a
+    /// Returns true if the action may be permitted on anything of this type (`agent:id`, `*:*`): what a
     /// list must be narrowed to is another question.
     pub fn permit_some(&self, action: &str, kind: &str) -> bool {
         let mut rest = self.unless_told();

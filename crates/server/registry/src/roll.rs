@@ -121,7 +121,7 @@ pub(crate) struct Moving<'a> {
 pub(crate) struct Search {
     finder: memmem::Finder<'static>,
     wanted: bool,
-    /// Whether it may be in a date, in a sum, in the words of the configuration.
+    /// True if it may be in a date, in a sum, in the words of the configuration.
     in_dates: bool,
     in_sum: bool,
     in_words: bool,
@@ -152,7 +152,7 @@ impl Search {
         self.in_dates || self.in_sum || self.in_words
     }
 
-    /// Whether it is in what moves of an agent; `text` is room to print into.
+    /// Returns true if it is in what moves of an agent; `text` is room to print into.
     fn is_in_moving(&self, moving: &Moving<'_>, text: &mut String) -> bool {
         text.clear();
         if self.in_dates {
@@ -177,7 +177,7 @@ impl Search {
         self.is_in(text)
     }
 
-    /// Whether it finds what it asks for in the server's own row, which is not in the roll.
+    /// Returns true if it finds what it asks for in the server's own row, which is not in the roll.
     pub(crate) fn fits_server(&self, record: &AgentRecord) -> bool {
         let moving = Moving { record, code: StatusCode::Ok, sum: None, synced: true };
         let found = self.is_in(&text_of(record)) || self.is_in_moving(&moving, &mut String::new());

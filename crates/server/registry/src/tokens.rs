@@ -75,7 +75,7 @@ impl Tokens {
         now_s.max(self.issued_s.load(Ordering::Acquire).min(ahead_s))
     }
 
-    /// Whether the clock was put back by more than what a token may lie ahead: a token further on
+    /// Returns true if the clock was put back by more than what a token may lie ahead: a token further on
     /// would be taken when its day comes, and none issued now would stand behind a revocation there.
     fn of_another_time(&self, now_s: i64) -> bool {
         let ahead_s = now_s.saturating_add(TOKEN_AHEAD_SECONDS_MAX);
@@ -180,7 +180,7 @@ impl Registry {
         self.refuse(context, &[revoked])
     }
 
-    /// Whether a token with these claims was revoked. Memory only.
+    /// Returns true if a token with these claims was revoked. Memory only.
     pub fn token_revoked(&self, user: u32, roles: &[u32], run_as: bool, nbf_s: i64) -> bool {
         self.inner.tokens.refused_until(user, roles, run_as).is_some_and(|until| nbf_s <= until)
     }

@@ -92,7 +92,7 @@ pub struct ConfigProblem {
 pub struct User {
     pub id: u32,
     pub name: String,
-    /// Whether it may log in with an authorization context.
+    /// True if it may log in with an authorization context.
     pub allow_run_as: bool,
     /// Roles in their order.
     pub roles: Vec<RoleRef>,

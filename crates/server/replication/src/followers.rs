@@ -305,7 +305,7 @@ impl Shipping {
         Ok(followers.entry(name.to_owned()).or_insert_with(|| follower(consumer, acknowledged)))
     }
 
-    /// Whether this is still the follower's newest stream.
+    /// Returns true if this is still the follower's newest stream.
     pub(crate) fn is_current(&self, name: &str, stream: u64) -> bool {
         self.0.followers.lock().get(name).is_some_and(|f| f.stream == stream)
     }

@@ -9,7 +9,7 @@ pub(crate) const HEADER_PERSISTED: &str = "x-holdfast-persisted";
 /// Header of a stream's answer: the store's name.
 pub(crate) const HEADER_STORE: &str = "x-holdfast-store";
 
-/// Whether a text may name a follower.
+/// Returns true if a text may name a follower.
 pub(crate) fn is_follower_name(text: &str) -> bool {
     (1..=FOLLOWER_NAME_BYTES_MAX).contains(&text.len())
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')

@@ -30,7 +30,7 @@ pub(crate) enum Origin {
     /// On the unix socket.
     Unix {
         uid: u32,
-        /// Whether that user may speak here.
+        /// True if that user may speak here.
         allowed: bool,
     },
 }

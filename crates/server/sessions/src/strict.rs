@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-/// Whether `bytes` are one JSON object and nothing else.
+/// Returns true if `bytes` are one JSON object and nothing else.
 pub(crate) fn is_object(bytes: &[u8]) -> bool {
     let opens = bytes.iter().find(|b| !b.is_ascii_whitespace());
     opens == Some(&b'{') && serde_json::from_slice::<Any>(bytes).is_ok()

@@ -65,7 +65,7 @@ pub struct RuleFolder {
     folder_reads: AtomicU64,
 }
 
-/// Whether a rules file may be called so: one plain name that ends in `.yml` or `.yaml`.
+/// Returns true if a rules file may be called so: one plain name that ends in `.yml` or `.yaml`.
 pub fn is_name(name: &str) -> bool {
     let stem = name.strip_suffix(".yml").or_else(|| name.strip_suffix(".yaml"));
     name.len() <= NAME_BYTES_MAX

@@ -89,7 +89,7 @@ impl Rule {
         Ok(Self { whole, ..rule })
     }
 
-    /// Whether it is one to evaluate: neither `deprecated` nor `unsupported`.
+    /// Returns true if it is one to evaluate: neither `deprecated` nor `unsupported`.
     pub fn is_enabled(&self) -> bool {
         !matches!(self.status, "deprecated" | "unsupported")
     }

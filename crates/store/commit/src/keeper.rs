@@ -57,7 +57,7 @@ fn wait(shared: &Shared, checkpointed_at: Instant) {
     }
 }
 
-/// Whether the watched folders are those of the start: what is written into a folder that was removed,
+/// Returns true if the watched folders are those of the start: what is written into a folder that was removed,
 /// or unmounted, is lost when the program ends, so nothing is taken until it is there again.
 pub(crate) fn watch_folders(shared: &Shared) -> bool {
     let mut folders = shared.options.folders.iter().zip(&shared.folders_found);

@@ -27,7 +27,7 @@ impl AuditOutcome {
     pub const ALL: [Self; 6] =
         [Self::Begun, Self::Done, Self::Unchanged, Self::Partly, Self::Refused, Self::Failed];
 
-    /// Whether it left everything as it was: such rows are the first to go.
+    /// Returns true if it left everything as it was: such rows are the first to go.
     pub fn is_idle(self) -> bool {
         matches!(self, Self::Unchanged | Self::Refused)
     }

@@ -103,7 +103,7 @@ impl OutcomeState {
         Self::ALL.into_iter().find(|s| s.name() == name)
     }
 
-    /// Whether nothing follows it. An agent's own answer still replaces `expired` and
+    /// Returns true if nothing follows it. An agent's own answer still replaces `expired` and
     /// `cancelled`: it is the truth about what happened.
     pub fn is_final(self) -> bool {
         !matches!(self, Self::Pending | Self::Sent)

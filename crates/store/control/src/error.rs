@@ -79,13 +79,13 @@ pub enum ControlError {
 }
 
 impl ControlError {
-    /// Whether a query was ended because it took too long: the same one would again.
+    /// Returns true if a query was ended because it took too long: the same one would again.
     pub fn is_too_long(&self) -> bool {
         let Self::Sqlite(error) = self else { return false };
         error.sqlite_error_code() == Some(rusqlite::ErrorCode::OperationInterrupted)
     }
 
-    /// Whether the same call may succeed later without a change: the disk is full, another process
+    /// Returns true if the same call may succeed later without a change: the disk is full, another process
     /// holds the database, all readers are in use, or a query took too long. To be answered with
     /// 503.
     pub fn is_transient(&self) -> bool {

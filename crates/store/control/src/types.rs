@@ -61,7 +61,7 @@ pub struct ConfigState {
     /// MD5 in hex of what it said it runs; empty when it runs none, `None` while it was never heard
     /// from.
     pub sum: Option<String>,
-    /// Whether that is what its groups configure.
+    /// True if that is what its groups configure.
     pub synced: bool,
 }
 
@@ -205,7 +205,7 @@ pub struct UserRow {
     pub name: String,
     /// Argon2id hash in PHC form.
     pub password_hash: String,
-    /// Whether it may log in with an authorization context.
+    /// True if it may log in with an authorization context.
     pub allow_run_as: bool,
     /// Roles in their order.
     pub roles: Vec<RoleRef>,

@@ -219,7 +219,7 @@ impl Head {
         (self.width + self.body_bytes) as u64
     }
 
-    /// Whether `frame` (head and body) is what was written at `start` as group `sequence`.
+    /// Returns true if `frame` (head and body) is what was written at `start` as group `sequence`.
     pub(crate) fn matches(&self, frame: &[u8], seed: Seed, start: u64, sequence: u64) -> bool {
         let covered = frame.get(CHECKSUM_BYTES..).unwrap_or_default();
         crc32c::crc32c(covered) ^ seed.at(start, sequence) == self.checksum

@@ -141,13 +141,13 @@ impl Journal {
         self.0.core.gate.persisted()
     }
 
-    /// Whether somebody writes, so that an append would wait. A flush on request is no reason to.
+    /// Returns true if somebody writes, so that an append would wait. A flush on request is no reason to.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         self.0.core.gate.is_busy()
     }
 
-    /// Whether records of so many bytes are appended without beginning a segment, which is waited for.
+    /// Returns true if records of so many bytes are appended without beginning a segment, which is waited for.
     #[must_use]
     pub fn has_room(&self, bytes: u64) -> bool {
         self.0.core.gate.has_left(bytes)

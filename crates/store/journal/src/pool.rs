@@ -77,7 +77,7 @@ pub(crate) struct Fill {
 }
 
 impl Fill {
-    /// Whether a flush of zeros failed, and with it, perhaps, one of groups.
+    /// Returns true if a flush of zeros failed, and with it, perhaps, one of groups.
     pub(crate) fn is_in_doubt(&self) -> bool {
         self.doubt.load(Ordering::Acquire)
     }

@@ -122,7 +122,7 @@ impl Writer {
         ring.is_none_or(|r| blocks > r.blocks / RING_SHARE)
     }
 
-    /// Whether a group needs something of the archive while somebody else writes to it.
+    /// Returns true if a group needs something of the archive while somebody else writes to it.
     pub(crate) fn must_wait_for_archive(&self, batch: Batch<'_>) -> bool {
         if !self.is_archiving() {
             return false;

@@ -42,7 +42,7 @@ pub(crate) enum Look {
 }
 
 impl Frame {
-    /// Whether this frame proves that group `sequence` had been persisted.
+    /// Returns true if this frame proves that group `sequence` had been persisted.
     pub(crate) fn proves(&self, sequence: u64) -> bool {
         self.lag != LAG_UNKNOWN && self.sequence > sequence + u64::from(self.lag)
     }

@@ -48,7 +48,7 @@ pub struct VerifyReport {
 }
 
 impl VerifyReport {
-    /// Whether opening would succeed: no damage, and every consumer's checkpoint is within.
+    /// Returns true if opening would succeed: no damage, and every consumer's checkpoint is within.
     pub fn is_sound(&self) -> bool {
         self.damage.is_none() && self.consumers.iter().all(|(_, p)| *p <= self.last_position)
     }
@@ -118,7 +118,7 @@ fn name_of(path: &Path) -> String {
     path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// Whether a segment, or anything else that only a journal has, is in `dir`.
+/// Returns true if a segment, or anything else that only a journal has, is in `dir`.
 ///
 /// # Errors
 /// When the folder cannot be read.

@@ -231,7 +231,7 @@ impl Writer {
         Ok(self.cost)
     }
 
-    /// Whether a group must wait for what others do beside appends: for room in the archive, or for
+    /// Returns true if a group must wait for what others do beside appends: for room in the archive, or for
     /// the flush before its own.
     pub(crate) fn must_wait(&self, batch: Batch<'_>) -> bool {
         let bytes = frame_bytes(Grid::Packed, batch.body.len(), LAG_UNKNOWN);
@@ -453,7 +453,7 @@ pub(crate) fn no_segment() -> WriteError {
 }
 
 impl Active {
-    /// Whether a frame of `bytes` still goes here.
+    /// Returns true if a frame of `bytes` still goes here.
     pub(crate) fn fits(&self, bytes: u64) -> bool {
         if self.ring.is_some() {
             return true;

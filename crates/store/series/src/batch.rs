@@ -121,7 +121,7 @@ impl Batch {
         self.rows.len() + self.event_rows.len()
     }
 
-    /// Whether there is nothing in it.
+    /// Returns true if there is nothing in it.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

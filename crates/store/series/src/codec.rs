@@ -261,7 +261,7 @@ pub(crate) fn encode_times(times: &[i64], scratch: &mut Scratch, into: &mut Vec<
     integers::encode(&scratch.digits, &mut scratch.differences, into);
 }
 
-/// Whether a power of ten divides them all; one that is known when this is compiled costs no division.
+/// Returns true if a power of ten divides them all; one that is known when this is compiled costs no division.
 /// Of times that follow each other and are the same, as those of many rows are, one is looked at.
 fn all_whole<const TEN: i64>(times: &[i64]) -> bool {
     let mut before = 0;

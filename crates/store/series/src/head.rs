@@ -422,7 +422,7 @@ impl Head {
         })
     }
 
-    /// Whether it holds anything of a row.
+    /// Returns true if it holds anything of a row.
     pub(crate) fn has(&self, id: u32) -> bool {
         self.place_of(id).is_some()
     }

@@ -134,7 +134,7 @@ impl Manifest {
         }
     }
 
-    /// Whether a file's name is that of a catalogue.
+    /// Returns true if a file's name is that of a catalogue.
     pub(crate) fn is_catalog(name: &str) -> bool {
         let number = name.strip_prefix(CATALOG).map(|rest| rest.strip_prefix('-'));
         number.is_some_and(|number| match number {

@@ -327,7 +327,7 @@ impl<'a> Deletes<'a> {
         Self { all, missed: HashSet::new() }
     }
 
-    /// Whether one that waits for a part hits any of its rows.
+    /// Returns true if one that waits for a part hits any of its rows.
     fn hit(&mut self, part: &Part) -> bool {
         let mut waiting = self.all.iter().filter(|(t, _)| waits(t, &part.meta)).peekable();
         if waiting.peek().is_none() {
@@ -344,7 +344,7 @@ impl<'a> Deletes<'a> {
     }
 }
 
-/// Whether a tombstone has still to be applied to a part.
+/// Returns true if a tombstone has still to be applied to a part.
 pub(crate) fn waits(tombstone: &Tombstone, part: &PartMeta) -> bool {
     let range = partition_range(part.partition);
     part.position_max < tombstone.position

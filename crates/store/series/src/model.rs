@@ -23,7 +23,7 @@ impl Row {
         usize::from(self.columns)
     }
 
-    /// Whether it holds events (its metric begins with `!`) instead of values.
+    /// Returns true if it holds events (its metric begins with `!`) instead of values.
     pub fn is_events(self) -> bool {
         self.events
     }
@@ -73,17 +73,17 @@ impl TimeRange {
     /// Everything (but the last nanosecond there is).
     pub const ALL: Self = Self { from_ns: i64::MIN, to_ns: i64::MAX };
 
-    /// Whether it holds an instant.
+    /// Returns true if it holds an instant.
     pub fn contains(self, time_ns: i64) -> bool {
         self.from_ns <= time_ns && time_ns < self.to_ns
     }
 
-    /// Whether it holds any instant between these two, both included.
+    /// Returns true if it holds any instant between these two, both included.
     pub(crate) fn touches(self, first_ns: i64, last_ns: i64) -> bool {
         self.from_ns <= last_ns && first_ns < self.to_ns
     }
 
-    /// Whether it holds all instants between these two, both included.
+    /// Returns true if it holds all instants between these two, both included.
     pub(crate) fn covers(self, first_ns: i64, last_ns: i64) -> bool {
         self.from_ns <= first_ns && last_ns < self.to_ns
     }
@@ -181,7 +181,7 @@ impl Series {
         crate::name::text(&[&self.metric], self.tags.iter().map(|(k, v)| (&**k, &**v)))
     }
 
-    /// Whether it holds events.
+    /// Returns true if it holds events.
     pub fn is_events(&self) -> bool {
         self.metric.starts_with('!')
     }
@@ -208,7 +208,7 @@ impl Values {
         }
     }
 
-    /// Whether there are none.
+    /// Returns true if there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

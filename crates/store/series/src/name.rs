@@ -83,7 +83,7 @@ impl RowName {
         Ok(name)
     }
 
-    /// Whether it names events.
+    /// Returns true if it names events.
     pub fn is_events(&self) -> bool {
         self.metrics.first().is_some_and(|m| m.starts_with('!'))
     }

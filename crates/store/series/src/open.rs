@@ -349,7 +349,7 @@ fn locked(files: &dyn Files, dir: &Path) -> Result<Box<dyn Lock>, OpenError> {
     held.ok_or_else(|| OpenError::Locked(dir.to_owned()))
 }
 
-/// Whether there is nothing of a log in a folder with these names.
+/// Returns true if there is nothing of a log in a folder with these names.
 fn is_gone(names: &[String]) -> bool {
     !names.iter().any(|name| is_of_log(name))
 }
@@ -358,7 +358,7 @@ fn is_of_log(name: &str) -> bool {
     name.starts_with("segment-") || name.starts_with("ring-")
 }
 
-/// Whether a log that is gone is missed: not after a clean end, when all of it is in parts.
+/// Returns true if a log that is gone is missed: not after a clean end, when all of it is in parts.
 fn is_missed(manifest: &Manifest) -> bool {
     manifest.log_expected > 0 && !manifest.clean
 }

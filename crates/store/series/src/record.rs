@@ -51,12 +51,12 @@ impl Tombstone {
         self.rows.get(at).map(|(_, columns)| columns.as_slice())
     }
 
-    /// Whether it hits a column of a row at a position.
+    /// Returns true if it hits a column of a row at a position.
     pub(crate) fn hits(&self, of: ColumnId, position: u64) -> bool {
         self.of(of.row, position).is_some_and(|hit| hit.is_empty() || hit.contains(&of.column))
     }
 
-    /// Whether it hits some columns of some row and not others.
+    /// Returns true if it hits some columns of some row and not others.
     pub(crate) fn is_partial(&self) -> bool {
         self.rows.iter().any(|(_, columns)| !columns.is_empty())
     }
@@ -126,7 +126,7 @@ pub(crate) fn batch(batch: &Batch, mut bytes: Vec<u8>) -> Vec<u8> {
     })
 }
 
-/// Whether columns of rows are so much alike that their values take hardly more room row by row.
+/// Returns true if columns of rows are so much alike that their values take hardly more room row by row.
 fn are_alike(values: &[u64], columns: usize, room: &mut Room) -> bool {
     let rows = values.len() / columns;
     if rows < LOOKED_AT_OF_MIN {

@@ -54,7 +54,7 @@ pub(crate) enum Step {
     Refused(WriteError),
 }
 
-/// Whether a roll-up of a finished partition is to be made, or made anew for its samples.
+/// Returns true if a roll-up of a finished partition is to be made, or made anew for its samples.
 pub(crate) fn is_due(parts: &[Arc<Part>], rollup: Option<&PartMeta>) -> bool {
     let Some(rollup) = rollup else { return !parts.is_empty() };
     let newer = parts.iter().any(|p| p.meta.position_max > rollup.position_max);
@@ -69,7 +69,7 @@ impl Core {
         age.map_or(i64::MIN, |age| self.now_ns().saturating_sub(ns(age)))
     }
 
-    /// Whether a partition is older than an age.
+    /// Returns true if a partition is older than an age.
     fn is_past(&self, partition: i64, age: Option<Duration>) -> bool {
         partition_range(partition).to_ns <= self.older_than(age)
     }
@@ -192,7 +192,7 @@ impl Core {
         gone
     }
 
-    /// Whether the roll-up of a partition stays when its samples go.
+    /// Returns true if the roll-up of a partition stays when its samples go.
     fn outlives(&self, partition: i64) -> bool {
         let age = self.options.rollup_age.max(self.options.hourly_age);
         age.is_some() && partition_range(partition).to_ns > self.older_than(age)

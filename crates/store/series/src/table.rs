@@ -109,7 +109,7 @@ impl Column {
         }
     }
 
-    /// Whether a row has no value here.
+    /// Returns true if a row has no value here.
     fn is_absent(&self, i: usize) -> bool {
         self.absent.get(i).copied().unwrap_or(false)
     }

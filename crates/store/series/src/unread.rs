@@ -79,17 +79,17 @@ impl Unread {
         refused.as_secs() / HOUR_S > had.as_secs() / HOUR_S
     }
 
-    /// Whether to merge it: what is damaged stays as it is.
+    /// Returns true if the part may be merged. Damaged parts are left as they are.
     pub(crate) fn may_merge(&self, partition: i64, now: Duration) -> bool {
         self.0.get(&partition).is_none_or(|r| !r.corrupt && r.may_be_tried(now))
     }
 
-    /// Whether to let its samples go: what can be read of a damaged one can be kept.
+    /// Returns true if its samples may be dropped. What can be read of a damaged part may be kept.
     pub(crate) fn may_go(&self, partition: i64, now: Duration) -> bool {
         self.0.get(&partition).is_none_or(|r| r.may_be_tried(now))
     }
 
-    /// Whether it was refused for so long that nothing more is waited for.
+    /// Returns true if it was refused for so long that nothing more is waited for.
     pub(crate) fn is_lost(&self, partition: i64) -> bool {
         self.0.get(&partition).is_some_and(|r| r.refused >= LOST_AFTER)
     }

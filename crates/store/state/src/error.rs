@@ -69,7 +69,7 @@ pub enum StateError {
 }
 
 impl StateError {
-    /// Whether the same call may succeed later without a person's help.
+    /// Returns true if the same call may succeed later without a person's help.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Full { .. } | Self::Busy { .. } | Self::TooLong { .. })
     }

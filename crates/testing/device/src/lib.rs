@@ -126,7 +126,7 @@ impl Device {
         self.image.arm(moment);
     }
 
-    /// Whether the moment of [`Device::die_after`] has come.
+    /// Returns true if the moment of [`Device::die_after`] has come.
     pub fn is_dead(&self) -> bool {
         self.image.is_dead()
     }

@@ -140,7 +140,7 @@ fn failures(operation: &Operation) -> Vec<(&'static str, &'static str)> {
     list
 }
 
-/// Whether it is refused when what it names is not there; other operations on things tell that in
+/// Returns true if it is refused when what it names is not there; other operations on things tell that in
 /// the list of what failed.
 fn names_one(operation: &Operation) -> bool {
     let ours = [

@@ -326,7 +326,7 @@ const READS: &[&str] = &[
     "/series/suggest",
 ];
 
-/// Whether a path with values is one of a description's path with names.
+/// Returns true if a path with values is one of a description's path with names.
 fn fits(described: &str, path: &str) -> bool {
     let path = path.split('?').next().unwrap_or_default();
     let (described, path): (Vec<&str>, Vec<&str>) =

@@ -104,7 +104,7 @@ fn accepts_html(headers: &HeaderMap) -> bool {
         .any(|value| value.to_ascii_lowercase().contains("text/html"))
 }
 
-/// Whether the name carries a digest of the content, as the page's build writes it:
+/// Returns true if the name carries a digest of the content, as the page's build writes it:
 /// `assets/index-BqX3k9_z.js`.
 fn is_digested(path: &str) -> bool {
     let Some(name) = path.strip_prefix("assets/") else { return false };

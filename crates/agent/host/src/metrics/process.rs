@@ -77,7 +77,7 @@ fn add(folder: &Path, sum: &mut Sum) {
     }
 }
 
-/// Whether a file of a process could not be read because that has ended. A kernel that counts no reads
+/// Returns true if a file of a process could not be read because that has ended. A kernel that counts no reads
 /// and writes has no such file of any.
 fn has_ended(error: &std::io::Error, folder: &Path) -> bool {
     let missing = error.kind() == ErrorKind::NotFound;

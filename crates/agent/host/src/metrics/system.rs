@@ -108,7 +108,7 @@ pub(super) fn network(text: &str, ignored: &[String], look: &mut Look) -> Option
     Some(())
 }
 
-/// Whether a name is a pattern, or begins as one that ends in `*`.
+/// Returns true if a name is a pattern, or begins as one that ends in `*`.
 fn matches(pattern: &str, name: &str) -> bool {
     pattern.strip_suffix('*').map_or(name == pattern, |begin| name.starts_with(begin))
 }

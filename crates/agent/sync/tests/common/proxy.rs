@@ -79,7 +79,7 @@ impl Proxy {
         self.shared.rate.store(bytes_per_second, Ordering::SeqCst);
     }
 
-    /// Whether a cut that was asked for is still to come.
+    /// Returns true if a cut that was asked for is still to come.
     pub(crate) fn take_back(&self) -> bool {
         let requests = self.shared.requests.lock().take();
         let answers = self.shared.answers.lock().take();

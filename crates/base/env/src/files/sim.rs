@@ -94,7 +94,7 @@ impl SimDisk {
         self.0.lock().calls
     }
 
-    /// Whether the power is off.
+    /// Returns true if the power is off.
     pub fn is_off(&self) -> bool {
         self.0.lock().off
     }

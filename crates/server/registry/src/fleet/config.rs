@@ -79,7 +79,7 @@ impl Fleet {
         Some((live.config_state(), live.problem.as_deref().cloned()))
     }
 
-    /// Whether what the agent tells is what is known.
+    /// Returns true if what the agent tells is what is known.
     pub(crate) fn knows(&self, id: AgentId, told: &ConfigTold) -> bool {
         self.agents.get(&id).is_none_or(|live| {
             live.runs.as_deref() == Some(&told.sum)
@@ -110,7 +110,7 @@ impl Fleet {
         }
     }
 
-    /// Whether each agent runs what its groups configure.
+    /// Returns true if each agent runs what its groups configure.
     pub(crate) fn synced(&self, id: AgentId) -> bool {
         self.agents.get(&id).is_some_and(Live::synced)
     }

@@ -87,7 +87,7 @@ impl Copy {
         Ok(outcome.position)
     }
 
-    /// Whether it is time to [`Copy::apply`].
+    /// Returns true if it is time to [`Copy::apply`].
     pub(super) fn is_due(&self) -> bool {
         self.unapplied_bytes >= APPLY_BYTES
             || (self.unapplied_bytes > 0 && self.applied_at.elapsed() >= APPLY_EVERY)

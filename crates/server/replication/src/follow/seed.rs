@@ -17,7 +17,7 @@ use crate::wire::{Decoder, Frame};
 /// Where a seed is put together until it is complete.
 const INCOMING: &str = "incoming";
 
-/// Whether a name may be written: the files of a server's data folder and nothing beside.
+/// Returns true if a name may be written: the files of a server's data folder and nothing beside.
 fn is_expected(name: &str) -> bool {
     match name.split_once('/') {
         None => name == "state.db" || name == "registry.db",

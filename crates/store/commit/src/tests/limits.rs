@@ -75,7 +75,7 @@ async fn a_stalled_state_leaves_nobody_waiting_and_does_not_hold_up_the_end() {
 }
 
 impl crate::Commit {
-    /// Whether a submit from a thread of its own is taken.
+    /// Returns true if a submit from a thread of its own is taken.
     fn submit_blocking_for_test(self: &Arc<Self>, name: &str) -> bool {
         let (commit, record) = (Arc::clone(self), one(name));
         std::thread::spawn(move || commit.submit_blocking(record).is_ok()).join().unwrap()

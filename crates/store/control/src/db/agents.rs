@@ -150,7 +150,7 @@ pub(super) fn add(
     Ok(AgentRow { record, status_code: StatusCode::Ok, config: ConfigState::default() })
 }
 
-/// Whether the new one is an agent that is there already: it has its number and its name.
+/// Returns true if the new one is an agent that is there already: it has its number and its name.
 pub(super) fn is_known(tx: &Transaction<'_>, new: &NewAgent) -> ControlResult<bool> {
     let Some(id) = new.id else { return Ok(false) };
     let sql = "SELECT 1 FROM agent WHERE id = ?1 AND id > 0 AND name = ?2";

@@ -183,7 +183,7 @@ fn is_dropped(tx: &Transaction<'_>, id: u64) -> ControlResult<bool> {
     Ok(tx.prepare_cached(&sql)?.exists([signed(id)])?)
 }
 
-/// Whether `to` may replace `from`: forward only, and an agent's own answer replaces `expired`
+/// Returns true if `to` may replace `from`: forward only, and an agent's own answer replaces `expired`
 /// and `cancelled`.
 fn replaces(from: OutcomeState, to: OutcomeState) -> bool {
     use OutcomeState::{Acknowledged, Cancelled, Expired, Failed, Pending, Sent};

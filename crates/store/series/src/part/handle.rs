@@ -50,7 +50,7 @@ impl Part {
         &self.file
     }
 
-    /// Whether its file and the top of its index are kept open.
+    /// Returns true if its file and the top of its index are kept open.
     pub(crate) fn is_open(&self) -> bool {
         self.slot.is_open()
     }

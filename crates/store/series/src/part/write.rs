@@ -86,7 +86,7 @@ impl PartWriter {
         if self.buffer.len() >= BUFFER_BYTES { self.flush() } else { Ok(()) }
     }
 
-    /// Whether no part has any row.
+    /// Returns true if no part has any row.
     pub(crate) fn is_empty(&self) -> bool {
         self.parts.iter().all(|part| part.meta.rows == 0)
     }

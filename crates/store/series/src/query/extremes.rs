@@ -50,7 +50,7 @@ struct Extremes<'a> {
 }
 
 impl Extremes<'_> {
-    /// Whether every step that a chunk touches knows a value that none of the chunk's is beyond.
+    /// Returns true if every step that a chunk touches knows a value that none of the chunk's is beyond.
     /// Samples of the chunk that were deleted or superseded make no difference to that.
     fn is_within(&self, piece: &Piece) -> bool {
         let Piece::Chunk(_, chunk, _) = piece else { return false };

@@ -32,7 +32,7 @@ impl Grid {
         end.map_or(i64::MAX, |end| self.from_ns.saturating_add(end))
     }
 
-    /// Whether two times, the first not after the second, are in one step.
+    /// Returns true if two times, the first not after the second, are in one step.
     pub(super) fn together(self, first_ns: i64, last_ns: i64) -> bool {
         last_ns < self.end(first_ns)
     }

@@ -63,7 +63,7 @@ impl Snapshot {
         all
     }
 
-    /// Whether the samples of a partition went before its roll-up.
+    /// Returns true if the samples of a partition went before its roll-up.
     pub(super) fn is_alone(&self, partition: i64) -> bool {
         self.rollups.get(&partition).is_some_and(|r| r.meta.alone)
     }

@@ -12,7 +12,7 @@ use crate::table::{Table, Work};
 
 /// What takes summaries.
 pub(super) trait Sink {
-    /// Whether what these pieces of one partition hold changes nothing, so that they need not be
+    /// Returns true if what these pieces of one partition hold changes nothing, so that they need not be
     /// read.
     fn passes_over(&self, _pieces: &[Piece]) -> bool {
         false
@@ -188,7 +188,7 @@ impl Snapshot {
     }
 }
 
-/// Whether no two pieces overlap in time.
+/// Returns true if no two pieces overlap in time.
 fn are_apart(pieces: &[Piece]) -> bool {
     let apart =
         |spans: &[Span]| spans.iter().zip(spans.iter().skip(1)).all(|(a, b)| a.last < b.first);

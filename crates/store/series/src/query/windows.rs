@@ -45,7 +45,7 @@ impl Windows {
         self.pieces.len() * size_of::<Piece>() + sorted
     }
 
-    /// Whether blocks of a window are to be sorted: it would be cut, and each read again and again.
+    /// Returns true if blocks of a window are to be sorted: it would be cut, and each read again and again.
     fn is_tangled(&self, window: TimeRange) -> bool {
         let touching = self.pieces.iter().filter(|piece| piece.touches(window));
         !self.is_sorted

@@ -211,7 +211,7 @@ impl<'c> Applier<'c> {
         Ok(applied)
     }
 
-    /// Whether records of this life of the agent still count. A new life begins empty; life 0,
+    /// Returns true if records of this life of the agent still count. A new life begins empty; life 0,
     /// that of a number without a registered agent, ends no other.
     fn admit(&mut self, agent: AgentId, incarnation: Incarnation) -> Result<bool, Stop> {
         let current = self.kept.agent(self.db, agent)?.incarnation;

@@ -266,7 +266,7 @@ fn search(
     terms.keys(db, source, limit)
 }
 
-/// Whether so few events match the path that they can all be sorted.
+/// Returns true if so few events match the path that they can all be sorted.
 fn few(db: &Connection, path: &PathMatch) -> Result<bool, StateError> {
     let mut terms = Terms::default();
     terms.path(path);

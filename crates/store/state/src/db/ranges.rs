@@ -51,7 +51,7 @@ pub(super) fn each_in_ranges(
     Ok(())
 }
 
-/// Whether to go on.
+/// Returns true if reading continues.
 fn run(
     select: &mut CachedStatement<'_>,
     values: Vec<SqlValue>,

@@ -33,7 +33,7 @@ pub(crate) struct Claims {
     pub(crate) sub: String,
     /// The user's id.
     pub(crate) uid: u32,
-    /// Whether made with an authorization context.
+    /// True if made with an authorization context.
     pub(crate) run_as: bool,
     /// The user's roles, or those that the context gives.
     pub(crate) rbac_roles: Vec<u32>,

@@ -239,7 +239,7 @@ impl Api {
         (self.options.clock.guarded_us() / 1_000_000) as i64
     }
 
-    /// Whether everything behind the API is up.
+    /// Returns true if everything behind the API is up.
     pub(crate) fn is_ready(&self) -> bool {
         self.options.ready.load(Ordering::Acquire)
     }

@@ -200,12 +200,12 @@ impl Operation {
         self.parameters.iter().flat_map(|group| group.iter())
     }
 
-    /// Whether it is there for older clients alone.
+    /// Returns true if it is there for older clients alone.
     pub(crate) fn is_deprecated(&self) -> bool {
         self.about.starts_with(DEPRECATED)
     }
 
-    /// Whether it changes something that others see.
+    /// Returns true if it changes something that others see.
     pub(crate) fn writes(&self) -> bool {
         match self.access {
             // Questions that are too long for a path are asked with POST.
@@ -277,7 +277,7 @@ pub(crate) const LISTED: &[Parameter] = &[
     query("distinct", Kind::Flag, "Each different item once."),
 ];
 
-/// Whether a body's description is the content type of something that is not JSON.
+/// Returns true if a body's description is the content type of something that is not JSON.
 pub(crate) fn is_content_type(body: &str) -> bool {
     body.contains('/')
 }

@@ -278,7 +278,7 @@ fn is_sort(c: char) -> bool {
     c.is_alphanumeric() || "_-,+. ".contains(c)
 }
 
-/// Whether a group may be called so; that `all` is none is said where one is made.
+/// Returns true if a group may be called so; that `all` is none is said where one is made.
 pub(crate) fn is_group(text: &str) -> bool {
     (1..=GROUP_NAME_CHARS_MAX).contains(&text.len())
         && ![".", ".."].contains(&text)

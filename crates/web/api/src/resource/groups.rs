@@ -288,7 +288,7 @@ fn delete(call: &Call) -> Result<Answer, Failure> {
     Ok(Answer::List(list))
 }
 
-/// Whether there was none to delete, perhaps not any more.
+/// Returns true if there was none to delete, perhaps not any more.
 fn is_gone(deleted: Result<u64, RegistryError>) -> Result<bool, Failure> {
     match deleted {
         Ok(_) => Ok(false),

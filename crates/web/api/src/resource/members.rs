@@ -268,7 +268,7 @@ fn answer(done: &[AgentId], failed: Vec<(Code, AgentId)>, messages: [&'static st
     Answer::List(list)
 }
 
-/// Whether an agent is in as many groups as it may be, and not in this one.
+/// Returns true if an agent is in as many groups as it may be, and not in this one.
 fn is_full(call: &Call, id: AgentId, group: &str) -> bool {
     let groups = call.api.registry.agent(id).map(|agent| agent.groups).unwrap_or_default();
     groups.len() >= GROUPS_PER_AGENT_MAX && groups.iter().all(|name| name != group)

@@ -47,12 +47,12 @@ pub(super) fn own_node(call: &Call) -> Result<(), Failure> {
     }
 }
 
-/// Whether the caller may see a node; what is asked of the manager is of no node.
+/// Returns true if the caller may see a node; what is asked of the manager is of no node.
 pub(super) fn sees(call: &Call, node: &str) -> bool {
     !call.action.starts_with("cluster:") || call.may(call.action, "node:id", node)
 }
 
-/// Whether this node is to be told of: named or not, and the caller's to see.
+/// Returns true if this node is to be told of: named or not, and the caller's to see.
 pub(super) fn wanted(call: &Call) -> bool {
     let (named, own) = (call.parameters.list("nodes_list"), call.api.node());
     sees(call, own) && (named.is_empty() || named.iter().any(|name| name == own))

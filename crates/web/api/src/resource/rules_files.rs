@@ -116,7 +116,7 @@ fn folder(call: &Call) -> Result<&RuleFolder, Failure> {
     call.api.options.rules.as_deref().ok_or_else(missing)
 }
 
-/// Whether the folder that was asked for is the one there is.
+/// Returns true if the folder that was asked for is the one there is.
 fn is_ours(call: &Call) -> bool {
     let named = call.parameters.text("relative_dirname");
     named.is_none_or(|name| name.trim_end_matches('/') == FOLDER)

@@ -268,7 +268,7 @@ impl Model {
     }
 }
 
-/// Whether the ids of its sessions tell their time.
+/// Returns true if the ids of its sessions tell their time.
 fn timed(agent: u32) -> bool {
     agent == 2
 }

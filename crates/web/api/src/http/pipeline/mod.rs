@@ -117,7 +117,7 @@ async fn answer(api: Arc<Api>, route: Route, mut request: Request) -> Response {
     if method == Method::HEAD { response.map(|_| Body::empty()) } else { response }
 }
 
-/// Whether a failure is told as text: to local callers of the routes that answer bare.
+/// Returns true if a failure is told as text: to local callers of the routes that answer bare.
 fn bare(source: Option<Source>, path: &str) -> bool {
     matches!(source, Some(Source::Unix { .. })) && path.starts_with("/v1/")
 }
@@ -222,7 +222,7 @@ fn is_navigation(api: &Api, operation: &Operation, parts: &Parts) -> bool {
         && prefers_html(header(parts, &ACCEPT).unwrap_or_default())
 }
 
-/// Whether `Accept` ranks HTML above JSON.
+/// Returns true if `Accept` ranks HTML above JSON.
 fn prefers_html(accept: &str) -> bool {
     let weight = |wanted: &str| {
         accept

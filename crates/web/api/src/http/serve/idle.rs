@@ -61,7 +61,7 @@ impl Pulse {
         Some((self.asked.load(Ordering::Relaxed), silent))
     }
 
-    /// Whether a request is under way.
+    /// Returns true if a request is under way.
     pub(super) fn is_busy(&self) -> bool {
         self.in_flight.load(Ordering::Acquire) > 0
     }
