@@ -1,7 +1,7 @@
 //! When to try again: full jitter, and never before the server's `Retry-After`.
 //!
-//! Source of the formula: "full jitter", uniform in `[0, min(cap, base * 2^n)]`, as
-//! `spec/sync.md` 1.3 has it with a base of 1 s and a cap of 60 s.
+//! Source of the formula: "full jitter", uniform in `[0, min(cap, base * 2^n)]`, with a base of 1 s
+//! and a cap of 60 s (`docs/reference/wire.md`, "Sessions: retries").
 
 use std::time::Duration;
 

@@ -12,8 +12,8 @@ use serde::de::DeserializeOwned;
 use crate::SyncError;
 use crate::identity::{Identity, IdentityFolder};
 
-/// Longest wait for one answer: the server's own deadline is 300 s (`spec/sync.md` 1.8), but an
-/// agent that waited so long would be silent for as long.
+/// Longest wait for one answer. The server's own deadline is 300 s (`docs/reference/wire.md`,
+/// "Sessions: limits"), but an agent that waited so long would be silent for as long.
 const REQUEST_TIMEOUT: Duration = Duration::from_mins(2);
 /// How long a connection without a request is kept: longer than a heartbeat's usual interval, and
 /// below the server's minute, so that no request meets a connection that is just closing.

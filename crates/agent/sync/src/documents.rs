@@ -110,7 +110,7 @@ fn checksum_within(json: &[u8]) -> Option<String> {
 }
 
 /// The digest of a dataset: checksums sorted, their hex concatenated, SHA-1 of that, lower-case
-/// hex (`spec/sync.md` 1.5). `checksums` is sorted in place.
+/// hex (`docs/reference/wire.md`, "Checksums"). `checksums` is sorted in place.
 pub(crate) fn digest(checksums: &mut [[u8; 20]]) -> String {
     checksums.sort_unstable();
     let mut hash = Sha1::new();

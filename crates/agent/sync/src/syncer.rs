@@ -354,7 +354,8 @@ impl Syncer {
         }
     }
 
-    /// `module-INSTANCE-N` with N = (microseconds << 12) | counter, growing (`spec/sync.md` 1.3).
+    /// Returns a new `module-INSTANCE-N` with N = (microseconds << 12) | counter, always increasing
+    /// (`docs/reference/wire.md`, "Sessions: size and id").
     pub(crate) fn session_id(&self) -> String {
         let now = self.clock.now_us() << 12;
         let before = self

@@ -1,7 +1,8 @@
 //! State documents of files: ECS-shaped JSON built from an observation when it is sent.
 //!
 //! Field names: ECS 8 `file.*`, with `xattrs`, `links`, `error` and `path_hex` beside it, and
-//! `checksum.hash.sha1` and `state.*` as `spec/sync.md` 1.5 and 1.7 have them.
+//! `checksum.hash.sha1` and `state.*` as in `docs/reference/wire.md`, "Checksums"
+//! and "Versions and metadata".
 
 use std::collections::BTreeMap;
 
@@ -191,9 +192,9 @@ fn value(bytes: &[u8]) -> String {
 
 /// SHA-1, lower-case hex, of
 /// `size:path:perm:attributes:uid:gid:owner:group:mtime:inode:md5:sha1:sha256` with empty strings
-/// for what is absent (`spec/sync.md` 1.5). mtime in whole seconds; perm as four octal digits;
-/// `attributes` carries what this product adds: kind, nanosecond times, device, links, target,
-/// BLAKE3, xattrs and error, so that two documents with one checksum are one state.
+/// for what is absent (`docs/reference/wire.md`, "Checksums"). mtime in whole seconds; perm as four
+/// octal digits; `attributes` carries what this product adds: kind, nanosecond times, device,
+/// links, target, BLAKE3, xattrs and error, so that two documents with one checksum are one state.
 pub fn checksum(file: &FileBody) -> String {
     let hash = file.hash.clone().unwrap_or_default();
     let text = |o: &Option<String>| o.clone().unwrap_or_default();

@@ -59,7 +59,7 @@ impl fmt::Display for Position {
 #[serde(transparent)]
 pub struct Dataset(String);
 
-/// What state datasets are prefixed with on the wire (`spec/sync.md` 1.8).
+/// Prefix of state datasets on the wire (`docs/reference/wire.md`, "Sessions: index names").
 const WIRE_PREFIX: &str = "wazuh-states-";
 
 impl Dataset {

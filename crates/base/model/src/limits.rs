@@ -6,7 +6,8 @@ pub const XATTR_VALUE_BYTES_MAX: usize = 256;
 pub const XATTRS_MAX: usize = 64;
 /// Largest body of one session on the wire, bytes. Above it the server answers 413.
 pub const SESSION_BYTES_MAX: usize = 20 * 1024 * 1024;
-/// What an agent aims for in one session, bytes: 5 MiB less a grace of 64 KiB (`spec/sync.md` 1.3).
+/// Target size of one session of an agent, bytes: 5 MiB less 64 KiB (`docs/reference/wire.md`,
+/// "Sessions: size and id").
 pub const SESSION_BYTES_TARGET: usize = 5 * 1024 * 1024 - 64 * 1024;
 /// Largest body of one document or event, bytes.
 pub const DOCUMENT_BYTES_MAX: usize = 1024 * 1024;

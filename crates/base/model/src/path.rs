@@ -44,7 +44,8 @@ impl ItemKey {
         join(&self.directory, &self.name)
     }
 
-    /// The document's id: lower-case hex of SHA-1 over the raw path (`spec/sync.md` 1.5).
+    /// Returns the document's id: SHA-1 of the raw path as lower-case hex
+    /// (`docs/reference/wire.md`, "Checksums").
     pub fn document_id(&self) -> String {
         hex::encode(Sha1::digest(self.path()))
     }

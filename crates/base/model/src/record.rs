@@ -21,7 +21,7 @@ pub struct Overlay {
     pub cluster: String,
 }
 
-/// What a session about the agent itself tells (`spec/sync.md` 1.7).
+/// Subject of a session about the agent itself (`docs/reference/wire.md`, "Versions and metadata").
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Told {
     /// Everything but the groups.

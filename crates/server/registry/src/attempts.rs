@@ -1,7 +1,8 @@
 //! Failed logins per source. No I/O.
 //!
 //! The n-th failure blocks the source; failures and block end together, a fixed time after the
-//! *first* failure (`spec/api.md` 1.2). An IPv6 source counts by its /64: one host has them all.
+//! *first* failure (`docs/reference/wire.md`, "API: failed logins"). An IPv6 source counts by its
+//! /64: one host has them all.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};

@@ -3,7 +3,7 @@
 //! A resource is `type:attribute:value`, `*` for every value; parts joined with `&` must all fit
 //! (`agent:id:001&agent:group:web`). An agent is its number and each of its groups. Of the policies
 //! that speak of an action and a resource the last one decides; where none speaks, the mode does:
-//! white forbids, black permits (`spec/api.md` 1.7).
+//! white forbids, black permits (`docs/reference/wire.md`, "API: access control").
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

@@ -63,7 +63,8 @@ impl Registry {
         Ok(self.inner.store.user_by_id(reader, id)?.map(crate::users::public))
     }
 
-    /// Whose tokens a change ends (`spec/api.md` 1.2).
+    /// Returns the owners of the tokens that a change ends
+    /// (`docs/reference/wire.md`, "API: tokens").
     fn touched(
         &self,
         reader: &Reader,

@@ -11,7 +11,7 @@ use env::clock::{Clock, SystemClock};
 /// Gives the process's metrics as Prometheus text.
 pub type Renderer = Arc<dyn Fn() -> String + Send + Sync>;
 
-/// Bytes of request bodies in flight: 256 MiB (`spec/sync.md` 1.8).
+/// Bytes of request bodies in flight: 256 MiB (`docs/reference/wire.md`, "Sessions: limits").
 pub(crate) const IN_FLIGHT_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// Most series of one agent, unless said otherwise: a host tells about 100 of its own.
 pub const AGENT_SERIES_MAX_DEFAULT: u64 = 2000;

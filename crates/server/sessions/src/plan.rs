@@ -1,5 +1,6 @@
-//! What a session asks for, decided without I/O: the order of checks is that of `spec/sync.md`
-//! 1.8. Whole-session faults refuse the session; faults of one value leave out that value.
+//! Decides without I/O what a session asks for. The checks have the order of
+//! `docs/reference/wire.md`, "Sessions: order of checks". Faults of the session refuse it; faults
+//! of one value leave out that value.
 
 use link::{Limits, Mode, Operation, PayloadView, SessionView, SyncOption, ValueView, verify};
 use model::limits::{DOCUMENT_BYTES_MAX, DOCUMENT_ID_BYTES_MAX};

@@ -8,7 +8,8 @@ use env::clock::{Clock, SystemClock};
 use model::{Applied, Position};
 use state::DiskThresholds;
 
-/// Most bytes of records in flight by default: 256 MiB (`spec/sync.md` 1.8).
+/// Most bytes of records in flight by default: 256 MiB
+/// (`docs/reference/wire.md`, "Sessions: limits").
 const IN_FLIGHT_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// Largest record by default, bytes: the largest session and its frame.
 const RECORD_BYTES_MAX: u64 = 24 * 1024 * 1024;

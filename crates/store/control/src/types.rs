@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::command::OpenCommand;
 
-/// Why an agent has its status (`spec/api.md` 1.8).
+/// Reason for the status of an agent (`docs/reference/wire.md`, "API: status of agents").
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum StatusCode {
     /// Nothing to say.

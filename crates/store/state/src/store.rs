@@ -95,7 +95,8 @@ pub trait StateStore: Send + Sync {
     ) -> Result<DocumentPage, StateError>;
 
     /// SHA-1, lower-case hex, over the agent's document checksums in ascending order, concatenated
-    /// as lower-case hex (`spec/sync.md` 1.5). An empty dataset gives the digest of nothing.
+    /// as lower-case hex (`docs/reference/wire.md`, "Checksums"). An empty dataset gives the digest
+    /// of the empty text.
     ///
     /// # Errors
     /// When the store cannot be read.

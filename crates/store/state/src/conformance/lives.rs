@@ -170,7 +170,8 @@ pub fn the_id_of_a_session_used_again_for_other_content_is_another_session(store
 /// Microseconds since the epoch.
 const NOW_US: u64 = 1_790_000_000_000_000;
 
-/// A session with an id of the contract's form (`spec/sync.md` 1.3), of that time.
+/// A session of that time with an id of the contract's form
+/// (`docs/reference/wire.md`, "Sessions: size and id").
 fn timed(life: u64, at_us: u64, writes: Vec<Write>) -> Record {
     let mut record = session_of_life(1, life, at_us, writes);
     if let Record::Session(session) = &mut record {

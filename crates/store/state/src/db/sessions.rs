@@ -1,9 +1,9 @@
 //! Which sessions of an agent were applied: what keeps a request that comes again from writing.
 //!
 //! The last [`SESSIONS_KEPT`] are known by id and content. Of those before them one number stays,
-//! the floor: an id of the contract's form ends with a number that grows with time (`spec/sync.md`
-//! 1.3), so that an id at or below the floor that is not known is either a replay or of a clock
-//! that went back. Neither may write, and its sender is told so.
+//! the floor: an id of the contract's form ends with a number that increases with time
+//! (`docs/reference/wire.md`, "Sessions: size and id"), so an unknown id at or below the floor is
+//! either a replay or of a clock that went back. Neither may write; the server refuses both.
 
 use model::{SessionRecord, Write};
 use sha1::{Digest as _, Sha1};
