@@ -40,7 +40,7 @@ function View() {
   return (
     <>
       <Title title="No such view" />
-      <Empty title="This address leads nowhere">
+      <Empty title="This page does not exist">
         <a href={place([])}>To the fleet</a>
       </Empty>
     </>

@@ -96,7 +96,7 @@ async function fetchOrSay(url: string, init: RequestInit): Promise<Response> {
       0,
       "No answer",
       "the server does not answer",
-      "Check that Holdfast is running and that this machine reaches it; the page tries again by itself.",
+      "Check that Holdfast is running and that this machine reaches it; the page retries automatically.",
     );
   }
 }

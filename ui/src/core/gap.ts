@@ -3,7 +3,7 @@
 const TITLES: Record<string, string> = {
   agent_down: "Agent was not running",
   baseline: "First look",
-  root_gone: "Watched folder not there",
+  root_gone: "Watched folder missing",
   unreadable: "Not readable",
   clock_jump: "Clock jumped",
   overflow: "Kernel queue overflowed",

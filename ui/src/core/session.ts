@@ -38,7 +38,7 @@ export const farewell = signal("");
 
 export const access: Access = {
   token: () => session.value?.token ?? null,
-  refused: () => end("Your session has ended. Log in again to go on where you were."),
+  refused: () => end("Your session has ended. Log in again to continue where you were."),
 };
 
 export async function logIn(user: string, password: string): Promise<void> {

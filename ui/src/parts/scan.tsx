@@ -9,12 +9,12 @@ import { Failure, Safe } from "./text";
 const WATCH_MS = 1000;
 
 const SAID: Record<Outcome["state"], string> = {
-  pending: "Ordered. The agent takes it up at its next heartbeat.",
-  sent: "The agent has the order.",
+  pending: "Ordered. The agent receives the command with its next heartbeat.",
+  sent: "The agent has received the command.",
   acknowledged: "Scanned.",
   failed: "The agent could not scan:",
-  expired: "The agent never asked for the order.",
-  cancelled: "The order was taken back.",
+  expired: "The agent never asked for the command.",
+  cancelled: "The command was cancelled.",
 };
 
 interface Order {

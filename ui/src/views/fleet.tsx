@@ -53,7 +53,7 @@ function Widgets({ of }: { of: Summary }) {
           title="Agents by operating system"
           counts={named(of.os, "os")}
           whole={total}
-          empty="No agent has told its system yet."
+          empty="No agent has reported its system yet."
         />
       </div>
     </>
@@ -91,7 +91,7 @@ function Coverage() {
     <section aria-labelledby="gaps">
       <div class="section-head">
         <h2 id="gaps">Coverage</h2>
-        <p class="quiet">When and where nobody was watching.</p>
+        <p class="quiet">Intervals and paths that were not watched.</p>
       </div>
       {gaps.error ? <Failure error={gaps.error} retry={gaps.reload} /> : null}
       {gaps.data === null ? (

@@ -41,7 +41,7 @@ export function Login() {
           <Sign />
           <h1>Holdfast</h1>
         </div>
-        <p class="quiet">Changes on all machines, their agents, and the server.</p>
+        <p class="quiet">Changes on all your machines</p>
         {error ? <Failure error={error} /> : null}
         {error === null && farewell.value !== "" ? (
           <p class="notice" role="status">
