@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use sqlite::Reader;
 
-/// How far what a row tells of went.
+/// Outcome of the action that a row of the audit log records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AuditOutcome {
@@ -58,15 +58,15 @@ pub struct AuditEntry {
     /// When, microseconds since the epoch.
     pub at_us: u64,
     pub user: String,
-    /// What, e.g. `agent:delete`.
+    /// The action, for example `agent:delete`.
     pub action: String,
     /// On what, with which values; secrets masked by the caller.
     pub detail: String,
-    /// How far it went.
+    /// The outcome of the action.
     pub outcome: AuditOutcome,
 }
 
-/// Who changes something, and the row of the audit log that is written with the change.
+/// The reader on whose behalf a change is made, and the row of the audit log that is written with it.
 ///
 /// The row is written as begun in the transaction of the first durable change under the context, so that
 /// neither is there without the other and both cost one wait for the disk.
@@ -81,7 +81,7 @@ pub struct WriteContext {
     audit: Mutex<PendingAudit>,
 }
 
-/// How far the row of a [`WriteContext`] has been written.
+/// State of the audit row of a [`WriteContext`].
 #[derive(Debug, Clone, Default)]
 pub enum PendingAudit {
     /// There is none, or it has its outcome.

@@ -3,7 +3,7 @@
 use model::AgentId;
 use serde::{Deserialize, Serialize};
 
-/// What agents are told to do.
+/// An action that a command asks of agents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -58,7 +58,7 @@ pub struct NewCommand {
     pub expires_at_s: i64,
 }
 
-/// How far one agent is with a command.
+/// State of a command at one agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OutcomeState {
@@ -118,11 +118,11 @@ pub struct OutcomeRow {
     pub state: OutcomeState,
     /// Detail that the agent reported.
     pub detail: String,
-    /// Since when, seconds since the epoch.
+    /// Time of the present state, seconds since the epoch.
     pub at_s: i64,
 }
 
-/// What an agent reports of a command.
+/// Outcome of a command as an agent reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
     /// Acknowledged or failed.
@@ -130,7 +130,7 @@ pub struct Outcome {
     pub detail: String,
 }
 
-/// How many agents are how far; kept with the command.
+/// Number of agents by state, stored with the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct CommandCounts {
     /// Not handed out yet.
@@ -146,7 +146,7 @@ pub struct CommandCounts {
 }
 
 impl CommandCounts {
-    /// As many more of a state.
+    /// Adds `n` agents of a state.
     pub(crate) fn add(&mut self, state: OutcomeState, n: u64) {
         self.total += n;
         *match state {
@@ -159,7 +159,7 @@ impl CommandCounts {
         } += n;
     }
 
-    /// What is left without these.
+    /// Returns the counts minus those of `other`.
     pub(crate) fn without(self, other: Self) -> Self {
         Self {
             pending: self.pending.saturating_sub(other.pending),
@@ -180,33 +180,33 @@ pub struct CommandRow {
     pub kind: CommandKind,
     /// User who created it.
     pub user: String,
-    /// When, seconds since the epoch.
+    /// Time of creation, seconds since the epoch.
     pub created_at_s: i64,
     /// When unfinished outcomes expire, seconds since the epoch.
     pub expires_at_s: i64,
-    /// How far it is.
+    /// Number of agents by state.
     pub counts: CommandCounts,
 }
 
-/// A command that is not finished, and who has not answered it.
+/// An unfinished command, and the agents that have not answered it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenCommand {
     pub id: u64,
     pub kind: CommandKind,
-    /// Who ordered it.
+    /// User who created it.
     pub user: String,
     /// When it expires, seconds since the epoch.
     pub expires_at_s: i64,
-    /// Who has not answered, ascending.
+    /// Agents that have not answered, ascending.
     pub agents: Vec<AgentId>,
 }
 
-/// Which outcomes of a command.
+/// Selection of outcomes of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OutcomeFilter {
     pub state: Option<OutcomeState>,
     /// Only those of agents with a higher number.
     pub after: Option<AgentId>,
-    /// At most so many.
+    /// Most outcomes to return.
     pub limit: u64,
 }

@@ -1,8 +1,8 @@
-//! Why calls on the control store fail.
+//! Errors of calls on the control store.
 
 use model::AgentId;
 
-/// Why a call on the control store failed.
+/// Error of a call on the control store.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControlError {
@@ -62,9 +62,9 @@ pub enum ControlError {
     /// A limit was reached.
     #[error("limit reached: {what} ({max})")]
     Limit {
-        /// What there is too much of.
+        /// The limited thing.
         what: &'static str,
-        /// How much is allowed.
+        /// The limit.
         max: u64,
     },
     /// Every connection for queries is in use.

@@ -1,4 +1,4 @@
-//! The fleet's counters, groups with their configuration, and what an agent told of its scans.
+//! The fleet's counters, groups with their configuration, and the last scan of an agent.
 
 use model::AgentStatus;
 use serde::Serialize;
@@ -38,7 +38,7 @@ pub struct GroupConfig {
     pub at_s: i64,
 }
 
-/// What an agent told of its last scan, seconds since the epoch.
+/// The last scan as an agent reported it, seconds since the epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LastScan {
     /// When it began.

@@ -58,13 +58,13 @@ pub use sqlite::Reader;
 /// Every method returns [`ControlError`] when the database fails; only further errors are
 /// named.
 pub trait ControlStore: SecurityStore {
-    /// Everything that the registry keeps in memory, from one snapshot.
+    /// Returns everything that the registry keeps in memory, from one snapshot.
     fn load(&self) -> ControlResult<ControlImage>;
 
-    /// Write agent 000, the server's own entry, as it is now.
+    /// Writes agent 000, the server's own entry.
     fn save_server(&self, server: &model::AgentRecord) -> ControlResult<()>;
 
-    /// Keep a new enrolment token (its digest only). Groups that do not exist are refused.
+    /// Stores a new enrolment token (its digest only). Groups that do not exist are refused.
     ///
     /// # Errors
     /// `NotFound` for a group; `Limit` at [`limits::ENROLMENT_TOKENS_MAX`].
@@ -74,21 +74,22 @@ pub trait ControlStore: SecurityStore {
         token: &NewEnrolmentToken,
     ) -> ControlResult<()>;
 
-    /// The enrolment tokens that are neither used up nor expired at `now_s`, digests included.
+    /// Returns the enrolment tokens that are neither used up nor expired at `now_s`, with their digests.
     fn enrolment_tokens(
         &self,
         reader: &Reader,
         now_s: i64,
     ) -> ControlResult<Vec<EnrolmentTokenRow>>;
 
-    /// Forget an enrolment token; whether it was there.
+    /// Deletes an enrolment token; returns true if it existed.
     fn revoke_enrolment_token(
         &self,
         context: &WriteContext,
         digest: &[u8; 32],
     ) -> ControlResult<bool>;
 
-    /// Use the token once and register an agent with groups and what `sign` gives, in one transaction.
+    /// Uses the token once and registers an agent with groups and the certificate that `sign` issues, in one
+    /// transaction.
     ///
     /// # Errors
     /// `Token`, `DuplicateName`, `NotFound` (group), `Certificate`; then nothing was changed and
@@ -100,7 +101,7 @@ pub trait ControlStore: SecurityStore {
         sign: Sign<'_>,
     ) -> ControlResult<Enrolled>;
 
-    /// Register agents that are added or imported (no token, no certificate yet), all or none.
+    /// Registers agents that are added or imported (no token, no certificate yet), all or none.
     ///
     /// # Errors
     /// `DuplicateName`, `NotFound` (group), `NumberUsed`.
@@ -110,9 +111,10 @@ pub trait ControlStore: SecurityStore {
         agents: &[NewAgent],
     ) -> ControlResult<Vec<AgentRow>>;
 
-    /// Remove agents and register one in their place, in one transaction; it may have a number of
-    /// `freed`, without its orders. One of its number and name is the agent itself: only key,
-    /// address, date and (if named) groups change, its certificates are revoked. Who went, who came.
+    /// Removes agents and registers one in their place, in one transaction. The new agent may take a number
+    /// of `freed`, without the commands of the former agent. If one of `gone` has its number and name, it
+    /// is the same agent: only key, address, date and (if named) groups change, and its certificates are
+    /// revoked. Returns the removed agents and the new one.
     ///
     /// # Errors
     /// As [`ControlStore::add_agents`]; then nothing was changed.
@@ -124,7 +126,7 @@ pub trait ControlStore: SecurityStore {
         new: &NewAgent,
     ) -> ControlResult<(Vec<AgentRow>, AgentRow)>;
 
-    /// Whether [`ControlStore::replace_agents`] would be done now: its errors. Changes nothing.
+    /// Returns the error that [`ControlStore::replace_agents`] would return now. Changes nothing.
     ///
     /// # Errors
     /// As there.
@@ -135,8 +137,8 @@ pub trait ControlStore: SecurityStore {
         new: &NewAgent,
     ) -> ControlResult<()>;
 
-    /// The agents that bear this name, this number, or register with this address (`None`: it may
-    /// be shared), ascending.
+    /// Returns the agents that have this name, this number or this registration address (`None`: the
+    /// address may be shared), ascending.
     fn rivals(
         &self,
         reader: &Reader,
@@ -145,17 +147,17 @@ pub trait ControlStore: SecurityStore {
         register_ip: Option<&str>,
     ) -> ControlResult<Vec<AgentId>>;
 
-    /// Store a further certificate of an agent; those that are superseded and never were used go.
+    /// Stores a further certificate of an agent. Superseded certificates that were never used are deleted.
     ///
     /// # Errors
     /// `NotFound` when the agent is gone.
     fn add_certificate(&self, agent: AgentId, certificate: &NewCertificate) -> ControlResult<()>;
 
-    /// Write when certificates were first used and superseded. One transaction; survives a
+    /// Writes the times at which certificates were first used and superseded, in one transaction; survives a
     /// killed process.
     fn save_certificate_uses(&self, rows: &[CertificateRow]) -> ControlResult<()>;
 
-    /// Revoke every certificate of these agents in one transaction; how many were in force.
+    /// Revokes every certificate of these agents in one transaction; returns the number that were in force.
     fn revoke_certificates(
         &self,
         context: &WriteContext,
@@ -163,11 +165,11 @@ pub trait ControlStore: SecurityStore {
         now_s: i64,
     ) -> ControlResult<u64>;
 
-    /// Forget certificates, enrolment tokens and revocations of tokens whose time is over.
+    /// Deletes expired certificates, enrolment tokens and revocations of tokens; returns their number.
     fn forget_expired(&self, now_s: i64) -> ControlResult<u64>;
 
-    /// Remove the agent with its groups and pending outcomes, revoke its certificates. The row
-    /// as it was; `None` when there is none. 000 is refused.
+    /// Removes the agent with its groups and pending outcomes and revokes its certificates. Returns the
+    /// former row, or `None` if it does not exist.
     ///
     /// # Errors
     /// `Refused` for 000.
@@ -178,8 +180,8 @@ pub trait ControlStore: SecurityStore {
         now_s: i64,
     ) -> ControlResult<Option<AgentRow>>;
 
-    /// Remove agents in one transaction, as [`ControlStore::remove_agent`] does; the rows as they
-    /// were. Numbers that are not registered are passed over.
+    /// Removes agents in one transaction, as [`ControlStore::remove_agent`] does; returns the former rows.
+    /// Numbers that are not registered are skipped.
     ///
     /// # Errors
     /// `Refused` for 000; then none is removed.
@@ -190,26 +192,26 @@ pub trait ControlStore: SecurityStore {
         now_s: i64,
     ) -> ControlResult<Vec<AgentRow>>;
 
-    /// Let numbers of removed agents be given again to whoever asks for one of them.
+    /// Frees numbers of removed agents: an agent that asks for one of them may get it.
     fn free_numbers(&self, context: &WriteContext, ids: &[AgentId]) -> ControlResult<()>;
 
-    /// The key that 4.x clients are given of the agent; `None` when it has none.
+    /// Returns the key of the agent for 4.x clients, or `None` if it has none.
     ///
     /// # Errors
     /// `NotFound` (agent).
     fn client_key(&self, reader: &Reader, agent: AgentId) -> ControlResult<Option<String>>;
 
-    /// Write what agents told of their scans, in one transaction; survives a killed process.
+    /// Writes the last scans of agents in one transaction; survives a killed process.
     fn save_last_scans(&self, scans: &[(AgentId, LastScan)]) -> ControlResult<()>;
 
-    /// What the agent told of its last scan.
+    /// Returns the last scan as the agent reported it.
     ///
     /// # Errors
     /// `NotFound` (agent).
     fn last_scan(&self, reader: &Reader, agent: AgentId) -> ControlResult<LastScan>;
 
-    /// Replace the groups of several agents in one transaction, all or none. The groups each has
-    /// now.
+    /// Replaces the groups of several agents in one transaction, all or none. Returns the groups that each
+    /// has now.
     ///
     /// # Errors
     /// As [`ControlStore::set_agent_groups`].
@@ -219,13 +221,13 @@ pub trait ControlStore: SecurityStore {
         agents: &[(AgentId, Vec<String>)],
     ) -> ControlResult<Vec<(AgentId, Vec<String>)>>;
 
-    /// The configuration of a group; `None` when it has none.
+    /// Returns the configuration of a group, or `None` if it has none.
     ///
     /// # Errors
     /// `NotFound` (group).
     fn group_config(&self, reader: &Reader, name: &str) -> ControlResult<Option<GroupConfig>>;
 
-    /// Put the configuration of a group.
+    /// Stores the configuration of a group.
     ///
     /// # Errors
     /// `NotFound` (group).
@@ -236,7 +238,8 @@ pub trait ControlStore: SecurityStore {
         config: &GroupConfig,
     ) -> ControlResult<()>;
 
-    /// Replace the agent's groups, in order of priority. An empty list becomes `default`.
+    /// Replaces the agent's groups, in order of priority; an empty list becomes `default`. Returns the groups
+    /// that it has now.
     ///
     /// # Errors
     /// `NotFound` (agent or group), `Limit` at [`limits::GROUPS_PER_AGENT_MAX`].
@@ -247,14 +250,14 @@ pub trait ControlStore: SecurityStore {
         groups: &[String],
     ) -> ControlResult<Vec<String>>;
 
-    /// Create a group.
+    /// Creates a group.
     ///
     /// # Errors
     /// `Exists`, `Refused` (name).
     fn create_group(&self, context: &WriteContext, name: &str, now_s: i64) -> ControlResult<()>;
 
-    /// Delete a group; its agents lose it, and those left with none get `default`. Who changed,
-    /// with the groups that remain.
+    /// Deletes a group. Its agents leave it, and those left without a group get `default`. Returns the
+    /// changed agents with their remaining groups.
     ///
     /// # Errors
     /// `NotFound`; `Refused` for `default`.
@@ -264,21 +267,21 @@ pub trait ControlStore: SecurityStore {
         name: &str,
     ) -> ControlResult<Vec<(AgentId, Vec<String>)>>;
 
-    /// Every group with the number of its agents, by name.
+    /// Returns every group with the number of its agents, by name.
     fn groups(&self, reader: &Reader) -> ControlResult<Vec<GroupCount>>;
 
-    /// Write what agents said of themselves. One transaction; survives a killed process.
-    /// Rows of agents that are gone are passed over.
+    /// Writes status and system of agents in one transaction; survives a killed process. Rows of removed
+    /// agents are skipped.
     fn save_liveness(&self, rows: &[LivenessRow]) -> ControlResult<()>;
 
-    /// Write how agents stand to their groups' configuration. One transaction; survives a killed
-    /// process. Rows of agents that are gone are passed over.
+    /// Writes which configuration agents run, in one transaction; survives a killed process. Rows of removed
+    /// agents are skipped.
     fn save_configs(&self, rows: &[ConfigRow]) -> ControlResult<()>;
 
-    /// One page of agents and the number of all that match.
+    /// Returns one page of agents and the number of all that match.
     fn agents(&self, reader: &Reader, query: &AgentQuery, now_s: i64) -> ControlResult<AgentPage>;
 
-    /// The numbers of all agents that match, ascending, without paging.
+    /// Returns the numbers of all agents that match, ascending, without paging.
     fn agent_ids(
         &self,
         reader: &Reader,
@@ -286,14 +289,15 @@ pub trait ControlStore: SecurityStore {
         now_s: i64,
     ) -> ControlResult<Vec<AgentId>>;
 
-    /// Agents by status; kept, not counted.
+    /// Returns the number of agents by status from stored counters.
     fn status_summary(&self, reader: &Reader) -> ControlResult<StatusSummary>;
 
-    /// Agents by status, platform, group and version from one snapshot; kept, not counted.
+    /// Returns the number of agents by status, platform, group and version, from stored counters in one
+    /// snapshot.
     fn summary(&self, reader: &Reader) -> ControlResult<Summary>;
 
-    /// The different values of columns over the agents that match, with how many have them. Sort
-    /// steps by other columns are passed over.
+    /// Returns the distinct values of columns over the agents that match, each with the number of agents.
+    /// Sort steps by other columns are ignored.
     fn distinct(
         &self,
         reader: &Reader,
@@ -302,24 +306,24 @@ pub trait ControlStore: SecurityStore {
         now_s: i64,
     ) -> ControlResult<DistinctPage>;
 
-    /// The fleet at a glance from one snapshot; kept, not counted.
+    /// Returns the overview of the fleet, from stored counters in one snapshot.
     fn overview(&self, reader: &Reader) -> ControlResult<Overview>;
 
-    /// Create a command for registered agents, as one row whatever their number. Its number.
+    /// Creates a command for registered agents, as one row for any number of them; returns its number.
     ///
     /// # Errors
     /// `Limit` at [`limits::COMMANDS_MAX`] unfinished ones.
     fn create_command(&self, context: &WriteContext, command: &NewCommand) -> ControlResult<u64>;
 
-    /// Drop some of the oldest finished commands beyond [`limits::COMMANDS_MAX`]; survives a killed
-    /// process. Whether there is more to drop.
+    /// Deletes some of the oldest finished commands beyond [`limits::COMMANDS_MAX`]; survives a killed
+    /// process. Returns true if there is more to delete.
     fn trim_commands(&self) -> ControlResult<bool>;
 
-    /// Record outcomes and adjust the counts, in one transaction; survives a killed process.
-    /// An outcome never goes back (acknowledged stays acknowledged).
+    /// Records outcomes and adjusts the counts in one transaction; survives a killed process. An outcome
+    /// only moves forward (acknowledged stays acknowledged).
     fn save_outcomes(&self, rows: &[OutcomeRow]) -> ControlResult<()>;
 
-    /// Outcomes that are not final become `state` (expired or cancelled). How many.
+    /// Sets outcomes that are not final to `state` (expired or cancelled); returns their number.
     fn finish_command(
         &self,
         context: &WriteContext,
@@ -328,8 +332,8 @@ pub trait ControlStore: SecurityStore {
         now_s: i64,
     ) -> ControlResult<u64>;
 
-    /// One command with its counts as far as the agents of `scope` go, and a page of their
-    /// outcomes by agent number, from one snapshot.
+    /// Returns one command with its counts over the agents of `scope`, and a page of their outcomes by agent
+    /// number, from one snapshot.
     fn command(
         &self,
         reader: &Reader,
@@ -338,8 +342,8 @@ pub trait ControlStore: SecurityStore {
         outcomes: OutcomeFilter,
     ) -> ControlResult<Option<(CommandRow, Vec<OutcomeRow>)>>;
 
-    /// The newest commands, newest first, each with its counts as far as the agents of `scope` go,
-    /// from one snapshot.
+    /// Returns the newest commands, newest first, each with its counts over the agents of `scope`, from one
+    /// snapshot.
     fn commands(
         &self,
         reader: &Reader,
@@ -347,13 +351,13 @@ pub trait ControlStore: SecurityStore {
         scope: &Permitted,
     ) -> ControlResult<Vec<CommandRow>>;
 
-    /// A user by name.
+    /// Returns a user by name.
     fn user(&self, reader: &Reader, name: &str) -> ControlResult<Option<UserRow>>;
 
-    /// All users by id.
+    /// Returns all users by id.
     fn users(&self, reader: &Reader) -> ControlResult<Vec<UserRow>>;
 
-    /// Create a user with roles in the given order; its id.
+    /// Creates a user with roles in the given order; returns its id.
     ///
     /// # Errors
     /// `Exists`, `NotFound` (role).
@@ -366,7 +370,7 @@ pub trait ControlStore: SecurityStore {
         roles: &[u32],
     ) -> ControlResult<u32>;
 
-    /// Replace a user's password hash and store the revocation of its tokens.
+    /// Replaces a user's password hash and stores the revocation of its tokens.
     ///
     /// # Errors
     /// `NotFound`.
@@ -378,7 +382,7 @@ pub trait ControlStore: SecurityStore {
         revoked: &Revocation,
     ) -> ControlResult<()>;
 
-    /// Delete a user and store the revocation of its tokens; whether it was there.
+    /// Deletes a user and stores the revocation of its tokens; returns true if the user existed.
     ///
     /// # Errors
     /// `Refused` for a reserved user (ids up to 99).
@@ -389,26 +393,25 @@ pub trait ControlStore: SecurityStore {
         revoked: &Revocation,
     ) -> ControlResult<bool>;
 
-    /// All roles by id.
+    /// Returns all roles by id.
     fn roles(&self, reader: &Reader) -> ControlResult<Vec<RoleRef>>;
 
-    /// The policies of a role set, flattened in the order in which a later one overrides an
-    /// earlier one.
+    /// Returns the policies of a set of roles in the order in which a later one overrides an earlier one.
     fn policies(&self, reader: &Reader, roles: &[u32]) -> ControlResult<Vec<Policy>>;
 
-    /// Refuse tokens issued at or before the revocation's instant.
+    /// Refuses tokens issued at or before the revocation's instant.
     fn revoke_tokens(&self, context: &WriteContext, revocation: &Revocation) -> ControlResult<()>;
 
-    /// The token revocations in force.
+    /// Returns the token revocations in force.
     fn revocations(&self) -> ControlResult<Vec<Revocation>>;
 
-    /// Forget all revocations (the keys were replaced, so every token is dead anyway).
+    /// Deletes all revocations (the keys were replaced, so every token is invalid).
     fn clear_revocations(&self, context: &WriteContext) -> ControlResult<()>;
 
-    /// A setting by name.
+    /// Returns a setting by name.
     fn setting(&self, reader: &Reader, name: &str) -> ControlResult<Option<String>>;
 
-    /// Refuse tokens and write settings, all in one transaction.
+    /// Refuses tokens and writes settings in one transaction.
     fn revoke_and_set(
         &self,
         context: &WriteContext,
@@ -416,17 +419,17 @@ pub trait ControlStore: SecurityStore {
         settings: &[(&str, String)],
     ) -> ControlResult<()>;
 
-    /// Write a setting.
+    /// Writes a setting.
     fn set_setting(&self, name: &str, value: &str) -> ControlResult<()>;
 
-    /// Write a setting unless it is there, whoever wrote it; what it is now.
+    /// Writes a setting unless it exists; returns its present value.
     fn setting_or(&self, name: &str, value: &str) -> ControlResult<String>;
 
-    /// Append to the audit log; the oldest rows beyond [`limits::AUDIT_ROWS_MAX`] go, of what
-    /// changed nothing those beyond [`limits::AUDIT_IDLE_ROWS_MAX`].
+    /// Appends to the audit log. The oldest rows beyond [`limits::AUDIT_ROWS_MAX`] are deleted, and those of
+    /// actions that changed nothing beyond [`limits::AUDIT_IDLE_ROWS_MAX`].
     fn audit(&self, entry: &AuditEntry) -> ControlResult<()>;
 
-    /// The audit log, newest first, below `before` where given.
+    /// Returns rows of the audit log, newest first, with numbers below `before` if given.
     fn audit_log(
         &self,
         reader: &Reader,
@@ -434,10 +437,10 @@ pub trait ControlStore: SecurityStore {
         limit: u64,
     ) -> ControlResult<Vec<AuditEntry>>;
 
-    /// Copy the whole database to a new file while it is in use; the copy is consistent.
+    /// Copies the whole database to a new file while it is in use; the copy is consistent.
     ///
     /// # Errors
-    /// `Exists` when the file is there already.
+    /// `Exists` if the file exists.
     fn backup_to(&self, file: &std::path::Path) -> ControlResult<()>;
 
     /// Appends the row of the context as begun, durable when it returns, if no change has written it
@@ -452,7 +455,7 @@ pub trait ControlStore: SecurityStore {
     /// the context. Otherwise it gets the outcome.
     fn leave_out_audit(&self, context: &WriteContext, outcome: AuditOutcome) -> ControlResult<()>;
 
-    /// Make everything written so far survive a power cut, and keep the write-ahead log short.
-    /// Holds up no write.
+    /// Makes everything written so far survive a power cut, and checkpoints the write-ahead log. Does not
+    /// block writers.
     fn checkpoint(&self) -> ControlResult<()>;
 }

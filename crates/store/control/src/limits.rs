@@ -15,12 +15,12 @@ pub const ENROLMENT_TOKEN_TTL_SECONDS_MAX: u64 = 365 * 24 * 3600;
 /// Most commands that are kept; beyond it the oldest finished ones go, and when none is finished
 /// a new one is refused.
 pub const COMMANDS_MAX: u64 = 1_000;
-/// Most unfinished commands of one user: nobody takes all places from everybody else.
+/// Most unfinished commands of one user, so that one user cannot use up [`COMMANDS_MAX`].
 pub const COMMANDS_USER_MAX: u64 = 500;
 /// Most rows of the audit log; beyond it the oldest go.
 pub const AUDIT_ROWS_MAX: u64 = 1_000_000;
-/// Rows of the audit log that are kept of what was refused: whoever may do nothing must not push out
-/// what others did.
+/// Most rows of the audit log of actions that changed nothing. A user without permissions must not push
+/// out the rows of changes.
 pub const AUDIT_IDLE_ROWS_MAX: u64 = 100_000;
 /// Longest detail of an audit row or an outcome, bytes; longer ones are cut at a character.
 pub const DETAIL_BYTES_MAX: usize = 4096;

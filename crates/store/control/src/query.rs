@@ -49,7 +49,7 @@ pub enum AgentColumn {
     Nothing,
 }
 
-/// How a column is compared. Text compares without case.
+/// Comparison of a column with a value. Text compares without case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CompareOp {
     Equal,
@@ -102,7 +102,7 @@ pub struct Sort {
     pub descending: bool,
 }
 
-/// Which agents, in which order, which page. Filters of different fields must all hold; of the
+/// Selection, order and page of agents. Filters of different fields must all hold; of the
 /// values of one field any. An empty list is no filter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentQuery {
@@ -161,21 +161,21 @@ impl Default for AgentQuery {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AgentPage {
     pub items: Vec<AgentRecord>,
-    /// Why each of them has its status, in the same order.
+    /// Status code of each of them, in the same order.
     pub codes: Vec<StatusCode>,
-    /// How each of them stands to its groups' configuration, in the same order.
+    /// Configuration state of each of them, in the same order.
     pub configs: Vec<ConfigState>,
-    /// How many match without paging.
+    /// Number of matches without paging.
     pub total: u64,
     /// Which of [`AgentQuery::ids`] are not registered, ascending.
     pub missing: Vec<AgentId>,
 }
 
-/// The different values of some columns, each with how many agents have them.
+/// The distinct values of some columns, each with the number of agents.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DistinctPage {
     /// Values in the order of the columns asked for; most agents first unless sorted.
     pub items: Vec<(Vec<Option<String>>, u64)>,
-    /// How many different ones there are without paging.
+    /// Number of distinct values without paging.
     pub total: u64,
 }

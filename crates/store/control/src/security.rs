@@ -32,7 +32,7 @@ pub struct PolicyRow {
 pub struct RuleRow {
     pub id: u32,
     pub name: String,
-    /// What it says, JSON.
+    /// Its content, JSON.
     pub body: String,
     /// Roles by id.
     pub roles: Vec<u32>,
@@ -47,7 +47,7 @@ pub struct SecurityImage {
     pub rules: Vec<RuleRow>,
 }
 
-/// Which link between two things.
+/// Kind of a link between two objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LinkKind {
     UserRole,
@@ -90,13 +90,13 @@ pub enum SecurityChange {
     DeletePolicy(u32),
     CreateRule {
         name: String,
-        /// What it says, JSON.
+        /// Its content, JSON.
         body: String,
     },
     ReplaceRule {
         id: u32,
         name: String,
-        /// What it says, JSON.
+        /// Its content, JSON.
         body: String,
     },
     /// Delete a rule and its links.
@@ -129,7 +129,7 @@ pub struct SecurityWrite {
     pub revoked: Vec<Revocation>,
 }
 
-/// What authorisation asks of a user and a set of roles.
+/// Rows that authorisation needs of a user and a set of roles.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccessRows {
     pub user: UserRow,

@@ -49,13 +49,13 @@ impl StatusCode {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentRow {
     pub record: AgentRecord,
-    /// Why it has its status.
+    /// Reason for its status.
     pub status_code: StatusCode,
     /// Its groups' configuration.
     pub config: ConfigState,
 }
 
-/// How an agent stands to the configuration of its groups.
+/// The configuration that an agent runs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ConfigState {
     /// MD5 in hex of what it said it runs; empty when it runs none, `None` while it was never heard
@@ -65,13 +65,13 @@ pub struct ConfigState {
     pub synced: bool,
 }
 
-/// How an agent stands to the configuration of its groups, to be written in a batch.
+/// The configuration that an agent runs, to be written in a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigRow {
     pub id: AgentId,
-    /// Which life; a row of another one is passed over.
+    /// Its incarnation; a row of another incarnation is skipped.
     pub incarnation: Incarnation,
-    /// How it stands.
+    /// The configuration that it runs.
     pub config: ConfigState,
 }
 
@@ -81,7 +81,7 @@ pub struct CertificateRow {
     /// SHA-256 of its DER bytes.
     pub fingerprint: [u8; 32],
     pub agent: AgentId,
-    /// Which life of that number.
+    /// Incarnation of that agent.
     pub incarnation: Incarnation,
     /// Start of its time, seconds since the epoch.
     pub not_before_s: i64,
@@ -126,7 +126,7 @@ pub struct NewAgent {
     pub now_s: i64,
 }
 
-/// What an enrolment came to.
+/// Result of an enrolment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Enrolled {
     /// The new agent.
@@ -162,24 +162,24 @@ pub struct EnrolmentTokenRow {
     pub expires_at_s: i64,
 }
 
-/// What is written of an agent in a batch: status and, where they changed, its own words.
+/// Status of an agent and, if changed, its system, to be written in a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LivenessRow {
     pub id: AgentId,
-    /// Which life; a row of another one is passed over.
+    /// Its incarnation; a row of another incarnation is skipped.
     pub incarnation: Incarnation,
-    /// Whether it is heard from.
+    /// Its status.
     pub status: AgentStatus,
     pub status_code: StatusCode,
     /// When it was last heard from, seconds since the epoch.
     pub keepalive_at_s: Option<i64>,
     /// When it went silent, seconds since the epoch.
     pub disconnected_at_s: Option<i64>,
-    /// What it says of itself; `None` leaves that unchanged.
+    /// Its version, name, address and system; `None` leaves them unchanged.
     pub info: Option<InfoRow>,
 }
 
-/// What an agent says of itself.
+/// Version, name, address and system that an agent reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InfoRow {
     /// Version of its program.
@@ -211,7 +211,7 @@ pub struct UserRow {
     pub roles: Vec<RoleRef>,
 }
 
-/// What a role allows or denies.
+/// Actions on resources that a role allows or denies.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Policy {
     pub id: u32,
@@ -224,7 +224,7 @@ pub struct Policy {
     pub allow: bool,
 }
 
-/// Whose tokens are refused.
+/// Holders of tokens that are refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RevocationTarget {
     User(u32),
@@ -246,14 +246,14 @@ pub struct Revocation {
     pub expires_at_s: i64,
 }
 
-/// What the registry keeps in memory.
+/// The rows that the registry keeps in memory.
 #[derive(Debug, Clone, Default)]
 pub struct ControlImage {
     /// Every agent but 000.
     pub agents: Vec<AgentRow>,
     /// Every certificate that is kept.
     pub certificates: Vec<CertificateRow>,
-    /// Commands that somebody has not answered.
+    /// Unfinished commands.
     pub outstanding: Vec<OpenCommand>,
     /// Token revocations in force.
     pub revocations: Vec<Revocation>,

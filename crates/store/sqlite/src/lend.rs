@@ -25,7 +25,7 @@ use crate::reader::Reader;
 pub(crate) struct Readers<R> {
     /// Readers that one user may hold.
     each_max: usize,
-    /// How long a query waits for a reader.
+    /// Time that a query waits for a reader.
     wait: Duration,
     state: Mutex<State<R>>,
     changed: Condvar,
@@ -122,7 +122,7 @@ impl<R> Readers<R> {
         Some(Lent { readers: self, user, reader: Some(taken?) })
     }
 
-    /// Visits every free reader. None is lent meanwhile.
+    /// Visits every free reader. None is lent while it runs.
     pub(crate) fn each<E>(&self, visit: impl FnMut(&mut R) -> Result<(), E>) -> Result<(), E> {
         self.state.lock().free.iter_mut().try_for_each(visit)
     }

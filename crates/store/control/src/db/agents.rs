@@ -44,7 +44,7 @@ pub(super) fn client_key(tx: &Transaction<'_>, id: AgentId) -> ControlResult<Opt
         .ok_or_else(|| not_found(id))
 }
 
-/// A part that was not told keeps what is known.
+/// A missing time leaves the stored one.
 pub(super) fn save_last_scans(
     tx: &Transaction<'_>,
     scans: &[(AgentId, LastScan)],
@@ -173,7 +173,7 @@ pub(super) fn key_anew(tx: &Transaction<'_>, new: &NewAgent) -> ControlResult<Ag
     one(tx, id, &groups::names(tx)?)?.ok_or_else(|| not_found(id))
 }
 
-/// Whoever asks for the number may have it again, unless somebody has it.
+/// Frees a number unless an agent has it.
 pub(super) fn free_number(tx: &Transaction<'_>, id: AgentId) -> ControlResult<()> {
     let sql = "INSERT OR IGNORE INTO free_number
                SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM agent WHERE id = ?1)";

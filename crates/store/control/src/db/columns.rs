@@ -1,8 +1,8 @@
-//! How the columns of lists stand in SQL.
+//! SQL expressions of the columns of lists.
 
 use crate::AgentColumn;
 
-/// How a column's values are compared.
+/// Comparison of a column's values.
 pub(super) enum Form {
     /// Text, without case.
     Text(&'static str),
@@ -11,7 +11,7 @@ pub(super) enum Form {
     Number(&'static str),
     /// Seconds since the epoch, which lists print as a date.
     Date(&'static str),
-    /// Text that is ordered by a number beside it.
+    /// Text that is ordered by a number stored with it.
     Version(&'static str, &'static str),
     /// Names in another table.
     Group,

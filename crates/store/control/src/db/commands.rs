@@ -72,7 +72,7 @@ fn outcome(row: &Row<'_>) -> ControlResult<OutcomeRow> {
     })
 }
 
-/// Whom a command is for, and how far those of them are that have no row of their own.
+/// The agents of a command, and the state of those that have no row of their own.
 struct Target {
     agents: RoaringBitmap,
     rest: OutcomeState,
@@ -80,9 +80,8 @@ struct Target {
 }
 
 impl Target {
-    /// `None` for a command of an older version: everybody has a row. A damaged set is an empty
-    /// one: that command is handed out to nobody more and expires, and keeps nothing else from
-    /// going on.
+    /// Returns `None` for a command of an older version, which has a row for each agent. A damaged set counts
+    /// as empty: the command is not handed out any more and expires, and other commands continue.
     fn of(tx: &Transaction<'_>, id: u64) -> ControlResult<Option<Self>> {
         let mut statement = tx.prepare_cached(
             "SELECT agents, rest, rest_at_s FROM command WHERE id = ?1 AND agents IS NOT NULL",
@@ -145,8 +144,8 @@ fn make_room(tx: &Transaction<'_>, user: &str) -> ControlResult<()> {
     Ok(())
 }
 
-/// A command that is being dropped: it is shown to nobody and takes no outcome any more. One of an
-/// older version has no set either, but counts.
+/// Condition of a command that is being deleted: it is hidden and accepts no outcome. A command of an older
+/// version has no set either, but has counts.
 const DROPPED: &str =
     "agents IS NULL AND pending + sent + acknowledged + failed + expired + cancelled = 0";
 
@@ -204,7 +203,7 @@ pub(super) fn save_outcomes(tx: &Transaction<'_>, rows: &[OutcomeRow]) -> Contro
          VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO UPDATE
          SET state = excluded.state, at_s = excluded.at_s, detail = excluded.detail",
     )?;
-    // `None`: nothing is taken for it any more.
+    // `None`: the command is being deleted.
     let mut targets: BTreeMap<u64, Option<Option<Target>>> = BTreeMap::new();
     let mut moved: BTreeMap<(u64, OutcomeState, OutcomeState), u64> = BTreeMap::new();
     for row in in_order(rows) {
@@ -268,7 +267,7 @@ pub(super) fn finish(
 ) -> ControlResult<u64> {
     let mut total = 0;
     if Target::of(tx, id)?.is_some_and(|target| target.rest == OutcomeState::Pending) {
-        // Beside a set no row is pending.
+        // A command with a set has no pending rows.
         total = rows::get(tx, "SELECT pending FROM command WHERE id = ?1", [signed(id)], |r| {
             unsigned(r, 0)
         })?;
@@ -388,7 +387,7 @@ pub(super) fn newest(
         && let Some(row) = rows.next()
     {
         let row = within(tx, row?, scope, &named)?;
-        // What is about none of the caller's agents is not told, and takes no place of the page.
+        // A command for none of the caller's agents is hidden and does not count towards the page.
         if scope.is_all() || row.counts.total > 0 {
             seen.push(row);
         }
@@ -420,7 +419,7 @@ fn outcomes(
     let rest = target.as_ref().map(|target| target.rest);
     let Some(target) = target.filter(|_| filter.state.is_none_or(|state| rest == Some(state)))
     else {
-        // Whoever is so far has a row.
+        // Every agent in that state has a row.
         let rows = statement.query_and_then(params![signed(id), first, u32::MAX], outcome)?;
         return rows.filter(|row| row.as_ref().map_or(true, wanted)).take(limit).collect();
     };

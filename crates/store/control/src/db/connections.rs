@@ -1,5 +1,5 @@
-//! The connections: one writer, a few readers, one reader for who somebody is and what they may do (so
-//! that nobody's lists keep others from logging in), one that checkpoints.
+//! The connections: one writer, a few readers, one reader for users and permissions (so that long lists do
+//! not delay logins), and one that checkpoints.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
@@ -15,16 +15,16 @@ use sqlite::Meter;
 use sqlite::Reader;
 use sqlite::ReaderPool;
 
-/// Connections for readers unless told otherwise; each holds its own page cache.
+/// Default number of connections for readers; each has its own page cache.
 const READERS: usize = 3;
-/// How long a connection waits for another process that holds the database.
+/// Time that a connection waits for another process that locks the database.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Prepared statements kept per connection.
 const STATEMENTS_MAX: usize = 256;
 /// Page cache of one connection, KiB.
 const CACHE_KIB: i64 = 8 * 1024;
-/// A commit checkpoints by itself only beyond this many pages of log (64 MiB): otherwise that is
-/// the checkpoint of [`crate::ControlStore`]'s, and nobody who waits for a commit waits for it too.
+/// Pages of log (64 MiB) above which a commit checkpoints by itself. Below it, only
+/// [`crate::ControlStore::checkpoint`] does, so that a commit does not wait for a checkpoint.
 const CHECKPOINT_PAGES: i64 = 16 * 1024;
 
 /// `registry.db`.
@@ -53,7 +53,7 @@ impl SqliteControl {
         Self::open_with(path, READERS)
     }
 
-    /// As [`SqliteControl::open`], with so many connections for readers, at least one.
+    /// Opens the database as [`SqliteControl::open`] does, with `readers` connections for queries, at least one.
     ///
     /// # Errors
     /// As [`SqliteControl::open`].
@@ -102,7 +102,7 @@ impl SqliteControl {
         }
     }
 
-    /// Where the database is.
+    /// Path of the database.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -281,7 +281,8 @@ fn pattern(text: &str) -> String {
     pattern
 }
 
-/// What is the same for every agent (the server's names) is looked into by whoever asks.
+/// Columns that a text is searched in. The caller compares values that are the same for every agent, such as
+/// the server's names.
 const SEARCHED: [AgentColumn; 19] = [
     AgentColumn::DateAdd,
     AgentColumn::LastKeepAlive,

@@ -167,7 +167,7 @@ fn no_counter_looks_at_every_agent() {
     assert!(statements.len() >= 8, "{statements:#?}");
     for (sql, plan) in statements {
         assert!(!grows(&plan), "{sql}: {plan:?}");
-        // What is sorted is a handful of counters.
+        // Only a few counters are sorted.
         let sorted = sorts(&plan) && !sql.contains("FROM counter");
         assert!(!sorted, "{sql}: {plan:?}");
     }
@@ -372,7 +372,7 @@ fn the_signs_of_a_pattern_are_only_signs() {
     assert_eq!(pattern("a%b_c\\d"), "%a\\%b\\_c\\\\d%");
 }
 
-/// What has no index, by name: these look at every agent. Everything else does not.
+/// Only these queries, which have no index, read every agent.
 #[test]
 fn scans_of_the_fleet_are_those_that_are_allowed_by_name() {
     use AgentColumn as C;

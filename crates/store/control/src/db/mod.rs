@@ -127,7 +127,7 @@ impl ControlStore for SqliteControl {
         id: Option<AgentId>,
         register_ip: Option<&str>,
     ) -> ControlResult<Vec<AgentId>> {
-        // By the writer, whom a decision needs anyway: not behind long lists.
+        // By the writer, which the decision needs anyway, so that it does not wait for long lists.
         self.write_soft(reader, |tx| agents::rivals(tx, name, id, register_ip))
     }
 

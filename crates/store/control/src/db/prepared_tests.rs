@@ -12,7 +12,7 @@ use crate::{
     SecurityWrite, StatusCode,
 };
 
-/// What SQLite asks for when it prepares a statement: one line for each table and column.
+/// Accesses that SQLite authorises when it prepares a statement: one line for each table and column.
 type Prepared = Arc<Mutex<Vec<String>>>;
 
 fn watch(conn: &mut rusqlite::Connection, prepared: &Prepared) {

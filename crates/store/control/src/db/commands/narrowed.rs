@@ -16,9 +16,9 @@ pub(super) fn named(scope: &Permitted) -> RoaringBitmap {
     }
 }
 
-/// The command with the counts of the scope's agents alone, of which `named` are those that it names.
-/// Only whom the command is for by now counts: who had a number before is nobody's to see, but in the
-/// counts of those who see everybody.
+/// Returns the command with the counts of the scope's agents only; `named` are the agents that the scope
+/// names. An earlier agent with the same number is not counted, because a narrowed caller must not see
+/// it. Only the counts of callers who may see every agent include it.
 pub(super) fn within(
     tx: &Transaction<'_>,
     mut row: CommandRow,
@@ -30,7 +30,7 @@ pub(super) fn within(
     }
     let only = matches!(scope, Permitted::Only(_));
     let Some(target) = Target::of(tx, row.id)? else {
-        // A command of an older version: whoever it is for has a row.
+        // A command of an older version has a row for each agent.
         let counts = rows_of(tx, row.id, named)?;
         row.counts = if only { counts } else { row.counts.without(counts) };
         return Ok(row);

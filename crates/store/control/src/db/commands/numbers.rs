@@ -7,8 +7,8 @@ use super::{Target, bytes_of};
 use crate::ControlResult;
 use crate::db::rows::{signed, unsigned};
 
-/// Another agent gets the number: what was ordered of the one before is not told as its own. The
-/// commands' counts stay.
+/// Removes the number from commands to its former agent, because another agent gets it. The counts of the
+/// commands stay as they are.
 pub(in crate::db) fn given_again(tx: &Transaction<'_>, agent: AgentId) -> ControlResult<()> {
     let mut all = tx.prepare_cached("SELECT id FROM command")?;
     let ids = all.query_map([], |row| unsigned(row, 0))?.collect::<Result<Vec<_>, _>>()?;
