@@ -29,7 +29,7 @@ pub struct Options {
     pub bytes: u64,
     /// Time that each flush takes at least.
     pub flush_time: Duration,
-    /// Compress each block at each flush, for [`Device::report`]. Costs CPU time, later.
+    /// Compress each block at each flush, for [`crate::Device::report`]. Costs CPU time, later.
     pub measure: bool,
 }
 
