@@ -14,7 +14,7 @@ BIN ?=
 INSTALL = PREFIX="$(PREFIX)" SYSCONFDIR="$(SYSCONFDIR)" DESTDIR="$(DESTDIR)" \
 	BIN="$(or $(BIN),target/release/holdfast)" ./packaging/install.sh
 
-.PHONY: help up build install uninstall test check unit loom page fuzz-api netdata soak fuzz clean
+.PHONY: help up build install uninstall test quick check unit loom page fuzz-api netdata soak fuzz clean
 
 help: ## This list
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -35,6 +35,11 @@ uninstall: ## Take it away again; configuration and data stay
 
 test: check unit loom page fuzz-api ## Everything that must pass before a change lands
 	@echo "make test: all passed"
+
+quick: ## Formatting, lints and the unit tests that start no process
+	cargo fmt --all --check
+	cargo clippy --workspace -- $(LINT)
+	cargo test --workspace --lib --bins --quiet
 
 check: ## Formatting, lints, documentation, dashboard files, and that the fuzzers build
 	cargo fmt --all --check
