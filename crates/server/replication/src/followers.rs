@@ -235,8 +235,12 @@ impl Shipping {
     /// [`Refusal::Unknown`] if it was none; [`Refusal::Busy`] if the disk refuses.
     pub fn remove(&self, name: &str) -> Result<(), Refusal> {
         let unknown = || Refusal::Unknown(name.to_owned());
-        let follower = self.0.followers.lock().remove(name).ok_or_else(unknown)?;
+        // Held until the checkpoint is removed: a follower that reconnects in between would otherwise open the
+        // same checkpoint and lose it.
+        let mut followers = self.0.followers.lock();
+        let follower = followers.remove(name).ok_or_else(unknown)?;
         follower.consumer.remove()?;
+        drop(followers);
         for metric in GAUGES {
             metrics::gauge!(metric, "follower" => name.to_owned()).set(0.0);
         }
