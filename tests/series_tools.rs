@@ -76,7 +76,7 @@ fn what_is_exported_is_imported_and_the_tools_say_what_is_there() {
     assert_eq!(stat["part_samples"], 12);
     ok(&["delete", "--data", second, "--metric", "cpu_user", "--tag", "host=a"]);
     assert!(!ok(&["export", "--data", second]).contains("cpu_user"));
-    assert!(ok(&["verify", "--data", second]).contains("whole"));
+    assert!(ok(&["verify", "--data", second]).contains("intact"));
     ok(&["delete", "--data", second, "--all"]);
     assert_eq!(run(&["series", "stat", "--data", second]).0, 2);
 }

@@ -43,7 +43,7 @@ fn an_item_that_cannot_be_decoded_makes_the_agent_begin_anew_by_itself() {
         Some((200, answer)) if answer["error"] == 0 => Ok(()),
         other => Err(format!("{other:?}")),
     });
-    agent.line("agent.db is damaged; starting anew");
+    agent.line("agent.db is damaged; restarting");
     agent.line("agent.db: items that could not be decoded were dropped (1, the first of them ");
     house.equal(&api, "001");
     assert_eq!(agent.stop(), 0);
@@ -82,7 +82,7 @@ fn an_item_that_telling_meets_and_cannot_decode_makes_the_agent_begin_anew_after
         .execute("UPDATE item SET observation = x'ff00' WHERE name = CAST('f1' AS BLOB)", []);
     assert_eq!(damaged.unwrap(), 1);
     let (server, api) = house.server();
-    agent.line("agent.db is damaged; starting anew");
+    agent.line("agent.db is damaged; restarting");
     let met_us = logged_us(&house, "content of ");
     agent.line("agent.db: items that could not be decoded were dropped (1, the first of them ");
     house.equal(&api, "001");
