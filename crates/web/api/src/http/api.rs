@@ -188,8 +188,8 @@ pub(crate) struct Api {
     /// The routes of the series store, without access control: the API checks permissions before it
     /// calls them.
     pub(crate) series: Option<Router>,
-    /// Digests of groups' files, by version of all configurations, name of the group and name of the
-    /// file.
+    /// Digests of groups' files, by version of all configurations, name of the group and digest
+    /// algorithm.
     pub(crate) digests: moka::sync::Cache<(u64, String, String), (String, String)>,
     /// The OpenAPI document, as bytes.
     pub(crate) openapi: Vec<u8>,

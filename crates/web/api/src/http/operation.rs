@@ -82,25 +82,25 @@ pub(crate) enum Kind {
     Whole { min: u64, max: u64, default: u64 },
     /// `true` or `false`; absent is `false`.
     Flag,
-    /// Any text up to [`crate::limits::PARAMETER_BYTES_MAX`].
+    /// Any text, limited to [`crate::limits::PARAMETER_BYTES_MAX`].
     Text,
-    /// Letters, digits, spaces and what stands in versions, addresses and names of systems.
+    /// Letters, digits, spaces and the punctuation of versions, addresses and system names.
     Alphanumeric,
     /// One name: letters, digits, `_`, `-`, `.` and `%`.
     Name,
-    /// The name of an agent to be: as [`Kind::Name`], at most 128 characters.
+    /// The name of a new agent: as [`Kind::Name`], at most 128 characters.
     AgentName,
-    /// Name of a group: ASCII letters, digits, `_`, `-` and `.`; 1 to 128.
+    /// The name of a group: ASCII letters, digits, `_`, `-` and `.`; 1 to 128 characters.
     GroupName,
-    /// Text to look for, without the characters of other languages' conditions.
+    /// Text to search for, without the operators of other query languages.
     Search,
     /// One of these words.
     Word(&'static [&'static str]),
-    /// Some of these words, with commas.
+    /// Some of these words, separated by commas.
     Words(&'static [&'static str]),
-    /// Decimal numbers with commas.
+    /// Decimal numbers, separated by commas.
     Numbers,
-    /// Decimal numbers with commas, or the word `all`.
+    /// Decimal numbers, separated by commas, or the word `all`.
     NumbersOrAll,
     /// One decimal number.
     Id,
@@ -108,13 +108,13 @@ pub(crate) enum Kind {
     Position,
     /// One decimal number of at least three digits.
     Number,
-    /// Names with commas.
+    /// Names, separated by commas.
     Names,
-    /// Names of groups with commas.
+    /// Names of groups, separated by commas.
     GroupNames,
-    /// `7d`, `10h`, `5m`, `30s` or a number of seconds; the default is its operation's.
+    /// `7d`, `10h`, `5m`, `30s` or a number of seconds, with the operation's default.
     Timeframe(Option<&'static str>),
-    /// Field names with commas, a leading sign for the direction.
+    /// Field names, separated by commas, each with an optional sign for the direction.
     Sort,
     /// A digest in hex.
     Digest,
@@ -132,12 +132,12 @@ pub(crate) struct Parameter {
     pub(crate) about: &'static str,
 }
 
-/// An optional parameter of the query.
+/// Returns an optional query parameter.
 pub(crate) const fn query(name: &'static str, kind: Kind, about: &'static str) -> Parameter {
     Parameter { name, place: Place::Query, required: false, kind, about }
 }
 
-/// A parameter of the query that must be there.
+/// Returns a required query parameter.
 pub(crate) const fn required(name: &'static str, kind: Kind, about: &'static str) -> Parameter {
     Parameter { name, place: Place::Query, required: true, kind, about }
 }
