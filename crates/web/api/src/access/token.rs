@@ -47,7 +47,7 @@ pub(crate) struct Claims {
     pub(crate) since: Option<i64>,
 }
 
-/// The user for whom a token is issued.
+/// The user and the times of a new token.
 pub(crate) struct Bearer {
     pub(crate) id: u32,
     pub(crate) name: String,

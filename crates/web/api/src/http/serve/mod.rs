@@ -182,8 +182,7 @@ enum Visitor {
 }
 
 impl Visitor {
-    /// Returns the owner to whom the connection is charged; callers on this machine may use all
-    /// permits.
+    /// Returns the owner charged for the connection; callers on this machine may use all permits.
     fn owner(&self) -> Owner {
         match self {
             Self::Tcp(_, address, _) => Owner::from_network(address.ip()),

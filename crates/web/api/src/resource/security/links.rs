@@ -99,7 +99,7 @@ struct Links {
     linked: Code,
     /// The code for a link that does not exist.
     unlinked: Code,
-    /// Plural of the member, and the words for the owner, for messages.
+    /// Plural and singular of the member, and the noun of the owner, for messages.
     words: [&'static str; 3],
 }
 
