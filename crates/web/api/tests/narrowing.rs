@@ -107,8 +107,8 @@ async fn what_was_named_and_is_denied_is_told_in_histories_and_counters() {
     }
 }
 
-/// The groups of a removed agent are unknown, so a user from whom a group is hidden does not see the
-/// history of removed agents either.
+/// The groups of a removed agent are unknown. A user who may not see some group therefore does not see
+/// the history of removed agents either.
 #[tokio::test]
 async fn what_was_hidden_of_an_agent_stays_hidden_when_it_is_gone() {
     let world = world();
