@@ -326,7 +326,7 @@ async fn what_is_kept_of_access_is_nobody_elses_and_gone_with_a_change() {
     let token = narrow(&world).await;
     let admin = world.admin().await;
     let ids = async |token: &str| column(&world.ok("/agents?select=id", token).await, "id");
-    // The same roles, once from the user's own set and once from another user's.
+    // Interleaved requests of two users with different permissions.
     for _ in 0..20 {
         let (own, all) = tokio::join!(ids(&token), ids(&admin));
         assert_eq!((own.len(), all.len()), (1, 4));

@@ -1,9 +1,9 @@
 //! Listening: HTTPS, plain HTTP on loopback only, and a unix socket for local callers.
 //!
-//! Every request carries its [`Source`]. Limits: connections at once, in all and of one network (beyond
-//! them the longest silent one is closed); time for a TLS handshake, for a request's head, and without
-//! any request. A connection is ended by a goodbye, and stopping lets requests in flight finish, both
-//! for a bounded time.
+//! Every request carries its [`Source`]. Limits: number of connections, in total and per network (above
+//! it the longest idle one is closed); time for the TLS handshake, for the head of a request, and
+//! without any request. A connection is closed gracefully (HTTP/2 GOAWAY), and stopping lets requests
+//! in flight finish, both within a bounded time.
 
 mod idle;
 mod places;

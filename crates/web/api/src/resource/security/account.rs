@@ -197,8 +197,8 @@ fn own_password(call: Arc<Call>) -> Answering {
             let set = call
                 .registry()
                 .change_security(&call.context, SecurityChange::SetPassword { user: id, hash });
-            // The tokens to refuse are written in a separate step after the password, so the password
-            // may be changed.
+            // The revocation of older tokens is written once more after the password, so the password may
+            // already be changed when this fails.
             if set.as_ref().is_err_and(RegistryError::is_transient) {
                 call.effect.set_begun();
             }
