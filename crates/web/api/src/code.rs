@@ -1,9 +1,9 @@
-//! Every code of the API's errors, with its HTTP status, text and remedy. The numbers are those that clients of the
-//! 4.x API know; the texts are ours.
+//! All error codes of the API, each with its HTTP status, text and remedy. The numbers are those of the
+//! 4.x API; the texts are our own.
 
 use axum::http::StatusCode;
 
-/// Declares the codes and their table, so that each has a status, a text and a remedy.
+/// Declares the codes and their table, so that every code has a status, a text and a remedy.
 macro_rules! codes {
     ($($name:ident = $number:literal, $status:ident, $text:literal, $remedy:literal;)*) => {
         /// The code of an error.
@@ -30,7 +30,7 @@ macro_rules! codes {
     };
 }
 
-/// What a code stands for.
+/// The status, text and remedy of a code.
 struct Row {
     status: StatusCode,
     text: &'static str,
@@ -38,7 +38,7 @@ struct Row {
 }
 
 impl Code {
-    /// The number that clients see.
+    /// Returns the number that clients see.
     pub(crate) fn number(self) -> u16 {
         self as u16
     }
@@ -61,7 +61,7 @@ impl Code {
     }
 }
 
-/// Every number with its HTTP status, text and remedy, ascending: for the reference.
+/// Returns all numbers with their HTTP status, text and remedy, ascending. Used for the reference.
 pub fn error_codes() -> Vec<(u16, u16, &'static str, &'static str)> {
     let row = |code: &Code| {
         let Row { status, text, remedy } = code.row();

@@ -1,4 +1,4 @@
-//! What goes wrong with a request, as `application/problem+json`.
+//! Failures of requests, sent as `application/problem+json`.
 
 use std::borrow::Cow;
 
@@ -16,7 +16,8 @@ pub(crate) struct Failure {
     pub(crate) title: &'static str,
     pub(crate) detail: String,
     pub(crate) remediation: Option<Cow<'static, str>>,
-    /// Absent where a request does not fit the description.
+    /// The error code; `None` for failures without one, such as a request that does not match the
+    /// description.
     pub(crate) code: Option<Code>,
     /// `Retry-After`, seconds.
     pub(crate) retry_after_s: Option<u64>,
@@ -26,19 +27,19 @@ pub(crate) struct Failure {
 
 const BAD: StatusCode = StatusCode::BAD_REQUEST;
 
-/// Most ids that one failure names.
+/// Maximum number of ids listed in one failure.
 const NAMED_MAX: usize = 20;
 
-/// Where the cause of a failure is told: no file is written, whoever runs the server keeps it.
+/// The location of the cause of a failure, for clients. The log goes to standard error, not to a file.
 const LOGFILE: &str = "the server's standard error, GET /manager/logs";
 
 impl Failure {
-    /// The failure of a code, with its text.
+    /// Returns the failure of a code, with the code's text.
     pub(crate) fn code(code: Code) -> Self {
         Self::detailed(code, code.text())
     }
 
-    /// The failure of a code, with a text of its own.
+    /// Returns the failure of a code, with a specific text.
     pub(crate) fn detailed(code: Code, detail: impl Into<String>) -> Self {
         Self {
             status: code.status(),
@@ -51,12 +52,12 @@ impl Failure {
         }
     }
 
-    /// The roles do not allow it on this type of resource.
+    /// Returns the failure for an action that the roles do not allow on this type of resource.
     pub(crate) fn denied(kind: &str) -> Self {
         Self::detailed(Code::Denied, format!("Permission denied: Resource type: {kind}"))
     }
 
-    /// The roles do not allow it on any of these things.
+    /// Returns the failure for an action that the roles do not allow on any of these resources.
     pub(crate) fn denied_on(kind: &str, ids: &[String]) -> Self {
         let mut named =
             ids.iter().take(NAMED_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
@@ -69,7 +70,7 @@ impl Failure {
         )
     }
 
-    /// A failure without a number.
+    /// Returns a failure without a code.
     pub(crate) fn plain(status: StatusCode, detail: impl Into<String>) -> Self {
         Self {
             status,
@@ -82,23 +83,23 @@ impl Failure {
         }
     }
 
-    /// The request does not fit the description.
+    /// Returns the failure for a request that does not match the description.
     pub(crate) fn bad(detail: impl Into<String>) -> Self {
         Self::plain(BAD, detail)
     }
 
-    /// Nobody is logged in.
+    /// Returns the failure for a request without valid credentials.
     pub(crate) fn unauthorized(detail: &str) -> Self {
         Self::plain(StatusCode::UNAUTHORIZED, detail)
     }
 
-    /// Something of the server's own failed: the cause goes to the log, not to the caller.
+    /// Returns the failure for an internal error. The cause is logged and not sent to the caller.
     pub(crate) fn internal(cause: &dyn std::fmt::Display) -> Self {
         tracing::error!("request failed: {cause}");
         Self::code(Code::Internal)
     }
 
-    /// The server has too much to do.
+    /// Returns the failure for an overloaded server.
     pub(crate) fn busy(detail: &str, retry_after_s: u64) -> Self {
         let mut failure = Self::detailed(Code::Busy, detail);
         failure.retry_after_s = Some(retry_after_s);
@@ -109,12 +110,12 @@ impl Failure {
         Self::plain(StatusCode::NOT_FOUND, "404: Not Found")
     }
 
-    /// No such object at a path that exists.
+    /// Returns the failure for an object that does not exist.
     pub(crate) fn missing(detail: impl Into<String>) -> Self {
         Self::plain(StatusCode::NOT_FOUND, detail)
     }
 
-    /// The body of the answer.
+    /// Returns the body of the answer.
     pub(crate) fn body(&self, node: &str) -> Value {
         let mut fields = Map::new();
         fields.insert("title".into(), self.title.into());

@@ -1,19 +1,21 @@
-//! The REST API: one list of operations, from which the router, the checks of parameters, access,
-//! the OpenAPI document and the tests all follow.
+//! The REST API. The router, the validation of parameters, access control, the OpenAPI document and the
+//! tests are all derived from one list of operations.
 //!
 //! A request passes through the pipeline in this order: rate limit, route, token, role, parameters,
-//! body, operation, audit, envelope, headers, access log. An operation is data and a function (one
-//! file per resource under `resource/`); it sees only a checked `Call`.
+//! body, operation, audit, envelope, headers, access log. An operation is a description and a function
+//! (one file per resource under `resource/`); it receives a validated `Call`.
 //!
 //! # Invariants
-//! - Without a token only the login, `/healthz`, `/readyz` and the page's files answer (`/metrics`
-//!   also from this machine). A test walks the list of operations and proves each one's rule.
-//! - A parameter that is not described is refused, never ignored.
-//! - Store calls run on blocking threads, a bounded number at once; beyond a bounded queue: 503.
-//! - What a caller sends reaches a store only as a bound value or a listed column.
-//! - A revoked token is refused by the very next request.
+//! - Without a token, only the login, `/healthz`, `/readyz` and the page's files answer (`/metrics`
+//!   also for callers on this machine). A test checks the rule of every operation.
+//! - A parameter that is not described is rejected, never ignored.
+//! - Store calls run on blocking threads. Their number and their queue are bounded; a full queue
+//!   answers 503.
+//! - Input reaches a store only as a bound value or as a column from a fixed list.
+//! - The first request after a revocation is refused.
 //!
-//! Limits: [`limits`]. Shapes and codes: `docs/reference/api.md`, the rest: `api-guide.md` beside it.
+//! See [`limits`] for the limits, `docs/reference/api.md` for shapes and codes, `api-guide.md` for the
+//! rest.
 
 mod access;
 mod code;
@@ -43,10 +45,10 @@ pub use http::request_log::TARGET as ACCESS_LOG;
 pub use http::serve::{ServeError, ServeOptions, Server, TlsPem, UnixOptions, serve, serve_unix};
 pub use openapi::json as openapi_json;
 
-/// The whole API as one router.
+/// Returns the router of the whole API.
 ///
 /// # Errors
-/// When the registry gives no usable token keys.
+/// Fails if the registry provides no usable token keys.
 pub fn router(
     options: ApiOptions,
     registry: Registry,

@@ -1,5 +1,5 @@
-//! The OpenAPI document, made from the list of operations. `openapi/openapi.json` is its golden
-//! copy; `HOLDFAST_BLESS=1 cargo test -p holdfast-api` writes it anew.
+//! The OpenAPI document, generated from the list of operations. `openapi/openapi.json` is its golden
+//! copy; `HOLDFAST_BLESS=1 cargo test -p holdfast-api` rewrites it.
 
 use serde_json::json;
 use utoipa::openapi::path::{
@@ -23,13 +23,13 @@ use crate::http::operation::{
 use crate::http::parameters::NAME_CHARS_MAX;
 use crate::routes;
 
-/// The document as indented JSON with a final newline.
+/// Returns the document as indented JSON with a final newline.
 pub fn json() -> String {
     let mut paths = Paths::new();
     for operation in routes::all() {
         paths.add_path_operation(operation.path, vec![method(operation.verb)], describe(operation));
     }
-    // Paths keep the order of the list of operations, which is the order of the resource files.
+    // Paths keep the order of the list of operations, that is, of the resource files.
     let document = OpenApiBuilder::new()
         .info(
             InfoBuilder::new()
@@ -41,7 +41,7 @@ pub fn json() -> String {
         .paths(paths)
         .components(Some(components()))
         .build();
-    // The builder's types hold only texts and numbers: they always serialise.
+    // The builder's types hold only texts and numbers, so serialization cannot fail.
     let mut text = document.to_pretty_json().unwrap_or_default();
     text.push('\n');
     text
@@ -108,7 +108,7 @@ fn tag(path: &str) -> &str {
     }
 }
 
-/// Statuses that 4.x describes and that have no cause here: operation, status, why.
+/// Statuses that the 4.x API documents and this server never sends: operation, status, reason.
 const OF_OLD: &[(&str, &str, &str)] = &[
     ("manager.configure", "415", "Not supported: another content type is answered with 406."),
     ("security.user_run_as", "406", "Not supported: the operation takes no body."),
@@ -116,7 +116,7 @@ const OF_OLD: &[(&str, &str, &str)] = &[
 ];
 
 fn failures(operation: &Operation) -> Vec<(&'static str, &'static str)> {
-    // A parameter that is not described is refused everywhere.
+    // All operations reject parameters that are not described.
     let mut list = vec![("400", "The request does not fit the description.")];
     if operation.access != Access::Open {
         list.push(("401", "No valid token, or wrong credentials."));
@@ -140,8 +140,8 @@ fn failures(operation: &Operation) -> Vec<(&'static str, &'static str)> {
     list
 }
 
-/// Returns true if it is refused when what it names is not there; other operations on things tell that in
-/// the list of what failed.
+/// Returns true if the operation fails when the object it names does not exist. The other operations
+/// report missing objects in the answer's list of failures.
 fn names_one(operation: &Operation) -> bool {
     let ours = [
         "/changes/{",
@@ -248,12 +248,12 @@ fn describe_parameter(parameter: &Parameter) -> ApiParameter {
         .required(if parameter.required { Required::True } else { Required::False })
         .description(Some(parameter.about))
         .schema(Some(kind_schema(parameter.kind)))
-        // A list is one value with commas.
+        // Lists are sent as one value, separated by commas.
         .explode(list.then_some(false))
         .build()
 }
 
-/// What a name is made of.
+/// The pattern of names.
 const NAMES: &str = "^[\\w\\-.%]+$";
 
 fn kind_schema(kind: Kind) -> Schema {

@@ -14,8 +14,8 @@ use crate::resource::{
     rules_files, scans, security, series, server, states, summary, syscheck,
 };
 
-/// What operations ask beside their own action, of what they are given: the operation, the action,
-/// the type of resource. The code of each asks.
+/// Actions that an operation requires in addition to its own, depending on its input: the operation,
+/// the action, the type of resource. The operation's code checks them.
 const FURTHER: &[(&str, &str, &str)] = &[
     ("agents.group_add", ASSIGN, "group:id"),
     ("agents.group_remove", ASSIGN, "group:id"),
@@ -40,7 +40,7 @@ const FURTHER: &[(&str, &str, &str)] = &[
     ("security.role_rules_remove", "security:delete", "rule:id"),
 ];
 
-/// Every operation, in the order of the description.
+/// Returns all operations, in the order of the description.
 pub(crate) fn all() -> impl Iterator<Item = &'static Operation> {
     [
         server::OPERATIONS,
@@ -80,7 +80,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Operation> {
     .flatten()
 }
 
-/// Every action that an operation needs, each with its type of resource.
+/// Returns every action that an operation requires, with its type of resource.
 pub(crate) fn needs() -> impl Iterator<Item = Need> {
     all().flat_map(|operation| {
         let own = match operation.access {
@@ -98,7 +98,7 @@ pub(crate) fn needs() -> impl Iterator<Item = Need> {
     })
 }
 
-/// Every named schema of the description.
+/// Returns all named schemas of the description.
 pub(crate) fn schemas() -> Vec<(String, RefOr<Schema>)> {
     use schema_of as of;
     let text = || RefOr::T(Schema::Object(ObjectBuilder::new().schema_type(Type::String).build()));
@@ -203,7 +203,7 @@ fn security_schemas() -> Vec<(String, RefOr<Schema>)> {
     ]
 }
 
-/// A named schema.
+/// Returns the schema of a type with its name.
 fn schema_of<T: ToSchema>() -> (String, RefOr<Schema>) {
     (T::name().into_owned(), <T as PartialSchema>::schema())
 }

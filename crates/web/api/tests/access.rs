@@ -1,4 +1,4 @@
-//! Who may do what: every operation of the description, for nobody, a reader and an administrator.
+//! Access to every operation of the description: without a token, as a reader and as an administrator.
 
 #![allow(clippy::indexing_slicing, reason = "helpers of tests")]
 
@@ -12,7 +12,7 @@ use axum::http::StatusCode;
 use common::{World, described, golden, world_with};
 use registry::{AuditOutcome, Reader};
 
-/// A path of the description with its parameters filled in.
+/// Fills in the parameters of a path of the description.
 fn filled(path: &str) -> String {
     path.replace("{agent_id}", "001")
         .replace("{command_id}", "1")
@@ -36,7 +36,7 @@ async fn ask(world: &World, method: &str, path: &str, token: Option<&str>) -> St
     world.send(method, &filled(path), &headers, Body::from("{}")).await.status
 }
 
-/// What every user may do: it is about themselves, or about what there is to be had.
+/// Operations open to every user: on the user's own account, or on the catalogues.
 const OWN: &[&str] = &[
     "/security/user/renew",
     "/security/users/me",
@@ -46,16 +46,16 @@ const OWN: &[&str] = &[
     "/security/resources",
 ];
 
-/// What is read with a role for it only.
+/// Paths for reading that require a role of their own.
 const KEPT: &[&str] = &["/audit", "/enrolment/tokens", "/manager/api/config"];
 
-/// Questions that are too long for a path.
+/// Queries that are sent with POST because they are too long for a path.
 const ASKED: &[&str] = &["/series/query", "/series/search", "/series/suggest"];
 
-/// What only programs on the unix socket may tell.
+/// The operation that is open to programs on the unix socket only.
 const LOCAL: &str = "/v1/agents/sync";
 
-/// What the status says of access alone.
+/// Returns the access decision that the status shows.
 fn verdict(status: StatusCode) -> &'static str {
     match status {
         StatusCode::UNAUTHORIZED => "401",
@@ -65,7 +65,7 @@ fn verdict(status: StatusCode) -> &'static str {
     }
 }
 
-/// The rule that a row of the table must follow, whatever the golden file says.
+/// Checks the rule for a row of the table, independently of the golden file.
 fn check(method: &str, path: &str, row: &[String], described_as_open: bool) {
     if ["/healthz", "/readyz"].contains(&path) {
         return;
@@ -77,7 +77,7 @@ fn check(method: &str, path: &str, row: &[String], described_as_open: bool) {
     }
     let may = if path == LOCAL && method == "POST" { "403" } else { "may" };
     assert_eq!(row[4], may, "{method} {path} for the administrator");
-    // One's own account is everyone's to change.
+    // Every user may change their own account.
     let own = path.starts_with("/security/user/authenticate") || OWN.contains(&path);
     let kept = (path.starts_with("/security/") && !own) || KEPT.contains(&path);
     let asks = path.starts_with("/v1/") && path != "/v1/agents/sync";
@@ -91,7 +91,7 @@ async fn every_operation_of_the_description_has_its_access_rule() {
     let mut table =
         String::from("# operation | nobody | forged token | readonly | administrator\n");
     for (method, path, security) in described() {
-        // A world of its own: some operations end the session.
+        // A separate server, because some operations end the session.
         let world = world_with(|options| options.requests_per_minute_max = 0);
         let (reader, admin) = (world.reader().await, world.admin().await);
         let mut row = vec![format!("{method} {path}")];

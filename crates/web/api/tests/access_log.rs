@@ -1,5 +1,5 @@
-//! What the access log tells. Alone in its file: a subscriber of one thread misses lines while
-//! tests of other threads run without one.
+//! Content of the access log. In a file of its own, because a thread's subscriber misses lines while
+//! tests on other threads run without one.
 
 mod common;
 
@@ -12,7 +12,7 @@ use common::{ADMIN, basic, world};
 use serde_json::Value;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Collects what is logged.
+/// A buffer of the logged lines.
 #[derive(Clone, Default)]
 struct Collected(Arc<Mutex<Vec<u8>>>);
 
@@ -69,7 +69,7 @@ async fn the_access_log_tells_who_asked_what_and_keeps_secrets() {
     assert_eq!(fields(1, "path"), "/security/users/me/password");
     assert_eq!(fields(1, "body"), r#"{"current_password":"****","password":"****"}"#);
     assert_eq!(fields(1, "status"), 200);
-    // The password's change ended the session: nobody asked the third question.
+    // The password change ended the session, so the third request has no user.
     assert_eq!(fields(2, "user"), "-");
     assert_eq!(fields(2, "status"), 401);
 }

@@ -92,7 +92,7 @@ async fn logging_out_ends_every_token_of_the_user_and_of_nobody_else() {
         assert_eq!(world.get("/agents", token).await.status, StatusCode::UNAUTHORIZED);
     }
     assert_eq!(world.get("/agents", &other).await.status, StatusCode::OK);
-    // Within the same second: the new token is not taken for an old one.
+    // Within the same second: the new token must not be taken for a revoked one.
     let again = world.admin().await;
     assert_eq!(world.get("/agents", &again).await.status, StatusCode::OK);
     assert_eq!(world.get("/agents", &first).await.status, StatusCode::UNAUTHORIZED);

@@ -1,4 +1,4 @@
-//! The server's configuration file, and groups' configurations as they are told.
+//! The server's configuration file, and the format of groups' configurations.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests")]
 
@@ -29,7 +29,7 @@ async fn a_new_file_is_checked_stored_and_told_with_what_waits_for_a_start() {
     for base in ["/manager", "/cluster/node01"] {
         let path = format!("{base}/configuration");
         file.store("old").unwrap();
-        // Body, the number it fails with, what the file is then.
+        // Body, expected error code, content of the file afterwards.
         let table: [(&[u8], Option<u16>, &str); 4] = [
             (b"bad", Some(1125), "old"),
             (b"\xff\xfe", Some(1125), "old"),

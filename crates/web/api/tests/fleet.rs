@@ -24,7 +24,7 @@ async fn lists_and_counters_have_the_documented_shapes() {
 async fn the_three_widgets_come_from_one_answer_of_four_counters() {
     let world = world();
     let token = world.admin().await;
-    // The first one writes what agents said before it reads.
+    // The first request writes pending reports of agents before it reads.
     world.get("/agents/summary", &token).await;
     let answer = world.get("/agents/summary", &token).await;
     assert!(answer.header("server-timing").contains("queries;desc=\"4\""));
@@ -107,7 +107,7 @@ async fn hostile_values_are_only_values() {
         "a%5C%27",
         "%F0%9F%98%80",
     ] {
-        // Refused by its format where it has one, and only a value where it is taken.
+        // Rejected if the parameter has a format; otherwise treated as a plain value.
         let quote = if value.contains("%22") { "'" } else { "%22" };
         let fields = ["name", "ip", "group", "os.name", "os.platform", "version", "registerIP"];
         let plain = fields.map(|field| format!("{field}={value}"));
@@ -269,12 +269,12 @@ async fn statements_of_finding_out_who_asks_and_of_failures_are_told() {
         let count = told.split("queries;desc=\"").nth(1).and_then(|rest| rest.split('"').next());
         (answer.status, count.unwrap().parse::<u32>().unwrap())
     };
-    // The first request reads who that is, by one statement; the next one knows.
+    // The first request reads the user with one statement; the next one finds it cached.
     assert_eq!(queries("/agents/summary/status").await, (StatusCode::OK, 1));
     assert_eq!(queries("/agents/summary/status").await, (StatusCode::OK, 0));
     let (status, count) = queries("/commands/7").await;
     assert_eq!((status, count), (StatusCode::NOT_FOUND, 1));
-    // A login's statements run on threads of its own: the user before and after the hash.
+    // The statements of a login, before and after the hash, run on threads of its own.
     let rows = |answer: &common::Answered| {
         let told = answer.header("server-timing").to_owned();
         let part = |name: &str| told.split(name).nth(1)?.split('"').next()?.parse::<u32>().ok();

@@ -89,7 +89,7 @@ async fn pages_stay_where_they_are_while_more_arrives() {
     for round in 0..10u64 {
         let page = world.ok(&path, &token).await;
         seen.extend(column(&page, "id"));
-        // Newer, and as old as what was already read: neither may show up or move a page.
+        // One newer event, and one as old as those already read: neither may appear or shift a page.
         let o = observed(0o644, round);
         let newer = change("/tmp/new", None, Some(&o), NOW_US + 60_000_000 + round);
         world.events(1, vec![newer]).await;

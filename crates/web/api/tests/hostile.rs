@@ -1,4 +1,4 @@
-//! Whatever is sent, the server does not fail.
+//! No input makes the server fail.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests")]
 
@@ -33,12 +33,12 @@ const VALUES: &[&str] = &[
     "null",
 ];
 
-/// Every operation with every hostile value in each of its parameters.
+/// Returns every operation with every hostile value in each of its parameters.
 fn requests() -> Vec<(String, String)> {
     let document: Value = serde_json::from_str(&api::openapi_json()).unwrap();
     let mut list = Vec::new();
     for (method, path, _) in described() {
-        // The login is asked with other credentials than a token, see the authentication tests.
+        // The login takes other credentials than a token; see the authentication tests.
         if path.starts_with("/security/user/") || method == "DELETE" {
             continue;
         }
@@ -51,7 +51,7 @@ fn requests() -> Vec<(String, String)> {
     list
 }
 
-/// A path with one parameter set, and the others of the path to something that is there.
+/// Returns a path with one parameter set, and its other parameters set to existing objects.
 fn with(path: &str, name: &str, value: &str) -> String {
     let marker = format!("{{{name}}}");
     let query = if path.contains(&marker) { String::new() } else { format!("?{name}={value}") };
@@ -81,7 +81,7 @@ async fn no_value_of_any_parameter_makes_the_server_fail() {
         let answer = world.send(&method, &url, &headers, Body::empty()).await;
         assert!(answer.status.as_u16() < 500, "{method} {url}: {}", answer.status);
     }
-    // Some values are names, of which agents are made; none removes one.
+    // Some values are valid names, for which agents are created; none of them removes one.
     let before = world.ok("/agents?agents_list=000,001,002,003", &token).await;
     assert_eq!(before["data"]["total_affected_items"], 4);
 }

@@ -1,4 +1,4 @@
-//! Each refusal with its status, number and text.
+//! Every refusal with its status, code and text.
 
 mod common;
 
@@ -17,7 +17,7 @@ use flate2::write::GzEncoder;
 use registry::{HashCost, Reader, RegistryOptions};
 use serde_json::{Value, json};
 
-/// Path, status, number, and a part of the detail.
+/// Path, status, code, and a part of the detail.
 const TABLE: &[(&str, u16, Option<u16>, &str)] = &[
     ("/agents?foo=1", 400, None, "Extra query parameter(s) foo not in spec"),
     ("/agents?b=1&a=2&limit=1", 400, None, "Extra query parameter(s) a, b not in spec"),
@@ -116,8 +116,8 @@ async fn no_agent_is_named_longer_than_the_description_says() {
     );
 }
 
-/// Every operation that reads, with all of its flags as clients in Python spell them, on a server
-/// that gives a request no time at all unless it wants to wait.
+/// Calls every operation that reads, with all its flags as Python clients write them, on a server with
+/// a time limit of zero for requests without `wait_for_complete`.
 #[tokio::test]
 async fn flags_hold_however_clients_spell_them() {
     let world = world_with(|options| options.request_timeout_ms = 0);
@@ -157,7 +157,7 @@ async fn flags_hold_however_clients_spell_them() {
     }
 }
 
-/// Method, path and the number with which the one thing that was named failed; the status is 200.
+/// Method, path and the code with which the one named object failed; the status is 200.
 const FAILED: &[(&str, &str, u16)] = &[
     ("GET", "/syscheck/999", 1701),
     ("GET", "/syscheck/99999999999999999999", 1701),
@@ -322,7 +322,7 @@ async fn a_body_that_never_ends_is_given_up() {
     assert_eq!(answer.status, StatusCode::REQUEST_TIMEOUT);
 }
 
-/// A body whose sender says nothing and does not go away.
+/// A body that sends nothing and never ends.
 struct Endless;
 
 impl axum::body::HttpBody for Endless {
@@ -411,8 +411,7 @@ async fn the_page_answers_navigations_and_the_api_programs() {
     assert_eq!(info["data"]["timestamp"], "2026-11-21T18:52:02Z");
 }
 
-/// Another program writes to the registry's database for as long as the test likes; the operation needs
-/// it, too.
+/// Another program holds the write lock of the registry's database, which the operation needs.
 #[tokio::test]
 async fn a_request_that_takes_longer_than_it_may_is_given_up_unless_it_is_to_wait() {
     const TIME: Duration = Duration::from_millis(50);
@@ -433,7 +432,7 @@ async fn a_request_that_takes_longer_than_it_may_is_given_up_unless_it_is_to_wai
         other.execute_batch("COMMIT").unwrap();
     });
     assert_eq!(waited.status, StatusCode::OK, "{}", waited.json());
-    // What was given up is done all the same, and stands in the audit log.
+    // The operation was completed nevertheless, and has its row in the audit log.
     while !world
         .registry
         .groups(&Reader::server())
@@ -445,7 +444,7 @@ async fn a_request_that_takes_longer_than_it_may_is_given_up_unless_it_is_to_wai
     }
 }
 
-/// One thread that hashes, one place in front of it, and more who want a password hashed.
+/// One hashing thread, one place in its queue, and more requests that need a password hashed.
 #[tokio::test]
 async fn what_there_is_no_time_for_now_is_told_when_to_come_back() {
     let options = RegistryOptions {

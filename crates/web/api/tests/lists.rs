@@ -1,5 +1,5 @@
-//! What lists find, count and tell: searches over every column, `!=` beside what has no value,
-//! different values, numbers named twice, digests that are not reckoned again.
+//! Results and counts of lists: searches over every column, `!=` on missing values, distinct values,
+//! repeated numbers, and caching of digests.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests")]
 
@@ -15,7 +15,7 @@ const NARROW: &str = "Narrow-View-1";
 const HOURLY: &str =
     "<agent_config><syscheck><frequency>3600</frequency></syscheck></agent_config>";
 
-/// The numbers of the agents but 000 that `/agents` tells.
+/// Returns the numbers of the agents in `/agents`, except 000.
 async fn found(world: &World, token: &str, query: &str) -> Vec<String> {
     let answer = world.ok(&format!("/agents?{query}"), token).await;
     let mut ids = column(&answer, "id");
@@ -53,7 +53,7 @@ async fn a_search_looks_into_every_column_as_it_is_printed() {
     ] {
         assert_eq!(found(&world, &token, query).await.join(" "), expected, "{query}");
     }
-    // What an agent runs of its groups, by its sum.
+    // The configuration that an agent runs, by its checksum.
     configure(&world, &token, "web", HOURLY).await;
     let sum = world.registry.wanted_config(AgentId(1)).unwrap().as_ref().to_owned();
     assert_eq!(sum.len(), 32);
@@ -63,7 +63,7 @@ async fn a_search_looks_into_every_column_as_it_is_printed() {
         .registry
         .config_told(AgentId(1), registry::ConfigTold { sum: sum.clone(), problem: None });
     assert_eq!(found(&world, &token, &format!("search={sum}")).await, ["001"]);
-    // Beside a condition the database is asked, and finds the same.
+    // With a further condition, the database is queried and finds the same.
     assert_eq!(found(&world, &token, &format!("search={sum}&q=id>0")).await, ["001"]);
 }
 
@@ -84,7 +84,7 @@ async fn what_has_no_value_is_not_unequal() {
     ] {
         assert_eq!(found(&world, &token, query).await.join(" "), expected, "{query}");
     }
-    // Files and lists that are made whole say the same.
+    // Lists of files and lists in memory give the same results.
     world.session(1, vec![upsert("/etc/a", &observed(0o644, 5), 1)]).await;
     for (path, expected) in [
         ("/syscheck/001?q=md5!=0", 0),
@@ -134,7 +134,7 @@ async fn the_different_values_of_a_field_with_fields_inside_are_grouped_by_the_d
     assert_eq!(whole["data"]["total_affected_items"], 2);
     let mixed = world.ok(&format!("{path},status"), &token).await;
     assert_eq!(mixed["data"]["total_affected_items"], 3, "{mixed}");
-    // Two rows are read, not every agent.
+    // Two rows are read, not one per agent.
     let rows = |answer: &common::Answered| -> u64 {
         let timing = answer.header("server-timing").to_owned();
         let (_, rows) = timing.split_once("rows;desc=\"").unwrap();
@@ -164,7 +164,7 @@ async fn an_order_behind_those_of_others_is_on_the_first_page_of_who_may_see_it(
     };
     let own = order(&[1]);
     for number in 0..30 {
-        // Not joined to one another: each is about another agent more.
+        // The commands are not merged, because each is for another agent as well.
         order(&[2, 3 + number]);
     }
     let last = order(&[1, 2]);
@@ -175,7 +175,7 @@ async fn an_order_behind_those_of_others_is_on_the_first_page_of_who_may_see_it(
     for (path, body) in [
         ("/security/policies", json!({"name": "own", "policy": policy}).to_string()),
         ("/security/roles", json!({"name": "narrow"}).to_string()),
-        // 23 is what lets the default role read commands.
+        // 23 is the default policy that permits reading commands.
         ("/security/roles/100/policies?policy_ids=100,23", String::new()),
     ] {
         let made = world.send("POST", path, &headers, body).await;

@@ -1,5 +1,5 @@
-//! Lists are narrowed to what the caller's roles permit: without a word where nothing was named,
-//! with 4000 where it was.
+//! Lists are restricted to what the caller's roles permit: silently for implicit lists, with 4000 for
+//! named items.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests")]
 
@@ -14,7 +14,7 @@ use serde_json::json;
 
 const NARROW: &str = "Narrow-View-1";
 
-/// A user who sees the group `web`, and of the agents 001 alone.
+/// Creates a user who may see the group `web` and, of the agents, only 001.
 async fn narrow(world: &World) -> String {
     let (groups, agents) = (["group:read", "group:delete"], ["agent:read", "syscheck:run"]);
     let told = ["change:read", "coverage:read", "state:read"];
@@ -26,7 +26,7 @@ async fn narrow(world: &World) -> String {
     user_with(world, &policies, "100,101,102,23").await
 }
 
-/// A user whose role has these policies, linked by their numbers in this order.
+/// Creates a user whose role has these policies, linked by their numbers in this order.
 async fn user_with(world: &World, policies: &[(&[&str], &str, &str)], linked: &str) -> String {
     let admin = world.admin().await;
     let bearer = format!("Bearer {admin}");
@@ -96,7 +96,7 @@ async fn what_was_named_and_is_denied_is_told_in_histories_and_counters() {
     let admin = world.admin().await;
     let missing = world.ok("/changes?agents_list=001,900", &admin).await;
     assert_eq!((column(&missing, "path"), codes(&missing)), (vec!["/etc/a".into()], vec![1701]));
-    // One that is gone still has its history.
+    // A removed agent still has its history.
     let lives = world.registry.revoke_agents(&WriteContext::server(), &[AgentId(2)]).unwrap();
     world.registry.remove_agents(&WriteContext::server(), &lives).unwrap();
     let gone = world.ok("/changes?agents_list=002", &admin).await;
@@ -107,8 +107,8 @@ async fn what_was_named_and_is_denied_is_told_in_histories_and_counters() {
     }
 }
 
-/// Once an agent is gone nobody can say which groups it was in: from whom a group is hidden, what is
-/// left of agents that are gone is, too.
+/// The groups of a removed agent are unknown. A user who may not see some group therefore does not see
+/// the history of removed agents either.
 #[tokio::test]
 async fn what_was_hidden_of_an_agent_stays_hidden_when_it_is_gone() {
     let world = world();
@@ -218,7 +218,8 @@ async fn commands_are_narrowed_with_their_counts() {
     assert_eq!(cancel(both).await, StatusCode::FORBIDDEN, "it is about 002 too");
     assert_eq!(cancel(restart).await, StatusCode::FORBIDDEN, "only scans are theirs to order");
     assert_eq!(cancel(own).await, StatusCode::OK);
-    // The number of an agent that both orders are for is another's by now: the first is theirs alone.
+    // The number of the agent in both commands is reused, so the first command covers the caller's
+    // agent only.
     let (first, second) = (order(scan, &[1, 3]), order(scan, &[1, 2]));
     let admin = world.admin().await;
     let bearer = format!("Bearer {admin}");
@@ -285,7 +286,7 @@ async fn documents_are_narrowed_searched_and_sorted_over_the_fleet() {
     let chosen = world.ok("/states/fim-files?select=agent.id,document.file&limit=1", &reader).await;
     let item = chosen["data"]["affected_items"][0].as_object().unwrap();
     assert_eq!(item.keys().collect::<Vec<_>>(), ["agent", "document"]);
-    // What documents have is up to who told them.
+    // The fields of documents are defined by their agents.
     let nothing = world.ok("/states/fim-files?select=id,document.nosuch&limit=1", &reader).await;
     let item = nothing["data"]["affected_items"][0].as_object().unwrap();
     assert_eq!(item.keys().collect::<Vec<_>>(), ["id"]);
@@ -304,28 +305,28 @@ async fn documents_are_narrowed_searched_and_sorted_over_the_fleet() {
     assert_eq!((paths(&named), codes(&named)), (vec!["001 /etc/a".to_owned()], vec![4000]));
     let missing = world.ok("/states/fim-files?agents_list=900", &reader).await;
     assert_eq!(codes(&missing), [1701]);
-    // A number that only local programs speak for.
+    // A number for which only local programs write documents.
     world.session(99, vec![upsert("/opt/d", &observed(0o644, 1), 1)]).await;
     let local = world.ok("/states/fim-files?agents_list=099,900", &reader).await;
     assert_eq!((paths(&local), codes(&local)), (vec!["099 /opt/d".to_owned()], vec![1701]));
 }
 
-/// Requests while something else goes on; what they are answered is up to that.
+/// Sends requests while other work is in progress; their answers are not checked.
 async fn ask_on(world: &World, token: &str) {
     for _ in 0..10 {
         world.get("/agents", token).await;
     }
 }
 
-/// What is kept for one user is never another's, and a change is seen by the next request, also
-/// while others ask.
+/// Cached permissions are never used for another user, and a change applies to the next request, even
+/// while other requests run.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn what_is_kept_of_access_is_nobody_elses_and_gone_with_a_change() {
     let world = world();
     let token = narrow(&world).await;
     let admin = world.admin().await;
     let ids = async |token: &str| column(&world.ok("/agents?select=id", token).await, "id");
-    // The same roles as a user's own set, and another user's.
+    // Interleaved requests of two users with different permissions.
     for _ in 0..20 {
         let (own, all) = tokio::join!(ids(&token), ids(&admin));
         assert_eq!((own.len(), all.len()), (1, 4));

@@ -1,4 +1,4 @@
-//! What roles of one's own reach: role x action x resource, in both modes, by asking the operations.
+//! Effects of custom roles: role x action x resource, in both modes, by calling the operations.
 
 #![allow(
     clippy::unwrap_used,
@@ -22,7 +22,7 @@ const PASSWORD: &str = "Own-Roles-1";
 /// Policies of a role, in their order: an effect and the resources.
 type Own = &'static [(bool, &'static [&'static str])];
 
-/// Every action of the table in each of them.
+/// Lists of policies; each contains every action of the table.
 const OWN: [(&str, Own); 11] = [
     ("nothing", &[]),
     ("one of each", &[(true, ONE)]),
@@ -65,8 +65,8 @@ const ALL: &[&str] = &[
     "user:id:*",
 ];
 
-/// An action on a type of resource, and the request that asks it: of all these at once where they
-/// stand in `LIST`, else of one after the other in place of `ONE`. What removes comes last.
+/// An action on a type of resource, and the request that requires it: for all resources at once if it
+/// contains `LIST`, else for each of them in place of `ONE`. Requests that remove something come last.
 struct Asked {
     action: &'static str,
     kind: &'static str,
@@ -156,8 +156,8 @@ detection:
   condition: one
 ";
 
-/// 001 in web, 002 in web and db, 003 in db; users, roles, policies and rules 100 and 101, files a.yml
-/// and b.yml.
+/// Creates a server with 001 in web, 002 in web and db, 003 in db; users, roles, policies and rules 100
+/// and 101, files a.yml and b.yml.
 async fn world() -> World {
     let world = world_with(|options| {
         options.requests_per_minute_max = 0;
@@ -216,7 +216,7 @@ async fn send(
     (answer.status, answer.json())
 }
 
-/// A token of somebody whose only role has these policies.
+/// Returns a token of a user whose only role has these policies.
 async fn who_has(world: &World, own: Own, mode: RbacMode) -> (String, u32) {
     let role = world.registry.change_security(
         &WriteContext::server(),
@@ -243,7 +243,7 @@ async fn who_has(world: &World, own: Own, mode: RbacMode) -> (String, u32) {
         world.registry.change_security(&WriteContext::server(), link).unwrap();
     }
     world.registry.change_security_config(&WriteContext::server(), None, Some(mode)).unwrap();
-    // A token of the second in which all end would be one of them.
+    // A token issued in the second of the revocation would be revoked as well.
     world.clock.advance(std::time::Duration::from_secs(2));
     world
         .registry
@@ -252,7 +252,7 @@ async fn who_has(world: &World, own: Own, mode: RbacMode) -> (String, u32) {
     (world.login("owner", PASSWORD).await, role)
 }
 
-/// Which of them the request reached: what was denied is told with 4000.
+/// Returns the resources that the request reached; denied ones are reported with 4000.
 async fn reached(world: &World, asked: &Asked, token: &str) -> Vec<&'static str> {
     let (method, path, body) = asked.request;
     if path.contains("LIST") {
@@ -276,7 +276,7 @@ async fn reached(world: &World, asked: &Asked, token: &str) -> Vec<&'static str>
         if status == StatusCode::FORBIDDEN {
             assert_eq!(answer["error"], 4000, "{path}: {answer}");
         } else {
-            // There is no such node.
+            // The node does not exist.
             assert!(status == StatusCode::OK || *id == "other", "{path}: {answer}");
             reached.push(*id);
         }
@@ -284,7 +284,7 @@ async fn reached(world: &World, asked: &Asked, token: &str) -> Vec<&'static str>
     reached
 }
 
-/// What the policies say, without an operation.
+/// Returns the permitted resources according to the policies, without calling an operation.
 fn permitted(world: &World, asked: &Asked, role: u32) -> Vec<&'static str> {
     let grants = world.registry.grants(&Reader::server(), &[role]).unwrap();
     let may = |id: &&str| match (asked.kind, id.parse::<AgentId>()) {

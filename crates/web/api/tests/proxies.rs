@@ -1,4 +1,4 @@
-//! Behind a reverse proxy it is the proxy's word who asks; nobody else's.
+//! Behind a reverse proxy, the client's address is taken from the proxy and from no other source.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -12,7 +12,7 @@ use serde_json::json;
 
 const LOGIN: &str = "/security/user/authenticate?raw=true";
 
-/// What comes from this peer, with this `X-Forwarded-For` where it is not empty.
+/// Sends a request from this peer, with this `X-Forwarded-For` unless it is empty.
 async fn ask(world: &World, peer: &str, named: &str, path: &str, login: Option<&str>) -> Answered {
     let basic = login.map(|password| basic("admin", password));
     let mut headers = Vec::new();
@@ -44,7 +44,7 @@ async fn wrong_passwords_through_a_proxy_block_whoever_gave_them_and_nobody_else
         let refused = ask(&world, PROXY, "203.0.113.9", LOGIN, Some("Wrong-Horse-9")).await;
         assert_eq!(refused.status, StatusCode::UNAUTHORIZED);
     }
-    // What the client wrote in front of the proxy's word is the client's.
+    // Addresses before the one that the proxy appended were written by the client.
     for named in ["203.0.113.9", "198.51.100.7, 203.0.113.9", "127.0.0.1,203.0.113.9"] {
         let blocked = ask(&world, PROXY, named, LOGIN, Some(ADMIN)).await;
         assert_eq!(
@@ -62,7 +62,7 @@ async fn wrong_passwords_through_a_proxy_block_whoever_gave_them_and_nobody_else
 async fn who_comes_through_a_proxy_is_counted_and_is_never_this_machine() {
     let world = behind_a_proxy(3);
     let metrics = async |peer: &str, named: &str| ask(&world, peer, named, "/metrics", None).await;
-    // Without a name, too: some proxies leave the header out when the client asks for that.
+    // Also without an address: some proxies omit the header when the client asks for that.
     for named in ["", "203.0.113.9", "127.0.0.1:7", "127.0.0.1, 2001:db8::7"] {
         assert_eq!(metrics(PROXY, named).await.status, StatusCode::UNAUTHORIZED, "{named}");
     }

@@ -1,5 +1,5 @@
-//! The table of what each role may do, and that every operation which changes something leaves a
-//! row in the audit log.
+//! The table of each role's permissions, and a row in the audit log for every operation that changes
+//! something.
 
 #![allow(
     clippy::unwrap_used,
@@ -67,10 +67,10 @@ async fn every_action_of_the_programs_policies_is_asked_by_an_operation() {
     }
 }
 
-/// What one policy of a request allows: actions on resources.
+/// The permissions of one policy: actions on resources.
 type Allowed = (&'static [&'static str], &'static [&'static str]);
 
-/// A request, what it asks first, and what it asks further.
+/// A request, its first required permission, and its further ones.
 const FURTHER: &[(&str, &str, Allowed, Allowed)] = &[
     ("PUT", "/agents/001/group/web", MODIFY, ASSIGN),
     ("DELETE", "/agents/001/group/web", MODIFY, ASSIGN),
@@ -119,7 +119,7 @@ const ASSIGN: Allowed = (&["group:modify_assignments"], &["group:id:web"]);
 const RESTART: Allowed = (&["agent:restart"], &["agent:id:*"]);
 const CANCEL: Allowed = (&["command:cancel"], &["*:*:*"]);
 
-/// A token of somebody who may what these policies say.
+/// Returns a token of a user with these permissions.
 async fn who_may(world: &World, name: &str, allowed: &[Allowed]) -> String {
     let policies: Vec<u32> = allowed
         .iter()
@@ -133,7 +133,7 @@ async fn who_may(world: &World, name: &str, allowed: &[Allowed]) -> String {
                 resources: texts(resources),
                 allow: true,
             };
-            // Two of the same body there are not.
+            // Two policies with the same body cannot exist.
             let kept = world
                 .registry
                 .security(&Reader::server())
@@ -175,7 +175,7 @@ async fn what_an_operation_asks_further_is_refused_without_it() {
         for kind in [CommandKind::Restart, CommandKind::Rescan, CommandKind::Reconnect] {
             world.registry.create_command(&WriteContext::server(), kind, &agents, "admin").unwrap();
         }
-        // Role 100, of user 100, is there to be changed.
+        // Role 100, of user 100, is created so that it can be changed.
         let role = SecurityChange::CreateRole { name: "some".into() };
         world.registry.change_security(&WriteContext::server(), role).unwrap();
         let (less, enough) = (
@@ -196,7 +196,7 @@ async fn what_an_operation_asks_further_is_refused_without_it() {
     }
 }
 
-/// Who may add agents takes no place of one that they may not remove, and no group.
+/// A user who may add agents can neither replace an agent that they may not remove nor assign groups.
 #[tokio::test]
 async fn adding_agents_is_neither_removing_them_nor_assigning_groups() {
     let world = world();
@@ -239,7 +239,7 @@ detection:
   condition: one
 ";
 
-/// A request of each operation that changes something, in an order in which each succeeds.
+/// A request of each operation that changes something, in an order in which all succeed.
 const WRITES: &[(&str, &str, &str)] = &[
     ("POST", "/security/users", r#"{"username":"worker","password":"Working-Hard-1"}"#),
     ("POST", "/security/roles", r#"{"name":"work"}"#),
@@ -308,14 +308,13 @@ const WRITES: &[(&str, &str, &str)] = &[
     ("PUT", "/security/user/revoke", ""),
 ];
 
-/// Parts of the paths of operations that may leave everything as it is.
+/// Parts of the paths of operations that may leave everything unchanged.
 const SAME: &[&str] = &["/restart", "/reload", "/reconnect", "/user/authenticate"];
 
-/// What no user may do.
+/// The operation that no user may call.
 const LOCAL: &str = "/v1/agents/sync";
 
-/// Operations that read although their method is one of those that write, or change what nobody else
-/// sees.
+/// Operations that only read despite a method for writing, or that change nothing other users see.
 const READS: &[&str] = &[
     "/security/user/renew",
     "/series/write",
@@ -326,7 +325,7 @@ const READS: &[&str] = &[
     "/series/suggest",
 ];
 
-/// Returns true if a path with values is one of a description's path with names.
+/// Returns true if a path with values matches a path of the description.
 fn fits(described: &str, path: &str) -> bool {
     let path = path.split('?').next().unwrap_or_default();
     let (described, path): (Vec<&str>, Vec<&str>) =
@@ -335,7 +334,7 @@ fn fits(described: &str, path: &str) -> bool {
         && described.iter().zip(&path).all(|(d, p)| d.starts_with('{') || d == p)
 }
 
-/// Send a request of the table; the answer's status, its `error`, and the rows that it left.
+/// Sends a request of the table; returns the answer's status, its `error`, and its audit log rows.
 async fn try_write(
     world: &World,
     (method, path, body): (&str, &str, &str),
@@ -364,11 +363,11 @@ async fn every_operation_that_changes_something_leaves_one_row_in_the_audit_log(
         let token = world.admin().await;
         let (status, body, rows) = try_write(&world, *write, &token).await;
         assert_eq!(status, StatusCode::OK, "{method} {path}: {body}");
-        // What the 4.x operation clears there is of old agents only.
+        // The 4.x operation clears old agents only, and there are none.
         let nothing = *path == "/syscheck/001";
         assert!(body["error"] != 1 || nothing, "{method} {path}: {body}");
         let [row] = &rows[..] else { panic!("{method} {path}: {rows:?}") };
-        // An order that was given before and is not answered, and one's own logout.
+        // A command that is already pending, and the user's own logout.
         let same = row.outcome == AuditOutcome::Unchanged && SAME.iter().any(|s| path.contains(s));
         let outcome = match (nothing, same) {
             (true, _) => AuditOutcome::Refused,
@@ -403,7 +402,7 @@ async fn every_operation_that_changes_something_leaves_one_row_in_the_audit_log(
     assert!(older["data"]["affected_items"][0]["id"].as_u64() < items[1]["id"].as_u64());
 }
 
-/// A world whose server was started with a file.
+/// Creates a server that was started with a configuration file.
 fn world_with_file() -> World {
     world_with(|options| {
         options.requests_per_minute_max = 0;
@@ -416,7 +415,7 @@ async fn what_is_refused_leaves_one_row_too() {
     let world = world_with_file();
     for write in WRITES {
         let (method, path, body) = write;
-        // One's own account is everybody's to change.
+        // Every user may change their own account.
         if path.starts_with("/security/user/") || path.starts_with("/security/users/me") {
             continue;
         }

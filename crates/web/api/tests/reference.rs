@@ -1,5 +1,5 @@
-//! `docs/reference/api.md` is made from the description that the server itself answers and from its
-//! table of errors; `HOLDFAST_BLESS=1` writes it anew.
+//! `docs/reference/api.md` is generated from the server's OpenAPI document and its table of errors;
+//! `HOLDFAST_BLESS=1` rewrites it.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests")]
 
@@ -36,7 +36,7 @@ fn the_reference_is_the_committed_one() {
     common::golden("../../../docs/reference/api.md", &text);
 }
 
-/// Every operation of the description: its path, method and what is said of it.
+/// Returns every operation of the description: its path, method and definition.
 fn described(document: &Value) -> impl Iterator<Item = (&str, String, &Value)> {
     document["paths"].as_object().unwrap().iter().flat_map(|(path, methods)| {
         let methods = methods.as_object().unwrap().iter();
@@ -82,7 +82,7 @@ fn names_of_parameters(said: &Value) -> Vec<String> {
     parameters_of(said).map(name).collect()
 }
 
-/// The shapes of a body or an answer, or its type where it has none.
+/// Returns the schemas of a body or an answer, or its content type if it has none.
 fn content(said: &Value) -> String {
     let Some(content) = said["content"].as_object() else { return String::new() };
     let shape = |(kind, media): (&String, &Value)| {
@@ -100,7 +100,7 @@ fn content(said: &Value) -> String {
     content.iter().map(shape).collect::<Vec<_>>().join(", ")
 }
 
-/// The name of a shape of this page, as a link within it.
+/// Returns the name of a schema as a link within this page.
 fn named(schema: &Value) -> Option<String> {
     let name = schema["$ref"].as_str()?.rsplit('/').next()?;
     Some(format!("[{name}](#{})", name.to_lowercase()))
@@ -128,7 +128,7 @@ fn kind_of(schema: &Value) -> String {
     if words.is_empty() { kinds } else { words.join(", ") }
 }
 
-/// Bounds and default of a value.
+/// Returns the limits and the default of a value.
 fn bounds_of(schema: &Value) -> String {
     let mut bounds = Vec::new();
     for (key, said) in [
@@ -203,7 +203,7 @@ fn fields_of(text: &mut String, fields: &Map<String, Value>, required: &Value) {
     }
 }
 
-/// A text as a cell of a table.
+/// Escapes a text for a table cell.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace('\n', " ")
 }

@@ -1,4 +1,4 @@
-//! Agents go whole or not at all, and only those that were meant.
+//! Agents are removed completely or not at all, and only the selected ones.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests")]
 
@@ -95,13 +95,13 @@ async fn a_removed_agent_takes_its_documents_along() {
     assert_eq!((came.status, &came.json()["data"]["id"]), (StatusCode::OK, &json!("003")));
     assert_eq!((documents(&world, 2), documents(&world, 3)), (0, 0));
     assert_eq!(world.registry.agent(AgentId(3)).unwrap().name, "again");
-    // The number is free for nobody else.
+    // The number is not free for any other agent.
     let insert = json!({"name": "other", "ip": "any", "id": "002"});
     let refused = ask(&world, "POST", "/agents/insert", &admin, Some(insert)).await;
     assert_eq!((refused.status, &refused.json()["error"]), (StatusCode::BAD_REQUEST, &json!(1708)));
 }
 
-/// `purge` frees the number; who has it afterwards is another agent, also in the history.
+/// `purge` frees the number; the next agent with it is a different one, in the history as well.
 #[tokio::test]
 async fn a_purged_number_may_be_given_again_and_brings_no_history_along() {
     let (by, world) = (&WriteContext::server(), world());
@@ -135,7 +135,7 @@ async fn a_purged_number_may_be_given_again_and_brings_no_history_along() {
     assert!(load.contains("agent=002") && !load.contains("agent=003"), "{load}");
     world.registry.create_group(by, "secret").unwrap();
     world.registry.set_agent_groups(by, AgentId(3), &["secret".into()]).unwrap();
-    // Who sees the group of the new one does not see what the former one did.
+    // A user who may see the new agent's group does not see the history of the former agent.
     let life = world.registry.agent(AgentId(3)).unwrap().incarnation;
     let record = model::Record::Session(model::SessionRecord {
         agent: AgentId(3),
@@ -224,7 +224,7 @@ async fn an_agent_that_is_keyed_anew_keeps_its_past_and_only_who_may_remove_it_d
     let seen = world.ok("/changes?agents_list=001", &member).await;
     assert_eq!(seen["data"]["affected_items"][0]["path"], "/etc/a");
     assert_eq!(seen["data"]["affected_items"][0]["agent"]["name"], "web-1");
-    // What it tells from now on is of the same life.
+    // Later reports belong to the same incarnation.
     world.session(1, vec![upsert("/etc/b", &observed(0o644, 5), 1)]).await;
     assert_eq!(documents(&world, 1), 2);
 }
@@ -267,7 +267,7 @@ async fn leaving_a_group_keeps_what_was_joined_meanwhile() {
     }
 }
 
-/// A row of metrics of each of these agents.
+/// Writes one row of metrics for each of these agents.
 async fn loads(world: &World, token: &str, agents: &[u32]) {
     let row = |agent: &u32| format!("load,agent={agent:03} value=1 1700000000000000000\n");
     let rows = agents.iter().map(row).collect::<String>();
@@ -277,7 +277,7 @@ async fn loads(world: &World, token: &str, agents: &[u32]) {
     assert!(written.status.is_success(), "{}", written.status);
 }
 
-/// Numbers of agents that have such rows.
+/// Returns the numbers of agents that have such rows.
 async fn loaded(world: &World, token: &str) -> Vec<u32> {
     let load =
         json!({"select": "load_value", "range": {"from": 0, "to": 1_800_000_000_000_000_000_i64}});
@@ -323,7 +323,7 @@ async fn metrics_of_several_agents_go_with_one_delete() {
     let world = common::world_with(|options| store = options.series.clone());
     let (admin, store) = (world.admin().await, store.unwrap());
     loads(&world, &admin, &[1, 2, 3]).await;
-    // One has the number and the other the name.
+    // One agent has the number and another the name.
     let insert = takes_the_place_of("003", "db-1");
     let came = ask(&world, "POST", "/agents/insert", &admin, Some(insert)).await;
     assert_eq!((came.status, &came.json()["data"]["id"]), (StatusCode::OK, &json!("003")));
@@ -373,7 +373,7 @@ async fn a_number_whose_metrics_the_disk_keeps_stays_taken() {
     loads(&world, &admin, &[2, 3]).await;
     let (failure, before) = (env::files::Failure::Io, disk.calls());
     store.unwrap().can_delete().unwrap();
-    // The store is asked with as many calls, and the delete finds the disk failing.
+    // The repeated request needs as many calls, so the disk fails during the delete.
     let behind = disk.calls() + (disk.calls() - before);
     let faults = (1..100).map(|n| env::files::Fault { call: behind + n, failure });
     disk.fail(&faults.collect::<Vec<_>>());

@@ -1,4 +1,4 @@
-//! Rules files: the list, one, putting and deleting, and who may.
+//! Rules files: the list, a single one, writing and deleting, and permissions.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests")]
 
@@ -164,7 +164,7 @@ async fn the_metrics_tell_what_was_kept_and_what_was_read() {
     world.ok("/rules/files", &token).await;
     world.ok("/rules/files", &token).await;
     let text = String::from_utf8(world.get("/metrics", &token).await.body).unwrap();
-    // Other tests of this process record into the same counters.
+    // Other tests in this process increment the same counters.
     assert!(value(&text, "holdfast_rules_file_reads_total") >= 10, "{text}");
     assert!(value(&text, "holdfast_rules_cache_total{result=\"hit\"}") >= 11, "{text}");
     assert!(value(&text, "holdfast_rules_cache_total{result=\"miss\"}") >= 11, "{text}");

@@ -1,5 +1,5 @@
-//! Users, roles, policies, rules and links: what clients of the 4.x API see, and whose tokens each
-//! change ends.
+//! Users, roles, policies, rules and links, as clients of the 4.x API see them, and the tokens that
+//! each change revokes.
 
 #![allow(
     clippy::unwrap_used,
@@ -19,7 +19,7 @@ fn world() -> World {
     world_with(|options| options.requests_per_minute_max = 0)
 }
 
-/// One request with a JSON body, where there is one.
+/// Sends one request, with a JSON body if there is one.
 async fn ask(
     world: &World,
     method: &str,
@@ -39,7 +39,7 @@ async fn done(world: &World, method: &str, path: &str, token: &str, body: Option
     answer.json()
 }
 
-/// `error`, and the code of the first failed item.
+/// Returns `error`, and the code of the first failed item.
 fn failure(answer: &Value) -> (u64, u64) {
     let code = answer["data"]["failed_items"][0]["error"]["code"].as_u64();
     (answer["error"].as_u64().unwrap(), code.unwrap_or(0))
@@ -49,7 +49,7 @@ async fn alive(world: &World, token: &str) -> bool {
     world.get("/security/users/me", token).await.status == StatusCode::OK
 }
 
-/// A user with one role that has one policy; user, role and policy.
+/// Creates a user with one role that has one policy; returns the ids of user, role and policy.
 async fn made(world: &World, admin: &str, policy: Value) -> (String, String, String) {
     let id = |answer: &Value| answer["data"]["affected_items"][0]["id"].to_string();
     let body = json!({"username": "worker", "password": "Working-Hard-1"});
@@ -252,7 +252,7 @@ async fn the_configuration_sets_the_life_of_tokens_and_the_mode() {
     let reader = world.reader().await;
     let deleted = ask(&world, "DELETE", "/security/roles?role_ids=777", &reader, None).await;
     assert_eq!(deleted.status, StatusCode::OK, "black permits what no policy speaks of");
-    // Made in the second of the change, it begins with the next one.
+    // Issued in the second of the change, the token is dated to the next one.
     world.clock.advance(std::time::Duration::from_secs(31));
     assert!(!alive(&world, &reader).await);
     let admin = world.admin().await;
@@ -322,12 +322,13 @@ async fn a_token_is_renewed_for_twelve_hours_and_never_when_it_is_refused() {
     let token = world.reader().await;
     ask(&world, "DELETE", "/security/user/authenticate", &token, None).await;
     assert_eq!(renew(&token).await.status, StatusCode::UNAUTHORIZED);
-    // In the second of that revocation.
+    // Renewed in the second of that revocation.
     let answer = renew(&world.reader().await).await;
     assert!(alive(&world, &String::from_utf8(answer.body).unwrap()).await);
 }
 
-/// Requests that race with the end of what they stand on, and what came of them.
+/// Sends requests that race with the end of the session or account they depend on; returns the tokens
+/// obtained.
 async fn raced(world: &std::sync::Arc<World>, request: impl Fn(&World) -> Asked) -> Vec<String> {
     let racing: Vec<_> = (0..4)
         .map(|_| {

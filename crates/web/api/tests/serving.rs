@@ -16,17 +16,17 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UnixStream};
 
-/// One request over a connection; the whole answer as text.
+/// Sends one request over a connection; returns the whole answer as text.
 async fn ask(mut stream: impl AsyncRead + AsyncWrite + Unpin, path: &str) -> String {
     let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = Vec::new();
-    // A peer that closes without a TLS goodbye ends the answer too.
+    // A peer that closes without a TLS close_notify ends the answer too.
     let _ = stream.read_to_end(&mut answer).await;
     String::from_utf8(answer).unwrap()
 }
 
-/// The status of a POST over HTTP/2 without TLS.
+/// Returns the status of a POST over HTTP/2 without TLS.
 async fn post_by_http2(server: &Server, token: &str, body: Vec<u8>) -> hyper::StatusCode {
     let stream = TcpStream::connect(server.local_addr().unwrap()).await.unwrap();
     let executor = hyper_util::rt::TokioExecutor::new();
@@ -68,7 +68,7 @@ async fn plain_http_is_served_on_loopback_only() {
     let address = server.local_addr().unwrap();
     let answer = ask(TcpStream::connect(address).await.unwrap(), "/healthz").await;
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("ok\n"), "{answer}");
-    // The peer is known as this machine.
+    // The peer is recognized as this machine.
     let metrics = ask(TcpStream::connect(address).await.unwrap(), "/metrics").await;
     assert!(metrics.starts_with("HTTP/1.1 200 OK\r\n"), "{metrics}");
     server.shutdown().await;
@@ -176,7 +176,7 @@ async fn stopping_lets_a_request_in_flight_finish() {
          content-type: application/json\r\ncontent-length: 2\r\n\r\n"
     );
     stream.write_all(head.as_bytes()).await.unwrap();
-    // The server has the head when it asks a second connection on the same listener is answered.
+    // The server has read the head once it answers a second connection on the same listener.
     ask(TcpStream::connect(address).await.unwrap(), "/healthz").await;
     let stopping = tokio::spawn(server.shutdown());
     while TcpStream::connect(address).await.is_ok() {
@@ -190,7 +190,7 @@ async fn stopping_lets_a_request_in_flight_finish() {
     stopping.await.unwrap();
 }
 
-/// As many silent connections as there are places; then somebody has a question.
+/// Opens as many silent connections as there are permits, and then one that sends a request.
 #[tokio::test]
 async fn silent_connections_make_room_the_longest_silent_first() {
     let world = world();
@@ -218,7 +218,7 @@ async fn connections_on_which_nothing_comes_end() {
     let address = server.local_addr().unwrap();
     let connect = async || TcpStream::connect(address).await.unwrap();
     assert_eq!(connect().await.read(&mut [0]).await.unwrap(), 0);
-    // One that answers pings, and one with a request that never ends.
+    // One connection that answers pings, and one with a request that never ends.
     let io = hyper_util::rt::TokioIo::new(connect().await);
     let executor = hyper_util::rt::TokioExecutor::new();
     let (sender, connection) =
@@ -236,7 +236,8 @@ async fn connections_on_which_nothing_comes_end() {
     server.shutdown().await;
 }
 
-/// The kinds of the frames that a client of HTTP/2 hears who asks nothing, until its connection ends.
+/// Returns the types of the frames that an HTTP/2 client without requests receives until its connection
+/// ends.
 async fn told_to_silence(address: std::net::SocketAddr) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let empty_settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
@@ -254,8 +255,8 @@ async fn told_to_silence(address: std::net::SocketAddr) -> Vec<u8> {
     kinds
 }
 
-/// `GOAWAY` (RFC 9113, section 6.8): what the server takes in hand before it is answered, what comes
-/// later is for another connection.
+/// `GOAWAY` (RFC 9113, section 6.8): requests that the server accepted before it are answered, later
+/// ones need another connection.
 #[tokio::test]
 async fn an_idle_connection_of_http2_is_ended_by_a_goodbye() {
     const GOAWAY: u8 = 7;
@@ -264,8 +265,8 @@ async fn an_idle_connection_of_http2_is_ended_by_a_goodbye() {
     let options = ServeOptions { idle_time: Duration::from_millis(50), ..options };
     let server = serve(options, world.router.clone()).await.unwrap();
     let mut kinds = Vec::new();
-    // A machine that stood still between the connection and its first bytes let it end before it was
-    // one of HTTP/2.
+    // On a machine that stalled between the connection and its first bytes, the connection may end
+    // before it has become an HTTP/2 one.
     for _ in 0..20 {
         kinds = told_to_silence(server.local_addr().unwrap()).await;
         if !kinds.is_empty() {
@@ -279,7 +280,7 @@ async fn an_idle_connection_of_http2_is_ended_by_a_goodbye() {
 const SLOW_BYTES: usize = 64 * 1024;
 const SLOW_IDLE: Duration = Duration::from_secs(2);
 
-/// Take an answer for three times as long as nothing may happen: how many of its bytes came, and the
+/// Reads an answer over three times the idle limit; returns the number of bytes received and the
 /// longest time between two pieces.
 async fn take_slowly(address: std::net::SocketAddr) -> (usize, Duration) {
     let stream = TcpStream::connect(address).await.unwrap();
@@ -298,7 +299,7 @@ async fn take_slowly(address: std::net::SocketAddr) -> (usize, Duration) {
     while let Some(Ok(frame)) = http_body_util::BodyExt::frame(&mut body).await {
         (longest, last) = (longest.max(last.elapsed()), Instant::now());
         taken += frame.into_data().map_or(0, |data| data.len());
-        // Longer than nothing may happen and a goodbye may take.
+        // Longer than the idle limit and the time of the GOAWAY together.
         let due = SLOW_IDLE * 3 * u32::try_from(taken).unwrap() / SLOW_BYTES as u32;
         tokio::time::sleep(due.saturating_sub(started.elapsed())).await;
     }
@@ -306,7 +307,7 @@ async fn take_slowly(address: std::net::SocketAddr) -> (usize, Duration) {
     (taken, longest.max(last.elapsed()))
 }
 
-/// The body leaves the program at once; its bytes leave it as the reader makes room.
+/// The body leaves the program at once, its bytes only as the reader makes room for them.
 #[tokio::test]
 async fn an_answer_on_a_slow_line_is_not_cut_off_while_its_reader_takes_of_it() {
     let body = "x".repeat(SLOW_BYTES);
@@ -314,7 +315,8 @@ async fn an_answer_on_a_slow_line_is_not_cut_off_while_its_reader_takes_of_it() 
     let options = ServeOptions::new("127.0.0.1:0".parse().unwrap(), None);
     let server = serve(ServeOptions { idle_time: SLOW_IDLE, ..options }, router).await.unwrap();
     let (mut taken, mut longest) = (0, Duration::ZERO);
-    // A reader whose machine stood still took nothing for so long: that one is cut off by right.
+    // If the machine stalled, the reader took nothing for longer than the limit and was rightly cut
+    // off.
     for _ in 0..10 {
         (taken, longest) = take_slowly(server.local_addr().unwrap()).await;
         if taken == SLOW_BYTES || longest < SLOW_IDLE {
@@ -325,7 +327,7 @@ async fn an_answer_on_a_slow_line_is_not_cut_off_while_its_reader_takes_of_it() 
     server.shutdown().await;
 }
 
-/// The head of the answer to a login over a connection of its own.
+/// Sends a login over a connection of its own; returns the head of the answer.
 async fn try_login(address: std::net::SocketAddr) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let request = format!(
@@ -341,7 +343,7 @@ async fn try_login(address: std::net::SocketAddr) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn more_logins_than_may_wait_are_told_when_to_come_back_and_hold_up_nobody() {
-    // One thread, two places in front of it, and a hash that takes longer than twenty requests do.
+    // One hashing thread, two places in its queue, and a hash that takes longer than twenty requests.
     let options = RegistryOptions {
         login_workers: 1,
         login_queue_max: 2,
@@ -363,7 +365,7 @@ async fn more_logins_than_may_wait_are_told_when_to_come_back_and_hold_up_nobody
         assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
         assert!(answer.contains("\r\nretry-after: 1\r\n"), "{answer}");
     }
-    // Nobody is left in the queue: the next one is served.
+    // The queue is empty, so the next login is served.
     assert!(try_login(address).await.starts_with("HTTP/1.1 200 "));
     server.shutdown().await;
 }

@@ -1,4 +1,4 @@
-//! What one user takes is taken from nobody else: large answers, the audit log, who comes back.
+//! One user's load takes nothing from other users: large answers, the audit log, repeated requests.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests")]
 
@@ -19,7 +19,7 @@ use registry::{AgentInfo, AuditOutcome, EnrollRequest, InsertAgent, Reader, Writ
 use serde_json::json;
 use tower::ServiceExt as _;
 
-/// The answer to a GET whose body nobody reads.
+/// Sends a GET and returns the answer without reading its body.
 async fn unread(world: &World, path: &str, token: Option<&str>) -> Response<Body> {
     let mut request = Request::get(path);
     let source = match token {
@@ -61,10 +61,10 @@ async fn a_user_who_reads_none_of_their_lists_keeps_nobody_else_from_theirs() {
     }
 }
 
-/// A body of which most comes and the rest never does.
+/// A body that sends most of its bytes and then stalls.
 struct Half {
     sent: bool,
-    /// Counted up when it was taken and more is waited for.
+    /// Incremented once that part has been read and more is awaited.
     waiting: Arc<AtomicUsize>,
 }
 
@@ -117,7 +117,7 @@ async fn one_network_whose_logins_never_end_keeps_no_other_from_logging_in() {
     held.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
-/// Another program writes to the registry's database meanwhile: whoever wants to write waits for it.
+/// Another program writes to the registry's database, and all writers wait for it.
 #[tokio::test]
 async fn one_user_whose_requests_take_long_keeps_no_other_from_an_answer() {
     let world = world();
@@ -149,7 +149,7 @@ async fn one_user_whose_requests_take_long_keeps_no_other_from_an_answer() {
     }
 }
 
-/// Each of them writes before it looks at what was asked, and the disk keeps it waiting.
+/// Each request writes before its body is checked, and the disk delays that write.
 #[tokio::test]
 async fn who_changes_a_password_again_and_again_keeps_no_other_from_an_answer() {
     let world = world_with(|options| {
@@ -207,10 +207,10 @@ async fn who_may_nothing_pushes_nothing_out_of_the_audit_log() {
     for _ in 0..100 {
         let renewed = ask(&world, "POST", "/security/user/renew", &reader, String::new()).await;
         reader = renewed.json()["data"]["token"].as_str().unwrap().to_owned();
-        // Refused by what it names: the agent is not active.
+        // Refused for its target: the agent is not active.
         let refused = ask(&world, "PUT", "/agents/002/restart", &orders, String::new()).await;
         assert_eq!(refused.json()["error"], 1);
-        // The order of before: it has not been answered.
+        // The same command as before, which is still pending.
         assert_eq!(restart().await.json()["error"], 0);
         let both = "/agents/restart?agents_list=001,002";
         let joined = ask(&world, "PUT", both, &orders, String::new()).await;
@@ -222,12 +222,12 @@ async fn who_may_nothing_pushes_nothing_out_of_the_audit_log() {
     let of =
         |outcome| log.iter().filter(|row| row.user == "orders" && row.outcome == outcome).count();
     assert_eq!((of(AuditOutcome::Done), of(AuditOutcome::Unchanged)), (1, 66));
-    // What is done stands there all the same.
+    // Requests that were carried out have their rows nevertheless.
     let done = ask(&world, "PUT", "/agents/reload", &orders, String::new()).await;
     assert_eq!(done.json()["error"], 0);
     let newest = world.registry.audit_log(&Reader::server(), None, 1).unwrap().remove(0);
     assert_eq!((newest.user.as_str(), newest.outcome), ("orders", AuditOutcome::Done));
-    // A logout leaves a row of the kind that goes first.
+    // A logout leaves a row of the kind that is deleted first.
     let path = "/security/user/authenticate";
     assert_eq!(ask(&world, "DELETE", path, &reader, String::new()).await.status, StatusCode::OK);
     let newest = world.registry.audit_log(&Reader::server(), None, 1).unwrap().remove(0);

@@ -1,4 +1,4 @@
-//! Changes as they arrive.
+//! Changes as they arrive, over the event stream.
 
 #![allow(
     clippy::unwrap_used,
@@ -21,10 +21,10 @@ use model::{AgentId, Coverage, CoverageKind};
 use registry::{LinkKind, Reader, SecurityChange, WriteContext};
 use tower::ServiceExt as _;
 
-/// How long anything that must happen may take on a busy machine.
+/// Maximum time that any awaited event may take on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(10);
 
-/// What comes within a bounded time until a piece holds `wanted`.
+/// Reads, for a bounded time, until a piece contains `wanted`.
 async fn read(body: &mut Body, wanted: &str) -> String {
     let mut text = String::new();
     let reading = async {
@@ -55,13 +55,13 @@ async fn a_reader_that_comes_back_misses_nothing_that_was_told_late() {
     let text = read(&mut first, "/etc/now").await;
     assert!(text.starts_with("id: 1\nevent: change\ndata: {"), "{text}");
     drop(first);
-    // Found long before what was read, told after it.
+    // Detected long before the events already read, reported after them.
     world.events(2, vec![change("/etc/late", None, Some(&file), NOW_US - 1_000_000_000)]).await;
     let text = read(&mut open(Some("1")).await, "/etc/late").await;
     assert!(text.starts_with("id: 2\n") && !text.contains("/etc/now"), "{text}");
 }
 
-/// A stream of a logged in user.
+/// Opens a stream of a logged-in user.
 async fn stream(world: &World, token: &str, query: &str) -> (u16, Body) {
     let mut request = Request::get(format!("/events/stream?{query}")).body(Body::empty()).unwrap();
     let bearer = format!("Bearer {token}");
@@ -71,7 +71,7 @@ async fn stream(world: &World, token: &str, query: &str) -> (u16, Body) {
     (response.status().as_u16(), response.into_body())
 }
 
-/// What is left until the stream ends by itself.
+/// Reads until the stream ends by itself.
 async fn rest(body: Body) -> String {
     let end = tokio::time::timeout(PATIENCE, body.collect());
     let bytes = end.await.expect("the stream goes on").unwrap().to_bytes();
@@ -115,7 +115,7 @@ async fn what_is_waiting_comes_in_order_and_in_pieces() {
     let mut told = 0;
     for session in 0..10 {
         let paths = (0..200).map(|n| format!("/srv/{session}/{n}-{}", "x".repeat(500)));
-        // Found in the opposite order of their arrival.
+        // Detected in the opposite order of their arrival.
         let found = |n: u64| NOW_US - session * 1_000 - n;
         let bodies: Vec<_> =
             (0..).zip(paths).map(|(n, path)| change(&path, None, Some(&file), found(n))).collect();

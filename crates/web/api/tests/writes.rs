@@ -1,5 +1,5 @@
-//! Agents and groups as clients of the 4.x API add, move and remove them; orders; lists beyond the
-//! plain one; bare answers for local callers.
+//! Adding, moving and removing agents and groups as clients of the 4.x API do; commands; further lists;
+//! answers without envelopes for local callers.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -157,7 +157,7 @@ async fn orders_reach_the_active_agents_of_a_group_and_a_node() {
     assert_eq!(none["error"], 1710);
     let pending = world.registry.pending_commands(AgentId(1));
     let kinds: Vec<registry::CommandKind> = pending.iter().map(|command| command.kind).collect();
-    // The same order again is the same command while nobody has answered it.
+    // A repeated command is merged into the pending one until an agent has answered it.
     assert_eq!(kinds, [registry::CommandKind::Restart, registry::CommandKind::Reconnect]);
 }
 
@@ -222,7 +222,7 @@ async fn local_callers_get_bare_answers() {
     assert_eq!(post("/v1/agents/summary", "[1,2]").await["agents_by_status"]["active"], 1);
     let info = post("/v1/agents/restartinfo", r#"{"ids":[1],"negate":false}"#).await;
     assert_eq!(info["items"], json!([{"id": 1, "version": "Holdfast v0.1.0"}]));
-    // What another program knows of agents; of one that is not there nothing.
+    // Reports of another program on agents; one on an unknown agent is ignored.
     let told = r#"{"syncreq":[{"id":3,"version":"v9","os_platform":"rocky","labels":[],
         "connection_status":"pending"}],"syncreq_keepalive":[2,900],
         "syncreq_status":[{"id":1,"connection_status":"disconnected","status_code":3}]}"#;
@@ -233,7 +233,7 @@ async fn local_callers_get_bare_answers() {
         ["disconnected", "active", "pending"]
     );
     assert_eq!(now[2].version.as_deref(), Some("v9"));
-    // A failure is a line of text.
+    // Failures are sent as one line of text.
     for (method, path, body) in [
         ("GET", "/v1/agents/x/groups", ""),
         ("GET", "/v1/agents/ids?nonsense=1", ""),

@@ -1,10 +1,10 @@
-//! The dashboard's built files, compiled into the program: what `ui/` builds into `ui/dist`.
+//! The built files of the dashboard, compiled into the program: the output of `ui/` in `ui/dist`.
 //!
-//! Invariants: only files of that folder are ever answered (there is no path on disk to escape
-//! to); every answer carries a strict content-security-policy; a file whose name holds a digest of
-//! its content may be kept forever, every other one is asked for again and answered 304 while its
-//! `ETag` is the same; an unknown path is the page itself for a navigation (a GET that accepts
-//! HTML), so that reloading the page anywhere works, and 404 for anything else.
+//! Invariants: only files of that folder are served (no path on disk is ever read); every answer
+//! carries a strict content-security-policy; a file whose name contains a digest of its content may be
+//! cached forever, all others are revalidated and answered with 304 while their `ETag` is unchanged;
+//! for an unknown path, a navigation (a GET that accepts HTML) receives the page itself, so that
+//! reloading works on every view, and any other request receives 404.
 
 use axum::Router;
 use axum::body::Body;
@@ -16,11 +16,11 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use axum::response::Response;
 use rust_embed::{EmbeddedFile, RustEmbed};
 
-/// What the page may load and do: its own files and its own server, nothing else.
+/// The content-security-policy of the page: its own files and its own server only.
 pub const CONTENT_SECURITY: &str = "default-src 'self'; img-src 'self' data:; object-src 'none'; \
      base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 
-/// Shortest part of a file's name that counts as a digest, characters.
+/// Minimum length of a part of a file's name that counts as a digest, characters.
 const DIGEST_CHARACTERS_MIN: usize = 8;
 
 /// The entry document.
@@ -30,8 +30,8 @@ const INDEX: &str = "index.html";
 #[folder = "$CARGO_MANIFEST_DIR/../../../ui/dist"]
 struct Files;
 
-/// Answers every path: files, the page for navigations, 404 for the rest, 405 for other methods
-/// than GET and HEAD.
+/// Returns the router for all paths: files, the page for navigations, 404 for other paths, and 405 for
+/// methods other than GET and HEAD.
 pub fn router() -> Router {
     Router::new().fallback(answer)
 }
@@ -104,7 +104,7 @@ fn accepts_html(headers: &HeaderMap) -> bool {
         .any(|value| value.to_ascii_lowercase().contains("text/html"))
 }
 
-/// Returns true if the name carries a digest of the content, as the page's build writes it:
+/// Returns true if the name contains a digest of the content, in the format of the page's build:
 /// `assets/index-BqX3k9_z.js`.
 fn is_digested(path: &str) -> bool {
     let Some(name) = path.strip_prefix("assets/") else { return false };

@@ -1,4 +1,4 @@
-//! From an `Authorization` header with a token to a caller.
+//! Identification of a caller from the token in an `Authorization` header.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::access::caller::Caller;
 use crate::access::token::{self, Claims, Tokens};
 use crate::error::Failure;
 
-/// Verifies the token of an `Authorization` header and returns its claims. Memory only.
+/// Verifies the token of an `Authorization` header and returns its claims. Reads memory only.
 pub(crate) fn claims(
     tokens: &Tokens,
     registry: &Registry,
@@ -23,7 +23,7 @@ pub(crate) fn claims(
     tokens.verify(registry, token.trim(), now_s)
 }
 
-/// Returns the user of a token with what its roles may do. Memory only if that is cached.
+/// Returns the user of a token with the permissions of its roles. Reads memory only if they are cached.
 pub(crate) fn recognise(
     registry: &Registry,
     reader: &Reader,

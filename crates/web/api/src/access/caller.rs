@@ -1,4 +1,4 @@
-//! Who sends a request, and from where.
+//! The sender of a request and the connection that it arrived on.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -8,14 +8,14 @@ use registry::{Grants, Permitted, Registry};
 
 use crate::access::token::Claims;
 
-/// Where a request comes from; the server puts it on every request of a connection.
+/// The origin of a request; the server attaches it to every request of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// A TCP connection.
     Tcp(SocketAddr),
-    /// A TCP connection of a proxy that is trusted, which names this address; never this machine.
+    /// An address reported by a trusted proxy; never treated as this machine.
     Proxied(IpAddr),
-    /// The unix socket, with the peer's user id as the kernel names it; already admitted.
+    /// The unix socket, with the peer's user id as reported by the kernel; already admitted.
     Unix {
         /// User id of the peer.
         uid: u32,
@@ -23,7 +23,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// Returns true if it is on this machine.
+    /// Returns true if the request comes from this machine.
     pub fn is_local(self) -> bool {
         match self {
             Self::Tcp(address) => address.ip().to_canonical().is_loopback(),
@@ -32,7 +32,7 @@ impl Source {
         }
     }
 
-    /// The peer's address.
+    /// Returns the peer's address; `None` for the unix socket.
     pub fn ip(self) -> Option<IpAddr> {
         match self {
             Self::Tcp(address) => Some(address.ip().to_canonical()),
@@ -44,16 +44,16 @@ impl Source {
 
 #[derive(Debug, Clone)]
 pub(crate) enum Caller {
-    /// Nobody in particular.
+    /// A caller without credentials.
     Anyone,
-    /// An administrator: whoever has the unix socket.
+    /// A caller on the unix socket; acts as administrator.
     Local { uid: u32 },
-    /// A logged in user, what the token says, and what the roles may do.
+    /// A logged-in user, with the claims of the token and the permissions of its roles.
     User { id: u32, name: String, claims: Arc<Claims>, grants: Arc<Grants> },
 }
 
 impl Caller {
-    /// The name for logs and the audit.
+    /// Returns the name for logs and the audit log.
     pub(crate) fn name(&self) -> String {
         match self {
             Self::Anyone => "-".into(),
@@ -62,7 +62,7 @@ impl Caller {
         }
     }
 
-    /// Returns true if the caller may do this to one thing.
+    /// Returns true if the caller may perform an action on one resource.
     pub(crate) fn may(&self, registry: &Registry, action: &str, kind: &str, value: &str) -> bool {
         match (self, value.parse::<AgentId>()) {
             (Self::Local { .. }, _) => true,
@@ -74,7 +74,8 @@ impl Caller {
         }
     }
 
-    /// Returns true if the caller may do this to an agent that is gone, of which only the number is known.
+    /// Returns true if the caller may perform an action on a removed agent, of which only the number is
+    /// known.
     pub(crate) fn may_gone(&self, action: &str, id: AgentId) -> bool {
         match self {
             Self::Local { .. } => true,
@@ -83,7 +84,7 @@ impl Caller {
         }
     }
 
-    /// The agents to which the caller may do this.
+    /// Returns the agents on which the caller may perform an action.
     pub(crate) fn scope(&self, registry: &Registry, action: &str) -> Permitted {
         match self {
             Self::Local { .. } => Permitted::All,

@@ -1,4 +1,4 @@
-//! Who sends a request, how they prove it, and their shares of what requests have in common.
+//! Callers: identification, tokens, and quotas on shared resources.
 
 pub(crate) mod authentication;
 pub(crate) mod caller;

@@ -1,4 +1,4 @@
-//! Counts of what comes in within a minute: requests by address, and rows of the audit log by user.
+//! Counters per minute: requests by address, and rows of the audit log by user.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -8,12 +8,12 @@ use parking_lot::Mutex;
 
 use crate::limits::IDLE_ROWS_MAX;
 
-/// Addresses counted one by one in a minute; what comes after shares one count.
+/// Number of networks counted separately in one window; all further ones share one counter.
 const ADDRESSES_MAX: usize = 65_536;
 /// Length of the counting window.
 const WINDOW: Duration = Duration::from_mins(1);
 
-/// Counts requests per address and in all, in windows of a minute.
+/// A counter of requests per network and in total, in windows of one minute.
 pub(crate) struct RequestRate {
     each_max: u32,
     all_max: u32,
@@ -33,8 +33,8 @@ impl RequestRate {
         Self { each_max, all_max, window: Mutex::default() }
     }
 
-    /// Count one request at `now` (a monotone clock); `Err` holds the seconds to wait when it is
-    /// one too many. A refused request counts for its own address, not for all.
+    /// Counts one request at `now` (a monotonic clock). If it exceeds a limit, `Err` holds the number
+    /// of seconds to wait. A request refused for its own network does not count towards the total.
     pub(crate) fn admit(&self, from: Option<IpAddr>, now: Duration) -> Result<(), u64> {
         let from = from.map(registry::network);
         let mut window = self.window.lock();
@@ -63,12 +63,13 @@ impl RequestRate {
     }
 }
 
-/// Counts what users do that changes nothing, in windows of a minute.
+/// A counter of each user's requests that changed nothing, in windows of one minute.
 #[derive(Default)]
 pub(crate) struct IdleRows(Mutex<(Duration, HashMap<String, u32>)>);
 
 impl IdleRows {
-    /// Count one at `now` (a monotone clock); `false` when it is one too many for the audit log.
+    /// Counts one request at `now` (a monotonic clock); returns false if it exceeds the limit of audit
+    /// log rows.
     pub(crate) fn admit(&self, user: &str, now: Duration) -> bool {
         let (started, users) = &mut *self.0.lock();
         if now.saturating_sub(*started) > WINDOW {

@@ -1,6 +1,6 @@
-//! What users share: so much in all, and of that so much for each, so that nobody takes it from
-//! everybody else. Callers on this machine (the unix socket; of connections loopback, too) have room
-//! of their own.
+//! Quotas on shared resources: a limit in total and a lower one per user, so that no single user can
+//! take everything. Callers on this machine (the unix socket and, for connections, loopback) have a
+//! quota of their own.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -10,45 +10,45 @@ use parking_lot::Mutex;
 
 use crate::access::caller::{Caller, Source};
 
-/// Room of some kind: places, or bytes.
+/// A quota of permits or bytes.
 #[derive(Debug, Clone)]
 pub(crate) struct Room {
-    /// For all users together; also for each caller on the unix socket.
+    /// Limit for all users together; also the limit of each caller on this machine.
     all_max: usize,
-    /// For each user.
+    /// Limit of each user.
     each_max: usize,
     taken: Arc<Mutex<Taken>>,
 }
 
 #[derive(Debug, Default)]
 struct Taken {
-    /// By users; what callers on the unix socket took is not in it.
+    /// Total taken by users, without callers on this machine.
     all: usize,
     each: HashMap<String, usize>,
 }
 
-/// Whose share it is.
+/// The user, or network, to which a share is charged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Owner {
     name: String,
-    /// On this machine, with room of its own.
+    /// True for callers on this machine, which have a quota of their own.
     local: bool,
 }
 
 impl Owner {
-    /// Whoever comes from an address, with all others of its network; loopback has room of its own.
+    /// Returns the owner for an address: its network. Loopback has a quota of its own.
     pub(crate) fn from_network(ip: IpAddr) -> Self {
         let ip = ip.to_canonical();
         Self { name: registry::network(ip).to_string(), local: ip.is_loopback() }
     }
 
-    /// Whoever asks: by network where they have not said who they are.
+    /// Returns the owner for a caller: the user, or the network if the caller has no credentials.
     pub(crate) fn who(caller: &Caller, source: Option<Source>) -> Self {
         match (caller, source.and_then(Source::ip)) {
             (Caller::Anyone, Some(ip)) => {
                 let Self { name, local } = Self::from_network(ip);
                 if local && !source.is_some_and(Source::is_local) {
-                    // A proxy's word for this machine: another share than this machine's own.
+                    // The proxy reports a loopback address; this must not count as this machine.
                     return Self { name: format!("proxied {name}"), local: false };
                 }
                 Self { name, local }
@@ -70,7 +70,7 @@ impl Owner {
     }
 }
 
-/// A share, given back when dropped.
+/// A share of a quota, released when dropped.
 #[derive(Debug)]
 pub(crate) struct Share {
     room: Room,
@@ -83,8 +83,8 @@ impl Room {
         Self { all_max, each_max: each_max.min(all_max), taken: Arc::default() }
     }
 
-    /// A share of this size, or of all that its owner may have where it is larger than that; `None`
-    /// when it does not fit beside the other shares.
+    /// Takes a share of `size`, reduced to the owner's limit if it is larger. Returns `None` if the
+    /// share does not fit into what is left.
     pub(crate) fn take(&self, owner: Owner, size: usize) -> Option<Share> {
         let size = size.min(self.own_max(&owner));
         let mut share = Share { room: self.clone(), owner, size: 0 };
@@ -97,7 +97,7 @@ impl Room {
 }
 
 impl Share {
-    /// As much more; `false` when that does not fit, and then it stays as it was.
+    /// Enlarges the share by `more`; returns false and leaves it unchanged if that does not fit.
     pub(crate) fn grow(&mut self, more: usize) -> bool {
         let mut taken = self.room.taken.lock();
         let own = taken.each.get(&self.owner.name).copied().unwrap_or(0);

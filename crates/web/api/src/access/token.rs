@@ -1,6 +1,6 @@
-//! Tokens: ES256 JWT, made at login, verified without asking who made them. A verified signature is
-//! remembered; expiry, revocation and the user are looked at on every request, so a revoked token
-//! dies at once, and a second process with the same keys needs nothing but the keys.
+//! Tokens: ES256 JWT, issued at login and verified without a database query. Verified signatures are
+//! cached; expiry, revocation and the user are checked on every request, so revoking a token takes
+//! effect at once, and a second process needs only the keys to verify tokens.
 
 use std::sync::Arc;
 
@@ -17,17 +17,17 @@ use crate::limits::{SESSION_SECONDS_MAX, TOKENS_CACHED_MAX};
 const ISSUER: &str = "holdfast";
 /// `aud` of every token.
 const AUDIENCE: &str = "Holdfast API REST";
-/// Longest token that is looked at, bytes.
+/// Longest token that is parsed, bytes.
 const TOKEN_BYTES_MAX: usize = 8 * 1024;
 
-/// What a token says.
+/// The claims of a token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Claims {
     iss: String,
     aud: String,
-    /// Issued at, seconds since the epoch.
+    /// Time of issue, seconds since the epoch.
     pub(crate) nbf: i64,
-    /// Ends at, seconds since the epoch.
+    /// Time of expiry, seconds since the epoch.
     pub(crate) exp: i64,
     /// The user's name.
     pub(crate) sub: String,
@@ -35,28 +35,28 @@ pub(crate) struct Claims {
     pub(crate) uid: u32,
     /// True if made with an authorization context.
     pub(crate) run_as: bool,
-    /// The user's roles, or those that the context gives.
+    /// The user's roles, or those that the authorization context gives.
     pub(crate) rbac_roles: Vec<u32>,
-    /// What is the case where no policy speaks.
+    /// The RBAC mode: the decision when no policy matches.
     pub(crate) rbac_mode: String,
-    /// Digest of the authorization context, of a token made with one.
+    /// Digest of the authorization context, for a token issued with one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) hash_auth_context: Option<String>,
-    /// When the login was from which this token was renewed, seconds since the epoch.
+    /// Time of the login from which this token was renewed, seconds since the epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) since: Option<i64>,
 }
 
-/// Who a new token is for.
+/// The user and the times of a new token.
 pub(crate) struct Bearer {
     pub(crate) id: u32,
     pub(crate) name: String,
     pub(crate) roles: Vec<u32>,
-    /// Digest of the authorization context, of a login with one.
+    /// Digest of the authorization context, for a login with one.
     pub(crate) context: Option<String>,
     /// `nbf` of the new token, seconds since the epoch.
     pub(crate) nbf_s: i64,
-    /// The login it is renewed from, seconds since the epoch.
+    /// Time of the login from which the token is renewed, seconds since the epoch.
     pub(crate) since_s: Option<i64>,
 }
 
@@ -81,30 +81,31 @@ impl Keys {
     }
 }
 
-/// Makes and verifies tokens.
+/// The issuer and verifier of tokens.
 pub(crate) struct Tokens {
     keys: RwLock<Arc<Keys>>,
     validation: Validation,
-    /// With the generation of the keys that verified them.
+    /// Verified tokens, with the generation of the keys that verified them.
     verified: Cache<String, (u64, Arc<Claims>)>,
 }
 
 impl Tokens {
-    /// Returns the tokens of a generation of keys.
+    /// Creates the issuer for one generation of keys.
     pub(crate) fn new(keys: &TokenKeys, generation: u64) -> Result<Self, TokenKeyError> {
         let keys = Keys::new(keys, generation)?;
         let mut validation = Validation::new(Algorithm::ES256);
         validation.set_audience(&[AUDIENCE]);
         validation.set_issuer(&[ISSUER]);
         validation.set_required_spec_claims(&["exp", "nbf", "iss", "aud", "sub"]);
-        // Checked on every request against this server's clock, not once.
+        // Expiry is checked on every request against the guarded clock, not only when the token is
+        // decoded.
         validation.validate_exp = false;
         validation.validate_nbf = false;
         let verified = Cache::new(TOKENS_CACHED_MAX);
         Ok(Self { keys: RwLock::new(Arc::new(keys)), validation, verified })
     }
 
-    /// The keys as the registry has them now. Memory only.
+    /// Returns the registry's current keys. Reads memory only.
     fn keys(&self, registry: &Registry) -> Result<Arc<Keys>, Failure> {
         let generation = registry.token_keys_generation();
         let keys = Arc::clone(&self.keys.read());
@@ -117,7 +118,7 @@ impl Tokens {
         Ok(keys)
     }
 
-    /// A token for somebody who has just shown who they are.
+    /// Issues a token for a user whose credentials have just been verified.
     pub(crate) fn issue(
         &self,
         registry: &Registry,
@@ -143,8 +144,8 @@ impl Tokens {
             .map_err(|e| Failure::internal(&e))
     }
 
-    /// What a token says, if it is ours, in its time and not revoked. Memory only. Whether its user
-    /// is still who it says is [`stands`].
+    /// Returns the claims of a token if its signature is valid and it is neither expired nor revoked.
+    /// Reads memory only. [`stands`] checks whether the user has changed since.
     pub(crate) fn verify(
         &self,
         registry: &Registry,
@@ -177,8 +178,8 @@ impl Tokens {
     }
 }
 
-/// What the roles of a token may do, if its user is still the one it was made for, and the security
-/// configuration the one it was made under.
+/// Returns the permissions of a token's roles. Fails if the user or the security configuration has
+/// changed since the token was issued.
 pub(crate) fn stands(
     claims: &Claims,
     clearance: Option<&Clearance>,
@@ -198,7 +199,7 @@ pub(crate) fn stands(
     Ok(Arc::clone(&clearance.grants))
 }
 
-/// When the login of a renewable token was; refused when that is too long ago.
+/// Returns the time of the login behind a renewable token; fails if that is too long ago.
 pub(crate) fn renewable_since(claims: &Claims, now_s: i64) -> Result<i64, Failure> {
     let since_s = claims.since.unwrap_or(claims.nbf);
     if now_s.saturating_sub(since_s) > SESSION_SECONDS_MAX {
@@ -207,7 +208,7 @@ pub(crate) fn renewable_since(claims: &Claims, now_s: i64) -> Result<i64, Failur
     Ok(since_s)
 }
 
-/// The token is none, or none any more.
+/// Returns the failure for a token that is malformed, forged or revoked.
 pub(crate) fn invalid() -> Failure {
     Failure::unauthorized("Invalid token")
 }

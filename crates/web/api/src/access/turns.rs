@@ -1,6 +1,6 @@
-//! Whose turn it is to ask the stores: a bounded number of requests run at once, of one user half of
-//! them, and a bounded number of each user waits. Of what runs, the stores leave a reader of each
-//! database to everybody else.
+//! Permits to query the stores. The number of requests that run at once is bounded, in total and (at
+//! half of that) per user; so is the number that run or wait. The stores additionally keep one reader
+//! of each database free for other users.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::access::room::{Owner, Room, Share};
 use crate::limits::{RUNNING_EACH_MAX, RUNNING_MAX, WAITING_EACH_MAX, WAITING_MAX};
 
-/// Users and networks whose places are kept while nobody needs them.
+/// Number of owners above which the semaphores that are not in use are dropped.
 const OWNERS_KEPT_MAX: usize = 1_024;
 
-/// The places of those that run and of those that wait.
+/// The permits of running requests and the quota of waiting ones.
 pub(crate) struct Turns {
     each: Mutex<HashMap<String, Arc<Semaphore>>>,
     all: Arc<Semaphore>,
     under_way: Room,
 }
 
-/// A request's place, given back when dropped.
+/// A request's permit, released when dropped.
 pub(crate) struct Turn {
     _under_way: Share,
     _own: OwnedSemaphorePermit,
@@ -37,11 +37,12 @@ impl Turns {
         }
     }
 
-    /// The next one that is free for this owner; `None` where too many wait already.
+    /// Waits for a permit; returns `None` if too many requests of this owner, or in total, are waiting.
     pub(crate) async fn take(&self, owner: Owner) -> Option<Turn> {
         let own = self.places_of(&owner);
         let under_way = self.under_way.take(owner, 1)?;
-        // Their own first: who waits for it keeps nobody else from a place among all.
+        // Acquire the owner's permit first, so that a request waiting for it holds none of the shared
+        // permits.
         let own = own.acquire_owned().await.ok()?;
         let all = Arc::clone(&self.all).acquire_owned().await.ok()?;
         Some(Turn { _under_way: under_way, _own: own, _all: all })

@@ -1,4 +1,4 @@
-//! What all requests share.
+//! The state that all requests share.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -28,83 +28,84 @@ use crate::limits::{
 
 /// The server's own clock.
 pub trait ServerClock: Send + Sync {
-    /// The guard over it.
+    /// Returns the clock's guard.
     fn guard(&self) -> &GuardedClock;
 
     /// Persists the guarded time.
     ///
     /// # Errors
-    /// The reason, if it could not be written.
+    /// Returns the reason if it could not be written.
     fn store(&self) -> Result<(), String>;
 }
 
-/// The server's configuration file, as whoever started the server reads it. Every failure is a text
-/// for people.
+/// The server's configuration file, read with the permissions of the server's user. Errors are texts
+/// for the administrator.
 pub trait ConfigFile: Send + Sync {
-    /// The text that stands in the file now.
+    /// Returns the file's current text.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// Fails if the file cannot be read.
     fn read(&self) -> Result<String, String>;
 
-    /// What a text configures, by section, with the default of each key that it leaves out.
+    /// Returns the values that a text configures, by section, with the defaults of the keys that it
+    /// omits.
     ///
     /// # Errors
-    /// When no server can run with it.
+    /// Fails if the text is not a valid configuration of a server.
     fn values(&self, text: &str) -> Result<serde_json::Value, String>;
 
-    /// The keys, such as `api.listen`, in which a text differs from what the server runs with.
+    /// Returns the keys, such as `api.listen`, whose values differ from those of the running server.
     ///
     /// # Errors
     /// As [`ConfigFile::values`].
     fn waiting(&self, text: &str) -> Result<Vec<String>, String>;
 
-    /// Put a text in the file's place; whole and durable when it returns.
+    /// Replaces the file's content atomically; the new content is durable on return.
     ///
     /// # Errors
-    /// When the file cannot be replaced; then it is as it was.
+    /// Fails if the file cannot be replaced; its content is then unchanged.
     fn store(&self, text: &str) -> Result<(), String>;
 }
 
-/// How the API behaves.
+/// Options of the API.
 #[derive(Clone)]
 pub struct ApiOptions {
     /// The clock of tokens, times in answers and the request counters.
     pub clock: Arc<dyn Clock>,
-    /// What answers navigations and files of the page; without it those are 404.
+    /// The router for navigations and files of the page; without it those are answered with 404.
     pub page: Option<Router>,
     /// Version of the program, for `GET /`.
     pub version: String,
     /// Name of this host: `manager` of every agent.
     pub hostname: String,
-    /// Where the server keeps its data, for `/manager/info`.
+    /// The server's data directory, for `/manager/info`.
     pub folder: String,
-    /// Requests a minute from one address that is not this machine; 0 switches it off.
+    /// Limit of requests per minute from one address, except this machine; 0 disables it.
     pub requests_per_minute_max: u32,
-    /// Requests a minute from all of them together; 0 switches it off.
+    /// Limit of requests per minute from all those addresses together; 0 disables it.
     pub requests_per_minute_all_max: u32,
-    /// Origins whose pages may call the API from a browser; `*` is any.
+    /// Origins whose pages may call the API from a browser; `*` allows all.
     pub cors_origins: Vec<String>,
     /// Addresses of proxies whose `X-Forwarded-For` is believed; none by default.
     pub trusted_proxies: Vec<IpAddr>,
-    /// How long a request may take unless it says `wait_for_complete`, milliseconds.
+    /// Default time limit of a request without `wait_for_complete`, milliseconds.
     pub request_timeout_ms: u64,
-    /// The latest lines of the log, for `/manager/logs`.
+    /// The latest log lines, for `/manager/logs`.
     pub log: LogRing,
-    /// The file that the server was started with, if it was.
+    /// The configuration file that the server was started with, if any.
     pub config: Option<Arc<dyn ConfigFile>>,
     /// The detection rules; without them `/rules/files` answers 503.
     pub rules: Option<Arc<RuleFolder>>,
     /// The series store; without it `/series` answers 503.
     pub series: Option<series::Store>,
-    /// Set to `true` when everything behind the API is up; `/readyz` answers 503 until then.
+    /// Set to `true` when all components behind the API are running; `/readyz` answers 503 until then.
     pub ready: Arc<AtomicBool>,
-    /// The server's own clock; without it `/clock` says that the clock is followed.
+    /// The server's own clock; without it `/clock` reports that the server follows the system clock.
     pub server_clock: Option<Arc<dyn ServerClock>>,
 }
 
 impl ApiOptions {
-    /// Defaults with a clock: no page, ready at once.
+    /// Returns the defaults with a clock: no page, and ready from the start.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self {
             clock,
@@ -127,23 +128,23 @@ impl ApiOptions {
     }
 }
 
-/// Why the API could not be set up.
+/// Reason why the API could not be set up.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ApiError {
-    /// The registry gave no token keys.
+    /// The registry returned no token keys.
     #[error("token keys: {0}")]
     Registry(#[from] registry::RegistryError),
-    /// The token keys are not usable.
+    /// The token keys are not valid.
     #[error(transparent)]
     Keys(#[from] TokenKeyError),
 }
 
-/// What the table of routes says of itself.
+/// Data generated from the table of routes.
 pub(crate) struct Described {
     /// The OpenAPI document.
     pub(crate) openapi: Vec<u8>,
-    /// In the order of the operations.
+    /// Required actions, in the order of the operations.
     pub(crate) needs: Vec<Need>,
 }
 
@@ -157,7 +158,7 @@ pub(crate) struct Need {
     pub(crate) about: &'static str,
 }
 
-/// What all requests share.
+/// The state that all requests share.
 pub(crate) struct Api {
     pub(crate) options: ApiOptions,
     pub(crate) registry: Registry,
@@ -165,28 +166,30 @@ pub(crate) struct Api {
     pub(crate) commit: Arc<Commit>,
     pub(crate) tokens: Tokens,
     pub(crate) rate: RequestRate,
-    /// Which store requests run.
+    /// Permits of store requests.
     pub(crate) turns: Turns,
-    /// Of operations that wait and write.
+    /// Permits of operations that wait and write.
     pub(crate) turns_to_write: Turns,
-    /// Bytes of bodies that may be in memory.
+    /// Quota of bytes of request bodies in memory.
     pub(crate) bodies: Room,
-    /// The same of logins.
+    /// Quota of bytes of bodies of logins.
     pub(crate) login_bodies: Room,
-    /// The same of callers on the unix socket.
+    /// Quota of bytes of bodies from the unix socket.
     pub(crate) local_bodies: Room,
-    /// Bytes of large answers that may wait for their readers.
+    /// Quota of bytes of large answers that wait for their readers.
     pub(crate) answers: Room,
-    /// What users did in this minute that changed nothing.
+    /// Counters of each user's requests that changed nothing.
     pub(crate) idle_rows: IdleRows,
-    /// Lists that may be sent while they are read.
+    /// Quota of lists that are streamed.
     pub(crate) lists: Room,
-    /// Event streams that may be open.
+    /// Quota of open event streams.
     pub(crate) streams: Room,
     pub(crate) metrics: Option<PrometheusHandle>,
-    /// The routes of the series store; who may ask was decided before.
+    /// The routes of the series store, without access control: the API checks permissions before it
+    /// calls them.
     pub(crate) series: Option<Router>,
-    /// Digests of the groups' files: by version of all configurations, group and name of the digest.
+    /// Digests of groups' files, by version of all configurations, name of the group and digest
+    /// algorithm.
     pub(crate) digests: moka::sync::Cache<(u64, String, String), (String, String)>,
     /// The OpenAPI document, as bytes.
     pub(crate) openapi: Vec<u8>,
@@ -234,17 +237,17 @@ impl Api {
         })
     }
 
-    /// Guarded time, seconds since the epoch: tokens are issued, verified and expire by it.
+    /// Returns the guarded time, seconds since the epoch. Tokens are issued, verified and expire by it.
     pub(crate) fn now_s(&self) -> i64 {
         (self.options.clock.guarded_us() / 1_000_000) as i64
     }
 
-    /// Returns true if everything behind the API is up.
+    /// Returns true if all components behind the API are running.
     pub(crate) fn is_ready(&self) -> bool {
         self.options.ready.load(Ordering::Acquire)
     }
 
-    /// Name of this node, for problems.
+    /// Returns the name of this node, for problem documents.
     pub(crate) fn node(&self) -> &str {
         &self.registry.options().node_name
     }

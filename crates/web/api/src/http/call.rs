@@ -1,5 +1,4 @@
-//! One request that has been admitted: its caller and parameters, the stores to ask, and the context of
-//! what it changes.
+//! An admitted request: its caller and parameters, the stores, and the context of its changes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +20,7 @@ use crate::error::Failure;
 use crate::http::api::Api;
 use crate::http::parameters::Parameters;
 
-/// The body of a request with its share of what bodies may take in memory, given back with it.
+/// The body of a request, with its share of the quota of bodies; dropping it releases the share.
 #[derive(Debug, Default)]
 pub(crate) struct Body {
     pub(crate) bytes: Bytes,
@@ -36,12 +35,12 @@ impl std::ops::Deref for Body {
     }
 }
 
-/// One admitted request.
+/// An admitted request.
 pub(crate) struct Call {
     pub(crate) api: Arc<Api>,
     pub(crate) caller: Caller,
     pub(crate) source: Option<Source>,
-    /// `Authorization`, for the login.
+    /// The `Authorization` header, for the login.
     pub(crate) authorization: Option<String>,
     pub(crate) parameters: Parameters,
     pub(crate) body: Body,
@@ -49,14 +48,14 @@ pub(crate) struct Call {
     pub(crate) encodings: Vec<HeaderValue>,
     /// The operation's action; empty when it has none.
     pub(crate) action: &'static str,
-    /// When nobody waits for the answer any more.
+    /// The time at which the client stops waiting for the answer.
     pub(crate) deadline: Option<Instant>,
-    /// The context of what the operation changes in the registry: its reader and its row of the audit log.
+    /// The context of the operation's changes in the registry: its reader and its row of the audit log.
     pub(crate) context: WriteContext,
     pub(crate) effect: Effect,
 }
 
-/// What an operation's code says of its effect, where the answer does not.
+/// The effect of an operation as reported by its code, where the answer does not show it.
 #[derive(Debug, Default)]
 pub(crate) struct Effect {
     unchanged: AtomicBool,
@@ -64,29 +63,30 @@ pub(crate) struct Effect {
 }
 
 impl Effect {
-    /// Notes that the operation changes nothing that others see.
+    /// Marks the operation as having changed nothing that others see.
     pub(crate) fn set_unchanged(&self) {
         self.unchanged.store(true, Ordering::Relaxed);
     }
 
-    /// Notes that some of the operation may be done although it is answered with a refusal or a failure.
+    /// Marks the operation as possibly carried out in part although the answer is a refusal or a
+    /// failure.
     pub(crate) fn set_begun(&self) {
         self.begun.store(true, Ordering::Relaxed);
     }
 
-    /// Returns true if nothing that others see was changed.
+    /// Returns true if the operation changed nothing that others see.
     pub(crate) fn is_unchanged(&self) -> bool {
         self.unchanged.load(Ordering::Relaxed)
     }
 
-    /// Returns true if some of what was refused, or failed, may be done.
+    /// Returns true if an operation that was refused or failed may have been carried out in part.
     pub(crate) fn is_begun(&self) -> bool {
         self.begun.load(Ordering::Relaxed)
     }
 }
 
 impl Call {
-    /// Fails if the deadline is over. Called between steps of what may take long.
+    /// Fails if the deadline has passed. Long operations call this between their steps.
     pub(crate) fn in_time(&self) -> Result<(), Failure> {
         match self.deadline {
             Some(end) if Instant::now() > end => Err(Failure::code(Code::Timeout)),
@@ -94,27 +94,27 @@ impl Call {
         }
     }
 
-    /// What people decide.
+    /// Returns the store of administrators' decisions: agents, groups, users, roles.
     pub(crate) fn registry(&self) -> &Registry {
         &self.api.registry
     }
 
-    /// What agents report.
+    /// Returns the store of the agents' reports.
     pub(crate) fn state(&self) -> &dyn StateStore {
         self.api.state.as_ref()
     }
 
-    /// The way in; only its counters and its readiness are read here.
+    /// Returns the ingestion pipeline; the API reads its counters and its readiness only.
     pub(crate) fn commit(&self) -> &Commit {
         &self.api.commit
     }
 
-    /// On whose behalf the stores are asked.
+    /// Returns the identity under which the stores are queried.
     pub(crate) fn reader(&self) -> &Reader {
         self.context.reader()
     }
 
-    /// Runs what blocks for an operation that waits.
+    /// Runs blocking code on behalf of an operation that waits.
     pub(crate) async fn blocking<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(&Self) -> T + Send + 'static,
@@ -124,36 +124,37 @@ impl Call {
         tokio::task::spawn_blocking(work).await.map_err(|e| Failure::internal(&e))
     }
 
-    /// Makes the row of the audit log durable, as begun, before something is changed outside of the
-    /// registry. The registry's own changes write it in their transaction.
+    /// Makes the audit log row durable, with its outcome pending, before a change outside of the
+    /// registry. Changes in the registry write the row in their own transaction.
     pub(crate) fn begun(&self) -> Result<(), Failure> {
         self.registry().write_audit(&self.context)?;
         self.context.set_changed();
         Ok(())
     }
 
-    /// The agents that this operation may touch for its caller. Implicit lists are narrowed to them without
-    /// a word; of an explicit list, what is not in it fails with 4000.
+    /// Returns the agents on which the caller may perform the operation. Implicit lists are silently
+    /// reduced to them; in an explicit list, all other agents fail with 4000.
     pub(crate) fn scope(&self) -> Permitted {
         self.scope_of(self.action)
     }
 
-    /// The agents that the caller may touch with another action than the operation's.
+    /// Returns the agents on which the caller may perform an action other than the operation's.
     pub(crate) fn scope_of(&self, action: &str) -> Permitted {
         self.caller.scope(self.registry(), action)
     }
 
-    /// Returns true if the caller may do this to one thing: `("security:read", "user:id", "100")`.
+    /// Returns true if the caller may perform an action on one resource: `("security:read", "user:id",
+    /// "100")`.
     pub(crate) fn may(&self, action: &str, kind: &str, value: &str) -> bool {
         self.caller.may(self.registry(), action, kind, value)
     }
 
-    /// Returns true if somebody may do what the operation does to an agent that is gone.
+    /// Returns true if a caller may perform the operation on an agent that has been removed.
     pub(crate) fn may_gone(&self, caller: &Caller, id: AgentId) -> bool {
         caller.may_gone(self.action, id)
     }
 
-    /// Refuses the whole request with 4000 unless the caller may do this to one thing.
+    /// Refuses the whole request with 4000 unless the caller may perform the action on the resource.
     pub(crate) fn require(&self, action: &str, kind: &str, value: &str) -> Result<(), Failure> {
         if self.may(action, kind, value) {
             return Ok(());
@@ -161,8 +162,8 @@ impl Call {
         Err(Failure::denied_on(kind, &[value.to_owned()]))
     }
 
-    /// Returns the caller as of now, from its token and what its roles may do at present. Memory only if
-    /// that is cached.
+    /// Returns the caller with the current permissions of its roles, verifying its token again. Reads
+    /// memory only if they are cached.
     pub(crate) fn caller_now(&self) -> Result<Caller, Failure> {
         match (&self.caller, &self.authorization) {
             (Caller::User { .. }, Some(header)) => {
@@ -174,12 +175,12 @@ impl Call {
         }
     }
 
-    /// The JSON body.
+    /// Parses the JSON body.
     pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Failure> {
         serde_json::from_slice(&self.body).map_err(|e| Failure::bad(format!("body: {e}")))
     }
 
-    /// Guarded time, seconds since the epoch.
+    /// Returns the guarded time, seconds since the epoch.
     pub(crate) fn now_s(&self) -> i64 {
         self.api.now_s()
     }

@@ -1,4 +1,4 @@
-//! The answers' envelopes: a list, plain data, a message, or raw bytes.
+//! Envelopes of answers: a list, plain data, a message, or raw bytes.
 
 use std::borrow::Cow;
 
@@ -21,13 +21,13 @@ pub(crate) enum Answer {
     Message(String),
     /// The list envelope.
     List(List),
-    /// Not an envelope.
+    /// Bytes without an envelope.
     Raw { status: StatusCode, content_type: &'static str, body: Vec<u8> },
-    /// Not made whole before it begins.
+    /// A body that is sent while it is generated.
     Stream(Stream),
 }
 
-/// An answer that is sent while it is made; see [`crate::http::stream`].
+/// An answer that is sent while it is generated; see [`crate::http::stream`].
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) content_type: &'static str,
@@ -38,7 +38,7 @@ pub(crate) struct Stream {
 #[derive(Debug)]
 enum Items {
     Values(Vec<Value>),
-    /// Written already, with commas between them.
+    /// Already serialized, separated by commas.
     Written(Vec<u8>),
 }
 
@@ -48,12 +48,12 @@ impl Default for Items {
     }
 }
 
-/// Items that are written as they are made, without a tree of values in between.
+/// A writer that serializes items one by one, without building a tree of values.
 #[derive(Debug, Default)]
 pub(crate) struct ItemWriter(Vec<u8>);
 
 impl ItemWriter {
-    /// Write one more.
+    /// Appends one item.
     pub(crate) fn push(&mut self, item: &impl Serialize) -> Result<(), Failure> {
         if !self.0.is_empty() {
             self.0.push(b',');
@@ -61,13 +61,13 @@ impl ItemWriter {
         serde_json::to_writer(&mut self.0, item).map_err(|e| Failure::internal(&e))
     }
 
-    /// The bytes so far, with commas between the items.
+    /// Returns the serialized items, separated by commas.
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         self.0
     }
 }
 
-/// Ids that failed with one code, and the text where it is not the table's.
+/// Ids that failed with one code; `text` replaces the code's own text.
 #[derive(Debug)]
 struct Failed {
     code: Code,
@@ -75,7 +75,7 @@ struct Failed {
     ids: Vec<String>,
 }
 
-/// A page of items and what failed.
+/// A page of items and the ids that failed.
 #[derive(Debug, Default)]
 pub(crate) struct List {
     items: Items,
@@ -86,26 +86,26 @@ pub(crate) struct List {
 }
 
 impl List {
-    /// Items of this page and the total before paging. The messages say that all, some or none of
-    /// what was asked for could be done.
+    /// Returns a list of the items of one page with the total before paging. The messages are for the
+    /// cases that all, some or none of the requested items were processed.
     pub(crate) fn new(items: Vec<Value>, total: u64, messages: [&'static str; 3]) -> Self {
         let messages = messages.map(Cow::Borrowed);
         Self { items: Items::Values(items), total, messages, ..Self::default() }
     }
 
-    /// As [`List::new`], of items that are written already.
+    /// As [`List::new`], for items that are already serialized.
     pub(crate) fn written(items: ItemWriter, total: u64, messages: [&'static str; 3]) -> Self {
         let messages = messages.map(Cow::Borrowed);
         Self { items: Items::Written(items.0), total, messages, ..Self::default() }
     }
 
-    /// Messages that name what they are about, instead of those given to [`List::new`].
+    /// Replaces the messages given to [`List::new`] by ones that name the object.
     pub(crate) fn said(mut self, messages: [String; 3]) -> Self {
         self.messages = messages.map(Cow::Owned);
         self
     }
 
-    /// An id that failed with a code; ids of one code stand together.
+    /// Adds an id that failed with a code; ids with the same code are grouped.
     pub(crate) fn fail(&mut self, code: Code, id: String) {
         match self.failed.iter_mut().find(|other| other.code == code && other.text.is_none()) {
             Some(other) => other.ids.push(id),
@@ -113,12 +113,12 @@ impl List {
         }
     }
 
-    /// An id that failed with a code, with a text that says what is wrong with it.
+    /// Adds an id that failed with a code, with a specific text.
     pub(crate) fn fail_detailed(&mut self, code: Code, text: String, id: String) {
         self.failed.push(Failed { code, text: Some(text), ids: vec![id] });
     }
 
-    /// A field of our own beside the envelope's.
+    /// Adds a field to the envelope.
     pub(crate) fn with(mut self, name: &str, value: Value) -> Self {
         self.more.insert(name.into(), value);
         self
@@ -128,7 +128,7 @@ impl List {
         self.failed.iter().map(|failed| failed.ids.len()).sum()
     }
 
-    /// 0 all fine, 1 nothing but failures, 2 some failed.
+    /// Returns 0 if nothing failed, 1 if everything failed, 2 if some items failed.
     pub(crate) fn error(&self) -> u8 {
         match (self.failures(), self.total) {
             (0, _) => 0,
@@ -159,7 +159,7 @@ impl List {
         self.failed.iter().map(item).collect()
     }
 
-    /// What stands behind the items.
+    /// Returns the fields that follow the items.
     fn tail(&self) -> Map<String, Value> {
         let mut data = Map::new();
         data.insert("total_affected_items".into(), self.total.into());
@@ -169,11 +169,11 @@ impl List {
         data
     }
 
-    /// Bytes before and behind the items, for a list whose items are sent one after the other.
+    /// Returns the bytes before and after the items, for a list whose items are streamed.
     pub(crate) fn frame(&self) -> (Vec<u8>, Vec<u8>) {
         let tail = Value::Object(self.tail());
         let end = json!({"message": self.message(), "error": self.error()});
-        // Both are objects: their first brace is the list's own.
+        // Both are JSON objects; the brace that opens each is cut off, as the list continues an object.
         let (tail, end) = (to_bytes(&tail, false), to_bytes(&end, false));
         let mut behind = b"],".to_vec();
         behind.extend(tail.get(1..).unwrap_or_default());
@@ -188,7 +188,7 @@ impl List {
             Items::Written(bytes) => whole.extend(bytes),
             Items::Values(values) => {
                 let bytes = serde_json::to_vec(values).unwrap_or_default();
-                // Without its brackets.
+                // Without the enclosing brackets.
                 whole.extend(bytes.get(1..bytes.len().saturating_sub(1)).unwrap_or_default());
             }
         }
@@ -204,12 +204,12 @@ impl List {
 }
 
 impl Answer {
-    /// Plain data of a serialisable value.
+    /// Returns a plain answer with a serializable value.
     pub(crate) fn data(value: &impl Serialize) -> Result<Self, Failure> {
         to_value(value).map(Self::Plain)
     }
 
-    /// Status, content type and bytes.
+    /// Returns the status, content type and body.
     pub(crate) fn render(self, pretty: bool) -> (StatusCode, &'static str, Vec<u8>) {
         let value = match self {
             Self::Raw { status, content_type, body } => return (status, content_type, body),
@@ -228,14 +228,14 @@ pub(crate) const JSON: &str = "application/json";
 /// `Content-Type` of a failure.
 pub(crate) const PROBLEM: &str = "application/problem+json";
 
-/// A JSON value as bytes.
+/// Serializes a JSON value.
 pub(crate) fn to_bytes(value: &Value, pretty: bool) -> Vec<u8> {
-    // A value whose keys are texts always serialises.
+    // The keys of a JSON value are strings, so serialization cannot fail.
     let bytes = if pretty { serde_json::to_vec_pretty(value) } else { serde_json::to_vec(value) };
     bytes.unwrap_or_default()
 }
 
-/// A serialisable value as JSON.
+/// Converts a serializable value to JSON.
 pub(crate) fn to_value(value: &impl Serialize) -> Result<Value, Failure> {
     serde_json::to_value(value).map_err(|e| Failure::internal(&e))
 }

@@ -1,9 +1,9 @@
-//! What every list does to items that are made whole: `q`, `search`, `sort`, `select`, `distinct`
-//! and the page. Lists that a database filters and sorts do the same in SQL and share the grammar
-//! ([`crate::http::q`]) and the shapes ([`crate::http::shape`]).
+//! The list parameters, `q`, `search`, `sort`, `select`, `distinct` and paging, applied to items in
+//! memory. Lists that a database filters and sorts do the same in SQL; both use the grammar of
+//! [`crate::http::q`] and the functions of [`crate::http::shape`].
 //!
-//! Texts compare without case; two numbers compare as numbers; a list holds what one of its items
-//! holds. A field that an item does not have equals `null`, and is not unequal to anything.
+//! Texts are compared without regard to case, two numbers as numbers; a list matches if one of its
+//! items does. A missing field equals `null` and satisfies no other comparison, not even `!=`.
 
 use std::cmp::Ordering;
 
@@ -15,18 +15,18 @@ use crate::http::envelope::List;
 use crate::http::q::{self, Op, Query};
 use crate::http::shape::{self, SortField};
 
-/// A list of items made whole.
+/// Description of a list whose items are all in memory.
 pub(crate) struct Listing {
-    /// What may be selected, sorted by and asked for.
+    /// Fields that `select`, `sort` and `q` may name.
     pub(crate) fields: &'static [&'static str],
-    /// What `select` never drops.
+    /// Fields that `select` always keeps.
     pub(crate) always: &'static [&'static str],
-    /// All, some, none.
+    /// Messages for the cases that all, some or none of the items were returned.
     pub(crate) messages: [&'static str; 3],
 }
 
 impl Listing {
-    /// The page that was asked for.
+    /// Applies the parameters of a call to the items and returns the requested page.
     pub(crate) fn answer(&self, call: &Call, mut items: Vec<Value>) -> Result<List, Failure> {
         let parameters = &call.parameters;
         let columns: Vec<(&'static str, &'static str)> =
@@ -61,7 +61,7 @@ impl Listing {
     }
 }
 
-/// The value of a field; a `.` reaches inside.
+/// Returns the value of a field; a `.` in the name selects a nested field.
 fn field<'a>(item: &'a Value, name: &str) -> Option<&'a Value> {
     match item.get(name) {
         Some(value) => Some(value),
@@ -80,7 +80,7 @@ fn holds(item: &Value, query: &Query<&'static str>) -> bool {
 fn compare(found: Option<&Value>, op: Op, wanted: &str) -> bool {
     let found = match found {
         None | Some(Value::Null) => {
-            // As in SQL: nothing else is true of what has no value.
+            // As in SQL: a missing value satisfies no other comparison.
             return op == Op::Equal && wanted == "null";
         }
         Some(Value::Array(items)) => {
@@ -122,7 +122,7 @@ fn contains(value: &Value, wanted: &str) -> bool {
     }
 }
 
-/// How two items stand to each other in an order.
+/// Compares two items by the sort fields.
 pub(crate) fn order(a: &Value, b: &Value, sort: &[SortField<&'static str>]) -> Ordering {
     for step in sort {
         let of = |item| field(item, step.column).map(text).unwrap_or_default();

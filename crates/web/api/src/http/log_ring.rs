@@ -1,33 +1,33 @@
-//! The latest lines of the server's log, in memory, for `/manager/logs`.
+//! The latest lines of the server's log, kept in memory for `/manager/logs`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// Lines that are kept.
+/// Maximum number of lines.
 const LINES_MAX: usize = 2_000;
-/// Longest text of a line, bytes; longer ones are cut at a character.
+/// Longest text of a line, bytes; longer ones are truncated at a character boundary.
 const LINE_BYTES_MAX: usize = 1_024;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogLine {
-    /// When, microseconds since the epoch.
+    /// Time, microseconds since the epoch.
     pub at_us: u64,
     /// `error`, `warning`, `info` or `debug`.
     pub level: &'static str,
-    /// Which part wrote it.
+    /// Component that wrote the line.
     pub tag: String,
-    /// What it says.
+    /// Message.
     pub text: String,
 }
 
-/// The latest lines; clones share them.
+/// A ring of the latest log lines; clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct LogRing(Arc<Mutex<VecDeque<LogLine>>>);
 
 impl LogRing {
-    /// Keep one more line; the oldest goes when there are too many.
+    /// Appends a line; drops the oldest one if the ring is full.
     pub fn push(&self, mut line: LogLine) {
         let mut end = line.text.len().min(LINE_BYTES_MAX);
         while !line.text.is_char_boundary(end) {

@@ -1,5 +1,5 @@
-//! The program's metrics: counters that every part records through the `metrics` crate, collected
-//! by one recorder for the process and rendered for Prometheus at `/metrics`.
+//! The program's metrics: counters recorded through the `metrics` crate, collected by one recorder per
+//! process and rendered for Prometheus at `/metrics`.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -16,8 +16,8 @@ const SECONDS_BOUNDS: [f64; 12] =
 const REQUESTS: &str = "holdfast_api_requests_total";
 const SECONDS: &str = "holdfast_api_request_seconds";
 
-/// Install the process's recorder, once; what is recorded before is not counted, so the binary
-/// calls it first. `None` when another recorder is installed already.
+/// Installs the process's recorder, once. Values recorded before are lost, so the binary calls this
+/// first. Returns `None` if another recorder is already installed.
 pub fn install_recorder() -> Option<PrometheusHandle> {
     RECORDER
         .get_or_init(|| {
@@ -37,7 +37,7 @@ pub fn install_recorder() -> Option<PrometheusHandle> {
         .clone()
 }
 
-/// Record one request of an operation (its id; a path would be an unbounded label).
+/// Records one request, labelled with the operation's id (the path would be an unbounded label).
 pub(crate) fn record_request(operation: &'static str, status: u16, took: Duration) {
     let status = status_label(status);
     counter!(REQUESTS, "operation" => operation, "status" => status).increment(1);

@@ -1,4 +1,4 @@
-//! Serving of requests, whatever they are about: connections, the pipeline, parameters, answers and streams.
+//! The HTTP layer: connections, the pipeline, parameters, answers and streams.
 
 pub(crate) mod api;
 pub(crate) mod call;

@@ -1,6 +1,6 @@
-//! What an operation is. Each resource file lists its operations as data; the router, the checks
-//! of parameters, the access rules, the OpenAPI document and the tests that no operation lacks an
-//! access rule all read the same list.
+//! Operations. Each resource file lists its operations as data; the router, the validation of
+//! parameters, access control, the OpenAPI document and the test that each operation has an access rule
+//! are all derived from that list.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -22,7 +22,7 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
-    /// The verb that answers an HTTP method; HEAD is GET without its body.
+    /// Returns the verb that answers an HTTP method; HEAD is answered as GET without a body.
     pub(crate) fn of(method: &Method) -> Option<Self> {
         match *method {
             Method::GET | Method::HEAD => Some(Self::Get),
@@ -33,7 +33,7 @@ impl Verb {
         }
     }
 
-    /// As it stands on the request line.
+    /// Returns the name in the request line.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Get => "GET",
@@ -44,63 +44,63 @@ impl Verb {
     }
 }
 
-/// Who may call an operation.
+/// The callers that may use an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     Open,
-    /// Whoever gives a name and a password with HTTP Basic.
+    /// Any caller with a name and a password, sent with HTTP Basic.
     Login,
-    /// Loopback without a token; from elsewhere any logged in user.
+    /// Callers on loopback without a token; others need the token of any user.
     Loopback,
-    /// Any logged in user, for what is their own.
+    /// Any logged-in user, for their own data.
     User,
-    /// A logged in user with this action, on resources of this type.
+    /// A logged-in user with this action on resources of this type.
     Action {
-        /// `agent:read`.
+        /// The action, such as `agent:read`.
         action: &'static str,
-        /// `agent:id`, or `*:*` for none.
+        /// The type, such as `agent:id`, or `*:*` if there is none.
         resource: &'static str,
     },
 }
 
-/// An operation with an access rule for reading.
+/// Returns the access rule for an action on a type of resource.
 pub(crate) const fn action(action: &'static str, resource: &'static str) -> Access {
     Access::Action { action, resource }
 }
 
-/// Where a parameter stands.
+/// The part of a request that holds a parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     Query,
     Path,
 }
 
-/// What values a parameter takes.
+/// The format of a parameter's value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Kind {
     /// A whole number within bounds.
     Whole { min: u64, max: u64, default: u64 },
     /// `true` or `false`; absent is `false`.
     Flag,
-    /// Any text up to [`crate::limits::PARAMETER_BYTES_MAX`].
+    /// Any text, limited to [`crate::limits::PARAMETER_BYTES_MAX`].
     Text,
-    /// Letters, digits, spaces and what stands in versions, addresses and names of systems.
+    /// Letters, digits, spaces and the punctuation of versions, addresses and system names.
     Alphanumeric,
     /// One name: letters, digits, `_`, `-`, `.` and `%`.
     Name,
-    /// The name of an agent to be: as [`Kind::Name`], at most 128 characters.
+    /// The name of a new agent: as [`Kind::Name`], at most 128 characters.
     AgentName,
-    /// Name of a group: ASCII letters, digits, `_`, `-` and `.`; 1 to 128.
+    /// The name of a group: ASCII letters, digits, `_`, `-` and `.`; 1 to 128 characters.
     GroupName,
-    /// Text to look for, without the characters of other languages' conditions.
+    /// Text to search for, without the operators of other query languages.
     Search,
     /// One of these words.
     Word(&'static [&'static str]),
-    /// Some of these words, with commas.
+    /// Some of these words, separated by commas.
     Words(&'static [&'static str]),
-    /// Decimal numbers with commas.
+    /// Decimal numbers, separated by commas.
     Numbers,
-    /// Decimal numbers with commas, or the word `all`.
+    /// Decimal numbers, separated by commas, or the word `all`.
     NumbersOrAll,
     /// One decimal number.
     Id,
@@ -108,13 +108,13 @@ pub(crate) enum Kind {
     Position,
     /// One decimal number of at least three digits.
     Number,
-    /// Names with commas.
+    /// Names, separated by commas.
     Names,
-    /// Names of groups with commas.
+    /// Names of groups, separated by commas.
     GroupNames,
-    /// `7d`, `10h`, `5m`, `30s` or a number of seconds; the default is its operation's.
+    /// `7d`, `10h`, `5m`, `30s` or a number of seconds, with the operation's default.
     Timeframe(Option<&'static str>),
-    /// Field names with commas, a leading sign for the direction.
+    /// Field names, separated by commas, each with an optional sign for the direction.
     Sort,
     /// A digest in hex.
     Digest,
@@ -132,12 +132,12 @@ pub(crate) struct Parameter {
     pub(crate) about: &'static str,
 }
 
-/// An optional parameter of the query.
+/// Returns an optional query parameter.
 pub(crate) const fn query(name: &'static str, kind: Kind, about: &'static str) -> Parameter {
     Parameter { name, place: Place::Query, required: false, kind, about }
 }
 
-/// A parameter of the query that must be there.
+/// Returns a required query parameter.
 pub(crate) const fn required(name: &'static str, kind: Kind, about: &'static str) -> Parameter {
     Parameter { name, place: Place::Query, required: true, kind, about }
 }
@@ -146,7 +146,7 @@ pub(crate) const fn path(name: &'static str, kind: Kind, about: &'static str) ->
     Parameter { name, place: Place::Path, required: true, kind, about }
 }
 
-/// What an operation answers, for its description.
+/// The shape of an operation's answer, for the description.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// The list envelope with items of this schema.
@@ -155,44 +155,44 @@ pub(crate) enum Shape {
     Plain(&'static str),
     /// The plain envelope with a message.
     Message,
-    /// Not an envelope: this content type.
+    /// Content of this type, without an envelope.
     Raw(&'static str),
 }
 
-/// A future on the heap.
+/// The boxed future of an operation.
 pub(crate) type Answering = Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send>>;
 
 /// The code behind an operation.
 #[derive(Clone, Copy)]
 pub(crate) enum Handler {
-    /// Reads or writes a store: runs on a blocking thread, in a bounded number at a time.
+    /// Reads or writes a store; runs on a blocking thread, a bounded number at once.
     Blocking(fn(&Call) -> Result<Answer, Failure>),
-    /// Waits for something else; must not block.
+    /// Waits for other work; must not block.
     Waiting(fn(Arc<Call>) -> Answering),
 }
 
-/// How what is said of an operation begins that is there for older clients alone.
+/// The prefix of `about` that marks an operation as provided for older clients only.
 const DEPRECATED: &str = "Deprecated:";
 
 pub(crate) struct Operation {
     pub(crate) verb: Verb,
-    /// With `{name}` for parameters.
+    /// The path, with `{name}` for parameters.
     pub(crate) path: &'static str,
-    /// Unique; the OpenAPI `operationId`.
+    /// The OpenAPI `operationId`; unique.
     pub(crate) id: &'static str,
     pub(crate) about: &'static str,
     pub(crate) access: Access,
-    /// Groups of parameters; every group counts.
+    /// Groups of parameters; the operation takes those of all groups.
     pub(crate) parameters: &'static [&'static [Parameter]],
-    /// Schema of the JSON body it takes, or the content types of one that is not JSON (they have a
-    /// slash, and `, ` between them), if any.
+    /// Schema of the JSON body, or the content types of a body that is not JSON (recognized by their
+    /// slash, separated by `, `), if any.
     pub(crate) body: Option<&'static str>,
     pub(crate) shape: Shape,
     pub(crate) handler: Handler,
 }
 
-/// Operations that leave no row in the audit log: another token for the one shown, and rows of metrics,
-/// which come as the ports take them.
+/// Operations without a row in the audit log: renewing a token, and writing metrics, which are not
+/// audited on the other listeners either.
 pub(crate) const UNSEEN: &[&str] = &["security.renew", "series.write"];
 
 impl Operation {
@@ -200,15 +200,15 @@ impl Operation {
         self.parameters.iter().flat_map(|group| group.iter())
     }
 
-    /// Returns true if it is there for older clients alone.
+    /// Returns true if the operation is provided for older clients only.
     pub(crate) fn is_deprecated(&self) -> bool {
         self.about.starts_with(DEPRECATED)
     }
 
-    /// Returns true if it changes something that others see.
+    /// Returns true if the operation changes something that others see.
     pub(crate) fn writes(&self) -> bool {
         match self.access {
-            // Questions that are too long for a path are asked with POST.
+            // Queries that are too long for a path are sent with POST.
             Access::Action { action, .. } if action.ends_with(":read") => false,
             _ if UNSEEN.contains(&self.id) => false,
             Access::Action { .. } | Access::User => self.verb != Verb::Get,
@@ -217,13 +217,13 @@ impl Operation {
     }
 }
 
-/// `pretty` and `wait_for_complete`, which nearly every operation takes.
+/// `pretty` and `wait_for_complete`, parameters of nearly every operation.
 pub(crate) const COMMON: &[Parameter] = &[
     query("pretty", Kind::Flag, "Indent the answer for people."),
     query("wait_for_complete", Kind::Flag, "Wait for the answer without the request's deadline."),
 ];
 
-/// `pretty`, where nothing is waited for.
+/// `pretty` alone, for operations that do not wait.
 pub(crate) const COMMON_PRETTY: &[Parameter] =
     &[query("pretty", Kind::Flag, "Indent the answer for people.")];
 
@@ -250,7 +250,7 @@ pub(crate) const PAGING: &[Parameter] = &[
 pub(crate) const AGENTS_LIST: Parameter =
     query("agents_list", Kind::Numbers, "Agent numbers, with commas; all when absent.");
 
-/// `{agent_id}` of a path.
+/// `{agent_id}` in a path.
 pub(crate) const AGENT_ID: Parameter =
     path("agent_id", Kind::Number, "Agent number, at least three digits.");
 
@@ -268,7 +268,7 @@ pub(crate) const SEARCH: Parameter = query(
     "Text that any field contains; with a leading -, text that no field contains.",
 );
 
-/// `select`, `sort`, `search`, `q` and `distinct`, which every list takes.
+/// `select`, `sort`, `search`, `q` and `distinct`, parameters of every list.
 pub(crate) const LISTED: &[Parameter] = &[
     query("select", Kind::Names, "Fields to return, with commas."),
     query("sort", Kind::Sort, "Fields to sort by, with commas, a sign before each."),
@@ -277,7 +277,7 @@ pub(crate) const LISTED: &[Parameter] = &[
     query("distinct", Kind::Flag, "Each different item once."),
 ];
 
-/// Returns true if a body's description is the content type of something that is not JSON.
+/// Returns true if the description of a body is a content type other than JSON.
 pub(crate) fn is_content_type(body: &str) -> bool {
     body.contains('/')
 }

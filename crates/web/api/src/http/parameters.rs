@@ -1,5 +1,5 @@
-//! Parameters of a request, checked against the operation's description before its code runs.
-//! What is not described is refused, so that a misspelt filter never reads as "everything".
+//! Parameters of a request, validated against the operation's description before its code runs. A
+//! parameter that is not described is rejected, so that a misspelt filter never selects everything.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,10 +10,10 @@ use crate::error::Failure;
 use crate::http::operation::{Kind, Operation, Parameter, Place};
 use crate::limits::PARAMETER_BYTES_MAX;
 
-/// Shortest agent number on a path, digits.
+/// Minimum length of an agent number in a path, digits.
 const NUMBER_DIGITS_MIN: usize = 3;
 
-/// A checked value.
+/// A validated value.
 #[derive(Debug, Clone, PartialEq)]
 enum Value {
     Whole(u64),
@@ -21,17 +21,17 @@ enum Value {
     Text(String),
     List(Vec<String>),
     Agents(Vec<AgentId>),
-    /// Seconds, and how they were written.
+    /// Seconds, and the original text.
     Timeframe(u64, String),
     Micros(u64),
 }
 
-/// The checked parameters of one request.
+/// The validated parameters of one request.
 #[derive(Debug, Default)]
 pub(crate) struct Parameters(HashMap<&'static str, Value>);
 
 impl Parameters {
-    /// Check the raw path and query parameters of a request.
+    /// Validates the raw path and query parameters of a request.
     pub(crate) fn read(
         operation: &Operation,
         path: &[(String, String)],
@@ -50,7 +50,7 @@ impl Parameters {
         let mut values = HashMap::new();
         for parameter in operation.parameters() {
             let source = if parameter.place == Place::Path { path } else { query };
-            // As forms do, the last of several values counts.
+            // As in HTML forms, the last of several values counts.
             match source.iter().rev().find(|(name, _)| name == parameter.name) {
                 Some((_, text)) => {
                     values.insert(parameter.name, check(parameter, text)?);
@@ -77,7 +77,7 @@ impl Parameters {
         Ok(Self(values))
     }
 
-    /// A whole number; its default where absent.
+    /// Returns a whole number, or its default if absent.
     pub(crate) fn whole(&self, name: &str) -> u64 {
         match self.0.get(name) {
             Some(Value::Whole(number)) => *number,
@@ -85,7 +85,7 @@ impl Parameters {
         }
     }
 
-    /// A whole number without a default.
+    /// Returns a whole number without a default.
     pub(crate) fn position(&self, name: &str) -> Option<u64> {
         match self.0.get(name) {
             Some(Value::Whole(number)) => Some(*number),
@@ -93,12 +93,12 @@ impl Parameters {
         }
     }
 
-    /// A flag; `false` where absent.
+    /// Returns a flag, or `false` if absent.
     pub(crate) fn flag(&self, name: &str) -> bool {
         matches!(self.0.get(name), Some(Value::Flag(true)))
     }
 
-    /// A text that is there and not empty.
+    /// Returns a text if it is present and not empty.
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
         match self.0.get(name) {
             Some(Value::Text(text)) if !text.is_empty() => Some(text),
@@ -106,7 +106,7 @@ impl Parameters {
         }
     }
 
-    /// Values with commas; empty where absent.
+    /// Returns the values of a list; empty if absent.
     pub(crate) fn list(&self, name: &str) -> &[String] {
         match self.0.get(name) {
             Some(Value::List(list)) => list,
@@ -114,7 +114,7 @@ impl Parameters {
         }
     }
 
-    /// Agent numbers with commas; `None` where absent.
+    /// Returns the agent numbers of a list; `None` if absent.
     pub(crate) fn agents(&self, name: &str) -> Option<&[AgentId]> {
         match self.0.get(name) {
             Some(Value::Agents(list)) => Some(list),
@@ -122,7 +122,7 @@ impl Parameters {
         }
     }
 
-    /// The agent of the path.
+    /// Returns the agent in the path.
     pub(crate) fn agent(&self) -> Result<AgentId, Failure> {
         match self.agents("agent_id") {
             Some([agent]) => Ok(*agent),
@@ -130,7 +130,7 @@ impl Parameters {
         }
     }
 
-    /// A timeframe in seconds; its default where absent.
+    /// Returns a timeframe in seconds, or its default if absent.
     pub(crate) fn seconds(&self, name: &str) -> Option<u64> {
         match self.0.get(name) {
             Some(Value::Timeframe(seconds, _)) => Some(*seconds),
@@ -138,7 +138,7 @@ impl Parameters {
         }
     }
 
-    /// A timeframe as it was written.
+    /// Returns a timeframe as written in the request.
     pub(crate) fn timeframe(&self, name: &str) -> Option<&str> {
         match self.0.get(name) {
             Some(Value::Timeframe(_, text)) => Some(text),
@@ -146,7 +146,7 @@ impl Parameters {
         }
     }
 
-    /// An instant in microseconds since the epoch.
+    /// Returns an instant, microseconds since the epoch.
     pub(crate) fn micros(&self, name: &str) -> Option<u64> {
         match self.0.get(name) {
             Some(Value::Micros(micros)) => Some(*micros),
@@ -155,7 +155,7 @@ impl Parameters {
     }
 }
 
-/// Neither longer than any value is, nor empty where that would mean none.
+/// Fails if the text is too long, or empty where that would mean no filter.
 fn has_length(parameter: &Parameter, text: &str) -> Result<(), Failure> {
     if text.len() > PARAMETER_BYTES_MAX
         && !matches!(parameter.kind, Kind::Numbers | Kind::NumbersOrAll)
@@ -178,7 +178,7 @@ fn has_length(parameter: &Parameter, text: &str) -> Result<(), Failure> {
             | Kind::Word(_)
     );
     if text.is_empty() && filters {
-        // An empty filter would read as none: a caller's variable that was never set.
+        // An empty filter would select everything, for example if a script's variable was never set.
         return Err(Failure::bad(format!(
             "'{}' is empty: leave it out or name one",
             parameter.name
@@ -246,13 +246,13 @@ fn check(parameter: &Parameter, text: &str) -> Result<Value, Failure> {
     }
 }
 
-/// A flag's value, in any case: clients write `true`, `True`, `TRUE`.
+/// Parses a flag regardless of case: clients send `true`, `True` and `TRUE`.
 fn flag(text: &str) -> Option<bool> {
     let is = |word: &str| text.eq_ignore_ascii_case(word);
     is("true").then_some(true).or_else(|| is("false").then_some(false))
 }
 
-/// What a query says of a flag before its parameters are checked; as forms do, the last of several
+/// Returns a flag of a query before its parameters are validated; as in HTML forms, the last of several
 /// values counts.
 pub(crate) fn flag_of(query: &[(String, String)], name: &str) -> bool {
     let last = query.iter().rev().find(|(known, _)| known == name);
@@ -263,7 +263,7 @@ pub(crate) fn flag_of(query: &[(String, String)], name: &str) -> bool {
 const GROUP_NAME_CHARS_MAX: usize = 128;
 /// Longest name of an agent, characters.
 pub(crate) const NAME_CHARS_MAX: usize = 128;
-/// What no text to look for holds.
+/// Characters that a text to search for must not contain.
 const NOT_SEARCHED: &[char] = &[';', '|', '&', '^', '*', '>'];
 
 fn is_alphanumeric(c: char) -> bool {
@@ -278,7 +278,7 @@ fn is_sort(c: char) -> bool {
     c.is_alphanumeric() || "_-,+. ".contains(c)
 }
 
-/// Returns true if a group may be called so; that `all` is none is said where one is made.
+/// Returns true if the text is a valid group name. The name `all` is rejected only on creation.
 pub(crate) fn is_group(text: &str) -> bool {
     (1..=GROUP_NAME_CHARS_MAX).contains(&text.len())
         && ![".", ".."].contains(&text)
@@ -289,7 +289,7 @@ fn formed(text: &str, format: &str, fits: bool) -> Result<Value, Failure> {
     if fits { Ok(Value::Text(text.to_owned())) } else { Err(no_format(text, format)) }
 }
 
-/// A list whose items are of a format.
+/// Parses a list whose items must have a format.
 fn named(
     parameter: &Parameter,
     text: &str,
@@ -338,9 +338,9 @@ fn numbers(parameter: &Parameter, text: &str) -> Result<Value, Failure> {
         if item.is_empty() || !item.bytes().all(|b| b.is_ascii_digit()) {
             return Err(no_format(text, "numbers"));
         }
-        // A number beyond what numbers can be is a number that nobody has.
+        // A number that is out of range belongs to no agent.
         let number = item.parse().unwrap_or(u32::MAX);
-        // Named twice is named once.
+        // Drop duplicates.
         if seen.insert(number) {
             list.push(AgentId(number));
         }
@@ -351,7 +351,7 @@ fn numbers(parameter: &Parameter, text: &str) -> Result<Value, Failure> {
     Ok(Value::Agents(list))
 }
 
-/// Seconds of `7d`, `10h`, `5m`, `30s` or `60`.
+/// Parses `7d`, `10h`, `5m`, `30s` or `60` and returns seconds.
 pub(crate) fn timeframe(text: &str) -> Option<u64> {
     let (digits, unit) = match text.char_indices().last()? {
         (at, 'd') => (text.get(..at)?, 86_400),
@@ -383,7 +383,7 @@ fn no_word(text: &str, words: &[&str]) -> Failure {
     Failure::bad(format!("'{}' is not one of {words:?}", shorten(text)))
 }
 
-/// A caller's text as it may stand in an answer: not longer than a line.
+/// Shortens a caller's text for use in an answer.
 fn shorten(text: &str) -> String {
     text.chars().take(120).collect()
 }

@@ -1,12 +1,13 @@
 //! The filter language `q`: `status=active;(name~web,name~db)`.
 //!
-//! `expression = all ("," all)*`, `all = term (";" term)*`, `term = "(" expression ")" | field
-//! operator value`: `;` (and) binds closer than `,` (or). Operators: `=`, `!=`, `<`, `>` and `~`
-//! (contains), without case. A value reaches to the next `;`, `,`, `(` or `)`, or stands in single
-//! or double quotes. Codes: 1407 not understood (a trailing separator too), 1408 no such field, 1409 no
-//! such operator.
+//! `expression = all ("," all)*`, `all = term (";" term)*`, `term = "(" expression ")" | field operator
+//! value`: `;` (and) binds more tightly than `,` (or). Operators: `=`, `!=`, `<`, `>` and `~`
+//! (contains), all case-insensitive. A value extends to the next `;`, `,`, `(` or `)`, or is enclosed
+//! in single or double quotes. Codes: 1407 syntax error (also for a trailing separator), 1408 unknown
+//! field, 1409 unknown operator.
 //!
-//! Limits: [`DEPTH_MAX`], [`TERMS_MAX`]. Fields come from a list; values are handed on as values.
+//! Limits: [`DEPTH_MAX`], [`TERMS_MAX`]. Fields come from a fixed list; values are passed on as bound
+//! values.
 
 use crate::code::Code;
 use crate::error::Failure;
@@ -16,7 +17,7 @@ use crate::http::parameters::timeframe;
 const DEPTH_MAX: usize = 16;
 const TERMS_MAX: usize = 100;
 
-/// How a field is compared.
+/// A comparison operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Op {
     Equal,
@@ -26,7 +27,7 @@ pub(crate) enum Op {
     Contains,
 }
 
-/// What was asked.
+/// A parsed expression.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Query<C> {
     All(Vec<Query<C>>),
@@ -34,7 +35,7 @@ pub(crate) enum Query<C> {
     Compare { column: C, op: Op, value: String },
 }
 
-/// Read an expression over the listed fields.
+/// Parses an expression over the listed fields.
 pub(crate) fn parse<C: Copy>(
     text: &str,
     columns: &[(&'static str, C)],
@@ -171,9 +172,9 @@ fn one_or<C>(mut list: Vec<Query<C>>, join: fn(Vec<Query<C>>) -> Query<C>) -> Qu
     }
 }
 
-/// An instant and the operator to compare it with: of an age (`1d`) the instant that long ago, and
-/// the operator turned round, for older is earlier; else of a date, `2026-11-21`, with or without
-/// `18:52:02` behind a space or a `T`. Microseconds since the epoch.
+/// Parses an instant and returns it with the operator to use, in microseconds since the epoch. An age
+/// (`1d`) becomes the instant that long ago with the operator reversed, because older means earlier; a
+/// date is `2026-11-21`, optionally followed by a space or `T` and `18:52:02`.
 pub(crate) fn instant(op: Op, value: &str, now_us: u64) -> Result<(Op, u64), Failure> {
     if let Some(seconds) = timeframe(value) {
         let op = match op {
@@ -203,7 +204,7 @@ mod tests {
 
     const COLUMNS: [(&str, u8); 3] = [("name", 1), ("os.name", 2), ("id", 3)];
 
-    /// The tree as text: `&[..]`, `|[..]`, `column op value`.
+    /// Returns the tree as text: `&[..]`, `|[..]`, `column op value`.
     fn show(query: &Query<u8>) -> String {
         let list = |q: &[Query<u8>]| q.iter().map(show).collect::<Vec<_>>().join(" ");
         match query {

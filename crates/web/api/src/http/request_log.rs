@@ -10,9 +10,9 @@ use crate::access::caller::Source;
 
 /// Target of the access log's lines.
 pub const TARGET: &str = "access";
-/// Names whose values never reach a log.
+/// Names of fields whose values are never logged.
 const SECRETS: [&str; 5] = ["password", "current_password", "token", "key", "secret"];
-/// What stands in their place.
+/// Replacement for a masked value.
 const MASK: &str = "****";
 /// Longest body or parameter list in a line, bytes.
 const TEXT_BYTES_MAX: usize = 2_048;
@@ -54,7 +54,7 @@ fn source(source: Option<Source>) -> String {
     }
 }
 
-/// Query parameters as they may stand in a log.
+/// Formats query parameters for the log, with secrets masked.
 pub(crate) fn parameters(query: &[(String, String)]) -> String {
     let shown: Vec<String> = query
         .iter()
@@ -66,7 +66,7 @@ pub(crate) fn parameters(query: &[(String, String)]) -> String {
     cut(&model::path::show_terminal(shown.join("&").as_bytes()))
 }
 
-/// A body as it may stand in a log: JSON with its secrets masked, else only its length.
+/// Formats a body for the log: JSON with its secrets masked, anything else as its length.
 pub(crate) fn body(bytes: &[u8]) -> String {
     if bytes.is_empty() {
         return String::new();

@@ -1,4 +1,4 @@
-//! What every list does to its items: `select`, `distinct`, `sort` fields.
+//! Parsing and application of `sort`, `select` and `distinct`, shared by all lists.
 
 use std::collections::HashSet;
 
@@ -13,8 +13,8 @@ pub(crate) struct SortField<C> {
     pub(crate) descending: bool,
 }
 
-/// Read `sort`: names with commas, each with an optional sign; a sign holds for the names after it
-/// too, until another comes. `column` is the list of what may be sorted by.
+/// Parses `sort`: names separated by commas, each with an optional sign. A sign also applies to the
+/// names after it until the next sign. `column` is the list of sortable fields.
 pub(crate) fn sort_fields<C: Copy>(
     text: Option<&str>,
     columns: &[(&'static str, C)],
@@ -28,7 +28,7 @@ pub(crate) fn sort_fields<C: Copy>(
                 descending = true;
                 item.get(1..)
             }
-            // A plus that was not escaped in a query arrives as a space.
+            // An unescaped plus in a query is decoded as a space.
             Some(b'+' | b' ') => {
                 descending = false;
                 item.get(1..)
@@ -53,7 +53,7 @@ fn not_one_of<C>(what: &str, name: &str, columns: &[(&'static str, C)]) -> Strin
     format!("not a field to {what}: '{name}': allowed are {}", known.join(", "))
 }
 
-/// Check `select` against the fields of an item; a name with `.` means a field inside.
+/// Validates `select` against the fields of an item; a name with `.` is a nested field.
 pub(crate) fn check_select(select: &[String], fields: &[&'static str]) -> Result<(), Failure> {
     let known: Vec<(&'static str, ())> = fields.iter().map(|name| (*name, ())).collect();
     let inside = |name: &str| fields.iter().any(|f| f.strip_prefix(name).is_some_and(dotted));
@@ -69,7 +69,7 @@ fn dotted(rest: &str) -> bool {
     rest.starts_with('.')
 }
 
-/// Keep the selected fields of an item, and `always`. An empty selection keeps all.
+/// Keeps the selected fields of an item and those in `always`. An empty selection keeps all fields.
 pub(crate) fn select(item: Value, select: &[String], always: &[&str]) -> Value {
     let Value::Object(fields) = item else { return item };
     if select.is_empty() {
@@ -92,7 +92,7 @@ pub(crate) fn select(item: Value, select: &[String], always: &[&str]) -> Value {
     Value::Object(kept)
 }
 
-/// Each item once, in the order of first sight, without those that have nothing to say.
+/// Removes duplicate and empty items; the first of equal items stays in its position.
 pub(crate) fn distinct(items: Vec<Value>) -> Vec<Value> {
     let mut seen = HashSet::new();
     items
@@ -102,7 +102,7 @@ pub(crate) fn distinct(items: Vec<Value>) -> Vec<Value> {
         .collect()
 }
 
-/// The page of a list that was made whole.
+/// Returns one page of a list that is in memory.
 pub(crate) fn page(items: Vec<Value>, offset: u64, limit: u64) -> Vec<Value> {
     items.into_iter().skip(offset as usize).take(limit as usize).collect()
 }

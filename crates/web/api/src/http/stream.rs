@@ -1,10 +1,10 @@
-//! Answers that are handed over piece by piece: large ones, and those that are sent while they are
-//! made, so that they never stand in memory whole.
+//! Answers sent in pieces: large ones, and those that are sent while they are generated and are never
+//! in memory as a whole.
 //!
-//! Pieces go through a bounded queue: whoever makes them waits for whoever reads them, for a bounded
-//! time and without holding a thread. A body that does not come to its end (a failure in the
-//! middle, a reader that does not read) breaks the connection off, since the status has been sent:
-//! a list that ended early must not look like a whole one.
+//! Pieces pass through a bounded queue: the producer waits for the reader, for a bounded time and
+//! without holding a thread. If a body cannot be completed (a failure in the middle, a reader that does
+//! not read), the connection is aborted, since the status has already been sent: a truncated list must
+//! not look like a complete one.
 
 use std::io;
 use std::pin::Pin;
@@ -25,16 +25,16 @@ use crate::access::room::Share;
 use crate::error::Failure;
 use crate::http::envelope::{JSON, List, Stream};
 
-/// Pieces that wait for their reader.
+/// Capacity of the queue of pieces.
 const PIECES_WAITING_MAX: usize = 4;
-/// Pieces of an answer that stands in memory, bytes.
+/// Size of the pieces of an answer in memory, bytes.
 const PIECE_BYTES: usize = 64 * 1024;
 
-/// How long a reader is waited for.
+/// Maximum time to wait for a reader.
 #[derive(Clone, Copy)]
 struct Patience {
     piece: Duration,
-    /// With the whole of an answer that has a share of the room.
+    /// For the whole of a list, or of an answer that holds a share of a quota.
     whole: Duration,
 }
 
@@ -49,18 +49,19 @@ pub(crate) struct PieceSender {
 }
 
 impl PieceSender {
-    /// `false` when the reader is gone, or took nothing for too long: then it is to be dropped.
+    /// Sends a piece. Returns false if the reader is gone or took nothing for too long; the caller must
+    /// then drop the sender.
     pub(crate) async fn send(&self, piece: impl Into<Bytes>) -> bool {
         let sent = timeout(self.patience.piece, self.pieces.send(piece.into()));
         matches!(sent.await, Ok(Ok(())))
     }
 
-    /// Until the reader is gone.
+    /// Waits until the reader is gone.
     pub(crate) async fn closed(&self) {
         self.pieces.closed().await;
     }
 
-    /// The body ends here and is whole; one whose sender is only dropped is broken off.
+    /// Marks the body as complete. Dropping the sender without calling this aborts the body.
     pub(crate) fn finish(self) {
         self.whole.store(true, Ordering::Release);
     }
@@ -87,7 +88,7 @@ impl HttpBody for Pieces {
     }
 }
 
-/// A body and where its pieces go.
+/// Returns a body and the sender of its pieces.
 pub(crate) fn body() -> (PieceSender, Body) {
     patient(PATIENCE)
 }
@@ -99,7 +100,7 @@ fn patient(patience: Patience) -> (PieceSender, Body) {
     (sender, Body::new(UnsyncBoxBody::new(Pieces { waiting, whole })))
 }
 
-/// A body that stands in memory and takes `room` there until it is sent or given up.
+/// Returns a body for bytes in memory that holds its share of `room` until it is sent or given up.
 pub(crate) fn in_memory(bytes: Vec<u8>, room: Share) -> Body {
     kept(bytes.into(), room, PATIENCE)
 }
@@ -110,19 +111,20 @@ fn kept(bytes: Bytes, room: Share, patience: Patience) -> Body {
     Body::new(UnsyncBoxBody::new(Kept(held)))
 }
 
-/// An answer that stands in memory: its reader takes it piece by piece.
+/// The body of an answer in memory, which its reader takes in pieces.
 struct Kept(Arc<Mutex<Held>>);
 
 struct Held {
-    /// What is not taken yet.
+    /// Bytes that have not been taken.
     bytes: Bytes,
-    /// Pieces that were taken.
+    /// Number of pieces that have been taken.
     taken: u64,
-    /// `None`: given up.
+    /// The share of the quota; `None` once the body has been given up.
     room: Option<Share>,
 }
 
-/// Until the body is gone: one that nobody reads gives its memory and its room back.
+/// Waits until the body is dropped; if its reader stalls or takes too long, frees its memory and its
+/// share.
 async fn give_up(held: Weak<Mutex<Held>>, patience: Patience) {
     let (mut waited, mut taken) = (Duration::ZERO, 0);
     loop {
@@ -168,9 +170,9 @@ impl HttpBody for Kept {
     }
 }
 
-/// A list whose items come in pieces: each call of `next` gives some, written with commas between
-/// them, and `None` at the end. `next` runs on a thread that may block, one piece at a time; `place`
-/// is kept until the list is sent or given up.
+/// Returns a list whose items are generated in pieces: each call of `next` returns some items,
+/// serialized and separated by commas, and `None` at the end. `next` runs on a blocking thread, one
+/// call at a time; `place` is held until the list is sent or given up.
 pub(crate) fn list(
     frame: &List,
     first: Vec<u8>,
@@ -250,7 +252,7 @@ mod tests {
         room.take(Owner::of(&Caller::Anyone), 1)
     }
 
-    /// Waits until nobody has it.
+    /// Waits until the share has been released.
     async fn given_back(room: &Room) {
         while whole(room).is_none() {
             tokio::task::yield_now().await;
@@ -267,7 +269,7 @@ mod tests {
         given_back(&room).await;
     }
 
-    /// So little that the test waits for it.
+    /// Short enough for the test to wait for.
     const LITTLE: Duration = Duration::from_millis(10);
     const MINUTE: Duration = Duration::from_mins(1);
 

@@ -1,4 +1,4 @@
-//! Lists of agents, as several resources answer them: the query, the columns and the items.
+//! Lists of agents, shared by several resources: the query, the columns and the items.
 
 use model::{AgentId, AgentOs, AgentStatus, timestamp};
 use registry::{AgentColumn, AgentPage, AgentQuery, AgentRow, CompareOp, Condition, Sort};
@@ -17,7 +17,7 @@ use crate::http::shape;
 
 pub(super) const READ: Access = action("agent:read", "agent:id");
 
-/// What a list may be sorted by and asked for.
+/// Fields that `sort` and `q` may name.
 const COLUMNS: &[(&str, Column)] = &[
     ("id", Column::Of(AgentColumn::Id)),
     ("name", Column::Of(AgentColumn::Name)),
@@ -46,7 +46,7 @@ const COLUMNS: &[(&str, Column)] = &[
     ("group_config_status", Column::Of(AgentColumn::ConfigStatus)),
 ];
 
-/// Where a field's value comes from.
+/// The source of a field's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Column {
     /// The agent's row.
@@ -57,7 +57,7 @@ pub(super) enum Column {
     Node,
 }
 
-/// What may be selected.
+/// Fields that `select` may name.
 const FIELDS: &[&str] = &[
     "id",
     "name",
@@ -180,12 +180,12 @@ pub(super) fn item(api: &Api, row: AgentRow) -> AgentItem {
     }
 }
 
-/// Whether an agent has what its groups configure.
+/// Returns the word for whether an agent has the configuration of its groups.
 pub(super) fn config_status(synced: bool) -> &'static str {
     if synced { "synced" } else { "not synced" }
 }
 
-/// The agents of a page, each whole.
+/// Returns the agents of a page, each with all its columns.
 pub(super) fn rows(page: AgentPage) -> impl Iterator<Item = AgentRow> {
     let told = page.codes.into_iter().zip(page.configs);
     page.items.into_iter().zip(told).map(|(record, (status_code, config))| AgentRow {
@@ -195,19 +195,19 @@ pub(super) fn rows(page: AgentPage) -> impl Iterator<Item = AgentRow> {
     })
 }
 
-/// What lists of agents say of themselves.
+/// Messages of lists of agents.
 pub(super) const LIST_MESSAGES: [&str; 3] = [
     "All selected agents information was returned",
     "Some agents information was not returned",
     "No agent information was returned",
 ];
 
-/// A page of agents in the shape that `select` and `distinct` ask for.
+/// Returns a page of agents as `select` and `distinct` shape it.
 pub(super) fn page(call: &Call, query: AgentQuery) -> Result<List, Failure> {
     page_and_missing(call, query).map(|(list, _)| list)
 }
 
-/// The page, and who of the query's named agents is not there, from one snapshot.
+/// Returns the page, and the agents named in the query that do not exist, from one snapshot.
 pub(super) fn page_and_missing(
     call: &Call,
     mut query: AgentQuery,
@@ -236,7 +236,7 @@ pub(super) fn page_and_missing(
     Ok((List::written(items, total, LIST_MESSAGES), missing))
 }
 
-/// Numbers alone: no other column is read.
+/// Returns a list of agent numbers only, without reading any other column.
 fn ids(call: &Call, query: &AgentQuery) -> Result<List, Failure> {
     let (ids, total) = call.registry().agent_ids_page(call.reader(), query)?;
     let mut items = ItemWriter::default();
@@ -246,7 +246,7 @@ fn ids(call: &Call, query: &AgentQuery) -> Result<List, Failure> {
     Ok(List::written(items, total, LIST_MESSAGES))
 }
 
-/// An agent's number, written without a text of its own.
+/// An agent's number, serialized without an intermediate string.
 struct IdItem(AgentId);
 
 impl Serialize for IdItem {
@@ -257,15 +257,15 @@ impl Serialize for IdItem {
     }
 }
 
-/// Each different item once, and who of the named is not there. The database groups, unless the
-/// number makes each item another one.
+/// Returns the distinct items, and the agents named in the query that do not exist. The database
+/// removes duplicates, unless the number is selected and makes every item unique.
 fn distinct(
     call: &Call,
     query: AgentQuery,
     selected: &[String],
 ) -> Result<(List, Vec<AgentId>), Failure> {
     if !selected.is_empty() && !selected.iter().any(|name| name == "id") {
-        // A field with fields inside is all of them.
+        // A field with nested fields stands for all of them.
         let named = |known: &str, name: &str| {
             known.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         };
@@ -284,7 +284,7 @@ fn distinct(
     Ok((List::new(items, all, LIST_MESSAGES), missing))
 }
 
-/// Who of the query's named agents is not there, as memory knows.
+/// Returns the agents named in the query that do not exist, from memory.
 fn missing(call: &Call, query: &AgentQuery) -> Vec<AgentId> {
     let there = |id: &AgentId| call.api.registry.agent(*id).is_some();
     let named = query.ids.as_deref().unwrap_or_default();
@@ -293,7 +293,7 @@ fn missing(call: &Call, query: &AgentQuery) -> Vec<AgentId> {
     missing
 }
 
-/// What `q` asks of agents, over listed columns and with bound values.
+/// Converts `q` into a condition over the fixed list of columns, with bound values.
 fn condition(api: &Api, query: Query<Column>) -> Result<Condition, Failure> {
     let list = |list: Vec<Query<Column>>| {
         list.into_iter().map(|query| condition(api, query)).collect::<Result<Vec<_>, _>>()
@@ -339,12 +339,12 @@ fn compare_op(op: Op) -> CompareOp {
     }
 }
 
-/// Always or never true.
+/// Returns a condition that is always or never true.
 fn always(holds: bool) -> Condition {
     if holds { Condition::And(Vec::new()) } else { Condition::Or(Vec::new()) }
 }
 
-/// A comparison with what is the same for all agents.
+/// Returns the result of comparing a value that is the same for all agents.
 fn constant(own: &str, op: Op, value: &str) -> Condition {
     let (own, value) = (own.to_lowercase(), value.to_lowercase());
     always(match op {
@@ -356,10 +356,10 @@ fn constant(own: &str, op: Op, value: &str) -> Condition {
     })
 }
 
-/// The filters, order and page that the parameters name.
+/// Returns the query with the filters, order and page from the parameters.
 pub(super) fn agent_query(call: &Call) -> Result<AgentQuery, Failure> {
     let parameters = &call.parameters;
-    // The word `all` is no filter.
+    // The word `all` means no filter.
     let one = |name: &str| -> Vec<String> {
         parameters.text(name).filter(|t| *t != "all").map(str::to_owned).into_iter().collect()
     };
@@ -402,8 +402,8 @@ pub(super) fn agent_query(call: &Call) -> Result<AgentQuery, Failure> {
     })
 }
 
-/// What is left to search for: a text in the names that are the same for all agents finds all of
-/// them or, with `-` in front, none.
+/// Returns the text left to search for. A match in the names that are the same for all agents selects
+/// all of them or, with a leading `-`, none.
 fn search(call: &Call, conditions: &mut Vec<Condition>) -> Option<String> {
     let text = call.parameters.text("search")?;
     let (wanted, unwanted) = match text.strip_prefix('-') {
@@ -420,7 +420,7 @@ fn search(call: &Call, conditions: &mut Vec<Condition>) -> Option<String> {
     None
 }
 
-/// The order that `sort` names. What is the same for all sorts nothing.
+/// Parses `sort`. Fields with the same value for all agents are ignored.
 pub(super) fn sort(text: Option<&str>) -> Result<Vec<Sort>, Failure> {
     let steps = shape::sort_fields(text, COLUMNS)?.into_iter().filter_map(|field| {
         let column = match field.column {
@@ -432,7 +432,7 @@ pub(super) fn sort(text: Option<&str>) -> Result<Vec<Sort>, Failure> {
     Ok(steps.collect())
 }
 
-/// The column behind a field of `stats/distinct`.
+/// Returns the column of a field of `stats/distinct`.
 pub(super) fn column(name: &str) -> Result<Column, Failure> {
     if let Some((_, column)) = COLUMNS.iter().find(|(known, _)| *known == name) {
         return Ok(*column);

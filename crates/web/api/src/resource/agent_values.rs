@@ -1,4 +1,4 @@
-//! The different values that agents have in some columns.
+//! The distinct values of agents in some columns.
 
 use model::timestamp;
 use registry::{AgentColumn, AgentQuery, CompareOp, Condition};
@@ -9,7 +9,7 @@ use crate::error::Failure;
 use crate::http::call::Call;
 use crate::http::envelope::List;
 
-/// A value of a column as lists tell it.
+/// Formats a value of a column as lists show it.
 pub(super) fn shown(column: AgentColumn, value: Option<String>) -> Option<String> {
     use AgentColumn::{DateAdd, DisconnectionTime, Ip, LastKeepAlive};
     let value = value?;
@@ -22,7 +22,7 @@ pub(super) fn shown(column: AgentColumn, value: Option<String>) -> Option<String
     }
 }
 
-/// The different items that these fields make, of those that have one of them at all.
+/// Returns the distinct combinations of these fields, of the agents that have at least one of them.
 pub(super) fn different(
     call: &Call,
     mut query: AgentQuery,
@@ -68,7 +68,7 @@ pub(super) fn different(
     Ok(List::new(items, page.total, LIST_MESSAGES))
 }
 
-/// A value in its place of an agent: numbers are numbers, groups a list.
+/// Converts a column's text to JSON: numbers become numbers, groups a list.
 fn typed(column: AgentColumn, text: String) -> Value {
     match column {
         AgentColumn::Group => json!(text.split(',').collect::<Vec<_>>()),
@@ -77,7 +77,7 @@ fn typed(column: AgentColumn, text: String) -> Value {
     }
 }
 
-/// Put a value under its name; a `.` makes an object.
+/// Inserts a value under a name; a `.` in the name creates a nested object.
 pub(super) fn put(item: &mut Map<String, Value>, name: &str, value: Value) {
     match name.split_once('.') {
         None => _ = item.insert(name.into(), value),

@@ -1,4 +1,4 @@
-//! Adding and removing agents, and their keys.
+//! Adding and removing agents, and reading their keys.
 
 use std::sync::Arc;
 
@@ -25,11 +25,11 @@ use crate::http::operation::{
 };
 use crate::http::parameters::timeframe;
 
-/// What removes agents, also those that another takes the place of.
+/// The action for removing agents, including those that a new agent replaces.
 const DELETE: &str = "agent:delete";
-/// Longest key of a client; 4.x has 64 characters.
+/// Longest key of an agent; 4.x keys have 64 characters.
 const KEY_CHARS_MAX: usize = 256;
-/// Removal records that wait for the journal at once.
+/// Number of removal records that are submitted to the journal at once.
 const RECORDS_AT_ONCE: usize = 256;
 
 const STATUSES: &[&str] = &["all", "active", "pending", "never_connected", "disconnected"];
@@ -167,7 +167,7 @@ fn line(id: AgentId, name: &str, ip: &str, key: &str) -> String {
     STANDARD.encode(format!("{id} {name} {ip} {key}"))
 }
 
-/// The caller's own address, else any.
+/// Returns the address given, else the caller's own, or `any` for a caller on this machine.
 fn address(call: &Call, given: Option<String>) -> String {
     given.unwrap_or_else(|| match call.source.and_then(crate::access::caller::Source::ip) {
         Some(ip) if !ip.is_loopback() => ip.to_string(),
@@ -231,7 +231,8 @@ fn quick(call: &Call) -> Result<Answer, Failure> {
     done(call, &InsertAgent { request, ..InsertAgent::default() })
 }
 
-/// Whoever is in the way goes only if the caller may remove it; the audit log names it.
+/// Adds an agent. Conflicting agents are replaced only if the caller may remove them; the audit log
+/// lists them.
 fn done(call: &Call, new: &InsertAgent) -> Result<Answer, Failure> {
     let at_us = call.api.options.clock.guarded_us();
     let (mut denied, mut busy) = (Vec::new(), None);
@@ -260,7 +261,8 @@ fn done(call: &Call, new: &InsertAgent) -> Result<Answer, Failure> {
             let record = Record::AgentRemoved { agent, incarnation, at_us };
             call.commit().submit_blocking(record).map(drop).map_err(|e| e.to_string())
         })?;
-        // Their lives have ended; what they still send must not be the next one's.
+        // Revoke the removed agents first, so that data they still send is not attributed to the new
+        // agent.
         call.registry().revoke_agents(&call.context, &ids).map_err(|e| e.to_string())?;
         delete_metrics(call, &ids).map_err(|e| e.to_string())
     };
@@ -294,7 +296,7 @@ fn refused(error: EnrollError) -> Failure {
     }
 }
 
-/// Write removal records to the journal, all at once; for whom it was done.
+/// Writes the removal records to the journal concurrently; returns those that were written.
 fn record(call: &Call, lives: &[Life]) -> Vec<Life> {
     let at_us = call.api.options.clock.guarded_us();
     let submit = |Life { agent, incarnation }: Life| {
@@ -314,7 +316,7 @@ fn record(call: &Call, lives: &[Life]) -> Vec<Life> {
     recorded
 }
 
-/// That the store of metrics takes deletes: asked before anything is begun that ends with one.
+/// Fails if the series store cannot delete. Called before any change that ends with such a delete.
 fn can_delete_metrics(call: &Call) -> Result<(), Failure> {
     let Some(store) = &call.api.options.series else { return Ok(()) };
     store.can_delete().map_err(|cause| {
@@ -325,9 +327,10 @@ fn can_delete_metrics(call: &Call) -> Result<(), Failure> {
     })
 }
 
-/// Delete the metrics of agents whose numbers may be given again: whoever has one next has none of
-/// them. Those of others stay as what they did stays, until they are too old. The agents are revoked:
-/// behind what is being stored of them nothing comes.
+/// Deletes the metrics of agents whose numbers may be reused, so that the next agent with such a number
+/// does not inherit them. Metrics of other removed agents are kept until retention deletes them. The
+/// agents must already be revoked: this waits for the metrics being stored, and none can arrive after
+/// that.
 fn delete_metrics(call: &Call, agents: &[AgentId]) -> Result<(), series::WriteError> {
     let Some(store) = call.api.options.series.as_ref().filter(|_| !agents.is_empty()) else {
         return Ok(());
@@ -339,18 +342,20 @@ fn delete_metrics(call: &Call, agents: &[AgentId]) -> Result<(), series::WriteEr
     store.delete(&of_them, series::TimeRange::ALL).map(drop)
 }
 
-/// Who was removed, and those of them whose agent numbers were not freed because their metrics could not be deleted.
+/// The removed agents, and those among them whose numbers were not freed because deleting their metrics
+/// failed.
 #[derive(Default)]
 struct Removed {
     gone: Vec<AgentId>,
     kept: Vec<AgentId>,
 }
 
-/// Revoked first, then the records, then the registry's rows: what a crash leaves undone is done by
-/// asking again. Some at a time, and no more behind the first that cannot be recorded: who stays is
-/// not cut off for nothing. Nor is who came back while others were removed. Where numbers are freed, that is
-/// last: whoever has one next finds no metrics there, and loses none. A crash before that leaves them taken,
-/// and the metrics to the retention.
+/// Removes agents: revokes them, writes the removal records, then deletes the rows in the registry.
+/// After a crash, repeating the request completes the removal. Works in chunks and stops after the
+/// first one that could not be fully recorded, so that no further agent is disconnected for nothing; an
+/// agent that has reconnected in the meantime is skipped. Numbers are freed last, so that the next
+/// agent with the number finds no old metrics and loses none of its own. After a crash before that, the
+/// numbers stay taken and retention deletes the metrics.
 fn remove(call: &Call, wanted: &[AgentId], query: &AgentQuery) -> Result<Removed, Failure> {
     let purge = call.parameters.flag("purge");
     let mut removed = Removed::default();
@@ -394,11 +399,11 @@ fn delete(call: &Call) -> Result<Answer, Failure> {
     let parameters = &call.parameters;
     let mut query = agent_list::agent_query(call)?;
     if query.older_than_s == Some(0) {
-        // However young: also who was heard from in this second.
+        // An age of zero selects all agents, including one that sent something within this second.
         query.older_than_s = None;
     }
     if parameters.list("status").iter().any(|status| status == "all") {
-        // Beside others, too.
+        // `all` prevails over any other status in the list.
         query.status.clear();
     }
     let matching: Vec<AgentId> = {

@@ -1,4 +1,4 @@
-//! Agents: the list.
+//! The list of agents.
 
 use super::agent_list::{READ, agent_query, page_and_missing};
 use crate::code::Code;
@@ -48,7 +48,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[Operation {
 
 fn list(call: &Call) -> Result<Answer, Failure> {
     let (mut list, missing) = page_and_missing(call, agent_query(call)?)?;
-    // Of the agents that were named: who is not there, or not the caller's to see.
+    // Report the named agents that do not exist or that the caller may not see.
     let (named, scope) = (call.parameters.agents("agents_list").unwrap_or_default(), call.scope());
     for id in named {
         if !scope.holds(*id) {

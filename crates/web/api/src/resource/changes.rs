@@ -1,4 +1,4 @@
-//! The history of all agents: changes, and the gaps in between.
+//! The history of all agents: changes, and the gaps between them.
 
 use model::AgentId;
 use registry::{AgentQuery, Permitted};
@@ -16,11 +16,11 @@ use crate::http::operation::{
     AGENTS_LIST, COMMON, Handler, Kind, Operation, Parameter, Shape, Verb, action, path, query,
 };
 
-/// Largest page of a history, items: each holds two whole files.
+/// Largest page of a history, items; each item holds the file before and after.
 const PAGE_ITEMS_MAX: u64 = 1_000;
-/// Page of a history unless asked otherwise, items.
+/// Default page of a history, items.
 const PAGE_ITEMS_DEFAULT: u64 = 100;
-/// Events of one agent in one microsecond that are looked at for one id.
+/// Maximum number of events of one agent in one microsecond that are searched for an id.
 const SAME_INSTANT_MAX: usize = 100_000;
 
 const KINDS: &[&str] = &["created", "modified", "deleted"];
@@ -106,7 +106,7 @@ fn coverage(call: &Call) -> Result<Answer, Failure> {
     answer(call, page, coverage_item, messages)
 }
 
-/// A page, and the agents that it cannot tell of.
+/// A page, and the named agents that have no history, with the codes of the reasons.
 type Page = (ChangePage, Vec<(Code, AgentId)>);
 
 fn page(call: &Call, query: ChangeQuery) -> Result<Page, Failure> {
@@ -133,12 +133,12 @@ fn page(call: &Call, query: ChangeQuery) -> Result<Page, Failure> {
     Ok((page, failed))
 }
 
-/// The agents that were named or that the caller may see, `None` when those are all; and those that
-/// were named and cannot be told of. Of an agent that is gone there may still be a history.
+/// Selects the agents that the request names, or all that the caller may see. A removed agent may still
+/// have a history.
 fn agents(call: &Call) -> Result<Agents, Failure> {
     let scope = call.scope();
     Ok(match named_agents(call) {
-        // A number that nobody has: the same holds for everybody that is gone.
+        // A number that no agent has: the permission on removed agents is the same for all of them.
         (Permitted::All, _) if call.may_gone(&call.caller, AgentId(u32::MAX)) => {
             Agents { numbers: None, former: true, failed: Vec::new() }
         }
@@ -151,7 +151,7 @@ fn agents(call: &Call) -> Result<Agents, Failure> {
             let mut ids = ids.to_vec();
             let mut left = Vec::new();
             for (code, id) in failed {
-                // One look each.
+                // Each iteration queries the store.
                 call.in_time()?;
                 let told = code == Code::AgentMissing && call.may_gone(&call.caller, id);
                 if told && call.state().agent_counts(call.reader(), id)?.events > 0 {
@@ -166,13 +166,13 @@ fn agents(call: &Call) -> Result<Agents, Failure> {
     })
 }
 
-/// Whose history is told.
+/// The agents whose history is returned.
 struct Agents {
-    /// `None`: everybody's.
+    /// `None` for all agents.
     numbers: Option<Vec<AgentId>>,
-    /// Also that of agents which had these numbers before.
+    /// True to include removed agents that had these numbers before.
     former: bool,
-    /// Whom it cannot tell of, with the codes of why.
+    /// Named agents that have no history or are not permitted, with the codes of the reasons.
     failed: Vec<(Code, AgentId)>,
 }
 

@@ -1,4 +1,4 @@
-//! The server's clock: whether the wall clock is followed, and following it at once.
+//! The server's clock: whether it follows the system clock, and following it at once.
 
 use env::guard::{Acceptance, Hold};
 use model::timestamp;
@@ -91,7 +91,7 @@ fn accept(call: &Call) -> Result<Answer, Failure> {
     let own = call.api.options.server_clock.as_ref();
     let held = own.is_some_and(|own| own.guard().accept() == Acceptance::Released);
     if let Some(Err(problem)) = own.map(|own| own.store()) {
-        // It counts until the server ends.
+        // The acceptance stays in effect until the server stops.
         return Err(Failure::internal(&problem));
     }
     let said = if held { "accepted" } else { "it was not held" };

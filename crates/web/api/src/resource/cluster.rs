@@ -1,6 +1,7 @@
-//! The server itself in the shapes of cluster and manager: one node, which is its own master.
+//! The server itself, presented as cluster and manager: one node, which is its own master.
 //!
-//! What the 4.x API tells of daemons is told of this server's parts; what it has not, is not there.
+//! The daemons of the 4.x API are mapped to components of this server; those without a counterpart are
+//! omitted.
 
 use serde_json::{Map, Value, json};
 
@@ -201,7 +202,7 @@ fn health(call: &Call) -> Result<Answer, Failure> {
     one(call, json!({"info": info}), messages)
 }
 
-/// The parts of this server, each running or stopped.
+/// Returns the components of this server, each running or stopped.
 fn status(call: &Call) -> Result<Answer, Failure> {
     let word = |runs: bool| if runs { "running" } else { "stopped" };
     let sessions = call.api.is_ready() && call.commit().available().is_ok();

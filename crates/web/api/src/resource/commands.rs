@@ -1,4 +1,4 @@
-//! Commands to agents and how far each agent is with them.
+//! Commands to agents and their progress on each agent.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::http::operation::{
     action, path, query,
 };
 
-/// Of which agents a command's outcomes are told.
+/// The action that permits reading the outcomes of a command on an agent.
 const READ: &str = "agent:read";
 
 const STATES: &[&str] = &["pending", "sent", "acknowledged", "failed", "expired", "cancelled"];
@@ -26,7 +26,8 @@ const LIMIT: Parameter = query(
     "Most items to return.",
 );
 
-/// Fewer: of each, the outcomes of the caller's agents are counted.
+/// Lower than for other lists, because the outcomes on the caller's agents are counted for each
+/// command.
 const NEWEST: Parameter = query(
     "limit",
     Kind::Whole { min: 1, max: PAGE_ITEMS_MAX, default: 50 },
@@ -177,7 +178,7 @@ fn list(call: &Call) -> Result<Answer, Failure> {
     Ok(Answer::List(List::new(items, total, messages)))
 }
 
-/// The command and a page of its outcomes as far as the caller may see them.
+/// Returns the command and a page of its outcomes, restricted to the agents that the caller may see.
 fn find(call: &Call, page: OutcomeFilter) -> Result<(CommandRow, Vec<OutcomeRow>), Failure> {
     let id = call.parameters.whole("command_id");
     let scope = call.scope_of(READ);
@@ -201,7 +202,7 @@ fn one(call: &Call) -> Result<Answer, Failure> {
     Answer::data(&CommandData { command: command.into(), outcomes })
 }
 
-/// The action with which a kind of command is ordered, and taken back.
+/// Returns the action that is required to create or cancel a command of this kind.
 fn ordered_with(kind: CommandKind) -> &'static str {
     match kind {
         CommandKind::Reconnect => "agent:reconnect",
@@ -218,11 +219,11 @@ fn cancel(call: &Call) -> Result<Answer, Failure> {
             call.registry().command_page(call.reader(), id, scope, OutcomeFilter::default())?;
         Ok::<_, Failure>(page.map(|(command, _)| (command.kind, command.counts.total)))
     };
-    // Those that it is about by now: a number that was given to another agent is not.
+    // Without numbers that have since been given to another agent.
     let present = Permitted::Except(Arc::default());
     let (kind, whole) = counts(&present)?.ok_or_else(missing)?;
     let scope = call.scope_of(ordered_with(kind));
-    // What is taken back is taken back for all of its agents.
+    // A command is cancelled for all of its agents, so the caller must be permitted on all of them.
     let own = counts(&scope)?.map(|(_, own)| own);
     if !scope.is_all() && (whole == 0 || own != Some(whole)) {
         return Err(Failure::denied("agent:id"));

@@ -1,4 +1,4 @@
-//! What the operations of several resources share.
+//! Functions shared by the operations of several resources.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use crate::code::Code;
 use crate::http::call::Call;
 use crate::http::envelope::{Answer, List};
 
-/// Which groups somebody may put agents into and take them out of.
+/// The action that permits adding agents to a group and removing them.
 pub(crate) const ASSIGN: &str = "group:modify_assignments";
 
-/// The agents to look at: those named that are there and permitted, the others with their codes; or
-/// all that are permitted.
+/// Returns the named agents that exist and are permitted, and the others with their codes; without
+/// names, all permitted agents.
 pub(crate) fn named_agents(call: &Call) -> (Permitted, Vec<(Code, AgentId)>) {
     let scope = call.scope();
     let Some(named) = call.parameters.agents("agents_list") else { return (scope, Vec::new()) };
@@ -37,7 +37,7 @@ pub(crate) fn named_agents(call: &Call) -> (Permitted, Vec<(Code, AgentId)>) {
     (Permitted::Only(Arc::new(named)), failed)
 }
 
-/// A list without items, of which this agent alone was asked for and failed.
+/// Returns an empty list in which the one requested agent failed.
 pub(crate) fn only_failed(code: Code, agent: AgentId, messages: [&'static str; 3]) -> Answer {
     let mut list = List::new(Vec::new(), 0, messages);
     list.fail(code, agent.to_string());
@@ -53,7 +53,7 @@ pub(crate) struct AgentRef {
     pub(crate) name: String,
 }
 
-/// RFC 3339 with a fraction, cut to whole seconds.
+/// Truncates an RFC 3339 time to whole seconds.
 pub(super) fn seconds_z(text: &str) -> String {
     match text.split_once('.') {
         Some((seconds, _)) => format!("{seconds}Z"),

@@ -1,6 +1,5 @@
-//! How the server is configured: what its file says, whether it can run with it, and another file in
-//! its place. The file is read when the server starts: what is put here waits for that, and the
-//! answer names each key that does.
+//! The server's configuration: reading the file, validating it, and replacing it. The server reads the
+//! file at start, so changes wait for the next start; the answer lists the affected keys.
 
 use axum::http::StatusCode;
 use serde_json::{Value, json};
@@ -21,12 +20,12 @@ const SECTION: &[Parameter] = &[
     query("raw", Kind::Flag, "The file as it is."),
 ];
 
-/// Content type of a file that is put.
+/// Content type of an uploaded file.
 const OCTETS: &str = "application/octet-stream";
-/// Content type of the file as it is.
+/// Content type of the file itself.
 const TOML: &str = "application/toml; charset=utf-8";
 
-/// Sections of the 4.x server's file, and behind them those that only ours has.
+/// Sections of the 4.x server's file, followed by those that only this server has.
 const SECTIONS: &[&str] = &[
     "active-response",
     "agentless",
@@ -157,15 +156,15 @@ const READ: [&str; 3] = [
     "Could not read configuration in any node",
 ];
 
-/// This node alone, for which it failed.
+/// Returns a list in which this node failed.
 fn failed(call: &Call, code: Code, text: String, messages: [&'static str; 3]) -> Answer {
     let mut list = List::new(Vec::new(), 0, messages);
     list.fail_detailed(code, text, call.api.node().to_owned());
     Answer::List(list)
 }
 
-/// What is configured, by section: all of the file with its defaults, or what a server without a
-/// file goes by.
+/// Returns the configuration by section: the file with its defaults, or the settings of a server
+/// without a file.
 fn sections(call: &Call) -> Result<Value, String> {
     let registry = call.api.registry.options();
     let mut sections = match &call.api.options.config {
@@ -225,7 +224,7 @@ fn configuration(call: &Call) -> Result<Answer, Failure> {
     one(call, item, READ)
 }
 
-/// The file as it is; without one what [`sections`] tells.
+/// Returns the unmodified file, or the output of [`sections`] if there is none.
 fn raw(call: &Call) -> Answer {
     let text = match &call.api.options.config {
         Some(file) => file.read().map(|text| (TOML, text.into_bytes())),
@@ -250,7 +249,7 @@ fn api_config(call: &Call) -> Result<Answer, Failure> {
 fn validation(call: &Call) -> Result<Answer, Failure> {
     let checked = match &call.api.options.config {
         Some(file) => file.read().and_then(|text| file.values(&text).map(drop)),
-        // What it was started with is valid, or it would not run.
+        // The configuration the server was started with is valid, or it would not be running.
         None => Ok(()),
     };
     let mut item = json!({"name": call.api.node(), "status": "OK"});
@@ -294,7 +293,7 @@ fn configure(call: &Call) -> Result<Answer, Failure> {
     Ok(Answer::List(list.with("restart_needed", json!(waiting))))
 }
 
-/// A text that the server can run with, and the keys that wait for its next start.
+/// Validates a text; returns it with the keys that take effect at the next start.
 fn checked<'a>(file: &dyn ConfigFile, body: &'a [u8]) -> Result<(&'a str, Vec<String>), String> {
     let text = std::str::from_utf8(body).map_err(|_| "not UTF-8 text".to_owned())?;
     Ok((text, file.waiting(text)?))

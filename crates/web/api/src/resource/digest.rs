@@ -1,4 +1,4 @@
-//! Digests of configuration files by the names that 4.x clients know.
+//! Digests of configuration files by the algorithm names of the 4.x API.
 
 use md5::Digest as _;
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ pub(crate) const NAMES: &[&str] = &[
     "sha3_256", "sha3_384", "sha3_512",
 ];
 
-/// The digest in lower-case hex; of an unknown name MD5.
+/// Returns the digest in lower-case hex; MD5 for an unknown name.
 pub(crate) fn hex(name: &str, bytes: &[u8]) -> String {
     let digest: Vec<u8> = match name {
         "sha1" => sha1::Sha1::digest(bytes).to_vec(),

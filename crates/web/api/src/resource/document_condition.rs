@@ -6,10 +6,10 @@ use crate::code::Code;
 use crate::error::Failure;
 use crate::http::q::{self, Op, Query};
 
-/// Returns the condition on documents that the parameter `q` states. `now_us` is what relative dates count
-/// from, microseconds since the epoch.
+/// Converts the parameter `q` into a condition on documents. Relative dates count back from `now_us`,
+/// microseconds since the epoch.
 ///
-/// Fails with [`Code::QueryInvalid`] or [`Code::QueryOperatorInvalid`] where a value does not fit its
+/// Fails with [`Code::QueryInvalid`] or [`Code::QueryOperatorInvalid`] if a value does not fit its
 /// field.
 pub(super) fn condition(query: Query<DocumentField>, now_us: u64) -> Result<Condition, Failure> {
     let list = |list: Vec<Query<DocumentField>>| {

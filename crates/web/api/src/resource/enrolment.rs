@@ -1,4 +1,4 @@
-//! Tokens with which agents register themselves.
+//! Tokens with which agents enrol.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ use crate::http::call::Call;
 use crate::http::envelope::{Answer, List, to_value};
 use crate::http::operation::{COMMON, Handler, Kind, Operation, Shape, Verb, action, required};
 
-/// Life of a token unless asked otherwise, seconds: 1 hour.
+/// Default lifetime of a token, seconds: 1 hour.
 const TTL_SECONDS: u64 = 3_600;
 
 pub(crate) const OPERATIONS: &[Operation] = &[
@@ -118,7 +118,7 @@ fn list(call: &Call) -> Result<Answer, Failure> {
     Ok(Answer::List(List::new(items, total, messages)))
 }
 
-/// All that are named, or none.
+/// Revokes all named tokens, or none.
 fn revoke(call: &Call) -> Result<Answer, Failure> {
     let rows = call.registry().enrolment_tokens(call.reader())?;
     let named = call.parameters.list("tokens_list");

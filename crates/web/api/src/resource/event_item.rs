@@ -1,4 +1,4 @@
-//! Changes and gaps as lists and the event stream show them.
+//! Changes and gaps in the format of lists and of the event stream.
 
 use model::{EventBody, timestamp};
 use serde::Serialize;
@@ -81,8 +81,8 @@ pub(crate) struct CoverageItem {
     agent_time: Option<String>,
 }
 
-/// An event's id: whose, when found and its number in the order of arrival, so that it can be
-/// looked up without an index of its own.
+/// Returns an event's id: agent, time of detection and arrival number, so that the event can be found
+/// without an additional index.
 pub(super) fn id_of(event: &StoredEvent) -> String {
     format!("{}-{:x}-{:x}", event.agent, event.found_at_us, event.number)
 }
@@ -116,7 +116,7 @@ pub(super) fn change_item(call: &Call, event: &StoredEvent) -> Result<ChangeItem
     })
 }
 
-/// Returns the event's own time where the state orders it by its receipt instead.
+/// Returns the event's own time if the state store orders the event by its time of receipt instead.
 fn agent_time(event: &StoredEvent, body: &EventBody) -> Option<String> {
     let own_us = timestamp::parse_micros(&body.timestamp)?;
     let by_receipt = event.found_at_us == event.received_at_us && own_us != event.found_at_us;
@@ -149,7 +149,8 @@ fn parse(event: &StoredEvent) -> Result<EventBody, Failure> {
         .map_err(|cause| Failure::internal(&format!("event {}: {cause}", event.number)))
 }
 
-/// The name the agent has now; of one that is gone the name it last had, whoever has its number.
+/// Returns the agent with its current name. A removed agent has its last name, even if its number is in
+/// use again.
 fn agent_ref(call: &Call, event: &StoredEvent) -> AgentRef {
     let now = call.api.registry.agent(event.agent).filter(|_| !event.former);
     let name = now.map_or_else(|| event.agent_name.clone(), |agent| agent.name);

@@ -1,11 +1,11 @@
 //! Changes and gaps as they arrive, as server-sent events.
 //!
-//! Each event carries its number of arrival as `id`; a client that comes back with
-//! `Last-Event-ID` goes on behind it and misses nothing, however late an agent told it. Events come
-//! in the order of arrival, in pieces that are read as they are sent: a stream holds a few pieces in
-//! memory, however many events wait. Streams are bounded in number, in all and by user, and in time;
-//! a reader that is slow holds its own stream up and nobody else's. Before each look the token is
-//! asked again: whoever is logged out, expired or of other roles reads nothing more.
+//! Each event carries its arrival number as `id`; a client that reconnects with `Last-Event-ID`
+//! continues after it and misses nothing, even events that an agent reported late. Events are sent in
+//! the order of arrival, in pieces that are read as they are sent: a stream holds a few pieces in
+//! memory, however many events are waiting. Streams are limited in number, in total and per user, and
+//! in time; a slow reader delays only its own stream. Before each poll the token is verified again: a
+//! caller whose token was revoked or expired, or whose roles changed, receives nothing more.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -29,16 +29,16 @@ use crate::http::operation::{
 use crate::http::pipeline::SSE;
 use crate::http::stream::{self, PieceSender};
 
-/// How long one stream lives; a client comes back with its last id.
+/// Lifetime of a stream; the client then reconnects with its last id.
 const STREAM_TIME_MAX: Duration = Duration::from_hours(1);
-/// How often it looks for what arrived.
+/// Interval at which the store is polled for new events.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// A sign of life after so many looks without anything to tell.
+/// Number of polls without an event after which a comment is sent to keep the connection alive.
 const QUIET_LOOKS: u32 = 30;
-/// Events are sent in pieces of about so many bytes.
+/// Approximate size of the pieces in which events are sent, bytes.
 const PIECE_BYTES: usize = 256 * 1024;
 
-/// What gaps are told with.
+/// The action that permits reading gaps.
 const GAPS: &str = "coverage:read";
 
 /// The operation that takes `Last-Event-ID` as its `since`.
@@ -85,8 +85,8 @@ fn open(call: Arc<Call>) -> Answering {
     })
 }
 
-/// That of the agents that were named, and are the caller's to know of, somebody is there, or was: else
-/// nothing would ever come.
+/// Fails unless at least one of the named agents that the caller may see exists or existed; otherwise
+/// the stream would stay empty forever.
 fn expect_anybody(call: &Call) -> Result<(), Failure> {
     let Some(named) = call.parameters.agents("agents_list") else { return Ok(()) };
     let scope = call.scope();
@@ -100,17 +100,17 @@ fn expect_anybody(call: &Call) -> Result<(), Failure> {
     Err(Failure::code(Code::AgentMissing))
 }
 
-/// One look at what arrived.
+/// The result of one poll.
 struct Look {
-    /// What is to be sent.
+    /// Text to send.
     text: String,
-    /// The number to go on behind.
+    /// Arrival number after which the next poll continues.
     through: u64,
-    /// There is more already.
+    /// True if more events are waiting.
     more: bool,
 }
 
-/// Until the reader goes, may not read any longer, or the store fails.
+/// Sends events until the reader disconnects, loses its permission, or the store fails.
 async fn feed(call: &Arc<Call>, first: Look, sender: &PieceSender) {
     let mut look_now = first;
     let mut quiet = QUIET_LOOKS;
@@ -143,8 +143,8 @@ async fn feed(call: &Arc<Call>, first: Look, sender: &PieceSender) {
     }
 }
 
-/// What arrived behind a number, oldest first, for as long as the caller may read it: the token,
-/// its user and its roles are looked at each time. Unless `telling`: only where the stream stands.
+/// Returns the events after an arrival number, oldest first. Verifies the token, the user and its roles
+/// each time. Unless `telling`, returns only the current position of the stream.
 fn look(call: &Call, behind: u64, telling: bool) -> Result<Look, Failure> {
     let caller = call.caller_now()?;
     let agents = agents(call, &caller)?;
@@ -171,7 +171,7 @@ fn look(call: &Call, behind: u64, telling: bool) -> Result<Look, Failure> {
         }
         match shown(call, &event) {
             Ok((name, data)) => {
-                // Writing to a text cannot fail.
+                // Writing to a `String` cannot fail.
                 let _ = write!(text, "id: {}\nevent: {name}\ndata: {data}\n\n", event.number);
                 text.len() < PIECE_BYTES
             }
@@ -187,7 +187,7 @@ fn look(call: &Call, behind: u64, telling: bool) -> Result<Look, Failure> {
     }
 }
 
-/// The agents that were named, or all, as far as the caller may see them now.
+/// Returns the named agents, or all, restricted to those that the caller may see now.
 fn agents(call: &Call, caller: &Caller) -> Result<Permitted, Failure> {
     let scope = caller.scope(call.registry(), call.action);
     let named = call.parameters.agents("agents_list");

@@ -1,4 +1,4 @@
-//! A file of an agent as it is shown.
+//! A file of an agent in the format of lists.
 
 use std::collections::BTreeMap;
 
@@ -91,11 +91,11 @@ impl From<FileDocument> for FileItem {
     }
 }
 
-/// `rwsr-xr-x` of `4755`.
+/// Formats a mode as `ls` does: `rwsr-xr-x` for `4755`.
 fn permissions(mode: &str) -> String {
     let bits = u32::from_str_radix(mode, 8).unwrap_or(0);
     let mut text = String::with_capacity(9);
-    // The special bit of each triple, and its letter.
+    // The special bit of each triple, with its letter.
     for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
         let triple = bits >> shift;
         text.push(if triple & 4 != 0 { 'r' } else { '-' });

@@ -1,5 +1,5 @@
-//! Further lists of agents: those without a group, those whose program is older than the server,
-//! and the different values that they have.
+//! Further lists of agents: those without a group, those with an older version than the server, and the
+//! distinct values of their fields.
 
 use registry::{AgentColumn, AgentQuery, CompareOp, Condition};
 use serde_json::{Map, Value, json};
@@ -88,7 +88,7 @@ fn outdated(call: &Call) -> Result<Answer, Failure> {
     Ok(Answer::List(agent_list::page(call, narrowed(call, older)?)?))
 }
 
-/// Fields of `stats/distinct` unless named.
+/// Default fields of `stats/distinct`.
 const FIELDS_DEFAULT: [&str; 2] = ["os.platform", "version"];
 
 fn stats(call: &Call) -> Result<Answer, Failure> {

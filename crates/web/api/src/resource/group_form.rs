@@ -1,24 +1,24 @@
-//! A group's configuration as the 4.x API tells it: each `agent_config` block with the agents that it
-//! is for and its sections as an object. An element with attributes is an object of them and its
-//! text as `item`; one that stands several times is a list; folders to watch are a list of paths. The
-//! TOML form is one block for all agents.
+//! A group's configuration in the format of the 4.x API: each `agent_config` block with the agents that
+//! it applies to and its sections as an object. An element with attributes becomes an object of these
+//! with its text as `item`, repeated elements become a list, and monitored folders a list of paths. The
+//! TOML format is one block for all agents.
 
 use roxmltree::{Document, Node, ParsingOptions};
 use serde_json::{Map, Value, json};
 
-/// Lists even where one stands alone; their texts hold several paths, with commas.
+/// Elements that are always lists; their texts hold several paths, separated by commas.
 const PATHS: &[&str] = &["directories", "nodiff"];
-/// Deepest element that is told.
+/// Depth from which nested elements are omitted.
 const DEPTH_MAX: usize = 64;
 
-/// The blocks of a text that the group has.
+/// Returns the blocks of a group's configuration text.
 pub(super) fn blocks(text: &str) -> Vec<Value> {
     let start = text.trim_start_matches('\u{feff}').trim_start();
     if start.is_empty() {
         return Vec::new();
     }
     let blocks = if settings::is_xml(start) { of_xml(start) } else { of_toml(start) };
-    // What was put was checked; a form that this cannot tell is told as it is.
+    // Texts are validated when they are stored; one that cannot be parsed here is returned as text.
     blocks.unwrap_or_else(|| vec![block(&json!({}), &json!(text))])
 }
 
@@ -36,7 +36,7 @@ fn of_xml(text: &str) -> Option<Vec<Value>> {
         Some(rest) => rest.split_once("?>")?.1,
         None => text,
     };
-    // A document has as many roots as it likes: one around them.
+    // The text may have several root elements, so one is added around them.
     let whole = format!("<all>{body}</all>");
     let options = ParsingOptions {
         allow_dtd: false,
@@ -52,7 +52,7 @@ fn attributes(node: Node<'_, '_>) -> Map<String, Value> {
     node.attributes().map(|a| (a.name().to_owned(), json!(a.value()))).collect()
 }
 
-/// The elements within one, by their names.
+/// Returns the child elements by name.
 fn inside(node: Node<'_, '_>, depth: usize) -> Value {
     let mut fields = Map::new();
     if depth > DEPTH_MAX {

@@ -1,4 +1,4 @@
-//! Groups, as paths name them and lists show them.
+//! Groups, as named in paths and shown in lists.
 
 use registry::GroupCount;
 use serde::Serialize;
@@ -11,7 +11,7 @@ use crate::http::call::Call;
 use crate::http::operation::{Kind, Parameter, path};
 use crate::http::parameters;
 
-/// `{group_id}` of a path.
+/// `{group_id}` in a path.
 pub(super) const GROUP_ID: Parameter = path("group_id", Kind::GroupName, "Name of the group.");
 
 /// A group.
@@ -33,7 +33,7 @@ pub(crate) struct GroupItem {
     problem: Option<String>,
 }
 
-/// A group as lists show it.
+/// Returns a group as lists show it.
 pub(super) fn item(api: &Api, group: GroupCount) -> GroupItem {
     GroupItem {
         mergedSum: api.registry.merged_sum(&group.name).as_ref().to_owned(),
@@ -44,7 +44,7 @@ pub(super) fn item(api: &Api, group: GroupCount) -> GroupItem {
     }
 }
 
-/// The group of the path, which must exist.
+/// Returns the group named in the path; fails if it does not exist.
 pub(super) fn existing(call: &Call) -> Result<String, Failure> {
     let name = call.parameters.text("group_id").unwrap_or_default();
     check_name(name, Code::GroupNameInvalid)?;
@@ -54,7 +54,7 @@ pub(super) fn existing(call: &Call) -> Result<String, Failure> {
     Err(Failure::detailed(Code::GroupMissing, format!("group does not exist: {name}")))
 }
 
-/// Names are refused with `code` before a store is asked.
+/// Fails with `code` if the name is not valid, without querying a store.
 pub(super) fn check_name(name: &str, code: Code) -> Result<(), Failure> {
     if parameters::is_group(name) { Ok(()) } else { Err(Failure::code(code)) }
 }

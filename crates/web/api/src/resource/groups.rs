@@ -1,7 +1,7 @@
-//! Groups: the list, making and deleting them, their agents, files and configuration.
+//! Groups: the list, creating and deleting them, their agents, files and configuration.
 //!
-//! A group has two files: `agent.conf`, its configuration as it was put, and `merged.mg`, what an
-//! agent of this group alone is handed of it.
+//! A group has two files: `agent.conf`, its configuration as stored, and `merged.mg`, the configuration
+//! sent to an agent that is in this group only.
 
 use std::collections::HashSet;
 
@@ -23,15 +23,15 @@ use crate::http::operation::{
 };
 use crate::http::shape;
 
-/// What a group is to policies.
+/// The resource type of groups in policies.
 const KIND: &str = "group:id";
 const READ: &str = "group:read";
 const DELETE: &str = "group:delete";
-/// Content types of a configuration; which of the two it is shows by itself.
+/// Content types of a configuration; its format is detected from the content.
 const FORMS: &str = "application/xml, application/toml";
-/// The file that is the configuration.
+/// The file with the configuration as stored.
 const CONFIG_FILE: &str = "agent.conf";
-/// The configuration as agents of the 4.x line fetch it.
+/// The file with the configuration as sent to agents.
 const MERGED_FILE: &str = "merged.mg";
 
 const HASH: Parameter =
@@ -220,9 +220,9 @@ fn list(call: &Call) -> Result<Answer, Failure> {
     Ok(Answer::List(list))
 }
 
-/// The digests of a group's two files, reckoned once until a group's configuration changes.
+/// Returns the digests of a group's two files, cached until the configuration of any group changes.
 fn digests(call: &Call, group: &str, name: &str) -> Result<(String, String), Failure> {
-    // Read before the texts are: what is kept is never older than its version.
+    // Read the version before the texts: a cached digest is then never older than its version.
     let key = (call.registry().configs_version(), group.to_owned(), name.to_owned());
     if let Some(known) = call.api.digests.get(&key) {
         return Ok(known);
@@ -288,7 +288,7 @@ fn delete(call: &Call) -> Result<Answer, Failure> {
     Ok(Answer::List(list))
 }
 
-/// Returns true if there was none to delete, perhaps not any more.
+/// Returns true if the group did not exist, perhaps because another request has just deleted it.
 fn is_gone(deleted: Result<u64, RegistryError>) -> Result<bool, Failure> {
     match deleted {
         Ok(_) => Ok(false),
@@ -303,7 +303,7 @@ fn members(call: &Call) -> Result<Answer, Failure> {
     Ok(Answer::List(agent_list::page(call, query)?))
 }
 
-/// The configuration of a group that exists; empty when none was put.
+/// Returns the configuration of an existing group; empty if none was stored.
 fn config_of(call: &Call, group: &str) -> Result<Vec<u8>, Failure> {
     Ok(call
         .registry()
@@ -312,7 +312,7 @@ fn config_of(call: &Call, group: &str) -> Result<Vec<u8>, Failure> {
         .unwrap_or_default())
 }
 
-/// What agents of this group alone are handed.
+/// Returns the configuration that is sent to agents of this group only.
 fn merged_of(call: &Call, group: &str) -> Result<Vec<u8>, Failure> {
     let merged = call.registry().merged_config(&[group.to_owned()])?;
     Ok(merged.text.clone().into_bytes())
@@ -337,7 +337,7 @@ fn files(call: &Call) -> Result<Answer, Failure> {
     Ok(Answer::List(FILE_LIST.answer(call, items)?))
 }
 
-/// The blocks of a configuration, as a page of them.
+/// Returns the blocks of a configuration as a list.
 fn config_list(call: &Call, body: &[u8]) -> List {
     let items = group_form::blocks(&String::from_utf8_lossy(body));
     let total = items.len() as u64;

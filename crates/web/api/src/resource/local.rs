@@ -1,5 +1,5 @@
-//! What programs on the server's machine ask over the unix socket: bare answers without envelopes
-//! and without a limit of size. A GET changes nothing.
+//! Operations for programs on the server's machine, over the unix socket: answers without envelopes and
+//! without a size limit. A GET changes nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -181,7 +181,8 @@ impl SyncAgent {
     }
 }
 
-/// Who was heard from is not for users to say. Everything is read before anything is taken over.
+/// Applies reported states of agents. Users may not report them. The whole body is validated before any
+/// change.
 fn sync_apply(call: &Call) -> Result<Answer, Failure> {
     if !matches!(call.caller, Caller::Local { .. }) {
         return Err(Failure::detailed(
@@ -256,7 +257,7 @@ fn agent_groups(call: &Call) -> Result<Answer, Failure> {
     Ok(bare(&to_value(&agent.ok_or_else(|| Failure::code(Code::AgentMissing))?.groups)?))
 }
 
-/// The caller's scope, narrowed to some agents.
+/// Returns the caller's scope, restricted to some agents.
 fn narrowed(scope: &Permitted, ids: Vec<u32>) -> Permitted {
     let mut ids: Vec<AgentId> =
         ids.into_iter().map(AgentId).filter(|id| scope.holds(*id)).collect();

@@ -1,4 +1,4 @@
-//! Putting agents into groups and taking them out.
+//! Adding agents to groups and removing them.
 
 use control::limits::GROUPS_PER_AGENT_MAX;
 use model::AgentId;
@@ -104,7 +104,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
     },
 ];
 
-/// The agent of the path, which exists and is not the server; with its groups.
+/// Returns the agent in the path with its groups; fails if it does not exist or is the server.
 fn member(call: &Call) -> Result<(AgentId, Vec<String>), Failure> {
     let id = call.parameters.agent()?;
     if id == AgentId::SERVER {
@@ -161,7 +161,7 @@ fn limited(error: registry::RegistryError) -> Failure {
     }
 }
 
-/// Why an agent cannot leave a group.
+/// Returns the reason why an agent cannot leave a group, if there is one.
 fn stays(groups: &[String], group: &str) -> Option<Code> {
     if !groups.iter().any(|name| name == group) {
         return Some(Code::AgentNotInGroup);
@@ -227,10 +227,10 @@ fn remove_from_groups(call: &Call) -> Result<Answer, Failure> {
     Ok(Answer::List(list))
 }
 
-/// Agents that can be taken, and those that cannot with their codes.
+/// The agents to change, and the others with the codes of the reasons.
 type Chosen = (Vec<AgentId>, Vec<(Code, AgentId)>);
 
-/// The agents that were named, or all; those that cannot be taken with their codes.
+/// Returns the named agents, or all; those that cannot be changed are returned with their codes.
 fn chosen(call: &Call) -> Result<Chosen, Failure> {
     let scope = call.scope();
     let Some(named) = call.parameters.agents("agents_list") else {
@@ -268,7 +268,7 @@ fn answer(done: &[AgentId], failed: Vec<(Code, AgentId)>, messages: [&'static st
     Answer::List(list)
 }
 
-/// Returns true if an agent is in as many groups as it may be, and not in this one.
+/// Returns true if the agent has reached the limit of groups and is not in this one.
 fn is_full(call: &Call, id: AgentId, group: &str) -> bool {
     let groups = call.api.registry.agent(id).map(|agent| agent.groups).unwrap_or_default();
     groups.len() >= GROUPS_PER_AGENT_MAX && groups.iter().all(|name| name != group)

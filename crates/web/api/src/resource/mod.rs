@@ -1,5 +1,5 @@
-//! The operations, one file per resource. `common.rs` has what several of them share; no file imports the code of
-//! another's operations.
+//! The operations, one file per resource. Code that several of them share is in `common.rs`; no file
+//! imports the code of another one's operations.
 
 pub(crate) mod agent_list;
 mod agent_values;

@@ -1,4 +1,4 @@
-//! This node, as operations name it in a path or a list of nodes.
+//! This node, as named in paths and lists of nodes.
 
 use serde_json::Value;
 
@@ -37,7 +37,7 @@ pub(super) const fn read(
     }
 }
 
-/// The node of the path is this one.
+/// Fails if the node in the path is not this one.
 pub(super) fn own_node(call: &Call) -> Result<(), Failure> {
     match call.parameters.text("node_id") {
         Some(name) if name != call.api.node() => {
@@ -47,18 +47,19 @@ pub(super) fn own_node(call: &Call) -> Result<(), Failure> {
     }
 }
 
-/// Returns true if the caller may see a node; what is asked of the manager is of no node.
+/// Returns true if the caller may see a node; actions on the manager need no permission on a node.
 pub(super) fn sees(call: &Call, node: &str) -> bool {
     !call.action.starts_with("cluster:") || call.may(call.action, "node:id", node)
 }
 
-/// Returns true if this node is to be told of: named or not, and the caller's to see.
+/// Returns true if the answer includes this node: the request names it or no node, and the caller may
+/// see it.
 pub(super) fn wanted(call: &Call) -> bool {
     let (named, own) = (call.parameters.list("nodes_list"), call.api.node());
     sees(call, own) && (named.is_empty() || named.iter().any(|name| name == own))
 }
 
-/// Tell of the nodes that were named and are not there or not the caller's to see.
+/// Reports the named nodes that do not exist or that the caller may not see.
 pub(super) fn explicit(call: &Call, list: &mut List) {
     for name in call.parameters.list("nodes_list") {
         if !sees(call, name) {

@@ -1,4 +1,4 @@
-//! Commands to agents, as several resources order them.
+//! Creation of commands to agents, shared by several resources.
 
 use model::{AgentId, AgentStatus};
 use registry::{AgentQuery, CommandKind, Permitted};
@@ -9,14 +9,14 @@ use crate::error::Failure;
 use crate::http::call::Call;
 use crate::http::envelope::{Answer, ItemWriter, List};
 
-/// The active agents that the caller may command.
+/// Returns a query for the active agents that the caller may command.
 pub(super) fn active(call: &Call) -> AgentQuery {
     let (status, permitted) = (vec![AgentStatus::Active], call.scope());
     AgentQuery { status, permitted, ..AgentQuery::default() }
 }
 
-/// Create a command for agents: named ones, of which those that cannot get it are told one by one,
-/// or all that are active.
+/// Creates a command for the named agents, or for all active ones. Named agents that cannot receive it
+/// are reported individually.
 pub(super) fn order(
     call: &Call,
     kind: CommandKind,
@@ -41,7 +41,7 @@ pub(super) fn order(
     send(call, kind, wanted, failed, messages)
 }
 
-/// One durable command for all of them; agent 000 is passed over.
+/// Creates one durable command for all agents except agent 000.
 pub(super) fn send(
     call: &Call,
     kind: CommandKind,

@@ -1,4 +1,4 @@
-//! Commands to agents: restart, and what other resources order.
+//! Restart commands, and the commands created by other resources.
 
 use model::AgentId;
 use registry::{AgentQuery, CommandKind};

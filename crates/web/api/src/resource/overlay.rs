@@ -1,5 +1,5 @@
-//! What an agent is, as documents and changes carry it when they are read: the registry's word
-//! where the agent is registered, else what was told of it last (`docs/format/session.md`).
+//! The description of an agent that is joined into documents and changes when they are read: from the
+//! registry if the agent is registered, else as last reported (`docs/format/session.md`).
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -14,15 +14,15 @@ use state::StoredEvent;
 use crate::error::Failure;
 use crate::http::call::Call;
 
-/// Where it stands in a document.
+/// The key of the description in a document.
 const KEY: &str = "wazuh";
 
-/// The agents of one answer, each looked up once.
+/// The agents of one answer; each is looked up once.
 #[derive(Default)]
 pub(super) struct Overlays(HashMap<AgentId, (String, Value)>);
 
 impl Overlays {
-    /// The agent's name, and what is joined under `wazuh`.
+    /// Returns the agent's name and the value to join under `wazuh`.
     pub(super) fn of(&mut self, call: &Call, agent: AgentId) -> Result<&(String, Value), Failure> {
         Ok(match self.0.entry(agent) {
             Entry::Occupied(known) => known.into_mut(),
@@ -40,8 +40,8 @@ impl Overlays {
     }
 }
 
-/// The same for an event, which may be shown while a reader of the state is held: memory only. Of an
-/// agent that is not registered its number and the name that it had.
+/// Returns the same for an event. Reads memory only, because the caller may be holding a reader of the
+/// state store. For an agent that is not registered, returns its number and the name that it had.
 pub(super) fn of_event(call: &Call, event: &StoredEvent) -> Value {
     let registry = &call.api.registry;
     let present = registry.overlay(event.agent).filter(|_| !event.former);
@@ -53,7 +53,7 @@ pub(super) fn of_event(call: &Call, event: &StoredEvent) -> Value {
     shown(event.agent, &overlay)
 }
 
-/// Without what is empty.
+/// Returns the description without empty fields.
 fn shown(agent: AgentId, overlay: &Overlay) -> Value {
     let mut of_agent = json!({
         "id": agent.to_string(),
@@ -88,7 +88,7 @@ fn prune(value: &mut Value) {
     });
 }
 
-/// A document with what its agent is; that wins over what the document says there itself.
+/// A document joined with the description of its agent, which replaces the document's own value.
 pub(super) struct Joined<'a> {
     document: Map<String, Value>,
     wazuh: Cow<'a, Value>,

@@ -1,4 +1,4 @@
-//! The fleet at a glance.
+//! Summary of the whole fleet.
 
 use std::collections::BTreeMap;
 
@@ -96,7 +96,7 @@ fn overview(call: &Call) -> Result<Answer, Failure> {
     })
 }
 
-/// For a caller who sees a part of the fleet: counted from memory, as it is at one instant.
+/// Returns the summary for a caller who sees part of the fleet, counted from a snapshot in memory.
 fn counted(call: &Call, scope: &Permitted) -> Overview {
     let mut systems: BTreeMap<[String; 3], u64> = BTreeMap::new();
     let mut versions: BTreeMap<String, u64> = BTreeMap::new();

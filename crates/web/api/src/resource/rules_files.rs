@@ -1,7 +1,8 @@
 //! Rules files: Sigma detection rules in a folder of the server (`docs/reference/sigma.md`).
 //!
-//! As the 4.x API has it, what is wrong with a file stands in `failed_items` of a list. There is one
-//! folder, `rules`; a file is `disabled` when its rule says `deprecated` or `unsupported`, or is none.
+//! As in the 4.x API, errors in a file are reported in `failed_items` of a list. There is one folder,
+//! `rules`; a file is `disabled` if its rule has the status `deprecated` or `unsupported` or is
+//! invalid.
 
 use std::sync::Arc;
 
@@ -20,13 +21,13 @@ use crate::http::operation::{
     COMMON, Handler, Kind, LISTED, Operation, PAGING, Parameter, Shape, Verb, action, path, query,
 };
 
-/// The one folder, as it is named in answers.
+/// The name of the only folder in answers.
 const FOLDER: &str = "rules";
-/// Content type of a file that is put.
+/// Content type of an uploaded file.
 const OCTETS: &str = "application/octet-stream";
-/// Content type of a file as it is (RFC 9512).
+/// Content type of the file itself (RFC 9512).
 const YAML: &str = "application/yaml; charset=utf-8";
-/// What deletes a file, and replaces one.
+/// The action for deleting a file and for replacing one.
 const DELETE: &str = "rules:delete";
 const FILE: &str = "rule:file";
 
@@ -116,13 +117,13 @@ fn folder(call: &Call) -> Result<&RuleFolder, Failure> {
     call.api.options.rules.as_deref().ok_or_else(missing)
 }
 
-/// Returns true if the folder that was asked for is the one there is.
+/// Returns true if the requested folder is the only existing one.
 fn is_ours(call: &Call) -> bool {
     let named = call.parameters.text("relative_dirname");
     named.is_none_or(|name| name.trim_end_matches('/') == FOLDER)
 }
 
-/// The file of the path. What cannot be a file's name is refused before a folder is looked at.
+/// Returns the file name in the path. Invalid names are rejected before the folder is read.
 fn name(call: &Call) -> Result<String, Failure> {
     let name = call.parameters.text("filename").unwrap_or_default();
     if !sigma::is_name(name) {
@@ -207,7 +208,7 @@ fn one(call: &Call) -> Result<Answer, Failure> {
     }))
 }
 
-/// What became of a write: the file, or why not.
+/// Returns the answer to a write: the file, or the reason why it was refused.
 fn written(
     outcome: Result<(), FolderError>,
     name: &str,
@@ -241,7 +242,7 @@ fn put(call: &Call) -> Result<Answer, Failure> {
     }
     let replace = call.parameters.flag("overwrite");
     if replace {
-        // What is replaced is gone.
+        // Replacing a file deletes the old one.
         call.require(DELETE, FILE, &name)?;
     }
     call.begun()?;

@@ -1,4 +1,5 @@
-//! Scans: a new one, the last one's times, and what is known of an agent, which cannot be cleared.
+//! Scans: starting one, the times of the last one, and clearing an agent's files, which is never
+//! possible.
 
 use model::AgentId;
 use registry::CommandKind;
@@ -77,7 +78,7 @@ fn seconds(at_s: i64) -> String {
     seconds_z(&model::timestamp::micros(u64::try_from(at_s).unwrap_or(0).saturating_mul(1_000_000)))
 }
 
-/// As the 4.x API has it: only agents of versions before 3.12 can be cleared, and none is.
+/// As in the 4.x API: only agents of versions before 3.12 can be cleared, and there are none.
 fn clear(call: &Call) -> Result<Answer, Failure> {
     let agent = call.parameters.agent()?;
     let code = if call.api.registry.agent(agent).is_some() {

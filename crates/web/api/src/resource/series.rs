@@ -1,5 +1,5 @@
-//! The series store behind the API: its own query language and its writes, for whoever may. What a
-//! body may hold: `docs/reference/series.md`.
+//! The series store behind the API: queries and writes for permitted callers. The format of bodies is
+//! described in `docs/reference/series.md`.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::http::operation::{
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const LINES: &str = "text/plain";
-/// Most of a refusal's text that is told, bytes.
+/// Most bytes of an error text of the store that are forwarded.
 const REFUSAL_BYTES_MAX: usize = 64 * 1024;
 
 const READ: Access = action("series:read", "*:*");
@@ -116,7 +116,7 @@ async fn lines(call: Arc<Call>) -> Result<Answer, Failure> {
     ask(call, Method::POST, &path, TEXT).await
 }
 
-/// Hand a request to the store's own routes.
+/// Forwards a request to the store's own routes.
 async fn ask(
     call: Arc<Call>,
     method: Method,
@@ -147,7 +147,8 @@ async fn ask(
             let text = text.map(http_body_util::Collected::to_bytes).unwrap_or_default();
             let text = refusal(&text);
             if status.is_server_error() {
-                // Who is told when to come back was turned away; of the rest a part may be done.
+                // An answer with `Retry-After` means that nothing was done; after any other error, part
+                // may be done.
                 if !turned_away {
                     call.effect.set_begun();
                 }
@@ -164,7 +165,7 @@ async fn ask(
     }
 }
 
-/// What a refusal says: the text of `{"error": TEXT}`, else all of it.
+/// Returns the error text: TEXT of `{"error": TEXT}`, else the whole body.
 fn refusal(body: &[u8]) -> String {
     let told: Option<serde_json::Value> = serde_json::from_slice(body).ok();
     let text = told.as_ref().and_then(|told| told.get("error")?.as_str());

@@ -1,4 +1,4 @@
-//! The server itself: who it is, whether it lives, its metrics and its description.
+//! The server itself: its identity, health, metrics and description.
 
 use axum::http::StatusCode;
 use metrics::{counter, gauge};
@@ -12,7 +12,7 @@ use crate::http::envelope::{Answer, JSON};
 use crate::http::operation::{Access, COMMON_PRETTY, Handler, Operation, Shape, Verb};
 
 const TEXT: &str = "text/plain; charset=utf-8";
-/// The content type that Prometheus asks for.
+/// The content type that Prometheus requests.
 const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 pub(crate) const OPERATIONS: &[Operation] = &[
@@ -113,7 +113,7 @@ fn ready(call: &Call) -> Result<Answer, Failure> {
         return Err(Failure::busy("the server is starting or stopping", 1));
     }
     if let Err(cause) = call.commit().available() {
-        // Whoever asks need not be known: the cause is for the log.
+        // The caller may be anonymous, so the cause is only logged.
         tracing::warn!("not ready: {cause}");
         return Err(Failure::busy("sessions are not taken: see the server's log", 5));
     }
@@ -196,7 +196,7 @@ fn metrics(call: &Call) -> Result<Answer, Failure> {
     })
 }
 
-/// Where the series store stands; what came by which protocol is counted where it came.
+/// Sets the gauges of the series store. Rows per protocol are counted by the listeners.
 fn series_gauges(stats: &series::StoreStats) {
     for (name, value) in [
         ("holdfast_series_rows", stats.rows),

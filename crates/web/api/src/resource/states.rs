@@ -1,4 +1,4 @@
-//! Documents of a dataset over all agents.
+//! Documents of a dataset, of all agents.
 
 use model::{AgentId, Dataset, timestamp};
 use registry::Permitted;
@@ -63,7 +63,7 @@ pub(crate) struct StateItem<'a> {
     document: Joined<'a>,
 }
 
-/// What `q` and `sort` may name: what of a document is kept in columns.
+/// Fields that `q` and `sort` may name: those of a document that are stored in columns.
 const COLUMNS: &[(&str, DocumentField)] = &[
     ("path", DocumentField::Path),
     ("directory", DocumentField::Directory),
@@ -84,7 +84,7 @@ const COLUMNS: &[(&str, DocumentField)] = &[
     ("checksum", DocumentField::Checksum),
 ];
 
-/// What `select` may name; of `document` also what stands in it, such as `document.file`.
+/// Fields that `select` may name; for `document` also nested ones, such as `document.file`.
 const FIELDS: &[&str] = &["agent.id", "agent.name", "id", "version", "received", "document"];
 
 fn fleet_query(call: &Call, agents: Permitted) -> Result<FleetQuery, Failure> {
@@ -146,8 +146,8 @@ fn list(call: &Call) -> Result<Answer, Failure> {
     Ok(Answer::List(list))
 }
 
-/// Whose documents, and whom it cannot tell of. A number that is not registered may have some: local
-/// programs speak for it.
+/// Returns the agents whose documents are selected, and those that failed with their codes. A number
+/// that is not registered may have documents, written by local programs.
 fn agents(call: &Call) -> Result<(Permitted, Vec<(Code, AgentId)>), Failure> {
     let (scope, failed) = named_agents(call);
     let Permitted::Only(ids) = &scope else { return Ok((scope, failed)) };
@@ -171,7 +171,8 @@ fn agents(call: &Call) -> Result<(Permitted, Vec<(Code, AgentId)>), Failure> {
     Ok((Permitted::Only(ids.into()), left))
 }
 
-/// That there is such a dataset, or will be: a misspelt one must not pass for an empty one.
+/// Fails if the dataset neither exists nor is built in: a misspelt name must not look like an empty
+/// dataset.
 fn expect_known(call: &Call, dataset: &Dataset) -> Result<(), Failure> {
     let own = [Dataset::FIM_FILES, Dataset::INVENTORY_PACKAGES].contains(&dataset.name());
     if own

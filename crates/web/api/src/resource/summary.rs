@@ -1,4 +1,4 @@
-//! The fleet's counters: kept by the registry, not counted here.
+//! The fleet's counters, maintained by the registry.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -99,8 +99,8 @@ fn summary_status(call: &Call) -> Result<Answer, Failure> {
     Answer::data(&StatusData::from(status_within(call, &call.scope())?))
 }
 
-/// Agents by status of those that the caller may see: the kept counters when that is all of them,
-/// else counted from memory.
+/// Returns the agents that the caller may see by status: the registry's counters if these are all
+/// agents, otherwise counted from memory.
 fn status_within(call: &Call, scope: &Permitted) -> Result<registry::StatusSummary, Failure> {
     if scope.is_all() {
         return Ok(call.registry().status_summary()?);
@@ -155,7 +155,7 @@ fn summary(call: &Call) -> Result<Answer, Failure> {
     })
 }
 
-/// Counted from memory, for some agents only; never the server.
+/// Returns the counters for some agents, counted from memory; never includes the server.
 pub(super) fn summary_of(call: &Call, scope: &Permitted) -> SummaryData {
     let mut data = SummaryData::default();
     call.registry().for_each_agent(scope, |agent| {
@@ -176,7 +176,7 @@ pub(super) fn summary_of(call: &Call, scope: &Permitted) -> SummaryData {
     data
 }
 
-/// One more under a name; the name is copied only the first time.
+/// Increments the count of a name; the name is copied only on first use.
 fn count_one(counts: &mut BTreeMap<String, u64>, name: &str) {
     match counts.get_mut(name) {
         Some(count) => *count += 1,

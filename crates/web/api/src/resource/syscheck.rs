@@ -69,7 +69,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[Operation {
     handler: Handler::Blocking(files),
 }];
 
-/// What files may be sorted by.
+/// Fields that `sort` may name.
 const COLUMNS: &[(&str, DocumentField)] = &[
     ("file", DocumentField::Path),
     ("type", DocumentField::Kind),
@@ -82,7 +82,7 @@ const COLUMNS: &[(&str, DocumentField)] = &[
     ("gname", DocumentField::Group),
     ("inode", DocumentField::Inode),
     ("mtime", DocumentField::Mtime),
-    // A document's version is the instant in which it was seen so.
+    // A document's version is the time at which the agent saw the file in this state.
     ("date", DocumentField::Version),
     ("md5", DocumentField::Md5),
     ("sha1", DocumentField::Sha1),
@@ -90,7 +90,7 @@ const COLUMNS: &[(&str, DocumentField)] = &[
     ("blake3", DocumentField::Blake3),
 ];
 
-/// What may be selected.
+/// Fields that `select` may name.
 const FIELDS: &[&str] = &[
     "file",
     "type",
@@ -117,7 +117,7 @@ const FIELDS: &[&str] = &[
     "error",
 ];
 
-/// What `search` looks into.
+/// Fields that `search` looks into.
 const SEARCHED: &[DocumentField] = &[
     DocumentField::Path,
     DocumentField::Kind,
@@ -153,7 +153,7 @@ fn files(call: &Call) -> Result<Answer, Failure> {
     if distinct {
         return distinct_files(call, &query, selected, (offset, limit));
     }
-    // A page by key can be sent piece by piece; another order is sorted as one anyway.
+    // A page in key order can be streamed; any other order is sorted as a whole anyway.
     let large = limit > STREAMED_FROM && query.sort.is_empty();
     query.limit = if large { PIECE_ITEMS } else { limit as usize };
     let page = call.state().documents(call.reader(), &query)?;
@@ -175,11 +175,11 @@ fn files(call: &Call) -> Result<Answer, Failure> {
     Ok(Answer::Stream(pieces.stream(&frame, first, place)))
 }
 
-/// Lists of more files than this are sent while they are read.
+/// Number of files above which a list is streamed.
 const STREAMED_FROM: u64 = 2_000;
-/// Files read at once to find the different ones.
+/// Number of files read at once to find the distinct ones.
 const DISTINCT_PIECE_ITEMS: usize = 10_000;
-/// Files read at once for such a list.
+/// Number of files read at once for a streamed list.
 const PIECE_ITEMS: usize = 1_000;
 
 const MESSAGES: [&str; 3] = [
@@ -188,7 +188,7 @@ const MESSAGES: [&str; 3] = [
     "No FIM information was returned",
 ];
 
-/// The rest of a large list.
+/// The remaining files of a streamed list.
 struct Pieces {
     state: Arc<dyn StateStore>,
     reader: Reader,
@@ -227,9 +227,8 @@ fn written(documents: &[StoredDocument], selected: &[String]) -> Result<ItemWrit
     Ok(items)
 }
 
-/// Each different item once, over all files: they are read piece by piece in the order of their keys,
-/// and of those before and behind the page only a digest is kept; where they are to be sorted, all of
-/// them up to a bound.
+/// Returns the distinct items over all files. The files are read in pieces in key order; for items
+/// outside the page only a digest is kept. For sorting, all distinct items are kept, up to a limit.
 fn distinct_files(
     call: &Call,
     query: &DocumentQuery,
@@ -249,7 +248,7 @@ fn distinct_files(
         let last = page.items.len() < query.limit;
         for document in &page.items {
             let file = to_value(&file_item(document)?)?;
-            // Of files that look the same the first one says where they stand.
+            // Among equal items, the first one determines the sort position.
             let key = (!by.is_empty()).then(|| shape::select(file.clone(), &by, &[]));
             let item = shape::select(file, selected, &[]);
             let digest = Blake2b::<U16>::digest(item.to_string().as_bytes());

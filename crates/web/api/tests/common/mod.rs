@@ -1,5 +1,5 @@
-//! A real server without a network: registry, journal, state and router on a temporary folder,
-//! and a clock that stands still.
+//! A real server without a network: registry, journal, state and router in a temporary folder, with a
+//! clock that the tests advance.
 
 #![allow(
     dead_code,
@@ -39,14 +39,14 @@ use tower::ServiceExt as _;
 
 /// 2026-11-21T18:52:02Z.
 pub const NOW_US: u64 = 1_795_287_122_000_000;
-/// How long rules files are kept.
+/// Time for which rules files are cached.
 pub const RULES_TTL: std::time::Duration = std::time::Duration::from_secs(10);
 /// The administrator's password.
 pub const ADMIN: &str = "Correct-Horse-9";
 /// The password of `reader`, who has the role `readonly`.
 pub const READER: &str = "Reading-Only-7";
 
-/// Everything that a test may look at.
+/// The server under test and its parts.
 pub struct World {
     pub folder: TempDir,
     pub clock: ManualClock,
@@ -74,8 +74,8 @@ impl Answered {
     }
 }
 
-/// A world with three agents: 001 web-1 (active, debian, default and web), 002 db-1 (disconnected,
-/// fedora) and 003 new-1 (never connected).
+/// Creates a server with three agents: 001 web-1 (active, debian, default and web), 002 db-1
+/// (disconnected, fedora) and 003 new-1 (never connected).
 pub fn world() -> World {
     world_with(|_| {})
 }
@@ -84,7 +84,7 @@ pub fn world_with(edit: impl FnOnce(&mut ApiOptions)) -> World {
     world_of(cheap_logins(), edit)
 }
 
-/// Passwords that cost next to nothing.
+/// Returns options with minimal cost of password hashing.
 pub fn cheap_logins() -> RegistryOptions {
     RegistryOptions {
         hash_cost: HashCost { memory_kib: 64, passes: 1, lanes: 1 },
@@ -161,7 +161,7 @@ fn small_journal() -> Options {
     Options { segment_bytes: 1024 * 1024, ..Options::default() }
 }
 
-/// A file with a mode, as an agent observes it.
+/// Returns an observation of a file with a mode and a size.
 pub fn observed(mode: u32, size: u64) -> Observation {
     let mut o = Observation::empty(Kind::File);
     o.mode = mode;
@@ -213,7 +213,7 @@ pub fn gap(coverage: Coverage) -> EventBody {
 }
 
 impl World {
-    /// One accepted session of an agent.
+    /// Submits one accepted session of an agent.
     pub async fn session(&self, agent: u32, writes: Vec<Write>) {
         let number = self.sessions.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let record = Record::Session(SessionRecord {
@@ -229,7 +229,7 @@ impl World {
         assert_eq!(committed.applied.skipped, []);
     }
 
-    /// Events of an agent, in the order given.
+    /// Submits events of an agent, in the order given.
     pub async fn events(&self, agent: u32, bodies: Vec<EventBody>) {
         let start = self.sessions.load(std::sync::atomic::Ordering::Relaxed);
         let writes = bodies
@@ -259,7 +259,7 @@ impl World {
         headers: &[(&str, &str)],
         body: impl Into<Body>,
     ) -> Answered {
-        // What a client escapes and a table of tests need not.
+        // Escape characters that clients escape and the tables of tests do not.
         let path = path.replace('<', "%3C").replace('>', "%3E");
         let mut request = Request::builder().method(method).uri(path);
         for (name, value) in headers {
@@ -271,7 +271,7 @@ impl World {
         }
         let response = self.router.clone().oneshot(request).await.unwrap();
         let (parts, body) = response.into_parts();
-        // A stream of events has no end to wait for.
+        // An event stream does not end, so its body is not read here.
         let endless = parts.headers.get("content-type").is_some_and(|t| t == "text/event-stream");
         let body =
             if endless { Vec::new() } else { body.collect().await.unwrap().to_bytes().to_vec() };
@@ -288,7 +288,7 @@ impl World {
             .await
     }
 
-    /// The JSON of a GET that succeeds.
+    /// Returns the JSON of a GET, which must succeed.
     pub async fn ok(&self, path: &str, token: &str) -> Value {
         let answered = self.get(path, token).await;
         let text = String::from_utf8_lossy(&answered.body).into_owned();
@@ -323,7 +323,7 @@ impl World {
     }
 }
 
-/// A configuration file that is a text, of which any is fine but `bad`.
+/// A configuration file in memory; every text is valid except `bad`.
 #[derive(Default)]
 pub struct TestFile(std::sync::Mutex<String>);
 
@@ -354,13 +354,13 @@ pub fn basic(name: &str, password: &str) -> String {
     format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(text))
 }
 
-/// The texts of one field of every item.
+/// Returns the text of one field of every item.
 pub fn column(answer: &Value, field: &str) -> Vec<String> {
     let items = answer["data"]["affected_items"].as_array().unwrap();
     items.iter().map(|item| item[field].as_str().unwrap_or_default().to_owned()).collect()
 }
 
-/// Compare with a golden file; `HOLDFAST_BLESS=1` writes it.
+/// Compares a text with a golden file; `HOLDFAST_BLESS=1` rewrites it.
 pub fn golden(file: &str, actual: &str) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(file);
     if std::env::var_os("HOLDFAST_BLESS").is_some() {
@@ -374,14 +374,14 @@ pub fn golden(file: &str, actual: &str) {
     );
 }
 
-/// The same for JSON.
+/// Compares JSON with a golden file.
 pub fn golden_json(name: &str, actual: &Value) {
     let mut text = serde_json::to_string_pretty(actual).unwrap();
     text.push('\n');
     golden(&format!("tests/golden/{name}.json"), &text);
 }
 
-/// Every operation of the description: method, path, and its `security` names.
+/// Returns every operation of the description: method, path, and the names in `security`.
 pub fn described() -> Vec<(String, String, Vec<String>)> {
     let document: Value = serde_json::from_str(&api::openapi_json()).unwrap();
     let paths: BTreeMap<String, BTreeMap<String, Value>> =

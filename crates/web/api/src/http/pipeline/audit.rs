@@ -1,4 +1,4 @@
-//! The row of the audit log of a request that writes: what it says, and how it ends.
+//! The audit log row of a request that writes: its content and its outcome.
 
 use registry::{AuditOutcome, Reader, WriteContext};
 
@@ -8,8 +8,8 @@ use crate::http::call::{Call, Effect};
 use crate::http::envelope::Answer;
 use crate::http::operation::{Access, Operation};
 
-/// Returns the context of a request: with a row of the audit log if the operation writes. `request` is its
-/// text, secrets masked.
+/// Returns the context of a request, with a row of the audit log if the operation writes. `request` is
+/// the text of the request, with secrets masked.
 pub(super) fn context(
     api: &Api,
     operation: &Operation,
@@ -31,11 +31,11 @@ fn action(operation: &Operation) -> &'static str {
     }
 }
 
-/// How a request ended, for its row of the audit log.
+/// The outcome of a request, for its row of the audit log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct End {
     outcome: AuditOutcome,
-    /// It left everything as it was, so its row counts towards the limit of such rows.
+    /// True if the request changed nothing, so that its row counts towards the limit of such rows.
     idle: bool,
 }
 
@@ -55,8 +55,8 @@ impl End {
         Self { outcome, idle: outcome.is_idle() || (busy && !effect.is_begun()) }
     }
 
-    /// Writes the outcome into the row of a request that writes. The change is made whatever becomes of its
-    /// row, so a failure is the server's and not the caller's.
+    /// Writes the outcome into the row of a request that writes. The change itself is already made, so
+    /// a failure here is logged and not sent to the caller.
     pub(super) fn write(self, call: &Call, operation: &Operation) {
         let registry = call.registry();
         let written = if self.idle && !admits_idle_row(call, operation) {
@@ -70,7 +70,7 @@ impl End {
     }
 }
 
-/// Returns true if one more row of what changed nothing fits into this minute of the user.
+/// Returns true if the user's limit per minute allows another row for a request that changed nothing.
 fn admits_idle_row(call: &Call, operation: &Operation) -> bool {
     let user = call.caller.name();
     let admits = call.api.idle_rows.admit(&user, call.api.options.clock.monotonic());
@@ -94,7 +94,7 @@ fn outcome_of(answer: &Result<Answer, Failure>) -> AuditOutcome {
     }
 }
 
-/// Returns true if there was no time or room for the request: clients repeat it.
+/// Returns true if the request was refused for lack of time or capacity and clients should repeat it.
 fn is_busy(answer: &Result<Answer, Failure>) -> bool {
     answer.as_ref().is_err_and(|failure| failure.retry_after_s.is_some())
 }

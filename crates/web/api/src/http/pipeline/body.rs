@@ -1,4 +1,4 @@
-//! Taking a request's body: bounded in size, in time, and together with all others in memory.
+//! Reading of request bodies, bounded in size, in time, and in memory together with all others.
 
 use std::time::Duration;
 
@@ -20,15 +20,15 @@ use crate::limits::{
     BODY_BYTES_MAX, LOCAL_BODY_BYTES_MAX, LOGIN_BODY_BYTES_MAX, REFUSED_BYTES_MAX, REFUSED_TIME_MAX,
 };
 
-/// Why a body was not taken.
+/// Reason why a body was refused.
 enum Refused {
     TooLarge,
     NoRoom,
     Broken(String),
 }
 
-/// The body, up to the limit of size and time. That of a login comes from anybody, so that it is
-/// small and has a room of its own; that of a program on this machine may tell of the whole fleet.
+/// Reads the body, up to the limits of size and time. A login needs no token, so its body has a low
+/// limit and a quota of its own; the body of a program on this machine may cover the whole fleet.
 pub(super) async fn read(
     api: &Api,
     access: Access,
@@ -72,7 +72,7 @@ pub(super) async fn read(
     Err(failure)
 }
 
-/// Each piece takes its share of the room before it is kept.
+/// Reads the body piece by piece; each piece is charged to the quota before it is stored.
 async fn gather(
     body: &mut Body,
     bytes_max: usize,
@@ -94,8 +94,8 @@ async fn gather(
     Ok(call::Body { bytes: bytes.freeze(), _room: Some(share) })
 }
 
-/// Take the rest of a body that is refused, bounded in size and time. An answer that goes out while
-/// the sender still sends is lost: HTTP/2 resets the stream, HTTP/1 the connection.
+/// Discards the rest of a refused body, bounded in size and time. Without this the sender, still
+/// sending, would lose the answer: HTTP/2 resets the stream, HTTP/1 the connection.
 async fn throw_away(body: &mut Body) {
     let all = async {
         let mut taken = 0;

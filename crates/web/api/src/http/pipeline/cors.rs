@@ -1,6 +1,6 @@
-//! Pages of other origins: those that the configuration names may call the API. Without one named,
-//! no header is sent and browsers keep every page of another origin out. Tokens stand in a header,
-//! never in a cookie, so that credentials are never asked for.
+//! Cross-origin requests: pages of the configured origins may call the API. If none is configured, no
+//! header is sent and browsers block the pages of all other origins. Tokens are sent in a header, never
+//! in a cookie, so credentialed requests are not enabled.
 
 use axum::body::Body;
 use axum::http::header::{
@@ -10,21 +10,21 @@ use axum::http::header::{
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::Response;
 
-/// What a page may send.
+/// Headers that a page may send.
 const SENT: &str = "authorization, content-type";
-/// What a page may read.
+/// Headers that a page may read.
 const READ: &str = "retry-after, server-timing";
-/// How long a browser remembers, seconds.
+/// Time for which a browser caches the preflight answer, seconds.
 const MAX_AGE_SECONDS: &str = "600";
 
-/// The request's origin, if it is one of those configured.
+/// Returns the request's origin if it is one of those configured.
 pub(super) fn allowed(origins: &[String], fields: &HeaderMap) -> Option<HeaderValue> {
     let origin = fields.get(ORIGIN)?;
     let text = origin.to_str().ok()?;
     origins.iter().any(|known| known == "*" || known == text).then(|| origin.clone())
 }
 
-/// The answer to a browser that asks before it sends.
+/// Returns the answer to a preflight request.
 pub(super) fn preflight<'a>(verbs: impl Iterator<Item = &'a str>) -> Response {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
@@ -38,7 +38,7 @@ pub(super) fn preflight<'a>(verbs: impl Iterator<Item = &'a str>) -> Response {
     response
 }
 
-/// The headers of every answer to such an origin.
+/// Adds the headers of an answer to an allowed origin.
 pub(super) fn finish(response: &mut Response, origin: Option<HeaderValue>) {
     let Some(origin) = origin else { return };
     let fields = response.headers_mut();

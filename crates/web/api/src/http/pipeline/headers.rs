@@ -1,4 +1,4 @@
-//! Responses and the headers that each carries.
+//! Responses and the headers common to all of them.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::http::envelope::{Answer, PROBLEM, to_bytes};
 use crate::http::stream;
 use crate::limits::LARGE_ANSWER_BYTES;
 
-/// On every response.
+/// Headers of every response.
 const ALWAYS: [(HeaderName, &str); 6] = [
     (SERVER, "Holdfast"),
     (STRICT_TRANSPORT_SECURITY, "max-age=63072000; includeSubdomains"),
@@ -28,18 +28,18 @@ const ALWAYS: [(HeaderName, &str); 6] = [
     (REFERRER_POLICY, "no-referrer, strict-origin-when-cross-origin"),
 ];
 
-/// On every response that has none of its own (the page's files do).
+/// Headers of every response that does not set its own (the page's files do).
 const UNLESS_SET: [(HeaderName, &str); 2] = [
     (CONTENT_SECURITY_POLICY, "default-src 'none'; frame-ancestors 'none'"),
     (CACHE_CONTROL, "no-store"),
 ];
 
-/// `Server-Timing`: what the answer cost.
+/// `Server-Timing`: the cost of the answer.
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
-/// An answer in its envelope. A large one takes its share of the room for answers, until its reader
-/// has taken it or is given up.
-/// That of a write is given whether or not there is room: it is done already.
+/// Renders an answer in its envelope. A large answer takes a share of the quota for answers until its
+/// reader has taken it or it is given up. The answer of a write is sent even if the quota is exhausted,
+/// because the change is already made.
 pub(super) fn rendered(
     api: &Api,
     owner: Owner,
@@ -72,7 +72,7 @@ pub(super) fn problem(failure: &Failure, node: &str) -> Response {
     response
 }
 
-/// A failure as a line of text.
+/// Returns a failure as plain text.
 pub(super) fn plain(failure: &Failure) -> Response {
     let body = Body::from(failure.detail.clone());
     response(failure.status, "text/plain; charset=utf-8", body)
@@ -85,7 +85,7 @@ fn response(status: StatusCode, content_type: &'static str, body: Body) -> Respo
     response
 }
 
-/// The headers that every response carries.
+/// Adds the headers common to all responses.
 pub(super) fn finish(response: &mut Response, took: Duration, cost: Cost) {
     let fields = response.headers_mut();
     for (name, value) in ALWAYS {

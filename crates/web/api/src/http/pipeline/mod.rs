@@ -1,5 +1,5 @@
-//! The way of every request, from the rate limit to the access log. See the crate's head for the
-//! order.
+//! The pipeline of every request, from the rate limit to the access log. See the crate's documentation
+//! for the order.
 
 mod audit;
 mod body;
@@ -36,13 +36,13 @@ use crate::http::request_log;
 
 /// Content type of server-sent events.
 pub(crate) const SSE: &str = "text/event-stream";
-/// Where a reader of server-sent events was when it lost them.
+/// The last event that a reader of server-sent events received before it lost the connection.
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// The operations of one path.
 type Route = Arc<[&'static Operation]>;
 
-/// A router over all operations, with the page behind it.
+/// Returns a router over all operations, with the page as fallback.
 pub(crate) fn router(
     api: &Arc<Api>,
     operations: impl Iterator<Item = &'static Operation>,
@@ -66,14 +66,14 @@ pub(crate) fn router(
         .fallback(handler(Vec::new()))
 }
 
-/// What the access log tells beside the request line.
+/// Fields of the access log other than the request line.
 #[derive(Default)]
 struct Seen {
     operation: Option<&'static Operation>,
     user: Option<String>,
     parameters: String,
     body: String,
-    /// Counts what the request costs.
+    /// The reader that counts what the request costs.
     reader: Reader,
 }
 
@@ -117,7 +117,7 @@ async fn answer(api: Arc<Api>, route: Route, mut request: Request) -> Response {
     if method == Method::HEAD { response.map(|_| Body::empty()) } else { response }
 }
 
-/// Returns true if a failure is told as text: to local callers of the routes that answer bare.
+/// Returns true if failures are sent as plain text: to local callers of the routes without envelopes.
 fn bare(source: Option<Source>, path: &str) -> bool {
     matches!(source, Some(Source::Unix { .. })) && path.starts_with("/v1/")
 }
@@ -152,7 +152,7 @@ async fn respond(
     if matches!(operation.shape, Shape::Raw(SSE))
         && let Some(id) = header(&parts, &LAST_EVENT_ID)
     {
-        // The last of several values counts.
+        // Appended, because the last of several values counts.
         query.push(("since".into(), id.into()));
     }
     seen.parameters = request_log::parameters(&query);
@@ -211,8 +211,8 @@ fn pick(route: &Route, parts: &Parts) -> Picked {
     Picked::Refused(failure)
 }
 
-/// A person's browser opening a path rather than a program asking for it: no token, and HTML
-/// preferred. Then the page answers, so that it can be reloaded anywhere.
+/// Returns true if a browser navigates to the path: the request has no token and prefers HTML. It is
+/// answered with the page, so that every view can be reloaded.
 fn is_navigation(api: &Api, operation: &Operation, parts: &Parts) -> bool {
     api.options.page.is_some()
         && operation.verb == Verb::Get
@@ -252,7 +252,7 @@ async fn page(api: &Api, parts: Parts, body: Body) -> Result<Response, Failure> 
     Ok(response)
 }
 
-/// Who asks.
+/// Returns the caller of a request.
 async fn authenticate(
     api: &Arc<Api>,
     access: Access,
@@ -277,7 +277,7 @@ enum Who {
     Bearer(Arc<Claims>),
 }
 
-/// Who needs no token, or what the token says.
+/// Returns the caller if no token is needed, otherwise the claims of the token.
 fn who(api: &Api, access: Access, source: Option<Source>, parts: &Parts) -> Result<Who, Failure> {
     if let Some(Source::Unix { uid }) = source {
         return Ok(Who::Known(Caller::Local { uid }));

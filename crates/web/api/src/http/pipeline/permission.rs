@@ -1,4 +1,4 @@
-//! What a caller may do to the things that a request names.
+//! Checks of a caller's permissions on the resources that a request names.
 
 use model::AgentId;
 use registry::Registry;
@@ -8,8 +8,8 @@ use crate::error::Failure;
 use crate::http::call::Call;
 use crate::http::operation::Access;
 
-/// Refuses a request unless the caller may do the operation's action to what the path names, or to anything
-/// of that type. A list is narrowed by its own code.
+/// Refuses a request unless the caller may perform the operation's action on the resource named in the
+/// path or, if there is none, on any resource of the type. Lists are filtered by the operation's code.
 pub(super) fn on_path(
     registry: &Registry,
     caller: &Caller,
@@ -21,7 +21,7 @@ pub(super) fn on_path(
         return Ok(());
     };
     let fine = match (named(path, resource), resource) {
-        // The check of the parameters refuses what is no agent's number.
+        // An invalid agent number is rejected later, when the parameters are validated.
         (Some(value), "agent:id") if value.parse::<AgentId>().is_err() => {
             grants.permit_some(action, resource)
         }
@@ -37,7 +37,7 @@ pub(super) fn on_path(
     if fine { Ok(()) } else { Err(Failure::denied(resource)) }
 }
 
-/// The parameter of the query that lists resources of a type.
+/// The query parameter that lists resources of a type.
 const LISTS: &[(&str, &str)] = &[
     ("agent:id", "agents_list"),
     ("group:id", "groups_list"),
@@ -49,8 +49,8 @@ const LISTS: &[(&str, &str)] = &[
     ("rule:file", "filename"),
 ];
 
-/// Refuses a request with a list of things of which the caller may do the action to none. If one is
-/// permitted, the others are among the failed items.
+/// Refuses a request that lists resources if the caller may perform the action on none of them. If at
+/// least one is permitted, the others are reported as failed items.
 pub(super) fn on_list(call: &Call, access: Access) -> Result<(), Failure> {
     let (Caller::User { .. }, Access::Action { action, resource }) = (&call.caller, access) else {
         return Ok(());
@@ -74,10 +74,10 @@ pub(super) fn on_list(call: &Call, access: Access) -> Result<(), Failure> {
     Err(Failure::denied_on(resource, &names))
 }
 
-/// The type of what an operation without a resource is about.
+/// The resource type of operations without a resource.
 const NO_RESOURCE: &str = "*:*";
 
-/// The parameter of the path that names a resource of a type.
+/// The path parameter that names a resource of a type.
 const NAMED: &[(&str, &str)] = &[
     ("agent:id", "agent_id"),
     ("group:id", "group_id"),
@@ -89,8 +89,8 @@ const NAMED: &[(&str, &str)] = &[
     ("rule:file", "filename"),
 ];
 
-/// What the request is about, as policies name it: numbers without further zeros in front, so that
-/// those do not make another resource of it.
+/// Returns the resource of the request as policies name it. Leading zeros of numbers are normalized, so
+/// that they do not name a different resource.
 fn named(path: &[(String, String)], resource: &str) -> Option<String> {
     let (_, parameter) = NAMED.iter().find(|(kind, _)| *kind == resource)?;
     let (_, value) = path.iter().find(|(name, _)| name == parameter)?;

@@ -1,10 +1,10 @@
-//! Whom a proxy speaks for: `X-Forwarded-For`, believed of the proxies that the configuration names
-//! and of nobody else.
+//! The client's address behind a proxy: `X-Forwarded-For`, trusted only if the peer is one of the
+//! configured proxies.
 //!
-//! Each proxy adds the address that it was asked from at the end, so the list is read from there: the
-//! first address that is no trusted proxy's is the client's, whatever the client wrote in front. Who
-//! comes through a proxy is never taken for a caller on this machine, also where the proxy names nobody:
-//! some leave the header out when the client says so (`Connection: X-Forwarded-For`).
+//! Each proxy appends the address of its own peer, so the list is read from the end: the first address
+//! that is not a trusted proxy is the client's, whatever the client itself wrote at the front. A
+//! request through a proxy never counts as a caller on this machine, even if the header is missing:
+//! some proxies omit it when the client asks for that (`Connection: X-Forwarded-For`).
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -15,7 +15,7 @@ use crate::error::Failure;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// Where a request really comes from.
+/// Returns the origin of a request.
 pub(super) fn source(
     trusted: &[IpAddr],
     peer: Option<Source>,
@@ -39,7 +39,7 @@ pub(super) fn source(
     Ok(Some(named))
 }
 
-/// An address; some proxies name the port, too.
+/// Parses an address; some proxies append the port.
 fn address(text: &str) -> Option<IpAddr> {
     let with_port = |text: &str| text.parse().map(|address: SocketAddr| address.ip());
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
@@ -50,7 +50,8 @@ fn trusts(trusted: &[IpAddr], ip: IpAddr) -> bool {
     trusted.iter().any(|own| own.to_canonical() == ip.to_canonical())
 }
 
-/// Who it comes from is not known, and must not pass for the proxy.
+/// Returns the failure for an invalid header. The client is unknown and must not be taken for the
+/// proxy.
 fn unreadable() -> Failure {
     Failure::bad("x-forwarded-for: not a list of IP addresses")
 }
@@ -59,7 +60,7 @@ fn unreadable() -> Failure {
 mod tests {
     use super::*;
 
-    /// What is made of these header lines from this peer.
+    /// Returns the address that the header lines give for a peer.
     fn of(peer: &str, lines: &[&str]) -> Option<String> {
         let trusted = ["127.0.0.1".parse().unwrap(), "2001:db8::7".parse().unwrap()];
         let mut headers = HeaderMap::new();

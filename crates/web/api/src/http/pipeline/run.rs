@@ -1,8 +1,8 @@
 //! Runs the code of one operation under the request's deadline.
 //!
-//! Code that blocks runs on a blocking thread, a bounded number at once. Code that waits runs in a task of its
-//! own. Either way a request that runs out of time is answered, and its code goes on to its end and to its row
-//! of the audit log.
+//! Blocking code runs on a blocking thread, a bounded number at once. Code that waits runs in a task of
+//! its own. In both cases, a request that exceeds its deadline is answered at once, while its code runs
+//! to completion and writes the outcome to the audit log.
 
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,12 +27,12 @@ use crate::http::envelope::{Answer, JSON};
 use crate::http::operation::{Access, Answering, Handler, Operation, is_content_type};
 use crate::http::parameters::{Parameters, flag_of};
 
-/// A request whose sender is known.
+/// An authenticated request.
 pub(super) struct Checked {
     pub(super) operation: &'static Operation,
     pub(super) caller: Caller,
     pub(super) source: Option<Source>,
-    /// On whose behalf the stores are asked.
+    /// The identity under which the stores are queried.
     pub(super) reader: Reader,
     pub(super) authorization: Option<String>,
     pub(super) content_type: Option<String>,
@@ -40,7 +40,7 @@ pub(super) struct Checked {
     pub(super) path: Vec<(String, String)>,
     pub(super) query: Vec<(String, String)>,
     pub(super) body: Body,
-    /// The request for the audit log, secrets masked.
+    /// The text of the request for the audit log, with secrets masked.
     pub(super) seen: String,
 }
 
@@ -89,7 +89,7 @@ async fn blocking(
     let turn = api.turns.take(owner).await.ok_or_else(crowded)?;
     let api = Arc::clone(api);
     let work = move || {
-        // Kept until the code ends, however long ago the request was answered.
+        // Held until the code ends, even if the request has been answered in the meantime.
         let _turn = turn;
         block(&api, request, code)
     };
@@ -114,8 +114,8 @@ fn block(
     answer
 }
 
-/// What waits and writes has turns of its own: it may wait for passwords to be hashed, and no query should
-/// wait for that.
+/// Runs an operation that waits. Those that write have permits of their own, because they may wait for
+/// password hashing, and queries must not wait for that.
 async fn waiting(
     api: &Arc<Api>,
     request: Checked,
@@ -145,7 +145,8 @@ async fn wait(
     }
     let answer = match admitted {
         Ok(()) => {
-            // The code changes things on other threads and in other stores: the row is durable before that.
+            // The code makes changes on other threads and in other stores, so the row must be durable
+            // before it starts.
             call.blocking(|call| call.registry().write_audit(&call.context)).await??;
             caught(code(Arc::clone(&call))).await
         }
@@ -156,7 +157,7 @@ async fn wait(
     answer
 }
 
-/// Makes a failure of a panic, so that the row of the audit log gets its outcome.
+/// Converts a panic into a failure, so that the outcome is written to the audit log.
 async fn caught(mut work: Answering) -> Result<Answer, Failure> {
     poll_fn(|context| {
         let step = AssertUnwindSafe(|| work.as_mut().poll(context));
@@ -169,13 +170,13 @@ fn panicked() -> Failure {
     Failure::internal(&"a panic")
 }
 
-/// A call, and the reason to refuse it, if there is one.
+/// A call, with the reason to refuse it, if any.
 struct Started {
     call: Call,
     admitted: Result<(), Failure>,
 }
 
-/// Checks permissions, parameters and the type of the body, for operations of either kind.
+/// Checks permissions, parameters and the content type of the body, for both kinds of operations.
 fn start(api: &Arc<Api>, request: Checked) -> Started {
     let operation = request.operation;
     let parameters =

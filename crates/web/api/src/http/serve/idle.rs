@@ -1,6 +1,6 @@
-//! Connections on which nothing happens do not keep their places: neither those on which no request
-//! comes, nor those whose reader takes nothing of the answers. An answer is taken when its bytes go to
-//! the socket, long after its body was handed over where the line is slow.
+//! Detection of idle connections, so that they do not hold permits: connections without requests, and
+//! connections whose reader does not take the answers. An answer counts as taken when its bytes are
+//! written to the socket, which on a slow line is long after the body was produced.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -15,28 +15,27 @@ use hyper::body::{Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, sleep};
 
-/// What happens on one connection.
+/// The activity of one connection.
 pub(super) struct Pulse {
     started: Instant,
-    /// When a request came, a piece of an answer was taken or an answer ended: milliseconds after
-    /// `started`.
+    /// Time of the last request, written piece or end of an answer, milliseconds since `started`.
     moved_ms: AtomicU64,
     in_flight: AtomicUsize,
-    /// There was a request.
+    /// True once a request has arrived.
     asked: AtomicBool,
-    /// Bytes of answers that were handed over and are not written, as far as anybody knows: what else
-    /// is written (heads, answers to pings) counts as theirs.
+    /// Bytes of answers that were produced and not yet written, estimated: all other bytes written
+    /// (heads, answers to pings) are subtracted as well.
     owed: AtomicU64,
 }
 
-/// How long nothing may happen.
+/// Limits of inactivity.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Quiet {
-    /// While no request is under way.
+    /// Limit while no request is in flight.
     pub(super) idle: Duration,
-    /// While one is.
+    /// Limit while one is in flight.
     pub(super) stalled: Duration,
-    /// How long what is under way may go on once the server stops.
+    /// Time that requests in flight have to finish when the server stops.
     pub(super) stopping: Duration,
 }
 
@@ -50,8 +49,8 @@ impl Pulse {
         Arc::new(Self { started, moved_ms, in_flight, asked, owed })
     }
 
-    /// Whether there was a request, and how long nothing has happened by now; `None` while a
-    /// request is under way.
+    /// Returns whether there has been a request, and the time since the last activity; `None` while a
+    /// request is in flight.
     pub(super) fn silence(&self, now: Instant) -> Option<(bool, Duration)> {
         if self.is_busy() {
             return None;
@@ -61,12 +60,12 @@ impl Pulse {
         Some((self.asked.load(Ordering::Relaxed), silent))
     }
 
-    /// Returns true if a request is under way.
+    /// Returns true if a request is in flight.
     pub(super) fn is_busy(&self) -> bool {
         self.in_flight.load(Ordering::Acquire) > 0
     }
 
-    /// So much was written: the reader takes of an answer while there are any of its bytes to write.
+    /// Records bytes written; they count as activity if bytes of an answer were still unwritten.
     fn wrote(&self, bytes: usize) {
         let less = |owed: u64| Some(owed.saturating_sub(bytes as u64));
         let owed = self.owed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
@@ -79,7 +78,7 @@ impl Pulse {
         self.moved_ms.store(self.started.elapsed().as_millis() as u64, Ordering::Relaxed);
     }
 
-    /// A request has come; it is under way until its answer was handed over whole or given up.
+    /// Records a new request, which is in flight until its answer has been produced or given up.
     pub(super) fn begin(self: &Arc<Self>) -> InFlight {
         self.in_flight.fetch_add(1, Ordering::Relaxed);
         self.asked.store(true, Ordering::Relaxed);
@@ -87,15 +86,16 @@ impl Pulse {
         InFlight(Arc::clone(self))
     }
 
-    /// Returns once nothing has happened for too long.
+    /// Returns once there has been no activity for too long.
     pub(super) async fn stops(&self, quiet: Quiet) {
         while let Some(left) = self.left(quiet, self.started.elapsed()) {
-            // Whether a request is under way may change meanwhile.
+            // Wake up early, because the limit changes when a request starts or ends.
             sleep(left.min(quiet.idle)).await;
         }
     }
 
-    /// How long nothing may happen yet, so long after the start; `None` when it is over.
+    /// Returns the time left until the limit; `None` if it has been reached. `elapsed` is the time
+    /// since `started`.
     fn left(&self, quiet: Quiet, elapsed: Duration) -> Option<Duration> {
         let busy = self.in_flight.load(Ordering::Acquire) > 0;
         let moved = Duration::from_millis(self.moved_ms.load(Ordering::Relaxed));
@@ -104,18 +104,19 @@ impl Pulse {
     }
 }
 
-/// A request under way.
+/// A request in flight.
 pub(super) struct InFlight(Arc<Pulse>);
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        // First: whoever looks in between must not find it idle since it began.
+        // Record activity first: a concurrent check must not see the connection as idle since the
+        // request began.
         self.0.beat();
         self.0.in_flight.fetch_sub(1, Ordering::Release);
     }
 }
 
-/// The body of an answer with the request that it ends.
+/// The body of an answer, with the request that ends with it.
 pub(super) struct Answered {
     pub(super) body: Body,
     pub(super) request: InFlight,
@@ -148,7 +149,7 @@ impl HttpBody for Answered {
     }
 }
 
-/// A connection's bytes, with a look at how many are taken of answers.
+/// A connection's stream that counts the bytes written to it.
 pub(super) struct Watched<S> {
     pub(super) stream: S,
     pub(super) pulse: Arc<Pulse>,

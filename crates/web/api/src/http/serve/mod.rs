@@ -1,9 +1,9 @@
 //! Listening: HTTPS, plain HTTP on loopback only, and a unix socket for local callers.
 //!
-//! Every request carries its [`Source`]. Limits: connections at once, in all and of one network (beyond
-//! them the longest silent one is closed); time for a TLS handshake, for a request's head, and without
-//! any request. A connection is ended by a goodbye, and stopping lets requests in flight finish, both
-//! for a bounded time.
+//! Every request carries its [`Source`]. Limits: number of connections, in total and per network (above
+//! it the longest idle one is closed); time for the TLS handshake, for the head of a request, and
+//! without any request. A connection is closed gracefully (HTTP/2 GOAWAY), and stopping lets requests
+//! in flight finish, both within a bounded time.
 
 mod idle;
 mod places;
@@ -42,60 +42,60 @@ pub use unix::{UnixOptions, serve_unix};
 
 /// Connections at once, by default.
 const CONNECTIONS_MAX: usize = 1_024;
-/// How long a TLS handshake may take.
+/// Time limit of a TLS handshake.
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
-/// How long the head of a request may take, the wait on an idle connection included.
+/// Time limit for the head of a request, including the wait on an idle connection.
 const HEAD_TIME_MAX: Duration = Duration::from_mins(1);
-/// How long stopping waits for requests in flight.
+/// Time that requests in flight have to finish when the server stops.
 const STOP_TIME_MAX: Duration = Duration::from_secs(10);
-/// How long nothing may move of an answer that is under way; the longest operations are done sooner.
+/// Time limit without progress of a request in flight; longer than any operation takes.
 const STALLED_TIME_MAX: Duration = Duration::from_mins(15);
-/// How long one may take to end whose place is another's, at most.
+/// Time limit for closing a connection whose permit was given to another one.
 const MAKE_ROOM_TIME_MAX: Duration = Duration::from_secs(1);
-/// How long an idle connection may take to end after its goodbye, at most.
+/// Time limit for closing an idle connection after its GOAWAY.
 const GOODBYE_TIME_MAX: Duration = Duration::from_secs(5);
-/// Pause after a failed accept: most often no file descriptor is free.
+/// Pause after a failed accept, which is mostly caused by a lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Why the API cannot listen.
+/// Reason why the API cannot listen.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// Plain HTTP would show passwords to the network.
+    /// Plain HTTP would expose passwords on the network.
     #[error("{0}: plain HTTP is served on loopback only: configure TLS, or listen on 127.0.0.1")]
     PlainHttp(SocketAddr),
-    /// The address is not to be had.
+    /// The address cannot be used.
     #[error("{address}: cannot listen: {source}: choose another address or stop what uses it")]
     Bind {
         address: String,
         #[source]
         source: io::Error,
     },
-    /// The certificate or its key is not usable.
+    /// The certificate or its key is not valid.
     #[error("certificate: {0}")]
     Tls(String),
 }
 
-/// Where and how to listen.
+/// Options of a listener.
 #[derive(Clone)]
 pub struct ServeOptions {
-    /// Address; port 0 takes a free one.
+    /// Address; port 0 selects a free one.
     pub addr: SocketAddr,
     /// Certificate and key; without them plain HTTP, on loopback only.
     pub tls: Option<TlsPem>,
-    /// What gives certificate and key anew at each handshake, in place of `tls`.
+    /// Resolver that returns certificate and key at each handshake; replaces `tls`.
     pub resolver: Option<Arc<dyn ResolvesServerCert>>,
-    /// Connections at once, and as many again of this machine.
+    /// Maximum number of connections, and separately of those from this machine.
     pub connections_max: usize,
-    /// Those of one network (an IPv4 address, 64 bits of an IPv6 one) that is not this machine; 0: as
-    /// many as all together.
+    /// Maximum number from one network (an IPv4 address, 64 bits of an IPv6 one) other than this
+    /// machine; 0: no limit apart from `connections_max`.
     pub network_connections_max: usize,
-    /// How long a connection may stay without a request.
+    /// Time after which a connection without a request is closed.
     pub idle_time: Duration,
 }
 
 impl ServeOptions {
-    /// With the default limit of connections.
+    /// Returns the options with the default limits.
     pub fn new(addr: SocketAddr, tls: Option<TlsPem>) -> Self {
         Self {
             addr,
@@ -108,7 +108,7 @@ impl ServeOptions {
     }
 }
 
-/// A listening server; stops when told, or when dropped (then without waiting).
+/// A running listener. Stops on `shutdown`, or when dropped (then without waiting).
 pub struct Server {
     local: Local,
     stop: watch::Sender<bool>,
@@ -121,7 +121,7 @@ enum Local {
 }
 
 impl Server {
-    /// The address it listens on; of a unix socket none.
+    /// Returns the address it listens on; `None` for a unix socket.
     pub fn local_addr(&self) -> Option<SocketAddr> {
         match &self.local {
             Local::Tcp(address) => Some(*address),
@@ -129,25 +129,25 @@ impl Server {
         }
     }
 
-    /// Take no new connections, let requests in flight finish for a bounded time, and return.
+    /// Stops accepting connections, waits a bounded time for requests in flight, and returns.
     pub async fn shutdown(self) {
-        // Nobody listens any more: it has stopped already.
+        // An error means that the listener has already stopped.
         let _ = self.stop.send(true);
         if let Err(cause) = self.task.await {
             tracing::error!("api: the listener failed: {cause}");
         }
         if let Local::Unix(path) = &self.local {
-            // A socket's file that stays is replaced by the next start.
+            // If the socket's file cannot be removed, the next start replaces it.
             let _ = std::fs::remove_file(path);
         }
     }
 }
 
-/// Listen with the router of [`crate::router`].
+/// Listens with the router of [`crate::router`].
 ///
 /// # Errors
-/// When the address is not to be had, the certificate is not usable, or plain HTTP is asked for on
-/// an address that is not loopback.
+/// Fails if the address cannot be used, the certificate is not valid, or plain HTTP is requested on an
+/// address other than loopback.
 pub async fn serve(options: ServeOptions, router: Router) -> Result<Server, ServeError> {
     let plain = options.tls.is_none() && options.resolver.is_none();
     if plain && !options.addr.ip().is_loopback() {
@@ -169,20 +169,20 @@ pub async fn serve(options: ServeOptions, router: Router) -> Result<Server, Serv
     Ok(start(Local::Tcp(local), door, router, most, options.idle_time))
 }
 
-/// What is listened on.
+/// A listening socket.
 enum Door {
     Tcp(TcpListener, Option<TlsAcceptor>),
     Unix(UnixListener, Vec<u32>),
 }
 
-/// A connection that was taken.
+/// An accepted connection.
 enum Visitor {
     Tcp(TcpStream, SocketAddr, Option<TlsAcceptor>),
     Unix(UnixStream, u32),
 }
 
 impl Visitor {
-    /// Whose share of the connections it takes; whoever is on this machine may have all of them.
+    /// Returns the owner charged for the connection; callers on this machine may use all permits.
     fn owner(&self) -> Owner {
         match self {
             Self::Tcp(_, address, _) => Owner::from_network(address.ip()),
@@ -217,8 +217,8 @@ fn start(local: Local, door: Door, router: Router, most: (usize, usize), idle: D
     Server { local, stop, task }
 }
 
-/// Until told to stop, or until the [`Server`] is dropped. So many connections in all, and of one
-/// network.
+/// Accepts connections until the listener is stopped or the [`Server`] is dropped. Their number is
+/// limited in total and per network.
 async fn listen(
     door: Door,
     router: Router,
@@ -265,7 +265,7 @@ async fn attend(
             talk(stream, Source::Unix { uid }, router, stopping, life).await;
         }
         Visitor::Tcp(stream, address, acceptor) => {
-            // Answers are small: waiting to fill a packet only delays them.
+            // Answers are small; waiting to fill a packet would only delay them.
             let _ = stream.set_nodelay(true);
             let source = Source::Tcp(address);
             let Some(acceptor) = acceptor else {
@@ -317,12 +317,13 @@ async fn talk<S>(
         () = place.is_gone() => (quiet.idle.min(MAKE_ROOM_TIME_MAX), Duration::ZERO),
         () = pulse.stops(quiet) => {
             tracing::debug!("api: nothing came on a connection");
-            // A request that is under way has stalled; one that crosses the goodbye has its time.
+            // A request in flight has stalled; one that arrives while the GOAWAY is sent gets its full
+            // time.
             let then = if pulse.is_busy() { Duration::ZERO } else { quiet.stalled };
             (quiet.idle.min(GOODBYE_TIME_MAX), then)
         }
     };
-    // What was asked until the goodbye came is still answered.
+    // Requests that arrived before the GOAWAY are still answered.
     connection.as_mut().graceful_shutdown();
     let last = async {
         tokio::time::sleep(time).await;
@@ -340,9 +341,9 @@ async fn talk<S>(
     }
 }
 
-/// Returns so long after the listener was told to stop.
+/// Returns `after` the stop signal of the listener.
 async fn stops(stopping: &mut watch::Receiver<bool>, after: Duration) {
-    // An error: nobody is left to say so.
+    // An error means that the sender is gone, which also stops the listener.
     let _ = stopping.wait_for(|stop| *stop).await;
     tokio::time::sleep(after).await;
 }
@@ -363,11 +364,11 @@ mod tests {
 
     use super::*;
 
-    /// The kind of a frame of HTTP/2 that says goodbye.
+    /// The type of the HTTP/2 frame that closes a connection.
     const GOAWAY: u8 = 7;
 
-    /// A connection that is busy until something is written to it, and from the goodbye on, with which
-    /// the server stops.
+    /// A stream that marks the connection as busy until something is written to it, and again from the
+    /// GOAWAY on, with which it also stops the server.
     struct Crossed {
         stream: DuplexStream,
         pulse: Arc<Pulse>,

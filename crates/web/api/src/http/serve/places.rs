@@ -1,7 +1,7 @@
-//! Places of connections: so many in all and of one network, and as many again for callers on this
-//! machine. When none is left, the connection on which nothing has happened for longest gives its own
-//! up, first of all one on which there never was a request: whoever holds connections without asking
-//! anything keeps nobody out.
+//! Connection permits: a limit in total and one per network; callers on this machine have a total of
+//! their own. When the limit is reached, the connection that has been idle for longest is closed, first
+//! of all one that has never sent a request. Opening connections without using them therefore blocks no
+//! other client.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,21 +14,22 @@ use tokio::time::Instant;
 use super::idle::Pulse;
 use crate::access::room::Owner;
 
-/// How long a connection is not among those that never asked: its TLS handshake is under way.
+/// Time that a new connection has before it counts as one that never sent a request; it covers the TLS
+/// handshake.
 const GRACE: Duration = Duration::from_secs(2);
-/// How often the log tells that there are too many.
+/// Minimum time between log messages about the limit.
 const TELL_EVERY: Duration = Duration::from_mins(1);
 
-/// The places of one listener.
+/// The connection permits of one listener.
 pub(super) struct Places {
-    /// Of all networks together; also of this machine.
+    /// Limit of all networks together; also the limit of this machine.
     all_max: usize,
     each_max: usize,
-    /// So long a connection has for its first request.
+    /// Time that a connection has for its first request.
     grace: Duration,
     open: Arc<Mutex<HashMap<u64, Open>>>,
     last: u64,
-    /// Since the log told of them.
+    /// Connections refused since the last log message.
     refused: u64,
     closed: u64,
     told: Option<Instant>,
@@ -40,11 +41,11 @@ struct Open {
     wanted: Arc<Notify>,
 }
 
-/// A connection's place, given back when dropped.
+/// The permit of a connection, released when dropped.
 pub(super) struct Place {
     number: u64,
     open: Arc<Mutex<HashMap<u64, Open>>>,
-    /// What happens on the connection.
+    /// The activity of the connection.
     pub(super) pulse: Arc<Pulse>,
     wanted: Arc<Notify>,
 }
@@ -63,7 +64,8 @@ impl Places {
         }
     }
 
-    /// A place for one more; `None` when something happens on every other one.
+    /// Takes a permit, closing the longest idle connection if necessary; `None` if all others are
+    /// active.
     pub(super) fn take(&mut self, owner: Owner) -> Option<Place> {
         let mut open = self.open.lock();
         let own = |other: &Open| other.owner == owner;
@@ -110,7 +112,7 @@ impl Places {
 }
 
 impl Place {
-    /// Returns when another connection has been given it.
+    /// Waits until the permit has been given to another connection.
     pub(super) async fn is_gone(&self) {
         self.wanted.notified().await;
     }
@@ -155,7 +157,7 @@ mod tests {
         ] {
             let place = places.take(from(address));
             assert_eq!(place.is_some(), taken, "{address}, after {}", held.len());
-            // Something happens on each.
+            // A request is in flight on each.
             held.extend(place.map(|place| (place.pulse.begin(), place)));
         }
         held.remove(0);
@@ -167,7 +169,7 @@ mod tests {
         let mut places = Places::new(4, 4);
         places.grace = Duration::ZERO;
         let take = |places: &mut Places| {
-            // Not in the same instant as the one before.
+            // The next connection must not start at the same instant.
             let begun = Instant::now();
             while begun.elapsed().is_zero() {}
             places.take(from("192.0.2.1")).expect("a place")

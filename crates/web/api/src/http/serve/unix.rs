@@ -1,4 +1,4 @@
-//! The unix socket: callers are known by the user id that the kernel names, and act as
+//! The unix socket: callers are identified by the user id that the kernel reports, and act as
 //! administrator without a token.
 
 use std::io;
@@ -10,21 +10,21 @@ use tokio::net::{UnixListener, UnixStream};
 
 use super::{CONNECTIONS_MAX, Door, HEAD_TIME_MAX, Local, ServeError, Server, start};
 
-/// Where and for whom to listen.
+/// Options of the socket and the users it admits.
 #[derive(Debug, Clone)]
 pub struct UnixOptions {
     /// Path of the socket; a stale one is replaced, a live one is an error.
     pub path: PathBuf,
     /// Permission bits of the socket, for example `0o660`.
     pub mode: u32,
-    /// User ids that are admitted beside root and the server's own.
+    /// User ids that are admitted in addition to root and the server's own.
     pub admitted_uids: Vec<u32>,
-    /// Connections at once.
+    /// Maximum number of connections.
     pub connections_max: usize,
 }
 
 impl UnixOptions {
-    /// Root and the server's own user only.
+    /// Returns options that admit only root and the server's own user.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
@@ -35,10 +35,10 @@ impl UnixOptions {
     }
 }
 
-/// Listen on a unix socket with the router of [`crate::router`].
+/// Listens on a unix socket with the router of [`crate::router`].
 ///
 /// # Errors
-/// When the path is not to be had, or another server listens on it.
+/// Fails if the path cannot be used, or another server listens on it.
 pub async fn serve_unix(options: UnixOptions, router: Router) -> Result<Server, ServeError> {
     let path = options.path.clone();
     let refused = |source| ServeError::Bind { address: path.display().to_string(), source };
@@ -53,7 +53,7 @@ pub async fn serve_unix(options: UnixOptions, router: Router) -> Result<Server, 
     Ok(start(Local::Unix(options.path), door, router, most, HEAD_TIME_MAX))
 }
 
-/// Remove a socket that nobody listens on any more. Anything else in its place stays.
+/// Removes a stale socket on which no process listens. Any other file at the path is kept.
 async fn clear(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::FileTypeExt as _;
     let kind = match std::fs::symlink_metadata(path) {

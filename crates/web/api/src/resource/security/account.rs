@@ -1,4 +1,4 @@
-//! One's own account.
+//! The caller's own account.
 
 use std::sync::Arc;
 
@@ -151,8 +151,8 @@ fn my_policies(call: &Call) -> Result<Answer, Failure> {
     Ok(Answer::Told(to_value(&MyGrants(data))?, message))
 }
 
-/// Effects by action and resource: a later policy overrides an earlier one, and with a wildcard all
-/// earlier ones of its type.
+/// Returns the effects by action and resource: a later policy overrides an earlier one, and one with a
+/// wildcard overrides all earlier ones of its type.
 fn flattened(policies: &[Policy]) -> Map<String, Value> {
     let mut actions: Map<String, Value> = Map::new();
     for policy in policies {
@@ -197,7 +197,8 @@ fn own_password(call: Arc<Call>) -> Answering {
             let set = call
                 .registry()
                 .change_security(&call.context, SecurityChange::SetPassword { user: id, hash });
-            // The tokens that are refused from now on are written once more after the password.
+            // The revocation of older tokens is written once more after the password, so the password may
+            // already be changed when this fails.
             if set.as_ref().is_err_and(RegistryError::is_transient) {
                 call.effect.set_begun();
             }

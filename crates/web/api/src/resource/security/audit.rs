@@ -1,4 +1,4 @@
-//! The audit log: every operation that changed something, with who asked for it.
+//! The audit log: every operation that changed something, with its user.
 
 use model::timestamp;
 use serde::Serialize;

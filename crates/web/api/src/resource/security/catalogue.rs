@@ -1,4 +1,4 @@
-//! The catalogues of actions and resources, read off what the operations need.
+//! The catalogues of actions and resources, derived from the operations' requirements.
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -89,7 +89,7 @@ fn actions(call: &Call) -> Result<Answer, Failure> {
     for name in names {
         let needs: Vec<&Need> = call.api.needs.iter().filter(|need| need.action == name).collect();
         let mut endpoints: Vec<&str> = needs.iter().map(|need| need.endpoint.as_str()).collect();
-        // An operation that needs an action on several types stands there once for each.
+        // An operation that requires an action on several types occurs once for each of them.
         endpoints.dedup();
         if let Some(wanted) = &endpoint
             && !endpoints.iter().any(|own| own.to_lowercase() == *wanted)

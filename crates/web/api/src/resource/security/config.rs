@@ -1,4 +1,4 @@
-//! The security configuration: life of tokens and the mode.
+//! The security configuration: lifetime of tokens and the RBAC mode.
 
 use registry::RbacMode;
 use registry::limits::TOKEN_TTL_SECONDS_MAX;
@@ -10,7 +10,7 @@ use crate::http::call::Call;
 use crate::http::envelope::Answer;
 use crate::http::operation::{COMMON, Handler, Operation, Shape, Verb, action};
 
-/// Shortest life of a token, seconds.
+/// Shortest lifetime of a token, seconds.
 const TOKEN_TTL_SECONDS_MIN: u64 = 30;
 
 pub(crate) const OPERATIONS: &[Operation] = &[

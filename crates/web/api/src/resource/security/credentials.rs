@@ -1,4 +1,4 @@
-//! Names and passwords, as logins and changes of a password check them.
+//! Verification of names and passwords, for logins and password changes.
 
 use registry::{LoginError, User};
 
@@ -6,7 +6,7 @@ use crate::code::Code;
 use crate::error::Failure;
 use crate::http::call::Call;
 
-/// Checks a name and a password, and returns the user with the `nbf` of a token for it.
+/// Verifies a name and a password; returns the user with the `nbf` for a new token.
 pub(super) async fn check(
     call: &Call,
     name: &str,

@@ -1,4 +1,4 @@
-//! Links: roles of a user, policies and rules of a role, each at its place.
+//! Links: roles of a user, policies and rules of a role, each with its position.
 
 use registry::{LinkKind, SecurityChange};
 
@@ -86,20 +86,20 @@ pub(crate) const OPERATIONS: &[Operation] = &[
     },
 ];
 
-/// One kind of link.
+/// A kind of link.
 struct Links {
     kind: LinkKind,
     owner: &'static str,
     owner_missing: Code,
     member: &'static str,
-    /// The member's type in policies.
+    /// The member's resource type in policies.
     resource: &'static str,
     member_missing: Code,
-    /// It is linked already.
+    /// The code for a link that already exists.
     linked: Code,
-    /// It is not linked.
+    /// The code for a link that does not exist.
     unlinked: Code,
-    /// Plural of the member and the owner's word, for messages.
+    /// Plural and singular of the member, and the noun of the owner, for messages.
     words: [&'static str; 3],
 }
 
@@ -196,7 +196,7 @@ fn change(call: &Call, links: &Links, link: bool) -> Result<Answer, Failure> {
             carry_out(call, links, (owner, member), position, link)?
         };
         match code {
-            // A reserved owner fails once, by its own number.
+            // A reserved owner fails once, under its own number.
             Some(code) if code == Code::Reserved => {
                 failed = vec![(code, owner)];
                 break;
@@ -221,7 +221,7 @@ fn change(call: &Call, links: &Links, link: bool) -> Result<Answer, Failure> {
     Ok(Answer::List(list))
 }
 
-/// One link; the code of why not.
+/// Creates or removes one link; returns the code if that is refused.
 fn carry_out(
     call: &Call,
     links: &Links,

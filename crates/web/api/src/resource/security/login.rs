@@ -145,7 +145,7 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// The token in the form that was asked for.
+/// Returns a new token in the requested format.
 async fn given(call: &Arc<Call>, bearer: Bearer) -> Result<Answer, Failure> {
     let config = call.blocking(|call| call.registry().security_config(call.reader())).await??;
     let token = call.api.tokens.issue(&call.api.registry, config, bearer)?;
@@ -160,13 +160,13 @@ fn formed(call: &Call, token: String) -> Result<Answer, Failure> {
     Answer::data(&TokenData { token })
 }
 
-/// Who gives their name and password, and the `nbf` of their token.
+/// Verifies the caller's name and password; returns the user with the `nbf` for a new token.
 async fn logged_in(call: &Call) -> Result<(User, i64), Failure> {
     let (name, password) = basic(call.authorization.as_deref())?;
     check(call, &name, &password, call.source.and_then(Source::ip)).await
 }
 
-/// Name and password of HTTP Basic.
+/// Parses the name and password of HTTP Basic.
 fn basic(header: Option<&str>) -> Result<(String, String), Failure> {
     let missing = || Failure::unauthorized("No authorization token provided");
     let (scheme, text) = header.and_then(|h| h.split_once(' ')).ok_or_else(missing)?;
@@ -185,7 +185,7 @@ fn logout(call: &Call) -> Result<Answer, Failure> {
         return Err(no_account());
     };
     call.registry().revoke_tokens(&call.context, RevocationTarget::User(*id))?;
-    // Its tokens are nobody else's business.
+    // Logging out affects the caller's own tokens only.
     call.effect.set_unchanged();
     Ok(Answer::Message(format!("User {name} was successfully logged out")))
 }
@@ -196,8 +196,8 @@ fn renew(call: &Call) -> Result<Answer, Failure> {
     };
     let since_s = Some(token::renewable_since(claims, call.now_s())?);
     let keys = call.api.registry.token_keys_generation();
-    // Drawn before the old token is looked at again: whatever ended it until then is seen there,
-    // and what comes later reaches to this instant.
+    // Drawn before the old token is verified again: a revocation before that is seen by the check, and
+    // a later one also covers this time of issue.
     let nbf_s = call.registry().renewed_nbf_s(claims.nbf);
     call.caller_now()?;
     let config = call.registry().security_config(call.reader())?;

@@ -1,7 +1,8 @@
-//! Who may do what: logging in and out, users, roles, policies and rules with their links, and the
+//! Access control: logging in and out, users, roles, policies and rules with their links, and the
 //! catalogues of actions and resources.
 //!
-//! Ids up to [`RESERVED_ID_MAX`] belong to the program: they can be linked and read, not changed.
+//! Ids up to [`RESERVED_ID_MAX`] are reserved for the program: they can be read and linked, not
+//! changed.
 
 pub(crate) mod account;
 pub(crate) mod audit;
@@ -24,7 +25,7 @@ use crate::http::call::Call;
 use crate::http::envelope::List;
 use crate::http::operation::{Kind, Parameter, path, query, required};
 
-/// The last id that belongs to the program.
+/// The last reserved id.
 const RESERVED_ID_MAX: u32 = 99;
 /// Longest name of a role, a policy or a rule, characters.
 const NAME_CHARS_MAX: usize = 64;
@@ -39,17 +40,17 @@ const POSITION: Parameter = query(
     "Place in the order, from 0; at the end when absent. A later policy overrides an earlier one.",
 );
 
-/// Numbers of things to read; all when absent.
+/// Returns a parameter with the numbers of objects to read; all when absent.
 const fn some_ids(name: &'static str) -> Parameter {
     query(name, Kind::Numbers, "Numbers, with commas; all when absent.")
 }
 
-/// Numbers of things to change, or the word `all`.
+/// Returns a parameter with the numbers of objects to change, or the word `all`.
 const fn ids_or_all(name: &'static str) -> Parameter {
     required(name, Kind::NumbersOrAll, "Numbers, with commas, or the word all.")
 }
 
-/// The numbers of a parameter, each once and in their order; `None` where it is absent or `all`.
+/// Returns the distinct numbers of a parameter in their order; `None` if it is absent or `all`.
 fn ids(call: &Call, name: &str) -> Option<Vec<u32>> {
     let mut list = Vec::new();
     for id in call.parameters.agents(name)? {
@@ -60,19 +61,19 @@ fn ids(call: &Call, name: &str) -> Option<Vec<u32>> {
     Some(list)
 }
 
-/// The number on the path.
+/// Returns the number in the path.
 fn one(call: &Call, name: &str) -> u32 {
     ids(call, name).and_then(|list| list.first().copied()).unwrap_or_default()
 }
 
-/// What a kind of thing is called in policies, and its code for one that there is not.
+/// The name of an object type in policies, and the code for an object that does not exist.
 struct Sort {
     kind: &'static str,
     missing: Code,
 }
 
-/// A page of the things that the caller may read; of those asked for by number, what there is not
-/// and what is not permitted fails.
+/// Returns a page of the objects that the caller may read. Requested numbers that do not exist or are
+/// not permitted are reported as failed.
 fn listed(
     call: &Call,
     sort: &Sort,
@@ -100,8 +101,8 @@ fn listed(
     Ok(list)
 }
 
-/// The things to delete: those asked for that may be, the others with their codes. Of `all`, what
-/// may not be is passed over.
+/// Returns the requested objects that can be deleted, and the others with their codes. For `all`,
+/// objects that cannot be deleted are skipped.
 fn deletable(
     call: &Call,
     sort: &Sort,
@@ -129,7 +130,8 @@ fn deletable(
     (fine, failed)
 }
 
-/// The code of a refused change, where it is the caller's; `missing` for what there is not.
+/// Returns the code of a refused change if the caller caused it; `missing` if the object does not
+/// exist.
 fn refusal(error: RegistryError, missing: Code, exists: Code) -> Result<Code, Failure> {
     match error {
         RegistryError::Store(ControlError::NotFound { .. }) => Ok(missing),
@@ -138,7 +140,7 @@ fn refusal(error: RegistryError, missing: Code, exists: Code) -> Result<Code, Fa
     }
 }
 
-/// A name of a role, a policy or a rule.
+/// Fails if the text is not a valid name of a role, a policy or a rule.
 fn check_name(name: &str) -> Result<(), Failure> {
     let fine = (1..=NAME_CHARS_MAX).contains(&name.chars().count())
         && !name.chars().any(char::is_control)
@@ -146,7 +148,7 @@ fn check_name(name: &str) -> Result<(), Failure> {
     if fine { Ok(()) } else { Err(Failure::code(Code::NameOrRuleInvalid)) }
 }
 
-/// One thing that was made or changed, or why not.
+/// Returns a list with the one object created or changed, or the reason of the failure.
 fn single(
     item: Option<Value>,
     failed: Option<(Code, String)>,

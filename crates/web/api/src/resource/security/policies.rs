@@ -138,7 +138,7 @@ fn item(call: &Call, id: u32) -> Result<Option<Value>, Failure> {
     Ok(items.into_iter().find(|(known, _)| *known == id).map(|(_, item)| item))
 }
 
-/// A body as it is kept; `None` when it is none (4006).
+/// Converts a body into a stored policy; `None` if it is invalid (4006).
 fn read(id: u32, name: String, body: PolicyBody) -> Option<Policy> {
     let allow = match body.effect.as_str() {
         "allow" => true,

@@ -102,7 +102,7 @@ pub(super) fn items(image: SecurityImage) -> Result<Vec<(u32, Value)>, Failure> 
     image.roles.into_iter().map(item).collect()
 }
 
-/// One role as it is now.
+/// Returns the current state of a role.
 pub(super) fn item(call: &Call, id: u32) -> Result<Option<Value>, Failure> {
     let items = items(call.registry().security(call.reader())?)?;
     Ok(items.into_iter().find(|(known, _)| *known == id).map(|(_, item)| item))

@@ -1,4 +1,4 @@
-//! Security rules, which give roles to logins with an authorization context: list, create, change,
+//! Security rules, which grant roles to logins with an authorization context: list, create, change,
 //! delete.
 
 use registry::{SecurityChange, SecurityImage};
@@ -103,7 +103,7 @@ pub(crate) struct RuleChange {
     rule: Option<Value>,
 }
 
-/// A stored rule as JSON; one that is damaged shows as a text.
+/// Parses a stored rule; a damaged one is returned as text.
 pub(super) fn body(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()))
 }
@@ -122,7 +122,7 @@ fn item(call: &Call, id: u32) -> Result<Option<Value>, Failure> {
     Ok(items.into_iter().find(|(known, _)| *known == id).map(|(_, item)| item))
 }
 
-/// A rule as it is kept.
+/// Validates a rule and returns its stored form.
 fn checked(rule: &Value) -> Result<String, Failure> {
     let bad = |cause: &str| {
         Failure::detailed(Code::NameOrRuleInvalid, format!("not a rule over contexts: {cause}"))

@@ -162,7 +162,7 @@ fn create(call: &Call) -> Result<Answer, Failure> {
     Ok(Answer::List(made))
 }
 
-/// Lengths have their own code.
+/// Converts a refused password into a failure; invalid lengths have a code of their own.
 fn password_failure(error: RegistryError, password: &str) -> Failure {
     use registry::limits::{PASSWORD_CHARS_MAX, PASSWORD_CHARS_MIN};
     let chars = password.chars().count();
