@@ -1,4 +1,4 @@
-//! What readers may take: bytes per second, and their place behind everyone else.
+//! Limits of readers: bytes per second, and the lowest priority.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use crate::report::Cancel;
 
 /// Longest sleep before looking at the cancel flag again.
 const NAP: Duration = Duration::from_millis(50);
-/// How much may be saved up while nothing is read, seconds.
+/// Most unused budget that is saved while nothing is read, seconds.
 const BURST_SECONDS: f64 = 0.25;
 /// Lowest CPU priority.
 const NICE_LOWEST: i32 = 19;

@@ -212,7 +212,7 @@ impl Walk<'_, '_> {
         if now.kind == Kind::Symlink && !unchanged {
             match open::link(at.directory.fd.as_fd(), at.name) {
                 Ok(target) => now.target = Some(target),
-                // Gone or replaced meanwhile: the next scan looks again.
+                // It was removed or replaced in between: the next scan reads it again.
                 Err(Errno::NOENT | Errno::INVAL) => return Ok(()),
                 Err(error) => now.error = Some(ObserveError::Os(error.raw_os_error())),
             }

@@ -1,4 +1,4 @@
-//! Which gaps have been told, so that each is told once when it opens and once when it closes.
+//! Gaps that have been reported, so that each is reported once when it opens and once when it closes.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ impl Gaps {
         self.scan += 1;
     }
 
-    /// Take over gaps that were told before.
+    /// Restores gaps that were reported before.
     pub(crate) fn restore(&mut self, gaps: Vec<Gap>) {
         let room = GAPS_MAX.saturating_sub(self.open.len());
         for gap in gaps.into_iter().take(room) {

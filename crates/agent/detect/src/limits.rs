@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Operations committed together.
 pub const BATCH_OPS: usize = 1000;
-/// Reader threads unless told otherwise.
+/// Default number of reader threads.
 pub const READERS_DEFAULT: usize = 2;
 /// Most reader threads.
 pub const READERS_MAX: usize = 8;
@@ -35,7 +35,7 @@ pub const WATCHES_MAX: usize = 1000;
 pub const PATTERNS_MAX: usize = 10_000;
 /// Deepest recursion that a rule may name; a path holds no more components.
 pub const DEPTH_MAX: u32 = 2048;
-/// Gaps remembered, so that each is told once; beyond it they are told at every scan.
+/// Most gaps remembered, so that each is reported once; further ones are reported by every scan.
 pub const GAPS_MAX: usize = 10_000;
 /// Directories entered through symbolic links in one scan of a root.
 pub const FOLLOWED_MAX: usize = 100_000;

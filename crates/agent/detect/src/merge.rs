@@ -58,7 +58,7 @@ pub(crate) fn next(
     })
 }
 
-/// What a pair of observations comes to.
+/// Result of comparing two observations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Nothing to write.

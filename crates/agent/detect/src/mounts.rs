@@ -1,4 +1,4 @@
-//! Other file systems: mounted, no longer mounted, numbered anew.
+//! Other file systems: mounted, unmounted, or with a new device number.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -13,7 +13,7 @@ use crate::walk::Walk;
 
 /// Translations of device numbers remembered in one scan of a root.
 const RENUMBERED_MAX: usize = 64;
-/// Entries compared to tell a file system that was numbered anew from another one.
+/// Entries compared to distinguish a file system with a new device number from another file system.
 const SAMPLE: usize = 64;
 
 /// Returns true if most of a directory's known entries are there with the same inodes (and change times,
@@ -32,12 +32,12 @@ fn same_entries(directory: BorrowedFd<'_>, items: &[BaselineItem]) -> bool {
 }
 
 impl Walk<'_, '_> {
-    /// What the baseline's device number is called now.
+    /// Present device number of one in the baseline.
     pub(crate) fn device_now(&self, before: u64) -> u64 {
         self.renumbered.iter().find(|(then, _)| *then == before).map_or(before, |(_, now)| *now)
     }
 
-    /// Remember that a file system is numbered anew; told once.
+    /// Remembers that a file system has a new device number; reported once.
     fn learn(&mut self, path: &[u8], then: u64, now: u64) -> Result<(), ScanError> {
         if self.renumbered.len() >= RENUMBERED_MAX {
             return Ok(());
@@ -70,7 +70,7 @@ impl Walk<'_, '_> {
         if same && !known { self.learn(path, before.device, now.device) } else { Ok(()) }
     }
 
-    /// Whether a directory that is known is on the ground it was on. `Some` is the gap.
+    /// Returns the gap if a known directory is not on the file system that it was on.
     pub(crate) fn ground(
         &mut self,
         parent: &Directory,
@@ -114,7 +114,7 @@ impl Walk<'_, '_> {
         }))
     }
 
-    /// Whether the root is on the ground it was on. `Some` is the gap.
+    /// Returns the gap if the root is not on the file system that it was on.
     pub(crate) fn root_ground(
         &mut self,
         fd: BorrowedFd<'_>,

@@ -13,7 +13,7 @@ pub struct SystemNames {
     groups: Mutex<HashMap<u32, Option<String>>>,
 }
 
-/// Names remembered of users, and as many of groups; beyond it the cache starts anew.
+/// Names cached of users, and the same number of groups; above it the cache is cleared.
 const NAMES_MAX: usize = 10_000;
 
 impl SystemNames {

@@ -16,7 +16,7 @@ use crate::rules::Algorithm;
 use crate::stat::Stat;
 use crate::{limits, open, xattrs};
 
-/// How the files of one root are read.
+/// Settings for reading the files of one root.
 #[derive(Debug)]
 pub(crate) struct Recipe {
     pub(crate) algorithms: Vec<Algorithm>,
@@ -26,7 +26,7 @@ pub(crate) struct Recipe {
     pub(crate) racy_from_ns: i64,
 }
 
-/// What all readers of one scan share.
+/// State that all readers of one scan share.
 pub(crate) struct Around {
     pub(crate) bucket: Option<Bucket>,
     pub(crate) cancel: Cancel,
@@ -48,7 +48,7 @@ pub(crate) struct Job {
     pub(crate) target: Option<Vec<u8>>,
 }
 
-/// What became of it.
+/// Result of an observation.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     /// As it was at one moment.
@@ -143,7 +143,7 @@ impl Reader {
         Outcome::Observed(Box::new(self.rest(now, job, recipe)))
     }
 
-    /// What is known of a file that cannot be opened: the walk's stat.
+    /// Returns the observation of a file that cannot be opened, from the walk's stat.
     fn unread(&mut self, job: &Job, recipe: &Recipe, error: Errno) -> Outcome {
         let mut now = job.stat.observation(recipe.racy_from_ns);
         now.error = Some(ObserveError::Os(error.raw_os_error()));

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use crate::stat::Stat;
 
-/// What is asked of `statx`: everything an observation holds, and no access time.
+/// Fields requested from `statx`: those of an observation; access time is not one.
 const MASK: StatxFlags = StatxFlags::TYPE
     .union(StatxFlags::MODE)
     .union(StatxFlags::NLINK)
@@ -28,7 +28,7 @@ const DIRECTORY: OFlags = OFlags::RDONLY
 const FILE: OFlags =
     OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
-/// How often a resolution that raced with a rename is tried again.
+/// Number of retries of a resolution that raced with a rename.
 const RACES_MAX: u32 = 8;
 
 /// An open directory, or a root that must not be entered, by its absolute path.
@@ -133,12 +133,12 @@ pub(crate) fn stat_at<P: rustix::path::Arg>(
     rustix::fs::statx(parent, name, flags | AtFlags::NO_AUTOMOUNT, MASK).map(|s| Stat::of(&s))
 }
 
-/// What the link `name` in `parent` says, raw.
+/// Returns the raw target of the link `name` in `parent`.
 pub(crate) fn link(parent: BorrowedFd<'_>, name: &[u8]) -> Result<Vec<u8>, Errno> {
     rustix::fs::readlinkat(parent, name, Vec::new()).map(std::ffi::CString::into_bytes)
 }
 
-/// Where an open descriptor lies, as the kernel names it.
+/// Returns the path of an open descriptor as the kernel names it.
 pub(crate) fn path_of(fd: BorrowedFd<'_>) -> Result<Vec<u8>, Errno> {
     let name = format!("/proc/self/fd/{}", fd.as_raw_fd());
     rustix::fs::readlink(name, Vec::new()).map(std::ffi::CString::into_bytes)

@@ -50,7 +50,7 @@ impl Pool {
         Self { shared: Arc::default(), threads: Vec::new(), readers, background, around }
     }
 
-    /// Hand in a share; waits while too many are waiting. What is done meanwhile goes to `into`.
+    /// Hand in a share; waits while too many are waiting. Finished results go to `into`.
     pub(crate) fn submit(&mut self, chunk: Chunk, into: &mut Vec<Done>) -> Result<(), ScanError> {
         if self.threads.len() < self.readers {
             self.start()?;
@@ -110,7 +110,7 @@ impl Drop for Pool {
         drop(state);
         self.shared.work.notify_all();
         for thread in self.threads.drain(..) {
-            // A panic was told already through `failed`.
+            // A panic was reported through `failed`.
             let _ = thread.join();
         }
     }

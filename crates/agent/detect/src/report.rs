@@ -1,4 +1,4 @@
-//! What a scan tells while it runs and when it ends.
+//! Reports of a scan while it runs and when it ends.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -112,7 +112,7 @@ impl Progress {
     }
 }
 
-/// What was met and what was done about it.
+/// A note: an unusual entry, and its treatment.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Counts {
     pub files: u64,
@@ -138,7 +138,7 @@ pub struct Counts {
     pub deleted: u64,
     /// Items dropped because no rule covers them any more.
     pub forgotten: u64,
-    /// What could not be observed, by kind, such as `permission denied` or `unstable`.
+    /// Entries that could not be observed, by kind of error, such as `permission denied` or `unstable`.
     pub errors: BTreeMap<String, u64>,
 }
 
@@ -239,11 +239,11 @@ pub struct Gap {
     pub kind: GapKind,
     /// Since when, microseconds since the epoch.
     pub since_us: u64,
-    /// What exactly, and the remedy.
+    /// Details and the remedy.
     pub detail: String,
 }
 
-/// How a root came out of a scan.
+/// Outcome of the scan of a root.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "state")]
 #[non_exhaustive]
@@ -255,7 +255,7 @@ pub enum RootState {
     /// Not scanned, its baseline kept.
     Gap {
         kind: GapKind,
-        /// What exactly, and the remedy.
+        /// Details and the remedy.
         detail: String,
     },
     /// The scan was cancelled before it was finished.
@@ -267,23 +267,23 @@ pub enum RootState {
 pub struct RootReport {
     /// The path of the rule, shown safely.
     pub path: String,
-    /// Where it really lies, when links lead there; else as `path`.
+    /// Resolved path if links lead there; otherwise the same as `path`.
     pub real_path: String,
-    /// How it came out.
+    /// Outcome of its scan.
     #[serde(flatten)]
     pub state: RootState,
-    /// What was met there.
+    /// Notes about it.
     pub counts: Counts,
 }
 
-/// What a scan came to.
+/// Result of a scan.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ScanReport {
     /// When it began, microseconds since the epoch.
     pub started_at_us: u64,
     /// When it ended, microseconds since the epoch.
     pub ended_at_us: u64,
-    /// How long it took, seconds.
+    /// Duration, seconds.
     pub seconds: f64,
     /// Sums over all roots.
     pub counts: Counts,

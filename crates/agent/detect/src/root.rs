@@ -32,11 +32,11 @@ impl Rule {
 #[derive(Debug)]
 pub(crate) struct Root {
     pub(crate) rule: Arc<Rule>,
-    /// Where it really lies; what keys are made of.
+    /// Resolved path, from which keys are built.
     pub(crate) path: Vec<u8>,
     /// The link that leads to the rule's path: observed as an item, not entered.
     pub(crate) link: bool,
-    /// Where it lies could not be found out: a link leads nowhere.
+    /// The path could not be resolved: a link is broken.
     pub(crate) unresolved: bool,
     /// Roots below this one, which are none of its business; sorted.
     pub(crate) nested: Vec<ItemKey>,

@@ -1,4 +1,4 @@
-//! What is watched and how: the `[[watch]]` sections of the agent's configuration
+//! Watch rules: the `[[watch]]` sections of the agent's configuration
 //! (`docs/reference/rules.md`).
 
 use std::path::{Component, Path, PathBuf};
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::limits;
 use crate::select::Patterns;
 
-/// What [`Rules::default_system`] watches where it exists.
+/// Paths that [`Rules::default_system`] watches if they exist.
 const SYSTEM_PATHS: [&str; 5] = ["/etc", "/usr/bin", "/usr/sbin", "/usr/lib/systemd", "/boot"];
 
 /// A digest of the content.
@@ -95,7 +95,7 @@ pub struct Watch {
     /// Levels below the path: 0 is the path alone, 1 what lies directly in it; all when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_depth: Option<u32>,
-    /// What is left out: gitignore patterns relative to the path.
+    /// Exclusions: gitignore patterns relative to the path.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ignore: Vec<String>,
     /// If not empty, only entries that match one of these gitignore patterns are watched.
@@ -183,7 +183,7 @@ pub enum RulesError {
         /// Which `[[watch]]`, from 0.
         index: usize,
         key: &'static str,
-        /// What is wrong and what to write instead.
+        /// Description of the problem and the remedy.
         problem: String,
     },
     #[error("watch: {0} paths are more than the {max}; watch a common parent instead", max = limits::WATCHES_MAX)]

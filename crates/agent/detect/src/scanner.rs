@@ -18,7 +18,7 @@ use crate::walk::Context;
 use crate::writer::Writer;
 use crate::{forget, limits};
 
-/// What a scan may take from the machine.
+/// Resources that a scan may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Budget {
     /// Bytes of content read per second; `None` reads as fast as the disk gives.
@@ -32,14 +32,14 @@ impl Budget {
     pub const UNLIMITED: Self = Self { max_bytes_per_second: None, background: false };
 }
 
-/// How scans run, whatever they watch.
+/// Settings of scans that do not depend on the rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScanOptions {
     /// Threads that read content, 1 to [`limits::READERS_MAX`].
     pub readers: usize,
     /// Operations committed together, 1 to [`limits::BATCH_OPS`].
     pub batch_ops: usize,
-    /// What the scan may take; can be changed between scans by [`Scanner::set_budget`].
+    /// Resources that the scan may use; can be changed between scans by [`Scanner::set_budget`].
     pub budget: Budget,
 }
 
@@ -54,7 +54,7 @@ impl Default for ScanOptions {
 }
 
 /// Scans the roots of one set of rules, again and again. Remembers between scans only which gaps
-/// it has told. One scan at a time: a second one waits for the first.
+/// it has reported. One scan runs at a time: a second one waits for the first.
 pub struct Scanner {
     rules: Rules,
     compiled: Vec<Arc<Rule>>,
@@ -97,7 +97,7 @@ impl Scanner {
         self.gaps.lock().list()
     }
 
-    /// Take over gaps that were open (and told) before a restart.
+    /// Restores gaps that were open and reported before a restart.
     pub fn restore_gaps(&self, gaps: Vec<Gap>) {
         self.gaps.lock().restore(gaps);
     }
@@ -141,13 +141,13 @@ impl Scanner {
         };
         let reports: Result<Vec<_>, _> = roots.iter().map(|root| visit(&mut cx, root)).collect();
         if reports.is_err() {
-            // What was settled before the error stands; the error itself is told below.
+            // Results before the error are kept; the error itself is reported below.
             let _ = cx.writer.flush();
         }
         let counts = std::mem::take(&mut cx.totals);
         drop(cx);
         let roots = reports?;
-        // After an error the gaps of this scan may not have been committed: they are told again.
+        // After an error the gaps of this scan may not have been committed: they are reported again.
         *self.gaps.lock() = gaps;
         Ok(ScanReport {
             started_at_us,
@@ -175,10 +175,10 @@ impl Scanner {
         forget::forget(Some(path), &roots, baseline, sink, limits::BATCH_OPS)
     }
 
-    /// [`Scanner::forget`] everything in the baseline that no rule covers: call it once when the
-    /// rules have changed. Does nothing while a rule's path is a link that leads nowhere, since
-    /// then nobody knows what it covers: call it again later. Answers how many items went, `None`
-    /// when nothing was looked at.
+    /// Calls [`Scanner::forget`] for everything in the baseline that no rule covers. Call it once after
+    /// the rules have changed. Does nothing and returns `None` while a rule's path is a broken link,
+    /// because it is not known what the rule covers; call it again later. Otherwise returns the number of
+    /// removed items.
     ///
     /// # Errors
     /// As [`Scanner::scan`].

@@ -22,7 +22,7 @@ use crate::stat::Stat;
 use crate::writer::Writer;
 use crate::{limits, open, pseudo, xattrs};
 
-/// What the roots of one scan share.
+/// State that the roots of one scan share.
 pub(crate) struct Context<'a> {
     pub(crate) baseline: &'a mut dyn Baseline,
     pub(crate) writer: Writer<'a>,
@@ -36,7 +36,7 @@ pub(crate) struct Context<'a> {
     pub(crate) roots: &'a [Root],
 }
 
-/// What paths are resolved below: the root, or the target of a link that was followed.
+/// Directory below which paths are resolved: the root, or the target of a link that was followed.
 #[derive(Debug)]
 pub(crate) struct Base {
     pub(crate) fd: OwnedFd,
@@ -302,7 +302,7 @@ impl<'c, 'a> Walk<'c, 'a> {
         self.entry(directory, name, entry.stat, before)
     }
 
-    /// A directory that cannot be read keeps its baseline; the gap is told once.
+    /// A directory that cannot be read keeps its baseline; the gap is reported once.
     fn cannot_enter(&mut self, error: Errno, child: Child) -> Result<(), ScanError> {
         if matches!(error, Errno::NOENT | Errno::NOTDIR | Errno::LOOP) {
             // Gone or replaced since it was listed: the next scan compares what is there then.
@@ -316,11 +316,11 @@ impl<'c, 'a> Walk<'c, 'a> {
         if child.error == Some(error) {
             return Ok(());
         }
-        // A new directory was told a moment ago; its second step needs no event of its own.
+        // A new directory was just reported; its second step needs no event of its own.
         self.mark(Some(error), child.device_before.is_none())
     }
 
-    /// Note a gap; told once while it lasts.
+    /// Records a gap, which is reported once while it lasts.
     pub(crate) fn gap(
         &mut self,
         path: &[u8],

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use crate::digest;
 use crate::limits::XATTR_LIST_BYTES_MAX;
 
-/// What is tried first: the kernel allocates as much as it is offered.
+/// Size that is tried first: the kernel allocates the offered size.
 const SMALL_BYTES: usize = 512;
 
 /// Name under which the attributes beyond [`XATTRS_MAX`] appear, as one digest.
@@ -109,7 +109,7 @@ fn growing(
     }
 }
 
-/// The value, `None` when the attribute has gone meanwhile; one that may not be read is known to
+/// Returns the value, or `None` if the attribute was removed in between; one that may not be read is known to
 /// exist and has the error as its value.
 fn value<'a>(buffer: &'a mut Vec<u8>, at: At<'_>, name: &[u8]) -> Option<&'a [u8]> {
     match growing(buffer, |b| at.get(name, b)) {

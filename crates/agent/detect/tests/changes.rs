@@ -1,4 +1,4 @@
-//! What happened to files is found, with the right fields, once.
+//! Changes of files are found once, with the right fields.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::print_stderr)]
 
 mod common;

@@ -1,4 +1,4 @@
-//! What cannot be read, is not mounted or lies elsewhere is a gap, never a deletion.
+//! Entries that cannot be read, are not mounted or moved elsewhere are gaps, never deletions.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, clippy::print_stderr)]
 
 mod common;

@@ -93,7 +93,7 @@ fn edit(root: &Path, step: &Step) {
     }
 }
 
-/// What must be told between two states of the disk: each path at most once.
+/// Changes that must be reported between two states of the disk: each path at most once.
 fn expected(before: &Seen, after: &Seen) -> BTreeMap<PathBuf, &'static str> {
     let mut told = BTreeMap::new();
     for (path, then) in before {

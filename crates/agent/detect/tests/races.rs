@@ -36,7 +36,7 @@ fn a_file_that_changes_while_it_is_read_is_unstable_and_read_again_later() {
         })
     };
     begins.recv().unwrap();
-    // Each reading waits for its budget, and the writer goes on meanwhile.
+    // Each read waits for its budget while the writer continues.
     let budget = Budget { max_bytes_per_second: Some(2 << 20), background: true };
     let options = ScanOptions { budget, ..ScanOptions::default() };
     let b = Bench::with_options(Rules::of_paths([&f.path]), options, Arc::new(SystemClock::new()));

@@ -1,4 +1,4 @@
-//! What rules take, leave out, and refuse.
+//! Entries that rules include and exclude, and rules that are refused.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 mod common;

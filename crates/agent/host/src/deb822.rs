@@ -52,7 +52,7 @@ pub(crate) struct Stanzas<R> {
     line: u64,
 }
 
-/// What a stanza holds so far.
+/// Fields of the stanza so far.
 #[derive(Default)]
 struct Open {
     stanza: Stanza,

@@ -1,4 +1,4 @@
-//! The dpkg status database: `var/lib/dpkg/status`, and the time of `info/NAME.list` beside it.
+//! The dpkg status database: `var/lib/dpkg/status`, and the time of `info/NAME.list` next to it.
 //!
 //! A package counts as installed by the third word of its status, whatever dpkg is meant to do
 //! with it next: one that is held, or selected for removal, is installed all the same.
@@ -18,7 +18,7 @@ use crate::limits::{
     VERSION_BYTES_MAX,
 };
 
-/// Where it stands below the root.
+/// Its path below the root.
 const DATABASE: &str = "var/lib/dpkg";
 /// Its list of packages.
 const STATUS: &str = "status";
@@ -44,7 +44,7 @@ const MICROS_PER_S: u64 = 1_000_000;
 /// times telling, microseconds.
 const RACY_US: u64 = 2 * MICROS_PER_S;
 
-/// What tells whether the database was written since: device, inode, size and times.
+/// Identity of a written database: device, inode, size and times.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stamp {
     text: String,
@@ -72,7 +72,7 @@ impl Stamp {
     }
 }
 
-/// What is installed.
+/// The installed packages.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Inventory {
     /// Installed packages by [`PackageBody::key`].
@@ -98,7 +98,7 @@ impl Dpkg {
         self.folder.join(STATUS)
     }
 
-    /// What tells whether the database was written since it was read.
+    /// Identity of the database when it was read.
     ///
     /// # Errors
     /// [`InventoryError::Missing`] or [`InventoryError::Unreadable`].

@@ -20,7 +20,7 @@ pub enum InventoryError {
         path: PathBuf,
         /// Where, from 1.
         line: u64,
-        /// What is wrong there.
+        /// Description of the problem.
         what: String,
     },
     /// It is larger than what is read.
@@ -29,7 +29,7 @@ pub enum InventoryError {
         path: PathBuf,
         /// Where, from 1.
         line: u64,
-        /// What there is too much of.
+        /// The limited thing.
         what: &'static str,
         max: u64,
     },

@@ -1,4 +1,4 @@
-//! How much is read of a package database, and how much is kept of a package.
+//! Limits of a package database and of the fields of a package.
 
 /// Largest status database, bytes. A system of 100,000 packages has about 100 MB.
 pub const DATABASE_BYTES_MAX: u64 = 256 * 1024 * 1024;
@@ -16,5 +16,5 @@ pub const NAME_BYTES_MAX: usize = 256;
 pub const VERSION_BYTES_MAX: usize = 256;
 /// Longest architecture, bytes.
 pub const ARCHITECTURE_BYTES_MAX: usize = 64;
-/// What is kept of any other text, bytes: the rest is cut off.
+/// Longest other text, bytes; longer texts are cut.
 pub const TEXT_BYTES_MAX: usize = 512;

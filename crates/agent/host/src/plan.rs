@@ -1,4 +1,4 @@
-//! What to commit so that the documents are as the inventory is. A pure function.
+//! Plan of a commit that makes the documents equal to the inventory. A pure function.
 
 use std::collections::BTreeMap;
 
@@ -15,11 +15,11 @@ pub struct Put {
     pub key: Vec<u8>,
     /// Its document as JSON; `None` when it is no longer installed.
     pub document: Option<Vec<u8>>,
-    /// What to tell of it.
+    /// The change to report.
     pub event: Option<EventBody>,
 }
 
-/// What to commit, all of it or nothing.
+/// Operations to commit, all or none.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Plan {
     /// Items, by key.
@@ -33,7 +33,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// How many packages differ.
+    /// Number of packages that differ.
     pub fn changes(&self) -> u64 {
         self.created + self.modified + self.deleted
     }

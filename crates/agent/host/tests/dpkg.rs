@@ -139,7 +139,7 @@ fn every_limit_is_an_error_that_names_it() {
     assert_eq!(kind(fields), CoverageKind::LimitReached);
     let name = "n".repeat(limits::NAME_BYTES_MAX + 1);
     assert_eq!(kind(stanza(&name, "1", "install ok installed")), CoverageKind::LimitReached);
-    // What a package says of itself is cut off, and a long field that nobody wants is passed over.
+    // Texts of a package are cut, and a long field that is not used is skipped.
     let text = "\u{e4}".repeat(limits::TEXT_BYTES_MAX);
     let long = "y, ".repeat(10_000);
     let inventory = read(format!(
@@ -173,7 +173,7 @@ fn a_stamp_settles_only_after_the_time_in_which_a_write_may_hide() {
     assert_ne!(dpkg.stamp().unwrap(), stamp);
 }
 
-/// What a package is in the model: its version, or that it is being changed.
+/// State of a package in the model: its version, or that it is being changed.
 #[derive(Debug, Clone, PartialEq)]
 enum Step {
     Install(u8, u8),

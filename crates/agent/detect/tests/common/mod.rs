@@ -240,7 +240,7 @@ pub fn assert_kind(change: &Change, kind: ChangeKind, path: &Path) {
     assert_eq!((change.kind, path_of(&change.key)), (kind, path.to_path_buf()));
 }
 
-/// What an independent walk by the standard library sees: the comparable part of each item.
+/// Comparable part of each item, from an independent walk by the standard library.
 pub type Seen = BTreeMap<PathBuf, (Kind, u64, u64, u32, u64, i64, Option<Vec<u8>>)>;
 
 pub fn independent_walk(root: &Path) -> Seen {

@@ -1,9 +1,9 @@
-//! The host's metrics, from `/proc` (proc(5)): one look gives rows, each a name with its tags and
-//! its values. Counters are told as the kernel counts them, since boot; whoever asks takes the
+//! The host's metrics, from `/proc` (proc(5)): a sample is a list of rows, each a name with its tags
+//! and its values. Counters are reported as the kernel counts them, since boot; queries compute
 //! differences.
 //!
-//! What cannot be read or is not as described gives no row and one line in [`Look::problems`]; the
-//! other rows are there. Limits: [`ROWS_MAX`], [`TEXT_BYTES_MAX`], [`PROCESSES_MAX`].
+//! A value that cannot be read or is malformed has no row and one line in [`Look::problems`]; the other
+//! rows are complete. Limits: [`ROWS_MAX`], [`TEXT_BYTES_MAX`], [`PROCESSES_MAX`].
 
 mod process;
 mod space;
@@ -38,12 +38,12 @@ pub struct MetricRow {
     pub values: Vec<f64>,
 }
 
-/// What one look found.
+/// Result of one sample.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Look {
-    /// What could be read.
+    /// Values that could be read.
     pub rows: Vec<MetricRow>,
-    /// What could not, one line each.
+    /// Values that could not be read, one line each.
     pub problems: Vec<String>,
 }
 
@@ -64,7 +64,7 @@ impl Look {
     }
 }
 
-/// Where to look.
+/// Folders of the kernel's files.
 #[derive(Debug, Clone)]
 pub struct Metrics {
     root: PathBuf,

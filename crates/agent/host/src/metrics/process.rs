@@ -21,7 +21,7 @@ struct Sum {
     io: bool,
 }
 
-/// Look through `/proc`. Processes that end meanwhile are left out.
+/// Reads the processes in `/proc`. Processes that end in between are left out.
 pub(super) fn named(proc: &Path, names: &[String], look: &mut Look) -> Option<()> {
     let mut sums: Vec<Sum> = names.iter().map(|_| Sum { io: true, ..Sum::default() }).collect();
     let numbered = std::fs::read_dir(proc).ok()?.flatten().filter(|entry| {
@@ -53,7 +53,7 @@ fn add(folder: &Path, sum: &mut Sum) {
     let Some(ticks) = stat.as_deref().and_then(ticks) else { return };
     let io = match std::fs::read_to_string(folder.join("io")) {
         Ok(text) => Some(text),
-        // It has ended since its name was read: the others' reads and writes are told.
+        // It has ended since its name was read; the others are reported.
         Err(e) if has_ended(&e, folder) => return,
         Err(_) => None,
     };

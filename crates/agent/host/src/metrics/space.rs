@@ -23,7 +23,7 @@ const SILENT_MAX: usize = 3;
 
 /// Total, free and available bytes, files, files that are free.
 type Values = [f64; 5];
-/// What tells the values of a mount; `None` of one that went away or is hidden from this process.
+/// Returns the values of a mount, or `None` if it was unmounted or is hidden from this process.
 type Ask = Arc<dyn Fn(&str) -> Option<Values> + Send + Sync>;
 /// A mount that did not answer, and where its answer will be.
 type Silent = (String, Receiver<Option<Values>>);
@@ -75,7 +75,7 @@ impl Space {
         let (send, answers) = channel();
         let (ask, asked) = (Arc::clone(&self.ask), mounts.to_vec());
         let run = move || {
-            // Nobody waits any more: the rest was asked meanwhile.
+            // The caller has stopped waiting.
             let _ = asked.iter().try_for_each(|mount| send.send(ask(mount)));
         };
         if let Err(e) = std::thread::Builder::new().name("space".into()).spawn(run) {

@@ -96,7 +96,7 @@ pub(crate) struct AgentItem {
     ip: Option<String>,
     registerIP: String,
     status: &'static str,
-    /// 0 fine, 3 said goodbye or 4 fell silent.
+    /// 0: no problem, 3: shut down, 4: no heartbeat.
     status_code: u8,
     dateAdd: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -109,7 +109,7 @@ pub(crate) struct AgentItem {
     node_name: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     group: Vec<String>,
-    /// Whether the agent runs what its groups configure.
+    /// `synced` if the agent runs the configuration of its groups.
     group_config_status: &'static str,
     /// MD5 of the groups' configuration that it runs.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -55,7 +55,7 @@ pub(crate) struct HeldData {
     offset_s: i64,
     /// Uptime until it is followed unless it comes back, seconds.
     follows_in_s: u64,
-    /// What happened and what to do.
+    /// Description of the jump, and the remedy.
     detail: String,
 }
 

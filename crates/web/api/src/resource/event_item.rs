@@ -31,7 +31,7 @@ pub(crate) struct ChangeItem {
     /// `created`, `modified` or `deleted`.
     kind: &'static str,
     path: String,
-    /// What differs; empty unless modified.
+    /// Fields that differ; empty unless modified.
     changed_fields: Vec<String>,
     cause: CauseItem,
     /// The file before; null when created.
@@ -75,7 +75,7 @@ pub(crate) struct CoverageItem {
     detail: String,
     /// When the server received it.
     received: String,
-    /// What the agent's clock showed, where that was more than a day off the server's; `from` and
+    /// Time of the agent's clock, if it differed by more than a day from the server's; `from` and
     /// `to` are of that clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     agent_time: Option<String>,

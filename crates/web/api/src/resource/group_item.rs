@@ -27,8 +27,8 @@ pub(crate) struct GroupItem {
     /// MD5 of its configuration.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) configSum: String,
-    /// What is wrong with its configuration, which was stored under an earlier version or other
-    /// settings of the server; ours.
+    /// Problem of its configuration, which an earlier version or other settings of the server
+    /// accepted; an extension of this server.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
 }

@@ -26,7 +26,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[Operation {
     handler: Handler::Blocking(overview),
 }];
 
-/// The fleet at a glance.
+/// Overview of the fleet.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct OverviewData {
     nodes: Vec<NodeCount>,

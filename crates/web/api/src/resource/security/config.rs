@@ -58,7 +58,7 @@ pub(crate) struct ConfigData {
     rbac_mode: &'static str,
 }
 
-/// What to change.
+/// Changes of the security configuration.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ConfigChange {

@@ -105,7 +105,7 @@ pub(crate) struct NewPolicy {
     policy: PolicyBody,
 }
 
-/// What to change of a policy.
+/// Changes of a policy.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PolicyChange {

@@ -91,7 +91,7 @@ pub(crate) struct RuleBody {
     rule: Value,
 }
 
-/// What to change of a rule.
+/// Changes of a rule.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RuleChange {

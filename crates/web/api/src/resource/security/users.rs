@@ -107,7 +107,7 @@ pub(crate) struct NewUser {
     password: String,
 }
 
-/// What to change of a user.
+/// Changes of a user.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct UserChange {
