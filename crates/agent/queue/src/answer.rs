@@ -1,4 +1,4 @@
-//! What the server's answer does to the items of a session.
+//! Effects of the server's answer on the items of a session.
 
 use model::SkipReason;
 
@@ -18,7 +18,7 @@ pub struct Skip {
     pub version: u64,
 }
 
-/// What an acknowledgement changed.
+/// Changes made by an acknowledgement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AckOutcome {
     /// Rows of gone items removed.
@@ -99,7 +99,7 @@ fn refuse(
         return Ok(());
     }
     if row.version != item.seen {
-        // It changed meanwhile and will be sent as it is now.
+        // It changed in between and will be sent as it is now.
         return Ok(());
     }
     if row.deleted {

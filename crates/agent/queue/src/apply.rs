@@ -83,7 +83,7 @@ fn place<'a>(txn: &mut Txn<'_>, jobs: &[&'a Job]) -> rusqlite::Result<Vec<Placed
     Ok(placed)
 }
 
-/// What one directory's steps share.
+/// State that the steps of one directory share.
 struct Run {
     dataset: i64,
     directory: i64,
@@ -244,7 +244,7 @@ fn apply_item(
     Ok(())
 }
 
-/// Whether the row holds exactly these bytes.
+/// Returns true if the row holds exactly these bytes.
 fn holds(conn: &Connection, place: ItemPlace<'_>, body: &[u8]) -> rusqlite::Result<bool> {
     conn.prepare_cached(
         "SELECT observation = ?4 FROM item WHERE dataset = ?1 AND directory = ?2 AND name = ?3",

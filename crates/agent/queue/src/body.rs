@@ -1,4 +1,4 @@
-//! What an item holds: an observation, or a document of another dataset. The queue itself never
+//! Content of an item: an observation, or a document of another dataset. The queue itself never
 //! looks inside.
 //!
 //! The stored bytes of an observation begin with its own version (1 or more); those of a document
@@ -9,14 +9,14 @@ use model::Observation;
 /// First byte of a stored document.
 pub(crate) const DOCUMENT_TAG: u8 = 0;
 
-/// What an item holds.
+/// Content of an item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Body {
-    /// What was last observed of a file.
+    /// The last observation of a file.
     Observation(Box<Observation>),
     /// A document as it was put, ready to be sent.
     Document(Vec<u8>),
-    /// The item is no longer there: a delete is to be told.
+    /// The item is gone: a delete is to be sent.
     Gone,
 }
 
@@ -29,7 +29,7 @@ impl Body {
         }
     }
 
-    /// Returns true if a delete is to be told.
+    /// Returns true if a delete is to be sent.
     pub fn is_gone(&self) -> bool {
         matches!(self, Self::Gone)
     }

@@ -1,4 +1,4 @@
-//! What is kept in memory beside the database: per dataset its watermarks and its directories,
+//! State kept in memory in addition to the database: per dataset its watermarks and its directories,
 //! each (and each block of a large one) with the newest `seen` of its items, so that a lease skips
 //! them without reading. Rebuilt at open; changed only after the commit it mirrors.
 //!
@@ -11,8 +11,8 @@
 //! what it needs and releases it before it reads the database: a lease copies some hundred
 //! directories at a time, the status and a baseline below a directory copy all that they need. The
 //! first copy of a lease may be older than the rows that it then reads, later ones may be newer than
-//! its snapshot: either way a lease finds too little at worst, and a later lease finds the rest. A thread that holds the
-//! lock in either mode must not take `writer`, which is before it in the order
+//! its snapshot: either way a lease finds too little at worst, and a later lease finds the rest. A
+//! thread that holds the lock in either mode must not take `writer`, which is before it in the order
 //! ([`crate::writer`]).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -91,7 +91,7 @@ pub(crate) struct Unsound {
     pub(crate) path: String,
 }
 
-/// What a transaction changed in directories, applied after its commit.
+/// Changes of a transaction in directories, applied after its commit.
 #[derive(Debug, Default)]
 pub(crate) struct Delta {
     /// New directories by dataset and path.
@@ -101,7 +101,7 @@ pub(crate) struct Delta {
     pub(crate) exceptions: BTreeMap<i64, i64>,
 }
 
-/// What a transaction changed in one block.
+/// Changes of a transaction in one block.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct BlockChange {
     /// Highest version written; 0 if rows were only removed.
@@ -315,8 +315,8 @@ impl Catalog {
         Ok(last)
     }
 
-    /// Whether the database's rows agree with its dictionaries: every item belongs to a directory,
-    /// every directory to a dataset. Names what does not.
+    /// Returns a contradiction between the database's rows and its dictionaries, if there is one: an item
+    /// without a directory, or a directory without a dataset.
     pub(crate) fn contradiction(conn: &Connection) -> rusqlite::Result<Option<String>> {
         let orphans: i64 = conn.query_row(
             "SELECT count(*) FROM (SELECT DISTINCT dataset, directory FROM item) AS held \
@@ -329,8 +329,8 @@ impl Catalog {
     }
 }
 
-/// Whether an item, read as by [`Catalog::load_items`], can be used: each column of its type, and
-/// its content decoded.
+/// Returns true if an item, read as by [`Catalog::load_items`], can be used: each column has its type,
+/// and its content can be decoded.
 fn is_sound(row: &Row<'_>, files: bool) -> rusqlite::Result<bool> {
     let typed = row.get_ref(2)?.as_i64().is_ok()
         && row.get_ref(6)?.as_i64().is_ok()

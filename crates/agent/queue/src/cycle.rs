@@ -22,7 +22,7 @@ use crate::place::ItemPlace;
 use crate::transition::Marks;
 use crate::txn::Txn;
 
-/// What a document's fixed parts take on the wire, bytes: for the budget of a lease.
+/// Size of a document's fixed parts on the wire, bytes, for the budget of a lease.
 const DOCUMENT_OVERHEAD_BYTES: usize = 800;
 /// Directories looked up at a time.
 const DIRECTORIES_PER_STEP: usize = 512;
@@ -30,15 +30,15 @@ const DIRECTORIES_PER_STEP: usize = 512;
 /// A cycle that has begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cycle {
-    /// Everything seen up to here is told when it ends.
+    /// Everything seen up to this version is acknowledged when the cycle ends.
     pub leased: u64,
-    /// Everything seen up to here was told before.
+    /// Everything seen up to this version was acknowledged before.
     pub told: u64,
     /// It goes on from where an earlier one broke off.
     pub resumed: bool,
 }
 
-/// What a lease needs to know of its dataset.
+/// Data of a dataset that a lease needs.
 struct Walk {
     id: i64,
     told: u64,
@@ -54,7 +54,7 @@ impl Walk {
     }
 }
 
-/// Where a directory may hold something pending.
+/// Range of a directory that may hold pending items.
 struct Candidate {
     id: i64,
     path: Arc<[u8]>,
@@ -115,7 +115,7 @@ impl Iterator for Candidates<'_> {
     }
 }
 
-/// How far a lease got in one directory.
+/// Progress of a lease in one directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Filled {
     Through,
@@ -241,7 +241,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Whether anything of the cycle was not acknowledged.
+    /// Returns true if some item of the cycle was not acknowledged.
     fn left_over(&self, conn: &Connection, walk: &Walk) -> rusqlite::Result<bool> {
         let mut select = conn.prepare_cached(
             "SELECT EXISTS(SELECT 1 FROM item WHERE dataset = ?1 AND directory = ?2 \
@@ -294,7 +294,7 @@ impl Inner {
     }
 }
 
-/// What is due in a stretch of a directory, as [`crate::transition::Marks::is_due`] has it; an item
+/// Items that are due in a range of a directory, as [`crate::transition::Marks::is_due`] has it; an item
 /// that is gone has an empty observation.
 const PENDING: &str = "SELECT name, seen, observation FROM item \
      WHERE dataset = ?1 AND directory = ?2 AND name >= ?3 AND name < ?4 AND seen > ?5 \
@@ -326,7 +326,7 @@ fn fill_from(
     Ok(Filled::Through)
 }
 
-/// Stamp an item anew, if there is such a one.
+/// Gives an item a new version, if it exists.
 fn resend_one(txn: &mut Txn<'_>, id: i64, key: &ItemKey) -> rusqlite::Result<bool> {
     let state = txn.catalog.datasets.get(&id);
     let directory = state.and_then(|state| state.paths.get(key.directory.as_slice()));

@@ -54,7 +54,7 @@ fn steps(queue: &Queue) -> i32 {
     queue.inner().read(steps).unwrap()
 }
 
-/// What it takes to tell of three items far apart.
+/// Cost of sending three items that are far apart.
 fn steps_of_few(queue: &Queue, size: u64) -> i32 {
     put(queue, [7, ITEMS / 2, ITEMS - 1].into_iter(), size);
     let status = queue.status().unwrap();

@@ -3,12 +3,12 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What speaks against a database since it was opened.
+/// Reasons to distrust a database since it was opened.
 #[derive(Debug, Default)]
 pub(crate) struct Damage {
     /// Content was met that is damaged.
     met: AtomicBool,
-    /// A flush failed: nobody knows what the disk holds.
+    /// A flush failed: the content of the disk is unknown.
     in_doubt: AtomicBool,
 }
 

@@ -120,8 +120,8 @@ impl Directory {
         self.newest = newest.unwrap_or(self.newest);
     }
 
-    /// Where names are that may have been seen after `told`, at or behind `from`; blocks that
-    /// follow each other as one.
+    /// Returns the ranges of names that may have been seen after the version `told`, at or after `from`;
+    /// adjacent blocks are one range.
     pub(crate) fn newer(&self, told: u64, from: &[u8]) -> Vec<Stretch> {
         if self.newest <= told {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! What can go wrong with agent.db.
+//! Errors of agent.db.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,14 +27,14 @@ pub enum QueueError {
         /// The newest known one.
         known: i64,
     },
-    /// A valid `SQLite` file, but somebody else's.
+    /// A valid `SQLite` file of another program.
     #[error("{}: not an agent database: choose another path or move the file away", path.display())]
     Foreign { path: PathBuf },
     /// The disk is full. Nothing of the operation was kept; everything before it was.
     #[error("{}: disk full while {action}: nothing committed was lost, free some space", path.display())]
     DiskFull {
         path: PathBuf,
-        /// What was tried.
+        /// The attempted operation.
         action: &'static str,
     },
     /// Damaged content was found while running. The next opening drops what cannot be decoded, or
@@ -42,7 +42,7 @@ pub enum QueueError {
     #[error("{}: damaged ({detail}): restart the agent to repair or rebuild it", path.display())]
     Corrupt {
         path: PathBuf,
-        /// What was found.
+        /// The value found.
         detail: String,
     },
     /// An earlier write failed in a way that leaves doubt about the disk's content.
@@ -61,7 +61,7 @@ pub enum QueueError {
     /// There is no cycle to lease from or to end.
     #[error("{dataset}: no cycle has begun")]
     NoCycle { dataset: String },
-    /// Items of this cycle are still to be told.
+    /// Some items of this cycle are not acknowledged yet.
     #[error("{dataset}: the cycle is not finished: lease and acknowledge the rest first")]
     CycleUnfinished { dataset: String },
     /// A document or key is larger than its limit.
@@ -77,7 +77,7 @@ pub enum QueueError {
     #[error("{}: {action}: {source}", path.display())]
     Io {
         path: PathBuf,
-        /// What was tried.
+        /// The attempted operation.
         action: &'static str,
         source: Arc<std::io::Error>,
     },
@@ -85,7 +85,7 @@ pub enum QueueError {
     #[error("{}: {action}: {source}", path.display())]
     Sqlite {
         path: PathBuf,
-        /// What was tried.
+        /// The attempted operation.
         action: &'static str,
         source: Arc<rusqlite::Error>,
     },

@@ -13,7 +13,7 @@ use rusqlite::{Connection, OptionalExtension as _};
 use crate::error::QueueError;
 use crate::inner::Inner;
 
-/// What an event's id and framing take on the wire, bytes: for the budget of a lease.
+/// Size of an event's id and framing on the wire, bytes, for the budget of a lease.
 const EVENT_OVERHEAD_BYTES: usize = 128;
 
 /// One queued event.

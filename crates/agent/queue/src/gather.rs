@@ -28,7 +28,7 @@ pub(crate) const STEPS_MAX: usize = 65_536;
 pub(crate) const BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Longest that a change waits for the next batch to commit it.
 pub(crate) const AGE_MAX: Duration = Duration::from_secs(1);
-/// A group is in order while fewer than one of so many changes goes back to an earlier directory.
+/// A group is in order while fewer than one in this number of changes goes back to an earlier directory.
 const ORDERED_STEPS_PER_BREAK: usize = 256;
 
 /// Takes the changes of a scan; see [`crate::Queue::scan_sink`].

@@ -1,17 +1,17 @@
 //! The hand-off between producers and the one who leases, acknowledges and returns, in every order
 //! of events (`make loom`).
 //!
-//! What threads share beside the [`Line`]: the writer, held from the first read of a transaction
-//! until the catalog mirrors its commit; the database, of which a reader sees one whole commit; and
-//! the catalog, read without the writer. Everything else of a queue belongs to whoever holds one of
-//! these. The steps here are those of `writer.rs` (`commit_line`, `transact`) and `cycle.rs`
+//! State that threads share in addition to the [`Line`]: the writer, held from the first read of a
+//! transaction until the catalog mirrors its commit; the database, of which a reader sees one whole
+//! commit; and the catalog, read without the writer. Everything else of a queue belongs to the holder of
+//! one of these. The steps here are those of `writer.rs` (`commit_line`, `transact`) and `cycle.rs`
 //! (`begin_cycle`, `lease`, `ack`, `end_cycle`) in their order, over the real line, catalog and
 //! transitions; a commit of SQLite is the swap of a map. Beginning a cycle without the writer, or
 //! letting go of it before the catalog follows, loses an item here.
 //!
 //! Checked: every event arrives once, those of one producer in their order; no version goes back;
-//! what a cycle began with is told by it and not again; what came and went before a cycle could tell
-//! it is not told gone; and in the end the server holds what the database holds.
+//! the items that a cycle began with are sent by it and not again; an item that came and went before a
+//! cycle could send it is not sent as deleted; and in the end the server holds what the database holds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -35,7 +35,7 @@ const PREEMPTIONS_MAX: usize = 3;
 
 type Name = &'static str;
 
-/// What a producer wants committed: the item is there (or no longer), with an event of this number.
+/// A change to commit: the item exists or is gone, with an event of this number.
 #[derive(Debug, Clone, Copy)]
 struct Change {
     name: Name,
@@ -43,14 +43,14 @@ struct Change {
     event: u32,
 }
 
-/// What SQLite holds: a reader has all of one commit.
+/// Content of SQLite: a reader sees all of one commit.
 #[derive(Debug, Clone, Default)]
 struct Database {
     items: BTreeMap<Name, Row>,
     events: Vec<u32>,
 }
 
-/// What was handed out, in the order of names, and from where on.
+/// Leased items in the order of names, and the start of the range.
 struct Lease {
     cycle: u64,
     from: Vec<u8>,
@@ -66,7 +66,7 @@ struct Queue {
 }
 
 impl Queue {
-    /// With these items, all told.
+    /// With these items, all acknowledged.
     fn holding(names: &[Name]) -> Self {
         let queue = Self::default();
         let mut delta = Delta::default();
@@ -198,7 +198,7 @@ impl Queue {
         };
         none_left(&self.database.lock().unwrap().clone());
         let _clock = self.writer.lock().unwrap();
-        // Nor has anything come meanwhile.
+        // Nothing has arrived in between.
         none_left(&self.database.lock().unwrap().clone());
         let mut catalog = self.catalog.write().unwrap();
         let head = &mut catalog.datasets.get_mut(&DATASET).unwrap().head;
@@ -221,7 +221,7 @@ impl Queue {
 struct Server {
     documents: BTreeMap<Name, Row>,
     events: Vec<u32>,
-    /// Versions that a cycle began with and told.
+    /// Versions that a cycle began with and sent.
     settled: BTreeSet<(Name, u64)>,
     /// Names that a cycle began with.
     began_with: BTreeSet<Name>,
@@ -258,7 +258,7 @@ fn cycle(queue: &Queue, server: &mut Server, mut lose: bool) {
     queue.tell_events(server);
 }
 
-/// Producers, each with its changes, beside a cycle; then what is left is told.
+/// Producers, each with its changes, run with a cycle; then the remaining changes are sent.
 fn race(names: &'static [Name], first: &[Change], second: &[Change], lose: bool) {
     let (first, second) = (first.to_vec(), second.to_vec());
     let mut builder = loom::model::Builder::new();

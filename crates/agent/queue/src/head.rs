@@ -4,7 +4,7 @@ use rusqlite::Connection;
 
 use crate::transition::Marks;
 
-/// How far a dataset's telling has come.
+/// Progress of sending a dataset.
 #[derive(Debug, Clone)]
 pub(crate) struct Head {
     pub(crate) marks: Marks,
@@ -16,7 +16,7 @@ pub(crate) struct Head {
     pub(crate) last_cycle_us: Option<u64>,
 }
 
-/// Where a walk stands: the next item is the first at or behind it.
+/// Position of a walk: the next item is the first one at or after it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Cursor {
     pub(crate) directory: i64,

@@ -49,7 +49,7 @@ pub(crate) struct Inner {
     pub(crate) log_held_us: AtomicU64,
     /// Read transactions that are going on.
     pub(crate) reading: Arc<Reading>,
-    /// What speaks against the file since it was opened.
+    /// Reasons to distrust the file since it was opened.
     pub(crate) damage: Damage,
     pub(crate) readers: Mutex<Vec<Connection>>,
     /// Of the lease that was answered last.
@@ -84,7 +84,7 @@ impl Inner {
         QueueError::Closed { path: self.path.clone() }
     }
 
-    /// How far the dataset's telling has come.
+    /// Progress of sending the dataset.
     pub(crate) fn head(&self, id: i64, dataset: &Dataset) -> Result<Head, QueueError> {
         let catalog = self.catalog.read();
         let state = catalog.datasets.get(&id);

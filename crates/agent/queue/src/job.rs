@@ -6,7 +6,7 @@ use model::ItemKey;
 
 use crate::error::QueueError;
 
-/// What a step of a job does.
+/// A step of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StepKind {
     Put,

@@ -1,4 +1,4 @@
-//! What a cycle hands out for one session: the rows' own bytes, one after the other in one buffer.
+//! Items that a cycle leases for one session: the bytes of their rows, one after the other in one buffer.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use crate::body::{Body, DOCUMENT_TAG};
 use crate::error::QueueError;
 use crate::head::Cursor;
 
-/// One item to be told, as it lies in its [`Lease`].
+/// One item to be sent, borrowed from its [`Lease`].
 #[derive(Debug, Clone, Copy)]
 pub struct LeasedItem<'a> {
     /// The item's key.
     pub key: KeyRef<'a>,
     /// Its version.
     pub seen: u64,
-    /// It is no longer there: a delete is to be told.
+    /// It is gone: a delete is to be sent.
     pub gone: bool,
     stored: &'a [u8],
     database: &'a Path,
@@ -42,7 +42,7 @@ impl<'a> LeasedItem<'a> {
         }
     }
 
-    /// What it holds, with bytes of its own.
+    /// Its content, with bytes of its own.
     ///
     /// # Errors
     /// As [`LeasedItem::observation`].
@@ -59,7 +59,7 @@ impl<'a> LeasedItem<'a> {
     }
 }
 
-/// Where an item lies in its lease: its name and what is stored follow each other.
+/// Position of an item in its lease: its name is followed by its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Leased {
     directory: i64,
@@ -122,7 +122,7 @@ impl Lease {
         self.leased.iter().map(|leased| self.item(leased))
     }
 
-    /// How many items.
+    /// Number of items.
     pub(crate) fn len(&self) -> usize {
         self.leased.len()
     }

@@ -1,12 +1,12 @@
-//! The agent's durable queue, `agent.db`: what was seen and what was told in one row, events
-//! beside it (`docs/format/agent-db.md`).
+//! The agent's durable queue, `agent.db`: observed and acknowledged versions in one row, and events
+//! (`docs/format/agent-db.md`).
 //!
-//! - An item's row is its baseline *and* its place in the queue: it is pending while its `seen` is
-//!   above the dataset's watermark `told`. Being told moves the watermark; no byte is written per
-//!   item. A change and its event commit in one transaction.
-//! - A **cycle** tells everything seen up to its beginning: [`Queue::begin_cycle`], then
+//! - An item's row is its baseline *and* its entry in the queue: it is pending while its `seen` is
+//!   above the dataset's watermark `told`. An acknowledgement moves the watermark; no byte is written
+//!   per item. A change and its event commit in one transaction.
+//! - A **cycle** sends everything seen up to its beginning: [`Queue::begin_cycle`], then
 //!   [`Queue::lease`], send, [`Queue::ack`] or [`Queue::return_`] until no lease is left, then
-//!   [`Queue::end_cycle`]. It may break off anywhere; the next one goes on at the last
+//!   [`Queue::end_cycle`]. It may end anywhere; the next one continues at the last
 //!   acknowledged item. Sending an item twice is harmless, its version is the same.
 //! - Events are append-only, first in first out, each with an id that is never used twice.
 //!
@@ -14,7 +14,7 @@
 //! process; with [`Durability::Power`] a power cut too. After either, [`OpenReport::unclean`] is
 //! set, new events carry a new epoch, and everything held counts as possibly known to the server.
 //!
-//! Limits: one writing process (a lock file says so), readers beside it;
+//! Limits: one writing process (a lock file ensures it), and readers;
 //! [`QueueOptions::byte_limit`] bounds the events, never the state; a key has at most
 //! [`KEY_BYTES_MAX`] bytes.
 //!

@@ -1,13 +1,13 @@
 //! The line of writers: group commit by a leader and its followers.
 //!
-//! Writers put their job into the line. Whoever finds the line without a leader leads: takes all
+//! Writers put their job into the line. A writer that finds the line without a leader leads: it takes all
 //! jobs, commits them, and leaves each its answer. While one group commits, the next one gathers:
 //! under load many writers share one flush. A lone writer does not wait, unless a window is set:
 //! then a leader whose group is light waits that long for company.
 //!
 //! Invariants, checked for every interleaving by the test under `cfg(loom)`: every job is
 //! committed exactly once and answered exactly once, jobs of one writer in their order, and no
-//! writer sleeps while the line holds a job that nobody commits.
+//! writer sleeps while the line holds a job without a leader.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -22,7 +22,7 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 /// Number of a job in the line.
 type Ticket = u64;
 
-/// How long a leader waits for company.
+/// Time that a leader waits for more jobs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Window {
     /// At most so long.
@@ -39,12 +39,12 @@ pub(crate) struct Line<J, A> {
 
 struct State<J, A> {
     waiting: Vec<(Ticket, J)>,
-    /// What the waiting jobs weigh.
+    /// Weight of the waiting jobs.
     weight: usize,
     next: Ticket,
     /// By ticket; `None` when the leader died with the job.
     answers: BTreeMap<Ticket, Option<A>>,
-    /// Somebody commits a group; the others wait and gather.
+    /// A leader commits a group; other jobs are gathered.
     led: bool,
 }
 
@@ -237,7 +237,7 @@ mod tests {
             let line = Arc::clone(&line);
             thread::spawn(move || line.submit(1, 1, window, count))
         };
-        // Whoever comes second makes the group heavy enough: it ends long before the window.
+        // The second job makes the group heavy enough, so it ends long before the window.
         let second = line.submit(2, 1, window, count);
         assert_eq!((first.join().unwrap(), second), (Some(2), Some(2)));
         assert_eq!(line.submit(3, 5, window, count), Some(1));

@@ -28,7 +28,7 @@ const DAMAGED_FILES_MAX: usize = 3;
 const DROPPED_MAX: usize = 10_000;
 
 /// Runs in a row that met damage which no opening found: then the file is replaced, or else the
-/// agent would begin anew for ever.
+/// agent would restart for ever.
 const DAMAGE_MET_MAX: i64 = 3;
 
 /// Names tried for the copy, one for each second.
@@ -94,7 +94,7 @@ pub(crate) fn open(
     Ok(Opened { parts: Parts { lock, writer, catalog }, report })
 }
 
-/// What an opening works with.
+/// State of an opening.
 struct Opening<'a> {
     path: &'a Path,
     options: &'a QueueOptions,
@@ -181,7 +181,7 @@ impl Opening<'_> {
         report: &mut OpenReport,
     ) -> Result<Database, Attempt> {
         // Both at every opening: a copy that was closed cleanly and is put back must not use ids
-        // that were told after it was made, nor drop what was.
+        // that were sent after it was made, nor drop those that were.
         let epoch = self
             .random
             .next_u64()
@@ -239,7 +239,7 @@ fn check(conn: &Connection) -> Result<(), Attempt> {
     if odd > 0 {
         return Err(Attempt::Damaged(format!("{odd} events without a body")));
     }
-    // Told again, such an item is refused again.
+    // Such an item would be refused again.
     conn.execute(
         "DELETE FROM exception WHERE typeof(name) <> 'blob' OR typeof(seen) <> 'integer' \
             OR typeof(reason) <> 'text'",
@@ -249,7 +249,7 @@ fn check(conn: &Connection) -> Result<(), Attempt> {
 }
 
 /// Drop the rows that cannot be decoded: what they held is found again by a scan and a check, and
-/// the events beside them stay.
+/// their events stay.
 fn drop_rows(conn: &mut Connection, unsound: &[Unsound]) -> Result<Dropped, Attempt> {
     let first = unsound.first().map(|row| row.path.clone()).unwrap_or_default();
     if unsound.len() > DROPPED_MAX {
@@ -269,7 +269,7 @@ fn drop_rows(conn: &mut Connection, unsound: &[Unsound]) -> Result<Dropped, Atte
             WHERE i.dataset = directory.dataset AND i.directory = directory.id)",
         [],
     )?;
-    // Killed before the gap is told: agent and server are compared all the same.
+    // A kill before the gap is reported does not matter: agent and server are compared anyway.
     schema::set_meta(&tx, schema::META_CLEAN, 0)?;
     schema::set_meta(&tx, schema::META_DAMAGE_MET, 0)?;
     tx.commit()?;
@@ -321,7 +321,7 @@ fn append_gap(conn: &Connection, gap: Coverage) -> rusqlite::Result<()> {
     conn.execute("INSERT INTO event(dataset, body) VALUES(0, ?1)", [event.to_json()]).map(drop)
 }
 
-/// When the file was last written, microseconds since the epoch; 0 when nobody knows.
+/// Time of the file's last write, microseconds since the epoch; 0 if it is unknown.
 fn modified_us(path: &Path) -> u64 {
     std::fs::metadata(path)
         .and_then(|metadata| metadata.modified())

@@ -1,9 +1,9 @@
-//! How a queue is opened, and what opening found.
+//! Options of a queue, and the report of its opening.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What an acknowledged write survives.
+/// Failures that an acknowledged write survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Durability {
@@ -15,7 +15,7 @@ pub enum Durability {
     Power,
 }
 
-/// What one transaction holds.
+/// Size of one transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Transaction {
@@ -29,9 +29,9 @@ pub enum Transaction {
 /// Settings of a queue; each has a default and shows in [`crate::QueueStatus`].
 #[derive(Debug, Clone)]
 pub struct QueueOptions {
-    /// What an acknowledged write survives.
+    /// Failures that an acknowledged write survives.
     pub durability: Durability,
-    /// What one transaction holds.
+    /// Size of one transaction.
     pub transaction: Transaction,
     /// With [`Durability::Power`]: how long a small group waits for other writers before it is
     /// flushed. Zero: not at all.
@@ -71,7 +71,7 @@ const CHECKPOINT_PAGES: u32 = 8000;
 const CHECKPOINT_PAGES_PER_EVENT: u32 = 1000;
 
 impl QueueOptions {
-    /// What [`QueueOptions::wal_autocheckpoint_pages`] comes to.
+    /// Returns the value of [`QueueOptions::wal_autocheckpoint_pages`], or its default.
     pub fn checkpoint_pages(&self) -> u32 {
         self.wal_autocheckpoint_pages.unwrap_or(match self.transaction {
             Transaction::Group => CHECKPOINT_PAGES,
@@ -80,7 +80,7 @@ impl QueueOptions {
     }
 }
 
-/// What opening found.
+/// Report of an opening.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct OpenReport {
     /// The database was made new.
@@ -109,7 +109,7 @@ impl OpenReport {
 /// Items that could not be decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dropped {
-    /// How many.
+    /// Their number.
     pub items: u64,
     /// The first of them, as shown to people.
     pub first: String,
@@ -118,8 +118,8 @@ pub struct Dropped {
 /// A damaged database that was replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rebuilt {
-    /// Where the damaged file is now.
+    /// Path of the damaged file now.
     pub moved_to: PathBuf,
-    /// What was wrong with it.
+    /// Description of the damage.
     pub reason: String,
 }

@@ -17,7 +17,7 @@ pub struct PeekedDataset {
     pub name: String,
     /// Rows, gone ones included.
     pub items: u64,
-    /// Items to be told.
+    /// Pending items.
     pub pending: u64,
     /// When the oldest pending change was seen, microseconds since the epoch.
     pub oldest_pending_us: Option<u64>,
@@ -46,7 +46,7 @@ pub struct Peeked {
     pub bytes: u64,
     /// When the oldest event happened, microseconds since the epoch.
     pub oldest_event_us: Option<u64>,
-    /// See [`crate::QueueOptions::durability`], as whoever has it open, or had it last, set it.
+    /// See [`crate::QueueOptions::durability`], as set by the process that has it open, or had it open last.
     pub durability: Durability,
     /// See [`crate::QueueOptions::transaction`].
     pub transaction: Transaction,
@@ -60,7 +60,7 @@ pub struct Peeked {
     pub closed: bool,
 }
 
-/// Read the state of a database on one read transaction, whoever has it open.
+/// Reads the state of a database in one read transaction; another process may have it open.
 ///
 /// # Errors
 /// When it cannot be read, is not an agent's, or was written by a newer version.

@@ -62,7 +62,7 @@ impl Queue {
         QueueBaseline::new(Arc::clone(&self.inner), id)
     }
 
-    /// Where the dataset's changes go. Events name users and groups by `names`.
+    /// Returns a sink for the dataset's changes. Events name users and groups by `names`.
     ///
     /// # Errors
     /// When a new dataset cannot be registered.
@@ -71,7 +71,7 @@ impl Queue {
         Ok(QueueSink::new(Arc::clone(&self.inner), id, names))
     }
 
-    /// Where a scan's changes go: gathered into large groups, durable at [`model::Sink::flush`].
+    /// Returns a sink for a scan's changes: gathered into large groups, durable at [`model::Sink::flush`].
     ///
     /// # Errors
     /// When a new dataset cannot be registered.
@@ -151,7 +151,7 @@ impl Queue {
         self.inner.read(|conn| crate::baseline::documents(conn, id, visit))
     }
 
-    /// What an item holds, if it is there.
+    /// Returns the content of an item, if it exists.
     ///
     /// # Errors
     /// When the database cannot be read, or the item cannot be decoded.
@@ -192,7 +192,7 @@ impl Queue {
     }
 
     /// The next items of the cycle, about `byte_budget` bytes of documents but at least one item;
-    /// `None` when all were told. Durable state does not change.
+    /// Returns `None` if all were sent. Durable state does not change.
     ///
     /// # Errors
     /// [`QueueError::NoCycle`], or when the database cannot be read.
@@ -304,7 +304,7 @@ impl Queue {
         self.inner.damage.is_doubtful()
     }
 
-    /// What it holds and costs.
+    /// Returns its content and cost.
     ///
     /// # Errors
     /// When the database cannot be read.

@@ -1,4 +1,4 @@
-//! Who reads the database: read transactions of this process with their age, and those of other
+//! Readers of the database: read transactions of this process with their age, and those of other
 //! processes by their locks on the shared index of the write-ahead log (`agent.db-shm`, file
 //! format: sqlite.org/walformat.html). A reader keeps the log from being folded in beyond what it
 //! sees.
@@ -56,7 +56,7 @@ pub fn readers(path: &Path) -> Result<Vec<Reader>, QueueError> {
         Ok(u64::from(u32::from_ne_bytes(bytes)))
     };
     let last = match number(LAST_FRAME_AT) {
-        // Nobody has written an index yet.
+        // No index has been written yet.
         Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(Vec::new()),
         last => last.map_err(failed)?,
     };
@@ -114,7 +114,7 @@ impl Reading {
         Reads { reading: Arc::clone(self), number }
     }
 
-    /// How long the oldest has been going on.
+    /// Age of the oldest one.
     pub(crate) fn oldest(&self, clock: &dyn Clock) -> Option<Duration> {
         let state = self.state.lock();
         state.since.values().min().map(|since| clock.monotonic().saturating_sub(*since))

@@ -12,7 +12,7 @@ use crate::options::{Durability, QueueOptions, Transaction};
 pub(crate) const APPLICATION_ID: i64 = 0x4846_4147;
 /// `PRAGMA user_version` of this program's format.
 pub(crate) const VERSION: i64 = 1;
-/// How long a connection waits for a lock of another process (inspection, backup), milliseconds.
+/// Time that a connection waits for a lock of another process (inspection, backup), milliseconds.
 const BUSY_TIMEOUT_MS: u64 = 10_000;
 /// Statements each connection keeps prepared.
 const STATEMENTS_MAX: usize = 48;
@@ -52,21 +52,21 @@ pub(crate) fn open_writer(path: &Path) -> rusqlite::Result<Connection> {
     Ok(conn)
 }
 
-/// What reading and writing connections have in common.
+/// Settings common to reading and writing connections.
 fn prepare(conn: &Connection) -> rusqlite::Result<()> {
     conn.busy_timeout(Duration::from_millis(BUSY_TIMEOUT_MS))?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
-    // Plans do not depend on bound values: otherwise every range is planned anew when it is bound.
+    // Plans do not depend on bound values: otherwise every range is planned again when it is bound.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(drop)
 }
 
-/// What must be set before the first table exists.
+/// Settings that must be made before the first table exists.
 pub(crate) fn shape(conn: &Connection, options: &QueueOptions) -> rusqlite::Result<()> {
     conn.pragma_update(None, "page_size", options.page_bytes)?;
     conn.pragma_update(None, "auto_vacuum", "INCREMENTAL")
 }
 
-/// What every writing connection sets.
+/// Settings of every writing connection.
 pub(crate) fn configure(conn: &Connection, options: &QueueOptions) -> rusqlite::Result<()> {
     conn.pragma_update(None, "journal_mode", "WAL")?;
     conn.pragma_update(None, "wal_autocheckpoint", options.checkpoint_pages())?;
@@ -124,7 +124,7 @@ pub(crate) fn set_meta(conn: &Connection, key: &str, value: i64) -> rusqlite::Re
         .map(drop)
 }
 
-/// What the program that has it open, or had it last, set: for those who look from outside.
+/// Settings of the process that has it open, or had it open last, for inspection from outside.
 pub(crate) fn set_settings(conn: &Connection, options: &QueueOptions) -> rusqlite::Result<()> {
     let limit = i64::try_from(options.journal_size_limit_bytes).unwrap_or(i64::MAX);
     set_meta(conn, META_POWER, i64::from(options.durability == Durability::Power))?;

@@ -118,7 +118,7 @@ pub struct DocumentStep<'a> {
     pub key: &'a [u8],
     /// Its document; `None` when it is no longer there.
     pub document: Option<&'a [u8]>,
-    /// What is told of the change, in the same transaction.
+    /// The event of the change, in the same transaction.
     pub event: Option<&'a EventBody>,
 }
 

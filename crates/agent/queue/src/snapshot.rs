@@ -16,7 +16,7 @@ pub struct ToldItem {
     pub key: ItemKey,
     /// Its version.
     pub seen: u64,
-    /// What it holds; never gone.
+    /// Its content; never a deleted item.
     pub body: Body,
 }
 
@@ -32,7 +32,7 @@ pub struct Exception {
 }
 
 /// One dataset at one instant, for digests. Holds a read transaction: drop it soon, or the
-/// write-ahead log grows meanwhile.
+/// write-ahead log grows until then.
 pub struct Snapshot {
     conn: Connection,
     path: std::path::PathBuf,
@@ -60,12 +60,12 @@ impl Snapshot {
         Ok(Self { conn, path, dataset: id, told: told as u64, pending, exceptions, _reads: reads })
     }
 
-    /// Everything seen up to here was told.
+    /// Everything seen up to this version was acknowledged.
     pub fn told(&self) -> u64 {
         self.told
     }
 
-    /// Items seen but not told, gone ones included: left out on both sides.
+    /// Items seen but not acknowledged, deleted ones included: left out on both sides.
     pub fn pending(&self) -> &[ItemKey] {
         &self.pending
     }
@@ -75,7 +75,7 @@ impl Snapshot {
         &self.exceptions
     }
 
-    /// Every told item that is neither pending nor an exception, in the order of the table.
+    /// Every acknowledged item that is neither pending nor an exception, in the order of the table.
     ///
     /// # Errors
     /// When the database cannot be read, or with what `visit` gives.

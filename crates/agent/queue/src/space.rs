@@ -46,7 +46,7 @@ pub(crate) fn fold_quietly(conn: &Connection) {
     }
 }
 
-/// How much of the log a checkpoint copied.
+/// Part of the log that a checkpoint copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Folded {
     All,

@@ -1,4 +1,4 @@
-//! What a queue holds and costs, for people and metrics.
+//! Content and cost of a queue, for display and metrics.
 
 use std::sync::atomic::Ordering;
 
@@ -21,7 +21,7 @@ pub struct DatasetStatus {
     pub name: String,
     /// Rows, gone ones included.
     pub items: u64,
-    /// Items to be told.
+    /// Pending items.
     pub pending: u64,
     /// When the oldest pending change was seen, microseconds since the epoch.
     pub oldest_pending_us: Option<u64>,
@@ -58,7 +58,7 @@ pub struct QueueStatus {
     pub wal_bytes: u64,
     /// Since when a reader has kept the log above its limit, microseconds since the epoch.
     pub wal_held_since_us: Option<u64>,
-    /// How long the oldest read transaction of this process has been going on, milliseconds.
+    /// Age of the oldest read transaction of this process, milliseconds.
     pub oldest_reader_ms: Option<u64>,
     /// See [`crate::QueueOptions::byte_limit`].
     pub byte_limit: u64,
@@ -82,7 +82,7 @@ struct Pending {
 
 impl Inner {
     pub(crate) fn status(&self) -> Result<QueueStatus, QueueError> {
-        // Read connections wait for nobody; the catalog is copied piece by piece.
+        // Read connections wait for no lock; the catalog is copied piece by piece.
         let ids: Vec<i64> = self.catalog.read().datasets.keys().copied().collect();
         let epoch = self.catalog.read().epoch();
         // Before this one begins.

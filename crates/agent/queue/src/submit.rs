@@ -9,7 +9,7 @@ use crate::line::Window;
 use crate::options::{Durability, Transaction};
 use crate::writer::Writer;
 
-/// A group of so many changes does not wait for more.
+/// A group of this number of changes does not wait for more.
 const WINDOW_CHANGES_MAX: usize = 1000;
 
 impl Inner {
@@ -24,7 +24,7 @@ impl Inner {
         })
     }
 
-    /// How long a group waits for company: only where every commit is flushed.
+    /// Time that a group waits for more changes; only if every commit is flushed.
     fn window(&self) -> Option<Window> {
         let at_most = self.options.window;
         let waits = self.options.durability == Durability::Power

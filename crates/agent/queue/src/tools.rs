@@ -1,5 +1,6 @@
-//! Looking into a database and caring for it from outside: what `queue list`, `queue verify` and
-//! `queue compact` do. The first two read only, whoever has it open; the last wants it alone.
+//! Inspection and maintenance of a database from outside: `queue list`, `queue verify` and `queue
+//! compact`. The first two only read, and another process may have the file open; the last needs it
+//! exclusively.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -18,10 +19,10 @@ use crate::space::{fold, vacuum};
 /// Problems that one verification names; more are counted only.
 const PROBLEMS_MAX: usize = 100;
 
-/// What [`list`] gives.
+/// Result of [`list`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListFilter {
-    /// Only what is to be told.
+    /// Only pending items.
     pub pending: bool,
     /// Only items of this dataset.
     pub dataset: Option<String>,
@@ -38,13 +39,13 @@ pub struct Listed {
     pub key: ItemKey,
     /// Its version: when it last changed, microseconds since the epoch.
     pub seen: u64,
-    /// It is to be told.
+    /// It is pending.
     pub pending: bool,
     /// The server may have it, whatever the watermarks say.
     pub known: bool,
     /// Why the server refused it, if it did.
     pub refused: Option<String>,
-    /// What it holds.
+    /// Its content.
     pub body: Body,
 }
 
@@ -107,7 +108,7 @@ pub fn list(
     Ok(())
 }
 
-/// What a verification found.
+/// Result of a verification.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize)]
 pub struct Verified {
     /// Items checked.
@@ -116,9 +117,9 @@ pub struct Verified {
     pub events: u64,
     /// Directories in the dictionary.
     pub directories: u64,
-    /// What is wrong, the first hundred; empty when all is well.
+    /// The first hundred problems; empty if there are none.
     pub problems: Vec<String>,
-    /// How many problems there are.
+    /// Number of problems.
     pub problem_count: u64,
 }
 
@@ -237,7 +238,7 @@ fn count(conn: &Connection, table: &str) -> rusqlite::Result<u64> {
     Ok(count as u64)
 }
 
-/// What compacting came to.
+/// Result of compacting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct Compacted {
     /// Bytes of file and log before.
@@ -246,7 +247,7 @@ pub struct Compacted {
     pub bytes_after: u64,
 }
 
-/// Fold the log in and give back every unused byte: the file is written anew, which takes its size
+/// Checkpoints the log and returns every unused byte: the file is rewritten, which takes its size
 /// once more while it lasts; where there is no room for that, unused pages are given back. Whether
 /// the last use ended cleanly stays as it is.
 ///

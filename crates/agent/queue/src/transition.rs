@@ -30,7 +30,7 @@ pub struct Row {
     pub deleted: bool,
 }
 
-/// How far a dataset has been reported.
+/// Watermarks of a dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Marks {
     /// The clock when the current or last cycle began. Column `leased`.

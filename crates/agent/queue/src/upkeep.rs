@@ -22,9 +22,9 @@ const LOOK_AFTER_BYTES: u64 = 4 * 1024 * 1024;
 /// Above the limit events are dropped until this many percent of it are used.
 const DROP_TO_PERCENT: u64 = 90;
 /// Events keep this many percent of the limit even when state alone takes all of it: what happens
-/// now must be told.
+/// now must be reported.
 const EVENTS_KEPT_PERCENT: u64 = 10;
-/// Most gaps that are told anew when the events around them are dropped.
+/// Most gaps that are reported again when the events around them are dropped.
 const GAPS_KEPT_MAX: usize = 1000;
 /// Unused pages below which none are given back.
 const UNUSED_PAGES_MIN: i64 = 1024;
@@ -147,7 +147,7 @@ impl Inner {
             return Ok(());
         }
         let failed = |error| self.classify("fold the log in", error);
-        // All of it folded in: the next writer begins it anew and cuts it back.
+        // All of it is checkpointed: the next writer restarts the log and truncates it.
         if large && fold_as_far_as_possible(&writer.conn).map_err(failed)? == Folded::All {
             return Ok(());
         }
@@ -292,7 +292,7 @@ struct Oldest {
     last_seq: i64,
     /// Those that are lost.
     count: u64,
-    /// What gaps among them say was dropped before: told anew together with these.
+    /// Events that gaps among them report as dropped before: reported again together with these.
     earlier: u64,
     from_us: u64,
     to_us: u64,
@@ -301,7 +301,7 @@ struct Oldest {
 }
 
 impl Oldest {
-    /// Remove them, count those that are lost, and append the gaps among them anew.
+    /// Removes them, counts those that are lost, and appends the gaps among them again.
     fn drop_them(self, conn: &Connection) -> rusqlite::Result<()> {
         conn.execute("DELETE FROM event WHERE seq <= ?1", [self.last_seq])?;
         let before = schema::meta(conn, schema::META_DROPPED)?.unwrap_or(0);
@@ -351,6 +351,6 @@ fn oldest_events(conn: &Connection, bytes: u64) -> rusqlite::Result<Option<Oldes
             break;
         }
     }
-    // Gaps alone: dropping them would only tell them anew.
+    // Only gaps: dropping them would only report them again.
     Ok((oldest.count > 0).then_some(oldest))
 }

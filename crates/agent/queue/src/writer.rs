@@ -30,7 +30,7 @@ use crate::transition::HybridClock;
 /// The connection that writes.
 pub(crate) struct Writer {
     pub(crate) conn: Connection,
-    /// Where a group's rows are laid down for it.
+    /// Buffer for a group's rows.
     pub(crate) feed: Feed,
     pub(crate) clock: HybridClock,
     pub(crate) poisoned: Option<String>,
