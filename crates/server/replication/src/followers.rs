@@ -395,7 +395,7 @@ impl Shipping {
                 %error, follower = name.as_str(), "the follower's position could not be removed"
             ),
         }
-        // Trims at once: the follower may reconnect at once and then gets the error that its records are gone.
+        // Trim now: the follower may reconnect at once and must then get the error that its records are gone.
         let checkpointed = self.0.commit.stats().checkpointed.0;
         if let Err(error) = self.0.journal.trim(checkpointed) {
             tracing::error!(%error, "the journal could not be trimmed");
