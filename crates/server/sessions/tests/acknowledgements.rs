@@ -1,4 +1,4 @@
-//! What a 200 means, and what the other answers mean.
+//! The meaning of 200 and of the other answers.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

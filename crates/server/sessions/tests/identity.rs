@@ -1,4 +1,4 @@
-//! Who may speak: certificates, tokens, and what a session says of its sender.
+//! Identity: certificates, tokens, and the sender named in a session.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

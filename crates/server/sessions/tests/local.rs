@@ -1,4 +1,4 @@
-//! The unix socket: who may use it, for whom, and what only it can do.
+//! The unix socket: allowed users, the agents they may act for, and the requests only it accepts.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,4 +1,4 @@
-//! What a captured request, a removed agent's and a local caller's come to.
+//! Replays of a captured request, of a removed agent's and of a local caller's.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -81,7 +81,7 @@ async fn no_captured_request_brings_a_document_back_or_takes_one_away() {
     server.stop().await;
 }
 
-/// Whatever was told since: ids of the contract tell when a session was made.
+/// Holds however many sessions came since: ids of the contract contain the time of a session.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_captured_long_ago_changes_nothing_and_is_counted() {
     let server = Server::start();
@@ -107,7 +107,7 @@ async fn a_request_captured_long_ago_changes_nothing_and_is_counted() {
     server.stop().await;
 }
 
-/// As of a client that numbers its sessions anew with each start.
+/// A client may restart the numbering of its sessions with each start.
 #[tokio::test(flavor = "multi_thread")]
 async fn other_content_under_the_same_id_is_stored() {
     let server = Server::start();

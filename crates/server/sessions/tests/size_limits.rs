@@ -154,8 +154,8 @@ async fn asks(server: &Server, agent: &Agent, route: &str, body: &[u8]) -> TlsSt
     stream
 }
 
-/// The answer to this request counts while nobody reads it, and not for ever. The server that comes of
-/// it, and the agent at it.
+/// Checks that the answer to this request counts while it is not read, and that its connection ends.
+/// Returns the restarted server and its agent.
 async fn an_unread_answer_counts(
     server: Server,
     agent: Agent,
@@ -222,8 +222,8 @@ async fn a_sessions_answer_that_nobody_reads_counts_too() {
     server.stop().await;
 }
 
-/// What is said of it in JSON may be larger than what was counted for it: it is there already, and
-/// who asks again would never get it.
+/// The answer in JSON may be larger than the reserved size. It is sent all the same: it exists already,
+/// and a repeated request would never succeed.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_about_ranges_is_given_whatever_it_has_become() {
     let server = Server::with(|o| o.limits.in_flight_bytes_max = 17 * 1024 * 1024);

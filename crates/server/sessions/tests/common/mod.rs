@@ -28,7 +28,7 @@ use tokio_rustls::client::TlsStream;
 
 pub(crate) const FILES: &str = "wazuh-states-fim-files";
 pub(crate) const EVENTS: &str = "holdfast-events";
-/// How long anything that must happen may take on a busy machine.
+/// Time that any expected event may take on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(10);
 
 pub(crate) struct Server {
@@ -268,7 +268,7 @@ impl Agent {
     }
 }
 
-/// What came back.
+/// An answer.
 #[derive(Debug)]
 pub(crate) struct Answered {
     pub(crate) status: u16,

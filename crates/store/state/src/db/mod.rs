@@ -182,8 +182,8 @@ impl SqliteState {
     }
 
     /// Prepares a state for a journal that ends at `end`, before what the state has applied: a restored
-    /// copy for a new, empty journal (0), or the state next to a journal that lost its end. Positions continue
-    /// from there, and the store draws a new name, so that every agent checks what it holds.
+    /// copy for a new, empty journal (0), or the state next to a journal that lost its end. Positions
+    /// continue from there, and the store draws a new name, so that every agent checks what it holds.
     ///
     /// # Errors
     /// As [`SqliteState::open`].
