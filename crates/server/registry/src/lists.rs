@@ -16,7 +16,7 @@ use crate::roll::Search;
 use crate::{Registry, RegistryError};
 
 impl Registry {
-    /// Returns one page of agents, 000 included, with everything that agents reported up to the call. A search
+    /// Returns one page of agents, 000 included, with all reports received up to the call. A search
     /// reads the text of every agent in memory; if it is the only filter, the page is made from memory.
     ///
     /// # Errors

@@ -101,13 +101,13 @@ impl Registry {
         Ok(self.inner.store.free_numbers(context, ids)?)
     }
 
-    /// Returns a guard to hold while an agent's metrics are stored. Take it before checking that the agent is in
-    /// force, and keep it until the metrics are stored.
+    /// Returns a guard to hold while an agent's metrics are stored. Take it before checking that the agent
+    /// is in force, and keep it until the metrics are stored.
     pub async fn storing_metrics(&self) -> impl Send + use<> {
         Arc::clone(&self.inner.storing).read_owned().await
     }
 
-    /// Waits until metrics that are being stored are stored. Afterwards nothing more is stored for agents that
+    /// Waits until metrics that are being stored are stored. After that nothing is stored for agents that
     /// were revoked or removed before the call.
     pub async fn metrics_stored(&self) {
         drop(self.inner.storing.write().await);

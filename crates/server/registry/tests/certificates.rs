@@ -294,7 +294,7 @@ fn expired_certificates_are_forgotten_once_they_are_superseded_or_revoked() {
         assert_eq!(removed, Err(IdentityError::Unknown));
         assert_eq!(house.registry.identify(&new), Err(IdentityError::Expired));
     }
-    // The clock was wrong: nobody is locked out.
+    // The clock was wrong: no agent is locked out.
     house.clock.jump_to(common::START_US);
     assert!(house.registry.identify(&new).is_ok());
 }

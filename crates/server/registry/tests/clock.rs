@@ -1,4 +1,4 @@
-//! What is forgotten and what expires goes by the guarded time: no jump of the wall clock ends it.
+//! Expiry and forgetting use the guarded time: no jump of the wall clock causes them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod common;

@@ -278,7 +278,7 @@ fn an_agent_with_many_open_commands_gets_them_some_at_a_time() {
     assert_eq!(given(&house), made[..16]);
     assert_eq!(given(&house), made[16..]);
     assert!(given(&house).is_empty());
-    // One that is new does not wait behind those that nobody answers.
+    // A new command does not wait behind unanswered ones.
     house.after(61);
     let new = order(21);
     let again = given(&house);

@@ -109,7 +109,7 @@ fn a_refused_insert_removes_nobody() {
     let refused =
         world.registry.insert_agent(&WriteContext::server(), &both, &mut record).unwrap_err();
     assert!(matches!(refused, EnrollError::DuplicateIp { id, .. } if id == young), "{refused}");
-    // A number below the next, which nobody has.
+    // An unused number below the next.
     let low =
         InsertAgent { id: Some(young), request: named("web"), force, ..InsertAgent::default() };
     assert!(
@@ -151,7 +151,7 @@ fn the_number_of_an_agent_that_gives_way_may_be_taken_over() {
     let now = world.registry.agent(old).unwrap();
     assert_eq!(now.name, "next");
     assert_ne!(now.incarnation, former.incarnation);
-    // The removal of a life that is over removes nobody.
+    // The removal of a life that has ended removes no agent.
     assert_eq!(world.registry.remove_agents(&WriteContext::server(), &[former]).unwrap(), []);
     assert_eq!(
         world.registry.remove_agents(&WriteContext::server(), &[life(&world.registry)]).unwrap(),

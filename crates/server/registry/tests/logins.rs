@@ -77,7 +77,7 @@ fn wrong_and_unknown_are_the_same_answer() {
 
 #[test]
 fn an_unknown_user_takes_as_long_as_a_wrong_password() {
-    // So much of a hash that its absence is told from any noise: a hundred times the rest.
+    // A hash so expensive that its absence is visible above any noise: a hundred times the rest.
     let hash_cost = HashCost { memory_kib: 16_384, passes: 2, lanes: 1 };
     let house = house_with(RegistryOptions { hash_cost, login_attempts_max: 0, ..options() });
     house.registry.ensure_admin(Some(PASSWORD)).unwrap();
@@ -331,7 +331,7 @@ fn rusqlite_drop_users(path: &std::path::Path) -> rusqlite::Result<()> {
     conn.execute_batch("ALTER TABLE user RENAME TO person")
 }
 
-/// A clock that moves on by a second whenever somebody looks.
+/// A clock that advances by a second each time it is read.
 struct Hasty(std::sync::atomic::AtomicU64);
 
 impl env::clock::Clock for Hasty {

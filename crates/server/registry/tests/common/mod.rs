@@ -66,7 +66,7 @@ impl House {
         Self { folder, clock, registry }
     }
 
-    /// What a kill leaves behind: a copy of the files as they are while the server runs.
+    /// Returns the state after a kill: a copy of the files as they are while the server runs.
     pub(crate) fn killed(&self) -> Self {
         let folder = TempDir::new().unwrap();
         for entry in std::fs::read_dir(self.folder.path()).unwrap() {
