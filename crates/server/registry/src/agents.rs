@@ -1,4 +1,4 @@
-//! Enrolment, renewal, removal and liveness.
+//! Enrolment, renewal, identity and liveness.
 
 use std::net::IpAddr;
 

@@ -1,4 +1,4 @@
-//! Agents taken over from a `client.keys`, agents that take another's place, and their keys.
+//! Agents imported from a `client.keys`, agents that replace others, and their keys.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -232,7 +232,7 @@ fn what_an_agent_told_of_its_scan_is_not_the_next_ones_of_its_number() {
     assert_eq!(house.registry.last_scan(&Reader::server(), ids[0]).unwrap(), LastScan::default());
 }
 
-/// However silent, and however young.
+/// Rules that allow replacing any agent at once, however recently seen or registered.
 const AT_ONCE: ForceRules = ForceRules { enabled: true, disconnected_s: None, registered_s: 0 };
 
 #[test]
@@ -300,7 +300,7 @@ fn the_number_of_an_agent_that_went_while_the_journal_was_waited_for_is_taken_ov
         house.registry.add_agents(&WriteContext::server(), &[(None, named("web"))]).unwrap()[0];
     let new =
         InsertAgent { id: Some(old), request: named("next"), key: None, force: Some(AT_ONCE) };
-    // It spoke, and was found to be removed.
+    // The agent connected and was found to be removed.
     let mut record = |_: Displaced<'_>| {
         house
             .registry
@@ -368,7 +368,7 @@ fn what_was_ordered_of_an_agent_is_not_told_of_the_next_one_of_its_number() {
     assert_eq!((counts.acknowledged, counts.pending, counts.total), (2, 1, 3), "what came of it");
 }
 
-/// Both have looked before one of them writes.
+/// Makes both callers finish their checks before one of them writes.
 struct InStep(Barrier);
 
 impl Random for InStep {

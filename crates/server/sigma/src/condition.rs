@@ -135,7 +135,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Returns true if a name matches a pattern; `*` stands for any text.
+/// Returns true if a name matches a pattern; `*` matches any text.
 fn fits(pattern: &str, name: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else { return pattern == name };
     let Some(mut name) = name.strip_prefix(first) else { return false };
