@@ -1,5 +1,5 @@
-//! Makes a fleet and prints what its everyday questions cost:
-//! `cargo run --release -p holdfast-registry --example fleet [AGENTS]` (50,000 unless told).
+//! Creates a fleet and prints the cost of its common queries:
+//! `cargo run --release -p holdfast-registry --example fleet [AGENTS]` (default 50,000).
 //!
 //! CPU is this thread's, from `/proc/thread-self/schedstat`.
 

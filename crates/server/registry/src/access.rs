@@ -1,7 +1,7 @@
-//! What authorisation needs on every request, resolved once and kept for at most ten seconds: who
-//! a user id is, what its roles may do, and the security configuration.
+//! Authorisation data of every request, cached for at most ten seconds: the user with an id, the
+//! permissions of its roles, and the security configuration.
 //!
-//! Whatever is kept carries the generation it was read in. A write ends the generation after its
+//! Every cached value carries the generation in which it was read. A write ends the generation after its
 //! commit, so that nothing read before it is used again; nothing is shared between users.
 
 use std::hash::Hash;
@@ -46,31 +46,31 @@ impl From<UserRow> for Account {
     }
 }
 
-/// What `GET /security/config` shows.
+/// The configuration shown by `GET /security/config`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SecurityConfig {
     /// Life of a token, seconds.
     pub token_ttl_s: u64,
-    /// What is the case where no policy speaks.
+    /// The decision if no policy applies.
     pub mode: RbacMode,
 }
 
-/// What authorisation asks of a user with a set of roles, from one snapshot.
+/// The authorisation data of a user with a set of roles, from one snapshot.
 #[derive(Debug)]
 pub struct Clearance {
     pub account: Account,
-    /// What the roles may do.
+    /// Permissions of the roles.
     pub grants: Arc<Grants>,
-    /// What holds for all.
+    /// The configuration for all users.
     pub config: SecurityConfig,
 }
 
-/// How often what was needed was there.
+/// Hits and misses of the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AccessCounts {
-    /// It was kept.
+    /// Requests answered from the cache.
     pub hits: u64,
-    /// It had to be read.
+    /// Requests that had to read the store.
     pub misses: u64,
 }
 
@@ -80,13 +80,13 @@ struct Kept<T> {
     value: T,
 }
 
-/// By user and roles; none for a user that is not there.
+/// Clearances by user and roles; `None` for a user that does not exist.
 type Clearances = Cache<(u32, Vec<u32>), Kept<Option<Arc<Clearance>>>>;
 
-/// What is kept.
+/// The caches.
 pub(crate) struct Access {
     generation: AtomicU64,
-    /// Zero: nothing is kept.
+    /// Zero disables the caches.
     ttl: Duration,
     clearances: Clearances,
     config: Cache<(), Kept<SecurityConfig>>,
@@ -112,7 +112,7 @@ impl Access {
         }
     }
 
-    /// Something that was kept is not so any more.
+    /// Invalidates the caches.
     pub(crate) fn changed(&self) {
         self.generation.fetch_add(1, Ordering::AcqRel);
     }
@@ -142,7 +142,7 @@ impl Access {
             return Ok(value);
         }
         self.misses.fetch_add(1, Ordering::Relaxed);
-        // Read before the load: what a write changes meanwhile is never taken for fresh.
+        // Read before the load, so that a value changed by a write in the meantime never counts as fresh.
         let generation = self.generation.load(Ordering::Acquire);
         let value = load()?;
         if !self.ttl.is_zero() {
@@ -167,8 +167,8 @@ impl Members for Fleet {
 }
 
 impl Registry {
-    /// A user with what these roles may do and the configuration, by one statement; kept for ten
-    /// seconds, or until a change. `None`: there is no such user.
+    /// Returns a user with the permissions of these roles and the configuration, by one statement; cached for
+    /// ten seconds, or until a change. `None`: there is no such user.
     ///
     /// # Errors
     /// When the store fails.
@@ -189,7 +189,7 @@ impl Registry {
         })
     }
 
-    /// What these roles may do, whoever has them; read anew each time.
+    /// Returns the permissions of these roles for any user; reads the store each time.
     ///
     /// # Errors
     /// When the store fails.
@@ -204,7 +204,7 @@ impl Registry {
         access.peek(&access.clearances, &(user, roles.to_vec())).is_some()
     }
 
-    /// The agents on which the grants permit an action. Memory only.
+    /// Returns the agents on which the grants permit an action. Memory only.
     pub fn permitted_agents(&self, grants: &Grants, action: &str) -> Permitted {
         grants.agents(action, &*self.inner.fleet.read())
     }
@@ -239,7 +239,7 @@ impl Registry {
         })
     }
 
-    /// How often what authorisation needed was kept, since the start.
+    /// Returns the hits and misses of the cache since the start.
     pub fn access_counts(&self) -> AccessCounts {
         AccessCounts {
             hits: self.inner.access.hits.load(Ordering::Relaxed),
@@ -247,7 +247,7 @@ impl Registry {
         }
     }
 
-    /// Life of tokens and mode; kept for ten seconds, or until a change.
+    /// Returns the life of tokens and the mode; cached for ten seconds, or until a change.
     ///
     /// # Errors
     /// When the store fails.
@@ -261,7 +261,7 @@ impl Registry {
         })
     }
 
-    /// From the settings by name; what is not set is as it is by default.
+    /// Builds the configuration from settings by name; a missing one has its default.
     fn config_of(&self, setting: impl Fn(&str) -> Option<String>) -> SecurityConfig {
         let defaults = self.default_security_config();
         let ttl = setting(TOKEN_TTL).and_then(|text| text.parse().ok());
@@ -272,13 +272,13 @@ impl Registry {
         }
     }
 
-    /// What holds unless somebody said otherwise.
+    /// Returns the default configuration.
     pub fn default_security_config(&self) -> SecurityConfig {
         SecurityConfig { token_ttl_s: self.inner.options.token_ttl_s, mode: RbacMode::default() }
     }
 
-    /// Change life of tokens and mode in one durable step; what is not named stays. Every token is
-    /// refused from now on.
+    /// Changes the life of tokens and the mode in one durable step; `None` leaves a value unchanged. Every
+    /// token is refused from now on.
     ///
     /// # Errors
     /// When the store fails; then nothing is changed.
@@ -294,10 +294,10 @@ impl Registry {
         self.write_security_config(context, &named)
     }
 
-    /// As [`Registry::change_security_config`], of both; `None` puts the defaults back.
+    /// Does the same as [`Registry::change_security_config`] for both; `None` restores the defaults.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Registry::change_security_config`].
     pub fn set_security_config(
         &self,
         context: &WriteContext,

@@ -1,4 +1,4 @@
-//! Enrolment, renewal, removal and liveness.
+//! Enrolment, renewal, identity and liveness.
 
 use std::net::IpAddr;
 
@@ -22,8 +22,8 @@ const TOKEN_VERSION: &str = "hf1";
 const ANY_IP: &str = "any";
 
 impl Registry {
-    /// A token that registers `uses` agents within `ttl_s` seconds:
-    /// `hf1.<base64url secret>.<ca fingerprint hex>`. Only its digest is kept; durable when it
+    /// Creates a token that registers `uses` agents within `ttl_s` seconds:
+    /// `hf1.<base64url secret>.<ca fingerprint hex>`. Only its digest is stored; durable when it
     /// returns.
     ///
     /// # Errors
@@ -57,7 +57,7 @@ impl Registry {
         Ok(format!("{TOKEN_VERSION}.{secret}.{}", self.ca_fingerprint()))
     }
 
-    /// The enrolment tokens in force, by their digests.
+    /// Returns the enrolment tokens in force, by their digests.
     ///
     /// # Errors
     /// When the store fails.
@@ -68,7 +68,7 @@ impl Registry {
         Ok(self.inner.store.enrolment_tokens(reader, self.now().s)?)
     }
 
-    /// Forget an enrolment token by its digest; whether it was there.
+    /// Forgets an enrolment token by its digest; returns true if it existed.
     ///
     /// # Errors
     /// When the store fails.
@@ -80,7 +80,7 @@ impl Registry {
         Ok(self.inner.store.revoke_enrolment_token(context, digest)?)
     }
 
-    /// Register an agent with a token and issue its certificate; durable when it returns.
+    /// Registers an agent with a token and issues its certificate; durable when it returns.
     ///
     /// # Errors
     /// [`EnrollError`]; then nothing was changed and the token was not used.
@@ -101,7 +101,7 @@ impl Registry {
             client_key: None,
             now_s: now.s,
         };
-        // Only a valid token makes the server look at the request.
+        // The request is examined only with a valid token.
         let mut refused = None;
         let mut sign = |id: AgentId| match self.sign(id, csr_pem, now) {
             Ok(certificate) => Ok(certificate),
@@ -124,7 +124,7 @@ impl Registry {
         Ok(self.enrolled(id, incarnation, enrolled.certificate))
     }
 
-    /// Issue a further certificate; the present one stays valid until the new one is used.
+    /// Issues a further certificate; the present one stays valid until the new one is used.
     ///
     /// # Errors
     /// `NoSuchAgent`, `Request`, `Revoked`: a renewal under way does not outlive a revocation.
@@ -132,9 +132,9 @@ impl Registry {
         self.renew_over(agent, csr_pem, None)
     }
 
-    /// As [`Registry::renew`] for whoever presents a certificate (the leaf's DER bytes): it is
-    /// looked at again where decisions are made, so that a renewal that was asked for before the
-    /// certificate was superseded or revoked comes to nothing.
+    /// Does the same as [`Registry::renew`] for a caller that presents a certificate (the leaf's DER bytes).
+    /// It is checked again under the lock of decisions, so that a renewal that was requested before the
+    /// certificate was superseded or revoked fails.
     ///
     /// # Errors
     /// As [`Registry::renew`], and `Presented` when that certificate is no longer in force.
@@ -206,8 +206,8 @@ impl Registry {
         Ok(Incarnation(self.inner.random.next_u64()?))
     }
 
-    /// Register agents without token and certificate (import, or by an operator), all or none; a
-    /// name or a number that is taken is refused. Their numbers.
+    /// Registers agents without token and certificate (import, or by an operator), all or none; a name or
+    /// a number that is in use is refused. Returns their numbers.
     ///
     /// # Errors
     /// As [`Registry::enroll`].
@@ -247,7 +247,7 @@ impl Registry {
         })
     }
 
-    /// The caller holds the lock of decisions.
+    /// Inserts agents. The caller holds the lock of decisions.
     pub(crate) fn insert_agents(
         &self,
         context: &WriteContext,
@@ -263,11 +263,11 @@ impl Registry {
         Ok(ids)
     }
 
-    /// Whose certificate it is (the leaf's DER bytes). Memory only; the first use of a renewed
+    /// Returns the owner of a certificate (the leaf's DER bytes). Memory only; the first use of a renewed
     /// certificate is written with the next flush.
     ///
     /// # Errors
-    /// [`IdentityError`]: why it is refused.
+    /// [`IdentityError`], the reason why it is refused.
     pub fn identify(&self, peer_cert_der: &[u8]) -> Result<Identity, IdentityError> {
         let fingerprint = ca::fingerprint(peer_cert_der);
         let now_s = self.now().s;
@@ -278,29 +278,29 @@ impl Registry {
         Ok(identity)
     }
 
-    /// The agent's program started: pending. `false` when there is no such agent. Memory only.
+    /// Marks the agent as pending: its program started. `false` when there is no such agent. Memory only.
     pub fn startup(&self, id: AgentId, info: &AgentInfo) -> bool {
         self.inner.fleet.write().startup(id, info, self.now())
     }
 
-    /// The agent is alive: active. `false` when there is no such agent. Memory only.
+    /// Marks the agent as active: it is alive. `false` when there is no such agent. Memory only.
     pub fn keepalive(&self, id: AgentId, info: &AgentInfo) -> bool {
         self.inner.fleet.write().keepalive(id, info, self.now())
     }
 
-    /// The agent's program stopped: disconnected. `false` when there is no such agent. Memory
+    /// Marks the agent as disconnected: its program stopped. `false` when there is no such agent. Memory
     /// only.
     pub fn goodbye(&self, id: AgentId) -> bool {
         self.inner.fleet.write().goodbye(id, self.now())
     }
 
-    /// What the server knows of the agent, for a session's record; `None` when there is no such
+    /// Returns the server's data about the agent, for a session's record; `None` when there is no such
     /// agent. Memory only.
     pub fn overlay(&self, id: AgentId) -> Option<Overlay> {
         self.inner.fleet.read().overlay(id, &self.inner.options.cluster_name)
     }
 
-    /// The agent as it is now, 000 included. Memory only.
+    /// Returns the agent as it is now, 000 included. Memory only.
     pub fn agent(&self, id: AgentId) -> Option<AgentRecord> {
         if id == AgentId::SERVER {
             return Some(self.inner.server.clone());
@@ -323,7 +323,7 @@ fn agent_ip(ip: &str) -> Result<String, EnrollError> {
     if ip.is_empty() || ip == ANY_IP {
         return Ok(ANY_IP.into());
     }
-    // A network is accepted as it is written: `192.0.2.0/24`.
+    // A network is accepted as written: `192.0.2.0/24`.
     let (address, bits) = ip.split_once('/').unwrap_or((ip, "0"));
     let fine = address.parse::<IpAddr>().is_ok_and(|address| {
         bits.parse::<u8>().is_ok_and(|bits| bits <= if address.is_ipv4() { 32 } else { 128 })

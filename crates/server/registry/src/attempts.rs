@@ -31,14 +31,14 @@ impl Attempts {
         Self { max, block, sources: HashMap::new() }
     }
 
-    /// How long the source is still blocked.
+    /// Returns the time for which the source is still blocked.
     pub(crate) fn blocked(&self, source: IpAddr, now: Duration) -> Option<Duration> {
         let failures = self.sources.get(&network(source))?;
         let left = (failures.first + self.block).saturating_sub(now);
         (self.max > 0 && failures.count >= self.max && !left.is_zero()).then_some(left)
     }
 
-    /// One more failure; whether it is the one that blocks the source.
+    /// Counts a failure; returns true if it is the one that blocks the source.
     pub(crate) fn failed(&mut self, source: IpAddr, now: Duration) -> bool {
         let source = network(source);
         if !self.sources.contains_key(&source) && self.sources.len() >= LOGIN_SOURCES_MAX {
@@ -62,7 +62,7 @@ impl Attempts {
     }
 }
 
-/// The network of one host: an IPv6 host has a /64 to choose addresses from.
+/// Returns the network of one host: an IPv6 host has a /64 to choose addresses from.
 pub fn network(source: IpAddr) -> IpAddr {
     match source.to_canonical() {
         IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & IPV6_NETWORK_MASK)),

@@ -1,4 +1,4 @@
-//! The audit log: who changed what, and how far that went. Whoever changes something carries a
+//! The audit log: who changed what, and the outcome. A caller that makes changes passes a
 //! [`WriteContext`] through the calls of the registry; its row is written with the first durable change.
 
 use control::Reader;
@@ -59,7 +59,7 @@ impl Registry {
         }
     }
 
-    /// Append to the audit log what is done; durable when it returns.
+    /// Appends an action that was completed to the audit log; durable when it returns.
     ///
     /// # Errors
     /// When the store fails.
@@ -67,7 +67,7 @@ impl Registry {
         Ok(self.inner.store.audit(&self.entry(user, action, detail, AuditOutcome::Done))?)
     }
 
-    /// The audit log, newest first, below the row `before` where given.
+    /// Returns the audit log, newest first, below the row `before` if given.
     ///
     /// # Errors
     /// When the store fails.

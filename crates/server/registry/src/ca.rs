@@ -40,7 +40,7 @@ pub(crate) struct Authority {
     validity: Validity,
 }
 
-/// From when to when a certificate is valid, seconds since the epoch.
+/// The validity of a certificate, seconds since the epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Validity {
     /// First second.
@@ -96,8 +96,8 @@ pub(crate) fn fingerprint(der: &[u8]) -> [u8; 32] {
 }
 
 impl Authority {
-    /// Load it from `folder`, or make it there. `relied_on`: agents trust the one that should be
-    /// there, so a missing one is an error and not a first start.
+    /// Loads the authority from `folder`, or creates it there. `relied_on`: agents trust an existing one, so
+    /// a missing one is an error and not a first start.
     pub(crate) fn open(
         folder: &Path,
         cluster: &str,
@@ -113,7 +113,7 @@ impl Authority {
             }),
             (None, Some(_)) => Err(RegistryError::CaLost { path: key_path }),
             (_, None) if relied_on => Err(RegistryError::CaLost { path: cert_path }),
-            // A key without a certificate is a first start that did not come to its end.
+            // A key without a certificate is left from an incomplete first start.
             (_, None) => {
                 let (key, pem) = make(cluster, random, now_s)?;
                 files::write_private(&key_path, &key)?;
@@ -124,7 +124,7 @@ impl Authority {
         }
     }
 
-    /// Where it is none: which of the two files is at fault, and why.
+    /// Loads the authority; the error names the invalid file and the cause.
     fn load(key: &str, pem: String) -> Result<Self, (&'static str, String)> {
         fn fault<E: std::fmt::Display>(file: &'static str) -> impl Fn(E) -> (&'static str, String) {
             move |e| (file, format!("{e}: restore {KEY_FILE} and {CERT_FILE} from one backup"))
@@ -144,8 +144,8 @@ impl Authority {
         Ok(Self { fingerprint: hex::encode(fingerprint(&der)), pem, issuer, validity })
     }
 
-    /// A certificate for an agent's signing request. Of the request only the key counts: name,
-    /// use and time are the authority's.
+    /// Issues a certificate for an agent's signing request. Only the request's key is used: name, use and
+    /// validity are the authority's.
     pub(crate) fn agent_certificate(
         &self,
         agent: AgentId,
@@ -183,14 +183,14 @@ impl Authority {
         ))
     }
 
-    /// When a certificate issued now begins: with the authority, so that a clock that is behind
+    /// Returns the start of a certificate issued now: that of the authority, so that a clock that is behind
     /// does not reject it as not yet valid. An authority made at a wrong time may begin later.
     fn begin_s(&self, now_s: i64) -> i64 {
         self.validity.begins_s.min(now_s - CLOCK_SKEW_SECONDS)
     }
 
-    /// A certificate and key for this server under all of `names`, valid at both times of `now`:
-    /// agents and browsers compare it with their own clocks, and either of ours may be wrong.
+    /// Issues a certificate and key for this server under all of `names`, valid at both times of `now`:
+    /// agents and browsers check it against their own clocks, and either of ours may be wrong.
     pub(crate) fn server_certificate(
         &self,
         names: &[String],
@@ -221,7 +221,7 @@ pub fn certificate_begin_s(der: &[u8]) -> Option<u64> {
     u64::try_from(parsed.validity().not_before.timestamp()).ok()
 }
 
-/// Read a signing request and verify that it is signed with the key that it names.
+/// Reads a signing request and verifies that it is signed with the key that it names.
 pub(crate) fn read_csr(pem: &str) -> Result<CertificateSigningRequestParams, String> {
     if pem.len() > CSR_BYTES_MAX {
         return Err(format!("larger than {CSR_BYTES_MAX} bytes"));
@@ -230,7 +230,7 @@ pub(crate) fn read_csr(pem: &str) -> Result<CertificateSigningRequestParams, Str
 }
 
 fn make(cluster: &str, random: &dyn Random, now_s: i64) -> Result<(String, String), RegistryError> {
-    // The suffix tells the authorities of two first starts apart.
+    // The suffix distinguishes the authorities of two first starts.
     let suffix = hex::encode(random.next_u64()?.to_be_bytes());
     let name = format!("Holdfast CA {cluster} {suffix}");
     let key = KeyPair::generate().map_err(bad)?;
@@ -238,7 +238,7 @@ fn make(cluster: &str, random: &dyn Random, now_s: i64) -> Result<(String, Strin
     Ok((key.serialize_pem(), pem))
 }
 
-/// The certificate of an authority that has this name and key.
+/// Returns the certificate of an authority with this name and key.
 fn authority_pem(
     name: &str,
     key: &KeyPair,

@@ -1,5 +1,5 @@
-//! The keys of 64 characters that 4.x clients know of agents (our own agents have certificates), and the import
-//! of a whole `client.keys`.
+//! The keys of 64 characters that 4.x clients use for agents (our own agents have certificates), and the
+//! import of a whole `client.keys`.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -15,20 +15,20 @@ use crate::{EnrollError, Registry, RegistryError};
 
 /// Characters of a client key.
 pub(crate) const CLIENT_KEY_CHARS: usize = 64;
-/// The setting that holds the secret from which keys follow, in hex.
+/// The setting that holds the secret from which keys are derived, in hex.
 const CLIENT_SECRET: &str = "client_key_secret";
 
-/// What an import did.
+/// The result of an import.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ImportReport {
     /// Agents that were added.
     pub added: u64,
-    /// Lines of removed agents (name marked with `!`) and comments that were passed over.
+    /// Lines of removed agents (name marked with `!`) and comments, which were skipped.
     pub passed_over: u64,
 }
 
 impl Registry {
-    /// The agent's key: the one it was inserted with, else one that follows from its number, its
+    /// Returns the agent's key: the one it was inserted with, else one derived from its number, its
     /// life and the registry's secret. Nothing is written.
     ///
     /// # Errors
@@ -40,7 +40,7 @@ impl Registry {
         let life = self.inner.fleet.read().get(id).map(|agent| agent.incarnation);
         let missing = || ControlError::NotFound { what: "agent", name: id.to_string() };
         let life = life.ok_or_else(missing)?;
-        // The parts have fixed lengths: no other agent's are these bytes.
+        // The parts have fixed lengths, so no other agent has the same bytes.
         let mut digest = Sha256::new_with_prefix(self.inner.client_secret.as_bytes());
         digest.update(id.0.to_be_bytes());
         digest.update(life.0.to_be_bytes());
@@ -53,8 +53,8 @@ impl Registry {
         Ok(hex(&bytes))
     }
 
-    /// Take over a registry as 4.x keeps it, all or nothing: one line `ID NAME IP|any KEY` per
-    /// agent, removed ones marked with `!`. Ids, names, addresses and keys stay as they are.
+    /// Imports a registry of 4.x, all or nothing: one line `ID NAME IP|any KEY` per
+    /// agent, removed ones marked with `!`. Ids, names, addresses and keys are preserved.
     ///
     /// # Errors
     /// `Refused` names the line that is not one; otherwise as [`Registry::add_agents`].
@@ -83,7 +83,7 @@ impl Registry {
             let key = Some(line.key.to_owned());
             agents.push(self.new_agent(Some(line.id), &request, key, now.s)?);
         }
-        // Numbers only grow.
+        // Numbers only increase.
         agents.sort_by_key(|agent| agent.id);
         let _order = self.inner.decisions.lock();
         report.added = self.insert_agents(context, &agents, now)?.len() as u64;
@@ -98,7 +98,7 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// What keys of agents that were not inserted with one follow from; drawn once for a registry.
+/// Returns the secret from which keys of other agents are derived; drawn once for a registry.
 pub(crate) fn client_secret(
     store: &dyn ControlStore,
     random: &dyn Random,
@@ -108,7 +108,7 @@ pub(crate) fn client_secret(
     }
     let mut bytes = [0; CLIENT_KEY_CHARS / 2];
     random.fill(&mut bytes)?;
-    // Another process may have drawn one as well: the first stands for both.
+    // Another process may have drawn one as well: the first is used by both.
     Ok(store.setting_or(CLIENT_SECRET, &hex(&bytes))?)
 }
 
@@ -119,7 +119,7 @@ struct Line<'a> {
     key: &'a str,
 }
 
-/// `None` for a removed agent, a comment or an empty line.
+/// Parses a line; `None` for a removed agent, a comment or an empty line.
 fn read_line(number: usize, line: &str) -> Result<Option<Line<'_>>, EnrollError> {
     let line = line.trim();
     if line.is_empty() || line.starts_with('#') {

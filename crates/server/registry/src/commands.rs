@@ -1,6 +1,6 @@
-//! Commands to agents. What is outstanding is also in memory, so that a heartbeat costs no query;
-//! handing out and outcomes are written in batches. A crash between outcome and flush hands the
-//! command out once more: the agent knows by its number that it has done it.
+//! Commands to agents. Unfinished commands are also in memory, so that a heartbeat costs no query;
+//! hand-outs and outcomes are written in batches. After a crash between outcome and flush the command is
+//! handed out again: the agent recognises by its number that it has already run it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -21,24 +21,24 @@ use crate::limits::{
 };
 use crate::{Registry, RegistryError};
 
-/// A command that was ordered.
+/// The result of ordering a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ordered {
     pub command: u64,
-    /// It was there: nothing is changed.
+    /// True if an unfinished command was joined and nothing was changed.
     pub joined: bool,
 }
 
 /// One unfinished command.
 struct Open {
     kind: CommandKind,
-    /// Who ordered it.
+    /// The user who ordered it.
     user: String,
-    /// When it expires, seconds since the epoch.
+    /// Expiry time, seconds since the epoch.
     expires_at_s: i64,
-    /// Who has not answered.
+    /// The agents that have not answered.
     agents: RoaringBitmap,
-    /// Those of them it was handed out to, and when.
+    /// The agents among them that it was handed out to, with the time.
     sent: HashMap<AgentId, Duration>,
 }
 
@@ -48,7 +48,7 @@ impl Open {
         Self { kind, user: user.to_owned(), expires_at_s, agents, sent: HashMap::new() }
     }
 
-    /// `set` is of the same agents.
+    /// Removes agents from the command; `set` holds the same agents as `gone`.
     fn forget(&mut self, gone: &[AgentId], set: &RoaringBitmap) {
         if self.agents.is_disjoint(set) {
             return;
@@ -60,20 +60,20 @@ impl Open {
     }
 }
 
-/// What is outstanding, and what is not yet in the database. A command costs the same whatever the
-/// number of its agents; a heartbeat looks at the commands of its own agent and at those that many
-/// agents have not answered.
+/// Unfinished commands, and outcomes not yet in the database. A command costs the same whatever its
+/// number of agents; a heartbeat examines the commands of its own agent and those that many agents have
+/// not answered.
 #[derive(Default)]
 pub(crate) struct Outstanding {
     open: BTreeMap<u64, Open>,
-    /// Commands that few agents have not answered, by agent.
+    /// Commands that few agents have yet to answer, by agent.
     few: HashMap<AgentId, Vec<u64>>,
     wide: BTreeSet<u64>,
     waiting: Vec<OutcomeRow>,
 }
 
 impl Outstanding {
-    /// What was sent before a restart is due again.
+    /// Loads unfinished commands. Those handed out before a restart are due again.
     pub(crate) fn load(commands: Vec<OpenCommand>) -> Self {
         let mut all = Self::default();
         for command in commands {
@@ -83,14 +83,14 @@ impl Outstanding {
         all
     }
 
-    /// One that waits for nobody only waits for its end.
+    /// Adds a command; one without agents only waits for its expiry.
     fn add(&mut self, id: u64, open: Open) {
         self.wide.insert(id);
         self.narrow(id, &open);
         self.open.insert(id, open);
     }
 
-    /// Find a command by its agents from now on, if only few are left.
+    /// Moves a command to the index by agent if only few agents are left.
     fn narrow(&mut self, id: u64, open: &Open) {
         if open.agents.len() <= COMMAND_AGENTS_FEW && self.wide.remove(&id) {
             for agent in &open.agents {
@@ -99,7 +99,7 @@ impl Outstanding {
         }
     }
 
-    /// The command is not the agent's any more.
+    /// Removes a command from an agent's list.
     fn unlist(&mut self, agent: AgentId, id: u64) {
         if let Some(own) = self.few.get_mut(&agent) {
             own.retain(|other| *other != id);
@@ -116,14 +116,14 @@ impl Outstanding {
         }
     }
 
-    /// Numbers of the agent's unfinished commands, in no order.
+    /// Returns the numbers of the agent's unfinished commands, in no order.
     fn of(&self, agent: AgentId) -> impl Iterator<Item = u64> {
         let own = self.few.get(&agent).into_iter().flatten().copied();
         let has = move |id: &u64| self.open.get(id).is_some_and(|o| o.agents.contains(agent.0));
         own.chain(self.wide.iter().copied().filter(has))
     }
 
-    /// Those that were never handed out go first, then those that wait longest for an answer.
+    /// Hands out commands: first those never handed out, then those that wait longest for an answer.
     fn hand_out(&mut self, agent: AgentId, now: Duration, now_s: i64) -> Vec<Command> {
         let repeat = Duration::from_secs(COMMAND_REPEAT_SECONDS);
         let sent = |id| self.open.get(&id).and_then(|one| one.sent.get(&agent).copied());
@@ -152,7 +152,7 @@ impl Outstanding {
         commands
     }
 
-    /// Take it off the agent's list; whether it was there.
+    /// Removes a command from the agent's list; returns true if it was there.
     fn close(&mut self, agent: AgentId, id: u64) -> bool {
         let Some(mut open) = self.open.remove(&id) else { return false };
         open.sent.remove(&agent);
@@ -162,7 +162,7 @@ impl Outstanding {
         found
     }
 
-    /// A command of which fewer agents are left.
+    /// Puts back a command with fewer agents left.
     fn put_back(&mut self, id: u64, open: Open) {
         if open.agents.is_empty() {
             self.wide.remove(&id);
@@ -172,13 +172,13 @@ impl Outstanding {
         }
     }
 
-    /// An unfinished command that can stand for a new one: of the same user, who may cancel it, for
-    /// exactly these agents, and with at least half its life left.
+    /// Returns an unfinished command that can replace a new one: of the same user, who may cancel it, for
+    /// exactly these agents, and with at least half its lifetime left.
     fn same(&self, new: &NewCommand) -> Option<u64> {
         let agents: RoaringBitmap = new.agents.iter().map(|agent| agent.0).collect();
         let half_s = (new.expires_at_s - new.now_s) / 2;
         let same = |open: &Open| {
-            // A scan that is under way may have passed by what this one is to see.
+            // A scan that is already running may have passed what this command is meant to cover.
             let fresh = new.kind != CommandKind::Rescan || open.sent.is_empty();
             let lives = open.expires_at_s - new.now_s >= half_s;
             open.kind == new.kind
@@ -191,7 +191,7 @@ impl Outstanding {
         found.map(|(id, _)| *id)
     }
 
-    /// The agents are gone: each command that many have not answered is looked at once.
+    /// Forgets removed agents: examines each command that many agents have not answered once.
     pub(crate) fn forget(&mut self, gone: &[AgentId]) {
         let own = |agent: &AgentId| self.few.get(agent).cloned().unwrap_or_default();
         let few: Vec<(AgentId, Vec<u64>)> = gone.iter().map(|agent| (*agent, own(agent))).collect();
@@ -210,10 +210,10 @@ impl Outstanding {
 }
 
 impl Registry {
-    /// As [`Registry::order`]: the command's number.
+    /// Does the same as [`Registry::order`], and returns the command's number.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Registry::order`].
     pub fn create_command(
         &self,
         context: &WriteContext,
@@ -224,10 +224,10 @@ impl Registry {
         Ok(self.order(context, kind, agents, user)?.command)
     }
 
-    /// Create a command for agents; durable when it returns, and handed out only then. Numbers
-    /// that are not registered are passed over. Unanswered ones expire after a day. It joins an
-    /// unfinished one of the same kind and user, if exactly these agents have yet to answer it and
-    /// it has at least half its life left.
+    /// Creates a command for agents; durable when it returns, and handed out only then. Numbers
+    /// that are not registered are skipped. Unanswered commands expire after a day. The call joins an
+    /// unfinished command of the same kind and user, if exactly these agents have yet to answer it and
+    /// it has at least half its lifetime left.
     ///
     /// # Errors
     /// `Store(Limit)` when too many commands are unfinished, altogether or of this user.
@@ -258,16 +258,16 @@ impl Registry {
         Ok(Ordered { command: id, joined: false })
     }
 
-    /// What the agent is to do; handed out again after a minute without an outcome, so the agent
-    /// must know the numbers it has done. Memory only.
+    /// Returns the commands for the agent. A command is handed out again after a minute without an
+    /// outcome, so the agent must remember the numbers of commands it has run. Memory only.
     pub fn pending_commands(&self, agent: AgentId) -> Vec<Command> {
         let now = self.now();
         self.inner.outstanding.lock().hand_out(agent, now.monotonic, now.s)
     }
 
-    /// The agent's report, written with the next flush. `false` when the agent had no such
-    /// command open, or the report says neither acknowledged nor failed; a late report of an
-    /// expired command is recorded all the same.
+    /// Records the agent's report; it is written with the next flush. Returns `false` when the agent had no
+    /// such command open, or the report says neither acknowledged nor failed; a late report of an expired
+    /// command is still recorded.
     pub fn command_outcome(&self, agent: AgentId, id: u64, outcome: &Outcome) -> bool {
         if !matches!(outcome.state, OutcomeState::Acknowledged | OutcomeState::Failed) {
             return false;
@@ -287,7 +287,7 @@ impl Registry {
         found
     }
 
-    /// One command with its counts, everything reported so far included.
+    /// Returns one command with its counts, everything reported so far included.
     ///
     /// # Errors
     /// When the store fails.
@@ -296,8 +296,8 @@ impl Registry {
         Ok(self.command_page(reader, id, &Permitted::All, none)?.map(|(command, _)| command))
     }
 
-    /// One command with its counts as far as the agents of a scope go, and a page of their
-    /// outcomes by agent number, from one snapshot; everything reported so far included.
+    /// Returns one command with its counts over the agents of a scope, and a page of their outcomes by
+    /// agent number, from one snapshot; everything reported so far is included.
     ///
     /// # Errors
     /// When the store fails.
@@ -312,8 +312,8 @@ impl Registry {
         Ok(self.inner.store.command(reader, id, scope, outcomes)?)
     }
 
-    /// The newest commands about agents of a scope, newest first, with their counts as far as these
-    /// go, from one snapshot.
+    /// Returns the newest commands for agents of a scope, newest first, with their counts over these
+    /// agents, from one snapshot.
     ///
     /// # Errors
     /// When the store fails.
@@ -327,7 +327,7 @@ impl Registry {
         Ok(self.inner.store.commands(reader, limit, scope)?)
     }
 
-    /// The outcomes of a command by agent number above `after`.
+    /// Returns the outcomes of a command, by agent number, above `after`.
     ///
     /// # Errors
     /// When the store fails.
@@ -344,7 +344,7 @@ impl Registry {
         Ok(page.map(|(_, outcomes)| outcomes).unwrap_or_default())
     }
 
-    /// Take back a command where it is not answered yet; for how many agents.
+    /// Cancels a command for agents that have not answered yet; returns their number.
     ///
     /// # Errors
     /// When the store fails.
@@ -359,14 +359,14 @@ impl Registry {
         state: OutcomeState,
     ) -> Result<u64, RegistryError> {
         self.flush_outcomes()?;
-        // Nobody is given its number for an order of his own meanwhile.
+        // Held so that no new order joins this command in the meantime.
         let _order = self.inner.decisions.lock();
         let n = self.inner.store.finish_command(context, id, state, self.now().s)?;
         self.inner.outstanding.lock().remove(id);
         Ok(n)
     }
 
-    /// Write hand-outs and outcomes; how many.
+    /// Writes hand-outs and outcomes; returns their number.
     pub(crate) fn flush_outcomes(&self) -> Result<u64, RegistryError> {
         let _order = self.inner.flush.lock();
         let rows = std::mem::take(&mut self.inner.outstanding.lock().waiting);
@@ -380,7 +380,7 @@ impl Registry {
         Ok(rows.len() as u64)
     }
 
-    /// Expire commands whose time is over; how many outcomes.
+    /// Expires commands that are overdue; returns the number of outcomes.
     pub(crate) fn expire_commands(&self) -> Result<u64, RegistryError> {
         let now_s = self.now().s;
         let over: Vec<u64> = {
@@ -394,7 +394,7 @@ impl Registry {
     }
 }
 
-/// In front of what came meanwhile, so that the order of one agent's rows is kept.
+/// Puts rows back before those that came in the meantime, so that the order of an agent's rows is kept.
 fn put_back(outstanding: &Mutex<Outstanding>, mut rows: Vec<OutcomeRow>) {
     let mut outstanding = outstanding.lock();
     rows.append(&mut outstanding.waiting);

@@ -1,4 +1,4 @@
-//! The index of unfinished commands against a list of who has not answered what.
+//! The index of unfinished commands, compared with a list of unanswered agents per command.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ const AGENTS: u32 = 100;
 
 #[derive(Debug, Clone)]
 enum Step {
-    /// A command for so many agents, from one on.
+    /// A command for N agents, numbered from the first value.
     Create(u32, u32),
     Answer(u32, usize),
     Remove(u32),
@@ -29,7 +29,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Every list says what the sets of agents say.
+/// Checks that every list agrees with the sets of agents.
 fn consistent(all: &Outstanding) {
     for (id, open) in &all.open {
         assert!(!open.agents.is_empty(), "{id}");

@@ -1,6 +1,6 @@
-//! What groups configure, in memory: the settings of each group, and the digest of what the agents
-//! of a set of groups are to run. A write drops what it touches; a heartbeat computes nothing, and
-//! what takes long (merging) is done while nobody is held up ([`Draft`]).
+//! The groups' configurations in memory: the settings of each group, and the digest for the agents of each
+//! set of groups. A write drops the digests that it affects; a heartbeat computes nothing, and merging,
+//! which takes long, is done without blocking other callers ([`Draft`]).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use settings::{Merged, Settings, SettingsError};
 
 use crate::limits::{GROUP_SETS_KEPT_MAX, MERGED_BYTES_MAX, MERGED_IDLE};
 
-/// What each group sets; `None`: the text cannot be read, and agents keep what they run.
+/// Settings by group; `None`: the text cannot be parsed, and agents keep what they run.
 type ByGroup = HashMap<String, Option<Arc<Settings>>>;
-/// Digests by set of groups; `None`: it cannot be told.
+/// Digests by set of groups; `None`: the digest cannot be determined.
 type Sums = HashMap<Vec<String>, Option<Arc<str>>>;
 
 /// Merged texts by digest, for the agents that fetch one in the same minutes.
@@ -29,16 +29,16 @@ pub(crate) fn kept() -> moka::sync::Cache<Arc<str>, Arc<Merged>> {
 pub(crate) struct Configs {
     settings: ByGroup,
     sums: Sums,
-    /// What is wrong with texts that were stored under other rules, by group, until they are put
+    /// Errors in texts that were stored under other rules, by group, until the text is stored
     /// again.
     problems: HashMap<String, String>,
-    /// Moves on with every change of what a group sets.
+    /// Incremented with every change of a group's settings.
     version: u64,
 }
 
 impl Configs {
-    /// From what the store holds. `silence`: after how long a server of this configuration takes an
-    /// agent for disconnected.
+    /// Loads the stored texts. `silence`: the time after which a server of this configuration considers an
+    /// agent disconnected.
     pub(crate) fn load(texts: Vec<(String, Vec<u8>)>, silence: Duration) -> Self {
         let mut all = Self::default();
         for (group, text) in texts {
@@ -58,7 +58,7 @@ impl Configs {
         all
     }
 
-    /// What would be if a group set this, or nothing any more. No sums are in it yet.
+    /// Returns a draft with a group's settings replaced or removed. It has no digests yet.
     pub(crate) fn draft(&self, group: &str, settings: Option<Arc<Settings>>) -> Draft {
         let mut all = self.settings.clone();
         match settings {
@@ -69,7 +69,7 @@ impl Configs {
         Draft { group, settings: all, sums: Sums::new(), version: self.version }
     }
 
-    /// The sums that are not known of these sets as they are; none of them is in it yet.
+    /// Returns the sets without a known digest, and a draft for them without digests.
     pub(crate) fn unknown<'a>(&self, sets: impl Iterator<Item = &'a [String]>) -> (Draft, Sets) {
         let missing = sets.filter(|groups| !self.sums.contains_key(*groups));
         let sets: Sets = missing.map(<[String]>::to_vec).collect();
@@ -77,29 +77,29 @@ impl Configs {
         (Draft { group: None, settings, sums: Sums::new(), version: self.version }, sets)
     }
 
-    /// Returns true if a draft was made of what is.
+    /// Returns true if a draft was made from the present settings.
     pub(crate) fn is_base_of(&self, draft: &Draft) -> bool {
         self.version == draft.version
     }
 
-    /// The digest of what these groups set together, if it was reckoned; within, whether it can be
-    /// told.
+    /// Returns the digest for these groups, if it was computed; the inner value is `None` if it cannot
+    /// be determined.
     #[expect(clippy::option_option, reason = "not reckoned yet is another thing than none")]
     pub(crate) fn known(&self, groups: &[String]) -> Option<Option<Arc<str>>> {
         self.sums.get(groups).cloned()
     }
 
-    /// Moves on with every change of what a group sets.
+    /// Returns a number that changes with every change of a group's settings.
     pub(crate) fn version(&self) -> u64 {
         self.version
     }
 
-    /// What is wrong with the text that the store has of a group, if anything.
+    /// Returns the error in the stored text of a group, if any.
     pub(crate) fn problem(&self, group: &str) -> Option<&str> {
         self.problems.get(group).map(String::as_str)
     }
 
-    /// Take over what a draft says, if it is of what is.
+    /// Applies a draft, if it was made from the present settings.
     pub(crate) fn take(&mut self, draft: Draft) {
         if self.version != draft.version {
             return;
@@ -116,8 +116,8 @@ impl Configs {
         self.sums.extend(draft.sums);
     }
 
-    /// The digest of what agents of these groups are to run, empty when that is nothing; `None`
-    /// when it cannot be told, and agents keep what they run.
+    /// Returns the digest for agents of these groups, empty for no configuration; `None` when it cannot be
+    /// determined, and agents keep what they run.
     pub(crate) fn sum(&mut self, groups: &[String]) -> Option<Arc<str>> {
         if let Some(sum) = self.sums.get(groups) {
             return sum.clone();
@@ -130,10 +130,10 @@ impl Configs {
         sum
     }
 
-    /// What these groups set, in their order, for [`settings::merged`]: copies of references.
+    /// Returns the settings of these groups, in their order, for [`settings::merged`], as references.
     ///
     /// # Errors
-    /// When a group's text cannot be read.
+    /// When a group's text cannot be parsed.
     pub(crate) fn of(&self, groups: &[String]) -> Result<Vec<Arc<Settings>>, SettingsError> {
         let set = groups.iter().filter_map(|name| self.settings.get(name));
         set.cloned().collect::<Option<_>>().ok_or(SettingsError::Unreadable)
@@ -143,9 +143,9 @@ impl Configs {
 /// Sets of groups.
 pub(crate) type Sets = HashSet<Vec<String>>;
 
-/// A change of what groups set with the digests that follow from it, made on a copy.
+/// A change of groups' settings with the resulting digests, made on a copy.
 pub(crate) struct Draft {
-    /// Which group sets something else, if one does.
+    /// The group whose settings change, if any.
     group: Option<String>,
     settings: ByGroup,
     sums: Sums,
@@ -153,11 +153,11 @@ pub(crate) struct Draft {
 }
 
 impl Draft {
-    /// Reckon the digests of sets of groups that are not in it yet. Merges: not to be called while
-    /// the fleet is locked.
+    /// Computes the missing digests of sets of groups. Merges: do not call this while the fleet is
+    /// locked.
     ///
     /// # Errors
-    /// With `strict`: when a set cannot be merged that has only texts that can be read.
+    /// With `strict`: when a set whose texts can all be parsed cannot be merged.
     pub(crate) fn reckon(&mut self, sets: Sets, strict: bool) -> Result<(), SettingsError> {
         for groups in sets {
             if self.sums.contains_key(&groups) {

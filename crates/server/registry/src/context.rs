@@ -1,14 +1,14 @@
-//! Rules over an authorization context: which login with a context gets which roles.
+//! Rules over an authorization context: they decide the roles of a login with that context.
 //!
 //! A rule is an object whose operators must all hold. `AND` and `OR` take rules (a list, or an
 //! object of them), `NOT` one. `MATCH` compares fields at the top of the context, `FIND` at any
-//! depth; with `$` behind it the value must be the same, without it a list need only hold what is
-//! asked for. A text `r'...'` is a regular expression, for names of fields too.
+//! depth; with a trailing `$` the value must be equal, without it a list only needs to contain the wanted
+//! values. A text `r'...'` is a regular expression, for names of fields too.
 //!
 //! Limits: [`DEPTH_MAX`], [`PATTERN_BYTES_MAX`], [`PATTERNS_MAX`]. A rule beyond them is refused when
-//! it is written ([`check_rule`]). Where it cannot be told whether a rule holds, because it was
-//! written before that or the context is nested too deeply, it gives nothing, whatever stands under
-//! `NOT`; what is plain without that part stays plain (three values, as SQL's). A regular expression is compiled once for a rule and a context.
+//! it is written ([`check_rule`]). A rule that cannot be evaluated, because it is older than that check or
+//! the context is nested too deeply, gives no role, even under `NOT`; the logic has three values, as
+//! SQL's. A regular expression is compiled once per rule and context.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -16,7 +16,7 @@ use std::collections::{HashMap, HashSet};
 use regex::{Regex, RegexBuilder};
 use serde_json::Value;
 
-/// Deepest nesting of rules and contexts that is looked at.
+/// Deepest nesting of rules and contexts that is examined.
 const DEPTH_MAX: usize = 32;
 /// Largest compiled regular expression, bytes.
 const PATTERN_BYTES_MAX: usize = 64 * 1024;
@@ -24,16 +24,16 @@ const PATTERN_BYTES_MAX: usize = 64 * 1024;
 /// Most different regular expressions of a rule.
 const PATTERNS_MAX: usize = 256;
 
-/// Whether a rule holds for an authorization context; `None` where that cannot be told.
+/// Evaluates a rule for an authorization context; `None` if it cannot be evaluated.
 pub(crate) fn matches(rule: &Value, context: &Value) -> Option<bool> {
     Matcher::default().holds(rule, context, 0)
 }
 
-/// What was compiled for a rule so far; `None` is no regular expression.
+/// Regular expressions compiled for a rule so far; `None` marks an invalid one.
 #[derive(Default)]
 struct Matcher(RefCell<HashMap<String, Option<Regex>>>);
 
-/// Whether all of them hold: not when one does not, whatever cannot be told of others.
+/// Combines with AND: false if any part is false, else `None` if any part cannot be evaluated.
 fn all(parts: impl Iterator<Item = Option<bool>>) -> Option<bool> {
     let mut holds = Some(true);
     for part in parts {
@@ -46,16 +46,16 @@ fn all(parts: impl Iterator<Item = Option<bool>>) -> Option<bool> {
     holds
 }
 
-/// Whether one of them holds.
+/// Combines with OR: true if any part is true, else `None` if any part cannot be evaluated.
 fn any(parts: impl Iterator<Item = Option<bool>>) -> Option<bool> {
     all(parts.map(|part| part.map(|part| !part))).map(|none| !none)
 }
 
-/// Check that a rule is one that can be decided: an object of operators with what they take, within
-/// the limits, every regular expression of it one.
+/// Checks that a rule can be evaluated: an object of operators with valid operands, within the limits,
+/// with valid regular expressions.
 ///
 /// # Errors
-/// What is wrong with it, and where.
+/// The problem and its location.
 pub fn check_rule(rule: &Value) -> Result<(), String> {
     let mut patterns = HashSet::new();
     check_operators(rule, 0, &mut patterns)?;
@@ -100,7 +100,7 @@ fn check_operators<'a>(
     Ok(())
 }
 
-/// What is compared with the context: names and values.
+/// Checks the names and values that are compared with the context.
 fn check_wanted<'a>(
     wanted: &'a Value,
     depth: usize,
@@ -126,14 +126,14 @@ fn check_text<'a>(text: &'a str, patterns: &mut HashSet<&'a str>) -> Result<(), 
     let Some(pattern) = pattern_of(text).filter(|pattern| patterns.insert(pattern)) else {
         return Ok(());
     };
-    // No more than may be are compiled to look at a rule.
+    // At most one more than the limit is compiled to check a rule.
     if patterns.len() <= PATTERNS_MAX {
         compile(pattern).map_err(|e| format!("r'{pattern:.80}': {e}"))?;
     }
     Ok(())
 }
 
-/// What stands in `r'...'`.
+/// Returns the pattern inside `r'...'`.
 fn pattern_of(text: &str) -> Option<&str> {
     text.strip_prefix("r'")?.strip_suffix('\'')
 }
@@ -166,7 +166,7 @@ impl Matcher {
         }
     }
 
-    /// Rules in a list, or operators of an object, each a rule.
+    /// Evaluates rules in a list, or operators of an object, each as a rule.
     fn joined(&self, word: &str, rules: &Value, context: &Value, depth: usize) -> Option<bool> {
         let join = |parts: &mut dyn Iterator<Item = Option<bool>>| {
             if word == "AND" { all(parts) } else { any(parts) }
@@ -194,7 +194,7 @@ impl Matcher {
         }
     }
 
-    /// Whether an object has every wanted field with a value that fits.
+    /// Returns true if an object has every wanted field with a matching value.
     fn has_fields(
         &self,
         wanted: &Value,
@@ -339,7 +339,7 @@ mod tests {
             let rule = json!({"NOT": {"FIND": {"office": not}}});
             assert_eq!(matches(&rule, &context), None, "{rule}");
         }
-        // What is plain stays plain.
+        // A part that can be evaluated still decides.
         let (yes, bad) = (json!({"MATCH": {"office": "20"}}), json!({"FIND": {"office": "r'('"}}));
         let no = json!({"MATCH": {"office": "21"}});
         for (rule, expected) in [

@@ -1,10 +1,10 @@
-//! Why calls on the registry fail, one enum per family of operations.
+//! Errors of the registry, one enum per family of operations.
 
 use std::path::PathBuf;
 
 use control::ControlError;
 
-/// Opening, certificates, groups, commands, settings.
+/// Failure of opening, certificates, groups, commands or settings.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegistryError {
@@ -15,7 +15,7 @@ pub enum RegistryError {
     #[error("{}: {cause}", path.display())]
     File {
         path: PathBuf,
-        /// What went wrong.
+        /// The cause.
         cause: String,
     },
     /// The certificate authority's key is missing although agents rely on it.
@@ -41,7 +41,7 @@ pub enum RegistryError {
     /// The request breaks a rule.
     #[error("{0}")]
     Refused(String),
-    /// A group's configuration is none.
+    /// A group's configuration is not valid.
     #[error("configuration: {0}")]
     Settings(#[from] settings::SettingsError),
 }
@@ -63,14 +63,14 @@ impl RegistryError {
 )]
 pub struct PasswordError;
 
-/// Why a peer's certificate is not accepted. All but `Store` are final for that certificate.
+/// The reason why a peer's certificate is not accepted. All but `Store` are final for that certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum IdentityError {
-    /// Nobody has it.
+    /// The certificate is not registered.
     #[error("the certificate is not registered here: enrol the agent again")]
     Unknown,
-    /// It, or its agent, was revoked or removed.
+    /// The certificate or its agent was revoked or removed.
     #[error("the certificate is revoked: enrol the agent again")]
     Revoked,
     /// A later certificate of the same agent is in use: this is a copy of an old image.
@@ -79,12 +79,12 @@ pub enum IdentityError {
          this may be a copied image, enrol it as an agent of its own"
     )]
     Superseded,
-    /// Its time is over.
+    /// The certificate has expired.
     #[error("the certificate has expired: enrol the agent again")]
     Expired,
 }
 
-/// Why an enrolment or a renewal was refused. Nothing was changed, the token was not used.
+/// The reason why an enrolment or a renewal was refused. Nothing was changed, the token was not used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EnrollError {
@@ -128,7 +128,7 @@ pub enum EnrollError {
     Registry(#[from] RegistryError),
 }
 
-/// Why a login was refused.
+/// The reason why a login was refused.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoginError {

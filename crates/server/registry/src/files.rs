@@ -1,4 +1,4 @@
-//! Key files: written whole, mode 0600, persisted before anything relies on them.
+//! Key files: written atomically, mode 0600, persisted before they are used.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -9,10 +9,10 @@ use crate::RegistryError;
 
 /// Mode of a file that holds a key.
 const PRIVATE_MODE: u32 = 0o600;
-/// Mode of a file that everybody may read.
+/// Mode of a file that any user may read.
 pub(crate) const PUBLIC_MODE: u32 = 0o644;
 
-/// Read a text file; `None` when it is not there.
+/// Reads a text file; `None` when it does not exist.
 pub(crate) fn read(path: &Path) -> Result<Option<String>, RegistryError> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
@@ -21,7 +21,7 @@ pub(crate) fn read(path: &Path) -> Result<Option<String>, RegistryError> {
     }
 }
 
-/// Read a key file; one that others may read is refused.
+/// Reads a key file; refuses one that other users may read.
 pub(crate) fn read_private(path: &Path) -> Result<Option<String>, RegistryError> {
     if let Ok(meta) = fs::metadata(path)
         && meta.permissions().mode() & 0o077 != 0
@@ -34,12 +34,12 @@ pub(crate) fn read_private(path: &Path) -> Result<Option<String>, RegistryError>
     read(path)
 }
 
-/// Write a key file through a temporary one, so that it is there whole or not at all.
+/// Writes a key file through a temporary one, so that it is never incomplete.
 pub(crate) fn write_private(path: &Path, text: &str) -> Result<(), RegistryError> {
     write(path, text, PRIVATE_MODE)
 }
 
-/// As [`write_private`] with a mode of the caller's.
+/// Does the same as [`write_private`], with the given mode.
 pub(crate) fn write(path: &Path, text: &str, mode: u32) -> Result<(), RegistryError> {
     try_write(path, text, mode).map_err(|e| failed(path, &e.to_string()))
 }

@@ -1,12 +1,12 @@
-//! The fleet in memory: who there is, who is alive, what is not yet in the database. No I/O.
+//! The fleet in memory: the agents, their status, and the changes not yet in the database. No I/O.
 //!
-//! An agent's status follows what it says: startup makes it pending, a keepalive active, a goodbye
+//! An agent's status follows its reports: startup makes it pending, a keepalive active, a goodbye
 //! disconnected; silence for the disconnection time makes an active or pending one disconnected.
-//! Silence is measured on the monotone clock and only while the server listens: neither a jump of
-//! the wall clock nor the server's own downtime disconnects anybody.
+//! Silence is measured on the monotonic clock and only while the server listens: neither a jump of
+//! the wall clock nor the server's own downtime disconnects an agent.
 //!
-//! What an agent is to run follows from its groups ([`Configs`]), what it runs from its own words;
-//! whether the two are the same is kept beside it.
+//! The configuration that an agent should run follows from its groups ([`Configs`]); the one that it runs is
+//! reported by the agent; a flag for their equality is stored with them.
 
 mod config;
 
@@ -21,26 +21,26 @@ use crate::configs::Configs;
 use crate::roll::{Moving, Roll, Search};
 use crate::types::{AgentInfo, ConfigProblem};
 
-/// Longest text that an agent says of itself, bytes; longer ones are cut.
+/// Longest text of an agent's description of itself, bytes; longer ones are cut.
 const INFO_BYTES_MAX: usize = 512;
 
 struct Live {
     record: AgentRecord,
     status_code: StatusCode,
     heard: Duration,
-    /// Only the keepalive moved since it was written.
+    /// Only the keepalive time changed since the row was written.
     seen: bool,
     /// Its status changed since it was written.
     changed: bool,
-    /// What it says of itself changed since it was written.
+    /// Its description of itself changed since the row was written.
     info: bool,
-    /// The digest of what its groups configure; `None` when that cannot be told.
+    /// Digest of its groups' configuration; `None` when that cannot be determined.
     wanted: Option<Arc<str>>,
-    /// The digest of what it runs; `None` while it was never heard from.
+    /// Digest of the configuration that it runs; `None` until its first report.
     runs: Option<Arc<str>>,
-    /// What it refused, and why.
+    /// The configuration that it refused, with the reason.
     problem: Option<Box<ConfigProblem>>,
-    /// One of the two digests changed since it was written.
+    /// One of the two digests changed since the row was written.
     config: bool,
 }
 
@@ -54,13 +54,13 @@ impl Live {
     }
 }
 
-/// The instant of a call.
+/// The time of a call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Now {
     /// Guarded time, seconds since the epoch: for everything that expires, is forgotten or is
-    /// compared with something that was stored.
+    /// compared with a stored time.
     pub(crate) s: i64,
-    /// Wall clock, seconds since the epoch: for what others compare with their own clocks.
+    /// Wall clock, seconds since the epoch: for times that others compare with their own clocks.
     pub(crate) wall_s: i64,
     pub(crate) monotonic: Duration,
 }
@@ -78,7 +78,7 @@ pub(crate) struct Fleet {
     /// Agents whose digests are to be written.
     configured: Vec<AgentId>,
     configs: Configs,
-    /// Moves on with every change of who is in which group.
+    /// Incremented with every change of a group's members.
     membership: u64,
 }
 
@@ -86,7 +86,7 @@ pub(crate) struct Fleet {
 #[derive(Default)]
 struct Members {
     ids: BTreeSet<AgentId>,
-    /// [`Fleet::membership`] at the last change of them.
+    /// [`Fleet::membership`] at the last change of this group.
     moved: u64,
 }
 
@@ -115,7 +115,7 @@ impl Fleet {
             problem: None,
             config: false,
         };
-        // A kill between a group's change and the flush left the flag as it was.
+        // A kill between a group's change and the flush left the stored flag outdated.
         let stale = live.synced() != row.config.synced;
         self.remove(id);
         self.roll.put(&live.record);
@@ -128,7 +128,7 @@ impl Fleet {
         }
     }
 
-    /// The agent was given another key: it is never connected until it is heard from.
+    /// Records that the agent got another key: it counts as never connected until it connects.
     pub(crate) fn key_anew(&mut self, row: AgentRecord) {
         let id = row.id;
         let Some(live) = self.agents.get_mut(&id) else { return };
@@ -153,7 +153,7 @@ impl Fleet {
     fn join(&mut self, id: AgentId, groups: &[String]) {
         self.membership += 1;
         for group in groups {
-            // Most have it already: then no name is copied.
+            // Most groups are known already: then no name is copied.
             if !self.groups.contains_key(group) {
                 self.groups.insert(group.clone(), Members::default());
             }
@@ -176,17 +176,17 @@ impl Fleet {
         }
     }
 
-    /// Agents by status.
+    /// Returns the agents by status.
     pub(crate) fn status(&self) -> StatusSummary {
         self.status
     }
 
-    /// Every agent by number.
+    /// Returns the roll of every agent by number.
     pub(crate) fn roll(&self) -> &Roll {
         &self.roll
     }
 
-    /// The agents of a scope in which the search finds what it asks for, ascending.
+    /// Returns the agents of a scope that match the search, ascending.
     pub(crate) fn found(&self, scope: &Permitted, search: &Search) -> Vec<AgentId> {
         self.roll.found(scope, search, |id| {
             let live = self.agents.get(&id)?;
@@ -199,7 +199,7 @@ impl Fleet {
         })
     }
 
-    /// The agent as it is now, and why it has its status.
+    /// Returns the agent as it is now, with the reason for its status.
     pub(crate) fn row(&self, id: AgentId) -> Option<(&AgentRecord, StatusCode)> {
         self.agents.get(&id).map(|live| (&live.record, live.status_code))
     }
@@ -208,18 +208,18 @@ impl Fleet {
         self.agents.get(&id).map(|live| &live.record)
     }
 
-    /// Another number after every change of who is in the group; 0 while nobody is.
+    /// Returns a number that changes with every change of the group's members; 0 while it has none.
     pub(crate) fn moved(&self, group: &str) -> u64 {
         self.groups.get(group).map_or(0, |members| members.moved)
     }
 
-    /// The agents of a group, ascending.
+    /// Returns the agents of a group, ascending.
     pub(crate) fn members(&self, group: &str) -> Vec<AgentId> {
         let members = self.groups.get(group);
         members.map(|members| members.ids.iter().copied().collect()).unwrap_or_default()
     }
 
-    /// Every agent and why it has its status, in no order.
+    /// Returns every agent with the reason for its status, in no order.
     pub(crate) fn rows(&self) -> impl Iterator<Item = (&AgentRecord, StatusCode)> {
         self.agents.values().map(|live| (&live.record, live.status_code))
     }
@@ -281,8 +281,8 @@ impl Fleet {
         true
     }
 
-    /// Put a status on an agent that also told news of itself or not, and note what has to be
-    /// written.
+    /// Sets the status of an agent and marks what has to be written. `told` is true if the agent also
+    /// reported other changes.
     fn become_status(
         &mut self,
         id: AgentId,
@@ -312,7 +312,7 @@ impl Fleet {
         }
     }
 
-    /// Disconnect who was silent for `silence`; how many.
+    /// Disconnects agents that were silent for `silence`; returns their number.
     pub(crate) fn sweep(&mut self, silence: Duration, now: Now) -> u64 {
         let silent: Vec<AgentId> = self
             .agents
@@ -328,14 +328,14 @@ impl Fleet {
         silent.len() as u64
     }
 
-    /// Returns true if lists and counters would differ from memory.
+    /// Returns true if the database's lists and counters would differ from memory.
     pub(crate) fn unsettled(&self) -> bool {
         !self.changed.is_empty() || !self.configured.is_empty()
     }
 
-    /// Take up to `max` rows to write: those whose status or words changed first, then, with
-    /// `all`, those that were only heard from. By number, so that the table is written from one
-    /// end to the other and each of its pages once.
+    /// Takes up to `max` rows to write: first those whose status or description changed, then, with
+    /// `all`, those with a new keepalive only. Sorted by number, so that each page of the table is written
+    /// once, from one end to the other.
     pub(crate) fn take(&mut self, max: usize, all: bool) -> Vec<LivenessRow> {
         let mut ids = drain(&mut self.changed, max);
         if all {
@@ -345,7 +345,7 @@ impl Fleet {
         ids.iter().filter_map(|id| self.agents.get_mut(id)?.take()).collect()
     }
 
-    /// The rows could not be written: they are due again.
+    /// Marks rows that could not be written as due again.
     pub(crate) fn put_back(&mut self, rows: &[LivenessRow]) {
         for row in rows {
             let Some(live) = self.agents.get_mut(&row.id) else { continue };
@@ -357,19 +357,19 @@ impl Fleet {
     }
 }
 
-/// The text, sharing `known` when it is that.
+/// Returns the text, sharing `known` if it is equal.
 fn same(known: Option<&Arc<str>>, text: &str) -> Arc<str> {
     known.filter(|known| ***known == *text).map_or_else(|| cut(text).into(), Arc::clone)
 }
 
 fn drain(ids: &mut Vec<AgentId>, max: usize) -> Vec<AgentId> {
-    // Those that are left over are neighbours as well; sorting what is sorted costs little.
+    // The remaining ones are adjacent as well; sorting a sorted list costs little.
     ids.sort_unstable();
     ids.split_off(ids.len().saturating_sub(max))
 }
 
 impl Live {
-    /// The row to write; `None` when it was written meanwhile.
+    /// Takes the row to write; `None` when it was written in the meantime.
     fn take(&mut self) -> Option<LivenessRow> {
         if !(self.seen || self.changed || self.info) {
             return None;
@@ -393,8 +393,8 @@ impl Live {
     }
 }
 
-/// Take over what the agent says; whether anything is new. Most heartbeats say nothing new: then
-/// nothing is copied.
+/// Merges the agent's description of itself; returns true if anything is new. Most heartbeats contain
+/// nothing new: then nothing is copied.
 fn merge(record: &mut AgentRecord, info: &AgentInfo) -> bool {
     let mut new = replace(&mut record.version, info.version.as_deref());
     new |= replace(&mut record.hostname, info.hostname.as_deref());

@@ -1,4 +1,4 @@
-//! Groups, who is in them, and their configuration.
+//! Groups, their members and their configuration.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use settings::{Merged, Settings, SettingsError};
 use crate::types::{ConfigProblem, ConfigTold};
 use crate::{Registry, RegistryError, limits};
 
-/// How new groups of an agent stand to those it has.
+/// The way new groups of an agent are combined with its present ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GroupChange {
-    /// Behind those it has.
+    /// Appended to the present ones.
     Add,
-    /// In their place.
+    /// Replacing the present ones.
     Replace,
-    /// Taken from them.
+    /// Removed from the present ones.
     Remove,
 }
 
 impl GroupChange {
-    /// The groups of an agent that has `now`, in their order.
+    /// Returns the groups of an agent that has `now`, in their order.
     fn of(self, now: &[String], group: &str) -> Vec<String> {
         let kept = now.iter().filter(|name| match self {
             Self::Add => true,
@@ -40,7 +40,7 @@ impl GroupChange {
 }
 
 impl Registry {
-    /// Replace the agent's groups; `default` when empty. The groups it has now.
+    /// Replaces the agent's groups; `default` when empty. Returns its groups after the call.
     ///
     /// # Errors
     /// `Store(NotFound)` for an agent or a group, `Store(Limit)`.
@@ -57,8 +57,8 @@ impl Registry {
         Ok(groups)
     }
 
-    /// Take the agent out of groups in one durable step, whatever others it came into meanwhile;
-    /// `default` when none is left. The groups it has now.
+    /// Removes the agent from groups in one durable step, whatever others it joined in the meantime;
+    /// `default` when none is left. Returns its groups after the call.
     ///
     /// # Errors
     /// `Store(NotFound)` for the agent.
@@ -78,7 +78,7 @@ impl Registry {
         Ok(groups)
     }
 
-    /// Create a group: 1 to 128 of `A-Z a-z 0-9 . _ -`.
+    /// Creates a group: 1 to 128 of `A-Z a-z 0-9 . _ -`.
     ///
     /// # Errors
     /// `Store(Exists)`, `Store(Refused)` for a bad name, `Refused` beyond [`limits::GROUPS_MAX`].
@@ -91,7 +91,7 @@ impl Registry {
         Ok(self.inner.store.create_group(context, name, self.now().s)?)
     }
 
-    /// Delete a group; its agents that are left with none get `default`. How many agents it had.
+    /// Deletes a group; agents left without a group get `default`. Returns its former number of agents.
     ///
     /// # Errors
     /// `Store(NotFound)`, `Store(Refused)` for `default`.
@@ -101,7 +101,7 @@ impl Registry {
         let n = changed.len() as u64;
         let (mut draft, _) = self.inner.fleet.read().draft(name, None);
         let sets: HashSet<&Vec<String>> = changed.iter().map(|(_, groups)| groups).collect();
-        // Done already: what cannot be merged is not handed out.
+        // The deletion is done: a set that cannot be merged is not handed out.
         let _ = draft.reckon(sets.into_iter().cloned().collect(), false);
         let mut fleet = self.inner.fleet.write();
         fleet.take_draft(draft);
@@ -111,7 +111,7 @@ impl Registry {
         Ok(n)
     }
 
-    /// Every group with its number of agents, by name.
+    /// Returns every group with its number of agents, by name.
     ///
     /// # Errors
     /// When the store fails.
@@ -119,8 +119,8 @@ impl Registry {
         Ok(self.inner.store.groups(reader)?)
     }
 
-    /// Change one group of several agents in one durable step. Numbers that are not registered are
-    /// passed over. Agents whose groups are other ones now, with them.
+    /// Changes one group of several agents in one durable step. Numbers that are not registered are
+    /// skipped. Returns the agents whose groups changed, with their groups.
     ///
     /// # Errors
     /// `Store(NotFound)` for the group, `Store(Limit)`: then nothing was changed.
@@ -150,7 +150,7 @@ impl Registry {
         Ok(changed)
     }
 
-    /// The configuration of a group; `None` when it has none.
+    /// Returns the configuration of a group; `None` when it has none.
     ///
     /// # Errors
     /// `Store(NotFound)`.
@@ -162,12 +162,12 @@ impl Registry {
         Ok(self.inner.store.group_config(reader, name)?)
     }
 
-    /// Put the configuration of a group, in either of its text forms; durable when it returns, and
-    /// from then on every agent of the group is told of it with its next heartbeat.
+    /// Stores the configuration of a group, in either of its text forms; durable when it returns. From
+    /// then on every agent of the group is notified in the answer to its next heartbeat.
     ///
     /// # Errors
-    /// `Settings` when the text is none, with its line, or does not go together with what other
-    /// groups of its agents set, or with this server's disconnection time; `Store(NotFound)`.
+    /// `Settings` when the text is not valid, with its line, or conflicts with the settings of other
+    /// groups of its agents, or with this server's disconnection time; `Store(NotFound)`.
     pub fn set_group_config(
         &self,
         context: &WriteContext,
@@ -179,7 +179,7 @@ impl Registry {
         settings.check_silence(silence)?;
         let (body, sum) = (text.as_bytes().to_vec(), settings::sum(text));
         let config = GroupConfig { body, sum, at_s: self.now().s };
-        // Merging may take long: done here, nobody waits for it.
+        // Merging may take long: done here, without the lock of decisions.
         let (mut draft, sets) = self.inner.fleet.read().draft(name, Some(&settings));
         draft.reckon(sets, true)?;
         {
@@ -188,34 +188,34 @@ impl Registry {
             if !self.inner.fleet.read().configs().is_base_of(&draft) {
                 draft = now;
             }
-            // What came meanwhile.
+            // Sets of groups that appeared in the meantime.
             draft.reckon(sets, true)?;
             self.inner.store.set_group_config(context, name, &config)?;
             let mut fleet = self.inner.fleet.write();
             fleet.take_draft(draft);
             fleet.want_group(name);
         }
-        // Whoever put it waits for the flags of its agents, not whoever counts next.
+        // The caller of this function waits for the agents' flags, not the next reader of the counters.
         if let Err(error) = self.settle(false) {
             tracing::warn!(%error, "the agents' configuration states are written with a later flush");
         }
         Ok(())
     }
 
-    /// Reckon what agents of these sets of groups are to run before the fleet is locked for it; the
+    /// Computes the digests for these sets of groups before the fleet is locked for them; the
     /// caller holds the lock of decisions.
     fn reckon<'a>(&self, sets: impl Iterator<Item = &'a Vec<String>>) {
         let sets = sets.map(Vec::as_slice);
         let (mut draft, sets) = self.inner.fleet.read().configs().unknown(sets);
         if !sets.is_empty() {
-            // What cannot be merged is not handed out.
+            // A set that cannot be merged is not handed out.
             let _ = draft.reckon(sets, false);
             self.inner.fleet.write().take_draft(draft);
         }
     }
 
-    /// What agents of these groups, in this order, are to run; made once for all of them, and kept
-    /// while they fetch it.
+    /// Returns the merged configuration for agents of these groups, in this order; merged once for all of
+    /// them, and cached while they fetch it.
     ///
     /// # Errors
     /// `Settings` when the groups together watch too many paths.
@@ -232,8 +232,8 @@ impl Registry {
         self.inner.merged.try_get_with(sum, merge).map_err(|error| (*error).clone().into())
     }
 
-    /// The digest of what agents of this group alone are to run; empty for nothing. Memory only; the
-    /// fleet is locked for it only by whoever asks first behind a change.
+    /// Returns the digest of the configuration for agents of this group alone; empty for none. Memory only;
+    /// locks the fleet for writing only on the first call after a change.
     pub fn merged_sum(&self, group: &str) -> Arc<str> {
         let groups = [group.to_owned()];
         let known = self.inner.fleet.read().configs().known(&groups);
@@ -241,32 +241,32 @@ impl Registry {
         sum.unwrap_or_else(|| "".into())
     }
 
-    /// What is wrong with the configuration that was stored for a group under an earlier version or
-    /// other settings of this server, if anything. Memory only.
+    /// Returns the error in a group's configuration that was stored under an earlier version or other
+    /// settings of this server, if any. Memory only.
     pub fn group_problem(&self, group: &str) -> Option<String> {
         self.inner.fleet.read().configs().problem(group).map(str::to_owned)
     }
 
-    /// Moves on with every change of what groups configure: what was made of their texts before is
-    /// to be made anew. Memory only.
+    /// Returns a number that changes with every change of a group's configuration: anything derived from the
+    /// configurations before must then be recreated. Memory only.
     pub fn configs_version(&self) -> u64 {
         self.inner.fleet.read().configs().version()
     }
 
-    /// The digest of what the agent is to run, empty for nothing; `None` when it is to keep what it
+    /// Returns the digest that the agent should run, empty for none; `None` when it should keep what it
     /// runs, or there is no such agent. Memory only, and nothing is computed.
     pub fn wanted_config(&self, id: AgentId) -> Option<Arc<str>> {
         self.inner.fleet.read().wanted(id)
     }
 
-    /// How the agent stands to what its groups configure, and what it refused; `None` when there is
+    /// Returns the state of the agent's configuration and the one that it refused; `None` when there is
     /// no such agent. Memory only.
     pub fn agent_config(&self, id: AgentId) -> Option<(ConfigState, Option<ConfigProblem>)> {
         self.inner.fleet.read().config(id)
     }
 
-    /// The agent tells what it runs, and what it refused; in the database with the next flush.
-    /// Memory only.
+    /// Records the configuration that the agent runs and the one it refused; in the database with the next
+    /// flush. Memory only.
     pub fn config_told(&self, id: AgentId, told: ConfigTold) {
         if self.inner.fleet.read().knows(id, &told) {
             return;
@@ -325,7 +325,7 @@ mod tests {
         registry.set_group_config(&WriteContext::server(), "db", text).unwrap();
         assert_eq!(registry.group_problem("web"), None);
         drop(registry);
-        // As another version may have taken it.
+        // As another version may have accepted it.
         let conn = rusqlite::Connection::open(folder.path().join("registry.db")).unwrap();
         conn.execute("UPDATE agent_group SET config = x'3c61' WHERE name = 'db'", []).unwrap();
         drop(conn);

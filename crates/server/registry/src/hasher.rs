@@ -1,14 +1,14 @@
-//! The threads that hash passwords, to check them and to keep new ones: fewer than there are processors,
-//! and only for time that nobody else wants.
+//! The threads that hash passwords, to check them and to set new ones. There are fewer of them than
+//! processors, and they use idle CPU time only.
 //!
-//! A request that takes a fraction of a millisecond must not wait for a slice of a hash that takes
-//! fifty times as much. A lower nice value does not see to that: a task that wakes up is still put
-//! behind the slice of the one that runs, and a slice ends with the kernel's tick (4 ms at 250 Hz).
-//! `SCHED_IDLE` does (sched(7)): whoever wakes up runs at once. Nothing is locked, read or allocated
-//! under it, since whoever needs that would wait for a thread that nobody lets run.
+//! A request that takes a fraction of a millisecond must not wait for a time slice of a hash that takes
+//! fifty times as long. A lower nice value does not prevent that: a task that wakes up is still queued
+//! behind the slice of the running one, and a slice ends with the kernel's tick (4 ms at 250 Hz).
+//! `SCHED_IDLE` (sched(7)) does: any task that wakes up runs at once. Nothing is locked, read or allocated
+//! under it, because other threads would then wait for a thread that gets no CPU time.
 //!
-//! Where the machine has no time to spare at all, the login's own thread gives up waiting and checks
-//! the password itself: logins become slower then, but they go on.
+//! If the machine has no idle time at all, the login's own thread stops waiting and checks the password
+//! itself: logins become slower, but they continue to work.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -25,32 +25,32 @@ use parking_lot::Mutex;
 use crate::options::HashCost;
 use crate::{RegistryError, files, hashing};
 
-/// How long a login waits for a hash for each login that may stand before it.
+/// Time that a login waits for a hash, per login that may be ahead of it.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// What a login, or whoever sets a password, waits for.
+/// A hash that a caller waits for.
 struct Task {
     password: String,
-    /// Names salt and cost.
+    /// Hash that supplies salt and cost.
     like: String,
-    /// Nobody waits for it any more.
+    /// True if the caller has stopped waiting.
     given_up: Arc<AtomicBool>,
     computed: SyncSender<Option<Output>>,
 }
 
-/// The threads are not let run.
+/// The error that the threads get no CPU time.
 struct NotRun;
 
-/// The threads. They end when it is dropped.
+/// The hashing threads. They end when it is dropped.
 pub(crate) struct Hasher {
     tasks: Sender<Task>,
     patience: Duration,
-    /// Its threads are not let run: somebody gave up, and none of them took a task since.
+    /// The threads get no CPU time: a caller gave up, and no thread took a task since.
     starved: Arc<AtomicBool>,
 }
 
 impl Hasher {
-    /// For so many logins at once.
+    /// Starts threads for this number of concurrent logins.
     pub(crate) fn start(logins: usize) -> Result<Self, RegistryError> {
         let processors = thread::available_parallelism().map_or(1, usize::from);
         let (tasks, queue) = channel();
@@ -67,12 +67,12 @@ impl Hasher {
         Ok(Self { tasks, patience, starved })
     }
 
-    /// Returns true if the password belongs to the hash. Blocks for as long as that takes.
+    /// Returns true if the password matches the hash. Blocks until it is done.
     pub(crate) fn verify(&self, password: &str, hash: &str) -> bool {
         self.compute(password, hash).is_some_and(|computed| hashing::fits(hash, &computed))
     }
 
-    /// Hash a new password with a salt of its own; PHC form. Blocks for as long as that takes.
+    /// Hashes a new password with its own salt; PHC form. Blocks until it is done.
     pub(crate) fn hash(
         &self,
         password: &str,
@@ -85,13 +85,13 @@ impl Hasher {
         hashing::with(&like, computed.ok_or_else(bad)?)
     }
 
-    /// What the password comes to with a hash's salt and cost; `None`: that is none.
+    /// Computes the output for a password with a hash's salt and cost; `None` if the hash is not valid.
     fn compute(&self, password: &str, like: &str) -> Option<Output> {
         self.ask(password, like)
             .unwrap_or_else(|NotRun| hashing::compute(password, like, &mut Vec::new()))
     }
 
-    /// What the threads say.
+    /// Asks the threads for an output.
     fn ask(&self, password: &str, like: &str) -> Result<Option<Output>, NotRun> {
         if self.starved.load(Ordering::Acquire) {
             return Err(NotRun);
@@ -105,7 +105,7 @@ impl Hasher {
         if answer.is_err() {
             given_up.store(true, Ordering::Release);
             self.starved.store(true, Ordering::Release);
-            // Whoever takes it runs: that is how this is found to be over.
+            // A thread that takes this task clears the flag: that is how the end of starvation is found.
             let (computed, _) = sync_channel(1);
             let (password, like) = (String::new(), String::new());
             let _ = self.tasks.send(Task { password, like, given_up, computed });
@@ -114,24 +114,24 @@ impl Hasher {
     }
 }
 
-/// Leaves a processor to everybody else where there is more than one.
+/// Returns the number of threads: leaves one processor free where there is more than one.
 fn threads(logins: usize, processors: usize) -> usize {
     logins.min(processors.saturating_sub(1)).max(1)
 }
 
 fn work(queue: &Mutex<Receiver<Task>>, starved: &AtomicBool) {
     step_back();
-    // Kept: a hash takes megabytes, and making room for them anew takes the locks of all.
+    // Reused: a hash takes megabytes, and allocating them again takes locks that all threads share.
     let mut memory: Vec<Block> = Vec::new();
     loop {
-        // The lock is held while waiting: whoever has it takes the next task.
+        // The lock is held while waiting: the thread that holds it takes the next task.
         let next = queue.lock().recv();
         let Ok(task) = next else { return };
         starved.store(false, Ordering::Release);
         if task.given_up.load(Ordering::Acquire) {
             continue;
         }
-        // A panic ends the task, not the thread: who waits for it does it itself.
+        // A panic ends the task, not the thread; its caller then computes the hash itself.
         let compute = || hashing::compute(&task.password, &task.like, &mut memory);
         if let Ok(computed) = catch_unwind(AssertUnwindSafe(compute)) {
             let _ = task.computed.try_send(computed);
@@ -139,7 +139,7 @@ fn work(queue: &Mutex<Receiver<Task>>, starved: &AtomicBool) {
     }
 }
 
-/// Have the calling thread run only when nobody else wants to.
+/// Makes the calling thread run only when the CPU is otherwise idle.
 #[expect(unsafe_code, reason = "sched_setscheduler has no safe wrapper")]
 fn step_back() {
     let none = libc::sched_param { sched_priority: 0 };
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn logins_and_new_passwords_go_on_where_the_threads_are_not_let_run() {
         let hash = Hasher::start(1).unwrap().hash("Correct-Horse-9", COST, &SystemRandom).unwrap();
-        // Nobody takes a task, as if they never ran.
+        // No thread takes a task, as if the threads never ran.
         let (tasks, queue) = channel();
         let starved = Arc::new(AtomicBool::new(false));
         let hasher =
@@ -199,7 +199,7 @@ mod tests {
         let other = hasher.hash("Correct-Horse-8", COST, &SystemRandom).unwrap();
         assert!(starved.load(Ordering::Acquire), "a new password was theirs to hash, too");
         assert!(hasher.verify("Correct-Horse-8", &other), "at once: no further task is left");
-        // Those that were left behind are passed over, and the threads count again.
+        // Abandoned tasks are skipped, and the threads are used again.
         drop(hasher);
         work(&Mutex::new(queue), &starved);
         assert!(!starved.load(Ordering::Acquire));

@@ -1,5 +1,5 @@
-//! Password hashes (Argon2id) and the threads that logins wait on: a fixed number, with a bounded
-//! queue in front. Nothing else runs there, and nothing else waits behind a login.
+//! Password hashes (Argon2id) and the pool of login threads: a fixed number, behind a bounded queue. The
+//! pool runs logins only, and no other work waits for a login.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -17,15 +17,15 @@ use tokio::sync::oneshot;
 use crate::options::HashCost;
 use crate::{RegistryError, files};
 
-/// How much lower the priority of these threads is (nice(2)): they hash themselves where the
-/// hasher's threads are not let run.
+/// Amount by which the priority of these threads is lowered (nice(2)): they compute hashes themselves when
+/// the hasher's threads get no CPU time.
 const NICE: i32 = 5;
 /// Bytes of salt: RFC 9106, 3.1 recommends 16.
 const SALT_BYTES: usize = 16;
 const HASH_BYTES: usize = 32;
 
-/// A hash that no password is known for, at the cost of one: random bytes in the same form. It
-/// takes as long to check a password against as a real one, and no time to make.
+/// Returns a hash for which no password is known: random bytes in the usual form. Checking a password
+/// against it takes as long as against a real one; making it takes no time.
 pub(crate) fn of_nothing(cost: HashCost, random: &dyn Random) -> Result<String, RegistryError> {
     let mut bytes = [0; SALT_BYTES + HASH_BYTES];
     random.fill(&mut bytes)?;
@@ -40,21 +40,21 @@ pub(crate) fn of_nothing(cost: HashCost, random: &dyn Random) -> Result<String, 
     ))
 }
 
-/// Returns true if this is what the hash says.
+/// Returns true if the output equals that of the hash.
 pub(crate) fn fits(hash: &str, computed: &Output) -> bool {
     // The two are compared in constant time.
     PasswordHash::new(hash).is_ok_and(|hash| hash.hash.as_ref() == Some(computed))
 }
 
-/// The hash with this in its place; PHC form.
+/// Returns the hash with its output replaced; PHC form.
 pub(crate) fn with(hash: &str, computed: Output) -> Result<String, RegistryError> {
     let mut hash = PasswordHash::new(hash).map_err(|e| RegistryError::Hash(e.to_string()))?;
     hash.hash = Some(computed);
     Ok(hash.to_string())
 }
 
-/// What the password comes to with the salt and at the cost that a hash names. `memory` is grown to
-/// what that needs, and can be used again.
+/// Computes the output for a password with the salt and cost of the hash `like`. `memory` is grown to
+/// the size needed and can be reused.
 pub(crate) fn compute(password: &str, like: &str, memory: &mut Vec<Block>) -> Option<Output> {
     let like = PasswordHash::new(like).ok()?;
     let algorithm = Algorithm::new(like.algorithm.as_str()).ok()?;
@@ -78,12 +78,12 @@ pub(crate) fn compute(password: &str, like: &str, memory: &mut Vec<Block>) -> Op
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// The threads. They end when the pool is dropped.
+/// The threads of the pool. They end when it is dropped.
 pub(crate) struct Pool {
     jobs: SyncSender<Job>,
 }
 
-/// All threads are busy and the queue is full.
+/// The error that all threads are busy and the queue is full.
 pub(crate) struct Full;
 
 impl Pool {
@@ -100,7 +100,7 @@ impl Pool {
         Ok(Self { jobs })
     }
 
-    /// Run `job` on a thread of the pool; `None` when it did not come to its end.
+    /// Runs `job` on a thread of the pool; `None` when the job panicked.
     pub(crate) fn submit<T: Send + 'static>(
         &self,
         job: impl FnOnce() -> T + Send + 'static,
@@ -114,7 +114,7 @@ impl Pool {
     }
 }
 
-/// Lower the priority of the calling thread: on Linux it is a thread's. Where that is refused it stays
+/// Lowers the priority of the calling thread (on Linux, priority is per thread). If that is refused, it stays
 /// as it was.
 pub(crate) fn step_down() {
     let own = rustix::process::getpriority_process(None).unwrap_or(0);
@@ -124,10 +124,10 @@ pub(crate) fn step_down() {
 fn work(queue: &Mutex<Receiver<Job>>) {
     step_down();
     loop {
-        // The lock is held while waiting: whoever has it takes the next job.
+        // The lock is held while waiting: the thread that holds it takes the next job.
         let job = queue.lock().recv();
         let Ok(job) = job else { return };
-        // A job that panics ends itself, not the thread: whoever waits for it is told.
+        // A panic ends the job, not the thread; its caller sees the dropped channel.
         let _ = catch_unwind(AssertUnwindSafe(job));
     }
 }

@@ -1,4 +1,4 @@
-//! What the server says of its own host, for agent 000.
+//! The description of the server's own host, for agent 000.
 
 use std::fs;
 
@@ -12,12 +12,12 @@ fn line(path: &str) -> Option<String> {
     Some(text.trim().to_owned()).filter(|t| !t.is_empty())
 }
 
-/// The host's name.
+/// Returns the host's name.
 pub(crate) fn name() -> String {
     line("/proc/sys/kernel/hostname").unwrap_or_else(|| "localhost".into())
 }
 
-/// A value of `os-release` (the format is that of a shell's assignments).
+/// Returns a value of `os-release` (the format is that of shell assignments).
 fn release(text: &str, key: &str) -> Option<String> {
     text.lines()
         .filter_map(|l| l.split_once('='))
@@ -48,7 +48,7 @@ fn os() -> AgentOs {
     }
 }
 
-/// Agent 000.
+/// Returns the record of agent 000.
 pub(crate) fn record(now_s: i64) -> AgentRecord {
     AgentRecord {
         id: AgentId::SERVER,

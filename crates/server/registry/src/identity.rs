@@ -11,12 +11,12 @@ use crate::types::Identity;
 
 type Fingerprint = [u8; 32];
 
-/// Every certificate that is kept, of every agent.
+/// All stored certificates of all agents.
 #[derive(Default)]
 pub(crate) struct Certificates {
     rows: HashMap<Fingerprint, CertificateRow>,
     by_agent: HashMap<AgentId, Vec<Fingerprint>>,
-    /// Agents of whose certificates not everything is in the database.
+    /// Agents with certificates whose changes are not yet in the database.
     changed: BTreeSet<AgentId>,
 }
 
@@ -34,8 +34,8 @@ impl Certificates {
         self.rows.insert(row.fingerprint, row);
     }
 
-    /// A certificate was issued: one that was issued before and never used is superseded if
-    /// another one is in use.
+    /// Records an issued certificate: an earlier one that was never used is superseded if another one is
+    /// in use.
     pub(crate) fn issued(
         &mut self,
         agent: AgentId,
@@ -63,8 +63,8 @@ impl Certificates {
         });
     }
 
-    /// Forget what was issued, never used and is superseded, once the database knows that it is:
-    /// the database forgets it with the next renewal too.
+    /// Forgets certificates that were issued, never used and are superseded, once the database has recorded
+    /// that: the database forgets them with the next renewal too.
     fn forget_unused(&mut self, agent: AgentId) {
         if self.changed.contains(&agent) {
             return;
@@ -101,7 +101,7 @@ impl Certificates {
         });
     }
 
-    /// Whose it is, and whether this is its first use.
+    /// Returns the owner of a certificate, and whether this is its first use.
     pub(crate) fn check(
         &self,
         fingerprint: &Fingerprint,
@@ -117,8 +117,8 @@ impl Certificates {
         if now_s > row.not_after_s {
             return Err(IdentityError::Expired);
         }
-        // The beginning is not checked: this server issued it, so a time before that is a clock
-        // that is wrong now, or was then.
+        // The start of validity is not checked: this server issued it, so a time before it means a clock that
+        // is wrong now, or was then.
         let identity = Identity {
             agent: row.agent,
             incarnation: row.incarnation,
@@ -127,7 +127,7 @@ impl Certificates {
         Ok((identity, row.used_at_s.is_none()))
     }
 
-    /// First use: every other one of the agent is superseded. Checked again, since two
+    /// Records a first use: every other certificate of the agent is superseded. Checked again, since two
     /// certificates may be used for the first time at once: the second is refused.
     pub(crate) fn first_use(
         &mut self,
@@ -151,18 +151,18 @@ impl Certificates {
         });
     }
 
-    /// Returns true if every certificate that the agent has was revoked. `false` when it has none.
+    /// Returns true if every certificate of the agent was revoked; false if it has none.
     pub(crate) fn all_revoked(&self, agent: AgentId) -> bool {
         let mut rows = self.of(agent).peekable();
         rows.peek().is_some() && rows.all(|row| row.revoked_at_s.is_some())
     }
 
-    /// Returns true if anything has to be written.
+    /// Returns true if there are changes to write.
     pub(crate) fn unsettled(&self) -> bool {
         !self.changed.is_empty()
     }
 
-    /// What has to be written.
+    /// Takes the changes to write.
     pub(crate) fn take_changed(&mut self) -> Vec<CertificateRow> {
         let changed = std::mem::take(&mut self.changed);
         changed.into_iter().flat_map(|agent| self.of(agent).cloned().collect::<Vec<_>>()).collect()
@@ -172,8 +172,8 @@ impl Certificates {
         self.changed.extend(rows.iter().map(|row| row.agent));
     }
 
-    /// Forget certificates whose time is over and that would be refused anyway. The last one of
-    /// a living agent stays: should the clock be wrong, it must not be locked out for good.
+    /// Forgets expired certificates that would be refused in any case. The last one of a registered agent
+    /// stays, so that a wrong clock does not lock it out for good.
     pub(crate) fn forget_expired(&mut self, now_s: i64) {
         self.rows.retain(|_, row| {
             let refused = row.superseded_at_s.is_some() || row.revoked_at_s.is_some();

@@ -14,34 +14,34 @@ use crate::client_keys::CLIENT_KEY_CHARS;
 use crate::types::EnrollRequest;
 use crate::{EnrollError, Registry, RegistryError};
 
-/// When a new agent takes the place of one that has its name, number or address.
+/// Rules for replacing an agent that has the name, number or address of a new one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ForceRules {
-    /// True if it may at all.
+    /// True if an agent may be replaced at all.
     pub enabled: bool,
-    /// Only of one that was disconnected for this long, seconds; `None`: however long.
+    /// Replaces only an agent that was disconnected for this long, seconds; `None`: any agent.
     pub disconnected_s: Option<u64>,
-    /// Only of one that was registered longer ago than this, seconds.
+    /// Replaces only an agent that was registered longer ago than this, seconds.
     pub registered_s: u64,
 }
 
 impl Default for ForceRules {
-    /// An hour of both, as 4.x has it.
+    /// Returns an hour for both, as 4.x does.
     fn default() -> Self {
         Self { enabled: true, disconnected_s: Some(3_600), registered_s: 3_600 }
     }
 }
 
-/// An agent that a client inserts with all that it wants fixed.
+/// An agent that a client inserts with a given number or key.
 #[derive(Debug, Clone, Default)]
 pub struct InsertAgent {
-    /// Its number; else the next is drawn.
+    /// Its number; if `None`, the next one is drawn.
     pub id: Option<AgentId>,
     /// Name, address, groups.
     pub request: EnrollRequest,
-    /// Its key of at least 64 characters; else one is drawn.
+    /// Its key of at least 64 characters; if `None`, one is drawn.
     pub key: Option<String>,
-    /// Whether it may take another's place; `None`: it may not.
+    /// Rules for replacing another agent; `None`: none is replaced.
     pub force: Option<ForceRules>,
 }
 
@@ -101,7 +101,7 @@ impl Registry {
         self.inner.store.try_replace_agents(context.reader(), &rivals, &agent)?;
         let lives = self.lives_of(&rivals);
         let keyed_anew = self.is_same_agent(&rivals, &agent);
-        // Others decide while the journal's disk is waited for.
+        // Other decisions go on while this call waits for the journal's disk.
         drop(order);
         let gone: Vec<Life> =
             lives.iter().filter(|life| Some(life.agent) != keyed_anew).copied().collect();
@@ -196,7 +196,7 @@ impl Registry {
     }
 }
 
-/// The error that names what an existing agent has in common with the new one.
+/// Returns the error that names what an existing agent has in common with the new one.
 fn duplicate(new: &NewAgent, name: String, id: AgentId) -> EnrollError {
     if name == new.name {
         EnrollError::DuplicateName { name, id }

@@ -1,14 +1,14 @@
 //! Agents, groups, enrolment, certificates, liveness, users and commands.
 //!
 //! The durable side is a [`ControlStore`] (`registry.db`); this crate adds what must be fast or
-//! secret: the certificate authority, the fleet in memory (who is it, is it alive), password
+//! secret: the certificate authority, the fleet in memory (identity and liveness), password
 //! hashing and login limits.
 //!
 //! Invariants
-//! - What people decide (enrolment, removal, revocation, groups, users, commands) is durable
-//!   before the call returns. What agents say (keepalives, outcomes) is in memory at once and in
-//!   the database with the next flush; a crash loses at most one flush interval of it, and the
-//!   next heartbeat brings it back.
+//! - Decisions of operators (enrolment, removal, revocation, groups, users, commands) are durable
+//!   before the call returns. Reports of agents (keepalives, outcomes) are in memory at once and in
+//!   the database with the next flush; a crash loses at most one flush interval of them, and the
+//!   next heartbeat restores them.
 //! - [`Registry::identify`], [`Registry::overlay`], [`Registry::keepalive`] and
 //!   [`Registry::pending_commands`] touch memory only.
 //! - A certificate is refused the moment its revocation returns.
@@ -27,8 +27,8 @@
 //!
 //! The store has its own lock, for its writer. It is taken under `decisions`, `flush` or the token keys, never
 //! under `certificates`, `fleet` or `outstanding`: those are read on every request of an agent, and must not wait
-//! for a disk. Work inside of a transaction takes no lock of the registry. Who is told of removed agents
-//! ([`Registry::when_removed`]) is called under `decisions` and must not call the registry. A caller of
+//! for a disk. Work inside a transaction takes no lock of the registry. Listeners for removed agents
+//! ([`Registry::when_removed`]) are called under `decisions` and must not call the registry. A caller of
 //! [`Registry::metrics_stored`] must hold no lock: it waits for every holder of [`Registry::storing_metrics`].
 //!
 //! All calls block except [`Registry::login`]; those that write wait for the disk, so an async
@@ -113,7 +113,7 @@ pub struct Registry {
     inner: Arc<Inner>,
 }
 
-/// Is told of an agent that was just removed.
+/// A listener that is called with an agent that was just removed.
 type TellRemoved = Box<dyn Fn(AgentId) + Send + Sync>;
 
 struct Inner {
@@ -127,10 +127,10 @@ struct Inner {
     server: AgentRecord,
     fleet: RwLock<Fleet>,
     certificates: RwLock<identity::Certificates>,
-    /// What agents are to run, by its digest: a digest names one text for good.
+    /// Merged configurations by digest: a digest always names the same text.
     merged: moka::sync::Cache<Arc<str>, Arc<settings::Merged>>,
     outstanding: Mutex<commands::Outstanding>,
-    /// What agents told of their scans and is not written yet.
+    /// Scans that agents reported and that are not written yet.
     scans: Mutex<HashMap<AgentId, LastScan>>,
     tokens: tokens::Tokens,
     access: access::Access,
@@ -139,20 +139,20 @@ struct Inner {
     blocked_sources: Mutex<login_log::LoginLog>,
     hashing: hashing::Pool,
     hasher: hasher::Hasher,
-    /// What a password of an unknown user is checked against.
+    /// The hash that a password for an unknown user is checked against.
     nobody_hash: String,
     /// See the crate's head.
     decisions: Mutex<()>,
     /// See [`Registry::storing_metrics`].
     storing: Arc<tokio::sync::RwLock<()>>,
-    /// Who is told of removed agents.
+    /// The listeners for removed agents.
     removed: RwLock<Vec<TellRemoved>>,
     /// See the crate's head.
     flush: Mutex<()>,
     due: Mutex<Due>,
 }
 
-/// When the parts of a tick are due, on the monotone clock.
+/// The times at which the parts of a tick are due, on the monotonic clock.
 struct Due {
     flush: Duration,
     keepalives: Duration,
@@ -161,8 +161,8 @@ struct Due {
 }
 
 impl Registry {
-    /// Open: loads the fleet into memory, makes the certificate authority and the token keys in
-    /// `folder` at first start, writes agent 000.
+    /// Opens the registry: loads the fleet into memory, creates the certificate authority and the token keys
+    /// in `folder` at first start, writes agent 000.
     ///
     /// # Errors
     /// When a key file is missing although agents rely on it, is readable by others or damaged;
@@ -234,7 +234,7 @@ impl Registry {
         Ok(registry)
     }
 
-    /// Write everything that is still only in memory and make it survive a power cut.
+    /// Writes everything that is still only in memory and makes it survive a power cut.
     ///
     /// # Errors
     /// When the store fails; what was not written is still in memory.
@@ -243,8 +243,8 @@ impl Registry {
         Ok(self.inner.store.checkpoint()?)
     }
 
-    /// Have this called with every agent that is removed, whoever removes it, before another life of
-    /// its number can begin: for what others keep of agents in memory. It must not ask the registry.
+    /// Adds a listener that is called with every removed agent before another life of its number can begin:
+    /// for callers that keep data of agents in memory. It must not call the registry.
     pub fn when_removed(&self, tell: impl Fn(AgentId) + Send + Sync + 'static) {
         self.inner.removed.write().push(Box::new(tell));
     }
@@ -265,14 +265,14 @@ impl Registry {
         now(&*self.inner.clock)
     }
 
-    /// Guarded time, microseconds since the epoch. Memory only.
+    /// Returns the guarded time, microseconds since the epoch. Memory only.
     pub fn guarded_us(&self) -> u64 {
         self.inner.clock.guarded_us()
     }
 
-    /// Disconnect who fell silent, expire commands, and write what agents said if the flush
-    /// interval has passed. The binary calls it every second. Every part is done, whatever became of
-    /// those before it.
+    /// Disconnects silent agents, expires commands, and writes the agents' reports if the flush
+    /// interval has passed. The binary calls it every second. Every part runs even if an earlier one
+    /// failed.
     ///
     /// # Errors
     /// The first failure; what was not written is written with a later tick.
@@ -280,7 +280,7 @@ impl Registry {
         let now = self.now();
         let silence = Duration::from_secs(self.inner.options.disconnection_s);
         let mut failures = Failures::default();
-        // A statement of its own: the fleet must be unlocked before commands are finished, which
+        // A separate statement: the fleet must be unlocked before commands are finished, which
         // takes `flush` and `decisions`.
         let disconnected = self.inner.fleet.write().sweep(silence, now);
         let mut report = TickReport {
@@ -331,9 +331,9 @@ impl Registry {
         Ok(())
     }
 
-    /// What another process refuses, and its keys.
+    /// Loads the keys and the revocations that another process wrote.
     fn take_over_revocations(&self) -> Result<(), RegistryError> {
-        // First: other keys end what was refused before them.
+        // First, because replaced keys end the revocations before them.
         self.inner.tokens.reload()?;
         for revocation in self.inner.store.revocations()? {
             self.inner.tokens.add(revocation);
@@ -341,7 +341,7 @@ impl Registry {
         self.end_tokens_of_another_time()
     }
 
-    /// Write what agents said now; how many agents.
+    /// Writes the agents' reports now; returns the number of agents.
     ///
     /// # Errors
     /// When the store fails; what was not written is still in memory.
@@ -351,7 +351,7 @@ impl Registry {
         self.write_liveness(true)
     }
 
-    /// Before a list or a counter is read: write what it would miss. `all`: the keepalives too.
+    /// Writes what a list or a counter would miss, before it is read. `all`: the keepalives too.
     fn settle(&self, all: bool) -> Result<(), RegistryError> {
         if all || self.inner.fleet.read().unsettled() {
             self.write_liveness(all)?;
@@ -390,7 +390,7 @@ impl Registry {
         }
     }
 
-    /// First uses of certificates, and what they superseded.
+    /// Writes first uses of certificates, and the certificates that they superseded.
     fn write_uses(&self) -> Result<(), RegistryError> {
         if !self.inner.certificates.read().unsettled() {
             return Ok(());
@@ -403,23 +403,23 @@ impl Registry {
         Ok(())
     }
 
-    /// Says what is wrong with the authority's validity by the wall clock, and the remedy; `None`
-    /// if nothing is. Agents go on, but browsers refuse every certificate of such an authority.
+    /// Returns the problem of the authority's validity by the wall clock, and the remedy; `None` if there is
+    /// none. Agents still connect, but browsers refuse every certificate of such an authority.
     pub fn authority_problem(&self) -> Option<String> {
         self.inner.authority.problem(self.now().wall_s)
     }
 
-    /// The certificate authority's certificate.
+    /// Returns the certificate authority's certificate.
     pub fn ca_pem(&self) -> String {
         self.inner.authority.pem.clone()
     }
 
-    /// SHA-256 of the certificate authority's DER bytes, lower-case hex.
+    /// Returns the SHA-256 of the certificate authority's DER bytes, lower-case hex.
     pub fn ca_fingerprint(&self) -> String {
         self.inner.authority.fingerprint.clone()
     }
 
-    /// A certificate for this server under all of `names`, renewed while it is shown.
+    /// Returns a certificate for this server under all of `names`, which renews itself while in use.
     ///
     /// # Errors
     /// As [`Registry::issue_server_certificate`].
@@ -427,7 +427,7 @@ impl Registry {
         ServerCertificate::new(self.clone(), names)
     }
 
-    /// A server certificate for `names` (DNS names and IP addresses) and localhost, 127.0.0.1,
+    /// Issues a server certificate for `names` (DNS names and IP addresses) and localhost, 127.0.0.1,
     /// `::1`, the host's name. Valid for 397 days: issue one at every start.
     ///
     /// # Errors
@@ -446,8 +446,8 @@ impl Registry {
         self.inner.authority.server_certificate(&all, &*self.inner.random, self.now())
     }
 
-    /// Copy `registry.db` consistently while it is in use, what agents said included; `ca.key`,
-    /// `ca.pem` and `token.key` are the caller's to copy.
+    /// Copies `registry.db` consistently while it is in use, the agents' reports included; the caller copies
+    /// `ca.key`, `ca.pem` and `token.key`.
     ///
     /// # Errors
     /// `Store(Exists)` when the file is there already.
@@ -462,7 +462,7 @@ impl Registry {
 struct Failures(Option<RegistryError>);
 
 impl Failures {
-    /// What was done; nothing where that failed.
+    /// Returns the result, or the default after noting the error.
     fn note<T: Default>(&mut self, done: Result<T, RegistryError>) -> T {
         done.unwrap_or_else(|error| {
             self.0.get_or_insert(error);
@@ -471,7 +471,7 @@ impl Failures {
     }
 }
 
-/// The setting that says that revocations were only ever forgotten by the guarded time.
+/// The setting that records that revocations were always forgotten by the guarded time.
 const REVOCATIONS_GUARDED: &str = "revocations_guarded";
 
 fn now(clock: &dyn Clock) -> Now {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Highest number that an agent may be given by whoever adds it; drawn ones go on behind it.
+/// Highest number that a caller may choose for an agent; drawn numbers continue after it.
 pub const AGENT_NUMBER_MAX: u32 = 99_999_999;
 /// Most groups; each has up to 1 MiB of configuration.
 pub const GROUPS_MAX: usize = 4_096;
@@ -10,7 +10,7 @@ pub const GROUPS_MAX: usize = 4_096;
 pub const PASSWORD_CHARS_MIN: usize = 8;
 /// Longest password, characters.
 pub const PASSWORD_CHARS_MAX: usize = 64;
-/// Characters of the password that is made at first start.
+/// Characters of the password generated at first start.
 pub const PASSWORD_MADE_CHARS: usize = 24;
 /// Life of an agent's certificate, seconds: 365 days.
 pub const AGENT_CERTIFICATE_SECONDS: i64 = 365 * 24 * 3600;
@@ -31,39 +31,39 @@ pub const CLOCK_SKEW_SECONDS: i64 = 300;
 pub const CSR_BYTES_MAX: usize = 16 * 1024;
 /// Most sources of failed logins that are remembered; beyond it the oldest is forgotten.
 pub const LOGIN_SOURCES_MAX: usize = 65_536;
-/// Most lines of log about failed logins in a minute, and as many about blocked sources.
+/// Most lines of log about failed logins per minute; the same limit for blocked sources.
 pub const LOGIN_LINES_PER_MINUTE_MAX: u32 = 10;
-/// A command that was handed out is handed out again after this long without an answer, seconds.
+/// Time without an answer after which a command is handed out again, seconds.
 pub const COMMAND_REPEAT_SECONDS: u64 = 60;
-/// Most commands in one answer to an agent; the rest goes with its next heartbeats.
+/// Most commands in one answer to an agent; the rest follows with its next heartbeats.
 pub const COMMANDS_AT_ONCE_MAX: usize = 16;
-/// A command that at most so many agents have not answered is found by agent; heartbeats of all
-/// others do not look at it.
+/// A command that at most this many agents have not answered is indexed by agent; heartbeats of other
+/// agents do not examine it.
 pub const COMMAND_AGENTS_FEW: u64 = 64;
 /// Unanswered commands expire after this long unless asked otherwise, seconds: 1 day.
 pub const COMMAND_TTL_SECONDS: i64 = 24 * 3600;
-/// Spent certificates and tokens are forgotten this often, seconds.
+/// Interval at which expired certificates and tokens are forgotten, seconds.
 pub const FORGET_EVERY_SECONDS: u64 = 3600;
 /// Most rows written in one transaction of a flush; other writes get in between.
 pub const FLUSH_ROWS_MAX: usize = 5_000;
-/// Agents that were only heard from, without news, are written with every so many-th flush.
+/// Agents with a new keepalive only are written with every N-th flush.
 pub const KEEPALIVE_FLUSHES: u32 = 12;
 /// Bytes of an enrolment token's secret.
 pub const TOKEN_SECRET_BYTES: usize = 32;
-/// Most command outcomes that wait for a flush before unasked ones are dropped.
+/// Most command outcomes that wait for a flush before unsolicited ones are dropped.
 pub const OUTCOMES_WAITING_MAX: usize = 100_000;
-/// Revocations that another process wrote are taken over this often, seconds.
+/// Interval at which revocations written by another process are loaded, seconds.
 pub const REVOCATIONS_RELOAD_SECONDS: u64 = 10;
-/// Most sets of groups whose configuration's digest is kept in memory beside the agents' own; some
-/// 200 bytes each.
+/// Most sets of groups whose configuration's digest is kept in memory in addition to the agents' own;
+/// about 200 bytes each.
 pub const GROUP_SETS_KEPT_MAX: usize = 100_000;
-/// Most bytes of merged configurations that are kept for the agents that fetch them.
+/// Most bytes of merged configurations that are cached for the agents that fetch them.
 pub const MERGED_BYTES_MAX: u64 = 64 * 1024 * 1024;
-/// A merged configuration that nobody fetched for this long is dropped.
+/// Time without a fetch after which a merged configuration is dropped.
 pub const MERGED_IDLE: Duration = Duration::from_mins(5);
-/// Policies of a role set are kept in memory this long, seconds.
+/// Time for which policies of a role set are cached, seconds.
 pub const POLICIES_TTL_SECONDS: u64 = 10;
-/// Most role sets whose policies are kept in memory.
+/// Most role sets whose policies are cached.
 pub const POLICIES_KEPT_MAX: u64 = 1_000;
 /// A token that was issued further ahead of the clock than this, seconds, is refused: a day. It was
 /// made by a clock that has been put back.

@@ -16,8 +16,8 @@ use crate::roll::Search;
 use crate::{Registry, RegistryError};
 
 impl Registry {
-    /// One page of agents, 000 included. What agents said up to the call is in it. A search looks
-    /// at the text of every agent in memory; where it is the only filter, the page is made there.
+    /// Returns one page of agents, 000 included, with all reports received up to the call. A search
+    /// reads the text of every agent in memory; if it is the only filter, the page is made from memory.
     ///
     /// # Errors
     /// When the store fails.
@@ -39,8 +39,8 @@ impl Registry {
         Ok(page)
     }
 
-    /// The numbers of all agents that match, ascending, 000 included; offset, limit and order are
-    /// ignored. By status and scope alone they come from memory.
+    /// Returns the numbers of all matching agents, ascending, 000 included; offset, limit and order are
+    /// ignored. With status and scope alone they come from memory.
     ///
     /// # Errors
     /// When the store fails.
@@ -63,7 +63,7 @@ impl Registry {
         Ok(self.inner.store.agent_ids(reader, query, self.now().s)?)
     }
 
-    /// A page of [`Registry::agent_ids`], and how many match.
+    /// Returns a page of [`Registry::agent_ids`] and the number of matches.
     ///
     /// # Errors
     /// When the store fails.
@@ -79,7 +79,7 @@ impl Registry {
         Ok((ids, total))
     }
 
-    /// The query with a scope of those that its search finds in place of the search.
+    /// Returns the query with its search replaced by a scope of the agents found.
     fn resolved<'a>(&self, query: &'a AgentQuery) -> Cow<'a, AgentQuery> {
         let Some(text) = &query.search else { return Cow::Borrowed(query) };
         let found = self.found(&self.inner.fleet.read(), query, text);
@@ -87,7 +87,7 @@ impl Registry {
         Cow::Owned(AgentQuery { permitted, search: None, ..query.clone() })
     }
 
-    /// The agents of the query's scope that a search finds, ascending, 000 included.
+    /// Returns the agents of the query's scope that a search finds, ascending, 000 included.
     fn found(&self, fleet: &Fleet, query: &AgentQuery, text: &str) -> Vec<AgentId> {
         let search = Search::new(text);
         let mut found = fleet.found(&query.permitted, &search);
@@ -97,7 +97,7 @@ impl Registry {
         found
     }
 
-    /// A page by number of what a search finds, as memory has it at one instant.
+    /// Returns a page, by number, of the agents that a search finds in memory at one instant.
     fn searched(&self, query: &AgentQuery, text: &str) -> AgentPage {
         let fleet = self.inner.fleet.read();
         let mut found = self.found(&fleet, query, text);
@@ -118,16 +118,16 @@ impl Registry {
         page
     }
 
-    /// Agents by status, without 000; kept in memory, not counted, and no statement is needed.
+    /// Returns agents by status, without 000, from counters in memory; runs no statement.
     ///
     /// # Errors
-    /// None today.
+    /// None at present.
     pub fn status_summary(&self) -> Result<StatusSummary, RegistryError> {
         Ok(self.inner.fleet.read().status())
     }
 
-    /// Agents by status, platform, group and version, without 000, from one snapshot; kept, not
-    /// counted.
+    /// Returns agents by status, platform, group and version, without 000, from one snapshot of stored
+    /// counters.
     ///
     /// # Errors
     /// When the store fails.
@@ -136,7 +136,7 @@ impl Registry {
         Ok(self.inner.store.summary(reader)?)
     }
 
-    /// The fleet at a glance from one snapshot; kept, not counted.
+    /// Returns the overview of the fleet from one snapshot of stored counters.
     ///
     /// # Errors
     /// When the store fails.
@@ -145,7 +145,7 @@ impl Registry {
         Ok(self.inner.store.overview(reader)?)
     }
 
-    /// The different values of columns over the agents that match, most agents first unless
+    /// Returns the distinct values of columns over the matching agents, most agents first unless
     /// sorted.
     ///
     /// # Errors
@@ -162,8 +162,8 @@ impl Registry {
         Ok(self.inner.store.distinct(reader, query, columns, self.now().s)?)
     }
 
-    /// Agents of a scope by status, and how many of them run what their groups configure, at one
-    /// instant; never the server. Memory only.
+    /// Returns agents of a scope by status, and how many of them run the configuration of their groups, at
+    /// one instant; never the server. Memory only.
     pub fn status_of(&self, permitted: &Permitted) -> StatusSummary {
         let fleet = self.inner.fleet.read();
         let mut counts = StatusSummary::default();
@@ -174,13 +174,13 @@ impl Registry {
         counts
     }
 
-    /// Look at every agent but 000 that the caller may see, as all are at one instant; in no
-    /// order. Memory only.
+    /// Calls `look` for every agent but 000 that the caller may see, all at one instant and in no order.
+    /// Memory only.
     pub fn for_each_agent(&self, permitted: &Permitted, mut look: impl FnMut(&AgentRecord)) {
         look_at(&self.inner.fleet.read(), permitted, |record, _| look(record));
     }
 
-    /// As [`Registry::for_each_agent`], each whole.
+    /// Does the same as [`Registry::for_each_agent`], with the whole row of each agent.
     pub fn for_each_row(&self, permitted: &Permitted, mut look: impl FnMut(&AgentRow)) {
         let fleet = self.inner.fleet.read();
         look_at(&fleet, permitted, |record, status_code| {
@@ -202,7 +202,7 @@ fn look_at(fleet: &Fleet, permitted: &Permitted, mut look: impl FnMut(&AgentReco
     }
 }
 
-/// Returns true if the query looks at the keepalive itself, so that all of them must be written first.
+/// Returns true if the query uses the keepalive time, so that all of them must be written first.
 fn by_keepalive(query: &AgentQuery) -> bool {
     fn looks(condition: &Condition) -> bool {
         match condition {
@@ -228,7 +228,7 @@ fn only_search(query: &AgentQuery) -> bool {
     query.ids.is_none() && query.status.is_empty() && by_number(&query.sort) && is_plain(query)
 }
 
-/// Returns true if none of the filters is there that only the database knows.
+/// Returns true if the query has no filter that only the database can apply.
 fn is_plain(query: &AgentQuery) -> bool {
     let lists = [
         &query.name,

@@ -1,5 +1,5 @@
-//! What the log says of failed logins: so many lines a minute, however many there are, so that
-//! whoever guesses passwords cannot fill it. No I/O.
+//! Limits the log lines about failed logins to N per minute, so that an attacker who guesses passwords
+//! cannot fill the log. No I/O.
 
 use std::time::Duration;
 
@@ -7,18 +7,18 @@ use crate::limits::LOGIN_LINES_PER_MINUTE_MAX;
 
 const MINUTE: Duration = Duration::from_mins(1);
 
-/// Lines of one kind.
+/// Counts the log lines of one kind.
 #[derive(Default)]
 pub(crate) struct LoginLog {
-    /// The first line of the current minute.
+    /// Time of the first line of the current minute.
     since: Duration,
     said: u32,
     kept_back: u64,
 }
 
 impl LoginLog {
-    /// Something happened at `now`: whether a line may say so, with how many before it were kept
-    /// back.
+    /// Counts an occurrence at `now`. If a line may be logged, returns the number of earlier occurrences that
+    /// were suppressed.
     pub(crate) fn line(&mut self, now: Duration) -> Option<u64> {
         if self.said == 0 || now >= self.since + MINUTE {
             (self.since, self.said) = (now, 0);

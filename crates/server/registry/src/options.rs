@@ -1,4 +1,4 @@
-//! What the registry can be told.
+//! Options of the registry.
 
 use std::time::Duration;
 
@@ -27,26 +27,26 @@ pub struct RegistryOptions {
     /// Name of the cluster, in every answer to agents and in every document.
     pub cluster_name: String,
     pub node_name: String,
-    /// An agent that was silent this long is disconnected, seconds.
+    /// Silence after which an agent is disconnected, seconds.
     pub disconnection_s: u64,
-    /// How often [`crate::Registry::tick`] writes what agents said to the database.
+    /// Interval at which [`crate::Registry::tick`] writes what agents reported to the database.
     pub flush_interval: Duration,
-    /// Logins that are worked on at once; of their hashes, one less than there are processors.
+    /// Logins processed at once; of their hashes, one less than there are processors.
     pub login_workers: usize,
     /// Logins that may wait for a thread; beyond it they are refused.
     pub login_queue_max: usize,
     /// Failed logins from one address until it is blocked.
     pub login_attempts_max: u32,
-    /// How long failures of an address are remembered and it stays blocked, seconds.
+    /// Time for which failures of an address are remembered and it stays blocked, seconds.
     pub login_block_s: u64,
     /// Cost of one password hash.
     pub hash_cost: HashCost,
     /// Life of a token, seconds; revocations are kept that long.
     pub token_ttl_s: u64,
-    /// Up to when earlier processes may have issued tokens, guarded time in seconds since the
-    /// epoch: a revocation reaches to it although the wall clock is behind it now.
+    /// Latest time up to which earlier processes may have issued tokens, guarded time in seconds since the
+    /// epoch: revocations cover it even if the wall clock is behind it now.
     pub tokens_until_s: Option<i64>,
-    /// How long what authorisation needs is kept; at most ten seconds count, zero keeps nothing.
+    /// Time for which authorisation data is cached; at most ten seconds, zero disables the cache.
     pub cache_ttl: Duration,
 }
 

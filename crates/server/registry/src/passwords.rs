@@ -1,14 +1,14 @@
-//! The password rule, and passwords that the program makes itself.
+//! The password rule, and generated passwords.
 
 use env::random::Random;
 
 use crate::limits::{PASSWORD_CHARS_MAX, PASSWORD_CHARS_MIN, PASSWORD_MADE_CHARS};
 use crate::{PasswordError, RegistryError};
 
-/// Characters of a made password: none that a shell or a reader mistakes for another.
+/// Characters of a generated password: none that a shell or a reader may misread.
 const ALPHABET: &[u8; 64] = b"abcdefghijkmnpqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789-_.+=:@%";
 
-/// 8 to 64 characters with a lower-case and an upper-case letter, a digit and a symbol.
+/// Checks for 8 to 64 characters with a lower-case and an upper-case letter, a digit and a symbol.
 pub(crate) fn check(password: &str) -> Result<(), PasswordError> {
     let has = |kind: fn(char) -> bool| password.chars().any(kind);
     let fine = length_fits(password)
@@ -24,7 +24,7 @@ pub(crate) fn length_fits(password: &str) -> bool {
     (PASSWORD_CHARS_MIN..=PASSWORD_CHARS_MAX).contains(&password.chars().count())
 }
 
-/// A random password that keeps the rule: 24 characters of 6 bits.
+/// Generates a random password that satisfies the rule: 24 characters of 6 bits.
 pub(crate) fn make(random: &dyn Random) -> Result<String, RegistryError> {
     loop {
         let mut bytes = [0; PASSWORD_MADE_CHARS];

@@ -1,8 +1,8 @@
-//! What a set of roles may do: policies in their order, decided per action and resource.
+//! Permissions of a set of roles: policies in their order, decided per action and resource.
 //!
-//! A resource is `type:attribute:value`, `*` for every value; parts joined with `&` must all fit
+//! A resource is `type:attribute:value`, `*` for every value; parts joined with `&` must all match
 //! (`agent:id:001&agent:group:web`). An agent is its number and each of its groups. Of the policies
-//! that speak of an action and a resource the last one decides; where none speaks, the mode does:
+//! that apply to an action and a resource the last one decides; if none applies, the mode does:
 //! white forbids, black permits (`docs/reference/wire.md`, "API: access control").
 
 use std::collections::{BTreeSet, HashMap};
@@ -12,7 +12,7 @@ use control::{Permitted, Policy};
 use model::AgentId;
 use parking_lot::Mutex;
 
-/// What is the case where no policy speaks.
+/// The decision if no policy applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum RbacMode {
     /// Nothing is permitted unless a policy allows it.
@@ -23,7 +23,7 @@ pub enum RbacMode {
 }
 
 impl RbacMode {
-    /// The word in the API and in tokens.
+    /// Returns the word used in the API and in tokens.
     pub fn name(self) -> &'static str {
         match self {
             Self::White => "white",
@@ -31,7 +31,7 @@ impl RbacMode {
         }
     }
 
-    /// The mode behind a word.
+    /// Returns the mode for a word.
     pub fn from_name(name: &str) -> Option<Self> {
         [Self::White, Self::Black].into_iter().find(|mode| mode.name() == name)
     }
@@ -48,7 +48,7 @@ const AGENT_GROUP: &str = "agent:group";
 struct Parts(Vec<(String, String)>);
 
 impl Parts {
-    /// Read a resource; `None` when it is not of the form.
+    /// Parses a resource; `None` when it is malformed.
     fn read(text: &str) -> Option<Self> {
         let part = |part: &str| {
             let mut fields = part.splitn(3, ':');
@@ -59,20 +59,20 @@ impl Parts {
         text.split('&').map(part).collect::<Option<Vec<_>>>().map(Self)
     }
 
-    /// Returns true if every part fits one of the resources that are asked about.
+    /// Returns true if every part matches one of the resources in question.
     fn cover(&self, asked: &[(&str, &str)]) -> bool {
         self.0.iter().all(|(kind, value)| {
             asked.iter().any(|(k, v)| k == kind && (value == ANY || value == v))
         })
     }
 
-    /// Returns true if it speaks of resources of this type; an agent's group speaks of agents.
+    /// Returns true if it names resources of this type; an agent's group names agents.
     fn speaks_of(&self, kind: &str) -> bool {
         self.0.iter().any(|(own, _)| own == kind || (kind == AGENT_ID && own == AGENT_GROUP))
     }
 }
 
-/// An agent is one resource however many zeros stand in front of its number.
+/// Removes leading zeros from an agent's number, so that each agent is one resource.
 fn canonical(kind: &str, value: &str) -> String {
     let number = (kind == AGENT_ID && value != ANY).then(|| value.parse::<AgentId>().ok());
     number.flatten().map_or_else(|| value.to_owned(), |id| id.to_string())
@@ -90,13 +90,13 @@ pub struct Grants {
     mode: RbacMode,
     policies: Arc<Vec<Policy>>,
     actions: HashMap<String, Vec<Entry>>,
-    /// Agents by action, as they were at a generation of each group that the action names.
+    /// Agents by action, as of a generation of each group that the action names.
     scopes: Mutex<HashMap<String, (Vec<u64>, Permitted)>>,
 }
 
-/// The agents of the fleet by number and by group, as [`Grants::agents`] asks for them.
+/// The agents of the fleet by number and by group, as [`Grants::agents`] needs them.
 pub(crate) trait Members {
-    /// Changes with every change of who is in the group.
+    /// Returns a number that changes with every change of the group's members.
     fn generation(&self, group: &str) -> u64;
     fn of_group(&self, group: &str) -> Vec<AgentId>;
     fn is_in(&self, id: AgentId, group: &str) -> bool;
@@ -115,12 +115,12 @@ impl Grants {
         Self { mode, policies, actions, scopes: Mutex::default() }
     }
 
-    /// The mode that decides where no policy speaks.
+    /// Returns the mode that decides if no policy applies.
     pub fn mode(&self) -> RbacMode {
         self.mode
     }
 
-    /// The policies in their order.
+    /// Returns the policies in their order.
     pub fn policies(&self) -> &[Policy] {
         &self.policies
     }
@@ -178,14 +178,14 @@ impl Grants {
             return scope.clone();
         }
         let scope = self.resolve(action, members);
-        // What is asked about is an operation's action: their number is small.
+        // The keys are actions of operations: their number is small.
         self.scopes.lock().insert(action.to_owned(), (generations, scope.clone()));
         scope
     }
 
     fn resolve(&self, action: &str, members: &dyn Members) -> Permitted {
         let mut rest = self.unless_told();
-        // Those to whom the opposite of `rest` applies.
+        // The agents with the opposite decision of `rest`.
         let mut opposite: BTreeSet<AgentId> = BTreeSet::new();
         for entry in self.entries(action) {
             let named = match agents_of(&entry.parts, members) {
@@ -220,7 +220,7 @@ enum Named {
     These(Vec<AgentId>),
 }
 
-/// The agents to which all parts apply.
+/// Returns the agents that match all parts.
 fn agents_of(parts: &Parts, members: &dyn Members) -> Named {
     let agents = |(kind, _): &&(String, String)| kind == AGENT_ID || kind == AGENT_GROUP;
     if parts.0.is_empty() || parts.0.iter().filter(agents).count() != parts.0.len() {

@@ -101,19 +101,19 @@ impl Registry {
         Ok(self.inner.store.free_numbers(context, ids)?)
     }
 
-    /// To be held by whoever stores an agent's metrics, from before the agent is found to be in force until
-    /// they are stored.
+    /// Returns a guard to hold while an agent's metrics are stored. Take it before checking that the agent
+    /// is in force, and keep it until the metrics are stored.
     pub async fn storing_metrics(&self) -> impl Send + use<> {
         Arc::clone(&self.inner.storing).read_owned().await
     }
 
-    /// Waits until what is being stored of metrics is stored: of agents that were revoked or removed before,
-    /// nothing comes any more.
+    /// Waits until metrics that are being stored are stored. After that nothing is stored for agents that
+    /// were revoked or removed before the call.
     pub async fn metrics_stored(&self) {
         drop(self.inner.storing.write().await);
     }
 
-    /// The current lives of these agents.
+    /// Returns the current lives of these agents.
     pub(crate) fn lives_of(&self, ids: &[AgentId]) -> Vec<Life> {
         let fleet = self.inner.fleet.read();
         let life = |id: &AgentId| {
@@ -122,7 +122,7 @@ impl Registry {
         ids.iter().filter_map(life).collect()
     }
 
-    /// The agents of those lives that have not ended.
+    /// Returns the agents of those lives that have not ended.
     pub(crate) fn still_current(&self, lives: &[Life]) -> Vec<AgentId> {
         let fleet = self.inner.fleet.read();
         let same = |life: &&Life| {
@@ -131,13 +131,13 @@ impl Registry {
         lives.iter().filter(same).map(|life| life.agent).collect()
     }
 
-    /// Forgets agents that are removed from the store, and tells whoever asked for it. The caller holds
-    /// `decisions`, so no other life of their numbers begins before everybody has been told.
+    /// Forgets agents that are removed from the store, and calls the listeners for removed agents. The caller
+    /// holds `decisions`, so no other life of their numbers begins before every listener has returned.
     pub(crate) fn forget_removed(&self, gone: &[Life], now_s: i64) -> Vec<AgentId> {
         let mut ids: Vec<AgentId> = gone.iter().map(|life| life.agent).collect();
         ids.sort_unstable();
         self.inner.outstanding.lock().forget(&ids);
-        // The scan of a former agent is not that of the next one with its number.
+        // The scan of a former agent does not belong to the next one with its number.
         self.inner.scans.lock().retain(|id, _| ids.binary_search(id).is_err());
         let mut certificates = self.inner.certificates.write();
         let mut fleet = self.inner.fleet.write();

@@ -1,9 +1,9 @@
-//! The roll: every agent by number with its status and the text that a search looks into. A search
-//! reads this text alone, one agent after the other; nothing else of an agent is touched.
+//! The roll: every agent by number with its status and its search text. A search reads only this text, one
+//! agent after the other.
 //!
-//! The text holds each column that stays as it is for long, in lower-case ASCII, with a NUL behind
-//! each: no column holds one, so that nothing is found across two of them. What moves with every
-//! heartbeat ([`Moving`]) is printed for the search alone, and of it only what the search may be in.
+//! The text holds each column that changes rarely, in lower-case ASCII, each followed by a NUL. No column
+//! contains one, so a match never spans two columns. What changes with every heartbeat ([`Moving`]) is
+//! formatted during the search, and only the parts that the search can match.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use model::{AgentId, AgentRecord, AgentStatus, timestamp};
 
 const SYNCED: &str = "synced";
 const NOT_SYNCED: &str = "not synced";
-/// Behind every column.
+/// Terminator of every column.
 const END: char = '\0';
 
 struct Entry {
@@ -28,7 +28,7 @@ pub(crate) struct Roll {
 }
 
 impl Roll {
-    /// Put the agent down as it is now.
+    /// Stores the agent's current columns.
     pub(crate) fn put(&mut self, record: &AgentRecord) {
         let entry = Entry { status: record.status, text: text_of(record).into() };
         self.entries.insert(record.id, entry);
@@ -38,7 +38,7 @@ impl Roll {
         self.entries.remove(&id);
     }
 
-    /// The agents of a scope with one of these statuses (none named: any), ascending.
+    /// Returns the agents of a scope with one of these statuses (empty: any), ascending.
     pub(crate) fn ids(&self, scope: &Permitted, status: &[AgentStatus]) -> Vec<AgentId> {
         self.of(scope)
             .filter(|(_, entry)| status.is_empty() || status.contains(&entry.status))
@@ -46,8 +46,8 @@ impl Roll {
             .collect()
     }
 
-    /// The agents of a scope in which the search finds what it asks for, ascending; `moving` gives
-    /// what is not in the roll of an agent.
+    /// Returns the agents of a scope that match the search, ascending; `moving` returns the columns of
+    /// an agent that are not in the roll.
     pub(crate) fn found<'a>(
         &self,
         scope: &Permitted,
@@ -108,7 +108,7 @@ fn text_of(record: &AgentRecord) -> String {
     text
 }
 
-/// What of an agent moves with its heartbeats.
+/// The columns of an agent that change with its heartbeats.
 pub(crate) struct Moving<'a> {
     pub(crate) record: &'a AgentRecord,
     pub(crate) code: StatusCode,
@@ -117,15 +117,15 @@ pub(crate) struct Moving<'a> {
     pub(crate) synced: bool,
 }
 
-/// What a search asks for: a text that any column holds or, with `-` in front, that none holds.
+/// A search: a text that any column contains or, with a leading `-`, that no column contains.
 pub(crate) struct Search {
     finder: memmem::Finder<'static>,
     wanted: bool,
-    /// True if it may be in a date, in a sum, in the words of the configuration.
+    /// True if the text can match a date, a digest, or a word for the configuration's state.
     in_dates: bool,
     in_sum: bool,
     in_words: bool,
-    /// No column holds a NUL.
+    /// True if the text contains a NUL and matches no column.
     nowhere: bool,
 }
 
@@ -152,7 +152,7 @@ impl Search {
         self.in_dates || self.in_sum || self.in_words
     }
 
-    /// Returns true if it is in what moves of an agent; `text` is room to print into.
+    /// Returns true if the text matches one of the moving columns; `text` is a reusable buffer.
     fn is_in_moving(&self, moving: &Moving<'_>, text: &mut String) -> bool {
         text.clear();
         if self.in_dates {
@@ -177,7 +177,7 @@ impl Search {
         self.is_in(text)
     }
 
-    /// Returns true if it finds what it asks for in the server's own row, which is not in the roll.
+    /// Returns true if the search matches the server's own row, which is not in the roll.
     pub(crate) fn fits_server(&self, record: &AgentRecord) -> bool {
         let moving = Moving { record, code: StatusCode::Ok, sum: None, synced: true };
         let found = self.is_in(&text_of(record)) || self.is_in_moving(&moving, &mut String::new());

@@ -9,7 +9,7 @@ use model::AgentId;
 use crate::{Registry, RegistryError};
 
 impl Registry {
-    /// The agent began or ended a scan; written with the next flush. Memory only.
+    /// Records that the agent began or ended a scan; written with the next flush. Memory only.
     pub fn scanned(&self, id: AgentId, scan: LastScan) {
         let mut scans = self.inner.scans.lock();
         let known = scans.entry(id).or_default();
@@ -17,7 +17,7 @@ impl Registry {
         known.ended_at_s = scan.ended_at_s.or(known.ended_at_s);
     }
 
-    /// What the agent told of its last scan.
+    /// Returns what the agent reported of its last scan.
     ///
     /// # Errors
     /// `Store(NotFound)`.

@@ -1,4 +1,4 @@
-//! Users, roles, policies and rules as people change them, and whose tokens each change ends.
+//! Changes of users, roles, policies and rules, and the tokens that each change revokes.
 
 use control::Reader;
 use control::{
@@ -10,11 +10,11 @@ use serde_json::Value;
 use crate::types::User;
 use crate::{LoginError, Registry, RegistryError, context};
 
-/// How often a login with a context reads the rules anew because they were changed meanwhile.
+/// Maximum attempts of a login with a context to read the rules while they are being changed.
 const RUN_AS_TRIES: usize = 5;
 
 impl Registry {
-    /// Users, roles, policies and rules from one snapshot.
+    /// Returns users, roles, policies and rules from one snapshot.
     ///
     /// # Errors
     /// When the store fails.
@@ -22,8 +22,8 @@ impl Registry {
         Ok(self.inner.store.security(reader)?)
     }
 
-    /// Change users, roles, policies, rules or links; durable when it returns, and the tokens that
-    /// it touches are refused from then on. The id of what was created, else 0.
+    /// Changes users, roles, policies, rules or links; durable when it returns, and the affected tokens are
+    /// refused from then on. Returns the id of the created object, else 0.
     ///
     /// # Errors
     /// `Store(NotFound)`, `Store(Exists)`.
@@ -41,7 +41,7 @@ impl Registry {
         Ok(id)
     }
 
-    /// Replace the password of a user by id; its tokens are refused from now on.
+    /// Replaces the password of a user by id; the user's tokens are refused from now on.
     ///
     /// # Errors
     /// `Password`, `Store(NotFound)`.
@@ -55,7 +55,7 @@ impl Registry {
         self.change_security(context, SecurityChange::SetPassword { user, hash }).map(drop)
     }
 
-    /// A user by id.
+    /// Returns a user by id.
     ///
     /// # Errors
     /// When the store fails.
@@ -102,9 +102,9 @@ impl Registry {
         })
     }
 
-    /// The roles that the rules give to a login with this authorization context, and the `nbf` of
-    /// its token; `login_nbf_s` is what [`Registry::login_for_token`] gave. The instant is drawn
-    /// before the rules are read, so that whoever changes them afterwards refuses the token.
+    /// Returns the roles that the rules give to a login with this authorization context, and the `nbf` of its
+    /// token; `login_nbf_s` comes from [`Registry::login_for_token`]. The time is taken before the rules
+    /// are read, so that a later change of the rules refuses the token.
     ///
     /// # Errors
     /// `Invalid` when the user was changed since it logged in; `Busy` when the rules change faster
@@ -130,7 +130,7 @@ impl Registry {
         Err(LoginError::Busy { retry_after_s: 1 })
     }
 
-    /// Tell of stored rules that would be refused today.
+    /// Logs stored rules that would be refused today.
     pub(crate) fn name_rules_beyond_limits(&self) -> Result<(), RegistryError> {
         for rule in self.inner.store.security(&Reader::server())?.rules {
             let body = serde_json::from_str(&rule.body).map_err(|e| e.to_string());
@@ -142,8 +142,8 @@ impl Registry {
         Ok(())
     }
 
-    /// The roles that the rules give to a login with this authorization context, by id; a rule of
-    /// which it cannot be told whether it holds gives none.
+    /// Returns the ids of the roles that the rules give to a login with this authorization context; a rule
+    /// that cannot be evaluated gives none.
     ///
     /// # Errors
     /// When the store fails; a stored rule that is no JSON is an error too.

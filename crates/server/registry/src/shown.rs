@@ -1,5 +1,5 @@
-//! The certificate that this server shows to whoever connects: issued at start and, after two
-//! thirds of its life, anew for the next connection. Connections that are there keep theirs.
+//! The certificate that this server presents to clients: issued at start, and issued again for the next
+//! connection after two thirds of its life. Existing connections keep theirs.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use crate::limits::{CLOCK_SKEW_SECONDS, SERVER_CERTIFICATE_SECONDS};
 use crate::{Registry, RegistryError};
 
-/// How long a certificate that could not be issued is not tried again, seconds.
+/// Delay before a certificate that could not be issued is retried, seconds.
 const RETRY_SECONDS: i64 = 60;
 
 /// A server's certificate with its key, as a TLS library asks for it at each handshake.
@@ -26,7 +26,7 @@ pub struct ServerCertificate {
 
 struct Held {
     key: Arc<CertifiedKey>,
-    /// Good until then: also a clock that was set back past its beginning asks for a new one.
+    /// Time of issue; if the clock was set back before it, a new certificate is issued.
     issued_at_s: i64,
     renew_at_s: i64,
 }
@@ -38,7 +38,7 @@ impl ServerCertificate {
         Ok(Self { registry, names: names.to_vec(), held })
     }
 
-    /// The one to show now.
+    /// Returns the certificate to present now.
     pub fn current(&self) -> Arc<CertifiedKey> {
         let now_s = self.registry.now().wall_s;
         {
@@ -48,7 +48,7 @@ impl ServerCertificate {
             }
         }
         let mut held = self.held.write();
-        // Another connection may have come first.
+        // Another connection may have issued one first.
         if !held.is_good(now_s) {
             match issue(&self.registry, &self.names, now_s) {
                 Ok(new) => {

@@ -1,5 +1,5 @@
-//! The API's tokens: the key pair that signs them and which of them are refused. Issuing and
-//! verifying is the API's.
+//! The API's tokens: the key pair that signs them, and revocations. The API issues and verifies the
+//! tokens themselves.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::limits::TOKEN_AHEAD_SECONDS_MAX;
 use crate::types::TokenKeys;
 use crate::{Registry, RegistryError, files};
 
-/// The private key; the public one follows from it.
+/// The private key; the public one is derived from it.
 const KEY_FILE: &str = "token.key";
 
 /// Keys and revocations in memory.
@@ -21,21 +21,21 @@ pub(crate) struct Tokens {
     path: PathBuf,
     keys: RwLock<TokenKeys>,
     refused: RwLock<HashMap<RevocationTarget, Revocation>>,
-    /// Moves on when the keys are replaced.
+    /// Incremented when the keys are replaced.
     generation: AtomicU64,
     /// Latest `nbf` of a token, seconds since the epoch.
     issued_s: AtomicI64,
-    /// A token of ours was shown that lies too far ahead to be taken.
+    /// A valid token was presented whose time is too far ahead to be accepted.
     ahead: AtomicBool,
 }
 
 impl Tokens {
-    /// Returns true if there is a key pair already.
+    /// Returns true if a key pair exists already.
     pub(crate) fn exist(folder: &Path) -> bool {
         folder.join(KEY_FILE).exists()
     }
 
-    /// `issued_until_s`: up to when an earlier process may have issued tokens.
+    /// Opens the keys. `issued_until_s`: latest time up to which an earlier process may have issued tokens.
     pub(crate) fn open(
         folder: &Path,
         revocations: &[Revocation],
@@ -60,7 +60,7 @@ impl Tokens {
         Ok(tokens)
     }
 
-    /// Refuse further tokens.
+    /// Adds a revocation.
     pub(crate) fn add(&self, revocation: Revocation) {
         let mut refused = self.refused.write();
         let known = refused.entry(revocation.target).or_insert(revocation);
@@ -68,15 +68,15 @@ impl Tokens {
         known.expires_at_s = known.expires_at_s.max(revocation.expires_at_s);
     }
 
-    /// The latest instant for which a token was issued up to now: a revocation reaches to it. What
-    /// lies further ahead is refused without one.
+    /// Returns the latest time for which a token was issued: revocations cover tokens up to it. Tokens
+    /// further ahead are refused without one.
     pub(crate) fn last_nbf_s(&self, now_s: i64) -> i64 {
         let ahead_s = now_s.saturating_add(TOKEN_AHEAD_SECONDS_MAX);
         now_s.max(self.issued_s.load(Ordering::Acquire).min(ahead_s))
     }
 
-    /// Returns true if the clock was put back by more than what a token may lie ahead: a token further on
-    /// would be taken when its day comes, and none issued now would stand behind a revocation there.
+    /// Returns true if the clock was put back by more than a token may be ahead: a later token would be
+    /// accepted once its time comes, and a revocation up to there would refuse all tokens issued now.
     fn of_another_time(&self, now_s: i64) -> bool {
         let ahead_s = now_s.saturating_add(TOKEN_AHEAD_SECONDS_MAX);
         self.ahead.load(Ordering::Acquire)
@@ -84,16 +84,16 @@ impl Tokens {
             || self.refused.read().values().any(|r| r.issued_until_s >= ahead_s)
     }
 
-    /// Other keys: no token that was issued before them is left.
+    /// Forgets revocations and times, after the keys were replaced: no earlier token is valid.
     fn forget_all(&self) {
         self.refused.write().clear();
         self.issued_s.store(i64::MIN, Ordering::Release);
         self.ahead.store(false, Ordering::Release);
     }
 
-    /// Take over keys that another process wrote.
+    /// Loads keys that another process wrote.
     pub(crate) fn reload(&self) -> Result<(), RegistryError> {
-        // Before the file is read: keys that are replaced meanwhile do not come back.
+        // Locked before the file is read, so that keys replaced in the meantime are not restored.
         let mut keys = self.keys.write();
         let Some(pem) = files::read_private(&self.path)? else { return Ok(()) };
         let read = pair(&pem).map_err(|cause| files::failed(&self.path, &cause))?;
@@ -140,20 +140,20 @@ fn make(path: &Path) -> Result<TokenKeys, RegistryError> {
 }
 
 impl Registry {
-    /// The key pair of the API's tokens (ES256), made at first start.
+    /// Returns the key pair of the API's tokens (ES256), created at first start.
     ///
     /// # Errors
-    /// None today; a store of keys elsewhere may fail.
+    /// None at present; a key store elsewhere may fail.
     pub fn token_keys(&self) -> Result<TokenKeys, RegistryError> {
         Ok(self.inner.tokens.keys.read().clone())
     }
 
-    /// Moves on whenever [`Registry::token_keys`] gives another pair. Memory only.
+    /// Returns a number that changes whenever [`Registry::token_keys`] returns another pair. Memory only.
     pub fn token_keys_generation(&self) -> u64 {
         self.inner.tokens.generation.load(Ordering::Acquire)
     }
 
-    /// Replace the key pair: every token dies, so the revocations are forgotten.
+    /// Replaces the key pair: every token becomes invalid, so the revocations are forgotten.
     ///
     /// # Errors
     /// When the key file cannot be written; then the old keys stay.
@@ -166,7 +166,7 @@ impl Registry {
         Ok(keys.clone())
     }
 
-    /// Refuse tokens of the target issued up to now; durable when it returns.
+    /// Refuses tokens of the target issued up to now; durable when it returns.
     ///
     /// # Errors
     /// When the store fails.
@@ -185,9 +185,9 @@ impl Registry {
         self.inner.tokens.refused_until(user, roles, run_as).is_some_and(|until| nbf_s <= until)
     }
 
-    /// The `nbf` of a token issued now: now, or the second after the last revocation that reaches
-    /// further, so that a login right after a logout gives a token that works. It may lie ahead of
-    /// the clock: only the end of a token is compared with the time.
+    /// Returns the `nbf` of a token issued now: now, or the second after the latest revocation that covers
+    /// it, so that a login right after a logout gives a valid token. It may be ahead of the clock: only the
+    /// end of a token is compared with the time.
     pub fn token_nbf_s(&self, user: u32, roles: &[u32], run_as: bool) -> i64 {
         let until = self.inner.tokens.refused_until(user, roles, run_as);
         let nbf_s = self.now().s.max(until.map_or(i64::MIN, |until| until.saturating_add(1)));
@@ -195,8 +195,8 @@ impl Registry {
         nbf_s
     }
 
-    /// A token of ours with this `nbf` was shown: revocations reach to it, too, where the clock was
-    /// put back behind it. `false` when it lies too far ahead to be taken.
+    /// Records that a valid token with this `nbf` was presented, so that revocations cover it even if the
+    /// clock was put back behind it. Returns `false` when it is too far ahead to be accepted.
     pub fn token_seen(&self, nbf_s: i64) -> bool {
         if nbf_s.saturating_sub(self.now().s) > TOKEN_AHEAD_SECONDS_MAX {
             self.inner.tokens.ahead.store(true, Ordering::Release);
@@ -206,8 +206,8 @@ impl Registry {
         true
     }
 
-    /// Where the clock was put back by more than a day: other keys. Every token dies, and the
-    /// revocations with them.
+    /// Replaces the keys if the clock was put back by more than a day. Every token becomes invalid, and the
+    /// revocations are forgotten.
     pub(crate) fn end_tokens_of_another_time(&self) -> Result<(), RegistryError> {
         if self.inner.tokens.of_another_time(self.now().s) {
             tracing::warn!("the clock was put back by more than a day: every login is ended");
@@ -216,8 +216,8 @@ impl Registry {
         Ok(())
     }
 
-    /// The `nbf` of a token that takes the place of one: now, or that one's where it lies ahead.
-    /// Whether the old one still stands is asked after this, so that a revocation in between ends
+    /// Returns the `nbf` of a token that replaces an old one: now, or the old one's if that is ahead. The
+    /// caller checks afterwards that the old one is still valid, so that a revocation in between refuses
     /// one of them or both.
     pub fn renewed_nbf_s(&self, old_s: i64) -> i64 {
         let nbf_s = self.now().s.max(old_s);

@@ -1,15 +1,15 @@
-//! What the registry is asked with and answers.
+//! Parameters and results of the registry.
 
 use control::RoleRef;
 use model::{AgentId, AgentOs, Incarnation};
 
-/// Whose certificate it is.
+/// The owner of a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     pub agent: AgentId,
-    /// Which life of that number.
+    /// The life of that number.
     pub incarnation: Incarnation,
-    /// From when on the agent should renew (2/3 of the certificate's life), seconds since the
+    /// Time from which the agent should renew (2/3 of the certificate's life), seconds since the
     /// epoch.
     pub renew_at_s: i64,
 }
@@ -32,7 +32,7 @@ pub struct TokenKeys {
     pub public_pem: String,
 }
 
-/// What an agent asks for when it enrols.
+/// An agent's request to enrol.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EnrollRequest {
     /// Its name: 2 to 128 of `A-Z a-z 0-9 . _ -`.
@@ -43,12 +43,12 @@ pub struct EnrollRequest {
     pub groups: Vec<String>,
 }
 
-/// What an enrolment or a renewal gives.
+/// The result of an enrolment or a renewal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Enrolled {
     /// The agent's number.
     pub agent: AgentId,
-    /// Which life of that number.
+    /// The life of that number.
     pub incarnation: Incarnation,
     pub certificate_pem: String,
     /// The certificate authority to trust.
@@ -56,8 +56,8 @@ pub struct Enrolled {
     pub cluster_name: String,
 }
 
-/// What an agent says of itself when it starts and with each keepalive. A field that is `None`
-/// leaves what is known.
+/// An agent's description of itself at startup and with each keepalive. A field that is `None` leaves
+/// the stored value unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AgentInfo {
     /// Version of its program, e.g. `Holdfast v0.1.0`.
@@ -66,20 +66,20 @@ pub struct AgentInfo {
     pub hostname: Option<String>,
     /// Its operating system.
     pub os: Option<AgentOs>,
-    /// Address it is heard from.
+    /// Address from which it connects.
     pub ip: Option<String>,
 }
 
-/// What an agent says of its groups' configuration.
+/// An agent's report on its groups' configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ConfigTold {
-    /// Digest of what it runs; empty when it runs none.
+    /// Digest of the configuration it runs; empty when it runs none.
     pub sum: String,
-    /// What it refused since, if anything.
+    /// The configuration that it refused since, if any.
     pub problem: Option<ConfigProblem>,
 }
 
-/// A configuration that an agent refused; it goes on with the one before.
+/// A configuration that an agent refused; the agent keeps the previous one.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ConfigProblem {
     /// Digest of the refused one.
@@ -109,10 +109,10 @@ impl User {
     }
 }
 
-/// What one [`crate::Registry::tick`] did.
+/// The result of one [`crate::Registry::tick`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TickReport {
-    /// Agents that fell silent.
+    /// Agents that became silent.
     pub disconnected: u64,
     /// Agents whose row was written.
     pub written: u64,

@@ -1,4 +1,4 @@
-//! Users: first start, login, passwords, what they may do.
+//! Users: first start, login, passwords and permissions.
 
 use std::net::IpAddr;
 
@@ -14,9 +14,9 @@ use crate::{LoginError, Registry, RegistryError, passwords};
 
 /// Shortest and longest name of a user, characters.
 const USER_NAME_CHARS: std::ops::RangeInclusive<usize> = 4..=64;
-/// Longest password that a login looks at, bytes: 64 characters of at most 4 bytes.
+/// Longest password that a login accepts, bytes: 64 characters of at most 4 bytes.
 const PASSWORD_BYTES_MAX: usize = PASSWORD_CHARS_MAX * 4;
-/// When a refused login may try again, seconds.
+/// Seconds after which a refused login may be retried.
 const BUSY_RETRY_SECONDS: u64 = 1;
 
 pub(crate) fn public(row: UserRow) -> User {
@@ -24,9 +24,9 @@ pub(crate) fn public(row: UserRow) -> User {
 }
 
 impl Registry {
-    /// Make the first user (`admin`, role administrator) unless there is one. With a preset
-    /// (8 to 64 characters of the operator's choice) that is its password and nothing is
-    /// returned; else a random one, returned to be shown once. Only its hash is kept.
+    /// Creates the first user (`admin`, role administrator) unless a user exists. A preset (8 to 64
+    /// characters chosen by the operator) becomes its password, and `None` is returned; otherwise a random
+    /// password is returned, to be shown once. Only its hash is stored.
     ///
     /// # Errors
     /// When the preset's length breaks the rule, or the store fails.
@@ -50,7 +50,7 @@ impl Registry {
         let detail = "first start: user admin";
         let context = self.audited(Reader::server(), "system", "security:create_user", detail);
         match self.inner.store.create_user(&context, ADMIN_USER, &hash, true, &roles) {
-            // Another process made it at the same moment.
+            // Another process created it at the same moment.
             Err(ControlError::Exists { .. }) => return Ok(None),
             other => other?,
         };
@@ -58,7 +58,7 @@ impl Registry {
         Ok(made)
     }
 
-    /// Check a name and a password; `source` is the peer's address (`None`: a trusted local
+    /// Checks a name and a password; `source` is the peer's address (`None`: a trusted local
     /// caller, never blocked). Takes as long for an unknown user as for a wrong password.
     ///
     /// # Errors
@@ -72,8 +72,8 @@ impl Registry {
         self.login_for_token(&Reader::server(), name, password, source).await.map(|(user, _)| user)
     }
 
-    /// As [`Registry::login`], with the `nbf` of a token for this login: a change of the user that
-    /// comes between the check and the token refuses that token.
+    /// Does the same as [`Registry::login`], and returns the `nbf` of a token for this login: a change of the
+    /// user between the check and the token refuses that token.
     pub async fn login_for_token(
         &self,
         reader: &Reader,
@@ -85,7 +85,7 @@ impl Registry {
         let (registry, reader) = (self.clone(), reader.clone());
         let (name, password) = (name.to_owned(), password.to_owned());
         let check = move || {
-            // Failures that were counted while this one waited in the queue.
+            // Failures may have been counted while this login waited in the queue.
             registry.not_blocked(source)?;
             let user = registry.check_password(&reader, &name, &password);
             if matches!(user, Err(LoginError::Invalid)) {
@@ -101,13 +101,13 @@ impl Registry {
         })
     }
 
-    /// A login failed: it is counted, and logged as far as there are lines left for it.
+    /// Counts a failed login, and logs it within the limit of lines.
     fn failed(&self, reader: &Reader, name: &str, source: Option<IpAddr>) {
         let now = self.inner.clock.monotonic();
         let blocks = source.is_some_and(|source| self.inner.attempts.lock().failed(source, now));
         let source = source.map_or_else(|| "this machine".to_owned(), |source| source.to_string());
         if let Some(kept_back) = self.inner.failed_logins.lock().line(now) {
-            // A password that was typed as the name must not get into the log.
+            // A password that was typed as the name must not be logged.
             let known = self.inner.store.user(reader, name).ok().flatten();
             let user = known.map_or_else(|| "unknown".to_owned(), |row| row.name);
             tracing::warn!(user, source, not_logged_before = kept_back, "a login failed");
@@ -144,15 +144,15 @@ impl Registry {
         let row = row.filter(|_| right).ok_or(LoginError::Invalid)?;
         let roles: Vec<u32> = row.roles.iter().map(|role| role.id).collect();
         let nbf_s = self.token_nbf_s(row.id, &roles, false);
-        // Whoever changed the user since then refuses tokens up to that instant.
+        // A change of the user since then refuses tokens up to that time.
         if self.inner.store.user(reader, name)?.as_ref() != Some(&row) {
             return Err(LoginError::Invalid);
         }
         Ok((public(row), nbf_s))
     }
 
-    /// Have as many passwords checked at once as there may be logins, so that the first ones are as
-    /// fast as the later ones. Blocks for as long as that takes.
+    /// Checks as many passwords at once as there may be logins, so that the first logins are as fast as
+    /// later ones. Blocks until it is done.
     pub fn warm_logins(&self) {
         let gate =
             std::sync::Arc::new(std::sync::Barrier::new(self.inner.options.login_workers.max(1)));
@@ -171,7 +171,7 @@ impl Registry {
         }
     }
 
-    /// The hash of a new password, for [`SecurityChange::SetPassword`]. Blocks for as long as that takes.
+    /// Returns the hash of a new password, for [`SecurityChange::SetPassword`]. Blocks until it is done.
     ///
     /// # Errors
     /// `Password` when it breaks the rule, `Store(Busy)` when too many are waiting; nothing is changed.
@@ -180,14 +180,14 @@ impl Registry {
         self.hash(password)
     }
 
-    /// Hash a new password as logins are checked, in their queue: no more hashes at once than those,
-    /// and none for time that others want. Blocks for as long as that takes.
+    /// Hashes a new password in the queue of logins, so that the limit on concurrent hashes holds and only
+    /// idle CPU time is used. Blocks until it is done.
     fn hash(&self, password: &str) -> Result<String, RegistryError> {
         let (registry, password) = (self.clone(), password.to_owned());
         let (done, hash) = std::sync::mpsc::sync_channel(1);
         let work = move || {
             let (cost, random) = (registry.inner.options.hash_cost, &*registry.inner.random);
-            // Whoever waits for it is still there.
+            // The caller is still waiting for the result.
             let _ = done.try_send(registry.inner.hasher.hash(&password, cost, random));
         };
         self.inner.hashing.submit(work).map_err(|_| ControlError::Busy)?;
@@ -205,7 +205,7 @@ impl Registry {
         names.iter().map(id).collect()
     }
 
-    /// Replace a password; every token the user has is refused from now on.
+    /// Replaces a password; every token of the user is refused from now on.
     ///
     /// # Errors
     /// `Password` when it breaks the rule, `Store(NotFound)` for an unknown user.
@@ -226,7 +226,7 @@ impl Registry {
         Ok(self.user(reader, name)?.ok_or_else(missing)?)
     }
 
-    /// Create a user with roles by name, in their order.
+    /// Creates a user with roles by name, in their order.
     ///
     /// # Errors
     /// `Password` or `Refused` when password or name break the rule, `Store(Exists)`,
@@ -256,7 +256,7 @@ impl Registry {
         self.require_user(context.reader(), name)
     }
 
-    /// Delete a user; its tokens are refused. Whether it was there.
+    /// Deletes a user; its tokens are refused. Returns true if the user existed.
     ///
     /// # Errors
     /// `Store(Refused)` for a user of the program itself.
@@ -269,7 +269,7 @@ impl Registry {
         Ok(there)
     }
 
-    /// A user by name.
+    /// Returns a user by name.
     ///
     /// # Errors
     /// When the store fails.
@@ -277,7 +277,7 @@ impl Registry {
         Ok(self.inner.store.user(reader, name)?.map(public))
     }
 
-    /// All users by id.
+    /// Returns all users by id.
     ///
     /// # Errors
     /// When the store fails.
@@ -287,14 +287,14 @@ impl Registry {
 
     pub(crate) fn revocation(&self, target: RevocationTarget) -> Revocation {
         let until_s = self.inner.tokens.last_nbf_s(self.now().s);
-        // The longest life there can be: another process, or an earlier configuration, may have
+        // The longest possible lifetime: another process, or an earlier configuration, may have
         // issued tokens that live longer than those of this one.
         let expires_at_s = until_s.saturating_add_unsigned(TOKEN_TTL_SECONDS_MAX);
         Revocation { target, issued_until_s: until_s, expires_at_s }
     }
 
-    /// Refuse tokens after the write of these revocations: those that were issued meanwhile too. If
-    /// there were any, the rows are written anew, for a restart and for other processes.
+    /// Refuses tokens after these revocations were written, including tokens issued in the meantime. If
+    /// there were any, the rows are rewritten, for a restart and for other processes.
     pub(crate) fn refuse(
         &self,
         context: &WriteContext,

@@ -1,4 +1,4 @@
-//! The authority, its certificates, and who is identified by one.
+//! The authority, its certificates, and identification by certificate.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod common;
@@ -85,7 +85,7 @@ fn the_certificate_shown_is_another_one_after_two_thirds_of_its_life_and_not_bef
     let now = Duration::from_micros(house.clock.now_us());
     assert!(at(UnixTime::since_unix_epoch(now)));
     assert!(at(UnixTime::since_unix_epoch(now + Duration::from_secs(life_s - 1))));
-    // A clock set back: the new one would not be valid yet.
+    // The clock was set back: a new certificate would not be valid yet.
     house.clock.jump_to(common::START_US);
     assert_ne!(of(shown.current()), second);
 }
@@ -257,7 +257,7 @@ fn a_renewal_over_a_certificate_that_was_superseded_meanwhile_comes_to_nothing()
     house.registry.identify(&shared).unwrap();
     let renewed = house.registry.renew_presented(image.agent, &csr("web"), &shared).unwrap();
     let renewed = der(&renewed.certificate_pem);
-    // Admitted before: a copy's request that is still under way when the original goes over.
+    // Admitted before: a copy's request that is still running when the original switches certificates.
     assert!(house.registry.identify(&renewed).is_ok());
     let late = house.registry.renew_presented(image.agent, &csr("web"), &shared);
     assert!(matches!(late, Err(EnrollError::Presented(IdentityError::Superseded))));
@@ -294,7 +294,7 @@ fn expired_certificates_are_forgotten_once_they_are_superseded_or_revoked() {
         assert_eq!(removed, Err(IdentityError::Unknown));
         assert_eq!(house.registry.identify(&new), Err(IdentityError::Expired));
     }
-    // The clock was wrong: nobody is locked out.
+    // The clock was wrong: no agent is locked out.
     house.clock.jump_to(common::START_US);
     assert!(house.registry.identify(&new).is_ok());
 }

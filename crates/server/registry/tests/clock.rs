@@ -1,4 +1,4 @@
-//! What is forgotten and what expires goes by the guarded time: no jump of the wall clock ends it.
+//! Expiry and forgetting use the guarded time: no jump of the wall clock causes them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod common;
@@ -33,7 +33,7 @@ impl Guarded {
         Self { folder, wall, clock, registry }
     }
 
-    /// As a process that ends and starts again at another wall time.
+    /// Restarts the process at another wall time.
     fn restarted_at(self, wall_us: u64) -> Self {
         let stored = self.clock.stored();
         drop(self.registry);
@@ -43,7 +43,7 @@ impl Guarded {
         Self { folder: self.folder, wall: self.wall, clock, registry }
     }
 
-    /// Everything that is due by now is forgotten.
+    /// Forgets everything that is due by now.
     fn forget(&self) {
         self.wall.advance(Duration::from_hours(1));
         self.registry.tick().unwrap();
@@ -119,7 +119,7 @@ fn a_clock_that_is_right_makes_everything_expire_a_day_later() {
     assert_eq!(world.registry.identify(&leaf), Err(IdentityError::Expired));
 }
 
-/// The token was issued by a process that ended, and its clock went back by less than a day.
+/// The token was issued by a process that ended, and its clock then went back by less than a day.
 #[test]
 fn a_revocation_reaches_tokens_of_before_a_small_step_back() {
     let world = Guarded::open();
@@ -146,7 +146,7 @@ fn tokens_of_an_earlier_version_are_ended_once() {
     assert_eq!(keys(&world.restarted_at(START_US)), after);
 }
 
-/// Ages of agents are counted by the same time as their keep-alives.
+/// Ages of agents use the same time as their keepalives.
 #[test]
 fn no_active_agent_is_old_while_the_clock_is_held() {
     let world = Guarded::open();
@@ -162,8 +162,8 @@ fn no_active_agent_is_old_while_the_clock_is_held() {
     }
 }
 
-/// The time went ahead for good, revocations were forgotten, and it was put back: the tokens that
-/// they refused must not come back.
+/// The clock went far ahead, revocations were forgotten, and it was put back: the tokens that they
+/// refused must not become valid again.
 #[test]
 fn a_time_that_is_put_back_ends_every_login() {
     let world = Guarded::open();
@@ -192,7 +192,7 @@ fn an_agent_enrolled_while_the_clock_is_held_stays_after_it() {
     world.registry.identify(&der(&enrolled.certificate_pem)).unwrap();
 }
 
-/// Others compare the server's certificate with their own clocks: it holds at both times.
+/// Clients check the server's certificate by their own clocks: it is valid at both times.
 #[test]
 fn the_server_certificate_is_valid_by_both_times() {
     let world = Guarded::open();

@@ -278,7 +278,7 @@ fn an_agent_with_many_open_commands_gets_them_some_at_a_time() {
     assert_eq!(given(&house), made[..16]);
     assert_eq!(given(&house), made[16..]);
     assert!(given(&house).is_empty());
-    // One that is new does not wait behind those that nobody answers.
+    // A new command does not wait behind unanswered ones.
     house.after(61);
     let new = order(21);
     let again = given(&house);
@@ -304,7 +304,7 @@ fn a_command_that_is_being_dropped_is_shown_to_nobody_half() {
             .unwrap();
     }
     house.registry.flush().unwrap();
-    // One step of several: outcomes of the oldest are gone, but not all.
+    // One step of several: some outcomes of the oldest command are gone, but not all.
     let store = SqliteControl::open(&house.folder.path().join("registry.db")).unwrap();
     assert!(store.trim_commands().unwrap());
     let page = OutcomeFilter { limit: 10_000, ..OutcomeFilter::default() };
@@ -314,7 +314,7 @@ fn a_command_that_is_being_dropped_is_shown_to_nobody_half() {
     );
     let listed = house.registry.commands(&Reader::server(), 5_000, &Permitted::All).unwrap();
     assert!(listed.len() == 1_000 && listed.iter().all(|command| command.id != id));
-    // A late word of one of its agents changes nothing.
+    // A late report of one of its agents changes nothing.
     house.registry.command_outcome(ids[5_999], id, &said(OutcomeState::Failed));
     assert_eq!(house.registry.command(&Reader::server(), id).unwrap(), None);
     while store.trim_commands().unwrap() {}

@@ -1,5 +1,5 @@
-//! Kept counters against counting, under random life: agents come, go, speak, fall silent, change
-//! groups; the server is killed in between.
+//! Compares stored counters with counted ones under random operations: agents enrol, leave, report, become
+//! silent and change groups; the server is killed in between.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod common;
@@ -92,7 +92,7 @@ fn apply(mut house: House, step: &Step, made: &mut u32) -> House {
                 CONFIGS[usize::from(*n)],
             ));
         }
-        // What it is to run, more often than not.
+        // Most of the time, the configuration that it should run.
         Step::Told(n, what) => {
             let wanted = registry.wanted_config(pick(n)).unwrap_or_default();
             let sum = if *what < 4 { wanted.as_ref().to_owned() } else { what.to_string() };
@@ -109,7 +109,7 @@ fn apply(mut house: House, step: &Step, made: &mut u32) -> House {
     house
 }
 
-/// Every counter equals what counting the list gives, and the list equals the memory.
+/// Checks that every counter equals the count of the list, and that the list equals the memory.
 fn check(house: &House) {
     let mut page = house.registry.agents(&Reader::server(), &AgentQuery::default()).unwrap();
     let mut status = StatusSummary::default();
@@ -210,7 +210,7 @@ fn a_kill_between_a_groups_change_and_the_flags_of_its_agents_leaves_no_false_fl
         house.registry.keepalive(*id, &info("debian", "v1"));
     }
     assert_eq!(house.registry.status_summary().unwrap().synced, 2);
-    // The change is durable, nothing after it is.
+    // The change is durable, but nothing after it is.
     let store = SqliteControl::open(&house.folder.path().join("registry.db")).unwrap();
     let body = b"[scan]\nthreads = 1\n".to_vec();
     let config = GroupConfig { body, sum: String::new(), at_s: 1 };

@@ -1,4 +1,4 @@
-//! Tokens, names, numbers: who becomes an agent.
+//! Enrolment: tokens, names and numbers.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod common;

@@ -1,4 +1,4 @@
-//! Agents taken over from a `client.keys`, agents that take another's place, and their keys.
+//! Agents imported from a `client.keys`, agents that replace others, and their keys.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -109,7 +109,7 @@ fn a_refused_insert_removes_nobody() {
     let refused =
         world.registry.insert_agent(&WriteContext::server(), &both, &mut record).unwrap_err();
     assert!(matches!(refused, EnrollError::DuplicateIp { id, .. } if id == young), "{refused}");
-    // A number below the next, which nobody has.
+    // An unused number below the next.
     let low =
         InsertAgent { id: Some(young), request: named("web"), force, ..InsertAgent::default() };
     assert!(
@@ -151,7 +151,7 @@ fn the_number_of_an_agent_that_gives_way_may_be_taken_over() {
     let now = world.registry.agent(old).unwrap();
     assert_eq!(now.name, "next");
     assert_ne!(now.incarnation, former.incarnation);
-    // The removal of a life that is over removes nobody.
+    // The removal of a life that has ended removes no agent.
     assert_eq!(world.registry.remove_agents(&WriteContext::server(), &[former]).unwrap(), []);
     assert_eq!(
         world.registry.remove_agents(&WriteContext::server(), &[life(&world.registry)]).unwrap(),
@@ -232,7 +232,7 @@ fn what_an_agent_told_of_its_scan_is_not_the_next_ones_of_its_number() {
     assert_eq!(house.registry.last_scan(&Reader::server(), ids[0]).unwrap(), LastScan::default());
 }
 
-/// However silent, and however young.
+/// Rules that allow replacing any agent at once, however recently seen or registered.
 const AT_ONCE: ForceRules = ForceRules { enabled: true, disconnected_s: None, registered_s: 0 };
 
 #[test]
@@ -300,7 +300,7 @@ fn the_number_of_an_agent_that_went_while_the_journal_was_waited_for_is_taken_ov
         house.registry.add_agents(&WriteContext::server(), &[(None, named("web"))]).unwrap()[0];
     let new =
         InsertAgent { id: Some(old), request: named("next"), key: None, force: Some(AT_ONCE) };
-    // It spoke, and was found to be removed.
+    // The agent connected and was found to be removed.
     let mut record = |_: Displaced<'_>| {
         house
             .registry
@@ -368,7 +368,7 @@ fn what_was_ordered_of_an_agent_is_not_told_of_the_next_one_of_its_number() {
     assert_eq!((counts.acknowledged, counts.pending, counts.total), (2, 1, 3), "what came of it");
 }
 
-/// Both have looked before one of them writes.
+/// Makes both callers finish their checks before one of them writes.
 struct InStep(Barrier);
 
 impl Random for InStep {

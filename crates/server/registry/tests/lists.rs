@@ -1,4 +1,4 @@
-//! Lists: filters, order, pages, search; agent 000 as it must look.
+//! Lists: filters, order, pages, search, and agent 000.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod common;
@@ -10,8 +10,8 @@ use registry::{
     StatusSummary, WriteContext,
 };
 
-/// 001 active on debian in web and default, 002 disconnected on rocky in web, 003 never heard
-/// from, 004 pending on debian with a lower version.
+/// 001 active on debian in web and default, 002 disconnected on rocky in web, 003 never
+/// connected, 004 pending on debian with a lower version.
 fn fleet() -> House {
     let house = house();
     house.registry.create_group(&WriteContext::server(), "web").unwrap();
@@ -225,7 +225,7 @@ fn groups_are_named_counted_and_never_leave_an_agent_without() {
     assert_eq!(names(1), ["default"], "nothing was changed");
 }
 
-/// Searches that memory and database must answer alike.
+/// Searches whose results from memory and from the database must be equal.
 const SEARCHES: [&str; 35] = [
     "",
     "-",
@@ -305,7 +305,7 @@ fn a_search_in_memory_finds_what_the_database_finds() {
     assert!(
         house.registry.distinct(&Reader::server(), &query, &[AgentColumn::Name]).unwrap().total > 1
     );
-    // What changes is found as it is now.
+    // A search finds a changed value at once.
     let moved = AgentQuery { search: Some("fedora".into()), ..AgentQuery::default() };
     assert_eq!(house.registry.agents(&Reader::server(), &moved).unwrap().total, 0);
     house.registry.keepalive(AgentId(3), &info("fedora", "Holdfast v0.1.0"));

@@ -1,4 +1,4 @@
-//! Who is alive: the states, the sweep, what reaches the database and when.
+//! Liveness: the states, the sweep, and the rows that reach the database.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod common;

@@ -1,4 +1,4 @@
-//! Users, passwords, blocked sources, refused tokens, what roles permit.
+//! Users, passwords, blocked sources, refused tokens, and permissions of roles.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod common;
@@ -77,7 +77,7 @@ fn wrong_and_unknown_are_the_same_answer() {
 
 #[test]
 fn an_unknown_user_takes_as_long_as_a_wrong_password() {
-    // So much of a hash that its absence is told from any noise: a hundred times the rest.
+    // A hash so expensive that its absence is visible above any noise: a hundred times the rest.
     let hash_cost = HashCost { memory_kib: 16_384, passes: 2, lanes: 1 };
     let house = house_with(RegistryOptions { hash_cost, login_attempts_max: 0, ..options() });
     house.registry.ensure_admin(Some(PASSWORD)).unwrap();
@@ -122,11 +122,11 @@ fn failures_that_wait_in_the_queue_are_counted_too() {
         let results = futures(tries).await;
         results.iter().filter(|r| matches!(r, Err(LoginError::Invalid))).count()
     });
-    // Each of the two threads may have one under way when the fifth failure is counted.
+    // Each of the two threads may be checking one when the fifth failure is counted.
     assert!((5..=6).contains(&invalid), "{invalid} passwords were tried");
 }
 
-/// Poll all of them to the end; submission happens in order before anything is awaited.
+/// Polls all of them to completion; they are submitted in order before any is awaited.
 async fn futures<T: Send + 'static>(work: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
     let mut pending: Vec<_> = work.map(|w| (Box::pin(w), None)).collect();
     std::future::poll_fn(|cx| {
@@ -331,7 +331,7 @@ fn rusqlite_drop_users(path: &std::path::Path) -> rusqlite::Result<()> {
     conn.execute_batch("ALTER TABLE user RENAME TO person")
 }
 
-/// A clock that moves on by a second whenever somebody looks.
+/// A clock that advances by a second each time it is read.
 struct Hasty(std::sync::atomic::AtomicU64);
 
 impl env::clock::Clock for Hasty {
@@ -439,7 +439,7 @@ fn a_token_of_a_clock_that_was_days_ahead_does_not_live_when_its_day_comes() {
     house.registry.revoke_tokens(&WriteContext::server(), RevocationTarget::User(user.id)).unwrap();
     let nbf_s = house.registry.token_nbf_s(user.id, &user.role_ids(), false);
     assert!(nbf_s <= now_s + 12, "and a login after a logout begins now");
-    // Issued before a restart, and only shown.
+    // Issued before a restart, and only presented since.
     let (house, before) = (house.reopen(), before);
     assert!(!house.registry.token_seen(now_s + 3 * 86_400));
     let kept = public(&house);

@@ -1,4 +1,4 @@
-//! What was answered is there after a kill; what must not be opened is refused by name.
+//! Acknowledged changes survive a kill; folders that must not be opened are refused with the reason.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod common;

@@ -3,9 +3,9 @@
 //!
 //! # Invariants
 //! - A position is acknowledged only after every record up to it is persisted here.
-//! - Only records that follow the last one without a hole are taken; whatever does not fit ends
-//!   the connection, and the next one begins where the journal ends.
-//! - A folder that follows is held by one process, and no server starts on it before it was
+//! - Only records that follow the last one without a hole are accepted; anything else ends the
+//!   connection, and the next one begins where the journal ends.
+//! - A folder that follows is locked by one process, and no server starts on it before it is
 //!   promoted.
 
 mod client;
@@ -32,31 +32,31 @@ pub use error::FollowError;
 pub use folder::FollowerFolder;
 pub use marker::Marker;
 
-/// Bytes that are taken from the connection before they are persisted.
+/// Bytes that are read from the connection before they are persisted.
 const BATCH_BYTES: usize = 4 * 1024 * 1024;
-/// Pieces of the connection that wait while others are persisted.
+/// Pieces of the connection that may be queued while others are persisted.
 const PIECES_WAITING: usize = 64;
-/// First pause before the server is asked again; each further one is twice as long.
+/// First delay before reconnecting; each further one is twice as long.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
-/// Longest pause.
+/// Longest delay.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// How often the registry is copied anew: it is not in the journal.
+/// Interval between copies of the registry, which is not in the journal.
 const REGISTRY_EVERY: Duration = Duration::from_mins(1);
 
-/// What to follow, and into which folder. The caller has claimed the folder.
+/// The server to follow and the folder to follow into. The caller has claimed the folder.
 pub struct FollowOptions {
     pub server: ServerAddress,
     pub folder: FollowerFolder,
     /// Part of the follower's name at the server.
     pub host: String,
-    /// End when everything that the server held at the beginning is persisted here.
+    /// Ends when everything that the server held at the beginning is persisted here.
     pub once: bool,
-    /// Takes lines for the person who started it.
+    /// Receives lines for the person who started the program.
     pub show: Box<dyn Fn(&str) + Send + Sync>,
 }
 
-/// Follows until `stop` is ready; with [`FollowOptions::once`] until everything that the server held
-/// is here.
+/// Follows until `stop` is ready or, with [`FollowOptions::once`], until everything that the server
+/// held at the beginning is persisted here.
 ///
 /// # Errors
 /// When the server refuses this follower, or a file cannot be read or written.
@@ -103,7 +103,7 @@ fn adopt(options: &FollowOptions) -> Result<Marker, FollowError> {
     marker.from.clone_from(from);
     marker.store(path)?;
     if marker.seeded && restored_marker.exists() {
-        // It goes on with the server's records instead of without them.
+        // A restored folder continues with the server's records, so the marker is removed.
         std::fs::remove_file(restored_marker).map_err(FollowError::file(restored_marker))?;
     }
     Ok(marker)
@@ -144,7 +144,7 @@ impl Following {
         self.copy.as_ref().map(|copy| copy.last().position)
     }
 
-    /// One connection; it ends well only with `--once`.
+    /// Runs one connection; returns `Ok` only with `--once`.
     async fn session(&mut self) -> Result<(), Trouble> {
         self.prepare().await?;
         let Some(copy) = &self.copy else { return Ok(()) };
@@ -166,7 +166,7 @@ impl Following {
         self.take_all(pieces, goal).await
     }
 
-    /// Fetch what a new folder begins with, open it, and look after the registry.
+    /// Fetches the seed of a new folder, opens the copy and refreshes the registry when due.
     async fn prepare(&mut self) -> Result<(), Trouble> {
         let path = self.folder.path.clone();
         if !self.marker.seeded {
@@ -195,7 +195,7 @@ impl Following {
         Ok(())
     }
 
-    /// Take records until the connection ends.
+    /// Receives records until the connection ends.
     async fn take_all(
         &mut self,
         mut pieces: mpsc::Receiver<Result<bytes::Bytes, String>>,
@@ -222,7 +222,7 @@ impl Following {
         Err(Trouble::Lost("the server closed the connection".into()))
     }
 
-    /// Persist and acknowledge every whole record that arrived; the last position.
+    /// Persists and acknowledges every whole record that arrived; returns the last position.
     async fn take_batch(&mut self, decoder: &mut Decoder) -> Result<u64, Trouble> {
         let Some(copy) = &mut self.copy else { return Ok(0) };
         let first = copy.last().position + 1;
@@ -251,8 +251,8 @@ fn header(answer: &Response, name: &str) -> Result<u64, Trouble> {
     number.ok_or_else(|| Trouble::Lost(format!("the answer has no header {name}")))
 }
 
-/// Take what else has arrived, as much as is persisted at once; why the connection broke, if it
-/// did: what came before is good.
+/// Takes the pieces that have arrived, up to one batch. Returns the reason if the connection
+/// broke; what arrived before that is valid.
 fn take_waiting(
     pieces: &mut mpsc::Receiver<Result<bytes::Bytes, String>>,
     decoder: &mut Decoder,
@@ -271,7 +271,7 @@ fn take_waiting(
     None
 }
 
-/// The records of every whole frame that arrived, the first with position `first`.
+/// Returns the records of all whole frames that arrived; the first has position `first`.
 fn records(decoder: &mut Decoder, first: u64) -> Result<Vec<Vec<u8>>, Trouble> {
     let mut records = Vec::new();
     while let Some(frame) = decoder.take().map_err(|e| Trouble::Lost(e.to_string()))? {
@@ -288,7 +288,7 @@ fn records(decoder: &mut Decoder, first: u64) -> Result<Vec<Vec<u8>>, Trouble> {
     Ok(records)
 }
 
-/// Read the connection beside what is persisted.
+/// Reads the connection in a separate task, while earlier records are being persisted.
 fn pieces(mut answer: Response) -> mpsc::Receiver<Result<bytes::Bytes, String>> {
     let (sender, receiver) = mpsc::channel(PIECES_WAITING);
     tokio::spawn(async move {

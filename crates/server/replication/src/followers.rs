@@ -1,4 +1,4 @@
-//! Who follows, how far each has come, and what the journal keeps for them.
+//! The followers: their positions, their lag and the segments that the journal keeps for them.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,14 +18,14 @@ use crate::protocol::{FOLLOWERS_MAX, is_follower_name};
 use crate::refusal::Refusal;
 use crate::seed_source::{self, SeedSource};
 
-/// What the names of followers' consumers begin with.
+/// Prefix of the names of followers' consumers.
 const CONSUMER_PREFIX: &str = "follow-";
-/// An acknowledged position is stored when it is older than this.
+/// Age at which an acknowledged position is stored.
 const STORE_AFTER: Duration = Duration::from_secs(1);
-/// How often it is measured what the journal keeps for followers.
+/// Interval between measurements of what the journal keeps for followers.
 const MEASURE_EVERY: Duration = Duration::from_secs(5);
 
-/// What is measured of each follower.
+/// Gauges of each follower.
 const GAUGES: [&str; 5] = [
     "holdfast_follow_connected",
     "holdfast_follow_lag_records",
@@ -38,30 +38,30 @@ const GAUGES: [&str; 5] = [
 pub struct ShipOptions {
     /// The journal's folder.
     pub journal_dir: PathBuf,
-    /// Where a seed may be put together: the data folder.
+    /// The data folder; seeds are assembled in it.
     pub folder: PathBuf,
-    /// File with the token that followers show, in hex.
+    /// File with the token that followers send, in hex.
     pub token_file: PathBuf,
     /// Bytes of segments that the journal may keep for followers alone.
     pub held_bytes_max: u64,
-    /// The time that is told.
+    /// The clock for reported times.
     pub clock: Arc<dyn Clock>,
-    /// Makes the copies that a new follower begins with.
+    /// Makes the copies that a new follower needs.
     pub seed: Arc<dyn SeedSource>,
 }
 
-/// One follower, as `GET /journal/followers` tells of it.
+/// One follower, as reported by `GET /journal/followers`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FollowerStatus {
     pub name: String,
-    /// Everything up to here is persisted in its folder.
+    /// Everything up to this position is persisted in its folder.
     pub acknowledged: u64,
     pub connected: bool,
     /// Records it lacks.
     pub lag_records: u64,
-    /// Bytes of records it lacks; at least, when it was away since before the server started.
+    /// Bytes of records it lacks; a lower bound if it has been away since before the server started.
     pub lag_bytes: u64,
-    /// Seconds since the first record that it lacks was persisted; as `lag_bytes`.
+    /// Seconds since the first record that it lacks was persisted; a lower bound as for `lag_bytes`.
     pub lag_seconds: u64,
     /// Bytes of segments that the journal keeps for it.
     pub held_bytes: u64,
@@ -75,24 +75,24 @@ pub(crate) struct FollowRequest {
     pub(crate) store: String,
     /// Position of the first record that it lacks.
     pub(crate) from: u64,
-    /// CRC-32C of the record before, if it holds that.
+    /// CRC-32C of the record before `from`, if the follower holds it.
     pub(crate) last_crc: Option<u32>,
 }
 
-/// A stream of records that begins.
+/// An accepted stream of records.
 pub(crate) struct Attached {
     pub(crate) reader: Reader,
     /// Number of the stream. A later stream of the same follower ends it.
     pub(crate) stream: u64,
 }
 
-/// A segment that takes no more records.
+/// A segment that is full.
 struct SealedSegment {
     last_position: u64,
     bytes: u64,
 }
 
-/// A follower that the journal keeps too much for.
+/// A follower for which the journal keeps more than the limit.
 struct Overdue {
     name: String,
     held_bytes: u64,
@@ -102,16 +102,16 @@ struct Overdue {
 struct Follower {
     consumer: Consumer,
     acknowledged: u64,
-    /// What its consumer's checkpoint says.
+    /// The position in its consumer's checkpoint.
     stored: u64,
     stored_at: Instant,
-    /// Number of its stream; 0 without one.
+    /// Number of its stream; 0 without a stream.
     stream: u64,
     held_bytes: u64,
 }
 
 impl Follower {
-    /// The last record it has stays, so that both can be compared.
+    /// The last record that the follower has stays in the journal, so that both can be compared.
     fn store(&mut self) -> Result<(), AppendError> {
         let pin = self.acknowledged.saturating_sub(1);
         if pin != self.stored {
@@ -136,12 +136,12 @@ pub(crate) struct Inner {
     stopped: AtomicBool,
 }
 
-/// Ships a journal. Cheap to clone.
+/// The server side of replication: ships a journal to followers. Cheap to clone.
 #[derive(Clone)]
 pub struct Shipping(pub(crate) Arc<Inner>);
 
 impl Shipping {
-    /// Take up the followers that the journal's folder knows of.
+    /// Loads the followers known to the journal's folder.
     ///
     /// # Errors
     /// When the folder cannot be read.
@@ -178,7 +178,7 @@ impl Shipping {
         Ok(shipping)
     }
 
-    /// End every stream; new ones are refused.
+    /// Ends every stream; new ones are refused.
     pub fn stop(&self) {
         self.0.stopped.store(true, Ordering::SeqCst);
     }
@@ -187,7 +187,7 @@ impl Shipping {
         self.0.stopped.load(Ordering::SeqCst)
     }
 
-    /// Look at the followers; call it about every second. Blocks.
+    /// Updates the followers' positions and metrics; call it about every second. Blocks.
     pub fn tick(&self) {
         self.mark();
         let measure = {
@@ -229,10 +229,10 @@ impl Shipping {
         told.collect()
     }
 
-    /// Keep nothing for a follower any more.
+    /// Removes a follower; the journal keeps nothing for it from then on.
     ///
     /// # Errors
-    /// [`Refusal::Unknown`] if it was none; [`Refusal::Busy`] if the disk refuses.
+    /// [`Refusal::Unknown`] if there is no such follower; [`Refusal::Busy`] if the disk refuses.
     pub fn remove(&self, name: &str) -> Result<(), Refusal> {
         let unknown = || Refusal::Unknown(name.to_owned());
         // Held until the checkpoint is removed: a follower that reconnects in between would otherwise open the
@@ -247,7 +247,7 @@ impl Shipping {
         Ok(())
     }
 
-    /// From now on the journal keeps what the state has not applied: for a copy made after this.
+    /// Makes the journal keep what the state has not applied, for a copy made after this call.
     pub(crate) fn keep_for_seed(&self, name: &str) -> Result<(), Refusal> {
         let applied = self.0.commit.stats().applied.0;
         let mut followers = self.0.followers.lock();
@@ -256,7 +256,7 @@ impl Shipping {
         Ok(follower.store()?)
     }
 
-    /// Takes a follower on and begins its stream.
+    /// Accepts a follower and begins its stream.
     pub(crate) fn attach(&self, request: &FollowRequest) -> Result<Attached, Refusal> {
         let FollowRequest { name, store, from, last_crc } = request;
         let (journal, from) = (&self.0.journal, *from);
@@ -292,7 +292,7 @@ impl Shipping {
         Ok(Attached { reader, stream })
     }
 
-    /// The follower of this name, added when there is room for one more.
+    /// Returns the follower of this name; adds it if the limit of followers allows.
     fn known<'a>(
         &self,
         followers: &'a mut BTreeMap<String, Follower>,
@@ -322,7 +322,7 @@ impl Shipping {
         }
     }
 
-    /// The follower has persisted everything up to `position`.
+    /// Records that the follower has persisted everything up to `position`.
     pub(crate) fn acknowledge(&self, name: &str, position: u64) -> Result<(), Refusal> {
         if position > self.0.journal.persisted_position() {
             return Err(Refusal::NotSent(position));
@@ -343,12 +343,12 @@ impl Shipping {
         self.0.trail.lock().mark(Instant::now(), stats.persisted_position, stats.payload_bytes);
     }
 
-    /// What the journal keeps for followers alone; whoever makes it too much is dropped.
+    /// Measures what the journal keeps for followers alone and drops each one above the limit.
     fn measure(&self) {
         if self.0.followers.lock().is_empty() {
             return;
         }
-        // Trimmed while it was looked at: next time.
+        // The journal was trimmed during the measurement: the next one will do.
         let Ok(stat) = journal::stat(&self.0.options.journal_dir) else { return };
         let checkpointed = self.0.commit.stats().checkpointed.0;
         let mut segments: Vec<(u64, u64)> =
@@ -395,7 +395,7 @@ impl Shipping {
                 %error, follower = name.as_str(), "the follower's position could not be removed"
             ),
         }
-        // At once: it may ask again at once, and is then told that its records are gone.
+        // Trim now: the follower may reconnect at once and must then get the error that its records are gone.
         let checkpointed = self.0.commit.stats().checkpointed.0;
         if let Err(error) = self.0.journal.trim(checkpointed) {
             tracing::error!(%error, "the journal could not be trimmed");

@@ -1,9 +1,9 @@
-//! How far behind a follower is, in bytes and seconds: a trail of where the journal was when.
+//! The lag of a follower in bytes and seconds, computed from a trail of earlier journal positions.
 
 use std::collections::VecDeque;
 use std::time::Instant;
 
-/// Most marks kept; every second one of the older half goes when there are more.
+/// Maximum number of marks; above it, every second mark of the older half is dropped.
 const MARKS_MAX: usize = 4_096;
 
 #[derive(Debug, Clone, Copy)]
@@ -13,23 +13,23 @@ struct Mark {
     payload_bytes: u64,
 }
 
-/// Where the journal was when, since the process started.
+/// Positions of the journal over time, since the process started.
 #[derive(Debug, Default)]
 pub(crate) struct Trail {
     marks: VecDeque<Mark>,
 }
 
-/// How far behind.
+/// The lag of a follower.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Lag {
     pub(crate) bytes: u64,
     pub(crate) seconds: u64,
-    /// The trail does not go back that far: it is at least this.
+    /// The trail does not reach back far enough: the real lag is at least this.
     pub(crate) at_least: bool,
 }
 
 impl Trail {
-    /// The journal is at `position` now and has taken `payload_bytes` of records.
+    /// Records that the journal is at `position` now and has stored `payload_bytes` of records.
     pub(crate) fn mark(&mut self, at: Instant, position: u64, payload_bytes: u64) {
         if self.marks.back().is_some_and(|last| last.position == position) {
             return;
@@ -44,7 +44,7 @@ impl Trail {
         }
     }
 
-    /// How far one is behind that has everything up to `acknowledged`.
+    /// Returns the lag of a follower that holds everything up to `acknowledged`.
     pub(crate) fn lag(&self, now: Instant, acknowledged: u64) -> Lag {
         let Some(last) = self.marks.back().filter(|last| last.position > acknowledged) else {
             return Lag::default();

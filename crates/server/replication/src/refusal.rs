@@ -1,10 +1,10 @@
-//! Why a follower is not served.
+//! Errors that refuse a follower.
 
 use journal::AppendError;
 
 use crate::protocol::FOLLOWERS_MAX;
 
-/// Why a follower is not served. The text ends with the remedy.
+/// The reason why a follower is refused. The text ends with the remedy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -21,39 +21,39 @@ pub enum Refusal {
          records; promote the follower, or follow into a new folder"
     )]
     Behind {
-        /// The server's last.
+        /// Last position of the server.
         here: u64,
-        /// The follower's last.
+        /// Last position of the follower.
         there: u64,
     },
-    /// Both hold another record at the same position.
+    /// Server and follower hold different records at the same position.
     #[error(
         "record {0} is another one here than in the follower's folder: their histories differ; \
          promote the follower, or follow into a new folder"
     )]
     Diverged(u64),
-    /// What it needs is not kept any more.
+    /// The journal no longer holds the record that the follower needs.
     #[error(
         "record {from} is not kept any more, the oldest is {first}: the follower was away for too \
          long or was dropped; follow into a new folder"
     )]
     Trimmed {
-        /// What it needs.
+        /// Position of the record that the follower needs.
         from: u64,
-        /// The oldest kept.
+        /// Position of the oldest record in the journal.
         first: u64,
     },
-    /// Not known, or dropped.
+    /// The follower is not known, or was dropped.
     #[error("{0} is no follower of this server any more: follow into a new folder")]
     Unknown(String),
     #[error(
         "there are {FOLLOWERS_MAX} followers already: remove one with DELETE /journal/followers/NAME"
     )]
     TooMany,
-    /// A position that cannot be acknowledged.
+    /// The position cannot be acknowledged.
     #[error("position {0} was not sent yet: follow into a new folder")]
     NotSent(u64),
-    /// Passes by itself.
+    /// A failure that passes by itself.
     #[error("{0}: try again later")]
     Busy(String),
 }

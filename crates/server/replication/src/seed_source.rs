@@ -3,34 +3,34 @@
 use std::fs;
 use std::path::Path;
 
-/// What the folder of a seed's copies begins with.
+/// Prefix of the name of a folder that holds a seed's copies.
 pub(crate) const SCRATCH_PREFIX: &str = "seed-";
 
-/// What of a data folder is copied.
+/// The part of a data folder to copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// Everything that a follower begins with.
+    /// Everything that a new follower needs.
     All,
-    /// What people decide: it is not in the journal.
+    /// The registry: its content is not in the journal.
     Registry,
 }
 
 /// Makes consistent copies of a server's files while they are in use.
 pub trait SeedSource: Send + Sync {
-    /// Copy into the folder `to`, which exists and is empty; the copies' names relative to it.
+    /// Copies files into the folder `to`, which exists and is empty; returns their names relative to it.
     ///
     /// # Errors
-    /// In words, when a file cannot be copied.
+    /// A description, when a file cannot be copied.
     fn copy(&self, part: Part, to: &Path) -> Result<Vec<String>, String>;
 }
 
-/// Remove what a killed server left of a seed.
+/// Removes the scratch folders that a killed server left.
 pub(crate) fn clear_scratch(folder: &Path) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
         let is_scratch = entry.file_name().to_string_lossy().starts_with(SCRATCH_PREFIX);
         if is_scratch && entry.path().is_dir() {
-            // What cannot be removed now is in nobody's way, and is tried again at the next start.
+            // A folder that cannot be removed does no harm; removal is retried at the next start.
             let _ = fs::remove_dir_all(entry.path());
         }
     }

@@ -1,4 +1,4 @@
-//! The routes (`docs/format/follow.md`), and who may use them.
+//! The routes (`docs/format/follow.md`) and their authentication.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ use crate::refusal::Refusal;
 use crate::seed_source::Part;
 use crate::stream::{records, seed};
 
-/// Put on a request that came over the unix socket from a user who may use it.
+/// An extension of a request that came over the unix socket from an allowed user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LocalCaller;
 
@@ -50,7 +50,7 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// Nobody passes who is not known.
+/// Refuses requests without a valid token or an allowed local user, and every request while stopping.
 async fn guard(State(shipping): State<Shipping>, request: Request, next: Next) -> Response {
     if request.extensions().get::<LocalCaller>().is_none()
         && !shows_token(request.headers(), &shipping.0.options.token_file)
@@ -67,8 +67,8 @@ async fn guard(State(shipping): State<Shipping>, request: Request, next: Next) -
     next.run(request).await
 }
 
-/// Compared by their digests, so that the time it takes says nothing. The file is read each time:
-/// another token holds at once, and without a file nobody is let in.
+/// Compares digests, so that the time it takes reveals nothing. The file is read for each request:
+/// a new token is valid at once, and without a file every request is refused.
 fn shows_token(headers: &HeaderMap, file: &Path) -> bool {
     let shown = headers
         .get(header::AUTHORIZATION)

@@ -1,5 +1,5 @@
-//! The bodies of answers: records as they are persisted, and the files of a seed. Each is made by
-//! a thread of its own, which waits while the connection is full and ends with it.
+//! The bodies of answers: records as they are persisted, and the files of a seed. Each is produced by
+//! its own thread, which waits while the connection is full and ends with it.
 
 use std::convert::Infallible;
 use std::fs::{self, File};
@@ -19,16 +19,16 @@ use crate::refusal::Refusal;
 use crate::seed_source::{Part, SCRATCH_PREFIX};
 use crate::wire::{Frame, PIECE_BYTES_MAX, push_piece, push_record};
 
-/// Bytes of frames handed to the connection at once; one large record passes alone.
+/// Bytes of frames passed to the connection at once; a larger record is passed alone.
 const CHUNK_BYTES: usize = 256 * 1024;
-/// Chunks that wait for the connection.
+/// Chunks that may be queued for the connection.
 const CHUNKS_WAITING: usize = 4;
-/// How long a stream waits for records before it looks whether it is still wanted.
+/// Time that a stream waits for records before it checks that it is still the current one.
 const WAIT: Duration = Duration::from_millis(200);
-/// How often a stream without records says how far the server is.
+/// Interval between status frames of a stream without records.
 const STATUS_EVERY: Duration = Duration::from_secs(1);
 
-/// A body made by a thread.
+/// A response body produced by a thread.
 pub(crate) struct Chunks(mpsc::Receiver<Bytes>);
 
 impl hyper::body::Body for Chunks {
@@ -55,8 +55,8 @@ fn on_thread(
     Ok(Chunks(receiver))
 }
 
-/// Records from where the reader stands, until the follower goes, a newer stream of the same name
-/// begins, or the server stops.
+/// Streams records from the reader's position until the follower disconnects, a newer stream of the
+/// same name begins, or the server stops.
 pub(crate) fn records(
     shipping: &Shipping,
     name: &str,
@@ -104,14 +104,14 @@ fn send_records(
                 return Ok(());
             }
         } else if sender.is_closed() || began.elapsed() < WAIT / 2 {
-            // Gone; or the journal was closed or poisoned and gives nothing any more.
+            // The follower has gone, or the journal was closed or poisoned and returns no more records.
             return Ok(());
         }
     }
     Ok(())
 }
 
-/// The files of a seed.
+/// Streams the files of a seed.
 pub(crate) fn seed(shipping: &Shipping, name: &str, part: Part) -> Result<Chunks, Refusal> {
     if shipping.0.seeding.swap(true, Ordering::AcqRel) {
         return Err(Refusal::Busy("another seed is being made".into()));
@@ -120,7 +120,7 @@ pub(crate) fn seed(shipping: &Shipping, name: &str, part: Part) -> Result<Chunks
     let started = on_thread(name, move |sender| {
         let folder = own.0.options.folder.join(format!("{SCRATCH_PREFIX}{follower}"));
         if let Err(error) = send_seed(&own, &folder, part, sender) {
-            // The connection ends without the last frame; the follower begins again.
+            // The connection ends without the last frame, so the follower starts over.
             tracing::error!(follower, error, "a copy for a new follower could not be made");
         }
         if let Err(error) = fs::remove_dir_all(&folder) {

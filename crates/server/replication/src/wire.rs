@@ -4,12 +4,12 @@
 //! length u32 | number u64 | kind u8 | crc u32 | body
 //! ```
 //! Little-endian; `length` counts the body, `crc` is CRC-32C over length, number, kind and body.
-//! What a connection that breaks off leaves behind is never a frame, and a stream of files ends
-//! with a frame that says so.
+//! The remains of a broken connection are never a valid frame, and a stream of files ends with a frame
+//! that says so.
 
 /// Bytes before a frame's body.
 pub const HEAD_BYTES: usize = 17;
-/// Longest body: above the largest record that the server's journal takes.
+/// Longest body: above the largest record that the server's journal accepts.
 pub const BODY_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// Longest piece of a file in one frame, bytes.
 pub const PIECE_BYTES_MAX: usize = 256 * 1024;
@@ -26,57 +26,57 @@ const END: u8 = 4;
 pub enum Frame {
     /// A persisted record of the journal.
     Record { position: u64, bytes: Vec<u8> },
-    /// How far the server is; sent whenever the stream has caught up, and every second.
+    /// The server's position; sent whenever the stream has caught up, and every second.
     Status {
-        /// Its last persisted position.
+        /// The server's last persisted position.
         persisted: u64,
-        /// Its time, microseconds since the epoch.
+        /// The server's time, microseconds since the epoch.
         at_us: u64,
     },
-    /// A file of a seed begins.
+    /// The beginning of a file of a seed.
     File {
-        /// How long it is, bytes.
+        /// Size of the file, bytes.
         size: u64,
-        /// Where it belongs, relative to the data folder.
+        /// Path of the file, relative to the data folder.
         name: String,
     },
-    /// The next bytes of that file.
+    /// The next bytes of the file.
     Piece {
-        /// Where they belong in it.
+        /// Offset of the bytes in the file.
         offset: u64,
         bytes: Vec<u8>,
     },
-    /// Every file was sent.
+    /// The end of the seed, with the number of files sent.
     End { files: u64 },
 }
 
-/// Why bytes are no frame.
+/// The reason why bytes are not a valid frame.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {
     /// The checksum does not match.
     #[error("a frame arrived damaged: connect again")]
     Damaged,
-    /// A body beyond the limit.
+    /// The body is longer than the limit.
     #[error("a frame of {0} bytes is above the limit of {BODY_BYTES_MAX}: use a newer program")]
     TooLong(u32),
-    /// A kind or a body that is not known here.
+    /// The kind or the body is not known to this program.
     #[error("a frame of kind {0} is not understood: use a newer program")]
     Unknown(u8),
 }
 
-/// Append the frame of a record.
+/// Appends the frame of a record.
 pub fn push_record(out: &mut Vec<u8>, position: u64, bytes: &[u8]) {
     push(out, RECORD, position, bytes);
 }
 
-/// Append the frame of a piece of a file.
+/// Appends the frame of a piece of a file.
 pub fn push_piece(out: &mut Vec<u8>, offset: u64, bytes: &[u8]) {
     push(out, PIECE, offset, bytes);
 }
 
 impl Frame {
-    /// Append it to `out`.
+    /// Appends the frame to `out`.
     pub fn push(&self, out: &mut Vec<u8>) {
         match self {
             Self::Record { position, bytes } => push(out, RECORD, *position, bytes),
@@ -119,26 +119,26 @@ fn push(out: &mut Vec<u8>, kind: u8, number: u64, body: &[u8]) {
     out.extend_from_slice(body);
 }
 
-/// Takes bytes as they arrive, gives whole frames.
+/// A decoder that takes bytes as they arrive and returns whole frames.
 #[derive(Debug, Default)]
 pub struct Decoder {
     buffer: Vec<u8>,
-    /// Bytes of `buffer` that were given already.
+    /// Number of bytes of `buffer` that were already decoded.
     taken: usize,
 }
 
 impl Decoder {
-    /// Take bytes from the connection.
+    /// Adds bytes from the connection.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.drain(..self.taken);
         self.taken = 0;
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next whole frame; `None` until more bytes come.
+    /// Returns the next whole frame; `None` until more bytes arrive.
     ///
     /// # Errors
-    /// When the bytes are no frame. Nothing after that is to be trusted.
+    /// When the bytes are not a frame. The bytes after them cannot be trusted.
     pub fn take(&mut self) -> Result<Option<Frame>, WireError> {
         let rest = self.buffer.get(self.taken..).unwrap_or_default();
         let Some((head, rest)) = rest.split_first_chunk::<HEAD_BYTES>() else { return Ok(None) };
@@ -200,7 +200,7 @@ mod tests {
                 wrong[bit / 8] ^= 1 << (bit % 8);
                 let mut decoder = Decoder::default();
                 decoder.push(&wrong);
-                // Longer than what came, too long, or damaged; never a frame.
+                // Incomplete, too long or damaged; never a frame.
                 assert!(!matches!(decoder.take(), Ok(Some(_))), "{frame:?}, bit {bit}");
             }
         }

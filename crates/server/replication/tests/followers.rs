@@ -1,4 +1,4 @@
-//! Who is taken on, who is refused and how, what the journal keeps, and when it stops to.
+//! Followers that are accepted or refused, and what the journal keeps for them and for how long.
 
 #![allow(
     clippy::unwrap_used,
@@ -75,7 +75,7 @@ fn open(dir: TempDir, held_bytes_max: u64) -> Place {
 }
 
 impl Place {
-    /// Commit records of about `bytes` each.
+    /// Commits records of about `bytes` each.
     async fn load(&self, records: u64, bytes: usize) {
         for _ in 0..records {
             let at_us = self.journal.persisted_position();
@@ -104,7 +104,7 @@ impl Place {
         (answer.status(), answer.into_body())
     }
 
-    /// Status and error word of a request.
+    /// Returns the status and the error word of a request.
     async fn refused(&self, path: &str) -> (u16, String) {
         let (status, body) = self.ask("GET", path, None).await;
         let bytes = body.collect().await.unwrap().to_bytes();
@@ -119,7 +119,7 @@ impl Place {
     }
 }
 
-/// Frames until the first status that says the stream has caught up.
+/// Returns the frames up to the first status that says the stream has caught up.
 async fn frames(body: &mut Body) -> Vec<Frame> {
     let (mut decoder, mut got) = (Decoder::default(), Vec::new());
     let mut last = 0;
@@ -229,7 +229,7 @@ async fn the_journal_keeps_what_is_not_acknowledged_also_over_a_restart() {
     place.load(100, 2_000).await;
     place.commit.checkpoint().unwrap();
     assert_eq!(place.journal.first_position(), 1);
-    // With everything acknowledged the last record stays, and nothing before its segment.
+    // With everything acknowledged, only the last record's segment stays.
     let last = place.journal.persisted_position();
     let path = format!("/journal/follow/acknowledge?follower=f&position={last}");
     assert_eq!(place.ask("POST", &path, None).await.0, StatusCode::OK);

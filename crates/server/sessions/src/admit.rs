@@ -1,9 +1,9 @@
-//! Admission: how many bytes are in flight.
+//! Admission by the number of bytes in flight.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A number of bytes that requests share.
+/// A budget of bytes that requests share.
 #[derive(Debug, Clone)]
 pub(crate) struct Budget(Arc<Inner>);
 
@@ -13,7 +13,7 @@ struct Inner {
     used: AtomicUsize,
 }
 
-/// A share of the budget, given back when dropped.
+/// A share of the budget, released when dropped.
 #[derive(Debug)]
 pub(crate) struct Share {
     budget: Budget,
@@ -25,7 +25,7 @@ impl Budget {
         Self(Arc::new(Inner { max, used: AtomicUsize::new(0) }))
     }
 
-    /// Take a share, or nothing when that would exceed the budget.
+    /// Takes a share; `None` if that would exceed the budget.
     pub(crate) fn take(&self, bytes: usize) -> Option<Share> {
         self.0
             .used
@@ -36,15 +36,15 @@ impl Budget {
             .map(|_| Share { budget: self.clone(), bytes })
     }
 
-    /// Bytes taken now.
+    /// Returns the number of bytes taken now.
     pub(crate) fn used(&self) -> usize {
         self.0.used.load(Ordering::Acquire)
     }
 }
 
 impl Share {
-    /// Take so many bytes in place of those before, however full the budget is: what they stand for
-    /// is there already.
+    /// Changes the size of the share, however full the budget is: the memory that it stands for is
+    /// already allocated.
     pub(crate) fn resize(&mut self, bytes: usize) {
         let used = &self.budget.0.used;
         match bytes.checked_sub(self.bytes) {

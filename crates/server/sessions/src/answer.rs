@@ -8,19 +8,19 @@ use link::{Answer, ErrorAnswer};
 use registry::{EnrollError, IdentityError};
 use state::StateError;
 
-/// Why a request was not taken.
+/// The reason why a request was refused.
 #[derive(Debug, Clone)]
 pub(crate) struct Refusal {
     pub(crate) status: StatusCode,
     pub(crate) error: &'static str,
-    /// What is wrong and what to do about it.
+    /// The error and its remedy.
     pub(crate) detail: String,
     pub(crate) retry_after_s: Option<u64>,
-    /// The rest of the request is not read.
+    /// Close the connection without reading the rest of the request.
     pub(crate) close: bool,
 }
 
-/// Seconds after which a failure that passes by itself is worth another try.
+/// Seconds after which a temporary failure is worth a retry.
 const RETRY_SECONDS: u64 = 5;
 
 impl Refusal {
@@ -49,7 +49,7 @@ impl Refusal {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail)
     }
 
-    /// Close the connection after the answer: the body was not read.
+    /// Closes the connection after the answer, because the body was not read.
     pub(crate) fn closing(mut self) -> Self {
         self.close = true;
         self
@@ -130,14 +130,14 @@ impl From<registry::RegistryError> for Refusal {
     }
 }
 
-/// A task that did not come to its end.
+/// The refusal for a task that panicked or was cancelled.
 impl From<tokio::task::JoinError> for Refusal {
     fn from(error: tokio::task::JoinError) -> Self {
         Self::internal(format!("request was not finished: {error}"))
     }
 }
 
-/// The answer to a session.
+/// Returns the answer to a session.
 pub(crate) fn answered(status: StatusCode, answer: &Answer) -> Response {
     (status, Json(answer)).into_response()
 }

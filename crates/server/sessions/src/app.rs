@@ -1,4 +1,4 @@
-//! The state that all requests share, and what they ask of the stores.
+//! The state that all requests share, and its calls of the stores.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -20,7 +20,7 @@ use crate::meter::{Meter, Readings};
 use crate::options::SessionsOptions;
 use crate::reports::Reports;
 
-/// What all requests share.
+/// The state shared by all requests.
 pub(crate) struct App {
     pub(crate) options: SessionsOptions,
     pub(crate) commit: Arc<Commit>,
@@ -31,17 +31,17 @@ pub(crate) struct App {
     pub(crate) meter: Meter,
     pub(crate) reports: Reports,
     pub(crate) enrolments: Semaphore,
-    /// Connections over TLS.
+    /// Number of open connections over TLS.
     pub(crate) connections: AtomicUsize,
-    /// Connections over TLS made so far.
+    /// Number of connections over TLS made so far.
     pub(crate) connections_seen: AtomicU64,
     pub(crate) leases: Leases,
-    /// The store's name, in every answer to agents.
+    /// The store's name, sent in every answer to agents.
     pub(crate) store: String,
 }
 
 impl App {
-    /// Who a request is from.
+    /// Returns the sender of a request.
     pub(crate) fn caller(&self, peer: &Peer, headers: &HeaderMap) -> Result<Caller, Refusal> {
         identify(peer, headers, &self.registry)
     }
@@ -50,7 +50,7 @@ impl App {
         &self.registry.options().cluster_name
     }
 
-    /// What a session may hold.
+    /// Returns the limits of a session.
     pub(crate) fn session_limits(&self) -> Limits {
         Limits {
             bytes_max: self.options.limits.session_bytes_max,
@@ -58,7 +58,7 @@ impl App {
         }
     }
 
-    /// A refusal because of a limit that passes by itself.
+    /// Returns the refusal for a temporary limit.
     pub(crate) fn busy(&self, what: &str) -> Refusal {
         Refusal::busy(what, self.options.limits.retry_after_s)
     }
@@ -74,7 +74,7 @@ impl App {
         self.budget.take(bytes).ok_or_else(|| self.busy("too many bytes in flight"))
     }
 
-    /// Ask the store on a thread that may block.
+    /// Reads from the state store on a thread that may block.
     pub(crate) async fn read<T: Send + 'static>(
         &self,
         query: impl FnOnce(&dyn StateStore) -> Result<T, StateError> + Send + 'static,
@@ -83,7 +83,7 @@ impl App {
         Ok(tokio::task::spawn_blocking(move || query(state.as_ref())).await??)
     }
 
-    /// Ask the registry on a thread that may block.
+    /// Calls the registry on a thread that may block.
     pub(crate) async fn decide<T, E>(
         &self,
         call: impl FnOnce(&Registry) -> Result<T, E> + Send + 'static,
@@ -96,7 +96,7 @@ impl App {
         tokio::task::spawn_blocking(move || call(&registry)).await?.map_err(Into::into)
     }
 
-    /// The last session of the agent that the store has applied.
+    /// Returns the last session of the agent that the store has applied.
     pub(crate) async fn last_session(&self, caller: &Caller) -> Result<Option<String>, Refusal> {
         let Caller { agent, incarnation, .. } = *caller;
         if let Some(last) = self.queues.last_session(agent, incarnation) {

@@ -1,5 +1,5 @@
-//! Reading a request's body: length known first, then the share of the budget, then the bytes
-//! within their time.
+//! Reads a request's body: first checks the length, then takes a share of the budget, then reads the
+//! bytes within their time.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use serde::de::DeserializeOwned;
 
 use crate::answer::Refusal;
 
-/// What is allocated ahead of a body that has not arrived yet, bytes.
+/// Bytes that are allocated for a body before it arrives.
 const AHEAD_BYTES_MAX: usize = 64 * 1024;
 
-/// The announced length, when it is there and within the limit (415, 411, 400, 413).
+/// Returns the announced length if it is present and within the limit (otherwise 415, 411, 400, 413).
 pub(crate) fn length(headers: &HeaderMap, bytes_max: usize) -> Result<usize, Refusal> {
     if headers.get(header::CONTENT_ENCODING).is_some_and(|e| e != "identity") {
         let detail = "bodies are taken as they are: send it again without content-encoding";
@@ -43,7 +43,7 @@ fn no_length() -> Refusal {
     Refusal::new(StatusCode::LENGTH_REQUIRED, "length_required", detail).closing()
 }
 
-/// Read exactly `length` bytes within `timeout`.
+/// Reads exactly `length` bytes within `timeout`.
 pub(crate) async fn read(
     mut body: Body,
     length: usize,
@@ -73,7 +73,7 @@ pub(crate) async fn read(
     }
 }
 
-/// The JSON object of a small body.
+/// Parses the JSON object of a small body.
 pub(crate) fn json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
     serde_json::from_slice(bytes).map_err(|e| Refusal::invalid(format!("body: {e}")))
 }

@@ -1,5 +1,5 @@
-//! `POST /control`: startup, heartbeat, goodbye; outcomes in, commands out. `GET /configuration`:
-//! what the agent's groups configure.
+//! `POST /control`: startup, heartbeat, goodbye; receives outcomes, returns commands. `GET /configuration`:
+//! the configuration of the agent's groups.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::identity::{Caller, Peer};
 use crate::options::SMALL_BODY_BYTES_MAX;
 use crate::unread;
 
-/// What an agent may write to, as it is announced.
+/// Indices that an agent may write to, as announced to it.
 const INDICES: [&str; 5] = [
     "wazuh-states-inventory-*",
     "wazuh-states-fim-*",
@@ -28,7 +28,7 @@ const INDICES: [&str; 5] = [
     "wazuh-states-sca-*",
     Dataset::EVENTS,
 ];
-/// Longest text that is taken over from an agent, characters.
+/// Longest text that is accepted from an agent, characters.
 const TEXT_CHARS_MAX: usize = 256;
 /// Longest detail of an outcome that is kept, characters.
 const DETAIL_CHARS_MAX: usize = 1024;
@@ -56,7 +56,7 @@ pub(crate) async fn control(
         let started_at_s = Some(scan.started_at_s);
         app.registry.scanned(caller.agent, LastScan { started_at_s, ended_at_s: scan.ended_at_s });
     }
-    // One that knows nothing of it, as after a step back, runs none.
+    // An agent that sends none, for example after a downgrade, runs none.
     let config = request.config.as_ref().map_or_else(ConfigTold::default, told);
     app.registry.config_told(caller.agent, config);
     let mut response = Json(answer(&app, &caller, request.action).await?).into_response();
@@ -76,7 +76,7 @@ fn heard(app: &App, peer: &Peer, caller: &Caller, request: &ControlRequest) -> R
     if known { Ok(()) } else { Err(unknown(agent)) }
 }
 
-/// What the agent says of itself; what it leaves empty stays as it was.
+/// Converts the agent's description of itself; empty fields leave the stored values unchanged.
 fn info(peer: &Peer, request: &ControlRequest) -> AgentInfo {
     let text = |t: &str| (!t.is_empty()).then(|| t.chars().take(TEXT_CHARS_MAX).collect());
     let cut = |t: &str| t.chars().take(TEXT_CHARS_MAX).collect::<String>();
@@ -104,7 +104,7 @@ fn reported(outcome: &ControlOutcome) -> Outcome {
     Outcome { state, detail: outcome.detail.chars().take(DETAIL_CHARS_MAX).collect() }
 }
 
-/// What the agent says of its groups' configuration.
+/// Converts the agent's report on its groups' configuration.
 fn told(config: &ControlConfig) -> ConfigTold {
     let cut = |text: &str, max: usize| text.chars().take(max).collect::<String>();
     let problem = (!config.refused.is_empty()).then(|| ConfigProblem {
@@ -114,7 +114,7 @@ fn told(config: &ControlConfig) -> ConfigTold {
     ConfigTold { sum: cut(&config.sum, TEXT_CHARS_MAX), problem }
 }
 
-/// `GET /configuration`: what the agent's groups configure.
+/// Handles `GET /configuration`: returns the configuration of the agent's groups.
 pub(crate) async fn configuration(
     State(app): State<Arc<App>>,
     Extension(peer): Extension<Peer>,
@@ -123,8 +123,8 @@ pub(crate) async fn configuration(
     let (parts, _) = request.into_parts();
     let caller = app.caller(&peer, &parts.headers)?;
     app.admit_instance(&peer, &parts.headers, &caller).await?;
-    // Without the agent's lock: nothing is changed. The answer may be megabytes, and counts as a
-    // request until it is read.
+    // Without the agent's lock, because nothing is changed. The answer may have megabytes, and counts
+    // as a request until it is read.
     let permit = app.take_permit(caller.agent)?;
     let groups = app.registry.agent(caller.agent).map(|record| record.groups);
     let groups = groups.ok_or_else(|| unknown(caller.agent))?;

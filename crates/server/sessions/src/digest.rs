@@ -1,5 +1,5 @@
-//! `POST /digest`: sums of ranges of the asking agent's documents, or the documents of small
-//! ranges, so that it finds what differs without a listing of everything.
+//! `POST /digest`: sums of ranges of the agent's documents, or the documents of small ranges, so that the
+//! agent finds differences without a listing of everything.
 
 use std::sync::Arc;
 
@@ -41,8 +41,8 @@ pub(crate) async fn digest(
     let ranges = ranges(&asked)?;
     let permit = app.take_permit(agent)?;
     let lock = permit.lock_agent().await;
-    // Before anything is read, so that an answer is not made in vain; and not while other requests
-    // of this agent hold the lock.
+    // Before anything is read, so that no answer is prepared in vain; and with the lock, so that the
+    // share is not held while waiting for other requests of this agent.
     let room = ranges.room(&asked);
     let mut share = app.take_share(room)?;
     app.commit.barrier().await?;
@@ -63,7 +63,7 @@ pub(crate) async fn digest(
     }
     let bytes = serde_json::to_vec(&DigestAnswer { store, ..answer })
         .map_err(|e| Refusal::internal(format!("digest: {e}")))?;
-    // Until it is read, the answer counts among the bytes in flight and this agent's requests.
+    // Until it is read, the answer counts towards the bytes in flight and this agent's requests.
     share.resize(bytes.len());
     Ok(unread::json(bytes, share, lock.release()))
 }
@@ -87,17 +87,17 @@ fn ranges(asked: &DigestRequest) -> Result<Asked, Refusal> {
     Asked::new(asked.ranges.iter().map(parse).collect::<Result<_, _>>()?)
 }
 
-/// The ranges of a question, none of which overlap: each document is counted once.
+/// The ranges of a request, which do not overlap: each document is counted once.
 struct Asked {
-    /// In the order of the question.
+    /// The ranges in the order of the request.
     ranges: Vec<KeyRange>,
-    /// Places in `ranges`, by their keys.
+    /// Indexes into `ranges`, sorted by key.
     sorted: Vec<usize>,
 }
 
-/// One range of a question.
+/// One range of a request.
 struct AskedRange {
-    /// Its index in the question.
+    /// Its index in the request.
     index: usize,
     range: KeyRange,
 }
@@ -126,7 +126,7 @@ impl Asked {
         Some(AskedRange { index, range })
     }
 
-    /// Bytes that the answer takes, about.
+    /// Returns the approximate size of the answer, bytes.
     fn room(&self, asked: &DigestRequest) -> usize {
         match (asked.bodies, asked.split) {
             (true, 0) => DIGEST_RANGE_BODY_BYTES_MAX,
@@ -135,7 +135,7 @@ impl Asked {
         }
     }
 
-    /// First and last keys, in the order of the question.
+    /// Returns the first and last keys, in the order of the request.
     fn bounds(&self) -> Vec<(u64, u64)> {
         self.ranges.iter().map(|range| (range.first, range.last())).collect()
     }
@@ -170,7 +170,7 @@ fn sums(
     Ok(DigestAnswer { ranges: asked.ranges.len() as u32, parts, ..DigestAnswer::default() })
 }
 
-/// As many whole ranges as fit, from the first one on.
+/// Lists as many whole ranges as fit, starting with the first.
 fn listing(
     state: &dyn StateStore,
     agent: AgentId,
@@ -187,7 +187,7 @@ fn listing(
         &asked.bounds(),
         &mut |id, version, checksum| {
             let Some(found) = asked.range_of(key(id)) else { return true };
-            // Of a range that does not fit nothing is kept any more.
+            // The range was dropped because it did not fit.
             let Some(list) = lists.get_mut(found.index) else { return true };
             let (id, checksum, body) = (id.to_owned(), checksum.to_owned(), String::new());
             list.push(DigestItem { id, version, checksum, body });
@@ -206,7 +206,7 @@ fn listing(
     Ok(DigestAnswer { ranges, items, ..DigestAnswer::default() })
 }
 
-/// Fill in the bodies; how many of the lists are whole.
+/// Fills in the bodies; returns the number of lists that are complete.
 fn with_bodies(
     state: &dyn StateStore,
     agent: AgentId,

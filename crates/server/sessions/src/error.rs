@@ -1,4 +1,4 @@
-//! Why the sessions side could not start.
+//! Errors of starting the sessions side.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ pub enum SessionsError {
         #[source]
         cause: std::io::Error,
     },
-    /// The unix socket could not be made.
+    /// The unix socket could not be created.
     #[error("{}: cannot listen: {cause}", path.display())]
     Socket {
         path: PathBuf,
@@ -26,14 +26,14 @@ pub enum SessionsError {
     /// Another process answers on the unix socket.
     #[error("{}: another process answers there: stop it, or configure another path", path.display())]
     SocketInUse { path: PathBuf },
-    /// The path is taken by something that is no socket.
+    /// The path exists and is not a socket.
     #[error("{}: there is something else than a socket: remove it, or configure another path",
         path.display())]
     NotASocket { path: PathBuf },
     /// The server's certificate could not be issued.
     #[error("server certificate: {0}")]
     Certificate(#[from] registry::RegistryError),
-    /// The certificates do not make a TLS configuration.
+    /// The certificates are not valid for a TLS configuration.
     #[error("tls: {0}")]
     Tls(String),
     /// Neither HTTPS nor unix socket is configured.

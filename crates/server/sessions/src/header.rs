@@ -1,6 +1,6 @@
-//! How long a connection's other side may take: with a request's header, counted from its first
-//! byte (a connection that is idle between requests is another matter, and may be so for longer),
-//! and with reading an answer.
+//! Time limits for a connection's peer: for sending a request's header, counted from its first byte (the
+//! limit of a connection that is idle between requests is separate and may be longer), and for reading an
+//! answer.
 
 use std::io;
 use std::pin::Pin;
@@ -12,35 +12,35 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-/// What a connection is at: idle, the arrival of a header, or an answer.
+/// The stage of a connection: idle, receiving a header, or answering.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Stage(Arc<Steps>);
 
 #[derive(Debug, Default)]
 struct Steps {
-    /// Number of the header that is arriving; 0: none is.
+    /// Number of the header that is arriving; 0 if none is.
     arriving: AtomicU64,
     /// Headers that have begun so far.
     begun: AtomicU64,
-    /// Requests being answered.
+    /// Number of requests being answered.
     answering: AtomicU64,
 }
 
-/// A request is being answered while this lives.
+/// A future whose request counts as being answered until it is dropped.
 pub(crate) struct Answering<F> {
     answer: F,
     stage: Stage,
 }
 
 impl Stage {
-    /// The header is here; this is the answer in work.
+    /// Marks the header as complete and wraps the answer's future.
     pub(crate) fn answering<F>(&self, answer: F) -> Answering<F> {
         self.0.answering.fetch_add(1, Ordering::AcqRel);
         self.0.arriving.store(0, Ordering::Release);
         Answering { answer, stage: self.clone() }
     }
 
-    /// Bytes have arrived.
+    /// Marks that bytes have arrived.
     fn received(&self) {
         let Steps { arriving, begun, answering } = &*self.0;
         if answering.load(Ordering::Acquire) == 0 && arriving.load(Ordering::Acquire) == 0 {
@@ -71,7 +71,7 @@ impl<F> Drop for Answering<F> {
 pub(crate) struct Header {
     stage: Stage,
     within: Duration,
-    /// Which header it is for.
+    /// Number of the header that the alarm is for, and the alarm.
     alarm: Option<(u64, Pin<Box<Sleep>>)>,
 }
 
@@ -84,7 +84,7 @@ impl Header {
         self.stage.clone()
     }
 
-    /// Ready when a header that has begun is not here in time. To be asked after the connection
+    /// Returns ready when a header that has begun is not complete in time. Poll this after the connection
     /// itself, which reads.
     pub(crate) fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(header) = self.stage.arriving() else {
@@ -100,12 +100,12 @@ impl Header {
     }
 }
 
-/// How long an answer may wait for its reader.
+/// Time limits for reading an answer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Patience {
-    /// While it takes nothing at all.
+    /// Limit while the reader takes nothing at all.
     pub(crate) stalled: Duration,
-    /// Until it has taken everything.
+    /// Limit until the reader has taken everything.
     pub(crate) whole: Duration,
 }
 
@@ -113,14 +113,14 @@ pub(crate) struct Patience {
 #[derive(Debug)]
 struct Writing {
     patience: Patience,
-    /// When it must have been taken whole, from the first wait on.
+    /// Deadline for the whole answer, counted from the first wait.
     until: Option<Instant>,
-    /// Rings when nothing was taken for too long.
+    /// Timer that fires when nothing was taken for too long.
     alarm: Option<Pin<Box<Sleep>>>,
 }
 
 impl Writing {
-    /// What became of one try to write: an error instead of a wait that is too long.
+    /// Checks the result of an attempt to write: returns an error instead of waiting for too long.
     fn tried<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -142,7 +142,7 @@ impl Writing {
         polled
     }
 
-    /// Everything written so far was taken.
+    /// Marks everything written so far as taken.
     fn taken(&mut self) {
         self.until = None;
     }
@@ -152,7 +152,7 @@ fn late() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "the answer was not read")
 }
 
-/// A stream whose arriving bytes are noticed, and whose other side is not waited for without end.
+/// A stream that notices arriving bytes and limits the time it waits for the peer.
 pub(crate) struct Watched<S> {
     stream: S,
     stage: Stage,

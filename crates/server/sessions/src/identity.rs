@@ -1,4 +1,4 @@
-//! Who speaks: the certificate over TLS, the header on the unix socket.
+//! The identity of a sender: its certificate over TLS, its header on the unix socket.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use registry::Registry;
 
 use crate::answer::Refusal;
 
-/// Where a connection comes from; an extension of each of its requests.
+/// The origin of a connection; an extension of each of its requests.
 #[derive(Debug, Clone)]
 pub(crate) struct Peer {
     pub(crate) origin: Origin,
-    /// The server is full: every request is told to come back later.
+    /// The server is full: every request gets 503 with Retry-After.
     pub(crate) turned_away: bool,
 }
 
@@ -24,13 +24,13 @@ pub(crate) enum Origin {
         address: SocketAddr,
         /// The peer's own certificate, DER, signed by our certificate authority.
         certificate: Option<Arc<[u8]>>,
-        /// Connections are numbered as they are made, from 1.
+        /// Number of the connection; connections are numbered from 1.
         number: u64,
     },
-    /// On the unix socket.
+    /// A connection on the unix socket.
     Unix {
         uid: u32,
-        /// True if that user may speak here.
+        /// True if that user is allowed.
         allowed: bool,
     },
 }
@@ -43,7 +43,7 @@ impl Peer {
         }
     }
 
-    /// Its address as agents are listed with.
+    /// Returns the address with which agents are listed.
     pub(crate) fn ip(&self) -> Option<IpAddr> {
         match &self.origin {
             Origin::Tls { address, .. } => Some(address.ip().to_canonical()),
@@ -51,7 +51,7 @@ impl Peer {
         }
     }
 
-    /// Refuse whoever is not local.
+    /// Refuses a caller that is not local.
     pub(crate) fn local_only(&self) -> Result<(), Refusal> {
         match self.origin {
             Origin::Unix { .. } => Ok(()),
@@ -63,17 +63,17 @@ impl Peer {
     }
 }
 
-/// Who a request is from.
+/// The sender of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Caller {
     pub(crate) agent: AgentId,
-    /// `Incarnation(0)` for an agent that a local caller speaks for and that is not registered.
+    /// `Incarnation(0)` for an agent that is not registered and whose requests a local caller sends.
     pub(crate) incarnation: Incarnation,
-    /// From when on its certificate should be renewed, seconds since the epoch.
+    /// Time from which its certificate should be renewed, seconds since the epoch.
     pub(crate) renew_at_s: Option<i64>,
 }
 
-/// Identify the caller. Memory only: cheap enough to be done again when its turn has come.
+/// Identifies the caller. Reads memory only, so it is cheap to repeat once the agent's lock is held.
 pub(crate) fn identify(
     peer: &Peer,
     headers: &HeaderMap,
@@ -110,14 +110,14 @@ fn local_agent(headers: &HeaderMap) -> Result<AgentId, Refusal> {
         .ok_or_else(|| Refusal::invalid(format!("header {HEADER_AGENT} is not a number")).closing())
 }
 
-/// A number in decimal digits, leading zeros allowed.
+/// Parses a number in decimal digits; leading zeros are allowed.
 pub(crate) fn parse_agent(text: &str) -> Option<AgentId> {
     (!text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()))
         .then(|| text.parse().ok())
         .flatten()
 }
 
-/// The agent's session id; empty when it sends none.
+/// Returns the agent's session id; empty when the header is missing.
 pub(crate) fn session_id(headers: &HeaderMap) -> Result<String, Refusal> {
     match headers.get(HEADER_SESSION).map(|v| v.to_str().unwrap_or_default()) {
         None => Ok(String::new()),

@@ -86,9 +86,9 @@ pub(crate) struct CloneFound {
 /// The decision about a claim. `found` is set once per clone, by the claim that reveals it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
-    /// The claimant holds the lease now.
+    /// The claimant now holds the lease.
     Granted { found: Option<CloneFound> },
-    /// It cannot be decided yet.
+    /// The claim cannot be decided yet.
     RetryAfter(Duration),
     /// The claimant is a clone of the holder.
     Refused { holder: Claimant, found: Option<CloneFound> },
@@ -282,7 +282,7 @@ impl Lease {
     }
 }
 
-/// Appends an instance; the oldest one goes if there are [`REMEMBERED_MAX`].
+/// Appends an instance; drops the oldest one if there are [`REMEMBERED_MAX`].
 fn push_bounded(list: &mut VecDeque<Instance>, instance: Instance) {
     if list.len() == REMEMBERED_MAX {
         list.pop_front();

@@ -5,17 +5,17 @@
 //! - A session is answered 200 only after its record is persisted in the journal and applied.
 //! - Sessions of one agent are committed in the order in which they arrived; a check is compared
 //!   after everything that this agent was answered before.
-//! - Over TLS the certificate says who speaks, looked up anew for each request: a revoked
-//!   certificate is refused from the moment of its revocation. On the unix socket the kernel says
-//!   whose process it is, and a process that may connect may speak for any agent.
-//! - One instance at a time speaks as an agent: a copy of its identity on a second machine is
-//!   refused by name.
-//! - Nothing is read of a body before its sender is known and its length admitted; nothing waits
-//!   without bound. Beyond a limit the answer is 503 with Retry-After, or 413.
+//! - Over TLS the certificate identifies the sender and is looked up for each request: a revoked
+//!   certificate is refused from the moment of its revocation. On the unix socket the kernel identifies
+//!   the process, and a process of an allowed user may act as any agent.
+//! - One instance at a time acts as an agent: a copy of its identity on a second machine is refused
+//!   with an error that names the holder.
+//! - No body is read before its sender is known and its length admitted; nothing waits without bound.
+//!   Beyond a limit the answer is 503 with Retry-After, or 413.
 //!
 //! # What survives
-//! Nothing is kept here but the last `/stats` and `/config` of each agent, in memory. Work that
-//! was begun is finished even when its sender goes away.
+//! Only the last `/stats` and `/config` of each agent are kept here, in memory. Work that has begun is
+//! finished even if its sender disconnects.
 
 mod admit;
 mod agent_queues;

@@ -1,4 +1,4 @@
-//! Accepting connections and serving HTTP/1.1 on them.
+//! Accepts connections and serves HTTP/1.1 on them.
 
 use std::future::poll_fn;
 use std::io;
@@ -34,16 +34,16 @@ use crate::options::{
 };
 use crate::unix::Socket;
 
-/// Connections that the kernel keeps for us until they are accepted.
+/// Connections that the kernel queues until they are accepted.
 const BACKLOG: u32 = 1024;
 /// Read buffer of a connection, bytes; a header that does not fit is answered 431.
 const BUFFER_BYTES: usize = 64 * 1024;
-/// How long a sender that was turned away may still send.
+/// Time that a rejected sender may still send.
 const LINGER: Duration = Duration::from_secs(1);
-/// Pause after an accept that failed, such as for want of file descriptors.
+/// Pause after an accept that failed, for example because no file descriptors are left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Bind for TLS.
+/// Binds the address for TLS.
 pub(crate) fn bind(address: SocketAddr) -> Result<TcpListener, SessionsError> {
     let failed = |cause| SessionsError::Bind { address, cause };
     let socket = match address {
@@ -56,7 +56,7 @@ pub(crate) fn bind(address: SocketAddr) -> Result<TcpListener, SessionsError> {
     socket.listen(BACKLOG).map_err(failed)
 }
 
-/// One connection over TLS counts while this lives.
+/// Counts one connection over TLS until it is dropped.
 struct Counted {
     app: Arc<App>,
     /// Number of open connections when this one was accepted, itself included.
@@ -76,7 +76,7 @@ impl Drop for Counted {
     }
 }
 
-/// Accept agents until stopped, then wait for the connections.
+/// Accepts agents until stopped, then waits for their connections to end.
 pub(crate) async fn tls(
     app: Arc<App>,
     listener: TcpListener,
@@ -114,7 +114,7 @@ pub(crate) async fn tls(
 struct Accepted {
     stream: TcpStream,
     address: SocketAddr,
-    /// Too many are open: each request is told to come back later.
+    /// Too many connections are open: every request gets 503 with Retry-After.
     turned_away: bool,
 }
 
@@ -150,12 +150,12 @@ async fn serve_agent(
     let peer = Peer { origin: Origin::Tls { address, certificate, number }, turned_away };
     let mut stream = serve(app, stream, peer, routes, stop).await;
     if shut_down(&mut stream).await {
-        // What still comes is not even decrypted.
+        // Further bytes are not even decrypted.
         linger(stream.into_inner().0).await;
     }
 }
 
-/// Accept local callers until stopped, then wait for the connections.
+/// Accepts local callers until stopped, then waits for their connections to end.
 pub(crate) async fn local(
     app: Arc<App>,
     socket: Socket,
@@ -188,7 +188,7 @@ pub(crate) async fn local(
     finish(tasks, app.options.timeouts.shutdown).await;
 }
 
-/// Who the kernel says it is; a refusal is logged here and answered 403 later.
+/// Identifies a local peer by its kernel credentials; a disallowed one is logged here and gets 403 later.
 fn local_peer(app: &App, stream: &UnixStream, turned_away: bool) -> Option<Peer> {
     let uid = match stream.peer_cred() {
         Ok(credentials) => credentials.uid(),
@@ -216,7 +216,7 @@ async fn taken<T>(accepted: io::Result<T>) -> Option<T> {
     }
 }
 
-/// Serve one connection to its end, which is not closed yet.
+/// Serves one connection to its end; the stream is not closed yet.
 async fn serve<S>(
     app: &Arc<App>,
     stream: S,
@@ -264,13 +264,13 @@ where
     connection.into_parts().io.into_inner().into_inner()
 }
 
-/// Say that nothing more comes, unless the other side does not take even that.
+/// Shuts down the sending side, unless the peer does not accept even that.
 async fn shut_down<S: AsyncWrite + Unpin>(stream: &mut S) -> bool {
     matches!(tokio::time::timeout(LINGER, stream.shutdown()).await, Ok(Ok(())))
 }
 
-/// Close so that a sender in the middle of a body that was refused still gets the answer: closing
-/// with unread bytes would reset the connection and take the answer along.
+/// Closes so that a sender in the middle of a refused body still gets the answer: closing with unread
+/// bytes would reset the connection and discard the answer.
 async fn linger<S: AsyncRead + Unpin>(mut stream: S) {
     let draining = async {
         let mut buffer = vec![0; 64 * 1024];

@@ -1,4 +1,4 @@
-//! Requests on the unix socket that are not for the agents' side.
+//! Requests on the unix socket that are not for the agents' routes.
 
 use axum::extract::Request;
 use axum::http::StatusCode;
@@ -10,8 +10,8 @@ use crate::app::App;
 use crate::identity::{Origin, Peer};
 use crate::options::LocalCaller;
 
-/// What a local caller asks beyond the agents' routes goes to the other router, if there is one;
-/// everything else is refused.
+/// Passes a local operator's request to the other router, if there is one; refuses
+/// all others.
 pub(crate) async fn hand_over(
     app: &App,
     peer: &Peer,

@@ -1,4 +1,4 @@
-//! What this side has done, for `GET /metrics` and the process's own recorder.
+//! Counters of this side, for `GET /metrics` and the process's own recorder.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,22 +11,22 @@ pub(crate) struct Meter {
     by_status: [AtomicU64; STATUSES.len()],
     other: AtomicU64,
     pub(crate) sessions: AtomicU64,
-    /// Sessions that changed nothing: sent again, or overtaken.
+    /// Sessions that changed nothing: repeated, or overtaken by newer versions.
     pub(crate) unchanged: AtomicU64,
     /// Sessions that had been applied before.
     pub(crate) replayed: AtomicU64,
-    /// Sessions refused because they may have been.
+    /// Sessions refused because they may have been applied before.
     pub(crate) outdated: AtomicU64,
     pub(crate) values: AtomicU64,
     /// Values left out.
     pub(crate) skipped: AtomicU64,
-    /// Requests told to come back later.
+    /// Requests answered 503 with Retry-After.
     pub(crate) shed: AtomicU64,
-    /// Sessions that asked for a scan, which is not done here.
+    /// Sessions that asked for a scan, which this server does not run.
     pub(crate) scans_skipped: AtomicU64,
-    /// Local callers whose user may not speak here.
+    /// Local callers whose user is not allowed.
     pub(crate) refused_uids: AtomicU64,
-    /// Requests of a copied identity that were refused.
+    /// Refused requests of a copied identity.
     pub(crate) copies_refused: AtomicU64,
     pub(crate) handshakes_failed: AtomicU64,
 }
@@ -34,12 +34,12 @@ pub(crate) struct Meter {
 const STATUSES: [u16; 16] =
     [200, 400, 401, 403, 404, 405, 408, 409, 411, 413, 414, 415, 431, 500, 503, 504];
 
-/// Add to a counter of [`Meter`].
+/// Adds to a counter of [`Meter`].
 pub(crate) fn add(counter: &AtomicU64, n: u64) {
     counter.fetch_add(n, Ordering::Relaxed);
 }
 
-/// Figures that are kept elsewhere and reported with the counters.
+/// Values that are kept elsewhere and reported with the counters.
 pub(crate) struct Readings {
     pub(crate) in_flight_bytes: usize,
     /// Open connections over TLS.
@@ -53,7 +53,7 @@ pub(crate) struct Readings {
 }
 
 impl Meter {
-    /// One more answer.
+    /// Counts one answer.
     pub(crate) fn answered(&self, status: StatusCode) {
         let code = status.as_u16();
         let place = STATUSES.iter().position(|s| *s == code);
@@ -63,7 +63,7 @@ impl Meter {
             .increment(1);
     }
 
-    /// As JSON: `{"name","timestamp","metrics":[{"name","type","value"}]}`.
+    /// Returns the counters as JSON: `{"name","timestamp","metrics":[{"name","type","value"}]}`.
     pub(crate) fn to_json(&self, now_us: u64, readings: &Readings) -> Value {
         let counter = |name: String, c: &AtomicU64| json!({"name": name, "type": "counter", "value": c.load(Ordering::Relaxed)});
         let mut list: Vec<Value> = STATUSES

@@ -1,6 +1,6 @@
 //! Decides without I/O what a session asks for. The checks have the order of
-//! `docs/reference/wire.md`, "Sessions: order of checks". Faults of the session refuse it; faults
-//! of one value leave out that value.
+//! `docs/reference/wire.md`, "Sessions: order of checks". An error in the session refuses it; an error
+//! in one value leaves out that value.
 
 use link::{Limits, Mode, Operation, PayloadView, SessionView, SyncOption, ValueView, verify};
 use model::limits::{DOCUMENT_BYTES_MAX, DOCUMENT_ID_BYTES_MAX};
@@ -11,34 +11,34 @@ use crate::answer::Refusal;
 use crate::identity::parse_agent;
 use crate::strict;
 
-/// An index that may be emptied although nothing is ever written to it.
+/// An index that may be emptied, although it is never written.
 const CLEAN_ONLY: &str = "wazuh-states-vulnerabilities";
 
-/// Longest text that is kept of what a session says of its agent, characters.
+/// Longest text that is kept of a session's description of its agent, characters.
 const SAID_CHARS_MAX: usize = 256;
-/// Most groups of them.
+/// Maximum number of groups in it.
 const SAID_GROUPS_MAX: usize = 128;
 
-/// What to do with a session.
+/// The action to take for a session.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
     pub(crate) task: Task,
-    /// What the sender says of itself: stands in where the server knows nothing.
+    /// The sender's description of itself: used where the server has no data of its own.
     pub(crate) said: Overlay,
-    /// It asked for a scan as well.
+    /// The session also asked for a scan.
     pub(crate) scan: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Task {
     Commit(Writes),
-    /// Compare this checksum.
+    /// Compare this checksum with the store's.
     Check {
         dataset: Dataset,
         checksum: String,
     },
-    /// Keep what is said of the agent itself, should it not be registered: of one that is, the
-    /// registry knows better.
+    /// Store the description of the agent, if it is not registered: for a registered agent the
+    /// registry is authoritative.
     Describe {
         told: Told,
         version: u64,
@@ -46,11 +46,11 @@ pub(crate) enum Task {
     },
 }
 
-/// Writes, and what was left out of them.
+/// The writes of a session, and the values that were left out.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Writes {
     pub(crate) list: Vec<Write>,
-    /// For each write the place of its value in the session.
+    /// For each write, the index of its value in the session.
     pub(crate) places: Vec<u32>,
     pub(crate) skipped: Vec<Skipped>,
 }
@@ -66,7 +66,7 @@ impl Writes {
         self.skipped.push(Skipped { index: place as u32, id, reason, version: 0 });
     }
 
-    /// What the store left out, counted in the session's values instead of the record's writes.
+    /// Converts values that the store left out from indexes of writes to indexes of the session's values.
     pub(crate) fn at_values(places: &[u32], stale: Vec<Skipped>) -> impl Iterator<Item = Skipped> {
         stale.into_iter().map(|mut s| {
             let place = usize::try_from(s.index).ok().and_then(|n| places.get(n));
@@ -152,7 +152,7 @@ fn check(index: &str, checksum: &str) -> Result<Task, Refusal> {
     Ok(Task::Check { dataset, checksum: checksum.to_owned() })
 }
 
-/// A dataset of documents that the server takes writes for.
+/// Returns the dataset of documents that an index names, if the server accepts writes for it.
 pub(crate) fn documents(index: &str) -> Option<Dataset> {
     dataset(index).filter(|d| !d.is_events())
 }
@@ -215,7 +215,7 @@ fn is_event(body: &[u8]) -> bool {
     serde_json::from_slice::<EventBody>(body).is_ok_and(|e| e.time_us() != 0)
 }
 
-/// What it says of the agent, cut to what is kept of it.
+/// Returns the session's description of the agent, cut to the lengths that are kept.
 fn said(session: &SessionView<'_>) -> Overlay {
     let start = session.start.to_start();
     let cut = |text: String| match text.char_indices().nth(SAID_CHARS_MAX) {

@@ -1,4 +1,4 @@
-//! `DELETE /agents` and `POST /agents/delete`, on the unix socket only: an agent goes, with its
+//! `DELETE /agents` and `POST /agents/delete`, on the unix socket only: removal of an agent with its
 //! documents. Its events stay.
 
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(crate) async fn remove(
 ) -> Result<Response, Refusal> {
     peer.local_only()?;
     if app.options.local.is_some() && !request.headers().contains_key(HEADER_AGENT) {
-        // Not the agents' route but its namesake.
+        // This is the operators' route of the same name.
         let refusal = Refusal::invalid(format!("header {HEADER_AGENT} is missing"));
         return Ok(hand_over(&app, &peer, request, refusal).await);
     }
@@ -42,11 +42,11 @@ pub(crate) async fn remove(
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Removal {
     Removed,
-    /// Neither registry nor store knows the agent.
+    /// Neither the registry nor the store knows the agent.
     NothingStored,
 }
 
-/// With the agent's lock held, so that no session of it is committed behind its removal.
+/// Removes an agent with its lock held, so that no session of it is committed after its removal.
 async fn take(
     app: &App,
     caller: Caller,
@@ -73,8 +73,8 @@ async fn take(
     Ok(answered(StatusCode::OK, &answer))
 }
 
-/// Revoked first, then the record, then the registry's row. If one step fails the row is still
-/// there, and asking again does all of them again.
+/// Revokes the certificates, then writes the record, then deletes the registry's row. If a step fails,
+/// the row still exists, and a repeated request does all steps again.
 async fn remove_registered(
     app: &App,
     agent: AgentId,
@@ -95,9 +95,9 @@ async fn remove_registered(
     Ok(Removal::Removed)
 }
 
-/// The registry knows no such agent. Whatever life of the number the store holds documents of ends:
-/// that of local callers, or one that the registry has lost. Whoever speaks for it again begins
-/// anew.
+/// Removes an agent that the registry does not know. Ends the life that the store holds documents of:
+/// one of local callers, or one that the registry has lost. A later sender of this number starts with
+/// no documents.
 async fn remove_unregistered(app: &App, agent: AgentId) -> Result<Removal, Refusal> {
     let known = app.read(move |state| state.agent_counts(&Reader::server(), agent)).await?;
     let Some(incarnation) = known.life else { return Ok(Removal::NothingStored) };

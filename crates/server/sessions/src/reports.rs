@@ -7,22 +7,22 @@ use parking_lot::Mutex;
 
 use crate::options::{REPORT_BYTES_MAX, REPORT_OVERHEAD_BYTES};
 
-/// What an agent reports of itself.
+/// The kind of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ReportKind {
     Stats,
-    /// The configuration it runs with.
+    /// The configuration that the agent runs with.
     Config,
 }
 
-/// The last report of each kind and agent. Beyond [`REPORT_BYTES_MAX`] the oldest ones go.
+/// The last report of each kind and agent. Beyond [`REPORT_BYTES_MAX`] the oldest are dropped.
 #[derive(Default)]
 pub(crate) struct Reports(Mutex<Kept>);
 
 #[derive(Default)]
 struct Kept {
     reports: HashMap<ReportKey, Report>,
-    /// By age: the number that each was given when it came.
+    /// Reports by age: each gets the next number when it arrives.
     ages: BTreeMap<u64, ReportKey>,
     newest: u64,
     bytes: usize,
@@ -35,7 +35,7 @@ struct ReportKey {
 }
 
 struct Report {
-    /// Which life of the agent it is of.
+    /// The life of the agent that sent it.
     life: Incarnation,
     age: u64,
     text: Vec<u8>,
@@ -66,7 +66,7 @@ impl Reports {
         }
     }
 
-    /// The last one of this life of the agent.
+    /// Returns the last report of this life of the agent.
     pub(crate) fn get(
         &self,
         agent: AgentId,
@@ -80,12 +80,12 @@ impl Reports {
             .map(|r| r.text.clone())
     }
 
-    /// How many there are.
+    /// Returns the number of reports.
     pub(crate) fn count(&self) -> usize {
         self.0.lock().reports.len()
     }
 
-    /// The agent was removed.
+    /// Forgets the reports of a removed agent.
     pub(crate) fn forget(&self, agent: AgentId) {
         let mut kept = self.0.lock();
         for kind in [ReportKind::Stats, ReportKind::Config] {

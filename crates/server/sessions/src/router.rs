@@ -1,5 +1,5 @@
-//! Routes, and what holds for every request: who may speak at all, how long a header may be, how
-//! long an answer may take.
+//! The routes, and the checks of every request: the caller, the size of the header and the time for an
+//! answer.
 
 use std::sync::Arc;
 
@@ -63,7 +63,7 @@ async fn not_allowed(
 ) -> Response {
     let detail = "the route exists for other methods: see the header allow";
     let refusal = Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail);
-    // The one path that both routers have.
+    // The only path that both routers have.
     if request.uri().path() == "/agents" {
         return hand_over(&app, &peer, request, refusal).await;
     }
@@ -81,7 +81,7 @@ async fn metrics(
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     peer.local_only()?;
-    // Scrapers name the text that they want; everybody else gets the contract's JSON.
+    // Scrapers ask for the text format; other callers get the contract's JSON.
     let accepted = headers.get(header::ACCEPT).and_then(|a| a.to_str().ok()).unwrap_or_default();
     let text = ["text/plain", "openmetrics"].iter().any(|kind| accepted.contains(kind));
     Ok(match &app.options.metrics {
@@ -93,7 +93,7 @@ async fn metrics(
     })
 }
 
-/// Around every request.
+/// Wraps every request.
 async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let peer = request.extensions().get::<Peer>().map(Peer::name).unwrap_or_default();
     let method = request.method().clone();

@@ -1,8 +1,8 @@
 //! `POST /series`: an agent's rows of metrics, into the series store (`docs/format/rows.md`).
 //!
-//! Answered 200 after everything is persisted. A row that is refused does not concern its
-//! neighbours and is not asked for again: the answer counts it, and says why where a limit of
-//! series was reached. Sending the same rows again changes nothing.
+//! Answered 200 after everything is persisted. A refused row does not affect its neighbours and is not
+//! requested again: the answer counts it, and gives the reason if a limit of series was reached. Sending
+//! the same rows again changes nothing.
 
 use std::sync::Arc;
 
@@ -20,26 +20,26 @@ use crate::identity::Peer;
 
 /// Most bytes of one request.
 pub(crate) const ROWS_BYTES_MAX: usize = 4 << 20;
-/// Why a store that refuses now may take later, seconds until it is worth another try.
+/// Seconds after which a store that refuses now may accept again.
 const RETRY_SECONDS: u64 = 10;
-/// One look: a line of the body.
+/// One sample of several rows: a line of the body.
 #[derive(Deserialize)]
 struct Look {
     /// Nanoseconds since the epoch.
     time_ns: i64,
-    /// Names with their values.
+    /// Names and their values.
     rows: Vec<(String, Vec<f64>)>,
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Serialize, Default)]
 pub(crate) struct Taken {
     rows: u64,
     refused: u64,
-    /// Reason why the first of them was refused.
+    /// Reason for the first of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
-    /// Of the refused rows, those more than a day ahead of the server's clock.
+    /// Number of refused rows that are more than a day ahead of the server's clock.
     #[serde(skip_serializing_if = "is_zero")]
     too_new: u64,
     /// A limit of series was reached.
@@ -67,13 +67,13 @@ pub(crate) async fn rows(
         return Err(Refusal::busy("this server runs without a series store", RETRY_SECONDS));
     };
     let length = body::length(&parts.headers, ROWS_BYTES_MAX)?;
-    // Without the agent's lock: rows have no order. One agent's bodies must not take the budget of
-    // all.
+    // Without the agent's lock, because rows have no order. The permit keeps one agent's bodies from
+    // using the whole budget.
     let _permit = app.take_permit(caller.agent).map_err(Refusal::closing)?;
     let _share = app.take_share(length).map_err(Refusal::closing)?;
     let bytes = body::read(incoming, length, app.options.timeouts.body).await?;
-    // Whoever was removed while the body came brings nothing more under that number: a purge waits for what
-    // is stored from here on before it deletes.
+    // If the agent was removed while the body arrived, the check below refuses it. Holding this makes a purge
+    // wait until what is stored from here on can be deleted as well.
     let _storing = app.registry.storing_metrics().await;
     app.caller(&peer, &parts.headers)?;
     let agent = Owner { name: caller.agent.to_string(), series_max: app.options.agent_series_max };
@@ -109,7 +109,7 @@ fn refused(error: &WriteError) -> Refusal {
     Refusal::busy(format!("series: {error}"), RETRY_SECONDS)
 }
 
-/// Whose rows they are.
+/// The agent that sent the rows.
 struct Owner {
     /// The agent's number.
     name: String,
@@ -117,7 +117,7 @@ struct Owner {
     series_max: u64,
 }
 
-/// A body whose rows are in batches.
+/// A parsed body.
 struct Parsed {
     batches: Vec<Batch>,
     taken: Taken,
@@ -126,7 +126,7 @@ struct Parsed {
 /// Returns the batches of a body.
 fn read(store: &Store, agent: &Owner, body: &[u8]) -> Result<Parsed, Refusal> {
     let (mut batches, mut taken) = (vec![Batch::new()], Taken::default());
-    // Once: the same bounds for all rows of a request.
+    // Read once: the same bounds apply to all rows of a request.
     let bounds = Bounds { oldest_ns: store.oldest_ns(), newest_ns: store.newest_ns() };
     for line in body.split(|c| *c == b'\n').filter(|line| !line.is_empty()) {
         let look: Look = serde_json::from_slice(line)
@@ -143,17 +143,17 @@ fn read(store: &Store, agent: &Owner, body: &[u8]) -> Result<Parsed, Refusal> {
     Ok(Parsed { batches, taken })
 }
 
-/// Why a row is refused.
+/// The reason why a row is refused.
 enum RefusedRow {
-    /// Not a name that an agent may use.
+    /// The name is not one that an agent may use.
     Name,
-    /// A limit of series is reached.
+    /// A limit of series was reached.
     Limit(String),
-    /// Older than retention keeps.
+    /// The row is older than the retention.
     TooOld,
-    /// More than a day ahead of the server's clock.
+    /// The row is more than a day ahead of the server's clock.
     TooNew,
-    /// Not as many values as the name has metrics, or too many for a batch.
+    /// The number of values does not match the name's metrics, or is too large for a batch.
     Values,
 }
 
@@ -175,9 +175,9 @@ impl Taken {
     }
 }
 
-/// Returns the row of a name that an agent sent.
+/// Returns the row for a name that an agent sent.
 fn row(store: &Store, name: &str, agent: &Owner) -> Result<Row, RefusedRow> {
-    // No name holds a line feed.
+    // A name never contains a line feed.
     let raw = [&*agent.name, "\n", name].concat();
     if let Some(row) = store.known(raw.as_bytes()) {
         return Ok(row);
@@ -201,7 +201,7 @@ fn row(store: &Store, name: &str, agent: &Owner) -> Result<Row, RefusedRow> {
     }
 }
 
-/// The times that the store takes, nanoseconds since the epoch.
+/// The times that the store accepts, nanoseconds since the epoch.
 struct Bounds {
     oldest_ns: i64,
     newest_ns: i64,
@@ -214,7 +214,7 @@ fn push(
     time_ns: i64,
     values: &[f64],
 ) -> Result<(), RefusedRow> {
-    // The store would refuse the whole batch.
+    // Checked per row, because the store would refuse the whole batch.
     if time_ns < bounds.oldest_ns {
         return Err(RefusedRow::TooOld);
     }
@@ -251,7 +251,7 @@ mod tests {
         Owner { name: name.into(), series_max }
     }
 
-    /// Rows taken and refused of looks at these times, a row each; what is taken is stored.
+    /// Returns the accepted and refused rows for samples at these times, one row each; stores the accepted.
     fn counts(times: &[i64]) -> (u64, u64) {
         let (_folder, store) = store();
         let rows = r#""rows":[["load.1 cpu=all",[1]]]"#;
@@ -289,7 +289,7 @@ mod tests {
         assert!(reason.contains("limit of 5 reached by agent=1"), "{reason}");
         let taken = told(&other, &["a|b n=1", "a|b n=2"]);
         assert_eq!((taken.rows, taken.refused, taken.reason), (2, 0, None));
-        // What it had before goes on.
+        // Its existing series still accept rows.
         assert_eq!(told(&greedy, &["a|b n=2"]).rows, 1);
         assert_eq!(store.stats().series, 8);
     }

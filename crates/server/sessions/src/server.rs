@@ -1,4 +1,4 @@
-//! Starting and stopping.
+//! Starting and stopping the agents' side.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -28,12 +28,12 @@ use crate::{listen, router, tls, unix};
 pub struct Sessions;
 
 impl Sessions {
-    /// Listen and serve until [`SessionsHandle::shutdown`]. To be called inside a tokio runtime
+    /// Listens and serves until [`SessionsHandle::shutdown`]. Call this inside a tokio runtime
     /// with time and I/O enabled.
     ///
     /// # Errors
-    /// When no listener is configured, one cannot be made, or the certificate cannot be issued.
-    /// Then nothing is left running.
+    /// When no listener is configured, one cannot be created, or the certificate cannot be issued.
+    /// Nothing is left running then.
     pub fn start(
         options: SessionsOptions,
         commit: Arc<Commit>,
@@ -92,7 +92,7 @@ impl Sessions {
     }
 }
 
-/// A running sessions side. Dropping it stops taking connections; [`SessionsHandle::shutdown`]
+/// A running sessions side. Dropping it stops accepting connections; [`SessionsHandle::shutdown`]
 /// also waits.
 pub struct SessionsHandle {
     app: Arc<App>,
@@ -102,29 +102,29 @@ pub struct SessionsHandle {
 }
 
 impl SessionsHandle {
-    /// Where agents are taken over TLS.
+    /// Returns the address on which agents connect over TLS.
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.address
     }
 
-    /// Where local callers are taken.
+    /// Returns the path of the unix socket for local callers.
     pub fn unix_path(&self) -> Option<&Path> {
         self.app.options.unix.as_deref()
     }
 
-    /// What an agent last reported of itself, as JSON; nothing of one that was removed.
+    /// Returns the last report of an agent as JSON; `None` for an agent that was removed.
     pub fn report(&self, agent: AgentId, kind: ReportKind) -> Option<Vec<u8>> {
         let life = self.app.registry.agent(agent).map_or(Incarnation(0), |a| a.incarnation);
         self.app.reports.get(agent, life, kind)
     }
 
-    /// This side's own counters: `{"name","timestamp","metrics":[{"name","type","value"}]}`.
+    /// Returns this side's own counters: `{"name","timestamp","metrics":[{"name","type","value"}]}`.
     pub fn counters(&self) -> serde_json::Value {
         self.app.counters()
     }
 
-    /// Stop taking connections, let requests in work finish within
-    /// [`crate::Timeouts::shutdown`], close the rest, remove the unix socket.
+    /// Stops accepting connections, lets running requests finish within
+    /// [`crate::Timeouts::shutdown`], closes the rest and removes the unix socket.
     pub async fn shutdown(self) {
         let _ = self.stop.send(true);
         for task in self.loops {

@@ -51,7 +51,7 @@ pub(crate) async fn stateful(
     let share = app.take_share(length).map_err(Refusal::closing)?;
     let bytes = body::read(incoming, length, app.options.timeouts.body).await?;
     let arrived = Arrived { peer, headers, caller, session, bytes, permit, share };
-    // In a task of its own: it is finished in its order even if the sender goes away.
+    // In a separate task: the session is completed in its order even if the sender disconnects.
     tokio::spawn(async move { take(&app, arrived).await }).await?
 }
 
@@ -59,7 +59,7 @@ async fn take(app: &Arc<App>, mut arrived: Arrived) -> Result<Response, Refusal>
     let bytes = std::mem::take(&mut arrived.bytes);
     let plan = decide(app, &arrived.caller, bytes).await?;
     let lock = arrived.permit.lock_agent().await;
-    // The request before this one may have been the agent's removal.
+    // The previous request may have removed the agent.
     let caller = app.caller(&arrived.peer, &arrived.headers)?;
     if caller.agent != arrived.caller.agent {
         return Err(Refusal::forbidden("identity_mismatch", "the sender has changed since"));
@@ -88,7 +88,7 @@ async fn take(app: &Arc<App>, mut arrived: Arrived) -> Result<Response, Refusal>
     }
 }
 
-/// Whom a session is from.
+/// The sender of a session.
 struct From<'a> {
     peer: &'a Peer,
     headers: &'a HeaderMap,
@@ -96,8 +96,8 @@ struct From<'a> {
 }
 
 impl From<'_> {
-    /// The store takes nothing of it any more: it was removed while its session was on the way, or
-    /// its removal was cut short before the registry's row went. That is made up for.
+    /// Returns the refusal for an agent that the store no longer accepts: it was removed while its session
+    /// was in transit, or its removal stopped before the registry's row was deleted; then deletes the row.
     async fn gone(&self, app: &App) -> Refusal {
         let Caller { agent, incarnation, .. } = *self.caller;
         if incarnation != Incarnation(0) {
@@ -118,7 +118,7 @@ impl From<'_> {
     }
 }
 
-/// What is to be stored.
+/// The writes of a session to store.
 struct Work {
     session: String,
     writes: Writes,
@@ -200,7 +200,7 @@ async fn commit(
 }
 
 /// Returns the time that the sender's clock shows if it is wrong. While the server's own wall clock
-/// is held, an agent that agrees with either of its times is not blamed.
+/// is held, an agent that agrees with either of its times is accepted.
 fn clock_off(headers: &HeaderMap, clock: &dyn Clock) -> Option<u64> {
     let agent_us: u64 = headers.get(HEADER_TIME)?.to_str().ok()?.parse().ok()?;
     let is_off = |server_us: u64| agent_us.abs_diff(server_us) > CLOCK_OFF_US;

@@ -33,8 +33,8 @@ pub(crate) async fn config(
     keep(&app, &peer, request, ReportKind::Config).await
 }
 
-/// With the agent's lock held, the sender is identified again: a report that was on the way while
-/// its agent was removed is not kept after the removal.
+/// Stores a report. The sender is identified again with the agent's lock held: a report that arrives
+/// while its agent is removed is not kept after the removal.
 async fn keep(
     app: &Arc<App>,
     peer: &Peer,

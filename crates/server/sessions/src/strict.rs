@@ -1,5 +1,5 @@
-//! Whether bytes are exactly one JSON object: syntax, UTF-8, nesting of at most 127. Nothing is
-//! built.
+//! Checks that bytes are exactly one JSON object: syntax, UTF-8, nesting of at most 127. Builds no
+//! value.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ pub(crate) fn is_object(bytes: &[u8]) -> bool {
 struct Any;
 
 impl<'de> Deserialize<'de> for Any {
-    /// Unlike [`IgnoredAny`] this decodes every text and counts the nesting.
+    /// Unlike [`IgnoredAny`], decodes every text and counts the nesting.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(AnyVisitor)
     }

@@ -1,5 +1,5 @@
-//! TLS 1.2 and 1.3 on *ring*: a certificate of our own authority, client certificates of the same
-//! authority, optional in the handshake because an agent that enrols has none yet.
+//! TLS 1.2 and 1.3 on *ring*: a server certificate and client certificates of this server's authority. A
+//! client certificate is optional in the handshake, because an agent that enrols has none yet.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use rustls_pki_types::pem::PemObject as _;
 use crate::error::SessionsError;
 use crate::verifier::AgentVerifier;
 
-/// TLS sessions remembered so that an agent's next connection is cheap.
+/// TLS sessions cached so that an agent's next connection is cheap.
 const RESUMABLE_MAX: usize = 4096;
 
 pub(crate) fn server_config(

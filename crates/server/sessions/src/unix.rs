@@ -1,4 +1,4 @@
-//! The unix socket: mode 0660, one owner, peers known by the kernel's word (`SO_PEERCRED`).
+//! The unix socket: mode 0660, one owner, peers identified by kernel credentials (`SO_PEERCRED`).
 
 use std::fs;
 use std::io;
@@ -13,7 +13,7 @@ use crate::error::SessionsError;
 /// Mode of the socket's file.
 const MODE: u32 = 0o660;
 
-/// A bound socket; its file goes when it is dropped.
+/// A bound socket; its file is removed when it is dropped.
 pub(crate) struct Socket {
     path: PathBuf,
     pub(crate) listener: UnixListener,
@@ -31,8 +31,8 @@ impl Drop for Socket {
     }
 }
 
-/// Bind. A socket that nobody answers on is left over from a process that was killed, and is
-/// replaced; anything else in its place is an error.
+/// Binds the socket. A socket that does not accept connections is left over from a killed process and is
+/// replaced; any other file at the path is an error.
 pub(crate) fn bind(path: &Path) -> Result<Socket, SessionsError> {
     let failed = |cause| SessionsError::Socket { path: path.to_owned(), cause };
     match fs::symlink_metadata(path) {
@@ -51,7 +51,7 @@ pub(crate) fn bind(path: &Path) -> Result<Socket, SessionsError> {
     }
     let listener = UnixListener::bind(path).map_err(failed)?;
     let socket = Socket { path: path.to_owned(), listener };
-    // Whoever connects before this line is still judged by its user id.
+    // A peer that connects before this line is still checked by its user id.
     fs::set_permissions(path, fs::Permissions::from_mode(MODE)).map_err(failed)?;
     Ok(socket)
 }

@@ -1,6 +1,6 @@
-//! Large answers that wait for their reader: they are handed over in pieces, and hold their share
-//! of the bytes in flight and their request permit until the last one. How long a
-//! reader may take is up to the connection ([`crate::header::Watched`]).
+//! Large answers that wait for their reader: they are sent in pieces, and hold their share of the bytes
+//! in flight and their request permit until the last piece. The connection limits the time that a
+//! reader may take ([`crate::header::Watched`]).
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -17,18 +17,18 @@ use crate::admit::Share;
 use crate::agent_queues::RequestPermit;
 use crate::answer::answered;
 
-/// Bytes of a piece: about what a connection takes into its buffer at once.
+/// Bytes of a piece: about as much as a connection buffers at once.
 const PIECE_BYTES: usize = 64 * 1024;
 
-/// What is left of an answer.
+/// The unsent rest of an answer.
 struct Unread {
     bytes: Bytes,
     _share: Share,
     _permit: RequestPermit,
 }
 
-/// The answer to a session that was stored. A small one is gone once it is written; a large one,
-/// which names many values that were left out, counts until it is read.
+/// Returns the answer to a stored session. A small one is written at once; a large one, which names many
+/// values that were left out, counts as in flight until it is read.
 pub(crate) fn answer(
     answer: &Answer,
     mut share: Share,
@@ -43,7 +43,7 @@ pub(crate) fn answer(
     }
 }
 
-/// An answer of JSON that counts until it is read.
+/// Returns an answer in JSON that counts as in flight until it is read.
 pub(crate) fn json(
     bytes: Vec<u8>,
     share: Share,

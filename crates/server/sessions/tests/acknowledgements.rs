@@ -1,4 +1,4 @@
-//! What a 200 means, and what the other answers mean.
+//! The meaning of 200 and of the other answers.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -46,7 +46,7 @@ async fn older_versions_are_left_out_and_named_by_their_place() {
     let server = Server::start();
     let agent = server.enroll("web").await;
     assert_eq!(agent.send(&agent.delta(vec![document("a", 10, 'a')])).await.status, 200);
-    // A value without an id comes first, so that places and writes differ.
+    // A value without an id comes first, so that indexes of values and writes differ.
     let session = agent.delta(vec![document("", 1, 'x'), removal("a", 9), document("b", 1, 'b')]);
     let answered = agent.send(&session).await;
     assert_eq!(answered.status, 200);
@@ -114,7 +114,7 @@ async fn a_check_agrees_or_says_mismatch() {
 async fn sessions_of_one_agent_apply_in_their_order() {
     let server = Server::start();
     let agent = std::sync::Arc::new(server.enroll("web").await);
-    // Unversioned: the last one wins, so the order shows.
+    // Without versions the last write wins, so the order is visible.
     for round in 0..20u32 {
         let doc = |digit| Value { version: 0, ..document("a", 0, digit) };
         let (first, second) = (agent.delta(vec![doc('1')]), agent.delta(vec![doc('2')]));

@@ -1,4 +1,4 @@
-//! Who may speak: certificates, tokens, and what a session says of its sender.
+//! Identity: certificates, tokens, and the sender named in a session.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -101,7 +101,7 @@ async fn a_session_that_speaks_for_another_agent_is_refused() {
     assert_eq!(a.send(&foreign).await.status, 403);
     foreign.start.cluster_name.clear();
     assert_eq!(a.send(&foreign).await.status, 400);
-    // The header of the unix socket means nothing over TLS.
+    // The header of the unix socket is ignored over TLS.
     let body = link::encode(&delta(b.id, vec![document("x", 1, 'a')]));
     let request = a.http.post(server.url("/stateful")).header("x-wazuh-agent-id", b.id.to_string());
     assert_eq!(request.body(body).send().await.unwrap().status(), 403);

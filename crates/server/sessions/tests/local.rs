@@ -1,4 +1,4 @@
-//! The unix socket: who may use it, for whom, and what only it can do.
+//! The unix socket: allowed users, the agents they may act for, and the requests only it accepts.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -110,7 +110,7 @@ async fn a_removal_takes_what_was_still_queued_along() {
     server.stop().await;
 }
 
-/// All at once.
+/// Awaits all of them at once.
 async fn futures_of(all: impl Iterator<Item = impl Future<Output = u16>>) -> Vec<u16> {
     let mut all: Vec<_> = all.map(Box::pin).collect();
     let mut done = vec![0; all.len()];
@@ -179,7 +179,7 @@ async fn who_may_only_speak_for_agents_is_no_administrator() {
     server.stop().await;
 }
 
-/// However it was removed: over the agents' socket, by the API, or by another that took its place.
+/// Holds for each kind of removal: over the agents' socket, by the API, or by a replacing agent.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_kept_of_agents_that_are_removed() {
     let server = Server::start();

@@ -1,4 +1,4 @@
-//! What a captured request, a removed agent's and a local caller's come to.
+//! Replays of a captured request, of a removed agent's and of a local caller's.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -14,7 +14,7 @@ use link::{Mode, Payload, Session};
 use model::{AgentId, Record};
 use registry::{Reader, WriteContext};
 
-/// As a client of the contract sends them: deletes and cleans carry no version.
+/// Sent as by a client of the contract: deletes and cleans have no version.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_captured_request_sent_again_undoes_nothing_that_came_after_it() {
     let server = Server::start();
@@ -39,7 +39,7 @@ async fn a_captured_request_sent_again_undoes_nothing_that_came_after_it() {
     server.stop().await;
 }
 
-/// Sessions by their ids; those that are kept are sent once more.
+/// Sends a session under an id and returns its bytes, so that a test can send them again.
 async fn send(agent: &Agent, id: &str, session: &Session) -> Vec<u8> {
     let bytes = link::encode(session);
     let answered = agent.named("/stateful", id, bytes.clone()).await;
@@ -57,7 +57,7 @@ fn clean(agent: &Agent) -> Session {
 async fn no_captured_request_brings_a_document_back_or_takes_one_away() {
     let server = Server::start();
     let agent = server.enroll("web").await;
-    // A document with a version, removed by a client that sends none.
+    // A document with a version, removed by a client that sends no version.
     let first = send(&agent, "s-1", &agent.delta(vec![document("a", 5, 'a')])).await;
     send(&agent, "s-2", &agent.delta(vec![removal("a", 0)])).await;
     // Removed with the version that it had.
@@ -81,7 +81,7 @@ async fn no_captured_request_brings_a_document_back_or_takes_one_away() {
     server.stop().await;
 }
 
-/// Whatever was told since: ids of the contract tell when a session was made.
+/// Holds however many sessions came since: ids of the contract contain the time of a session.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_captured_long_ago_changes_nothing_and_is_counted() {
     let server = Server::start();
@@ -107,7 +107,7 @@ async fn a_request_captured_long_ago_changes_nothing_and_is_counted() {
     server.stop().await;
 }
 
-/// As of a client that numbers its sessions anew with each start.
+/// A client may restart the numbering of its sessions with each start.
 #[tokio::test(flavor = "multi_thread")]
 async fn other_content_under_the_same_id_is_stored() {
     let server = Server::start();
@@ -144,7 +144,7 @@ async fn a_session_that_the_store_takes_nothing_of_is_not_answered_200() {
     let server = Server::start();
     let agent = server.enroll("web").await;
     assert_eq!(agent.send(&agent.delta(vec![document("a", 1, 'a')])).await.status, 200);
-    // As when the agent is deleted while its session is on the way.
+    // As if the agent is removed while its session is in transit.
     let incarnation = server.registry.agent(agent.id).unwrap().incarnation;
     let removed = Record::AgentRemoved { agent: agent.id, incarnation, at_us: 1 };
     server.commit.submit(removed).await.unwrap();
@@ -160,7 +160,7 @@ async fn documents_of_a_life_that_the_registry_has_lost_can_be_removed() {
     let server = Server::start();
     let agent = server.enroll("web").await;
     assert_eq!(agent.send(&agent.delta(vec![document("a", 1, 'a')])).await.status, 200);
-    // As after the registry alone came back from a backup.
+    // As if only the registry was restored from a backup.
     server.registry.remove_agent(&WriteContext::server(), agent.id).unwrap();
     let local = delta(agent.id, vec![document("local", 1, 'b')]);
     let refused = server.local_session(agent.id, &local).await;

@@ -1,4 +1,4 @@
-//! Limits, damaged input, and the statuses that name them.
+//! Limits, damaged input, and the statuses that report them.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -17,7 +17,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
-/// A request whose body never comes.
+/// Sends a request whose body never arrives.
 async fn stalled(server: &Server, agent: &Agent, length: usize) -> TlsStream<TcpStream> {
     stalled_at("/stateful", server, agent, length).await
 }
@@ -76,7 +76,7 @@ async fn a_body_of_100_mb_is_413_long_before_it_is_sent() {
     let sent = sending.await.unwrap();
     assert!(sent < 50_000_000, "the server let {sent} bytes come");
     assert_eq!(server.counter("sync.inflight.bytes"), 0);
-    // An ordinary client, too, gets the answer and not a broken connection.
+    // An ordinary client also gets the answer and not a broken connection.
     let answered = agent.post("/stateful", vec![0; 20 * 1024 * 1024 + 1]).await;
     assert_eq!((answered.status, answered.error().as_str()), (413, "too_large"));
     assert_eq!(agent.post("/control", vec![b' '; 70_000]).await.status, 413);
@@ -146,7 +146,7 @@ async fn one_agents_metrics_cannot_take_all_the_room_either() {
     store.close().unwrap();
 }
 
-/// A request of which no answer is read.
+/// Sends a request whose answer is not read.
 async fn asks(server: &Server, agent: &Agent, route: &str, body: &[u8]) -> TlsStream<TcpStream> {
     let mut stream = stalled_at(route, server, agent, body.len()).await;
     stream.write_all(body).await.unwrap();
@@ -154,8 +154,8 @@ async fn asks(server: &Server, agent: &Agent, route: &str, body: &[u8]) -> TlsSt
     stream
 }
 
-/// The answer to this request counts while nobody reads it, and not for ever. The server that comes of
-/// it, and the agent at it.
+/// Checks that the answer to this request counts while it is not read, and that its connection ends.
+/// Returns the restarted server and its agent.
 async fn an_unread_answer_counts(
     server: Server,
     agent: Agent,
@@ -179,7 +179,7 @@ async fn an_unread_answer_counts(
     (server, agent)
 }
 
-/// Larger than what the kernel keeps for a connection.
+/// The answer is larger than the kernel's buffer of a connection.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_that_nobody_reads_counts_and_ends_its_connection() {
     let server = Server::start();
@@ -199,13 +199,13 @@ async fn an_answer_that_nobody_reads_counts_and_ends_its_connection() {
     };
     let body = serde_json::to_vec(&asked).unwrap();
     let (server, agent) = an_unread_answer_counts(server, agent, "/digest", &body).await;
-    // Read, it comes whole.
+    // When it is read, it arrives complete.
     let answer: link::DigestAnswer = agent.json("/digest", &asked).await;
     assert_eq!(answer.items.len(), 16);
     server.stop().await;
 }
 
-/// Values left out are named: of a whole session of them that is megabytes.
+/// Values left out are named in the answer: megabytes for a whole session of them.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sessions_answer_that_nobody_reads_counts_too() {
     let server = Server::start();
@@ -222,8 +222,8 @@ async fn a_sessions_answer_that_nobody_reads_counts_too() {
     server.stop().await;
 }
 
-/// What is said of it in JSON may be larger than what was counted for it: it is there already, and
-/// who asks again would never get it.
+/// The answer in JSON may be larger than the reserved size. It is sent all the same: it exists already,
+/// and a repeated request would never succeed.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_about_ranges_is_given_whatever_it_has_become() {
     let server = Server::with(|o| o.limits.in_flight_bytes_max = 17 * 1024 * 1024);

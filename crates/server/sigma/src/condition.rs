@@ -5,7 +5,7 @@
 use crate::error::RuleError;
 use crate::limits::{CONDITION_BYTES_MAX, CONDITION_DEPTH_MAX};
 
-/// That a condition can be read and names only selections that there are.
+/// Checks that a condition can be parsed and names only existing selections.
 ///
 /// # Errors
 /// `Condition`, `NoSuchSelection`.
@@ -29,7 +29,7 @@ fn wrong(why: impl Into<String>) -> RuleError {
     RuleError::Condition(why.into())
 }
 
-/// Names, and each parenthesis alone.
+/// Splits a condition into words; each parenthesis is a word.
 fn words(text: &str) -> Result<Vec<&str>, RuleError> {
     let mut words = Vec::new();
     let mut rest = text.trim_start();
@@ -113,7 +113,7 @@ impl<'a> Reader<'a> {
         self.known(word)
     }
 
-    /// Behind `1 of` and `all of`.
+    /// Parses what follows `1 of` or `all of`.
     fn some_of(&mut self, count: &str) -> Result<(), RuleError> {
         if count == "0" {
             return Err(wrong("0 of anything always holds: write not 1 of"));
@@ -125,7 +125,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A selection, or a pattern that at least one fits.
+    /// Checks that a selection exists or that at least one matches the pattern.
     fn known(&self, name: &str) -> Result<(), RuleError> {
         if self.selections.iter().any(|own| fits(name, own)) {
             Ok(())
@@ -135,7 +135,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Returns true if a name is what a pattern says; `*` stands for any text.
+/// Returns true if a name matches a pattern; `*` matches any text.
 fn fits(pattern: &str, name: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else { return pattern == name };
     let Some(mut name) = name.strip_prefix(first) else { return false };

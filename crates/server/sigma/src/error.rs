@@ -1,43 +1,43 @@
-//! What can be wrong with a rule, and with the folder of rules.
+//! Errors of a rule and of the folder of rules.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::limits::{FILES_MAX, RULE_BYTES_MAX};
 
-/// What is wrong with a rule; each names the field.
+/// An error in a rule; each names the field.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RuleError {
-    /// Nothing in it.
+    /// The file is empty.
     #[error("the file is empty")]
     Empty,
-    /// Above the limit.
+    /// The file is larger than the limit.
     #[error("{0} bytes are too many: a rule has at most {RULE_BYTES_MAX}")]
     TooLarge(usize),
-    /// Not UTF-8.
+    /// The file is not UTF-8.
     #[error("not UTF-8 text")]
     NotText,
-    /// Not YAML, or more than one document.
+    /// The file is not YAML, or holds more than one document.
     #[error("not one YAML document: {0}")]
     Yaml(String),
-    /// YAML, but no rule.
+    /// The file is YAML but not a rule.
     #[error("not a rule: its fields are names with values, beginning with title")]
     NotARule,
-    /// A field that every rule has.
+    /// A required field is missing.
     #[error("{0} is missing: every rule has one")]
     Missing(&'static str),
-    /// A field that is not as it must be.
+    /// A field has an invalid value.
     #[error("{field}: {why}")]
     Field {
         field: String,
-        /// What is wrong and what would be right.
+        /// The problem and the expected value.
         why: String,
     },
     /// A condition that cannot be read.
     #[error("detection.condition: {0}")]
     Condition(String),
-    /// A condition that names a selection that is not there.
+    /// The condition names a selection that does not exist.
     #[error("detection.condition names {0:?}, but no selection of the detection is called so")]
     NoSuchSelection(String),
 }
@@ -48,28 +48,28 @@ impl RuleError {
     }
 }
 
-/// Why a call on the folder failed.
+/// Failure of a call on the folder.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FolderError {
-    /// Not a name that a rules file can have.
+    /// The name is not a valid name of a rules file.
     #[error(
         "{0:?} is not the name of a rules file: letters, digits, dot, dash and underscore, \
          beginning with a letter or a digit and ending in .yml"
     )]
     Name(String),
-    /// No such file.
+    /// The file does not exist.
     #[error("{0}: no such rules file")]
     Missing(String),
-    /// There is such a file already.
+    /// The file exists already.
     #[error("{0}: there is such a rules file already")]
     Exists(String),
-    /// What was to be written is no rule.
+    /// The content to be written is not a rule.
     #[error("{name}: {cause}")]
     Invalid {
         /// The file's name.
         name: String,
-        /// What is wrong.
+        /// The error in the rule.
         cause: RuleError,
     },
     /// Another file has a rule with this id.

@@ -1,4 +1,4 @@
-//! The folder: names, files and what is kept of them.
+//! The folder of rules: names, files and the cache of both.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File, OpenOptions};
@@ -17,25 +17,25 @@ use crate::limits::{FILES_MAX, KEPT_BYTES_MAX, NAME_BYTES_MAX, RULE_BYTES_MAX};
 use crate::rule::Rule;
 use crate::shipped::SHIPPED;
 
-/// Ends the name of a file that is being written.
+/// Suffix of a file that is being written.
 const UNFINISHED: &str = ".new";
 
 /// One file of the folder.
 #[derive(Debug)]
 pub struct RuleFile {
     pub name: String,
-    /// As it is; only its beginning when it is larger than a rule may be.
+    /// Content of the file; only its beginning when it is larger than a rule may be.
     pub bytes: Vec<u8>,
-    /// The rule, or what is wrong with it.
+    /// The rule, or the error in it.
     pub rule: Result<Rule, RuleError>,
 }
 
-/// How often what was asked for was kept, and what had to be read, since the opening.
+/// Hits and misses of the cache since the folder was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FolderCounts {
-    /// Names or a file were kept.
+    /// Requests answered from memory.
     pub hits: u64,
-    /// They were not.
+    /// Requests that had to read the folder or a file.
     pub misses: u64,
     pub file_reads: u64,
     /// Times the folder itself was read.
@@ -44,7 +44,7 @@ pub struct FolderCounts {
 
 #[derive(Default)]
 struct Kept {
-    /// Ends with every write.
+    /// Incremented by every write.
     generation: u64,
     names: Option<(Duration, Arc<Vec<String>>)>,
     files: HashMap<String, (Duration, Arc<RuleFile>)>,
@@ -57,7 +57,7 @@ pub struct RuleFolder {
     ttl: Duration,
     clock: Arc<dyn Clock>,
     kept: Mutex<Kept>,
-    /// Held by whoever writes.
+    /// Held during a write.
     writing: Mutex<()>,
     hits: AtomicU64,
     misses: AtomicU64,
@@ -65,7 +65,7 @@ pub struct RuleFolder {
     folder_reads: AtomicU64,
 }
 
-/// Returns true if a rules file may be called so: one plain name that ends in `.yml` or `.yaml`.
+/// Returns true if a rules file may have this name: one plain name that ends in `.yml` or `.yaml`.
 pub fn is_name(name: &str) -> bool {
     let stem = name.strip_suffix(".yml").or_else(|| name.strip_suffix(".yaml"));
     name.len() <= NAME_BYTES_MAX
@@ -76,8 +76,8 @@ pub fn is_name(name: &str) -> bool {
 }
 
 impl RuleFolder {
-    /// Open the folder; where there is none yet, make it with the shipped rules. What is read is
-    /// kept for `ttl`; zero keeps nothing.
+    /// Opens the folder, or creates it with the shipped rules if it does not exist. What is read is
+    /// cached for `ttl`; with zero nothing is cached.
     ///
     /// # Errors
     /// `Io`.
@@ -102,7 +102,7 @@ impl RuleFolder {
         &self.folder
     }
 
-    /// The names of all rules files, sorted.
+    /// Returns the names of all rules files, sorted.
     ///
     /// # Errors
     /// `Io`.
@@ -127,7 +127,7 @@ impl RuleFolder {
         Ok(names)
     }
 
-    /// One file; `None` when there is none of that name, or the name cannot be one.
+    /// Returns one file; `None` if there is none of that name or the name is not valid.
     ///
     /// # Errors
     /// `Io`.
@@ -157,7 +157,7 @@ impl RuleFolder {
         Ok(Some(file))
     }
 
-    /// Every file, by name. One that goes meanwhile is left out.
+    /// Returns every file, by name. A file that is deleted in the meantime is left out.
     ///
     /// # Errors
     /// `Io`.
@@ -166,7 +166,7 @@ impl RuleFolder {
         names.iter().filter_map(|name| self.file(name).transpose()).collect()
     }
 
-    /// Write a rule; durable when it returns. Everything kept is forgotten.
+    /// Writes a rule; durable when it returns. Empties the cache.
     ///
     /// # Errors
     /// `Name`, `Invalid`, `Exists` unless it may be replaced, `SameId`, `Full`, `Io`: then nothing
@@ -192,7 +192,7 @@ impl RuleFolder {
         written
     }
 
-    /// Delete a file; durable when it returns. Everything kept is forgotten.
+    /// Deletes a file; durable when it returns. Empties the cache.
     ///
     /// # Errors
     /// `Missing`, `Name`, `Io`.
@@ -210,7 +210,7 @@ impl RuleFolder {
         removed.map_err(FolderError::io(&path))
     }
 
-    /// How often what was asked for was kept.
+    /// Returns the counts of cache hits and misses.
     pub fn counts(&self) -> FolderCounts {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         FolderCounts {
@@ -231,7 +231,7 @@ impl RuleFolder {
         *kept = Kept { generation, ..Kept::default() };
     }
 
-    /// The file of each rule's id.
+    /// Returns the file of each rule's id.
     fn ids(&self) -> Result<BTreeMap<String, String>, FolderError> {
         let files = self.files()?;
         let id =
@@ -261,11 +261,11 @@ impl RuleFolder {
         Ok(names)
     }
 
-    /// A file's bytes, one more than a rule may have at most; `None` for what is no file.
+    /// Reads a file, up to one byte more than the largest rule; `None` if it is not a regular file.
     fn read_file(&self, name: &str) -> Result<Option<Vec<u8>>, FolderError> {
         self.file_reads.fetch_add(1, Ordering::Relaxed);
         let path = self.folder.join(name);
-        // A link is not followed, a pipe not waited for.
+        // Does not follow a symbolic link or wait for a pipe.
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
         let file = match OpenOptions::new().read(true).custom_flags(flags).open(&path) {
             Ok(file) => file,
@@ -285,7 +285,7 @@ impl RuleFolder {
 }
 
 impl Kept {
-    /// Keep a file while there is room.
+    /// Caches a file while there is room.
     fn put(&mut self, file: &Arc<RuleFile>, now: Duration) {
         let old = self.files.remove(&file.name).map_or(0, |(_, old)| old.bytes.len());
         self.bytes -= old;
@@ -303,7 +303,7 @@ fn check_name(name: &str) -> Result<(), FolderError> {
     Err(FolderError::Name(name.chars().take(NAME_BYTES_MAX).collect()))
 }
 
-/// Whole or not at all, also through a power cut.
+/// Writes a file atomically, also across a power cut.
 fn write(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), FolderError> {
     let path = folder.join(name);
     let new = folder.join(format!(".{name}{UNFINISHED}"));
@@ -320,7 +320,7 @@ fn write(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), FolderError> {
     })
 }
 
-/// The whole folder with the shipped rules, or nothing.
+/// Creates the folder with all shipped rules, or nothing.
 fn ship(folder: &Path) -> Result<(), FolderError> {
     let new = folder.with_extension("new");
     let made = (|| {

@@ -5,10 +5,10 @@
 //!   is whole after a power cut: a new file is persisted and then takes the old one's name.
 //! - A name reaches the file system only if it is one plain name within the folder; links in the
 //!   folder are not followed.
-//! - A first start puts the shipped rules there; later nothing is put or changed unasked.
-//! - What is kept in memory is at most `ttl` old and was read after the last write of this process.
+//! - The shipped rules are written at the first start only; later no file is added or changed unasked.
+//! - A cached file is at most `ttl` old and was read after the last write of this process.
 //!
-//! Files put by other hands may be no rules: they are listed with what is wrong with them.
+//! Files written by other programs may not be rules: they are listed with their error.
 //! Limits: [`limits`]. What a rule must be: `docs/reference/sigma.md`.
 
 mod condition;

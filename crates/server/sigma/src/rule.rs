@@ -1,4 +1,4 @@
-//! One Sigma rule: YAML to JSON, and what must be true of it before it is taken.
+//! One Sigma rule: conversion from YAML to JSON, and the checks before it is accepted.
 //!
 //! Source: the Sigma specification 2.0 (rules, modifiers). Stricter here: `id` must be there, since
 //! an alert names its rule by it, and a file holds one rule. Correlations are not read.
@@ -9,12 +9,12 @@ use crate::condition;
 use crate::error::RuleError;
 use crate::limits::{RULE_BYTES_MAX, SELECTIONS_MAX, TITLE_CHARS_MAX};
 
-/// What a rule may say of its age.
+/// Allowed values of `status`.
 pub const STATUSES: [&str; 5] = ["stable", "test", "experimental", "deprecated", "unsupported"];
-/// How much a match matters, least first.
+/// Allowed values of `level`, lowest first.
 pub const LEVELS: [&str; 5] = ["informational", "low", "medium", "high", "critical"];
 
-/// What may stand behind a field's name, after a `|`.
+/// Modifiers allowed after a field's name and a `|`.
 const MODIFIERS: [&str; 28] = [
     "all",
     "base64",
@@ -51,21 +51,21 @@ const MODIFIERS: [&str; 28] = [
 pub struct Rule {
     /// Its UUID, lower-case.
     pub id: String,
-    /// One line for people.
+    /// Title, one line.
     pub title: String,
-    /// One of [`STATUSES`]; `experimental` when it does not say.
+    /// One of [`STATUSES`]; `experimental` when absent.
     pub status: &'static str,
-    /// One of [`LEVELS`]; `medium` when it does not say.
+    /// One of [`LEVELS`]; `medium` when absent.
     pub level: &'static str,
-    /// All of it, as JSON, in the order of the file.
+    /// The whole rule as JSON, in the order of the file.
     pub whole: Value,
 }
 
 impl Rule {
-    /// Read a rule from the bytes of its file.
+    /// Reads a rule from the bytes of its file.
     ///
     /// # Errors
-    /// The first thing that is wrong, with its field.
+    /// The first error found, with its field.
     pub fn read(bytes: &[u8]) -> Result<Self, RuleError> {
         if bytes.len() > RULE_BYTES_MAX {
             return Err(RuleError::TooLarge(bytes.len()));
@@ -89,13 +89,13 @@ impl Rule {
         Ok(Self { whole, ..rule })
     }
 
-    /// Returns true if it is one to evaluate: neither `deprecated` nor `unsupported`.
+    /// Returns true if the rule is to be evaluated: neither `deprecated` nor `unsupported`.
     pub fn is_enabled(&self) -> bool {
         !matches!(self.status, "deprecated" | "unsupported")
     }
 }
 
-/// The first line says what; the others draw the place.
+/// Returns the first line of the error; the others only show the location.
 fn yaml(error: &serde_saphyr::Error) -> RuleError {
     let text = error.without_snippet().to_string();
     RuleError::Yaml(text.lines().next().unwrap_or_default().chars().take(300).collect())
@@ -142,7 +142,7 @@ fn word(
     }
 }
 
-/// Fields for people that are there have the form that readers rely on.
+/// Checks the form of the optional descriptive fields.
 fn texts(fields: &Map<String, Value>) -> Result<(), RuleError> {
     for name in ["name", "description", "author", "license"] {
         text(fields, name)?;
@@ -212,7 +212,7 @@ fn detection(fields: &Map<String, Value>) -> Result<(), RuleError> {
     condition::check(condition, &names)
 }
 
-/// Fields with values, a list of such, or a list of texts that stand anywhere in an event.
+/// Checks a selection: fields with values, a list of those, or a list of texts to find in any field.
 fn check_selection(name: &str, selection: &Value) -> Result<(), RuleError> {
     let place = format!("detection.{name}");
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');

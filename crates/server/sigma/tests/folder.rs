@@ -1,4 +1,4 @@
-//! The folder of rules: what a first start puts there, what is taken and refused, what is kept.
+//! The folder of rules: shipped rules, accepted and refused writes, and the cache.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs, reason = "helpers of tests")]
 

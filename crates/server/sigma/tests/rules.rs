@@ -1,4 +1,4 @@
-//! What is a rule and what is not, each with the text that says why.
+//! Valid and invalid rules, each invalid one with the text of its error.
 
 #![allow(clippy::unwrap_used, missing_docs, reason = "helpers of tests")]
 

@@ -1,9 +1,9 @@
 //! The one thread that applies, in journal order, many records in one transaction.
 //!
-//! Appends finish in any order; what is ahead of its turn waits. A record that was persisted but
-//! never handed over (its task died with the runtime) is read from the journal after a while, so
-//! that a hole cannot stop the others. A full disk is waited out: the callers are refused, the
-//! records stay and are applied when there is room again.
+//! Appends finish in any order; a record that arrives ahead of an earlier one waits. A record that was
+//! persisted but never handed over (its task died with the runtime) is read from the journal after
+//! `HOLE_WAIT`, so that a hole does not block later records. While the disk is full, callers are refused;
+//! the records stay pending and are applied once there is free space.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -19,16 +19,16 @@ use crate::error::CommitError;
 use crate::options::Committed;
 use crate::shared::{Permit, Shared};
 
-/// How long a hole may stay before the journal is asked for the record.
+/// Time that a hole may last before the missing record is read from the journal.
 const HOLE_WAIT: Duration = Duration::from_secs(2);
-/// How long to wait before a batch is tried again that found the disk full or busy.
+/// Delay before a batch that found the disk full or busy is retried.
 const RETRY_WAIT: Duration = Duration::from_millis(500);
 
-/// What the applier is told.
+/// A message to the applier.
 pub(crate) enum Message {
     /// A persisted record.
     Record(Box<Submitted>),
-    /// Finish what is there and end.
+    /// Apply what was sent before and stop.
     Stop,
 }
 
@@ -36,13 +36,13 @@ pub(crate) enum Message {
 pub(crate) struct Submitted {
     pub(crate) position: Position,
     pub(crate) record: Record,
-    /// `None` when nobody waits.
+    /// `None` if no caller waits.
     pub(crate) caller: Option<Caller>,
 }
 
-/// Who waits for a record.
+/// The caller that waits for a record.
 pub(crate) struct Caller {
-    /// Room given back when the answer goes out.
+    /// Permit for the bytes in flight; released when the caller is answered.
     pub(crate) permit: Permit,
     pub(crate) answer: oneshot::Sender<Result<Committed, CommitError>>,
 }
@@ -50,18 +50,18 @@ pub(crate) struct Caller {
 impl Caller {
     pub(crate) fn answer(self, outcome: Result<Committed, CommitError>) {
         drop(self.permit);
-        // A caller that no longer waits misses nothing: the record is applied all the same.
+        // A caller that no longer waits misses nothing: the record is applied in any case.
         let _ = self.answer.send(outcome);
     }
 }
 
-/// Records whose turn has not come, and what holds them up.
+/// The state of the applier: records that cannot be applied yet, and the reason.
 pub(crate) struct Applier<'s> {
     shared: &'s Shared,
     pending: BTreeMap<u64, Box<Submitted>>,
-    /// What the records in `pending` wait for.
+    /// The gap before the first record in `pending`.
     hole: Option<Hole>,
-    /// When a batch that found no room is tried again.
+    /// The time at which a batch that found the disk full is retried.
     retry_at: Option<Instant>,
 }
 
@@ -75,21 +75,21 @@ struct Hole {
 #[derive(Default)]
 struct Batch {
     records: Vec<(Position, Record)>,
-    /// Who waits for each of them.
+    /// The caller of each record.
     callers: Vec<Option<Caller>>,
     bytes: u64,
 }
 
-/// What an attempt to apply came to.
+/// The result of an attempt to apply a batch.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Attempt {
-    /// There may be more to apply at once.
+    /// More records may be ready to apply.
     Done,
-    /// Nothing can be applied until there is a message or some time has passed.
+    /// Nothing can be applied before the next message or a timeout.
     Blocked,
 }
 
-/// Run until stopped.
+/// Runs the applier until it is stopped.
 pub(crate) fn run(shared: &Shared, receiver: &Receiver<Message>) {
     let mut applier = Applier { shared, pending: BTreeMap::new(), hole: None, retry_at: None };
     loop {
@@ -102,10 +102,10 @@ pub(crate) fn run(shared: &Shared, receiver: &Receiver<Message>) {
 }
 
 impl Applier<'_> {
-    /// Waits for a message and takes all that are there. Breaks if the applier is to stop after
+    /// Waits for a message and takes all that are queued. Breaks if the applier is to stop after
     /// them.
     fn collect(&mut self, receiver: &Receiver<Message>) -> ControlFlow<()> {
-        // With records held up the wait is bounded.
+        // While records are pending, the wait is bounded.
         let first = if self.pending.is_empty() {
             receiver.recv().map_err(|_| RecvTimeoutError::Disconnected)
         } else {
@@ -137,8 +137,8 @@ impl Applier<'_> {
         } else if *position > progress.applied {
             self.pending.insert(position.0, submitted);
         } else if caller.is_some() {
-            // It was read from the journal before its task came: applied, but what it came to was
-            // not kept. Sending it again tells.
+            // The record was read from the journal before its task sent it: it is applied, but the
+            // outcome was not kept. The caller learns it by sending the record again.
             let position = *position;
             if let Some(caller) = submitted.caller {
                 let late = CommitError::State(format!("record {position} was applied unseen"));
@@ -227,7 +227,7 @@ impl Applier<'_> {
         }
     }
 
-    /// No room: refuse the callers, keep the records.
+    /// Handles a full disk: refuses the callers and keeps the records.
     fn hold(&mut self, batch: Batch, error: &StateError) {
         if !self.shared.stalled.swap(true, Ordering::Relaxed) {
             tracing::error!(%error, "records wait to be applied");
@@ -244,14 +244,14 @@ impl Applier<'_> {
         }
     }
 
-    /// Nobody waits any longer for a record whose turn does not come; the records stay.
+    /// Answers every waiting caller of a pending record with `error`; the records stay.
     fn refuse_pending(&mut self, error: &CommitError) {
         for caller in self.pending.values_mut().filter_map(|held| held.caller.take()) {
             caller.answer(Err(error.clone()));
         }
     }
 
-    /// Reads what is missing from the journal once it has been missing for long enough.
+    /// Reads the missing records from the journal once the hole has lasted for `HOLE_WAIT`.
     fn fill_hole(&mut self, next: u64, first: u64) -> Attempt {
         match &self.hole {
             Some(hole) if hole.position == next => {

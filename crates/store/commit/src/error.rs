@@ -1,4 +1,4 @@
-//! What can go wrong with a commit.
+//! Errors of a commit.
 
 use model::Position;
 
@@ -6,16 +6,16 @@ use model::Position;
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommitError {
-    /// No room: too much is in flight, or the disk is full. Nothing was stored; try again later.
+    /// The limit of bytes in flight is reached, or the disk is full. Nothing was stored; try again later.
     #[error("{0}: try again later")]
     Full(String),
     /// One record is larger than the limit. Nothing was stored.
     #[error("the record has {bytes} bytes, more than {limit}: send smaller sessions")]
     TooLarge { bytes: u64, limit: u64 },
-    /// The journal failed before and takes nothing more until the program is started again.
+    /// The journal failed earlier and accepts nothing more until the program is restarted.
     #[error("the journal failed: {0}: check the disk, then start again")]
     Poisoned(String),
-    /// The state failed; what the journal holds is applied after the next start.
+    /// The state failed; the records in the journal are applied at the next start.
     #[error("the state failed: {0}: check the disk, then start again")]
     State(String),
     /// The commit was closed.
@@ -32,7 +32,7 @@ pub enum CommitError {
         first: u64,
         /// Last record that the state has applied.
         applied: Position,
-        /// What the state needs.
+        /// Position of the record that the state needs next.
         needed: Position,
     },
     /// The journal ends before what the state has applied.
@@ -54,7 +54,7 @@ pub enum CommitError {
     NewerRecord {
         position: Position,
         found: u8,
-        /// The newest version known here.
+        /// The newest version that this program knows.
         known: u8,
     },
     /// The journal cannot be read where replay needs it.

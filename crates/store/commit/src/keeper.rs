@@ -1,5 +1,5 @@
-//! The thread that keeps house: checkpoints when they are due, looks at the free space, publishes
-//! what the journal costs.
+//! The keeper thread: makes checkpoints when they are due, watches the free disk space and publishes
+//! the journal's counters.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::applier::Message;
 use crate::options::DISK_CHECK_INTERVAL;
 use crate::shared::{FolderId, Shared};
 
-/// Run until the commit is closed. `sender` is for the server's own events.
+/// Runs until the commit is closed. `sender` is used for the server's own events.
 pub(crate) fn run(shared: &Arc<Shared>, sender: Sender<Message>) {
     let mut low_since = None;
     let mut checkpointed_at = Instant::now();
@@ -42,11 +42,11 @@ pub(crate) fn run(shared: &Arc<Shared>, sender: Sender<Message>) {
         }
         publish(shared);
     }
-    // The applier ends when the last sender is gone.
+    // The applier ends when the last sender is dropped.
     sender.take();
 }
 
-/// Waits until there may be something to do, or the commit is closed.
+/// Waits until there may be work, or the commit is closed.
 fn wait(shared: &Shared, checkpointed_at: Instant) {
     let mut due = shared.due.lock();
     if !shared.is_closed() && !shared.is_due(&due) {
@@ -57,8 +57,8 @@ fn wait(shared: &Shared, checkpointed_at: Instant) {
     }
 }
 
-/// Returns true if the watched folders are those of the start: what is written into a folder that was removed,
-/// or unmounted, is lost when the program ends, so nothing is taken until it is there again.
+/// Returns true if the watched folders are still those of the start. Files written into a folder that
+/// was removed or unmounted are lost when the process ends, so submits are refused until it is back.
 pub(crate) fn watch_folders(shared: &Shared) -> bool {
     let mut folders = shared.options.folders.iter().zip(&shared.folders_found);
     let lost = folders.find(|(folder, found)| found.is_some() && FolderId::of(folder) != **found);
@@ -79,7 +79,7 @@ pub(crate) struct WatchedDisk<'a> {
     pub(crate) state: DiskState,
 }
 
-/// Judge the fullest of the watched disks.
+/// Judges the fullest of the watched disks.
 fn watch_disk(shared: &Arc<Shared>, low_since: &mut Option<u64>, sender: Option<&Sender<Message>>) {
     let mut worst: Option<WatchedDisk> = None;
     for folder in &shared.options.folders {
@@ -99,7 +99,7 @@ fn watch_disk(shared: &Arc<Shared>, low_since: &mut Option<u64>, sender: Option<
     }
 }
 
-/// What the state of the fullest disk changes.
+/// Applies the state of the fullest disk: refuses or accepts submits, and records when it is low.
 pub(crate) fn judge(
     shared: &Arc<Shared>,
     low_since: &mut Option<u64>,
@@ -115,7 +115,7 @@ pub(crate) fn judge(
             "disk nearly full: sessions are refused until there is room");
     }
     if !critical {
-        // Before that is told: what is full takes nothing.
+        // Before the event is submitted: a full commit would refuse it.
         shared.disk_full.store(false, Ordering::Relaxed);
     }
     let now_us = shared.options.clock.guarded_us();
@@ -153,8 +153,8 @@ fn low_disk(folder: &Path, from_us: u64, to_us: u64, detail: String) -> Coverage
     }
 }
 
-/// A low disk is part of the history: when it begins, told before it is too late to tell, and from
-/// when to when once there is room again.
+/// Records a low disk in the history: one event when it begins, while there is still room to store
+/// it, and one with the whole interval when there is free space again.
 fn tell(shared: &Arc<Shared>, sender: Option<&Sender<Message>>, coverage: Coverage) {
     let Some(sender) = sender else { return };
     let at_us = coverage.to_us;
@@ -166,7 +166,7 @@ fn tell(shared: &Arc<Shared>, sender: Option<&Sender<Message>>, coverage: Covera
     }
 }
 
-/// What the journal cost, as counters.
+/// Publishes the journal's costs as metrics.
 fn publish(shared: &Shared) {
     let journal = shared.journal.stats();
     metrics::counter!("holdfast_journal_bytes_written_total").absolute(journal.bytes_written);

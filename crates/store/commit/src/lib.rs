@@ -7,11 +7,11 @@
 //! # Invariants
 //! - What [`Commit::submit`] answered survives a power cut: it is in the journal, or below a
 //!   completed checkpoint of the state.
-//! - Replay starts behind the position that the state stored with what it applied: nothing is
-//!   applied twice, nothing is left out; a journal that lacks records the state needs is refused.
+//! - Replay starts after the position that the state stored together with its data, so no record is
+//!   applied twice or left out; a journal that lacks records the state needs is refused.
 //! - The journal is trimmed only below the position of the last *completed* checkpoint.
-//! - A submit that its caller gives up on is appended and applied all the same, or not at all:
-//!   positions have no holes.
+//! - A submit whose caller stops waiting is either appended and applied, or neither: positions have
+//!   no holes.
 //! - Nothing waits without bound: beyond the limits a submit is refused as [`CommitError::Full`].
 //!
 //! # Locking
@@ -26,8 +26,8 @@
 //!
 //! They are taken in this order: `checkpointed`, then the locks of the state and the journal, then
 //! `due`. `progress` and `due` are never held together. One checkpoint at a time is what makes it
-//! safe to trim the journal: the position that the state returned is the lowest that anybody
-//! needs, because no older checkpoint is still under way.
+//! safe to trim the journal: the position that the state returned is the lowest that is still
+//! needed, because no older checkpoint is under way.
 //!
 //! Two orders matter in addition. A submit reserves its bytes in flight and then looks at
 //! `closed`; `close` sets `closed` and then waits until no bytes are in flight. So either the
@@ -38,8 +38,8 @@
 //! or a lock that the state needs to apply records: the answer comes only after that. The applier
 //! itself must not submit. The keeper may: it writes the events of a full disk.
 //!
-//! # Failures
-//! A full disk refuses and passes. A failed flush of the journal or a damaged state database stops
+//! A full disk refuses submits until there is free space. After a failed flush of the journal or damage to
+//! the state database every submit fails until the program is restarted, which replays the journal.
 //! every further submit until the program is started again: then the journal is replayed.
 
 mod applier;
@@ -69,7 +69,7 @@ pub use replay::catch_up;
 use applier::{Caller, Message, Submitted};
 use shared::Shared;
 
-/// The one way into journal and state.
+/// The only way to write to the journal and the state.
 pub struct Commit {
     shared: Arc<Shared>,
     sender: mpsc::Sender<Message>,
@@ -83,8 +83,8 @@ impl std::fmt::Debug for Commit {
 }
 
 impl Commit {
-    /// Apply what the journal holds beyond the state's position, then take submits. Blocks for the
-    /// time of the replay.
+    /// Applies the records that the journal holds after the state's position, then accepts submits. Blocks
+    /// during the replay.
     ///
     /// # Errors
     /// When the journal lacks records that the state needs, cannot be read, or the state fails.
@@ -111,20 +111,20 @@ impl Commit {
         Ok((Arc::new(Self { shared, sender, threads: Mutex::new(threads) }), report))
     }
 
-    /// Append a record; answered when it is persisted and applied. A caller that stops waiting
-    /// stops nothing.
+    /// Appends a record and waits until it is persisted and applied. Dropping the future does not cancel
+    /// the record.
     ///
     /// # Errors
     /// [`CommitError::Full`] and [`CommitError::TooLarge`]: nothing was stored, except that after a
-    /// full disk the record may still be applied later; sending it again is harmless. Others: see
-    /// there.
+    /// full disk the record may still be applied later; sending it again is harmless. The other variants
+    /// are described at [`CommitError`].
     pub async fn submit(&self, record: Record) -> Result<Committed, CommitError> {
         let admitted = self.shared.admit(&record)?;
         let shared = Arc::clone(&self.shared);
         let sender = self.sender.clone();
         let (answer, answered) = oneshot::channel();
         let caller = Caller { permit: admitted.permit, answer };
-        // On a task of its own: a position that was given must reach the applier.
+        // In a separate task: a position that was assigned must reach the applier.
         tokio::spawn(async move {
             let outcome =
                 shared.journal.append_async(vec![admitted.encoded], Durability::Persist).await;
@@ -133,7 +133,7 @@ impl Commit {
         answered.await.unwrap_or(Err(CommitError::Closed))
     }
 
-    /// As [`Commit::submit`], for threads that may block.
+    /// Does the same as [`Commit::submit`], for threads that may block.
     ///
     /// # Errors
     /// As [`Commit::submit`].
@@ -141,7 +141,7 @@ impl Commit {
         submit_blocking(&self.shared, &self.sender, record)
     }
 
-    /// Wait until everything that was persisted before is applied; up to where that is.
+    /// Waits until everything persisted before the call is applied, and returns that position.
     ///
     /// # Errors
     /// When the state fails, or the commit is closed first.
@@ -158,8 +158,8 @@ impl Commit {
         }
     }
 
-    /// Make the state survive a power cut up to the returned position, and free what the journal
-    /// no longer needs. Blocks.
+    /// Makes the state survive a power cut up to the returned position, and trims the part of the journal
+    /// that is no longer needed. Blocks.
     ///
     /// # Errors
     /// When the state or the journal cannot be written.
@@ -167,33 +167,33 @@ impl Commit {
         self.shared.checkpoint()
     }
 
-    /// Whether records are taken now. Cheap: asks no disk.
+    /// Returns `Ok` if records are accepted now. Cheap: does not access the disk.
     ///
     /// # Errors
-    /// What the next submit would be refused with.
+    /// The error that the next submit would get.
     pub fn available(&self) -> Result<(), CommitError> {
         self.shared.available()
     }
 
-    /// Counters since opening.
+    /// Returns the counters since opening.
     pub fn stats(&self) -> CommitStats {
         self.shared.stats()
     }
 
-    /// Take no more submits, finish those under way, checkpoint and close the journal.
+    /// Stops accepting submits, finishes those under way, makes a checkpoint and closes the journal.
     ///
     /// # Errors
     /// When the last checkpoint fails; the journal then keeps what the next start replays.
     pub async fn close(&self) -> Result<(), CommitError> {
         self.shared.close();
         self.shared.drained().await;
-        // The applier ends with the message, the keeper with the flag.
+        // The message ends the applier, the flag ends the keeper.
         let _ = self.sender.send(Message::Stop);
         let threads = std::mem::take(&mut *self.threads.lock());
         let shared = Arc::clone(&self.shared);
         let finish = tokio::task::spawn_blocking(move || {
             for thread in threads {
-                // A thread that panicked has said so; what it left is replayed at the next start.
+                // A thread that panicked has already logged it; its records are replayed at the next start.
                 let _ = thread.join();
             }
             let checkpoint = shared.checkpoint().map(|_| ());
@@ -227,7 +227,7 @@ fn submit_blocking(
     answered.blocking_recv().unwrap_or(Err(CommitError::Closed))
 }
 
-/// Hands a persisted record to the applier; answers one that the journal refused.
+/// Hands a persisted record to the applier, or answers the caller if the journal refused the record.
 fn hand_over(
     shared: &Shared,
     sender: &mpsc::Sender<Message>,
@@ -239,7 +239,7 @@ fn hand_over(
         Ok(outcome) => {
             let position = Position(outcome.position);
             let submitted = Submitted { position, record, caller: Some(caller) };
-            // When the applier is gone, the caller learns it from the dropped answer.
+            // If the applier has ended, the caller sees the dropped answer channel.
             let _ = sender.send(Message::Record(Box::new(submitted)));
         }
         Err(error) => {

@@ -1,4 +1,4 @@
-//! How to open a commit, and what it tells.
+//! Options and results of a commit.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,10 +23,10 @@ const CHECKPOINT_RECORDS: u64 = 50_000;
 const CHECKPOINT_BYTES: u64 = 64 * 1024 * 1024;
 /// Time after which a checkpoint is due when anything was applied.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(30);
-/// How long a measure of the free space holds.
+/// Time for which a measurement of the free space is valid.
 pub(crate) const DISK_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How to open a commit.
+/// Options for opening a commit.
 #[derive(Debug, Clone)]
 pub struct CommitOptions {
     /// Most bytes of records in flight; beyond it a submit is refused.
@@ -43,11 +43,11 @@ pub struct CommitOptions {
     pub checkpoint_bytes: u64,
     /// Time after which a checkpoint is due when anything was applied.
     pub checkpoint_interval: Duration,
-    /// Folders whose file systems must have room; empty: not watched.
+    /// Folders whose file systems must have free space; empty: none is watched.
     pub folders: Vec<PathBuf>,
-    /// When there is too little room.
+    /// Thresholds of free space.
     pub disk: DiskThresholds,
-    /// When a disk became full: the guarded time counts.
+    /// The clock for the time at which a disk became full (its guarded time is used).
     pub clock: Arc<dyn Clock>,
 }
 
@@ -72,21 +72,21 @@ impl Default for CommitOptions {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Committed {
     pub position: Position,
-    /// What applying it came to.
+    /// The result of applying it.
     pub applied: Applied,
 }
 
-/// What opening applied again.
+/// The result of the replay at opening.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReplayReport {
-    /// Where the state stood.
+    /// Position of the state before the replay.
     pub from: Position,
-    /// Where it stands.
+    /// Position of the state after the replay.
     pub to: Position,
     pub records: u64,
     /// Of these, set aside.
     pub quarantined: u64,
-    /// How long it took, microseconds.
+    /// Duration of the replay, microseconds.
     pub took_us: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Before anything new is taken: what the journal holds beyond the state's position is applied.
+//! Replay at opening: applies the journal's records after the state's position.
 
 use std::time::Instant;
 
@@ -32,8 +32,8 @@ struct Replay<'a> {
     report: ReplayReport,
 }
 
-/// Apply what `journal` holds beyond the position of `state`: for a copy of a server's folder that
-/// follows it and takes no submits. Blocks.
+/// Applies what `journal` holds after the position of `state`: for a follower's copy of a server's
+/// folder, which accepts no submits. Blocks.
 ///
 /// # Errors
 /// As [`crate::Commit::open`].
@@ -45,7 +45,7 @@ pub fn catch_up(
     replay(journal, state, options)
 }
 
-/// Apply what the state lacks.
+/// Applies the records that the state lacks.
 pub(crate) fn replay(
     journal: &Journal,
     state: &dyn StateStore,
@@ -70,8 +70,8 @@ pub(crate) fn replay(
     Ok(report)
 }
 
-/// Refuse a record of a newer version: setting it aside would lose what a newer program accepted
-/// and answered for.
+/// Refuses a record of a newer version: setting it aside would lose what a newer program accepted
+/// and acknowledged.
 pub(crate) fn known(position: Position, bytes: &[u8]) -> Result<(), CommitError> {
     match bytes.first() {
         Some(&found) if found > Record::VERSION => {
@@ -81,13 +81,13 @@ pub(crate) fn known(position: Position, bytes: &[u8]) -> Result<(), CommitError>
     }
 }
 
-/// Whether the journal holds every record that the state lacks.
+/// Checks that the journal holds every record that the state lacks.
 fn check(applied: Position, first: u64, end: u64) -> Result<(), CommitError> {
     if end < applied.0 {
         return Err(CommitError::Behind { end, applied });
     }
     let needed = Position(applied.0 + 1);
-    // An empty journal begins behind its end.
+    // An empty journal begins after its end.
     let first = if first == 0 { end + 1 } else { first };
     if first > needed.0 {
         return Err(CommitError::Gap { first, applied, needed });
@@ -112,7 +112,7 @@ impl Replay<'_> {
             self.take(Position(position), &bytes)?;
         }
         self.flush()?;
-        // What was appended meanwhile (a follower's journal grows) is applied, too.
+        // Records appended during the replay (a follower's journal grows) are applied as well.
         if next <= end {
             let reason = format!("the journal ends there instead of at {end}");
             return Err(CommitError::Journal { position: next, reason });

@@ -1,4 +1,4 @@
-//! What the submitters, the applier and the keeper of checkpoints share.
+//! The state shared by the submitters, the applier and the keeper.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -15,10 +15,10 @@ use tokio::sync::{Notify, watch};
 use crate::error::CommitError;
 use crate::options::{CommitOptions, CommitStats};
 
-/// What a record in flight counts at least, bytes: so that the limit bounds their number too.
+/// Minimum that a record counts as in flight, bytes, so that the limit also bounds their number.
 const RECORD_BYTES_MIN: u64 = 1_024;
 
-/// How far the applier is, and what stopped it.
+/// The applier's position, and the error that stopped it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Progress {
     pub(crate) applied: Position,
@@ -36,7 +36,7 @@ pub(crate) struct Counters {
     pub(crate) checkpoints: AtomicU64,
 }
 
-/// Applied since the last checkpoint.
+/// Records and bytes applied since the last checkpoint.
 #[derive(Debug, Default)]
 pub(crate) struct Due {
     pub(crate) records: u64,
@@ -49,23 +49,23 @@ pub(crate) struct Shared {
     pub(crate) options: CommitOptions,
     pub(crate) progress: watch::Sender<Progress>,
     pub(crate) counters: Counters,
-    /// Applied since the last checkpoint, and what wakes the keeper when one is due.
+    /// Amount applied since the last checkpoint; `wake` notifies the keeper when one is due.
     pub(crate) due: Mutex<Due>,
     pub(crate) wake: Condvar,
-    /// Which folders those of the options were at the start.
+    /// Identity of each watched folder at the start.
     pub(crate) folders_found: Vec<Option<FolderId>>,
     in_flight: Arc<InFlight>,
     checkpointed: Mutex<Position>,
     closed: AtomicBool,
-    /// The disk is too full to take more.
+    /// The disk is too full to accept records.
     pub(crate) disk_full: AtomicBool,
-    /// A folder was removed under the program.
+    /// A watched folder was removed or replaced while the program runs.
     pub(crate) folder_lost: AtomicBool,
-    /// The state could not apply for lack of room; the applier tries again.
+    /// The state could not apply a batch for lack of space; the applier retries it.
     pub(crate) stalled: AtomicBool,
 }
 
-/// A folder, whatever its name.
+/// The identity of a folder, independent of its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FolderId {
     device: u64,
@@ -73,7 +73,7 @@ pub(crate) struct FolderId {
 }
 
 impl FolderId {
-    /// Returns the folder of that name; `None` if there is none or it cannot be looked at.
+    /// Returns the identity of the folder at a path; `None` if it does not exist or cannot be examined.
     pub(crate) fn of(folder: &Path) -> Option<Self> {
         let found = std::fs::metadata(folder).ok()?;
         Some(Self { device: found.dev(), inode: found.ino() })
@@ -86,7 +86,7 @@ struct InFlight {
     none: Notify,
 }
 
-/// Room for one record, given back when dropped.
+/// A permit for the bytes of one record in flight, released when dropped.
 pub(crate) struct Permit {
     in_flight: Arc<InFlight>,
     counted: u64,
@@ -134,7 +134,7 @@ impl Shared {
         }
     }
 
-    /// Whether records are taken now.
+    /// Returns `Ok` if records are accepted now.
     pub(crate) fn available(&self) -> Result<(), CommitError> {
         if let Some(error) = self.progress.borrow().failed.clone() {
             return Err(error);
@@ -157,7 +157,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Encodes a record and reserves room for it, if records are taken now.
+    /// Encodes a record and reserves its bytes in flight, if records are accepted now.
     pub(crate) fn admit(&self, record: &Record) -> Result<Admitted, CommitError> {
         self.available().inspect_err(|error| {
             if matches!(error, CommitError::Full(_)) {
@@ -170,7 +170,7 @@ impl Shared {
             return Err(CommitError::TooLarge { bytes, limit: self.options.record_bytes_max });
         }
         let permit = self.reserve(bytes)?;
-        // Looked at again after the reservation: a close waits for every permit it can see.
+        // Checked again after the reservation: a close waits for every permit it can see.
         if self.is_closed() {
             return Err(CommitError::Closed);
         }
@@ -179,11 +179,11 @@ impl Shared {
 
     fn reserve(&self, bytes: u64) -> Result<Permit, CommitError> {
         let counted = bytes.max(RECORD_BYTES_MIN);
-        // With the load of `closed` in `admit` and the other way round in `close` and `drained`: one
-        // of the two sees the other only if all four are sequentially consistent.
+        // Pairs with the load of `closed` in `admit`, in the reverse order of `close` and `drained`:
+        // one of the two sees the other only if all four are sequentially consistent.
         let before = self.in_flight.bytes.fetch_add(counted, Ordering::SeqCst);
         let permit = Permit { in_flight: Arc::clone(&self.in_flight), counted, bytes };
-        // One record passes alone, however small the limit.
+        // A single record is admitted, however small the limit.
         if before > 0 && before + counted > self.options.in_flight_bytes_max {
             drop(permit);
             return Err(self.refuse("too many sessions are in flight"));
@@ -201,7 +201,7 @@ impl Shared {
         metrics::counter!("holdfast_commit_refused_total").increment(1);
     }
 
-    /// Stop taking submits for good, loudly and once.
+    /// Stops accepting submits for good and logs the error once.
     pub(crate) fn fail(&self, error: &CommitError) {
         self.progress.send_if_modified(|progress| {
             let first = progress.failed.is_none();
@@ -224,7 +224,7 @@ impl Shared {
         self.closed.load(Ordering::SeqCst)
     }
 
-    /// Wait until nothing is in flight.
+    /// Waits until no record is in flight.
     pub(crate) async fn drained(&self) {
         loop {
             let none = self.in_flight.none.notified();
@@ -237,7 +237,7 @@ impl Shared {
         }
     }
 
-    /// Count an applied batch; a checkpoint may be due.
+    /// Counts an applied batch; a checkpoint may become due.
     pub(crate) fn applied(&self, position: Position, records: u64, bytes: u64, took: Duration) {
         let counters = &self.counters;
         counters.records.fetch_add(records, Ordering::Relaxed);
@@ -260,7 +260,7 @@ impl Shared {
         due.records >= self.options.checkpoint_records || due.bytes >= self.options.checkpoint_bytes
     }
 
-    /// One checkpoint at a time: the state first, then the journal below it.
+    /// Makes a checkpoint, one at a time: first the state, then the journal is trimmed below it.
     pub(crate) fn checkpoint(&self) -> Result<Position, CommitError> {
         let mut checkpointed = self.checkpointed.lock();
         let before = std::mem::take(&mut *self.due.lock());
@@ -274,8 +274,8 @@ impl Shared {
             }
         };
         if position > *checkpointed {
-            // The record at the position itself stays, so that the journal always shows where it
-            // meets the state.
+            // The record at the position itself stays, so that the end of the state can always be
+            // compared with the journal.
             self.journal.trim(position.0).map_err(CommitError::from)?;
             *checkpointed = position;
             self.counters.checkpoints.fetch_add(1, Ordering::Relaxed);
@@ -289,7 +289,7 @@ impl Shared {
         let read = |n: &AtomicU64| n.load(Ordering::Relaxed);
         let journal = self.journal.stats();
         let c = &self.counters;
-        // Statements of their own: `progress` is not held while a checkpoint is waited for.
+        // Separate statements: `progress` is not held while waiting for a checkpoint.
         let applied = self.progress.borrow().applied;
         let checkpointed = *self.checkpointed.lock();
         CommitStats {

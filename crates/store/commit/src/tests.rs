@@ -1,4 +1,4 @@
-//! Commit with the real journal and the real state.
+//! Tests of the commit with the real journal and the real state.
 
 mod acknowledgements;
 mod kills;
@@ -22,7 +22,7 @@ struct Place {
     _temporary: TempDir,
 }
 
-/// A commit on it, with its state.
+/// A commit on a data folder, with its state.
 struct Open {
     commit: Arc<Commit>,
     state: Arc<SqliteState>,
@@ -52,7 +52,7 @@ impl Place {
     }
 }
 
-/// Segments so small that trims show.
+/// Options with segments so small that trims are visible.
 fn small_segments() -> Options {
     Options { segment_bytes: 64 * 1024, ..Options::default() }
 }
@@ -89,7 +89,7 @@ fn session(agent: u32, name: &str, writes: Vec<Write>) -> Record {
     })
 }
 
-/// A session of one event and one document, named alike.
+/// Returns a session of one event and one document, both called `name`.
 fn one(name: &str) -> Record {
     session(1, name, vec![event(name), document(name, 1)])
 }
@@ -131,7 +131,7 @@ fn copy_folder(from: &Path, to: &Path) {
     }
 }
 
-/// The bytes of `docs/format/record.md`, and one session, as version 1 wrote them.
+/// The bytes of `docs/format/record.md` and one session, as version 1 wrote them.
 #[test]
 fn the_documented_bytes_are_these_records() {
     let removed =

@@ -1,5 +1,5 @@
-//! How fast documents are applied: 150,000 documents of files in sessions of 5 MB, first new, then
-//! changed, then sent again; then the queries that the API makes.
+//! Measures the speed of applying documents: 150,000 documents of files in sessions of 5 MB, first new,
+//! then changed, then sent again; then the queries of the API.
 //!
 //! `cargo run --release -p holdfast-state --example apply [DOCUMENTS]`
 
@@ -61,7 +61,7 @@ fn sessions(documents: u64, version: u64) -> Vec<Record> {
     sessions
 }
 
-/// CPU time of this thread: what a busy machine does not distort.
+/// Returns the CPU time of this thread, which a busy machine does not distort.
 fn cpu_us() -> f64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     now.tv_sec as f64 * 1e6 + now.tv_nsec as f64 / 1e3

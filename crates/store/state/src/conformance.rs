@@ -27,7 +27,7 @@ pub use records::*;
 
 use crate::{Reader, StateStore};
 
-/// Make a test of each promise: `state_conformance!(make)`, where `make()` gives an empty store
+/// Makes a test of each promise: `state_conformance!(make)`, where `make()` returns an empty store
 /// (anything that dereferences to one).
 #[macro_export]
 macro_rules! state_conformance {
@@ -78,7 +78,7 @@ macro_rules! state_conformance {
     };
 }
 
-/// A document of a file.
+/// Returns a document of a file.
 pub fn document(path: &str, version: u64, edit: impl FnOnce(&mut Observation)) -> Write {
     let key = ItemKey::of_path(path.as_bytes());
     let mut observation = Observation::empty(Kind::File);
@@ -93,13 +93,13 @@ pub fn document(path: &str, version: u64, edit: impl FnOnce(&mut Observation)) -
     }
 }
 
-/// The removal of a file's document.
+/// Returns the removal of a file's document.
 pub fn removal(path: &str, version: u64) -> Write {
     let id = ItemKey::of_path(path.as_bytes()).document_id();
     Write::Delete { dataset: Dataset::fim_files(), id, version }
 }
 
-/// An event of a file.
+/// Returns an event of a file.
 pub fn event(id: &str, path: &str, kind: ChangeKind, found_at_us: u64) -> Write {
     let change = Change {
         key: ItemKey::of_path(path.as_bytes()),
@@ -112,12 +112,12 @@ pub fn event(id: &str, path: &str, kind: ChangeKind, found_at_us: u64) -> Write 
     Write::Event { id: id.into(), body: EventBody::of_change(&change, &NoNames).to_json() }
 }
 
-/// A session of an agent's first life.
+/// Returns a session of an agent's first life.
 pub fn session(agent: u32, received_at_us: u64, writes: Vec<Write>) -> Record {
     session_of_life(agent, 1, received_at_us, writes)
 }
 
-/// A session of one of an agent's lives.
+/// Returns a session of one of an agent's lives.
 pub fn session_of_life(agent: u32, life: u64, received_at_us: u64, writes: Vec<Write>) -> Record {
     Record::Session(SessionRecord {
         agent: AgentId(agent),
@@ -129,7 +129,7 @@ pub fn session_of_life(agent: u32, life: u64, received_at_us: u64, writes: Vec<W
     })
 }
 
-/// Apply one record at the next position.
+/// Applies one record at the next position.
 pub fn apply(store: &dyn StateStore, record: Record) -> Applied {
     let next = Position(store.applied().unwrap().0 + 1);
     let mut applied = store.apply(&[(next, record)]).unwrap();
@@ -138,7 +138,7 @@ pub fn apply(store: &dyn StateStore, record: Record) -> Applied {
     applied.remove(0)
 }
 
-/// The paths of an agent's documents, in the order of a query without conditions.
+/// Returns the paths of an agent's documents, in the order of a query without conditions.
 pub fn paths(store: &dyn StateStore, agent: u32) -> Vec<String> {
     let mut query = crate::DocumentQuery::new(AgentId(agent), Dataset::fim_files());
     query.limit = crate::limits::PAGE_ITEMS_MAX;
@@ -147,7 +147,7 @@ pub fn paths(store: &dyn StateStore, agent: u32) -> Vec<String> {
     page.items.iter().map(path_of).collect()
 }
 
-/// The path in a document's body.
+/// Returns the path in a document's body.
 pub fn path_of(document: &crate::StoredDocument) -> String {
     serde_json::from_slice::<FileDocument>(&document.body).unwrap().file.path
 }

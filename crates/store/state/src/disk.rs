@@ -1,16 +1,16 @@
-//! How much room is left: a warning before the disk is full and a refusal before it is too late.
+//! Free disk space: a warning before the disk is full, and a refusal before writes fail.
 
 use std::path::Path;
 
 use crate::error::StateError;
 use crate::limits::{DISK_CRITICAL_BYTES, DISK_LOW_BYTES};
 
-/// Free space below which something is done, bytes.
+/// Thresholds of free space, bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiskThresholds {
-    /// Below it the operator is warned.
+    /// Below this the operator is warned.
     pub low_bytes: u64,
-    /// Below it writes are refused.
+    /// Below this writes are refused.
     pub critical_bytes: u64,
 }
 
@@ -20,18 +20,18 @@ impl Default for DiskThresholds {
     }
 }
 
-/// How much room a folder's file system has, in bytes.
+/// Free space of a folder's file system, bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DiskState {
     Fine(u64),
-    /// Little: warn.
+    /// Low: warn.
     Low(u64),
-    /// Too little: refuse writes.
+    /// Too low: refuse writes.
     Critical(u64),
 }
 
 impl DiskState {
-    /// Judge a number of free bytes.
+    /// Classifies a number of free bytes.
     pub fn of(free_bytes: u64, thresholds: &DiskThresholds) -> Self {
         if free_bytes < thresholds.critical_bytes {
             Self::Critical(free_bytes)
@@ -49,10 +49,10 @@ impl DiskState {
     }
 }
 
-/// Ask the file system that holds `folder` for the space that this process may still use.
+/// Asks the file system that holds `folder` for the space that this process may still use.
 ///
 /// # Errors
-/// When the folder cannot be asked about.
+/// When the file system cannot be queried.
 pub fn disk_state(folder: &Path, thresholds: &DiskThresholds) -> Result<DiskState, StateError> {
     let stat = rustix::fs::statvfs(folder)
         .map_err(|e| StateError::Io { path: folder.to_owned(), source: e.into() })?;

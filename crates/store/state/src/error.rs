@@ -1,4 +1,4 @@
-//! What can go wrong with a store.
+//! Errors of a state store.
 
 use std::path::PathBuf;
 
@@ -15,28 +15,28 @@ pub enum StateError {
     Newer {
         path: PathBuf,
         found: i64,
-        /// The newest version known here.
+        /// The newest version that this program knows.
         known: i64,
     },
-    /// The file is something else.
+    /// The file is not a state database.
     #[error("{path}: {reason}: restore a backup, or name another folder", path = path.display())]
     NotOurs {
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
     /// The disk is full; nothing of the call was stored.
     #[error("{what}: the disk is full: free space or lower the retention")]
     Full {
-        /// What was being done.
+        /// The operation that failed.
         what: String,
     },
-    /// The database refused.
+    /// The database returned an error.
     #[error("{what}: {source}")]
     Sqlite {
-        /// What was being done.
+        /// The operation that failed.
         what: String,
-        /// Why it failed.
+        /// The cause.
         #[source]
         source: rusqlite::Error,
     },
@@ -44,11 +44,11 @@ pub enum StateError {
     #[error("{path}: {source}", path = path.display())]
     Io {
         path: PathBuf,
-        /// Why it failed.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
-    /// A cursor that this store did not hand out.
+    /// A cursor that this store did not create.
     #[error("the cursor is not one of this store: start again without it")]
     Cursor,
     /// A query beyond the limits.
@@ -57,25 +57,25 @@ pub enum StateError {
     /// No connection became free in time, or another process holds the database.
     #[error("{what}: too busy: try again later")]
     Busy {
-        /// What was being done.
+        /// The operation that failed.
         what: String,
     },
     /// The query ran for too long.
     #[error("{what}: took too long: ask for less")]
     TooLong {
-        /// What was being done.
+        /// The operation that failed.
         what: String,
     },
 }
 
 impl StateError {
-    /// Returns true if the same call may succeed later without a person's help.
+    /// Returns true if the same call may succeed later without an operator's help.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Full { .. } | Self::Busy { .. } | Self::TooLong { .. })
     }
 }
 
-/// Adds what was being done to an error of the database.
+/// Adds the name of the operation to an error of the database.
 pub(crate) trait Context<T> {
     /// `what` names the operation, lower case.
     fn context(self, what: &str) -> Result<T, StateError>;

@@ -1,16 +1,16 @@
-//! What agents report, behind the trait [`StateStore`]: documents and events, rebuilt from the
-//! journal after a power cut. [`SqliteState`] implements it; another engine implements the same trait
-//! and passes the same conformance suite.
+//! The state store: documents and events that agents report, behind the trait [`StateStore`]. It is rebuilt
+//! from the journal after a power cut. [`SqliteState`] implements the trait; another engine implements the
+//! same trait and passes the same conformance suite.
 //!
 //! # Invariants
 //! - A batch of records is applied in one transaction together with its position, so that replay
-//!   after a crash starts exactly behind it and applies nothing twice.
-//! - Counters are kept in that same transaction, never counted afterwards.
-//! - Every query binds its values; text of a query never reaches SQL as text.
+//!   after a crash starts exactly after it and applies nothing twice.
+//! - Counters are updated in that same transaction, never counted afterwards.
+//! - Every query binds its values; text of a query never becomes part of the SQL.
 //!
 //! # What survives
-//! The death of the process: everything applied. A power cut: everything up to the last completed
-//! checkpoint (`synchronous=NORMAL`); the journal holds the rest. Limits: see [`limits`].
+//! After the death of the process: everything applied. After a power cut: everything up to the last
+//! completed checkpoint (`synchronous=NORMAL`); the journal holds the rest. Limits: see [`limits`].
 
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;

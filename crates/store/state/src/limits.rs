@@ -12,19 +12,19 @@ pub const DATASET_NAME_BYTES_MAX: usize = 128;
 pub const EVENT_ID_BYTES_MAX: usize = 128;
 /// Longest session id kept, bytes.
 pub const SESSION_ID_BYTES_MAX: usize = 256;
-/// Sessions of each agent that stay known by id and content: one of them again writes nothing.
+/// Sessions of each agent that are remembered by id and content; repeating one of them writes nothing.
 pub const SESSIONS_KEPT: usize = 32;
-/// How long events are kept by default, days.
+/// Default age up to which events are kept, days.
 pub const EVENT_AGE_DAYS: u64 = 400;
-/// How many bytes of event bodies are kept by default: 20 GB.
+/// Default size of the event bodies that are kept, bytes: 20 GB.
 pub const EVENT_BYTES_MAX: u64 = 20_000_000_000;
 /// Events and tombstones that one transaction of retention drops at most.
 pub const RETAIN_CHUNK_ROWS: usize = 5_000;
 /// Connections for queries.
 pub const READERS: usize = 4;
-/// How many numbers are looked at for what arrived, before others may read.
+/// Maximum event numbers that one call for arrivals examines, before other readers may run.
 pub const ARRIVALS_LOOKED_AT_MAX: u64 = 50_000;
-/// How many candidates a path prefix may have before changes are searched by time instead.
+/// Maximum candidates of a path prefix; above it, changes are searched by time instead.
 pub const PREFIX_CANDIDATES_MAX: usize = 2_000;
 /// Free space below which the operator is warned, bytes.
 pub const DISK_LOW_BYTES: u64 = 1024 * 1024 * 1024;

@@ -1,12 +1,12 @@
-//! Queries and their answers: plain values, the same for every engine.
+//! Queries and their results: plain values, the same for every engine.
 
 use model::{AgentId, Dataset, Incarnation};
 
 use crate::limits;
 use model::Permitted;
 
-/// A column of documents that filters and sorts may name. Only documents of files fill the ones
-/// that speak of files; elsewhere those are empty.
+/// A column of documents that filters and sorts may name. Columns that describe files are empty for
+/// documents of other datasets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DocumentField {
@@ -45,11 +45,11 @@ pub enum DocumentField {
     /// Digest of the document's state, lower-case hex; text.
     Checksum,
     Version,
-    /// When the server received it, microseconds since the epoch; integer.
+    /// Time at which the server received it, microseconds since the epoch; integer.
     Received,
 }
 
-/// What a field is compared with.
+/// The value that a field is compared with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
     /// Compared byte by byte.
@@ -70,14 +70,14 @@ impl From<i64> for Value {
     }
 }
 
-/// How a field is compared. An empty field passes none of these.
+/// A comparison. An empty field passes none of these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Test {
     Equal,
     NotEqual,
     Less,
     Greater,
-    /// Text: holds this somewhere, ASCII letters of either case.
+    /// Text: contains this, ASCII letters in either case.
     Contains,
     /// Text: begins with this, byte by byte.
     Prefix,
@@ -122,18 +122,18 @@ pub struct DocumentQuery {
     pub agent: AgentId,
     pub dataset: Dataset,
     pub condition: Condition,
-    /// By what; then by path. Empty: by path.
+    /// Sort fields, then by path. Empty: by path.
     pub sort: Vec<(DocumentField, Direction)>,
-    /// How many to leave out at the start.
+    /// Number of items to skip at the start.
     pub offset: u64,
-    /// How many at most; above [`limits::PAGE_ITEMS_MAX`] refused.
+    /// Maximum number of items; a value above [`limits::PAGE_ITEMS_MAX`] is refused.
     pub limit: usize,
-    /// Go on after a page: its [`DocumentPage::next`]. Only without `sort`.
+    /// Continues after a page: its [`DocumentPage::next`]. Only without `sort`.
     pub after: Option<String>,
 }
 
 impl DocumentQuery {
-    /// All documents, by path, 500 a page.
+    /// Returns a query for all documents, by path, 500 per page.
     pub fn new(agent: AgentId, dataset: Dataset) -> Self {
         Self {
             agent,
@@ -153,11 +153,11 @@ pub struct FleetQuery {
     pub agents: Permitted,
     pub dataset: Dataset,
     pub condition: Condition,
-    /// By what; then by agent and path. Empty: by agent, then by path.
+    /// Sort fields, then by agent and path. Empty: by agent, then by path.
     pub sort: Vec<(DocumentField, Direction)>,
-    /// How many to leave out at the start.
+    /// Number of items to skip at the start.
     pub offset: u64,
-    /// How many at most; above [`limits::PAGE_ITEMS_MAX`] refused.
+    /// Maximum number of items; a value above [`limits::PAGE_ITEMS_MAX`] is refused.
     pub limit: usize,
 }
 
@@ -171,7 +171,7 @@ pub struct StoredDocument {
     pub version: u64,
     /// `checksum.hash.sha1` of the body; empty when it has none.
     pub checksum: String,
-    /// When the server received it, microseconds since the epoch.
+    /// Time at which the server received it, microseconds since the epoch.
     pub received_at_us: u64,
     /// The JSON object as the agent sent it.
     pub body: Vec<u8>,
@@ -180,22 +180,22 @@ pub struct StoredDocument {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DocumentPage {
     pub items: Vec<StoredDocument>,
-    /// How many match the condition in all.
+    /// Number of documents that match the condition.
     pub total: u64,
-    /// Where the next page begins, if this one is full and the query has no sort of its own.
+    /// Start of the next page, if this one is full and the query has no sort of its own.
     pub next: Option<String>,
 }
 
-/// What an event tells of.
+/// The kind of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EventKind {
     /// An item appeared.
     Created,
     /// An item changed.
     Modified,
-    /// An item went.
+    /// An item disappeared.
     Deleted,
-    /// An interval is not vouched for.
+    /// An interval in which changes may have been missed.
     Coverage,
     /// Anything else an agent may send.
     Other,
@@ -205,7 +205,7 @@ impl EventKind {
     pub const ALL: [Self; 5] =
         [Self::Created, Self::Modified, Self::Deleted, Self::Coverage, Self::Other];
 
-    /// The word in events and in the API.
+    /// Returns the word used in events and in the API.
     pub fn name(self) -> &'static str {
         match self {
             Self::Created => "created",
@@ -216,12 +216,12 @@ impl EventKind {
         }
     }
 
-    /// The kind behind a word of the API.
+    /// Returns the kind for a word of the API.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|k| k.name() == name)
     }
 
-    /// The kind of an event by its `event.action`.
+    /// Returns the kind of an event by its `event.action`.
     pub fn of_action(action: &str) -> Self {
         Self::from_name(action).unwrap_or(Self::Other)
     }
@@ -229,34 +229,34 @@ impl EventKind {
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum PathMatch {
-    /// Every one, and events without a path.
+    /// Every path, and events without a path.
     #[default]
     Any,
-    /// Exactly this one.
+    /// Exactly this path.
     Exact(String),
-    /// All that begin with this, byte by byte.
+    /// All paths that begin with this, byte by byte.
     Prefix(String),
 }
 
 /// Events, newest first by the time the agent found them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChangeQuery {
-    /// Whose; `None` is everyone's.
+    /// The agents; `None` is all agents.
     pub agents: Option<Vec<AgentId>>,
-    /// Also what former lives of these numbers told.
+    /// Includes events of former lives of these agent numbers.
     pub former: bool,
     pub path: PathMatch,
-    /// Which kinds; empty is every kind.
+    /// The kinds; empty is every kind.
     pub kinds: Vec<EventKind>,
     /// Found at or after, microseconds since the epoch.
     pub from_us: Option<u64>,
     /// Found before, microseconds since the epoch.
     pub to_us: Option<u64>,
-    /// Received after this event: a former page's [`ChangePage::newest`].
+    /// Received after this event: [`ChangePage::newest`] of an earlier page.
     pub since: Option<u64>,
-    /// Go on after a page: its [`ChangePage::next`].
+    /// Continues after a page: its [`ChangePage::next`].
     pub cursor: Option<String>,
-    /// How many at most; above [`limits::PAGE_ITEMS_MAX`] refused.
+    /// Maximum number of items; a value above [`limits::PAGE_ITEMS_MAX`] is refused.
     pub limit: usize,
 }
 
@@ -280,16 +280,16 @@ impl Default for ChangeQuery {
 #[derive(Debug, Clone, Default)]
 pub struct ArrivalQuery {
     pub agents: Permitted,
-    /// Which kinds; empty is every kind.
+    /// The kinds; empty is every kind.
     pub kinds: Vec<EventKind>,
-    /// Only those that arrived behind this number; 0 is from the beginning.
+    /// Only events that arrived after this number; 0 starts at the beginning.
     pub since: u64,
 }
 
-/// How far [`crate::StateStore::arrivals`] came.
+/// Progress of a call of [`crate::StateStore::arrivals`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arrivals {
-    /// Every event up to this number was visited, or is none of those asked for.
+    /// Every matching event up to this number was visited.
     pub through: u64,
     /// The highest number in the store.
     pub newest: u64,
@@ -300,21 +300,21 @@ pub struct StoredEvent {
     /// Its number in the order of arrival; never used twice.
     pub number: u64,
     pub agent: AgentId,
-    /// Told by a former life of the number, which may be another agent's by now.
+    /// Reported by a former life of the number, which may belong to another agent by now.
     pub former: bool,
-    /// The name of that life, of the present one as it last spoke; empty when it never did.
+    /// Name of that life, or the last reported name of the present one; empty when it never reported one.
     pub agent_name: String,
     /// Id that the agent gave it.
     pub id: String,
-    /// When the server received it, microseconds since the epoch.
+    /// Time at which the server received it, microseconds since the epoch.
     pub received_at_us: u64,
-    /// When the agent found it, microseconds since the epoch.
+    /// Time at which the agent found it, microseconds since the epoch.
     pub found_at_us: u64,
-    /// What it tells of.
+    /// The kind of the event.
     pub kind: EventKind,
-    /// Which path; empty when none.
+    /// The path; empty when there is none.
     pub path: String,
-    /// Which fields differ.
+    /// The fields that differ.
     pub changed_fields: Vec<String>,
     /// The [`model::EventBody`] as JSON, as the agent sent it.
     pub body: Vec<u8>,
@@ -324,14 +324,14 @@ pub struct StoredEvent {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ChangePage {
     pub items: Vec<StoredEvent>,
-    /// Where the next page begins; `None` when there is nothing more. Stable: what arrives
-    /// meanwhile moves nothing.
+    /// Start of the next page; `None` when there are no more events. Stable: events that arrive in
+    /// the meantime do not shift it.
     pub next: Option<String>,
     /// The highest number in the store when the page was read.
     pub newest: u64,
 }
 
-/// Kept counters of the whole store.
+/// Stored counters of the whole store.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StateCounts {
     /// Documents and bytes of their bodies, by dataset.
@@ -346,22 +346,22 @@ pub struct StateCounts {
     pub quarantined: u64,
 }
 
-/// Kept counters of one agent.
+/// Stored counters of one agent.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AgentCounts {
     /// Documents and bytes of their bodies, by dataset.
     pub documents: Vec<(Dataset, u64, u64)>,
     pub events: u64,
-    /// When its last session was received, microseconds since the epoch.
+    /// Time at which its last session was received, microseconds since the epoch.
     pub last_session_at_us: Option<u64>,
-    /// Which life of its number the documents are of; `None` when it has ended.
+    /// The life of its number that the documents belong to; `None` when it has ended.
     pub life: Option<Incarnation>,
 }
 
-/// How long events are kept.
+/// Limits on the events that are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
-    /// Oldest event kept, microseconds before now; by the time it was received.
+    /// Age of the oldest event kept, microseconds before now, by the time it was received.
     pub age_us_max: u64,
     /// Most bytes of event bodies kept.
     pub event_bytes_max: u64,
@@ -376,13 +376,13 @@ impl Default for Retention {
     }
 }
 
-/// What retention dropped.
+/// The result of a retention run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Retained {
     pub events: u64,
     /// Bytes of their bodies.
     pub bytes: u64,
     pub tombstones: u64,
-    /// Id of the coverage event that tells of it, when events were dropped.
+    /// Id of the coverage event that reports it, if events were dropped.
     pub coverage: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! What the agents are to run of their groups' configuration, and what they run.
+//! The configuration that agents should run according to their groups, and the one that they run.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,27 +12,27 @@ use crate::configs::{Configs, Draft, Sets};
 use crate::types::{ConfigProblem, ConfigTold};
 
 impl Fleet {
-    /// What would be if a group set this, or nothing any more, and the sets of groups of its agents.
+    /// Returns a draft with a group's settings replaced or removed, and the sets of groups of its agents.
     pub(crate) fn draft(&self, group: &str, settings: Option<&Arc<Settings>>) -> (Draft, Sets) {
         let members = self.groups.get(group).into_iter().flat_map(|members| &members.ids);
         let groups = members.filter_map(|id| Some(self.agents.get(id)?.record.groups.as_slice()));
-        // Most agents have the same few sets: only different ones are copied.
+        // Most agents share a few sets: only distinct ones are copied.
         let sets: HashSet<&[String]> = groups.collect();
         let sets = sets.into_iter().map(<[String]>::to_vec).collect();
         (self.configs.draft(group, settings.cloned()), sets)
     }
 
-    /// What is configured, for drafts.
+    /// Returns the groups' configurations, for drafts.
     pub(crate) fn configs(&self) -> &Configs {
         &self.configs
     }
 
-    /// Take over what a draft says; agents follow with [`Fleet::want_group`] or their next groups.
+    /// Applies a draft; agents follow with [`Fleet::want_group`] or their next change of groups.
     pub(crate) fn take_draft(&mut self, draft: Draft) {
         self.configs.take(draft);
     }
 
-    /// Another digest counts for the agents of this group.
+    /// Updates the wanted digest of the agents of this group.
     pub(crate) fn want_group(&mut self, group: &str) {
         for id in self.members(group) {
             if self.want(id) {
@@ -41,7 +41,7 @@ impl Fleet {
         }
     }
 
-    /// Note what the agent is to run; whether that is another one than before.
+    /// Updates the digest that the agent should run; returns true if it changed.
     pub(super) fn want(&mut self, id: AgentId) -> bool {
         let Some(live) = self.agents.get_mut(&id) else { return false };
         let wanted = self.configs.sum(&live.record.groups);
@@ -54,7 +54,7 @@ impl Fleet {
         true
     }
 
-    /// Whether the agent is synced may have changed.
+    /// Updates the count of synced agents; `before` is the agent's former flag.
     pub(super) fn recount(&mut self, id: AgentId, before: bool) {
         match (before, self.synced(id)) {
             (false, true) => self.status.synced += 1,
@@ -63,23 +63,23 @@ impl Fleet {
         }
     }
 
-    /// The digest of what agents of these groups are to run.
+    /// Returns the digest that agents of these groups should run.
     pub(crate) fn sum(&mut self, groups: &[String]) -> Option<Arc<str>> {
         self.configs.sum(groups)
     }
 
-    /// The digest of what the agent is to run.
+    /// Returns the digest that the agent should run.
     pub(crate) fn wanted(&self, id: AgentId) -> Option<Arc<str>> {
         self.agents.get(&id)?.wanted.clone()
     }
 
-    /// How the agent stands to its groups' configuration, and what it refused.
+    /// Returns the state of the agent's configuration and the one that it refused.
     pub(crate) fn config(&self, id: AgentId) -> Option<(ConfigState, Option<ConfigProblem>)> {
         let live = self.agents.get(&id)?;
         Some((live.config_state(), live.problem.as_deref().cloned()))
     }
 
-    /// Returns true if what the agent tells is what is known.
+    /// Returns true if the agent's report is already known.
     pub(crate) fn knows(&self, id: AgentId, told: &ConfigTold) -> bool {
         self.agents.get(&id).is_none_or(|live| {
             live.runs.as_deref() == Some(&told.sum)
@@ -87,7 +87,7 @@ impl Fleet {
         })
     }
 
-    /// The agent tells what it runs; whether it refuses something that it did not before.
+    /// Records the agent's report; returns true if it refuses something that it did not refuse before.
     pub(crate) fn told(&mut self, id: AgentId, told: ConfigTold) -> bool {
         let Some(live) = self.agents.get_mut(&id) else { return false };
         let news = told.problem.is_some() && live.problem.as_deref() != told.problem.as_ref();
@@ -101,7 +101,7 @@ impl Fleet {
         news
     }
 
-    /// Its digests are to be written.
+    /// Marks the agent's digests as to be written.
     pub(super) fn configured(&mut self, id: AgentId) {
         if let Some(live) = self.agents.get_mut(&id)
             && !std::mem::replace(&mut live.config, true)
@@ -110,12 +110,12 @@ impl Fleet {
         }
     }
 
-    /// Returns true if each agent runs what its groups configure.
+    /// Returns true if the agent runs the configuration of its groups.
     pub(crate) fn synced(&self, id: AgentId) -> bool {
         self.agents.get(&id).is_some_and(Live::synced)
     }
 
-    /// Take up to `max` rows of digests to write.
+    /// Takes up to `max` rows of digests to write.
     pub(crate) fn take_configs(&mut self, max: usize) -> Vec<ConfigRow> {
         let ids = drain(&mut self.configured, max);
         let row = |id: &AgentId| {
@@ -129,14 +129,14 @@ impl Fleet {
         ids.iter().filter_map(row).collect()
     }
 
-    /// The rows could not be written: they are due again.
+    /// Marks rows that could not be written as due again.
     pub(crate) fn put_back_configs(&mut self, rows: &[ConfigRow]) {
         for row in rows {
             self.configured(row.id);
         }
     }
 
-    /// Until it says otherwise, an agent that was heard from runs nothing of its groups.
+    /// Assumes, until its first report, that a connected agent runs no configuration of its groups.
     pub(super) fn heard_first(&mut self, id: AgentId) {
         if let Some(live) = self.agents.get_mut(&id)
             && live.runs.is_none()

@@ -1,4 +1,4 @@
-//! A registry on a real database in a folder of its own, with a clock that stands still.
+//! A registry on a real database in its own folder, with a clock that does not advance.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::path::Path;
@@ -58,7 +58,7 @@ pub(crate) fn house_with(options: RegistryOptions) -> House {
 }
 
 impl House {
-    /// Close without a goodbye and open again.
+    /// Closes without a goodbye and opens again.
     pub(crate) fn reopen(self) -> Self {
         let Self { folder, clock, registry } = self;
         drop(registry);
@@ -66,7 +66,7 @@ impl House {
         Self { folder, clock, registry }
     }
 
-    /// What a kill leaves behind: a copy of the files as they are while the server runs.
+    /// Returns the state after a kill: a copy of the files as they are while the server runs.
     pub(crate) fn killed(&self) -> Self {
         let folder = TempDir::new().unwrap();
         for entry in std::fs::read_dir(self.folder.path()).unwrap() {
@@ -104,7 +104,7 @@ pub(crate) fn named(name: &str) -> EnrollRequest {
     EnrollRequest { name: name.into(), ip: String::new(), groups: Vec::new() }
 }
 
-/// A signing request with a fresh key that asks to be `subject`.
+/// Returns a signing request with a fresh key for the name `subject`.
 pub(crate) fn csr(subject: &str) -> String {
     let mut params = CertificateParams::new(vec![subject.to_owned()]).unwrap();
     params.distinguished_name.push(rcgen::DnType::CommonName, subject);
@@ -112,7 +112,7 @@ pub(crate) fn csr(subject: &str) -> String {
     params.serialize_request(&key).unwrap().pem().unwrap()
 }
 
-/// DER of the first certificate of a PEM text.
+/// Returns the DER bytes of the first certificate of a PEM text.
 pub(crate) fn der(pem: &str) -> Vec<u8> {
     use rustls_pki_types::pem::PemObject;
     rustls_pki_types::CertificateDer::from_pem_slice(pem.as_bytes()).unwrap().to_vec()

@@ -12,17 +12,17 @@ use rustls::pki_types::pem::PemObject as _;
 use super::error::FollowError;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Silence after which a connection is dead: a stream says something every second.
+/// Silence after which a connection is considered dead: a stream sends something every second.
 const READ_TIMEOUT: Duration = Duration::from_secs(15);
 /// Longest text of a refusal that is read, bytes.
 const REFUSAL_BYTES_MAX: usize = 16 * 1024;
 
-/// Why a request came to nothing.
+/// The reason why a request failed.
 #[derive(Debug)]
 pub(super) enum Trouble {
-    /// Passes by itself: the server is away, stops, or the network failed.
+    /// A temporary failure: the server is away or stopping, or the network failed.
     Lost(String),
-    /// Does not: the text names the remedy.
+    /// A permanent failure: the text names the remedy.
     Refused(FollowError),
 }
 
@@ -32,12 +32,12 @@ impl From<FollowError> for Trouble {
     }
 }
 
-/// A request that failed on the way.
+/// Returns the trouble of a request that failed on the way.
 pub(super) fn lost(error: reqwest::Error) -> Trouble {
     Trouble::Lost(chain(&error.without_url()))
 }
 
-/// An error with its causes on one line.
+/// Formats an error with its causes on one line.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -56,13 +56,13 @@ pub struct ServerAddress {
     pub from: String,
     /// File of the server's certificate authority.
     pub ca: PathBuf,
-    /// The server's token for followers, if it was given.
+    /// The server's token for followers, if given directly.
     pub token: Option<String>,
-    /// File of the token otherwise.
+    /// File of the token, read if `token` is `None`.
     pub token_file: PathBuf,
 }
 
-/// A server, and how it is spoken to.
+/// A server and the HTTP client for it.
 pub(super) struct Client {
     http: reqwest::Client,
     base: Url,
@@ -71,7 +71,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Prepares requests; nothing is sent yet.
+    /// Prepares the client; nothing is sent yet.
     pub(super) fn new(server: &ServerAddress) -> Result<Self, FollowError> {
         let builder = reqwest::Client::builder()
             .no_proxy()
@@ -102,7 +102,7 @@ impl Client {
         Ok(Self { http, base, from, token: Some(token) })
     }
 
-    /// The server's name for messages.
+    /// Returns the server's name for messages.
     pub(super) fn name(&self) -> &str {
         &self.from
     }
@@ -125,7 +125,7 @@ impl Client {
         })
     }
 
-    /// Ask; an answer that is not 200 is trouble.
+    /// Sends a request; any answer other than 200 is an error.
     pub(super) async fn ask(
         &self,
         method: Method,
@@ -169,7 +169,7 @@ fn token(server: &ServerAddress) -> Result<String, FollowError> {
     Ok(text.trim().to_owned())
 }
 
-/// Returns a TLS configuration that trusts one certificate authority alone.
+/// Returns a TLS configuration that trusts only one certificate authority.
 ///
 /// # Errors
 /// When the file cannot be read or is not a certificate.

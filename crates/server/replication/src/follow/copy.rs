@@ -1,5 +1,5 @@
-//! The folder that follows: its journal, which takes every record at the server's position, and
-//! its state, which applies them in larger steps so that the journal can be trimmed.
+//! The folder that follows: its journal stores every record at the server's position, and its state
+//! applies them in larger steps so that the journal can be trimmed.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,9 +12,9 @@ use tracing::info;
 use super::error::FollowError;
 use super::folder::FollowerFolder;
 
-/// Bytes of records after which they are applied.
+/// Bytes of records after which they are applied to the state.
 const APPLY_BYTES: u64 = 16 * 1024 * 1024;
-/// Time after which records are applied.
+/// Time after which records are applied to the state.
 const APPLY_EVERY: Duration = Duration::from_secs(30);
 
 /// An open folder that follows.
@@ -35,7 +35,7 @@ pub(super) struct LastRecord {
 }
 
 impl Copy {
-    /// Open, and bring the state up to the journal. Blocks.
+    /// Opens the copy and applies the journal's records that the state lacks. Blocks.
     pub(super) fn open(folder: &FollowerFolder) -> Result<Self, FollowError> {
         let state = SqliteState::open(&folder.state_db, StateOptions::default())?;
         let applied = state.applied()?.0;
@@ -60,7 +60,7 @@ impl Copy {
         })
     }
 
-    /// The store that is followed.
+    /// Returns the name of the store that is followed.
     pub(super) fn store(&self) -> String {
         self.state.store_id()
     }
@@ -69,7 +69,7 @@ impl Copy {
         self.last
     }
 
-    /// Persist records whose first has position `first`. They are acknowledged after this.
+    /// Persists records, the first of which has position `first`. They may be acknowledged afterwards.
     pub(super) async fn append(
         &mut self,
         first: u64,
@@ -79,7 +79,7 @@ impl Copy {
         self.unapplied_bytes += records.iter().map(|r| r.len() as u64).sum::<u64>();
         let outcome = self.journal.append_async(records, Durability::Persist).await?;
         if outcome.first != first {
-            // Cannot be: the caller counts from `last`, and nobody else appends.
+            // Unreachable: the caller counts from `last`, and there is no other writer.
             let why = format!("record {first} became {}", outcome.first);
             return Err(AppendError::Poisoned(why));
         }
@@ -93,7 +93,7 @@ impl Copy {
             || (self.unapplied_bytes > 0 && self.applied_at.elapsed() >= APPLY_EVERY)
     }
 
-    /// Apply what the journal holds, checkpoint the state and trim the journal.
+    /// Applies the journal's records, makes a checkpoint of the state and trims the journal.
     pub(super) async fn apply(&mut self) -> Result<(), FollowError> {
         let (journal, state) = (self.journal.clone(), self.state.clone());
         tokio::task::spawn_blocking(move || apply(&journal, &*state)).await??;
@@ -101,7 +101,7 @@ impl Copy {
         Ok(())
     }
 
-    /// Apply everything and close in good order.
+    /// Applies everything and closes the journal.
     pub(super) async fn close(mut self) -> Result<(), FollowError> {
         self.apply().await?;
         let journal = self.journal;
@@ -114,7 +114,7 @@ fn apply(journal: &Journal, state: &dyn StateStore) -> Result<(), FollowError> {
     let report =
         commit::catch_up(journal, state, &CommitOptions::default()).map_err(FollowError::Apply)?;
     let position = state.checkpoint()?;
-    // The record at the position itself stays: it shows where journal and state meet.
+    // The record at the position itself stays: it links the journal to the state.
     journal.trim(position.0)?;
     if report.records > 0 {
         info!(records = report.records, to = report.to.0, "applied");
@@ -132,8 +132,8 @@ fn crc_at(journal: &Journal, position: u64) -> Result<Option<u32>, FollowError> 
     }
 }
 
-/// Make a followed folder a server's, which starts with a new store name: every agent is compared
-/// with what it told. Blocks.
+/// Turns a followed folder into a server's, with a new store name, so that every agent's documents
+/// are compared with what it reported. Blocks.
 pub(super) fn promote(folder: &FollowerFolder) -> Result<u64, FollowError> {
     let copy = Copy::open(folder)?;
     apply(&copy.journal, &*copy.state)?;

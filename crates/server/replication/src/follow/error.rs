@@ -1,4 +1,4 @@
-//! Why a server cannot be followed.
+//! Errors of following a server.
 
 use std::error::Error;
 use std::io;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-/// Failure of following that does not pass by itself. The text names the remedy.
+/// A permanent failure of following. The text names the remedy.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum FollowError {
@@ -17,7 +17,7 @@ pub enum FollowError {
         #[source]
         cause: Box<dyn Error + Send + Sync>,
     },
-    /// The server's address is of another kind than those that can be followed.
+    /// The server's address is of a kind that cannot be followed.
     #[error(
         "--from {from}: name https://HOST:PORT of the server's API, or unix:PATH of the socket in \
          its data folder"
@@ -40,7 +40,7 @@ pub enum FollowError {
         #[source]
         cause: rustls::pki_types::pem::Error,
     },
-    /// There is no token to show to the server.
+    /// There is no token to send to the server.
     #[error(
         "{}: a follower over the network needs the server's token: give keys/follower of the \
          server's data folder as HOLDFAST_FOLLOW_TOKEN",
@@ -53,22 +53,22 @@ pub enum FollowError {
     },
     #[error(transparent)]
     Tls(#[from] rustls::Error),
-    /// No client for requests can be made.
+    /// The HTTP client cannot be created.
     #[error(transparent)]
     Http(reqwest::Error),
-    /// The server does not serve this follower.
+    /// The server refuses this follower.
     #[error("{from}: {detail}")]
     Refused { from: String, detail: String },
-    /// The server sent something else than the format of the stream allows.
+    /// The server sent something that the format of the stream does not allow.
     #[error("{0}")]
     Format(String),
-    /// The folder is neither empty nor restored nor one that follows.
+    /// The folder is neither empty, nor restored, nor already following.
     #[error(
         "{}: a server's data folder; name an empty one, or one that a backup was just restored into",
         path.display()
     )]
     Folder { path: PathBuf },
-    /// The marker of a folder that follows cannot be understood.
+    /// The marker of a following folder cannot be parsed.
     #[error("{}: not the mark of a follower; restore it", path.display())]
     Marker {
         path: PathBuf,
@@ -82,10 +82,10 @@ pub enum FollowError {
         #[source]
         cause: io::Error,
     },
-    /// A file of the server's copy cannot be written.
+    /// A file of the seed cannot be written.
     #[error("seed")]
     Seed(#[source] io::Error),
-    /// No random number for the follower's name.
+    /// No random number for the follower's name is available.
     #[error("the follower's name could not be drawn")]
     Random(#[source] io::Error),
     #[error(transparent)]
@@ -97,7 +97,7 @@ pub enum FollowError {
         #[source]
         cause: journal::OpenError,
     },
-    /// The journal's folder cannot be read or begun.
+    /// The journal's folder cannot be read or created.
     #[error(transparent)]
     JournalFolder(journal::OpenError),
     #[error(transparent)]

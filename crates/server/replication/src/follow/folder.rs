@@ -11,6 +11,6 @@ pub struct FollowerFolder {
     pub state_db: PathBuf,
     pub registry_db: PathBuf,
     pub keys: PathBuf,
-    /// Says that the state was restored from a backup and goes on without its old journal.
+    /// File that says that the state was restored from a backup and continues without its old journal.
     pub restored_marker: PathBuf,
 }

@@ -1,4 +1,4 @@
-//! The mark of a folder that follows a server: whom, under which name, which store.
+//! The marker of a folder that follows a server: the server, the follower's name and the store.
 
 use std::fs::{self, File};
 use std::io;
@@ -10,18 +10,18 @@ use serde::{Deserialize, Serialize};
 
 use super::error::FollowError;
 
-/// Bytes of the host's name in a follower's.
+/// Maximum bytes of the host's name in a follower's name.
 const HOST_BYTES_MAX: usize = 30;
 
-/// What a folder that follows remembers. It stands in `following`.
+/// The marker of a folder that follows, stored in the file `following`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Marker {
     /// The follower's name at the server.
     pub name: String,
-    /// Where the server was last followed.
+    /// Address at which the server was last followed.
     pub from: String,
-    /// Its copies of the server's files are complete. Until then everything in the folder is to be
-    /// fetched anew.
+    /// The copies of the server's files are complete. Until then everything in the folder is fetched
+    /// again.
     pub seeded: bool,
 }
 
@@ -30,7 +30,7 @@ impl Marker {
         folder.join("following")
     }
 
-    /// Of a folder that follows for the first time, on a host of that name.
+    /// Returns the marker of a folder that follows for the first time, on a host of this name.
     pub(super) fn new(from: &str, host: &str) -> Result<Self, FollowError> {
         let host: String = host
             .chars()
@@ -41,10 +41,10 @@ impl Marker {
         Ok(Self { name: format!("{host}-{number:08x}"), from: from.into(), seeded: false })
     }
 
-    /// The mark of a folder, if it follows.
+    /// Loads the marker of a folder; `None` if it does not follow.
     ///
     /// # Errors
-    /// When its file cannot be read or understood.
+    /// When the file cannot be read or parsed.
     pub fn load(folder: &Path) -> Result<Option<Self>, FollowError> {
         let path = Self::path(folder);
         match fs::read(&path) {
@@ -56,7 +56,7 @@ impl Marker {
         }
     }
 
-    /// Store it through a power cut.
+    /// Stores the marker durably.
     pub(super) fn store(&self, folder: &Path) -> Result<(), FollowError> {
         let path = Self::path(folder);
         let new = path.with_extension("new");
@@ -70,7 +70,7 @@ impl Marker {
         write().map_err(FollowError::file(&path))
     }
 
-    /// The folder follows nobody any more; survives a power cut.
+    /// Removes the marker, so that the folder no longer follows; survives a power cut.
     pub(super) fn remove(folder: &Path) -> Result<(), FollowError> {
         let path = Self::path(folder);
         fs::remove_file(&path)

@@ -1,4 +1,4 @@
-//! Receives the copies that a follower begins with.
+//! Receives the copies that a new follower needs.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -14,10 +14,10 @@ use super::folder::FollowerFolder;
 use crate::seed_source::Part;
 use crate::wire::{Decoder, Frame};
 
-/// Where a seed is put together until it is complete.
+/// Folder in which a seed is assembled until it is complete.
 const INCOMING: &str = "incoming";
 
-/// Returns true if a name may be written: the files of a server's data folder and nothing beside.
+/// Returns true if a file of this name may be written: only files of a server's data folder are.
 fn is_expected(name: &str) -> bool {
     match name.split_once('/') {
         None => name == "state.db" || name == "registry.db",
@@ -28,7 +28,7 @@ fn is_expected(name: &str) -> bool {
     }
 }
 
-/// Fetch a part into `folder`, each file whole or not at all.
+/// Fetches a part into `folder`; each file is written atomically.
 pub(super) async fn fetch(
     client: &Client,
     follower: &str,
@@ -71,7 +71,7 @@ fn format_error(why: impl Into<String>) -> FollowError {
     FollowError::Format(why.into())
 }
 
-/// Files as they come.
+/// The files received so far.
 struct Receiver {
     incoming: PathBuf,
     names: BTreeSet<String>,
@@ -85,7 +85,7 @@ struct OpenFile {
     size_bytes: u64,
 }
 
-/// What a frame brought.
+/// The content of a received frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Received {
     Part,
@@ -151,7 +151,7 @@ impl Receiver {
         open.file.sync_all().map_err(FollowError::Seed)
     }
 
-    /// Put every file in its place.
+    /// Moves every file to its final name.
     fn place(&self, folder: &Path) -> Result<(), FollowError> {
         let keys = folder.join("keys");
         if self.names.iter().any(|n| n.starts_with("keys/")) && !keys.exists() {
@@ -171,7 +171,7 @@ impl Receiver {
     }
 }
 
-/// Remove what an unfinished seed left, so that it can be fetched anew.
+/// Removes what an unfinished seed left, so that it can be fetched again.
 pub(super) fn wipe(folder: &FollowerFolder) -> Result<(), FollowError> {
     for dir in [&folder.path.join(INCOMING), &folder.keys, &folder.journal] {
         clear(dir)?;

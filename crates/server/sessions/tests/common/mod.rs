@@ -28,7 +28,7 @@ use tokio_rustls::client::TlsStream;
 
 pub(crate) const FILES: &str = "wazuh-states-fim-files";
 pub(crate) const EVENTS: &str = "holdfast-events";
-/// How long anything that must happen may take on a busy machine.
+/// Time that any expected event may take on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(10);
 
 pub(crate) struct Server {
@@ -44,7 +44,7 @@ impl Server {
         Self::with(|_| {})
     }
 
-    /// Start with other options than the usual.
+    /// Starts a server with changed options.
     pub(crate) fn with(edit: impl FnOnce(&mut SessionsOptions)) -> Self {
         Self::open(tempfile::tempdir().unwrap(), edit)
     }
@@ -77,12 +77,12 @@ impl Server {
         Self { handle, commit, state, registry, folder }
     }
 
-    /// Stop and start again in the same folder.
+    /// Stops and starts again in the same folder.
     pub(crate) async fn again(self) -> Self {
         self.again_with(|_| {}).await
     }
 
-    /// The same with other options than the usual.
+    /// Restarts in the same folder with changed options.
     pub(crate) async fn again_with(self, edit: impl FnOnce(&mut SessionsOptions)) -> Self {
         let Self { handle, commit, state, registry, folder } = self;
         handle.shutdown().await;
@@ -100,7 +100,7 @@ impl Server {
         format!("https://localhost:{}{route}", self.handle.local_addr().unwrap().port())
     }
 
-    /// A client configuration that trusts this server and shows a certificate or none.
+    /// Returns a client configuration that trusts this server and presents a certificate or none.
     pub(crate) fn tls(&self, identity: Option<(&str, &str)>) -> ClientConfig {
         let mut roots = RootCertStore::empty();
         roots
@@ -123,7 +123,7 @@ impl Server {
         }
     }
 
-    /// Enrol an agent over the wire.
+    /// Enrols an agent over the network.
     pub(crate) async fn enroll(&self, name: &str) -> Agent {
         let token =
             self.registry.create_enrolment_token(&WriteContext::server(), &[], 1, 600).unwrap();
@@ -150,14 +150,14 @@ impl Server {
             .items
     }
 
-    /// One of this side's own counters.
+    /// Returns one of this side's own counters.
     pub(crate) fn counter(&self, name: &str) -> u64 {
         let all = self.handle.counters();
         let found = all["metrics"].as_array().unwrap().iter().find(|m| m["name"] == name);
         found.unwrap_or_else(|| panic!("no counter {name}"))["value"].as_u64().unwrap()
     }
 
-    /// Wait until something holds.
+    /// Waits until a condition holds.
     pub(crate) async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
         let waiting = async {
             while !holds(self) {
@@ -167,7 +167,7 @@ impl Server {
         tokio::time::timeout(PATIENCE, waiting).await.expect(what);
     }
 
-    /// A connection of one's own over TLS.
+    /// Opens a separate connection over TLS.
     pub(crate) async fn connect(&self, identity: Option<(&str, &str)>) -> TlsStream<TcpStream> {
         let tcp = TcpStream::connect(self.handle.local_addr().unwrap()).await.unwrap();
         let name = ServerName::try_from("localhost").unwrap();
@@ -175,13 +175,13 @@ impl Server {
         connector.connect(name, tcp).await.unwrap()
     }
 
-    /// One request on the unix socket.
+    /// Sends one request on the unix socket.
     pub(crate) async fn local(&self, head: &str, body: &[u8]) -> Raw {
         let stream = UnixStream::connect(self.socket()).await.unwrap();
         exchange(stream, head, body).await
     }
 
-    /// One session on the unix socket.
+    /// Sends one session on the unix socket.
     pub(crate) async fn local_session(&self, agent: AgentId, session: &Session) -> Raw {
         let body = encode(session);
         let head = format!(
@@ -197,7 +197,7 @@ impl Server {
     }
 }
 
-/// A key and a request for a certificate.
+/// Returns a key and a certificate signing request.
 pub(crate) fn request() -> (String, String) {
     let key = rcgen::KeyPair::generate().unwrap();
     let params = rcgen::CertificateParams::new(Vec::<String>::new()).unwrap();
@@ -268,7 +268,7 @@ impl Agent {
     }
 }
 
-/// What came back.
+/// An answer.
 #[derive(Debug)]
 pub(crate) struct Answered {
     pub(crate) status: u16,
@@ -285,7 +285,7 @@ impl Answered {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// The short word of a refusal.
+    /// Returns the error word of a refusal.
     pub(crate) fn error(&self) -> String {
         self.json()["error"].as_str().unwrap_or_default().to_owned()
     }
@@ -306,7 +306,7 @@ pub(crate) fn delta(agent: AgentId, values: Vec<Value>) -> Session {
     }
 }
 
-/// A document whose checksum is 40 times `digit`.
+/// Returns a document whose checksum is 40 times `digit`.
 pub(crate) fn document(id: &str, version: u64, digit: char) -> Value {
     let sha1: String = std::iter::repeat_n(digit, 40).collect();
     let data = serde_json::json!({
@@ -346,7 +346,7 @@ pub(crate) fn event(id: &str) -> Value {
     }
 }
 
-/// An answer as it came over the connection.
+/// An answer as received on the connection.
 #[derive(Debug)]
 pub(crate) struct Raw {
     pub(crate) status: u16,
@@ -374,7 +374,7 @@ impl Raw {
     }
 }
 
-/// Send a request (header without its last empty line) and read until the server closes.
+/// Sends a request (header without its last empty line) and reads until the server closes.
 pub(crate) async fn exchange<S>(mut stream: S, head: &str, body: &[u8]) -> Raw
 where
     S: AsyncRead + AsyncWrite + Unpin,

@@ -1,4 +1,4 @@
-//! When a submit is answered, and with what.
+//! The time and the content of the answer to a submit.
 
 use std::collections::BTreeSet;
 use std::future::Future;

@@ -1,4 +1,4 @@
-//! SIGKILL at random moments: every acknowledged submit is there afterwards, once.
+//! SIGKILL at random moments: afterwards every acknowledged submit is stored exactly once.
 //!
 //! `HOLDFAST_KILLS` sets the number of rounds (the soak uses more).
 
@@ -15,7 +15,7 @@ use crate::{Commit, CommitOptions};
 const CHILD: &str = "HOLDFAST_COMMIT_CHILD";
 const ROUNDS: u64 = 6;
 
-/// Runs in the child only: submits for ever from several tasks and says what was answered.
+/// Runs in the child only: submits for ever from several tasks and prints each acknowledged record.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_child_of_the_kills_submits_until_it_is_killed() {
     let Some(dir) = std::env::var_os(CHILD) else { return };
@@ -53,7 +53,7 @@ fn start(place: &Place, round: u64) -> Child {
 }
 
 fn acknowledged(text: &str, into: &mut BTreeSet<String>) -> usize {
-    // A line that the kill tore in two has no end and does not count.
+    // A line that the kill cut off has no newline and does not count.
     let whole = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
     let mut found = 0;
     for name in whole.filter_map(|line| line.split("ACK ").nth(1)) {

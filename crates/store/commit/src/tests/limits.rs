@@ -1,4 +1,4 @@
-//! What is refused, and that it passes.
+//! Submits that are refused, and that later ones succeed.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use state::{ChangeQuery, DiskState, DiskThresholds, EventKind, Reader, StateStor
 use super::{Place, event_ids, eventually, one, open, session};
 use crate::{CommitError, CommitOptions};
 
-/// Hold the state's only write lock from outside, so that the applier has to wait.
+/// Holds the state's only write lock from outside, so that the applier has to wait.
 fn hold(place: &Place) -> Connection {
     let db = Connection::open(place.state()).unwrap();
     db.execute_batch("BEGIN IMMEDIATE").unwrap();
@@ -54,7 +54,7 @@ async fn a_state_that_cannot_take_more_refuses_and_catches_up() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stalled_state_leaves_nobody_waiting_and_does_not_hold_up_the_end() {
     let place = Place::new();
-    // One record a transaction: the others wait behind the one that finds no room.
+    // One record per transaction: the others wait behind the one that finds the disk full.
     let open =
         place.try_open(CommitOptions { batch_records_max: 1, ..CommitOptions::default() }).unwrap();
     let held = hold(&place);
@@ -75,7 +75,7 @@ async fn a_stalled_state_leaves_nobody_waiting_and_does_not_hold_up_the_end() {
 }
 
 impl crate::Commit {
-    /// Returns true if a submit from a thread of its own is taken.
+    /// Returns true if a submit from a separate thread is accepted.
     fn submit_blocking_for_test(self: &Arc<Self>, name: &str) -> bool {
         let (commit, record) = (Arc::clone(self), one(name));
         std::thread::spawn(move || commit.submit_blocking(record).is_ok()).join().unwrap()
@@ -115,7 +115,7 @@ async fn a_folder_that_was_removed_takes_nothing_until_it_is_back() {
     std::fs::create_dir(&folder).unwrap();
     let options = CommitOptions { folders: vec![folder.clone()], ..CommitOptions::default() };
     let open = place.try_open(options).unwrap();
-    // Looked at once at least, and found.
+    // The disk is checked at least once, and found fine.
     open.commit.submit(one("a")).await.unwrap();
     let away = place.dir.join("away");
     std::fs::rename(&folder, &away).unwrap();

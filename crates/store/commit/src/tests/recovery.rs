@@ -1,4 +1,4 @@
-//! What opening applies again, and what it refuses.
+//! Replay when a commit is opened, and the journals that it refuses.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{CommitError, CommitOptions};
 
-/// Small records, so that thousands of them are quick.
+/// Submits small records, so that thousands of them are quick.
 async fn submit(open: &Open, from: u64, to: u64) {
     let tasks: Vec<_> = (from..to)
         .map(|n| {
@@ -71,7 +71,7 @@ async fn a_power_cut_at_any_moment_keeps_what_was_answered() {
         let first = open(&path, &place.state(), options(), CommitOptions::default()).unwrap();
         submit(&first, 0, 40).await;
         first.commit.checkpoint().unwrap();
-        // The state's log is lost with the power; what the checkpoint flushed is not.
+        // The state's write-ahead log is lost with the power; what the checkpoint flushed is not.
         let cut = Place::new();
         std::fs::copy(place.state(), cut.state()).unwrap();
         submit(&first, 40, 40 + seed * 9).await;

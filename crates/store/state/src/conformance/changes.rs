@@ -1,4 +1,4 @@
-//! What queries for events find, and what retention leaves.
+//! Queries for events, and the events that retention keeps.
 
 use model::{AgentId, ChangeKind, EventBody};
 

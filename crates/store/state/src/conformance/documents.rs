@@ -1,4 +1,4 @@
-//! What queries for documents find.
+//! Queries for documents.
 
 use model::{AgentId, Dataset, Kind, Write};
 use sha1::{Digest, Sha1};
@@ -38,7 +38,7 @@ pub fn documents_come_by_path_and_page_by_cursor(store: &dyn StateStore) {
             break;
         }
         q.after = page.next;
-        // What arrives before the cursor moves nothing behind it.
+        // A document that arrives before the cursor does not shift later pages.
         apply(store, session(1, seen.len() as u64, vec![document("/d/00", 2, |o| o.size = 1)]));
     }
     assert_eq!(seen, names);

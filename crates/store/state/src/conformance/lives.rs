@@ -1,4 +1,4 @@
-//! Lives of agents: what ends with them, what is known of their sessions and of themselves.
+//! Lives of agents: the data that ends with them, and what stays known of their sessions and overlays.
 
 use model::{
     AgentId, Applied, ChangeKind, Dataset, Incarnation, Overlay, Record, SkipReason, Told, Write,
@@ -92,7 +92,7 @@ pub fn an_event_is_of_the_life_that_told_it(store: &dyn StateStore) {
     told(1, 6, 4, "second");
     apply(store, removed(1, 5, 5));
     assert_eq!(seen(false), [row(4, "second", false)], "what ended before ends nothing again");
-    // Overtaken: its removal comes late, or never.
+    // A life that was overtaken: its removal comes late, or never.
     told(1, 7, 6, "third");
     assert_eq!(seen(false), [row(6, "third", false)]);
     let all = [row(6, "third", false), row(4, "second", true), row(1, "first", true)];
@@ -106,7 +106,7 @@ pub fn an_event_is_of_the_life_that_told_it(store: &dyn StateStore) {
     store.arrivals(&Reader::server(), &everyone, &mut visit).unwrap();
     let other = row(2, "other", false);
     assert_eq!(arrived, [all[2].clone(), other, all[1].clone(), all[0].clone()]);
-    // Who is not registered speaks in life 0, until somebody is.
+    // An agent that is not registered uses life 0 until it is registered.
     told(3, 0, 7, "local");
     told(3, 8, 8, "registered");
     let query =
@@ -170,7 +170,7 @@ pub fn the_id_of_a_session_used_again_for_other_content_is_another_session(store
 /// Microseconds since the epoch.
 const NOW_US: u64 = 1_790_000_000_000_000;
 
-/// A session of that time with an id of the contract's form
+/// Returns a session of that time with an id of the contract's form
 /// (`docs/reference/wire.md`, "Sessions: size and id").
 fn timed(life: u64, at_us: u64, writes: Vec<Write>) -> Record {
     let mut record = session_of_life(1, life, at_us, writes);

@@ -1,4 +1,4 @@
-//! What applying records comes to.
+//! Results of applying records.
 
 use model::limits::{DOCUMENT_BYTES_MAX, TOMBSTONE_SECONDS};
 use model::{

@@ -1,5 +1,5 @@
-//! One row of `agent`: the life whose documents are here, the sessions applied last, and what the
-//! agent is.
+//! One row of `agent`: the life that the stored documents belong to, the sessions applied last, and the
+//! agent's overlay.
 
 use model::{AgentId, Overlay, SessionRecord, Told};
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -34,7 +34,7 @@ pub(super) struct Agent {
 }
 
 impl Agent {
-    /// As it is stored; a new one is empty.
+    /// Loads the row; a new agent's is empty.
     pub(super) fn load(db: &Connection, id: AgentId) -> rusqlite::Result<Self> {
         let found = db.prepare_cached(LOAD)?.query_row([id.0], Self::read).optional()?;
         Ok(found.unwrap_or_default())
@@ -76,13 +76,13 @@ impl Agent {
         Ok(())
     }
 
-    /// What it is called.
+    /// Returns the agent's name.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
 
-    /// A life begins: nothing of a former one is left. Whoever speaks for a number without a
-    /// registered agent is the same as before, so that sessions of then stay applied.
+    /// Begins a life; nothing of a former one is left. A sender for a number without a registered
+    /// agent (life 0) counts as the same as before, so its earlier sessions are not applied again.
     pub(super) fn begin(&mut self, life: u64) {
         self.end();
         if life != 0 {
@@ -91,7 +91,7 @@ impl Agent {
         self.incarnation = Some(life);
     }
 
-    /// Its life has ended, and its sessions with it. What it was is kept for its events.
+    /// Ends its life and its sessions. The overlay is kept for the agent's events.
     pub(super) fn end(&mut self) {
         match self.incarnation.take() {
             Some(0) | None => self.sessions.forget_all(),
@@ -103,7 +103,7 @@ impl Agent {
         self.groups_version = 0;
     }
 
-    /// Whether this session was applied before.
+    /// Returns whether this session was applied before.
     pub(super) fn knows(&self, session: &SessionRecord) -> Known {
         self.sessions.known(session)
     }
@@ -114,16 +114,16 @@ impl Agent {
         self.sessions.applied(session);
     }
 
-    /// What an ordinary session says besides: for an agent that is not registered it counts until
-    /// a session about the agent itself has told better.
+    /// Applies the overlay of an ordinary session. For an agent that is not registered it counts until
+    /// a session about the agent itself has supplied a better one.
     pub(super) fn mentioned(&mut self, overlay: &Overlay) {
         let registered = self.incarnation != Some(0);
         let metadata = registered || self.metadata_version == 0;
         self.take(overlay, metadata, registered || self.groups_version == 0);
     }
 
-    /// A session about the agent itself; what is kept has at least the returned version when it
-    /// was left out for being older.
+    /// Applies a session about the agent itself. If the stored overlay is newer, returns its version
+    /// as the error and changes nothing.
     pub(super) fn described(
         &mut self,
         overlay: &Overlay,
@@ -161,12 +161,12 @@ impl Agent {
             &merged
         };
         self.name.clone_from(&now.agent_name);
-        // Plain owned data: cannot fail.
+        // Plain owned data: serialization cannot fail.
         self.overlay = serde_json::to_string(now).unwrap_or_default();
     }
 }
 
-/// What a stored overlay says; of an agent last heard before overlays were kept its name alone.
+/// Parses a stored overlay; for an agent last seen before overlays were stored it has the name only.
 pub(super) fn read_overlay(text: &str, name: &str) -> Option<Overlay> {
     match (text, name) {
         ("", "") => None,

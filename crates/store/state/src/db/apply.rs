@@ -1,8 +1,8 @@
 //! One batch of records in one transaction.
 //!
 //! Versions are compared here, not in SQL, so that the answer can name the version that won. A
-//! record whose own content makes it fail aborts the attempt; the batch is tried again with that
-//! record set aside. Anything else that fails (disk, damage) fails the batch.
+//! record whose own content makes it fail aborts the attempt; the batch is retried with that
+//! record set aside. Any other failure (disk, damage) fails the batch.
 
 use model::limits::{DOCUMENT_BYTES_MAX, DOCUMENT_ID_BYTES_MAX};
 use model::{
@@ -20,20 +20,20 @@ use super::sessions::Known;
 use super::statements::{Found, Put, Statements, store};
 use crate::limits::{DATASET_NAME_BYTES_MAX, EVENT_ID_BYTES_MAX, SESSION_ID_BYTES_MAX};
 
-/// Most records set aside that are kept to be looked at; older ones are only counted.
+/// Maximum number of set-aside records that are stored; older ones are only counted.
 const QUARANTINE_ROWS_MAX: u32 = 1_000;
-/// Most bytes of them; the newest is kept whatever its size.
+/// Maximum bytes of set-aside records; the newest is stored whatever its size.
 pub(super) const QUARANTINE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// Why an attempt ended.
+/// The reason why an attempt ended.
 pub(super) enum Failure {
     /// The database failed.
     Database(rusqlite::Error),
-    /// The record at this place of the batch cannot be applied.
+    /// The record at this index of the batch cannot be applied.
     Record(usize, String),
 }
 
-/// Why one record ended.
+/// The reason why one record was not applied.
 enum Stop {
     Database(rusqlite::Error),
     Unfit(String),
@@ -55,7 +55,7 @@ impl From<rusqlite::Error> for Stop {
     }
 }
 
-/// One transaction under way.
+/// One open transaction.
 pub(super) struct Applier<'c> {
     db: &'c Connection,
     kept: Kept,
@@ -63,24 +63,24 @@ pub(super) struct Applier<'c> {
 }
 
 impl<'c> Applier<'c> {
-    /// Begin on a connection that is inside a transaction already.
+    /// Begins on a connection that is already inside a transaction.
     pub(super) fn begin(db: &'c Connection) -> rusqlite::Result<Self> {
         let run = Statements::prepare(db)?;
         Ok(Self { db, kept: Kept::load(db)?, run })
     }
 
-    /// Position of the last record applied.
+    /// Returns the position of the last record applied.
     pub(super) fn applied(&self) -> Position {
         Position(self.kept.progress.applied)
     }
 
-    /// Write back what was kept in memory.
+    /// Writes the rows kept in memory back.
     pub(super) fn finish(mut self) -> rusqlite::Result<Position> {
         self.kept.save(self.db)?;
         Ok(Position(self.kept.progress.applied))
     }
 
-    /// Apply a batch; `aside` names the records that an earlier attempt found unfit, and why.
+    /// Applies a batch; `aside` names the records that an earlier attempt found invalid, and why.
     pub(super) fn apply(
         &mut self,
         batch: &[(Position, Record)],
@@ -110,7 +110,7 @@ impl<'c> Applier<'c> {
         Ok(answers)
     }
 
-    /// Keep a record that cannot be applied, and tell of it.
+    /// Stores a record that cannot be applied, and adds a coverage event.
     pub(super) fn set_aside(
         &mut self,
         position: Position,
@@ -145,7 +145,7 @@ impl<'c> Applier<'c> {
             found: None,
             detail: format!("record {position} of agent {agent} was set aside: {reason}"),
         });
-        // Positions begin again after a restore, but then the store has another name.
+        // Positions start again after a restore, but then the store has another name.
         let store: String = self
             .db
             .prepare_cached("SELECT substr(value, 1, 8) FROM meta WHERE key = 'store_id'")?
@@ -154,7 +154,7 @@ impl<'c> Applier<'c> {
         self.event(AgentId::SERVER, &id, EventTime::of_server(at_us), &event.to_json()).map(|_| ())
     }
 
-    /// Mark a position as done.
+    /// Marks a position as applied.
     pub(super) fn advance(&mut self, position: Position) {
         self.kept.progress.applied = position.0;
     }
@@ -211,8 +211,8 @@ impl<'c> Applier<'c> {
         Ok(applied)
     }
 
-    /// Returns true if records of this life of the agent still count. A new life begins empty; life 0,
-    /// that of a number without a registered agent, ends no other.
+    /// Returns true if records of this life of the agent are still accepted. A new life begins empty;
+    /// life 0, that of a number without a registered agent, ends no other.
     fn admit(&mut self, agent: AgentId, incarnation: Incarnation) -> Result<bool, Stop> {
         let current = self.kept.agent(self.db, agent)?.incarnation;
         if current == Some(incarnation.0) {
@@ -235,14 +235,14 @@ impl<'c> Applier<'c> {
         Ok(true)
     }
 
-    /// The life is noted with the last of the events that are its own. Life 0 can begin again, and
-    /// end again.
+    /// Ends a life and records it with the number of its last event. Life 0 can begin and end again.
+    /// Returns the number of documents removed.
     fn remove_agent(&mut self, agent: AgentId, incarnation: Incarnation) -> Result<u64, Stop> {
         let last_event = self.kept.progress.last_event;
         let row = self.kept.agent(self.db, agent)?;
         let current = row.incarnation == Some(incarnation.0);
         if current || incarnation.0 != 0 {
-            // One that another life has followed has told nothing since that.
+            // A life that another one has followed has reported nothing since then.
             let through = if current { last_event } else { 0 };
             self.db
                 .prepare_cached(
@@ -264,7 +264,7 @@ impl<'c> Applier<'c> {
         Ok(changed)
     }
 
-    /// One write: its id, and how many things it changed or why it was left out.
+    /// Applies one write; returns its id, and the number of changes or the reason it was left out.
     #[expect(clippy::type_complexity, reason = "read in one place only")]
     fn write<'w>(
         &mut self,
@@ -420,7 +420,7 @@ impl<'c> Applier<'c> {
         Ok(Ok(u64::from(found.is_some())))
     }
 
-    /// Remove every document and tombstone of a collection; how many documents there were.
+    /// Removes every document and tombstone of a collection; returns the number of documents.
     fn clean(&mut self, agent: AgentId, dataset: i64) -> rusqlite::Result<u64> {
         let collection = *self.kept.collection(self.db, agent, dataset)?;
         if collection.documents > 0 {
@@ -438,7 +438,7 @@ impl<'c> Applier<'c> {
         Ok(collection.documents as u64)
     }
 
-    /// Append an event; whether it is new, or why it was left out.
+    /// Appends an event; returns true if it is new, or the reason why it was left out.
     fn event(
         &mut self,
         agent: AgentId,
@@ -476,7 +476,7 @@ impl<'c> Applier<'c> {
         Ok(Ok(new))
     }
 
-    /// Append an event of the server itself.
+    /// Appends an event of the server itself.
     pub(super) fn server_event(
         &mut self,
         id: &str,
@@ -486,7 +486,7 @@ impl<'c> Applier<'c> {
         self.event(AgentId::SERVER, id, EventTime::of_server(at_us), &event.to_json()).map(|_| ())
     }
 
-    /// What retention changes beside the rows themselves.
+    /// Returns the rows kept in memory, for retention to update.
     pub(super) fn kept(&mut self) -> &mut Kept {
         &mut self.kept
     }

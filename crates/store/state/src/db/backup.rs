@@ -13,8 +13,8 @@ const WHAT: &str = "copy state.db";
 /// Pages copied at a time.
 const PAGES_PER_STEP: i32 = 4_096;
 
-/// Copy what `source` sees now into a new file that survives a power cut. One read transaction
-/// spans the copy: writers go on, the write-ahead log grows meanwhile.
+/// Copies what `source` sees now into a new file that survives a power cut. One read transaction
+/// spans the copy: writers continue, and the write-ahead log grows in the meantime.
 pub(super) fn backup(source: &Connection, file: &Path) -> Result<(), StateError> {
     let io = |path: &Path, source| StateError::Io { path: path.to_owned(), source };
     if file.exists() {

@@ -1,9 +1,9 @@
-//! Events, newest first. Keys are found by an index first, bodies are read for the page alone.
+//! Events, newest first. Keys are found by an index first; bodies are read for the page only.
 //!
 //! Without a path, each kind (and each agent, when few are named) is a range of an index that is
-//! already in the wanted order; the page is the merge of their heads. With a path prefix the range
-//! of the path index is sorted when it is small; when it is large, the search goes by time, where
-//! so many matches are met soon.
+//! already in the wanted order; the page is the merge of their heads. With a path prefix, a small range of
+//! the path index is sorted; for a large one the events are searched by time, because a page of matches
+//! is then found soon.
 
 use std::rc::Rc;
 
@@ -21,9 +21,9 @@ use model::AgentId;
 use model::Permitted;
 
 const WHAT: &str = "read changes";
-/// Up to how many agents are searched one by one.
+/// Maximum number of agents that are searched one by one.
 const AGENTS_APART_MAX: usize = 8;
-/// Up to how many events since a number are searched by number.
+/// Maximum number of events after `since` that are searched by number.
 const SINCE_EVENTS_MAX: u64 = 10_000;
 
 /// Time found and number: the order of events.
@@ -43,7 +43,7 @@ impl ToSql for Bound {
     }
 }
 
-/// Terms that every search has, with their values.
+/// SQL terms that every search has, with their values.
 #[derive(Default)]
 struct Terms {
     sql: String,
@@ -71,7 +71,7 @@ impl Terms {
         self.and(before, Bound::One(SqlValue::Text(value.to_owned())), "");
     }
 
-    /// Without what former lives of the numbers told.
+    /// Excludes events of former lives of the numbers.
     fn present(&mut self) {
         if !self.sql.is_empty() {
             self.sql.push_str(" AND ");
@@ -100,7 +100,7 @@ impl Terms {
         }
     }
 
-    /// Times, the cursor, the number to begin behind, and whose lives.
+    /// Adds times, the cursor, the number to start after, and the lives.
     fn range(&mut self, q: &ChangeQuery) -> Result<(), StateError> {
         let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
         if let Some(from) = q.from_us {
@@ -148,13 +148,13 @@ fn parse_cursor(text: &str) -> Result<Key, StateError> {
     Ok((parse(found)?, parse(number)?))
 }
 
-/// A page of events.
+/// Returns a page of events.
 pub(super) fn changes(db: &Connection, q: &ChangeQuery) -> Result<ChangePage, StateError> {
     if q.limit > PAGE_ITEMS_MAX {
         return Err(StateError::Query("the page is too large".into()));
     }
     let newest = Progress::load(db).context(WHAT)?.last_event as u64;
-    // One more than the page tells whether there is a next one.
+    // One more than the page shows whether there is a next one.
     let mut keys = search(db, q, newest, q.limit + 1)?;
     let more = keys.len() > q.limit;
     keys.truncate(q.limit);
@@ -175,7 +175,7 @@ pub(super) fn changes(db: &Connection, q: &ChangeQuery) -> Result<ChangePage, St
     Ok(ChangePage { items, next, newest })
 }
 
-/// By the table's own key, so that nothing is sorted and one row is held at a time.
+/// Visits events by the table's own key, so that nothing is sorted and one row is held at a time.
 pub(super) fn arrivals(
     db: &Connection,
     q: &ArrivalQuery,
@@ -212,7 +212,7 @@ pub(super) fn arrivals(
     Ok(Arrivals { through: end, newest })
 }
 
-/// What [`read_row`] reads.
+/// The columns that [`read_row`] reads.
 const ROW: &str = "e.number, e.agent, coalesce(a.name, ''), e.id, e.received_us, e.found_us,
      e.kind, e.path, e.changed, e.body,
      (SELECT r.name FROM removed r WHERE r.agent = e.agent AND r.through >= e.number

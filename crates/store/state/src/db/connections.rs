@@ -15,9 +15,9 @@ const WRITER_STATEMENTS: usize = 64;
 const READER_CACHE_KIB: i64 = 8 * 1024;
 /// Statements that each reader keeps prepared.
 const READER_STATEMENTS: usize = 32;
-/// Size that the write-ahead log is cut back to once it restarts, bytes.
+/// Size to which the write-ahead log is truncated when it restarts, bytes.
 const WAL_BYTES_KEPT: i64 = 128 * 1024 * 1024;
-/// How long another process may hold the file before a write is refused.
+/// Time that another process may lock the file before a write is refused.
 pub(super) const BUSY_WAIT: Duration = Duration::from_secs(1);
 pub(super) fn open_writer(file: &Path) -> Result<Connection, StateError> {
     let db = Connection::open(file).context("open state.db")?;
@@ -51,7 +51,7 @@ pub(super) fn snapshot<T>(
     what: &str,
     query: impl FnOnce(&Connection) -> Result<T, StateError>,
 ) -> Result<T, StateError> {
-    // Dropped without a commit: a read has nothing to keep.
+    // Dropped without a commit: a read transaction has nothing to store.
     let tx = db.unchecked_transaction().context(what)?;
     query(&tx)
 }

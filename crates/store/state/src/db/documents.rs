@@ -1,4 +1,4 @@
-//! Documents by SQL with bound values only: the text of a query never becomes text of SQL.
+//! Queries for documents, with bound values only: text of a query never becomes part of the SQL.
 
 use model::{AgentId, Dataset};
 use rusqlite::types::Value as SqlValue;
@@ -18,7 +18,7 @@ const TEXT_BYTES_MAX: usize = 8_192;
 /// Columns that [`read_row`] reads.
 pub(super) const COLUMNS: &str = "id, version, checksum, received_us, body";
 
-/// How a field stands in the table.
+/// The column of a field in the table.
 struct Column {
     name: &'static str,
     packed: bool,
@@ -54,13 +54,13 @@ impl Column {
         }
     }
 
-    /// The column as text or number again.
+    /// Returns an SQL expression of the column as text or number.
     fn shown(&self) -> String {
         if self.packed { unpacked_sql(self.name) } else { self.name.to_owned() }
     }
 }
 
-/// SQL under construction with its values beside it.
+/// SQL under construction, with its values.
 #[derive(Default)]
 pub(super) struct Where {
     pub(super) sql: String,
@@ -69,7 +69,7 @@ pub(super) struct Where {
 }
 
 impl Where {
-    /// Documents of a collection that is set later.
+    /// Selects the documents of a collection that is set later.
     pub(super) fn of_collection() -> Self {
         Self { sql: "collection = ?1".into(), values: vec![SqlValue::Null], tests: 0 }
     }
@@ -80,7 +80,7 @@ impl Where {
         }
     }
 
-    /// Narrowed by a condition.
+    /// Adds a condition.
     pub(super) fn and(&mut self, condition: &Condition) -> Result<(), StateError> {
         if *condition == Condition::default() {
             return Ok(());
@@ -161,7 +161,7 @@ impl Where {
                     return Err(too_much("only text has parts"));
                 };
                 match test {
-                    // The pattern would end there.
+                    // The LIKE pattern would end at the NUL.
                     Test::Contains if text.contains('\0') => {
                         return Err(too_much("no field holds a NUL"));
                     }
@@ -173,7 +173,7 @@ impl Where {
         Ok(())
     }
 
-    /// Equality, by the index where there is one: packed columns compare with packed values.
+    /// Compares a column, by its index where there is one: packed columns compare with packed values.
     fn compare(&mut self, column: &Column, operator: &str, value: SqlValue) {
         let value = match value {
             SqlValue::Text(text) if column.packed => match Packed::new(&text) {
@@ -214,7 +214,7 @@ impl Where {
         self.sql.push_str(" ESCAPE '\\', 0)");
     }
 
-    /// A range, so that the index on paths serves it. `path` is never null, other columns may be.
+    /// Compares by a range, which the index on paths can serve. `path` is never null, other columns may be.
     fn prefix(&mut self, column: &Column, text: &str) {
         let indexed = column.name == "path";
         self.sql.push_str(if indexed { "(" } else { "coalesce(" });
@@ -235,11 +235,11 @@ pub(super) fn too_much(why: &str) -> StateError {
     StateError::Query(why.to_owned())
 }
 
-/// The smallest text above all that begin with `prefix`; `None` when there is none.
+/// Returns the smallest text above all that begin with `prefix`; `None` when there is none.
 pub(super) fn prefix_end(prefix: &str) -> Option<String> {
     let mut chars: Vec<char> = prefix.chars().collect();
     while let Some(last) = chars.pop() {
-        // The code points from D800 to DFFF are no characters; UTF-8 sorts by code point.
+        // The code points from D800 to DFFF are not characters; UTF-8 sorts by code point.
         let next =
             if last == '\u{d7ff}' { Some('\u{e000}') } else { char::from_u32(last as u32 + 1) };
         if let Some(next) = next {
@@ -250,7 +250,7 @@ pub(super) fn prefix_end(prefix: &str) -> Option<String> {
     None
 }
 
-/// Number of the agent's collection and how many documents it has.
+/// Returns the number of the agent's collection and its number of documents.
 pub(super) fn collection(
     db: &Connection,
     agent: AgentId,
@@ -337,8 +337,8 @@ pub(super) fn documents(db: &Connection, q: &DocumentQuery) -> Result<DocumentPa
     Ok(DocumentPage { items, total, next })
 }
 
-/// Numbers and paths of a page, in order: bodies are read afterwards, so that a sort never carries
-/// them.
+/// Returns numbers and paths of a page, in order. Bodies are read afterwards, so that a sort never
+/// carries them.
 pub(super) fn page_keys(
     db: &Connection,
     q: &DocumentQuery,
@@ -373,7 +373,7 @@ pub(super) fn page_keys(
         .context(WHAT)
 }
 
-/// The fields of a sort, each with a comma behind.
+/// Returns the fields of a sort, each followed by a comma.
 pub(super) fn order_sql(sort: &[(DocumentField, Direction)]) -> Result<String, StateError> {
     if sort.len() > CONDITION_DEPTH_MAX {
         return Err(too_much("too many fields to sort by"));
@@ -386,7 +386,7 @@ pub(super) fn order_sql(sort: &[(DocumentField, Direction)]) -> Result<String, S
     Ok(order)
 }
 
-/// The digest of an agent's dataset.
+/// Returns the digest of an agent's dataset.
 pub(super) fn checksum(
     db: &Connection,
     agent: AgentId,

@@ -1,6 +1,6 @@
-//! The time by which an event is ordered, paged and filtered: when the agent found it. If the agent's
-//! clock cannot have been right it is when the server received the event; then only the event's body
-//! says what the agent's clock showed.
+//! The time by which an event is ordered, paged and filtered: the time at which the agent found it. If the
+//! agent's clock cannot have been right, it is the time at which the server received the event; then only
+//! the event's body holds the agent's time.
 
 use model::limits::CLOCK_OFF_US;
 use model::{SessionRecord, Write};
@@ -9,7 +9,7 @@ use model::{SessionRecord, Write};
 /// without a battery for its clock boots in 1970.
 const FOUND_US_MIN: u64 = 1_000_000_000_000_000;
 
-/// When events were received, and whether their own times count.
+/// The time at which events were received, and whether their own times count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct EventTime {
     received_us: u64,
@@ -17,23 +17,23 @@ pub(super) struct EventTime {
 }
 
 impl EventTime {
-    /// For the events of a session.
+    /// Returns the time of the events of a session.
     pub(super) fn of_session(session: &SessionRecord) -> Self {
         let clock_off = matches!(session.writes.last(), Some(Write::ClockOff { .. }));
         Self { received_us: session.received_at_us, clock_off }
     }
 
-    /// For an event of the server.
+    /// Returns the time of an event of the server.
     pub(super) fn of_server(at_us: u64) -> Self {
         Self { received_us: at_us, clock_off: false }
     }
 
-    /// When they were received, microseconds since the epoch.
+    /// Returns the time at which they were received, microseconds since the epoch.
     pub(super) fn received_us(self) -> u64 {
         self.received_us
     }
 
-    /// The time that orders an event whose body says `found_us`, microseconds since the epoch.
+    /// Returns the time that orders an event whose body says `found_us`, microseconds since the epoch.
     pub(super) fn order_us(self, found_us: Option<u64>) -> u64 {
         let ahead = |found: u64| found > self.received_us.saturating_add(CLOCK_OFF_US);
         let before_time = |found: u64| found < FOUND_US_MIN && self.received_us >= FOUND_US_MIN;

@@ -1,4 +1,4 @@
-//! What the columns hold, read from a body once when it is applied.
+//! The values of the columns, read from a body once when it is applied.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -20,7 +20,7 @@ impl Text<'_> {
     }
 }
 
-/// A whole number, or a string of one.
+/// A whole number, or a string that holds one.
 struct Integer(Option<i64>);
 
 impl<'de> Deserialize<'de> for Integer {
@@ -134,8 +134,8 @@ macro_rules! columns {
 }
 
 impl<'a> Columns<'a> {
-    /// Read a body; `None` when it is not a JSON object in UTF-8. Fields of an unexpected shape
-    /// make the columns that speak of files empty, not the document invalid.
+    /// Reads a body; `None` when it is not a JSON object in UTF-8. Fields of an unexpected shape
+    /// leave the file columns empty and do not invalidate the document.
     pub(crate) fn read(body: &'a [u8]) -> Option<Self> {
         let body = std::str::from_utf8(body).ok()?;
         if !body.trim_ascii_start().starts_with('{') {
@@ -170,7 +170,7 @@ impl<'a> Columns<'a> {
         self.checksum.hash.sha1.as_str()
     }
 
-    /// A file's path, or the key of another item; empty when the document tells neither.
+    /// Returns a file's path, or the key of another item; empty when the document has neither.
     pub(crate) fn path(&self) -> &str {
         text(self.file.path.as_ref().or(self.holdfast.item.as_ref())).unwrap_or_default()
     }
@@ -195,7 +195,7 @@ impl<'a> Columns<'a> {
         text(self.file.mtime.as_ref()).and_then(parse_micros).map(|us| us as i64)
     }
 
-    /// MD5, SHA-1, SHA-256, BLAKE3.
+    /// Returns MD5, SHA-1, SHA-256 and BLAKE3.
     pub(crate) fn hashes(&self) -> [Option<&str>; 4] {
         self.file.hash.as_ref().map_or([None; 4], |h| {
             [
@@ -247,7 +247,7 @@ pub(crate) struct EventColumns<'a> {
 }
 
 impl<'a> EventColumns<'a> {
-    /// Read a body; `None` when it is not a JSON object of an event's shape.
+    /// Reads a body; `None` when it is not a JSON object of an event's shape.
     pub(crate) fn read(body: &'a [u8]) -> Option<Self> {
         let body = std::str::from_utf8(body).ok()?;
         if !body.trim_ascii_start().starts_with('{') {
@@ -256,7 +256,7 @@ impl<'a> EventColumns<'a> {
         serde_json::from_str(body).ok()
     }
 
-    /// When it was found, microseconds since the epoch.
+    /// Returns the time at which it was found, microseconds since the epoch.
     pub(crate) fn found_us(&self) -> Option<u64> {
         parse_micros(self.timestamp.as_str())
     }
@@ -272,7 +272,7 @@ impl<'a> EventColumns<'a> {
         }
     }
 
-    /// The fields that differ, separated by commas (no field's name has one).
+    /// Returns the names of the fields that differ, separated by commas (no field's name has one).
     pub(crate) fn changed(&self) -> String {
         let names: Vec<&str> = self.holdfast.changed_fields.iter().map(Text::as_str).collect();
         names.join(",")

@@ -1,8 +1,8 @@
 //! Documents of one dataset over many agents.
 //!
-//! Which agents have the dataset, and how many documents each, is kept: without a condition a page
-//! costs its own documents and one row per agent. By agent and path, each agent's part is the page
-//! that [`super::documents`] reads by its index. Another order looks at all documents of the agents
+//! The agents that have the dataset, and the number of documents of each, are stored counters: without a
+//! condition a page costs its own documents and one row per agent. By agent and path, each agent's part is
+//! the page that [`super::documents`] reads by its index. Another order reads all documents of the agents
 //! and keeps no more of them than the page needs.
 
 use model::AgentId;
@@ -47,7 +47,7 @@ pub(super) fn documents(db: &Connection, q: &FleetQuery) -> Result<DocumentPage,
     Ok(DocumentPage { items, total, next: None })
 }
 
-/// The parts of the agents that were asked for, by agent.
+/// Returns the parts of the requested agents, by agent.
 fn parts(db: &Connection, q: &FleetQuery) -> Result<Vec<Part>, StateError> {
     let mut select = db.prepare_cached(COLLECTIONS).context(WHAT)?;
     let rows = select
@@ -69,7 +69,7 @@ fn parts(db: &Connection, q: &FleetQuery) -> Result<Vec<Part>, StateError> {
     Ok(parts)
 }
 
-/// How many documents of each part match.
+/// Counts the matching documents of each part.
 fn count(db: &Connection, q: &FleetQuery, parts: &mut Vec<Part>) -> Result<(), StateError> {
     let mut filter = Where::of_collection();
     filter.and(&q.condition)?;
@@ -85,7 +85,7 @@ fn count(db: &Connection, q: &FleetQuery, parts: &mut Vec<Part>) -> Result<(), S
     Ok(())
 }
 
-/// Agent and number of the page's documents, by agent and path.
+/// Returns agent and number of the page's documents, by agent and path.
 fn by_agent(
     db: &Connection,
     q: &FleetQuery,
@@ -116,7 +116,7 @@ fn by_agent(
     Ok(keys)
 }
 
-/// Agent and number of the page's documents in the order asked for.
+/// Returns agent and number of the page's documents in the requested order.
 fn sorted(
     db: &Connection,
     q: &FleetQuery,
@@ -134,7 +134,7 @@ fn sorted(
         .context(WHAT)
 }
 
-/// The statement of a sorted page and its values, of which the first is the list of collections.
+/// Returns the statement of a sorted page and its values; the first value is the list of collections.
 pub(super) fn sorted_sql(q: &FleetQuery) -> Result<(String, Vec<SqlValue>), StateError> {
     const AGENT: &str = "(SELECT agent FROM collection WHERE number = document.collection)";
     let mut filter = Where {

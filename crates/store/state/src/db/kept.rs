@@ -1,5 +1,5 @@
-//! Small rows that a transaction touches again and again: progress, agents, datasets, collections.
-//! Read once, changed in memory, written back before the transaction commits.
+//! Small rows that a transaction uses repeatedly: progress, agents, datasets, collections. They are read
+//! once, changed in memory, and written back before the transaction commits.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -66,7 +66,7 @@ struct Change {
     bytes: i64,
 }
 
-/// What one transaction has read and changed so far.
+/// The rows that one transaction has read and changed so far.
 #[derive(Default)]
 pub(super) struct Kept {
     pub(super) progress: Progress,
@@ -81,7 +81,7 @@ impl Kept {
         Ok(Self { progress: Progress::load(db)?, ..Self::default() })
     }
 
-    /// The agent's row; a new agent gets one.
+    /// Returns the agent's row; a new agent gets one.
     pub(super) fn agent(&mut self, db: &Connection, id: AgentId) -> rusqlite::Result<&mut Agent> {
         let entry = match self.agents.entry(id.0) {
             Entry::Occupied(entry) => return Ok(&mut entry.into_mut().1),
@@ -91,7 +91,7 @@ impl Kept {
         Ok(&mut entry.insert((stored.clone(), stored)).1)
     }
 
-    /// Number of a dataset; a new one gets the next.
+    /// Returns the number of a dataset; a new one gets the next.
     pub(super) fn dataset(&mut self, db: &Connection, name: &Dataset) -> rusqlite::Result<i64> {
         if let Some(number) = self.datasets.get(name) {
             return Ok(*number);
@@ -113,7 +113,7 @@ impl Kept {
         Ok(number)
     }
 
-    /// The agent's collection of a dataset; a new one gets a row.
+    /// Returns the agent's collection of a dataset; a new one gets a row.
     pub(super) fn collection(
         &mut self,
         db: &Connection,
@@ -143,7 +143,7 @@ impl Kept {
         Ok(&mut entry.insert((stored, stored)).1)
     }
 
-    /// All collections of an agent, loaded.
+    /// Loads all collections of an agent and returns the numbers of their datasets.
     pub(super) fn collections_of(
         &mut self,
         db: &Connection,
@@ -159,14 +159,14 @@ impl Kept {
         Ok(datasets)
     }
 
-    /// One event more (or, with negative numbers, fewer) of a kind.
+    /// Adds events of a kind to the counters (or subtracts, with negative numbers).
     pub(super) fn count_events(&mut self, kind: EventKind, events: i64, bytes: i64) {
         let change = self.kinds.entry(kind).or_default();
         change.documents += events;
         change.bytes += bytes;
     }
 
-    /// Write back what changed.
+    /// Writes changed rows back.
     pub(super) fn save(&mut self, db: &Connection) -> rusqlite::Result<()> {
         self.save_agents(db)?;
         self.save_collections(db)?;
@@ -219,7 +219,7 @@ impl Kept {
     }
 }
 
-/// The number of a kind in the database.
+/// Returns the number of a kind in the database.
 pub(super) fn kind_number(kind: EventKind) -> i64 {
     match kind {
         EventKind::Created => 0,
@@ -230,7 +230,7 @@ pub(super) fn kind_number(kind: EventKind) -> i64 {
     }
 }
 
-/// The kind behind a number.
+/// Returns the kind with a number.
 pub(super) fn kind_of(number: i64) -> EventKind {
     match number {
         0 => EventKind::Created,

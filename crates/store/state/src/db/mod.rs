@@ -1,8 +1,8 @@
 //! The state store on SQLite: `state.db` (`docs/format/state-db.md`).
 //!
-//! One writer connection behind a lock, a fixed number of readers on snapshots, the write-ahead
-//! log checkpointed by us: `synchronous=NORMAL` flushes at checkpoints only, and the journal holds
-//! what a power cut takes away.
+//! One writer connection behind a lock, a fixed number of readers on snapshots, and explicit checkpoints
+//! of the write-ahead log: `synchronous=NORMAL` flushes at checkpoints only, and the journal holds the
+//! records that a power cut removes.
 
 mod agent;
 mod apply;
@@ -53,14 +53,14 @@ use sqlite::ReaderPool;
 /// Random bytes of a store's name.
 const STORE_ID_BYTES: usize = 16;
 
-/// How to open the store.
+/// Options for opening the store.
 #[derive(Clone)]
 pub struct StateOptions {
-    /// Connections for queries.
+    /// Number of connections for queries.
     pub readers: usize,
-    /// Where a new store's name comes from.
+    /// Source of a new store's name.
     pub random: Arc<dyn Random>,
-    /// When bytes that are no record were set aside.
+    /// Clock for the time at which undecodable bytes are set aside.
     pub clock: Arc<dyn Clock>,
 }
 
@@ -80,13 +80,13 @@ impl fmt::Debug for StateOptions {
     }
 }
 
-/// `state.db`.
+/// A state store in the SQLite file `state.db`.
 pub struct SqliteState {
     file: PathBuf,
     store_id: String,
     clock: Arc<dyn Clock>,
     writer: Mutex<Connection>,
-    /// Copies the log into the database beside the writer.
+    /// Copies the write-ahead log into the database without holding the writer.
     checkpointer: Mutex<Connection>,
     readers: ReaderPool,
     applied: AtomicU64,
@@ -100,10 +100,10 @@ impl fmt::Debug for SqliteState {
 }
 
 impl SqliteState {
-    /// Open or create the database file.
+    /// Opens or creates the database file.
     ///
     /// # Errors
-    /// When it cannot be read, is not ours, or was written by a newer version.
+    /// When it cannot be read, is not a state database, or was written by a newer version.
     pub fn open(file: &Path, options: StateOptions) -> Result<Self, StateError> {
         let mut writer = open_writer(file)?;
         let new = schema::migrate(&mut writer, file)?;
@@ -112,7 +112,7 @@ impl SqliteState {
             None => draw_id(&writer, file, &*options.random)?,
         };
         if new {
-            // A new store's name survives a power cut before anyone is told it.
+            // A new store's name must survive a power cut before it is sent to any agent.
             checkpoint(&writer)?;
             sync_folder(file)?;
         }
@@ -132,8 +132,8 @@ impl SqliteState {
         })
     }
 
-    /// Have every reader run what requests ask most, so that the first of them find their statements
-    /// prepared and their pages at hand.
+    /// Runs the most frequent queries on every reader, so that the first requests find their statements
+    /// prepared and their pages cached.
     ///
     /// # Errors
     /// When the database fails.
@@ -167,10 +167,10 @@ impl SqliteState {
         answer.unwrap_or_else(|| Err(StateError::Busy { what: what.to_owned() }))
     }
 
-    /// The position that a database has applied, whoever has it open. Reads only.
+    /// Returns the position that a database has applied, even if another process has it open. Reads only.
     ///
     /// # Errors
-    /// When it cannot be read or is not ours.
+    /// When it cannot be read or is not a state database.
     pub fn peek_applied(file: &Path) -> Result<Position, StateError> {
         const WHAT: &str = "read the state's position";
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY;
@@ -181,9 +181,9 @@ impl SqliteState {
         Ok(Position(applied as u64))
     }
 
-    /// Prepare a state for a journal that ends at `end`, before what it has applied: a restored copy
-    /// for a new, empty one (0), or the state beside a journal that lost its end. Positions go on
-    /// there, and the store draws a new name, so that every agent checks what it holds.
+    /// Prepares a state for a journal that ends at `end`, before what the state has applied: a restored
+    /// copy for a new, empty journal (0), or the state next to a journal that lost its end. Positions
+    /// continue from there, and the store draws a new name, so that every agent checks what it holds.
     ///
     /// # Errors
     /// As [`SqliteState::open`].
@@ -191,15 +191,15 @@ impl SqliteState {
         const WHAT: &str = "prepare the restored state";
         let mut db = open_writer(file)?;
         schema::migrate(&mut db, file)?;
-        // A position is the number of a record; a folder of them all never holds 2^63.
+        // A position is the number of a record; it never reaches 2^63.
         db.execute("UPDATE progress SET applied = ?1", [end.0.cast_signed()]).context(WHAT)?;
         draw_id(&db, file, &SystemRandom)?;
         checkpoint(&db)?;
         db.close().map_err(|(_, e)| e).context(WHAT)
     }
 
-    /// Give the store of a copy that takes over from the original a new name, so that every agent
-    /// checks what the copy holds. Positions go on.
+    /// Gives the store of a copy that replaces the original a new name, so that every agent checks what
+    /// the copy holds. Positions continue.
     ///
     /// # Errors
     /// As [`SqliteState::open`].
@@ -211,7 +211,7 @@ impl SqliteState {
         db.close().map_err(|(_, e)| e).context("prepare the promoted state")
     }
 
-    /// Run `work` in one write transaction and remember the position it ends at.
+    /// Runs `work` in one write transaction and publishes the position at which it ends.
     fn write<T>(
         &self,
         what: &str,
@@ -268,8 +268,8 @@ impl StateStore for SqliteState {
     }
 
     fn checkpoint(&self) -> Result<Position, StateError> {
-        // First without holding the writer up: most of the work. Then what little came meanwhile,
-        // so that the log can start anew with the next write.
+        // Most of the work is done without holding the writer; the second checkpoint then copies the few
+        // pages written in the meantime, so that the log can restart with the next write.
         checkpoint(&self.checkpointer.lock())?;
         let db = self.writer.lock();
         let position = self.applied.load(Ordering::Acquire);
@@ -376,7 +376,7 @@ impl StateStore for SqliteState {
 
     fn retain(&self, policy: &Retention, now_us: u64) -> Result<Retained, StateError> {
         let mut dropped = retain::Dropped::default();
-        // The lock is let go between the chunks: the applier goes in between.
+        // The lock is released between the chunks, so that the applier can run.
         while retain::events(&mut self.writer.lock(), policy, now_us, &mut dropped)? {}
         let mut tombstones = 0;
         loop {
@@ -388,12 +388,12 @@ impl StateStore for SqliteState {
     }
 
     fn backup_to(&self, file: &Path) -> Result<(), StateError> {
-        // Of its own: no query waits for the copy, and its time is not limited.
+        // A separate connection: no query waits for the copy, and its time is not limited.
         backup::backup(&open_reader(&self.file).context("open state.db for a copy")?, file)
     }
 }
 
-/// Copy the log into the database and flush both; whether all of it was copied.
+/// Copies the log into the database and flushes both; returns true if all of it was copied.
 fn checkpoint(db: &Connection) -> Result<bool, StateError> {
     db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |r| {
         let (busy, log, copied): (i64, i64, i64) = (r.get(0)?, r.get(1)?, r.get(2)?);

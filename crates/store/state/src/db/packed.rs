@@ -10,7 +10,7 @@ const BYTES_MIN: usize = 16;
 /// Most bytes packed: SHA-512.
 const BYTES_MAX: usize = 64;
 
-/// A packed text on its way into the database.
+/// A packed text to be stored.
 pub(crate) enum Packed<'a> {
     Bytes([u8; BYTES_MAX], usize),
     Text(&'a str),
@@ -31,7 +31,7 @@ impl<'a> Packed<'a> {
     }
 }
 
-/// What a digit is worth; anything but a lower-case digit has the high bit.
+/// Value of each digit; every byte that is not a lower-case hex digit has the high bit set.
 const DIGITS: [u8; 256] = {
     let mut digits = [0x80; 256];
     let mut value = 0;
@@ -46,7 +46,7 @@ const DIGITS: [u8; 256] = {
     digits
 };
 
-/// Decode twice as many digits as there are bytes; whether all of them were some.
+/// Decodes two digits per byte of `into`; returns true if all of them were valid.
 fn decode(text: &[u8], into: &mut [u8]) -> bool {
     let worth = |digit: u8| DIGITS.get(digit as usize).copied().unwrap_or(0x80);
     let mut seen = 0;
@@ -81,7 +81,7 @@ impl FromSql for Unpacked {
     }
 }
 
-/// A column of packed text as SQL text again, for comparisons other than equality.
+/// Returns an SQL expression that unpacks a column, for comparisons other than equality.
 pub(crate) fn unpacked_sql(column: &str) -> String {
     format!("(CASE typeof({column}) WHEN 'blob' THEN lower(hex({column})) ELSE {column} END)")
 }

@@ -11,12 +11,12 @@ use crate::error::{Context, StateError};
 
 const WHAT: &str = "read documents of ranges";
 const READ: &str = "SELECT id, version, checksum FROM document WHERE collection = ?1";
-/// By row number, not by id: rows of one session lie beside each other, those of neighbouring ids
-/// do not. Half the time for 100,000 documents.
+/// Read by row number, not by id: rows of one session are adjacent, those of neighbouring ids are not.
+/// This halves the time for 100,000 documents.
 const READ_ALL: &str = "SELECT id, version, checksum FROM document
     WHERE number IN (SELECT number FROM document WHERE collection = ?1)";
 
-/// Visit the documents whose ids are kept as text, once, and then those of each range of ids.
+/// Visits the documents whose ids are stored as text, once, and then those of each range of ids.
 pub(super) fn each_in_ranges(
     db: &Connection,
     agent: AgentId,
@@ -30,7 +30,7 @@ pub(super) fn each_in_ranges(
         let mut all = db.prepare_cached(READ_ALL).context(WHAT)?;
         return run(&mut all, vec![number], visit).map(|_| ());
     }
-    // Packed ids are blobs, which sort behind every text.
+    // Packed ids are blobs, which sort after every text.
     let mut texts = db.prepare_cached(&format!("{READ} AND id < x''")).context(WHAT)?;
     if !run(&mut texts, vec![number.clone()], visit)? {
         return Ok(());

@@ -1,5 +1,5 @@
-//! A session that was applied before: it writes nothing, but its answer still names what a later
-//! write has overtaken, should its sender have missed the first one.
+//! A session that was applied before: it writes nothing, but its answer still names the writes that later
+//! ones have overtaken, in case its sender missed the first answer.
 
 use model::{AgentId, Dataset, SessionRecord, SkipReason, Skipped, Write};
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -12,7 +12,7 @@ const VERSIONS: &str = "SELECT
     (SELECT version FROM tombstone WHERE collection = c.number AND id = ?3)
     FROM collection c JOIN dataset d ON d.number = c.dataset WHERE c.agent = ?1 AND d.name = ?2";
 
-/// The writes that would be stale now. Reads only.
+/// Returns the writes that would be stale now. Reads only.
 pub(super) fn overtaken(
     db: &Connection,
     session: &SessionRecord,
@@ -40,7 +40,7 @@ pub(super) fn overtaken(
     Ok(skipped)
 }
 
-/// Version of the document and of its tombstone; 0 for what is not there.
+/// Returns the versions of the document and of its tombstone; 0 for one that does not exist.
 fn versions(
     db: &Connection,
     agent: AgentId,

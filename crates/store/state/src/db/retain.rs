@@ -1,5 +1,5 @@
-//! What is dropped by age or size, in short transactions; each tells what it dropped in the same
-//! coverage event that the run's first one began.
+//! Retention: drops events by age or size, in short transactions, and expired tombstones. Each transaction
+//! that drops events updates the coverage event that the run's first one added.
 
 use model::limits::TOMBSTONE_SECONDS;
 use model::timestamp::micros;
@@ -14,7 +14,7 @@ use crate::query::{EventKind, Retained, Retention};
 
 const WHAT: &str = "drop what is past its retention";
 
-/// What one run has dropped so far.
+/// The totals that one run has dropped so far.
 #[derive(Default)]
 pub(super) struct Dropped {
     events: u64,
@@ -22,7 +22,7 @@ pub(super) struct Dropped {
     from_us: Option<u64>,
     to_us: u64,
     coverage: Option<String>,
-    /// The newest event when the run began: what it tells itself stays.
+    /// The newest event when the run began: later ones, the run's own among them, are kept.
     newest: Option<i64>,
 }
 
@@ -50,7 +50,7 @@ impl Dropped {
     }
 }
 
-/// One event that may have to go.
+/// An event that may be dropped.
 struct Candidate {
     number: i64,
     agent: u32,
@@ -60,7 +60,7 @@ struct Candidate {
     found_us: u64,
 }
 
-/// Drop up to a chunk of events; whether there may be more to drop.
+/// Drops up to a chunk of events; returns true if there may be more to drop.
 pub(super) fn events(
     db: &mut Connection,
     policy: &Retention,
@@ -125,7 +125,7 @@ fn oldest(db: &Connection, newest: i64) -> rusqlite::Result<Vec<Candidate>> {
     .collect()
 }
 
-/// Begin the run's coverage event, or bring it up to date.
+/// Adds the run's coverage event, or updates it.
 fn tell(
     db: &Connection,
     applier: &mut Applier<'_>,
@@ -147,7 +147,7 @@ fn tell(
     Ok(())
 }
 
-/// Drop up to a chunk of tombstones past their time; how many.
+/// Drops up to a chunk of expired tombstones; returns their number.
 pub(super) fn tombstones(db: &mut Connection, now_us: u64) -> Result<u64, StateError> {
     let cutoff = now_us.saturating_sub(TOMBSTONE_SECONDS * 1_000_000);
     let tx = db.transaction_with_behavior(TransactionBehavior::Immediate).context(WHAT)?;

@@ -9,7 +9,7 @@ use crate::error::{Context, StateError};
 /// `PRAGMA application_id`: the ASCII bytes `HFst`.
 pub(crate) const APPLICATION_ID: i64 = 0x4846_7374;
 
-/// Numbered steps; a database of version n has had the first n of them. Never edited once
+/// Numbered migrations; a database of version n has had the first n of them. Never edited once
 /// released: a change is a new step.
 const STEPS: &[&str] = &[STEP_1, STEP_2, STEP_3, STEP_4];
 
@@ -122,7 +122,7 @@ CREATE TABLE quarantine (
 ) STRICT;
 ";
 
-/// A number that only local callers speak for (life 0) never ends for good.
+/// Life 0 of a number, which local callers use, never ends for good.
 const STEP_2: &str = "
 ALTER TABLE agent ADD COLUMN sessions BLOB NOT NULL DEFAULT x'';
 ALTER TABLE agent ADD COLUMN overlay TEXT NOT NULL DEFAULT '';
@@ -131,7 +131,7 @@ ALTER TABLE agent ADD COLUMN groups_version INTEGER NOT NULL DEFAULT 0;
 DELETE FROM removed WHERE incarnation = 0;
 ";
 
-/// Events stay when a life ends: how far they are its own, and what it was called.
+/// Events stay when a life ends: `through` is its last event, `name` its last name.
 const STEP_3: &str = "
 ALTER TABLE removed ADD COLUMN through INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE removed ADD COLUMN name TEXT NOT NULL DEFAULT '';
@@ -139,17 +139,17 @@ UPDATE removed SET through = (SELECT last_event FROM progress), name = agent.nam
   FROM agent WHERE agent.number = removed.agent AND agent.incarnation IS NULL;
 ";
 
-/// A session is known by its content too. Null in `session_floor`: `sessions` holds the keys of before.
+/// Sessions are identified by content too. A null `session_floor`: `sessions` has keys of the old form.
 const STEP_4: &str = "
 ALTER TABLE agent ADD COLUMN session_floor INTEGER;
 ";
 
-/// Newest version known here.
+/// Returns the newest version that this program knows.
 pub(crate) fn version() -> i64 {
     STEPS.len() as i64
 }
 
-/// Bring the database to the newest version. Returns whether it was empty before.
+/// Migrates the database to the newest version. Returns true if it was empty before.
 ///
 /// # Errors
 /// When it is newer than this program, belongs to something else, or a step fails.

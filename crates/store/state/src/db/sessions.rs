@@ -1,42 +1,42 @@
-//! Which sessions of an agent were applied: what keeps a request that comes again from writing.
+//! The applied sessions of an agent, so that a request that is repeated writes nothing.
 //!
-//! The last [`SESSIONS_KEPT`] are known by id and content. Of those before them one number stays,
-//! the floor: an id of the contract's form ends with a number that increases with time
-//! (`docs/reference/wire.md`, "Sessions: size and id"), so an unknown id at or below the floor is
-//! either a replay or of a clock that went back. Neither may write; the server refuses both.
+//! The last [`SESSIONS_KEPT`] sessions are remembered by id and content. Of earlier ones a single number is
+//! kept, the floor: an id of the contract's form ends with a number that increases with time
+//! (`docs/reference/wire.md`, "Sessions: size and id"), so an unknown id at or below the floor is either a
+//! replay or from a clock that went back. Neither may write; the server refuses both.
 
 use model::{SessionRecord, Write};
 use sha1::{Digest as _, Sha1};
 
 use crate::limits::SESSIONS_KEPT;
 
-/// Bytes that a session is known by.
+/// Bytes that identify a session.
 const KEY_BYTES: usize = 8;
-/// Bytes of one session here: its key, then its number, little-endian.
+/// Bytes of one stored session: its key, then its number, little-endian.
 const ENTRY_BYTES: usize = KEY_BYTES + 8;
-/// In the place of a number: the entry's key is that of an id, whatever the content was.
+/// Stored in place of a number: the entry's key is that of an id alone, without the content.
 const BY_ID_ALONE: u64 = u64::MAX;
 /// Bits of a session's number below its time.
 const COUNTER_BITS: u32 = 12;
-/// Numbers of an earlier time tell none, microseconds since the epoch: the year 2001.
+/// Numbers with an earlier time are not times, microseconds since the epoch: the year 2001.
 const TIME_US_MIN: u64 = 1_000_000_000_000_000;
 
-/// What is known of a session.
+/// Knowledge about a session: whether it was applied before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Known {
     /// It was not applied before.
     No,
     Applied,
-    /// Its id is older than those that are known: whether it was applied nobody can tell.
+    /// Its id is older than those that are remembered, so it may or may not have been applied.
     Outdated,
 }
 
-/// The sessions of one agent, as far as they are known.
+/// The remembered sessions of one agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Sessions {
-    /// Those applied last, oldest first.
+    /// The sessions applied last, oldest first.
     entries: Vec<u8>,
-    /// Highest number of those applied before them; 0: none had one.
+    /// Highest number of earlier sessions; 0 if none had one.
     floor: u64,
 }
 
@@ -45,8 +45,8 @@ impl Sessions {
         Self { entries, floor }
     }
 
-    /// Of a database of a version before 4, whose sessions are known by their ids alone: the keys
-    /// of the last ones, oldest first. What came before them is not known.
+    /// Converts the sessions of a database of a version before 4, which stored only the keys of ids,
+    /// oldest first. Nothing is known of earlier sessions.
     pub(super) fn before_version_4(keys: &[u8]) -> Self {
         let entry = |key: &[u8]| [key, &BY_ID_ALONE.to_le_bytes()[..]].concat();
         Self { entries: keys.chunks_exact(KEY_BYTES).flat_map(entry).collect(), floor: 0 }
@@ -81,14 +81,14 @@ impl Sessions {
             return;
         }
         self.entries.extend_from_slice(&key(session));
-        // One from the future must not shut out what comes once the clock is right again.
+        // A number from the future must not block sessions once the clock is right again.
         let number = number(&session.session).min(newest(session.received_at_us));
         self.entries.extend_from_slice(&number.to_le_bytes());
         let beyond = self.entries.len().saturating_sub(SESSIONS_KEPT * ENTRY_BYTES);
         self.forget(beyond);
     }
 
-    /// None of them is known any more, and none of them is applied again.
+    /// Forgets all remembered sessions and raises the floor, so that none of them is applied again.
     pub(super) fn forget_all(&mut self) {
         self.forget(self.entries.len());
     }
@@ -103,25 +103,25 @@ impl Sessions {
     }
 }
 
-/// The number that an id ends with, if it tells a time: (microseconds since the epoch << 12) and a
-/// counter. Else 0.
+/// Returns the number at the end of an id if it contains a time: (microseconds since the epoch << 12)
+/// plus a counter. Otherwise returns 0.
 fn number(session: &str) -> u64 {
     let last = session.rsplit('-').next().and_then(|last| last.parse().ok());
     last.filter(|number| number >> COUNTER_BITS >= TIME_US_MIN).unwrap_or(0)
 }
 
-/// The highest number of that time.
+/// Returns the highest number of that time.
 fn newest(at_us: u64) -> u64 {
     at_us.saturating_add(1).saturating_mul(1 << COUNTER_BITS).saturating_sub(1)
 }
 
-/// Digest of the id alone, as versions before 4 kept it.
+/// Returns the digest of the id alone, as versions before 4 stored it.
 fn id_key(session: &str) -> [u8; KEY_BYTES] {
     let digest: [u8; 20] = Sha1::digest(session).into();
     digest.first_chunk().copied().unwrap_or_default()
 }
 
-/// Digest of id and content: the same id with other content is another session.
+/// Returns the digest of id and content: the same id with other content is another session.
 fn key(session: &SessionRecord) -> [u8; KEY_BYTES] {
     let mut all = Fields(Sha1::new());
     all.bytes(session.session.as_bytes());
@@ -137,11 +137,11 @@ fn key(session: &SessionRecord) -> [u8; KEY_BYTES] {
                 all.head(3, "", id, 0);
                 all.bytes(body);
             }
-            // Another one each time that the same session is sent.
+            // This differs each time that the same session is sent.
             Write::ClockOff { .. } => {}
             Write::Describe { told, version, check } => {
                 all.head(4, if *check { "check" } else { "" }, &format!("{told:?}"), *version);
-                // What it tells. Of other sessions it may be the registry's word of the moment.
+                // The described overlay is content. In other sessions it may be the registry's current one.
                 all.bytes(&serde_json::to_vec(&session.overlay).unwrap_or_default());
             }
         }
@@ -150,7 +150,7 @@ fn key(session: &SessionRecord) -> [u8; KEY_BYTES] {
     digest.first_chunk().copied().unwrap_or_default()
 }
 
-/// Fields one after the other, each with its length.
+/// A digest of fields, each preceded by its length.
 struct Fields(Sha1);
 
 impl Fields {
@@ -209,7 +209,7 @@ mod tests {
         for n in 0..kept {
             sessions.applied(&at(NOW_US + 10 * n));
         }
-        // Two parts of an agent: the other's numbers lie in between.
+        // Two parts of an agent: the other's numbers are in between.
         assert_eq!(sessions.known(&at(NOW_US + 5)), Known::No);
         assert_eq!(sessions.known(&at(NOW_US)), Known::Applied);
         sessions.applied(&at(NOW_US + 10 * kept));
@@ -234,8 +234,8 @@ mod tests {
         assert_eq!(sessions.known(&at(NOW_US + 1)), Known::No);
     }
 
-    /// An upgrade refuses nobody: neither who asks again whether the last session arrived, nor
-    /// another part of the agent whose numbers lie before it.
+    /// An upgrade refuses neither a client that asks again whether its last session arrived, nor
+    /// another part of the agent whose numbers are lower.
     #[test]
     fn sessions_of_before_version_4_are_known_by_their_ids_and_shut_out_none() {
         let ids: Vec<String> =
@@ -248,7 +248,7 @@ mod tests {
         }
         assert_eq!(old.known(&at(NOW_US + 5)), Known::No);
         assert_eq!(old.known(&at(NOW_US - 1)), Known::No);
-        // They go as the others do, and leave no floor; those behind them do.
+        // They are dropped as the others are, and leave no floor; later ones do.
         for n in 0..SESSIONS_KEPT as u64 {
             old.applied(&at(NOW_US + 1_000 + n));
         }

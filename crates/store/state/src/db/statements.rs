@@ -1,4 +1,4 @@
-//! The statements of one transaction of records, and what goes in and comes out of them.
+//! The statements of one transaction of records, with their parameters and results.
 
 use rusqlite::{CachedStatement, Connection, params};
 
@@ -29,7 +29,7 @@ const INSERT_EVENT: &str = "INSERT INTO event
     (number, agent, id, received_us, found_us, kind, path, changed, body)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT (agent, id) DO NOTHING";
 
-/// The statements of one transaction, looked up once.
+/// The statements of one transaction, prepared once.
 pub(super) struct Statements<'c> {
     pub(super) find: CachedStatement<'c>,
     pub(super) same: CachedStatement<'c>,
@@ -60,12 +60,12 @@ impl<'c> Statements<'c> {
     }
 }
 
-/// A document as [`FIND`] finds it.
+/// A document as returned by [`FIND`].
 pub(super) struct Found {
     pub(super) number: i64,
     pub(super) version: u64,
     pub(super) bytes: i64,
-    /// It has the path that was asked about.
+    /// The document has the path that was asked about.
     pub(super) same_path: bool,
 }
 

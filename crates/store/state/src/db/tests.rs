@@ -1,5 +1,5 @@
-//! What only this engine promises: the file, its versions, the checkpoint, copies, and that no
-//! query of the API walks a whole table.
+//! Tests of this engine alone: the file, its versions, the checkpoint, copies, and that no
+//! query of the API scans a whole table.
 
 mod model;
 mod prepared;
@@ -90,7 +90,7 @@ fn another_file_is_refused_by_name_and_left_alone() {
     assert_eq!(tables, 1);
 }
 
-/// The committed file of version 1; `BLESS=1` writes it anew (only before that version is
+/// The committed file of version 1; `BLESS=1` rewrites it (only before that version is
 /// released).
 #[test]
 fn a_database_of_version_1_opens() {
@@ -131,7 +131,7 @@ fn a_session_of_a_database_of_version_3_is_not_applied_again_and_shuts_out_none(
         record
     };
     apply(&open(&file), sent(at_us, "/a"));
-    // It kept the first bytes of the ids' digests.
+    // That version stored the first bytes of the ids' digests.
     let digest = sha1::Sha1::digest(format!("fim-{}", at_us << 12));
     let keys = [b"another ", &digest[..8]].concat();
     let db = Connection::open(&file).unwrap();
@@ -140,9 +140,9 @@ fn a_session_of_a_database_of_version_3_is_not_applied_again_and_shuts_out_none(
         .unwrap();
     drop(db);
     let store = open(&file);
-    // Asked again because its answer was lost, it is answered as before.
+    // The session is sent again because its answer was lost; the answer is the same.
     assert!(apply(&store, sent(at_us, "/a")).replayed);
-    // Another part of the agent, whose numbers lie before it.
+    // Another part of the agent, whose numbers are lower.
     assert_eq!(apply(&store, sent(at_us - 1, "/b")).changed, 1);
     assert!(apply(&store, sent(at_us, "/a")).replayed, "nor when it is written anew");
     assert_eq!(apply(&store, sent(at_us + 1, "/c")).changed, 1);
@@ -222,7 +222,7 @@ fn a_copy_is_one_moment_of_a_busy_store() {
         let store = Arc::clone(&store);
         std::thread::spawn(move || {
             for n in 21..=60 {
-                // Each session replaces what it adds: the number of documents tells the moment.
+                // Each session replaces what it adds: the number of documents identifies the moment.
                 let writes = vec![document(&format!("/x/{n}"), 1, |_| ())];
                 apply(&**store, session(1, n, writes));
             }
@@ -253,7 +253,7 @@ fn a_restored_copy_starts_over_under_a_new_name() {
     assert_eq!(paths(&copy, 1), ["/a"]);
 }
 
-/// Positions and lengths of what is set aside.
+/// Returns positions and lengths of the records set aside.
 fn set_aside(file: &Path) -> Vec<(i64, i64)> {
     let db = Connection::open(file).unwrap();
     let mut rows =

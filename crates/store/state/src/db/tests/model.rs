@@ -1,4 +1,4 @@
-//! Random records and reopens against maps.
+//! A model test: random records and reopens, compared with maps.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -13,7 +13,7 @@ use crate::conformance::{document, event, path_of, removal, session_of_life};
 use crate::limits::SESSIONS_KEPT;
 use crate::{ChangeQuery, DocumentQuery, Reader, StateStore};
 
-/// When the first session is sent, microseconds since the epoch.
+/// Time of the first session, microseconds since the epoch.
 const FIRST_US: u64 = 1_790_000_000_000_000;
 
 #[derive(Debug, Clone)]
@@ -27,11 +27,11 @@ enum Step {
         agent: u32,
         life: u64,
     },
-    /// Records that were applied already come again, as after a crash of the journal's reader.
+    /// Records that were already applied are applied again, as after a crash of the journal's reader.
     Again {
         back: usize,
     },
-    /// A session that was answered before is sent again and gets a position of its own.
+    /// A session that was answered before is sent again and gets a new position.
     Replay {
         back: usize,
     },
@@ -56,9 +56,9 @@ struct Life {
     documents: BTreeMap<String, (u64, u64)>,
     tombstones: BTreeMap<String, u64>,
     events: BTreeSet<String>,
-    /// When the sessions applied last were sent.
+    /// Times of the sessions applied last.
     known: VecDeque<u64>,
-    /// When the newest of those before them was sent, of an agent whose ids tell it.
+    /// Time of the newest earlier session, for an agent whose ids contain the time.
     floor: u64,
 }
 
@@ -220,7 +220,7 @@ impl Life {
 }
 
 impl Model {
-    /// `at`: when the session was sent first.
+    /// Applies a step to the model; `at` is the time at which the session was first sent.
     fn apply(&mut self, step: &Step, at: u64) -> Applied {
         match step {
             Step::Session { agent, life, writes } => {
@@ -268,7 +268,7 @@ impl Model {
     }
 }
 
-/// Returns true if the ids of its sessions tell their time.
+/// Returns true if the ids of its sessions contain their time.
 fn timed(agent: u32) -> bool {
     agent == 2
 }
@@ -318,7 +318,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Apply the records gathered so far in one transaction and compare each answer.
+/// Applies the collected records in one transaction and compares each result.
 fn flush(store: &SqliteState, batch: &mut Vec<(Position, Record)>, expected: &mut Vec<Applied>) {
     assert_eq!(store.apply(batch).unwrap(), *expected);
     batch.clear();

@@ -1,4 +1,4 @@
-//! Statements are prepared once for a connection, whatever values they get.
+//! Statements are prepared once per connection, whatever their values.
 
 use std::sync::{Arc, Mutex};
 
@@ -20,13 +20,13 @@ use crate::query::{
 use crate::{Reader, StateStore};
 use model::Permitted;
 
-/// What SQLite asks for when it prepares a statement: one line for each table and column.
+/// The authorizer calls of SQLite while it prepares statements: one line for each table and column.
 type Prepared = Arc<Mutex<Vec<String>>>;
 
 fn watch(conn: &mut Connection, prepared: &Prepared) {
     let prepared = Arc::clone(prepared);
     let seen = move |context: AuthContext<'_>| {
-        // Marks of transactions and their level are no statements over tables.
+        // Transaction and pragma statements are not statements over tables.
         if !matches!(context.action, AuthAction::Transaction { .. } | AuthAction::Pragma { .. }) {
             prepared.lock().unwrap().push(format!("{:?}", context.action));
         }
@@ -35,12 +35,12 @@ fn watch(conn: &mut Connection, prepared: &Prepared) {
     conn.authorizer(Some(seen)).unwrap();
 }
 
-/// The time of a step of a round, microseconds.
+/// Returns the time of a step of a round, microseconds.
 fn at(n: u64, step: u64) -> u64 {
     n * 1_000_000_000 + step
 }
 
-/// Everything that agents write; `n` differs each time.
+/// Writes everything that agents write; `n` differs each time.
 fn writes(store: &SqliteState, n: u64) {
     let agent = n as u32;
     let (first, second, third) = (format!("/a/{n}"), format!("/b/{n}"), format!("/c/{n}"));
@@ -51,7 +51,7 @@ fn writes(store: &SqliteState, n: u64) {
     apply(store, session(agent, at(n, 2), changed()));
     let again = apply(store, session(agent, at(n, 2), changed()));
     assert!(again.replayed);
-    // A removed document comes back, one changes its path, and bodies that are none are passed over.
+    // A removed document returns, one changes its path, and invalid bodies are skipped.
     let Write::Upsert { dataset, id, .. } = of(&third, 1) else { unreachable!() };
     let Write::Upsert { body, .. } = of(&first, 9) else { unreachable!() };
     let bad =
@@ -78,7 +78,7 @@ fn writes(store: &SqliteState, n: u64) {
     store.quarantine(next, &[n as u8], "bytes").unwrap();
 }
 
-/// Everything that requests and sessions ask.
+/// Runs every query of requests and sessions.
 fn reads(store: &SqliteState, n: u64) {
     let (agent, files) = (AgentId(n as u32), Dataset::fim_files());
     store.last_session(&Reader::server(), agent).unwrap();
@@ -129,7 +129,7 @@ fn reads(store: &SqliteState, n: u64) {
     store.agent_counts(&Reader::server(), agent).unwrap();
 }
 
-/// What goes by age and size, in more than one piece; and an agent.
+/// Drops events by age and size, in more than one chunk, and removes an agent.
 fn endings(store: &SqliteState, n: u64) {
     let many = RETAIN_CHUNK_ROWS as u64 + 10;
     let seen = |k| event(&format!("m-{n}-{k}"), "/m", ChangeKind::Modified, at(n, k));
