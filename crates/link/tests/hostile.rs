@@ -176,7 +176,7 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())
 }
 
-/// Where the vector of values stands, and the place of its first offset, by walking the buffer.
+/// Returns the offset of the vector of values and of its first element, by walking the buffer.
 fn values_vector(bytes: &[u8]) -> (usize, usize) {
     let field = |table: usize, number: usize| {
         let vtable = table - u32_at(bytes, table) as usize;

@@ -40,7 +40,7 @@ impl Decimal {
     }
 }
 
-/// At least four octal digits.
+/// Appends at least four octal digits.
 pub(crate) fn octal(into: &mut Vec<u8>, mode: u32) {
     if mode > 0o7777 {
         into.extend_from_slice(format!("{mode:04o}").as_bytes());
@@ -49,7 +49,7 @@ pub(crate) fn octal(into: &mut Vec<u8>, mode: u32) {
     into.extend_from_slice(&[9, 6, 3, 0].map(|shift| b'0' + (mode >> shift & 7) as u8));
 }
 
-/// Lower-case hex into a place of exactly its length.
+/// Writes lower-case hex into a slice of exactly its length.
 #[inline]
 pub(crate) fn hex_to(place: &mut [u8], bytes: &[u8]) {
     for (pair, byte) in place.as_chunks_mut().0.iter_mut().zip(bytes) {
@@ -57,7 +57,7 @@ pub(crate) fn hex_to(place: &mut [u8], bytes: &[u8]) {
     }
 }
 
-/// The two lower-case hex digits of every byte.
+/// Two lower-case hex digits for each byte value.
 #[expect(
     clippy::indexing_slicing,
     reason = "counted when it is compiled: a wrong place is no program"
@@ -71,8 +71,8 @@ const HEX: [[u8; 2]; 256] = {
     all
 };
 
-/// Returns true if a JSON string holds the bytes as they are: printable ASCII without quotation mark and
-/// backslash.
+/// Returns true if the bytes need no escapes in a JSON string: printable ASCII without quotation mark
+/// and backslash.
 #[inline]
 #[expect(clippy::needless_bitwise_bool, reason = "a branch for each byte is what it saves")]
 pub(crate) fn is_plain(bytes: &[u8]) -> bool {
@@ -86,7 +86,7 @@ pub(crate) const MICROS_BYTES: usize = 27;
 /// The same with nine decimals, bytes.
 pub(crate) const NANOS_BYTES: usize = 30;
 
-/// The day written last: most instants are of the day of the one before.
+/// The day formatted last; most instants are on the same day as the one before.
 #[derive(Debug)]
 pub(crate) struct Day {
     days: i64,
@@ -101,7 +101,7 @@ impl Default for Day {
 }
 
 impl Day {
-    /// Of so many days since the epoch.
+    /// Returns the day that is this number of days after the epoch.
     fn new(days: i64) -> Self {
         let Date { year, month, day } = date(days);
         let [thousands, hundreds] = two(year / 100);
@@ -156,7 +156,7 @@ impl Day {
     }
 }
 
-/// Lay the piece down at the beginning of its place; gives the rest of the place.
+/// Copies the piece to the beginning of the slice; returns the rest of the slice.
 #[inline]
 fn put<const N: usize>(place: &mut [u8], piece: [u8; N]) -> &mut [u8] {
     match place.split_first_chunk_mut() {

@@ -107,7 +107,7 @@ impl Watch {
         texts.map(String::len).sum::<usize>() + self.path.len()
     }
 
-    /// How many patterns it has.
+    /// Returns the number of patterns.
     pub(crate) fn patterns(&self) -> usize {
         [&self.ignore, &self.restrict].into_iter().flatten().map(Vec::len).sum()
     }
@@ -164,7 +164,7 @@ fn patterns<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<String>>, D
     Ok(Some(patterns))
 }
 
-/// Whether it is a pattern; or why it is none.
+/// Checks that a text is a pattern; the error is the reason why not.
 pub(crate) fn pattern(pattern: &str) -> Result<(), String> {
     if pattern.len() > limits::PATH_BYTES_MAX {
         return Err(format!("a pattern of {} bytes", pattern.len()));

@@ -1,6 +1,6 @@
-//! The `agent_config` documents of the 4.x line: what of them this agent has is taken over, and
-//! everything else is refused by name. What asks for nothing (`<disabled>no</disabled>`, an option
-//! set to what always holds here) is taken too.
+//! The `agent_config` documents of the 4.x line. Options that this agent supports are converted; all
+//! others are refused by name. Options that ask for nothing (`<disabled>no</disabled>`, or the value
+//! that always applies here) are accepted too.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ mod syscheck;
 
 type Read<T> = Result<T, SettingsError>;
 
-/// Where an error in a document is.
+/// The document in which an error is located.
 pub(super) struct Place<'d>(&'d Document<'d>);
 
 impl Place<'_> {
@@ -121,7 +121,7 @@ pub(crate) fn parse(text: &str) -> Read<Settings> {
     read.map_err(|error| place.of(root, format!("as agents would be handed it: {error}")))
 }
 
-/// How many line ends the XML declaration holds, and what follows it.
+/// Returns the number of line ends in the XML declaration, and the text after it.
 fn split_declaration(text: &str) -> (usize, &str) {
     let text = text.trim_start_matches('\u{feff}');
     let start = text.trim_start();

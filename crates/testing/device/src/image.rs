@@ -1,4 +1,5 @@
-//! The two images: what the device would answer now, and what it would remember.
+//! The two images: the content that the device answers with now, and the content that survives a power
+//! cut.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -11,16 +12,16 @@ use crate::error::DeviceError;
 use crate::options::{BLOCK_BYTES, DEVICE_BYTES_MAX, DEVICE_BYTES_MIN, Options};
 use crate::report::{Report, Tally};
 
-/// What a torn write is made of, in bytes.
+/// Unit of a torn write, bytes.
 pub const SECTOR_BYTES: usize = 512;
-/// Blocks kept to be compressed later, when nobody waits; beyond it they are compressed at once.
+/// Most blocks kept for compression while the device is idle; any more are compressed at once.
 const UNMEASURED_BLOCKS_MAX: usize = 64 << 10;
 
 pub(crate) type Block = [u8; BLOCK_BYTES];
 /// A block's content; `None` is all zeros.
 type Content = Option<Arc<Block>>;
 
-/// What a power cut keeps of the writes since the last flush.
+/// The unflushed writes that a power cut keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Cut {
     /// Keep a random part of them, drawn from this seed; `None` keeps nothing.
@@ -47,9 +48,9 @@ impl Cut {
 /// A moment in the life of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
-    /// After so many more writes of blocks.
+    /// After this number of further block writes.
     Blocks(u64),
-    /// After so many more flushes, just before the last one is answered.
+    /// After this number of further flushes, just before the last one is answered.
     Flushes(u64),
 }
 
@@ -80,7 +81,7 @@ struct State {
     measured: Measured,
 }
 
-/// What was flushed since measuring began.
+/// Blocks flushed since measuring began.
 #[derive(Default)]
 struct Measured {
     on: bool,
@@ -128,8 +129,8 @@ impl Image {
         self.bytes
     }
 
-    /// Name of the file that stands for the device as it is now. Another one after each cut, so
-    /// that what still holds the old one cannot reach the new one.
+    /// Returns the name of the file that represents the device now. It changes at each cut, so that a
+    /// process that still has the old file open cannot reach the new one.
     pub(crate) fn name(&self) -> String {
         name_of(self.state.lock().generation)
     }

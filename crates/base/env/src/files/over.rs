@@ -1,5 +1,5 @@
-//! Files over other files: every call goes on to those below, but for the few of which something else is
-//! said.
+//! Files layered over other files: every call is forwarded to the layer below, except those that a type
+//! overrides.
 
 use std::io;
 use std::path::Path;

@@ -22,12 +22,12 @@ mod image;
 
 use image::{Image, NameChange};
 
-/// What the medium writes at once, in bytes.
+/// Unit in which the medium writes, bytes.
 pub const SECTOR_BYTES: usize = 512;
-/// What direct access must be a multiple of, in bytes and in memory.
+/// Alignment that direct access needs for offsets, lengths and buffers, bytes.
 const DIRECT_BYTES: usize = 4096;
 
-/// How a call fails.
+/// The way in which a call fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
     /// The power goes in the middle of it; every later call fails, too.

@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// How a file is opened.
+/// The options with which a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Access {
     /// For writing as well as for reading.
@@ -56,16 +56,17 @@ pub trait File: Send + Sync {
     /// As the operating system.
     fn set_size(&self, bytes: u64) -> io::Result<()>;
 
-    /// Extend the file to `bytes`, if it is smaller, and reserve room for them; what is new reads as
-    /// zeros. Whether they are reserved, so that no first write meets a full disk: some file systems
-    /// cannot.
+    /// Extends the file to `bytes`, if it is smaller, and reserves space for them; the new part reads
+    /// as zeros. Returns true if the space is reserved, so that no first write finds the disk full;
+    /// some file systems cannot reserve.
     ///
     /// # Errors
     /// [`io::ErrorKind::StorageFull`] when there is no room.
     fn allocate(&self, bytes: u64) -> io::Result<bool>;
 
-    /// The first byte, if any before the end, that was never written: what was only reserved costs
-    /// a change of metadata at its first write. Where that cannot be told, the file's size.
+    /// Returns the offset of the first byte that was never written, if there is one before the end,
+    /// else the size; also the size where this cannot be determined. The first write to a range that is
+    /// only reserved costs a change of metadata.
     ///
     /// # Errors
     /// As the system gives them.
@@ -137,7 +138,7 @@ pub trait Files: Send + Sync {
     /// As the operating system.
     fn persist_dir(&self, dir: &Path) -> io::Result<()>;
 
-    /// Take the lock that a file stands for, creating the file; `None` when somebody holds it.
+    /// Takes the lock that a file represents, creating the file; `None` if another holder has it.
     ///
     /// # Errors
     /// As the operating system.

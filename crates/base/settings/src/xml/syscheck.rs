@@ -5,7 +5,7 @@ use roxmltree::{Attribute as XmlAttribute, Node};
 use super::{Place, Read, add};
 use crate::{Algorithm, Attribute, Settings, Watch, limits, watch};
 
-/// What `<ignore>` leaves out.
+/// The paths that `<ignore>` excludes.
 enum Ignored {
     /// A path and everything below it.
     Path(String),
@@ -257,7 +257,7 @@ fn leave_out(place: &Place<'_>, ignored: Vec<(usize, Ignored)>, found: &mut [Wat
     Ok(())
 }
 
-/// What follows `top` in a path that lies below it.
+/// Returns the rest of `path` after `top`, if `path` lies below `top`.
 fn below<'a>(path: &'a str, top: &str) -> Option<&'a str> {
     if top == "/" {
         return path.strip_prefix('/').filter(|rest| !rest.is_empty());

@@ -1,4 +1,4 @@
-//! What is on the simulated disk: as readers see it, as it is durable, and what lies between.
+//! The content of the simulated disk: the readers' view, the durable state, and the pending changes.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -131,7 +131,7 @@ impl Node {
         }
     }
 
-    /// What a power cut leaves: all, nothing, a prefix, or any subset of what was pending.
+    /// Returns the content after a power cut: all, none, a prefix, or any subset of the pending writes.
     fn after_power_cut(&self, noise: &mut u64) -> Vec<u8> {
         let mut left = Self { durable: self.durable.clone(), ..Self::default() };
         let (manner, prefix) = (draw(noise) % 8, draw(noise));
