@@ -1,10 +1,10 @@
-//! The bytes on the wire do not change unnoticed, and mean what the schema says to readers and
-//! writers other than ours.
+//! The bytes on the wire do not change unnoticed, and other implementations of the schema read and
+//! write the same.
 //!
-//! `tests/golden/session.hex` is what this crate writes for [`common::full`]; after an intended
-//! change write it anew with `BLESS=1 cargo test -p holdfast-link --test golden`.
+//! `tests/golden/session.hex` is the encoding of [`common::full`] by this crate; after an intended
+//! change, rewrite it with `BLESS=1 cargo test -p holdfast-link --test golden`.
 //! `tests/golden/foreign.hex` is the same session written by the FlatBuffers library of another
-//! language, every default written out, another field order; it is never written anew.
+//! language, with every default written out and another order of fields; it is never rewritten.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

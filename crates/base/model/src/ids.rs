@@ -33,8 +33,8 @@ impl FromStr for AgentId {
     }
 }
 
-/// Which life of an agent number a record belongs to: drawn anew each time the number is enrolled,
-/// so that a late record of a removed agent cannot touch its successor.
+/// The incarnation of an agent number that a record belongs to. A new one is drawn each time the number
+/// is enrolled, so that a late record of a removed agent cannot affect its successor.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Default,
 )]

@@ -58,7 +58,7 @@ pub struct Device {
 }
 
 impl Device {
-    /// A device of so many bytes.
+    /// Makes a device of `bytes` bytes.
     ///
     /// # Errors
     /// [`DeviceError::Unavailable`] where this machine or user cannot have one.
@@ -141,12 +141,12 @@ impl Device {
         self.image.start_measuring();
     }
 
-    /// What reached the device since [`Device::start_measuring`], by where it lies: in the files
-    /// named, in the file system's journal, elsewhere. Files must still be there; sync first what
-    /// should be counted. Needs [`Options::measure`].
+    /// Returns the writes that reached the device since [`Device::start_measuring`], by location: the
+    /// files named, the file system's journal, elsewhere. The files must still exist; sync first the
+    /// data that should be counted. Needs [`Options::measure`].
     ///
     /// # Errors
-    /// When a file's place cannot be read.
+    /// Returns an error if the location of a file's blocks cannot be read.
     pub fn report(&self, files: &[impl AsRef<Path>]) -> Result<Report, DeviceError> {
         let mut extents = Vec::new();
         for file in files {
@@ -156,7 +156,7 @@ impl Device {
     }
 }
 
-/// Whether a device can be had here: an error says what is missing.
+/// Checks that a device is available on this machine.
 ///
 /// # Errors
 /// [`DeviceError::Unavailable`] with the reason.
