@@ -1,5 +1,5 @@
-//! What an agent survives, with a real server: a part of it that dies, a configuration that does
-//! not run, another one that comes while it has something to tell.
+//! Failures that an agent survives, with a real server: a part of it that dies, a configuration that
+//! does not work, another one that arrives while outcomes are pending.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -33,7 +33,7 @@ use crate::shared::{Begin, Left, Order};
 use crate::start::Start;
 use server::Server;
 
-/// How long what must happen may take on a busy machine.
+/// Longest wait for an expected event on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(5);
 
 /// The clock of the system, until the scanning thread finds it broken.
@@ -61,8 +61,8 @@ impl Clock for BreakingClock {
     }
 }
 
-/// The clock of the system, whose monotone side can be set ahead, and which keeps the scanning
-/// thread waiting while it is told to.
+/// The clock of the system, whose monotonic side can be set ahead, and which blocks the scanning thread
+/// on request.
 struct HangingClock {
     real: SystemClock,
     ahead_us: AtomicU64,
@@ -242,7 +242,7 @@ async fn another_configuration_takes_neither_a_restart_nor_what_is_not_told_yet(
     assert_eq!(agent.ended().await, Some(Ended::Restart));
     let left = agent.close(false).await.unwrap();
     assert_eq!(left.outcomes, [outcome]);
-    // An order to restart that could not be told yet is not forgotten either.
+    // A restart command whose outcome could not be reported yet is not forgotten either.
     let agent = Agent::start(&settings, Console::new()).unwrap();
     agent.shared.restarting.store(8, Ordering::SeqCst);
     let mut agent = agent.reload(&settings).await.unwrap();
@@ -258,7 +258,7 @@ async fn an_order_to_restart_whose_answer_was_lost_is_told_again_and_then_done()
     let url = IdentityFolder::new(&settings.folder).load().unwrap().unwrap().server_url;
     server.stop().await;
     let mut agent = Agent::start(&settings, Console::new()).unwrap();
-    // Taken and told, but the server's answer to that never came.
+    // The outcome was sent, but the server's answer never arrived.
     agent.shared.restarting.store(7, Ordering::SeqCst);
     let outcome =
         link::json::ControlOutcome { id: 7, outcome: "done".into(), detail: "restarting".into() };
@@ -270,7 +270,7 @@ async fn an_order_to_restart_whose_answer_was_lost_is_told_again_and_then_done()
     server.stop().await;
 }
 
-/// A line that passes everything on until it is told to swallow it, as one that drops packets.
+/// A connection that forwards everything until it is set to drop all packets.
 #[derive(Clone, Default)]
 struct Line {
     swallows: Arc<AtomicBool>,

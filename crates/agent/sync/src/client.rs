@@ -69,7 +69,7 @@ impl Client {
         Ok(Self { http: http(folder.tls()?)?, identity, instance: None })
     }
 
-    /// Sends the instance and the interval of its heartbeats with each request from now on.
+    /// Returns the same client, which sends the instance and its heartbeat interval with each request.
     pub(crate) fn speaking_as(self, instance: &Instance, heartbeat: Duration) -> Self {
         let text = format!("{instance}.{}", heartbeat.as_millis());
         Self { instance: HeaderValue::from_str(&text).ok(), ..self }

@@ -28,7 +28,7 @@ async fn original(server: &Server) -> Agent {
     agent
 }
 
-/// What the server tells of copies.
+/// Returns the server's events about copies.
 async fn told_of_copies(server: &Server, count: usize) {
     let deadline = std::time::Instant::now() + Duration::from_mins(10);
     while server.told("identity_cloned").len() != count {

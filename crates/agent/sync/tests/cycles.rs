@@ -1,4 +1,4 @@
-//! Cycles: everything is told, once; what fails is told later.
+//! Cycles: everything is reported once; what fails is reported later.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -19,7 +19,7 @@ use registry::{CommandKind, Reader, WriteContext};
 use state::EventKind;
 use sync::{CycleReport, SyncError};
 
-/// How long a cycle that ends may take on a busy machine.
+/// Longest time of a cycle that ends, on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(5);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -158,8 +158,8 @@ async fn a_connection_cut_anywhere_loses_nothing_and_doubles_nothing() {
         let result = agent.syncer.cycle(&Dataset::fim_files()).await;
         let cut = server.proxy.cuts() > cuts;
         let made = server.proxy.connections() - connections;
-        // A connection that is begun while the one from before becomes free is not needed: cutting it is
-        // nobody's failure.
+        // A connection that is opened while the previous one becomes free is not needed: cutting it
+        // fails no request.
         let spared = cut && made > 0 && result.is_ok();
         assert!(spared || result.is_err() == cut, "{bytes} {answers}: {result:?}, {made} made");
         server.proxy.take_back();
@@ -396,7 +396,7 @@ async fn a_session_whose_answer_never_came_is_no_strangers_after_a_restart() {
         }
         after += 100;
     }
-    // The process ends before it can be told what the server took.
+    // The process ends before the server's acknowledgement arrives.
     let agent = agent.restart();
     agent.beat().await;
     assert_eq!(agent.syncer.check_due(), None);
@@ -406,8 +406,8 @@ async fn a_session_whose_answer_never_came_is_no_strangers_after_a_restart() {
     assert_eq!(server.held(&agent), agent.expected());
 }
 
-/// Found faster than it is told, and always behind the place that the cycle has come to: it is the
-/// next cycle's, or what lies before that place would wait for ever.
+/// Items found faster than they are sent, always ahead of the cycle's position, belong to the next cycle;
+/// otherwise the items before that position would wait for ever.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cycle_ends_beside_a_scan_that_finds_more_than_it_tells() {
     let server = Server::start().await;

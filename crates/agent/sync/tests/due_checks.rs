@@ -19,8 +19,8 @@ use model::document::NoNames;
 use queue::{Queue, QueueOptions};
 use sync::{IdentityFolder, Surplus, Syncer};
 
-/// Against an older server the check cannot be made as things are: what is wrong is not found out
-/// anew with every heartbeat.
+/// The check is not possible with an older server at present: its reason is not raised again with
+/// every heartbeat.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reason_for_a_check_is_raised_once() {
     let server = Server::start().await;
@@ -75,7 +75,8 @@ impl Clock for Hooked {
     }
 }
 
-/// What was found since the check began is known to a restart, however close to its end it comes.
+/// Differences found since the check began are known after a restart, however close to its end it
+/// happens.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reason_that_comes_up_while_a_check_is_noted_as_done_is_not_forgotten() {
     let server = Server::start().await;

@@ -161,7 +161,7 @@ async fn a_revoked_agent_is_refused_by_name_and_keeps_its_queue() {
     assert!(!error.is_transient());
     assert_eq!((agent.pending(), agent.events()), (1, 1));
 
-    // Enrolled again, as another agent, everything is told, the old history kept.
+    // After enrolling again as another agent, everything is reported, and the old history is kept.
     let folder = agent.folder.path().to_owned();
     let identity = enroll(&server.enrolment(&server.token(1), "web-2", &folder)).await.unwrap();
     assert_ne!(identity.id, agent.id);

@@ -148,7 +148,7 @@ impl Server {
         Agent::open(folder, identity.id, clock, SESSION_BYTES)
     }
 
-    /// As [`Server::agent`], with so many bytes aimed for in one session.
+    /// As [`Server::agent`], with this target size of a session in bytes.
     pub(crate) async fn agent_of(&self, name: &str, session_bytes: usize) -> Agent {
         let Agent { folder, id, clock, queue, .. } = self.agent(name).await;
         queue.close().unwrap();
@@ -172,7 +172,7 @@ impl Server {
         all["metrics"].as_array().unwrap().iter().filter_map(of).sum()
     }
 
-    /// What an agent's dataset holds.
+    /// Returns the documents of an agent's dataset.
     pub(crate) fn documents(&self, agent: AgentId, dataset: Dataset) -> Vec<StoredDocument> {
         let mut query = DocumentQuery::new(agent, dataset);
         let mut found = Vec::new();
@@ -253,7 +253,7 @@ impl Server {
     }
 }
 
-/// What an agent of these tests says of itself.
+/// Returns the options of an agent of these tests.
 pub(crate) fn sync_options(machine: &Machine, session_bytes: usize) -> SyncOptions {
     SyncOptions {
         module: "fim".into(),
@@ -283,7 +283,7 @@ pub(crate) struct Agent {
     pub(crate) syncer: Syncer,
     session_bytes: usize,
     pub(crate) machine: Machine,
-    /// What is on its disk: path to content.
+    /// Files on its disk: path to content.
     pub(crate) disk: BTreeMap<String, u64>,
 }
 
@@ -416,7 +416,7 @@ impl Agent {
         self.syncer.heartbeat(link::ControlAction::Notify, &[]).await.unwrap()
     }
 
-    /// What the running agent does when a check is due: cycle, check, cycle.
+    /// Does what the running agent does when a check is due: cycle, check, cycle.
     pub(crate) async fn repair(&self) -> sync::CheckReport {
         assert!(self.syncer.check_due().is_some(), "no check is due");
         self.cycle().await;
@@ -426,7 +426,7 @@ impl Agent {
         report
     }
 
-    /// What the server should hold, in the shape of [`Server::held`].
+    /// Returns the documents that the server should hold, in the shape of [`Server::held`].
     pub(crate) fn expected(&self) -> BTreeMap<String, String> {
         let one = |(path, content): (&String, &u64)| {
             let key = ItemKey::of_path(path.as_bytes());
@@ -445,7 +445,7 @@ impl Agent {
     }
 }
 
-/// An observation whose content is told apart by `content`.
+/// Returns an observation that differs from others by `content`.
 pub(crate) fn file(content: u64) -> Observation {
     let mut observation = Observation::empty(Kind::File);
     observation.size = content;

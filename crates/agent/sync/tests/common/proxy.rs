@@ -18,7 +18,7 @@ pub(crate) struct Proxy {
 }
 
 struct Shared {
-    /// Where to; changing it ends all connections.
+    /// Target address; changing it ends all connections.
     target: watch::Sender<Option<SocketAddr>>,
     /// Bytes to the server until the next cut.
     requests: Mutex<Option<usize>>,
@@ -64,17 +64,17 @@ impl Proxy {
         self.shared.target.send_replace(target);
     }
 
-    /// Cut once, after so many more bytes to the server.
+    /// Cuts once, after this number of further bytes to the server.
     pub(crate) fn cut_requests_after(&self, bytes: usize) {
         *self.shared.requests.lock() = Some(bytes);
     }
 
-    /// Cut once, after so many more bytes to the agent.
+    /// Cuts once, after this number of further bytes to the agent.
     pub(crate) fn cut_answers_after(&self, bytes: usize) {
         *self.shared.answers.lock() = Some(bytes);
     }
 
-    /// Carry so many bytes a second to the server and no more.
+    /// Limits the bytes per second to the server.
     pub(crate) fn slow_down(&self, bytes_per_second: u64) {
         self.shared.rate.store(bytes_per_second, Ordering::SeqCst);
     }
