@@ -122,7 +122,7 @@ fn start(settings: &AgentSettings, clock: Arc<dyn Clock>) -> Agent {
         .unwrap()
 }
 
-/// Wait until it holds.
+/// Waits until the condition holds.
 async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let waiting = async {
         while !holds() {
@@ -141,7 +141,7 @@ fn stored_bytes(folder: &Path, file: &Path) -> Option<usize> {
     found.ok().map(|bytes| bytes as usize)
 }
 
-/// A server and the settings of an agent that is enrolled with it.
+/// Returns a server and the settings of an agent that is enrolled with it.
 async fn house(folder: &Path) -> (Server, AgentSettings) {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let tree = folder.join("tree");
@@ -278,7 +278,7 @@ struct Line {
 }
 
 impl Line {
-    /// Lead to that address; at which URL it begins.
+    /// Forwards connections to that address; returns the URL at which the connection begins.
     async fn lead_to(&self, to: String) -> String {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("https://{}", listener.local_addr().unwrap());

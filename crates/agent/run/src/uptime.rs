@@ -32,7 +32,7 @@ impl Uptime {
         if same { self.since_boot.checked_sub(earlier.since_boot) } else { None }
     }
 
-    /// `BOOT MILLISECONDS`.
+    /// Returns the text `BOOT MILLISECONDS`.
     pub(super) fn to_text(&self) -> String {
         format!("{} {}", self.boot, self.since_boot.as_millis())
     }

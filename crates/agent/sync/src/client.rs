@@ -281,7 +281,7 @@ mod tests {
         super::retry_after(&headers)
     }
 
-    /// Not this server's word, but one that something before it may say.
+    /// The refusal comes from a component in front of the server, not from the server itself.
     #[tokio::test]
     async fn too_many_requests_are_a_busy_server_with_its_wish() {
         use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

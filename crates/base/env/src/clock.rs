@@ -1,4 +1,4 @@
-//! Time: microseconds since the Unix epoch, and a monotone twin for durations.
+//! Time: microseconds since the Unix epoch, and a monotonic time for durations.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,9 +7,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A source of time. Shared between threads; cheap to call.
 pub trait Clock: Send + Sync {
-    /// Microseconds since 1970-01-01T00:00:00Z. May jump in either direction.
+    /// Returns the microseconds since 1970-01-01T00:00:00Z. They may jump in either direction.
     fn now_us(&self) -> u64;
-    /// Time since an arbitrary fixed instant of this process. Never goes back.
+    /// Returns the time since an arbitrary fixed instant of this process. It never goes back.
     fn monotonic(&self) -> Duration;
     /// Returns the time by which old data expires, microseconds since the epoch. Equal to
     /// [`Clock::now_us`] unless the clock is a [`GuardedClock`](crate::guard::GuardedClock), which does
@@ -32,7 +32,7 @@ pub struct SystemClock {
 }
 
 impl SystemClock {
-    /// A clock whose monotone side starts at zero now.
+    /// Returns a clock whose monotonic time starts at zero now.
     pub fn new() -> Self {
         Self { started: Instant::now() }
     }
@@ -67,7 +67,7 @@ impl ManualClock {
         Self { now_us: Arc::new(AtomicU64::new(now_us)), monotonic_us: Arc::default() }
     }
 
-    /// Moves both sides forward.
+    /// Moves the wall clock and the monotonic time forward.
     pub fn advance(&self, by: Duration) {
         let us = by.as_micros() as u64;
         self.now_us.fetch_add(us, Ordering::SeqCst);

@@ -113,8 +113,8 @@ impl Day {
         Self { days, text }
     }
 
-    /// An instant as [`crate::timestamp`] writes it: seconds since the epoch and the microseconds
-    /// behind them.
+    /// Formats an instant as [`crate::timestamp`] does, from seconds since the epoch and the
+    /// microseconds of the second.
     #[inline]
     pub(crate) fn micros(&mut self, seconds: i64, micros: u32) -> [u8; MICROS_BYTES] {
         let (seconds, micros) = if seconds > SECONDS_MAX { (0, 0) } else { (seconds, micros) };
@@ -139,7 +139,7 @@ impl Day {
         text
     }
 
-    /// `2026-11-21T18:52:02.`
+    /// Formats the part `2026-11-21T18:52:02.` of an instant.
     #[inline]
     fn second(&mut self, seconds: i64) -> [u8; 20] {
         let days = seconds.div_euclid(SECONDS_PER_DAY);
@@ -194,7 +194,7 @@ fn date(days: i64) -> Date {
     Date { year: year + era as u32 * 400 + u32::from(month <= 2), month, day }
 }
 
-/// The last two decimal digits of a number.
+/// Returns the last two decimal digits of a number.
 #[inline]
 fn two(n: u32) -> [u8; 2] {
     DIGITS.get((n % 100) as usize).copied().unwrap_or_default()
@@ -214,14 +214,14 @@ const DIGITS: [[u8; 2]; 100] = {
     all
 };
 
-/// A number below 1,000 as three digits.
+/// Returns a number below 1,000 as three digits.
 #[inline]
 fn three(n: u32) -> [u8; 3] {
     let [tens, ones] = two(n);
     [b'0' + (n / 100) as u8, tens, ones]
 }
 
-/// [`two`] digits and a sign.
+/// Returns [`two`] digits and a sign.
 #[inline]
 fn part(n: u32, sign: u8) -> [u8; 3] {
     let [tens, ones] = two(n);

@@ -263,8 +263,8 @@ pub struct FileDocument {
 }
 
 impl FileDocument {
-    /// Build from what the queue holds. `seen` is the item's version, in microseconds since the
-    /// epoch by construction (hybrid logical clock).
+    /// Builds the document from the queue's observation. `seen` is the item's version, which by
+    /// construction is in microseconds since the epoch (hybrid logical clock).
     pub fn new(key: &ItemKey, o: &Observation, seen: u64, names: &dyn Names) -> Self {
         let file = FileBody::new(key, o, names);
         let sha1 = checksum(&file);

@@ -64,7 +64,7 @@ impl FileWriter {
         checksum
     }
 
-    /// [`crate::ItemKey::document_id`] of a key.
+    /// Returns the [`crate::ItemKey::document_id`] of a key.
     pub fn document_id(&mut self, key: KeyRef<'_>) -> [u8; 40] {
         self.path.clear();
         key.join(&mut self.path);
@@ -282,7 +282,7 @@ impl Texts {
 }
 
 impl Texts {
-    /// MD5, SHA-1 and SHA-256, a colon before each.
+    /// Appends MD5, SHA-1 and SHA-256, with a colon before each.
     fn digests(&self, into: &mut Vec<u8>) {
         into.push(b':');
         if let Some(digest) = &self.md5 {
@@ -342,7 +342,7 @@ fn string(into: &mut Vec<u8>, text: &str) {
     }
 }
 
-/// Text that needs no escape.
+/// Appends a text that needs no escape, in quotation marks.
 #[inline]
 fn quoted(into: &mut Vec<u8>, text: &[u8]) {
     into.push(b'"');

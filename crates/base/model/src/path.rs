@@ -66,7 +66,7 @@ impl KeyRef<'_> {
         ItemKey::new(self.directory, self.name)
     }
 
-    /// [`ItemKey::path`].
+    /// As [`ItemKey::path`].
     pub fn path(self) -> Vec<u8> {
         join(self.directory, self.name)
     }

@@ -113,7 +113,7 @@ impl Watch {
     }
 }
 
-/// The path as it is kept; or why it cannot be watched.
+/// Returns the path in normal form; the error is the reason why it cannot be watched.
 pub(crate) fn normal(path: &str) -> Result<String, String> {
     if !path.starts_with('/') {
         return Err(format!("{path:?} is not absolute: begin it with /"));
@@ -174,7 +174,7 @@ pub(crate) fn pattern(pattern: &str) -> Result<(), String> {
     read.map_err(|e| format!("{pattern:?} is not a gitignore pattern: {e}"))
 }
 
-/// Every path once, and not too many.
+/// Checks that every path occurs once, and that there are not too many.
 pub(crate) fn check(watches: &[Watch]) -> Result<(), String> {
     if watches.len() > limits::WATCHES_MAX {
         return Err(format!(

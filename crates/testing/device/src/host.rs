@@ -168,7 +168,7 @@ fn sweep(parent: &Path) {
     }
 }
 
-/// Loop devices name their files below `/sys`.
+/// Detaches the loop devices of files below `base`, which `/sys` names.
 fn detach_loops_below(base: &Path) {
     let Ok(devices) = fs::read_dir("/sys/block") else { return };
     for device in devices.flatten() {
@@ -252,7 +252,7 @@ fn run<A: AsRef<OsStr>>(
     Err(DeviceError::Program { command: shown, output })
 }
 
-/// Block numbers as text into ranges.
+/// Parses block numbers into ranges.
 fn ranges(listed: &str) -> Vec<Range<u64>> {
     let mut found: Vec<Range<u64>> = Vec::new();
     for block in listed.split_whitespace().filter_map(|word| word.parse::<u64>().ok()) {

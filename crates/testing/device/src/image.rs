@@ -34,12 +34,12 @@ impl Cut {
     /// Everything that was not flushed is lost.
     pub const ALL: Self = Self { keep: None, torn: false };
 
-    /// A random subset of the unflushed blocks is kept.
+    /// Keeps a random subset of the unflushed blocks.
     pub const fn subset(seed: u64) -> Self {
         Self { keep: Some(seed), torn: false }
     }
 
-    /// A random subset of the unflushed sectors is kept.
+    /// Keeps a random subset of the unflushed sectors.
     pub const fn torn(seed: u64) -> Self {
         Self { keep: Some(seed), torn: true }
     }
@@ -187,7 +187,8 @@ impl Image {
         Ok(())
     }
 
-    /// Set whole blocks to zero, as a discard that reads back zeros does. No write of data.
+    /// Sets whole blocks to zero, as a discard that reads back zeros does. It does not count as a
+    /// write.
     pub(crate) fn discard(&self, generation: u64, offset: u64, bytes: u64) -> Result<(), Refused> {
         let mut state = self.state.lock();
         if state.dead || generation != state.generation {
@@ -242,7 +243,7 @@ impl Image {
         state.dead |= state.blocks_left == Some(0);
     }
 
-    /// The power comes back: what was lost is lost.
+    /// Restores the power: only the flushed writes remain, and those that `cut` keeps.
     pub(crate) fn revive(&self, cut: &Cut) {
         let mut state = self.state.lock();
         let mut dice = cut.keep.map(Dice);
@@ -343,12 +344,12 @@ impl Measured {
     }
 }
 
-/// The name of the device's file in its nth life.
+/// Returns the name of the device's file in this generation.
 pub(crate) fn name_of(generation: u64) -> String {
     format!("disk-{generation}")
 }
 
-/// The blocks a request touches: number, bytes within the block, bytes within the request.
+/// Returns the blocks that a request touches: number, bytes within the block, bytes within the request.
 fn pieces(offset: u64, bytes: usize) -> impl Iterator<Item = (usize, Range<usize>, Range<usize>)> {
     let mut done = 0;
     std::iter::from_fn(move || {
@@ -365,7 +366,7 @@ fn pieces(offset: u64, bytes: usize) -> impl Iterator<Item = (usize, Range<usize
     })
 }
 
-/// Sectors of the old and of the new content, as they fall.
+/// Returns a block that has each sector from either the old or the new content, at random.
 fn torn(old: Option<&Block>, new: Option<&Block>, dice: &mut Dice) -> Arc<Block> {
     const ZEROS: Block = [0; BLOCK_BYTES];
     let mut block = *old.unwrap_or(&ZEROS);

@@ -87,7 +87,7 @@ impl Report {
         }
     }
 
-    /// All classes together.
+    /// Returns the total of all classes.
     pub fn total(&self) -> Tally {
         let mut total = self.files;
         total.add(&self.journal);

@@ -10,7 +10,7 @@ pub struct Access {
     /// For writing as well as for reading.
     pub write: bool,
     pub create: bool,
-    /// Past the page cache: buffers, offsets and lengths must be multiples of 4 KiB.
+    /// Bypass the page cache: buffers, offsets and lengths must be multiples of 4 KiB.
     pub direct: bool,
     /// Each write persists before it returns.
     pub dsync: bool,
@@ -26,31 +26,31 @@ impl Access {
 
 /// An open file. Positioned reads and writes only, so that it can be shared between threads.
 pub trait File: Send + Sync {
-    /// Read at `offset`; fewer bytes than asked for only at the end of the file.
+    /// Reads at `offset`; returns fewer bytes than requested only at the end of the file.
     ///
     /// # Errors
     /// As the operating system.
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// Write at `offset`; may write fewer bytes than given.
+    /// Writes at `offset`; may write fewer bytes than given.
     ///
     /// # Errors
     /// As the operating system.
     fn write_at(&self, from: &[u8], offset: u64) -> io::Result<usize>;
 
-    /// Make every write of this file so far survive power loss.
+    /// Makes every write of this file so far survive power loss.
     ///
     /// # Errors
-    /// As the operating system. After one, what was written before is in doubt for good.
+    /// As the operating system. After an error, the durability of earlier writes is unknown for good.
     fn persist(&self) -> io::Result<()>;
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     ///
     /// # Errors
     /// As the operating system.
     fn size(&self) -> io::Result<u64>;
 
-    /// Cut or extend (with zeros) to `bytes`.
+    /// Cuts or extends (with zeros) to `bytes`.
     ///
     /// # Errors
     /// As the operating system.
@@ -74,7 +74,7 @@ pub trait File: Send + Sync {
         self.size()
     }
 
-    /// Write all of `from`, however many calls that takes.
+    /// Writes all of `from`, in as many calls as needed.
     ///
     /// # Errors
     /// As [`File::write_at`]; [`io::ErrorKind::WriteZero`] when no progress is made.
@@ -96,43 +96,43 @@ pub trait Lock: Send + Sync {}
 
 /// A file system.
 pub trait Files: Send + Sync {
-    /// Open a file.
+    /// Opens a file.
     ///
     /// # Errors
     /// As the operating system; [`io::ErrorKind::InvalidInput`] where direct access is refused.
     fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn File>>;
 
-    /// The file system of `dir`, by name, if it may compress what goes through the page cache and
-    /// would not compress what is written directly; `None` for any other.
+    /// Returns the name of the file system of `dir` if it may compress data written through the page
+    /// cache and would not compress data written directly; `None` for any other.
     fn compressing(&self, _dir: &Path) -> Option<&'static str> {
         None
     }
 
-    /// Names in a folder, sorted.
+    /// Returns the names in a folder, sorted.
     ///
     /// # Errors
     /// As the operating system.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
 
-    /// Create a folder and those above it, and persist their names.
+    /// Creates a folder and its parents, and persists their names.
     ///
     /// # Errors
     /// As the operating system.
     fn create_dir(&self, dir: &Path) -> io::Result<()>;
 
-    /// Give a file another name, replacing what had it.
+    /// Renames a file, replacing the file that had the new name.
     ///
     /// # Errors
     /// As the operating system.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
-    /// Remove a file.
+    /// Removes a file.
     ///
     /// # Errors
     /// As the operating system.
     fn remove(&self, path: &Path) -> io::Result<()>;
 
-    /// Make the names of a folder survive power loss.
+    /// Makes the names of a folder survive power loss.
     ///
     /// # Errors
     /// As the operating system.
