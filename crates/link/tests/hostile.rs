@@ -1,4 +1,5 @@
-//! Damaged, truncated and malicious buffers: an error each, never a panic, never a read outside.
+//! Damaged, truncated and malicious buffers: each gives an error, without a panic or a read outside the
+//! buffer.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -11,12 +12,12 @@ mod common;
 use link::{Limits, Payload, Session, Value, VerifyError, encode, verify};
 use proptest::prelude::*;
 
-/// Read everything that the verifier lets through.
+/// Reads everything that the verifier accepts.
 fn read(bytes: &[u8]) -> Result<Session, VerifyError> {
     verify(bytes, &Limits::default()).map(|view| view.to_session())
 }
 
-/// Little-endian bytes of a buffer written by hand.
+/// Returns the little-endian bytes of a buffer written by hand.
 fn buffer(parts: &[&[u8]]) -> Vec<u8> {
     parts.concat()
 }

@@ -36,7 +36,7 @@ use server::Server;
 /// Longest wait for an expected event on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(5);
 
-/// The clock of the system, until the scanning thread finds it broken.
+/// The clock of the system, which fails in the scanning thread on request.
 struct BreakingClock {
     real: SystemClock,
     broken: AtomicBool,
@@ -132,7 +132,7 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     tokio::time::timeout(PATIENCE, waiting).await.expect(what);
 }
 
-/// Bytes of a file as the server of this house holds it.
+/// Returns the size of a file according to the test server, bytes.
 fn stored_bytes(folder: &Path, file: &Path) -> Option<usize> {
     let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
     let db = rusqlite::Connection::open_with_flags(folder.join("server/state.db"), flags).unwrap();
@@ -186,13 +186,13 @@ async fn a_scan_thread_that_dies_ends_the_agent_by_name() {
     };
     let mut agent = start.run().unwrap();
     clock.broken.store(true, Ordering::SeqCst);
-    // It may be in its first scan or wait for an order: either way it looks at the clock.
+    // The thread may be in its first scan or wait for a command: either way it reads the clock.
     let _ = agent.shared.orders.try_send(Order::Scan(1));
     let ended = agent.ended().await.unwrap();
     assert_eq!(ended, Ended::Broken("scan thread"));
     let error = ended.error().unwrap().to_string();
     assert!(error.contains("scan thread") && error.contains("start the agent again"), "{error}");
-    // What can still be closed is.
+    // Everything that can still be closed is closed.
     agent.stop().await.unwrap();
     server.stop().await;
 }
@@ -201,7 +201,7 @@ async fn a_scan_thread_that_dies_ends_the_agent_by_name() {
 async fn a_configuration_that_does_not_run_gives_way_to_the_one_before_and_is_told() {
     let folder = tempfile::tempdir().unwrap();
     let (server, settings) = house(folder.path()).await;
-    // Its word would be that nothing is configured.
+    // Its answer would be that nothing is configured.
     server.stop().await;
     let told = |agent: &Agent| agent.shared.syncer.config();
     let good = "[scan]\nthreads = 2\n";
@@ -336,7 +336,7 @@ async fn a_stop_waits_for_no_answer_and_forgets_no_outcome() {
     while !line.swallowed.load(Ordering::SeqCst) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    // An answer would be waited for twice as long.
+    // Waiting for the answer would take twice as long.
     let closed = tokio::time::timeout(Duration::from_mins(1), agent.close(true)).await;
     assert_eq!(closed.unwrap().unwrap().outcomes, [outcome]);
     server.stop().await;

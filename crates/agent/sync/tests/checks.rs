@@ -1,4 +1,4 @@
-//! Checks: what differs is found and repaired, nothing else is sent.
+//! Checks: differences are found and repaired, and nothing else is sent.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -62,7 +62,7 @@ async fn missing_different_and_surplus_documents_are_repaired_and_only_they() {
     assert!(agent.syncer.check(&files()).await.unwrap().matched);
 }
 
-/// `HOLDFAST_DOCUMENTS` says among how many; the bytes hardly depend on it.
+/// Returns the number of documents (`HOLDFAST_DOCUMENTS`); the bytes hardly depend on it.
 fn documents() -> u64 {
     std::env::var("HOLDFAST_DOCUMENTS").map_or(10_000, |n| n.parse().unwrap())
 }
@@ -262,7 +262,7 @@ async fn another_store_is_told_everything_again() {
     server.resume(|_| {});
     agent.beat().await;
     assert!(agent.syncer.check_due().is_some());
-    // Due over a restart too, although the store has been met already.
+    // Due over a restart too, although the store is known already.
     let agent = agent.restart();
     assert!(agent.syncer.check_due().is_some());
     assert_eq!(agent.repair().await.resent, 121);
@@ -319,7 +319,7 @@ async fn a_restored_server_is_found_out_even_if_nothing_differs() {
     server.resume(|_| {});
     agent.beat().await;
     assert!(agent.repair().await.matched);
-    // Nothing was sent, so the server still names the old session: that is settled all the same.
+    // Nothing was sent, so the server still names the old session, which is settled all the same.
     agent.beat().await;
     assert_eq!(agent.syncer.check_due(), None);
     let agent = agent.restart();
@@ -427,7 +427,7 @@ async fn events_after_put_back(server: &Server, mut agent: Agent, earlier: &Temp
     agent.write("/etc/f3", 503);
     agent.write("/etc/f4", 504);
     agent.cycle().await;
-    // Both changes, and the gap that a database put back leaves.
+    // Both changes, and the gap of a restored database.
     assert_eq!(server.history(&agent).len(), known + 3);
 }
 

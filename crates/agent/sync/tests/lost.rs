@@ -142,7 +142,7 @@ async fn what_scans_tell_before_the_comparison_goes_on_from_it_and_is_told_once(
     server.resume(|_| {});
     let report = agent.syncer.report_lost_changes(&files(), seen.clone()).await.unwrap();
     assert_eq!(counts(report), (CHANGED, CHANGED, CHANGED));
-    // The process ended before it could note that: the same once more tells nothing.
+    // The process ended before it could note that: the same comparison again reports nothing.
     let mut agent = agent.restart();
     let report = agent.syncer.report_lost_changes(&files(), seen).await.unwrap();
     assert_eq!(counts(report), (0, 0, 0));
@@ -151,7 +151,7 @@ async fn what_scans_tell_before_the_comparison_goes_on_from_it_and_is_told_once(
     assert_eq!(history(&server, &agent), expected);
     assert_eq!(server.held(&agent), agent.expected());
 
-    // In the order of their times each change goes on where the one before it ended.
+    // In the order of time, each change continues from the state that the previous one reached.
     let mut of_one: Vec<_> = server.history(&agent);
     of_one.retain(|event| event.path == tree("f0"));
     of_one.sort_by_key(|event| event.found_at_us);

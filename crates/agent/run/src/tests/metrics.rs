@@ -1,4 +1,4 @@
-//! A queue of metrics that cannot be used costs metrics, and neither files nor a restart.
+//! A queue of metrics that cannot be used affects only metrics, neither files nor a restart.
 
 use rusqlite::{Connection, OpenFlags};
 
@@ -15,9 +15,9 @@ async fn looking(folder: &Path) -> AgentSettings {
     settings
 }
 
-/// Looks kept in the queue.
+/// Returns the number of samples in the queue.
 fn looks(settings: &AgentSettings) -> u64 {
-    // For a moment there may be none.
+    // For a moment there may be no database.
     let Ok(db) = database(settings) else { return 0 };
     db.query_row("SELECT count(*) FROM event", [], |row| row.get::<_, i64>(0)).unwrap_or(0) as u64
 }

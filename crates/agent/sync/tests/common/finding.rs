@@ -15,7 +15,7 @@ use super::{Agent, file, files};
 /// A thread that, from its start signal to its end signal, finds new files without a pause, whose
 /// names sort after those of `base`.
 pub(crate) struct Finding {
-    /// 0 it waits, 1 it goes, 2 it ends.
+    /// State: 0 waiting, 1 running, 2 ending.
     told: Arc<AtomicU8>,
     thread: JoinHandle<u64>,
 }
@@ -39,7 +39,7 @@ impl Finding {
     }
 }
 
-/// Find as the flag says; how many were found.
+/// Finds files as the flag says; returns their number.
 fn find(queue: &Queue, clock: &ManualClock, flag: &AtomicU8) -> u64 {
     let mut sink = queue.sink(&files(), Arc::new(NoNames)).unwrap();
     let mut found = 0;
