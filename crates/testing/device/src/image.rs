@@ -14,7 +14,7 @@ use crate::report::{Report, Tally};
 
 /// Unit of a torn write, bytes.
 pub const SECTOR_BYTES: usize = 512;
-/// Most blocks kept for compression while the device is idle; any more are compressed at once.
+/// Most blocks kept for compression while the device is idle; beyond it all are compressed at once.
 const UNMEASURED_BLOCKS_MAX: usize = 64 << 10;
 
 pub(crate) type Block = [u8; BLOCK_BYTES];
@@ -336,7 +336,7 @@ impl State {
 }
 
 impl Measured {
-    /// Compress what was kept for later.
+    /// Compresses the blocks that were kept for later.
     fn settle(&mut self) {
         for (index, content) in std::mem::take(&mut self.unmeasured) {
             self.tallies.entry(index).or_default().flushed(content.as_deref());
