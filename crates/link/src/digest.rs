@@ -1,22 +1,22 @@
-//! Repair by difference: what both sides compute of a range of documents, so that they find the
+//! Repair by difference: the digests that agent and server compute over ranges of documents to find the
 //! few that differ among many.
 //!
-//! Each document has a key of 64 bits: the first 8 bytes of an id that is lower-case hex of 16 to
-//! 64 bytes, of the id's SHA-1 otherwise. A range is named by the hex digits that its keys begin
-//! with; the empty text names all. The sum of a range is that of its documents' hashes modulo
-//! 2^64, so that it depends on no order; a document's hash is the first 8 bytes (big-endian) of
-//! SHA-1 over its id, a NUL and its checksum.
+//! A document's key has 64 bits: the first 8 bytes of its id if the id is lower-case hex of 16 to 64
+//! bytes, else the first 8 bytes of the id's SHA-1. A range is named by the leading hex digits of its
+//! keys; the empty name is the range of all keys. The sum of a range is the sum of its documents'
+//! hashes modulo 2^64, which does not depend on their order. A document's hash is the first 8 bytes
+//! (big-endian) of SHA-1 over its id, a NUL and its checksum.
 
 use sha1::{Digest as _, Sha1};
 
-/// Hex digits of a key.
+/// Number of hex digits of a key.
 const KEY_DIGITS: usize = 16;
-/// Most digits that one question splits a range by: 256 parts.
+/// Most digits by which one request splits a range: 256 parts.
 pub const SPLIT_DIGITS_MAX: u8 = 2;
-/// Fewest and most bytes of an id in hex that is its own key.
+/// Fewest and most bytes of a hexadecimal id from which the key is taken directly.
 const OWN_KEY_BYTES: std::ops::RangeInclusive<usize> = 16..=64;
 
-/// The key of a document's id.
+/// Returns the key of a document's id.
 pub fn key(id: &str) -> u64 {
     let hex = id.len().is_multiple_of(2)
         && OWN_KEY_BYTES.contains(&(id.len() / 2))
@@ -26,7 +26,7 @@ pub fn key(id: &str) -> u64 {
         .unwrap_or_else(|| first_bytes(Sha1::new_with_prefix(id)))
 }
 
-/// The hash of a document.
+/// Returns the hash of a document.
 pub fn hash(id: &str, checksum: &str) -> u64 {
     first_bytes(Sha1::new_with_prefix(id).chain_update([0]).chain_update(checksum))
 }
@@ -36,23 +36,23 @@ fn first_bytes(hash: Sha1) -> u64 {
     whole.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes))
 }
 
-/// How many documents a range has, and the sum of their hashes.
+/// The number of documents in a range and the sum of their hashes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sum {
     pub documents: u64,
-    /// Modulo 2^64.
+    /// Sum of the hashes, modulo 2^64.
     pub hashes: u64,
 }
 
 impl Sum {
-    /// One document more.
+    /// Adds one document.
     pub fn add(&mut self, hash: u64) {
         self.documents += 1;
         self.hashes = self.hashes.wrapping_add(hash);
     }
 }
 
-/// The keys that begin with some hex digits, as first and last key.
+/// The range of keys that begin with the same hex digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KeyRange {
     /// The lowest key.
@@ -63,7 +63,7 @@ pub struct KeyRange {
 impl KeyRange {
     pub const ALL: Self = Self { first: 0, digits: 0 };
 
-    /// The range of this name; `None` for what is not up to 16 lower-case hex digits.
+    /// Parses a range name; `None` unless it consists of up to 16 lower-case hex digits.
     pub fn parse(name: &str) -> Option<Self> {
         let digits = name.len();
         let hex = name.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
@@ -77,17 +77,17 @@ impl KeyRange {
         Some(Self { first, digits: digits as u8 })
     }
 
-    /// How many digits name it.
+    /// Returns the number of digits in the range's name.
     pub fn digits(&self) -> u8 {
         self.digits
     }
 
-    /// The highest key.
+    /// Returns the highest key.
     pub fn last(&self) -> u64 {
         self.first | u64::MAX.checked_shr(4 * u32::from(self.digits)).unwrap_or(0)
     }
 
-    /// Returns true if a key lies within.
+    /// Returns true if the key lies within the range.
     pub fn contains(&self, key: u64) -> bool {
         (self.first..=self.last()).contains(&key)
     }
@@ -98,7 +98,8 @@ impl KeyRange {
         name
     }
 
-    /// Its parts that have so many more digits, in order; itself when there are no more digits.
+    /// Returns the parts whose names are longer by this number of digits, in order; the range itself if
+    /// its name cannot get longer.
     pub fn split(&self, digits: u8) -> impl Iterator<Item = Self> + use<> {
         let digits = digits.min(KEY_DIGITS as u8 - self.digits);
         let (first, all) = (self.first, self.digits + digits);
@@ -107,7 +108,7 @@ impl KeyRange {
             .map(move |n| Self { first: first | n.checked_shl(step).unwrap_or(0), digits: all })
     }
 
-    /// The place of a key of this range among [`KeyRange::split`] by so many digits.
+    /// Returns the index of the key's part in the result of [`KeyRange::split`] with the same `digits`.
     pub fn place(&self, key: u64, digits: u8) -> usize {
         let all = u32::from(self.digits + digits.min(KEY_DIGITS as u8 - self.digits));
         let shifted = (key - self.first).checked_shr(4 * (KEY_DIGITS as u32 - all));

@@ -1,4 +1,4 @@
-//! Writing sessions.
+//! Encoding of sessions.
 
 use flatbuffers::{FlatBufferBuilder, TableFinishedWIPOffset, Vector, WIPOffset};
 
@@ -32,12 +32,12 @@ impl Default for SessionBuilder {
 }
 
 impl SessionBuilder {
-    /// An empty one.
+    /// Returns a builder without values.
     pub fn new() -> Self {
         Self { buffer: Builder::with_capacity(16 * 1024), values: Vec::new(), contexts: Vec::new() }
     }
 
-    /// Append a value. `index` is the name on the wire; `data` a JSON object.
+    /// Appends a value. `index` is the name on the wire; `data` is a JSON object.
     pub fn push(&mut self, operation: Operation, id: &str, index: &str, version: u64, data: &[u8]) {
         let b = &mut self.buffer;
         let data = (!data.is_empty()).then(|| b.create_vector(data));
@@ -53,7 +53,7 @@ impl SessionBuilder {
         self.values.push(done);
     }
 
-    /// Append a context.
+    /// Appends a context.
     fn push_context(&mut self, id: &str, index: &str, data: &[u8]) {
         let b = &mut self.buffer;
         let data = (!data.is_empty()).then(|| b.create_vector(data));
@@ -67,23 +67,23 @@ impl SessionBuilder {
         self.contexts.push(done);
     }
 
-    /// Values so far.
+    /// Returns the number of values appended so far.
     pub fn values(&self) -> usize {
         self.values.len()
     }
 
-    /// Bytes that the finished session has at most, give or take an unusually long start.
+    /// Returns an upper bound of the finished session's bytes; only an unusually long start exceeds it.
     pub fn bytes(&self) -> usize {
         let offsets = 4 * (self.values.len() + self.contexts.len());
         self.buffer.unfinished_data().len() + offsets + TAIL_BYTES
     }
 
-    /// Bytes that one more value adds at most.
+    /// Returns the most bytes that one more value adds.
     pub fn cost(id: &str, index: &str, data: &[u8]) -> usize {
         id.len() + index.len() + data.len() + VALUE_OVERHEAD_BYTES
     }
 
-    /// The finished buffer.
+    /// Returns the finished buffer.
     pub fn finish(mut self, start: &Start) -> Vec<u8> {
         let b = &mut self.buffer;
         let values = list(b, &self.values);
@@ -96,7 +96,7 @@ impl SessionBuilder {
     }
 }
 
-/// The bytes of a session.
+/// Returns the bytes of a session.
 pub fn encode(session: &Session) -> Vec<u8> {
     let mut b = Builder::with_capacity(1024);
     match &session.payload {

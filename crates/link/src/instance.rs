@@ -1,4 +1,4 @@
-//! Which running agent speaks: a machine, one boot of it, one start of the program. A copy of an
+//! The identity of a running agent: a machine, one boot of it, one start of the program. A copy of an
 //! agent's folder has the same certificate, but not the same machine, boot or start.
 
 use std::fmt;
@@ -7,11 +7,12 @@ use std::str::FromStr;
 /// Longest of the three parts, characters.
 const PART_CHARS_MAX: usize = 32;
 
-/// One start of one agent's program on one boot of one machine. As text the three parts with dots
-/// between them, each up to 32 of `0-9 a-f`; `nonce` is never empty, the others are when unknown.
+/// One start of one agent's program on one boot of one machine. The text form is the three parts with
+/// dots between them, each of up to 32 characters `0-9 a-f`. `nonce` is never empty; the others are
+/// empty when unknown.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Instance {
-    /// The machine, the same over reboots.
+    /// Digest of the machine's id, unchanged by reboots.
     pub machine: String,
     pub boot: String,
     /// One start of the program; random.
@@ -19,7 +20,7 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// The instance that a session id speaks of (`module-MACHINE.BOOT.NONCE-number`), if it does.
+    /// Returns the instance in a session id (`module-MACHINE.BOOT.NONCE-number`), if it has one.
     pub fn of_session(id: &str) -> Option<Self> {
         id.rsplit('-').nth(1)?.parse().ok()
     }
@@ -41,7 +42,7 @@ impl fmt::Display for Instance {
     }
 }
 
-/// A text is no instance.
+/// The error of a text that is not an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not of the form MACHINE.BOOT.NONCE in lower-case hex: leave it out or fix it")]
 pub struct NoInstance;

@@ -1,12 +1,12 @@
-//! Answers, heartbeats, enrolment and digests: small JSON objects. Unknown fields are ignored on
-//! both sides and absent ones have defaults, so that either side may be the newer one.
+//! Answers, heartbeats, enrolment and digests: small JSON objects. Both sides ignore unknown fields and
+//! use defaults for absent ones, so that either side may be the newer one.
 
 use model::{AgentOs, Skipped};
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Sum;
 
-/// `status` of an answer when the session was taken.
+/// `status` of an answer to an accepted session.
 pub const STATUS_OK: &str = "ok";
 /// `status` of an answer when the checksums differ (409).
 pub const STATUS_CHECKSUM_MISMATCH: &str = "checksum_mismatch";
@@ -17,42 +17,42 @@ pub const STATUS_CHECKSUM_MISMATCH: &str = "checksum_mismatch";
 pub struct Answer {
     /// [`STATUS_OK`] or [`STATUS_CHECKSUM_MISMATCH`].
     pub status: String,
-    /// True when the session asked for nothing that could be done.
+    /// True if nothing in the session could be applied.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub noop: bool,
-    /// Values that were left out; everything else was taken.
+    /// Values that were left out; all others were accepted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub skipped: Vec<Skipped>,
-    /// Which store answered: an agent that finds another one than before checks its datasets.
+    /// Id of the store that answered. An agent that sees a different id checks its datasets.
     pub store: String,
-    /// The last session of this agent that the store has applied.
+    /// Id of the last session of this agent that the store has applied.
     pub session: String,
 }
 
-/// The answer to a request that was not taken.
+/// The answer to a refused request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(default)]
 pub struct ErrorAnswer {
     /// Short word, such as `identity_mismatch`.
     pub error: String,
-    /// What is wrong and what to do about it.
+    /// The reason, and how to correct it.
     pub detail: String,
 }
 
-/// What an agent is doing.
+/// The state of an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum ControlAction {
-    /// It has just started.
+    /// The agent has just started.
     Startup,
-    /// It is alive.
+    /// The agent is running.
     #[default]
     Notify,
-    /// It is about to stop.
+    /// The agent is about to stop.
     Shutdown,
 }
 
-/// What became of one command.
+/// The outcome of one command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(default)]
 pub struct ControlOutcome {
@@ -60,7 +60,7 @@ pub struct ControlOutcome {
     pub id: u64,
     /// `done` or `failed`.
     pub outcome: String,
-    /// Why, or with which result.
+    /// The reason or the result.
     pub detail: String,
 }
 
@@ -68,9 +68,9 @@ pub struct ControlOutcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(default)]
 pub struct ControlScan {
-    /// When it began, seconds since the epoch.
+    /// Start of the scan, seconds since the epoch.
     pub started_at_s: i64,
-    /// When it ended; absent while it runs.
+    /// End of the scan; absent while it runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_at_s: Option<i64>,
 }
@@ -78,39 +78,39 @@ pub struct ControlScan {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(default)]
 pub struct ControlRequest {
-    /// What the agent is doing.
+    /// State of the agent.
     pub action: ControlAction,
-    /// Version of its program.
+    /// Version of the agent's program.
     pub version: String,
     /// Its host name.
     pub hostname: String,
     /// Its operating system.
     pub os: AgentOs,
-    /// Commands it has finished since the last heartbeat that was answered.
+    /// Commands that finished since the last acknowledged heartbeat.
     pub outcomes: Vec<ControlOutcome>,
-    /// The newest scan, when it began or ended since the last heartbeat that was answered.
+    /// The newest scan, if it began or ended since the last acknowledged heartbeat.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scan: Option<ControlScan>,
-    /// What it runs of its groups' configuration; absent from an agent that knows nothing of it.
+    /// State of the groups' configuration; absent from an agent that does not support it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config: Option<ControlConfig>,
 }
 
-/// How an agent stands to the configuration of its groups.
+/// The configuration of its groups that an agent runs or has refused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(default)]
 pub struct ControlConfig {
-    /// Digest of the one it runs; empty when it runs none.
+    /// Digest of the configuration in use; empty if there is none.
     pub sum: String,
-    /// Digest of the one it refused; empty when it refused none since.
+    /// Digest of the last configuration that was refused; empty if none was refused since.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub refused: String,
-    /// Why it refused.
+    /// The reason for the refusal.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub detail: String,
 }
 
-/// The answer to `GET /configuration`: what the agent's groups configure.
+/// The answer to `GET /configuration`: the merged configuration of the agent's groups.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(default)]
 pub struct ConfigAnswer {
@@ -124,13 +124,13 @@ pub struct ConfigAnswer {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(default)]
 pub struct ControlAgent {
-    /// Its number, at least three digits.
+    /// Number of the agent, at least three digits.
     pub id: String,
     pub name: String,
     pub groups: Vec<String>,
 }
 
-/// What the server takes in one session.
+/// Limits that the server sets for one session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(default)]
 pub struct ControlLimits {
@@ -142,11 +142,11 @@ pub struct ControlLimits {
     pub document_bytes_max: u64,
 }
 
-/// An order to the agent.
+/// A command to the agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(default)]
 pub struct ControlCommand {
-    /// To be named in [`ControlOutcome::id`].
+    /// Id to be returned in [`ControlOutcome::id`].
     pub id: u64,
     /// `rescan`, `restart`, `reconnect` or `configure`; an unknown one is answered with the outcome `failed`.
     pub kind: String,
@@ -158,39 +158,39 @@ pub struct ControlCommand {
 pub struct ControlAnswer {
     /// The agent as the server knows it.
     pub agent: ControlAgent,
-    /// The cluster's name: sessions must carry it.
+    /// Name of the cluster, which sessions must carry.
     pub cluster_name: String,
-    /// Which store answers.
+    /// Id of the store that answered.
     pub store: String,
-    /// The last session of this agent that the store has applied.
+    /// Id of the last session of this agent that the store has applied.
     pub last_session: Option<String>,
-    /// Index names or patterns (a trailing `*`) that the server takes writes for.
+    /// Index names or patterns (with a trailing `*`) for which the server accepts writes.
     pub datasets: Vec<String>,
-    /// What the server takes in one session.
+    /// Limits that the server sets for one session.
     pub limits: ControlLimits,
-    /// Orders not yet answered with an outcome.
+    /// Commands without an outcome so far.
     pub commands: Vec<ControlCommand>,
     /// True if the agent's certificate is due for renewal.
     pub renew: bool,
-    /// Digest of what the agent's groups configure, to be fetched when the agent runs another one;
-    /// absent from a server that hands out none.
+    /// Digest of the configuration of the agent's groups. An agent that runs another one fetches it.
+    /// Absent from a server that does not distribute configurations.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config: Option<String>,
 }
 
-/// `POST /enroll`: a new agent.
+/// The body of `POST /enroll`: a new agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(default)]
 pub struct EnrollRequest {
     /// The enrolment token.
     pub token: String,
-    /// The name it wants.
+    /// Name that the agent asks for.
     pub name: String,
-    /// The address it wants to be registered with; `any` when absent.
+    /// Address that the agent asks to be registered with; `any` when absent.
     pub ip: Option<String>,
-    /// The groups it wants.
+    /// Groups that the agent asks for.
     pub groups: Vec<String>,
-    /// Its certificate request, PEM. The key never leaves the agent.
+    /// Certificate request, PEM. The key never leaves the agent.
     pub csr: String,
 }
 
@@ -198,21 +198,21 @@ pub struct EnrollRequest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(default)]
 pub struct EnrollAnswer {
-    /// Its number, at least three digits.
+    /// Number of the agent, at least three digits.
     pub agent: String,
-    /// Its certificate, PEM.
+    /// Certificate of the agent, PEM.
     pub certificate: String,
-    /// The server's own CA, PEM.
+    /// CA of the server, PEM.
     pub ca: String,
-    /// The cluster's name: sessions must carry it.
+    /// Name of the cluster, which sessions must carry.
     pub cluster_name: String,
 }
 
-/// `POST /renew`: a further certificate for an agent that still has a valid one.
+/// The body of `POST /renew`: a further certificate for an agent that still has a valid one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(default)]
 pub struct RenewRequest {
-    /// Its certificate request, PEM.
+    /// Certificate request, PEM.
     pub csr: String,
 }
 
@@ -222,12 +222,12 @@ pub struct RenewRequest {
 pub struct RenewAnswer {
     /// The new certificate, PEM.
     pub certificate: String,
-    /// The server's own CA, PEM.
+    /// CA of the server, PEM.
     pub ca: String,
 }
 
-/// `POST /digest`: what the server holds of some ranges of one dataset of this agent: sums of their
-/// parts, or their documents ([`crate::digest`]).
+/// The body of `POST /digest`: a request for the server's copy of some ranges of one dataset of this
+/// agent, either as the sums of their parts or as their documents ([`crate::digest`]).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(default)]
 pub struct DigestRequest {
@@ -235,9 +235,9 @@ pub struct DigestRequest {
     pub index: String,
     /// Names of ranges ([`crate::digest::KeyRange::name`]), each once.
     pub ranges: Vec<String>,
-    /// By how many hex digits each is split; 0 asks for the documents themselves.
+    /// Number of hex digits by which each range is split; 0 asks for the documents themselves.
     pub split: u8,
-    /// Documents with their bodies; an older server gives them without.
+    /// Asks for the bodies of the documents as well; an older server leaves them out.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub bodies: bool,
 }
@@ -260,7 +260,7 @@ impl From<Sum> for DigestPart {
 }
 
 impl DigestPart {
-    /// As numbers; `None` when the text is none.
+    /// Returns the sum as numbers; `None` if the text is not one.
     pub fn sum(&self) -> Option<Sum> {
         let hashes = match self.1.as_str() {
             "" => 0,
@@ -278,7 +278,7 @@ pub struct DigestItem {
     pub version: u64,
     /// Its `checksum.hash.sha1`.
     pub checksum: String,
-    /// The document, JSON, if it was asked for.
+    /// The document as JSON, if its body was asked for.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub body: String,
 }
@@ -287,15 +287,15 @@ pub struct DigestItem {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(default)]
 pub struct DigestAnswer {
-    /// How many of the ranges this answer speaks of, from the first on; the others are to be asked
-    /// for again.
+    /// Number of ranges that this answer covers, from the first on. The sender asks for the others
+    /// again.
     pub ranges: u32,
     /// The parts of each range, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<DigestPart>,
-    /// The documents of the ranges, when they were asked for.
+    /// The documents of the ranges, if they were asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub items: Vec<DigestItem>,
-    /// Which store answered.
+    /// Id of the store that answered.
     pub store: String,
 }

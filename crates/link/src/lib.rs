@@ -1,4 +1,4 @@
-//! The wire between agent and server.
+//! The wire format between agent and server.
 //!
 //! A session is one FlatBuffers `Message{FullSession}` (`schema/session.fbs`): [`encode()`] and
 //! [`SessionBuilder`] write it, [`verify()`] checks a buffer of unknown origin completely and gives
@@ -31,20 +31,20 @@ pub use verify::{
     verify,
 };
 
-/// Header in which a local caller of the unix socket names the agent it speaks for.
+/// Header in which a local caller of the unix socket names the agent it acts for.
 pub const HEADER_AGENT: &str = "x-wazuh-agent-id";
 /// Header that carries the agent's session id, stable over retries.
 pub const HEADER_SESSION: &str = "x-session-id";
-/// Header in which an agent says which instance of it speaks: [`Instance`], a dot, and how often it
-/// says a word unasked, milliseconds. Senders that leave it out are not told apart.
+/// Header with the sender's instance: [`Instance`], a dot, and the interval of its heartbeats in
+/// milliseconds. Instances of senders that leave it out cannot be distinguished.
 pub const HEADER_INSTANCE: &str = "x-holdfast-instance";
-/// Header in which an agent says what its wall clock shows, microseconds since the epoch, so that
-/// the server knows when that is wrong. Optional.
+/// Header with the agent's wall clock, microseconds since the epoch, from which the server detects a
+/// wrong clock. Optional.
 pub const HEADER_TIME: &str = "x-holdfast-time";
 /// Longest session id, bytes; characters `0-9 A-Z a-z . _ -`.
 pub const SESSION_ID_BYTES_MAX: usize = 256;
 
-/// Returns true if a text may stand in [`HEADER_SESSION`].
+/// Returns true if the text is a valid value of [`HEADER_SESSION`].
 pub fn is_session_id(text: &str) -> bool {
     (1..=SESSION_ID_BYTES_MAX).contains(&text.len())
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))

@@ -1,4 +1,4 @@
-//! Sessions as owned values: what an agent builds and what tests compare.
+//! Sessions as owned values, which agents build and tests compare.
 
 macro_rules! wire_enum {
     ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $code:literal,)* }) => {
@@ -10,12 +10,12 @@ macro_rules! wire_enum {
             /// Every value, in the order of its codes.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// Its code on the wire.
+            /// Returns the code on the wire.
             pub fn code(self) -> i8 {
                 match self { $(Self::$variant => $code,)* }
             }
 
-            /// The value behind a code; `None` when the code is not known here.
+            /// Returns the value of a code; `None` if the code is unknown.
             pub(crate) fn from_code(code: i8) -> Option<Self> {
                 match code { $($code => Some(Self::$variant),)* _ => None }
             }
@@ -24,7 +24,7 @@ macro_rules! wire_enum {
 }
 
 wire_enum! {
-    /// What a session is about.
+    /// The purpose of a session.
     Mode {
         /// Documents and events that changed, or datasets to empty.
         #[default]
@@ -43,7 +43,7 @@ wire_enum! {
 }
 
 wire_enum! {
-    /// What to do with a document.
+    /// The operation on a document.
     Operation {
         /// Create or replace it.
         #[default]
@@ -53,26 +53,26 @@ wire_enum! {
 }
 
 wire_enum! {
-    /// Whether the sender expects a scan of the documents as well.
+    /// The scan of the documents that the sender expects as well, if any.
     SyncOption {
         #[default]
         Sync = 0,
         VdFirst = 1,
-        /// A further one.
+        /// A subsequent scan.
         VdSync = 2,
     }
 }
 
-/// Who sends and what: the head of a session. Empty texts and zeros are left out of the buffer.
+/// The head of a session: the sender and the purpose. Empty texts and zeros are left out of the buffer.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Start {
     /// The part of the agent that sends, such as `fim`.
     pub module: String,
-    /// What the session is about.
+    /// Purpose of the session.
     pub mode: Mode,
     /// The indices of its values, distinct and sorted.
     pub index: Vec<String>,
-    /// Whether a scan is expected as well.
+    /// Scan that the sender expects as well, if any.
     pub option: SyncOption,
     pub architecture: String,
     pub hostname: String,
@@ -108,7 +108,7 @@ pub struct Value {
     pub id: String,
     /// Index name on the wire (`model::Dataset::wire`).
     pub index: String,
-    /// Grows with every change of the document; 0 means unversioned.
+    /// Version that grows with every change of the document; 0 means unversioned.
     pub version: u64,
     /// A JSON object.
     pub data: Vec<u8>,
@@ -123,10 +123,10 @@ pub struct Context {
     pub data: Vec<u8>,
 }
 
-/// What a session brings.
+/// The payload of a session.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Payload {
-    /// Nothing beyond its start: metadata and groups.
+    /// No payload: the start carries metadata or groups.
     #[default]
     None,
     /// Documents and events.
@@ -141,7 +141,7 @@ pub enum Payload {
     /// A checksum to compare.
     Checksum {
         index: String,
-        /// As the agent computes it, lower-case hex.
+        /// Checksum that the agent computed, lower-case hex.
         checksum: String,
     },
 }
@@ -149,8 +149,8 @@ pub enum Payload {
 /// One bounded exchange from agent to server.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Session {
-    /// Who sends and what.
+    /// The head of the session.
     pub start: Start,
-    /// What it brings.
+    /// The payload of the session.
     pub payload: Payload,
 }

@@ -1,4 +1,4 @@
-//! Reading sessions of unknown origin.
+//! Decoding of sessions of unknown origin.
 
 use flatbuffers::{InvalidFlatbuffer, VerifierOptions};
 use model::limits::{SESSION_BYTES_MAX, SESSION_VALUES_MAX};
@@ -13,13 +13,13 @@ pub const NAMES_MAX: usize = 1024;
 const TABLES_AROUND: usize = 8;
 /// Nesting of the schema: message, session, payload, value; one to spare.
 const DEPTH_MAX: usize = 5;
-/// How many times its own length a buffer may expand to when everything shared is counted as
-/// often as it is used.
+/// Largest ratio of expanded size to buffer length. Each use of a shared part counts towards the
+/// expanded size.
 const EXPANSION_MAX: usize = 4;
-/// What a small buffer may expand to in any case, bytes.
+/// Expanded size that even a small buffer may reach, bytes.
 const EXPANSION_FLOOR_BYTES: usize = 64 * 1024;
 
-/// What a receiver is ready to take.
+/// Limits of a receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Longest buffer, bytes.
@@ -34,30 +34,30 @@ impl Default for Limits {
     }
 }
 
-/// Why a buffer is not taken.
+/// The reason why a buffer is refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum VerifyError {
-    /// Longer than the limit.
+    /// The buffer is longer than the limit.
     #[error("session of {bytes} bytes is above the limit of {max}: send it in smaller parts")]
     TooLong { bytes: usize, max: usize },
-    /// More values than the limit.
+    /// The buffer holds more values than the limit.
     #[error("session holds more than {max} values: send it in smaller parts")]
     TooManyValues { max: usize },
-    /// Not a buffer of this schema, or damaged.
+    /// The buffer does not follow this schema, or is damaged.
     #[error("not a valid session buffer: {0}")]
     Damaged(String),
-    /// A valid message of another kind.
+    /// The message is valid but of another kind.
     #[error("message is not a full session")]
     NotASession,
     #[error("session has no start")]
     NoStart,
-    /// An enum value that is not known here.
+    /// An enum field has an unknown value.
     #[error("{field} has the unknown value {value}")]
     UnknownCode {
-        /// Which field.
+        /// Name of the field.
         field: &'static str,
-        /// Its value.
+        /// Value of the field.
         value: i8,
     },
     /// A list of names beyond [`NAMES_MAX`].
@@ -66,17 +66,17 @@ pub enum VerifyError {
 }
 
 impl VerifyError {
-    /// Returns true if a smaller session could be taken (413 rather than 400).
+    /// Returns true if a smaller session could be accepted (413 rather than 400).
     pub fn is_size(&self) -> bool {
         matches!(self, Self::TooLong { .. } | Self::TooManyValues { .. })
     }
 }
 
-/// Verify a buffer completely: offsets, lengths, UTF-8, nesting, number of tables, how far it
-/// expands, and every enum value. Cost is linear in the buffer; nothing is copied.
+/// Verifies a buffer completely: offsets, lengths, UTF-8, nesting, number of tables, expanded size, and
+/// every enum value. The cost is linear in the buffer; nothing is copied.
 ///
 /// # Errors
-/// When the buffer is damaged, is no session, or is above a limit.
+/// Returns an error if the buffer is damaged, is not a session, or is above a limit.
 pub fn verify<'a>(buffer: &'a [u8], limits: &Limits) -> Result<SessionView<'a>, VerifyError> {
     if buffer.len() > limits.bytes_max {
         return Err(VerifyError::TooLong { bytes: buffer.len(), max: limits.bytes_max });
@@ -110,7 +110,7 @@ pub fn verify<'a>(buffer: &'a [u8], limits: &Limits) -> Result<SessionView<'a>, 
     Ok(SessionView { start, payload })
 }
 
-/// The library's message without its line breaks.
+/// Returns the library's message on one line.
 fn one_line(error: &InvalidFlatbuffer) -> String {
     error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -118,14 +118,14 @@ fn one_line(error: &InvalidFlatbuffer) -> String {
 /// A verified session that borrows from its buffer.
 #[derive(Debug, Clone)]
 pub struct SessionView<'a> {
-    /// Who sends and what.
+    /// The head of the session.
     pub start: StartView<'a>,
-    /// What it brings.
+    /// The payload of the session.
     pub payload: PayloadView<'a>,
 }
 
 impl SessionView<'_> {
-    /// The same as an owned value.
+    /// Copies the view into an owned value.
     pub fn to_session(&self) -> Session {
         let payload = match &self.payload {
             PayloadView::None => Payload::None,
@@ -144,10 +144,10 @@ impl SessionView<'_> {
     }
 }
 
-/// What a verified session brings.
+/// The payload of a verified session.
 #[derive(Debug, Clone)]
 pub enum PayloadView<'a> {
-    /// Nothing beyond its start.
+    /// No payload: the start says everything.
     None,
     /// Documents and events.
     Sync(SyncView<'a>),
@@ -156,7 +156,7 @@ pub enum PayloadView<'a> {
     /// A checksum to compare.
     Checksum {
         index: &'a str,
-        /// As the agent computes it.
+        /// Checksum that the agent computed.
         checksum: &'a str,
     },
 }
@@ -184,42 +184,42 @@ impl<'a> StartView<'a> {
         Ok(Self { raw, mode, option })
     }
 
-    /// What the session is about.
+    /// Returns the purpose of the session.
     pub fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// Whether a scan is expected as well.
+    /// Returns the scan that the sender expects as well, if any.
     pub fn option(&self) -> SyncOption {
         self.option
     }
 
-    /// The part of the agent that sends.
+    /// Returns the part of the agent that sends.
     pub fn module(&self) -> &'a str {
         self.raw.module()
     }
 
-    /// The agent's number, decimal, as it says itself.
+    /// Returns the agent's number, decimal, as the sender states it.
     pub fn agentid(&self) -> &'a str {
         self.raw.agentid()
     }
 
-    /// Name of the cluster that the agent enrolled with.
+    /// Returns the name of the cluster that the agent enrolled with.
     pub fn cluster_name(&self) -> &'a str {
         self.raw.cluster_name()
     }
 
-    /// Version that metadata and group sessions carry.
+    /// Returns the version that metadata and group sessions carry.
     pub fn global_version(&self) -> u64 {
         self.raw.global_version()
     }
 
-    /// The indices it announces.
+    /// Returns the indices that the session announces.
     pub fn index(&self) -> impl Iterator<Item = &'a str> {
         names(self.raw.index())
     }
 
-    /// The same as an owned value.
+    /// Copies the view into an owned value.
     pub fn to_start(&self) -> Start {
         let raw = &self.raw;
         Start {
@@ -267,7 +267,7 @@ impl<'a> SyncView<'a> {
         Ok(view)
     }
 
-    /// How many values.
+    /// Returns the number of values.
     pub fn len(&self) -> usize {
         self.0.values().map_or(0, |v| v.len())
     }
@@ -277,10 +277,10 @@ impl<'a> SyncView<'a> {
         self.len() == 0
     }
 
-    /// The values in their order.
+    /// Returns the values in their order.
     pub fn values(&self) -> impl Iterator<Item = ValueView<'a>> + use<'a> {
         self.0.values().into_iter().flat_map(|v| v.iter()).filter_map(|v| {
-            // Known for every value since `new`.
+            // `new` has checked the code of every value.
             let operation = Operation::from_code(v.operation())?;
             Some(ValueView {
                 operation,
@@ -292,7 +292,7 @@ impl<'a> SyncView<'a> {
         })
     }
 
-    /// The contexts in their order.
+    /// Returns the contexts in their order.
     pub fn contexts(&self) -> impl Iterator<Item = Context> + use<'a> {
         self.0.contexts().into_iter().flat_map(|c| c.iter()).map(|c| Context {
             id: c.id().into(),
@@ -317,7 +317,7 @@ pub struct ValueView<'a> {
 }
 
 impl ValueView<'_> {
-    /// The same as an owned value.
+    /// Copies the view into an owned value.
     pub fn to_value(self) -> Value {
         Value {
             operation: self.operation,

@@ -1,8 +1,8 @@
-//! The tables of `schema/session.fbs` as readers over a verified buffer.
+//! Readers of the tables in `schema/session.fbs` over a verified buffer.
 //!
-//! A table's field with number `n` has the vtable slot `4 + 2 * n`. Absent texts read as empty and
-//! absent numbers as 0, which are the schema's defaults. Nothing outside this file touches raw
-//! offsets; nothing here is reachable before [`root`] has verified the whole buffer.
+//! Field number `n` of a table has the vtable slot `4 + 2 * n`. Absent texts read as empty and absent
+//! numbers as 0, which are the schema's defaults. Only this file reads raw offsets, and a reader can
+//! only be obtained from [`root`], which verifies the whole buffer first.
 #![expect(
     unsafe_code,
     reason = "flatbuffers marks reading by offset unsafe; every read here is of a field that the \
@@ -14,7 +14,7 @@ use flatbuffers::{
     VerifierOptions,
 };
 
-/// Vtable slot of the field with this number.
+/// Returns the vtable slot of the field with this number.
 pub(crate) const fn slot(field: VOffsetT) -> VOffsetT {
     4 + 2 * field
 }
@@ -33,7 +33,7 @@ pub(crate) type Names<'a> = Vector<'a, ForwardsUOffset<&'a str>>;
 /// A list of tables.
 pub(crate) type Tables<'a, T> = Vector<'a, ForwardsUOffset<T>>;
 
-/// The type that a field's kind stands for inside the buffer.
+/// Maps a field's kind to its type inside the buffer.
 macro_rules! stored {
     (byte) => { i8 };
     (ulong) => { u64 };
@@ -43,7 +43,7 @@ macro_rules! stored {
     ([$table:ident]) => { ForwardsUOffset<Tables<'_, $table<'_>>> };
 }
 
-/// The reader of one field.
+/// Defines the reader of one field.
 macro_rules! reader {
     ($field:ident $id:literal byte) => {
         pub(crate) fn $field(&self) -> i8 {
@@ -94,7 +94,7 @@ macro_rules! followed {
             type Inner = Self;
 
             unsafe fn follow(buffer: &'a [u8], at: usize) -> Self {
-                // SAFETY: the caller vouches for a table at this place.
+                // SAFETY: the caller guarantees that a table is at this offset.
                 Self(unsafe { Table::new(buffer, at) })
             }
         }
@@ -149,7 +149,7 @@ table!(Start {
 followed!(FullSession);
 followed!(Message);
 
-/// What a `FullSession` brings, by its type byte.
+/// The payload of a `FullSession`, by its type byte.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Carried<'a> {
     None,
@@ -164,7 +164,7 @@ impl<'a> FullSession<'a> {
         unsafe { self.0.get::<ForwardsUOffset<Start<'a>>>(slot(0), None) }
     }
 
-    /// The payload; an unknown type has been refused by the verifier.
+    /// Returns the payload. The verifier has refused unknown types.
     pub(crate) fn payload(&self) -> Carried<'a> {
         // SAFETY: slot and type as verified, for each type byte its own table.
         unsafe {
@@ -214,7 +214,7 @@ impl Verifiable for FullSession<'_> {
 }
 
 impl<'a> Message<'a> {
-    /// The session, when that is what the message carries.
+    /// Returns the session if the message carries one.
     pub(crate) fn full_session(&self) -> Option<FullSession<'a>> {
         // SAFETY: slot and type as verified; the session only under its own type byte.
         unsafe {
@@ -227,7 +227,7 @@ impl<'a> Message<'a> {
 }
 
 impl Verifiable for Message<'_> {
-    /// Content of another type than a session is not looked into and cannot be read either.
+    /// Content of a type other than a session is not verified, and there is no reader for it either.
     fn run_verifier(v: &mut Verifier, at: usize) -> Result<(), InvalidFlatbuffer> {
         let mut table = v.visit_table(at)?;
         let kind = match table.deref(slot(0))? {
@@ -248,7 +248,7 @@ impl Verifiable for Message<'_> {
     }
 }
 
-/// Verify the whole buffer, then read its root.
+/// Verifies the whole buffer, then returns its root.
 pub(crate) fn root<'a>(
     buffer: &'a [u8],
     options: &VerifierOptions,

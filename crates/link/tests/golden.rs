@@ -1,10 +1,10 @@
-//! The bytes on the wire do not change unnoticed, and mean what the schema says to readers and
-//! writers other than ours.
+//! The bytes on the wire do not change unnoticed, and other implementations of the schema read and
+//! write the same.
 //!
-//! `tests/golden/session.hex` is what this crate writes for [`common::full`]; after an intended
-//! change write it anew with `BLESS=1 cargo test -p holdfast-link --test golden`.
+//! `tests/golden/session.hex` is the encoding of [`common::full`] by this crate; after an intended
+//! change, rewrite it with `BLESS=1 cargo test -p holdfast-link --test golden`.
 //! `tests/golden/foreign.hex` is the same session written by the FlatBuffers library of another
-//! language, every default written out, another field order; it is never written anew.
+//! language, with every default written out and another order of fields; it is never rewritten.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -57,7 +57,7 @@ fn a_session_written_by_another_library_is_read() {
     assert_eq!(session, common::full());
 }
 
-/// A reader that knows the FlatBuffers rules and nothing of this crate or of the library.
+/// A reader that implements the FlatBuffers rules independently of this crate and of the library.
 struct Raw<'a>(&'a [u8]);
 
 impl Raw<'_> {
@@ -73,7 +73,7 @@ impl Raw<'_> {
         at + self.u32(at)
     }
 
-    /// Place of a table's field, if it is there: vtable slot `4 + 2 * number`.
+    /// Returns the offset of a table's field, if it is present: vtable slot `4 + 2 * number`.
     fn field(&self, table: usize, number: usize) -> Option<usize> {
         let back = i32::from_le_bytes(self.0[table..table + 4].try_into().unwrap());
         let vtable = usize::try_from(table as i64 - i64::from(back)).unwrap();

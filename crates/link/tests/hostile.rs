@@ -1,4 +1,5 @@
-//! Damaged, truncated and malicious buffers: an error each, never a panic, never a read outside.
+//! Damaged, truncated and malicious buffers: each gives an error, without a panic or a read outside the
+//! buffer.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -11,12 +12,12 @@ mod common;
 use link::{Limits, Payload, Session, Value, VerifyError, encode, verify};
 use proptest::prelude::*;
 
-/// Read everything that the verifier lets through.
+/// Reads everything that the verifier accepts.
 fn read(bytes: &[u8]) -> Result<Session, VerifyError> {
     verify(bytes, &Limits::default()).map(|view| view.to_session())
 }
 
-/// Little-endian bytes of a buffer written by hand.
+/// Returns the little-endian bytes of a buffer written by hand.
 fn buffer(parts: &[&[u8]]) -> Vec<u8> {
     parts.concat()
 }
@@ -176,7 +177,7 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())
 }
 
-/// Where the vector of values stands, and the place of its first offset, by walking the buffer.
+/// Returns the offset of the vector of values and of its first element, by walking the buffer.
 fn values_vector(bytes: &[u8]) -> (usize, usize) {
     let field = |table: usize, number: usize| {
         let vtable = table - u32_at(bytes, table) as usize;

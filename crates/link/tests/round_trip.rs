@@ -1,4 +1,4 @@
-//! What is written is what is read.
+//! Sessions decode to what was encoded.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,

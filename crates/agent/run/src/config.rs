@@ -39,7 +39,7 @@ impl Default for ScanConfig {
     }
 }
 
-/// What is told of the host beside its files.
+/// Settings of the inventory of the host.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct InventoryConfig {
@@ -65,7 +65,7 @@ impl Default for InventoryConfig {
     }
 }
 
-/// The host's metrics.
+/// Settings of the host's metrics.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MetricsConfig {
@@ -92,9 +92,9 @@ impl Default for MetricsConfig {
     }
 }
 
-/// Most processes that are looked at by name.
+/// Most processes sampled by name.
 const PROCESSES_MAX: usize = 64;
-/// Most patterns of interfaces that are left out.
+/// Most patterns of ignored interfaces.
 const IGNORED_MAX: usize = 64;
 /// Longest name of a process, bytes (`TASK_COMM_LEN` less its end, proc(5)).
 const PROCESS_BYTES_MAX: usize = 15;
@@ -136,7 +136,7 @@ pub struct QueueConfig {
     #[serde(deserialize_with = "duration")]
     pub window: Duration,
     pub page_size: u32,
-    /// Pages; the queue chooses where nothing is said.
+    /// Pages; the queue's default if absent.
     pub wal_autocheckpoint: Option<u32>,
     pub journal_size_limit: u64,
 }
@@ -194,10 +194,10 @@ impl Default for SyncConfig {
     }
 }
 
-/// What an agent runs with.
+/// The settings of an agent.
 #[derive(Debug, Clone)]
 pub struct AgentSettings {
-    /// Queue and identity.
+    /// Folder of queue and identity.
     pub folder: PathBuf,
     pub rules: Rules,
     pub scan: ScanConfig,

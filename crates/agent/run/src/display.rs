@@ -1,4 +1,4 @@
-//! A scan as people see it: a progress bar on a terminal, and the lines of its result.
+//! The display of a scan: a progress bar on a terminal, and the lines of its result.
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _};
@@ -10,10 +10,10 @@ use console::Console;
 use detect::{Progress, RootState, ScanReport};
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// How often the progress bar is drawn.
+/// Interval at which the progress bar is drawn.
 const DRAW_EVERY: Duration = Duration::from_millis(200);
 
-/// One line of a scan's result.
+/// Returns the result of a scan as one line.
 pub(crate) fn scan_line(report: &ScanReport) -> String {
     let c = &report.counts;
     let mut line = format!(
@@ -40,7 +40,7 @@ pub(crate) fn scan_line(report: &ScanReport) -> String {
     line
 }
 
-/// Bytes for people, in binary units.
+/// Formats bytes in binary units.
 fn human_bytes(bytes: u64) -> String {
     indicatif::HumanBytes(bytes).to_string()
 }
@@ -60,7 +60,7 @@ pub fn print_scan(console: &Console, report: &ScanReport) {
     }
 }
 
-/// A progress bar that lives as long as this.
+/// A progress bar that is shown until it is dropped.
 pub(crate) struct ShownProgress {
     done: Arc<AtomicBool>,
     drawer: Option<std::thread::JoinHandle<()>>,
@@ -87,7 +87,7 @@ impl ShownProgress {
             }
             bar.finish_and_clear();
         };
-        // Without a thread there is no bar, which is no reason not to scan.
+        // Without a thread there is no bar; the scan runs anyway.
         let drawer = std::thread::Builder::new().name("progress".into()).spawn(draw).ok();
         Self { done, drawer }
     }

@@ -1,7 +1,7 @@
-//! The configuration of the agent's groups: kept in a file beside the queue, laid over the agent's
-//! own when it starts. The file is replaced by rename and persisted before it counts, so that a
-//! kill or a power cut leaves the old one or the new one, and an agent without its server keeps
-//! what it was handed last.
+//! The configuration of the agent's groups: stored in a file next to the queue, and merged over the
+//! agent's own when it starts. The file is replaced by rename and persisted before it is used, so that
+//! a kill or a power cut leaves the old one or the new one, and an agent without its server keeps the
+//! configuration that it received last.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -16,15 +16,15 @@ use tracing::warn;
 
 use crate::config::AgentSettings;
 
-/// The file in the agent's folder: what is to run.
+/// File in the agent's folder: the configuration to run with.
 const FILE: &str = "group.toml";
-/// What ran last: kept for the case that what is to run does not.
+/// File with the configuration that ran last, used if the other one does not work.
 const RUNNING: &str = "group.toml.running";
 
-/// The configurations to try, in this order: what is to run, what ran last, none.
+/// Returns the configurations to try, in this order: the one to run, the one that ran last, none.
 pub(super) fn texts(folder: &Path) -> anyhow::Result<Vec<String>> {
     let mut texts = vec![stored(&folder.join(FILE))?];
-    // What ran last is no reason not to start.
+    // An unreadable fallback must not prevent the start.
     let last = stored(&folder.join(RUNNING)).unwrap_or_default();
     for other in [last, String::new()] {
         if !texts.contains(&other) && texts.first().is_some_and(|wanted| !wanted.is_empty()) {
@@ -34,7 +34,8 @@ pub(super) fn texts(folder: &Path) -> anyhow::Result<Vec<String>> {
     Ok(texts)
 }
 
-/// How it is told that this text runs in place of the wanted one, which was refused for `refusal`.
+/// Returns the report for the server: `text` is in use in place of `wanted`, which was refused for
+/// `refusal`.
 pub(super) fn told(text: &str, wanted: &str, refusal: Option<&anyhow::Error>) -> ControlConfig {
     let sum = settings::sum(text);
     match refusal {
@@ -45,7 +46,7 @@ pub(super) fn told(text: &str, wanted: &str, refusal: Option<&anyhow::Error>) ->
     }
 }
 
-/// The agent's own settings with a stored text over them.
+/// Returns the agent's own settings with a stored text over them.
 ///
 /// # Errors
 /// As [`overlay`].
@@ -53,7 +54,7 @@ pub(super) fn effective(own: &AgentSettings, text: &str) -> anyhow::Result<Agent
     if text.is_empty() { Ok(own.clone()) } else { overlay(own, text) }
 }
 
-/// The agent runs with this.
+/// Notes that the agent runs with this text.
 pub(super) fn note_running(folder: &Path, text: &str) {
     let path = folder.join(RUNNING);
     if stored(&path).is_ok_and(|known| known == text) {
@@ -64,10 +65,10 @@ pub(super) fn note_running(folder: &Path, text: &str) {
     }
 }
 
-/// The agent's own settings with this text over them.
+/// Returns the agent's own settings with this text over them.
 ///
 /// # Errors
-/// When the text or what it makes of the settings cannot be used.
+/// Returns an error if the text or the resulting settings are invalid.
 pub(super) fn overlay(own: &AgentSettings, text: &str) -> anyhow::Result<AgentSettings> {
     let group = Settings::from_toml(text)?;
     let mut all = own.clone();
@@ -95,7 +96,7 @@ pub(super) fn overlay(own: &AgentSettings, text: &str) -> anyhow::Result<AgentSe
         }
     }
     all.validate().context("with the agent's own configuration")?;
-    // What each pattern passes alone, all of them may not pass together.
+    // Patterns that are valid one by one may exceed the limits together.
     let clock = Arc::new(SystemClock::new());
     detect::Scanner::new(all.rules.clone(), detect::ScanOptions::default(), clock)
         .context("with the agent's own configuration")?;
@@ -112,17 +113,17 @@ fn span(known: &mut std::time::Duration, wanted: Option<Span>) {
     set(known, wanted.map(|span| span.0));
 }
 
-/// The text in a file; empty when there is none.
+/// Returns the text in a file; empty if there is none.
 fn stored(path: &Path) -> anyhow::Result<String> {
     match fs::read(path) {
-        // A byte that is none is refused with the rest, and fetched again.
+        // Invalid UTF-8 is refused with the rest of the text, which is then fetched again.
         Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(String::new()),
         Err(e) => Err(e).with_context(|| path.display().to_string()),
     }
 }
 
-/// Keep what is to run over restarts and power cuts.
+/// Stores the configuration to run with, durable over restarts and power cuts.
 pub(super) fn store(folder: &Path, text: &str) -> anyhow::Result<()> {
     write(folder, FILE, text)
 }

@@ -1,4 +1,4 @@
-//! The heartbeat: that the agent lives, what became of its orders, and new ones.
+//! The heartbeat: it reports that the agent runs and the outcomes of commands, and receives new ones.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,18 +16,18 @@ use crate::config::AgentSettings;
 use crate::group;
 use crate::shared::{Begin, Ended, Order, Shared};
 
-/// Orders remembered as taken, so that one handed out twice is done once.
+/// Most commands remembered as accepted, so that one that is sent twice is executed once.
 const TAKEN_MAX: usize = 1_000;
 
-/// The server's word for an agent whose groups configure nothing.
+/// The server's error word for an agent whose groups configure nothing.
 const NO_CONFIGURATION: &str = "no_configuration";
 
-/// Bytes of outcomes in one heartbeat, of which the server takes 64 KiB.
+/// Most bytes of outcomes in one heartbeat; the server accepts 64 KiB.
 const OUTCOMES_BYTES_MAX: usize = 32 * 1024;
-/// What an outcome takes beside its words, bytes.
+/// Bytes of an outcome in addition to its texts.
 const OUTCOME_OVERHEAD_BYTES: usize = 80;
 
-/// Beat until stopped. `own` is what the agent runs with beside its groups' configuration.
+/// Sends heartbeats until stopped. `own` are the agent's settings without its groups' configuration.
 pub(super) async fn run(
     shared: Arc<Shared>,
     own: AgentSettings,
@@ -54,13 +54,13 @@ pub(super) async fn run(
     loop {
         let beaten = tokio::select! {
             beaten = heart.beat(action) => beaten,
-            // On a line that swallows everything an answer may be waited for longer than a stop may
-            // take. What was to be told still is.
+            // On a connection that drops all packets, the answer may take longer than a stop may. The
+            // outcomes stay queued.
             _ = stopped.wait_for(|s| *s) => return,
         };
         let wait = match beaten {
-            // The server calls an agent active from its second word on: say it at once. Outcomes
-            // that found no room are told at once, too.
+            // The server considers an agent active from its second heartbeat on, so send it at once.
+            // Outcomes that did not fit are sent at once, too.
             Ok(outcomes) => {
                 let before = std::mem::replace(&mut action, ControlAction::Notify);
                 if before == ControlAction::Startup || outcomes == Outcomes::Left {
@@ -81,57 +81,57 @@ pub(super) async fn run(
 struct Heart {
     shared: Arc<Shared>,
     taken: VecDeque<u64>,
-    /// Heartbeats in a row that were not answered.
+    /// Consecutive heartbeats without an answer.
     failures: u32,
     own: AgentSettings,
-    /// It goes on with another configuration.
+    /// True if the agent is about to restart with another configuration.
     ending: bool,
-    /// Digest of a configuration that is not asked for again unless ordered.
+    /// Digest of a configuration that is not fetched again unless a command asks for it.
     refused: Option<String>,
-    /// One that could not be had, and is tried again.
+    /// Configuration that could not be fetched or stored, and is retried.
     later: Option<Later>,
-    /// Why a check was due at the last heartbeat.
+    /// Reason why a check was due at the last heartbeat.
     check_due: Option<&'static str>,
 }
 
-/// A configuration that was not fetched, or not stored.
+/// The retry of a configuration that was not fetched, or not stored.
 struct Later {
     sum: String,
-    /// How often in a row.
+    /// Consecutive failures.
     failures: u32,
     due: Instant,
 }
 
-/// What became of the groups' configuration.
+/// The result of following the groups' configuration.
 enum Followed {
-    /// It runs already.
+    /// It is in use already.
     Same,
-    /// It is stored: the agent is to go on with it.
+    /// It is stored: the agent is to restart with it.
     Stored,
-    /// It is not used.
+    /// It was refused.
     Refused(String),
     Later(Wish),
 }
 
-/// What the server says to whom it gives no configuration.
+/// The server's answer when it sends no configuration.
 enum Wish {
-    /// Not before so long, if it wishes.
+    /// The delay before the next request, if the server gave one.
     After(Option<Duration>),
-    /// The server has none for this agent, and why.
+    /// The server has none for this agent; the reason.
     None(String),
 }
 
-/// The outcomes of orders after a heartbeat.
+/// The outcomes of commands after a heartbeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcomes {
     AllSent,
-    /// Some found no room in it.
+    /// Some did not fit.
     Left,
 }
 
 impl Heart {
-    /// How long to wait after a heartbeat that was not answered: no shorter than the pace, and not
-    /// before the server wishes.
+    /// Returns the delay after a heartbeat without an answer: at least the interval, and at least the
+    /// delay that the server asked for.
     fn pause(&mut self, every: Duration, error: &SyncError) -> Duration {
         let random = SystemRandom.next_u64().unwrap_or(u64::MAX);
         let wait = backoff::delay(self.failures, random, error.retry_after());
@@ -139,7 +139,7 @@ impl Heart {
         wait.max(every)
     }
 
-    /// Sends one heartbeat and takes what its answer orders.
+    /// Sends one heartbeat and executes the commands of its answer.
     async fn beat(&mut self, action: ControlAction) -> Result<Outcomes, SyncError> {
         let outcomes = first(&self.shared.outcomes.lock());
         match self.shared.syncer.heartbeat(action, &outcomes).await {
@@ -175,7 +175,7 @@ impl Heart {
         }
     }
 
-    /// Drops the first outcomes, which the server was told; others may have come since.
+    /// Drops the first outcomes, which were acknowledged; others may have been added since.
     fn drop_told(&self, count: usize) -> Outcomes {
         let mut outcomes = self.shared.outcomes.lock();
         outcomes.drain(..count);
@@ -184,7 +184,7 @@ impl Heart {
 
     async fn take(&mut self, command: &ControlCommand) {
         if self.ending {
-            // It comes again after the reload.
+            // The server sends the command again after the reload.
             return;
         }
         if self.taken.contains(&command.id) {
@@ -198,11 +198,12 @@ impl Heart {
         let accepted = match command.kind.as_str() {
             "rescan" => match self.shared.orders.try_send(Order::Scan(command.id)) {
                 Ok(()) => Ok(()),
-                // Not taken: the server hands it out again.
+                // Not accepted: the server sends it again.
                 Err(_) => return,
             },
             "restart" => {
-                // When it is told, or else the order would come again after it.
+                // Restart only when the outcome is acknowledged; otherwise the server would send the
+                // command again.
                 self.shared.restarting.store(command.id, Ordering::SeqCst);
                 self.tell(done(command.id, "restarting"));
                 Ok(())
@@ -212,7 +213,7 @@ impl Heart {
                     Ok(()) => done(command.id, "reconnected"),
                     Err(error) => failed(command.id, error.to_string()),
                 };
-                // Told over the new connection.
+                // Reported over the new connection.
                 self.tell(outcome);
                 Ok(())
             }
@@ -222,13 +223,13 @@ impl Heart {
                     Ok(())
                 }
                 Followed::Stored => {
-                    // Whoever goes on tells it.
+                    // The restarted agent reports it.
                     self.tell(done(command.id, "stored, and run from now on"));
                     let _ = self.shared.ended.try_send(Ended::Configured);
                     Ok(())
                 }
                 Followed::Refused(detail) | Followed::Later(Wish::None(detail)) => Err(detail),
-                // Not taken: the server hands it out again.
+                // Not accepted: the server sends it again.
                 Followed::Later(Wish::After(_)) => return,
             },
             other => Err(format!("this agent knows no command {other}")),
@@ -244,7 +245,7 @@ fn is_due(later: Option<&Later>, wanted: &str) -> bool {
     later.is_none_or(|later| later.sum != wanted || Instant::now() >= later.due)
 }
 
-/// Later still when that failed before: a text may be megabytes.
+/// Schedules a retry, later after each failure: a text may be megabytes.
 fn put_off(before: Option<Later>, wanted: &str, wish: Option<Duration>, random: u64) -> Later {
     let before = before.filter(|later| later.sum == wanted);
     let failures = before.map_or(0, |later| later.failures.saturating_add(1));
@@ -252,12 +253,12 @@ fn put_off(before: Option<Later>, wanted: &str, wish: Option<Duration>, random: 
     Later { sum: wanted.to_owned(), failures, due }
 }
 
-/// The outcomes that one heartbeat holds, from the first on.
+/// Returns the first outcomes, as many as one heartbeat holds.
 pub(super) fn first(outcomes: &[ControlOutcome]) -> Vec<ControlOutcome> {
     outcomes.iter().take(fitting(outcomes)).cloned().collect()
 }
 
-/// How many outcomes, from the first on, one heartbeat holds.
+/// Returns the number of outcomes, from the first on, that one heartbeat holds.
 fn fitting(outcomes: &[ControlOutcome]) -> usize {
     let mut left = OUTCOMES_BYTES_MAX;
     let fits = |one: &&ControlOutcome| {
@@ -275,12 +276,13 @@ impl Heart {
         self.shared.beat.notify_one();
     }
 
-    /// The server named what the agent's groups configure.
+    /// Fetches the configuration with this digest, which the server named, unless it is in use or
+    /// refused.
     async fn look_at(&mut self, wanted: &str) {
         let config = self.shared.syncer.config();
         if config.sum == wanted {
             if !config.refused.is_empty() {
-                // What was refused is not asked for any more.
+                // The refused configuration is not wanted any more.
                 self.refused = None;
                 let told = ControlConfig { sum: config.sum, ..ControlConfig::default() };
                 self.shared.syncer.note_config(told);
@@ -295,13 +297,13 @@ impl Heart {
         }
     }
 
-    /// Try again later.
+    /// Schedules a retry.
     fn put_off(&mut self, wanted: &str, wish: Option<Duration>) {
         let random = SystemRandom.next_u64().unwrap_or(u64::MAX);
         self.later = Some(put_off(self.later.take(), wanted, wish, random));
     }
 
-    /// Said once of a configuration, not with every try.
+    /// Logs the problem once per configuration, not with every attempt.
     fn not_had(&self, problem: &str) {
         if self.later.is_some() {
             debug!("the groups' configuration, again: {problem}");
@@ -310,7 +312,7 @@ impl Heart {
         }
     }
 
-    /// Fetch what the groups configure, and store it if this agent can run with it.
+    /// Fetches the configuration of the groups, and stores it if this agent can run with it.
     async fn follow(&mut self) -> Followed {
         let answer = match self.shared.syncer.fetch_config().await {
             Ok(answer) => answer,
@@ -350,7 +352,7 @@ impl Heart {
             let shown = model::path::show_terminal(detail.as_bytes());
             self.shared.console.line(&format!("the groups' configuration is not used: {shown}"));
         }
-        // A disk that is full now may have room later.
+        // A disk that is full now may have space later.
         if again {
             self.put_off(&answer.sum, None);
         }
@@ -364,7 +366,7 @@ impl Heart {
     }
 }
 
-/// Why a configuration does not run.
+/// The reason why a configuration is not used.
 enum Taken {
     Unusable(anyhow::Error),
     NotStored(anyhow::Error),

@@ -1,5 +1,5 @@
-//! The agent as a running thing: one thread that scans, one task that tells the server, one that
-//! keeps the heartbeat, and the queue between them.
+//! The running agent: one thread that scans, one task that reports to the server, one that sends
+//! heartbeats, and the queue between them.
 
 mod config;
 mod datasets;
@@ -43,11 +43,11 @@ pub use shared::Ended;
 use shared::{Begin, Left, Order, Shared};
 use start::Start;
 
-/// How long a stop waits for the server to take the goodbye.
+/// Longest time that a stop waits for the answer to the last heartbeat.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Pause before a damaged database is opened anew: what is damaged again at once must not keep the
-/// machine busy.
+/// Pause before a damaged database is reopened, so that one that is damaged again at once does not keep
+/// the machine busy.
 pub const REBUILD_PAUSE: Duration = Duration::from_secs(10);
 
 /// A running agent.
@@ -61,18 +61,19 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Open the queue, start scanning and telling. Needs an enrolled identity in the folder.
+    /// Opens the queue and starts scanning and reporting. Needs an enrolled identity in the folder.
     pub fn start(settings: &AgentSettings, console: Console) -> anyhow::Result<Self> {
         let clock = Arc::new(SystemClock::new());
         let left = Left::default();
         Start { own: settings, console, clock, begin: Begin::Start, left }.run()
     }
 
-    /// Go on with the configuration of its groups as it is stored now, and with these own settings.
-    /// To the server it was never away; the scan that follows finds what the old one had not.
+    /// Restarts with the stored configuration of its groups and with these own settings. The server
+    /// does not see an interruption; the scan that follows finds changes that the old configuration did
+    /// not cover.
     pub async fn reload(self, settings: &AgentSettings) -> anyhow::Result<Self> {
         let console = self.shared.console.clone();
-        // While the gap before the last start is not told, its beginning is still noted.
+        // While the gap before the last start is not reported, its beginning is still noted.
         let settled = self.shared.settled.load(Ordering::Acquire);
         let left = self.close(false).await?;
         let begin = if settled { Begin::Reload } else { Begin::Start };
@@ -80,13 +81,13 @@ impl Agent {
         Start { own: settings, console, clock, begin, left }.run()
     }
 
-    /// Wait until the agent ends by itself.
+    /// Waits until the agent ends by itself.
     pub async fn ended(&mut self) -> Option<Ended> {
         self.ended.recv().await
     }
 
-    /// Stop: the scan at the files in hand; a session in flight is told once more by the next
-    /// start; say goodbye, close the queue.
+    /// Stops the agent: the scan stops after the files in progress, a session in flight is sent once
+    /// more by the next start, the server is informed, and the queue is closed.
     pub async fn stop(self) -> anyhow::Result<()> {
         self.close(true).await.map(drop)
     }
@@ -94,7 +95,7 @@ impl Agent {
     async fn close(mut self, goodbye: bool) -> anyhow::Result<Left> {
         self.shared.cancel.cancel();
         self.stop.send_replace(true);
-        // The scanner may be waiting for its next order or be in the midst of a scan.
+        // The scanner may be waiting for its next command or be in the middle of a scan.
         let _ = self.shared.orders.try_send(Order::Stop);
         for task in self.tasks {
             let _ = task.await;
@@ -113,7 +114,7 @@ impl Agent {
         }
         self.shared.queue.close().context("agent's queue")?;
         let outcomes = std::mem::take(&mut *self.shared.outcomes.lock());
-        // What was told as done, or broke, counts for whoever goes on, too.
+        // A restart command, or a failed part, must also end the agent that follows a reload.
         let ended = self.ended.try_recv().ok().filter(|ended| *ended != Ended::Configured);
         let restarting = self.shared.restarting.load(Ordering::SeqCst) != 0;
         let ended = ended.or(restarting.then_some(Ended::Restart));

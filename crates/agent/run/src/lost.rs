@@ -1,5 +1,5 @@
-//! The first cycle of each dataset of a new database, which does not know what the server was told:
-//! before it, what changed while the old database was lost becomes events.
+//! The first cycle of each dataset of a new database, which has no record of what was reported to the
+//! server. Before that cycle, changes made while the old database was missing become events.
 
 use std::fs;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use crate::shared::Shared;
 /// The comparison that is due.
 enum Due {
     No,
-    /// Not before the first whole look.
+    /// It cannot run before the first whole scan.
     Later,
     Now(Watched),
 }
@@ -40,9 +40,9 @@ pub(crate) async fn settle(shared: &Arc<Shared>, kind: DatasetKind) -> Result<Se
     };
     let found = shared.syncer.report_lost_changes(shared.dataset_of(kind), watched).await?;
     if found.created + found.modified + found.deleted > 0 {
-        // What only the server holds goes with a check; the one that was due may have been made
-        // without this dataset. Before the comparison is noted as made: killed in between, it is
-        // made again and tells nothing twice.
+        // Documents that only the server holds are removed by a check; the one that was due may have
+        // run without this dataset. Noted before the comparison is noted as done: after a kill in
+        // between it runs again, and reports nothing twice.
         shared.syncer.set_check_due(Some("what changed while agent.db was lost is known"));
         shared.console.line(&format!(
             "compared{} with what the server already had: {} created, {} modified, {} deleted",
@@ -73,7 +73,7 @@ fn due(shared: &Shared, kind: DatasetKind) -> Result<Due, QueueError> {
     Ok(Due::Now(watched))
 }
 
-/// Where the watched paths really lie.
+/// Returns the watched paths with their links resolved.
 fn roots(rules: &Rules) -> Vec<Vec<u8>> {
     let real = |path: &PathBuf| fs::canonicalize(path).unwrap_or_else(|_| path.clone());
     let paths = rules.0.iter().map(|watch| real(&watch.path));

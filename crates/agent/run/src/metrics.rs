@@ -1,9 +1,9 @@
-//! The host's metrics: looked at on an interval, kept in a queue of their own (`metrics.db`) until
-//! the server has persisted them. First in, first out; above the queue's limit the oldest go, which
-//! is told as a gap.
+//! The host's metrics: sampled on an interval, and kept in a queue of their own (`metrics.db`) until
+//! the server has persisted them. First in, first out; above the queue's limit the oldest are dropped,
+//! which is reported as a gap.
 //!
-//! A queue that cannot be opened, or is damaged, costs metrics and nothing else: it is opened anew
-//! now and then, and files go on being watched.
+//! A queue that cannot be opened, or is damaged, affects only metrics: it is reopened from time to
+//! time, and files are still watched.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -27,24 +27,24 @@ use crate::shared::Shared;
 
 /// The queue's file in the agent's folder.
 pub const FILE: &str = "metrics.db";
-/// Looks sent at once, at most.
+/// Most samples sent at once.
 const LOOKS_MAX: usize = 200;
-/// Bytes sent at once, about.
+/// Approximate number of bytes sent at once.
 const BYTES_MAX: usize = 512 * 1024;
-/// How long the server is given to take rows when nothing was to be sent for a while.
+/// Longest interval between two attempts to send.
 const SEND_EVERY: Duration = Duration::from_mins(1);
 
 /// Interval between two reports of rows that are refused for the same reason.
 const REFUSAL_EVERY: Duration = Duration::from_hours(1);
-/// How long a queue that was opened anew, or could not be opened, is left alone.
+/// Pause after a queue was reopened, or could not be opened, before the next attempt.
 pub(super) const REOPEN_AFTER: Duration = Duration::from_mins(10);
 
-/// The dataset that the queue's events are of.
+/// Returns the dataset of the queue's events.
 fn dataset() -> Dataset {
     Dataset::new("host-metrics")
 }
 
-/// Looks, and sends what was seen.
+/// The sampler and sender of metrics.
 pub(super) struct HostMetrics {
     path: PathBuf,
     options: QueueOptions,
@@ -52,29 +52,29 @@ pub(super) struct HostMetrics {
     shared: Arc<Shared>,
     interval: Duration,
     metrics: Metrics,
-    /// The agent's own metrics are told too.
+    /// True if the agent's own metrics are reported as well.
     own: bool,
     sent: Sent,
     /// Monotonic time at which each reason for refused rows was reported.
     refused: Mutex<HashMap<String, Duration>>,
-    /// There is something to be sent.
+    /// Notified when there is something to send.
     ready: Notify,
 }
 
-/// The queue, as far as it can be used.
+/// The queue, while it can be used.
 #[derive(Default)]
 struct Kept {
     queue: Option<Queue>,
-    /// Monotone time before which it is not opened anew.
+    /// Monotonic time before which it is not reopened.
     not_before: Option<Duration>,
-    /// That it cannot be opened was said, and it could not be since.
+    /// True if the failure to open it was logged, and it has not been opened since.
     told: bool,
-    /// The agent ends: it is not opened any more.
+    /// True if the agent is ending: the queue is not reopened.
     closed: bool,
 }
 
 impl HostMetrics {
-    /// Open the queue, if that can be done.
+    /// Opens the queue, if possible.
     pub(super) fn begin(folder: &Path, config: &MetricsConfig, shared: Arc<Shared>) -> Arc<Self> {
         let options = QueueOptions {
             byte_limit: u64::from(config.limit_mib) << 20,
@@ -99,8 +99,8 @@ impl HostMetrics {
         metrics
     }
 
-    /// The queue; a damaged one is opened anew, one that could not be opened is tried again. `None`
-    /// while nothing can be kept. Blocks on the disk.
+    /// Returns the queue; a damaged one is reopened, and one that could not be opened is tried again.
+    /// `None` while no metrics can be kept. Blocks on the disk.
     fn queue(&self) -> Option<Queue> {
         let mut kept = self.kept.lock();
         if kept.closed {
@@ -152,7 +152,7 @@ impl HostMetrics {
         }
     }
 
-    /// Said to people, and told as a gap.
+    /// Logs the problem, prints it, and reports it as a gap.
     fn not_opened(&self, problem: &QueueError) {
         warn!("metrics are not kept: {problem}");
         self.shared.console.line(&format!("metrics are not kept: {problem}"));
@@ -170,8 +170,8 @@ impl HostMetrics {
         }
     }
 
-    /// Look until stopped. The first look comes at a random instant of the first interval, so that
-    /// machines that start together do not look, and send, together.
+    /// Samples until stopped. The first sample is taken at a random instant of the first interval, so
+    /// that machines that start together do not sample, and send, together.
     pub(super) async fn look(self: Arc<Self>, mut stopped: watch::Receiver<bool>) {
         let random = SystemRandom.next_u64().unwrap_or(0) as f64 / u64::MAX as f64;
         let mut at = tokio::time::Instant::now() + self.interval.mul_f64(random);
@@ -181,7 +181,7 @@ impl HostMetrics {
                 () = tokio::time::sleep_until(at) => {}
                 _ = stopped.wait_for(|s| *s) => return,
             }
-            // After a pause of the machine the looks it missed are not made up for.
+            // Samples missed during a pause of the machine are not made up for.
             at = (at + self.interval).max(tokio::time::Instant::now());
             let own = self.clone();
             match tokio::task::spawn_blocking(move || own.once()).await {
@@ -198,7 +198,7 @@ impl HostMetrics {
         }
     }
 
-    /// One look, kept if that can be done; what could not be read.
+    /// Takes one sample and keeps it if possible; returns the sources that could not be read.
     fn once(&self) -> Result<Vec<String>, QueueError> {
         let Some(queue) = self.queue() else { return Ok(Vec::new()) };
         let time_us = self.shared.clock.now_us();
@@ -213,13 +213,13 @@ impl HostMetrics {
         Ok(problems)
     }
 
-    /// Send until stopped.
+    /// Sends until stopped.
     pub(super) async fn send(self: Arc<Self>, mut stopped: watch::Receiver<bool>) {
         let mut failures = 0;
         loop {
             let sent = tokio::select! {
                 sent = self.send_all() => sent,
-                // What was sent and not acknowledged is sent again, over what is there.
+                // Rows that were sent and not acknowledged are sent again; the server replaces them.
                 _ = stopped.wait_for(|s| *s) => return,
             };
             let wait = match sent {
@@ -246,7 +246,7 @@ impl HostMetrics {
         }
     }
 
-    /// Send everything there is, oldest first.
+    /// Sends all rows, oldest first.
     async fn send_all(self: &Arc<Self>) -> Result<(), SyncError> {
         let own = self.clone();
         let Some(kept) = blocking(move || own.queue()).await? else { return Ok(()) };
@@ -313,13 +313,13 @@ impl HostMetrics {
         })
     }
 
-    /// Returns true if nothing can be kept now.
+    /// Returns true if no metrics can be kept now.
     #[cfg(test)]
     pub(super) fn is_off(&self) -> bool {
         self.kept.lock().queue.as_ref().is_none_or(Queue::is_damaged)
     }
 
-    /// Close the queue.
+    /// Closes the queue.
     pub(super) fn close(&self) {
         let mut kept = self.kept.lock();
         kept.closed = true;
@@ -329,7 +329,7 @@ impl HostMetrics {
     }
 }
 
-/// Say that the server took nothing, so many times after the first one.
+/// Logs that the server accepted nothing, with the number of failures after the first one.
 fn report(failures: u32, problem: &SyncError) {
     if failures == 0 {
         warn!("metrics are kept until the server accepts them: {problem}");
@@ -338,20 +338,20 @@ fn report(failures: u32, problem: &SyncError) {
     }
 }
 
-/// Say what could not be read, when it is not what was said the last time.
+/// Logs the sources that could not be read, if they differ from the last ones logged.
 fn warn_of(problems: &[String], told: &[String]) {
     for problem in problems.iter().filter(|_| problems != told) {
         warn!("metrics: {problem}");
     }
 }
 
-/// What a lease holds.
+/// The content of a lease.
 struct Looks {
-    /// A line for each look.
+    /// One line for each sample.
     lines: Vec<u8>,
-    /// The gaps that the queue itself recorded between them.
+    /// Gaps that the queue recorded between them.
     gaps: Vec<Coverage>,
-    /// Times of the earliest and the latest look, microseconds since the epoch.
+    /// Times of the earliest and the latest sample, microseconds since the epoch.
     from_us: u64,
     to_us: u64,
 }

@@ -1,4 +1,4 @@
-//! What the agent remembers between runs beside its items: notes in the queue's database.
+//! Notes in the queue's database: the agent's state between runs, apart from its items.
 
 use std::path::Path;
 
@@ -8,109 +8,109 @@ use sha2::{Digest as _, Sha256};
 use crate::datasets::DatasetKind;
 use crate::uptime::Uptime;
 
-/// When the agent was last known to run, microseconds since the epoch, decimal.
+/// Time at which the agent was last known to run, microseconds since the epoch, decimal.
 const ALIVE: &str = "agent.alive_us";
-/// The same as the machine's uptime ([`Uptime::to_text`]); empty when the system does not say.
+/// The same as the machine's uptime ([`Uptime::to_text`]); empty if the system does not provide it.
 const ALIVE_UPTIME: &str = "agent.alive_uptime";
 /// Digest of the rules of the last scan.
 const RULES: &str = "scan.rules";
-/// The gaps that were told and are not over, as JSON.
+/// The gaps that were reported and are still open, as JSON.
 const GAPS: &str = "scan.gaps";
-/// Not empty while the server is to be compared before the first file is told: when the first
-/// whole scan ended, microseconds since the epoch; `due` before that.
+/// Not empty while the server has to be compared before the first file is reported: the end of the
+/// first whole scan, microseconds since the epoch; `due` before that.
 const COMPARE: &str = "agent.compare";
 /// As [`COMPARE`], for packages.
 const COMPARE_PACKAGES: &str = "agent.compare.packages";
-/// When the last check of all datasets ended, microseconds since the epoch, decimal.
+/// End of the last check of all datasets, microseconds since the epoch, decimal.
 const CHECKED: &str = "agent.checked_us";
 /// The last scan's result, as JSON.
 const LAST_SCAN: &str = "scan.last";
 
-/// When the agent was known to run.
+/// A moment at which the agent was known to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Alive {
     /// By the wall clock, microseconds since the epoch.
     pub(super) wall_us: u64,
-    /// By the time since the machine was booted; `None` if the system does not say.
+    /// By the time since the machine was booted; `None` if the system does not provide it.
     pub(super) uptime: Option<Uptime>,
 }
 
-/// Remember that the agent runs.
+/// Notes that the agent runs.
 pub(super) fn set_alive(queue: &Queue, alive: &Alive) -> Result<(), QueueError> {
     let uptime = alive.uptime.as_ref().map(Uptime::to_text).unwrap_or_default();
     queue.meta_set(ALIVE_UPTIME, uptime.as_bytes())?;
     queue.meta_set(ALIVE, alive.wall_us.to_string().as_bytes())
 }
 
-/// When it was last known to run.
+/// Returns the moment at which it was last known to run.
 pub(super) fn alive(queue: &Queue) -> Result<Option<Alive>, QueueError> {
     let wall_us = text(queue.meta_get(ALIVE)?).and_then(|t| t.parse().ok());
     let uptime = text(queue.meta_get(ALIVE_UPTIME)?).and_then(|t| Uptime::parse(&t));
     Ok(wall_us.map(|wall_us| Alive { wall_us, uptime }))
 }
 
-/// Remember that agent and server were compared at this time.
+/// Notes the time at which agent and server were compared.
 pub(super) fn set_checked(queue: &Queue, now_us: u64) -> Result<(), QueueError> {
     queue.meta_set(CHECKED, now_us.to_string().as_bytes())
 }
 
-/// When they were compared last.
+/// Returns the time of the last comparison.
 pub(super) fn checked(queue: &Queue) -> Result<Option<u64>, QueueError> {
     Ok(text(queue.meta_get(CHECKED)?).and_then(|t| t.parse().ok()))
 }
 
-/// Remember the rules; `true` when they differ from the ones remembered.
+/// Returns true if rules were noted and these differ from them.
 pub(super) fn rules_changed(queue: &Queue, rules: &detect::Rules) -> Result<bool, QueueError> {
     let before = queue.meta_get(RULES)?;
     Ok(before.is_some_and(|before| before != digest(rules)))
 }
 
-/// Remember the rules.
+/// Notes the rules.
 pub(super) fn set_rules(queue: &Queue, rules: &detect::Rules) -> Result<(), QueueError> {
     queue.meta_set(RULES, &digest(rules))
 }
 
-/// SHA-256 of the rules as JSON: however many there are, a note holds it.
+/// Returns the SHA-256 of the rules as JSON, which fits into a note for any number of rules.
 fn digest(rules: &detect::Rules) -> Vec<u8> {
     Sha256::digest(serde_json::to_vec(rules).unwrap_or_default()).to_vec()
 }
 
-/// Remember the gaps that are open.
+/// Notes the open gaps.
 pub(super) fn set_gaps(queue: &Queue, gaps: &[detect::Gap]) -> Result<(), QueueError> {
     queue.meta_set(GAPS, &serde_json::to_vec(gaps).unwrap_or_default())
 }
 
-/// The gaps that were open.
+/// Returns the gaps that were open.
 pub(super) fn gaps(queue: &Queue) -> Result<Vec<detect::Gap>, QueueError> {
     let note = queue.meta_get(GAPS)?;
     Ok(note.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default())
 }
 
-/// Remember a scan's result.
+/// Notes the result of a scan.
 pub(super) fn set_last_scan(queue: &Queue, report: &detect::ScanReport) -> Result<(), QueueError> {
     let mut json = serde_json::to_vec(report).unwrap_or_default();
     if json.len() > queue::NOTE_BYTES_MAX {
-        // Very many roots: their sums are what a status shows.
+        // There may be very many roots; a status shows only their sums.
         let sums = detect::ScanReport { roots: Vec::new(), ..report.clone() };
         json = serde_json::to_vec(&sums).unwrap_or_default();
     }
     queue.meta_set(LAST_SCAN, &json)
 }
 
-/// Returns true if this database has seen a whole scan. Before that it does not hold what is on the disk,
-/// and a check would take what it lacks for surplus on the server.
+/// Returns true if this database has seen a whole scan. Before that it lacks items that are on the
+/// disk, and a check would treat them as surplus on the server.
 pub(super) fn scanned(queue: &Queue) -> Result<bool, QueueError> {
     Ok(queue.meta_get(LAST_SCAN)?.is_some())
 }
 
-/// The last scan's result as JSON, from a database that another process may have open.
+/// Returns the last scan's result as JSON, from a database that another process may have open.
 pub fn last_scan(database: &Path) -> Result<Option<serde_json::Value>, QueueError> {
     let note = queue::peek_note(database, LAST_SCAN)?;
     Ok(note.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
 }
 
-/// A database that has not seen a whole scan does not know what the server was told: remember that
-/// the two are to be compared before the first document is told.
+/// Notes, for a database that has not seen a whole scan, that it has to be compared with the server
+/// before the first document is reported: it has no record of earlier reports.
 pub(super) fn begin(queue: &Queue) -> Result<(), QueueError> {
     if scanned(queue)? {
         return Ok(());
@@ -130,7 +130,7 @@ fn compare_note(kind: DatasetKind) -> &'static str {
     }
 }
 
-/// Remember when everything of it had been looked at for the first time, if it is to be compared.
+/// Notes the end of the first whole scan of a dataset, if the dataset has to be compared.
 pub(super) fn set_seen(queue: &Queue, kind: DatasetKind, seen_us: u64) -> Result<(), QueueError> {
     match compare_due(queue, kind)? {
         Some(u64::MAX) => queue.meta_set(compare_note(kind), seen_us.to_string().as_bytes()),
@@ -138,14 +138,14 @@ pub(super) fn set_seen(queue: &Queue, kind: DatasetKind, seen_us: u64) -> Result
     }
 }
 
-/// While that comparison was not made: when everything had been looked at for the first time,
-/// microseconds since the epoch, or [`u64::MAX`] before that.
+/// Returns, while the comparison is due, the end of the first whole scan in microseconds since the
+/// epoch, or [`u64::MAX`] before that.
 pub(super) fn compare_due(queue: &Queue, kind: DatasetKind) -> Result<Option<u64>, QueueError> {
     let note = text(queue.meta_get(compare_note(kind))?).filter(|note| !note.is_empty());
     Ok(note.map(|note| note.parse().unwrap_or(u64::MAX)))
 }
 
-/// Remember that it was made.
+/// Notes that the comparison was made.
 pub(super) fn set_compared(queue: &Queue, kind: DatasetKind) -> Result<(), QueueError> {
     queue.meta_set(compare_note(kind), b"")
 }

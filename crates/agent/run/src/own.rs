@@ -1,5 +1,5 @@
-//! The agent's own metrics: its queues, what the server took of its rows, and what it costs this
-//! machine. Rows like those of the host, on the same way (`docs/format/rows.md`).
+//! The agent's own metrics: its queues, the rows that the server accepted, and its resource usage. The
+//! rows are sent with those of the host (`docs/format/rows.md`).
 
 use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use host::metrics::MetricRow;
 use queue::QueueStatus;
 use rustix::time::{ClockId, clock_gettime};
 
-/// What became of rows since the agent began.
+/// Counters of the rows sent since the agent started.
 #[derive(Debug, Default)]
 pub(super) struct Sent {
     stored: AtomicU64,
@@ -17,25 +17,25 @@ pub(super) struct Sent {
 }
 
 impl Sent {
-    /// The server answered.
+    /// Counts an answer of the server.
     pub(super) fn answered(&self, stored: u64, refused: u64) {
         self.stored.fetch_add(stored, Ordering::Relaxed);
         self.refused.fetch_add(refused, Ordering::Relaxed);
     }
 
-    /// The server took nothing.
+    /// Counts a failed request.
     pub(super) fn failed(&self) {
         self.failures.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// How the queue of metrics stands.
+/// Returns the state of the queue of metrics.
 pub(super) fn looks(metrics: &QueueStatus) -> MetricRow {
     let names = ["agent.looks_queued", "agent.looks_dropped", "agent.queue_bytes"];
     row(&names, "queue=metrics", &[metrics.events, metrics.events_dropped, metrics.file_bytes])
 }
 
-/// How the agent's queue stands, what was sent, and what the process costs.
+/// Returns the state of the agent's queue, the counters of sent rows, and the usage of the process.
 pub(super) fn rows(queue: &QueueStatus, sent: &Sent) -> Vec<MetricRow> {
     let mut rows = Vec::new();
     for dataset in &queue.datasets {
@@ -58,8 +58,8 @@ pub(super) fn rows(queue: &QueueStatus, sent: &Sent) -> Vec<MetricRow> {
     rows
 }
 
-/// Processor time, memory and files of this process, and its reads and writes where the kernel
-/// tells them (proc(5)).
+/// Returns processor time, memory and files of this process, and its reads and writes where the kernel
+/// provides them (proc(5)).
 fn process() -> Vec<MetricRow> {
     let mut rows = Vec::new();
     let now = clock_gettime(ClockId::ProcessCPUTime);
@@ -78,7 +78,7 @@ fn process() -> Vec<MetricRow> {
     rows
 }
 
-/// The number behind a key of a file of `/proc`.
+/// Returns the number after a key in a file of `/proc`.
 fn number(file: &str, key: &str) -> Option<f64> {
     let text = fs::read_to_string(file).ok()?;
     let rest = text.lines().find_map(|line| line.strip_prefix(key))?;

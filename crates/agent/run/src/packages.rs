@@ -1,10 +1,10 @@
 //! Installed packages: from the package database to the queue.
 //!
 //! One look compares the whole database with the documents in the queue and commits documents and
-//! events in one transaction (with `queue.transaction = "per_event"` each with its event). A
-//! database that has not been written since is not read again, unless the queue may have lost
-//! something. One that is missing or not whole is a gap, told when it opens and when it closes;
-//! nothing is deleted for it.
+//! events in one transaction (with `queue.transaction = "per_event"` each with its event). A database
+//! that has not been written since is not read again, unless the queue may have lost something. A
+//! missing or incomplete database is a gap, which is reported when it opens and when it closes; no
+//! package is deleted because of it.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -25,40 +25,40 @@ use crate::notes;
 
 /// The last look's result, as JSON.
 const NOTE: &str = "packages.last";
-/// Packages in the midst of a change that are remembered.
+/// Most packages remembered as being changed.
 const MOVING_MAX: usize = 500;
 
-/// What is remembered of the last look.
+/// The state of the last look, as it is noted.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Last {
-    /// Below which root; empty while none was read.
+    /// Root folder of the database; empty while none was read.
     root: String,
-    /// Of the database that was read; empty when it must be read again.
+    /// Stamp of the database that was read; empty if it must be read again.
     stamp: String,
-    /// When it was read, microseconds since the epoch; 0 while it never was.
+    /// Time at which it was read, microseconds since the epoch; 0 if it never was.
     read_us: u64,
     packages: u64,
-    /// Keys of packages that were being changed then; `None` when they were very many.
+    /// Keys of packages that were being changed then; `None` if there were too many.
     moving: Option<BTreeSet<String>>,
     gap: Option<OpenGap>,
 }
 
-/// A gap that was told and is not over.
+/// A gap that was reported and is still open.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct OpenGap {
     since_us: u64,
     kind: model::CoverageKind,
 }
 
-/// How current the queue is about a dataset.
+/// The state of the queue's data of a dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reading {
-    /// It was never read: nothing can be compared.
+    /// The source was never read: nothing can be compared.
     Never,
-    /// It was read as a whole by the last look.
+    /// The last look read the whole source.
     Current,
-    /// It was read once; now it cannot be, or not as a whole.
+    /// The source was read once; now it cannot be, or not as a whole.
     Outdated,
 }
 
@@ -72,14 +72,14 @@ pub(super) fn reading(queue: &Queue) -> Result<Reading, QueueError> {
     })
 }
 
-/// Keys of packages that were being changed at the last look: the queue says nothing of them.
-/// `None` while they are too many to be remembered.
+/// Returns the keys of packages that were being changed at the last look, for which the queue has no
+/// reliable state. `None` if they were too many to be remembered.
 pub(super) fn moving(queue: &Queue) -> Result<Option<BTreeSet<String>>, QueueError> {
     Ok(load(queue)?.moving)
 }
 
-/// The queue may have lost some of what the last look put there: the next one reads everything,
-/// whether or not the package database was written since.
+/// Makes the next look read everything, whether or not the package database was written since, because
+/// the queue may have lost some of the last look's data.
 pub(super) fn look_again(queue: &Queue) -> Result<(), QueueError> {
     let last = load(queue)?;
     if last.stamp.is_empty() {
@@ -102,7 +102,7 @@ pub(super) enum LookOutcome {
     Committed,
 }
 
-/// Looks at the package database.
+/// The scanner of the package database.
 pub(super) struct Packages {
     queue: Queue,
     dataset: Dataset,
@@ -111,7 +111,7 @@ pub(super) struct Packages {
     clock: Arc<dyn Clock>,
     console: Console,
     last: Last,
-    /// When all was last known to be as in the queue, microseconds since the epoch.
+    /// Time at which the queue was last known to be current, microseconds since the epoch.
     good_us: u64,
 }
 
@@ -135,7 +135,7 @@ impl Packages {
         })
     }
 
-    /// Time between two looks.
+    /// Returns the time between two looks.
     pub(super) fn interval(&self) -> Duration {
         self.config.interval
     }
@@ -217,7 +217,7 @@ impl Packages {
         Ok(changed)
     }
 
-    /// Commits what differs, and these events with it.
+    /// Commits the differences together with these events.
     fn commit(&self, plan: &Plan, events: &[EventBody]) -> Result<LookOutcome, QueueError> {
         if plan.items.is_empty() && events.is_empty() {
             return Ok(LookOutcome::Unchanged);
@@ -243,7 +243,7 @@ impl Packages {
         Ok(baseline)
     }
 
-    /// The database gives nothing: told once, when it begins or becomes another kind of gap.
+    /// Reports that the database cannot be read: once, when the gap begins or its kind changes.
     fn gap(&mut self, problem: &InventoryError, now_us: u64) -> Result<LookOutcome, QueueError> {
         let kind = problem.coverage();
         let open = self.last.gap.as_ref();
@@ -271,7 +271,7 @@ impl Packages {
         Ok(LookOutcome::Committed)
     }
 
-    /// Packages are not to be watched: what was known of them goes, and no event tells of it.
+    /// Removes the known packages, without events, because packages are no longer watched.
     fn forget(&mut self) -> Result<LookOutcome, QueueError> {
         notes::set_compared(&self.queue, DatasetKind::Packages)?;
         if self.last.root.is_empty() && self.last.gap.is_none() {

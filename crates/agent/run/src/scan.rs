@@ -1,4 +1,4 @@
-//! The scanning thread: at start, on its interval, and when asked.
+//! The scanning thread: it scans at start, on its interval, and on request.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,12 +19,12 @@ use crate::packages::{LookOutcome, Packages};
 use crate::shared::{Begin, Order, Shared};
 use crate::uptime::Uptime;
 
-/// How often the agent notes that it runs: what a gap after a crash is measured from.
+/// Interval at which the agent notes that it runs. A gap after a crash begins at the last note.
 const ALIVE_EVERY: Duration = Duration::from_secs(30);
-/// Wall clock and monotone clock may drift apart by so much between two notes.
+/// Most that wall clock and monotonic clock may drift apart between two notes.
 const CLOCK_JUMP: Duration = Duration::from_mins(1);
 
-/// The thread's own things.
+/// The state of the scanning thread.
 pub(super) struct Scanning {
     shared: Arc<Shared>,
     scanner: Scanner,
@@ -34,16 +34,16 @@ pub(super) struct Scanning {
     clock: Arc<dyn Clock>,
     config: ScanConfig,
     begin: Begin,
-    /// When the agent was last known to run before this start.
+    /// Time at which the agent was last known to run before this start.
     down_since_us: Option<u64>,
     seen: (u64, Duration),
-    /// The open gaps as they are noted.
+    /// Open gaps as they are noted.
     gaps: Vec<Gap>,
-    /// A whole scan of this run has ended.
+    /// True once a whole scan of this run has ended.
     whole: bool,
 }
 
-/// The database's memory of earlier runs.
+/// The database's knowledge of earlier runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum History {
     /// The database was just created.
@@ -64,8 +64,8 @@ impl Scanning {
         let scanner = Scanner::new(settings.rules.clone(), options, clock.clone())?;
         let mut baseline = shared.queue.baseline(&shared.dataset)?;
         let mut sink = shared.queue.scan_sink(&shared.dataset, shared.names.clone())?;
-        // With a configuration of its groups that cannot be used the agent watches less than it is
-        // to: nothing is given up for that.
+        // If the configuration of its groups is refused, the agent may watch less than it should;
+        // nothing is removed from the queue because of that.
         let whole = shared.syncer.config().refused.is_empty();
         let covered = if !whole || !notes::rules_changed(&shared.queue, &settings.rules)? {
             whole
@@ -89,7 +89,7 @@ impl Scanning {
         };
         shared.settled.store(down_since_us.is_none(), Ordering::Release);
         let seen = (clock.now_us(), clock.monotonic());
-        // A gap that outlasts a restart is told once, from its beginning to its end.
+        // A gap that outlasts a restart is reported once, from its beginning to its end.
         let gaps = notes::gaps(&shared.queue)?;
         scanner.restore_gaps(gaps.clone());
         let packages = Packages::new(
@@ -114,9 +114,10 @@ impl Scanning {
         })
     }
 
-    /// Scan now, then whenever it is due or asked for, until told to stop.
+    /// Scans now, then whenever a scan is due or requested, until stopped.
     pub(super) fn run(mut self, orders: &Receiver<Order>) {
-        // Many agents take over another configuration in the same seconds: at the rescans' pace.
+        // Many agents may receive another configuration in the same seconds: scan at the pace of
+        // rescans.
         self.scan_unasked(match self.begin {
             Begin::Start => Budget::UNLIMITED,
             Begin::Reload => self.background(),
@@ -153,19 +154,19 @@ impl Scanning {
         self.note_alive();
     }
 
-    /// Files and packages were looked at: checks may be made.
+    /// Allows checks once files and packages were scanned.
     fn open_gate(&self) {
         if self.whole && !self.shared.scanned.swap(true, Ordering::SeqCst) {
             self.shared.tell.notify_one();
         }
     }
 
-    /// Compare the installed packages with the queue, if their database was written.
+    /// Compares the installed packages with the queue, if their database was written.
     fn look_at_packages(&mut self) {
         match self.packages.look() {
             Ok(LookOutcome::Committed) => self.shared.tell.notify_one(),
             Ok(LookOutcome::Unchanged) => {}
-            // Nothing of it was committed: the next look finds it again.
+            // Nothing of it was committed: the next scan of packages finds it again.
             Err(e) => error!("packages: {e}"),
         }
     }
@@ -178,12 +179,12 @@ impl Scanning {
         }
     }
 
-    /// A scan whose result nobody waits for: it was shown and logged already.
+    /// Runs a scan without a caller that waits for its result, which is shown and logged already.
     fn scan_unasked(&mut self, budget: Budget) {
         let _ = self.scan(budget);
     }
 
-    /// One scan; the result for a command's outcome.
+    /// Runs one scan; returns the result for a command's outcome.
     fn scan(&mut self, budget: Budget) -> Result<String, String> {
         self.shared.names.clear();
         let started_at_s = self.now_s();
@@ -210,7 +211,7 @@ impl Scanning {
                 self.shared.rebuild();
             }
         }
-        // Even a scan that failed may have committed changes before.
+        // Even a failed scan may have committed changes before.
         self.shared.tell.notify_one();
         outcome
     }
@@ -242,7 +243,7 @@ impl Scanning {
         }
         match notes::set_gaps(&self.shared.queue, &gaps) {
             Ok(()) => self.gaps = gaps,
-            // They are told again after a restart.
+            // They are reported again after a restart.
             Err(e) => warn!("the open gaps were not stored: {e}"),
         }
     }
@@ -275,7 +276,7 @@ impl Scanning {
 
     fn answer(&self, command: u64, done: Result<String, String>) {
         if self.shared.cancel.is_cancelled() {
-            // It is handed out again, to whoever goes on.
+            // The server sends the command again, to the restarted agent.
             return;
         }
         let (outcome, detail) = match done {
@@ -290,8 +291,8 @@ impl Scanning {
         self.shared.beat.notify_one();
     }
 
-    /// Note the time, and name a jump of the wall clock as the gap it is. Until the gap before
-    /// this start was told, its beginning stays noted: a stop in between must not shorten it.
+    /// Notes the time, and reports a jump of the wall clock as a gap. Until the gap before this start
+    /// is reported, its beginning stays noted: a stop in between must not shorten it.
     fn note_alive(&mut self) {
         let now = (self.clock.now_us(), self.clock.monotonic());
         let wall = Duration::from_micros(now.0.abs_diff(self.seen.0));

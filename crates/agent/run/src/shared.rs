@@ -17,21 +17,21 @@ use tracing::error;
 use crate::datasets::DatasetKind;
 use crate::notes;
 
-/// Why an agent ended by itself.
+/// The reason why an agent ended by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
     /// The server asked for a restart.
     Restart,
-    /// The database is damaged, or the disk in doubt: it is to be opened anew.
+    /// The database is damaged, or the disk is in doubt: the database has to be reopened.
     Damaged,
-    /// Its groups configure something else, which is stored: it is to go on with that.
+    /// Another configuration of its groups was stored: the agent has to restart with it.
     Configured,
-    /// A part of it ended although nobody told it to.
+    /// A part of it ended without being stopped.
     Broken(&'static str),
 }
 
 impl Ended {
-    /// The error to end with; `None` when it is to start again.
+    /// Returns the error to end with; `None` if the agent is to start again.
     pub fn error(self) -> Option<anyhow::Error> {
         match self {
             Self::Restart | Self::Damaged | Self::Configured => None,
@@ -43,16 +43,16 @@ impl Ended {
     }
 }
 
-/// How an agent begins.
+/// The kind of a start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Begin {
-    /// Nothing was watched before it.
+    /// No agent was running before.
     Start,
-    /// It goes on where one with another configuration has just stopped.
+    /// An agent with another configuration has just stopped.
     Reload,
 }
 
-/// What the scanning thread is asked for.
+/// A request to the scanning thread.
 #[derive(Debug)]
 pub(crate) enum Order {
     /// Scan now, at full speed; report the outcome under this command's number.
@@ -60,16 +60,16 @@ pub(crate) enum Order {
     Stop,
 }
 
-/// What an agent that stopped hands on to the one that goes on.
+/// The state that a stopped agent leaves to its successor.
 #[derive(Debug, Default)]
 pub(crate) struct Left {
-    /// Not told yet.
+    /// Outcomes not reported yet.
     pub(crate) outcomes: Vec<link::json::ControlOutcome>,
-    /// Why it is to end, other than for its configuration.
+    /// Reason to end, other than another configuration.
     pub(crate) ended: Option<Ended>,
 }
 
-/// Ends the agent when the part that holds it ends, by a panic too, and was not told to.
+/// A guard that ends the agent when its holder ends without being stopped, also by a panic.
 pub(crate) struct Part {
     pub(crate) shared: Arc<Shared>,
     pub(crate) name: &'static str,
@@ -79,7 +79,7 @@ impl Drop for Part {
     fn drop(&mut self) {
         if !self.shared.cancel.is_cancelled() {
             error!(part = self.name, "ended unexpectedly; the agent stops");
-            // When there is no room the agent ends already.
+            // If the channel is full, the agent is ending already.
             let _ = self.shared.ended.try_send(Ended::Broken(self.name));
         }
     }
@@ -93,37 +93,37 @@ pub(crate) struct Shared {
     pub(crate) dataset: Dataset,
     pub(crate) packages: Dataset,
     pub(crate) rules: Rules,
-    /// Packages are watched.
+    /// True if packages are watched.
     pub(crate) inventory: bool,
     pub(crate) console: Console,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) cancel: Cancel,
     pub(crate) orders: std::sync::mpsc::SyncSender<Order>,
-    /// Something is to be told.
+    /// Notified when there is something to report.
     pub(crate) tell: Notify,
-    /// The heart should beat now.
+    /// Notified when a heartbeat should be sent now.
     pub(crate) beat: Notify,
     pub(crate) outcomes: Mutex<Vec<link::json::ControlOutcome>>,
-    /// The gap before this start, if there was one, is told.
+    /// True once the gap before this start, if there was one, is reported.
     pub(crate) settled: AtomicBool,
     pub(crate) ended: mpsc::Sender<Ended>,
-    /// Number of the order to restart that is not told yet; 0: none.
+    /// Number of the restart command whose outcome is not acknowledged yet; 0 if there is none.
     pub(crate) restarting: AtomicU64,
-    /// A whole scan of this run has ended, and a look at packages.
+    /// True once a whole scan of this run, and a scan of packages, have ended.
     pub(crate) scanned: AtomicBool,
 }
 
-/// Wall clock, microseconds since the epoch.
+/// Returns the wall clock, microseconds since the epoch.
 pub(crate) fn now_us() -> u64 {
     SystemClock::new().now_us()
 }
 
 impl Shared {
-    /// The agent's database is damaged: the next start mends it or moves the file aside, and finds
-    /// out what changed, so start anew.
+    /// Ends the agent because its database is damaged. The next start repairs it or moves the file
+    /// aside, and finds out what changed.
     pub(crate) fn rebuild(&self) {
         self.console.line("agent.db is damaged; restarting to rebuild it");
-        // When there is no room the agent ends already.
+        // If the channel is full, the agent is ending already.
         let _ = self.ended.try_send(Ended::Damaged);
     }
 
@@ -135,7 +135,7 @@ impl Shared {
         }
     }
 
-    /// Read or write notes, on a thread that may block.
+    /// Reads or writes notes, on a thread that may block.
     pub(crate) async fn note<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Queue) -> Result<T, queue::QueueError> + Send + 'static,
@@ -147,7 +147,7 @@ impl Shared {
         }
     }
 
-    /// Returns true if some root or folder could not be seen by the last scan.
+    /// Returns true if the last scan could not read some root or folder.
     pub(crate) fn gaps_open(&self) -> bool {
         notes::gaps(&self.queue).map_or(true, |gaps| !gaps.is_empty())
     }

@@ -1,4 +1,4 @@
-//! Starting an agent: with the configuration of its groups, or with one that runs.
+//! Starting an agent with the configuration of its groups, or with one that works.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -22,12 +22,12 @@ use crate::scan::History;
 use crate::shared::{Begin, Left, Order, Part, Shared};
 use crate::{Agent, group, heart, metrics, notes, packages, scan, tell};
 
-/// Scans that may be asked for and not yet begun.
+/// Most scans that are requested and have not begun.
 const ORDERS_MAX: usize = 16;
 
-/// What an agent starts from.
+/// The arguments of a start.
 pub(super) struct Start<'a> {
-    /// What it runs with beside its groups' configuration.
+    /// Settings of the agent itself, without its groups' configuration.
     pub(super) own: &'a AgentSettings,
     pub(super) console: Console,
     pub(super) clock: Arc<dyn Clock>,
@@ -35,15 +35,16 @@ pub(super) struct Start<'a> {
     pub(super) left: Left,
 }
 
-/// A queue and what its opening found.
+/// A queue and the report of its opening.
 struct OpenQueue {
     queue: Queue,
     report: OpenReport,
 }
 
 impl Start<'_> {
-    /// With the stored configuration of its groups; where that does not run, with the one that ran
-    /// before it, or with its own settings alone, and told as refused.
+    /// Starts the agent with the stored configuration of its groups. If that does not work, it starts
+    /// with the one that ran before, or with the agent's own settings alone, and reports the stored one
+    /// as refused.
     pub(super) fn run(mut self) -> anyhow::Result<Agent> {
         let own = self.own;
         let texts = group::texts(&own.folder)?;
@@ -152,7 +153,7 @@ impl Start<'_> {
     }
 }
 
-/// Why agent and server are to be compared after such an opening, if they are.
+/// Returns the reason to compare agent and server after such an opening, if there is one.
 fn check_reason(report: &OpenReport) -> Option<&'static str> {
     match &report.dropped {
         Some(_) => Some("items of agent.db could not be decoded"),

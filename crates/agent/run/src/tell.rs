@@ -40,8 +40,8 @@ use crate::shared::{Shared, now_us};
 /// Longest time between two passes. A pass with nothing pending costs next to nothing.
 const PASS_EVERY: Duration = Duration::from_mins(1);
 
-/// How long a database that may be older than disk and server waits for the first scan. Most scans
-/// end earlier; one that hangs must not silence the agent.
+/// Longest time that a database that may be older than disk and server waits for the first scan. Most
+/// scans end earlier; one that hangs must not silence the agent.
 pub(super) const HELD_FOR: Duration = Duration::from_mins(10);
 
 /// The reason of a check that could not be completed.

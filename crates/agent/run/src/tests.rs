@@ -1,5 +1,5 @@
-//! What an agent survives, with a real server: a part of it that dies, a configuration that does
-//! not run, another one that comes while it has something to tell.
+//! Failures that an agent survives, with a real server: a part of it that dies, a configuration that
+//! does not work, another one that arrives while outcomes are pending.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -33,10 +33,10 @@ use crate::shared::{Begin, Left, Order};
 use crate::start::Start;
 use server::Server;
 
-/// How long what must happen may take on a busy machine.
+/// Longest wait for an expected event on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(5);
 
-/// The clock of the system, until the scanning thread finds it broken.
+/// The clock of the system, which fails in the scanning thread on request.
 struct BreakingClock {
     real: SystemClock,
     broken: AtomicBool,
@@ -61,8 +61,8 @@ impl Clock for BreakingClock {
     }
 }
 
-/// The clock of the system, whose monotone side can be set ahead, and which keeps the scanning
-/// thread waiting while it is told to.
+/// The clock of the system, whose monotonic side can be set ahead, and which blocks the scanning thread
+/// on request.
 struct HangingClock {
     real: SystemClock,
     ahead_us: AtomicU64,
@@ -122,7 +122,7 @@ fn start(settings: &AgentSettings, clock: Arc<dyn Clock>) -> Agent {
         .unwrap()
 }
 
-/// Wait until it holds.
+/// Waits until the condition holds.
 async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let waiting = async {
         while !holds() {
@@ -132,7 +132,7 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     tokio::time::timeout(PATIENCE, waiting).await.expect(what);
 }
 
-/// Bytes of a file as the server of this house holds it.
+/// Returns the size of a file according to the test server, bytes.
 fn stored_bytes(folder: &Path, file: &Path) -> Option<usize> {
     let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
     let db = rusqlite::Connection::open_with_flags(folder.join("server/state.db"), flags).unwrap();
@@ -141,7 +141,7 @@ fn stored_bytes(folder: &Path, file: &Path) -> Option<usize> {
     found.ok().map(|bytes| bytes as usize)
 }
 
-/// A server and the settings of an agent that is enrolled with it.
+/// Returns a server and the settings of an agent that is enrolled with it.
 async fn house(folder: &Path) -> (Server, AgentSettings) {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let tree = folder.join("tree");
@@ -186,13 +186,13 @@ async fn a_scan_thread_that_dies_ends_the_agent_by_name() {
     };
     let mut agent = start.run().unwrap();
     clock.broken.store(true, Ordering::SeqCst);
-    // It may be in its first scan or wait for an order: either way it looks at the clock.
+    // The thread may be in its first scan or wait for a command: either way it reads the clock.
     let _ = agent.shared.orders.try_send(Order::Scan(1));
     let ended = agent.ended().await.unwrap();
     assert_eq!(ended, Ended::Broken("scan thread"));
     let error = ended.error().unwrap().to_string();
     assert!(error.contains("scan thread") && error.contains("start the agent again"), "{error}");
-    // What can still be closed is.
+    // Everything that can still be closed is closed.
     agent.stop().await.unwrap();
     server.stop().await;
 }
@@ -201,7 +201,7 @@ async fn a_scan_thread_that_dies_ends_the_agent_by_name() {
 async fn a_configuration_that_does_not_run_gives_way_to_the_one_before_and_is_told() {
     let folder = tempfile::tempdir().unwrap();
     let (server, settings) = house(folder.path()).await;
-    // Its word would be that nothing is configured.
+    // Its answer would be that nothing is configured.
     server.stop().await;
     let told = |agent: &Agent| agent.shared.syncer.config();
     let good = "[scan]\nthreads = 2\n";
@@ -242,7 +242,7 @@ async fn another_configuration_takes_neither_a_restart_nor_what_is_not_told_yet(
     assert_eq!(agent.ended().await, Some(Ended::Restart));
     let left = agent.close(false).await.unwrap();
     assert_eq!(left.outcomes, [outcome]);
-    // An order to restart that could not be told yet is not forgotten either.
+    // A restart command whose outcome could not be reported yet is not forgotten either.
     let agent = Agent::start(&settings, Console::new()).unwrap();
     agent.shared.restarting.store(8, Ordering::SeqCst);
     let mut agent = agent.reload(&settings).await.unwrap();
@@ -258,7 +258,7 @@ async fn an_order_to_restart_whose_answer_was_lost_is_told_again_and_then_done()
     let url = IdentityFolder::new(&settings.folder).load().unwrap().unwrap().server_url;
     server.stop().await;
     let mut agent = Agent::start(&settings, Console::new()).unwrap();
-    // Taken and told, but the server's answer to that never came.
+    // The outcome was sent, but the server's answer never arrived.
     agent.shared.restarting.store(7, Ordering::SeqCst);
     let outcome =
         link::json::ControlOutcome { id: 7, outcome: "done".into(), detail: "restarting".into() };
@@ -270,7 +270,7 @@ async fn an_order_to_restart_whose_answer_was_lost_is_told_again_and_then_done()
     server.stop().await;
 }
 
-/// A line that passes everything on until it is told to swallow it, as one that drops packets.
+/// A connection that forwards everything until it is set to drop all packets.
 #[derive(Clone, Default)]
 struct Line {
     swallows: Arc<AtomicBool>,
@@ -278,7 +278,7 @@ struct Line {
 }
 
 impl Line {
-    /// Lead to that address; at which URL it begins.
+    /// Forwards connections to that address; returns the URL at which the connection begins.
     async fn lead_to(&self, to: String) -> String {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("https://{}", listener.local_addr().unwrap());
@@ -336,7 +336,7 @@ async fn a_stop_waits_for_no_answer_and_forgets_no_outcome() {
     while !line.swallowed.load(Ordering::SeqCst) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    // An answer would be waited for twice as long.
+    // Waiting for the answer would take twice as long.
     let closed = tokio::time::timeout(Duration::from_mins(1), agent.close(true)).await;
     assert_eq!(closed.unwrap().unwrap().outcomes, [outcome]);
     server.stop().await;

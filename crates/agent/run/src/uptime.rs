@@ -1,5 +1,5 @@
-//! Time since the machine was booted, which no change of the wall clock moves: what
-//! distinguishes a jump of the wall clock from an agent that was not running.
+//! Time since the machine was booted, which no change of the wall clock affects. It distinguishes a
+//! jump of the wall clock from an agent that was not running.
 
 use std::fs;
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub(super) struct Uptime {
 }
 
 impl Uptime {
-    /// Returns the present moment; `None` if the system does not say.
+    /// Returns the present moment; `None` if the system does not provide it.
     pub(super) fn now() -> Option<Self> {
         let boot = fs::read_to_string(BOOT_ID).ok()?.trim().to_owned();
         let text = fs::read_to_string(UPTIME).ok()?;
@@ -32,7 +32,7 @@ impl Uptime {
         if same { self.since_boot.checked_sub(earlier.since_boot) } else { None }
     }
 
-    /// `BOOT MILLISECONDS`.
+    /// Returns the text `BOOT MILLISECONDS`.
     pub(super) fn to_text(&self) -> String {
         format!("{} {}", self.boot, self.since_boot.as_millis())
     }

@@ -1,4 +1,4 @@
-//! When to try again: full jitter, and never before the server's `Retry-After`.
+//! Delays before retries: full jitter, and never before the server's `Retry-After`.
 //!
 //! Source of the formula: "full jitter", uniform in `[0, min(cap, base * 2^n)]`, with a base of 1 s
 //! and a cap of 60 s (`docs/reference/wire.md`, "Sessions: retries").
@@ -12,21 +12,21 @@ const CAP: Duration = Duration::from_mins(1);
 /// Longest `Retry-After` that is honoured; a server that asks for more is asked again earlier.
 const RETRY_AFTER_MAX: Duration = Duration::from_mins(10);
 
-/// How long to wait before attempt `n + 1` (the first failure is `n = 0`). `random` is any number,
-/// drawn uniformly; `retry_after` is the server's wish.
+/// Returns the delay before attempt `n + 1` (the first failure is `n = 0`). `random` is a uniformly
+/// drawn number; `retry_after` is the delay that the server asked for.
 pub fn delay(n: u32, random: u64, retry_after: Option<Duration>) -> Duration {
     let bound = BASE.saturating_mul(1u32.checked_shl(n).unwrap_or(u32::MAX)).min(CAP);
     let jitter = bound.mul_f64(random as f64 / u64::MAX as f64);
     jitter.max(retry_after.unwrap_or_default().min(RETRY_AFTER_MAX))
 }
 
-/// First bound between two tries to renew a certificate; a third of its life is left for them.
+/// First bound between two attempts to renew a certificate; a third of its validity is left for them.
 const RENEWAL_BASE: Duration = Duration::from_mins(1);
-/// Last bound between two tries to renew.
+/// Last bound between two attempts to renew.
 const RENEWAL_CAP: Duration = Duration::from_hours(6);
 
-/// How long to wait before the renewal after `n + 1` failures: between half of the doubling bound
-/// and all of it, so that it is never tried at once again.
+/// Returns the delay before the next renewal after `n + 1` failures: between half of the doubling bound
+/// and all of it, so that no attempt follows at once.
 pub(crate) fn renewal(n: u32, random: u64, retry_after: Option<Duration>) -> Duration {
     let bound =
         RENEWAL_BASE.saturating_mul(1u32.checked_shl(n).unwrap_or(u32::MAX)).min(RENEWAL_CAP);

@@ -1,4 +1,5 @@
-//! Integrity checks: is what the server holds what this agent told? And repair by difference.
+//! Integrity checks: they compare the server's documents with the reported ones, and repair
+//! differences.
 
 use bytes::Bytes;
 use link::{
@@ -18,7 +19,7 @@ const NOTED_PER_TRANSACTION: usize = 10_000;
 /// Most deletes in one session of a repair.
 const DELETES_PER_SESSION: usize = 1_000;
 
-/// What a check found.
+/// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CheckReport {
     /// Documents compared on this side.
@@ -29,44 +30,44 @@ pub struct CheckReport {
     pub resent: u64,
     /// Documents that only the server held; removed.
     pub removed: u64,
-    /// Nothing was done, and a check stays due: this agent had told nothing of the dataset yet, or
-    /// the server compares no ranges while something is pending or refused.
+    /// Nothing was done, and a check stays due: this agent had not reported anything of the dataset
+    /// yet, or the server cannot compare ranges while something is pending or refused.
     pub put_off: bool,
-    /// Everything was told again to a server that compares no ranges; whether it agrees now could
-    /// not be asked, since something is pending or refused.
+    /// Everything was sent again to a server that cannot compare ranges. The result could not be
+    /// verified, since something is pending or refused.
     pub unsure: bool,
 }
 
-/// What becomes of documents that only the server holds.
+/// The treatment of documents that only the server holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Surplus {
-    /// They stay: while a part of the dataset cannot be seen (a root is not mounted), what this
-    /// agent lacks may well exist.
+    /// They are kept: while a part of the dataset cannot be read (a root is not mounted), items that
+    /// this agent lacks may still exist.
     Keep,
-    /// They are removed, unless this agent has told nothing at all.
+    /// They are removed, unless this agent has reported nothing at all.
     RemoveUnlessAll,
-    /// They are removed: everything that there is was looked at.
+    /// They are removed: the whole dataset was scanned.
     Remove,
 }
 
-/// One dataset compared, as part of a check.
+/// The comparison of one dataset, as part of a check.
 #[derive(Debug, Clone)]
 pub struct Compared {
-    /// What was found.
+    /// Result of the comparison.
     pub report: CheckReport,
-    /// The store that agrees now, or will after a cycle; `None` when the check stays due.
+    /// Id of the store that agrees now, or will after a cycle; `None` if the check stays due.
     pub store: Option<String>,
 }
 
 impl Syncer {
-    /// Compare one dataset with the server's; on mismatch mark what differs as pending (a cycle
-    /// sends it) and remove what the server holds too much. Run it right after a cycle, and not
-    /// before the dataset was scanned once: what is pending is left out of the repair, but what
-    /// this agent has never seen is taken for surplus (an agent that has told nothing at all puts
-    /// the check off). Once done, no check is due any more.
+    /// Compares one dataset with the server's. On mismatch it marks the items that differ as pending (a
+    /// cycle sends them) and removes the server's surplus documents. Run it right after a cycle, and
+    /// not before the dataset was scanned once: pending items are left out of the repair, but items
+    /// that this agent has never seen count as surplus (an agent that has reported nothing at all
+    /// postpones the check). Once done, no check is due any more.
     ///
     /// # Errors
-    /// When there is no answer, or a refusal.
+    /// Returns an error if there is no answer, or a refusal.
     pub async fn check(&self, dataset: &Dataset) -> Result<CheckReport, SyncError> {
         let begun = self.begin_check();
         let Compared { report, store } = self.check_part(dataset, Surplus::RemoveUnlessAll).await?;
@@ -76,7 +77,7 @@ impl Syncer {
         Ok(report)
     }
 
-    /// [`Syncer::check`] of one of several datasets: between [`Syncer::begin_check`] and
+    /// Runs [`Syncer::check`] for one of several datasets, between [`Syncer::begin_check`] and
     /// [`Syncer::end_check`].
     ///
     /// # Errors
@@ -96,7 +97,7 @@ impl Syncer {
         }
         let Some(found) = self.compare(dataset, own.hashes).await? else {
             if !own.complete || own.documents == 0 {
-                // What differs cannot be told from what is not told yet or was refused.
+                // Differences cannot be distinguished from items that are pending or refused.
                 warn!(%dataset, "the server cannot compare ranges: check postponed");
                 report.put_off = true;
                 return Ok(Compared { report, store: None });
@@ -109,7 +110,7 @@ impl Syncer {
             remove.clear();
         }
         if own.documents == 0 && !remove.is_empty() && surplus != Surplus::Remove {
-            // A database just made, or every root gone: a gap, no reason to empty the server.
+            // A new database, or every root missing: a gap, not a reason to empty the server.
             warn!(%dataset, held = remove.len(), "this agent has sent nothing yet: check postponed");
             report.put_off = true;
             return Ok(Compared { report, store: None });
@@ -147,7 +148,7 @@ impl Syncer {
         .await
     }
 
-    /// `Some` when the server holds the same; which store that is.
+    /// Returns the id of the store if the server holds the same documents.
     async fn server_agrees(
         &self,
         dataset: &Dataset,
@@ -181,7 +182,8 @@ impl Syncer {
         format!("{}{route}", self.client().identity().server_url)
     }
 
-    /// Where the server differs; `None` when it is an older one that compares no ranges.
+    /// Returns the ranges in which the server differs; `None` if it is an older one that cannot compare
+    /// them.
     pub(crate) async fn compare(
         &self,
         dataset: &Dataset,
@@ -218,8 +220,9 @@ impl Syncer {
             let mut held = snapshot.pending().to_vec();
             drop(snapshot);
             held.retain(|key| found.theirs.contains_key(maker.id(key.borrowed())));
-            // Found anew by a database that lost what it had told of them: should they go before
-            // they are told again, that must be told. Those that went meanwhile are surplus.
+            // These items were found again by a database that lost its acknowledgements. The server
+            // holds them, so a deletion before the next cycle must be sent to it. Items deleted since
+            // are surplus.
             let mut gone = Vec::new();
             for keys in held.chunks(NOTED_PER_TRANSACTION) {
                 gone.extend(queue.resend(&dataset, keys)?);
@@ -233,11 +236,11 @@ impl Syncer {
         .await
     }
 
-    /// Against an older server: everything is sent again over what it holds, so that its readers
-    /// see every right document all the while. Only if it then still differs although nothing is
-    /// pending, so that it must hold too much, is the dataset emptied and sent once more: its
-    /// contract lists nothing and puts no two sessions into one transaction, and what this side no
-    /// longer has it cannot name.
+    /// Repairs a server that cannot compare ranges: everything is sent again over its documents, so
+    /// that its readers see every correct document throughout. Only if it then still differs although
+    /// nothing is pending, so that it must hold surplus documents, is the dataset emptied and sent once
+    /// more: its protocol cannot list documents or combine two sessions in one transaction, and this
+    /// side cannot name documents that it no longer has.
     async fn replace_all(
         &self,
         dataset: &Dataset,
@@ -250,8 +253,7 @@ impl Syncer {
         self.cycle(dataset).await?;
         let mut agreed = self.agrees_now(dataset).await?;
         if agreed == Agreed::No && surplus != Surplus::Keep {
-            // Pending before the server is emptied: a kill in between leaves nothing to be found
-            // out.
+            // Marked as pending before the server is emptied, so that a kill in between loses nothing.
             report.resent += self.resend_all(dataset).await?;
             self.clean(dataset).await?;
             self.cycle(dataset).await?;
@@ -262,7 +264,7 @@ impl Syncer {
         Ok(Compared { report, store })
     }
 
-    /// Whether the server holds the same as this side by now.
+    /// Compares the whole dataset with the server's once more.
     async fn agrees_now(&self, dataset: &Dataset) -> Result<Agreed, SyncError> {
         let own = self.own_digest(dataset).await?;
         if !own.complete {
@@ -271,7 +273,7 @@ impl Syncer {
         Ok(self.server_agrees(dataset, &own.digest).await?.map_or(Agreed::No, Agreed::With))
     }
 
-    /// Every told document is pending once more; how many there are.
+    /// Marks every reported document as pending again; returns their number.
     async fn resend_all(&self, dataset: &Dataset) -> Result<u64, SyncError> {
         let (queue, name) = (self.queue.clone(), dataset.clone());
         blocking(move || {
@@ -297,8 +299,8 @@ impl Syncer {
         }
     }
 
-    /// Delete documents that this agent does not have, above the version that the server holds; how
-    /// many went.
+    /// Deletes documents that this agent does not have, above the version that the server holds;
+    /// returns the number deleted.
     async fn remove(&self, dataset: &Dataset, items: &[DigestItem]) -> Result<u64, SyncError> {
         let (mut left, mut removed) = (items, 0);
         while !left.is_empty() {
@@ -309,7 +311,7 @@ impl Syncer {
                     let answer: Answer = serde_json::from_slice(&reply.body)
                         .map_err(|e| client::protocol(&self.url("/stateful"), &e.to_string()))?;
                     self.pace.lock().taken();
-                    // Told anew meanwhile: no surplus any more.
+                    // Reported again in the meantime, so not surplus any more.
                     removed += taken.saturating_sub(answer.skipped.len()) as u64;
                     left = left.get(taken..).unwrap_or_default();
                     continue;
@@ -326,7 +328,7 @@ impl Syncer {
         Ok(removed)
     }
 
-    /// A session that deletes the first of these, as many as the line and the server take.
+    /// Builds a session that deletes the first of these, as many as connection and server can handle.
     fn removal(&self, dataset: &Dataset, items: &[DigestItem]) -> Removal {
         let wire = dataset.wire();
         let (bytes_max, values_max) = {
@@ -348,7 +350,7 @@ impl Syncer {
     }
 }
 
-/// What makes the server's documents equal to this agent's.
+/// The changes that make the server's documents equal to this agent's.
 struct Repair {
     resend: Vec<ItemKey>,
     /// Documents that only the server holds.
@@ -357,22 +359,22 @@ struct Repair {
 
 /// A session that removes documents.
 struct Removal {
-    /// How many of the documents it removes, from the first on.
+    /// Number of documents that it removes, from the first on.
     taken: usize,
     body: Vec<u8>,
 }
 
-/// What an older server says of the whole of a dataset.
+/// An older server's answer for the whole of a dataset.
 #[derive(Debug, PartialEq, Eq)]
 enum Agreed {
-    /// It holds the same; which store that is.
+    /// The server holds the same; the id of its store.
     With(String),
     No,
-    /// Something is pending or was refused: it was not asked.
+    /// Something is pending or was refused: the server was not asked.
     NotTold,
 }
 
-/// SHA-1 in hex as bytes.
+/// Converts a SHA-1 in hex to bytes.
 fn raw(checksum: &str) -> Option<[u8; 20]> {
     let mut raw = [0; 20];
     hex::decode_to_slice(checksum, &mut raw).is_ok().then_some(raw)
@@ -380,7 +382,7 @@ fn raw(checksum: &str) -> Option<[u8; 20]> {
 
 struct OwnDigest {
     documents: u64,
-    /// Nothing is pending or refused: the digest speaks of the whole dataset.
+    /// True if nothing is pending or refused, so that the digest covers the whole dataset.
     complete: bool,
     digest: String,
     hashes: Own,

@@ -1,4 +1,5 @@
-//! One HTTP request and its verdict. Nothing here retries: who asks knows what a retry may change.
+//! One HTTP request and its result. Nothing here retries: only the caller knows whether a retry is
+//! safe.
 
 use std::time::Duration;
 
@@ -15,14 +16,14 @@ use crate::identity::{Identity, IdentityFolder};
 /// Longest wait for one answer. The server's own deadline is 300 s (`docs/reference/wire.md`,
 /// "Sessions: limits"), but an agent that waited so long would be silent for as long.
 const REQUEST_TIMEOUT: Duration = Duration::from_mins(2);
-/// How long a connection without a request is kept: longer than a heartbeat's usual interval, and
-/// below the server's minute, so that no request meets a connection that is just closing.
+/// Longest time for which an idle connection is kept: longer than a heartbeat's usual interval, and
+/// below the server's one minute, so that no request meets a connection that is just closing.
 const IDLE_TIME_MAX: Duration = Duration::from_secs(40);
 /// Longest wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Largest answer that is read, bytes.
 const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// What the handshake says when the server finds this side's certificate out of date.
+/// Message of a failed handshake when the server considers this side's certificate expired.
 const EXPIRED_ALERT: &str = "received fatal alert: CertificateExpired";
 /// Text of the failure when this side refuses the server's certificate, and of the reasons that
 /// concern its validity period.
@@ -31,12 +32,12 @@ const OUTDATED: [&str; 2] = ["certificate expired", "certificate not valid yet"]
 /// Longest part of an error answer that is repeated in a message, bytes.
 const DETAIL_BYTES_MAX: usize = 300;
 
-/// An enrolled agent's line to its server.
+/// An enrolled agent's client of its server.
 #[derive(Debug, Clone)]
 pub struct Client {
     http: reqwest::Client,
     identity: Identity,
-    /// What [`HEADER_INSTANCE`] says, if anything.
+    /// Value of [`HEADER_INSTANCE`], if it is sent.
     instance: Option<HeaderValue>,
 }
 
@@ -57,10 +58,10 @@ pub(crate) struct Reply {
 }
 
 impl Client {
-    /// Open with the identity in `folder`. Does not connect yet.
+    /// Creates a client with the identity in `folder`. It does not connect yet.
     ///
     /// # Errors
-    /// When the agent is not enrolled, or its key, certificate or CA cannot be used.
+    /// Returns an error if the agent is not enrolled, or its key, certificate or CA cannot be used.
     pub fn open(folder: &IdentityFolder) -> Result<Self, SyncError> {
         let identity = folder.load()?.ok_or_else(|| {
             SyncError::Identity(format!("{} holds none", folder.path().display()))
@@ -68,13 +69,13 @@ impl Client {
         Ok(Self { http: http(folder.tls()?)?, identity, instance: None })
     }
 
-    /// The same, saying which instance speaks and how often it does so unasked.
+    /// Returns the same client, which sends the instance and its heartbeat interval with each request.
     pub(crate) fn speaking_as(self, instance: &Instance, heartbeat: Duration) -> Self {
         let text = format!("{instance}.{}", heartbeat.as_millis());
         Self { instance: HeaderValue::from_str(&text).ok(), ..self }
     }
 
-    /// Opened anew on the folder, saying the same.
+    /// Returns a new client on the folder that sends the same instance.
     pub(crate) fn reopened(&self, folder: &IdentityFolder) -> Result<Self, SyncError> {
         Ok(Self { instance: self.instance.clone(), ..Self::open(folder)? })
     }
@@ -84,12 +85,12 @@ impl Client {
         Ok(Self { http: http(folder.next_tls()?)?, ..self.clone() })
     }
 
-    /// Who this agent is.
+    /// Returns the agent's identity.
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// POST bytes; any status that the protocol knows is a reply, the rest is an error.
+    /// Sends a POST with bytes. A status that the protocol knows is a reply; any other is an error.
     pub(crate) async fn post(
         &self,
         route: &str,
@@ -102,14 +103,14 @@ impl Client {
         post(&self.http, &url, from, content_type, body).await
     }
 
-    /// GET, read JSON.
+    /// Sends a GET and reads JSON.
     pub(crate) async fn get<A: DeserializeOwned>(&self, route: &str) -> Result<A, SyncError> {
         let url = format!("{}{route}", self.identity.server_url);
         let from = From { instance: self.instance.as_ref(), session: None };
         read_json(&url, &send(self.http.get(&url), &url, from).await?)
     }
 
-    /// POST JSON, read JSON.
+    /// Sends a POST with JSON and reads JSON.
     pub(crate) async fn call<Q: Serialize, A: DeserializeOwned>(
         &self,
         route: &str,
@@ -120,7 +121,7 @@ impl Client {
     }
 }
 
-/// The HTTP client over a TLS configuration.
+/// Builds the HTTP client over a TLS configuration.
 pub(crate) fn http(config: rustls::ClientConfig) -> Result<reqwest::Client, SyncError> {
     reqwest::Client::builder()
         .tls_backend_preconfigured(config)
@@ -134,7 +135,7 @@ pub(crate) fn http(config: rustls::ClientConfig) -> Result<reqwest::Client, Sync
         .map_err(|e| SyncError::Identity(chain(&e)))
 }
 
-/// POST JSON to a whole URL and read the JSON answer.
+/// Sends a POST with JSON to a whole URL and reads the JSON answer.
 pub(crate) async fn call<Q: Serialize, A: DeserializeOwned>(
     http: &reqwest::Client,
     url: &str,
@@ -154,7 +155,7 @@ fn read_json<A: DeserializeOwned>(url: &str, reply: &Reply) -> Result<A, SyncErr
     serde_json::from_slice(&reply.body).map_err(|e| protocol(url, &e.to_string()))
 }
 
-/// Who asks, and in which session.
+/// The sender of a request, and its session.
 struct From<'a> {
     instance: Option<&'a HeaderValue>,
     session: Option<SessionHead<'a>>,
@@ -221,9 +222,9 @@ async fn send(
     Ok(Reply { status, body: body.into() })
 }
 
-/// How long the server asks to wait: seconds, or an HTTP date (RFC 9110, 10.2.3). A date counts
-/// from the answer's own `Date`, so that this machine's clock may be wrong; without one it says
-/// nothing.
+/// Returns the delay that the server asks for: seconds, or an HTTP date (RFC 9110, 10.2.3). A date is
+/// relative to the answer's own `Date`, so that this machine's clock may be wrong; without `Date` it is
+/// ignored.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = |name| headers.get(name)?.to_str().ok();
     let wish = text(RETRY_AFTER)?;
@@ -235,7 +236,7 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(until.duration_since(now).unwrap_or_default())
 }
 
-/// An answer that says no.
+/// Returns the error of a refusal.
 pub(crate) fn refused(url: &str, reply: &Reply) -> SyncError {
     let named = serde_json::from_slice::<link::ErrorAnswer>(&reply.body).unwrap_or_default();
     let word = model::path::show_terminal(named.error.as_bytes());
@@ -250,12 +251,12 @@ pub(crate) fn refused(url: &str, reply: &Reply) -> SyncError {
     }
 }
 
-/// An answer that makes no sense.
+/// Returns the error of an invalid answer.
 pub(crate) fn protocol(url: &str, detail: &str) -> SyncError {
     SyncError::Protocol { url: url.to_owned(), detail: detail.to_owned() }
 }
 
-/// An error with its causes on one line.
+/// Returns an error with its causes on one line.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -280,7 +281,7 @@ mod tests {
         super::retry_after(&headers)
     }
 
-    /// Not this server's word, but one that something before it may say.
+    /// The refusal comes from a component in front of the server, not from the server itself.
     #[tokio::test]
     async fn too_many_requests_are_a_busy_server_with_its_wish() {
         use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

@@ -1,8 +1,9 @@
-//! Heartbeats, and what they tell: limits, orders, and whether the server still is the one that
-//! was told.
+//! Heartbeats and their answers: limits, commands, and whether the server is still the one that this
+//! agent reported to.
 //!
-//! What must survive a restart is noted in the queue: which store was told, the last session that
-//! was answered, and that a check is due. A note of the store changes only when a check is done.
+//! State that must survive a restart is noted in the queue: the store reported to, the last
+//! acknowledged session, and that a check is due. The note of the store changes only when a check is
+//! done.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,32 +20,32 @@ use tracing::{info, warn};
 use crate::syncer::{Syncer, blocking, session_number};
 use crate::{SyncError, backoff, enroll};
 
-/// Note: which store was told.
+/// Note: id of the store that this agent reports to.
 const NOTE_STORE: &str = "sync.store";
-/// Note: the last session that was answered.
+/// Note: id of the last acknowledged session.
 const NOTE_SESSION: &str = "sync.session";
-/// Note: the last session that was sent, answered or not: one that the server knows and whose
-/// answer never came is none of a stranger.
+/// Note: id of the last session that was sent, acknowledged or not. If the server knows a session whose
+/// answer was lost, it is recognised by this note as the agent's own.
 const NOTE_SENT: &str = "sync.sent";
-/// Note: why a check is due; empty when none is.
+/// Note: reason why a check is due; empty if none is.
 const NOTE_CHECK: &str = "sync.check";
-/// Why a check is due when the server knows more than this database.
+/// Reason for a check when the server knows more than this database.
 const UNKNOWN_SESSIONS: &str = "the server took sessions that this agent does not know";
 
-/// What was learned from the server.
+/// The state learned from the server.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Facts {
     pub(crate) groups: Vec<String>,
     pub(crate) cluster_name: String,
     pub(crate) session_bytes_max: usize,
     pub(crate) session_values_max: usize,
-    /// The server takes events.
+    /// True if the server accepts events.
     pub(crate) events: bool,
-    /// There was an answer to a heartbeat.
+    /// True once a heartbeat was answered.
     pub(crate) greeted: bool,
     check: Option<&'static str>,
-    /// The reason that heartbeats gave last, until a check is done or it is gone: it is raised
-    /// once.
+    /// Reason given by the last heartbeats, until a check is done or the reason is gone: each reason is
+    /// raised once.
     raised: Option<&'static str>,
     /// Number of the last reason when the last finished check began.
     checked: u64,
@@ -52,23 +53,23 @@ pub(crate) struct Facts {
     behind: Option<Behind>,
 }
 
-/// Renewals that failed.
+/// The state of failed renewals.
 #[derive(Debug, Default)]
 pub(crate) struct Renewal {
     failures: u32,
-    /// Monotone time before which none is tried.
+    /// Monotonic time before which none is attempted.
     not_before: Option<Duration>,
 }
 
-/// The session noted here, and what the server says was the last.
+/// The session noted here, and the last one that the server knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Behind {
     own: String,
     theirs: String,
 }
 
-/// The reasons for checks, counted so that one that comes up during a check stays, and noted so
-/// that it stays over restarts.
+/// The reasons for checks. They are counted so that one that is raised during a check stays, and noted
+/// so that it survives restarts.
 #[derive(Debug, Default)]
 pub(crate) struct Reasons {
     count: AtomicU64,
@@ -81,7 +82,8 @@ impl Reasons {
         self.count.load(Ordering::SeqCst)
     }
 
-    /// One came up: it counts before it is noted, so that no check that ends meanwhile forgets it.
+    /// Adds a reason. It is counted before it is noted, so that a check that ends in between does not
+    /// clear it.
     fn raise(&self) {
         self.count.fetch_add(1, Ordering::SeqCst);
     }
@@ -91,7 +93,7 @@ impl Reasons {
         queue.meta_set(NOTE_CHECK, reason.as_bytes())
     }
 
-    /// A check of everything up to reason number `checked` is done.
+    /// Marks everything up to reason number `checked` as checked.
     fn done(&self, queue: &Queue, checked: u64) -> Result<(), QueueError> {
         let _writing = self.note.lock();
         if self.count() == checked && text(queue, NOTE_CHECK)?.is_some() {
@@ -109,7 +111,7 @@ pub struct Begun {
 }
 
 impl Facts {
-    /// Before the first heartbeat.
+    /// Returns the state before the first heartbeat.
     pub(crate) fn begin(cluster_name: &str, check: Option<&'static str>) -> Self {
         Self {
             cluster_name: cluster_name.to_owned(),
@@ -126,7 +128,7 @@ fn text(queue: &Queue, note: &str) -> Result<Option<String>, QueueError> {
     Ok(bytes.and_then(|b| String::from_utf8(b).ok()).filter(|t| !t.is_empty()))
 }
 
-/// The last session that was answered, by the queue's notes.
+/// Returns the last acknowledged session according to the queue's notes.
 pub(crate) fn session_noted(queue: &Queue) -> Result<Option<String>, QueueError> {
     text(queue, NOTE_SESSION)
 }
@@ -135,19 +137,19 @@ pub(crate) fn note_session(queue: &Queue, session: &str) -> Result<(), QueueErro
     queue.meta_set(NOTE_SESSION, session.as_bytes())
 }
 
-/// Whether an earlier run ended with a check due.
+/// Returns the reason of the check that an earlier run left due, if any.
 pub(crate) fn check_noted(queue: &Queue) -> Result<Option<&'static str>, QueueError> {
     Ok(text(queue, NOTE_CHECK)?.map(|_| "a check was due when the agent stopped"))
 }
 
 impl Syncer {
-    /// Why agent and server must be compared after the next cycle, if they must.
+    /// Returns the reason why agent and server must be compared after the next cycle, if they must.
     pub fn check_due(&self) -> Option<&'static str> {
         self.facts.lock().check
     }
 
-    /// Ask for a check: it stays due, over restarts too, until one is done. `None`: nothing is due
-    /// any more but what came up since the last check began.
+    /// Requests a check, which stays due until one is done, also over restarts. With `None`, only the
+    /// reasons raised since the last check began stay due.
     pub fn set_check_due(&self, reason: Option<&'static str>) {
         {
             let mut facts = self.facts.lock();
@@ -164,47 +166,46 @@ impl Syncer {
         }
     }
 
-    /// A scan began or ended: the next heartbeat tells it.
+    /// Records that a scan began or ended; the next heartbeat reports it.
     pub fn note_scan(&self, started_at_s: i64, ended_at_s: Option<i64>) {
         *self.scan.lock() = Some(ControlScan { started_at_s, ended_at_s });
     }
 
-    /// What this agent runs of its groups' configuration, and what it refused: told with every
-    /// heartbeat from now on.
+    /// Records the groups' configuration that this agent runs, and the one that it refused. Every
+    /// heartbeat from now on reports them.
     pub fn note_config(&self, config: ControlConfig) {
         *self.config.lock() = config;
     }
 
-    /// What [`Syncer::note_config`] noted last.
+    /// Returns the last value given to [`Syncer::note_config`].
     pub fn config(&self) -> ControlConfig {
         self.config.lock().clone()
     }
 
-    /// Fetch what this agent's groups configure.
+    /// Fetches the configuration of this agent's groups.
     ///
     /// # Errors
-    /// When there is no answer, or a refusal.
+    /// Returns an error if there is no answer, or a refusal.
     pub async fn fetch_config(&self) -> Result<ConfigAnswer, SyncError> {
         self.client().get("/configuration").await
     }
 
-    /// Drop the connections to the server: the next request makes a new one, with the identity as
-    /// it lies in its folder.
+    /// Drops the connections to the server: the next request makes a new one, with the identity that is
+    /// in the folder now.
     ///
     /// # Errors
-    /// When the identity cannot be used; then everything stays as it was.
+    /// Returns an error if the identity cannot be used; then nothing changes.
     pub fn reconnect(&self) -> Result<(), SyncError> {
         let fresh = self.client().reopened(&self.folder)?;
         *self.client.lock() = fresh;
         Ok(())
     }
 
-    /// Tell the server that this agent is alive; learn its limits and orders, and renew the
-    /// certificate when it is due. A renewal that fails is tried again after a
-    /// while.
+    /// Sends a heartbeat, stores the server's limits and commands, and renews the certificate if it is
+    /// due. A renewal that fails is retried after a delay.
     ///
     /// # Errors
-    /// When there is no answer, or a refusal.
+    /// Returns an error if there is no answer, or a refusal.
     pub async fn heartbeat(
         &self,
         action: ControlAction,
@@ -220,12 +221,12 @@ impl Syncer {
             scan,
             config: Some(self.config.lock().clone()),
         };
-        // Before the server is asked: a session that is answered meanwhile must not look lost.
+        // Read before the request: a session acknowledged during it must not look lost.
         let queue = self.queue.clone();
         let own_session = blocking(move || session_noted(&queue)).await?;
         let answer = self.beat(&request).await?;
         {
-            // What was noted meanwhile is another one, and told with the next.
+            // A scan recorded during the request is a different one; the next heartbeat reports it.
             let mut newest = self.scan.lock();
             if *newest == scan {
                 *newest = None;
@@ -233,7 +234,7 @@ impl Syncer {
         }
         self.learn(&answer, own_session).await?;
         if answer.renew && action != ControlAction::Shutdown {
-            // The outcomes were answered.
+            // The outcomes were acknowledged.
             let again = ControlRequest {
                 action: ControlAction::Notify,
                 outcomes: Vec::new(),
@@ -261,7 +262,7 @@ impl Syncer {
         };
         let refused = match answer {
             Ok((answer, next)) => {
-                // From now on the server refuses the pair of before.
+                // From now on the server refuses the old pair.
                 *self.client.lock() = next;
                 match self.folder.take_next() {
                     Ok(()) => info!(agent = %client.identity().id, "certificate renewed"),
@@ -305,8 +306,8 @@ impl Syncer {
         }
     }
 
-    /// The gap of a database that knows less than the server: what changed between the two cannot
-    /// be told from a new baseline.
+    /// Returns the gap of a database that knows less than the server: the changes between the two
+    /// cannot be derived from a new baseline.
     fn memory_lost(&self, own: u64) -> Coverage {
         let to_us = self.clock.now_us();
         Coverage {
@@ -324,16 +325,16 @@ impl Syncer {
         }
     }
 
-    /// Note that a session of this name is sent.
+    /// Notes that a session with this id is sent.
     pub(crate) async fn note_sent(&self, id: &str) -> Result<(), SyncError> {
         let (queue, id) = (self.queue.clone(), id.to_owned());
         blocking(move || queue.meta_set(NOTE_SENT, id.as_bytes())).await
     }
 
-    /// The first heartbeat, if there was none yet: limits and orders of the server.
+    /// Sends the first heartbeat if there was none yet, for the server's limits and commands.
     ///
     /// # Errors
-    /// When there is no answer, or a refusal.
+    /// Returns an error if there is no answer, or a refusal.
     pub async fn greet(&self) -> Result<(), SyncError> {
         if !self.facts.lock().greeted {
             self.heartbeat(ControlAction::Startup, &[]).await?;
@@ -395,17 +396,17 @@ impl Syncer {
         Ok(())
     }
 
-    /// A check of all datasets begins.
+    /// Begins a check of all datasets.
     pub fn begin_check(&self) -> Begun {
         let facts = self.facts.lock();
         Begun { reasons: self.reasons.count(), behind: facts.behind.clone() }
     }
 
-    /// What differed in every dataset is removed or pending: note with which store that was. No
-    /// check is due any more but for what came up since it began.
+    /// Ends a check: all differences were removed or are pending, and the queue notes the store
+    /// compared with. Only reasons raised since the check began stay due.
     ///
     /// # Errors
-    /// When that could not be noted.
+    /// Returns an error if the note cannot be written.
     pub async fn end_check(&self, begun: Begun, store: String) -> Result<(), SyncError> {
         let (queue, reasons, checked) =
             (self.queue.clone(), Arc::clone(&self.reasons), begun.reasons);
@@ -430,7 +431,7 @@ impl Syncer {
     }
 }
 
-/// Number of the newest session of this agent that its database knows of; 0 when it knows none.
+/// Returns the number of the newest session of this agent in its database; 0 if there is none.
 pub(crate) fn last_session_known(queue: &Queue) -> Result<u64, QueueError> {
     let sent = text(queue, NOTE_SENT)?;
     let numbers = [sent, session_noted(queue)?].map(|id| id.as_deref().and_then(session_number));

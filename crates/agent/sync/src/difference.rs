@@ -1,10 +1,10 @@
-//! Which documents differ between this agent and the server, found by sums of ranges: from the
-//! whole dataset down to ranges of a few documents, which are listed.
+//! Finds the documents that differ between agent and server by sums of ranges: from the whole dataset
+//! down to ranges of a few documents, which are listed.
 //!
-//! The first step splits by two hex digits (256 parts) and later ones by as many as a range's
-//! documents ask for; few documents are listed at once. With one document missing among 100,000
-//! these are three questions of together about 10 kB; `the_steps_are_few_and_small` prints what
-//! more of them cost.
+//! The first step splits by two hex digits (256 parts), later ones by as many digits as the size of the
+//! range requires; small ranges are listed at once. For one missing document among 100,000 this takes
+//! three requests of about 10 kB in total; `the_steps_are_few_and_small` prints the cost for larger
+//! numbers.
 
 use std::collections::HashMap;
 
@@ -15,20 +15,20 @@ use queue::ToldItem;
 
 use crate::documents::Maker;
 
-/// Ranges of up to so many documents are listed instead of split.
+/// Ranges of up to this number of documents are listed instead of split.
 const LIST_MAX: u64 = 64;
-/// Ranges above so many documents are split by two digits instead of one.
+/// Ranges above this number of documents are split by two digits instead of one.
 const WIDE_ABOVE: u64 = 2_048;
-/// Most ranges in one question.
+/// Most ranges in one request.
 const RANGES_MAX: usize = 1_024;
-/// Most parts asked for in one question.
+/// Most parts requested at once.
 const PARTS_MAX: usize = 16_384;
-/// Documents asked for in one question; a single range may hold more.
+/// Documents requested at once; a single range may hold more.
 const ITEMS_MAX: u64 = 5_000;
 /// Digits of a range that can only be listed.
 const DIGITS_MAX: u8 = 16;
 
-/// What this side holds: key and hash of each document, sorted.
+/// The documents of this side: key and hash of each, sorted.
 #[derive(Debug, Default)]
 pub(crate) struct Own(Vec<(u64, u64)>);
 
@@ -37,12 +37,12 @@ impl Own {
         self.0.push((key(id), hash(id, checksum)));
     }
 
-    /// How many documents.
+    /// Returns the number of documents.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// To be called once everything was added.
+    /// Sorts the documents; call it once all were added.
     pub(crate) fn sort(&mut self) {
         self.0.sort_unstable();
     }
@@ -60,20 +60,20 @@ impl Own {
     }
 }
 
-/// Ranges that differ, and what the server holds in them.
+/// The ranges that differ, and the server's documents in them.
 #[derive(Debug, Default)]
 pub(crate) struct Differing {
     /// Sorted, without overlap.
     ranges: Vec<KeyRange>,
     /// The server's documents in them, by id.
     pub(crate) theirs: HashMap<String, DigestItem>,
-    /// Which store answered; empty when nothing was asked.
+    /// Id of the store that answered; empty if nothing was requested.
     pub(crate) store: String,
 }
 
 impl Differing {
-    /// The key of an item that the server has not, or not as it is; what it has of it is crossed
-    /// off.
+    /// Returns the key of an item that the server lacks or holds in another state. The server's
+    /// document of it is removed from `theirs`.
     pub(crate) fn missing(&mut self, maker: &mut Maker<'_>, item: ToldItem) -> Option<ItemKey> {
         if !self.covers(maker.id(item.key.borrowed())) {
             return None;
@@ -95,14 +95,14 @@ impl Differing {
     }
 }
 
-/// One question at a time, until everything that differs is listed.
+/// The sequence of requests that lists everything that differs.
 #[derive(Debug)]
 pub(crate) struct Descent<'a> {
     own: &'a Own,
     index: String,
-    /// To be split, with the number of documents that they may hold.
+    /// Ranges to be split, with the number of documents that they may hold.
     split: Vec<(KeyRange, u64)>,
-    /// To be listed, likewise.
+    /// Ranges to be listed, likewise.
     list: Vec<(KeyRange, u64)>,
     /// Most digits that a range is split by.
     widest: u8,
@@ -116,7 +116,7 @@ impl<'a> Descent<'a> {
         Self { own, index, split, list, widest: SPLIT_DIGITS_MAX, found: Differing::default() }
     }
 
-    /// What to ask next; `None` when everything is known.
+    /// Returns the next request; `None` when everything is known.
     pub(crate) fn question(&self) -> Option<DigestRequest> {
         let (ranges, split) = if let Some((first, n)) = self.split.last() {
             let width = self.width(*first, *n);
@@ -138,10 +138,10 @@ impl<'a> Descent<'a> {
         (!ranges.is_empty()).then_some(DigestRequest { index, ranges, split, bodies })
     }
 
-    /// Take the answer to the question asked last.
+    /// Processes the answer to the last request.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Returns the reason why the answer is invalid.
     pub(crate) fn answer(
         &mut self,
         asked: &DigestRequest,
@@ -179,7 +179,7 @@ impl<'a> Descent<'a> {
         let most = own.documents.max(theirs.documents);
         if own == theirs {
         } else if theirs.documents == 0 {
-            // Nothing to be listed: all of ours are missing there.
+            // The server has no document in the range: all of ours are missing there.
             self.found.ranges.push(range);
         } else if most <= LIST_MAX
             || (own.documents == 0 && most <= ITEMS_MAX)
@@ -191,7 +191,7 @@ impl<'a> Descent<'a> {
         }
     }
 
-    /// By how many digits a range is split.
+    /// Returns the number of digits by which a range is split.
     fn width(&self, range: KeyRange, documents: u64) -> u8 {
         let wide = documents > WIDE_ABOVE || range == KeyRange::ALL;
         if wide && range.digits() + 2 <= DIGITS_MAX { self.widest } else { 1 }

@@ -69,7 +69,7 @@ fn compare(ours: &Side, theirs: &Side) -> (Vec<String>, usize, usize) {
     compare_by(SPLIT_DIGITS_MAX, ours, theirs)
 }
 
-/// As [`compare`], splitting by at most so many digits.
+/// As [`compare`], splitting by at most `widest` digits.
 fn compare_by(widest: u8, ours: &Side, theirs: &Side) -> (Vec<String>, usize, usize) {
     let (own, held) = (own(ours), Held::new(theirs));
     let mut descent = Descent::new(&own, "wazuh-states-fim-files".into());

@@ -1,10 +1,10 @@
-//! From what the queue holds to what the wire carries.
+//! Conversion of queued items to documents on the wire.
 
 use model::{Dataset, FileWriter, KeyRef, Names, Observation};
 use queue::Body;
 use sha1::{Digest as _, Sha1};
 
-/// What a document is made of.
+/// The source of a document.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Content<'a> {
     /// A file as it was last observed.
@@ -36,7 +36,7 @@ pub(crate) struct Document<'a> {
     pub(crate) checksum: &'a str,
 }
 
-/// Makes documents one after the other in buffers of its own.
+/// A writer of documents with buffers of its own.
 pub(crate) struct Maker<'a> {
     dataset: &'a Dataset,
     names: &'a dyn Names,
@@ -52,8 +52,8 @@ impl<'a> Maker<'a> {
         Self { dataset, names, writer: FileWriter::default(), id, json, checksum }
     }
 
-    /// The id of an item: for files SHA-1 of the path, for other datasets the key itself when it
-    /// can stand in an id, else its SHA-1.
+    /// Returns the id of an item: for files SHA-1 of the path, for other datasets the key itself if it
+    /// is a valid id, else its SHA-1.
     pub(crate) fn id(&mut self, key: KeyRef<'_>) -> &str {
         self.id.clear();
         if self.dataset.name() == Dataset::FIM_FILES {
@@ -69,7 +69,7 @@ impl<'a> Maker<'a> {
         &self.id
     }
 
-    /// The document of an item.
+    /// Makes the document of an item.
     pub(crate) fn make(
         &mut self,
         key: KeyRef<'_>,
@@ -95,12 +95,12 @@ impl<'a> Maker<'a> {
     }
 }
 
-/// Append digits, which always are text.
+/// Appends ASCII digits.
 fn push_ascii(into: &mut String, digits: &[u8]) {
     into.push_str(std::str::from_utf8(digits).unwrap_or_default());
 }
 
-/// `checksum.hash.sha1` of a document that carries it.
+/// Returns `checksum.hash.sha1` of a document that contains it.
 fn checksum_within(json: &[u8]) -> Option<String> {
     #[derive(serde::Deserialize)]
     struct Carrier {
@@ -109,7 +109,7 @@ fn checksum_within(json: &[u8]) -> Option<String> {
     serde_json::from_slice::<Carrier>(json).ok().map(|c| c.checksum.hash.sha1)
 }
 
-/// The digest of a dataset: checksums sorted, their hex concatenated, SHA-1 of that, lower-case
+/// Returns the digest of a dataset: checksums sorted, their hex concatenated, SHA-1 of that, lower-case
 /// hex (`docs/reference/wire.md`, "Checksums"). `checksums` is sorted in place.
 pub(crate) fn digest(checksums: &mut [[u8; 20]]) -> String {
     checksums.sort_unstable();

@@ -1,5 +1,6 @@
-//! Enrolment: a token for an identity. The key pair is made here and never leaves the machine; the
-//! token names the CA's fingerprint, so that the very first connection is verified too.
+//! Enrolment: the exchange of a token for an identity. The key pair is generated here and never leaves
+//! the machine; the token names the CA's fingerprint, so that the very first connection is verified
+//! too.
 
 use std::sync::atomic::Ordering;
 
@@ -10,25 +11,26 @@ use crate::client::{self, Client};
 use crate::identity::{Identity, IdentityFolder};
 use crate::{SyncError, tls};
 
-/// What an enrolment needs.
+/// The arguments of an enrolment.
 #[derive(Debug, Clone)]
 pub struct EnrollOptions {
-    /// Where the server's agents' port is, e.g. `https://10.0.0.1:1517`.
+    /// URL of the server's agent port, e.g. `https://10.0.0.1:1517`.
     pub server_url: String,
     /// The token, `hf1.<secret>.<fingerprint of the CA>`.
     pub token: String,
     /// Name to enrol under; unique on the server.
     pub name: String,
-    /// Groups wished for; the token may name others.
+    /// Groups asked for; the token may name others.
     pub groups: Vec<String>,
-    /// Where the identity goes.
+    /// Folder in which the identity is stored.
     pub folder: IdentityFolder,
 }
 
-/// Enrol and keep the identity in its folder.
+/// Enrols the agent and stores the identity in its folder.
 ///
 /// # Errors
-/// When the token is malformed, the server cannot be verified against it, or refuses.
+/// Returns an error if the token is malformed, or if the server cannot be verified against it or
+/// refuses.
 pub async fn enroll(options: &EnrollOptions) -> Result<Identity, SyncError> {
     let server_url = options.server_url.trim_end_matches('/').to_owned();
     if !server_url.starts_with("https://") {
@@ -66,8 +68,8 @@ pub async fn enroll(options: &EnrollOptions) -> Result<Identity, SyncError> {
     Ok(identity)
 }
 
-/// Asks for a new certificate with a new key, over the old one, and keeps the pair until the server
-/// has answered it.
+/// Asks for a new certificate with a new key, over a connection with the old one, and stores the pair
+/// as pending until the server has accepted a request with it.
 ///
 /// # Errors
 /// As [`enroll`].
@@ -77,11 +79,11 @@ pub(crate) async fn renew(client: &Client, folder: &IdentityFolder) -> Result<()
     folder.store_next(&key.serialize_pem(), &answer.certificate)
 }
 
-/// Give an enrolled agent whose key or certificate is lost a new pair: `sign` takes the request
-/// (PEM) and answers with certificate and CA (PEM). For whoever runs server and agent as one.
+/// Gives an enrolled agent whose key or certificate is lost a new pair. `sign` takes the request (PEM)
+/// and returns the certificate and the CA (PEM). For a process that runs both server and agent.
 ///
 /// # Errors
-/// What `sign` says, and when the pair cannot be written.
+/// Returns the error of `sign`, or an error if the pair cannot be written.
 pub fn certify_again<E: From<SyncError>>(
     folder: &IdentityFolder,
     sign: impl FnOnce(&str) -> Result<(String, String), E>,
@@ -92,12 +94,12 @@ pub fn certify_again<E: From<SyncError>>(
     Ok(folder.store_pair(&key.serialize_pem(), &certificate)?)
 }
 
-/// The request for a certificate. The server ignores its subject and sets its own.
+/// Builds the certificate request. The server ignores its subject and sets its own.
 fn request(key: &KeyPair) -> Result<String, SyncError> {
     Ok(CertificateParams::default().serialize_request(key)?.pem()?)
 }
 
-/// The CA's fingerprint out of a token.
+/// Returns the CA's fingerprint in a token.
 fn ca_fingerprint(token: &str) -> Result<String, SyncError> {
     let bad =
         |what: &str| SyncError::Token(format!("{what}; it looks like hf1.SECRET.FINGERPRINT"));

@@ -1,10 +1,10 @@
-//! What can go wrong between an agent and its server.
+//! The errors between an agent and its server.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The error that says that all rows of metrics are more than a day ahead of the server's clock.
+/// Error word of the server when all rows of metrics are more than a day ahead of its clock.
 const ROWS_TOO_NEW: &str = "rows_too_new";
 /// Prefix of a TLS failure that the other side reported.
 const ALERT: &str = "received fatal alert";
@@ -13,11 +13,11 @@ const ALERT: &str = "received fatal alert";
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SyncError {
-    /// A file of the agent's folder.
+    /// A file of the agent's folder cannot be used.
     #[error("{}: {cause}", path.display())]
     File {
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         cause: io::Error,
     },
     /// The agent has no usable identity.
@@ -38,48 +38,48 @@ pub enum SyncError {
     /// The server cannot be reached; the queue keeps everything.
     #[error("{url}: no answer: {cause}")]
     Unreachable {
-        /// Whom we asked.
+        /// URL of the request.
         url: String,
-        /// Why there was no answer.
+        /// Reason why there was no answer.
         cause: String,
     },
     /// There was a connection, but the request did not get through: it broke or took too long.
     #[error("{url}: the request did not get through: {cause}")]
     Interrupted {
-        /// Whom we asked.
+        /// URL of the request.
         url: String,
         cause: String,
     },
-    /// The server asks to come back later.
+    /// The server asks to retry later.
     #[error("{url}: busy (status {status}){}{detail}", if detail.is_empty() { "" } else { ": " })]
     Busy {
-        /// Whom we asked.
+        /// URL of the request.
         url: String,
         /// 429 or 503, or another 5xx.
         status: u16,
-        /// The error's name; empty when it gave none.
+        /// The error's name; empty if the server gave none.
         word: String,
-        /// What it said; empty when it said nothing.
+        /// The server's explanation; empty if it gave none.
         detail: String,
         retry_after: Option<Duration>,
     },
     /// The server refuses this agent.
     #[error("{url}: refused (status {status}): {detail}")]
     Refused {
-        /// Whom we asked.
+        /// URL of the request.
         url: String,
         status: u16,
-        /// Its short word, such as `identity_cloned`; empty when it gave none.
+        /// The error's name, such as `identity_cloned`; empty if the server gave none.
         word: String,
-        /// What it said.
+        /// The server's explanation.
         detail: String,
     },
-    /// The answer is not what the protocol allows.
+    /// The answer violates the protocol.
     #[error("{url}: unexpected answer: {detail}")]
     Protocol {
-        /// Whom we asked.
+        /// URL of the request.
         url: String,
-        /// What is wrong with it.
+        /// The violation.
         detail: String,
     },
     /// TLS could not be set up.
@@ -117,32 +117,32 @@ impl SyncError {
         Self::File { path: path.to_owned(), cause }
     }
 
-    /// Returns true if trying the same thing again later can help.
+    /// Returns true if a later retry of the same call can succeed.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::Busy { .. }) || self.is_slow()
     }
 
-    /// The request may have been more than the line carries in the time that there is for one.
+    /// Returns true if the request may have been too large for the connection's speed and the timeout.
     pub(crate) fn is_slow(&self) -> bool {
         matches!(self, Self::Interrupted { .. } | Self::Refused { status: 408, .. })
     }
 
-    /// The connection broke, or there was no answer in time.
+    /// Returns true if the connection broke, or there was no answer in time.
     pub(crate) fn is_broken(&self) -> bool {
         matches!(self, Self::Interrupted { .. })
     }
 
-    /// The server takes no body of that size.
+    /// Returns true if the server refuses a body of that size.
     pub(crate) fn is_too_large(&self) -> bool {
         matches!(self, Self::Refused { status: 413, .. })
     }
 
-    /// This identity is in use on another machine: only enrolling anew helps.
+    /// Returns true if this identity is in use on another machine: a new enrolment is required.
     pub fn is_copied(&self) -> bool {
         matches!(self, Self::Refused { word, .. } if word == "identity_cloned")
     }
 
-    /// The server's wish for when to come back.
+    /// Returns the delay that the server asked for.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Busy { retry_after, .. } => *retry_after,

@@ -1,7 +1,7 @@
-//! Who this agent is, as files in its folder: `key.pem` (0600), `cert.pem`, `ca.pem` and
-//! `agent.json`. Each is replaced by rename, key and certificate together, so that a crash leaves
-//! the old or the new one. A renewed pair waits in `key.next.pem` and `cert.next.pem` until the
-//! server has answered it.
+//! The agent's identity, as files in its folder: `key.pem` (0600), `cert.pem`, `ca.pem` and
+//! `agent.json`. Each is replaced by rename, key and certificate together, so that a crash leaves the
+//! old or the new one. A renewed pair is kept in `key.next.pem` and `cert.next.pem` until the server
+//! has answered a request made with it.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -13,18 +13,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::{SyncError, tls};
 
-/// A renewed pair that the server has not answered yet.
+/// Key of a renewed pair that has not been used successfully yet.
 const NEXT_KEY: &str = "key.next.pem";
 const NEXT_CERT: &str = "cert.next.pem";
 
-/// What `agent.json` holds.
+/// The content of `agent.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// The agent's number.
     pub id: AgentId,
-    /// The name it enrolled under.
+    /// Name under which the agent enrolled.
     pub name: String,
-    /// Where the server is, e.g. `https://10.0.0.1:1517`.
+    /// URL of the server, e.g. `https://10.0.0.1:1517`.
     pub server_url: String,
     /// The server's cluster name; sessions carry it.
     pub cluster_name: String,
@@ -35,15 +35,15 @@ pub struct Identity {
 pub struct IdentityFolder(PathBuf);
 
 impl IdentityFolder {
-    /// A folder, existing or not.
+    /// Refers to a folder, whether it exists or not.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
         Self(folder.into())
     }
 
-    /// The identity, or `None` when the agent is not enrolled yet.
+    /// Reads the identity; `None` if the agent is not enrolled yet.
     ///
     /// # Errors
-    /// When `agent.json` is there but cannot be read or is not one.
+    /// Returns an error if `agent.json` exists but is unreadable or malformed.
     pub fn load(&self) -> Result<Option<Identity>, SyncError> {
         let path = self.0.join("agent.json");
         let text = match fs::read(&path) {
@@ -56,10 +56,10 @@ impl IdentityFolder {
             .map_err(|e| SyncError::file(&path, io::Error::other(e.to_string())))
     }
 
-    /// Change where the server is; nothing is written when it is the same.
+    /// Changes the server's URL; writes nothing if it is unchanged.
     ///
     /// # Errors
-    /// When the agent is not enrolled or `agent.json` cannot be replaced.
+    /// Returns an error if the agent is not enrolled or `agent.json` cannot be replaced.
     pub fn set_server_url(&self, server_url: &str) -> Result<(), SyncError> {
         let missing = || SyncError::Identity(format!("{} holds none", self.0.display()));
         let identity = self.load()?.ok_or_else(missing)?;
@@ -75,7 +75,7 @@ impl IdentityFolder {
         self.replace("agent.json", &json, 0o640)
     }
 
-    /// Write a new identity; `agent.json` last, since its presence means enrolled.
+    /// Writes a new identity; `agent.json` last, since its presence means enrolled.
     pub(crate) fn store(
         &self,
         identity: &Identity,
@@ -95,8 +95,8 @@ impl IdentityFolder {
         self.replace("ca.pem", ca_pem.as_bytes(), 0o644)
     }
 
-    /// Replace key and certificate together: both lie beside the old ones before the first is
-    /// renamed, so that a crash at any point leaves the old pair, the new pair, or what
+    /// Replaces key and certificate together. Both are written under temporary names before the first
+    /// is renamed, so that a crash at any point leaves the old pair, the new pair, or a state that
     /// [`IdentityFolder::settle`] completes to the new pair.
     pub(crate) fn store_pair(&self, key_pem: &str, cert_pem: &str) -> Result<(), SyncError> {
         self.settle()?;
@@ -104,7 +104,7 @@ impl IdentityFolder {
         self.write_fresh("cert.pem", cert_pem.as_bytes(), 0o644)?;
         self.persist()?;
         self.rename_fresh("key.pem")?;
-        // Before the certificate: that the new key is in place says that its certificate is whole.
+        // Before the certificate is renamed: a new key in place implies that its certificate is whole.
         self.persist()?;
         self.rename_fresh("cert.pem")?;
         self.persist()?;
@@ -114,7 +114,7 @@ impl IdentityFolder {
 
     /// Stores a renewed pair next to the present one.
     pub(crate) fn store_next(&self, key_pem: &str, cert_pem: &str) -> Result<(), SyncError> {
-        // The certificate last: that it is there says that the key is whole.
+        // The certificate last: its presence implies that the key is whole.
         self.replace(NEXT_KEY, key_pem.as_bytes(), 0o600)?;
         self.replace(NEXT_CERT, cert_pem.as_bytes(), 0o644)
     }
@@ -146,7 +146,7 @@ impl IdentityFolder {
         tls::enrolled(&self.read("ca.pem")?, &self.read(NEXT_CERT)?, &self.read(NEXT_KEY)?)
     }
 
-    /// Complete or forget a replacement that a crash cut off.
+    /// Completes or discards a replacement that a crash interrupted.
     pub(crate) fn settle(&self) -> Result<(), SyncError> {
         let (key, cert) = (self.fresh("key.pem"), self.fresh("cert.pem"));
         if key.exists() {
@@ -160,14 +160,14 @@ impl IdentityFolder {
         Ok(())
     }
 
-    /// The certificate that this agent shows, as DER bytes; `None` when its key, its certificate or
-    /// its CA cannot be used.
+    /// Returns the agent's certificate as DER bytes; `None` if the key, the certificate or the CA
+    /// cannot be used.
     pub fn certificate(&self) -> Option<Vec<u8>> {
         self.tls().ok()?;
         tls::certificate(&self.read("cert.pem").ok()?)
     }
 
-    /// What TLS needs of this folder.
+    /// Returns the TLS configuration with the folder's pair and CA.
     pub(crate) fn tls(&self) -> Result<rustls::ClientConfig, SyncError> {
         self.settle()?;
         let read = |name: &str| {
@@ -190,7 +190,7 @@ impl IdentityFolder {
         self.persist()
     }
 
-    /// Where a file is written before it takes its place.
+    /// Returns the temporary path to which a file is written before it is renamed.
     fn fresh(&self, name: &str) -> PathBuf {
         self.0.join(format!("{name}.new"))
     }
@@ -215,14 +215,14 @@ impl IdentityFolder {
         fs::rename(self.fresh(name), &path).map_err(|e| SyncError::file(&path, e))
     }
 
-    /// The folder's entries survive a power cut.
+    /// Makes the folder's entries survive a power cut.
     fn persist(&self) -> Result<(), SyncError> {
         fs::File::open(&self.0)
             .and_then(|folder| folder.sync_all())
             .map_err(|e| SyncError::file(&self.0, e))
     }
 
-    /// The folder itself.
+    /// Returns the folder's path.
     pub fn path(&self) -> &Path {
         &self.0
     }

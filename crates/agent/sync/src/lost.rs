@@ -1,10 +1,10 @@
-//! Reporting what changed while agent.db was lost.
+//! Reporting changes made while agent.db was missing.
 //!
-//! A new agent.db does not know what the server was told. Without more, the first check would only
-//! replace the server's documents, and the changes of that time would never become events. So before
-//! the first cycle of a dataset, and after the first whole scan, the documents of both sides are
-//! compared by ranges as in a check ([`crate::difference`]); the server still holds the state that
-//! was reported last. For each item that differs, one event is appended to the queue:
+//! A new agent.db has no record of what was reported to the server. The first check would only replace
+//! the server's documents, and the changes of that time would never become events. So before the first
+//! cycle of a dataset, and after the first whole scan, the documents of both sides are compared by
+//! ranges as in a check ([`crate::difference`]); the server still holds the state that was reported
+//! last. For each item that differs, one event is appended to the queue:
 //!
 //! - *before* is the item as the server holds it;
 //! - *after* is the item as the first scan found it. That is the state before the item's first
@@ -49,7 +49,7 @@ use item::Item;
 /// Documents whose bodies are requested from the server at once.
 const BODIES_PER_REQUEST: usize = 500;
 
-/// What the agent watches at the time of the comparison.
+/// The paths and packages that the agent watches at the time of the comparison.
 #[derive(Debug, Clone, Default)]
 pub struct Watched {
     /// Every root of files: raw paths, links resolved.
@@ -58,7 +58,7 @@ pub struct Watched {
     pub gaps: Vec<Vec<u8>>,
     /// Keys of packages that are being changed at present: none is reported as deleted.
     pub moving: BTreeSet<String>,
-    /// When the first scan ended, microseconds since the epoch: the time of what it found.
+    /// End of the first scan, microseconds since the epoch: the time of its findings.
     pub seen_us: u64,
 }
 
@@ -134,7 +134,7 @@ struct Candidates {
     on_server: Vec<Candidate>,
     /// The server does not hold them.
     only_here: Vec<Candidate>,
-    /// How many of `on_server` the queue does not hold.
+    /// Number of items in `on_server` that the queue does not hold.
     only_on_server: usize,
     /// Roots that the server does not know.
     new_roots: Vec<Vec<u8>>,

@@ -1,4 +1,4 @@
-//! Where this agent runs: what tells a restart from a copy of the agent's folder.
+//! The machine and boot that the agent runs on, which distinguish a restart from a copied folder.
 
 use std::fs;
 
@@ -9,23 +9,23 @@ use ring::digest;
 
 use crate::SyncError;
 
-/// Note: which process last used the database, as `BOOT:PID:STARTED`.
+/// Note: the process that last used the database, as `BOOT:PID:STARTED`.
 const NOTE_PROCESS: &str = "sync.process";
-/// Mixed into what is told of a machine, so that its id itself never leaves it.
+/// Salt of the digests, so that the machine's id itself is never sent.
 const SALT: &[u8] = b"holdfast instance 1\0";
-/// Bytes of a digest that are told.
+/// Length of a digest as it is sent, bytes.
 const PART_BYTES: usize = 8;
 /// Files that hold the machine's id.
 const MACHINE_ID_FILES: [&str; 2] = ["/etc/machine-id", "/var/lib/dbus/machine-id"];
-/// File with a number that is drawn anew at each boot.
+/// File with a random number that changes at each boot.
 const BOOT_ID_FILE: &str = "/proc/sys/kernel/random/boot_id";
 
-/// A machine and one boot of it, as digests; empty where the system does not say.
+/// A machine and one boot of it, as digests; empty where the system does not provide them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Machine {
-    /// The same over reboots.
+    /// Digest of the machine's id, unchanged by reboots.
     pub id: String,
-    /// Another one after each reboot.
+    /// Digest of the boot's id, different after each reboot.
     pub boot: String,
 }
 
@@ -36,7 +36,7 @@ impl Machine {
         Self { id: part(&id), boot: part(&boot) }
     }
 
-    /// A new start of the program on it.
+    /// Returns the instance of a new start of the program on this machine.
     pub(crate) fn instance(&self) -> Result<Instance, SyncError> {
         let nonce = SystemRandom
             .next_u64()
@@ -45,8 +45,8 @@ impl Machine {
         Ok(Instance { machine, boot, nonce: format!("{nonce:016x}") })
     }
 
-    /// Claim the database for this process: refused while the process that used the original
-    /// still runs, since then this is a copy of a living agent's folder.
+    /// Claims the database for this process. Fails while the process that used the original is still
+    /// running, because this folder is then a copy of that agent's.
     pub(crate) fn claim(&self, queue: &Queue) -> Result<(), SyncError> {
         if let Some(pid) = self.living_owner(queue)? {
             return Err(SyncError::InUse { pid });
@@ -68,10 +68,10 @@ impl Machine {
     }
 }
 
-/// When a living process began, clock ticks since the boot.
+/// Returns the start of a running process, clock ticks since the boot.
 fn started(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name may hold anything; what follows its last parenthesis does not.
+    // The name may contain any character, but its last parenthesis ends it.
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_whitespace();
     let ended = matches!(fields.next(), Some("Z" | "X"));

@@ -1,16 +1,16 @@
-//! How much to put into one session: half after a 413 or when it did not get through in time,
-//! double again after some that were taken.
+//! The target size of a session: halved after a 413 or a timeout, doubled again after some accepted
+//! sessions.
 
-/// Smallest size that halving goes down to before it goes down to a single value, bytes.
+/// Smallest size reached by halving, bytes; the next step is a single value.
 const BYTES_MIN: usize = 4 * 1024;
-/// Sessions taken in a row after which the size doubles again.
+/// Accepted sessions in a row after which the size doubles again.
 const GROW_AFTER: u32 = 4;
-/// The same at most, on a line that was too slow again and again.
+/// Upper bound of that number, on a connection that was repeatedly too slow.
 const GROW_AFTER_MAX: u32 = 256;
-/// A slow line is given no less than this, bytes.
+/// Smallest size on a slow connection, bytes.
 const SLOW_BYTES_MIN: usize = 16 * 1024;
 
-/// The size aimed for.
+/// The target size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pace {
     bytes: usize,
@@ -26,17 +26,17 @@ impl Pace {
         Self { bytes: bytes_max, bytes_max, single: false, taken: 0, grow_after: GROW_AFTER }
     }
 
-    /// Bytes aimed for.
+    /// Returns the target size, bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Most values of a session.
+    /// Returns the most values of a session.
     pub(crate) fn values_max(&self) -> usize {
         if self.single { 1 } else { usize::MAX }
     }
 
-    /// A session of several values and `sent` bytes was too large.
+    /// Records that a session of several values and `sent` bytes was too large.
     pub(crate) fn halve(&mut self, sent: usize) {
         let half = self.bytes.min(sent) / 2;
         self.single = half < BYTES_MIN;
@@ -44,11 +44,11 @@ impl Pace {
         self.taken = 0;
     }
 
-    /// A session of several values and `sent` bytes did not get through: the line may be too slow
-    /// for it, and trying a larger one again is dear.
+    /// Records that a session of several values and `sent` bytes did not get through. The connection
+    /// may be too slow for it, and trying a larger one again is expensive.
     pub(crate) fn slow(&mut self, sent: usize) {
         if sent <= SLOW_BYTES_MIN {
-            // The line broke off, it was not too slow.
+            // The connection broke; it was not too slow.
             return;
         }
         let half = self.bytes.min(sent) / 2;
@@ -57,8 +57,8 @@ impl Pace {
         self.grow_after = self.grow_after.saturating_mul(2).min(GROW_AFTER_MAX);
     }
 
-    /// The connection broke under a session of several values and `sent` bytes: the line may be too
-    /// slow for what it was given, but a small session says little about that.
+    /// Records that the connection broke during a session of several values and `sent` bytes. It may be
+    /// too slow for the size, but a small session says little about that.
     pub(crate) fn broken(&mut self, sent: usize) {
         if sent > self.bytes / 2 {
             self.slow(sent);
@@ -68,7 +68,7 @@ impl Pace {
         }
     }
 
-    /// A session was taken.
+    /// Records that a session was accepted.
     pub(crate) fn taken(&mut self) {
         self.taken += 1;
         if self.taken >= self.grow_after {

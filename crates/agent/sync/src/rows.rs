@@ -7,27 +7,27 @@ use crate::{SyncError, Syncer};
 
 /// Content type of rows: one JSON object a line.
 const ROWS_TYPE: &str = "application/x-ndjson";
-/// Where they go.
+/// Route of the request.
 const ROUTE: &str = "/series";
 
-/// What became of rows that were sent.
+/// The server's result for the rows of one request.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default)]
 pub struct RowsReport {
     /// Rows that are persisted.
     pub rows: u64,
-    /// Rows that the server will never take.
+    /// Rows that the server will never accept.
     pub refused: u64,
-    /// Why the first of those was refused.
+    /// Reason why the first of those was refused.
     pub reason: Option<String>,
 }
 
 impl Syncer {
-    /// Send lines of rows; when this returns, the server has persisted them. Sending them again is
+    /// Sends lines of rows; when this returns, the server has persisted them. Sending them again is
     /// harmless.
     ///
     /// # Errors
-    /// When the server cannot be reached or does not take them now.
+    /// Returns an error if the server cannot be reached or does not accept them now.
     pub async fn send_rows(&self, lines: Vec<u8>) -> Result<RowsReport, SyncError> {
         let reply = self.client().post(ROUTE, None, ROWS_TYPE, lines.into()).await?;
         if !reply.status.is_success() {

@@ -1,4 +1,4 @@
-//! One session: leased items and events in, bytes out; the answer in, what to acknowledge out.
+//! One session: building it from leased items and events, and evaluating the answer.
 
 use bytes::Bytes;
 use link::{Operation, SessionBuilder, Start};
@@ -7,7 +7,7 @@ use queue::{EventLease, Lease, Queue, QueueError, Skip};
 
 use crate::documents::{Content, Maker};
 
-/// Most events in one session; the rest of the room belongs to documents.
+/// Most events in one session; the remaining space is for documents.
 const SESSION_EVENTS_MAX: usize = 5_000;
 
 /// A session ready to be sent.
@@ -17,29 +17,29 @@ pub(crate) struct Draft {
     pub(crate) events: EventLease,
 }
 
-/// What bounds a session.
+/// The limits of a session.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Room {
-    /// Bytes aimed for; at least one value is sent whatever its size.
+    /// Target size, bytes; at least one value is sent whatever its size.
     pub(crate) bytes: usize,
     pub(crate) values: usize,
-    /// Most events; 0 also when the server takes none.
+    /// Most events; 0 also if the server accepts none.
     pub(crate) events: usize,
 }
 
 impl Draft {
-    /// How many documents (deletes included) it carries.
+    /// Returns the number of documents (deletes included).
     pub(crate) fn documents(&self) -> usize {
         self.lease.as_ref().map_or(0, |l| l.items().len())
     }
 
-    /// How many values it carries.
+    /// Returns the number of values.
     pub(crate) fn values(&self) -> usize {
         self.documents() + self.events.items.len()
     }
 }
 
-/// Lease what fits and build the session; `None` when nothing is pending. Blocks on the disk.
+/// Leases what fits and builds the session; `None` if nothing is pending. Blocks on the disk.
 pub(crate) fn draft(
     queue: &Queue,
     dataset: &Dataset,
@@ -86,7 +86,7 @@ pub(crate) fn draft(
     Ok(Some(Draft { bytes: builder.finish(&start).into(), lease, events }))
 }
 
-/// Fill what room is left with events, oldest first; at least one when there is nothing else.
+/// Fills the remaining space with events, oldest first; adds at least one if there are no documents.
 fn events(
     queue: &Queue,
     builder: &mut SessionBuilder,
@@ -112,8 +112,8 @@ fn events(
     Ok(lease)
 }
 
-/// Split the answer's list into what the queue must know of its documents, and what the server
-/// will never take: that must not block what is behind it, and is named in a coverage event.
+/// Splits the skipped values into documents that the queue has to update and values that the server
+/// will never accept. The latter must not block later items and are named in a coverage event.
 pub(crate) fn skips(draft: &Draft, skipped: &[model::Skipped]) -> Skipped {
     let documents = draft.documents();
     let mut skips = Vec::new();
@@ -141,7 +141,7 @@ pub(crate) struct Skipped {
     pub(crate) refused: Refused,
 }
 
-/// What the server will never take of one session: each kind with the first one named.
+/// The values of one session that the server will never accept: each kind with the first one named.
 #[derive(Debug, Default)]
 pub(crate) struct Refused {
     documents: Option<Group>,
@@ -182,7 +182,7 @@ impl Group {
 }
 
 impl Refused {
-    /// The document at this place of the lease.
+    /// Adds the document at this index of the lease.
     pub(crate) fn document(&mut self, draft: &Draft, index: usize, reason: SkipReason) {
         let item = draft.lease.as_ref().and_then(|l| l.items().nth(index));
         let Some(item) = item.filter(|i| !i.gone) else { return };
@@ -190,8 +190,8 @@ impl Refused {
         Group::add(&mut self.documents, name, reason);
     }
 
-    /// The event at this place. One that itself speaks of a gap is left out, or else a server that
-    /// takes none would be told of that without end.
+    /// Adds the event at this index. An event that reports a gap itself is left out; otherwise a server
+    /// that accepts none would cause endless new events.
     pub(crate) fn event(&mut self, draft: &Draft, index: usize, reason: SkipReason) {
         let Some(event) = draft.events.items.get(index) else { return };
         let body = serde_json::from_slice::<EventBody>(&event.body);
@@ -200,7 +200,7 @@ impl Refused {
         }
     }
 
-    /// As coverage events.
+    /// Returns the gaps as coverage events.
     pub(crate) fn into_gaps(self, now_us: u64) -> Vec<Coverage> {
         let documents =
             self.documents.map(|g| g.into_gap("document", CoverageKind::LimitReached, now_us));

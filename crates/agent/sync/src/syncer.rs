@@ -21,15 +21,14 @@ use crate::{IdentityFolder, Machine, SyncError};
 
 /// Content type of a session.
 const SESSION_TYPE: &str = "application/octet-stream";
-/// A session of this size is one that every server must take: when it is refused as too large,
-/// nothing is set aside for it, bytes.
+/// Size of a session that every server must accept, bytes: if one of this size is refused as too large,
+/// none of its values is set aside.
 const SESSION_BYTES_MIN: usize = 4 * 1024;
-/// Most walks through the dataset in one cycle. A second one tells what a walk that went on from
-/// where an earlier one broke off has passed by, and what the server asked for under a higher
-/// version.
+/// Most passes over the dataset in one cycle. The second one sends the items that a resumed first pass
+/// had skipped, and the items for which the server asked for a higher version.
 const ROUNDS_MAX: usize = 3;
 
-/// What this machine says of itself, and what is synchronised.
+/// The options of a syncer: this machine's description and the target size of sessions.
 #[derive(Debug, Clone)]
 pub struct SyncOptions {
     /// The part of the agent that sends: `module` of a session and prefix of its id.
@@ -38,20 +37,20 @@ pub struct SyncOptions {
     pub version: String,
     pub hostname: String,
     pub os: AgentOs,
-    /// Where it runs.
+    /// Machine that the agent runs on.
     pub machine: Machine,
-    /// How often the agent's heart beats, for the server to know its silence.
+    /// Interval of heartbeats, from which the server detects silence.
     pub heartbeat: Duration,
-    /// Bytes aimed for in one session; the server's announcement bounds it further.
+    /// Target size of a session, bytes; the server's limit applies as well.
     pub session_bytes: usize,
 }
 
-/// What a cycle did.
+/// The result of a cycle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CycleReport {
     /// Sessions answered with 200.
     pub sessions: u64,
-    /// Documents told, deletes included.
+    /// Documents reported, deletes included.
     pub documents: u64,
     pub events: u64,
     /// Values that the server left out.
@@ -76,22 +75,22 @@ pub struct Syncer {
     pub(crate) renewal: Mutex<Renewal>,
     /// Held while a heartbeat is sent. No other lock is taken before it.
     pub(crate) beating: tokio::sync::Mutex<()>,
-    /// The newest scan, until a heartbeat that told it was answered.
+    /// Newest scan, until a heartbeat that reports it is acknowledged.
     pub(crate) scan: Mutex<Option<ControlScan>>,
-    /// What this agent runs of its groups' configuration, as heartbeats tell it.
+    /// State of the groups' configuration, as heartbeats report it.
     pub(crate) config: Mutex<ControlConfig>,
     /// Number of the newest session of this agent that is known here.
     pub(crate) last_session: AtomicU64,
-    /// What the line and the server take, over all cycles.
+    /// Session size that connection and server can handle, over all cycles.
     pub(crate) pace: Mutex<Pace>,
 }
 
 impl Syncer {
-    /// Open with the identity in `folder`. Does not connect yet.
+    /// Opens a syncer with the identity in `folder`. It does not connect yet.
     ///
     /// # Errors
-    /// When the agent is not enrolled, its identity cannot be used, or the folder is a copy of one
-    /// that a running process uses.
+    /// Returns an error if the agent is not enrolled, its identity cannot be used, or the folder is a
+    /// copy of one that a running process uses.
     pub fn open(
         queue: Queue,
         folder: IdentityFolder,
@@ -103,7 +102,7 @@ impl Syncer {
         let client = Client::open(&folder)?.speaking_as(&instance, options.heartbeat);
         options.machine.claim(&queue)?;
         let facts = Facts::begin(&client.identity().cluster_name, control::check_noted(&queue)?);
-        // Numbers go on above those of earlier runs, whatever the clock says now.
+        // Numbers continue above those of earlier runs, even if the clock was set back.
         let last_session = control::last_session_known(&queue)?;
         let pace = Mutex::new(Pace::new(options.session_bytes));
         Ok(Self {
@@ -125,15 +124,16 @@ impl Syncer {
         })
     }
 
-    /// The line to the server.
+    /// Returns the client of the server.
     pub fn client(&self) -> Client {
         self.client.lock().clone()
     }
 
-    /// Tell everything of the dataset that is pending now, and the events queued now.
+    /// Sends everything of the dataset that is pending now, and the events queued now.
     ///
     /// # Errors
-    /// When a session fails; what it carried is pending again, what was answered before is told.
+    /// Returns an error if a session fails; its items are pending again, and earlier sessions stay
+    /// acknowledged.
     pub async fn cycle(&self, dataset: &Dataset) -> Result<CycleReport, SyncError> {
         self.greet().await?;
         let queue = self.queue.clone();
@@ -155,7 +155,8 @@ impl Syncer {
         Ok(run.report)
     }
 
-    /// One walk; whether the server held higher versions of something, which is pending again.
+    /// Makes one pass. Returns true if the server held higher versions of some items, which are pending
+    /// again.
     async fn round(&self, dataset: &Dataset, run: &mut Run) -> Result<bool, SyncError> {
         let mut restamped = false;
         while let Some(draft) = self.draft(dataset, run).await? {
@@ -197,7 +198,7 @@ impl Syncer {
         blocking(move || session::draft(&queue, &dataset, room, &start, names.as_ref())).await
     }
 
-    /// Post one session.
+    /// Posts one session.
     async fn send(&self, draft: &Draft) -> Result<Answer, SyncError> {
         let id = self.session_id();
         self.note_sent(&id).await?;
@@ -218,8 +219,8 @@ impl Syncer {
         Ok(Answer { session: id, ..answer })
     }
 
-    /// What an auditor holds against the server: one line per acknowledged session, and on debug
-    /// the ids of its events.
+    /// Logs what an auditor compares with the server: one line per acknowledged session, and at debug
+    /// level the ids of its events.
     fn log_acknowledged(id: &str, draft: &Draft) {
         let events = &draft.events.items;
         info!(
@@ -234,8 +235,8 @@ impl Syncer {
         }
     }
 
-    /// 413: try half as much; a single value that is still too large is set aside and named in a
-    /// coverage event, so that it cannot block the others.
+    /// Handles a 413: halves the size. A single value that is still too large is set aside and named in
+    /// a coverage event, so that it cannot block the others.
     async fn too_large(
         &self,
         dataset: &Dataset,
@@ -267,7 +268,7 @@ impl Syncer {
         Ok(())
     }
 
-    /// What did not get through may have been too much for the line.
+    /// Reduces the size of sessions if the failed one may have been too large for the connection.
     pub(crate) fn slow_down(&self, values: usize, bytes: usize, error: &SyncError) {
         if values <= 1 || !error.is_slow() {
         } else if error.is_broken() {
@@ -283,7 +284,8 @@ impl Syncer {
         }
     }
 
-    /// The server has the session; whether it held higher versions of some items.
+    /// Applies the acknowledgement of a session. Returns true if the server held higher versions of
+    /// some items.
     async fn acknowledge(
         &self,
         dataset: &Dataset,
@@ -293,7 +295,7 @@ impl Syncer {
     ) -> Result<bool, SyncError> {
         run.events = run.events.saturating_sub(draft.events.items.len());
         let Skipped { skips, refused } = session::skips(&draft, &answer.skipped);
-        // A session that came to nothing is not kept by the server.
+        // The server does not remember a session without effect.
         let session = (!answer.noop).then_some(answer.session);
         let settled = self.settle(dataset, draft, skips, refused, session).await?;
         run.events += settled.gaps;
@@ -311,7 +313,7 @@ impl Syncer {
         let (queue, dataset) = (self.queue.clone(), dataset.clone());
         let now_us = self.clock.now_us();
         blocking(move || {
-            // The gaps first: one told twice after a kill is better than one never told.
+            // The gaps first: after a kill, reporting one twice is better than never.
             let gaps = refused.into_gaps(now_us);
             let mut settled = Settled { gaps: gaps.len(), restamped: false };
             for gap in gaps {
@@ -331,7 +333,7 @@ impl Syncer {
         .await
     }
 
-    /// The head of a session.
+    /// Returns the head of a session.
     pub(crate) fn start(&self, mode: Mode) -> Start {
         let facts = self.facts.lock();
         let client = self.client.lock();
@@ -366,15 +368,15 @@ impl Syncer {
     }
 }
 
-/// A cycle in the making.
+/// A cycle in progress.
 struct Run {
     report: CycleReport,
-    /// Events of this cycle not yet told: those that come meanwhile are the next one's, or else a
-    /// cycle beside a busy scan would never end.
+    /// Events of this cycle still to be sent. Events queued later belong to the next cycle, since
+    /// otherwise a cycle during a busy scan would never end.
     events: usize,
 }
 
-/// What settling a session left behind.
+/// The result of applying an answer.
 struct Settled {
     /// Coverage events appended.
     gaps: usize,
@@ -382,12 +384,12 @@ struct Settled {
     restamped: bool,
 }
 
-/// The number at the end of a session id.
+/// Returns the number at the end of a session id.
 pub(crate) fn session_number(id: &str) -> Option<u64> {
     id.rsplit('-').next()?.parse().ok()
 }
 
-/// Run on a thread that may block.
+/// Runs a function on a thread that may block.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, queue::QueueError> + Send + 'static,
 ) -> Result<T, SyncError> {

@@ -16,17 +16,17 @@ use rustls::{
 
 use crate::SyncError;
 
-/// SHA-256 of a certificate in DER, lower-case hex.
+/// Returns the SHA-256 of a certificate in DER, lower-case hex.
 pub fn fingerprint(certificate: &CertificateDer<'_>) -> String {
     hex::encode(digest::digest(&digest::SHA256, certificate))
 }
 
-/// [`fingerprint`] of the first certificate in PEM.
+/// Returns the [`fingerprint`] of the first certificate in PEM.
 pub(crate) fn pem_fingerprint(pem: &[u8]) -> Option<String> {
     CertificateDer::from_pem_slice(pem).ok().map(|c| fingerprint(&c))
 }
 
-/// The first certificate in `pem`, as DER bytes.
+/// Returns the first certificate in `pem`, as DER bytes.
 pub(crate) fn certificate(pem: &[u8]) -> Option<Vec<u8>> {
     CertificateDer::from_pem_slice(pem).ok().map(|c| c.to_vec())
 }
@@ -35,7 +35,8 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-/// A client that trusts the CA in `ca_pem` alone and shows the certificate in `pair`.
+/// Returns a client configuration that trusts only the CA in `ca_pem` and presents the certificate in
+/// `pair`.
 pub(crate) fn enrolled(
     ca_pem: &[u8],
     cert_pem: &[u8],
@@ -56,8 +57,8 @@ pub(crate) fn enrolled(
         .with_client_auth_cert(chain, key)?)
 }
 
-/// A client without certificate that trusts only the CA with this fingerprint, which the server
-/// must send in its chain; and whether a server was met that did not.
+/// Returns a client configuration without certificate that trusts only the CA with this fingerprint,
+/// which the server must send in its chain, and a flag that is set if a server did not send it.
 pub(crate) fn pinned(ca_fingerprint: &str) -> Result<(ClientConfig, Arc<AtomicBool>), SyncError> {
     let stranger = Arc::new(AtomicBool::new(false));
     let verifier = PinnedCa {

@@ -1,4 +1,4 @@
-//! Checks: what differs is found and repaired, nothing else is sent.
+//! Checks: differences are found and repaired, and nothing else is sent.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -50,7 +50,7 @@ async fn missing_different_and_surplus_documents_are_repaired_and_only_they() {
     ];
     server.meddle(&agent, meddling).await;
     assert_ne!(server.held(&agent), agent.expected());
-    // A change that is not told yet is no difference.
+    // A pending change is not a difference.
     agent.write("/etc/f6", 60);
     agent.remove("/etc/f7");
     let report = agent.syncer.check(&files()).await.unwrap();
@@ -62,13 +62,13 @@ async fn missing_different_and_surplus_documents_are_repaired_and_only_they() {
     assert!(agent.syncer.check(&files()).await.unwrap().matched);
 }
 
-/// `HOLDFAST_DOCUMENTS` says among how many; the bytes hardly depend on it.
+/// Returns the number of documents (`HOLDFAST_DOCUMENTS`); the bytes hardly depend on it.
 fn documents() -> u64 {
     std::env::var("HOLDFAST_DOCUMENTS").map_or(10_000, |n| n.parse().unwrap())
 }
 
-/// Let the server lose these documents and repair that while somebody reads; what it cost: bytes on
-/// the wire and round trips, with the handshake of a new connection.
+/// Lets the server lose these documents and repairs that while a reader is active. Returns the cost:
+/// bytes on the wire and round trips, with the handshake of a new connection.
 async fn repaired(lost: u64) -> (u64, u64) {
     let documents = documents();
     let server = Server::start().await;
@@ -166,7 +166,7 @@ async fn a_server_that_compares_no_ranges_is_not_emptied_for_what_is_only_pendin
     assert_eq!(server.held(&agent), agent.expected());
 }
 
-/// What a scan finds while everything is told again is no reason to empty an older server.
+/// Changes found while everything is sent again are no reason to empty an older server.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_older_server_is_not_emptied_while_something_is_pending() {
     let mut server = Server::start().await;
@@ -186,7 +186,7 @@ async fn an_older_server_is_not_emptied_while_something_is_pending() {
     assert!(server.held(&agent).contains_key(&planted), "it was emptied");
 }
 
-/// The server has become stricter, and no heartbeat has told yet.
+/// The server's limits have become stricter, and no heartbeat has reported that yet.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_repair_that_is_too_large_at_once_is_made_in_parts() {
     let mut server = Server::start().await;
@@ -262,7 +262,7 @@ async fn another_store_is_told_everything_again() {
     server.resume(|_| {});
     agent.beat().await;
     assert!(agent.syncer.check_due().is_some());
-    // Due over a restart too, although the store has been met already.
+    // Due over a restart too, although the store is known already.
     let agent = agent.restart();
     assert!(agent.syncer.check_due().is_some());
     assert_eq!(agent.repair().await.resent, 121);
@@ -319,7 +319,7 @@ async fn a_restored_server_is_found_out_even_if_nothing_differs() {
     server.resume(|_| {});
     agent.beat().await;
     assert!(agent.repair().await.matched);
-    // Nothing was sent, so the server still names the old session: that is settled all the same.
+    // Nothing was sent, so the server still names the old session, which is settled all the same.
     agent.beat().await;
     assert_eq!(agent.syncer.check_due(), None);
     let agent = agent.restart();
@@ -344,8 +344,8 @@ async fn an_agent_whose_database_lost_its_last_cycle_ends_equal_to_the_server() 
     agent.cycle().await;
 
     let mut agent = agent.restart_after(|folder| put_back(earlier.unwrap().path(), folder));
-    // On the disk some of it is as it was then, some as it was told, some new; the scan finds
-    // what differs from the database that it has.
+    // On the disk some files are as they were then, some as they were reported, some new; the scan
+    // finds what differs from the restored database.
     agent.disk = then;
     agent.write("/etc/f1", 501);
     agent.remove("/etc/f4");
@@ -355,8 +355,8 @@ async fn an_agent_whose_database_lost_its_last_cycle_ends_equal_to_the_server() 
     assert!(agent.syncer.check(&files()).await.unwrap().matched);
 }
 
-/// An agent with so many files whose database lost that it told of `/etc/lost`, which it has found
-/// anew.
+/// Returns an agent with `count` files whose database lost the acknowledgement of `/etc/lost` and has
+/// found the file again.
 async fn found_anew(server: &Server, count: u64) -> Agent {
     let mut agent = server.agent("web").await;
     agent.base("/etc", count);
@@ -389,7 +389,7 @@ async fn what_a_lost_database_had_told_and_goes_during_the_check_is_surplus() {
     let mut agent = found_anew(&server, 2_000).await;
     agent.disk.remove("/etc/lost");
     let gone = Op::Delete { key: ItemKey::of_path(b"/etc/lost"), change: None };
-    // Each document once for its sum; then those that lie beside the lost one.
+    // Each document once for its sum; then those in the same range as the lost one.
     agent.speak_through(Finds::after(2_000, &agent, gone));
     let report = agent.syncer.check(&files()).await.unwrap();
     assert_eq!((report.resent, report.removed), (0, 1));
@@ -427,7 +427,7 @@ async fn events_after_put_back(server: &Server, mut agent: Agent, earlier: &Temp
     agent.write("/etc/f3", 503);
     agent.write("/etc/f4", 504);
     agent.cycle().await;
-    // Both changes, and the gap that a database put back leaves.
+    // Both changes, and the gap of a restored database.
     assert_eq!(server.history(&agent).len(), known + 3);
 }
 
@@ -450,7 +450,7 @@ async fn a_database_just_made_does_not_empty_the_server() {
     agent.syncer.set_check_due(None);
     assert!(agent.syncer.check_due().is_some(), "still to be made");
     assert_eq!(server.held(&agent).len(), 20);
-    // Once scanned: one file has changed, one has gone while nobody looked.
+    // After one scan: one file has changed and one was deleted while the agent was stopped.
     agent.disk.clear();
     agent.base("/etc", 19);
     agent.write("/etc/f0", 77);

@@ -1,5 +1,5 @@
-//! An identity copied to a second machine is refused by name, and harms nothing of the first one's;
-//! a restart, a reboot and a database put back or lost on the same machine go on as before.
+//! An identity copied to a second machine is refused by name and does not harm the first one. A
+//! restart, a reboot, and a database restored or lost on the same machine continue as before.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -28,7 +28,7 @@ async fn original(server: &Server) -> Agent {
     agent
 }
 
-/// What the server tells of copies.
+/// Returns the server's events about copies.
 async fn told_of_copies(server: &Server, count: usize) {
     let deadline = std::time::Instant::now() + Duration::from_mins(10);
     while server.told("identity_cloned").len() != count {
@@ -37,8 +37,8 @@ async fn told_of_copies(server: &Server, count: usize) {
     }
 }
 
-/// A heartbeat gets through, as the running agent tries again: a connection just cut may be met
-/// once.
+/// Sends heartbeats until one is answered, as the running agent does: a request may use a connection
+/// that was just cut.
 async fn speaks(agent: &Agent) {
     let deadline = std::time::Instant::now() + Duration::from_mins(10);
     while let Err(error) = agent.syncer.heartbeat(ControlAction::Notify, &[]).await {
@@ -52,7 +52,7 @@ fn assert_copied(error: &SyncError) {
     assert!(error.to_string().contains("enrol this machine anew"), "{error}");
 }
 
-/// The copy has another disk: what it would tell are 60 deletes and one new file.
+/// Gives the copy another disk: it would report 60 deletes and one new file.
 fn other_disk(copy: &mut Agent, original: &Agent) {
     copy.disk = original.disk.clone();
     let paths: Vec<String> = copy.disk.keys().cloned().collect();
@@ -79,7 +79,7 @@ async fn a_copy_on_a_second_machine_is_refused_and_changes_nothing() {
     told_of_copies(&server, 1).await;
     let told = &server.told("identity_cloned")[0];
     assert!(told.contains("01aa") && told.contains("02aa") && told.contains("(web)"), "{told}");
-    // The first one goes on.
+    // The first one continues.
     first.write("/etc/f8", 88);
     first.cycle().await;
     first.beat().await;

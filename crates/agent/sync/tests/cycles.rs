@@ -1,4 +1,4 @@
-//! Cycles: everything is told, once; what fails is told later.
+//! Cycles: everything is reported once; what fails is reported later.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -19,7 +19,7 @@ use registry::{CommandKind, Reader, WriteContext};
 use state::EventKind;
 use sync::{CycleReport, SyncError};
 
-/// How long a cycle that ends may take on a busy machine.
+/// Longest time of a cycle that ends, on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(5);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -75,7 +75,7 @@ async fn what_changed_behind_an_interrupted_cycle_is_told_by_the_next() {
     let mut agent = server.agent("web").await;
     agent.base("/etc", 100);
     agent.beat().await;
-    // Cut in the midst of the cycle: the walk goes on from there the next time.
+    // Cut in the middle of the cycle: the next one continues from there.
     server.proxy.cut_requests_after(40_000);
     agent.failing_cycle().await;
     let told = server.held(&agent).len();
@@ -113,7 +113,7 @@ async fn a_server_that_stops_midway_is_told_the_rest_when_it_is_back() {
     assert_eq!(server.history(&agent).len(), 20);
 }
 
-/// The line carries 20 kB in the time that the server gives a body; all of it is 250 kB.
+/// The connection carries 20 kB in the time that the server allows for a body; all of it is 250 kB.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backlog_gets_through_a_line_too_slow_for_a_whole_session() {
     let mut server = Server::start().await;
@@ -126,15 +126,15 @@ async fn a_backlog_gets_through_a_line_too_slow_for_a_whole_session() {
     while let Err(error) = agent.syncer.cycle(&files()).await {
         assert!(error.is_transient(), "{error}");
         tries += 1;
-        // Few, unless the machine stands still again and again.
+        // Few, unless the machine stalls again and again.
         assert!(tries < 500, "{error}");
     }
     assert!(tries > 0, "it was too slow");
     assert_eq!(server.held(&agent), agent.expected());
 }
 
-/// Wherever the connection is cut, in a request or in an answer, each cycle that fails leaves
-/// everything to the next.
+/// Wherever the connection is cut, in a request or in an answer, a failed cycle leaves everything
+/// pending for the next.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_cut_anywhere_loses_nothing_and_doubles_nothing() {
     let server = Server::start().await;
@@ -158,8 +158,8 @@ async fn a_connection_cut_anywhere_loses_nothing_and_doubles_nothing() {
         let result = agent.syncer.cycle(&Dataset::fim_files()).await;
         let cut = server.proxy.cuts() > cuts;
         let made = server.proxy.connections() - connections;
-        // A connection that is begun while the one from before becomes free is not needed: cutting it is
-        // nobody's failure.
+        // A connection that is opened while the previous one becomes free is not needed: cutting it
+        // fails no request.
         let spared = cut && made > 0 && result.is_ok();
         assert!(spared || result.is_err() == cut, "{bytes} {answers}: {result:?}, {made} made");
         server.proxy.take_back();
@@ -169,7 +169,7 @@ async fn a_connection_cut_anywhere_loses_nothing_and_doubles_nothing() {
         assert_eq!(server.history(&agent).len(), expected);
     }
     assert!(server.proxy.cuts() >= 8, "only {} cuts", server.proxy.cuts());
-    // An answer that was lost is no reason for a check.
+    // A lost answer is no reason for a check.
     agent.beat().await;
     assert_eq!(agent.syncer.check_due(), None);
 }
@@ -213,7 +213,7 @@ async fn a_smaller_limit_than_announced_halves_the_sessions() {
     assert_eq!(server.history(&agent).len(), 40);
 }
 
-/// A package as a document of about `bytes` bytes.
+/// Returns a package document of about `bytes` bytes.
 fn package(name: &str, bytes: usize) -> Vec<u8> {
     let sha1 = ItemKey::of_path(name.as_bytes()).document_id();
     serde_json::to_vec(&serde_json::json!({
@@ -243,7 +243,7 @@ async fn one_oversized_document_is_set_aside_and_named_and_the_others_arrive() {
     assert_eq!(history[0].kind, EventKind::Coverage);
     let body = String::from_utf8(history[0].body.clone()).unwrap();
     assert!(body.contains("package-11") && body.contains("too large"), "{body}");
-    // Set aside, not sent again and again, and no reason for a repair.
+    // Set aside: not sent repeatedly, and no reason for a repair.
     let report = agent.syncer.cycle(&packages()).await.unwrap();
     assert_eq!(report, CycleReport::default());
     assert!(agent.syncer.check(&packages()).await.unwrap().matched);
@@ -373,7 +373,7 @@ async fn one_connection_carries_many_cycles() {
         agent.write("/etc/f", n);
         agent.cycle().await;
     }
-    // On a busy machine the next request may come before a connection is back in its place.
+    // On a busy machine the next request may come before a connection is back in the pool.
     let made = server.counter("sync.connections.total") - before;
     assert!(made <= 5, "{made} connections for 20 cycles");
 }
@@ -396,7 +396,7 @@ async fn a_session_whose_answer_never_came_is_no_strangers_after_a_restart() {
         }
         after += 100;
     }
-    // The process ends before it can be told what the server took.
+    // The process ends before the server's acknowledgement arrives.
     let agent = agent.restart();
     agent.beat().await;
     assert_eq!(agent.syncer.check_due(), None);
@@ -406,8 +406,8 @@ async fn a_session_whose_answer_never_came_is_no_strangers_after_a_restart() {
     assert_eq!(server.held(&agent), agent.expected());
 }
 
-/// Found faster than it is told, and always behind the place that the cycle has come to: it is the
-/// next cycle's, or what lies before that place would wait for ever.
+/// Items found faster than they are sent, always ahead of the cycle's position, belong to the next cycle;
+/// otherwise the items before that position would wait for ever.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cycle_ends_beside_a_scan_that_finds_more_than_it_tells() {
     let server = Server::start().await;

@@ -1,4 +1,4 @@
-//! When a check is due: over restarts, and until one is done that began after the reason came up.
+//! Checks that are due: over restarts, and until one is done that began after the reason was raised.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -19,8 +19,8 @@ use model::document::NoNames;
 use queue::{Queue, QueueOptions};
 use sync::{IdentityFolder, Surplus, Syncer};
 
-/// Against an older server the check cannot be made as things are: what is wrong is not found out
-/// anew with every heartbeat.
+/// The check is not possible with an older server at present: its reason is not raised again with
+/// every heartbeat.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reason_for_a_check_is_raised_once() {
     let server = Server::start().await;
@@ -34,7 +34,7 @@ async fn a_reason_for_a_check_is_raised_once() {
     agent.syncer.set_check_due(Some("a check was put off"));
     agent.beat().await;
     assert_eq!(agent.syncer.check_due(), Some("a check was put off"));
-    // Once a check is done it may come up again.
+    // Once a check is done, the reason may be raised again.
     agent.repair().await;
     agent.queue.meta_set("sync.store", b"a third").unwrap();
     agent.beat().await;
@@ -55,7 +55,7 @@ async fn a_check_that_broke_off_between_two_datasets_stays_due() {
     assert!(agent.restart().syncer.check_due().is_some());
 }
 
-/// A clock that does something once when the queue looks at it to begin a read.
+/// A clock that calls a function once, when the queue reads the time to begin a read.
 struct Hooked {
     clock: ManualClock,
     hook: Mutex<Option<Box<dyn FnOnce() + Send>>>,
@@ -75,7 +75,8 @@ impl Clock for Hooked {
     }
 }
 
-/// What was found since the check began is known to a restart, however close to its end it comes.
+/// Differences found since the check began are known after a restart, however close to its end it
+/// happens.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reason_that_comes_up_while_a_check_is_noted_as_done_is_not_forgotten() {
     let server = Server::start().await;

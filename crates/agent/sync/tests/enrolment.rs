@@ -91,14 +91,14 @@ async fn a_certificate_is_renewed_with_a_heartbeat_and_the_old_one_dies() {
     let refusal = server.registry().identify(&old).unwrap_err();
     assert_eq!(refusal, registry::IdentityError::Superseded);
 
-    // The new pair is what a restart finds.
+    // A restart finds the new pair.
     let mut agent = agent.restart();
     agent.write("/etc/b", 2);
     agent.cycle().await;
     assert_eq!(server.held(&agent), agent.expected());
 }
 
-/// The certificate that the server shows to a new connection, DER.
+/// Returns the certificate that the server presents to a new connection, DER.
 async fn shown_certificate(server: &Server) -> Vec<u8> {
     let (url, ca) = (server.proxy.url(), server.registry().ca_pem());
     let ask = move || {
@@ -161,7 +161,7 @@ async fn a_revoked_agent_is_refused_by_name_and_keeps_its_queue() {
     assert!(!error.is_transient());
     assert_eq!((agent.pending(), agent.events()), (1, 1));
 
-    // Enrolled again, as another agent, everything is told, the old history kept.
+    // After enrolling again as another agent, everything is reported, and the old history is kept.
     let folder = agent.folder.path().to_owned();
     let identity = enroll(&server.enrolment(&server.token(1), "web-2", &folder)).await.unwrap();
     assert_ne!(identity.id, agent.id);
@@ -205,12 +205,12 @@ async fn a_renewal_that_fails_is_tried_again_after_a_while_and_not_with_each_hea
     assert!(!agent.beat().await.renew, "renewed");
 }
 
-/// An agent whose renewed certificate the server has not answered yet, and its present one.
+/// Returns an agent with a renewed pair that has not been used yet, and its present certificate.
 async fn with_next(server: &Server) -> (Agent, Vec<u8>) {
     let agent = server.agent("web").await;
     let folder = agent.folder.path();
     let present = fs::read(folder.join("cert.pem")).unwrap();
-    // The pair is asked for over the present one and kept, and the server goes away.
+    // The pair is requested over the present one and stored; then the server stops.
     let key = rcgen::KeyPair::generate().unwrap();
     let csr = rcgen::CertificateParams::default().serialize_request(&key).unwrap().pem().unwrap();
     let renewed = server.registry().renew(agent.id, &csr).unwrap();
@@ -248,8 +248,7 @@ async fn a_refused_pending_pair_gives_way_to_the_present_one() {
     agent.cycle().await;
 }
 
-/// Nothing is forgotten before an answer to the present pair proves that the renewed one was never
-/// used.
+/// The renewed pair is kept until an answer to the present pair proves that the server never saw it.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unreadable_pending_pair_is_kept_while_the_server_is_away() {
     let server = Server::start_at(SystemClock::new().now_us()).await;

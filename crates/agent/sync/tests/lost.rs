@@ -1,5 +1,5 @@
-//! After agent.db was lost: what changed meanwhile is told once, however often the comparison
-//! breaks off and whatever scans tell before it.
+//! After agent.db was lost, changes made in the meantime are reported once, however often the
+//! comparison is interrupted and whatever scans report before it.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -19,7 +19,8 @@ use model::{EventBody, PackageBody, PackageDocument};
 use queue::DocumentStep;
 use sync::{LostReport, Watched};
 
-/// Files that change, that are new and that are gone while nobody looks, of a hundred.
+/// Files, of a hundred, that are changed, that are created and that are deleted while the database is
+/// lost.
 const CHANGED: u64 = 7;
 
 /// Path or key, size or version before and after.
@@ -36,7 +37,7 @@ fn forget(folder: &Path) {
     }
 }
 
-/// Some files told, then the database lost, files changed meanwhile, and scanned anew.
+/// Reports some files, loses the database, changes files, and scans again.
 async fn lost(server: &Server) -> (Agent, Vec<Told>) {
     let mut agent = server.agent("web").await;
     agent.base("/lost/tree", 100);
@@ -58,7 +59,7 @@ async fn lost(server: &Server) -> (Agent, Vec<Told>) {
     (agent, told)
 }
 
-/// The changes that the server was told, sorted.
+/// Returns the changes that were reported to the server, sorted.
 fn history(server: &Server, agent: &Agent) -> Vec<Told> {
     let told = server.history(agent).into_iter().filter_map(|event| {
         let event: EventBody = serde_json::from_slice(&event.body).unwrap();
@@ -107,7 +108,7 @@ async fn a_comparison_that_breaks_off_anywhere_tells_each_change_once() {
         cuts += 1;
         after += 900;
         if cuts % 3 == 0 {
-            // The process ends before it can note that anything was told.
+            // The process ends before it can note an acknowledgement.
             agent = agent.restart();
         }
     }
@@ -141,7 +142,7 @@ async fn what_scans_tell_before_the_comparison_goes_on_from_it_and_is_told_once(
     server.resume(|_| {});
     let report = agent.syncer.report_lost_changes(&files(), seen.clone()).await.unwrap();
     assert_eq!(counts(report), (CHANGED, CHANGED, CHANGED));
-    // The process ended before it could note that: the same once more tells nothing.
+    // The process ended before it could note that: the same comparison again reports nothing.
     let mut agent = agent.restart();
     let report = agent.syncer.report_lost_changes(&files(), seen).await.unwrap();
     assert_eq!(counts(report), (0, 0, 0));
@@ -150,7 +151,7 @@ async fn what_scans_tell_before_the_comparison_goes_on_from_it_and_is_told_once(
     assert_eq!(history(&server, &agent), expected);
     assert_eq!(server.held(&agent), agent.expected());
 
-    // In the order of their times each change goes on where the one before it ended.
+    // In the order of time, each change continues from the state that the previous one reached.
     let mut of_one: Vec<_> = server.history(&agent);
     of_one.retain(|event| event.path == tree("f0"));
     of_one.sort_by_key(|event| event.found_at_us);
@@ -159,7 +160,7 @@ async fn what_scans_tell_before_the_comparison_goes_on_from_it_and_is_told_once(
         .map(|e| serde_json::from_slice::<EventBody>(&e.body).unwrap().file.unwrap().size)
         .collect();
     assert_eq!(sizes, [Some(1_000), Some(2_000), Some(3_000)]);
-    // Whatever was appended for it is told; the next change is one event.
+    // Everything appended for it is sent; the next change is one event.
     agent.found(&tree("f1"), Some(9), true);
     assert_eq!(agent.cycle().await.events, 1);
 }
@@ -201,7 +202,7 @@ async fn packages_that_changed_while_the_database_was_lost_are_told() {
     install(&agent, &[("bash", "1"), ("dpkg", "1"), ("half", "1"), ("old", "1")]);
     agent.syncer.cycle(&packages()).await.unwrap();
     let agent = agent.restart_after(forget);
-    // One is in the midst of a change: nobody knows what becomes of it.
+    // One package is being changed: its final state is unknown.
     install(&agent, &[("bash", "2"), ("dpkg", "1"), ("new", "1")]);
     let moving = ["half:amd64".to_owned()].into();
     let seen = Watched { moving, seen_us: agent.clock.now_us(), ..Watched::default() };

@@ -1,4 +1,4 @@
-//! Time: microseconds since the Unix epoch, and a monotone twin for durations.
+//! Time: microseconds since the Unix epoch, and a monotonic time for durations.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,13 +7,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A source of time. Shared between threads; cheap to call.
 pub trait Clock: Send + Sync {
-    /// Microseconds since 1970-01-01T00:00:00Z. May jump in either direction.
+    /// Returns the microseconds since 1970-01-01T00:00:00Z. They may jump in either direction.
     fn now_us(&self) -> u64;
-    /// Time since an arbitrary fixed instant of this process. Never goes back.
+    /// Returns the time since an arbitrary fixed instant of this process. It never goes back.
     fn monotonic(&self) -> Duration;
-    /// Microseconds since the epoch by which things are forgotten. Equal to [`Clock::now_us`]
-    /// unless the clock is a [`GuardedClock`](crate::guard::GuardedClock), which does not follow a
-    /// wall clock that jumps.
+    /// Returns the time by which old data expires, microseconds since the epoch. Equal to
+    /// [`Clock::now_us`] unless the clock is a [`GuardedClock`](crate::guard::GuardedClock), which does
+    /// not follow a wall clock that jumps.
     fn guarded_us(&self) -> u64 {
         self.now_us()
     }
@@ -32,7 +32,7 @@ pub struct SystemClock {
 }
 
 impl SystemClock {
-    /// A clock whose monotone side starts at zero now.
+    /// Returns a clock whose monotonic time starts at zero now.
     pub fn new() -> Self {
         Self { started: Instant::now() }
     }
@@ -54,7 +54,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that stands still until told otherwise.
+/// A clock that advances only when a test moves it.
 #[derive(Debug, Clone, Default)]
 pub struct ManualClock {
     now_us: Arc<AtomicU64>,
@@ -62,19 +62,19 @@ pub struct ManualClock {
 }
 
 impl ManualClock {
-    /// A clock frozen at `now_us` microseconds since the epoch.
+    /// Returns a clock frozen at `now_us` microseconds since the epoch.
     pub fn at(now_us: u64) -> Self {
         Self { now_us: Arc::new(AtomicU64::new(now_us)), monotonic_us: Arc::default() }
     }
 
-    /// Move both sides forward.
+    /// Moves the wall clock and the monotonic time forward.
     pub fn advance(&self, by: Duration) {
         let us = by.as_micros() as u64;
         self.now_us.fetch_add(us, Ordering::SeqCst);
         self.monotonic_us.fetch_add(us, Ordering::SeqCst);
     }
 
-    /// Set the wall clock alone, as an administrator or a wrong time server does.
+    /// Sets the wall clock alone, as an administrator or a wrong time server does.
     pub fn jump_to(&self, now_us: u64) {
         self.now_us.store(now_us, Ordering::SeqCst);
     }

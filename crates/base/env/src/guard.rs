@@ -412,8 +412,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the wall clock does, the guarded time moves by at most a day more than the
-        /// uptime in each step, unless a day was waited.
+        /// In each step the guarded time moves by at most a day more than the uptime, however the wall
+        /// clock changes, unless it was held for a day.
         #[test]
         fn no_jump_moves_the_guarded_time(
             steps in prop::collection::vec((0_u64..4 * YEAR_US, 0_u64..3_600), 1..40)

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A source of random bytes. Shared between threads.
 pub trait Random: Send + Sync {
-    /// Fill `into` completely.
+    /// Fills `into` completely.
     ///
     /// # Errors
     /// When the operating system's source cannot be read.
     fn fill(&self, into: &mut [u8]) -> io::Result<()>;
 
-    /// Eight random bytes as a number.
+    /// Returns eight random bytes as a number.
     ///
     /// # Errors
     /// As [`Random::fill`].
@@ -38,7 +38,7 @@ impl Random for SystemRandom {
 pub struct SeededRandom(AtomicU64);
 
 impl SeededRandom {
-    /// A generator that repeats for the same seed.
+    /// Returns a generator that repeats for the same seed.
     pub fn new(seed: u64) -> Self {
         Self(AtomicU64::new(seed))
     }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{AgentId, Incarnation};
 
-/// Whether an agent is heard from.
+/// The connection status of an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AgentStatus {
@@ -12,18 +12,18 @@ pub enum AgentStatus {
     Active,
     /// Started, no keepalive yet.
     Pending,
-    /// Silent for longer than the disconnection time, or said goodbye.
+    /// Silent for longer than the disconnection time, or shut down.
     Disconnected,
     /// Registered, never heard from.
     NeverConnected,
 }
 
 impl AgentStatus {
-    /// All of them, in the order in which counters list them.
+    /// All statuses, in the order in which counters list them.
     pub const ALL: [Self; 4] =
         [Self::Active, Self::Disconnected, Self::NeverConnected, Self::Pending];
 
-    /// The word in the API.
+    /// Returns the word in the API.
     pub fn name(self) -> &'static str {
         match self {
             Self::Active => "active",
@@ -33,13 +33,13 @@ impl AgentStatus {
         }
     }
 
-    /// The status behind a word of the API.
+    /// Returns the status of a word of the API.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|s| s.name() == name)
     }
 }
 
-/// What an agent says of its operating system.
+/// The operating system that an agent reports.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct AgentOs {
     /// `Debian GNU/Linux`.
@@ -61,7 +61,7 @@ pub struct AgentOs {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentRecord {
     pub id: AgentId,
-    /// Which life of that number.
+    /// Incarnation of that number.
     pub incarnation: Incarnation,
     /// Its name, unique.
     pub name: String,
@@ -77,12 +77,12 @@ pub struct AgentRecord {
     pub os: Option<AgentOs>,
     /// Groups, in order of priority.
     pub groups: Vec<String>,
-    /// Whether it is heard from.
+    /// Connection status.
     pub status: AgentStatus,
     /// When it was registered, seconds since the epoch.
     pub added_at_s: i64,
     /// When it was last heard from, seconds since the epoch.
     pub keepalive_at_s: Option<i64>,
-    /// When it went silent, seconds since the epoch.
+    /// When it was found disconnected, seconds since the epoch.
     pub disconnected_at_s: Option<i64>,
 }

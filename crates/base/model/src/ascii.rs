@@ -40,7 +40,7 @@ impl Decimal {
     }
 }
 
-/// At least four octal digits.
+/// Appends at least four octal digits.
 pub(crate) fn octal(into: &mut Vec<u8>, mode: u32) {
     if mode > 0o7777 {
         into.extend_from_slice(format!("{mode:04o}").as_bytes());
@@ -49,7 +49,7 @@ pub(crate) fn octal(into: &mut Vec<u8>, mode: u32) {
     into.extend_from_slice(&[9, 6, 3, 0].map(|shift| b'0' + (mode >> shift & 7) as u8));
 }
 
-/// Lower-case hex into a place of exactly its length.
+/// Writes lower-case hex into a slice of exactly its length.
 #[inline]
 pub(crate) fn hex_to(place: &mut [u8], bytes: &[u8]) {
     for (pair, byte) in place.as_chunks_mut().0.iter_mut().zip(bytes) {
@@ -57,7 +57,7 @@ pub(crate) fn hex_to(place: &mut [u8], bytes: &[u8]) {
     }
 }
 
-/// The two lower-case hex digits of every byte.
+/// Two lower-case hex digits for each byte value.
 #[expect(
     clippy::indexing_slicing,
     reason = "counted when it is compiled: a wrong place is no program"
@@ -71,8 +71,8 @@ const HEX: [[u8; 2]; 256] = {
     all
 };
 
-/// Returns true if a JSON string holds the bytes as they are: printable ASCII without quotation mark and
-/// backslash.
+/// Returns true if the bytes need no escapes in a JSON string: printable ASCII without quotation mark
+/// and backslash.
 #[inline]
 #[expect(clippy::needless_bitwise_bool, reason = "a branch for each byte is what it saves")]
 pub(crate) fn is_plain(bytes: &[u8]) -> bool {
@@ -86,7 +86,7 @@ pub(crate) const MICROS_BYTES: usize = 27;
 /// The same with nine decimals, bytes.
 pub(crate) const NANOS_BYTES: usize = 30;
 
-/// The day written last: most instants are of the day of the one before.
+/// The day formatted last; most instants are on the same day as the one before.
 #[derive(Debug)]
 pub(crate) struct Day {
     days: i64,
@@ -101,7 +101,7 @@ impl Default for Day {
 }
 
 impl Day {
-    /// Of so many days since the epoch.
+    /// Returns the day that is this number of days after the epoch.
     fn new(days: i64) -> Self {
         let Date { year, month, day } = date(days);
         let [thousands, hundreds] = two(year / 100);
@@ -113,8 +113,8 @@ impl Day {
         Self { days, text }
     }
 
-    /// An instant as [`crate::timestamp`] writes it: seconds since the epoch and the microseconds
-    /// behind them.
+    /// Formats an instant as [`crate::timestamp`] does, from seconds since the epoch and the
+    /// microseconds of the second.
     #[inline]
     pub(crate) fn micros(&mut self, seconds: i64, micros: u32) -> [u8; MICROS_BYTES] {
         let (seconds, micros) = if seconds > SECONDS_MAX { (0, 0) } else { (seconds, micros) };
@@ -139,7 +139,7 @@ impl Day {
         text
     }
 
-    /// `2026-11-21T18:52:02.`
+    /// Formats the part `2026-11-21T18:52:02.` of an instant.
     #[inline]
     fn second(&mut self, seconds: i64) -> [u8; 20] {
         let days = seconds.div_euclid(SECONDS_PER_DAY);
@@ -156,7 +156,7 @@ impl Day {
     }
 }
 
-/// Lay the piece down at the beginning of its place; gives the rest of the place.
+/// Copies the piece to the beginning of the slice; returns the rest of the slice.
 #[inline]
 fn put<const N: usize>(place: &mut [u8], piece: [u8; N]) -> &mut [u8] {
     match place.split_first_chunk_mut() {
@@ -194,7 +194,7 @@ fn date(days: i64) -> Date {
     Date { year: year + era as u32 * 400 + u32::from(month <= 2), month, day }
 }
 
-/// The last two decimal digits of a number.
+/// Returns the last two decimal digits of a number.
 #[inline]
 fn two(n: u32) -> [u8; 2] {
     DIGITS.get((n % 100) as usize).copied().unwrap_or_default()
@@ -214,14 +214,14 @@ const DIGITS: [[u8; 2]; 100] = {
     all
 };
 
-/// A number below 1,000 as three digits.
+/// Returns a number below 1,000 as three digits.
 #[inline]
 fn three(n: u32) -> [u8; 3] {
     let [tens, ones] = two(n);
     [b'0' + (n / 100) as u8, tens, ones]
 }
 
-/// [`two`] digits and a sign.
+/// Returns [`two`] digits and a sign.
 #[inline]
 fn part(n: u32, sign: u8) -> [u8; 3] {
     let [tens, ones] = two(n);

@@ -5,19 +5,19 @@ use std::fmt;
 use crate::observation::{Kind, Observation, ObserveError};
 use crate::path::ItemKey;
 
-/// What happened to an item.
+/// The kind of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ChangeKind {
-    /// It was not there before.
+    /// The item was not there before.
     Created,
-    /// It is there as before, but different.
+    /// The item is still there, but different.
     Modified,
-    /// It is no longer there.
+    /// The item is no longer there.
     Deleted,
 }
 
 impl ChangeKind {
-    /// The word in events and in the API.
+    /// Returns the word in events and in the API.
     pub fn name(self) -> &'static str {
         match self {
             Self::Created => "created",
@@ -26,7 +26,7 @@ impl ChangeKind {
         }
     }
 
-    /// The word of ECS `event.type`.
+    /// Returns the word of ECS `event.type`.
     pub fn ecs_type(self) -> &'static str {
         match self {
             Self::Created => "creation",
@@ -46,7 +46,7 @@ macro_rules! fields {
             /// Every field, in the order in which a change lists them.
             pub const ALL: &'static [Field] = &[$(Field::$variant,)*];
 
-            /// Its name in events: the ECS field below `file.`.
+            /// Returns the name in events: the ECS field below `file.`.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)* }
             }
@@ -79,7 +79,7 @@ fields! {
     Target = 10, "target_path";
     /// Extended attributes, ACL or capabilities.
     Xattrs = 11, "xattrs";
-    /// Whether and why the content is unreadable.
+    /// Readability of the content: the error, or none.
     Error = 12, "error";
     /// Number of hard links.
     Links = 13, "links";
@@ -94,7 +94,7 @@ impl Fields {
         self.0 |= field.bit();
     }
 
-    /// Returns true if it is in the set.
+    /// Returns true if the field is in the set.
     pub fn contains(self, field: Field) -> bool {
         self.0 & field.bit() != 0
     }
@@ -104,7 +104,7 @@ impl Fields {
         self.0 == 0
     }
 
-    /// Its members in a fixed order.
+    /// Returns the members in a fixed order.
     pub fn iter(self) -> impl Iterator<Item = Field> {
         Field::ALL.iter().copied().filter(move |f| self.contains(*f))
     }
@@ -121,22 +121,22 @@ impl fmt::Debug for Fields {
 pub struct Change {
     pub key: ItemKey,
     pub kind: ChangeKind,
-    /// What the baseline held; `None` when created.
+    /// State in the baseline; `None` when created.
     pub before: Option<Observation>,
-    /// What is there now; `None` when deleted.
+    /// State found; `None` when deleted.
     pub after: Option<Observation>,
-    /// What differs; empty unless modified.
+    /// Fields that differ; empty unless modified.
     pub fields: Fields,
-    /// When the agent found it, microseconds since the epoch.
+    /// Time at which the agent found the change, microseconds since the epoch.
     pub found_at_us: u64,
 }
 
 impl Observation {
-    /// Which attributes differ between `self` (before) and `after`.
+    /// Returns the attributes that differ between `self` (before) and `after`.
     ///
-    /// Of a directory its size, times and link count are left out: they follow from its entries,
-    /// each of which is an item of its own. A digest counts as different only where both
-    /// observations have it, so that switching an algorithm on is no change of the file.
+    /// The size, times and link count of a directory are not compared: they follow from its entries,
+    /// each of which is an item of its own. A digest is compared only if both observations have it, so
+    /// that enabling an algorithm does not make every file appear changed.
     pub fn difference(&self, after: &Self) -> Fields {
         let mut fields = Fields::default();
         let mut check = |field, differs: bool| {
@@ -173,9 +173,10 @@ impl Observation {
             || differ(self.hashes.blake3, after.hashes.blake3)
     }
 
-    /// Returns true if the stat part alone proves that the content need not be read again: device, inode,
-    /// size, mtime, ctime, mode, owner, group and link count are equal, and neither observation
-    /// is in doubt (racy, unstable). An entry that could not be read is tried again every time.
+    /// Returns true if the result of `stat` alone proves that the content need not be read again:
+    /// device, inode, size, mtime, ctime, mode, owner, group and link count are equal, and neither
+    /// observation is in doubt (racy, unstable). An entry that could not be read is read again every
+    /// time.
     pub fn same_stat(&self, now: &Self) -> bool {
         self.kind == now.kind
             && self.device == now.device

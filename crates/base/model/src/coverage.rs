@@ -1,25 +1,26 @@
-//! Gaps are events: what was not watched, from when to when, and what the rescan found.
+//! Gaps in coverage, which are reported as events: the items, the interval, and the result of the
+//! rescan.
 
 use serde::{Deserialize, Serialize};
 
-/// Why the watcher cannot vouch for an interval.
+/// The reason for a gap in coverage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum CoverageKind {
     /// The agent was not running.
     AgentDown,
-    /// The first scan of a path: what was there is the baseline.
+    /// A path was scanned for the first time; its content became the baseline.
     Baseline,
-    /// A root is not there, not mounted, or on another device than before.
+    /// A root is missing, not mounted, or on another device than before.
     RootGone,
     /// A root or a directory below it could not be read.
     Unreadable,
     /// The wall clock jumped.
     ClockJump,
-    /// The same file system has another device number: nothing was missed.
+    /// The same file system has another device number; no change was missed.
     Renumbered,
-    /// A queue of notices overflowed.
+    /// A queue of notifications overflowed.
     Overflow,
     /// A limit was reached and something was left out.
     LimitReached,
@@ -33,14 +34,14 @@ pub enum CoverageKind {
     Quarantined,
     /// The disk is nearly full.
     DiskLow,
-    /// The server gave up a follower of its journal, which kept too much for it.
+    /// The server dropped a follower of its journal, which kept too much data for it.
     FollowerDropped,
-    /// An agent's identity runs on two machines: one of them was refused.
+    /// An agent's identity is in use on two machines; one of them was refused.
     IdentityCloned,
 }
 
 impl CoverageKind {
-    /// The word in events and in the API.
+    /// Returns the word in events and in the API.
     pub fn name(self) -> &'static str {
         match self {
             Self::AgentDown => "agent_down",
@@ -62,21 +63,21 @@ impl CoverageKind {
     }
 }
 
-/// One interval that is not, or not fully, vouched for.
+/// One interval in which changes may have been missed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Coverage {
     pub kind: CoverageKind,
-    /// Which root or path it concerns; empty when all.
+    /// Root or path concerned; empty when all are.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub path: String,
     /// Start, microseconds since the epoch.
     pub from_us: u64,
     /// End, microseconds since the epoch.
     pub to_us: u64,
-    /// How many changes the rescan found afterwards, when there was one.
+    /// Number of changes that the rescan found afterwards, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub found: Option<u64>,
-    /// What happened, for people; names the remedy where there is one.
+    /// Description for people, with the remedy where there is one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub detail: String,
 }

@@ -1,8 +1,8 @@
 //! State documents of files: ECS-shaped JSON built from an observation when it is sent.
 //!
-//! Field names: ECS 8 `file.*`, with `xattrs`, `links`, `error` and `path_hex` beside it, and
-//! `checksum.hash.sha1` and `state.*` as in `docs/reference/wire.md`, "Checksums"
-//! and "Versions and metadata".
+//! Field names: ECS 8 `file.*`, extended by `xattrs`, `links`, `error` and `path_hex`;
+//! `checksum.hash.sha1` and `state.*` as in `docs/reference/wire.md`, "Checksums" and "Versions and
+//! metadata".
 
 use std::collections::BTreeMap;
 
@@ -14,15 +14,15 @@ use crate::observation::{Kind, Observation};
 use crate::path::{ItemKey, show};
 use crate::timestamp;
 
-/// Names of users and groups. The real one asks the system; an answer may be cached.
+/// A source of user and group names. The real one asks the system; results may be cached.
 pub trait Names: Send + Sync {
-    /// Name of a user id, if it has one.
+    /// Returns the name of a user id, if it has one.
     fn user(&self, uid: u32) -> Option<String>;
-    /// Name of a group id, if it has one.
+    /// Returns the name of a group id, if it has one.
     fn group(&self, gid: u32) -> Option<String>;
 }
 
-/// Nobody has a name: for tests, and for comparisons that must not depend on the machine.
+/// Names that are always unknown: for tests, and for comparisons that must not depend on the machine.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoNames;
 
@@ -64,7 +64,7 @@ impl HashBody {
     }
 }
 
-/// One file as it stands in documents and events. Absent means unknown or not applicable.
+/// The state of one file in documents and events. Absent means unknown or not applicable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct FileBody {
     /// Whole path, shown safely.
@@ -118,7 +118,7 @@ pub struct FileBody {
 }
 
 impl FileBody {
-    /// Build from an observation.
+    /// Builds the body from an observation.
     pub fn new(key: &ItemKey, o: &Observation, names: &dyn Names) -> Self {
         let path = key.path();
         let stat = o.kind != Kind::Directory;
@@ -158,7 +158,7 @@ impl FileBody {
 }
 
 impl FileBody {
-    /// The fields in which `other` differs: names of users and groups are none of them.
+    /// Returns the fields in which `other` differs. Names of users and groups are not compared.
     pub fn difference(&self, other: &Self) -> Vec<Field> {
         let differs = |field: &Field| match field {
             Field::Kind => self.kind != other.kind,
@@ -190,11 +190,11 @@ fn value(bytes: &[u8]) -> String {
     }
 }
 
-/// SHA-1, lower-case hex, of
-/// `size:path:perm:attributes:uid:gid:owner:group:mtime:inode:md5:sha1:sha256` with empty strings
-/// for what is absent (`docs/reference/wire.md`, "Checksums"). mtime in whole seconds; perm as four
-/// octal digits; `attributes` carries what this product adds: kind, nanosecond times, device,
-/// links, target, BLAKE3, xattrs and error, so that two documents with one checksum are one state.
+/// Returns the SHA-1, lower-case hex, of
+/// `size:path:perm:attributes:uid:gid:owner:group:mtime:inode:md5:sha1:sha256` with empty strings for
+/// absent fields (`docs/reference/wire.md`, "Checksums"). mtime is in whole seconds, perm four octal
+/// digits. `attributes` holds the fields that this product adds: kind, nanosecond times, device, links,
+/// target, BLAKE3, xattrs and error, so that documents with equal checksums describe equal states.
 pub fn checksum(file: &FileBody) -> String {
     let hash = file.hash.clone().unwrap_or_default();
     let text = |o: &Option<String>| o.clone().unwrap_or_default();
@@ -246,9 +246,9 @@ pub struct ChecksumHash {
 /// `state.*`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct StateBody {
-    /// The item's `seen`: grows with every change of the item.
+    /// Version of the item, which grows with every change of it.
     pub document_version: u64,
-    /// When the agent saw it so, RFC 3339.
+    /// Time at which the agent observed this state, RFC 3339.
     pub modified_at: String,
 }
 
@@ -263,8 +263,8 @@ pub struct FileDocument {
 }
 
 impl FileDocument {
-    /// Build from what the queue holds. `seen` is the item's version, in microseconds since the
-    /// epoch by construction (hybrid logical clock).
+    /// Builds the document from the queue's observation. `seen` is the item's version, which by
+    /// construction is in microseconds since the epoch (hybrid logical clock).
     pub fn new(key: &ItemKey, o: &Observation, seen: u64, names: &dyn Names) -> Self {
         let file = FileBody::new(key, o, names);
         let sha1 = checksum(&file);

@@ -15,21 +15,21 @@ const SECONDS_BYTES: usize = 19;
 const NANOS_PER_SECOND: i64 = 1_000_000_000;
 const MICROS_PER_SECOND: u64 = 1_000_000;
 
-/// Writes documents of files one after the other; keep one for a whole session.
+/// A writer of file documents; keep one for a whole session.
 #[derive(Debug, Default)]
 pub struct FileWriter {
-    /// What the checksum is taken of.
+    /// Input of the checksum.
     state: Vec<u8>,
     mtime: Option<[u8; NANOS_BYTES]>,
     ctime: Option<[u8; NANOS_BYTES]>,
     path: Vec<u8>,
-    /// Of `mtime`, `ctime` and `modified_at`.
+    /// Days of `mtime`, `ctime` and `modified_at`.
     days: [Day; 3],
 }
 
 impl FileWriter {
-    /// Append the item's document as JSON to `into`; see [`FileDocument::new`] for the arguments.
-    /// Gives `checksum.hash.sha1`, lower-case hex.
+    /// Appends the item's document as JSON to `into`; see [`FileDocument::new`] for the arguments.
+    /// Returns `checksum.hash.sha1`, lower-case hex.
     pub fn write(
         &mut self,
         into: &mut Vec<u8>,
@@ -64,7 +64,7 @@ impl FileWriter {
         checksum
     }
 
-    /// [`crate::ItemKey::document_id`] of a key.
+    /// Returns the [`crate::ItemKey::document_id`] of a key.
     pub fn document_id(&mut self, key: KeyRef<'_>) -> [u8; 40] {
         self.path.clear();
         key.join(&mut self.path);
@@ -202,7 +202,7 @@ impl FileWriter {
     }
 }
 
-/// The digest of a message, which is padded where it lies (FIPS 180-4, 5.1.1 and 5.3.1).
+/// Returns the digest of a message, which is padded in place (FIPS 180-4, 5.1.1 and 5.3.1).
 fn sha1_hex(message: &mut Vec<u8>) -> [u8; 40] {
     const LENGTH_BYTES: usize = size_of::<u64>();
     const BLOCK_BYTES: usize = 64;
@@ -246,7 +246,7 @@ struct OwnerNames<'a> {
     group: Option<&'a str>,
 }
 
-/// What an observation has as text both in its document and in what the checksum is taken of:
+/// The texts of an observation that occur both in its document and in the input of the checksum:
 /// numbers, and digests in lower-case hex.
 struct Texts {
     size: Decimal,
@@ -282,7 +282,7 @@ impl Texts {
 }
 
 impl Texts {
-    /// MD5, SHA-1 and SHA-256, a colon before each.
+    /// Appends MD5, SHA-1 and SHA-256, with a colon before each.
     fn digests(&self, into: &mut Vec<u8>) {
         into.push(b':');
         if let Some(digest) = &self.md5 {
@@ -299,7 +299,7 @@ impl Texts {
     }
 }
 
-/// Of nothing nothing.
+/// Returns the text of a digest; empty if there is none.
 fn text<const N: usize>(digest: Option<&[u8; N]>) -> &[u8] {
     digest.map_or(&[], |digest| &digest[..])
 }
@@ -342,7 +342,7 @@ fn string(into: &mut Vec<u8>, text: &str) {
     }
 }
 
-/// Text that needs no escape.
+/// Appends a text that needs no escape, in quotation marks.
 #[inline]
 fn quoted(into: &mut Vec<u8>, text: &[u8]) {
     into.push(b'"');

@@ -33,7 +33,7 @@ pub struct EventMeta {
 pub struct Cause {
     /// `unexplained` until something explains it, such as `package`.
     pub kind: String,
-    /// What exactly, such as a package with its versions.
+    /// Details, such as a package with its versions.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub detail: String,
 }
@@ -53,13 +53,13 @@ pub struct HoldfastBody {
     /// The package before the change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous_package: Option<PackageBody>,
-    /// Key of the item, where it is not a file: it stands where a file's path does.
+    /// Key of an item that is not a file, in place of a path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<String>,
-    /// [`Field::name`]s that differ; of a package the names of its fields.
+    /// [`Field::name`]s that differ; for a package, the names of its fields.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changed_fields: Vec<String>,
-    /// What accounts for it; absent on coverage events.
+    /// Explanation of the change; absent on coverage events.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<Cause>,
     /// The gap, on coverage events.
@@ -70,7 +70,7 @@ pub struct HoldfastBody {
 /// An event's body, as the agent queues it and the server keeps it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct EventBody {
-    /// When the agent found it, RFC 3339 with microseconds.
+    /// Time at which the agent found it, RFC 3339 with microseconds.
     #[serde(rename = "@timestamp")]
     pub timestamp: String,
     pub event: EventMeta,
@@ -80,13 +80,13 @@ pub struct EventBody {
     /// The package after the change, or as it last was when removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub package: Option<PackageBody>,
-    /// What ECS has no field for.
+    /// Fields that ECS does not have.
     #[serde(default)]
     pub holdfast: HoldfastBody,
 }
 
 impl EventBody {
-    /// The event of a change.
+    /// Builds the event of a change.
     pub fn of_change(change: &Change, names: &dyn Names) -> Self {
         let body = |o: &crate::Observation| FileBody::new(&change.key, o, names);
         let (file, previous) = match change.kind {
@@ -112,9 +112,9 @@ impl EventBody {
         }
     }
 
-    /// The event of a file known by documents alone: found (no `before`), gone (no `after`) or
-    /// changed, found at this time in microseconds since the epoch; `None` when there is neither,
-    /// or no [`Field`] differs.
+    /// Builds the event of a file of which only documents are known: created (no `before`), deleted (no
+    /// `after`) or changed, found at this time in microseconds since the epoch. Returns `None` if there
+    /// is neither document, or no [`Field`] differs.
     pub fn of_file(
         before: Option<&FileBody>,
         after: Option<&FileBody>,
@@ -149,8 +149,8 @@ impl EventBody {
         })
     }
 
-    /// The event of a package that was installed (no `before`), removed (no `after`) or changed,
-    /// found at this time in microseconds since the epoch; `None` when there is neither.
+    /// Builds the event of a package that was installed (no `before`), removed (no `after`) or changed,
+    /// found at this time in microseconds since the epoch. Returns `None` if there is neither.
     pub fn of_package(
         before: Option<&PackageBody>,
         after: Option<&PackageBody>,
@@ -184,8 +184,8 @@ impl EventBody {
         })
     }
 
-    /// The event of a gap; its time is the gap's end. A beginning after the end, which a clock that
-    /// was put back leaves behind, becomes the end.
+    /// Builds the event of a gap; its time is the gap's end. A start after the end, which results from
+    /// a clock that was set back, becomes the end.
     pub fn of_coverage(coverage: Coverage) -> Self {
         let coverage = Coverage { from_us: coverage.from_us.min(coverage.to_us), ..coverage };
         Self {
@@ -202,12 +202,12 @@ impl EventBody {
         }
     }
 
-    /// Its time in microseconds since the epoch; 0 when the text is not a time.
+    /// Returns the event's time in microseconds since the epoch; 0 if the text is not a time.
     pub fn time_us(&self) -> u64 {
         timestamp::parse_micros(&self.timestamp).unwrap_or(0)
     }
 
-    /// The path it concerns: the file's, or the gap's; of an item that is not a file its key.
+    /// Returns the path concerned: the file's or the gap's, or the key of an item that is not a file.
     pub fn path(&self) -> &str {
         match (&self.file, &self.holdfast.coverage) {
             (Some(file), _) => &file.path,

@@ -33,8 +33,8 @@ impl FromStr for AgentId {
     }
 }
 
-/// Which life of an agent number a record belongs to: drawn anew each time the number is enrolled,
-/// so that a late record of a removed agent cannot touch its successor.
+/// The incarnation of an agent number that a record belongs to. A new one is drawn each time the number
+/// is enrolled, so that a late record of a removed agent cannot affect its successor.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Default,
 )]
@@ -69,27 +69,27 @@ impl Dataset {
     /// Immutable events: the same name on the wire.
     pub const EVENTS: &'static str = "holdfast-events";
 
-    /// A dataset by its own name, without the wire's prefix.
+    /// Returns the dataset of this name, without the wire's prefix.
     pub fn new(name: impl Into<String>) -> Self {
         Self(name.into())
     }
 
-    /// The dataset of files.
+    /// Returns the dataset of files.
     pub fn fim_files() -> Self {
         Self::new(Self::FIM_FILES)
     }
 
-    /// The dataset of installed packages.
+    /// Returns the dataset of installed packages.
     pub fn inventory_packages() -> Self {
         Self::new(Self::INVENTORY_PACKAGES)
     }
 
-    /// The dataset of events.
+    /// Returns the dataset of events.
     pub fn events() -> Self {
         Self::new(Self::EVENTS)
     }
 
-    /// The name without prefix.
+    /// Returns the name without prefix.
     pub fn name(&self) -> &str {
         &self.0
     }
@@ -99,14 +99,14 @@ impl Dataset {
         self.0 == Self::EVENTS
     }
 
-    /// The index name on the wire.
+    /// Returns the index name on the wire.
     pub fn wire(&self) -> String {
         if self.is_events() { self.0.clone() } else { format!("{WIRE_PREFIX}{}", self.0) }
     }
 
-    /// The dataset behind an index name of the wire, when the server takes writes for it:
-    /// `wazuh-states-inventory-*`, `wazuh-states-fim-*`, `wazuh-states-sca`,
-    /// `wazuh-states-sca-*` and `holdfast-events`.
+    /// Returns the dataset of an index name on the wire, if the server accepts writes for it:
+    /// `wazuh-states-inventory-*`, `wazuh-states-fim-*`, `wazuh-states-sca`, `wazuh-states-sca-*` and
+    /// `holdfast-events`.
     pub fn from_wire(index: &str) -> Option<Self> {
         if index == Self::EVENTS {
             return Some(Self::events());

@@ -1,8 +1,8 @@
-//! The nouns that every part of Holdfast shares: identifiers, paths, observations, changes,
-//! events, documents, sessions, records, agents and limits. No I/O, no clocks, no threads: values
-//! and pure functions over them.
+//! The types that every layer of Holdfast shares: identifiers, paths, observations, changes, events,
+//! documents, sessions, records, agents and limits. No I/O, no clocks, no threads: values and pure
+//! functions over them.
 //!
-//! One word per concept; the glossary stands in `ARCHITECTURE.md`.
+//! The glossary is in `ARCHITECTURE.md`.
 
 pub mod agent;
 mod ascii;

@@ -1,4 +1,4 @@
-//! Limits that more than one part must agree on. Limits of one part live in its own crate.
+//! Limits that more than one crate must agree on. Limits of a single crate are defined there.
 
 /// Longest value of an extended attribute kept as it is, bytes; longer ones are kept as a digest.
 pub const XATTR_VALUE_BYTES_MAX: usize = 256;
@@ -15,7 +15,7 @@ pub const DOCUMENT_BYTES_MAX: usize = 1024 * 1024;
 pub const DOCUMENT_ID_BYTES_MAX: usize = 512;
 /// Most documents and events in one session.
 pub const SESSION_VALUES_MAX: usize = 100_000;
-/// How long the server remembers a deleted document, seconds: 7 days.
+/// Time for which the server remembers a deleted document, seconds: 7 days.
 pub const TOMBSTONE_SECONDS: u64 = 7 * 24 * 3600;
 /// Longest path the agent records, bytes; the kernel's own limit for one call.
 pub const PATH_BYTES_MAX: usize = 4096;

@@ -1,10 +1,10 @@
-//! What was read of an item at one moment.
+//! The state of an item, observed at one moment.
 
 use std::fmt;
 
 use crate::codec::{Reader, Writer};
 
-/// What kind of entry a path is.
+/// The kind of entry at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Kind {
@@ -23,7 +23,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The word of ECS `file.type`, with this product's words for what ECS has none for.
+    /// Returns the word of ECS `file.type`, or this product's word where ECS has none.
     pub fn name(self) -> &'static str {
         match self {
             Self::File => "file",
@@ -70,11 +70,11 @@ impl Hashes {
     }
 }
 
-/// Why the content (or the whole entry) could not be observed. Carried, not thrown: an unreadable
-/// file is still known to exist.
+/// The reason why the content (or the whole entry) could not be observed. It is part of the
+/// observation, not an error: an unreadable file is still known to exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ObserveError {
-    /// The content kept changing while it was read; what is recorded is not trusted.
+    /// The content kept changing while it was read; the recorded digests are not trusted.
     Unstable,
     /// Larger than the rule's size limit: attributes only.
     TooLarge,
@@ -103,7 +103,7 @@ pub struct Xattr {
     pub value: Vec<u8>,
 }
 
-/// What was read of one path at one moment.
+/// The state of one path, observed at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Observation {
     /// Kind of entry.
@@ -126,7 +126,7 @@ pub struct Observation {
     pub ctime_ns: i64,
     /// Digests of the content.
     pub hashes: Hashes,
-    /// What a symbolic link points to, raw.
+    /// Target of a symbolic link, raw.
     pub target: Option<Vec<u8>>,
     /// Extended attributes, sorted by name.
     pub xattrs: Vec<Xattr>,
@@ -134,8 +134,8 @@ pub struct Observation {
     pub error: Option<ObserveError>,
     /// When the content was last read and hashed, seconds since the epoch; 0 if never.
     pub verified_at_s: u32,
-    /// The inode changed so shortly before it was observed that a later change might leave the
-    /// same timestamps: hashed again at the next scan whatever they say.
+    /// True if the inode changed so shortly before the observation that a later change could leave the
+    /// same timestamps. The next scan hashes the content regardless of them.
     pub racy: bool,
 }
 
@@ -143,7 +143,7 @@ pub struct Observation {
 const VERSION: u8 = 1;
 
 impl Observation {
-    /// An observation with nothing but its kind, for tests and builders.
+    /// Returns an observation with only its kind set, for tests and builders.
     pub fn empty(kind: Kind) -> Self {
         Self {
             kind,
@@ -165,8 +165,8 @@ impl Observation {
         }
     }
 
-    /// The binary form that `agent.db` keeps (`docs/format/agent-db.md`). Around 80 bytes for a
-    /// regular file with SHA-256.
+    /// Appends the binary form that `agent.db` stores (`docs/format/agent-db.md`). Around 80 bytes for
+    /// a regular file with SHA-256.
     pub fn encode(&self, into: &mut Vec<u8>) {
         let mut w = Writer(into);
         w.byte(VERSION);
@@ -220,8 +220,8 @@ impl Observation {
             | u8::from(self.racy) << 7
     }
 
-    /// Decode what [`Observation::encode`] wrote; `None` when the bytes are not one, or of a newer
-    /// version.
+    /// Decodes the output of [`Observation::encode`]; `None` if the bytes are not an observation, or of
+    /// a newer version.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut r = Reader(bytes);
         if r.byte()? != VERSION {

@@ -1,9 +1,8 @@
-//! Installed packages: state documents of the dataset `inventory-packages` and what events tell of
-//! them.
+//! Installed packages: state documents of the dataset `inventory-packages` and the packages in events.
 //!
-//! Field names: ECS 8 `package.*`, with `vendor`, `source`, `category`, `priority` and `multiarch`
-//! beside it; `checksum.hash.sha1` as documents of files carry it; `holdfast.item` is the item's
-//! key, which stands where a file's path does.
+//! Field names: ECS 8 `package.*`, extended by `vendor`, `source`, `category`, `priority` and
+//! `multiarch`; `checksum.hash.sha1` as in documents of files; `holdfast.item` is the item's key, which
+//! takes the place of a file's path.
 
 use serde::{Deserialize, Serialize};
 use sha1::{Digest as _, Sha1};
@@ -17,44 +16,45 @@ pub struct PackageBody {
     pub name: String,
     /// Its whole version, epoch and revision included.
     pub version: String,
-    /// What it was built for, as its packager names it.
+    /// Architecture as the packager names it.
     pub architecture: String,
     /// Kind of package: `deb`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Who maintains it.
+    /// Maintainer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vendor: Option<String>,
-    /// One line that says what it is.
+    /// One-line description.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Bytes it takes when installed, as its packager estimates.
+    /// Installed size as the packager estimates it, bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
-    /// When its files were installed, RFC 3339.
+    /// Time at which its files were installed, RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub installed: Option<String>,
-    /// The source it was built from, where that has another name or version.
+    /// Source package, if its name or version differs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     /// Section of the archive.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub category: Option<String>,
-    /// How much the distribution needs it.
+    /// Importance for the distribution.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<String>,
-    /// Whether it may be installed for several architectures: `same`, `foreign`, `allowed`.
+    /// Support for several architectures at once: `same`, `foreign`, `allowed`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub multiarch: Option<String>,
 }
 
 impl PackageBody {
-    /// The item's key: `name:architecture`.
+    /// Returns the item's key: `name:architecture`.
     pub fn key(&self) -> String {
         format!("{}:{}", self.name, self.architecture)
     }
 
-    /// Names of the fields that differ between `self` (before) and `after`, in a fixed order.
+    /// Returns the names of the fields that differ between `self` (before) and `after`, in a fixed
+    /// order.
     pub fn difference(&self, after: &Self) -> Vec<&'static str> {
         let fields = [
             ("version", self.version == after.version),
@@ -72,7 +72,7 @@ impl PackageBody {
     }
 }
 
-/// `holdfast.*` of a document that is not of a file.
+/// `holdfast.*` of a document that does not describe a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct ItemBody {
     /// The item's key.
@@ -91,7 +91,7 @@ pub struct PackageDocument {
 }
 
 impl PackageDocument {
-    /// The document of this package.
+    /// Builds the document of this package.
     pub fn new(package: PackageBody) -> Self {
         // A struct of strings and numbers always serialises.
         let json = serde_json::to_vec(&package).unwrap_or_default();
@@ -100,12 +100,12 @@ impl PackageDocument {
         Self { holdfast: ItemBody { item: package.key() }, package, checksum }
     }
 
-    /// As JSON bytes.
+    /// Returns the document as JSON bytes.
     pub fn to_json(&self) -> Vec<u8> {
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    /// Of JSON bytes; `None` when they are no document of a package.
+    /// Parses JSON bytes; `None` if they are not a document of a package.
     pub fn from_json(json: &[u8]) -> Option<Self> {
         serde_json::from_slice(json).ok()
     }

@@ -1,4 +1,4 @@
-//! Names of items: raw bytes kept exactly, shown safely.
+//! Names of items: raw bytes, kept exactly, with safe forms for display.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -17,12 +17,12 @@ pub struct ItemKey {
 }
 
 impl ItemKey {
-    /// Key of `name` in `directory`.
+    /// Returns the key of `name` in `directory`.
     pub fn new(directory: impl Into<Vec<u8>>, name: impl Into<Vec<u8>>) -> Self {
         Self { directory: directory.into(), name: name.into() }
     }
 
-    /// Split an absolute path at its last slash. `/` itself is the empty name in `/`.
+    /// Splits an absolute path at its last slash. `/` itself is the empty name in `/`.
     pub fn of_path(path: &[u8]) -> Self {
         match path.iter().rposition(|b| *b == b'/') {
             Some(0) => Self::new(&b"/"[..], path.get(1..).unwrap_or_default()),
@@ -34,12 +34,12 @@ impl ItemKey {
         }
     }
 
-    /// Without its own bytes.
+    /// Borrows the key.
     pub fn borrowed(&self) -> KeyRef<'_> {
         KeyRef { directory: &self.directory, name: &self.name }
     }
 
-    /// The whole path; for an item that is not a file its name alone.
+    /// Returns the whole path; for an item that is not a file, its name alone.
     pub fn path(&self) -> Vec<u8> {
         join(&self.directory, &self.name)
     }
@@ -51,7 +51,7 @@ impl ItemKey {
     }
 }
 
-/// An [`ItemKey`] that lies elsewhere.
+/// A borrowed [`ItemKey`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct KeyRef<'a> {
     /// [`ItemKey::directory`].
@@ -61,17 +61,17 @@ pub struct KeyRef<'a> {
 }
 
 impl KeyRef<'_> {
-    /// With bytes of its own.
+    /// Copies the key.
     pub fn to_owned(self) -> ItemKey {
         ItemKey::new(self.directory, self.name)
     }
 
-    /// [`ItemKey::path`].
+    /// As [`ItemKey::path`].
     pub fn path(self) -> Vec<u8> {
         join(self.directory, self.name)
     }
 
-    /// Append the whole path.
+    /// Appends the whole path.
     pub fn join(self, path: &mut Vec<u8>) {
         let Self { directory, name } = self;
         path.extend_from_slice(directory);
@@ -82,15 +82,15 @@ impl KeyRef<'_> {
     }
 }
 
-/// `directory`/`name` as bytes.
+/// Returns `directory`/`name` as bytes.
 pub fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
     let mut path = Vec::with_capacity(directory.len() + 1 + name.len());
     KeyRef { directory, name }.join(&mut path);
     path
 }
 
-/// Bytes as text: valid UTF-8 as it is; otherwise each offending byte as `\xNN`. The second form
-/// is for people: a document that carries it also carries the exact bytes in hex.
+/// Returns bytes as text: valid UTF-8 unchanged, otherwise with each invalid byte as `\xNN`. The second
+/// form is for people: a document with it also carries the exact bytes in hex.
 pub fn show(bytes: &[u8]) -> Cow<'_, str> {
     if let Ok(text) = std::str::from_utf8(bytes) {
         return Cow::Borrowed(text);
@@ -106,8 +106,8 @@ pub fn show(bytes: &[u8]) -> Cow<'_, str> {
     Cow::Owned(text)
 }
 
-/// As [`show`], with control characters escaped too: for terminals and logs, where a hostile file
-/// name could otherwise move the cursor or forge a line.
+/// As [`show`], with control characters escaped too: for terminals and logs, where a hostile file name
+/// could otherwise move the cursor or forge a line.
 pub fn show_terminal(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for c in show(bytes).chars() {

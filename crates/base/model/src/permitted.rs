@@ -1,11 +1,11 @@
-//! Which agents a caller may see: all, only some, all but some. Lists and counters narrow by it in
-//! the database, so that a small set never costs a walk over the fleet.
+//! The set of agents that a caller may see: all, only some, or all but some. Lists and counters filter
+//! by it in the database, so that a small set never costs a scan of the whole fleet.
 
 use std::sync::Arc;
 
 use crate::AgentId;
 
-/// Which agents a caller may see. The numbers are ascending and each stands once.
+/// The set of agents that a caller may see. The numbers are ascending and distinct.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Permitted {
     #[default]
@@ -21,7 +21,7 @@ impl Permitted {
         Self::Only(Arc::default())
     }
 
-    /// From a rule for everybody and those to whom the opposite applies; ascending, each once.
+    /// Builds the set from the rule for all agents and the exceptions to it, ascending and distinct.
     pub fn of(rest: bool, opposite: Vec<AgentId>) -> Self {
         match (rest, opposite.is_empty()) {
             (true, true) => Self::All,
@@ -38,12 +38,12 @@ impl Permitted {
         }
     }
 
-    /// Returns true if every agent is in it.
+    /// Returns true if every agent is in the set.
     pub fn is_all(&self) -> bool {
         matches!(self, Self::All)
     }
 
-    /// Returns true if no agent can be in it.
+    /// Returns true if no agent is in the set.
     pub fn is_none(&self) -> bool {
         matches!(self, Self::Only(ids) if ids.is_empty())
     }

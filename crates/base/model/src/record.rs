@@ -1,12 +1,12 @@
-//! What the journal holds of the server's work: one record per accepted session or removal, with
-//! all that replay needs, and what applying it comes to.
+//! The records of the server's journal: one per accepted session or removal, with everything that
+//! replay needs, and the result of applying one.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{AgentId, Dataset, Incarnation};
 
-/// What the server knows of the agent at the moment it accepts a session; wins over what the
-/// session says of itself.
+/// The server's knowledge of the agent when it accepts a session. It takes precedence over the
+/// session's own fields.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct Overlay {
     pub agent_name: String,
@@ -37,12 +37,12 @@ pub enum Write {
         dataset: Dataset,
         /// Id that the agent gave it.
         id: String,
-        /// Grows with every change of the document; 0 means unversioned.
+        /// Version that grows with every change of the document; 0 means unversioned.
         version: u64,
         /// A JSON object.
         body: Vec<u8>,
     },
-    /// Remove the document unless it has a higher version; leaves a tombstone.
+    /// Remove the document unless it has a higher version, and leave a tombstone.
     Delete {
         dataset: Dataset,
         /// Id that the agent gave it.
@@ -52,21 +52,21 @@ pub enum Write {
     },
     /// Remove every document of the dataset.
     Clean { dataset: Dataset },
-    /// Append an event; the same id again changes nothing.
+    /// Append an event; an id that is already stored changes nothing.
     Event {
         /// `epoch-seq`, unique per agent.
         id: String,
         /// An [`crate::EventBody`] as JSON.
         body: Vec<u8>,
     },
-    /// Take over what the record's overlay says of the agent, unless what is kept has a higher
-    /// version. Of a registered agent the overlay is the server's own word and always counts.
+    /// Store the agent's description from the record's overlay, unless the stored one has a higher
+    /// version. For a registered agent the overlay comes from the server itself and is always stored.
     Describe {
-        /// Which part of the overlay.
+        /// Part of the overlay to store.
         told: Told,
         /// `global_version`; 0 means unversioned.
         version: u64,
-        /// A check mends what differs and leaves the version as it is.
+        /// True for a check, which repairs differences and keeps the stored version.
         check: bool,
     },
     /// The agent's clock was wrong by more than [`CLOCK_OFF_US`](crate::limits::CLOCK_OFF_US) when
@@ -81,15 +81,15 @@ pub enum Write {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionRecord {
     pub agent: AgentId,
-    /// Which life of that number.
+    /// Incarnation of that agent number.
     pub incarnation: Incarnation,
-    /// When the server accepted it, microseconds since the epoch.
+    /// Time at which the server accepted it, microseconds since the epoch.
     pub received_at_us: u64,
     /// The agent's session id (`X-Session-Id`), for the log.
     pub session: String,
-    /// What the server knew of the agent.
+    /// The server's knowledge of the agent.
     pub overlay: Overlay,
-    /// Its writes; each index here is the index that the answer's `skipped` speaks of.
+    /// Writes of the session. Their indices are the ones in the answer's `skipped`.
     pub writes: Vec<Write>,
 }
 
@@ -99,18 +99,18 @@ pub struct SessionRecord {
 pub enum Record {
     /// A session's writes.
     Session(SessionRecord),
-    /// The agent was removed: its documents go, its events stay as evidence.
+    /// The agent was removed: its documents are deleted, its events are kept as evidence.
     AgentRemoved {
         agent: AgentId,
-        /// Which life; a later one of the same number is not touched.
+        /// Incarnation removed; a later one of the same number is not affected.
         incarnation: Incarnation,
-        /// When, microseconds since the epoch.
+        /// Time of the removal, microseconds since the epoch.
         at_us: u64,
     },
     /// An event of the server itself (retention, quarantine, disk), under agent 000.
     ServerEvent {
         id: String,
-        /// When, microseconds since the epoch.
+        /// Time of the event, microseconds since the epoch.
         at_us: u64,
         /// An [`crate::EventBody`] as JSON.
         body: Vec<u8>,
@@ -118,20 +118,19 @@ pub enum Record {
 }
 
 impl Record {
-    /// First byte of an encoded record: the version of its encoding, the newest known here.
+    /// First byte of an encoded record: the newest known version of the encoding.
     pub const VERSION: u8 = 1;
 
-    /// The bytes that the journal holds: a version byte, then postcard
-    /// (`docs/format/record.md`).
+    /// Returns the bytes for the journal: a version byte, then postcard (`docs/format/record.md`).
     pub fn encode(&self) -> Vec<u8> {
         // Serialising plain owned data into a growing buffer cannot fail.
         postcard::to_extend(self, vec![Self::VERSION]).unwrap_or_default()
     }
 
-    /// Decode; the error names what is wrong.
+    /// Decodes a record.
     ///
     /// # Errors
-    /// When the version is unknown or the bytes are not a record.
+    /// Returns the reason if the version is unknown or the bytes are not a record.
     pub fn decode(bytes: &[u8]) -> Result<Self, String> {
         match bytes.split_first() {
             Some((&Self::VERSION, rest)) => {
@@ -151,14 +150,14 @@ impl Record {
     }
 }
 
-/// Why one value of a session was left out. The session itself succeeded.
+/// The reason why one value of a session was left out. The session itself succeeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum SkipReason {
     /// The stored document or tombstone has a higher version.
     Stale,
-    /// The server takes no writes for that index.
+    /// The server accepts no writes for that index.
     Index,
     /// The id is empty or too long.
     Id,
@@ -171,29 +170,29 @@ pub enum SkipReason {
 /// One value left out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Skipped {
-    /// Its place among the session's values.
+    /// Index among the session's values.
     pub index: u32,
     pub id: String,
     pub reason: SkipReason,
-    /// For `stale` the version that the server holds; else 0.
+    /// Version that the server holds if the reason is `stale`; else 0.
     pub version: u64,
 }
 
-/// What applying one record came to.
+/// The result of applying one record.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Applied {
     /// Writes that were left out.
     pub skipped: Vec<Skipped>,
     /// Documents and events that changed.
     pub changed: u64,
-    /// Why the whole record was set aside, if it was.
+    /// The reason why the whole record was set aside, if it was.
     pub quarantined: Option<String>,
-    /// The record is of a life of the agent that has ended: nothing of it was stored.
+    /// True if the record belongs to an earlier incarnation of the agent; nothing was stored.
     pub refused: bool,
-    /// This session was applied before: nothing of it was stored again.
+    /// True if this session had been applied before; nothing was stored again.
     pub replayed: bool,
-    /// The session's id is older than those that are still known, so that it may have been applied
-    /// before: nothing of it was stored.
+    /// True if the session's id is older than the ids that are still known. The session may have been
+    /// applied before, so nothing was stored.
     pub outdated: bool,
 }
 

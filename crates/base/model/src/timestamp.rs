@@ -3,13 +3,13 @@
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-/// Microseconds since the Unix epoch as RFC 3339 with six decimals, for example
+/// Formats microseconds since the Unix epoch as RFC 3339 with six decimals, for example
 /// `2026-11-21T18:52:02.000001Z`. An instant outside the years 0 to 9999 gives the epoch.
 pub fn micros(us: u64) -> String {
     nanos(i128::from(us) * 1_000, 6)
 }
 
-/// Nanoseconds since the Unix epoch (negative before it) as RFC 3339 with nine decimals.
+/// Formats nanoseconds since the Unix epoch (negative before it) as RFC 3339 with nine decimals.
 pub fn nanos_text(ns: i64) -> String {
     nanos(i128::from(ns), 9)
 }
@@ -29,14 +29,14 @@ fn nanos(ns: i128, digits: usize) -> String {
     )
 }
 
-/// Seconds since the Unix epoch as the REST API prints dates: `2026-11-21T18:52:02+00:00`.
+/// Formats seconds since the Unix epoch as the REST API prints dates: `2026-11-21T18:52:02+00:00`.
 pub fn seconds_offset(seconds: i64) -> String {
     let mut text = String::with_capacity(25);
     push_seconds_offset(seconds, &mut text);
     text
 }
 
-/// The same behind a text, for whoever prints a fleet's dates: no other text is made for it.
+/// Appends the same date to a text, without allocating a text per date.
 pub fn push_seconds_offset(seconds: i64, text: &mut String) {
     let at = OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH);
     let year = at.year().unsigned_abs().min(9999);
@@ -57,7 +57,7 @@ pub fn push_seconds_offset(seconds: i64, text: &mut String) {
     text.push_str("00:00");
 }
 
-/// Parse RFC 3339 into microseconds since the epoch; `None` when it is not one or lies before it.
+/// Parses RFC 3339 into microseconds since the epoch; `None` if it is malformed or before the epoch.
 pub fn parse_micros(text: &str) -> Option<u64> {
     let at = OffsetDateTime::parse(text, &Rfc3339).ok()?;
     u64::try_from(at.unix_timestamp_nanos() / 1_000).ok()

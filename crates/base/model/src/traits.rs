@@ -1,5 +1,5 @@
-//! Where detection meets the queue: detection reads a [`Baseline`] and hands [`Batch`]es to a
-//! [`Sink`]; the binary joins the two. Neither side knows the other.
+//! The interface between detection and the queue: detection reads a [`Baseline`] and passes [`Batch`]es
+//! to a [`Sink`]; the binary connects the two. Neither side imports the other.
 
 use std::fmt;
 
@@ -25,52 +25,52 @@ impl std::error::Error for PortError {}
 pub struct BaselineItem {
     /// Name in its directory.
     pub name: Vec<u8>,
-    /// What was last observed.
+    /// The last observation.
     pub observation: Observation,
 }
 
 /// The agent's last observation per item, read directory by directory.
 pub trait Baseline {
-    /// The items of one directory (not those below its sub-directories), in any order. Items that
-    /// are gone are left out. `into` is cleared first.
+    /// Reads the items of one directory (not of its sub-directories), in any order. Deleted items are
+    /// left out. `into` is cleared first.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// Returns an error if the store cannot be read.
     fn directory(
         &mut self,
         directory: &[u8],
         into: &mut Vec<BaselineItem>,
     ) -> Result<(), PortError>;
 
-    /// The directories strictly below `directory` that hold items, in any order.
+    /// Returns the directories strictly below `directory` that hold items, in any order.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// Returns an error if the store cannot be read.
     fn directories_below(&mut self, directory: &[u8]) -> Result<Vec<Vec<u8>>, PortError>;
 }
 
 /// One step of a batch.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Op {
-    /// The item is as observed. With `change`, the change becomes an event in the same
-    /// transaction; without, it is baseline (the first scan of a path).
+    /// The item's current state. With `change`, the change becomes an event in the same transaction;
+    /// without, the state is baseline (the first scan of a path).
     Put {
         key: ItemKey,
-        /// As it is now.
+        /// Current state.
         observation: Observation,
-        /// What led to it.
+        /// Change that led to it.
         change: Option<Box<Change>>,
     },
-    /// Bookkeeping only (verified again, no longer racy): nothing to tell.
+    /// Bookkeeping only (verified again, no longer racy): nothing is reported.
     Touch {
         key: ItemKey,
-        /// As it is now.
+        /// Current state.
         observation: Observation,
     },
     /// The item is no longer there, or no longer covered by a rule (then without `change`).
     Delete {
         key: ItemKey,
-        /// What led to it.
+        /// Change that led to it.
         change: Option<Box<Change>>,
     },
     Coverage(Coverage),
@@ -79,7 +79,7 @@ pub enum Op {
 /// Steps that commit together.
 pub type Batch = Vec<Op>;
 
-/// What a batch cost.
+/// The cost of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SinkOutcome {
     pub items: u64,
@@ -88,18 +88,19 @@ pub struct SinkOutcome {
 
 /// Takes verified changes and keeps them durably.
 pub trait Sink {
-    /// Commit the batch in one transaction. The batch is drained. A sink that gathers may keep it
-    /// back until [`Sink::flush`], within limits of its own.
+    /// Commits the batch in one transaction and drains it. A sink that gathers batches may hold it back
+    /// until [`Sink::flush`], within limits of its own.
     ///
     /// # Errors
-    /// When it could not be committed; then nothing of it was.
+    /// Returns an error if the batch could not be committed; then none of it was.
     fn apply(&mut self, batch: &mut Batch) -> Result<SinkOutcome, PortError>;
 
-    /// Commit what was kept back: before anything reads the baseline of a place that was written.
+    /// Commits the batches held back. Call it before the baseline of a directory that was written is
+    /// read.
     ///
     /// # Errors
-    /// When it could not be committed; then nothing of what was kept back was, and it is dropped:
-    /// the next scan finds it again.
+    /// Returns an error if they could not be committed; then none of them was, and they are dropped:
+    /// the next scan finds the changes again.
     fn flush(&mut self) -> Result<SinkOutcome, PortError> {
         Ok(SinkOutcome::default())
     }

@@ -1,19 +1,19 @@
-//! Why a text is no settings.
+//! The errors of parsing settings.
 
 use std::time::Duration;
 
 use crate::limits;
 
-/// Why a text is refused. Nothing of it is taken.
+/// The reason why a text is refused. None of it is applied.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SettingsError {
     /// Something in it.
     #[error("line {line}: {problem}")]
     Line {
-        /// Where, from 1.
+        /// Line, from 1.
         line: usize,
-        /// What is wrong, and what may stand there instead.
+        /// The problem, and what is valid instead.
         problem: String,
     },
     /// The text as a whole.
@@ -34,9 +34,9 @@ pub enum SettingsError {
          agents.disconnection_time"
     )]
     TooSlow {
-        /// What is asked for.
+        /// Interval that was set.
         heartbeat: Duration,
-        /// What may be.
+        /// Longest interval allowed.
         most: Duration,
     },
     /// Together the groups watch too many paths.

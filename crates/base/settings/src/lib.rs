@@ -1,11 +1,11 @@
-//! What a group sets of its agents: a part of the agent's configuration, in two text forms (TOML
-//! as in `agent.toml`, and the `agent_config` documents of the 4.x line), merged over the groups
-//! of an agent and known by its digest (`docs/reference/groups.md`).
+//! The settings of a group: a part of its agents' configuration, in two text forms (TOML as in
+//! `agent.toml`, and the `agent_config` documents of the 4.x line), merged over the groups of an agent
+//! and identified by its digest (`docs/reference/groups.md`).
 //!
 //! Invariants
 //! - Nothing outside [`Settings`] can be set by a group: no folder, server address, name, key,
 //!   durability or root of the inventory.
-//! - A text is taken whole or refused with its line; nothing is passed over silently.
+//! - A text is accepted as a whole or refused with its line; nothing is ignored silently.
 //! - Merging is deterministic, so equal settings have equal texts and equal digests.
 //!
 //! Limits are the constants of [`limits`].
@@ -29,14 +29,14 @@ pub use watch::{Algorithm, Attribute, Watch};
 
 use span::within;
 
-/// What may be set. What is absent stays as the agent's own configuration has it.
+/// The settings that a group may set. For an absent one, the agent's own configuration applies.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// How files are scanned.
+    /// Settings of file scans.
     #[serde(skip_serializing_if = "Scan::is_empty")]
     pub scan: Scan,
-    /// What is told of the host beside its files.
+    /// Settings of the inventory.
     #[serde(skip_serializing_if = "Inventory::is_empty")]
     pub inventory: Inventory,
     /// The host's metrics.
@@ -48,12 +48,12 @@ pub struct Settings {
     /// The dialogue with the server.
     #[serde(skip_serializing_if = "Sync::is_empty")]
     pub sync: Sync,
-    /// What is watched, besides what the agent's own configuration names.
+    /// Watched paths, in addition to those in the agent's own configuration.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "watch::list")]
     pub watch: Vec<Watch>,
 }
 
-/// How files are scanned.
+/// Settings of file scans.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Scan {
@@ -63,7 +63,7 @@ pub struct Scan {
     /// Threads that read and hash.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "threads")]
     pub threads: Option<u8>,
-    /// What rescans may read, bytes per second; 0 is no limit.
+    /// Limit of bytes per second that rescans read; 0 is no limit.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "bytes")]
     pub max_bytes_per_second: Option<u64>,
     /// Rescans run at the lowest priority.
@@ -71,14 +71,14 @@ pub struct Scan {
     pub background_priority: Option<bool>,
 }
 
-/// What is told of the host beside its files.
+/// Settings of the inventory of the host.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Inventory {
     /// The dataset of installed packages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub packages: Option<bool>,
-    /// Time between two looks.
+    /// Time between two scans of the inventory.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "interval")]
     pub interval: Option<Span>,
 }
@@ -87,16 +87,16 @@ pub struct Inventory {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Metrics {
-    /// True if they are told.
+    /// True if metrics are reported.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
-    /// Time between two looks.
+    /// Time between two samples.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "metrics_interval")]
     pub interval: Option<Span>,
-    /// Processes that are looked at by name.
+    /// Names of the processes that are sampled.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "processes")]
     pub processes: Option<Vec<String>>,
-    /// What waits for the server, MiB.
+    /// Size limit of the metrics waiting for the server, MiB.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "mebibytes")]
     pub limit_mib: Option<u32>,
 }
@@ -105,7 +105,7 @@ pub struct Metrics {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Queue {
-    /// Above this the oldest events are dropped, MiB.
+    /// Size above which the oldest events are dropped, MiB.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "mebibytes")]
     pub limit_mib: Option<u32>,
 }
@@ -134,24 +134,24 @@ macro_rules! is_empty {
 is_empty!(Scan, Inventory, Metrics, Queue, Sync);
 
 impl Settings {
-    /// Read a text in either form: `agent_config` when it begins with `<`, else TOML.
+    /// Parses a text in either form: `agent_config` if it begins with `<`, else TOML.
     ///
     /// # Errors
-    /// What cannot be set or is out of its bounds, with its line.
+    /// Returns the setting that is unknown or out of its bounds, with its line.
     pub fn parse(text: &str) -> Result<Self, SettingsError> {
         if text.len() > limits::TEXT_BYTES_MAX {
             return Err(SettingsError::TooLong(text.len()));
         }
         let settings = if is_xml(text) { xml::parse(text)? } else { Self::from_toml(text)? };
-        // What one group sets is what an agent of it alone is handed.
+        // Merging one group applies the limits of an agent that has this group alone.
         merged([&settings])
     }
 
-    /// Whether an agent that beats as this sets is heard from in time: a server takes one for
-    /// disconnected that was silent for `silence`.
+    /// Checks that the heartbeat interval is short enough for a server that considers an agent
+    /// disconnected after a silence of `silence`.
     ///
     /// # Errors
-    /// `TooSlow`.
+    /// Returns `TooSlow` if it is not.
     pub fn check_silence(&self, silence: Duration) -> Result<(), SettingsError> {
         let most = silence / limits::BEATS_MIN;
         match self.sync.heartbeat {
@@ -162,7 +162,7 @@ impl Settings {
         }
     }
 
-    /// Read the TOML form.
+    /// Parses the TOML form.
     ///
     /// # Errors
     /// As [`Settings::parse`].
@@ -174,7 +174,7 @@ impl Settings {
         })
     }
 
-    /// The TOML form; empty when nothing is set.
+    /// Returns the TOML form; empty if nothing is set.
     pub fn to_toml(&self) -> String {
         // Texts, numbers and lists of them: nothing of it cannot be written.
         toml::to_string(self).unwrap_or_default()
@@ -191,7 +191,7 @@ pub fn is_xml(text: &str) -> bool {
     text.trim_start_matches('\u{feff}').trim_start().starts_with('<')
 }
 
-/// MD5 of a text in hex, as 4.x clients compare configurations; empty for an empty text.
+/// Returns the MD5 of a text in hex, as 4.x clients compare configurations; empty for an empty text.
 pub fn sum(text: &str) -> String {
     use md5::Digest as _;
     use std::fmt::Write as _;

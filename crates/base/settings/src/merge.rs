@@ -2,7 +2,7 @@
 
 use crate::{Settings, SettingsError, Watch, limits, sum};
 
-/// What an agent is handed.
+/// The configuration distributed to an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Merged {
     /// TOML; empty when no group sets anything.
@@ -11,8 +11,9 @@ pub struct Merged {
     pub sum: String,
 }
 
-/// The settings of groups in their order of priority: of what several set, the last one's counts,
-/// key by key; a list counts as a whole. Watched paths are joined; of two for one path the last
+/// Merges the settings of groups in their order of priority. For a key set by several groups the last
+/// one applies; a list is one value. Watched paths are joined; of two entries for one path the last one
+/// applies as a whole, at the place of the first.
 /// one counts as a whole, at the place of the first.
 ///
 /// # Errors

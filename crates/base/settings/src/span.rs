@@ -23,7 +23,7 @@ impl Serialize for Span {
 }
 
 impl Span {
-    /// Read one within its bounds.
+    /// Reads a duration within its bounds.
     pub(crate) fn bounded<'de, D: Deserializer<'de>>(
         from: D,
         least: Duration,
@@ -37,7 +37,7 @@ impl Span {
     }
 }
 
-/// That a value is within its bounds.
+/// Checks that a value is within its bounds.
 pub(crate) fn within<T: PartialOrd + Display, E: serde::de::Error>(
     value: T,
     least: &T,

@@ -107,13 +107,13 @@ impl Watch {
         texts.map(String::len).sum::<usize>() + self.path.len()
     }
 
-    /// How many patterns it has.
+    /// Returns the number of patterns.
     pub(crate) fn patterns(&self) -> usize {
         [&self.ignore, &self.restrict].into_iter().flatten().map(Vec::len).sum()
     }
 }
 
-/// The path as it is kept; or why it cannot be watched.
+/// Returns the path in normal form; the error is the reason why it cannot be watched.
 pub(crate) fn normal(path: &str) -> Result<String, String> {
     if !path.starts_with('/') {
         return Err(format!("{path:?} is not absolute: begin it with /"));
@@ -164,7 +164,7 @@ fn patterns<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<String>>, D
     Ok(Some(patterns))
 }
 
-/// Whether it is a pattern; or why it is none.
+/// Checks that a text is a pattern; the error is the reason why not.
 pub(crate) fn pattern(pattern: &str) -> Result<(), String> {
     if pattern.len() > limits::PATH_BYTES_MAX {
         return Err(format!("a pattern of {} bytes", pattern.len()));
@@ -174,7 +174,7 @@ pub(crate) fn pattern(pattern: &str) -> Result<(), String> {
     read.map_err(|e| format!("{pattern:?} is not a gitignore pattern: {e}"))
 }
 
-/// Every path once, and not too many.
+/// Checks that every path occurs once, and that there are not too many.
 pub(crate) fn check(watches: &[Watch]) -> Result<(), String> {
     if watches.len() > limits::WATCHES_MAX {
         return Err(format!(

@@ -1,6 +1,6 @@
-//! The `agent_config` documents of the 4.x line: what of them this agent has is taken over, and
-//! everything else is refused by name. What asks for nothing (`<disabled>no</disabled>`, an option
-//! set to what always holds here) is taken too.
+//! The `agent_config` documents of the 4.x line. Options that this agent supports are converted; all
+//! others are refused by name. Options that ask for nothing (`<disabled>no</disabled>`, or the value
+//! that always applies here) are accepted too.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ mod syscheck;
 
 type Read<T> = Result<T, SettingsError>;
 
-/// Where an error in a document is.
+/// The document in which an error is located.
 pub(super) struct Place<'d>(&'d Document<'d>);
 
 impl Place<'_> {
@@ -21,14 +21,14 @@ impl Place<'_> {
         SettingsError::at(line as usize, problem)
     }
 
-    /// An element that this agent has nothing for.
+    /// Returns the error of an element that this agent does not support.
     pub(super) fn unknown(&self, node: Node<'_, '_>) -> SettingsError {
         let parent = node.parent_element().map_or("", |parent| parent.tag_name().name());
         let name = node.tag_name().name();
         self.of(node, format!("<{name}> in <{parent}> is not supported: leave it out"))
     }
 
-    /// An attribute or its value that this agent has nothing for.
+    /// Returns the error of an attribute, or of its value, that this agent does not support.
     pub(super) fn refused(
         &self,
         node: Node<'_, '_>,
@@ -47,7 +47,7 @@ impl Place<'_> {
         }
     }
 
-    /// The text of an element that holds nothing else.
+    /// Returns the text of an element that contains only text.
     pub(super) fn text<'a>(&self, node: Node<'a, '_>) -> Read<&'a str> {
         if let Some(child) = node.children().find(|child| !child.is_text()) {
             if child.is_element() {
@@ -67,7 +67,7 @@ impl Place<'_> {
         text.trim().parse().map_err(|_| self.of(node, format!("{text:?} is not a whole number")))
     }
 
-    /// An option that can only have the value that always holds here.
+    /// Checks an option that can only have the value that always applies here.
     fn holds(&self, node: Node<'_, '_>, wanted: bool) -> Read<()> {
         if self.yes(node, self.text(node)?)? == wanted {
             return Ok(());
@@ -76,7 +76,7 @@ impl Place<'_> {
         Err(self.of(node, format!("<{name}> can only be {word} here: leave it out")))
     }
 
-    /// A time between two scans or looks.
+    /// Checks a time between two scans.
     pub(super) fn interval(&self, node: Node<'_, '_>, seconds: u64) -> Read<Span> {
         let span = Duration::from_secs(seconds);
         if (limits::INTERVAL_MIN..=limits::INTERVAL_MAX).contains(&span) {
@@ -87,7 +87,7 @@ impl Place<'_> {
     }
 }
 
-/// Read one or more `agent_config` elements.
+/// Parses one or more `agent_config` elements.
 pub(crate) fn parse(text: &str) -> Read<Settings> {
     // A document of the 4.x line has as many roots as it likes: one around them, on the same line.
     let (head, body) = split_declaration(text);
@@ -121,7 +121,7 @@ pub(crate) fn parse(text: &str) -> Read<Settings> {
     read.map_err(|error| place.of(root, format!("as agents would be handed it: {error}")))
 }
 
-/// How many line ends the XML declaration holds, and what follows it.
+/// Returns the number of line ends in the XML declaration, and the text after it.
 fn split_declaration(text: &str) -> (usize, &str) {
     let text = text.trim_start_matches('\u{feff}');
     let start = text.trim_start();
@@ -158,7 +158,7 @@ fn block(place: &Place<'_>, node: Node<'_, '_>, settings: &mut Settings) -> Read
     Ok(())
 }
 
-/// `<wodle name="syscollector">`: packages and their interval.
+/// Reads `<wodle name="syscollector">`: packages and their interval.
 fn inventory(place: &Place<'_>, node: Node<'_, '_>, settings: &mut Settings) -> Read<()> {
     if node.attribute("name") != Some("syscollector") || node.attributes().len() != 1 {
         return Err(place.of(node, "only <wodle name=\"syscollector\"> is supported"));
@@ -193,7 +193,7 @@ fn inventory(place: &Place<'_>, node: Node<'_, '_>, settings: &mut Settings) -> 
     Ok(())
 }
 
-/// `90`, `90s`, `5m`, `1h`, `2d` or `1w`, in seconds.
+/// Parses `90`, `90s`, `5m`, `1h`, `2d` or `1w` into seconds.
 pub(super) fn seconds(place: &Place<'_>, node: Node<'_, '_>, text: &str) -> Read<u64> {
     let (digits, unit) = match text.char_indices().last() {
         Some((at, 's')) => (text.get(..at), 1),
@@ -207,7 +207,7 @@ pub(super) fn seconds(place: &Place<'_>, node: Node<'_, '_>, text: &str) -> Read
     Ok(number.saturating_mul(unit))
 }
 
-/// Put a path in, or refuse one that is there.
+/// Adds a path, or refuses one that is there already.
 pub(super) fn add(
     place: &Place<'_>,
     node: Node<'_, '_>,

@@ -75,7 +75,7 @@ fn an_agent_config_becomes_what_it_asks_for() {
         ..Watch::default()
     };
     assert_eq!(settings.watch, [srv, opt, etc]);
-    // What it means can be told in our own form, which is what agents are handed.
+    // The result can be written as TOML, the form that agents receive.
     assert_eq!(Settings::parse(&settings.to_toml()).unwrap(), settings);
 }
 
@@ -130,7 +130,8 @@ fn of_several_groups_the_last_one_counts_key_by_key() {
     assert_eq!(Merged::from(&merged([]).unwrap()), Merged::default());
 }
 
-/// An `agent_config` with so many blocks of so many terms each, and a path of its own in each.
+/// Returns an `agent_config` with this number of blocks and of terms in each, and a path of its own in
+/// each.
 fn blocks(blocks: usize, terms: usize) -> String {
     let block = |n: usize| {
         let terms: Vec<String> = (0..terms).map(|t| format!("x{t}")).collect();

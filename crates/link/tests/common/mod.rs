@@ -5,7 +5,7 @@ use link::{Context, Mode, Operation, Payload, Session, Start, SyncOption, Value}
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// Every field set, each to a value of its own, so that a swapped field shows.
+/// Returns a session with every field set to a different value, so that swapped fields are detected.
 pub(crate) fn full() -> Session {
     Session {
         start: Start {
@@ -102,7 +102,7 @@ prop_compose! {
     }
 }
 
-/// Any session that can be written.
+/// Returns a strategy for any session that can be written.
 pub(crate) fn any_session() -> impl Strategy<Value = Session> {
     (start(), payload()).prop_map(|(start, payload)| Session { start, payload })
 }

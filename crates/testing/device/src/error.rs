@@ -13,7 +13,7 @@ pub enum DeviceError {
     /// A size out of bounds.
     #[error("a device of {bytes} bytes: ask for {min} to {max} bytes")]
     Size {
-        /// What was asked for.
+        /// Size that was asked for.
         bytes: u64,
         min: u64,
         max: u64,
@@ -23,7 +23,7 @@ pub enum DeviceError {
     Program {
         /// Its command line.
         command: String,
-        /// What it said, or how it ended.
+        /// Its output, or its exit status.
         output: String,
     },
     /// The operating system refused something.

@@ -1,4 +1,4 @@
-//! Where a file's blocks lie on its device (the FIEMAP ioctl).
+//! The location of a file's blocks on its device (the FIEMAP ioctl).
 
 use std::fs::File;
 use std::ops::Range;

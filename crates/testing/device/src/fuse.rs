@@ -13,7 +13,7 @@ use fuser::{
 use crate::image::{Image, name_of};
 use crate::options::BLOCK_BYTES;
 
-/// How long the kernel may remember names and attributes: not at all.
+/// Time for which the kernel may cache names and attributes: none.
 const REMEMBERED: Duration = Duration::ZERO;
 /// Inode of the file of life 0; the others follow.
 const FIRST_INODE: u64 = 2;

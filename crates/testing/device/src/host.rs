@@ -21,9 +21,9 @@ const SERVING_THREADS: usize = 4;
 /// The folders of a device and what is mounted in them.
 pub(crate) struct Mounts {
     base: PathBuf,
-    /// Where the device's file is.
+    /// Folder of the device's file.
     fuse: PathBuf,
-    /// Where the file system is.
+    /// Mount point of the file system.
     target: PathBuf,
     session: Option<BackgroundSession>,
     fs: Option<Fs>,
@@ -59,7 +59,7 @@ impl Mounts {
         &self.target
     }
 
-    /// Make a file system. Gives the blocks of its journal where that can be told.
+    /// Makes a file system. Returns the blocks of its journal where they can be determined.
     pub(crate) fn format(&mut self, name: &str, fs: Fs) -> Result<Vec<Range<u64>>, DeviceError> {
         available(fs)?;
         let device = self.attach(name)?;
@@ -86,7 +86,7 @@ impl Mounts {
         Ok(self.target.clone())
     }
 
-    /// Unmount in good order.
+    /// Unmounts the file system.
     pub(crate) fn unmount(&mut self) -> Result<(), DeviceError> {
         if self.mounted {
             run("umount", [&self.target])?;
@@ -96,7 +96,7 @@ impl Mounts {
         Ok(())
     }
 
-    /// Unmount whatever is still open.
+    /// Unmounts everything that is still mounted.
     pub(crate) fn detach(&mut self) {
         if self.mounted {
             let _ = run("umount", [OsStr::new("-l"), self.target.as_os_str()]);
@@ -105,7 +105,7 @@ impl Mounts {
         self.release();
     }
 
-    /// Have the file on a loop device, past the page cache of the file.
+    /// Attaches the file to a loop device that bypasses the page cache of the file.
     fn attach(&mut self, name: &str) -> Result<String, DeviceError> {
         if let Some(device) = &self.loop_device {
             return Ok(device.clone());
@@ -139,12 +139,12 @@ impl Drop for Mounts {
     }
 }
 
-/// Abort the connection, so that nobody waits for an answer, and unmount.
+/// Aborts the connection, so that no process waits for an answer, and unmounts.
 fn end_fuse(fuse: &Path) {
     let _ = run("umount", [OsStr::new("-f"), fuse.as_os_str()]);
 }
 
-/// Remove what processes left behind that were killed.
+/// Removes the mounts and folders of killed processes.
 fn sweep(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.flatten() {
@@ -168,7 +168,7 @@ fn sweep(parent: &Path) {
     }
 }
 
-/// Loop devices name their files below `/sys`.
+/// Detaches the loop devices of files below `base`, which `/sys` names.
 fn detach_loops_below(base: &Path) {
     let Ok(devices) = fs::read_dir("/sys/block") else { return };
     for device in devices.flatten() {
@@ -180,7 +180,7 @@ fn detach_loops_below(base: &Path) {
     }
 }
 
-/// Whether a device can be had here.
+/// Checks that a device is available on this machine.
 pub(crate) fn available(fs: Fs) -> Result<(), DeviceError> {
     let missing = |what: &str| Err(DeviceError::Unavailable(what.to_owned()));
     if !is_root() {
@@ -227,7 +227,7 @@ fn mount_options(fs: Fs) -> &'static str {
     }
 }
 
-/// Where administrators' programs are, besides `PATH`.
+/// Folders of administrators' programs, searched in addition to `PATH`.
 const SBIN: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/local/sbin"];
 
 fn find(program: &str) -> Option<PathBuf> {
@@ -252,7 +252,7 @@ fn run<A: AsRef<OsStr>>(
     Err(DeviceError::Program { command: shown, output })
 }
 
-/// Block numbers as text into ranges.
+/// Parses block numbers into ranges.
 fn ranges(listed: &str) -> Vec<Range<u64>> {
     let mut found: Vec<Range<u64>> = Vec::new();
     for block in listed.split_whitespace().filter_map(|word| word.parse::<u64>().ok()) {

@@ -1,4 +1,5 @@
-//! The two images: what the device would answer now, and what it would remember.
+//! The two images: the content that the device answers with now, and the content that survives a power
+//! cut.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -11,16 +12,16 @@ use crate::error::DeviceError;
 use crate::options::{BLOCK_BYTES, DEVICE_BYTES_MAX, DEVICE_BYTES_MIN, Options};
 use crate::report::{Report, Tally};
 
-/// What a torn write is made of, in bytes.
+/// Unit of a torn write, bytes.
 pub const SECTOR_BYTES: usize = 512;
-/// Blocks kept to be compressed later, when nobody waits; beyond it they are compressed at once.
+/// Most blocks kept for compression while the device is idle; beyond it all are compressed at once.
 const UNMEASURED_BLOCKS_MAX: usize = 64 << 10;
 
 pub(crate) type Block = [u8; BLOCK_BYTES];
 /// A block's content; `None` is all zeros.
 type Content = Option<Arc<Block>>;
 
-/// What a power cut keeps of the writes since the last flush.
+/// The unflushed writes that a power cut keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Cut {
     /// Keep a random part of them, drawn from this seed; `None` keeps nothing.
@@ -33,12 +34,12 @@ impl Cut {
     /// Everything that was not flushed is lost.
     pub const ALL: Self = Self { keep: None, torn: false };
 
-    /// A random subset of the unflushed blocks is kept.
+    /// Keeps a random subset of the unflushed blocks.
     pub const fn subset(seed: u64) -> Self {
         Self { keep: Some(seed), torn: false }
     }
 
-    /// A random subset of the unflushed sectors is kept.
+    /// Keeps a random subset of the unflushed sectors.
     pub const fn torn(seed: u64) -> Self {
         Self { keep: Some(seed), torn: true }
     }
@@ -47,9 +48,9 @@ impl Cut {
 /// A moment in the life of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
-    /// After so many more writes of blocks.
+    /// After this number of further block writes.
     Blocks(u64),
-    /// After so many more flushes, just before the last one is answered.
+    /// After this number of further flushes, just before the last one is answered.
     Flushes(u64),
 }
 
@@ -80,7 +81,7 @@ struct State {
     measured: Measured,
 }
 
-/// What was flushed since measuring began.
+/// Blocks flushed since measuring began.
 #[derive(Default)]
 struct Measured {
     on: bool,
@@ -128,8 +129,8 @@ impl Image {
         self.bytes
     }
 
-    /// Name of the file that stands for the device as it is now. Another one after each cut, so
-    /// that what still holds the old one cannot reach the new one.
+    /// Returns the name of the file that represents the device now. It changes at each cut, so that a
+    /// process that still has the old file open cannot reach the new one.
     pub(crate) fn name(&self) -> String {
         name_of(self.state.lock().generation)
     }
@@ -186,7 +187,8 @@ impl Image {
         Ok(())
     }
 
-    /// Set whole blocks to zero, as a discard that reads back zeros does. No write of data.
+    /// Sets whole blocks to zero, as a discard that reads back zeros does. It does not count as a
+    /// write.
     pub(crate) fn discard(&self, generation: u64, offset: u64, bytes: u64) -> Result<(), Refused> {
         let mut state = self.state.lock();
         if state.dead || generation != state.generation {
@@ -241,7 +243,7 @@ impl Image {
         state.dead |= state.blocks_left == Some(0);
     }
 
-    /// The power comes back: what was lost is lost.
+    /// Restores the power: only the flushed writes remain, and those that `cut` keeps.
     pub(crate) fn revive(&self, cut: &Cut) {
         let mut state = self.state.lock();
         let mut dice = cut.keep.map(Dice);
@@ -334,7 +336,7 @@ impl State {
 }
 
 impl Measured {
-    /// Compress what was kept for later.
+    /// Compresses the blocks that were kept for later.
     fn settle(&mut self) {
         for (index, content) in std::mem::take(&mut self.unmeasured) {
             self.tallies.entry(index).or_default().flushed(content.as_deref());
@@ -342,12 +344,12 @@ impl Measured {
     }
 }
 
-/// The name of the device's file in its nth life.
+/// Returns the name of the device's file in this generation.
 pub(crate) fn name_of(generation: u64) -> String {
     format!("disk-{generation}")
 }
 
-/// The blocks a request touches: number, bytes within the block, bytes within the request.
+/// Returns the blocks that a request touches: number, bytes within the block, bytes within the request.
 fn pieces(offset: u64, bytes: usize) -> impl Iterator<Item = (usize, Range<usize>, Range<usize>)> {
     let mut done = 0;
     std::iter::from_fn(move || {
@@ -364,7 +366,7 @@ fn pieces(offset: u64, bytes: usize) -> impl Iterator<Item = (usize, Range<usize
     })
 }
 
-/// Sectors of the old and of the new content, as they fall.
+/// Returns a block that has each sector from either the old or the new content, at random.
 fn torn(old: Option<&Block>, new: Option<&Block>, dice: &mut Dice) -> Arc<Block> {
     const ZEROS: Block = [0; BLOCK_BYTES];
     let mut block = *old.unwrap_or(&ZEROS);

@@ -58,7 +58,7 @@ pub struct Device {
 }
 
 impl Device {
-    /// A device of so many bytes.
+    /// Makes a device of `bytes` bytes.
     ///
     /// # Errors
     /// [`DeviceError::Unavailable`] where this machine or user cannot have one.
@@ -66,7 +66,7 @@ impl Device {
         Self::with(Options { bytes, ..Options::default() })
     }
 
-    /// A device.
+    /// Makes a device with these options.
     ///
     /// # Errors
     /// [`DeviceError::Unavailable`] where this machine or user cannot have one.
@@ -76,7 +76,7 @@ impl Device {
         Ok(Self { image, mounts })
     }
 
-    /// Make a file system and mount it. Gives the folder.
+    /// Makes a file system, mounts it and returns the folder.
     ///
     /// # Errors
     /// [`DeviceError::Unavailable`] without the program that makes it; else as the programs say.
@@ -86,7 +86,8 @@ impl Device {
         self.remount()
     }
 
-    /// Mount what [`Device::unmount`] or [`Device::power_cut`] took away. The same folder.
+    /// Mounts the file system again after [`Device::unmount`] or [`Device::power_cut`], in the same
+    /// folder.
     ///
     /// # Errors
     /// As the programs say; so it is when the file system cannot recover.
@@ -94,12 +95,12 @@ impl Device {
         self.mounts.mount(&self.image.name())
     }
 
-    /// The folder, mounted or not.
+    /// Returns the folder, whether mounted or not.
     pub fn folder(&self) -> &Path {
         self.mounts.folder()
     }
 
-    /// Unmount in good order.
+    /// Unmounts the file system.
     ///
     /// # Errors
     /// As `umount` says; so it is when a file is still open.
@@ -107,9 +108,9 @@ impl Device {
         self.mounts.unmount()
     }
 
-    /// Take the power away: requests fail from here on, what was not flushed is lost but for what
-    /// `cut` keeps. The file system is gone from its folder; files of it that are still open fail
-    /// for good. Go on with [`Device::remount`].
+    /// Cuts the power: requests fail from now on, and all writes that were not flushed are lost except
+    /// those that `cut` keeps. The file system is no longer mounted in its folder, and its open files
+    /// fail for good. Continue with [`Device::remount`].
     ///
     /// # Errors
     /// As the programs say.
@@ -120,8 +121,8 @@ impl Device {
         Ok(())
     }
 
-    /// Let the device die by itself at that moment, counted from now: every request fails from
-    /// then on, until [`Device::power_cut`] brings it back.
+    /// Makes the device fail by itself at that moment, counted from now: every request fails from then
+    /// on, until [`Device::power_cut`].
     pub fn die_after(&self, moment: Moment) {
         self.image.arm(moment);
     }
@@ -136,17 +137,17 @@ impl Device {
         self.image.counters()
     }
 
-    /// Forget what was measured so far. Flush first what should not be counted.
+    /// Discards the measurements so far. Flush first the data that should not be counted.
     pub fn start_measuring(&self) {
         self.image.start_measuring();
     }
 
-    /// What reached the device since [`Device::start_measuring`], by where it lies: in the files
-    /// named, in the file system's journal, elsewhere. Files must still be there; sync first what
-    /// should be counted. Needs [`Options::measure`].
+    /// Returns the writes that reached the device since [`Device::start_measuring`], by location: the
+    /// files named, the file system's journal, elsewhere. The files must still exist; sync first the
+    /// data that should be counted. Needs [`Options::measure`].
     ///
     /// # Errors
-    /// When a file's place cannot be read.
+    /// Returns an error if the location of a file's blocks cannot be read.
     pub fn report(&self, files: &[impl AsRef<Path>]) -> Result<Report, DeviceError> {
         let mut extents = Vec::new();
         for file in files {
@@ -156,7 +157,7 @@ impl Device {
     }
 }
 
-/// Whether a device can be had here: an error says what is missing.
+/// Checks that a device is available on this machine.
 ///
 /// # Errors
 /// [`DeviceError::Unavailable`] with the reason.

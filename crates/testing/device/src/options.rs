@@ -1,8 +1,8 @@
-//! What a device is made with.
+//! The options of a device.
 
 use std::time::Duration;
 
-/// What is counted, classified and kept together, in bytes.
+/// Unit in which writes are counted, classified and kept, bytes.
 pub const BLOCK_BYTES: usize = 4096;
 /// Smallest device, in bytes: `mkfs.ext4` makes a journal from here on.
 pub const DEVICE_BYTES_MIN: u64 = 16 << 20;
@@ -22,7 +22,7 @@ pub enum Fs {
     BtrfsZstd,
 }
 
-/// What a device is made with.
+/// The options of a device.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
     /// Size in bytes, rounded up to whole blocks.

@@ -1,4 +1,4 @@
-//! What reached the device, by where it lies, and what a drive that compresses would keep of it.
+//! The writes that reached the device, by location, and their size on a drive that compresses.
 
 use std::io::Write as _;
 
@@ -17,7 +17,7 @@ pub fn block_sizes(block: &[u8]) -> (u64, u64) {
     (zlib as u64, lz4 as u64)
 }
 
-/// What was written to one block, or to several.
+/// The writes to one block, or to several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tally {
     /// Block writes as they came.
@@ -54,7 +54,7 @@ impl Tally {
     }
 }
 
-/// Where a block lies.
+/// The location of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Class {
     /// In the files that were named.
@@ -65,7 +65,7 @@ pub enum Class {
     Other,
 }
 
-/// What reached the device since measuring began.
+/// The writes that reached the device since measuring began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Report {
     /// Blocks of the files that were named.
@@ -87,7 +87,7 @@ impl Report {
         }
     }
 
-    /// All classes together.
+    /// Returns the total of all classes.
     pub fn total(&self) -> Tally {
         let mut total = self.files;
         total.add(&self.journal);

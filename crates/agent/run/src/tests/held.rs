@@ -1,5 +1,5 @@
-//! A database that may be behind both the disk and the server, because an older copy was put back:
-//! what is pending in it is told no sooner than a scan has ended, or has had ten minutes to.
+//! A database that may be behind both disk and server, because an older copy was restored: its pending
+//! items are not sent before a scan has ended, or has had ten minutes to.
 
 use model::document::NoNames;
 use model::{ItemKey, Kind, Observation, Op, Sink as _};
@@ -13,8 +13,8 @@ const BEFORE: usize = 3;
 const PENDING: usize = 2;
 const NOW: usize = 6;
 
-/// An agent that was told everything, with an older copy of its database in which a change is
-/// pending that the disk has long overtaken; the file.
+/// Returns a file of an agent that had reported everything. Its database is an older copy, in which a
+/// change is pending that the disk has long overtaken.
 async fn put_back(folder: &Path, settings: &AgentSettings) -> std::path::PathBuf {
     let file = std::fs::canonicalize(folder).unwrap().join("tree/file");
     let told = async |bytes: usize| {
@@ -41,7 +41,7 @@ async fn put_back(folder: &Path, settings: &AgentSettings) -> std::path::PathBuf
     file
 }
 
-/// Start on it with a scan that hangs, and see that nothing is told.
+/// Starts the agent on it with a scan that hangs, and checks that nothing is sent.
 async fn hold(
     folder: &Path,
     settings: &AgentSettings,

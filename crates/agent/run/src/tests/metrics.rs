@@ -1,4 +1,4 @@
-//! A queue of metrics that cannot be used costs metrics, and neither files nor a restart.
+//! A queue of metrics that cannot be used affects only metrics, neither files nor a restart.
 
 use rusqlite::{Connection, OpenFlags};
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::METRICS_FILE;
 use crate::metrics::REOPEN_AFTER;
 
-/// An agent that looks at its host ten times a second, of a server that is gone.
+/// Returns the settings of an agent that samples its host ten times a second while its server is down.
 async fn looking(folder: &Path) -> AgentSettings {
     let (server, mut settings) = house(folder).await;
     settings.metrics =
@@ -15,14 +15,14 @@ async fn looking(folder: &Path) -> AgentSettings {
     settings
 }
 
-/// Looks kept in the queue.
+/// Returns the number of samples in the queue.
 fn looks(settings: &AgentSettings) -> u64 {
-    // For a moment there may be none.
+    // For a moment there may be no database.
     let Ok(db) = database(settings) else { return 0 };
     db.query_row("SELECT count(*) FROM event", [], |row| row.get::<_, i64>(0)).unwrap_or(0) as u64
 }
 
-/// The database that is there, from outside.
+/// Opens the current database from outside the agent.
 fn database(settings: &AgentSettings) -> rusqlite::Result<Connection> {
     let path = settings.folder.join(METRICS_FILE);
     let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;

@@ -1,5 +1,5 @@
-//! A configuration of its groups that an agent refuses: it watches less than it is to, and nothing goes
-//! from the server for that.
+//! A refused configuration of the agent's groups: the agent watches less than it should, and nothing is
+//! removed from the server because of that.
 
 use super::*;
 use registry::WriteContext;

@@ -1,4 +1,4 @@
-//! A server of the agents' side alone, on a folder and an address.
+//! A server with only the agents' port, on a folder and an address.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -20,7 +20,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Starts on what is in the folder.
+    /// Starts on the content of the folder.
     pub(super) fn start(folder: &Path, listen: SocketAddr) -> Self {
         std::fs::create_dir_all(folder).unwrap();
         let state: Arc<dyn StateStore> =

@@ -1,4 +1,4 @@
-//! The state of an item as a document or an event has it: enough to tell whether two states differ.
+//! The state of an item in a document or an event, as far as it is needed to detect a change.
 
 use model::{ChangeKind, PackageDocument};
 use model::{Dataset, EventBody, FileBody, FileDocument, ItemKey, Names, PackageBody};

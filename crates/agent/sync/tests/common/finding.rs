@@ -12,10 +12,10 @@ use queue::Queue;
 
 use super::{Agent, file, files};
 
-/// A thread that finds new files without a pause, whose names come behind those of `base`: once it
-/// is told to go, until it is told to end.
+/// A thread that, from its start signal to its end signal, finds new files without a pause, whose
+/// names sort after those of `base`.
 pub(crate) struct Finding {
-    /// 0 it waits, 1 it goes, 2 it ends.
+    /// State: 0 waiting, 1 running, 2 ending.
     told: Arc<AtomicU8>,
     thread: JoinHandle<u64>,
 }
@@ -32,14 +32,14 @@ impl Finding {
         self.told.store(1, Ordering::SeqCst);
     }
 
-    /// How many it found.
+    /// Returns the number of items found.
     pub(crate) fn end(self) -> u64 {
         self.told.store(2, Ordering::SeqCst);
         self.thread.join().unwrap()
     }
 }
 
-/// Find as the flag says; how many were found.
+/// Finds files as the flag says; returns their number.
 fn find(queue: &Queue, clock: &ManualClock, flag: &AtomicU8) -> u64 {
     let mut sink = queue.sink(&files(), Arc::new(NoNames)).unwrap();
     let mut found = 0;
@@ -58,7 +58,7 @@ fn find(queue: &Queue, clock: &ManualClock, flag: &AtomicU8) -> u64 {
     }
 }
 
-/// A scan that finds this when a name was asked for so many times: while a document is made.
+/// A scan that finds this once a name was asked for `n` times: while a document is made.
 pub(crate) struct Finds {
     queue: Queue,
     op: Op,

@@ -1,18 +1,18 @@
-//! Folders, copied aside and put back.
+//! Copying and restoring folders.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-/// A copy of a folder as it is, into a new one.
+/// Returns a copy of a folder in a new one.
 pub(crate) fn copy(from: &Path) -> TempDir {
     let to = tempfile::tempdir().unwrap();
     copy_into(from, to.path());
     to
 }
 
-/// Replace the content of a folder by that of another.
+/// Replaces the content of a folder by that of another.
 pub(crate) fn put_back(from: &Path, to: &Path) {
     for entry in fs::read_dir(to).unwrap() {
         let path = entry.unwrap().path();

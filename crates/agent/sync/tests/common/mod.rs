@@ -74,7 +74,7 @@ impl Server {
         server
     }
 
-    /// Start on what is in the folder.
+    /// Starts on the content of the folder.
     pub(crate) fn resume(&mut self, edit: impl FnOnce(&mut SessionsOptions)) {
         let path = self.folder.path();
         let state: Arc<dyn StateStore> =
@@ -140,7 +140,7 @@ impl Server {
         }
     }
 
-    /// An enrolled agent with an empty queue.
+    /// Returns an enrolled agent with an empty queue.
     pub(crate) async fn agent(&self, name: &str) -> Agent {
         let folder = tempfile::tempdir().unwrap();
         let identity = enroll(&self.enrolment(&self.token(1), name, folder.path())).await.unwrap();
@@ -148,21 +148,21 @@ impl Server {
         Agent::open(folder, identity.id, clock, SESSION_BYTES)
     }
 
-    /// As [`Server::agent`], with so many bytes aimed for in one session.
+    /// As [`Server::agent`], with this target size of a session in bytes.
     pub(crate) async fn agent_of(&self, name: &str, session_bytes: usize) -> Agent {
         let Agent { folder, id, clock, queue, .. } = self.agent(name).await;
         queue.close().unwrap();
         Agent::open(folder, id, clock, session_bytes)
     }
 
-    /// One of this side's own counters.
+    /// Returns one of this side's own counters.
     pub(crate) fn counter(&self, name: &str) -> u64 {
         let all = self.running.as_ref().unwrap().handle.counters();
         let found = all["metrics"].as_array().unwrap().iter().find(|m| m["name"] == name);
         found.unwrap_or_else(|| panic!("no counter {name}"))["value"].as_u64().unwrap()
     }
 
-    /// Requests answered so far, whatever the answer.
+    /// Returns the number of requests answered so far, whatever the answer.
     pub(crate) fn requests(&self) -> u64 {
         let all = self.running.as_ref().unwrap().handle.counters();
         let of = |m: &serde_json::Value| {
@@ -172,7 +172,7 @@ impl Server {
         all["metrics"].as_array().unwrap().iter().filter_map(of).sum()
     }
 
-    /// What an agent's dataset holds.
+    /// Returns the documents of an agent's dataset.
     pub(crate) fn documents(&self, agent: AgentId, dataset: Dataset) -> Vec<StoredDocument> {
         let mut query = DocumentQuery::new(agent, dataset);
         let mut found = Vec::new();
@@ -186,19 +186,19 @@ impl Server {
         }
     }
 
-    /// Id to checksum of an agent's files.
+    /// Returns the checksums of an agent's files by id.
     pub(crate) fn held(&self, agent: &Agent) -> BTreeMap<String, String> {
         let documents = self.documents(agent.id, files());
         documents.into_iter().map(|d| (d.id, d.checksum)).collect()
     }
 
-    /// Version of an agent's file.
+    /// Returns the version of an agent's file.
     pub(crate) fn version(&self, agent: &Agent, path: &str) -> u64 {
         let id = ItemKey::of_path(path.as_bytes()).document_id();
         self.state().document(&Reader::server(), agent.id, &files(), &id).unwrap().unwrap().version
     }
 
-    /// The details of the server's own coverage events of this kind.
+    /// Returns the details of the server's own coverage events of this kind.
     pub(crate) fn told(&self, kind: &str) -> Vec<String> {
         let agents = Some(vec![AgentId::SERVER]);
         let query = ChangeQuery { agents, ..ChangeQuery::default() };
@@ -207,12 +207,12 @@ impl Server {
         bodies.filter(|b| b.contains(kind)).collect()
     }
 
-    /// End every connection; new ones are made to the same server.
+    /// Ends every connection; new ones are made to the same server.
     pub(crate) fn cut_connections(&self) {
         self.proxy.lead_to(self.running.as_ref().unwrap().handle.local_addr());
     }
 
-    /// All events of an agent, newest first; fails on one that is there twice.
+    /// Returns all events of an agent, newest first; fails on a duplicate.
     pub(crate) fn history(&self, agent: &Agent) -> Vec<StoredEvent> {
         let mut query = ChangeQuery { agents: Some(vec![agent.id]), ..ChangeQuery::default() };
         let mut found = Vec::new();
@@ -229,7 +229,7 @@ impl Server {
         found
     }
 
-    /// Change what the server holds behind the agent's back. Versions of 0 leave no traces.
+    /// Changes the server's documents without the agent. Versions of 0 leave no traces.
     pub(crate) async fn meddle(&self, agent: &Agent, writes: Vec<Write>) {
         // With the number of the last one, so that the agent knows it, but never the same again.
         let last = self
@@ -253,7 +253,7 @@ impl Server {
     }
 }
 
-/// What an agent of these tests says of itself.
+/// Returns the options of an agent of these tests.
 pub(crate) fn sync_options(machine: &Machine, session_bytes: usize) -> SyncOptions {
     SyncOptions {
         module: "fim".into(),
@@ -266,12 +266,12 @@ pub(crate) fn sync_options(machine: &Machine, session_bytes: usize) -> SyncOptio
     }
 }
 
-/// The machine of this number, on its first boot.
+/// Returns the machine of this number, on its first boot.
 pub(crate) fn machine(number: u8) -> Machine {
     Machine { id: format!("{number:02x}aa"), boot: format!("{number:02x}b1") }
 }
 
-/// Bytes aimed for in one session of a test: a few dozen documents.
+/// Target size of a session in tests, bytes: a few dozen documents.
 pub(crate) const SESSION_BYTES: usize = 32 * 1024;
 
 /// An enrolled agent.
@@ -283,7 +283,7 @@ pub(crate) struct Agent {
     pub(crate) syncer: Syncer,
     session_bytes: usize,
     pub(crate) machine: Machine,
-    /// What is on its disk: path to content.
+    /// Files on its disk: path to content.
     pub(crate) disk: BTreeMap<String, u64>,
 }
 
@@ -324,7 +324,7 @@ impl Agent {
         Self { folder, id, clock, queue, syncer, session_bytes, machine, disk }
     }
 
-    /// Ask these for the names of users and groups from now on.
+    /// Uses these names of users and groups from now on.
     pub(crate) fn speak_through(&mut self, names: Arc<dyn Names>) {
         let options = sync_options(&self.machine, self.session_bytes);
         let folder = IdentityFolder::new(self.folder.path());
@@ -332,12 +332,12 @@ impl Agent {
         self.syncer = Syncer::open(self.queue.clone(), folder, options, names, clock).unwrap();
     }
 
-    /// Stop cleanly and start again.
+    /// Stops cleanly and starts again.
     pub(crate) fn restart(self) -> Self {
         self.restart_after(|_| {})
     }
 
-    /// Stop cleanly, do something to the folder, start again.
+    /// Stops cleanly, changes the folder with `between`, and starts again.
     pub(crate) fn restart_after(self, between: impl FnOnce(&Path)) -> Self {
         let Self { folder, id, clock, queue, syncer, session_bytes, machine, disk } = self;
         drop(syncer);
@@ -347,7 +347,7 @@ impl Agent {
         Self { disk, ..Self::open_on(&machine, folder, id, clock, session_bytes) }
     }
 
-    /// A copy of its folder as it is now, opened on that machine; its disk is empty.
+    /// Returns an agent on a copy of this folder, opened on that machine; its disk is empty.
     pub(crate) fn copy_on(&self, machine: &Machine) -> Self {
         let clock = ManualClock::at(self.clock.now_us());
         Self::open_on(machine, copy(self.folder.path()), self.id, clock, self.session_bytes)
@@ -358,12 +358,12 @@ impl Agent {
         self.queue.sink(&files(), Arc::new(NoNames)).unwrap().apply(&mut vec![op]).unwrap();
     }
 
-    /// A file is there or has changed, with its event.
+    /// Creates or changes a file, with its event.
     pub(crate) fn write(&mut self, path: &str, content: u64) {
         self.found(path, Some(content), true);
     }
 
-    /// Files of the baseline: no events.
+    /// Adds files of the baseline, without events.
     pub(crate) fn base(&mut self, folder: &str, count: u64) {
         let mut batch = Vec::new();
         for n in 0..count {
@@ -375,12 +375,12 @@ impl Agent {
         self.queue.sink(&files(), Arc::new(NoNames)).unwrap().apply(&mut batch).unwrap();
     }
 
-    /// A file has gone, with its event.
+    /// Removes a file, with its event.
     pub(crate) fn remove(&mut self, path: &str) {
         self.found(path, None, true);
     }
 
-    /// A scan found a file so, or gone; with the event of that when it is `told`.
+    /// Records that a scan found a file in this state, or deleted; with an event if `told`.
     pub(crate) fn found(&mut self, path: &str, now: Option<u64>, told: bool) {
         let before = match now {
             Some(content) => self.disk.insert(path.into(), content),
@@ -416,7 +416,7 @@ impl Agent {
         self.syncer.heartbeat(link::ControlAction::Notify, &[]).await.unwrap()
     }
 
-    /// What the running agent does when a check is due: cycle, check, cycle.
+    /// Does what the running agent does when a check is due: cycle, check, cycle.
     pub(crate) async fn repair(&self) -> sync::CheckReport {
         assert!(self.syncer.check_due().is_some(), "no check is due");
         self.cycle().await;
@@ -426,7 +426,7 @@ impl Agent {
         report
     }
 
-    /// What the server should hold, in the shape of [`Server::held`].
+    /// Returns the documents that the server should hold, in the shape of [`Server::held`].
     pub(crate) fn expected(&self) -> BTreeMap<String, String> {
         let one = |(path, content): (&String, &u64)| {
             let key = ItemKey::of_path(path.as_bytes());
@@ -445,7 +445,7 @@ impl Agent {
     }
 }
 
-/// An observation whose content is told apart by `content`.
+/// Returns an observation that differs from others by `content`.
 pub(crate) fn file(content: u64) -> Observation {
     let mut observation = Observation::empty(Kind::File);
     observation.size = content;
@@ -453,7 +453,7 @@ pub(crate) fn file(content: u64) -> Observation {
     observation
 }
 
-/// The document of a file as a write of version 0.
+/// Returns the document of a file as a write of this version.
 pub(crate) fn planted(path: &str, content: u64, version: u64) -> Write {
     let key = ItemKey::of_path(path.as_bytes());
     let document = FileDocument::new(&key, &file(content), version, &NoNames);
@@ -465,7 +465,7 @@ pub(crate) fn planted(path: &str, content: u64, version: u64) -> Write {
     }
 }
 
-/// The removal of a file as a write of version 0.
+/// Returns the removal of a file as a write of version 0.
 pub(crate) fn torn(path: &str) -> Write {
     let id = ItemKey::of_path(path.as_bytes()).document_id();
     Write::Delete { dataset: files(), id, version: 0 }

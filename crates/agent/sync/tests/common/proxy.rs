@@ -1,4 +1,4 @@
-//! A TCP proxy that can lead nowhere and can cut a connection after a number of bytes.
+//! A TCP proxy that can refuse connections and can cut one after a number of bytes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// Agents connect to it; it connects to the server.
+/// A proxy to which agents connect and which connects to the server.
 pub(crate) struct Proxy {
     address: SocketAddr,
     shared: Arc<Shared>,
 }
 
 struct Shared {
-    /// Where to; changing it ends all connections.
+    /// Target address; changing it ends all connections.
     target: watch::Sender<Option<SocketAddr>>,
     /// Bytes to the server until the next cut.
     requests: Mutex<Option<usize>>,
@@ -28,7 +28,7 @@ struct Shared {
     passed: [Mutex<u64>; 2],
     cuts: Mutex<u64>,
     connections: AtomicU64,
-    /// Bytes per second to the server; 0: as fast as it goes.
+    /// Bytes per second to the server; 0 is no limit.
     rate: AtomicU64,
 }
 
@@ -59,22 +59,22 @@ impl Proxy {
         format!("https://{}", self.address)
     }
 
-    /// End all connections; lead new ones here, or refuse them.
+    /// Ends all connections; forwards new ones to this address, or refuses them.
     pub(crate) fn lead_to(&self, target: Option<SocketAddr>) {
         self.shared.target.send_replace(target);
     }
 
-    /// Cut once, after so many more bytes to the server.
+    /// Cuts once, after this number of further bytes to the server.
     pub(crate) fn cut_requests_after(&self, bytes: usize) {
         *self.shared.requests.lock() = Some(bytes);
     }
 
-    /// Cut once, after so many more bytes to the agent.
+    /// Cuts once, after this number of further bytes to the agent.
     pub(crate) fn cut_answers_after(&self, bytes: usize) {
         *self.shared.answers.lock() = Some(bytes);
     }
 
-    /// Carry so many bytes a second to the server and no more.
+    /// Limits the bytes per second to the server.
     pub(crate) fn slow_down(&self, bytes_per_second: u64) {
         self.shared.rate.store(bytes_per_second, Ordering::SeqCst);
     }
@@ -86,17 +86,17 @@ impl Proxy {
         requests.is_some() || answers.is_some()
     }
 
-    /// Connections cut so far.
+    /// Returns the number of connections cut so far.
     pub(crate) fn cuts(&self) -> u64 {
         *self.shared.cuts.lock()
     }
 
-    /// Connections made so far.
+    /// Returns the number of connections made so far.
     pub(crate) fn connections(&self) -> u64 {
         self.shared.connections.load(Ordering::SeqCst)
     }
 
-    /// Bytes passed on so far, to the server and to the agent.
+    /// Returns the bytes forwarded so far, to the server and to the agent.
     pub(crate) fn passed(&self) -> (u64, u64) {
         let [requests, answers] = &self.shared.passed;
         (*requests.lock(), *answers.lock())
@@ -119,7 +119,7 @@ async fn serve(agent: TcpStream, shared: Arc<Shared>) {
 
 static FAST: AtomicU64 = AtomicU64::new(0);
 
-/// Pass on until either side ends or the budget is used up.
+/// Forwards bytes until either side ends or the budget is used up.
 async fn pass(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,

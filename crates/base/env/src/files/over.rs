@@ -1,5 +1,5 @@
-//! Files over other files: every call goes on to those below, but for the few of which something else is
-//! said.
+//! Files layered over other files: every call is forwarded to the layer below, except those that a type
+//! overrides.
 
 use std::io;
 use std::path::Path;
@@ -9,7 +9,7 @@ use super::traits::{Access, File, Files, Lock};
 
 /// An open file over another one. It is a [`File`].
 pub trait FileOver: Send + Sync {
-    /// The file below.
+    /// Returns the file below.
     fn under(&self) -> &dyn File;
 
     /// As [`File::read_at`].
@@ -69,7 +69,7 @@ impl<T: FileOver> File for T {
 
 /// A file system over another one. It is [`Files`].
 pub trait FilesOver: Send + Sync {
-    /// The file system below.
+    /// Returns the file system below.
     fn under(&self) -> &dyn Files;
 
     /// As [`Files::open`].

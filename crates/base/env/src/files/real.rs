@@ -21,7 +21,7 @@ pub struct RealFiles;
 
 struct RealFile(fs::File);
 
-/// What `statfs` calls btrfs.
+/// Value of `f_type` in `statfs` for btrfs.
 const BTRFS: i64 = 0x9123_683e;
 
 struct RealLock {
@@ -66,7 +66,7 @@ impl File for RealFile {
     }
 
     fn allocate(&self, bytes: u64) -> io::Result<bool> {
-        // What btrfs has reserved it never compresses.
+        // btrfs never compresses preallocated extents.
         if rustix::fs::fstatfs(&self.0)?.f_type as i64 != BTRFS {
             match rustix::fs::fallocate(&self.0, FallocateFlags::empty(), 0, bytes) {
                 Ok(()) => return Ok(true),

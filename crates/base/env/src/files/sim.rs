@@ -22,17 +22,17 @@ mod image;
 
 use image::{Image, NameChange};
 
-/// What the medium writes at once, in bytes.
+/// Unit in which the medium writes, bytes.
 pub const SECTOR_BYTES: usize = 512;
-/// What direct access must be a multiple of, in bytes and in memory.
+/// Alignment that direct access needs for offsets, lengths and buffers, bytes.
 const DIRECT_BYTES: usize = 4096;
 
-/// How a call fails.
+/// The way in which a call fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
-    /// The power goes in the middle of it; every later call fails, too.
+    /// The power fails during the call; every later call fails, too.
     PowerCut,
-    /// An input/output error. A flush that fails so never flushes what it should have.
+    /// An input/output error. If a flush fails with it, its data is never flushed.
     Io,
     /// No space left.
     Full,
@@ -40,7 +40,7 @@ pub enum Failure {
     Short,
 }
 
-/// One failure to come.
+/// One future failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault {
     /// The changing call (from 1, see [`SimDisk::calls`]) that fails.
@@ -59,7 +59,7 @@ struct State {
     compressing: bool,
     scatters_names: bool,
     capacity_bytes: Option<u64>,
-    /// Flushes, and changes of names, are acknowledged and not done.
+    /// True if flushes of files, and changes of names, are acknowledged without being done.
     lies: (bool, bool),
     /// Draws the sectors of torn and short writes.
     noise: u64,
@@ -69,7 +69,7 @@ struct State {
 #[derive(Clone, Default)]
 pub struct SimDisk(Arc<Mutex<State>>);
 
-/// `SplitMix64`: the next number of a sequence.
+/// Returns the next number of a `SplitMix64` sequence.
 pub(crate) fn draw(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;
@@ -79,17 +79,18 @@ pub(crate) fn draw(state: &mut u64) -> u64 {
 }
 
 impl SimDisk {
-    /// An empty disk.
+    /// Returns an empty disk.
     pub fn new(seed: u64) -> Self {
         Self(Arc::new(Mutex::new(State { noise: seed, ..State::default() })))
     }
 
-    /// Let calls to come fail.
+    /// Makes future calls fail.
     pub fn fail(&self, faults: &[Fault]) {
         self.0.lock().faults.extend_from_slice(faults);
     }
 
-    /// Calls so far that change something: creating, writing, persisting, sizing, naming.
+    /// Returns the number of calls so far that change something: creating, writing, persisting, sizing,
+    /// naming.
     pub fn calls(&self) -> u64 {
         self.0.lock().calls
     }
@@ -99,36 +100,35 @@ impl SimDisk {
         self.0.lock().off
     }
 
-    /// Refuse direct access from now on, as some file systems do.
+    /// Refuses direct access from now on, as some file systems do.
     pub fn refuse_direct(&self) {
         self.0.lock().refuses_direct = true;
     }
 
-    /// Be a file system that compresses from now on, for the program that looks.
+    /// Reports a file system that compresses from now on.
     pub fn compress(&self) {
         self.0.lock().compressing = true;
     }
 
-    /// From now on names of one folder do not wait for those of another: persisting a folder persists
-    /// its names alone, and a power cut may keep later ones of one folder without earlier ones of
-    /// another.
+    /// Makes folders independent from now on: persisting a folder persists only its own names, and a
+    /// power cut may keep later names of one folder without earlier ones of another.
     pub fn scatter_names(&self) {
         self.0.lock().scatters_names = true;
     }
 
-    /// From now on acknowledge flushes of files, or of folders, without doing them: to show that a
+    /// Acknowledges flushes of files, or of folders, without doing them from now on: to show that a
     /// test would notice.
     pub fn lie(&self, about_flushes: bool, about_names: bool) {
         self.0.lock().lies = (about_flushes, about_names);
     }
 
-    /// Let files together hold no more than this many bytes; `None` for no limit.
+    /// Limits the total size of all files to this number of bytes; `None` removes the limit.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.0.lock().capacity_bytes = bytes;
     }
 
-    /// The disk as it could be found after a power cut at this instant: durable content, and what
-    /// the seed draws of the rest. This disk itself goes on.
+    /// Returns the disk as it could be found after a power cut at this instant: the durable content,
+    /// and a part of the rest that is drawn from the seed. This disk itself is unaffected.
     #[must_use]
     pub fn crash(&self, seed: u64) -> Self {
         let state = self.0.lock();
@@ -145,7 +145,7 @@ impl SimDisk {
         })))
     }
 
-    /// The disk as the next process finds it after a kill: all that was written is there.
+    /// Returns the disk as the next process finds it after a kill, with everything that was written.
     #[must_use]
     pub fn kill(&self) -> Self {
         let state = self.0.lock();
@@ -160,13 +160,13 @@ impl SimDisk {
         })))
     }
 
-    /// Content of a file as a reader sees it now; `None` if there is none.
+    /// Returns the content of a file as a reader sees it now; `None` if there is no file.
     pub fn content(&self, path: &Path) -> Option<Vec<u8>> {
         let state = self.0.lock();
         state.image.find(path).map(|node| state.image.content(node).to_vec())
     }
 
-    /// Turn one bit of a file around, on the medium. Whether there is such a bit.
+    /// Flips one bit of a file on the medium. Returns false if there is no such bit.
     pub fn flip(&self, path: &Path, byte: usize, bit: u8) -> bool {
         let mut state = self.0.lock();
         let node = state.image.find(path);
@@ -175,7 +175,7 @@ impl SimDisk {
 }
 
 impl State {
-    /// Count a changing call; how it is to fail, if it is.
+    /// Counts a changing call; returns the way in which it has to fail, if it has to.
     fn call(&mut self) -> io::Result<Option<Failure>> {
         self.alive()?;
         self.calls += 1;
@@ -199,7 +199,7 @@ impl State {
         }
     }
 
-    /// A change of a name: done now, durable later.
+    /// Changes a name: visible now, durable later.
     fn rename(&mut self, change: NameChange) -> io::Result<()> {
         let failure = self.call()?;
         refusal(failure)?;
@@ -208,7 +208,7 @@ impl State {
     }
 }
 
-/// The error of a failure that leaves the call undone.
+/// Returns the error of a failure that leaves the call undone.
 fn refusal(failure: Option<Failure>) -> io::Result<()> {
     match failure {
         Some(Failure::Io) => Err(io::Error::other("simulated input/output error")),
@@ -217,7 +217,7 @@ fn refusal(failure: Option<Failure>) -> io::Result<()> {
     }
 }
 
-/// The error of a call during which the power went.
+/// Returns the error of a call during which the power failed.
 fn cut(failure: Option<Failure>) -> io::Result<()> {
     match failure {
         Some(Failure::PowerCut) => Err(io::Error::other("the power went")),

@@ -4,13 +4,13 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// How a file is opened.
+/// The options with which a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Access {
     /// For writing as well as for reading.
     pub write: bool,
     pub create: bool,
-    /// Past the page cache: buffers, offsets and lengths must be multiples of 4 KiB.
+    /// Bypass the page cache: buffers, offsets and lengths must be multiples of 4 KiB.
     pub direct: bool,
     /// Each write persists before it returns.
     pub dsync: bool,
@@ -26,46 +26,47 @@ impl Access {
 
 /// An open file. Positioned reads and writes only, so that it can be shared between threads.
 pub trait File: Send + Sync {
-    /// Read at `offset`; fewer bytes than asked for only at the end of the file.
+    /// Reads at `offset`; returns fewer bytes than requested only at the end of the file.
     ///
     /// # Errors
     /// As the operating system.
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// Write at `offset`; may write fewer bytes than given.
+    /// Writes at `offset`; may write fewer bytes than given.
     ///
     /// # Errors
     /// As the operating system.
     fn write_at(&self, from: &[u8], offset: u64) -> io::Result<usize>;
 
-    /// Make every write of this file so far survive power loss.
+    /// Makes every write of this file so far survive power loss.
     ///
     /// # Errors
-    /// As the operating system. After one, what was written before is in doubt for good.
+    /// As the operating system. After an error, the durability of earlier writes is unknown for good.
     fn persist(&self) -> io::Result<()>;
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     ///
     /// # Errors
     /// As the operating system.
     fn size(&self) -> io::Result<u64>;
 
-    /// Cut or extend (with zeros) to `bytes`.
+    /// Cuts or extends (with zeros) to `bytes`.
     ///
     /// # Errors
     /// As the operating system.
     fn set_size(&self, bytes: u64) -> io::Result<()>;
 
-    /// Extend the file to `bytes`, if it is smaller, and reserve room for them; what is new reads as
-    /// zeros. Whether they are reserved, so that no first write meets a full disk: some file systems
-    /// cannot.
+    /// Extends the file to `bytes`, if it is smaller, and reserves space for them; the new part reads
+    /// as zeros. Returns true if the space is reserved, so that no first write finds the disk full;
+    /// some file systems cannot reserve.
     ///
     /// # Errors
     /// [`io::ErrorKind::StorageFull`] when there is no room.
     fn allocate(&self, bytes: u64) -> io::Result<bool>;
 
-    /// The first byte, if any before the end, that was never written: what was only reserved costs
-    /// a change of metadata at its first write. Where that cannot be told, the file's size.
+    /// Returns the offset of the first byte that was never written, if there is one before the end,
+    /// else the size; also the size where this cannot be determined. The first write to a range that is
+    /// only reserved costs a change of metadata.
     ///
     /// # Errors
     /// As the system gives them.
@@ -73,7 +74,7 @@ pub trait File: Send + Sync {
         self.size()
     }
 
-    /// Write all of `from`, however many calls that takes.
+    /// Writes all of `from`, in as many calls as needed.
     ///
     /// # Errors
     /// As [`File::write_at`]; [`io::ErrorKind::WriteZero`] when no progress is made.
@@ -95,49 +96,49 @@ pub trait Lock: Send + Sync {}
 
 /// A file system.
 pub trait Files: Send + Sync {
-    /// Open a file.
+    /// Opens a file.
     ///
     /// # Errors
     /// As the operating system; [`io::ErrorKind::InvalidInput`] where direct access is refused.
     fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn File>>;
 
-    /// The file system of `dir`, by name, if it may compress what goes through the page cache and
-    /// would not compress what is written directly; `None` for any other.
+    /// Returns the name of the file system of `dir` if it may compress data written through the page
+    /// cache and would not compress data written directly; `None` for any other.
     fn compressing(&self, _dir: &Path) -> Option<&'static str> {
         None
     }
 
-    /// Names in a folder, sorted.
+    /// Returns the names in a folder, sorted.
     ///
     /// # Errors
     /// As the operating system.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
 
-    /// Create a folder and those above it, and persist their names.
+    /// Creates a folder and its parents, and persists their names.
     ///
     /// # Errors
     /// As the operating system.
     fn create_dir(&self, dir: &Path) -> io::Result<()>;
 
-    /// Give a file another name, replacing what had it.
+    /// Renames a file, replacing the file that had the new name.
     ///
     /// # Errors
     /// As the operating system.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
-    /// Remove a file.
+    /// Removes a file.
     ///
     /// # Errors
     /// As the operating system.
     fn remove(&self, path: &Path) -> io::Result<()>;
 
-    /// Make the names of a folder survive power loss.
+    /// Makes the names of a folder survive power loss.
     ///
     /// # Errors
     /// As the operating system.
     fn persist_dir(&self, dir: &Path) -> io::Result<()>;
 
-    /// Take the lock that a file stands for, creating the file; `None` when somebody holds it.
+    /// Takes the lock that a file represents, creating the file; `None` if another holder has it.
     ///
     /// # Errors
     /// As the operating system.

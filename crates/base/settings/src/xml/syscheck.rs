@@ -5,7 +5,7 @@ use roxmltree::{Attribute as XmlAttribute, Node};
 use super::{Place, Read, add};
 use crate::{Algorithm, Attribute, Settings, Watch, limits, watch};
 
-/// What `<ignore>` leaves out.
+/// The paths that `<ignore>` excludes.
 enum Ignored {
     /// A path and everything below it.
     Path(String),
@@ -47,7 +47,7 @@ pub(super) fn read(place: &Place<'_>, node: Node<'_, '_>, settings: &mut Setting
     found.into_iter().try_for_each(|watch| add(place, node, &mut settings.watch, watch))
 }
 
-/// The text of an element that has no attributes.
+/// Returns the text of an element that has no attributes.
 fn plain<'a>(place: &Place<'_>, node: Node<'a, '_>) -> Read<&'a str> {
     match node.attributes().next() {
         Some(attribute) => Err(place.refused(node, &attribute, "leave it out")),
@@ -81,7 +81,7 @@ struct Checks {
 }
 
 impl Checks {
-    /// Nothing is written where the agent's defaults are meant.
+    /// Applies the checks to a watched path; without any, the agent's defaults apply.
     fn apply(self, options: &mut Watch) {
         if self.all && self.set.is_empty() {
             return;
@@ -198,8 +198,8 @@ fn ignore(place: &Place<'_>, node: Node<'_, '_>, ignored: &mut Vec<(usize, Ignor
     Ok(())
 }
 
-/// A term of their simple expressions as a gitignore pattern: `x$` is the end of a name, `x` a part
-/// of one. Every other sign stands for itself.
+/// Converts a term of a 4.x simple expression to a gitignore pattern: `x$` is the end of a name, `x` a
+/// part of one. All other characters are literal.
 fn pattern(term: &str) -> Option<String> {
     let (text, end) = match term.strip_suffix('$') {
         Some(text) => (text, ""),
@@ -223,7 +223,7 @@ fn escaped(text: &str) -> String {
     out
 }
 
-/// Put what is ignored into the paths that it concerns.
+/// Adds the ignored paths and patterns to the watched paths that they concern.
 fn leave_out(place: &Place<'_>, ignored: Vec<(usize, Ignored)>, found: &mut [Watch]) -> Read<()> {
     if ignored.len().saturating_mul(found.len().max(1)) > limits::PATTERNS_MAX {
         let line = ignored.first().map_or(0, |(at, _)| place.0.text_pos_at(*at).row as usize);
@@ -257,7 +257,7 @@ fn leave_out(place: &Place<'_>, ignored: Vec<(usize, Ignored)>, found: &mut [Wat
     Ok(())
 }
 
-/// What follows `top` in a path that lies below it.
+/// Returns the rest of `path` after `top`, if `path` lies below `top`.
 fn below<'a>(path: &'a str, top: &str) -> Option<&'a str> {
     if top == "/" {
         return path.strip_prefix('/').filter(|rest| !rest.is_empty());

@@ -1,11 +1,11 @@
-//! What is on the simulated disk: as readers see it, as it is durable, and what lies between.
+//! The content of the simulated disk: the readers' view, the durable state, and the pending changes.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::{SECTOR_BYTES, draw};
 
-/// A change of the folder.
+/// A change of a name in a folder.
 #[derive(Debug, Clone)]
 pub(super) enum NameChange {
     Create(PathBuf),
@@ -19,7 +19,7 @@ enum Change {
     Sector {
         index: usize,
         bytes: Box<[u8; SECTOR_BYTES]>,
-        /// A flush failed over it: no later flush will write it.
+        /// True if a flush of it failed: no later flush will write it.
         forgotten: bool,
     },
     Size(usize),
@@ -32,7 +32,7 @@ struct Node {
     pending: Vec<Change>,
 }
 
-/// Names and files. Files live on after their name is gone, as open files do.
+/// Names and files. A file outlives the removal of its name, as an open file does.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Image {
     nodes: Vec<Node>,
@@ -42,7 +42,7 @@ pub(super) struct Image {
 }
 
 impl NameChange {
-    /// The folder that it changes.
+    /// Returns the folder that is changed.
     fn folder(&self) -> Option<&Path> {
         let (Self::Create(path) | Self::Rename(_, path) | Self::Remove(path)) = self;
         path.parent()
@@ -93,7 +93,7 @@ impl Node {
         }
         for index in offset / SECTOR_BYTES..end.div_ceil(SECTOR_BYTES) {
             let mut bytes = Box::new([0; SECTOR_BYTES]);
-            // Dirty again: the next flush writes it, whatever an earlier one failed to do.
+            // Dirty again: the next flush writes it, even if an earlier one failed.
             self.pending.retain(
                 |c| !matches!(c, Change::Sector { index: i, forgotten: true, .. } if *i == index),
             );
@@ -115,7 +115,7 @@ impl Node {
         }
     }
 
-    /// Only this range becomes durable, with the size it needs.
+    /// Makes only this range durable, with the file size that it needs.
     fn persist_range(&mut self, offset: usize, bytes: usize) {
         let end = offset + bytes;
         if self.durable.len() < end {
@@ -131,7 +131,7 @@ impl Node {
         }
     }
 
-    /// What a power cut leaves: all, nothing, a prefix, or any subset of what was pending.
+    /// Returns the content after a power cut: all, none, a prefix, or any subset of the pending writes.
     fn after_power_cut(&self, noise: &mut u64) -> Vec<u8> {
         let mut left = Self { durable: self.durable.clone(), ..Self::default() };
         let (manner, prefix) = (draw(noise) % 8, draw(noise));
@@ -197,7 +197,7 @@ impl Image {
         }
     }
 
-    /// A flush failed: what was pending reads as written, and no later flush makes it durable.
+    /// Marks a failed flush: the pending content reads as written, and no later flush makes it durable.
     pub(super) fn forget(&mut self, node: usize) {
         for change in self.nodes.get_mut(node).iter_mut().flat_map(|n| &mut n.pending) {
             if let Change::Sector { forgotten, .. } = change {
@@ -220,7 +220,7 @@ impl Image {
         self.pending_names.push((change, node));
     }
 
-    /// Persist the names of all folders, or of one.
+    /// Persists the names of all folders, or of one.
     pub(super) fn persist_names(&mut self, only: Option<&Path>) {
         for (change, node) in std::mem::take(&mut self.pending_names) {
             if only.is_none() || change.folder() == only {
