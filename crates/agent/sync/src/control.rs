@@ -319,8 +319,8 @@ impl Syncer {
             found: None,
             detail: "the server knows sessions of this agent that its database does not: agent.db \
                      was lost or an older copy was put back, or this identity runs on a second \
-                     machine too; of what changed meanwhile at most the first and the last state \
-                     are told, as far as the server can be compared with"
+                     machine too; of changes in between at most the first and the last state are \
+                     reported, as far as the server can compare"
                 .into(),
         }
     }

@@ -49,7 +49,7 @@ async fn speaks(agent: &Agent) {
 
 fn assert_copied(error: &SyncError) {
     assert!(error.is_copied(), "{error}");
-    assert!(error.to_string().contains("enrol this machine anew"), "{error}");
+    assert!(error.to_string().contains("enrol this machine again"), "{error}");
 }
 
 /// Gives the copy another disk: it would report 60 deletes and one new file.

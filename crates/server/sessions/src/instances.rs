@@ -104,8 +104,8 @@ impl App {
 }
 
 fn in_doubt(wait: Duration) -> Refusal {
-    let detail = "another instance of this agent was heard a moment ago: come back when it has \
-                  stopped, or enrol this machine anew";
+    let detail = "another instance of this agent is connected: retry when it has stopped, or \
+                  enrol this machine again";
     let busy = Refusal::busy(detail, wait.as_secs().max(1));
     Refusal { error: "identity_in_doubt", ..busy }.closing()
 }
@@ -113,7 +113,7 @@ fn in_doubt(wait: Duration) -> Refusal {
 fn cloned(agent: AgentId, holder: &Claimant) -> Refusal {
     let detail = format!(
         "the identity of agent {agent} is in use on {}: this copy of it is refused; enrol this \
-         machine anew with `holdfast enroll`",
+         machine again with `holdfast enroll`",
         describe(holder)
     );
     Refusal::forbidden("identity_cloned", detail).closing()
