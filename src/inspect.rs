@@ -1,4 +1,4 @@
-//! `holdfast queue` and `holdfast journal`: looking into stores, whoever has them open.
+//! `holdfast queue` and `holdfast journal`: inspecting stores, whether or not a process has them open.
 
 use std::fmt::Write as _;
 use std::ops::ControlFlow;

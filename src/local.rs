@@ -95,7 +95,7 @@ impl Local {
     }
 }
 
-/// What a refusal says: the `detail` of either side of the server.
+/// Returns the text of a refusal: the `detail` of either side of the server.
 fn refusal(body: &[u8]) -> Option<String> {
     let body: Value = serde_json::from_slice(body).ok()?;
     let detail = at(&body, "/detail").as_str().filter(|text| !text.is_empty())?;

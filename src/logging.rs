@@ -17,7 +17,7 @@ use tracing_subscriber::{EnvFilter, fmt};
 
 use crate::cli::LogFormat;
 
-/// What has lines of its own: the crates of this program, and those of others that speak of
+/// Targets with lines of their own: the crates of this program, and those of others that report
 /// connections.
 const PARTS: [&str; 32] = [
     "api",

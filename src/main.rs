@@ -37,14 +37,14 @@ use crate::cli::{
 
 /// Differences were found, or something is not proven.
 const EXIT_DIFFERENT: u8 = 1;
-/// What an error of printing names.
+/// The object that a print error names.
 const STDOUT: &str = "stdout";
 /// Something went wrong.
 const EXIT_ERROR: u8 = 2;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    // Whoever makes a TLS client without naming a provider gets this one. It can only be set once.
+    // The default provider of TLS clients that name none. It can only be set once.
     let _ = rustls::crypto::ring::default_provider().install_default();
     // Nothing that this program writes is for everybody.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o027));
@@ -53,7 +53,7 @@ fn main() -> ExitCode {
     let done = logging::start(&cli.log, cli.log_format).and_then(|()| run(cli.command));
     let done = done.and_then(|fine| if lasts { Ok(fine) } else { printed().map(|()| fine) });
     match done {
-        // Whoever reads has seen enough, as `head` has.
+        // The reader has closed the pipe, as `head` does.
         Err(error) if is_unread(&error) => ExitCode::SUCCESS,
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(EXIT_DIFFERENT),
@@ -96,7 +96,7 @@ fn printed() -> anyhow::Result<()> {
     Err(why.context(STDOUT))
 }
 
-/// Returns true if nobody reads stdout any more.
+/// Returns true if no process reads stdout any more.
 fn is_unread(error: &anyhow::Error) -> bool {
     let closed = |e: &std::io::Error| e.kind() == ErrorKind::BrokenPipe;
     error.chain().any(|cause| cause.to_string() == STDOUT)

@@ -23,7 +23,7 @@ pub(crate) struct Notify {
 }
 
 impl Notify {
-    /// Where the environment says.
+    /// The socket named in the environment.
     pub(crate) fn of_environment() -> Self {
         let Some(name) = var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty()) else {
             return Self { socket: None };

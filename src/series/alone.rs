@@ -17,7 +17,7 @@ use crate::config::{self, DEFAULT_SERIES, SeriesConfig};
 use crate::folder::{DataFolder, is_there};
 use crate::signals::Stop;
 
-/// How often the clock is compared.
+/// Interval between comparisons of the clock.
 const TICK_EVERY: Duration = Duration::from_secs(1);
 
 /// Run until SIGINT or SIGTERM.
