@@ -69,7 +69,7 @@ fn say_error(error: &anyhow::Error) {
     eprintln!("holdfast: {}", in_one_line(error));
 }
 
-/// An error and its causes; a cause that was told already is not told again, nor is SQLite's number
+/// Formats an error and its causes; leaves out a repeated cause and SQLite's number
 /// for it.
 fn in_one_line(error: &anyhow::Error) -> String {
     let mut line = String::new();

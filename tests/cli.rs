@@ -152,7 +152,7 @@ fn expect_all(cases: &[(&[&str], i32, &str)]) {
 fn a_folder_of_another_kind_is_neither_judged_nor_taken() {
     let dir = folder("cli-folders");
     let path = |name: &str| dir.join(name).to_str().unwrap().to_owned();
-    // An agent's folder, a server's folder that lost its journal, somebody's files.
+    // An agent's folder, a server's folder that lost its journal, a folder of other files.
     for name in ["agent", "server/keys", "home", "empty"] {
         fs::create_dir_all(dir.join(name)).unwrap();
     }

@@ -36,7 +36,7 @@ const KILLS: u64 = 50;
 const TRIM_EVERY: u64 = 10;
 const FILES: &str = "wazuh-states-fim-files";
 const EVENTS: &str = "holdfast-events";
-/// What the follower logs, so that the test knows what it acknowledged.
+/// The follower's log, so that the test knows what it acknowledged.
 const LOG: [&str; 4] = ["--log", "info,holdfast::follow=debug", "--log-format", "json"];
 
 fn below(random: &SeededRandom, n: u64) -> u64 {
@@ -107,7 +107,7 @@ impl Teller {
         Self { runtime, http }
     }
 
-    /// What a server without TLS measures.
+    /// The metrics of a server without TLS.
     fn metrics(&self, url: &str) -> String {
         let asking = async { reqwest::get(format!("{url}metrics")).await.unwrap().text().await };
         self.runtime.block_on(asking).unwrap()
@@ -330,7 +330,7 @@ fn fifty_kills_of_either_side_leave_a_prefix_that_can_take_over() {
     assert!(api.history("/coverage?agents_list=001") == history, "another history");
     assert!(Teller::of(&second).tell(told + 1), "it takes new sessions");
 
-    // Whoever still follows the old store does not follow the new one by mistake.
+    // A follower of the old store does not follow the new one by mistake.
     let from = socket_of(&second);
     let (code, _, error) =
         run(&["journal", "follow", "--from", &from, "--to", text(&stale), "--once"]);

@@ -43,7 +43,7 @@ fn below(random: &SeededRandom, n: u64) -> u64 {
     random.next_u64().unwrap() % n
 }
 
-/// Change the tree until told to stop.
+/// Changes the tree until stopped.
 fn churn(root: &Path, seed: u64, stop: &AtomicBool) -> u64 {
     let random = SeededRandom::new(seed);
     let mut steps = 0;

@@ -1,4 +1,4 @@
-//! What the service manager is told, over a real socket by the real program.
+//! The messages to the service manager, over a real socket by the real program.
 
 #![allow(
     clippy::unwrap_used,

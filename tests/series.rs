@@ -41,7 +41,7 @@ const SERIES: [u64; 8] = [100, 1_000, 100, 10_000, 100, 1_000, 300, 5_000];
 /// `HOLDFAST_SERIES` says another number.
 const SERIES_MANY: u64 = 12_500;
 const SECOND: i64 = 1_000_000_000;
-/// What is persisted of rows that nobody acknowledges is at most so old.
+/// Maximum age of rows of unacknowledged streams that are not yet persisted.
 const FORGET: Duration = Duration::from_millis(100);
 
 fn number(name: &str, default: u64) -> u64 {

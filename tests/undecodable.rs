@@ -64,7 +64,7 @@ fn logged_us(house: &House, what: &str) -> u64 {
     model::timestamp::parse_micros(line.split_whitespace().next().unwrap()).unwrap()
 }
 
-/// Nobody reads it but a session in the making: the scan before has seen the file as it was.
+/// Only a session in preparation reads it: the scan before has seen the file as it was.
 #[test]
 fn an_item_that_telling_meets_and_cannot_decode_makes_the_agent_begin_anew_after_a_pause() {
     let house = House::new("undecodable-pending");

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-/// How long anything that must happen may take on a busy machine.
+/// Time limit for anything that must happen, on a busy machine.
 pub const PATIENCE: Duration = Duration::from_mins(10);
 
 /// A server's configuration in which the series store has no ports: servers of tests run at the
@@ -167,7 +167,7 @@ pub fn run_with(words: &[&str], env: &[(&str, &str)]) -> (i32, String, String) {
 }
 
 /// A port that is free now and stays so until its program binds it, also again after a kill: below
-/// those that the kernel gives to connections and to whoever asks for any, and each given once.
+/// those that the kernel gives to connections and to port 0, and each given once.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     const FIRST: u16 = 20_000;
@@ -315,7 +315,7 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> Result<(), String>) {
     }
 }
 
-/// What is on the disk: path to (type, size, permission bits, SHA-256), by an independent walk.
+/// Returns the disk's content: path to (type, size, permission bits, SHA-256), by an independent walk.
 pub fn disk(root: &Path) -> BTreeMap<String, (String, Option<u64>, String, Option<String>)> {
     let mut found = BTreeMap::new();
     let mut todo = vec![root.to_owned()];
@@ -342,7 +342,7 @@ pub fn disk(root: &Path) -> BTreeMap<String, (String, Option<u64>, String, Optio
     found
 }
 
-/// What the server holds of an agent, in the shape of [`disk`]; fails on a path twice.
+/// Returns the server's copy of an agent, in the shape of [`disk`]; fails on a path twice.
 pub fn stored(
     api: &Api,
     agent: &str,

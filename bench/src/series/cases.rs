@@ -1,4 +1,4 @@
-//! What one child does, each in a process of its own: prints `metric value` lines.
+//! The work of one child, each in a process of its own: prints `metric value` lines.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -47,7 +47,7 @@ pub fn options(wal: &str) -> StoreOptions {
     options
 }
 
-/// What was written, and the CPU seconds spent generating it.
+/// The points written, and the CPU seconds spent generating them.
 struct Wrote {
     samples: f64,
     generating: f64,
@@ -301,7 +301,7 @@ pub fn codec(dir: &Path) -> anyhow::Result<()> {
     record(dir)
 }
 
-/// The log's records of batches as rows over a socket come: so many points are read at once.
+/// The log's records of batches as rows over a socket come: N points are read at once.
 fn record(dir: &Path) -> anyhow::Result<()> {
     const ROUNDS: usize = 1000;
     const TIMES: i64 = 3;

@@ -115,7 +115,7 @@ fn reopen(
     Ok(())
 }
 
-/// What was seen, second by second.
+/// The samples, second by second.
 #[derive(Default)]
 struct Course {
     /// Seconds that the side was served; CPU seconds of the server, bytes it wrote, bytes of parts
@@ -151,7 +151,7 @@ impl Course {
         Ok(())
     }
 
-    /// Keep how it stands after so many seconds.
+    /// Keeps the figures after N seconds.
     fn sample(&mut self, subject: &Subject, at: f64) -> anyhow::Result<()> {
         let [parts, log] = ["parts", "log"].map(|folder| disk_of(&subject.dir.join(folder)));
         let written = written_of(subject.pid())?;

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal
 use crate::client::{Http, cpu_of};
 use crate::payload::{Feed, Protocol};
 
-/// Who is measured.
+/// A program that is measured.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Kind {
     /// The store, with its log always, by interval or off.
@@ -268,7 +268,7 @@ impl Subject {
         found.with_context(|| format!("no {name}"))
     }
 
-    /// Wait until so many rows can be queried, where answers come before that.
+    /// Waits until N rows can be queried, where answers come before that.
     pub fn until_visible(&self, rows: f64) -> anyhow::Result<()> {
         if !matches!(self.kind, Kind::QuestDb(_)) {
             return Ok(());
