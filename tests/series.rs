@@ -76,8 +76,8 @@ fn nothing_fails(store: &Alone) {
     }
 }
 
-/// Rows of a series that nobody acknowledges, as a query shows them now: up to which row; `whole`:
-/// without a hole from the first on.
+/// Returns the last row of an unacknowledged stream that a query shows now; with `whole`, the last one
+/// before the first gap.
 fn shown(store: &Alone, metric: &str, life: u64, base: u64, whole: bool) -> u64 {
     let found = store.samples(metric);
     let Some(times) = found.get(&format!("{metric} life={life}")) else { return 0 };
@@ -90,7 +90,7 @@ fn shown(store: &Alone, metric: &str, life: u64, base: u64, whole: bool) -> u64 
     times.values().last().map_or(0, |row| *row as u64 + 1)
 }
 
-/// How many rows the kill took of a stream that nobody acknowledges, and how old the oldest of them is:
+/// Returns how many rows of an unacknowledged stream the kill lost, and the age of the oldest of them:
 /// counted from before the last request of each protocol that was acknowledged, since all of the store
 /// may have been waiting for the machine.
 fn forgotten(sent: &[Instant], kept: u64, alive: Option<Instant>) -> (u64, Duration) {
@@ -162,7 +162,7 @@ impl Lives {
     }
 
     /// One life of a store, from its start to its kill, and what the next start finds: rows
-    /// acknowledged, and of the streams that nobody acknowledges the rows lost and the age of the
+    /// acknowledged, and of the unacknowledged streams the rows lost and the age of the
     /// oldest of them.
     fn live(&mut self, place: usize, series: u64, instant: Duration) -> (u64, u64, Duration) {
         let (turn, begin) = (self.turn, self.begin);

@@ -1,4 +1,4 @@
-//! Rows of the agent's database that cannot be decoded, whoever meets them: they go alone, are told
+//! Rows of the agent's database that cannot be decoded, in every reader: only they go, are reported
 //! as a gap and found again, and the server never misses what is on the disk.
 
 #![allow(

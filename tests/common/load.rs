@@ -69,7 +69,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// The `turn`-th request over so many series. Times go back and forth over five partitions.
+    /// Returns the `turn`-th request over N series. Times go back and forth over five partitions.
     fn new(base: u64, turn: u64, series: u64) -> Self {
         let first = turn * ROWS % series;
         Self { first, seconds: base + turn - turn % 5 * PARTITION, value: turn }

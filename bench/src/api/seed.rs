@@ -19,7 +19,7 @@ const PLATFORMS: [(&str, &str, &str); 6] = [
 /// Agents written in one transaction.
 pub const BATCH: u32 = 10_000;
 
-/// What share of a fleet is active.
+/// The share of a fleet that is active.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mix {
     /// Eight of ten active, one disconnected, one never heard from; a few pending.

@@ -20,7 +20,7 @@ const PASSWORD: &str = "Bench-Marking-9";
 pub struct Server {
     child: Child,
     pub address: SocketAddr,
-    /// Where agents are taken over TLS.
+    /// The address for agents over TLS.
     pub agents: SocketAddr,
     pub socket: PathBuf,
 }
@@ -41,7 +41,7 @@ impl Server {
         // SAFETY: the call takes integers and is safe between fork and exec.
         unsafe {
             command.pre_exec(|| {
-                // It ends with whoever measures it, however that ends.
+                // The server ends with the measuring process, however that ends.
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                 Ok(())
             });

@@ -1,4 +1,4 @@
-//! The journal beside other logs: write amplification at a block device, durable commits a second,
+//! The journal next to other logs: write amplification at a block device, durable commits a second,
 //! recovery. Every subject runs in a process of its own, interleaved.
 
 #[path = "../journal/amplify.rs"]

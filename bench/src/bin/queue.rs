@@ -1,4 +1,4 @@
-//! The agent's queue beside the published transaction-per-event design (reimplemented from its
+//! The agent's queue next to the published transaction-per-event design (reimplemented from its
 //! table and statements): the same ids, documents and order for all, every subject in a process of
 //! its own, interleaved.
 //!
@@ -181,7 +181,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Those that flush every event or make a journal for it, beside the yardstick; `FULL=1`: with as many events as the
+    /// Those that flush every event or make a journal for it, next to the yardstick; `FULL=1`: as many events as the
     /// others.
     fn flushed(&mut self) -> anyhow::Result<()> {
         let full = holdfast_bench::wanted("FULL");

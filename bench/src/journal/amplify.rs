@@ -1,4 +1,4 @@
-//! What reaches the block device for each byte of payload. A child process has a device of its own
+//! Bytes at the block device for each byte of payload. A child process has a device of its own
 //! with ext4, on which its subject runs all cases.
 
 use std::path::Path;
@@ -80,7 +80,7 @@ fn add(rows: &mut Vec<Value>, case: &str, report: &Report, commits: usize, recor
     }
 }
 
-/// `count` records by so many threads, shared out equally.
+/// `count` records by N threads, shared out equally.
 fn write(
     log: &dyn Log,
     writers: usize,

@@ -1,6 +1,6 @@
 //! The published design: one SQLite table, an item's row is rewritten by every event, one
 //! transaction per event, rows marked when they are fetched and removed when they were accepted.
-//! Statements are prepared anew for every call, as there. The later release gathers up to 100
+//! Statements are prepared again for every call, as there. The later release gathers up to 100
 //! events or 500 ms in memory and runs without any flush.
 
 use std::path::Path;
@@ -15,7 +15,7 @@ const MARK_IDS: usize = 500;
 /// Longest that an event waits in memory where events are gathered.
 const GATHER: Duration = Duration::from_millis(500);
 
-/// What an event says of its item.
+/// An event's description of its item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i64)]
 pub enum Operation {
@@ -42,7 +42,7 @@ pub struct Event {
     pub id: String,
     /// JSON.
     pub document: String,
-    /// What happened.
+    /// The kind of event.
     pub operation: Operation,
     /// The document's version.
     pub version: i64,

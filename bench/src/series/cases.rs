@@ -30,7 +30,7 @@ fn rss() -> f64 {
 /// they are written.
 const SMALL_BYTES_MAX: u64 = 4 << 30;
 
-/// How a store is opened for a setting of its log: `always`, `interval`, `off`; `always small` has a
+/// Store options for a setting of the log: `always`, `interval`, `off`; `always small` has a
 /// small head, and keeps no more than [`SMALL_BYTES_MAX`].
 pub fn options(wal: &str) -> StoreOptions {
     let small = wal.ends_with(" small");

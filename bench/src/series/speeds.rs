@@ -406,7 +406,7 @@ pub fn rows(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What carries each point's name: `OpenTSDB`'s lines, single points; and datagrams. Datagrams that the server has no room for are lost: what counts is what arrived.
+/// Measures protocols that name each point: `OpenTSDB`, points, datagrams. Only arrived datagrams count.
 pub fn lines(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<()> {
     let peers = peers();
     for protocol in [Protocol::OpenTsdb, Protocol::Points, Protocol::Udp] {

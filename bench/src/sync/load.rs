@@ -69,11 +69,11 @@ impl Fleet {
 pub struct Answered {
     /// The time that took, the connection included when there was none.
     pub elapsed: Duration,
-    /// How often the session was sent in vain.
+    /// Number of failed attempts to send the session.
     pub vain: u32,
 }
 
-/// What became of one session that was sent.
+/// The outcome of one session that was sent.
 enum Sent {
     Durable,
     /// Refused because the server has enough to do; seconds after which to come again.
