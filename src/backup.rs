@@ -53,7 +53,7 @@ pub(crate) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
     };
     fs::create_dir_all(to.agent()).with_context(|| to.agent().display().to_string())?;
     let metrics = run::METRICS_FILE;
-    // Before agent.db: gaps move from here to there, and may be reported twice but not be missing.
+    // Before agent.db: gaps move from here to agent.db, and may be reported twice but not be missing.
     database(&from.agent().join(metrics), &to.agent().join(metrics))?;
     database(&from.agent().join("agent.db"), &to.agent().join("agent.db"))?;
     database(&from.state_db(), &to.state_db())?;

@@ -65,7 +65,7 @@ pub(crate) fn ring() -> LogRing {
     RING.clone()
 }
 
-/// Start logging; called once, before anything else.
+/// Starts logging; called once, before anything else.
 pub(crate) fn start(filter: &str, format: LogFormat) -> anyhow::Result<()> {
     let filter = &with_present_parts(filter);
     expect_known(filter)?;

@@ -103,7 +103,7 @@ fn is_unread(error: &anyhow::Error) -> bool {
         && error.chain().filter_map(|cause| cause.downcast_ref()).any(closed)
 }
 
-/// Run one command: `true` when all is fine, `false` when differences were found.
+/// Runs one command: `true` when all is fine, `false` when differences were found.
 fn run(command: Command) -> anyhow::Result<bool> {
     match command {
         Command::Up(args) => runtime()?.block_on(up::run(args))?,

@@ -63,7 +63,7 @@ fn start_server(base: &Path, name: &str) -> Running {
     server
 }
 
-/// Make agent 001 known, for which the test then speaks on the socket.
+/// Registers agent 001, for which the test then sends requests on the socket.
 fn register(base: &Path, server: &Running) {
     let config = base.join("agent.toml");
     fs::write(&config, format!("data = {:?}\n", base.join("agent"))).unwrap();
@@ -113,7 +113,7 @@ impl Teller {
         self.runtime.block_on(asking).unwrap()
     }
 
-    /// Tell of one file; whether it was acknowledged.
+    /// Sends a report of one file. Returns true if it was acknowledged.
     fn tell(&self, n: u64) -> bool {
         let request = self
             .http
@@ -170,7 +170,7 @@ fn session(n: u64) -> Session {
     }
 }
 
-/// Tell without end; how much was acknowledged.
+/// Sends reports until stopped. Returns the number acknowledged.
 fn load(data: &Path, stop: &AtomicBool, told: &AtomicU64) {
     let teller = Teller::of(data);
     let mut n = 1;
@@ -236,7 +236,7 @@ fn seed() -> u64 {
     }
 }
 
-/// Kill one side or the other at random instants; the last position compared.
+/// Kills one side or the other at random instants. Returns the last position compared.
 fn kill_again_and_again(
     base: &Path,
     server: Running,

@@ -87,7 +87,7 @@ impl House {
     }
 }
 
-/// Wait until the server holds exactly these trees of the agent.
+/// Waits until the server holds exactly these trees of the agent.
 fn holds(api: &Api, agent: &str, trees: &[&Path]) {
     let wanted: Vec<String> = trees.iter().flat_map(|tree| disk(tree).into_keys()).collect();
     eventually("the server holds what the agent is to watch", || {
@@ -224,7 +224,7 @@ fn refusals(api: &Api, web: &Path, trees: &[&Path]) {
     outcome(api, order_reload(api), "failed", "watch");
 }
 
-/// Wait until the first agent's outcome of a command is this, and says this.
+/// Waits until the first agent's outcome of a command is this, and says this.
 fn outcome(api: &Api, command: u64, state: &str, word: &str) {
     eventually("the order has its outcome", || {
         let answer = api.get(&format!("/commands/{command}"));

@@ -128,7 +128,7 @@ impl Fleet {
         self.base.join(name).to_str().unwrap().to_owned()
     }
 
-    /// Kill one of the two and start it again, or do something to the network.
+    /// Kills one of the two and restarts it, or disturbs the network.
     fn strike(&mut self, random: &SeededRandom) {
         match below(random, 9) {
             0..=2 => {

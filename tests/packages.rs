@@ -100,7 +100,7 @@ fn expect(api: &Api, wanted: &[(&str, &str)]) -> Result<(), String> {
     if found == wanted { Ok(()) } else { Err(format!("{found:?}")) }
 }
 
-/// Take a package's document out of the stopped server's database.
+/// Deletes a package's document from the stopped server's database.
 fn lose(database: &Path, key: &str) {
     let mut db = Connection::open(database).unwrap();
     let change = db.transaction().unwrap();

@@ -24,7 +24,7 @@ use common::{Api, differences, disk, eventually, run, stored};
 use house::{FILES, FOLDERS, House, has_packages, start};
 use rusqlite::Connection;
 
-/// Take the documents below a folder out of the stopped server's database; how many.
+/// Deletes the documents below a folder from the stopped server's database. Returns how many.
 fn remove_documents(database: &Path, below: &Path) -> usize {
     let mut db = Connection::open(database).unwrap();
     let change = db.transaction().unwrap();

@@ -35,7 +35,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 /// Not loopback as IPv6 sees it.
 const BEYOND: &str = "[::ffff:127.0.0.1]:0";
 
-/// Write a new certificate and key; the certificate.
+/// Writes a new certificate and key. Returns the certificate.
 fn renew(base: &Path) -> CertificateDer<'static> {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     fs::write(base.join("key.pem"), made.signing_key.serialize_pem()).unwrap();
@@ -50,7 +50,7 @@ fn shown(stream: &Tls) -> CertificateDer<'static> {
     stream.conn.peer_certificates().unwrap()[0].clone().into_owned()
 }
 
-/// Ask for an acknowledgement.
+/// Asks for an acknowledgement.
 fn sync(stream: &mut Tls) {
     stream.write_all(b"+sync\r\n").unwrap();
     let mut said = [0; 5];
@@ -81,7 +81,7 @@ impl Client {
         Ok(StreamOwned::new(session.unwrap(), stream))
     }
 
-    /// Say this, then hear everything; an error when the certificate is another one.
+    /// Sends this, then reads everything; an error when the certificate is another one.
     fn talk(&self, to: SocketAddr, bytes: &[u8]) -> std::io::Result<String> {
         let mut stream = self.connect(to)?;
         stream.write_all(bytes)?;

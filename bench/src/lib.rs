@@ -21,7 +21,7 @@ pub struct Cost {
     pub rss_mb: f64,
 }
 
-/// Run to the end; stdout is dropped. `accepted` lists the exit codes that count as done.
+/// Runs to the end; stdout is dropped. `accepted` lists the exit codes that count as done.
 pub fn measure(command: &mut Command, accepted: &[i32]) -> anyhow::Result<Cost> {
     let shown = format!("{command:?}");
     let start = Instant::now();
@@ -173,7 +173,7 @@ impl Results {
         Ok(Self(rows))
     }
 
-    /// Print as a table; ratios against `yardstick` where it has the same case and metric.
+    /// Prints as a table; ratios against `yardstick` where it has the same case and metric.
     pub fn print(&self, yardstick: &str) {
         println!("| case | subject | metric | median | min..max | ratio to {yardstick} |");
         println!("|---|---|---|---|---|---|");

@@ -93,7 +93,7 @@ fn values(text: &str) -> anyhow::Result<Value> {
     Ok(Value::Object(sections))
 }
 
-/// Put the keys of a table over those of another.
+/// Puts the keys of a table over those of another.
 fn put_over(under: &mut Value, over: Value) {
     match (under, over) {
         (Value::Object(under), Value::Object(over)) => {

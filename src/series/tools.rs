@@ -268,7 +268,7 @@ impl LeftOut {
     }
 }
 
-/// Write what can be read of a series.
+/// Writes what can be read of a series.
 fn write_series(
     out: &mut impl Write,
     store: &Store,

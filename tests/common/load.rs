@@ -79,7 +79,7 @@ impl Request {
         self.first..self.first + ROWS
     }
 
-    /// Send it; whether it was acknowledged. A refusal fails the test.
+    /// Sends it. Returns true if it was acknowledged. A refusal fails the test.
     fn send(self, protocol: Protocol, to: &Ports) -> bool {
         let (seconds, value) = (self.seconds, self.value);
         let mut text = String::new();

@@ -20,7 +20,7 @@ pub(crate) struct Modules {
 }
 
 impl Modules {
-    /// Read the files under `src`, without tests.
+    /// Reads the files under `src`, without tests.
     pub(crate) fn read(src: &Path) -> Self {
         let mut modules = Self { texts: BTreeMap::new(), exports: BTreeMap::new() };
         modules.walk(src, &[]);

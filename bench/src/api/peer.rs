@@ -28,7 +28,7 @@ const SLICE_ROWS: usize = 500;
 /// The word of a child.
 pub const CHILD: &str = "peer-database";
 
-/// Copy the fleet into a table as that design has it.
+/// Copies the fleet into a table as that design has it.
 fn seed(from: &Path, to: &Path) -> anyhow::Result<()> {
     let conn = Connection::open(to)?;
     conn.pragma_update(None, "journal_mode", "WAL")?;
@@ -216,7 +216,7 @@ impl Drop for Database {
     }
 }
 
-/// Ask each case again and again; CPU is that of both sides.
+/// Asks each case again and again; CPU is that of both sides.
 pub fn run(scratch: &Path, registry: &Path, agents: u32, times: usize, results: &mut Results) -> anyhow::Result<()> {
     let (file, socket) = (scratch.join("peer.db"), scratch.join("peer.sock"));
     seed(registry, &file)?;

@@ -40,7 +40,7 @@ fn status(mix: Mix, n: u32) -> AgentStatus {
     }
 }
 
-/// Make the folder with that many agents in it; their numbers are 1 to `agents`.
+/// Creates the folder with that many agents in it; their numbers are 1 to `agents`.
 pub fn seed(folder: &Path, agents: u32, mix: Mix) -> anyhow::Result<()> {
     fs::create_dir_all(folder)?;
     let file = folder.join("registry.db");

@@ -26,7 +26,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Start the release binary on a folder. `more`: further tables of its configuration.
+    /// Starts the release binary on a folder. `more`: further tables of its configuration.
     pub fn start(binary: &Path, data: &Path, more: &str) -> anyhow::Result<Self> {
         let config = data.join("server.toml");
         fs::write(
@@ -88,7 +88,7 @@ impl Server {
         kib.unwrap_or(f64::NAN) * 1024.0 / 1e6
     }
 
-    /// Log in; the token.
+    /// Logs in. Returns the token.
     pub fn login(&self) -> anyhow::Result<String> {
         let mut client = Client::tcp(self.address)?;
         let answer = client.send("POST", LOGIN, &basic(), b"")?;

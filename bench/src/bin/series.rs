@@ -65,7 +65,7 @@ fn main() -> anyhow::Result<()> {
     }
 }
 
-/// Run a child; its figures.
+/// Runs a child. Returns its figures.
 fn child(dir: &Path, words: &[&str]) -> anyhow::Result<Vec<(String, f64)>> {
     let me = std::env::current_exe()?;
     let out = Command::new(me).arg("--child").arg(dir).args(words).output()?;

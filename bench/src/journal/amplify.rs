@@ -116,7 +116,7 @@ const PACED_PER_SECOND: u64 = 2000;
 const PACED_STEP: u64 = 10;
 const PACED_RECORD: usize = 16;
 
-/// Flush by time instead of at every commit: amplification, and what a power cut costs.
+/// Measures flushes by time instead of at every commit: amplification, and what a power cut costs.
 pub fn paced(layout: Layout, every: Duration, run: Duration) -> anyhow::Result<()> {
     let mut device = Device::with(Options {
         bytes: DEVICE_BYTES,

@@ -20,7 +20,7 @@ pub trait Log: Sync {
         Ok(())
     }
 
-    /// Close in good order.
+    /// Closes in good order.
     fn close(self: Box<Self>) -> anyhow::Result<()>;
 }
 

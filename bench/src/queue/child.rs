@@ -80,7 +80,7 @@ fn written() -> anyhow::Result<u64> {
     Ok(line.context("no write_bytes in /proc/self/io")?.parse()?)
 }
 
-/// Measure, with nothing of the database left to be written by the case before: a page that is
+/// Measures with nothing of the database left to be written by the case before: a page that is
 /// dirty already would not count again.
 fn measured(db: &Path, work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<Cost> {
     for file in fs::read_dir(db.parent().context("a database without a folder")?)? {
@@ -130,7 +130,7 @@ pub fn run(design: Design, count: u64, order: &str, db: &Path) -> anyhow::Result
     Ok(())
 }
 
-/// Give one round of events to the subject and close it.
+/// Passes one round of events to the subject and closes it.
 fn write(design: Design, order: &[u64], round: u64, db: &Path) -> anyhow::Result<Cost> {
     match (design, design.open(db)?) {
         (Design::Holdfast(Ours { batch: size, .. }), Store::Holdfast(queue)) => {

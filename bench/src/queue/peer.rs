@@ -82,7 +82,7 @@ impl Peer {
         Ok(Self { conn, mode, gathered: Vec::new(), since: Instant::now() })
     }
 
-    /// Take one event: durable, as far as the mode goes, once this returns; where events are
+    /// Takes one event: durable, as far as the mode goes, once this returns; where events are
     /// gathered, once the transaction is full.
     pub fn submit(&mut self, event: Event) -> anyhow::Result<()> {
         if self.mode.events <= 1 {
@@ -167,14 +167,14 @@ impl Peer {
         })
     }
 
-    /// Flush what is gathered and close; SQLite checkpoints its log.
+    /// Flushes what is gathered and closes; SQLite checkpoints its log.
     pub fn close(mut self) -> anyhow::Result<()> {
         self.flush()?;
         self.conn.close().map_err(|(_, error)| error).context("close")
     }
 }
 
-/// Insert the item's row or coalesce into it.
+/// Inserts the item's row or coalesces into it.
 fn store(conn: &Connection, event: &Event) -> rusqlite::Result<()> {
     let row = conn
         .prepare(

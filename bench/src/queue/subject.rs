@@ -146,7 +146,7 @@ impl Store {
     }
 }
 
-/// The destination of file changes: batches of a scan are gathered, others commit as they are.
+/// Returns the sink of file changes: batches of a scan are gathered, others commit as they are.
 pub fn sink(queue: &Queue, batch: usize) -> anyhow::Result<Box<dyn Sink>> {
     let (files, names) = (Dataset::fim_files(), Arc::new(NoNames));
     Ok(match batch {

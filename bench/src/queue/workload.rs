@@ -95,7 +95,7 @@ pub fn event(
     Ok(Event { id: key.document_id(), document, operation, version: round as i64 + 1 })
 }
 
-/// Make the tree to scan; gives its bytes of content.
+/// Creates the tree to scan. Returns its bytes of content.
 pub fn tree(folder: &Path, files: u64) -> anyhow::Result<u64> {
     let random = SeededRandom::new(11);
     let mut content = vec![0; FILE_BYTES.1 as usize];

@@ -142,7 +142,7 @@ impl Bare {
     }
 }
 
-/// Take so much of a core's time.
+/// Uses this much CPU time of a core.
 fn compute(work: Duration) {
     let taken = || {
         let time = clock_gettime(ClockId::ThreadCPUTime);

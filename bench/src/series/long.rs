@@ -133,7 +133,7 @@ impl Course {
         self.before.iter().find(|(n, _)| n == name).map_or(0.0, |s| s.1)
     }
 
-    /// Count what moved since the last look.
+    /// Counts what moved since the last look.
     fn look(&mut self, subject: &mut Subject) -> anyhow::Result<()> {
         let before = std::mem::replace(&mut self.before, subject.ask("stats")?);
         if before.is_empty() {
@@ -174,7 +174,7 @@ struct Side {
 }
 
 impl Side {
-    /// Start it in a folder of its own below `base`, tell it the names, and stop it.
+    /// Starts it in a folder of its own below `base`, sends the names, and stops it.
     fn start(base: &Path, wal: &'static str, cores: &'static str) -> anyhow::Result<Self> {
         let dir = base.join(wal);
         fs::create_dir_all(&dir)?;
@@ -224,7 +224,7 @@ impl Side {
         Ok(run)
     }
 
-    /// Kill it where it stands.
+    /// Kills it.
     fn kill(self) -> Killed {
         let Subject { kind, dir, .. } = &self.subject;
         Killed { wal: self.wal, kind: kind.clone(), dir: dir.clone() }
@@ -262,7 +262,7 @@ fn feed(
     Ok(points as f64)
 }
 
-/// Wait until everything sent so far is acknowledged.
+/// Waits until everything sent so far is acknowledged.
 fn acknowledged(stream: &mut TcpStream) -> anyhow::Result<()> {
     stream.write_all(b"+sync\r\n")?;
     let mut answer = [0; 5];

@@ -167,7 +167,7 @@ pub fn stream_files(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<(
     Ok(())
 }
 
-/// Write the rows of one file.
+/// Writes the rows of one file.
 fn make_file(i: usize, times: i64) -> anyhow::Result<PathBuf> {
     let path = std::env::temp_dir().join(format!("holdfast-series-{}-{i}.gz", std::process::id()));
     let mut gzip = Command::new("gzip")

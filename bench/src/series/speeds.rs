@@ -31,7 +31,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Measure `send`, which says how many points it sent.
+    /// Measures `send`, which says how many points it sent.
     pub fn of(
         subject: &mut Subject,
         send: impl FnOnce(&mut Subject) -> anyhow::Result<f64>,
@@ -43,7 +43,7 @@ impl Run {
         Ok(Self { wall, cpu: subject.cpu()? - cpu, points, written: written_of(pid)? - before })
     }
 
-    /// Go on with another run.
+    /// Adds another run.
     pub fn add(&mut self, more: Self) {
         self.wall += more.wall;
         self.cpu += more.cpu;
@@ -111,7 +111,7 @@ struct Logged {
 }
 
 impl Side {
-    /// Count what this process logged.
+    /// Counts what this process logged.
     fn count_log(&mut self) -> anyhow::Result<()> {
         if matches!(self.wal(), "" | "off") {
             return Ok(());
@@ -165,7 +165,7 @@ impl Case {
         format!("{}{data}{request}{connections}", self.protocol.name())
     }
 
-    /// Send for one turn, on from where that server is.
+    /// Sends for one turn, on from where that server is.
     fn turn(&mut self, side: &mut Side) -> anyhow::Result<Run> {
         let Side { subject, had, points: before, .. } = side;
         self.feeds.iter_mut().zip(&*had).for_each(|(feed, had)| feed.seek(*had));
@@ -185,7 +185,7 @@ impl Case {
         Ok(run)
     }
 
-    /// Send over all connections until then; the points.
+    /// Sends over all connections until then. Returns the number of points.
     fn send(&mut self, subject: &Subject, until: Instant) -> anyhow::Result<f64> {
         let (protocol, each) = (self.protocol, ROWS / self.connections);
         let named = protocol == Protocol::Rows;
@@ -201,7 +201,7 @@ impl Case {
         })
     }
 
-    /// Start a server in a new folder of its own below `base`, send to it for a turn that does not count, in
+    /// Starts a server in a new folder of its own below `base`, sends to it for a turn that does not count, in
     /// which series are named and `QuestDB` compiles, and stop it.
     fn start(&mut self, base: &Path, kind: Kind) -> anyhow::Result<Side> {
         let dir = base.join(format!("{kind:?}").replace(|c: char| !c.is_alphanumeric(), ""));
