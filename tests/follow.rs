@@ -170,7 +170,7 @@ fn session(n: u64) -> Session {
     }
 }
 
-/// Sends reports until stopped. Returns the number acknowledged.
+/// Sends reports until stopped. Counts those acknowledged in `told`.
 fn load(data: &Path, stop: &AtomicBool, told: &AtomicU64) {
     let teller = Teller::of(data);
     let mut n = 1;

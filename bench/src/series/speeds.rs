@@ -201,7 +201,7 @@ impl Case {
         })
     }
 
-    /// Starts a server in a new folder of its own below `base`, sends to it for a turn that does not count, in
+    /// Starts a server in a new folder of its own below `base`, sends to it for an uncounted turn, in
     /// which series are named and `QuestDB` compiles, and stop it.
     fn start(&mut self, base: &Path, kind: Kind) -> anyhow::Result<Side> {
         let dir = base.join(format!("{kind:?}").replace(|c: char| !c.is_alphanumeric(), ""));
