@@ -73,12 +73,12 @@ impl DataFolder {
         vec![self.0.clone(), self.journal()]
     }
 
-    /// The database of what agents report.
+    /// Returns the path of the database of what agents report.
     pub(crate) fn state_db(&self) -> PathBuf {
         self.0.join("state.db")
     }
 
-    /// The registry's database.
+    /// Returns the path of the registry's database.
     pub(crate) fn registry_db(&self) -> PathBuf {
         self.0.join("registry.db")
     }
@@ -202,7 +202,7 @@ impl DataFolder {
         self.0.join("holdfast.sock")
     }
 
-    /// The marker of a state that was restored from a backup and continues without its old journal.
+    /// Returns the marker of a state that was restored from a backup and continues without its old journal.
     pub(crate) fn restored_marker(&self) -> PathBuf {
         self.0.join("restored")
     }

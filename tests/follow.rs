@@ -107,7 +107,7 @@ impl Teller {
         Self { runtime, http }
     }
 
-    /// The metrics of a server without TLS.
+    /// Reads the metrics of a server without TLS.
     fn metrics(&self, url: &str) -> String {
         let asking = async { reqwest::get(format!("{url}metrics")).await.unwrap().text().await };
         self.runtime.block_on(asking).unwrap()

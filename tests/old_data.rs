@@ -55,7 +55,7 @@ fn start(house: &House, role: &str, env: &[(&str, &str)]) -> Running {
     Running::start_with(&[role, "--config", config.to_str().unwrap()], &log, env)
 }
 
-/// The server's content, in the parts that must be the same in every later version.
+/// Returns the server's content, in the parts that must be the same in every later version.
 fn answers(api: &Api) -> Value {
     let pick = |path: &str, fields: &[&str]| -> Vec<Value> {
         let items = api.all(path).into_iter();

@@ -62,7 +62,7 @@ impl Place {
         fs::rename(new, self.status()).unwrap();
     }
 
-    /// Returns true if the server holds what is installed.
+    /// Returns an error unless the server holds what is installed.
     fn is_told(&self, api: &Api) -> Result<(), String> {
         let mut told = Versions::new();
         for item in api.all("/states/inventory-packages") {

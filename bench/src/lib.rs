@@ -219,7 +219,7 @@ impl Results {
     }
 }
 
-/// The machine on which the figures were taken.
+/// Describes the machine on which the figures were taken.
 fn machine() -> Value {
     let field = |file: &str, key: &str| {
         fs::read_to_string(file).ok().and_then(|text| {

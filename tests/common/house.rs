@@ -138,7 +138,7 @@ pub(crate) fn packages(api: &Api) -> Vec<(String, String)> {
     found
 }
 
-/// Returns true if it holds these and no others.
+/// Returns an error unless it holds these and no others.
 pub(crate) fn has_packages(api: &Api, wanted: &[(&str, &str)]) -> Result<(), String> {
     let found = packages(api);
     let wanted: Vec<_> = wanted.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();

@@ -113,7 +113,7 @@ impl Case {
         ]))
     }
 
-    /// N records of noise, shared out among the writers.
+    /// Appends N records of noise, shared out among the writers.
     fn append(&self, journal: &Journal, count: u64, seed: u64) -> anyhow::Result<()> {
         let writer = |writer| {
             let mut noise = Noise(seed << 32 | writer);

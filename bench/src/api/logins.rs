@@ -216,7 +216,7 @@ fn quiet(server: &Server, token: &str, stop: &AtomicBool) -> anyhow::Result<Othe
     }
 }
 
-/// Their duration while there are no logins.
+/// Measures their duration while there are no logins.
 fn idle(server: &Server, token: &str, time: Duration) -> anyhow::Result<Others> {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -50,7 +50,7 @@ impl Axis {
         Self { log: false, from: 0.0, to: count * step, marks: (0..=count as u32).map(mark).collect() }
     }
 
-    /// The relative position of a value, 0 to 1.
+    /// Returns the relative position of a value, 0 to 1.
     fn share(&self, value: f64) -> f64 {
         let value = if self.log { value.log10() } else { value };
         (value - self.from) / (self.to - self.from)

@@ -91,7 +91,7 @@ pub fn crowds(server: &Server, token: &str, results: &mut Results) -> anyhow::Re
     Ok(())
 }
 
-/// The growth of cost with the fleet: rows, and a plot of them.
+/// Measures the growth of cost with the fleet: rows, and a plot of them.
 pub fn linearity(binary: &Path, scratch: &Path, results: &mut Results) -> anyhow::Result<()> {
     let mut lines: Vec<plot::Line> =
         READS.iter().map(|(case, ..)| ((*case).to_owned(), Vec::new())).collect();

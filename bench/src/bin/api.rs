@@ -165,7 +165,7 @@ fn orders(binary: &Path, scratch: &Path, results: &mut Results) -> anyhow::Resul
     Ok(fs::remove_dir_all(&silent)?)
 }
 
-/// The requests to one server with the fleet of mixed statuses.
+/// Measures the requests to one server with the fleet of mixed statuses.
 fn one_server(
     part: &str,
     binary: &Path,

@@ -165,7 +165,7 @@ fn count(tree: &Path) -> anyhow::Result<u64> {
     Ok(files)
 }
 
-/// The agent's work: scan into `agent.db`.
+/// Runs the agent's work: scan into `agent.db`.
 fn holdfast(tree: &str, db: &Path) -> anyhow::Result<()> {
     let clock = Arc::new(SystemClock::new());
     let (queue, _) =

@@ -80,7 +80,7 @@ fn add(rows: &mut Vec<Value>, case: &str, report: &Report, commits: usize, recor
     }
 }
 
-/// `count` records by N threads, shared out equally.
+/// Writes `count` records by N threads, shared out equally.
 fn write(
     log: &dyn Log,
     writers: usize,

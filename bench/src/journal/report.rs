@@ -112,7 +112,7 @@ fn commits(results: &Results, case: &str) {
     }
 }
 
-/// The text next to the two tables.
+/// Writes the text next to the two tables.
 fn others(results: &Results) {
     let rows = results.rows_where(|case| !case.contains("writer"));
     if rows.is_empty() {

@@ -38,7 +38,7 @@ fn flat(number: u64) -> ItemKey {
     ItemKey::new("/var/spool/one", format!("file-{number:08}.bin"))
 }
 
-/// The state of an item in a round: every round its content, size and times differ.
+/// Returns the state of an item in a round: every round its content, size and times differ.
 fn observation(number: u64, round: u64) -> anyhow::Result<Observation> {
     let mut o = Observation::empty(Kind::File);
     o.device = 0xfe00;

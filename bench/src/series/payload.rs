@@ -100,7 +100,7 @@ impl Stream {
         Self { protocol, walks: Walks::new(kind, rows.end), rows, time: 0 }
     }
 
-    /// The rows of N more times, for a connection of its own.
+    /// Returns the rows of N more times, for a connection of its own.
     pub fn next(&mut self, times: i64) -> Vec<Vec<u8>> {
         let mut pieces = Vec::new();
         if self.protocol == Protocol::Rows {

@@ -16,7 +16,7 @@ pub struct Question {
     pub sql: &'static str,
 }
 
-/// The queries over N rows of each series.
+/// Returns the queries over N rows of each series.
 pub fn questions(times: i64) -> Vec<Question> {
     let end = BEGIN_NS + times * STEP_S * 1_000_000_000;
     let range = format!("\"range\":{{\"from\":{BEGIN_NS},\"to\":{end}}}");

@@ -202,7 +202,7 @@ impl Case {
     }
 
     /// Starts a server in a new folder of its own below `base`, sends to it for an uncounted turn, in
-    /// which series are named and `QuestDB` compiles, and stop it.
+    /// which series are named and `QuestDB` compiles, and stops it.
     fn start(&mut self, base: &Path, kind: Kind) -> anyhow::Result<Side> {
         let dir = base.join(format!("{kind:?}").replace(|c: char| !c.is_alphanumeric(), ""));
         if dir.exists() {

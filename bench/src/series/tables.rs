@@ -77,7 +77,7 @@ fn log(results: &Results) -> String {
     table + &backfill(results)
 }
 
-/// A sentence on backfill during ingest, both until all is sealed.
+/// Returns a sentence on backfill during ingest, both until all is sealed.
 fn backfill(results: &Results) -> String {
     let case = "backfill of a year, series by series";
     let ours = |case: &str, metric| results.get(case, OURS, metric).map(|v| v / 1e6);
