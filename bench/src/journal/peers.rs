@@ -13,7 +13,7 @@ use crate::subject::Log;
 
 const ERROR_BYTES: usize = 256;
 
-/// Returns the output of a C peer.
+/// Returns the error message of a C peer as an error.
 fn said(error: &[c_char; ERROR_BYTES]) -> anyhow::Error {
     // SAFETY: the peers end what they say with a zero within the buffer, which was all zeros.
     let text = unsafe { CStr::from_ptr(error.as_ptr()) };
