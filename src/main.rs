@@ -44,11 +44,11 @@ const EXIT_ERROR: u8 = 2;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    // The default provider of TLS clients that name none. It can only be set once.
+    // Sets the provider for TLS clients that name none. It can only be set once.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    // Nothing that this program writes is for everybody.
+    // Files that this program writes are not readable by other users.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o027));
-    // What runs until it is stopped does its work without anybody who reads along.
+    // Commands that run until they are stopped continue without a reader of stdout.
     let lasts = matches!(cli.command, Command::Up(_) | Command::Server(_) | Command::Agent(_));
     let done = logging::start(&cli.log, cli.log_format).and_then(|()| run(cli.command));
     let done = done.and_then(|fine| if lasts { Ok(fine) } else { printed().map(|()| fine) });

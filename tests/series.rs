@@ -76,8 +76,8 @@ fn nothing_fails(store: &Alone) {
     }
 }
 
-/// Returns the last row of an unacknowledged stream that a query shows now; with `whole`, the last one
-/// before the first gap.
+/// Returns the end of an unacknowledged stream as a query shows it now: the last row's number plus one.
+/// With `whole`, fails if a row before it is missing.
 fn shown(store: &Alone, metric: &str, life: u64, base: u64, whole: bool) -> u64 {
     let found = store.samples(metric);
     let Some(times) = found.get(&format!("{metric} life={life}")) else { return 0 };

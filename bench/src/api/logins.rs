@@ -102,7 +102,7 @@ fn compared(case: &str, beside: Others, quiet: Others, results: &mut Results) {
     add("other_p99_to_idle", "ratio", ratio);
 }
 
-/// The duration of one login, milliseconds.
+/// Median duration and CPU time of one login, milliseconds.
 struct LoginCost {
     p50_ms: f64,
     cpu_ms: f64,
