@@ -84,7 +84,7 @@ async fn fetch(
     }
 }
 
-/// Returns an error if a named agent is not registered. Call it only without changes: a removed agent has some.
+/// Fails if a named agent is not registered. Call it if there are no changes: a removed agent has some.
 async fn expect_agent(local: &Local, args: &ChangesArgs) -> anyhow::Result<()> {
     let Some(agent) = &args.agent else { return Ok(()) };
     let query = [("agents_list".to_owned(), agent.clone())];
