@@ -16,7 +16,7 @@ use crate::config::{self, AgentConfig};
 use crate::folder::{DataFolder, is_there};
 use crate::inspect;
 
-/// Run one of them: `false` when a verification found something.
+/// Runs one of them: `false` when a verification found something.
 pub(crate) fn run(command: QueueCommand) -> anyhow::Result<bool> {
     match command {
         QueueCommand::Status { of, json } => inspect::queue(&database(&of)?, json)?,

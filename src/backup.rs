@@ -2,10 +2,10 @@
 //!
 //! Each database is copied through SQLite's online backup, which sees one committed state. Order
 //! matters: the agent's queue first, then the server's state, then its registry. An agent that
-//! told less than the restored server knows repeats itself, which is harmless; the other way
-//! round it would believe told what the server does not have. The journal is not copied: a state
+//! reported less than the restored server knows repeats itself, which is harmless; in the other order
+//! it would consider changes acknowledged that the server does not have. The journal is not copied: a state
 //! holds everything up to its position, and a restored server begins a new journal behind it. The
-//! series store comes last: rows that the copied agent has still to tell are told again, which changes
+//! series store comes last: rows that the copied agent has not yet sent are sent again, which changes
 //! nothing.
 
 use std::fs;
@@ -23,18 +23,18 @@ use crate::folder::{DataFolder, is_there};
 
 /// Pages copied at a time; writers get their turn in between.
 const PAGES_PER_STEP: i32 = 2_000;
-/// How long a busy database is waited for.
+/// Time to wait for a busy database.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
-/// What marks a complete backup: written last.
+/// Marker of a complete backup: written last.
 const MARKER: &str = "holdfast-backup.json";
 /// Permissions of a backup's folder and of a restored one: they hold hashes, keys and everything
-/// that agents told, in files whose own permissions rely on the folder's.
+/// that agents reported, in files whose own permissions rely on the folder's.
 const FOLDER_MODE: u32 = 0o700;
-/// The agent's files beside its queue.
+/// The agent's files next to its queue.
 const AGENT_FILES: [&str; 6] =
     ["key.pem", "cert.pem", "key.next.pem", "cert.next.pem", "ca.pem", "agent.json"];
 
-/// Copy a data folder that may be in use.
+/// Copies a data folder that may be in use.
 pub(crate) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
     let from = DataFolder::new(&args.data.data);
     if !is_there(&from.series())? {
@@ -53,7 +53,7 @@ pub(crate) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
     };
     fs::create_dir_all(to.agent()).with_context(|| to.agent().display().to_string())?;
     let metrics = run::METRICS_FILE;
-    // Before agent.db: gaps move from here to there, and may be told twice but not be missing.
+    // Before agent.db: gaps move from here to agent.db, and may be reported twice but not be missing.
     database(&from.agent().join(metrics), &to.agent().join(metrics))?;
     database(&from.agent().join("agent.db"), &to.agent().join("agent.db"))?;
     database(&from.state_db(), &to.state_db())?;
@@ -74,7 +74,7 @@ pub(crate) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
     writeln_stdout(&format!("backup: {} in {}", copied.join(", "), args.to.display()))
 }
 
-/// Put a backup in the place of a data folder that does not exist yet.
+/// Copies a backup to a data folder that does not exist yet.
 pub(crate) fn restore(args: &RestoreArgs) -> anyhow::Result<()> {
     if !is_there(&args.from.join(MARKER))? {
         bail!("{} is not a complete backup: {MARKER} is missing", args.from.display());
@@ -91,7 +91,7 @@ fn writeln_stdout(line: &str) -> anyhow::Result<()> {
     writeln!(std::io::stdout(), "{line}").context("stdout")
 }
 
-/// That a backup does not go into what it is of.
+/// Returns an error if the backup would be written into the folder that it copies.
 fn outside(to: &Path, data: &Path) -> anyhow::Result<()> {
     let data = data.canonicalize().with_context(|| data.display().to_string())?;
     let whole = std::path::absolute(to).with_context(|| to.display().to_string())?;
@@ -131,7 +131,7 @@ pub(crate) fn copy_database(from: &Path, to: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Copy the series store, in use or not; whether there is one.
+/// Copies the series store, in use or not. Returns true if there is one.
 fn copy_series(from: &DataFolder, to: &DataFolder) -> anyhow::Result<bool> {
     copy_file(&from.series_toml(), &to.series_toml())?;
     let dir = from.series();

@@ -12,7 +12,7 @@ use crate::local::{Local, at};
 use crate::server;
 use crate::signals::Stop;
 
-/// How often `--follow` asks.
+/// Polling interval of `--follow`.
 const FOLLOW_EVERY: Duration = Duration::from_secs(1);
 /// Items asked for in one page.
 const PAGE_ITEMS: usize = 500;
@@ -21,8 +21,8 @@ pub(crate) async fn run(args: &ChangesArgs) -> anyhow::Result<()> {
     let mut stop = Stop::listen()?;
     let local = Local::open(&server::socket(&args.data.data))?;
     let console = Console::new();
-    // How far it has been followed, by number of arrival: what an agent tells late arrives late,
-    // and is passed over by nobody who goes by arrival.
+    // The arrival number up to which it has been followed: late reports of an agent arrive late,
+    // so following by arrival misses none of them.
     let mut arrived: Option<u64> = None;
     loop {
         match fetch(&local, args, arrived).await {
@@ -68,7 +68,7 @@ async fn fetch(
         add("agents_list", args.agent.clone());
         add("path", args.path.clone());
         add("kind", args.kind.clone().filter(|_| !coverage));
-        // What is told late was found long ago: an age is asked for once only.
+        // Changes reported late were found long ago: the age limit applies to the first request only.
         add("from", args.since.filter(|_| arrived.is_none()).map(since));
         add("since", arrived.filter(|number| *number > 0).map(|number| number.to_string()));
         add("cursor", cursor);
@@ -84,7 +84,7 @@ async fn fetch(
     }
 }
 
-/// That an agent of whom there is nothing is known, if one is named. Of one that was removed there is.
+/// Fails if a named agent is not registered. Call it if there are no changes: a removed agent has some.
 async fn expect_agent(local: &Local, args: &ChangesArgs) -> anyhow::Result<()> {
     let Some(agent) = &args.agent else { return Ok(()) };
     let query = [("agents_list".to_owned(), agent.clone())];
@@ -100,7 +100,7 @@ fn since(age: Duration) -> String {
     model::timestamp::micros(now.saturating_sub(age).as_micros() as u64)
 }
 
-/// One change for people.
+/// Formats one change as a line of text.
 fn line(item: &Value) -> String {
     let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
     let path = model::path::show_terminal(text(at(item, "/path")).as_bytes());

@@ -22,14 +22,14 @@ use crate::cli::{ClockCommand, DataArg};
 use crate::folder::DataFolder;
 use crate::local::{Local, at};
 
-/// How often the guarded time is persisted.
+/// Interval at which the guarded time is persisted.
 pub(crate) const STORE_EVERY: Duration = Duration::from_mins(1);
 /// No data of this program can be older, microseconds since the epoch: 2026-01-01.
 const BELIEVED_US_MIN: u64 = 1_767_225_600_000_000;
 /// Version of the file.
 const VERSION: u32 = 1;
 
-/// What the file holds.
+/// The content of the file.
 #[derive(Serialize, Deserialize)]
 struct Stored {
     version: u32,

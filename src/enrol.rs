@@ -12,7 +12,7 @@ use crate::folder::{DataFolder, expect_no_server};
 use crate::local::Local;
 use crate::server;
 
-/// Make an enrolment token; works beside a running server.
+/// Creates an enrolment token; works while a server runs.
 pub(crate) fn token(args: &TokenArgs) -> anyhow::Result<()> {
     let registry = server::registry_beside(&DataFolder::new(&args.data.data))?;
     let mut detail = format!("enrolment token: uses {}, ttl_s {}", args.uses, args.ttl.as_secs());
@@ -37,7 +37,7 @@ pub(crate) fn token(args: &TokenArgs) -> anyhow::Result<()> {
     told.context("the row of the audit log")
 }
 
-/// Take over the agents of a 4.x server.
+/// Takes over the agents of a 4.x server.
 pub(crate) fn import(args: &ImportArgs) -> anyhow::Result<()> {
     let name = args.file.display().to_string();
     let text = std::fs::read_to_string(&args.file).with_context(|| name.clone())?;
@@ -59,7 +59,7 @@ pub(crate) fn import(args: &ImportArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Remove an agent from a running server.
+/// Removes an agent from a running server.
 pub(crate) async fn remove(args: &RemoveArgs) -> anyhow::Result<()> {
     let agent: AgentId =
         args.agent.parse().with_context(|| format!("{}: not an agent's number", args.agent))?;

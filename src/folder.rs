@@ -1,4 +1,4 @@
-//! The data folder: what lies where, and that only one process serves it.
+//! The data folder: its layout, and the lock that lets only one process serve it.
 
 use std::fs::{self, File, TryLockError};
 use std::io::ErrorKind;
@@ -9,7 +9,7 @@ use anyhow::{Context as _, bail};
 use env::random::{Random as _, SystemRandom};
 use registry::SqliteControl;
 
-/// What a data folder holds, by how the names begin; `*.toml` and `lost+found` may lie beside it.
+/// Prefixes of the names in a data folder; `*.toml` and `lost+found` may be there as well.
 const OWN_NAMES: [&str; 13] = [
     "agent",
     "clock",
@@ -25,10 +25,10 @@ const OWN_NAMES: [&str; 13] = [
     "series",
     "state.db",
 ];
-/// Foreign names that a message tells.
+/// Number of foreign names that an error lists.
 const FOREIGN_TOLD: usize = 3;
 
-/// Whether something is there. What may not be looked at is an error, not absence.
+/// Returns true if the path exists. A path that cannot be examined is an error, not absence.
 pub(crate) fn is_there(path: &Path) -> anyhow::Result<bool> {
     path.try_exists().map_err(|e| match e.kind() {
         ErrorKind::PermissionDenied => anyhow::anyhow!(
@@ -39,7 +39,7 @@ pub(crate) fn is_there(path: &Path) -> anyhow::Result<bool> {
     })
 }
 
-/// That an agent's folder is not a server's data folder.
+/// Returns an error if an agent's folder is a server's data folder.
 pub(crate) fn expect_no_server(agent: &Path) -> anyhow::Result<()> {
     let server = DataFolder::new(agent);
     if is_there(&server.registry_db())? || is_there(&server.state_db())? {
@@ -73,12 +73,12 @@ impl DataFolder {
         vec![self.0.clone(), self.journal()]
     }
 
-    /// What agents tell.
+    /// Returns the path of the database of what agents report.
     pub(crate) fn state_db(&self) -> PathBuf {
         self.0.join("state.db")
     }
 
-    /// What people decide.
+    /// Returns the path of the registry's database.
     pub(crate) fn registry_db(&self) -> PathBuf {
         self.0.join("registry.db")
     }
@@ -93,7 +93,7 @@ impl DataFolder {
         self.0.join("keys")
     }
 
-    /// Make the folder of the keys, readable by its owner alone.
+    /// Creates the folder of the keys, readable by its owner only.
     pub(crate) fn make_keys(&self) -> anyhow::Result<()> {
         let keys = self.keys();
         fs::create_dir_all(&keys).with_context(|| keys.display().to_string())?;
@@ -101,13 +101,13 @@ impl DataFolder {
             .with_context(|| keys.display().to_string())
     }
 
-    /// Make the token that followers of the journal show, readable by its owner alone, unless
-    /// there is one.
+    /// Creates the token that followers of the journal present, readable by its owner only, unless
+    /// it exists.
     pub(crate) fn make_follower_token(&self) -> anyhow::Result<PathBuf> {
         self.make_secret("follower")
     }
 
-    /// Make a secret of that name among the keys, unless there is one; its file.
+    /// Creates a secret of that name among the keys unless it exists. Returns its file.
     fn make_secret(&self, name: &str) -> anyhow::Result<PathBuf> {
         use std::io::Write as _;
         use std::os::unix::fs::OpenOptionsExt as _;
@@ -140,7 +140,7 @@ impl DataFolder {
         self.0.join("clock.json")
     }
 
-    /// The files that are written while a server runs, as far as they exist.
+    /// Returns the existing files that are written while a server runs.
     pub(crate) fn data_files(&self) -> Vec<PathBuf> {
         let wal = |database: PathBuf| [database.clone(), database.with_extension("db-wal")];
         let mut files = [wal(self.state_db()), wal(self.registry_db())].concat();
@@ -153,7 +153,7 @@ impl DataFolder {
         files
     }
 
-    /// That no `holdfast series serve` has the series store open.
+    /// Returns an error if a `holdfast series serve` has the series store open.
     pub(crate) fn expect_no_series(&self) -> anyhow::Result<()> {
         let path = self.series().join("lock");
         let Ok(lock) = File::options().write(true).open(&path) else { return Ok(()) };
@@ -166,7 +166,7 @@ impl DataFolder {
         Ok(())
     }
 
-    /// That a server or a series store has run in it.
+    /// Returns an error unless a server or a series store has run in it.
     pub(crate) fn expect_data(&self) -> anyhow::Result<()> {
         if is_there(&self.series())? {
             return Ok(());
@@ -184,8 +184,8 @@ impl DataFolder {
         self.0.join("series.toml")
     }
 
-    /// What callers of the series store's ports show where those are not on a loopback address;
-    /// made, readable by its owner alone, unless it is there.
+    /// Returns the token for the series store's ports on addresses other than loopback. Creates it,
+    /// readable by its owner only, unless it exists.
     pub(crate) fn series_token(&self) -> anyhow::Result<ingest::Token> {
         let path = self.make_secret("series")?;
         let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
@@ -202,12 +202,12 @@ impl DataFolder {
         self.0.join("holdfast.sock")
     }
 
-    /// Says that the state was restored from a backup and goes on without its old journal.
+    /// Returns the marker of a state that was restored from a backup and continues without its old journal.
     pub(crate) fn restored_marker(&self) -> PathBuf {
         self.0.join("restored")
     }
 
-    /// Make it (0750) unless it is there; one that holds anything else is refused.
+    /// Creates the folder (0750) unless it exists. Refuses one that holds anything else.
     pub(crate) fn make(&self) -> anyhow::Result<()> {
         if is_there(&self.0)? {
             return self.expect_fit();
@@ -217,7 +217,7 @@ impl DataFolder {
         fs::set_permissions(&self.0, fs::Permissions::from_mode(0o750)).with_context(what)
     }
 
-    /// Make it (0750) and take its lock, which lasts as long as the result.
+    /// Creates the folder (0750) and takes its lock, which is held as long as the result lives.
     pub(crate) fn claim(&self) -> anyhow::Result<File> {
         self.make()?;
         for database in [self.state_db(), self.registry_db()] {
@@ -244,7 +244,7 @@ impl DataFolder {
         }
     }
 
-    /// That it is one, for commands that only look.
+    /// Returns an error unless it is a data folder; for commands that only read.
     pub(crate) fn expect(&self) -> anyhow::Result<()> {
         if is_there(&self.agent())? {
             return Ok(());
@@ -252,7 +252,7 @@ impl DataFolder {
         self.expect_server()
     }
 
-    /// That a server has run in it.
+    /// Returns an error unless a server has run in it.
     pub(crate) fn expect_server(&self) -> anyhow::Result<()> {
         if is_there(&self.registry_db())? {
             return Ok(());
@@ -260,8 +260,8 @@ impl DataFolder {
         bail!("{} is not a data folder of a server; name it with --data", self.0.display())
     }
 
-    /// That the registry's database is not lost beside what was kept with it. In a new folder it is made
-    /// before all else, so that whoever finds the one without the other knows.
+    /// Returns an error if the registry's database is missing while data that depends on it exists.
+    /// Creates it in a new folder before all else, so that data without it always means a loss.
     pub(crate) fn expect_registry(&self) -> anyhow::Result<()> {
         let database = self.registry_db();
         if is_there(&database)? && fs::metadata(&database)?.len() > 0 {
@@ -282,7 +282,7 @@ impl DataFolder {
         made.with_context(|| database.display().to_string())
     }
 
-    /// That a folder which exists may become, or is, a data folder.
+    /// Returns an error unless an existing folder is, or may become, a data folder.
     fn expect_fit(&self) -> anyhow::Result<()> {
         let folder = self.0.display();
         if !self.0.is_dir() {

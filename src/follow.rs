@@ -78,7 +78,7 @@ fn follower_folder(folder: &DataFolder) -> FollowerFolder {
     }
 }
 
-/// What a running server tells of its followers, or the mark of a folder that follows; for
+/// Returns a running server's report of its followers, or the marker of a folder that follows; for
 /// `holdfast journal stat`.
 pub(crate) async fn status(folder: &Path) -> anyhow::Result<serde_json::Value> {
     if let Some(marker) = Marker::load(folder)? {
@@ -88,7 +88,7 @@ pub(crate) async fn status(folder: &Path) -> anyhow::Result<serde_json::Value> {
     if !is_there(&socket)? {
         return Ok(serde_json::Value::Null);
     }
-    // A socket left by a killed server answers nothing: then there is nothing to tell.
+    // A socket left by a killed server answers nothing: then there is nothing to report.
     Ok(Local::open(&socket)?.get("/journal/followers", &[]).await.unwrap_or_default())
 }
 

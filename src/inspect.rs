@@ -1,4 +1,4 @@
-//! `holdfast queue` and `holdfast journal`: looking into stores, whoever has them open.
+//! `holdfast queue` and `holdfast journal`: inspecting stores, whether or not a process has them open.
 
 use std::fmt::Write as _;
 use std::ops::ControlFlow;
@@ -78,7 +78,7 @@ pub(crate) fn queue(path: &Path, as_json: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `holdfast journal verify`: `false` when opening would refuse it, or when the state beside it has
+/// `holdfast journal verify`: `false` if opening would refuse it, or if the state next to it has
 /// applied more than it still holds.
 pub(crate) fn verify(args: &JournalArgs) -> anyhow::Result<bool> {
     let applied = applied_beside(&args.dir)?;
@@ -175,7 +175,7 @@ pub(crate) fn repair(args: &JournalArgs) -> anyhow::Result<bool> {
     Ok(untouched)
 }
 
-/// How far the server's state beside a journal's folder has applied it, if there is one.
+/// Returns the position up to which the server's state next to a journal has applied it, if any.
 fn applied_beside(dir: &Path) -> anyhow::Result<Option<Position>> {
     let state = DataFolder::new(beside(dir)?).state_db();
     if !is_there(&state)? {
@@ -190,8 +190,8 @@ fn beside(dir: &Path) -> anyhow::Result<PathBuf> {
     Ok(whole.parent().map(Path::to_owned).unwrap_or(whole))
 }
 
-/// That a journal is in a folder; `journal` beside a server's state is the place of one, whatever
-/// was lost there.
+/// Returns an error unless the folder holds a journal; `journal` next to a server's state counts
+/// as one even if its files are lost.
 fn expect_journal(dir: &Path, applied: Option<Position>) -> anyhow::Result<()> {
     if applied.is_some() && DataFolder::new(beside(dir)?).journal() == std::path::absolute(dir)? {
         return Ok(());
@@ -209,7 +209,7 @@ fn expect_journal(dir: &Path, applied: Option<Position>) -> anyhow::Result<()> {
     bail!("{}: no journal is here; name a journal's folder, such as data/journal", dir.display())
 }
 
-/// What a record of the server's journal holds, without the documents themselves.
+/// Describes a record of the server's journal, without the documents themselves.
 fn describe(position: u64, bytes: &[u8]) -> Value {
     match Record::decode(bytes) {
         Ok(Record::Session(s)) => json!({

@@ -56,7 +56,7 @@ impl Local {
         self.answer(path, self.http.get(url)).await
     }
 
-    /// Remove an agent (`docs/format/session.md`); whether there was one.
+    /// Removes an agent (`docs/format/session.md`). Returns true if there was one.
     pub(crate) async fn remove_agent(&self, agent: AgentId) -> anyhow::Result<bool> {
         let request = self.http.delete("http://localhost/agents");
         let request = request.header("x-wazuh-agent-id", agent.to_string());
@@ -95,7 +95,7 @@ impl Local {
     }
 }
 
-/// What a refusal says: the `detail` of either side of the server.
+/// Returns the text of a refusal: the `detail` of either side of the server.
 fn refusal(body: &[u8]) -> Option<String> {
     let body: Value = serde_json::from_slice(body).ok()?;
     let detail = at(&body, "/detail").as_str().filter(|text| !text.is_empty())?;

@@ -17,7 +17,7 @@ use tracing_subscriber::{EnvFilter, fmt};
 
 use crate::cli::LogFormat;
 
-/// What has lines of its own: the crates of this program, and those of others that speak of
+/// Targets with lines of their own: the crates of this program, and those of others that report
 /// connections.
 const PARTS: [&str; 32] = [
     "api",
@@ -65,7 +65,7 @@ pub(crate) fn ring() -> LogRing {
     RING.clone()
 }
 
-/// Start logging; called once, before anything else.
+/// Starts logging; called once, before anything else.
 pub(crate) fn start(filter: &str, format: LogFormat) -> anyhow::Result<()> {
     let filter = &with_present_parts(filter);
     expect_known(filter)?;

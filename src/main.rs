@@ -37,23 +37,23 @@ use crate::cli::{
 
 /// Differences were found, or something is not proven.
 const EXIT_DIFFERENT: u8 = 1;
-/// What an error of printing names.
+/// The object that a print error names.
 const STDOUT: &str = "stdout";
 /// Something went wrong.
 const EXIT_ERROR: u8 = 2;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    // Whoever makes a TLS client without naming a provider gets this one. It can only be set once.
+    // Sets the provider for TLS clients that name none. It can only be set once.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    // Nothing that this program writes is for everybody.
+    // Files that this program writes are not readable by other users.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o027));
-    // What runs until it is stopped does its work without anybody who reads along.
+    // Commands that run until they are stopped continue without a reader of stdout.
     let lasts = matches!(cli.command, Command::Up(_) | Command::Server(_) | Command::Agent(_));
     let done = logging::start(&cli.log, cli.log_format).and_then(|()| run(cli.command));
     let done = done.and_then(|fine| if lasts { Ok(fine) } else { printed().map(|()| fine) });
     match done {
-        // Whoever reads has seen enough, as `head` has.
+        // The reader has closed the pipe, as `head` does.
         Err(error) if is_unread(&error) => ExitCode::SUCCESS,
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(EXIT_DIFFERENT),
@@ -69,7 +69,7 @@ fn say_error(error: &anyhow::Error) {
     eprintln!("holdfast: {}", in_one_line(error));
 }
 
-/// An error and its causes; a cause that was told already is not told again, nor is SQLite's number
+/// Formats an error and its causes; leaves out a repeated cause and SQLite's number
 /// for it.
 fn in_one_line(error: &anyhow::Error) -> String {
     let mut line = String::new();
@@ -96,14 +96,14 @@ fn printed() -> anyhow::Result<()> {
     Err(why.context(STDOUT))
 }
 
-/// Returns true if nobody reads stdout any more.
+/// Returns true if no process reads stdout any more.
 fn is_unread(error: &anyhow::Error) -> bool {
     let closed = |e: &std::io::Error| e.kind() == ErrorKind::BrokenPipe;
     error.chain().any(|cause| cause.to_string() == STDOUT)
         && error.chain().filter_map(|cause| cause.downcast_ref()).any(closed)
 }
 
-/// Run one command: `true` when all is fine, `false` when differences were found.
+/// Runs one command: `true` when all is fine, `false` when differences were found.
 fn run(command: Command) -> anyhow::Result<bool> {
     match command {
         Command::Up(args) => runtime()?.block_on(up::run(args))?,

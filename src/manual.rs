@@ -12,14 +12,14 @@ use clap_mangen::Man;
 
 use crate::cli::Cli;
 
-/// Print the completions for a shell.
+/// Prints the completions for a shell.
 pub(crate) fn completions(shell: Shell) -> anyhow::Result<()> {
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "holdfast", &mut text);
     stdout().write_all(&text).context("stdout")
 }
 
-/// Print the manual page, or write one of each command into a folder.
+/// Prints the manual page, or writes one of each command into a folder.
 pub(crate) fn man(to: Option<&Path>) -> anyhow::Result<()> {
     let command = Cli::command().disable_help_subcommand(true);
     let Some(folder) = to else {

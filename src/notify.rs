@@ -1,4 +1,4 @@
-//! What the service manager is told, as `sd_notify(3)` describes it: one datagram with lines of
+//! Messages to the service manager, as `sd_notify(3)` describes them: one datagram with lines of
 //! `NAME=VALUE` to the unix socket that `NOTIFY_SOCKET` names. Without it nothing is sent.
 //!
 //! `READY=1` is sent once everything listens, `STOPPING=1` when a stop begins. With `WATCHDOG_USEC`
@@ -23,7 +23,7 @@ pub(crate) struct Notify {
 }
 
 impl Notify {
-    /// Where the environment says.
+    /// Takes the socket from the environment.
     pub(crate) fn of_environment() -> Self {
         let Some(name) = var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty()) else {
             return Self { socket: None };

@@ -15,7 +15,7 @@ use crate::series::tell_ports;
 use crate::server::Server;
 use crate::signals::Stop;
 
-/// Run a server until SIGINT or SIGTERM.
+/// Runs a server until SIGINT or SIGTERM.
 pub(crate) async fn server(file: &Path) -> anyhow::Result<()> {
     let mut stop = Stop::listen()?;
     let mut config: ServerConfig = config::load(file)?;
@@ -47,13 +47,13 @@ pub(crate) async fn server(file: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Run an enrolled agent until SIGINT or SIGTERM.
+/// Runs an enrolled agent until SIGINT or SIGTERM.
 pub(crate) async fn agent(file: &Path) -> anyhow::Result<()> {
     let mut stop = Stop::listen()?;
     let console = Console::new();
     let notify = Notify::of_environment();
     loop {
-        // Read anew after an ordered restart: that is what it is for.
+        // Read again after a restart command, which exists for this purpose.
         let (settings, ready) = agent_settings(file, &console)?;
         let mut agent = Agent::start(&settings, console.clone())?;
         console.line(&ready);
@@ -92,8 +92,8 @@ pub(crate) async fn agent(file: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// What follows on an agent whose database is damaged: `true` after a pause, when it is to be started
-/// anew; `false` when this process is to end.
+/// Pauses after an agent stopped because its database is damaged. Returns `true` to start it again,
+/// `false` if this process is to end.
 pub(crate) async fn rebuild_after(
     ended_well: anyhow::Result<()>,
     console: &Console,
@@ -108,7 +108,7 @@ pub(crate) async fn rebuild_after(
     }
 }
 
-/// The settings of an enrolled agent, and its line for people once it runs.
+/// Returns the settings of an enrolled agent, and the line to print once it runs.
 fn agent_settings(file: &Path, console: &Console) -> anyhow::Result<(AgentSettings, String)> {
     let config: AgentConfig = config::load(file)?;
     config.validate()?;

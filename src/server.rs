@@ -35,7 +35,7 @@ use crate::follow::ServerFiles;
 use crate::series::{Ports, Secrets, certificate_files, store_own};
 use crate::upkeep::Upkeep;
 
-/// Open files beside the agents' connections: 1,024 callers of the API, 128 of the unix socket,
+/// Open files besides the agents' connections: 1,024 callers of the API, 128 of the unix socket,
 /// databases and journal.
 const OTHER_FILES: u64 = 1_408;
 /// Name of the environment variable that gives the first administrator's password.
@@ -55,7 +55,7 @@ pub(crate) struct Server {
     _lock: File,
 }
 
-/// Where a started server is.
+/// The addresses of a started server.
 #[derive(Debug)]
 pub(crate) struct Started {
     /// Page and API.
@@ -69,7 +69,7 @@ pub(crate) struct Started {
 }
 
 impl Server {
-    /// Open the folder, replay the journal, start to listen.
+    /// Opens the folder, replays the journal and starts to listen.
     pub(crate) async fn start(config: &ServerConfig) -> anyhow::Result<(Self, Started)> {
         let folder = DataFolder::new(&config.data);
         let lock = folder.claim()?;
@@ -139,7 +139,7 @@ impl Server {
         Ok((server, started))
     }
 
-    /// Stop listening, finish what is in work, persist everything.
+    /// Stops listening, finishes requests in progress and persists everything.
     pub(crate) async fn stop(self) -> anyhow::Result<()> {
         self.stop.send_replace(true);
         // A stream to a follower ends only so.
@@ -157,7 +157,7 @@ impl Server {
     }
 }
 
-/// What a server keeps its data in.
+/// The stores of a server.
 struct Stores {
     state: Arc<dyn StateStore>,
     commit: Arc<Commit>,
@@ -186,7 +186,7 @@ impl Stores {
     }
 }
 
-/// Where page and API are.
+/// Returns the address of page and API.
 fn url(config: &ServerConfig, api: &api::Server) -> String {
     let scheme = if config.api.plain_http { "http" } else { "https" };
     format!("{scheme}://{}/", api.local_addr().unwrap_or(config.api.listen))
@@ -335,7 +335,7 @@ fn tokens_until_s(clock: &GuardedClock) -> i64 {
     resumed_s.saturating_add_unsigned(STORE_EVERY.as_secs() + 30)
 }
 
-/// Which database does not open, and what helps.
+/// Names the database that does not open, and what to do.
 fn database(file: &Path) -> String {
     format!(
         "{}; if it is damaged, move the data folder away and put the last backup in its place with \
@@ -344,7 +344,7 @@ fn database(file: &Path) -> String {
     )
 }
 
-/// Open a registry that no server has open now, or beside one that has: for commands on the
+/// Opens a registry, whether or not a server has it open: for commands on the
 /// server's machine.
 pub(crate) fn registry_beside(folder: &DataFolder) -> anyhow::Result<Registry> {
     folder.expect_server()?;
@@ -489,7 +489,7 @@ fn retention(config: &ServerConfig) -> Retention {
     Retention { age_us_max, event_bytes_max: u64::from(config.retention.events_gib) << 30 }
 }
 
-/// Where the socket of a data folder is.
+/// Returns the path of a data folder's socket.
 pub(crate) fn socket(data: &Path) -> PathBuf {
     DataFolder::new(data).socket()
 }

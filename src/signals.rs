@@ -9,7 +9,7 @@ pub(crate) struct Stop {
 }
 
 impl Stop {
-    /// Listen for SIGINT and SIGTERM.
+    /// Listens for SIGINT and SIGTERM.
     pub(crate) fn listen() -> anyhow::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,

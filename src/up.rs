@@ -24,12 +24,12 @@ use crate::series::tell_ports;
 use crate::server::{Server, Started};
 use crate::signals::Stop;
 
-/// Heartbeat of the local agent: orders from the page are taken within a second.
+/// Heartbeat of the local agent: commands from the page are received within a second.
 const HEARTBEAT: Duration = Duration::from_secs(1);
-/// How long the local agent's enrolment token lives, seconds.
+/// Lifetime of the local agent's enrolment token, seconds.
 const TOKEN_TTL_S: u64 = 60;
 
-/// Run until SIGINT or SIGTERM.
+/// Runs until SIGINT or SIGTERM.
 pub(crate) async fn run(args: UpArgs) -> anyhow::Result<()> {
     let mut stop = Stop::listen()?;
     let console = Console::new();
@@ -54,7 +54,7 @@ pub(crate) async fn run(args: UpArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What to watch, and which of the defaults do not exist here.
+/// Returns the rules to watch, and the default paths that do not exist here.
 fn rules(watch: &[PathBuf]) -> anyhow::Result<(Rules, Vec<PathBuf>)> {
     if watch.is_empty() {
         return Ok(Rules::default_system());
@@ -93,7 +93,7 @@ fn greet(console: &Console, started: &Started, data: &Path) {
     console.line(&format!("ready: {}", started.url));
 }
 
-/// Run the local agent until a signal comes.
+/// Runs the local agent until a signal comes.
 async fn local_agent(
     args: &UpArgs,
     server: &Server,
@@ -147,8 +147,8 @@ async fn local_agent(
     }
 }
 
-/// The identity of the local agent: made at first start, then only told where the server is, whose
-/// port may be another one at each start. What this registry does not know (any more) is made anew.
+/// Creates the local agent's identity at first start. Later starts only update the server's address,
+/// whose port may change. An identity that this registry does not know (any more) is recreated.
 async fn enrol_once(
     server: &Server,
     server_url: &str,
@@ -186,7 +186,7 @@ async fn enrol_once(
     Ok(())
 }
 
-/// A new key, certified by the registry of this process.
+/// Creates a new key, certified by the registry of this process.
 fn certify_again(
     registry: &Registry,
     agent: AgentId,

@@ -13,9 +13,9 @@ use tracing::{error, info, warn};
 
 use crate::clock::FolderClock;
 
-/// How often the registry sweeps and flushes.
+/// Interval at which the registry sweeps and flushes.
 const TICK_EVERY: Duration = Duration::from_secs(1);
-/// How often old events are dropped.
+/// Interval at which old events are dropped.
 const RETAIN_EVERY: Duration = Duration::from_hours(1);
 
 pub(crate) struct Upkeep {

@@ -138,7 +138,7 @@ fn errors_name_the_thing_and_end_with_code_two() {
     }
 }
 
-/// Run each command and look for its exit code and for words in what it prints.
+/// Runs each command and checks its exit code and words of its output.
 fn expect_all(cases: &[(&[&str], i32, &str)]) {
     for (words, expected, text) in cases {
         let (code, out, error) = run(words);
@@ -152,7 +152,7 @@ fn expect_all(cases: &[(&[&str], i32, &str)]) {
 fn a_folder_of_another_kind_is_neither_judged_nor_taken() {
     let dir = folder("cli-folders");
     let path = |name: &str| dir.join(name).to_str().unwrap().to_owned();
-    // An agent's folder, a server's folder that lost its journal, somebody's files.
+    // An agent's folder, a server's folder that lost its journal, a folder of other files.
     for name in ["agent", "server/keys", "home", "empty"] {
         fs::create_dir_all(dir.join(name)).unwrap();
     }
@@ -190,7 +190,7 @@ fn a_folder_of_another_kind_is_neither_judged_nor_taken() {
     assert_eq!(fs::read_dir(&server).unwrap().count(), 2, "something was made");
 }
 
-/// Run as a user who may not write here; exit code and what was printed.
+/// Runs as a user without write permission. Returns exit code and output.
 fn run_as_nobody(words: &[&str]) -> (i32, String) {
     use std::os::unix::process::CommandExt as _;
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_holdfast"));

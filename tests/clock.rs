@@ -32,7 +32,7 @@ const JUMPS: [i64; 7] = [-56 * YEAR, -2 * DAY, -HOUR, HOUR, 2 * DAY, 300 * DAY, 
 /// Below this a jump is followed at once.
 const STEP: i64 = DAY;
 
-/// Whose clock jumps.
+/// The process whose clock jumps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Who {
     Server,

@@ -161,7 +161,7 @@ fn serialised_names(sources: &[String]) -> BTreeSet<String> {
     counts.into_iter().map(|(name, uses)| format!("{name} {uses}")).collect()
 }
 
-/// Count the names of the item whose first attribute is the line `at`; the line after it.
+/// Counts the names of the item whose first attribute is at line `at`. Returns the line after it.
 fn names_of_item(lines: &[&str], at: usize, counts: &mut BTreeMap<String, usize>) -> usize {
     let indent = lines[at].len() - lines[at].trim_start().len();
     let Some(head) = (at..lines.len()).find(|&line| {

@@ -36,7 +36,7 @@ const KILLS: u64 = 50;
 const TRIM_EVERY: u64 = 10;
 const FILES: &str = "wazuh-states-fim-files";
 const EVENTS: &str = "holdfast-events";
-/// What the follower logs, so that the test knows what it acknowledged.
+/// The follower's log, so that the test knows what it acknowledged.
 const LOG: [&str; 4] = ["--log", "info,holdfast::follow=debug", "--log-format", "json"];
 
 fn below(random: &SeededRandom, n: u64) -> u64 {
@@ -63,7 +63,7 @@ fn start_server(base: &Path, name: &str) -> Running {
     server
 }
 
-/// Make agent 001 known, for which the test then speaks on the socket.
+/// Registers agent 001, for which the test then sends requests on the socket.
 fn register(base: &Path, server: &Running) {
     let config = base.join("agent.toml");
     fs::write(&config, format!("data = {:?}\n", base.join("agent"))).unwrap();
@@ -107,13 +107,13 @@ impl Teller {
         Self { runtime, http }
     }
 
-    /// What a server without TLS measures.
+    /// Reads the metrics of a server without TLS.
     fn metrics(&self, url: &str) -> String {
         let asking = async { reqwest::get(format!("{url}metrics")).await.unwrap().text().await };
         self.runtime.block_on(asking).unwrap()
     }
 
-    /// Tell of one file; whether it was acknowledged.
+    /// Sends a report of one file. Returns true if it was acknowledged.
     fn tell(&self, n: u64) -> bool {
         let request = self
             .http
@@ -170,7 +170,7 @@ fn session(n: u64) -> Session {
     }
 }
 
-/// Tell without end; how much was acknowledged.
+/// Sends reports until stopped. Counts those acknowledged in `told`.
 fn load(data: &Path, stop: &AtomicBool, told: &AtomicU64) {
     let teller = Teller::of(data);
     let mut n = 1;
@@ -236,7 +236,7 @@ fn seed() -> u64 {
     }
 }
 
-/// Kill one side or the other at random instants; the last position compared.
+/// Kills one side or the other at random instants. Returns the last position compared.
 fn kill_again_and_again(
     base: &Path,
     server: Running,
@@ -330,7 +330,7 @@ fn fifty_kills_of_either_side_leave_a_prefix_that_can_take_over() {
     assert!(api.history("/coverage?agents_list=001") == history, "another history");
     assert!(Teller::of(&second).tell(told + 1), "it takes new sessions");
 
-    // Whoever still follows the old store does not follow the new one by mistake.
+    // A follower of the old store does not follow the new one by mistake.
     let from = socket_of(&second);
     let (code, _, error) =
         run(&["journal", "follow", "--from", &from, "--to", text(&stale), "--once"]);

@@ -1,4 +1,4 @@
-//! What the fuzzers collected (`fuzz/`), through the same functions, in every ordinary run.
+//! The fuzzers' corpus (`fuzz/`), through the same functions, in every ordinary run.
 
 #![allow(
     clippy::unwrap_used,

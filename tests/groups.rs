@@ -87,7 +87,7 @@ impl House {
     }
 }
 
-/// Wait until the server holds exactly these trees of the agent.
+/// Waits until the server holds exactly these trees of the agent.
 fn holds(api: &Api, agent: &str, trees: &[&Path]) {
     let wanted: Vec<String> = trees.iter().flat_map(|tree| disk(tree).into_keys()).collect();
     eventually("the server holds what the agent is to watch", || {
@@ -101,7 +101,7 @@ fn is_sync(api: &Api, agent: &str) -> Value {
     api.get(&format!("/agents/{agent}/group/is_sync"))["data"]["affected_items"][0].clone()
 }
 
-/// Wait until so many agents run what their groups configure; every way to ask says the same.
+/// Waits until N agents run what their groups configure; every endpoint reports the same.
 fn synced(api: &Api, wanted: &[&str]) {
     let list = |word: &str| -> Vec<String> {
         let path = format!("/agents?group_config_status={word}&q=id!=000&select=id");
@@ -198,7 +198,7 @@ fn what_a_group_configures_is_run_by_its_agents_through_kills_and_absence() {
     }
 }
 
-/// What the server refuses changes nothing; what the agent refuses is seen, and the old one stays.
+/// A configuration refused by the server changes nothing; one refused by the agent is shown, the old stays.
 fn refusals(api: &Api, web: &Path, trees: &[&Path]) {
     // What is none is refused with its line and changes nothing.
     let bad = "[scan]\ninterval = \"1h\"\nserver = \"https://other\"\n";
@@ -224,7 +224,7 @@ fn refusals(api: &Api, web: &Path, trees: &[&Path]) {
     outcome(api, order_reload(api), "failed", "watch");
 }
 
-/// Wait until the first agent's outcome of a command is this, and says this.
+/// Waits until the first agent's outcome of a command is this, and says this.
 fn outcome(api: &Api, command: u64, state: &str, word: &str) {
     eventually("the order has its outcome", || {
         let answer = api.get(&format!("/commands/{command}"));

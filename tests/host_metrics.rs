@@ -1,4 +1,4 @@
-//! The agent's host metrics through an offline period: everything looked at meanwhile arrives once
+//! The agent's host metrics through an offline period: all samples of that time arrive once
 //! the server is back, and stays through its kill.
 
 #![allow(

@@ -43,7 +43,7 @@ fn below(random: &SeededRandom, n: u64) -> u64 {
     random.next_u64().unwrap() % n
 }
 
-/// Change the tree until told to stop.
+/// Changes the tree until stopped.
 fn churn(root: &Path, seed: u64, stop: &AtomicBool) -> u64 {
     let random = SeededRandom::new(seed);
     let mut steps = 0;
@@ -128,7 +128,7 @@ impl Fleet {
         self.base.join(name).to_str().unwrap().to_owned()
     }
 
-    /// Kill one of the two and start it again, or do something to the network.
+    /// Kills one of the two and restarts it, or disturbs the network.
     fn strike(&mut self, random: &SeededRandom) {
         match below(random, 9) {
             0..=2 => {

@@ -1,4 +1,4 @@
-//! What the service manager is told, over a real socket by the real program.
+//! The messages to the service manager, over a real socket by the real program.
 
 #![allow(
     clippy::unwrap_used,
@@ -21,8 +21,8 @@ use std::sync::mpsc::{Receiver, channel};
 
 use common::{NO_PORTS, PATIENCE, Running, folder};
 
-/// What is told, taken from the socket at once: the kernel keeps a few words, and the program does not
-/// wait to say more.
+/// Receives the messages, read from the socket at once: the kernel queues a few, and the program does not
+/// wait to send more.
 fn listen(path: &Path) -> Receiver<String> {
     let socket = UnixDatagram::bind(path).unwrap();
     let (heard, words) = channel();

@@ -32,7 +32,7 @@ use serde_json::{Value, json};
 use shifted::ShiftedClock;
 
 const PASSWORD: &str = "Old-Folder-26";
-/// In the archive, beside the folders `server` and `agent`.
+/// In the archive, next to the folders `server` and `agent`.
 const EXPECTED: &str = "expected.json";
 
 fn archives() -> PathBuf {
@@ -55,7 +55,7 @@ fn start(house: &House, role: &str, env: &[(&str, &str)]) -> Running {
     Running::start_with(&[role, "--config", config.to_str().unwrap()], &log, env)
 }
 
-/// What the server knows, in the parts that must be the same in every later version.
+/// Returns the server's content, in the parts that must be the same in every later version.
 fn answers(api: &Api) -> Value {
     let pick = |path: &str, fields: &[&str]| -> Vec<Value> {
         let items = api.all(path).into_iter();

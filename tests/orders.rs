@@ -1,4 +1,4 @@
-//! What a server learns of its agent's scans, and orders that go to a running agent.
+//! Reports on an agent's scans at the server, and commands that go to a running agent.
 
 #![allow(
     clippy::unwrap_used,

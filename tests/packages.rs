@@ -43,7 +43,7 @@ impl Place {
         self.house.base.join("system/var/lib/dpkg/status")
     }
 
-    /// Install, upgrade and remove, and write the database as dpkg does: beside, then in its place.
+    /// Installs, upgrades and removes, and writes the database as dpkg does: to a new file, then renamed.
     fn change(&mut self, put: &[(&str, &str)], removed: &[&str]) {
         for name in removed {
             self.installed.remove(*name).unwrap();
@@ -62,7 +62,7 @@ impl Place {
         fs::rename(new, self.status()).unwrap();
     }
 
-    /// Whether the server holds what is installed.
+    /// Returns an error unless the server holds what is installed.
     fn is_told(&self, api: &Api) -> Result<(), String> {
         let mut told = Versions::new();
         for item in api.all("/states/inventory-packages") {
@@ -100,7 +100,7 @@ fn expect(api: &Api, wanted: &[(&str, &str)]) -> Result<(), String> {
     if found == wanted { Ok(()) } else { Err(format!("{found:?}")) }
 }
 
-/// Take a package's document out of the stopped server's database.
+/// Deletes a package's document from the stopped server's database.
 fn lose(database: &Path, key: &str) {
     let mut db = Connection::open(database).unwrap();
     let change = db.transaction().unwrap();
@@ -176,7 +176,7 @@ fn packages_are_told_through_kills_and_lost_documents_and_gaps() {
     assert_eq!(place.is_told(&api), Ok(()));
     assert_eq!(history(&api), before);
 
-    // It comes back, and what changed meanwhile is found.
+    // It comes back, and changes in the meantime are found.
     place.change(&[("dpkg", "2")], &[]);
     eventually("the database is back", || place.is_told(&api));
     let path = place.status().to_str().unwrap().to_owned();

@@ -1,6 +1,6 @@
 //! Documents vanish from the server's database, or the agent's database or identity is lost: the
-//! next start compares both sides, the server ends equal to the disk, and what changed meanwhile is
-//! told.
+//! next start compares both sides, the server ends equal to the disk, and changes in the meantime are
+//! reported.
 
 #![allow(
     clippy::unwrap_used,
@@ -24,7 +24,7 @@ use common::{Api, differences, disk, eventually, run, stored};
 use house::{FILES, FOLDERS, House, has_packages, start};
 use rusqlite::Connection;
 
-/// Take the documents below a folder out of the stopped server's database; how many.
+/// Deletes the documents below a folder from the stopped server's database. Returns how many.
 fn remove_documents(database: &Path, below: &Path) -> usize {
     let mut db = Connection::open(database).unwrap();
     let change = db.transaction().unwrap();
@@ -32,7 +32,7 @@ fn remove_documents(database: &Path, below: &Path) -> usize {
     let removed = change
         .execute("DELETE FROM document WHERE substr(path, 1, length(?1)) = ?1", [&from])
         .unwrap();
-    // The counters beside them too, so that nothing but the comparison can find out.
+    // The counters next to them too, so that only the comparison can find out.
     for table in ["collection", "dataset"] {
         let count = format!("UPDATE {table} SET documents = documents - ?1 WHERE documents > 0");
         change.execute(&count, [removed as i64]).unwrap();
@@ -78,7 +78,7 @@ fn documents_lost_by_the_server_are_found_and_sent_again_after_a_kill_of_the_age
 
     let removed = remove_documents(&data.join("state.db"), &tree.join("d3"));
     assert_eq!(removed, FILES);
-    // And while nobody watches, the disk goes on.
+    // The disk changes while no agent watches.
     fs::write(tree.join("d5/new"), "new").unwrap();
     fs::remove_file(tree.join("d6/f6")).unwrap();
 
@@ -235,7 +235,7 @@ fn an_agent_that_lost_its_identity_is_refused_its_old_name_and_told_whole_under_
     house.equal(&api, "001");
     assert_eq!(agent.stop(), 0);
 
-    // The database stays: it was told to another agent number.
+    // The database stays: it was reported to another agent number.
     house.lose(&["agent.json", "key.pem", "cert.pem", "ca.pem"]);
     fs::write(house.tree.join("d5/new"), "new").unwrap();
     let (code, error) = house.enroll("lost");

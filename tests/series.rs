@@ -41,7 +41,7 @@ const SERIES: [u64; 8] = [100, 1_000, 100, 10_000, 100, 1_000, 300, 5_000];
 /// `HOLDFAST_SERIES` says another number.
 const SERIES_MANY: u64 = 12_500;
 const SECOND: i64 = 1_000_000_000;
-/// What is persisted of rows that nobody acknowledges is at most so old.
+/// Maximum age of rows of unacknowledged streams that are not yet persisted.
 const FORGET: Duration = Duration::from_millis(100);
 
 fn number(name: &str, default: u64) -> u64 {
@@ -76,8 +76,8 @@ fn nothing_fails(store: &Alone) {
     }
 }
 
-/// Rows of a series that nobody acknowledges, as a query shows them now: up to which row; `whole`:
-/// without a hole from the first on.
+/// Returns the end of an unacknowledged stream as a query shows it now: the last row's number plus one.
+/// With `whole`, fails if a row before it is missing.
 fn shown(store: &Alone, metric: &str, life: u64, base: u64, whole: bool) -> u64 {
     let found = store.samples(metric);
     let Some(times) = found.get(&format!("{metric} life={life}")) else { return 0 };
@@ -90,7 +90,7 @@ fn shown(store: &Alone, metric: &str, life: u64, base: u64, whole: bool) -> u64 
     times.values().last().map_or(0, |row| *row as u64 + 1)
 }
 
-/// How many rows the kill took of a stream that nobody acknowledges, and how old the oldest of them is:
+/// Returns how many rows of an unacknowledged stream the kill lost, and the age of the oldest of them:
 /// counted from before the last request of each protocol that was acknowledged, since all of the store
 /// may have been waiting for the machine.
 fn forgotten(sent: &[Instant], kept: u64, alive: Option<Instant>) -> (u64, Duration) {
@@ -162,7 +162,7 @@ impl Lives {
     }
 
     /// One life of a store, from its start to its kill, and what the next start finds: rows
-    /// acknowledged, and of the streams that nobody acknowledges the rows lost and the age of the
+    /// acknowledged, and of the unacknowledged streams the rows lost and the age of the
     /// oldest of them.
     fn live(&mut self, place: usize, series: u64, instant: Duration) -> (u64, u64, Duration) {
         let (turn, begin) = (self.turn, self.begin);

@@ -31,7 +31,7 @@ use mounted::Mounted;
 /// Rows of one request.
 const ROWS: u64 = 500;
 
-/// What was acknowledged: the value at each second.
+/// The acknowledged rows: the value at each second.
 struct Writer<'a> {
     store: &'a Alone,
     begin: u64,

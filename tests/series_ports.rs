@@ -1,5 +1,5 @@
 //! Ports of the series store beyond loopback: TLS, the token, and a certificate that is replaced while
-//! they are open. `::ffff:127.0.0.1` is no loopback address to the program, and yet nobody else reaches it.
+//! they are open. `::ffff:127.0.0.1` is no loopback address to the program, yet only this host reaches it.
 
 #![allow(
     clippy::unwrap_used,
@@ -35,7 +35,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 /// Not loopback as IPv6 sees it.
 const BEYOND: &str = "[::ffff:127.0.0.1]:0";
 
-/// Write a new certificate and key; the certificate.
+/// Writes a new certificate and key. Returns the certificate.
 fn renew(base: &Path) -> CertificateDer<'static> {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     fs::write(base.join("key.pem"), made.signing_key.serialize_pem()).unwrap();
@@ -50,7 +50,7 @@ fn shown(stream: &Tls) -> CertificateDer<'static> {
     stream.conn.peer_certificates().unwrap()[0].clone().into_owned()
 }
 
-/// Ask for an acknowledgement.
+/// Asks for an acknowledgement.
 fn sync(stream: &mut Tls) {
     stream.write_all(b"+sync\r\n").unwrap();
     let mut said = [0; 5];
@@ -81,7 +81,7 @@ impl Client {
         Ok(StreamOwned::new(session.unwrap(), stream))
     }
 
-    /// Say this, then hear everything; an error when the certificate is another one.
+    /// Sends this, then reads everything; an error when the certificate is another one.
     fn talk(&self, to: SocketAddr, bytes: &[u8]) -> std::io::Result<String> {
         let mut stream = self.connect(to)?;
         stream.write_all(bytes)?;
@@ -123,7 +123,7 @@ fn configured(base: &Path, api: &str, more: &str) -> String {
 #[test]
 fn a_server_opens_the_usual_ports_on_loopback_and_goes_on_without_one_that_is_taken() {
     let base = folder("series-usual");
-    // By this test, or by whoever was there before.
+    // Opened by this test, or by another process before it.
     let _taken = TcpListener::bind("127.0.0.1:8282");
     let config = configured(&base, "127.0.0.1:0", "");
     let server = Running::start(&["server", "--config", &config], &base.join("log"));
@@ -138,7 +138,7 @@ fn a_server_opens_the_usual_ports_on_loopback_and_goes_on_without_one_that_is_ta
     }
     assert_eq!(server.stop(), 0);
 
-    // A port that nobody named is not taken from the page.
+    // A default port is not taken from the page.
     let api = TcpListener::bind("127.0.0.1:8181").map(|free| free.local_addr().unwrap());
     if let Ok(api) = api {
         let config = configured(&base, &api.to_string(), "");
@@ -237,7 +237,7 @@ fn beyond_loopback_ports_take_tls_and_the_token_and_a_new_certificate_without_a_
         };
         let said = second.talk(port, text.as_bytes()).unwrap();
         assert!(said.starts_with(shown), "{said}");
-        // Anew: a session that is taken up again shows none.
+        // A new session: a resumed session shows none.
         let old = Client::trusting(&first).talk(port, text.as_bytes());
         assert!(old.is_err(), "the old certificate is shown: {old:?}");
     }
@@ -278,7 +278,7 @@ fn the_servers_own_certificate_is_renewed_while_a_port_is_open_and_connections_g
     let mut before = Client::trusting(&authority).connect(port).unwrap();
     sync(&mut before);
     clock.advance(renewed_after);
-    // Anew: a session that is taken up again shows none.
+    // A new session: a resumed session shows none.
     let mut after = Client::trusting(&authority).connect(port).unwrap();
     sync(&mut after);
     assert_ne!(shown(&before), shown(&after));

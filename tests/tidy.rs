@@ -1,4 +1,4 @@
-//! The house rules that a compiler does not check: who may import whom, how long a file may be,
+//! The project's rules that a compiler does not check: which crate may import which, how long a file may be,
 //! that ARCHITECTURE names every crate, that links resolve and that the README's commands exist.
 
 #![allow(
@@ -339,7 +339,7 @@ fn tests_by_file() -> BTreeMap<String, String> {
     files().into_iter().filter(rust).map(text).collect()
 }
 
-/// What a line names and no file has: `file.rs::test`, and the targets and filters of `cargo test`.
+/// Returns the names in a line that no file has: `file.rs::test`, and targets and filters of `cargo test`.
 fn missing_tests(line: &str, tests: &BTreeMap<String, String>) -> Vec<String> {
     let word = |c: char| c.is_ascii_alphanumeric() || "_/.:-".contains(c);
     let mut missing = Vec::new();

@@ -1,4 +1,4 @@
-//! Rows of the agent's database that cannot be decoded, whoever meets them: they go alone, are told
+//! Rows of the agent's database that cannot be decoded, in every reader: only they go, are reported
 //! as a gap and found again, and the server never misses what is on the disk.
 
 #![allow(
@@ -64,7 +64,7 @@ fn logged_us(house: &House, what: &str) -> u64 {
     model::timestamp::parse_micros(line.split_whitespace().next().unwrap()).unwrap()
 }
 
-/// Nobody reads it but a session in the making: the scan before has seen the file as it was.
+/// Only a session in preparation reads it: the scan before has seen the file as it was.
 #[test]
 fn an_item_that_telling_meets_and_cannot_decode_makes_the_agent_begin_anew_after_a_pause() {
     let house = House::new("undecodable-pending");

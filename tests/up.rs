@@ -1,4 +1,4 @@
-//! `holdfast up` as a person runs it: first start, changes, restart, what happened meanwhile,
+//! `holdfast up` as a person runs it: first start, changes, restart, changes while it was stopped,
 //! backup and restore, a lost password.
 
 #![allow(

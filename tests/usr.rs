@@ -44,7 +44,7 @@ fn the_servers_documents_of_usr_equal_the_disk() {
     differences(&on_disk, &stored(&api, "001")).unwrap();
     println!("{} entries; agent and server together peaked at {} KiB", told, up.peak_kib());
 
-    // A rescan finds nothing: nothing changed, nothing is told again.
+    // A rescan finds nothing: nothing changed, nothing is reported again.
     let before = up.lines();
     api.rescan("001");
     let (_, scan) = up.line_after(before, "scan: ");

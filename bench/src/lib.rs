@@ -1,4 +1,4 @@
-//! What all comparisons share: children measured by the kernel's own accounting, medians, a table
+//! Parts shared by all comparisons: children measured by the kernel's own accounting, medians, a table
 //! with ratios and a results file.
 
 use std::fs;
@@ -10,7 +10,7 @@ use std::time::Instant;
 use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 
-/// What one finished process cost.
+/// The cost of one finished process.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Cost {
     /// From start to end, seconds.
@@ -21,7 +21,7 @@ pub struct Cost {
     pub rss_mb: f64,
 }
 
-/// Run to the end; stdout is dropped. `accepted` lists the exit codes that count as done.
+/// Runs to the end; stdout is dropped. `accepted` lists the exit codes that count as done.
 pub fn measure(command: &mut Command, accepted: &[i32]) -> anyhow::Result<Cost> {
     let shown = format!("{command:?}");
     let start = Instant::now();
@@ -148,7 +148,7 @@ impl Results {
         rows.map(Row::figure).collect()
     }
 
-    /// What `results/NAME.json` holds, without the cases of which `again` says that they are
+    /// Returns the content of `results/NAME.json`, without the cases of which `again` says that they are
     /// measured again; medians stand for their values.
     pub fn load(name: &str, again: impl Fn(&str, &str) -> bool) -> anyhow::Result<Self> {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("results").join(format!("{name}.json"));
@@ -173,7 +173,7 @@ impl Results {
         Ok(Self(rows))
     }
 
-    /// Print as a table; ratios against `yardstick` where it has the same case and metric.
+    /// Prints as a table; ratios against `yardstick` where it has the same case and metric.
     pub fn print(&self, yardstick: &str) {
         println!("| case | subject | metric | median | min..max | ratio to {yardstick} |");
         println!("|---|---|---|---|---|---|");
@@ -219,7 +219,7 @@ impl Results {
     }
 }
 
-/// What the figures were taken on.
+/// Describes the machine on which the figures were taken.
 fn machine() -> Value {
     let field = |file: &str, key: &str| {
         fs::read_to_string(file).ok().and_then(|text| {

@@ -1,4 +1,4 @@
-//! The reader of a follower's stream; see `targets.rs`. Whoever includes this has `wire`.
+//! The reader of a follower's stream; see `targets.rs`. The including file must have `wire`.
 
 use crate::wire;
 

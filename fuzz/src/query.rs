@@ -1,4 +1,4 @@
-//! The reader of queries; see `targets.rs`. Whoever includes this has `answer_all`.
+//! The reader of queries; see `targets.rs`. The including file must have `answer_all`.
 
 #![allow(
     clippy::unwrap_used,

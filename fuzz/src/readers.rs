@@ -1,5 +1,5 @@
-//! The series store's bytes and the readers of its protocols; see `targets.rs`. Whoever includes this
-//! has `ingest`.
+//! The series store's bytes and the readers of its protocols; see `targets.rs`. The including file must
+//! have `ingest`.
 
 #![allow(
     clippy::indexing_slicing,

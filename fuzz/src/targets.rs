@@ -1,4 +1,4 @@
-//! What is fuzzed: everything that reads bytes of unknown origin. The fuzzers and the ordinary tests
+//! The fuzz targets: everything that reads bytes of unknown origin. The fuzzers and the ordinary tests
 //! (`tests/fuzz_corpus.rs`) call the same functions. Each panics when a promise does not hold.
 
 #![allow(

@@ -31,7 +31,7 @@ impl ServerFile {
         Ok(Self { path, running, replacing: Mutex::new(()) })
     }
 
-    /// Beside it first, so that whoever reads finds the one file or the other, whole.
+    /// Writes a temporary file first, so that readers find either the old or the new file, complete.
     fn replace(&self, text: &str) -> anyhow::Result<()> {
         let _one = self.replacing.lock();
         let folder = self.path.parent().context("a file without a folder")?;
@@ -75,7 +75,7 @@ fn told(error: &anyhow::Error) -> String {
     format!("{error:#}")
 }
 
-/// What a text configures, by section, with the defaults of what it leaves out.
+/// Returns the configuration in a text by section, with the defaults of missing keys.
 fn values(text: &str) -> anyhow::Result<Value> {
     if text.len() as u64 > CONFIG_BYTES_MAX {
         bail!("larger than {CONFIG_BYTES_MAX} bytes");
@@ -93,7 +93,7 @@ fn values(text: &str) -> anyhow::Result<Value> {
     Ok(Value::Object(sections))
 }
 
-/// Put the keys of a table over those of another.
+/// Puts the keys of a table over those of another.
 fn put_over(under: &mut Value, over: Value) {
     match (under, over) {
         (Value::Object(under), Value::Object(over)) => {

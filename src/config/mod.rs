@@ -22,7 +22,7 @@ pub(crate) use server::{AgentsConfig, ApiConfig, DEFAULT_SERVER, Layout, ServerC
 /// Largest configuration that is read, bytes.
 const CONFIG_BYTES_MAX: u64 = 1024 * 1024;
 
-/// Read a configuration.
+/// Reads a configuration.
 pub(crate) fn load<T: DeserializeOwned>(file: &Path) -> anyhow::Result<T> {
     let what = || format!("configuration {}", file.display());
     let missing = |e: io::Error| match e.kind() {
@@ -43,7 +43,7 @@ pub(crate) fn load<T: DeserializeOwned>(file: &Path) -> anyhow::Result<T> {
     parse(&text).with_context(what)
 }
 
-/// Print a commented configuration with every key at its default.
+/// Prints a commented configuration with every key at its default.
 pub(crate) fn print_default(role: Role) -> anyhow::Result<()> {
     let text = match role {
         Role::Server => DEFAULT_SERVER,
@@ -88,7 +88,7 @@ fn expect_origins(key: &str, origins: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Parse a configuration's text.
+/// Parses a configuration's text.
 pub(crate) fn parse<T: DeserializeOwned>(text: &str) -> anyhow::Result<T> {
     toml::from_str(text).map_err(|error| {
         let text = error.to_string();

@@ -27,7 +27,7 @@ pub(crate) enum WalMode {
     Off,
 }
 
-/// Where a port is, or that there is none.
+/// The address of a port, or `off`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Listen {
     Off,
@@ -90,7 +90,7 @@ impl<'de> Deserialize<'de> for Bytes {
     }
 }
 
-/// How a series store runs, and where it listens.
+/// The options of a series store and its ports.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct SeriesConfig {
@@ -154,7 +154,7 @@ impl Default for SeriesConfig {
 }
 
 impl SeriesConfig {
-    /// With the ports that a command line names.
+    /// Returns it with the ports of a command line.
     pub(crate) fn with_ports(mut self, args: &SeriesPortArgs) -> Self {
         self.resp = args.resp.or(self.resp);
         self.udp = args.udp.or(self.udp);
@@ -163,7 +163,7 @@ impl SeriesConfig {
         self
     }
 
-    /// With all ports named: those that were not where clients look for them, on loopback.
+    /// Returns it with all ports set: those that were not get their usual port on loopback.
     pub(crate) fn with_all_ports(mut self) -> Self {
         let local = |port| Some(Listen::At(SocketAddr::from(([127, 0, 0, 1], port))));
         self.resp = self.resp.or(local(8282));
@@ -173,7 +173,7 @@ impl SeriesConfig {
         self
     }
 
-    /// Values that no store can run with, each by its key, behind `prefix`.
+    /// Returns an error for values that no store can run with. Names the key, after `prefix`.
     pub(crate) fn validate(&self, prefix: &str) -> anyhow::Result<()> {
         let (tick, year) = (Duration::from_millis(1), Duration::from_hours(365 * 24));
         let key = |name: &str| format!("{prefix}{name}");
@@ -207,7 +207,7 @@ impl SeriesConfig {
         Ok(())
     }
 
-    /// What the store is opened with.
+    /// Returns the options to open the store with.
     pub(crate) fn store_options(&self) -> series::StoreOptions {
         series::StoreOptions {
             wal: match self.wal {

@@ -119,7 +119,7 @@ pub(crate) struct ApiConfig {
 }
 
 impl ApiConfig {
-    /// How many connections its listener takes.
+    /// Sets the listener's limits on connections.
     pub(crate) fn bound(&self, options: &mut api::ServeOptions) {
         options.connections_max = self.max_connections;
         options.network_connections_max = self.max_connections_per_network;
@@ -202,7 +202,7 @@ impl Default for AgentsConfig {
 /// Longest time that anything is kept: what another process decides is seen within it.
 const CACHE_TTL_MAX: Duration = Duration::from_secs(10);
 
-/// What is kept in memory of what every request needs.
+/// The cache sizes for data that every request needs.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct CacheConfig {
@@ -216,7 +216,7 @@ impl Default for CacheConfig {
     }
 }
 
-/// How the journal lays its groups out.
+/// The on-disk layout of the journal's groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Layout {

@@ -17,10 +17,10 @@ use crate::config::{self, DEFAULT_SERIES, SeriesConfig};
 use crate::folder::{DataFolder, is_there};
 use crate::signals::Stop;
 
-/// How often the clock is compared.
+/// Interval between comparisons of the clock.
 const TICK_EVERY: Duration = Duration::from_secs(1);
 
-/// Run until SIGINT or SIGTERM.
+/// Runs until SIGINT or SIGTERM.
 pub(super) async fn serve(args: SeriesServeArgs) -> anyhow::Result<()> {
     let mut stop = Stop::listen()?;
     // Connections, segments and parts are open files.
@@ -109,7 +109,7 @@ pub(crate) fn certificate_files(
     Ok(Arc::new(files.map_err(|e| anyhow::anyhow!("series certificate: {e}"))?))
 }
 
-/// Write the commented configuration.
+/// Writes the commented configuration.
 pub(super) fn init(data: &DataArg) -> anyhow::Result<()> {
     let folder = DataFolder::new(&data.data);
     folder.make()?;
@@ -121,7 +121,7 @@ pub(super) fn init(data: &DataArg) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Make an empty store.
+/// Creates an empty store.
 pub(super) fn create(data: &DataArg) -> anyhow::Result<()> {
     let folder = DataFolder::new(&data.data);
     let dir = folder.series();

@@ -19,7 +19,7 @@ const STEP_NS: i64 = 10_000_000_000;
 /// Time of the first row, in nanoseconds since the epoch.
 const BEGIN_NS: i64 = 1_700_000_000_000_000_000;
 
-/// Measure and print each case.
+/// Measures and prints each case.
 pub(super) fn run(args: &SeriesBenchArgs) -> anyhow::Result<()> {
     let console = Console::new();
     let base = args.dir.clone().unwrap_or_else(std::env::temp_dir);

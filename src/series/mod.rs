@@ -12,7 +12,7 @@ pub(crate) use alone::certificate_files;
 pub(crate) use own::store as store_own;
 pub(crate) use ports::{Ports, Secrets, tell_ports};
 
-/// Run one command: `false` when something is not as it should be.
+/// Runs one command: `false` when something is not as it should be.
 pub(crate) fn run(command: SeriesCommand) -> anyhow::Result<bool> {
     match command {
         SeriesCommand::Serve(args) => crate::runtime()?.block_on(alone::serve(args))?,

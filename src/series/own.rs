@@ -1,5 +1,5 @@
 //! The program's own `/metrics`, stored in its series store: Prometheus text, asked of the API as
-//! somebody on this machine asks.
+//! a user on this machine asks.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -13,7 +13,7 @@ use tracing::warn;
 /// Largest text that is read, bytes.
 const TEXT_BYTES_MAX: usize = 16 << 20;
 
-/// Store them at each interval until told to stop.
+/// Stores them at each interval until stopped.
 pub(crate) async fn store(
     store: Store,
     router: Router,

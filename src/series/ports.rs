@@ -15,15 +15,15 @@ use tokio::task::JoinSet;
 
 use crate::config::{Listen, SeriesConfig};
 
-/// How often a port that another program has is tried again.
+/// Interval between attempts to open a port that another program uses.
 const TRY_EVERY: Duration = Duration::from_mins(1);
 
-/// What ports on other than loopback addresses need.
+/// Secrets required by ports on addresses other than loopback.
 #[derive(Default)]
 pub(crate) struct Secrets {
-    /// What gives certificate and key at each handshake: they are renewed while ports are open.
+    /// Source of certificate and key at each handshake: they are renewed while ports are open.
     pub(crate) certificate: Option<Arc<dyn ResolvesServerCert>>,
-    /// What callers must show.
+    /// The token that callers must present.
     pub(crate) token: Option<Token>,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Ports {
     http: Option<api::Server>,
 }
 
-/// Say where a store listens.
+/// Prints the addresses on which a store listens.
 pub(crate) fn tell_ports(console: &Console, open: &[(&'static str, SocketAddr)]) {
     for (name, address) in open {
         console.line(&format!("listening: {name} {address}"));
@@ -49,14 +49,14 @@ impl Ports {
         [config.resp, config.opentsdb, config.http].into_iter().any(far)
     }
 
-    /// Open what the configuration says, and where it says nothing of a port, the usual one on
-    /// loopback. Loopback addresses take everybody of this machine, in clear; all others take TLS and
-    /// the token. Without a store there is none. Everything else of a server listens before, so that
-    /// a port which nobody named gives way to it.
+    /// Opens the configured ports, and for each port without configuration the usual one on
+    /// loopback. Loopback addresses accept every local user in clear text; all others require TLS and
+    /// the token. Opens nothing without a store. Call this after all other listeners of the server are
+    /// open, so that a default port does not take an address that they need.
     ///
     /// # Errors
-    /// When a port that is named cannot be had. One that is not is left out, which is logged, and tried
-    /// again every minute.
+    /// Fails if a configured port cannot be opened. A default port that cannot be opened is skipped,
+    /// logged, and retried every minute.
     pub(crate) async fn open(
         store: Option<&Store>,
         config: &SeriesConfig,
@@ -92,7 +92,7 @@ impl Ports {
         Ok(ports)
     }
 
-    // What nobody named is on loopback: it needs no secrets.
+    // Default ports are on loopback: they need no secrets.
 
     fn lines_later(
         &mut self,
@@ -176,7 +176,7 @@ impl Ports {
         Ok(())
     }
 
-    /// Take no more; returns when everything that was brought is persisted.
+    /// Stops accepting. Returns when everything received is persisted.
     pub(crate) async fn close(mut self) {
         self.stop.send_replace(true);
         if let Some(http) = self.http.take() {
@@ -186,7 +186,7 @@ impl Ports {
     }
 }
 
-/// Open what another program has as soon as it may be had; `None` when that is to stop.
+/// Retries until the port is free. Returns `None` if stopped first.
 async fn later<T, E, F: Future<Output = Result<T, E>>>(
     name: &'static str,
     every: Duration,
@@ -206,13 +206,13 @@ async fn later<T, E, F: Future<Output = Result<T, E>>>(
     }
 }
 
-/// Tell `/metrics` whether a port is open.
+/// Reports to `/metrics` whether a port is open.
 fn is_open(name: &'static str, open: bool) {
     metrics::gauge!("holdfast_series_port_open", "name" => name).set(f64::from(u8::from(open)));
 }
 
-/// A port that nobody named may be in use by another program: the rest goes on without it. Whether it
-/// is open.
+/// Continues without a default port that another program uses, and logs a warning. Returns true if
+/// the port is open.
 fn allow(
     name: &'static str,
     address: SocketAddr,

@@ -1,4 +1,4 @@
-//! Tools for a store that nobody has open: delete, stat, verify, export, import.
+//! Tools for a store that no other process has open: delete, stat, verify, export, import.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, File};
@@ -119,7 +119,7 @@ pub(super) fn delete(args: &SeriesDeleteArgs) -> anyhow::Result<()> {
     let dir = existing(&args.data)?;
     let console = Console::new();
     if args.all {
-        // Opening it proves that nobody has it open. A damaged store can be removed too.
+        // Opening the store proves that no other process has it open. A damaged store can be removed too.
         match Store::open(&dir, StoreOptions::default().keeping_all()) {
             Err(e @ OpenError::Locked(_)) => return Err(e).context("series"),
             opened => drop(opened),
@@ -240,12 +240,12 @@ pub(super) fn export(args: &SeriesExportArgs) -> anyhow::Result<bool> {
     Ok(left.end())
 }
 
-/// What could not be read: the error, and of how many series.
+/// The read errors, each with the number of series it affects.
 #[derive(Default)]
 struct LeftOut(BTreeMap<String, u64>);
 
 impl LeftOut {
-    /// What was read. What was not is told, once: one damaged block has something of many series.
+    /// Returns what was read. Reports an error once: one damaged block may affect many series.
     fn readable<T>(&mut self, series: &str, read: Result<T, ReadError>) -> Option<T> {
         let error = match read {
             Ok(read) => return Some(read),
@@ -259,7 +259,7 @@ impl LeftOut {
         None
     }
 
-    /// Tell of how many more; whether nothing was left out.
+    /// Reports how often each error was repeated. Returns true if nothing was left out.
     fn end(self) -> bool {
         for (error, times) in self.0.iter().filter(|(_, times)| **times > 1) {
             tracing::error!("{} more series: left out: {error}", times - 1);
@@ -268,7 +268,7 @@ impl LeftOut {
     }
 }
 
-/// Write what can be read of a series.
+/// Writes what can be read of a series.
 fn write_series(
     out: &mut impl Write,
     store: &Store,
@@ -344,7 +344,7 @@ pub(super) fn import(args: &SeriesImportArgs) -> anyhow::Result<bool> {
     Ok(refused == 0)
 }
 
-/// What turns bytes into rows.
+/// A parser that turns bytes into rows.
 enum Reader {
     Resp(RespReader),
     Opentsdb(TelnetReader),
@@ -353,7 +353,7 @@ enum Reader {
 }
 
 impl Reader {
-    /// Read what is whole; the bytes that are done with.
+    /// Parses the complete items in `bytes`. Returns the number of bytes consumed.
     fn read(&mut self, bytes: &[u8], ended: bool, collector: &mut RowCollector<'_>) -> usize {
         match self {
             Self::Resp(reader) => {
@@ -436,7 +436,7 @@ impl Importing<'_> {
         }
     }
 
-    /// Wait until at most so many batches are on their way.
+    /// Waits until at most `left` batches are in flight.
     fn settle(&mut self, left: usize) -> anyhow::Result<()> {
         while self.tickets.len() > left {
             if let Some(ticket) = self.tickets.pop_front() {

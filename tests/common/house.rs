@@ -31,7 +31,7 @@ fn configure(base: &Path, tree: &Path, interval: &str) {
     fs::write(base.join("agent.toml"), agent).unwrap();
 }
 
-/// Start a role with its configuration.
+/// Starts a role with its configuration.
 pub(crate) fn start(base: &Path, role: &str) -> Running {
     let config = base.join(format!("{role}.toml"));
     Running::start(&[role, "--config", config.to_str().unwrap()], &base.join(format!("{role}.log")))
@@ -106,7 +106,7 @@ impl House {
         (code, error)
     }
 
-    /// Remove the agent's files whose names begin so.
+    /// Removes the agent's files whose names have this prefix.
     pub(crate) fn lose(&self, prefixes: &[&str]) {
         for entry in fs::read_dir(self.base.join("agent")).unwrap() {
             let entry = entry.unwrap();
@@ -117,7 +117,7 @@ impl House {
         }
     }
 
-    /// Wait until what the server holds of the agent is what is on the disk.
+    /// Waits until the server's copy of the agent equals the disk.
     pub(crate) fn equal(&self, api: &Api, agent: &str) {
         eventually("the server equals the disk", || {
             differences(&disk(&self.tree), &stored(api, agent))
@@ -138,7 +138,7 @@ pub(crate) fn packages(api: &Api) -> Vec<(String, String)> {
     found
 }
 
-/// Whether it holds these and no others.
+/// Returns an error unless it holds these and no others.
 pub(crate) fn has_packages(api: &Api, wanted: &[(&str, &str)]) -> Result<(), String> {
     let found = packages(api);
     let wanted: Vec<_> = wanted.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();

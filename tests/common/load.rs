@@ -47,7 +47,7 @@ pub const PROTOCOLS: [Protocol; 6] = [
 ];
 
 impl Protocol {
-    /// What its requests write, the same value to each.
+    /// The content of its requests, the same value to each.
     pub fn metrics(self) -> &'static [&'static str] {
         match self {
             Self::Resp => &["resp"],
@@ -69,7 +69,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// The `turn`-th request over so many series. Times go back and forth over five partitions.
+    /// Returns the `turn`-th request over N series. Times go back and forth over five partitions.
     fn new(base: u64, turn: u64, series: u64) -> Self {
         let first = turn * ROWS % series;
         Self { first, seconds: base + turn - turn % 5 * PARTITION, value: turn }
@@ -79,7 +79,7 @@ impl Request {
         self.first..self.first + ROWS
     }
 
-    /// Send it; whether it was acknowledged. A refusal fails the test.
+    /// Sends it. Returns true if it was acknowledged. A refusal fails the test.
     fn send(self, protocol: Protocol, to: &Ports) -> bool {
         let (seconds, value) = (self.seconds, self.value);
         let mut text = String::new();
@@ -159,7 +159,7 @@ fn stored(answer: Option<(u16, String)>) -> bool {
     true
 }
 
-/// Where a store listens.
+/// The addresses on which a store listens.
 #[derive(Debug, Clone, Copy)]
 pub struct Ports {
     pub resp: SocketAddr,
@@ -175,10 +175,10 @@ impl Ports {
     }
 }
 
-/// What was acknowledged, by protocol.
+/// The acknowledged requests, by protocol.
 pub type Told = BTreeMap<Protocol, Vec<Request>>;
 
-/// What each protocol has had acknowledged.
+/// The acknowledged requests of each protocol.
 #[derive(Default)]
 struct Progress {
     requests: [AtomicU64; PROTOCOLS.len()],
@@ -199,10 +199,10 @@ impl Progress {
 /// datagrams, which may be lost on their way.
 pub const STREAMS: [&str; 3] = ["forgotten", "put", "datagram"];
 
-/// A stream that nobody acknowledges: when each of its rows was sent.
+/// An unacknowledged stream: when each of its rows was sent.
 type Sent = Vec<Instant>;
 
-/// Writers over all protocols, one each, until the store goes away or they are told to stop.
+/// Writers over all protocols, one each, until the store goes away or they are stopped.
 pub struct Load {
     stop: Arc<AtomicBool>,
     progress: Arc<Progress>,
@@ -210,9 +210,9 @@ pub struct Load {
     streams: [JoinHandle<Sent>; 3],
 }
 
-/// What became of a load.
+/// The result of a load.
 pub struct Ended {
-    /// What was acknowledged.
+    /// The acknowledged requests.
     pub told: Told,
     /// When the rows of each of [`STREAMS`] were sent.
     pub sent: [Sent; 3],
@@ -252,7 +252,7 @@ impl Load {
         self.progress.requests.iter().map(|n| n.load(Ordering::Relaxed)).collect()
     }
 
-    /// Wait until every protocol has had so many acknowledgements.
+    /// Waits until every protocol has had N acknowledgements.
     pub fn wait(&self, requests: u64) {
         eventually("every protocol is acknowledged", || {
             let counts = self.acknowledged();
@@ -260,7 +260,7 @@ impl Load {
         });
     }
 
-    /// What became of it.
+    /// Returns the result.
     pub fn end(self) -> Ended {
         self.stop.store(true, Ordering::Relaxed);
         let told = self.writers.into_iter().map(|(p, w)| (p, w.join().unwrap())).collect();

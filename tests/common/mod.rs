@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-/// How long anything that must happen may take on a busy machine.
+/// Time limit for anything that must happen, on a busy machine.
 pub const PATIENCE: Duration = Duration::from_mins(10);
 
 /// A server's configuration in which the series store has no ports: servers of tests run at the
@@ -40,7 +40,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Start with these words; stderr is appended to `log`.
+    /// Starts with these words; stderr is appended to `log`.
     pub fn start(words: &[&str], log: &Path) -> Self {
         Self::start_with(words, log, &[])
     }
@@ -69,12 +69,12 @@ impl Running {
         Self { child, lines }
     }
 
-    /// Wait for a line of stdout that begins so; the rest of it.
+    /// Waits for a line of stdout with this prefix. Returns the rest of it.
     pub fn line(&self, prefix: &str) -> String {
         self.line_after(0, prefix).1
     }
 
-    /// Wait for such a line at or behind place `from`; its place and its rest.
+    /// Waits for such a line at or after index `from`. Returns its index and its rest.
     pub fn line_after(&self, from: usize, prefix: &str) -> (usize, String) {
         let deadline = Instant::now() + PATIENCE;
         let mut lines = self.lines.0.lock().unwrap();
@@ -108,7 +108,7 @@ impl Running {
         self.child.wait().unwrap();
     }
 
-    /// Send a signal by name.
+    /// Sends a signal by name.
     pub fn signal(&self, name: &str) {
         let id = self.child.id().to_string();
         assert!(Command::new("kill").args([&format!("-{name}"), &id]).status().unwrap().success());
@@ -120,7 +120,7 @@ impl Running {
         self.wait()
     }
 
-    /// Wait for its end; the exit code.
+    /// Waits for its end. Returns the exit code.
     pub fn wait(&mut self) -> i32 {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -149,7 +149,7 @@ impl Drop for Running {
     }
 }
 
-/// Run to the end; exit code, stdout, stderr.
+/// Runs to the end. Returns exit code, stdout and stderr.
 pub fn run(words: &[&str]) -> (i32, String, String) {
     run_with(words, &[])
 }
@@ -166,8 +166,8 @@ pub fn run_with(words: &[&str], env: &[(&str, &str)]) -> (i32, String, String) {
     (out.status.code().unwrap_or(-1), text(out.stdout), text(out.stderr))
 }
 
-/// A port that is free now and stays so until its program binds it, also again after a kill: below
-/// those that the kernel gives to connections and to whoever asks for any, and each given once.
+/// Returns a port that is free now and stays so until its program binds it, also after a kill: below
+/// those that the kernel gives to connections and to port 0, and each given once.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     const FIRST: u16 = 20_000;
@@ -294,7 +294,7 @@ impl Api {
     }
 }
 
-/// Log in over TCP; the status.
+/// Logs in over TCP. Returns the status.
 pub fn login(url: &str, name: &str, password: &str) -> u16 {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -315,7 +315,7 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> Result<(), String>) {
     }
 }
 
-/// What is on the disk: path to (type, size, permission bits, SHA-256), by an independent walk.
+/// Returns the disk's content: path to (type, size, permission bits, SHA-256), by an independent walk.
 pub fn disk(root: &Path) -> BTreeMap<String, (String, Option<u64>, String, Option<String>)> {
     let mut found = BTreeMap::new();
     let mut todo = vec![root.to_owned()];
@@ -342,7 +342,7 @@ pub fn disk(root: &Path) -> BTreeMap<String, (String, Option<u64>, String, Optio
     found
 }
 
-/// What the server holds of an agent, in the shape of [`disk`]; fails on a path twice.
+/// Returns the server's copy of an agent, in the shape of [`disk`]; fails on a path twice.
 pub fn stored(
     api: &Api,
     agent: &str,

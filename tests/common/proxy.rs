@@ -5,7 +5,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
-/// Passes connections on to the target until told otherwise.
+/// Passes connections on to the target until the mode changes.
 pub(crate) struct Proxy {
     pub(crate) port: u16,
     shared: Arc<Shared>,
@@ -24,7 +24,7 @@ struct State {
     connections: Vec<(TcpStream, TcpStream)>,
 }
 
-/// What happens to the network.
+/// The state of the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// Every connection is reset or closed in both directions.

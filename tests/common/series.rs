@@ -19,7 +19,7 @@ pub struct Alone {
 }
 
 impl Alone {
-    /// Start on this folder, on ports that are free, with more words.
+    /// Starts on this folder, on ports that are free, with more words.
     pub fn start(data: &Path, words: &[&str]) -> Self {
         let log = data.with_extension("log");
         let own = ["series", "serve", "--data", data.to_str().unwrap()];
@@ -87,7 +87,7 @@ pub fn request(
     Some((status, head.to_owned(), body.to_owned()))
 }
 
-/// Send everything, close our side; what the server said until it closed its own. `None` when it
+/// Sends everything, closes our side and returns the answer until the server closes. `None` when it
 /// went away: nothing is acknowledged.
 pub fn tell(to: SocketAddr, bytes: &[u8]) -> Option<String> {
     let mut stream = TcpStream::connect(to).ok()?;
@@ -100,7 +100,7 @@ pub fn tell(to: SocketAddr, bytes: &[u8]) -> Option<String> {
     Some(said)
 }
 
-/// Send datagrams, fire and forget.
+/// Sends datagrams without waiting for an answer.
 pub fn datagram(to: SocketAddr, bytes: &[u8]) {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.set_write_timeout(Some(Duration::from_secs(1))).unwrap();

@@ -9,7 +9,7 @@ use std::path::Path;
 /// A module by its path in the crate; the crate's root is empty.
 type Module = Vec<String>;
 
-/// Where a path starts, and the rest of it.
+/// The start of a path, and the rest of it.
 type Definition = (Module, Vec<String>);
 
 /// The files of a crate and what each imports.
@@ -20,7 +20,7 @@ pub(crate) struct Modules {
 }
 
 impl Modules {
-    /// Read the files under `src`, without tests.
+    /// Reads the files under `src`, without tests.
     pub(crate) fn read(src: &Path) -> Self {
         let mut modules = Self { texts: BTreeMap::new(), exports: BTreeMap::new() };
         modules.walk(src, &[]);
@@ -29,7 +29,7 @@ impl Modules {
         modules
     }
 
-    /// What a module re-exports, by name.
+    /// Returns the names that a module re-exports.
     fn reexports(&self, module: &Module) -> BTreeMap<(Module, String), Definition> {
         let export = |path: String| {
             let (path, alias) = path.split_once(" as ").unwrap_or((path.as_str(), ""));

@@ -1,4 +1,4 @@
-//! One case: so many writers, records of one size, one layout; what reaches the file, or the block
+//! One case: N writers, records of one size, one layout; bytes that reach the file, or the block
 //! device.
 
 use std::path::Path;
@@ -24,7 +24,7 @@ const FILLER_BYTES: usize = 1 << 20;
 /// Longest time to wait for a recycled segment.
 const RECYCLE_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// What is measured.
+/// The measured case.
 #[derive(Debug, Clone, Copy)]
 pub struct Case {
     pub layout: Layout,
@@ -44,7 +44,7 @@ fn figures<const N: usize>(figures: [(&'static str, f64); N]) -> Vec<Figure> {
 }
 
 impl Case {
-    /// Commits that are counted: as many of each writer, and so many that the ring is written
+    /// Commits that are counted: as many of each writer, and enough that the ring is written
     /// twice, so that its archive has its share.
     fn commits(&self) -> u64 {
         let ring_blocks = journal::RING_BYTES_DEFAULT / journal::BLOCK_BYTES as u64;
@@ -64,7 +64,7 @@ impl Case {
         Options { layout: self.layout, segment_bytes: SEGMENT_BYTES, ..Options::default() }
     }
 
-    /// What reaches the log's files.
+    /// Measures the bytes that reach the log's files.
     pub fn at_files(&self, dir: &Path) -> anyhow::Result<Vec<Figure>> {
         let meter = Meter::default();
         let options = Options { files: Arc::new(Metered::new(&meter)), ..self.options() };
@@ -83,7 +83,7 @@ impl Case {
         ]))
     }
 
-    /// What reaches the block device, the file system included. Segments are recycled ones.
+    /// Measures the bytes that reach the block device, the file system included. Segments are recycled ones.
     pub fn at_device(&self, device: &Device, dir: &Path) -> anyhow::Result<Vec<Figure>> {
         let (journal, _) = Journal::open(dir, self.options())?;
         recycle(&journal)?;
@@ -113,7 +113,7 @@ impl Case {
         ]))
     }
 
-    /// So many records of noise, shared out among the writers.
+    /// Appends N records of noise, shared out among the writers.
     fn append(&self, journal: &Journal, count: u64, seed: u64) -> anyhow::Result<()> {
         let writer = |writer| {
             let mut noise = Noise(seed << 32 | writer);

@@ -37,7 +37,7 @@ impl Meter {
         *self.0.lock() = State::default();
     }
 
-    /// What was flushed since then.
+    /// Returns the bytes flushed since then.
     pub fn flushed(&self) -> Flushed {
         let mut state = self.0.lock();
         for block in std::mem::take(&mut state.later) {

@@ -29,7 +29,7 @@ use crate::seed::BATCH;
 use crate::server::Server;
 use crate::{AGENTS, SUBJECT};
 
-/// Open files of this process and of the server beside those connections.
+/// Open files of this process and of the server besides those connections.
 const OTHER_FILES: u64 = 1_500;
 /// Connections that are made at once.
 const CONNECTING: usize = 64;
@@ -40,7 +40,7 @@ const ENROLLING_MAX: Duration = Duration::from_secs(40);
 /// Time between two heartbeats of an agent.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// What an agent proves itself with.
+/// The credentials of an agent.
 struct Credentials {
     roots: Arc<RootCertStore>,
     key: PrivateKeyDer<'static>,
@@ -53,7 +53,7 @@ struct Line {
     request: String,
 }
 
-/// How many agents get a connection: as open files allow, at most 20,000.
+/// Returns the number of agents with a connection: as open files allow, at most 20,000.
 fn connections() -> usize {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the pointer is valid for both calls.

@@ -23,7 +23,7 @@ use crate::{AGENTS, SUBJECT};
 
 /// Agents that are there at once while others come and go, about.
 const STOCK: u32 = 250;
-/// How often in the paced minute one comes and another goes: a little more than the goal.
+/// Interval in the paced minute at which one comes and another goes: a little more than the goal.
 const ROUNDS: u32 = 1_030;
 /// Hosts that agents are set up on and taken off at the same time.
 const WORKERS: u32 = 4;
@@ -250,7 +250,7 @@ impl Worker {
     }
 }
 
-/// What an agent says, with the system that it counts under.
+/// An agent's report, with the system that it counts under.
 const HEARTBEAT: &[u8] = br#"{"action":"notify","version":"Holdfast v9.9.9","os":{"name":"Churn",
     "platform":"churn","type":"linux","version":"1","arch":"x86_64","uname":"Linux"}}"#;
 
@@ -283,7 +283,7 @@ fn counters(client: &mut Client) -> anyhow::Result<BTreeMap<String, u64>> {
             all.insert(format!("{table} {name}"), row["count"].as_u64().unwrap_or(0));
         }
     }
-    // What nobody is may be counted as none, or not be there.
+    // An empty class may be counted as none, or be absent.
     all.retain(|_, count| *count > 0);
     Ok(all)
 }

@@ -64,7 +64,7 @@ impl Client {
         self.send("GET", path, "", b"")
     }
 
-    /// Send one request and read its whole answer. `lines` are further header lines.
+    /// Sends one request and reads its whole answer. `lines` are further header lines.
     pub fn send(
         &mut self,
         method: &str,

@@ -17,7 +17,7 @@ const CONNECTIONS: usize = 8;
 /// Watched paths of the configuration.
 const PATHS: usize = 20;
 
-/// Put a configuration that all agents are to run, and see it taken by each of them: a heartbeat
+/// Puts a configuration that all agents are to run, and waits until each has it: a heartbeat
 /// that names it, the fetch, and the heartbeat that tells it runs.
 pub fn run(server: &Server, results: &mut Results) -> anyhow::Result<()> {
     let case = format!("{AGENTS} agents take a group's configuration");

@@ -10,7 +10,7 @@ use anyhow::{Context as _, ensure};
 use crate::client::Client;
 use crate::server::Server;
 
-/// What one request after the other costs.
+/// The cost of single requests in sequence.
 pub struct Each {
     pub cpu_ms: f64,
     pub p50_ms: f64,
@@ -47,12 +47,12 @@ pub fn one_by_one(
     Ok(Each { cpu_ms, p50_ms: quantile(&mut took, 0.5), queries })
 }
 
-/// What many clients at once wait.
+/// The latency of many clients at once.
 pub struct Crowd {
     pub p50_ms: f64,
     pub p99_ms: f64,
     pub requests_per_second: f64,
-    /// How many were answered.
+    /// Number of answers.
     pub requests: f64,
 }
 
@@ -98,7 +98,7 @@ pub fn crowd(
     Ok(Crowd { p50_ms, p99_ms, requests_per_second, requests })
 }
 
-/// What a round of heartbeats came to.
+/// The result of a round of heartbeats.
 pub struct Round {
     pub wall_s: f64,
     /// Server CPU per heartbeat.

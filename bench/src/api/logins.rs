@@ -1,4 +1,4 @@
-//! Logins: how long they take with so many hashing threads, and what others wait meanwhile.
+//! Logins: their duration by the number of hashing threads, and the delay of other requests.
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -18,20 +18,20 @@ use crate::{SUBJECT, results_file};
 const WORKERS: [u32; 4] = [1, 2, 5, 10];
 /// Logins a second of the plot.
 const PLOT_RATE: f64 = 15.0;
-/// What another client asks in turn meanwhile.
+/// The requests of another client, in turn, during the logins.
 const OTHERS: [&str; 4] =
     ["/agents/summary/status", "/agents?limit=500", "/agents/summary", "/overview/agents"];
 
-/// What each of [`OTHERS`] took, milliseconds.
+/// Duration of each of [`OTHERS`], milliseconds.
 type Others = [Vec<f64>; OTHERS.len()];
 
-/// What logins at a steady rate took.
+/// The results of logins at a steady rate.
 pub struct Logins {
     /// When each began, seconds from the start, and how long it took, milliseconds.
     took: Vec<(f64, f64)>,
-    /// Those that were told to come back later.
+    /// Logins that were rejected with a time to retry.
     pub refused: usize,
-    /// What was asked all the while.
+    /// The durations of the other requests at that time.
     others: Others,
 }
 
@@ -46,7 +46,7 @@ impl Logins {
     }
 }
 
-/// Logins on their own, at 5 and 15 a second beside other requests, and by hashing threads.
+/// Logins on their own, at 5 and 15 a second with other requests, and by hashing threads.
 pub fn run(binary: &Path, data: &Path, results: &mut Results) -> anyhow::Result<()> {
     beside_others(&Server::start(binary, data, "")?, results)?;
     by_workers(binary, data, results)
@@ -80,7 +80,7 @@ fn beside_others(server: &Server, results: &mut Results) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Other requests beside logins and while there are none: each kind, and as the case's own figures those
+/// Other requests during logins and without them: each kind, and as the case's own figures those
 /// of the kind that suffers most.
 fn compared(case: &str, beside: Others, quiet: Others, results: &mut Results) {
     let mut worst = [0.0; 5];
@@ -102,7 +102,7 @@ fn compared(case: &str, beside: Others, quiet: Others, results: &mut Results) {
     add("other_p99_to_idle", "ratio", ratio);
 }
 
-/// What one login costs, milliseconds.
+/// Median duration and CPU time of one login, milliseconds.
 struct LoginCost {
     p50_ms: f64,
     cpu_ms: f64,
@@ -121,7 +121,7 @@ fn alone(server: &Server, times: usize) -> anyhow::Result<LoginCost> {
     Ok(LoginCost { p50_ms: quantile(&mut took, 0.5), cpu_ms })
 }
 
-/// A new server with so many threads each; its first logins beside its later ones.
+/// A new server with N threads each; its first logins next to its later ones.
 fn by_workers(binary: &Path, data: &Path, results: &mut Results) -> anyhow::Result<()> {
     let time = Duration::from_secs(match (quick(), wanted("FULL")) {
         (true, _) => 2,
@@ -157,7 +157,7 @@ fn by_workers(binary: &Path, data: &Path, results: &mut Results) -> anyhow::Resu
 }
 
 /// `rate` logins a second for a while, each begun at its time however long the ones before it take;
-/// beside them one client asks for [`OTHERS`].
+/// at the same time one client asks for [`OTHERS`].
 fn steadily(server: &Server, token: &str, rate: f64, time: Duration) -> anyhow::Result<Logins> {
     let took = Mutex::new(Vec::new());
     let refused = Mutex::new(0);
@@ -216,7 +216,7 @@ fn quiet(server: &Server, token: &str, stop: &AtomicBool) -> anyhow::Result<Othe
     }
 }
 
-/// What they take while nobody logs in.
+/// Measures their duration while there are no logins.
 fn idle(server: &Server, token: &str, time: Duration) -> anyhow::Result<Others> {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -44,7 +44,7 @@ pub fn restart(server: &Server, results: &mut Results) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The same where nobody is active.
+/// The same where no agent is active.
 pub fn nobody(server: &Server, results: &mut Results) -> anyhow::Result<()> {
     let mut client = server.client(&server.login()?)?;
     let each = one_by_one(server, &mut client, "PUT", "/agents/restart", 10)?;

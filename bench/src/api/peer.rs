@@ -1,6 +1,6 @@
 //! The published design's way to its database, reimplemented from its description: a child process
 //! that answers text over a unix stream socket (four bytes of length, little-endian, then at most
-//! 64 KiB), prepares every statement anew, and a client that asks for a count before any data and
+//! 64 KiB), prepares every statement again, and a client that asks for a count before any data and
 //! takes 500 rows at a time, halving the slice whenever an answer does not fit. What its API does
 //! with the rows is left out, so these figures are a lower bound of its cost.
 
@@ -28,7 +28,7 @@ const SLICE_ROWS: usize = 500;
 /// The word of a child.
 pub const CHILD: &str = "peer-database";
 
-/// Copy the fleet into a table as that design has it.
+/// Copies the fleet into a table as that design has it.
 fn seed(from: &Path, to: &Path) -> anyhow::Result<()> {
     let conn = Connection::open(to)?;
     conn.pragma_update(None, "journal_mode", "WAL")?;
@@ -172,7 +172,7 @@ const WIDE: &str = "id, name, ip, register_ip, status_code, os_name, os_version,
 
 type Case = (&'static str, fn(&mut Asking, u32) -> anyhow::Result<()>);
 
-/// What each request asks of its database, as far as its descriptions say.
+/// The queries of each request to its database, as far as its descriptions say.
 const CASES: [Case; 6] = [
     ("GET /agents/summary/status", |ask, _| {
         ask.group_by("connection_status")?;
@@ -216,7 +216,7 @@ impl Drop for Database {
     }
 }
 
-/// Ask each case again and again; CPU is that of both sides.
+/// Asks each case again and again; CPU is that of both sides.
 pub fn run(scratch: &Path, registry: &Path, agents: u32, times: usize, results: &mut Results) -> anyhow::Result<()> {
     let (file, socket) = (scratch.join("peer.db"), scratch.join("peer.sock"));
     seed(registry, &file)?;

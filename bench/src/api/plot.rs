@@ -25,7 +25,7 @@ pub fn linear(title: &str, x_name: &str, y_name: &str, lines: &[Line]) -> String
     draw(title, (x_name, Axis::linear), (y_name, Axis::linear), lines)
 }
 
-/// What an axis shows: the transformed values it spans, and its marks.
+/// The content of an axis: the transformed values it spans, and its marks.
 struct Axis {
     log: bool,
     from: f64,
@@ -50,7 +50,7 @@ impl Axis {
         Self { log: false, from: 0.0, to: count * step, marks: (0..=count as u32).map(mark).collect() }
     }
 
-    /// Where a value lies, 0 to 1.
+    /// Returns the relative position of a value, 0 to 1.
     fn share(&self, value: f64) -> f64 {
         let value = if self.log { value.log10() } else { value };
         (value - self.from) / (self.to - self.from)

@@ -1,4 +1,4 @@
-//! What is asked of a fleet of 50,000, by one client and by many, and how it grows with the fleet.
+//! Requests to a fleet of 50,000, by one client and by many, and how cost grows with the fleet.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,7 @@ const CROWD: usize = 200;
 /// Sizes of the fleets that show how cost grows.
 const SIZES: [u32; 6] = [1_000, 5_000, 20_000, 50_000, 100_000, 200_000];
 
-/// What is asked, with the goal for its CPU in milliseconds where there is one.
+/// The requests, with the goal for CPU in milliseconds where there is one.
 pub const READS: [(&str, &str, Option<f64>); 12] = [
     ("GET /agents/summary/status", "/agents/summary/status", Some(1.0)),
     ("GET /agents?limit=500", "/agents?limit=500", Some(5.0)),
@@ -52,7 +52,7 @@ pub fn each(server: &Server, token: &str, agents: u32, times: usize, results: &m
     Ok(())
 }
 
-/// All numbers in one answer, beside pages of 500.
+/// All numbers in one answer, next to pages of 500.
 pub fn socket(server: &Server, agents: u32, results: &mut Results) -> anyhow::Result<()> {
     let mut client = Client::unix(&server.socket)?;
     let times = if quick() { 10 } else { 50 };
@@ -91,7 +91,7 @@ pub fn crowds(server: &Server, token: &str, results: &mut Results) -> anyhow::Re
     Ok(())
 }
 
-/// How cost grows with the fleet: rows, and a plot of them.
+/// Measures the growth of cost with the fleet: rows, and a plot of them.
 pub fn linearity(binary: &Path, scratch: &Path, results: &mut Results) -> anyhow::Result<()> {
     let mut lines: Vec<plot::Line> =
         READS.iter().map(|(case, ..)| ((*case).to_owned(), Vec::new())).collect();

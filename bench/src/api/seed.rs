@@ -19,7 +19,7 @@ const PLATFORMS: [(&str, &str, &str); 6] = [
 /// Agents written in one transaction.
 pub const BATCH: u32 = 10_000;
 
-/// What share of a fleet is active.
+/// The share of a fleet that is active.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mix {
     /// Eight of ten active, one disconnected, one never heard from; a few pending.
@@ -40,7 +40,7 @@ fn status(mix: Mix, n: u32) -> AgentStatus {
     }
 }
 
-/// Make the folder with that many agents in it; their numbers are 1 to `agents`.
+/// Creates the folder with that many agents in it; their numbers are 1 to `agents`.
 pub fn seed(folder: &Path, agents: u32, mix: Mix) -> anyhow::Result<()> {
     fs::create_dir_all(folder)?;
     let file = folder.join("registry.db");

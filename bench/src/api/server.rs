@@ -20,13 +20,13 @@ const PASSWORD: &str = "Bench-Marking-9";
 pub struct Server {
     child: Child,
     pub address: SocketAddr,
-    /// Where agents are taken over TLS.
+    /// The address for agents over TLS.
     pub agents: SocketAddr,
     pub socket: PathBuf,
 }
 
 impl Server {
-    /// Start the release binary on a folder. `more`: further tables of its configuration.
+    /// Starts the release binary on a folder. `more`: further tables of its configuration.
     pub fn start(binary: &Path, data: &Path, more: &str) -> anyhow::Result<Self> {
         let config = data.join("server.toml");
         fs::write(
@@ -41,7 +41,7 @@ impl Server {
         // SAFETY: the call takes integers and is safe between fork and exec.
         unsafe {
             command.pre_exec(|| {
-                // It ends with whoever measures it, however that ends.
+                // The server ends with the measuring process, however that ends.
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                 Ok(())
             });
@@ -88,7 +88,7 @@ impl Server {
         kib.unwrap_or(f64::NAN) * 1024.0 / 1e6
     }
 
-    /// Log in; the token.
+    /// Logs in. Returns the token.
     pub fn login(&self) -> anyhow::Result<String> {
         let mut client = Client::tcp(self.address)?;
         let answer = client.send("POST", LOGIN, &basic(), b"")?;

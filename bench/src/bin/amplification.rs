@@ -204,7 +204,7 @@ fn beside(file: &Path, ours: &[Row]) -> anyhow::Result<Vec<Row>> {
             metric: word(row, "metric"),
             value,
         };
-        // What was measured here in another way than there stands for nothing beside it.
+        // A figure measured here in another way than there is not comparable with it.
         let known = ours.iter().any(|r| r.case == row.case && r.metric == row.metric);
         if known && !row.subject.starts_with("holdfast") {
             found.push(row);

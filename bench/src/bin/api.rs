@@ -1,7 +1,7 @@
 //! The API at 50,000 agents: the real release binary, asked over HTTP on loopback.
 //!
 //! CPU is the server process's own (its CPU clock before and after), queries are what the answer's
-//! `Server-Timing` says, p99 is under 200 clients at once. Beside it runs the published design's
+//! `Server-Timing` says, p99 is under 200 clients at once. Next to it runs the published design's
 //! way to its database (`peer.rs`); figures of its whole program are quoted (`quoted.rs`).
 //!
 //! Words on the command line name parts: `reads orders config churn login beats linear`; the others
@@ -165,7 +165,7 @@ fn orders(binary: &Path, scratch: &Path, results: &mut Results) -> anyhow::Resul
     Ok(fs::remove_dir_all(&silent)?)
 }
 
-/// What one server with the fleet of mixed statuses is asked.
+/// Measures the requests to one server with the fleet of mixed statuses.
 fn one_server(
     part: &str,
     binary: &Path,
@@ -203,7 +203,7 @@ fn scratch() -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// Write a file beside the results.
+/// Writes a file next to the results.
 fn results_file(name: &str, text: &str) -> anyhow::Result<()> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("results");
     fs::create_dir_all(&folder)?;

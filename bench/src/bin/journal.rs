@@ -1,4 +1,4 @@
-//! The journal beside other logs: write amplification at a block device, durable commits a second,
+//! The journal next to other logs: write amplification at a block device, durable commits a second,
 //! recovery. Every subject runs in a process of its own, interleaved.
 
 #[path = "../journal/amplify.rs"]
@@ -299,7 +299,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Run this program with those words; the rows that it prints.
+    /// Runs this program with those arguments. Returns the rows that it prints.
     fn child(&self, words: &[&str], more: &[&str]) -> anyhow::Result<Vec<Value>> {
         Ok(serde_json::from_slice(&self.run(words, more)?)?)
     }

@@ -1,4 +1,4 @@
-//! The agent's queue beside the published transaction-per-event design (reimplemented from its
+//! The agent's queue next to the published transaction-per-event design (reimplemented from its
 //! table and statements): the same ids, documents and order for all, every subject in a process of
 //! its own, interleaved.
 //!
@@ -181,8 +181,8 @@ impl Bench {
         Ok(())
     }
 
-    /// Those that flush every event or make a journal for it, beside the yardstick; `FULL=1`: with as many events as the
-    /// others.
+    /// Measures subjects that flush or journal every event, next to the yardstick; `FULL=1`: as many as
+    /// the others.
     fn flushed(&mut self) -> anyhow::Result<()> {
         let full = holdfast_bench::wanted("FULL");
         let count = if full { EVENTS } else { EVENTS_FLUSHED };
@@ -289,7 +289,7 @@ impl Bench {
         Ok(tree)
     }
 
-    /// Insert, coalesce, lease and acknowledge by one subject.
+    /// Inserts, coalesces, leases and acknowledges by one subject.
     fn events(&mut self, subject: &'static str, count: u64, random: bool) -> anyhow::Result<()> {
         let order = if random { "random" } else { "same" };
         let count = count.to_string();
@@ -338,7 +338,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Run this program once more with these words and a database of its own; it prints rows.
+    /// Runs this program once more with these arguments and a database of its own; it prints rows.
     fn child(&self, words: &[&OsStr]) -> anyhow::Result<Vec<Value>> {
         let folder = self.base.join("db");
         fs::create_dir_all(&folder)?;

@@ -1,4 +1,4 @@
-//! Scanning files: baseline and rescan of one tree, beside AIDE and beside the limits (walk and
+//! Scanning files: baseline and rescan of one tree, next to AIDE and to the limits (walk and
 //! statx; read and SHA-256). Interleaved; every figure is a whole process's.
 //!
 //! TREE names another tree than /usr.
@@ -165,7 +165,7 @@ fn count(tree: &Path) -> anyhow::Result<u64> {
     Ok(files)
 }
 
-/// What the agent does: scan into `agent.db`.
+/// Runs the agent's work: scan into `agent.db`.
 fn holdfast(tree: &str, db: &Path) -> anyhow::Result<()> {
     let clock = Arc::new(SystemClock::new());
     let (queue, _) =

@@ -65,7 +65,7 @@ fn main() -> anyhow::Result<()> {
     }
 }
 
-/// Run a child; its figures.
+/// Runs a child. Returns its figures.
 fn child(dir: &Path, words: &[&str]) -> anyhow::Result<Vec<(String, f64)>> {
     let me = std::env::current_exe()?;
     let out = Command::new(me).arg("--child").arg(dir).args(words).output()?;
@@ -117,7 +117,7 @@ fn add(results: &mut Results, case: &str, figures: Vec<(String, f64)>) {
     }
 }
 
-/// What each part measures; a part alone keeps the others' figures.
+/// The measurements of each part; a part alone keeps the others' figures.
 const PARTS: [&str; 13] = [
     "codec", "store", "open", "rows", "lines", "remote", "influx", "files", "wide", "queries",
     "scale", "long1", "long2",
@@ -204,7 +204,7 @@ fn figure(figures: &[(String, f64)], name: &str) -> anyhow::Result<f64> {
 }
 
 /// The store without sockets: speed with its log always, by interval and off, bytes after a merge;
-/// a backfill beside ingest, both until all is sealed.
+/// a backfill during ingest, both until all is sealed.
 fn store(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<()> {
     let (rounds, times) = if quick() { (2, "300") } else { (9, "4000") };
     let rows = ROWS.to_string();

@@ -1,4 +1,4 @@
-//! Sessions of simulated agents over mutual TLS on loopback to durable 200, beside what bounds
+//! Sessions of simulated agents over mutual TLS on loopback to durable 200, next to what bounds
 //! them: TLS and HTTP alone with the same bytes, and the journal alone with the same records.
 //!
 //! The server is a process of its own, measured by the kernel's accounting; the load shares the

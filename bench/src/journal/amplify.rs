@@ -1,4 +1,4 @@
-//! What reaches the block device for each byte of payload. A child process has a device of its own
+//! Bytes at the block device for each byte of payload. A child process has a device of its own
 //! with ext4, on which its subject runs all cases.
 
 use std::path::Path;
@@ -80,7 +80,7 @@ fn add(rows: &mut Vec<Value>, case: &str, report: &Report, commits: usize, recor
     }
 }
 
-/// `count` records by so many threads, shared out equally.
+/// Writes `count` records by N threads, shared out equally.
 fn write(
     log: &dyn Log,
     writers: usize,
@@ -116,7 +116,7 @@ const PACED_PER_SECOND: u64 = 2000;
 const PACED_STEP: u64 = 10;
 const PACED_RECORD: usize = 16;
 
-/// Flush by time instead of at every commit: amplification, and what a power cut costs.
+/// Measures flushes by time instead of at every commit: amplification, and what a power cut costs.
 pub fn paced(layout: Layout, every: Duration, run: Duration) -> anyhow::Result<()> {
     let mut device = Device::with(Options {
         bytes: DEVICE_BYTES,

@@ -16,7 +16,7 @@ use crate::subject::{Kind, Log, Noise};
 /// Time before what is measured.
 const WARM_UP: Duration = Duration::from_millis(100);
 
-/// What one case came to.
+/// The result of one case.
 struct Measured {
     /// Latencies of commits, ns.
     latencies: Vec<u64>,

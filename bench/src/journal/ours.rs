@@ -39,7 +39,7 @@ impl Ours {
     }
 }
 
-/// What the journal is opened with everywhere here.
+/// Returns the options with which the journal is opened in all cases.
 pub fn options(layout: Layout, io: IoPath) -> Options {
     Options { layout, io, segment_bytes: SEGMENT_BYTES, ..Options::default() }
 }

@@ -13,7 +13,7 @@ use crate::subject::Log;
 
 const ERROR_BYTES: usize = 256;
 
-/// What a C peer said.
+/// Returns the error message of a C peer as an error.
 fn said(error: &[c_char; ERROR_BYTES]) -> anyhow::Error {
     // SAFETY: the peers end what they say with a zero within the buffer, which was all zeros.
     let text = unsafe { CStr::from_ptr(error.as_ptr()) };
@@ -201,7 +201,7 @@ pub fn raft_engine(folder: &Path) -> anyhow::Result<Box<dyn Log>> {
     Ok(Box::new(RaftEngine(Engine::open(config)?)))
 }
 
-/// Nobody needs the entries again: a checkpoint is done at once.
+/// The entries are not needed again: a checkpoint is done at once.
 #[derive(Debug)]
 struct Forget;
 

@@ -41,7 +41,7 @@ const TOP: f64 = 84.0;
 const AXIS: f64 = 52.0;
 const LEGEND_ROW: f64 = 22.0;
 const LEGEND_COLUMN: f64 = 255.0;
-/// Told apart by people who see few colours, too.
+/// Distinguishable with colour blindness, too.
 const COLOURS: [&str; 10] = [
     "#0057b7", "#d1495b", "#2a9d5c", "#8f5fbf", "#e08e0b", "#00838f", "#7a4a2b", "#c2185b",
     "#5c6b73", "#6b8e00",
@@ -176,7 +176,7 @@ fn draw(out: &mut String, panel: &Panel, left: f64, names: &[(&str, bool)]) {
     }
 }
 
-/// How a line is drawn.
+/// The style of a line.
 struct Style {
     colour: &'static str,
     shape: usize,

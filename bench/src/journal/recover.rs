@@ -21,7 +21,7 @@ fn options() -> Options {
     Options { layout: Layout::Packed, spares: 0, ..Options::default() }
 }
 
-/// Make a log of so many bytes. It is left as by a kill: nothing says that it was closed.
+/// Writes a log of N bytes. It is left as by a kill: nothing says that it was closed.
 pub fn write(folder: &Path, bytes: u64) -> anyhow::Result<()> {
     let (journal, _) = Journal::open(folder, options())?;
     let mut noise = Noise::new(9);
@@ -37,7 +37,7 @@ pub fn write(folder: &Path, bytes: u64) -> anyhow::Result<()> {
     std::process::exit(0);
 }
 
-/// Open it; prints the rows.
+/// Opens it; prints the rows.
 pub fn open(folder: &Path) -> anyhow::Result<()> {
     let cpu = cpu_seconds();
     let began = Instant::now();
@@ -62,7 +62,7 @@ pub fn open(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Append without waiting for the disk, one by one and several together; prints the rows.
+/// Appends without waiting for the disk, one by one and several together; prints the rows.
 pub fn append(folder: &Path, together: usize) -> anyhow::Result<()> {
     let (journal, _) = Journal::open(folder, options())?;
     let mut noise = Noise::new(9);
@@ -83,7 +83,7 @@ pub fn append(folder: &Path, together: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a record a call cannot be below while each is handed to the operating system: one block
+/// Measures the lower bound for a record a call while each is handed to the operating system: one block
 /// written over and over through the page cache; prints the row.
 pub fn bare_writes(folder: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(folder)?;

@@ -16,7 +16,7 @@ pub const WRITERS: [usize; 6] = [1, 2, 4, 8, 16, 32];
 pub const TIMED_RECORDS: [usize; 3] = [16, 128, 1024];
 /// Writers whose commits are timed.
 pub const TIMED_WRITERS: [usize; 4] = [1, 4, 16, 64];
-/// What stands before the names of ours when tasks append.
+/// The suffix of the names of ours when tasks append.
 pub const TASKS: &str = ", tasks";
 
 fn names() -> impl Iterator<Item = String> {
@@ -112,7 +112,7 @@ fn commits(results: &Results, case: &str) {
     }
 }
 
-/// What stands beside the two tables.
+/// Writes the text next to the two tables.
 fn others(results: &Results) {
     let rows = results.rows_where(|case| !case.contains("writer"));
     if rows.is_empty() {

@@ -1,4 +1,4 @@
-//! Who is compared, and the one thing all of them do: make a record durable.
+//! The compared logs, and the one thing all of them do: make a record durable.
 
 use std::path::{Path, PathBuf};
 
@@ -20,11 +20,11 @@ pub trait Log: Sync {
         Ok(())
     }
 
-    /// Close in good order.
+    /// Closes in good order.
     fn close(self: Box<Self>) -> anyhow::Result<()>;
 }
 
-/// What a subject is made of.
+/// The implementation of a subject.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Kind {
     Holdfast { layout: Layout, durability: Durability, recycled: bool },
@@ -118,7 +118,7 @@ impl Kind {
         matches!(self, Self::Limit(_))
     }
 
-    /// Open it in a folder that is empty, for so many writers.
+    /// Opens it in a folder that is empty, for N writers.
     pub fn open(self, folder: &Path, writers: usize) -> anyhow::Result<Box<dyn Log>> {
         std::fs::create_dir_all(folder)?;
         Ok(match self {

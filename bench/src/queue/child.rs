@@ -16,7 +16,7 @@ use crate::subject::{Design, Ours, Store, sink};
 use crate::syncs;
 use crate::workload;
 
-/// What this process has used so far.
+/// The resources that this process has used so far.
 pub struct Usage {
     at: Instant,
     cpu_us: f64,
@@ -25,7 +25,7 @@ pub struct Usage {
     syncs: u64,
 }
 
-/// What a piece of work used.
+/// The resources used by a piece of work.
 pub struct Cost {
     pub seconds: f64,
     pub cpu_us: f64,
@@ -80,7 +80,7 @@ fn written() -> anyhow::Result<u64> {
     Ok(line.context("no write_bytes in /proc/self/io")?.parse()?)
 }
 
-/// Measure, with nothing of the database left to be written by the case before: a page that is
+/// Measures with nothing of the database left to be written by the case before: a page that is
 /// dirty already would not count again.
 fn measured(db: &Path, work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<Cost> {
     for file in fs::read_dir(db.parent().context("a database without a folder")?)? {
@@ -91,7 +91,7 @@ fn measured(db: &Path, work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Res
     start.since()
 }
 
-/// What one case came to, as the parent reads it.
+/// The result of one case, as the parent reads it.
 fn row(case: &str, count: u64, cost: &Cost) -> Map<String, serde_json::Value> {
     let n = count as f64;
     let mut row = Map::new();
@@ -130,7 +130,7 @@ pub fn run(design: Design, count: u64, order: &str, db: &Path) -> anyhow::Result
     Ok(())
 }
 
-/// Give one round of events to the subject and close it.
+/// Passes one round of events to the subject and closes it.
 fn write(design: Design, order: &[u64], round: u64, db: &Path) -> anyhow::Result<Cost> {
     match (design, design.open(db)?) {
         (Design::Holdfast(Ours { batch: size, .. }), Store::Holdfast(queue)) => {
@@ -178,7 +178,7 @@ fn tell(design: Design, count: u64, db: &Path) -> anyhow::Result<Map<String, ser
     Ok(row)
 }
 
-/// What was told. The published design stores its documents ready-made, so the time to build ours
+/// The acknowledged items. The published design stores its documents ready-made, so the time to build ours
 /// is taken apart.
 #[derive(Default)]
 struct Told {
@@ -209,7 +209,7 @@ fn lease_and_ack(queue: &Queue) -> anyhow::Result<Told> {
     Ok(told)
 }
 
-/// Of `held` items, all told, `changed` change: the seconds that a whole cycle takes to find, hand
+/// Of `held` items, all acknowledged, `changed` change: the seconds that a whole cycle takes to find, hand
 /// out and acknowledge them. `flat`: all items lie in one directory.
 pub fn few(held: u64, changed: u64, flat: bool, db: &Path) -> anyhow::Result<()> {
     let batches = if flat { workload::flat_batches } else { workload::batches };

@@ -1,6 +1,6 @@
 //! The published design: one SQLite table, an item's row is rewritten by every event, one
 //! transaction per event, rows marked when they are fetched and removed when they were accepted.
-//! Statements are prepared anew for every call, as there. The later release gathers up to 100
+//! Statements are prepared again for every call, as there. The later release gathers up to 100
 //! events or 500 ms in memory and runs without any flush.
 
 use std::path::Path;
@@ -15,7 +15,7 @@ const MARK_IDS: usize = 500;
 /// Longest that an event waits in memory where events are gathered.
 const GATHER: Duration = Duration::from_millis(500);
 
-/// What an event says of its item.
+/// An event's description of its item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i64)]
 pub enum Operation {
@@ -42,7 +42,7 @@ pub struct Event {
     pub id: String,
     /// JSON.
     pub document: String,
-    /// What happened.
+    /// The kind of event.
     pub operation: Operation,
     /// The document's version.
     pub version: i64,
@@ -82,7 +82,7 @@ impl Peer {
         Ok(Self { conn, mode, gathered: Vec::new(), since: Instant::now() })
     }
 
-    /// Take one event: durable, as far as the mode goes, once this returns; where events are
+    /// Takes one event: durable, as far as the mode goes, once this returns; where events are
     /// gathered, once the transaction is full.
     pub fn submit(&mut self, event: Event) -> anyhow::Result<()> {
         if self.mode.events <= 1 {
@@ -167,14 +167,14 @@ impl Peer {
         })
     }
 
-    /// Flush what is gathered and close; SQLite checkpoints its log.
+    /// Flushes what is gathered and closes; SQLite checkpoints its log.
     pub fn close(mut self) -> anyhow::Result<()> {
         self.flush()?;
         self.conn.close().map_err(|(_, error)| error).context("close")
     }
 }
 
-/// Insert the item's row or coalesce into it.
+/// Inserts the item's row or coalesces into it.
 fn store(conn: &Connection, event: &Event) -> rusqlite::Result<()> {
     let row = conn
         .prepare(

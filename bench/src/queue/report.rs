@@ -54,7 +54,7 @@ fn flat_case() -> String {
     format!("{}, one directory", few_case())
 }
 
-/// The runs with and without the queue, one by one, and WAL beside DELETE.
+/// The runs with and without the queue, one by one, and WAL next to DELETE.
 fn five_runs(results: &Results, case: &str) {
     let runs = |subject: &str| results.runs(case, subject, "seconds");
     let subjects = [NOTHING_BUILT, YARDSTICK, OURS_PER_EVENT, "holdfast", DELETE_FULL];
@@ -224,7 +224,7 @@ fn goals(results: &Results) {
     }
 }
 
-/// The two figures that the published design's own document gives, beside ours.
+/// The two figures that the published design's own document gives, next to ours.
 fn published(results: &Results) {
     for files in [FILES, FILES_FLUSHED] {
         let case = format!("scan {files} files");

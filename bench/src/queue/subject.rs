@@ -1,4 +1,4 @@
-//! Who is compared.
+//! The compared queues.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use queue::{Durability, Queue, QueueOptions, Transaction};
 
 use crate::peer::{Mode, Peer};
 
-/// What a subject is made of.
+/// The implementation of a subject.
 #[derive(Debug, Clone, Copy)]
 pub enum Design {
     /// Ours.
@@ -146,7 +146,7 @@ impl Store {
     }
 }
 
-/// Where changes of files go: batches of a scan are gathered, others commit as they are.
+/// Returns the sink of file changes: batches of a scan are gathered, others commit as they are.
 pub fn sink(queue: &Queue, batch: usize) -> anyhow::Result<Box<dyn Sink>> {
     let (files, names) = (Dataset::fim_files(), Arc::new(NoNames));
     Ok(match batch {

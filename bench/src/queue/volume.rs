@@ -23,7 +23,7 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// Make and mount one below `base`.
+    /// Creates and mounts one below `base`.
     pub fn new(base: &Path, kind: &str, make: &[&str]) -> anyhow::Result<Self> {
         if !rustix::process::geteuid().is_root() {
             bail!("mounting needs root");

@@ -1,4 +1,4 @@
-//! What all subjects are given: the same ids, documents and order.
+//! The input of all subjects: the same ids, documents and order.
 
 use std::fs;
 use std::path::Path;
@@ -38,7 +38,7 @@ fn flat(number: u64) -> ItemKey {
     ItemKey::new("/var/spool/one", format!("file-{number:08}.bin"))
 }
 
-/// What is seen of an item in a round: every round its content, size and times differ.
+/// Returns the state of an item in a round: every round its content, size and times differ.
 fn observation(number: u64, round: u64) -> anyhow::Result<Observation> {
     let mut o = Observation::empty(Kind::File);
     o.device = 0xfe00;
@@ -95,7 +95,7 @@ pub fn event(
     Ok(Event { id: key.document_id(), document, operation, version: round as i64 + 1 })
 }
 
-/// Make the tree to scan; gives its bytes of content.
+/// Creates the tree to scan. Returns its bytes of content.
 pub fn tree(folder: &Path, files: u64) -> anyhow::Result<u64> {
     let random = SeededRandom::new(11);
     let mut content = vec![0; FILE_BYTES.1 as usize];

@@ -1,4 +1,4 @@
-//! What the disk leaves of a speed: a program that does nothing but compute, write and flush.
+//! The disk's bound on a speed: a program that does nothing but compute, write and flush.
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
@@ -14,16 +14,16 @@ use rustix::time::{ClockId, clock_gettime};
 /// The file that takes the records, written before as what is ahead in a segment of the log is.
 const FILE_BYTES: u64 = 64 << 20;
 const BLOCK_BYTES: usize = 4096;
-/// How long each of its turns takes.
+/// Duration of each of its turns.
 const TURN: Duration = Duration::from_millis(150);
 
-/// How a record comes to the disk before its batch is answered.
+/// The way in which a record reaches the disk before its batch is answered.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum How {
     Not,
     /// Through the page cache; one thread flushes for all that have written, as a group commit does.
     Grouped,
-    /// By a direct write that returns when the disk has it, beside those of others.
+    /// By a direct write that returns when the disk has it, next to those of others.
     Direct,
 }
 
@@ -35,7 +35,7 @@ struct Group {
     flushing: bool,
 }
 
-/// A file beside the servers' folders, and who writes to it.
+/// A file next to the servers' folders, and the threads that write to it.
 pub struct Bare {
     plain: File,
     /// Nothing on a file system that takes no direct writes.
@@ -57,7 +57,7 @@ impl Bare {
         Ok(Self { plain, direct, at, group, more })
     }
 
-    /// Batches a second of so many threads, each of which computes for `work` of a core's time and then has
+    /// Batches a second of N threads, each of which computes for `work` of a core's time and then has
     /// `bytes` persisted before it goes on, by those of the same without a log; of the two ways to persist
     /// them the better one.
     pub fn speed_ratio(&self, threads: usize, work: Duration, bytes: usize) -> anyhow::Result<f64> {
@@ -142,7 +142,7 @@ impl Bare {
     }
 }
 
-/// Take so much of a core's time.
+/// Uses this much CPU time of a core.
 fn compute(work: Duration) {
     let taken = || {
         let time = clock_gettime(ClockId::ThreadCPUTime);

@@ -1,4 +1,4 @@
-//! What one child does, each in a process of its own: prints `metric value` lines.
+//! The work of one child, each in a process of its own: prints `metric value` lines.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -30,7 +30,7 @@ fn rss() -> f64 {
 /// they are written.
 const SMALL_BYTES_MAX: u64 = 4 << 30;
 
-/// How a store is opened for a setting of its log: `always`, `interval`, `off`; `always small` has a
+/// Returns store options for a setting of the log: `always`, `interval`, `off`; `always small` has a
 /// small head, and keeps no more than [`SMALL_BYTES_MAX`].
 pub fn options(wal: &str) -> StoreOptions {
     let small = wal.ends_with(" small");
@@ -47,7 +47,7 @@ pub fn options(wal: &str) -> StoreOptions {
     options
 }
 
-/// What was written, and the CPU seconds spent generating it.
+/// The points written, and the CPU seconds spent generating them.
 struct Wrote {
     samples: f64,
     generating: f64,
@@ -161,7 +161,7 @@ pub fn memory(dir: &Path, rows: usize, times: i64) -> anyhow::Result<()> {
     std::process::exit(0);
 }
 
-/// Write without ever sealing, and die.
+/// Writes without ever sealing, and ends without closing.
 pub fn abandon(dir: &Path, rows: usize, times: i64) -> anyhow::Result<()> {
     let options = StoreOptions { head_bytes_max: 4 << 30, ..options("always") };
     let (store, _) = Store::open(dir, options)?;
@@ -170,7 +170,7 @@ pub fn abandon(dir: &Path, rows: usize, times: i64) -> anyhow::Result<()> {
     std::process::exit(0);
 }
 
-/// Open what died.
+/// Opens the store that was not closed.
 pub fn replay(dir: &Path) -> anyhow::Result<()> {
     let options = StoreOptions { head_bytes_max: 4 << 30, ..options("always") };
     let before = cpu(ClockId::ProcessCPUTime);
@@ -184,7 +184,7 @@ pub fn replay(dir: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Open what was closed, some times.
+/// Opens the closed store several times.
 pub fn reopen(dir: &Path) -> anyhow::Result<()> {
     let mut seconds = Vec::new();
     for _ in 0..5 {
@@ -202,7 +202,7 @@ pub fn reopen(dir: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Open what was closed, and ask it.
+/// Opens the closed store and queries it.
 pub fn query(dir: &Path) -> anyhow::Result<()> {
     let (store, report) = Store::open(dir, options("always"))?;
     say("open_clean_s", report.elapsed.as_secs_f64());
@@ -301,7 +301,7 @@ pub fn codec(dir: &Path) -> anyhow::Result<()> {
     record(dir)
 }
 
-/// The log's records of batches as rows over a socket come: so many points are read at once.
+/// The log's records of batches as rows over a socket come: N points are read at once.
 fn record(dir: &Path) -> anyhow::Result<()> {
     const ROUNDS: usize = 1000;
     const TIMES: i64 = 3;

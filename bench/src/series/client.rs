@@ -16,7 +16,7 @@ impl Http {
         Ok(Self(BufReader::new(stream)))
     }
 
-    /// Send a request; the answer's body, which must be a success.
+    /// Sends a request, which must succeed. Returns the answer's body.
     pub fn send(
         &mut self,
         method: &str,

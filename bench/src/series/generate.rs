@@ -1,4 +1,4 @@
-//! What is written: random walks of two decimals, counters, floats of full precision.
+//! Generated values: random walks of two decimals, counters, floats of full precision.
 
 use series::{Batch, Row, Store};
 

@@ -115,7 +115,7 @@ fn reopen(
     Ok(())
 }
 
-/// What was seen, second by second.
+/// The samples, second by second.
 #[derive(Default)]
 struct Course {
     /// Seconds that the side was served; CPU seconds of the server, bytes it wrote, bytes of parts
@@ -133,7 +133,7 @@ impl Course {
         self.before.iter().find(|(n, _)| n == name).map_or(0.0, |s| s.1)
     }
 
-    /// Count what moved since the last look.
+    /// Counts what moved since the last look.
     fn look(&mut self, subject: &mut Subject) -> anyhow::Result<()> {
         let before = std::mem::replace(&mut self.before, subject.ask("stats")?);
         if before.is_empty() {
@@ -151,7 +151,7 @@ impl Course {
         Ok(())
     }
 
-    /// Keep how it stands after so many seconds.
+    /// Keeps the figures after N seconds.
     fn sample(&mut self, subject: &Subject, at: f64) -> anyhow::Result<()> {
         let [parts, log] = ["parts", "log"].map(|folder| disk_of(&subject.dir.join(folder)));
         let written = written_of(subject.pid())?;
@@ -174,7 +174,7 @@ struct Side {
 }
 
 impl Side {
-    /// Start it in a folder of its own below `base`, tell it the names, and stop it.
+    /// Starts it in a folder of its own below `base`, sends the names, and stops it.
     fn start(base: &Path, wal: &'static str, cores: &'static str) -> anyhow::Result<Self> {
         let dir = base.join(wal);
         fs::create_dir_all(&dir)?;
@@ -224,7 +224,7 @@ impl Side {
         Ok(run)
     }
 
-    /// Kill it where it stands.
+    /// Kills it.
     fn kill(self) -> Killed {
         let Subject { kind, dir, .. } = &self.subject;
         Killed { wal: self.wal, kind: kind.clone(), dir: dir.clone() }
@@ -262,7 +262,7 @@ fn feed(
     Ok(points as f64)
 }
 
-/// Wait until everything sent so far is acknowledged.
+/// Waits until everything sent so far is acknowledged.
 fn acknowledged(stream: &mut TcpStream) -> anyhow::Result<()> {
     stream.write_all(b"+sync\r\n")?;
     let mut answer = [0; 5];

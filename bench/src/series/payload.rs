@@ -12,7 +12,7 @@ pub const REQUEST_ROWS: usize = 1000;
 /// Rows of one datagram: as many as go over Ethernet in one.
 const DATAGRAM_ROWS: usize = 6;
 
-/// How rows travel.
+/// The protocol and form in which rows are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     /// RESP rows whose names stand once, in a dictionary.
@@ -100,7 +100,7 @@ impl Stream {
         Self { protocol, walks: Walks::new(kind, rows.end), rows, time: 0 }
     }
 
-    /// The rows of so many more times, for a connection of its own.
+    /// Returns the rows of N more times, for a connection of its own.
     pub fn next(&mut self, times: i64) -> Vec<Vec<u8>> {
         let mut pieces = Vec::new();
         if self.protocol == Protocol::Rows {
@@ -179,7 +179,7 @@ pub fn piece(
 /// A piece that is sent again and again, each time with later times.
 struct Stamped {
     bytes: Vec<u8>,
-    /// Where times stand, and how many steps behind the first one.
+    /// The position of times, and how many steps behind the first one.
     places: Vec<(usize, i64)>,
     points: u64,
 }
@@ -207,7 +207,7 @@ pub struct Loop {
 }
 
 impl Loop {
-    /// About `times` rows of each of some row series, as pieces of at most so many rows.
+    /// About `times` rows of each of some row series, as pieces of at most N rows.
     pub fn new(protocol: Protocol, kind: Kind, rows: Range<usize>, times: i64, most: usize) -> Self {
         let each = (most / rows.len()).max(1) as i64;
         let (mut walks, mut pieces) = (Walks::new(kind, rows.end), Vec::new());
@@ -243,15 +243,15 @@ impl Loop {
     }
 }
 
-/// What one connection sends.
+/// The requests of one connection.
 pub enum Feed {
     Again(Loop),
-    /// What takes too long to be made between two requests.
+    /// The data that takes too long to generate between two requests.
     Once(Vec<Made>, usize),
 }
 
 impl Feed {
-    /// Rows of some row series, so many in a request, at most so many points of those that cannot be sent
+    /// Rows of some row series, N in a request, at most N points of those that cannot be sent
     /// twice.
     pub fn new(
         protocol: Protocol,
@@ -289,7 +289,7 @@ impl Feed {
         }
     }
 
-    /// Go on behind so many pieces: for a server that has had these.
+    /// Continues behind N pieces: for a server that has had these.
     pub fn seek(&mut self, to: usize) {
         match self {
             Self::Again(pieces) => pieces.next = to,

@@ -1,4 +1,4 @@
-//! What every subject is asked, in its own words.
+//! The queries to every subject, each in its own language.
 
 use crate::generate::{BEGIN_NS, COLUMNS, STEP_S};
 
@@ -16,7 +16,7 @@ pub struct Question {
     pub sql: &'static str,
 }
 
-/// What is asked of so many rows of each series.
+/// Returns the queries over N rows of each series.
 pub fn questions(times: i64) -> Vec<Question> {
     let end = BEGIN_NS + times * STEP_S * 1_000_000_000;
     let range = format!("\"range\":{{\"from\":{BEGIN_NS},\"to\":{end}}}");

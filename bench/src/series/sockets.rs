@@ -16,7 +16,7 @@ use crate::speeds::{Run, WALS};
 use crate::subject::{Kind, Subject};
 use crate::{Fresh, ROWS};
 
-/// Where peers are, as `run.sh` built or installed them; who is missing is said.
+/// Paths of peers, as `run.sh` built or installed them; missing ones are reported.
 pub fn peers() -> Vec<Kind> {
     let found = |path: &str| std::path::absolute(path).ok().filter(|p| p.exists());
     let victoria = found("target/peers/victoriametrics/victoria-metrics");
@@ -115,7 +115,7 @@ fn wide_once(
     }
     let bytes = (rss_of(subject.pid()) - idle) / (rows * COLUMNS) as f64;
     let name = wide_name(protocol);
-    // Beside the peers stands the one with its log on.
+    // The row next to the peers is the one with its log on.
     let cases = match wal {
         Some("off") => vec![format!("{name}, wal off")],
         Some(wal) => vec![name.clone(), format!("{name}, wal {wal}")],
@@ -167,7 +167,7 @@ pub fn stream_files(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<(
     Ok(())
 }
 
-/// Write the rows of one file.
+/// Writes the rows of one file.
 fn make_file(i: usize, times: i64) -> anyhow::Result<PathBuf> {
     let path = std::env::temp_dir().join(format!("holdfast-series-{}-{i}.gz", std::process::id()));
     let mut gzip = Command::new("gzip")
@@ -244,7 +244,7 @@ pub fn sizes_and_queries(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Res
     Ok(())
 }
 
-/// How rows are brought for queries.
+/// The protocol that loads rows for queries.
 fn loaded_by(subject: &Subject) -> Protocol {
     match subject.kind {
         Kind::Ours(_) => Protocol::Rows,
@@ -301,7 +301,7 @@ fn sizes(results: &mut Results, subject: &mut Subject, points: f64) -> anyhow::R
     Ok(())
 }
 
-/// What holds the points, without the log.
+/// The files that hold the points, without the log.
 fn data_of(subject: &Subject) -> PathBuf {
     match subject.kind {
         Kind::Ours(_) => subject.dir.join("parts"),

@@ -1,5 +1,5 @@
 //! Rows over sockets by each protocol: over one connection and several, the log on and off in turn,
-//! beside the peers that speak the protocol. Every run sends for the same time.
+//! next to the peers that speak the protocol. Every run sends for the same time.
 
 use std::path::Path;
 use std::process::Command;
@@ -20,7 +20,7 @@ use crate::{Fresh, ROWS};
 /// Points of what must be made before it is sent, for each second of a run.
 const POINTS_A_SECOND: f64 = 16e6;
 
-/// What one run took, from the first byte to the last acknowledgement.
+/// The cost of one run, from the first byte to the last acknowledgement.
 #[derive(Default, Clone)]
 pub struct Run {
     pub wall: f64,
@@ -31,7 +31,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Measure `send`, which says how many points it sent.
+    /// Measures `send`, which says how many points it sent.
     pub fn of(
         subject: &mut Subject,
         send: impl FnOnce(&mut Subject) -> anyhow::Result<f64>,
@@ -43,7 +43,7 @@ impl Run {
         Ok(Self { wall, cpu: subject.cpu()? - cpu, points, written: written_of(pid)? - before })
     }
 
-    /// Go on with another run.
+    /// Adds another run.
     pub fn add(&mut self, more: Self) {
         self.wall += more.wall;
         self.cpu += more.cpu;
@@ -68,7 +68,7 @@ impl Run {
         add("written_bytes_per_point", "B", self.written / self.points);
     }
 
-    /// Speed of this one by that of one beside it, and CPU of that one by that of this one: above 1,
+    /// Speed of this one by that of its peer, and CPU of that one by that of this one: above 1,
     /// this one is the better.
     pub fn compare(&self, results: &mut Results, case: &str, subject: &str, beside: &Self) {
         let cpu = beside.cpu_each() / self.cpu_each();
@@ -77,7 +77,7 @@ impl Run {
     }
 }
 
-/// What is sent, and how.
+/// The payload, and how it is sent.
 struct Case {
     protocol: Protocol,
     data: Data,
@@ -102,7 +102,7 @@ struct Side {
     logged: Logged,
 }
 
-/// What processes logged, in bytes, and for how many points.
+/// The bytes that processes logged, and for how many points.
 #[derive(Default)]
 struct Logged {
     payload: f64,
@@ -111,7 +111,7 @@ struct Logged {
 }
 
 impl Side {
-    /// Count what this process logged.
+    /// Counts what this process logged.
     fn count_log(&mut self) -> anyhow::Result<()> {
         if matches!(self.wal(), "" | "off") {
             return Ok(());
@@ -165,7 +165,7 @@ impl Case {
         format!("{}{data}{request}{connections}", self.protocol.name())
     }
 
-    /// Send for one turn, on from where that server is.
+    /// Sends for one turn, on from where that server is.
     fn turn(&mut self, side: &mut Side) -> anyhow::Result<Run> {
         let Side { subject, had, points: before, .. } = side;
         self.feeds.iter_mut().zip(&*had).for_each(|(feed, had)| feed.seek(*had));
@@ -185,7 +185,7 @@ impl Case {
         Ok(run)
     }
 
-    /// Send over all connections until then; the points.
+    /// Sends over all connections until then. Returns the number of points.
     fn send(&mut self, subject: &Subject, until: Instant) -> anyhow::Result<f64> {
         let (protocol, each) = (self.protocol, ROWS / self.connections);
         let named = protocol == Protocol::Rows;
@@ -201,8 +201,8 @@ impl Case {
         })
     }
 
-    /// Start a server in a new folder of its own below `base`, send to it for a turn that does not count, in
-    /// which series are named and `QuestDB` compiles, and stop it.
+    /// Starts a server in a new folder of its own below `base`, sends to it for an uncounted turn, in
+    /// which series are named and `QuestDB` compiles, and stops it.
     fn start(&mut self, base: &Path, kind: Kind) -> anyhow::Result<Side> {
         let dir = base.join(format!("{kind:?}").replace(|c: char| !c.is_alphanumeric(), ""));
         if dir.exists() {
@@ -302,7 +302,7 @@ impl Case {
         Ok(())
     }
 
-    /// What the disk leaves of a speed for a program that does nothing but take as long for a request as
+    /// The disk's bound on the speed of a program that does nothing but take as long for a request as
     /// ours with the log off, and have as much as our log on the disk before it takes the next one.
     fn left_by(&self, bare: &Bare, off: &Run) -> anyhow::Result<f64> {
         let points = (self.request * COLUMNS) as f64;
@@ -316,7 +316,7 @@ impl Case {
         matches!(self.protocol, Protocol::Influx | Protocol::Remote) && self.connections <= 2
     }
 
-    /// What one side's turns took.
+    /// The results of one side's turns.
     fn note(&self, results: &mut Results, side: &mut Side) -> anyhow::Result<()> {
         let suffix = self.cores.map_or("", |c| c.1);
         let (name, wal) = (side.subject.name(), side.wal());
@@ -341,7 +341,7 @@ impl Case {
 
 /// About what the log takes for a point, in bytes.
 const LOG_BYTES_A_POINT: f64 = 1.5;
-/// How long a turn sends. Of datagrams it is told by looking that no more come.
+/// Sending time of a turn. The end of datagrams is found by polling until no more come.
 fn turn(protocol: Protocol) -> Duration {
     match (quick(), protocol) {
         (true, _) => Duration::from_millis(300),
@@ -406,7 +406,7 @@ pub fn rows(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What carries each point's name: `OpenTSDB`'s lines, single points; and datagrams. Datagrams that the server has no room for are lost: what counts is what arrived.
+/// Measures protocols that name each point: `OpenTSDB`, points, datagrams. Only arrived datagrams count.
 pub fn lines(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<()> {
     let peers = peers();
     for protocol in [Protocol::OpenTsdb, Protocol::Points, Protocol::Udp] {
@@ -442,7 +442,7 @@ pub fn requests(results: &mut Results, fresh: Fresh<'_>, protocol: Protocol) -> 
 
 /// Rows of a large request.
 const LARGE_REQUEST_ROWS: usize = 10 * REQUEST_ROWS;
-/// What newer Prometheus has where nothing is configured: `max_shards`, and `max_samples_per_send` in rows.
+/// Defaults of newer Prometheus: `max_shards`, and `max_samples_per_send` in rows.
 const PROMETHEUS_SHARDS: usize = 50;
 const PROMETHEUS_ROWS: usize = 2000 / COLUMNS;
 

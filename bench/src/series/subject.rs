@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal
 use crate::client::{Http, cpu_of};
 use crate::payload::{Feed, Protocol};
 
-/// Who is measured.
+/// A program that is measured.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Kind {
     /// The store, with its log always, by interval or off.
@@ -49,7 +49,7 @@ fn free_port() -> anyhow::Result<u16> {
 }
 
 impl Subject {
-    /// Start it; with `cores`, held to these (as `taskset -c` takes them).
+    /// Starts it; with `cores`, held to these (as `taskset -c` takes them).
     pub fn start(kind: Kind, dir: &Path, cores: Option<&str>) -> anyhow::Result<Self> {
         let mut words: Vec<String> = cores
             .map_or_else(Vec::new, |cores| ["taskset", "-c", cores].map(String::from).to_vec());
@@ -161,7 +161,7 @@ impl Subject {
         cpu_of(self.pid())
     }
 
-    /// Stop it, or let it go on.
+    /// Pauses it, or resumes it.
     pub fn signal(&self, signal: Signal) -> anyhow::Result<()> {
         Ok(kill_process(Pid::from_child(&self.child), signal)?)
     }
@@ -182,20 +182,20 @@ impl Subject {
         }
     }
 
-    /// Ask our own server.
+    /// Asks our own server.
     pub fn ask(&mut self, word: &str) -> anyhow::Result<Vec<(String, f64)>> {
         writeln!(self.stdin.as_mut().context("it does not listen")?, "{word}")?;
         self.answer()
     }
 
-    /// End our own server as it ends by itself.
+    /// Ends our own server as it ends by itself.
     pub fn close(mut self) -> anyhow::Result<()> {
         drop(self.stdin.take());
         anyhow::ensure!(self.child.wait()?.success(), "the server ended badly");
         Ok(())
     }
 
-    /// Send everything over one connection; it returns when all is acknowledged.
+    /// Sends everything over one connection; it returns when all is acknowledged.
     pub fn send(&self, protocol: Protocol, pieces: &[Vec<u8>]) -> anyhow::Result<()> {
         if protocol == Protocol::Rows {
             let mut stream = TcpStream::connect(("127.0.0.1", self.resp))?;
@@ -216,7 +216,7 @@ impl Subject {
         Ok(())
     }
 
-    /// Send over one connection until then, or until there is nothing more; it returns the points
+    /// Sends over one connection until then, or until there is nothing more; it returns the points
     /// sent when all of them are acknowledged, of datagrams when they are sent.
     pub fn feed(
         &self,
@@ -268,7 +268,7 @@ impl Subject {
         found.with_context(|| format!("no {name}"))
     }
 
-    /// Wait until so many rows can be queried, where answers come before that.
+    /// Waits until N rows can be queried, where answers come before that.
     pub fn until_visible(&self, rows: f64) -> anyhow::Result<()> {
         if !matches!(self.kind, Kind::QuestDb(_)) {
             return Ok(());
@@ -286,7 +286,7 @@ impl Subject {
         }
     }
 
-    /// Make what was written as small as it gets, and visible.
+    /// Compacts what was written, and makes it visible.
     pub fn settle(&mut self) -> anyhow::Result<()> {
         match self.kind {
             Kind::Ours(_) => drop(self.ask("settle")?),
@@ -313,7 +313,7 @@ fn request_of(protocol: Protocol) -> (&'static str, &'static str) {
     }
 }
 
-/// Serve a store until stdin ends; see [`Subject`].
+/// Serves a store until stdin ends; see [`Subject`].
 pub fn serve(dir: &Path, options: series::StoreOptions) -> anyhow::Result<()> {
     // One that is stopped would stay behind when the comparison is killed.
     set_parent_process_death_signal(Some(Signal::KILL))?;

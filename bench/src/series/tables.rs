@@ -77,7 +77,7 @@ fn log(results: &Results) -> String {
     table + &backfill(results)
 }
 
-/// A sentence on backfill beside ingest, both until all is sealed.
+/// Returns a sentence on backfill during ingest, both until all is sealed.
 fn backfill(results: &Results) -> String {
     let case = "backfill of a year, series by series";
     let ours = |case: &str, metric| results.get(case, OURS, metric).map(|v| v / 1e6);
@@ -143,7 +143,7 @@ fn long(results: &Results) -> String {
     table + &ratios
 }
 
-/// What an answer of each subject means.
+/// The meaning of an answer of each subject.
 const ANSWERS: [(&str, &str); 3] = [
     ("victoriametrics", "in memory; on the disk within 5 s"),
     ("prometheus", "in its log, not flushed"),

@@ -104,7 +104,7 @@ impl Served {
     }
 }
 
-/// What a load came to.
+/// The result of a load.
 struct Load {
     seconds: f64,
     sessions: u64,
@@ -147,7 +147,7 @@ impl Load {
     }
 }
 
-/// How a load is spread.
+/// The distribution of a load.
 #[derive(Clone, Copy)]
 struct Plan {
     agents: usize,

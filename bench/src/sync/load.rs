@@ -69,11 +69,11 @@ impl Fleet {
 pub struct Answered {
     /// The time that took, the connection included when there was none.
     pub elapsed: Duration,
-    /// How often the session was sent in vain.
+    /// Number of failed attempts to send the session.
     pub vain: u32,
 }
 
-/// What became of one session that was sent.
+/// The outcome of one session that was sent.
 enum Sent {
     Durable,
     /// Refused because the server has enough to do; seconds after which to come again.
@@ -123,7 +123,7 @@ impl Agent {
         self.line = None;
     }
 
-    /// Send one session until it is answered with 200, as an agent does: again after Retry-After
+    /// Sends one session until it is answered with 200, as an agent does: again after Retry-After
     /// where the server sheds load, and after a second where it hung up.
     pub async fn send(
         &mut self,
@@ -214,7 +214,7 @@ pub fn server_config(registry: &registry::Registry) -> anyhow::Result<Arc<Server
     Ok(Arc::new(config))
 }
 
-/// Read requests and answer each with 200.
+/// Reads requests and answers each with 200.
 pub async fn answer_all<S: AsyncRead + AsyncWrite + Unpin>(stream: S) -> anyhow::Result<()> {
     const ANSWER: &[u8] =
         b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";

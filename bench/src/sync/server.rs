@@ -53,7 +53,7 @@ fn registry(folder: &Path) -> anyhow::Result<Registry> {
     )?)
 }
 
-/// Serve until stdin ends; each line of stdin is answered with the figures so far.
+/// Serves until stdin ends; each line of stdin is answered with the figures so far.
 pub fn serve(folder: &Path, core: Option<usize>) -> anyhow::Result<()> {
     if let Some(core) = core {
         pin(core)?;
