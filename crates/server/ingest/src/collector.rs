@@ -8,7 +8,7 @@ use series::{Batch, Row, Store, Value, WriteError};
 
 /// Longest piece of an offending text that a refusal repeats, in bytes.
 const QUOTED_BYTES_MAX: usize = 200;
-/// Most refusals of one read or request that are told one by one.
+/// Maximum number of refusals of one read or request that are reported one by one.
 pub const REFUSALS_MAX: usize = 100;
 /// Safety margin, in nanoseconds: old rows are refused this long before the store would refuse their
 /// batch. Parsing a request takes some seconds at most.
@@ -166,7 +166,7 @@ impl<'a> RowCollector<'a> {
     }
 }
 
-/// The store's error about a row, without the number of the row: the offending text is told with it.
+/// Returns the store's error about a row without its row number: the offending text is reported with it.
 fn reason(error: &WriteError) -> String {
     match error {
         WriteError::Shape { expected: 0, .. } => {

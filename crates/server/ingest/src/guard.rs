@@ -1,7 +1,7 @@
-//! Who may use a port that is not on a loopback address: TLS, and a token.
+//! Access to a port that is not on a loopback address: TLS, and a token.
 //!
-//! HTTP says the token as `Authorization: Bearer TOKEN`, or as the password of `Basic`. A
-//! connection of lines begins with a line `auth TOKEN` (RESP: `+auth TOKEN`), within
+//! HTTP carries the token as `Authorization: Bearer TOKEN`, or as the password of `Basic`. The first
+//! line of a line-based connection is `auth TOKEN` (RESP: `+auth TOKEN`), within
 //! [`AUTH_TIME_MAX`].
 
 use std::sync::Arc;
@@ -21,19 +21,19 @@ pub const TOKEN_BYTES_MAX: usize = 256;
 /// Longest first line, in bytes.
 const LINE_BYTES_MAX: usize = TOKEN_BYTES_MAX + 16;
 
-/// What a caller must show. The default lets everybody in: for loopback addresses.
+/// The credentials that a caller must present. The default admits every caller: for loopback addresses.
 #[derive(Clone, Default)]
 pub struct Guard {
     /// The certificate that connections of lines are taken with.
     pub tls: Option<TlsAcceptor>,
-    /// What callers must know.
+    /// The required token.
     pub token: Option<Token>,
 }
 
-/// What connections of lines are taken with: a certificate that is asked for at each handshake.
+/// Returns the TLS acceptor for line-based connections. The certificate is looked up at each handshake.
 ///
 /// # Errors
-/// When the TLS library cannot be set up.
+/// If the TLS library cannot be set up.
 pub fn tls(certificate: Arc<dyn ResolvesServerCert>) -> Result<TlsAcceptor, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ServerConfig::builder_with_provider(provider)

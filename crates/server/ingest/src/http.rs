@@ -1,9 +1,9 @@
 //! The query port: `/api/...` of the store's own query language, `/write` for the Influx line
 //! protocol, `/api/v1/write` for Prometheus remote write.
 //!
-//! Writes are answered after they are persisted. [`HttpOptions`] says which token callers show and
-//! from which pages a browser may ask; a request from another page is refused, so that no page that
-//! somebody opens on this machine writes or reads here.
+//! Writes are answered after they are persisted. [`HttpOptions`] sets the token that callers present and
+//! the origins from which a browser may call. Requests from other origins are refused, so that a page
+//! opened in a browser on this machine can neither write nor read here.
 //!
 //! Limits: [`WRITE_BYTES_MAX`], [`WRITES_BYTES_MAX`], [`QUERY_BYTES_MAX`], [`QUERIES_MAX`],
 //! [`NAMES_MAX`], [`UNREAD_TIME_MAX`]; a query ends after ten minutes, or when it holds too much
@@ -41,25 +41,25 @@ pub const NAMES_MAX: usize = 4;
 /// Longest time that a request waits for others.
 const TURN_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// For whom the query port is.
+/// The access rules of the query port.
 #[derive(Debug, Clone, Default)]
 pub struct HttpOptions {
-    /// What callers must show; `None` lets everybody in: for loopback addresses and where somebody
-    /// else has looked.
+    /// The required token; `None` admits every caller: for loopback addresses and callers that were
+    /// already authenticated.
     pub token: Option<Token>,
     /// Origins whose pages may ask from a browser, such as `http://grafana.example:3000`; `*` is
     /// any.
     pub cors_origins: Vec<String>,
 }
 
-/// What the queries of one port share.
+/// The quotas that the queries of one port share.
 #[derive(Clone)]
 struct Rooms {
     queries: Arc<Semaphore>,
     names: Arc<Semaphore>,
-    /// How long a request waits for `names`.
+    /// Longest time that a request waits for `names`.
     turn_time: Duration,
-    /// How long a query may take.
+    /// Longest time that a query may take.
     query_time: Duration,
     memory: query::Memory,
 }
@@ -99,7 +99,7 @@ fn routes(store: Store, options: HttpOptions, rooms: Rooms) -> Router {
         .with_state(store)
 }
 
-/// Whose page asks, and whether the token is shown.
+/// Admits a request if its origin is allowed and the token is valid.
 async fn admit(State(options): State<Arc<HttpOptions>>, request: Request, next: Next) -> Response {
     let header = |headers: &HeaderMap, name| {
         headers.get(name).and_then(|v: &HeaderValue| v.to_str().ok()).map(str::to_owned)
@@ -366,7 +366,7 @@ mod tests {
         assert_eq!(ask().await.status(), StatusCode::OK);
     }
 
-    /// What a client of HTTP/1.0 gets of a store whose queries may take so long.
+    /// Returns the answer that an HTTP/1.0 client gets from a store with this query timeout.
     async fn asked_by_an_old_client(query_time: Duration, body: &[u8]) -> String {
         let (_folder, store) = store();
         let rooms = Rooms { query_time, ..Rooms::default() };

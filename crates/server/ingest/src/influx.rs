@@ -1,8 +1,8 @@
 //! The Influx line protocol: `measurement,tag=value field=1.5,other=2i time`.
 //!
-//! A field becomes the metric `measurement_field`; the fields of a line are one row, or several where
-//! a row cannot have so many. Integers stay integers, truth values are 1 and 0, a field with a text is an event of `!measurement_field`. A line
-//! ends at the first line feed, even inside quotes: a quote that never closes costs its line alone.
+//! A field becomes the metric `measurement_field`. The fields of a line are one row, or several if they
+//! exceed the columns of a row. Integers stay integers, booleans are 1 and 0, a text field is an event of
+//! `!measurement_field`. A line ends at the first line feed, even in quotes: an open quote costs one line.
 
 use memchr::{memchr, memchr2, memchr3};
 use query::time::parse_int;
@@ -79,7 +79,7 @@ pub fn read(body: &[u8], precision: Precision, now_ns: i64, collector: &mut RowC
     }
 }
 
-/// What is filled anew for each line, in memory that serves all of them; and what is known of the one
+/// Buffers that are refilled for each line and reused by all of them, and what is cached of the line
 /// before.
 #[derive(Default)]
 struct Scratch<'a> {
@@ -350,8 +350,8 @@ mod tests {
 
     use super::*;
 
-    /// What the searches find, byte by byte: the first such byte that no backslash escapes and, where quotes
-    /// `count`, that stands outside them.
+    /// Searches byte by byte, as a reference for the fast searches: the first wanted byte that is not escaped
+    /// by a backslash and, if quotes `count`, is outside them.
     fn slowly(text: &[u8], wanted: u8, count: bool) -> Option<usize> {
         let (mut quoted, mut escaped) = (false, false);
         text.iter().position(|c| {

@@ -1,13 +1,13 @@
-//! Connections and datagrams that bring rows: one batch per read buffer, refusals told in-band, the
-//! connection stays open.
+//! Connections and datagrams that bring rows: one batch for each read buffer. Refusals are reported
+//! in-band and the connection stays open.
 //!
-//! Nothing answers a row that was taken: these protocols fire and forget, and what they bring is
-//! persisted within 100 ms (with the log on). A client that wants to know asks: `+sync` in RESP,
-//! `sync` in `OpenTSDB`'s lines is answered `+OK` or `ok` when everything before it on this
-//! connection is persisted, and by an error when some of it was not stored without being told one
-//! by one. Each is answered, in its place among the refusals; a client that takes no answer for
-//! [`ANSWER_TIME_MAX`] is cut off. The end of the stream is no answer: it looks the same when the
-//! server dies.
+//! Accepted rows are not answered: these protocols fire and forget, and rows are persisted within
+//! 100 ms (with the log on). A client that needs confirmation sends `+sync` in RESP or `sync` in
+//! `OpenTSDB`'s lines. The reply is `+OK` or `ok` when everything before it on this connection is
+//! persisted, and an error if some of it was not stored and not reported one by one. Replies come
+//! in order with the refusals. A client that reads no reply for [`ANSWER_TIME_MAX`] is
+//! disconnected. The end of the stream is no confirmation: it looks the same when the server
+//! dies.
 //!
 //! Limits: [`CONNECTIONS_MAX`], [`READ_BYTES_MAX`], [`REPLY_BYTES_MAX`], [`PIPELINE_BATCHES_MAX`].
 
@@ -51,16 +51,16 @@ pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
 pub const PIPELINE_BATCHES_MAX: usize = 16;
 /// Longest time that the last replies wait for a client that does not read.
 const GOODBYE_TIME_MAX: Duration = Duration::from_secs(2);
-/// What a `sync` says when the store refused something before it.
+/// The reply to `sync` if the store refused rows before it.
 const LOST: &str = "some rows before were not stored; send them again";
-/// How often a connection keeps the rows of its dictionary, though it is silent: more often than the
-/// store looks for rows to be forgotten.
+/// Interval at which an idle connection renews the rows of its dictionary. It is shorter than the
+/// interval at which the store looks for rows to forget.
 const KEEP_EVERY: Duration = Duration::from_mins(5);
 /// Pause after a failed accept, most often because no file descriptor is free, or a failed read of
 /// datagrams.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// What a port speaks.
+/// The protocol of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     Resp,

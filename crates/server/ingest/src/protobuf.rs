@@ -1,6 +1,6 @@
 //! Fields of a protobuf message, one after the other where they lie.
 
-/// What is wrong with a message.
+/// The defect of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Malformed(pub(crate) &'static str);
 

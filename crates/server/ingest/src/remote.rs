@@ -25,7 +25,7 @@ pub const LABELS_BYTES_MAX: usize = 128 << 20;
 /// Buffers for messages that are kept for the next requests, and the largest of them, in bytes.
 const BUFFERS_MAX: usize = 4;
 const BUFFER_BYTES_MAX: usize = 8 << 20;
-/// Memory of what is known of a series beside its labels, in bytes.
+/// Memory of a cached series in addition to its labels, in bytes.
 const ENTRY_BYTES: usize = 20;
 
 // Numbers of fields.
@@ -38,7 +38,7 @@ const VALUE: u32 = 2;
 const SAMPLE_VALUE: u32 = 1;
 const SAMPLE_TIME: u32 = 2;
 
-/// What begins a label: its number of field, and that a length follows.
+/// The tag byte of a label: its field number and the wire type of a length-delimited field.
 const LABEL_TAG: u8 = 0x0a;
 
 /// A request, as a sender builds it. The reader builds none.
@@ -104,7 +104,7 @@ struct Known {
 
 #[derive(Clone, Copy)]
 struct Entry {
-    /// Where its labels begin; they end where those of the next one begin.
+    /// Start of its labels; they end where those of the next series begin.
     from: u32,
     row: Row,
 }
@@ -197,7 +197,7 @@ impl RemoteReader {
 struct Walk<'a> {
     reader: &'a RemoteReader,
     known: Option<RwLockReadGuard<'a, Known>>,
-    /// Where the next series' labels most likely are.
+    /// Index at which the next series' labels are most likely found.
     guess: usize,
     name: Vec<u8>,
     samples: usize,
@@ -284,7 +284,7 @@ impl<'a> Walk<'a> {
 const NO_HISTOGRAMS: &str =
     "native histograms are not stored; let the sender send classic ones (buckets)";
 
-/// Where the labels that a series begins with end.
+/// Returns the offset at which the leading labels of a series end.
 fn labels_end(series: &[u8]) -> Result<usize, Malformed> {
     let mut fields = Fields(series);
     while fields.0.first() == Some(&LABEL_TAG) {
@@ -309,7 +309,7 @@ fn gather(series: &[u8]) -> Result<Vec<u8>, Malformed> {
 /// Bits of the value by which Prometheus says that a series ended: no sample of it.
 const ENDED: u64 = 0x7ff0_0000_0000_0002;
 
-/// Take the samples of a series; the first refusal is told, its neighbours are taken all the same.
+/// Adds the samples of a series. Only the first refusal is reported; the other samples are still added.
 fn take_samples(
     row: Row,
     rest: &[u8],

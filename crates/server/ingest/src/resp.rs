@@ -47,17 +47,17 @@ impl<'a> Item<'a> {
     }
 }
 
-/// What the next item is.
+/// The kind of the next item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Name,
     Time,
     Value,
-    /// So many values of a row are still to come.
+    /// The number of values of a row still to come.
     Values(usize),
-    /// So many items of a dictionary are still to come.
+    /// The number of items of a dictionary still to come.
     Dictionary(usize),
-    /// After a refusal: so many items of the refused sample may still come.
+    /// After a refusal: the maximum number of items of the refused sample still to come.
     Skip(usize),
 }
 
@@ -73,7 +73,7 @@ impl Default for DictionaryRoom {
 }
 
 impl DictionaryRoom {
-    /// Room for so many entries.
+    /// Creates a quota of `entries` entries.
     pub fn new(entries: usize) -> Self {
         Self(Arc::new(AtomicUsize::new(entries)))
     }
@@ -98,7 +98,7 @@ pub struct RespReader {
     values: Vec<Value>,
     /// The name that the next dictionary number stands for.
     named: Option<Row>,
-    /// What is skipped is said to be of an array that no row can have: rows may be among it.
+    /// True if the skipped items belong to an array too long for a row: rows may be among them.
     doubtful: bool,
     /// Inside a line that is too long, until its end.
     overlong: bool,

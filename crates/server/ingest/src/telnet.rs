@@ -12,7 +12,7 @@ use crate::number::parse_float;
 /// Longest line, in bytes.
 pub const LINE_BYTES_MAX: usize = 16 << 10;
 
-/// What a line asks for beside a row.
+/// A request that a line makes instead of bringing a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asked {
     Version,
@@ -23,12 +23,12 @@ pub enum Asked {
     Exit,
 }
 
-/// How far a buffer was read.
+/// The extent to which a buffer was read.
 #[derive(Debug)]
 pub(crate) struct ReadUntilAsked {
     /// Bytes that are done with.
     pub(crate) bytes: usize,
-    /// What was asked behind them; `None` when all whole lines or items are read.
+    /// The request that follows them; `None` when all whole lines or items are read.
     pub(crate) asked: Option<Asked>,
 }
 

@@ -230,7 +230,7 @@ fn influx_line() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// What the reader remembers of the line before changes nothing.
+    /// The cache of the previous line does not change the result.
     #[test]
     fn influx_lines_of_one_body_are_what_each_is_by_itself(
         lines in prop::collection::vec(influx_line(), 0..12),

@@ -1,4 +1,4 @@
-//! What is no name and no number is refused with its text, by whatever protocol it comes.
+//! Invalid names and numbers are refused with their text in every protocol.
 
 #![allow(
     clippy::unwrap_used,

@@ -242,7 +242,7 @@ async fn a_sync_behind_refusals_that_were_left_out_says_how_many() {
 async fn a_sync_is_answered_although_the_refusals_before_it_fill_their_room() {
     let ports = ports().await;
     let mut stream = TcpStream::connect(ports.resp).await.unwrap();
-    // Each is told by about a thousand bytes.
+    // Each refusal takes about a thousand bytes.
     let line = format!("{}\r\n", "\u{1}".repeat(300));
     stream.write_all(line.repeat(400).as_bytes()).await.unwrap();
     stream.write_all(b"+sync\r\n").await.unwrap();

@@ -1,4 +1,4 @@
-//! Functions over the rows of one line: each keeps what it must remember per column.
+//! Functions over the rows of one line. Each keeps its state per column.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub const FUNCTIONS: &[&str] = &[
 /// Widest window of a moving average, in samples.
 const WINDOW_MAX: usize = 1 << 16;
 
-/// A function as asked for.
+/// A function that a query requests.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Function {
     Abs,
@@ -51,24 +51,24 @@ pub(super) enum Function {
         width: usize,
         error: bool,
     },
-    /// Over the columns of a row.
+    /// Folds the columns of a row into one.
     Fold(Fold),
-    /// An expression over the columns of a row.
+    /// Evaluates an expression over the columns of a row.
     Eval(Expression),
-    /// Only the lines whose values sum up to most.
+    /// Keeps the N lines with the largest sums of values.
     Top(usize),
-    /// Only the lines that have a share of all.
+    /// Keeps the lines that have at least a share of the total.
     Share(Share),
 }
 
-/// Lines that have at least a portion of all samples, or of what all values sum up to.
+/// The least share of all samples, or of the sum of all values, that a line must have.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Share {
     pub(super) of_values: bool,
     pub(super) portion: f64,
 }
 
-/// How columns become one.
+/// The ways to combine the columns of a row into one value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fold {
     Sum,
@@ -78,7 +78,7 @@ pub(super) enum Fold {
 }
 
 impl Share {
-    /// What a row adds to the share of its line.
+    /// Returns the amount that a row adds to the share of its line.
     pub(super) fn of(self, cells: &Cells) -> f64 {
         let values = values(cells).into_iter().flatten();
         match cells {
@@ -126,7 +126,7 @@ impl Function {
             }
             "frequent-items" | "heavy-hitters" => {
                 let (error, portion) = (number("error")?, number("portion")?);
-                // What is told is exact: within any error.
+                // The results are exact, so any valid error bound is satisfied.
                 if !(0.0..1.0).contains(&error) || !(0.0..1.0).contains(&portion) {
                     return Err(invalid());
                 }
@@ -136,12 +136,12 @@ impl Function {
         })
     }
 
-    /// How many lines it leaves, if it leaves only some.
+    /// Returns the number of lines to keep if this is `Top`.
     pub(super) fn top(&self) -> Option<usize> {
         if let Self::Top(most) = self { Some(*most) } else { None }
     }
 
-    /// Which share lines must have, if only those that have it are left.
+    /// Returns the share that lines must have if this is `Share`.
     pub(super) fn share(&self) -> Option<Share> {
         if let Self::Share(share) = self { Some(*share) } else { None }
     }
@@ -151,18 +151,18 @@ impl Function {
         !matches!(self, Self::Top(_) | Self::Share(_))
     }
 
-    /// Names of the columns it asks for.
+    /// Returns the names of the columns that the function reads.
     pub(super) fn columns(&self) -> Vec<&str> {
         if let Self::Eval(expression) = self { expression.columns() } else { Vec::new() }
     }
 
-    /// Begin with a line of these columns.
+    /// Starts the function on a line with these columns.
     pub(super) fn start(&self, columns: &Arc<[Column]>) -> Running {
         Running { function: self.clone(), names: Arc::clone(columns), columns: Vec::new() }
     }
 }
 
-/// A function in the middle of a line.
+/// The state of a function while it processes a line.
 pub(super) struct Running {
     function: Function,
     /// The columns of the line.
@@ -170,7 +170,7 @@ pub(super) struct Running {
     columns: Vec<Memory>,
 }
 
-/// What is remembered of a column.
+/// The state of a function for one column.
 #[derive(Debug, Clone, Default)]
 struct Memory {
     before: Option<(i64, f64)>,
@@ -180,7 +180,7 @@ struct Memory {
 }
 
 impl Running {
-    /// The row that comes of a row, if any does.
+    /// Applies the function to a row. Returns the resulting row, if there is one.
     pub(super) fn apply(&mut self, row: RowOut) -> Option<RowOut> {
         let time_ns = row.time_ns;
         let cells = match (&self.function, row.cells) {
@@ -226,7 +226,7 @@ impl Running {
                 (x - value) / seconds
             }
             Function::Ewma { decay, error } => {
-                // The mean before this sample is what it is compared with.
+                // The sample is compared with the mean of the samples before it.
                 let mean = m.window.pop_front().unwrap_or(x);
                 let now = mean + decay * (x - mean);
                 m.window.push_back(now);
@@ -250,7 +250,7 @@ impl Running {
 }
 
 impl Fold {
-    /// Of the values that are there; nothing if a column is missing where each one matters.
+    /// Combines the present values; `None` if the function needs every column and one is missing.
     fn of(self, cells: &Cells) -> Option<f64> {
         let values = values(cells);
         match self {
@@ -262,7 +262,7 @@ impl Fold {
     }
 }
 
-/// The values of a row, by column.
+/// Returns the values of a row, by column.
 pub(super) fn values(cells: &Cells) -> Vec<Option<f64>> {
     match cells {
         Cells::One(value) => vec![Some(value.as_f64())],

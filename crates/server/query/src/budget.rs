@@ -1,8 +1,8 @@
-//! What one query may take: time, and memory for what it has read and not written yet.
+//! Limits of one query: time, and memory for rows that were read and not yet written.
 //!
-//! A query that takes too much ends with an error that says so; rows written before stay written.
-//! All queries of a port share [`MEMORY_ALL_MAX`]; each has [`MEMORY_SURE`] of its own whatever the
-//! others hold, so that a small one does not fail for a large one.
+//! A query that exceeds a limit ends with an error; rows already written stay in the answer. All
+//! queries of a port share [`MEMORY_ALL_MAX`]. Each may also hold [`MEMORY_SURE`] of its own,
+//! whatever the others hold, so that a large query does not make a small one fail.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -17,7 +17,7 @@ const MEMORY_SURE: usize = 16 << 20;
 /// Most memory of all queries of a port beyond what each may hold, in bytes.
 const MEMORY_ALL_MAX: usize = 1 << 30;
 
-/// Memory that the queries of a port hold, in bytes. Clones are the same.
+/// Memory that the queries of a port hold, in bytes. Clones share the same counter.
 #[derive(Debug, Clone, Default)]
 pub struct Memory(Arc<AtomicUsize>);
 
@@ -28,7 +28,7 @@ impl Memory {
     }
 }
 
-/// What one query may take. Clones are the same budget.
+/// The limits of one query. Clones share the same budget.
 #[derive(Clone)]
 pub struct Budget(Arc<Inner>);
 
@@ -41,7 +41,7 @@ struct Inner {
 }
 
 impl Budget {
-    /// So much time from now; `gone` tells whether the client went away.
+    /// Creates a budget that ends after `time`; `gone` returns true if the client has disconnected.
     pub fn new(
         time: Duration,
         memory: Memory,
@@ -60,7 +60,7 @@ impl Budget {
         self.0.until.saturating_duration_since(Instant::now())
     }
 
-    /// Why the query must end, if it must.
+    /// Returns the reason why the query must end, if there is one.
     pub fn over(&self) -> Option<&str> {
         self.0.over.get().map(String::as_str)
     }
@@ -69,10 +69,10 @@ impl Budget {
         self.0.over.get_or_init(|| why).clone()
     }
 
-    /// Whether the query may go on.
+    /// Checks that the query may go on.
     ///
     /// # Errors
-    /// Why it must end: its time is over, its client is gone, or it took too much before.
+    /// If the time is over, the client has disconnected, or a limit was exceeded before.
     pub(super) fn check(&self) -> Result<(), String> {
         if let Some(why) = self.over() {
             return Err(why.to_owned());
@@ -88,7 +88,7 @@ impl Budget {
         Ok(())
     }
 
-    /// A piece of memory that is not held yet.
+    /// Returns a reservation of zero bytes.
     pub(super) fn nothing(&self) -> Held {
         Held { budget: self.clone(), bytes: 0 }
     }
@@ -121,10 +121,10 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Hold so many bytes from now on.
+    /// Sets the number of bytes held.
     ///
     /// # Errors
-    /// Why the query must end.
+    /// If the query must end.
     pub(super) fn set(&mut self, bytes: usize) -> Result<(), String> {
         let before = std::mem::replace(&mut self.bytes, bytes);
         if bytes < before {

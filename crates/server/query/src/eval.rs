@@ -32,13 +32,13 @@ const FUNCTIONS: &[Named] = &[
 enum Step {
     Number(f64),
     Column(String),
-    /// The place in [`FUNCTIONS`].
+    /// Index in [`FUNCTIONS`].
     Call(usize),
     Negate,
     Of(char),
 }
 
-/// An expression, checked, in the order of its calculation.
+/// A checked expression, in the order of evaluation.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Expression(Vec<Step>);
 
@@ -59,7 +59,7 @@ impl Expression {
         Ok(Self(parser.steps))
     }
 
-    /// Names of the columns in it.
+    /// Returns the names of the columns in the expression.
     pub(super) fn columns(&self) -> Vec<&str> {
         let steps = self.0.iter();
         steps
@@ -70,7 +70,7 @@ impl Expression {
             .collect()
     }
 
-    /// Its value; `column` gives a column's by name; without it there is none.
+    /// Returns the value; `column` returns a column by name. Without one of the columns there is no value.
     pub(super) fn value(&self, column: impl Fn(&str) -> Option<f64>) -> Option<f64> {
         let mut stack: Vec<f64> = Vec::new();
         for step in &self.0 {
@@ -189,7 +189,7 @@ impl Parser<'_> {
         self.push(Step::Call(which))
     }
 
-    /// Bytes of the number that comes next; 0 if none does.
+    /// Returns the length of the number at the current position, 0 if there is none.
     fn number_bytes(&self) -> usize {
         let bytes = self.rest.as_bytes();
         if !bytes.first().is_some_and(|b| b.is_ascii_digit() || *b == b'.') {

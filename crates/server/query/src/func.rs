@@ -2,7 +2,7 @@
 
 use series::{Summary, Value};
 
-/// What an aggregate says of samples.
+/// The aggregation function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Func {
     Count,

@@ -1,9 +1,9 @@
 //! The query language of the query port: JSON objects in, rows as RESP or CSV out.
 //!
-//! [`Query::parse`] reads what is asked, `plan` finds series and makes one lazy line
-//! of rows for each name of the answer, [`run()`] orders, filters and writes them. Nothing is read
-//! before the client takes it. What cannot be read of one series is told at the end of the answer;
-//! the others are there. A query keeps within its [`Budget`].
+//! [`Query::parse`] reads a query. `plan` finds the series and makes one lazy line of rows for each
+//! name of the answer. [`run()`] orders, filters and writes the lines. Rows are read only as the client
+//! consumes them. If a series cannot be read completely, the end of the answer reports it; the other
+//! series are complete. A query keeps within its [`Budget`].
 
 mod apply;
 mod budget;
@@ -29,7 +29,7 @@ pub use output::PIECE_BYTES;
 pub use parse::Query;
 pub use run::run;
 
-/// What a body is answered as a query, as a search and as a suggestion: for fuzzers.
+/// Returns the answers to a body as a query, as a search and as a suggestion, for fuzzers.
 #[doc(hidden)]
 pub fn answer_all(store: &Store, body: &[u8]) -> Vec<u8> {
     let mut all = Vec::new();

@@ -1,5 +1,5 @@
-//! Rows of several sources in the order of their times, those of one time in the order of the
-//! sources; backward everything the other way round.
+//! Merges the rows of several sources by time, and rows of the same time by source. Backward
+//! queries reverse both orders.
 
 use std::cmp::Reverse;
 use std::collections::binary_heap::PeekMut;
@@ -9,20 +9,20 @@ use series::Value;
 
 use super::row::{Cells, RowOut, Rows};
 
-/// The next row of each source, the nearest at hand.
+/// The next row of each source, with the earliest (backward: the latest) first.
 pub(super) struct Frontier {
     sources: Vec<Rows>,
     next: Vec<Option<RowOut>>,
-    /// Where each row in `next` stands; the nearest one may have been handed out already.
+    /// Time and source of each row in `next`. The row at the top may have been handed out already.
     heap: BinaryHeap<Reverse<Place>>,
-    /// Sources of which nothing was read yet.
+    /// Sources that were not read yet.
     due: Vec<usize>,
-    /// The nearest row was handed out: its source is to be asked for the next one.
+    /// True if the row at the top was handed out: its source must be read next.
     spent: bool,
     backward: bool,
 }
 
-/// Time and source of a row, backward with all their bits turned: then the order is turned.
+/// Time and source of a row. Backward, all bits are inverted, which reverses the order.
 type Place = (i64, u32);
 
 impl Frontier {
@@ -33,8 +33,8 @@ impl Frontier {
         Self { sources, next, heap, due, spent: false, backward }
     }
 
-    /// The nearest row with its source; with `at`, only if it has this time. Failures come before
-    /// all rows.
+    /// Takes the next row and its source; with `at`, only if the row has this time. Failures come
+    /// before all rows.
     pub(super) fn take(&mut self, at: Option<i64>) -> Option<Result<(usize, RowOut), String>> {
         if let Err(e) = self.fill() {
             return Some(Err(e));
@@ -48,7 +48,7 @@ impl Frontier {
         Some(Ok((i, self.next.get_mut(i)?.take()?)))
     }
 
-    /// Have the next row of every source.
+    /// Reads the next row of every source that needs it.
     fn fill(&mut self) -> Result<(), String> {
         while let Some(i) = self.due.last().copied() {
             let place = self.read(i).transpose()?;
@@ -68,7 +68,7 @@ impl Frontier {
         Ok(())
     }
 
-    /// Read the next row of a source; where it stands.
+    /// Reads the next row of a source and returns its key in the heap.
     fn read(&mut self, i: usize) -> Option<Result<Place, String>> {
         let source = self.sources.get_mut(i)?;
         match source.next() {
@@ -79,7 +79,7 @@ impl Frontier {
             }
             Some(Err(e)) => Some(Err(e)),
             None => {
-                // What it held is given back at once.
+                // Drop the source to release its memory at once.
                 *source = Box::new(std::iter::empty());
                 None
             }
@@ -107,11 +107,11 @@ impl Iterator for Merged {
     }
 }
 
-/// One row per time of several single-valued sources, a column each. Where a source has several
-/// rows of one time, the first goes with the first of the others, and so on.
+/// Joins several single-valued sources into rows with one column for each source. If sources have
+/// several rows of one time, the first rows are joined with each other, then the second, and so on.
 pub(super) struct Joined {
     frontier: Frontier,
-    /// The time at hand, and what each source has of it.
+    /// The current time, and the values that each source has at it.
     time_ns: Option<i64>,
     columns: Vec<Vec<Value>>,
     ready: VecDeque<RowOut>,
@@ -124,7 +124,7 @@ impl Joined {
         Self { frontier, time_ns: None, columns, ready: VecDeque::new() }
     }
 
-    /// All rows of the time at hand are there: put them together.
+    /// Joins the rows of the current time, once all of them were read.
     fn finish(&mut self, time_ns: i64) {
         let count = self.columns.iter().map(Vec::len).max().unwrap_or(0);
         if self.frontier.backward {
@@ -176,7 +176,7 @@ mod tests {
 
     use super::*;
 
-    /// Times of sources, each ascending, some of them twice.
+    /// Generates ascending times of several sources, with some duplicates.
     fn sources() -> impl Strategy<Value = Vec<Vec<i64>>> {
         let source = proptest::collection::vec(0..6_i64, 0..8).prop_map(|mut times| {
             times.sort_unstable();

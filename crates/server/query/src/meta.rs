@@ -11,11 +11,11 @@ use super::parse::{Fields, Query, TagTests, is_exactly, read_range, read_where, 
 /// Estimate of the memory of a series found and of its name, in bytes.
 const SERIES_BYTES: usize = 1024;
 
-/// Names of series of a metric ("": of all) that pass a query's tests of tags, until `each` says
-/// that it is enough.
+/// Passes the names of the series of a metric ("" for all metrics) that match a query's tag tests to
+/// `each`, until it stops the search.
 ///
 /// # Errors
-/// Why the query must end.
+/// If the query must end.
 pub(super) fn names(
     store: &Store,
     metric: &str,
@@ -58,7 +58,7 @@ fn lines(names: &[String]) -> String {
     out
 }
 
-/// `{"select": "metric-names" | "tag-names" | "tag-values", "metric", "tag", "starts-with"}`.
+/// Answers `{"select": "metric-names" | "tag-names" | "tag-values", "metric", "tag", "starts-with"}`.
 pub fn suggest(store: &Store, body: &[u8]) -> Result<String, String> {
     let fields = Fields::parse(body)?.0;
     for (name, _) in &fields {
@@ -79,17 +79,17 @@ pub fn suggest(store: &Store, body: &[u8]) -> Result<String, String> {
     }))
 }
 
-/// Why nothing, or not all, was deleted.
+/// The reason why nothing, or not everything, was deleted.
 pub enum DeleteError {
-    /// The request makes no sense.
+    /// The request is invalid.
     Query(String),
-    /// The store refuses.
+    /// The store refused the deletion.
     Write(WriteError),
 }
 
-/// `{"metric": name, "where": {...}, "range": {"from", "to"}}`: delete what series of the metric
-/// hold in the range (exclusive of its later end); the number of series. Without a range all they
-/// hold; a list of objects in `where` names all tags of a series each; the metric may only be left out where there are tags to choose by.
+/// Executes `{"metric": name, "where": {...}, "range": {"from", "to"}}`: deletes the samples of the
+/// series of the metric in the range (its later end excluded; without a range, all). Returns the number of
+/// series. Each object of a list in `where` names all tags of a series. Only with tags, "metric" is optional.
 pub fn delete(store: &Store, body: &[u8]) -> Result<usize, DeleteError> {
     let (mut metric, mut sets, mut range) = (None, Vec::new(), TimeRange::ALL);
     let mut exact = false;
@@ -125,7 +125,7 @@ pub fn delete(store: &Store, body: &[u8]) -> Result<usize, DeleteError> {
     Ok(deleted)
 }
 
-/// Let no series pass that has other tags, of those known, than the ones tested.
+/// Excludes series that have known tags other than the ones tested.
 fn exclude_others(tags: &mut TagTests, known: &[String]) {
     let others: Vec<&String> =
         known.iter().filter(|name| tags.iter().all(|(tested, _)| tested != *name)).collect();

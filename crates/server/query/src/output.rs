@@ -53,7 +53,7 @@ impl<F: FnMut(Bytes) -> bool> Output<F> {
         self.flush()
     }
 
-    /// How a name is written before each of its rows.
+    /// Formats the name that precedes each row.
     pub(super) fn shown(&self, name: &str) -> String {
         if self.csv { format!("{},", quoted(name)) } else { format!("+{name}\r\n") }
     }

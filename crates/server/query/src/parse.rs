@@ -1,4 +1,4 @@
-//! What a query asks for, from its JSON. A field that is not known, or there twice, is an error.
+//! Parses a query from JSON. Unknown and duplicate fields are errors.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::time::{parse_int, parse_iso, parse_step};
 /// Most metrics of one query.
 const METRICS_MAX: usize = 256;
 
-/// What kind of rows.
+/// The kind of rows that a query returns.
 #[derive(Debug, Clone)]
 pub(crate) enum What {
     Select(String),

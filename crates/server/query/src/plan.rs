@@ -148,14 +148,14 @@ fn joined(
     Ok(())
 }
 
-/// What the samples of a line sum up to.
+/// The sum of the samples of a line.
 pub(super) struct LineSum {
     pub(super) name: String,
     pub(super) sum: f64,
 }
 
-/// What the samples of each line of a selected metric sum up to; `failed` gets the
-/// names of lines that cannot be read.
+/// Returns the sum of the samples of each line of a selected metric. The names of lines that
+/// cannot be read are added to `failed`.
 pub(super) fn sums(
     store: &Store,
     query: &Query,

@@ -123,7 +123,7 @@ impl Reader {
             let time =
                 |i: i64| begin.saturating_add(i.saturating_mul(step_ns).saturating_mul(sign));
             let times: Vec<i64> = all.iter().map(|(i, _)| time(*i)).collect();
-            // What a summary says beside what was asked for takes much more memory.
+            // Keep only the requested values: whole summaries take much more memory.
             let values = all.iter().flat_map(|(_, s)| funcs.iter().map(|func| func.value(s)));
             let values: Vec<Value> = values.collect();
             let (times, values) = (times.into_iter(), values.into_iter());
@@ -131,8 +131,8 @@ impl Reader {
         })
     }
 
-    /// Rows that are made when the first of them is asked for. What could not be read is told before
-    /// them.
+    /// Returns rows that are computed when the first of them is read. Read failures are reported
+    /// before the rows.
     fn lazy(&self, make: impl FnOnce(&Budget) -> Result<Lot, String> + Send + 'static) -> Rows {
         let (budget, held) = (self.budget.clone(), self.budget.nothing());
         Box::new(Lazy { budget, held, make: Some(make), lot: Lot::default() })
@@ -144,7 +144,7 @@ struct Samples {
     budget: Budget,
     held: Held,
     state: State<Scan>,
-    /// What was read, and how far it was handed out.
+    /// The run that was read last, and the number of its rows already returned.
     run: Option<(Run, usize)>,
 }
 
@@ -156,7 +156,7 @@ enum State<S> {
 }
 
 impl<T, S: Iterator<Item = Result<T, ReadError>>> State<S> {
-    /// What the scan gives next, with the scan. Over once the budget is.
+    /// Returns the next item with the scan. Ends if the budget is exceeded.
     fn next(&mut self, budget: &Budget) -> Option<Result<(T, &S), String>> {
         if matches!(self, Self::Done) {
             return None;
@@ -286,7 +286,7 @@ struct Lot {
     values: vec::IntoIter<Value>,
     /// Values of a row.
     width: usize,
-    /// What could not be read.
+    /// The first read failure.
     torn: Option<String>,
 }
 

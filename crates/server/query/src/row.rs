@@ -41,7 +41,7 @@ impl Column {
         Self { name: metric.into(), metric: metric.into() }
     }
 
-    /// What an aggregate says of them.
+    /// Returns the column of an aggregate of a metric.
     pub(super) fn by(metric: &str, func: Func) -> Self {
         Self { name: format!("{metric}:{}", func.name()), metric: metric.into() }
     }

@@ -15,9 +15,9 @@ use super::plan::LineSum;
 use super::row::{Cells, Column, Line, Lines, RowOut, Rows};
 use super::{meta, plan};
 
-/// Run a query; pieces of the answer go to `send`, which says whether to go on. Why the answer is cut,
-/// if it is: the client must see that more would have come. A query that ends before anything was sent
-/// is answered by the error alone.
+/// Runs a query and passes pieces of the answer to `send`, which returns false to stop. Returns the reason
+/// if the answer is incomplete, so that the client can see that more rows would have followed. A query that
+/// fails before anything was sent is answered with the error alone.
 #[must_use]
 pub fn run(
     store: &Store,
@@ -76,7 +76,7 @@ fn rows<F: FnMut(Bytes) -> bool>(
     Ok(())
 }
 
-/// The lines of a query, their rows behind filter and functions.
+/// Returns the lines of a query with filter and functions applied.
 fn prepared_lines(store: &Store, query: &Query, budget: &Budget) -> Result<Lines, String> {
     let mut lines = plan::lines(store, query, budget)?;
     for line in &mut lines.lines {
@@ -86,8 +86,8 @@ fn prepared_lines(store: &Store, query: &Query, budget: &Budget) -> Result<Lines
     Ok(lines)
 }
 
-/// Names of the so many lines whose values sum up to most. Lines that cannot be read are among
-/// them, so that the answer says why.
+/// Returns the names of the `most` lines with the largest sums of values. Lines that cannot be read
+/// are included, so that the answer reports why.
 fn largest(
     store: &Store,
     query: &Query,
@@ -103,14 +103,14 @@ fn largest(
         _ => read_sums(lines, &mut names),
     };
     budget.check()?;
-    // What is no number is not the most of anything.
+    // NaN sorts below every number.
     let size = |sum: f64| if sum.is_nan() { f64::NEG_INFINITY } else { sum };
     sums.sort_by(|a, b| size(b.sum).total_cmp(&size(a.sum)).then_with(|| a.name.cmp(&b.name)));
     names.extend(sums.into_iter().take(most).map(|line| line.name));
     Ok(names)
 }
 
-/// What the values of each line that has any sum up to; `failed` gets the names of lines that cannot be read.
+/// Returns the sum of each line that has values; the names of lines that cannot be read go to `failed`.
 fn read_sums(lines: Lines, failed: &mut HashSet<String>) -> Vec<LineSum> {
     let mut sums = Vec::new();
     for line in lines.lines {
@@ -124,25 +124,25 @@ fn read_sums(lines: Lines, failed: &mut HashSet<String>) -> Vec<LineSum> {
                 Err(_) => drop(failed.insert(line.name.clone())),
             }
         }
-        // One without rows has no share of the places.
+        // A line without rows does not count towards `most`.
         sums.extend(sum.map(|sum| LineSum { name: line.name, sum }));
     }
     sums
 }
 
-/// The weight of a line among the others.
+/// A line with its weight.
 struct Weighed {
     name: String,
     columns: Arc<[Column]>,
     weight: f64,
     /// The time of its last row.
     last_ns: i64,
-    /// What could not be read.
+    /// The read failures of the line.
     failures: Vec<Result<RowOut, String>>,
 }
 
-/// Of each line that has its share one row: how many samples it has, or what its values sum up to, at
-/// the time of the last. What could not be read of lines is told.
+/// Returns one row for each line that has its share: the number of its samples or the sum of its values,
+/// at the time of its last row. Read failures are included.
 fn with_share(lines: Vec<Line>, share: Share, budget: &Budget) -> Result<Vec<Line>, String> {
     let (mut found, mut all) = (Vec::new(), 0.0);
     for Line { name, columns, rows } in lines {
@@ -173,10 +173,10 @@ fn with_share(lines: Vec<Line>, share: Share, budget: &Budget) -> Result<Vec<Lin
     Ok(found.into_iter().map(line).collect())
 }
 
-/// Rows that a filter looks at between two looks at the query's budget.
+/// Rows that a filter reads between two checks of the query's budget.
 const ROWS_UNCHECKED_MAX: u32 = 4096;
 
-/// Rows behind filter and functions.
+/// Applies the filter and the functions to rows.
 fn prepared(rows: Rows, columns: &Arc<[Column]>, query: &Query, budget: &Budget) -> Rows {
     let mut rows = rows;
     if !query.filter.is_empty() {
@@ -206,7 +206,7 @@ fn prepared(rows: Rows, columns: &Arc<[Column]>, query: &Query, budget: &Budget)
     rows
 }
 
-/// The rows of all lines, line after line.
+/// Writes the rows of all lines, one line after the other.
 fn by_name<F: FnMut(Bytes) -> bool>(lines: Vec<Line>, budget: &Budget, answer: &mut Answer<'_, F>) {
     for line in lines {
         let shown = answer.output.shown(&line.name);
@@ -218,7 +218,7 @@ fn by_name<F: FnMut(Bytes) -> bool>(lines: Vec<Line>, budget: &Budget, answer: &
     }
 }
 
-/// The rows of all lines by time, those of one time by name.
+/// Writes the rows of all lines by time, and rows of the same time by name.
 fn by_time<F: FnMut(Bytes) -> bool>(
     lines: Vec<Line>,
     query: &Query,
@@ -239,7 +239,7 @@ fn by_time<F: FnMut(Bytes) -> bool>(
     }
 }
 
-/// Most failures that one answer tells.
+/// Maximum number of failures that one answer reports.
 const FAILURES_MAX: usize = 16;
 
 /// Limit and offset.
@@ -249,7 +249,7 @@ struct Page {
 }
 
 impl Page {
-    /// Returns true if what comes next is on the page; it counts.
+    /// Counts the next row. Returns true if it is on the page.
     fn admits(&mut self) -> bool {
         if self.offset > 0 {
             self.offset -= 1;
@@ -268,7 +268,7 @@ struct Answer<'a, F> {
 }
 
 impl<F: FnMut(Bytes) -> bool> Answer<'_, F> {
-    /// Write a row behind its name if it is on the page; whether to go on.
+    /// Writes a row after its name if it is on the page. Returns false if no more rows are needed.
     fn take(&mut self, shown: &str, row: Result<RowOut, String>) -> bool {
         match row {
             Err(e) => {
@@ -283,7 +283,7 @@ impl<F: FnMut(Bytes) -> bool> Answer<'_, F> {
         }
     }
 
-    /// Write a name alone if it is on the page; whether to go on.
+    /// Writes only a name if it is on the page. Returns false if no more are needed.
     fn name(&mut self, name: &str) -> bool {
         !self.page.admits() || (self.output.name(name) && self.page.left > 0)
     }

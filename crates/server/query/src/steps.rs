@@ -1,4 +1,4 @@
-//! What series sum up to together, by steps or as a whole.
+//! Summaries of several series together, by steps or as a whole.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use super::budget::Budget;
 
 /// Memory of a step that is put together, in bytes: about that of its summary.
 const STEP_BYTES: usize = 128;
-/// Steps that are put together between two looks at the query's budget.
+/// Steps that are computed between two checks of the query's budget.
 const STEPS_UNCHECKED_MAX: usize = 4096;
 
-/// What was found of a line.
+/// The result of reading a line, complete or not.
 pub(super) struct Summed<T> {
     pub(super) found: T,
-    /// The first thing that could not be read.
+    /// The first read failure.
     pub(super) torn: Option<String>,
 }
 
@@ -25,10 +25,10 @@ pub(super) struct Grid {
     pub(super) step_ns: i64,
 }
 
-/// Steps with what is in them, in the direction of the query.
+/// Steps with their summaries, in the direction of the query.
 pub(super) type Steps = Vec<(i64, Summary)>;
 
-/// What was found, whole or not; what could not be read is noted.
+/// Returns the result, complete or not, and stores the first failure in `torn`.
 fn readable<T: std::fmt::Debug>(found: Found<T>, torn: &mut Option<String>) -> T {
     found.unwrap_or_else(|partial| {
         torn.get_or_insert_with(|| partial.error.to_string());
@@ -36,7 +36,7 @@ fn readable<T: std::fmt::Debug>(found: Found<T>, torn: &mut Option<String>) -> T
     })
 }
 
-/// The summary of several series; an error when the query must end.
+/// Returns the summary of several series, or an error if the query must end.
 pub(super) fn total(
     snapshot: &Snapshot,
     members: &[Series],
@@ -52,8 +52,8 @@ pub(super) fn total(
     Ok(Summed { found: all, torn })
 }
 
-/// Summaries of several series by steps of which only one end of the values is right: most of the
-/// blocks need not be read for that.
+/// Returns summaries of several series by steps in which only the minimum or only the maximum is valid.
+/// Most blocks need not be read for that.
 pub(super) fn extremes(
     snapshot: &Snapshot,
     members: &[Series],
@@ -71,7 +71,7 @@ pub(super) fn extremes(
     Ok(Summed { found: all.into_iter().collect(), torn })
 }
 
-/// The summaries of several series by steps.
+/// Returns the summaries of several series by steps.
 pub(super) fn all_steps(
     snapshot: &Snapshot,
     members: &[Series],
@@ -123,8 +123,8 @@ pub(super) fn all_steps(
     Ok(Summed { found: all.into_iter().collect(), torn })
 }
 
-/// Hand out summaries of one series, oldest first, by steps counted in the direction of the query,
-/// until `each` says that it is enough.
+/// Passes summaries of one series to `each`, oldest first, by steps counted in the direction of the query, until
+/// `each` stops it.
 fn each_step(
     snapshot: &Snapshot,
     series: &Series,

@@ -9,8 +9,8 @@ const SECONDS_MAX: i64 = 1 << 32;
 /// Numbers below, and not below [`SECONDS_MAX`], are milliseconds, 2^32 thousands.
 const MILLIS_MAX: i64 = SECONDS_MAX * 1000;
 
-/// Days from the epoch to a date of the proleptic Gregorian calendar, by counting whole eras of 400
-/// years with the year beginning in March.
+/// Returns the days from the epoch to a date of the proleptic Gregorian calendar. Counts whole eras of 400
+/// years, in which a year begins in March.
 fn days(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
@@ -18,7 +18,7 @@ fn days(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
 }
 
-/// The date of a day since the epoch: year, month, day.
+/// Returns the year, month and day of a day since the epoch.
 fn date(day: i64) -> (i64, i64, i64) {
     let shifted = day + 719_468;
     let (era, of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
@@ -37,7 +37,7 @@ fn digits(text: &[u8]) -> Option<i64> {
     text.iter().try_fold(0i64, |n, c| c.is_ascii_digit().then(|| n * 10 + i64::from(c - b'0')))
 }
 
-/// Nanoseconds of `YYYYMMDDTHHMMSS[.fffffffff]` in UTC.
+/// Parses `YYYYMMDDTHHMMSS[.fffffffff]` in UTC to nanoseconds.
 pub fn parse_iso(text: &[u8]) -> Option<i64> {
     let (whole, fraction) = match text.iter().position(|c| *c == b'.') {
         Some(dot) => (text.get(..dot)?, text.get(dot + 1..)?),
@@ -63,7 +63,7 @@ pub fn parse_iso(text: &[u8]) -> Option<i64> {
     seconds.checked_mul(SECOND_NS)?.checked_add(if text.len() == 15 { 0 } else { nanos })
 }
 
-/// `YYYYMMDDTHHMMSS.fffffffff` in UTC.
+/// Formats a time as `YYYYMMDDTHHMMSS.fffffffff` in UTC.
 pub(crate) fn format_iso(time_ns: i64) -> String {
     let (seconds, nanos) = (time_ns.div_euclid(SECOND_NS), time_ns.rem_euclid(SECOND_NS));
     let (day, of_day) = (seconds.div_euclid(DAY_S), seconds.rem_euclid(DAY_S));
@@ -72,7 +72,7 @@ pub(crate) fn format_iso(time_ns: i64) -> String {
     format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}.{nanos:09}")
 }
 
-/// An integer, whole text.
+/// Parses a text that is an integer as a whole.
 pub fn parse_int(text: &[u8]) -> Option<i64> {
     let (negative, rest) = match text.first()? {
         b'-' => (true, text.get(1..)?),
@@ -89,8 +89,8 @@ pub fn parse_int(text: &[u8]) -> Option<i64> {
     })
 }
 
-/// Nanoseconds of a number in seconds, milliseconds or nanoseconds, told apart by its size, or of
-/// an ISO text.
+/// Parses a number in seconds, milliseconds or nanoseconds, distinguished by its size, or an ISO
+/// text. Returns nanoseconds.
 pub fn parse_guess(text: &[u8]) -> Option<i64> {
     let Some(n) = parse_int(text) else { return parse_iso(text) };
     let unit = match n {
@@ -101,7 +101,7 @@ pub fn parse_guess(text: &[u8]) -> Option<i64> {
     n.checked_mul(unit)
 }
 
-/// Nanoseconds of `<n>` with a unit: n, us, ms, s, m or min, h, d. Without unit: nanoseconds.
+/// Parses `<n>` with a unit: n, us, ms, s, m or min, h, d. Returns nanoseconds, the default unit.
 pub(crate) fn parse_step(text: &str) -> Option<i64> {
     let at = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(at);

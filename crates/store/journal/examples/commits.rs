@@ -64,7 +64,7 @@ fn trim(journal: &Journal, position: u64) {
     }
 }
 
-/// One writer's appends until it is told to stop; how long each took, ns.
+/// Appends as one writer until stopped. Returns the time of each append, in ns.
 fn write_until(
     journal: &Journal,
     plan: &Plan,
@@ -174,7 +174,7 @@ fn commits(dir: &Path, name: &str, plan: &Plan) -> Result<(), Failure> {
     Ok(journal.close()?)
 }
 
-/// CPU per record of appends that nothing flushes, so many records at a time.
+/// Measures the CPU time per record of appends without flushes, `records` at a time.
 fn append(dir: &Path, name: &str, bytes: usize, records: usize, secs: f64) -> Result<(), Failure> {
     let (journal, _) = Journal::open(dir, layout(name)?)?;
     let owned: Vec<Vec<u8>> = (0..records).map(|i| record(bytes, i)).collect();

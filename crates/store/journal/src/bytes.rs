@@ -72,7 +72,7 @@ impl Blocks {
         self.bytes_mut()
     }
 
-    /// What it holds since the last reset.
+    /// Returns the bytes added since the last reset.
     pub(crate) fn bytes(&self) -> &[u8] {
         self.raw.get(self.begin..self.begin + self.used).unwrap_or_default()
     }

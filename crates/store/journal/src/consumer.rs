@@ -1,8 +1,8 @@
-//! Consumers: who reads a journal at their own pace, and how far each has come.
+//! Consumers read a journal at their own pace; a checkpoint stores how far each has come.
 //!
-//! A checkpoint is a file of 24 bytes, replaced by rename; both are persisted before
-//! [`Consumer::checkpoint`] returns. A journal is trimmed only below the lowest checkpoint, and one
-//! that ends below the highest is refused at open: records that somebody has seen are missing.
+//! A checkpoint is a file of 24 bytes, replaced by rename; file and rename are persisted before
+//! [`Consumer::checkpoint`] returns. A journal is trimmed only below the lowest checkpoint. A journal
+//! that ends below the highest is refused at open: records that a consumer has read are missing.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What all handles of an open journal share, and how it comes to be open.
+//! The state that all handles of an open journal share, and the steps that open it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -163,7 +163,7 @@ impl Core {
         self.catalog.read().first_position(self.gate.appended())
     }
 
-    /// Where the oldest segment kept begins, whether or not a record is there yet.
+    /// Returns the first position of the oldest segment kept, even if it has no records yet.
     pub(crate) fn beginning(&self) -> u64 {
         self.catalog.read().segments.front().map_or(1, |s| s.header.first_position)
     }
@@ -245,7 +245,7 @@ impl Core {
         closed
     }
 
-    /// Let somebody else open the journal.
+    /// Unlocks the journal, so that it can be opened again.
     pub(crate) fn unlock(&self) {
         self.lock.lock().take();
     }

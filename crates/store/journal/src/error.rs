@@ -12,7 +12,7 @@ pub struct Damage {
     pub block: u64,
     /// The first record that cannot be read.
     pub position: u64,
-    /// What is wrong with it.
+    /// The kind of damage.
     pub what: String,
     /// Records known to lie at or after the damage, which a repair (that cuts here) would lose;
     /// at least this many.
@@ -66,7 +66,7 @@ pub enum OpenError {
         end: u64,
         /// The position that should be there.
         expected: u64,
-        /// Who knows of it.
+        /// The source of the expected position.
         by: String,
     },
     /// An option outside its limits.
@@ -86,7 +86,7 @@ pub enum OpenError {
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
         /// The refusal of the operating system.
         source: io::Error,
@@ -125,7 +125,7 @@ pub enum AppendError {
     Io {
         /// The file or folder.
         path: String,
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
         /// The refusal of the operating system, as text.
         cause: String,
@@ -144,7 +144,7 @@ pub enum ReadError {
         /// The first position kept.
         first: u64,
     },
-    /// What is on the medium is not what was written.
+    /// The stored data differs from what was written.
     #[error("{0}")]
     Corrupt(Damage),
     /// The operating system refused.
@@ -152,7 +152,7 @@ pub enum ReadError {
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
         /// The refusal of the operating system, as text.
         cause: String,

@@ -27,7 +27,7 @@ pub(crate) fn spare_name(number: u64) -> String {
     format!("spare-{number:016x}")
 }
 
-/// Name of the ring of so many blocks.
+/// Returns the file name of a ring of `blocks` blocks.
 pub(crate) fn ring_name(blocks: u32) -> String {
     format!("ring-{blocks}")
 }
@@ -37,7 +37,7 @@ pub(crate) fn consumer_name(consumer: &str) -> String {
     format!("consumer-{consumer}")
 }
 
-/// What a file is, by its name.
+/// The kind of a file, by its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Named {
     Segment(u64),
@@ -47,7 +47,7 @@ pub(crate) enum Named {
     Other,
 }
 
-/// What `name` stands for.
+/// Returns the kind of the file called `name`.
 pub(crate) fn named(name: &str) -> Named {
     let hex = |rest: &str| (rest.len() == 16).then(|| u64::from_str_radix(rest, 16).ok()).flatten();
     let found = if let Some(rest) = name.strip_prefix("segment-") {
@@ -74,7 +74,7 @@ fn spelled(named: &Named) -> String {
 }
 
 impl Layout {
-    /// How the segment's own frames follow each other.
+    /// Returns the grid of the segment's own frames.
     pub(crate) fn grid(self) -> Grid {
         match self {
             Self::Packed | Self::Ring => Grid::Packed,
@@ -96,7 +96,7 @@ pub(crate) struct Segment {
     pub(crate) path: PathBuf,
     pub(crate) header: Header,
     pub(crate) file: Arc<dyn File>,
-    /// Where persisted frames end.
+    /// End of the persisted frames, in bytes.
     end: AtomicU64,
     /// Last position persisted here; `first_position - 1` when none is.
     last: AtomicU64,
@@ -193,7 +193,7 @@ impl RingGroup {
     }
 }
 
-/// What can be read: segments, oldest first, then what only the ring has.
+/// The readable groups: segments, oldest first, then the groups that only the ring has.
 #[derive(Default)]
 pub(crate) struct Catalog {
     pub(crate) segments: VecDeque<Arc<Segment>>,

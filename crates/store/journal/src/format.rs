@@ -41,9 +41,9 @@ pub(crate) struct Header {
     pub(crate) first_sequence: u64,
     /// Epoch of the segment before, 0 for none.
     pub(crate) previous_epoch: u64,
-    /// Where the next frame of the segment before would have begun: its seal.
+    /// End of the frames of the segment before, which seals it.
     pub(crate) previous_end: u64,
-    /// Where the frames end that were written before the segment got its name.
+    /// End of the frames that were written before the segment got its name.
     pub(crate) prefilled_end: u64,
     /// Blocks of the ring that belongs to this segment, 0 for none.
     pub(crate) ring_blocks: u32,
@@ -134,7 +134,7 @@ impl Header {
     }
 }
 
-/// What the checksums of one file are seeded with.
+/// The seed of the checksums of one file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Seed(u32);
 
@@ -171,7 +171,7 @@ fn sequence_bytes(grid: Grid) -> usize {
     }
 }
 
-/// How many sequences the bytes of it in a frame can tell apart.
+/// Returns the number of sequences that the sequence bytes of a frame can distinguish.
 pub(crate) fn sequences_told_apart(grid: Grid) -> u64 {
     1 << (8 * sequence_bytes(grid))
 }
@@ -232,11 +232,11 @@ fn shape(body_bytes: usize, single: bool, lag: u8) -> u32 {
     ((body_bytes as u32) << SHAPE_BITS) | lags | single
 }
 
-/// What is encoded in the head of a frame, or in its checksum, besides the body.
+/// The values that are encoded in the head or in the checksum of a frame, in addition to its body.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NewFrame {
     pub(crate) seed: Seed,
-    /// Where the frame begins in its file.
+    /// Offset of the frame in its file, in bytes.
     pub(crate) start: u64,
     pub(crate) sequence: u64,
     /// The body is one record.

@@ -4,7 +4,7 @@
 //! An append puts its records into the *forming* group and waits for the result of that group. The
 //! caller that writes the group is its *leader*:
 //!
-//! 1. A caller may become the leader if there is none (`State::busy`) and nobody waits for
+//! 1. A caller may become the leader if there is none (`State::busy`) and no caller waits for
 //!    exclusive access (`State::exclusive_waiters`). It sets `busy`.
 //! 2. If the forming group has fewer members than the group before it, the leader waits for more,
 //!    for at most the time that the last write took (`gather_members`).
@@ -15,7 +15,7 @@
 //!    group. That wakes the members of this group and no others: each group has a condition
 //!    variable of its own (`Generation`).
 //! 6. It hands over: it wakes one thread that waits for the forming group, or the journal's thread
-//!    if only tasks wait for it. Whoever is woken starts at step 1.
+//!    if only tasks wait for it. The woken thread starts at step 1.
 //!
 //! The leader is one of these:
 //! - a thread in `append`, for the group that it joined, or for a full group that it could not join;
@@ -25,7 +25,7 @@
 //! - `close`, for the last group.
 //!
 //! A flush on request and the end of the journal need *exclusive access* to the writer: they wait
-//! until nobody is busy and set `busy` themselves (`keep.rs`). No leader is elected while one of
+//! until `busy` is clear and set it themselves (`keep.rs`). No leader is elected while one of
 //! them waits, or a steady stream of appends would keep it waiting for ever. The flush needs
 //! exclusive access only to begin. Its fsync runs while groups are written; a group that cannot be
 //! written next to it waits for its end (`Writer::must_wait`).
@@ -47,8 +47,8 @@
 //! They are taken in this order: `flush`, `writer`, the locks of the catalog and the pool, `state`,
 //! `wakers`. `writer` and `state` are never held together, so that appends join the forming group
 //! while the previous group is written. `busy` protects the order of groups in the meantime: from
-//! step 3 to step 5 nobody else takes a group, so groups reach the writer in the order in which
-//! they formed. The archive's thread and the end of a flush lock the writer without being busy;
+//! while the previous group is written. `busy` protects the order of groups in the meantime: from
+//! step 3 to step 5 no other caller takes a group, so groups reach the writer in the order in which
 //! they write no group.
 //!
 //! No wake-up is lost. A thread looks for its result and at `busy` under `state`, and waits on
@@ -57,7 +57,7 @@
 //! again.
 //!
 //! Callers must not hold the lock of the catalog, which the writer takes. Wakers are called with
-//! `state` locked: a waker must not call into the journal, nor take a lock that somebody holds
+//! `state` locked: a waker must not call into the journal, nor take a lock that another thread holds
 //! while calling into it.
 
 use std::future::poll_fn;
@@ -126,8 +126,8 @@ pub(crate) struct Gate {
     more: Condvar,
     /// The archive's thread waits for a piece to move.
     archive: Condvar,
-    /// Users of the writer wait for the end of what runs beside appends: a flush, or a piece of the
-    /// archive.
+    /// Users of the writer wait here for the end of an operation that runs concurrently with appends:
+    /// a flush, or a piece of the archive.
     beside: Condvar,
     /// Last position persisted and published to readers.
     persisted: AtomicU64,
@@ -313,8 +313,8 @@ impl Gate {
         if state.may_lead() && !self.threaded {
             drop(self.lead(state));
         } else if state.may_lead() && state.forming.members == 1 {
-            // For later members the journal's thread has been called already. If somebody is busy,
-            // they hand over.
+            // Later members need no wake-up: the journal's thread was notified already. If a leader is busy,
+            // it hands over when it is done.
             self.work.notify_one();
         }
         Poll::Ready(Ok(ticket))

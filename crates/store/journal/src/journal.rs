@@ -104,9 +104,9 @@ impl Journal {
         self.0.core.gate.append_async(&records, durability).await
     }
 
-    /// Persist everything appended so far, whatever durability it was appended with. Appends
-    /// that need not be persisted themselves, nor begin a segment, go on meanwhile; not those into a
-    /// ring, and those of tasks not while it is a deadline that is kept.
+    /// Persists everything appended so far, whatever durability it was appended with. Appends that
+    /// neither need persisting themselves nor begin a segment continue during the flush; appends to a ring
+    /// do not, nor do those of tasks if the flush is for a deadline.
     ///
     /// # Errors
     /// See [`AppendError`].
@@ -141,13 +141,13 @@ impl Journal {
         self.0.core.gate.persisted()
     }
 
-    /// Returns true if somebody writes, so that an append would wait. A flush on request is no reason to.
+    /// Returns true if a write is in progress, so that an append would wait. Flushes on request do not count.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         self.0.core.gate.is_busy()
     }
 
-    /// Returns true if records of so many bytes are appended without beginning a segment, which is waited for.
+    /// Returns true if `bytes` of records fit without beginning a segment, which callers would wait for.
     #[must_use]
     pub fn has_room(&self, bytes: u64) -> bool {
         self.0.core.gate.has_left(bytes)

@@ -1,12 +1,12 @@
-//! What things cost: the outcome of one append, the totals of a journal.
+//! Costs: the outcome of one append, and the totals of a journal.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::options::{IoPath, Layout};
 
-/// What one append cost. Costs are those of its whole group, as far as it caused them: what the
-/// ring's archive takes from it later is in [`Stats`] alone, as are zeros written ahead. Divide by
+/// The cost of one append. It is the cost of its whole group, as far as the group caused it: later costs
+/// of the ring's archive and of zeros written ahead are counted only in [`Stats`]. Divide by
 /// `group_records` for the share of one record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Outcome {
@@ -73,7 +73,7 @@ pub struct Stats {
     pub poisoned: Option<String>,
 }
 
-/// What opening found.
+/// The result of opening a journal.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Recovery {
     /// Oldest position kept; 0 when empty.
@@ -103,13 +103,13 @@ pub struct Recovery {
 pub struct Cut {
     /// The file's name.
     pub file: String,
-    /// Where it was cut, in bytes from the beginning of the file.
+    /// Offset of the cut in the file, in bytes.
     pub offset: u64,
     /// First position that is not there.
     pub position: u64,
 }
 
-/// What a trim did.
+/// The result of a trim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TrimOutcome {
     /// Oldest position kept.
@@ -120,7 +120,7 @@ pub struct TrimOutcome {
     pub segments_removed: u32,
 }
 
-/// What a group cost, as the writer counts it.
+/// The cost of a group, as the writer counts it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Cost {
     pub(crate) bytes: u64,

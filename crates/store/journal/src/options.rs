@@ -1,4 +1,4 @@
-//! What a journal is opened with, and the limits, each with its unit.
+//! Options for opening a journal, and its limits, each with its unit.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub(crate) const FILL_AHEAD_BYTES_DEFAULT: u64 = 1 << 20;
 /// Longest name of a consumer, in bytes.
 pub(crate) const CONSUMER_NAME_BYTES_MAX: usize = 64;
 
-/// How groups are laid on the blocks of a segment.
+/// The layout of groups on the blocks of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Layout {
     /// Groups follow each other byte by byte; the tail block is rewritten. Least space.
@@ -43,7 +43,7 @@ pub enum Layout {
     Ring,
 }
 
-/// How groups reach the medium.
+/// The way in which groups are written to the medium.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum IoPath {
     /// `Direct` where the file system takes it and does not lose its compression by it (btrfs
@@ -56,7 +56,7 @@ pub enum IoPath {
     Fdatasync,
 }
 
-/// What an acknowledged append survives.
+/// The failures that an acknowledged append survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Durability {
     /// Power loss, from the moment of the acknowledgement.
@@ -68,7 +68,7 @@ pub enum Durability {
     Flush,
 }
 
-/// What a journal is opened with. [`Options::default`] is right for most.
+/// Options for opening a journal. [`Options::default`] is right for most uses.
 #[derive(Clone)]
 pub struct Options {
     /// Layout of segments created from now on; older ones keep theirs.
@@ -78,7 +78,7 @@ pub struct Options {
     /// Size of the ring in bytes, from 16 KiB to 64 MiB and at most half a segment, rounded up to
     /// whole blocks; [`Layout::Ring`] alone uses it.
     pub ring_bytes: u64,
-    /// How groups reach the medium.
+    /// The way in which groups are written to the medium.
     pub io: IoPath,
     /// Bytes that may wait to be written, in addition to those that are being written, which are
     /// as many at most; appends beyond it wait. One larger append passes alone.

@@ -1,9 +1,9 @@
-//! Where frames lie on the blocks of a file. Pure arithmetic and copying.
+//! The layout of frames on the blocks of a file. Pure arithmetic and copying.
 //!
-//! *Packed*: frames follow each other byte by byte; the first two bytes of each block say where
-//! the first frame of that block begins (0: none does), so that a reader finds its way back after
-//! damage. They are known when the first byte of a block is written and never change.
-//! *Sparse* (the ring, too): each frame begins a block, the rest of its last block stays zero.
+//! *Packed*: frames follow each other byte by byte. The first two bytes of each block are a hint: the
+//! offset at which the first frame of that block begins (0: none does), so that a reader can resume
+//! after damage. The hint is known when the first byte of a block is written and never changes.
+//! *Sparse* (also the ring): each frame begins a block; the rest of its last block stays zero.
 
 use crate::bytes::{array, put};
 use crate::options::BLOCK_BYTES;
@@ -13,7 +13,7 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 pub(crate) const HINT_BYTES: usize = 2;
 const HINT: u64 = HINT_BYTES as u64;
 
-/// How frames follow each other.
+/// The way in which frames follow each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Grid {
     Packed,
@@ -26,12 +26,12 @@ pub(crate) fn block_floor(at: u64) -> u64 {
 }
 
 impl Grid {
-    /// Where the first frame of a segment begins: after the header's block.
+    /// Returns the offset of the first frame of a segment: after the header's block.
     pub(crate) fn first(self) -> u64 {
         self.begin(BLOCK)
     }
 
-    /// Where a frame begins if the ones before it end at `end`.
+    /// Returns the offset at which a frame begins if the ones before it end at `end`.
     pub(crate) fn begin(self, end: u64) -> u64 {
         match self {
             Self::Packed if end.is_multiple_of(BLOCK) => end + HINT,
@@ -40,7 +40,7 @@ impl Grid {
         }
     }
 
-    /// Where the next frame begins after one of `bytes` at `start`.
+    /// Returns the offset of the frame after one of `bytes` at `start`.
     pub(crate) fn next(self, start: u64, bytes: u64) -> u64 {
         if self == Self::Sparse {
             return self.begin(start.saturating_add(bytes));
@@ -86,8 +86,8 @@ impl Grid {
         }
     }
 
-    /// Where a frame of which `rest` bytes are left enters a packed block, leave the hint; its
-    /// width.
+    /// Writes the hint if a frame with `rest` bytes left enters a packed block at `at`. Returns the
+    /// width of the hint, or 0.
     fn hint(self, out: &mut [u8], at: usize, rest: usize) -> usize {
         if self == Self::Sparse || !at.is_multiple_of(BLOCK_BYTES) {
             return 0;

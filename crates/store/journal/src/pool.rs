@@ -29,7 +29,7 @@ const ZERO_BYTES: usize = 256 << 10;
 pub(crate) enum WriteError {
     /// Nothing was written; the caller may try again.
     Refused(AppendError),
-    /// What is on the medium is in doubt.
+    /// The content of the medium is in doubt.
     Fatal(String),
 }
 
@@ -60,14 +60,14 @@ pub(crate) struct Spare {
     pub(crate) recycled: bool,
 }
 
-/// How far a file is filled with zeros (or older content).
+/// The extent to which a file is filled with zeros (or older content).
 pub(crate) struct Fill {
     pub(crate) file: Arc<dyn File>,
     path: PathBuf,
     size: u64,
     pub(crate) ahead: u64,
     frontier: Mutex<u64>,
-    /// What is first written to it finds room.
+    /// Space is allocated before data is written.
     reserved: bool,
     /// Its writer streams.
     streams: AtomicBool,
@@ -192,7 +192,7 @@ impl Pool {
         }
     }
 
-    /// How plain writes and zeros reach a file.
+    /// Returns the access mode for plain writes and zeros.
     pub(crate) fn plain(&self) -> Access {
         Access { direct: self.io == IoPath::Direct, ..Access::WRITE }
     }
@@ -245,8 +245,8 @@ impl Pool {
             } else if made.is_err() {
                 let _ = self.files.remove(&path);
             }
-            // One that cannot be used, because another account made it for instance, keeps none from
-            // being made anew.
+            // An idle spare that cannot be used (made by another account, for instance) is skipped: try
+            // the next.
             if made.is_ok() || full || idle.is_none() {
                 return made;
             }
@@ -297,7 +297,7 @@ impl Pool {
         due
     }
 
-    /// The journal's other thread: works ahead of the writer until it is told to stop.
+    /// Prepares files ahead of the writer, in the journal's second thread, until it is stopped.
     pub(crate) fn serve(&self, size: u64) {
         let mut state = self.state.lock();
         while !state.stopped {

@@ -21,7 +21,7 @@ pub struct Reader {
     records: VecDeque<Vec<u8>>,
 }
 
-/// Where the next frame of a segment is.
+/// The position of the next frame in a segment.
 struct Place {
     segment: Arc<Segment>,
     scan: Scanner,

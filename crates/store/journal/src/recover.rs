@@ -25,7 +25,7 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Rewritten at a time, in bytes.
 const REWRITE_BYTES: usize = 1 << 20;
 
-/// What was found. With `damage`, everything before it.
+/// The readable content of the folder. With `damage`, the content before the damage.
 #[derive(Default)]
 pub(crate) struct Found {
     pub(crate) segments: Vec<Arc<Segment>>,
@@ -328,7 +328,7 @@ fn in_ring(scan: &mut Scanner, blocks: u32, from: u64) -> io::Result<Vec<(Frame,
     Ok(groups)
 }
 
-/// What the frames after a bad one say of it.
+/// Findings about a bad frame from the frames after it.
 struct LaterFrames {
     /// Records that they and the bad one hold, at least.
     lost: u64,
@@ -393,7 +393,7 @@ fn rewrite(files: &dyn Files, path: &Path, ranges: &[(u64, u64)]) -> Result<(), 
     file.persist().map_err(failed("cannot persist"))
 }
 
-/// Whether the rest of the block at `start` is zero: nothing was being written there.
+/// Returns true if the rest of the block at `start` is zero: nothing was being written there.
 fn blank(scan: &mut Scanner, start: u64) -> io::Result<bool> {
     let end = block_floor(start) + BLOCK;
     scan.is_zero(start, end)

@@ -25,7 +25,7 @@ pub(crate) use archive::Archiving;
 pub(crate) struct Ring {
     pub(crate) target: Target,
     pub(crate) blocks: u32,
-    /// Where the next group goes.
+    /// Block at which the next group begins.
     at: u32,
 }
 
@@ -56,8 +56,8 @@ impl Ring {
         oldest.map_or(0, |oldest| (self.at + self.blocks - oldest) % self.blocks)
     }
 
-    /// Where `blocks` go without touching what `oldest` (first block of the oldest group that only
-    /// the ring has) protects. One block stays free, so that full and empty differ.
+    /// Returns the block for a group of `blocks` that does not overwrite `oldest`, the first block of the
+    /// oldest group that only the ring has. One block stays free, so that full and empty differ.
     fn place(&self, blocks: u32, oldest: Option<u32>) -> Option<u32> {
         let wraps = self.at + blocks > self.blocks;
         let at = if wraps { 0 } else { self.at };
@@ -122,7 +122,7 @@ impl Writer {
         ring.is_none_or(|r| blocks > r.blocks / RING_SHARE)
     }
 
-    /// Returns true if a group needs something of the archive while somebody else writes to it.
+    /// Returns true if a group needs the archive while another thread writes to it.
     pub(crate) fn must_wait_for_archive(&self, batch: Batch<'_>) -> bool {
         if !self.is_archiving() {
             return false;
@@ -143,7 +143,7 @@ impl Writer {
         self.append_to_archive(&groups, all)
     }
 
-    /// What the archive holds must be persisted in the ring first: it is published by it.
+    /// Persists the ring and publishes its groups. Required before the archive may hold them.
     fn persist_ring(&mut self) -> Result<(), WriteError> {
         let ring = self.active.as_mut().and_then(|a| a.ring.as_mut());
         let flushes = ring.map_or(Ok(0), |r| r.target.persist())?;

@@ -25,7 +25,7 @@ const AHEAD_MAX: u64 = 1024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Frame {
     pub(crate) start: u64,
-    /// Where the next frame begins.
+    /// Offset of the next frame.
     pub(crate) next: u64,
     pub(crate) sequence: u64,
     pub(crate) single: bool,
@@ -34,7 +34,7 @@ pub(crate) struct Frame {
     pub(crate) records: u32,
 }
 
-/// What is at a place where a frame is expected.
+/// The result of reading at an offset where a frame is expected.
 pub(crate) enum Look {
     Frame(Frame),
     /// Not that frame, and why not.
@@ -100,7 +100,7 @@ impl Scanner {
         Ok(())
     }
 
-    /// Whether `from..to` holds nothing but zeros.
+    /// Returns true if `from..to` holds nothing but zeros.
     pub(crate) fn is_zero(&mut self, from: u64, to: u64) -> io::Result<bool> {
         self.load(from, to.saturating_sub(from) as usize)?;
         let begin = (from - self.base) as usize;

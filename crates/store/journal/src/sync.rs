@@ -83,7 +83,7 @@ mod model {
             self.0.wait(guard).unwrap()
         }
 
-        /// Time does not pass in a model: somebody must notify.
+        /// Ignores the time limit: time does not pass in a model, so another thread must notify.
         pub(crate) fn wait_until<'a, T>(
             &self,
             guard: MutexGuard<'a, T>,

@@ -22,7 +22,7 @@ use crate::recover::{Found, examine, refused};
 use crate::scan::{Look, Scanner};
 use crate::writer::{Setup, Writer};
 
-/// What [`verify`] found.
+/// The findings of [`verify`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerifyReport {
     /// Every segment up to the damage, oldest first.
@@ -59,7 +59,7 @@ impl VerifyReport {
 pub struct SegmentReport {
     /// Name of the file in the folder.
     pub file: String,
-    /// How its groups are laid on blocks.
+    /// Layout of its groups on blocks.
     pub layout: Layout,
     /// Number of the segment, from 1.
     pub epoch: u64,
@@ -67,13 +67,13 @@ pub struct SegmentReport {
     pub first_position: u64,
     /// Position of its last record; one less than the first when it has none.
     pub last_position: u64,
-    /// Where its frames end, in bytes.
+    /// End of its frames, in bytes.
     pub end: u64,
     /// Size of its file, in bytes.
     pub file_bytes: u64,
 }
 
-/// What [`stat`] found, from names, sizes and headers alone.
+/// The findings of [`stat`], from names, sizes and headers alone.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FolderStat {
     /// Segments, oldest first: name, layout, epoch, first position, size of the file in bytes.
@@ -91,7 +91,7 @@ pub struct FolderStat {
 pub struct DumpedGroup {
     /// Name of the file it was read from; the ring's groups come last.
     pub file: String,
-    /// Where its frame begins, in bytes.
+    /// Offset of its frame, in bytes.
     pub offset: u64,
     /// Number of the group, from 1.
     pub sequence: u64,
@@ -101,7 +101,7 @@ pub struct DumpedGroup {
     pub records: Vec<Vec<u8>>,
 }
 
-/// What [`repair`] did.
+/// The result of [`repair`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepairReport {
     /// The damage it cut away, if there was any.
@@ -171,10 +171,10 @@ pub fn verify_with(files: &dyn Files, dir: &Path) -> Result<VerifyReport, OpenEr
     })
 }
 
-/// What lies in the folder, without reading the records.
+/// Describes the files of the folder, without reading the records.
 ///
 /// # Errors
-/// When the folder cannot be read.
+/// If the folder cannot be read.
 pub fn stat(dir: &Path) -> Result<FolderStat, OpenError> {
     stat_with(&RealFiles, dir)
 }
@@ -285,12 +285,13 @@ fn dump_segment(
     Ok(ControlFlow::Continue(()))
 }
 
-/// Cut a damaged journal at its damage, so that it opens again. What is cut away is set aside in
-/// the same folder under names that begin with `lost-`. Consumers that were further are lowered to
-/// the cut. A sound journal is left alone. `seen` is the last position that somebody has seen, 0
-/// where nobody is asked: what looks like a torn tail below it is damage, too.
+/// Cuts a damaged journal at its damage, so that it opens again. The part that is cut off is kept in
+/// the same folder under names that begin with `lost-`. Checkpoints after the cut are lowered to it. An
+/// intact journal is left unchanged. `seen` is the last position that any reader is known to have seen, 0
+/// if unknown: an apparent torn tail below it is damage as well.
 ///
 /// # Errors
+/// If the journal is open, or an I/O operation fails.
 /// When the journal is open, or the disk refuses.
 pub fn repair(dir: &Path, seen: u64) -> Result<RepairReport, OpenError> {
     repair_with(&(Arc::new(RealFiles) as Arc<dyn Files>), dir, seen)

@@ -1,7 +1,7 @@
-//! Lays groups on the medium. One leader at a time owns it, and who flushes beside them tells it; it knows
-//! nothing of who waits.
+//! Writes groups to the medium. One leader at a time owns the writer. A flush that runs concurrently with
+//! appends reports its result to the writer. The writer does not know which callers wait.
 //!
-//! Order of things, on which recovery relies:
+//! Recovery relies on this order:
 //! - a segment gets its name only after its header (which seals the segment before) is persisted,
 //!   and takes its first group only after the folder is;
 //! - a segment is persisted before the next one is started;
@@ -32,7 +32,7 @@ mod target;
 pub(crate) use target::Target;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
-/// Most groups that are written beside one flush.
+/// Maximum number of groups that are written during one flush.
 const GROUPS_BESIDE_MAX: u64 = 200;
 
 /// The end of what is persisted.
@@ -59,7 +59,7 @@ pub(crate) struct Active {
     pub(crate) target: Target,
     pub(crate) fill: Arc<Fill>,
     pub(crate) size: u64,
-    /// Where the next frame begins.
+    /// Offset of the next frame.
     pub(crate) next: u64,
     /// Packed: the block of `next` as it is on the medium.
     pub(crate) tail: Vec<u8>,
@@ -68,7 +68,7 @@ pub(crate) struct Active {
     pub(crate) ring: Option<Ring>,
 }
 
-/// What a writer works with.
+/// The parameters of a writer.
 pub(crate) struct Setup {
     pub(crate) options: Options,
     pub(crate) dir: PathBuf,
@@ -90,11 +90,11 @@ pub(crate) struct Writer {
     pub(crate) next_sequence: u64,
     pub(crate) next_position: u64,
     pub(crate) horizon: Horizon,
-    /// What the ring's archive is at.
+    /// The state of the ring's archive.
     pub(crate) archiving: Archiving,
-    /// The first group that a flush beside appends does not persist, while there is one.
+    /// The first group that the flush in progress does not persist, if a flush runs next to appends.
     pub(crate) flushing: Option<u64>,
-    /// Why a flush beside appends failed.
+    /// The error of a failed flush that ran next to appends.
     doubt: Option<String>,
     /// Rings in the folder, by their blocks.
     pub(crate) rings: Vec<u32>,
@@ -168,7 +168,7 @@ impl Writer {
         }
     }
 
-    /// How many groups before the next one are not persisted, as its frame says it.
+    /// Returns the number of groups before the next one that are not persisted, as stored in its frame.
     pub(crate) fn lag(&self) -> u8 {
         let lag = self.next_sequence.saturating_sub(self.horizon.sequence);
         u8::try_from(lag).unwrap_or(LAG_UNKNOWN)
@@ -188,7 +188,7 @@ impl Writer {
         }
         active.fill_to(end)?;
         if !streams {
-            // One that was a stream goes without zeros once more: they are written meanwhile.
+            // The segment stops streaming. This group still goes without zeros: they are written during it.
             active.fill.set_streams(false);
         }
         // The tail, the frame and, where it is packed, what its blocks begin with.
@@ -231,8 +231,8 @@ impl Writer {
         Ok(self.cost)
     }
 
-    /// Returns true if a group must wait for what others do beside appends: for room in the archive, or for
-    /// the flush before its own.
+    /// Returns true if a group must wait for an operation that runs next to appends: for space in the
+    /// archive, or for the flush before its own.
     pub(crate) fn must_wait(&self, batch: Batch<'_>) -> bool {
         let bytes = frame_bytes(Grid::Packed, batch.body.len(), LAG_UNKNOWN);
         let fits = || self.active.as_ref().is_some_and(|a| a.fits(bytes));
@@ -242,8 +242,8 @@ impl Writer {
         self.must_wait_for_archive(batch) || self.flushing.is_some_and(waits)
     }
 
-    /// A flush of the active file that failed while filling it, or beside appends, is a failure of
-    /// what we wrote, too.
+    /// Checks that no flush of the active file failed while it was filled or next to appends: such a
+    /// failure concerns the data written here, too.
     fn trusted(&self) -> Result<(), WriteError> {
         if let Some(why) = &self.doubt {
             return Err(WriteError::Fatal(why.clone()));

@@ -1,5 +1,5 @@
-//! What reaches the medium per byte of payload, measured by compressing every block that is
-//! written as a compressing drive would; and what a commit costs.
+//! Bytes that reach the medium per byte of payload, measured by compressing every written block as
+//! a compressing drive would; and the cost of a commit.
 
 #![allow(
     clippy::unwrap_used,

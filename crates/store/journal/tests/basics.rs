@@ -341,7 +341,7 @@ fn small_groups_are_no_stream_however_often_their_block_is_written() {
     let dir = tempfile::tempdir().unwrap();
     let options = Options { segment_bytes: 4 << 20, ..small(Layout::Packed) };
     let (journal, _) = Journal::open(dir.path(), options).unwrap();
-    // Each writes a whole block anew; between two flushes they fill less than is filled ahead.
+    // Each append rewrites a whole block; between two flushes they fill less than is filled ahead.
     for i in 0..4000 {
         journal.append(&[7; 100], Durability::Flush).unwrap();
         if i % 100 == 99 {

@@ -31,7 +31,7 @@ struct State {
     came: u32,
 }
 
-/// Who flushes on request.
+/// Name of the thread that flushes on request.
 const FLUSHER: &str = "flusher";
 
 /// A gate at the end of the flushes on request.

@@ -83,10 +83,10 @@ fn batch(t: u64, n: u64) -> [Vec<u8>; 2] {
     })
 }
 
-/// What was acknowledged, by position of the first record: writer and number.
+/// The acknowledged appends, by position of the first record: writer and number.
 type Acknowledged = Mutex<BTreeMap<u64, (u64, u64)>>;
 
-/// Append until it is told to stop, and give up what is long past.
+/// Appends until stopped, and trims old records.
 fn write_until(journal: &Journal, t: u64, stop: &AtomicBool, told: &Acknowledged) {
     for n in 0.. {
         if stop.load(Ordering::Relaxed) {

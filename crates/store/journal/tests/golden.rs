@@ -1,5 +1,5 @@
-//! The bytes on disk, as `docs/format/journal.md` describes them. `HOLDFAST_BLESS=1` writes the
-//! golden files anew; a change of them is a change of the format.
+//! The bytes on disk, as `docs/format/journal.md` describes them. `HOLDFAST_BLESS=1` rewrites the
+//! golden files; a change of them is a change of the format.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,5 +1,5 @@
-//! A real process on a real folder, killed with SIGKILL at random instants: what it had been told
-//! was persisted is there. `HOLDFAST_KILLS` sets how many (default 200).
+//! Kills a real process on a real folder with SIGKILL at random instants. Records that were reported
+//! as persisted are still there. `HOLDFAST_KILLS` sets the number of kills (default 200).
 
 #![allow(
     clippy::unwrap_used,

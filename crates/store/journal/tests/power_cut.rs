@@ -224,7 +224,7 @@ fn a_commit_into_a_recycled_segment_costs_one_block_and_nothing_of_the_file_syst
     journal.close().unwrap();
 }
 
-/// What is delayed reaches the device now.
+/// Syncs the file system, so that delayed writes reach the device.
 fn sync(folder: &Path) {
     let status = std::process::Command::new("sync").arg("-f").arg(folder).status().unwrap();
     assert!(status.success());

@@ -1,5 +1,5 @@
-//! Threads and tasks that wait: each is woken with its own group's outcome, or with the failure,
-//! and nobody waits for ever.
+//! Waiting threads and tasks: each is woken with the outcome of its own group, or with the failure,
+//! and none waits for ever.
 
 #![allow(
     clippy::unwrap_used,

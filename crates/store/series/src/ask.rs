@@ -1,4 +1,4 @@
-//! What can be told of a write before it is made.
+//! Checks that are made before a write.
 
 use crate::batch::Batch;
 use crate::error::WriteError;
@@ -6,8 +6,8 @@ use crate::options::Ack;
 use crate::store::Store;
 
 impl Store {
-    /// Whether a delete would be taken now: for whoever must not begin what cannot be brought to its end.
-    /// An empty batch goes through the log and is persisted, which tells more than any look.
+    /// Checks that a delete would be accepted now, for callers that must not begin work they cannot finish.
+    /// Writing an empty batch goes through the log and is persisted, which proves more than any check.
     ///
     /// # Errors
     /// As [`Store::delete`].

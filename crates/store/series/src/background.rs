@@ -9,7 +9,7 @@ use crate::manifest::Manifest;
 use crate::model::MergeOutcome;
 use crate::retain::Step;
 
-/// How often the thread looks for work by itself.
+/// Interval at which the thread looks for work by itself.
 const TICK: Duration = Duration::from_secs(1);
 /// Rounds between two looks at the retention.
 const RETAIN_ROUNDS: u32 = 60;
@@ -18,7 +18,7 @@ const FORGET_EVERY: Duration = Duration::from_mins(10);
 /// Such looks after which one is made though no samples went: for rows that were never written.
 const FORGET_ANYWAY: u32 = 6;
 
-/// What the upkeep thread remembers from one round to the next.
+/// The state of the upkeep thread between rounds.
 struct Rounds {
     count: u32,
     /// Until then merges rest.
@@ -63,10 +63,10 @@ impl Core {
     /// Does one piece of what is due of each kind of work.
     fn upkeep_round(&self, rounds: &mut Rounds) -> Result<(), WriteError> {
         rounds.count += 1;
-        // What fails here is told when somebody writes.
+        // A failure here is reported at the next write.
         let _ = self.ensure_marked();
-        // A seal that fails is told as trouble: rows wait for it. Merges and retention cost nothing
-        // but space until they come through.
+        // A failed seal is reported as trouble: rows wait for it. Failed merges and retention cost only
+        // space until they succeed.
         let sealed = if self.is_seal_due() { self.seal().map(drop) } else { Ok(()) };
         let mut outcome = MergeOutcome::default();
         let now = self.options.clock.monotonic();
@@ -119,7 +119,7 @@ impl Core {
         self.forget()
     }
 
-    /// Returns how long merges rest after writing so many bytes.
+    /// Returns how long merges rest after writing `bytes` bytes.
     fn rest_after(&self, bytes: u64) -> Duration {
         match self.options.merge_bytes_per_s_max {
             0 => Duration::ZERO,

@@ -1,13 +1,12 @@
-//! A copy of a store, while it is in use as well as at rest; nothing is asked of whoever has it
-//! open.
+//! Copies a store, in use or at rest. A process that has the store open is not involved.
 //!
-//! Parts never change, of the catalogue what the manifest counts never does, and of the log only
-//! what is in parts goes. So a manifest, the files it names and the log behind it are one moment of
-//! the store, if all of them could still be read; where a merge or a seal was faster, the copy goes
-//! on with the manifest there is then. The log is not copied but read, group by group with its
-//! checksums, and written anew.
+//! Parts never change, and neither does the portion of the catalogue that the manifest counts. The log
+//! loses only records that are in parts. So a manifest, the files it names and the log after it are a
+//! consistent state of the store, provided that all of them could be read. If a merge or a seal removed
+//! one first, the copy continues with the manifest that is current then. The log is not copied but read,
+//! group by group with its checksums, and rewritten.
 //!
-//! What was acknowledged before the copy began is in it, unless the log is off: then what is in
+//! The copy has everything that was acknowledged before it began. With the log off, it has only the
 //! parts.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,7 +25,7 @@ const TRIES_MAX: u32 = 20;
 /// Bytes copied at a time.
 const COPY_BYTES: usize = 1 << 20;
 
-/// What a copy holds.
+/// The content of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BackupReport {
     /// Parts and roll-ups.
@@ -77,7 +76,7 @@ fn failed(path: &Path, what: &'static str) -> impl Fn(std::io::Error) -> OpenErr
     move |source| OpenError::Io { path: path.clone(), what, source }
 }
 
-/// What became of a file while it was copied.
+/// The outcome of copying a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Copied {
     Whole,
@@ -155,8 +154,8 @@ impl Copying<'_> {
         self.copy(&self.from.join(&name), &self.to.join(&name), manifest.catalog_bytes)
     }
 
-    /// Write what the log holds behind the parts into a log of its own: how many records. `None`
-    /// when some of it went meanwhile.
+    /// Writes the records that the log holds after the parts into a new log. Returns their number, or `None`
+    /// if some of them were removed while they were read.
     fn log(&self, manifest: &Manifest) -> Result<Option<u64>, OpenError> {
         let (from, to) = (self.from.join("log"), self.to.join("log"));
         let names = self.files.list(&to).map_err(failed(&to, "cannot list"))?;
@@ -182,8 +181,8 @@ impl Copying<'_> {
         if let Some(e) = reading.failed.or(closed.err()) {
             return Err(failed(&to, "cannot write the log")(std::io::Error::other(e.to_string())));
         }
-        // A segment that was taken away while the folder was looked through, or that is written
-        // anew: the next look sees what is there then.
+        // A segment was removed while the folder was read, or is being rewritten: the next attempt reads
+        // the current state.
         let whole = read.is_ok() && !reading.gap && reading.next > manifest.log_expected;
         Ok(whole.then_some(reading.next - first))
     }

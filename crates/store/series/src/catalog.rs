@@ -1,14 +1,14 @@
-//! Which row series exist: their names, and postings from metrics and tags to rows.
+//! The row series that exist: their names, and postings from metrics and tags to rows.
 //!
-//! Rows are numbered in order of creation; numbers are never used twice. On disk the catalogue is a
-//! file that only grows; the manifest says how far it counts. Rows without samples are forgotten:
-//! their names go, and the file is written anew.
+//! Rows are numbered in order of creation; numbers are never reused. On disk the catalogue is a file
+//! that is only appended to; the manifest stores how much of it counts. Rows without samples are
+//! forgotten: their names are removed and the file is rewritten.
 //!
 //! # Locking
-//! `names` before `sharing`; with `sharing` held, which the log thread reads while it applies a batch to a
-//! head, no other lock of the store is taken. A new row is looked up again with `names` locked for writing,
-//! so that two writers of one new name get the same row. Long reads take `names` some rows at a time:
-//! writers of new names wait for no more than these.
+//! `names` before `sharing`. With `sharing` held, which the log thread reads while it applies a batch to
+//! a head, no other lock of the store is taken. A new row is looked up again with `names` locked for
+//! writing, so that two writers of one new name get the same row. Long reads lock `names` for a limited
+//! number of rows at a time, so that writers of new names wait for no more than these.
 
 use std::cmp::Ordering;
 use std::hash::BuildHasher;
@@ -45,7 +45,7 @@ impl Catalog {
         Self { names, sharing, hasher, series_max }
     }
 
-    /// What rows share.
+    /// Locks the table of shared series for reading.
     pub(crate) fn sharing(&self) -> RwLockReadGuard<'_, Sharing> {
         self.sharing.read()
     }
@@ -100,7 +100,7 @@ impl Catalog {
         })
     }
 
-    /// Begin an epoch: the rows that nobody asked for in the one before.
+    /// Begins an epoch. Returns the rows that no caller requested in the epoch before.
     pub(crate) fn begin_epoch(&self) -> RoaringBitmap {
         let mut names = self.names.write();
         names.epoch = names.epoch.saturating_add(1);
@@ -109,7 +109,7 @@ impl Catalog {
         names.live.iter().filter(|id| names.is_idle(*id)).collect()
     }
 
-    /// Forget those of some rows that nobody asked for since the epoch before; how many.
+    /// Forgets those of `rows` that no caller requested since the epoch before. Returns their number.
     pub(crate) fn forget(&self, rows: &[u32]) -> usize {
         let mut names = self.names.write();
         let mut sharing = self.sharing.write();
@@ -261,8 +261,8 @@ impl Catalog {
         Some(Row { id, columns: entry.columns, events: entry.events })
     }
 
-    /// Series that pass a selector, sorted by name. Names are read some at a time: whoever has a new
-    /// one for the catalogue, and whoever looks one up behind that, waits for no more than these.
+    /// Returns the series that match a selector, sorted by name. Names are read a limited number at a time:
+    /// callers that add or look up names wait for no more than these.
     pub(crate) fn find(&self, selector: &Selector) -> Vec<Series> {
         self.find_among(selector, |rows| rows)
     }

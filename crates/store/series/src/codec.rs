@@ -20,7 +20,7 @@ pub(crate) const COLUMN_VALUES_MAX: usize = 2048;
 const EXPONENT_MAX: usize = 15;
 /// Values looked at to find the exponent.
 const SAMPLES: usize = 8;
-/// One exception in so many values at most, otherwise the bits are taken.
+/// At most one value in this many may be an exception; otherwise the raw bits are stored.
 const EXCEPTION_SHARE: usize = 16;
 /// Bytes of an exception: its index and its bits.
 const EXCEPTION_BYTES: usize = 10;
@@ -38,7 +38,7 @@ const BITS: u8 = 0x21;
 const INTEGERS: u8 = 0x22;
 const CONSTANT_INTEGER: u8 = 0x23;
 
-/// What a column's values are.
+/// The kind of values in a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Kind {
     /// Bits of floats.

@@ -17,12 +17,12 @@
 //! 6. the catalogue's locks: see its module.
 //!
 //! `journal` and the locks within [`Folder`], [`Upkeep`], [`Forgetting`] and the spares are held for
-//! a moment and no other lock is taken meanwhile; but `Forgetting::rows_in_parts` is held while parts are
-//! read.
+//! a moment, and no other lock is taken while they are held. The exception is
+//! `Forgetting::rows_in_parts`, which is held while parts are read.
 //!
-//! `manifest` before `commit`: a seal or a merge that takes long stops no writer. `commit` before `live`: no
-//! reader waits for the disk. Nobody may wait for a [`Ticket`](crate::Ticket) with one of 1 to 5 held: the
-//! log thread needs 2 to 5 to complete it, and writers wait for a seal, which needs 1.
+//! `manifest` before `commit`: a long seal or merge stops no writer. `commit` before `live`: no reader
+//! waits for the disk. Do not wait for a [`Ticket`](crate::Ticket) with one of 1 to 5 held: the log
+//! thread needs 2 to 5 to complete it, and writers wait for a seal, which needs 1.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -59,7 +59,7 @@ use upkeep::Upkeep;
 /// Parts by partition, in the order of their positions.
 pub(crate) type Parts = BTreeMap<i64, Vec<Arc<Part>>>;
 
-/// What readers see.
+/// The parts and heads that readers see.
 pub(crate) struct Live {
     /// Oldest first; the last one is active: it takes batches.
     pub(crate) heads: Vec<Arc<HeadCell>>,
@@ -71,7 +71,7 @@ pub(crate) struct Live {
     pub(crate) position: u64,
 }
 
-/// Where the log stands.
+/// The position of the log.
 pub(crate) struct LogState {
     /// Rows whose definitions are in the log or in the catalogue's file.
     pub(crate) rows_logged: u32,
@@ -105,7 +105,7 @@ pub(crate) struct Core {
     pub(crate) manifest: Mutex<Manifest>,
     pub(crate) upkeep: Upkeep,
     pub(crate) forgetting: Forgetting,
-    /// What is kept of parts between reads.
+    /// The cache of opened parts.
     pub(crate) shelf: Arc<Shelf>,
     /// Batches that were stored, to be filled again.
     pub(crate) spares: Spares,

@@ -10,7 +10,7 @@ pub struct Damage {
     pub file: PathBuf,
     /// Where, in bytes from its beginning.
     pub offset: u64,
-    /// What is wrong.
+    /// The kind of damage.
     pub what: String,
 }
 
@@ -59,7 +59,7 @@ pub enum OpenError {
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
         source: io::Error,
     },
@@ -74,7 +74,7 @@ pub enum NameError {
     Malformed {
         /// The offending text, shortened.
         text: String,
-        /// What is wrong.
+        /// The reason for the refusal.
         what: &'static str,
     },
     /// A limit of one name.
@@ -165,7 +165,7 @@ pub enum WriteError {
     Io {
         /// The file or folder.
         path: String,
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
         cause: String,
     },
@@ -173,7 +173,7 @@ pub enum WriteError {
     #[error("{path}: {what}: {cause}")]
     Unread {
         path: String,
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
         cause: String,
     },
@@ -193,24 +193,24 @@ pub enum ReadError {
     #[error("{}: {what}: {cause}", path.display())]
     Io {
         path: PathBuf,
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
         cause: String,
     },
 }
 
-/// What could be read of a series beside what could not: damage in one block or part takes nothing
-/// else with it.
+/// The readable portion of a series, with the error of the rest. Damage in one block or part affects
+/// nothing else.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{error}")]
 pub struct Partial<T: std::fmt::Debug> {
-    /// What is left.
+    /// The readable portion.
     pub found: T,
     /// The first thing that could not be read.
     pub error: ReadError,
 }
 
-/// What was read, or what could be.
+/// The complete result of a read, or the readable portion with an error.
 pub type Found<T> = Result<T, Box<Partial<T>>>;
 
 /// A result with what was read, whole or not.
@@ -246,7 +246,7 @@ impl From<journal::AppendError> for WriteError {
     }
 }
 
-/// A refusal of the disk while something was written beside the log.
+/// Converts an I/O error of a file other than the log.
 pub(crate) fn refused(
     path: &std::path::Path,
     what: &'static str,

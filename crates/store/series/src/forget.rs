@@ -1,12 +1,12 @@
-//! Row series without samples are forgotten: what retention, deletes and merges took the last
-//! samples of, and what was never written. Their names leave memory, searches, limits and the disk.
+//! Forgets row series without samples: those whose last samples were removed by retention, deletes or
+//! merges, and those that were never written. Their names leave memory, searches, limits and the disk.
 //!
-//! A row stays while a part or a head has anything of it, and while somebody asked for it in the
-//! last two epochs: a handle is good for that long without asking again. Numbers are never used
-//! twice, so nothing that still names one, a tombstone for instance, can hit another row.
+//! A row stays while a part or a head has samples of it, and while a caller requested it in the last
+//! two epochs: a handle stays valid for that long without another request. Numbers are never reused, so a
+//! stale reference, such as a tombstone, cannot hit another row.
 //!
-//! Memory forgets first; the file is written anew under another name behind it, and named by the
-//! manifest when it is whole. Rows that a crash brings back have no samples and go again.
+//! Memory is updated first. Then the file is rewritten under another name, which the manifest gets when
+//! the file is complete. Rows that a crash brings back have no samples and are forgotten again.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::manifest::Manifest;
 
 /// Rows that are forgotten while writers wait.
 const ROWS_AT_ONCE: usize = 65_536;
-/// Rows of one frame of a catalogue that is written anew.
+/// Rows in one frame of a rewritten catalogue.
 const FRAME_ROWS: u32 = 1 << 16;
 impl Core {
     /// Forget rows that have no samples, if any may have lost them.
@@ -29,7 +29,7 @@ impl Core {
             return Ok(());
         }
         let (mut rows, mut looked) = (self.idle_rows(), HashSet::new());
-        // Before the lock, so that seals do not wait for reads; then what came meanwhile.
+        // Read before taking the lock, so that seals do not wait; parts added since are read below.
         if !self.leave_out_held(&mut rows, &mut looked) {
             return Ok(());
         }
@@ -40,7 +40,7 @@ impl Core {
         let rows: Vec<u32> = rows.into_iter().collect();
         let mut forgotten = 0;
         for some in rows.chunks(ROWS_AT_ONCE) {
-            // No batch is logged or applied meanwhile.
+            // No batch is logged or applied while this is held.
             let _committing = self.commit.lock();
             let heads = self.live.read().heads.clone();
             let of_heads = |id: &u32| heads.iter().any(|cell| cell.head.read().has(*id));
@@ -59,7 +59,7 @@ impl Core {
         written
     }
 
-    /// Rows that nobody asked for lately and that no head has.
+    /// Returns the rows that no caller requested lately and that no head has.
     fn idle_rows(&self) -> RoaringBitmap {
         let mut rows = self.catalog.begin_epoch();
         let heads = self.live.read().heads.clone();
@@ -69,9 +69,9 @@ impl Core {
         rows
     }
 
-    /// Leave those out that a part has which was not `looked` at; false where that cannot be told. In
-    /// which part a row was found is remembered, so that the next look reads nothing for it while that
-    /// part is there.
+    /// Removes from `rows` those that a part has which is not in `looked`. Returns false if a part cannot be
+    /// read. The part in which a row was found is cached, so that the next call reads nothing for the row while
+    /// that part exists.
     fn leave_out_held(&self, rows: &mut RoaringBitmap, looked: &mut HashSet<u64>) -> bool {
         let live = self.live.read();
         let (parts, rollups) = (Arc::clone(&live.parts), Arc::clone(&live.rollups));
@@ -105,7 +105,7 @@ impl Core {
         true
     }
 
-    /// Write the catalogue anew, without what was forgotten.
+    /// Rewrites the catalogue without the forgotten rows.
     fn rewrite_catalog(&self, manifest: &mut Manifest) -> Result<(), WriteError> {
         let mut next = manifest.clone();
         next.catalog = next.next_part;

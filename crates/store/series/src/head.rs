@@ -67,11 +67,11 @@ pub(crate) struct RowHead {
     chunks: Vec<Chunk>,
     /// Rows not compressed yet: time, then the values' bits, row after row.
     open: Vec<u64>,
-    /// What most rows never have.
+    /// State that most rows never need.
     rare: Option<Box<Rare>>,
 }
 
-/// What of a row is read: some of its chunks, and the open rows or not.
+/// The portion of a row to read: some of its chunks, with or without the open rows.
 #[derive(Clone, Copy)]
 struct Runs<'a> {
     chunks: &'a [Chunk],
@@ -85,7 +85,7 @@ struct RowValues {
     integers: Vec<u32>,
 }
 
-/// What few open rows have.
+/// State that only few open rows need.
 #[derive(Default)]
 struct Rare {
     /// Indexes into `open` of integers.
@@ -97,7 +97,7 @@ struct Rare {
 #[derive(Default)]
 pub(crate) struct Head {
     rows: Vec<RowHead>,
-    /// Where a row is in `rows`, plus one; by the row's number.
+    /// Index of a row in `rows`, plus one, by the row's number.
     places: Pages<NonZeroU32>,
     /// Numbers in the order of `rows`.
     ids: Vec<u32>,
@@ -259,7 +259,7 @@ impl RowHead {
         table
     }
 
-    /// What it holds at a time: values, and which columns are integers.
+    /// Returns the row at a time: its values, and which columns are integers.
     fn at(&self, time: i64, work: &mut Work) -> Option<RowValues> {
         let width = self.width();
         let same = |(_, row): &(usize, &[u64])| row.first().is_some_and(|t| *t as i64 == time);
@@ -377,12 +377,12 @@ impl Head {
         }
     }
 
-    /// Where the head of a row is, if it has one.
+    /// Returns the index of a row's head, if it has one.
     fn place_of(&self, id: u32) -> Option<usize> {
         self.places.get(id).map(|place| place.get() as usize - 1)
     }
 
-    /// Where the head of a row is; it is made if there is none.
+    /// Returns the index of a row's head, which is created if there is none.
     fn place(&mut self, id: u32, columns: u16, events: bool) -> usize {
         if let Some(place) = self.place_of(id) {
             return place;

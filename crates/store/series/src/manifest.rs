@@ -16,7 +16,7 @@ const MAGIC: &[u8; 8] = b"hfsemani";
 const VERSION: u16 = 3;
 const VERSION_WITHOUT_UNREAD: u16 = 2;
 const NAME: &str = "manifest";
-/// Name of the first catalogue's file; those written anew have their number behind it.
+/// File name of the first catalogue; a rewritten one has its number appended.
 const CATALOG: &str = "catalog";
 /// Flags of a part.
 const ALONE: u32 = 1;

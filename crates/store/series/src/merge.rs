@@ -20,7 +20,7 @@ use crate::table::{Table, Work};
 mod rows;
 use rows::Rows;
 
-/// A part joins the run of newer ones if it is at most so many times as large as they together.
+/// A part joins the run of newer ones if it is at most this many times as large as they are together.
 const GROWTH: u64 = 4;
 /// Parts of a partition that is still written from which on they are merged.
 const RUN_MIN: usize = 4;
@@ -33,7 +33,7 @@ const RUNS_BYTES_MAX: u64 = 8 << 20;
 /// Time after its end from which on a partition counts as finished, in nanoseconds.
 const FINISHED_NS: i64 = 30 * 60 * 1_000_000_000;
 
-/// What a step of the merges came to.
+/// The outcome of a merge step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MergeStep {
     /// There may be more to merge.
@@ -312,8 +312,8 @@ impl Core {
     }
 }
 
-/// Deletes with the rows that they hit, and parts for which some wait but that have none of these:
-/// otherwise one delete would write everything anew that its range touches.
+/// Deletes with the rows that they hit, and parts for which deletes wait that have none of these rows:
+/// otherwise one delete would rewrite all parts in its range.
 struct Deletes<'a> {
     /// Rows are looked at where a part waits for a delete, so that those for which none does cost
     /// nothing.
@@ -384,7 +384,7 @@ fn hit_run(parts: &[Arc<Part>], deletes: &mut Deletes<'_>) -> Option<Range<usize
     Some(start..end)
 }
 
-/// Where the newest parts begin that are worth merging; behind the last where none are.
+/// Returns the index of the first of the newest parts that are worth merging; the length if none are.
 fn grown(parts: &[Arc<Part>], finished: bool) -> usize {
     if parts.len() >= PARTS_MAX {
         return 0;

@@ -18,7 +18,7 @@ impl Row {
         self.id
     }
 
-    /// How many values a row of it has.
+    /// Returns the number of values in one of its rows.
     pub fn columns(self) -> usize {
         usize::from(self.columns)
     }
@@ -105,8 +105,8 @@ pub enum Test {
     Is(Vec<String>),
     /// None of these.
     IsNot(Vec<String>),
-    /// Where the function says so (a regular expression, for instance). Called once per distinct
-    /// text.
+    /// Matches if the function returns true (a regular expression, for instance). Called once for each
+    /// distinct text.
     Where(Arc<dyn Fn(&str) -> bool + Send + Sync>),
 }
 
@@ -164,7 +164,7 @@ pub struct Series {
     pub metric: Arc<str>,
     /// Its tags, sorted by name.
     pub tags: Arc<[(String, String)]>,
-    /// Where its samples are. Almost always one.
+    /// The columns with its samples. Almost always one.
     pub(crate) columns: Vec<ColumnId>,
 }
 
@@ -242,15 +242,15 @@ pub struct Run {
 pub struct Event {
     /// Nanoseconds since the epoch.
     pub time_ns: i64,
-    /// What was said.
+    /// Text of the event.
     pub text: Vec<u8>,
 }
 
-/// What can be said of samples without looking at each again. NaN counts in `count`, makes `sum`
-/// NaN, and is passed over by `min` and `max` (which are NaN if there is nothing else).
+/// An aggregate of samples that can be merged without reading them again. NaN counts in `count`, makes
+/// `sum` NaN, and is ignored by `min` and `max` (which are NaN if there is no other value).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Summary {
-    /// How many samples.
+    /// Number of samples.
     pub count: u64,
     pub min: f64,
     /// Time of the first smallest one.
@@ -295,7 +295,7 @@ impl Summary {
         (self.last, self.last_ns) = (later.last, later.last_ns);
     }
 
-    /// What is said of the samples of both, whichever came first.
+    /// Returns the summary of the samples of both, in either order.
     #[must_use]
     pub fn with(&self, other: &Self) -> Self {
         let (mut early, late) =
@@ -323,7 +323,7 @@ impl Summary {
     }
 }
 
-/// What a write cost.
+/// The cost of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Outcome {
     /// Position of the batch: of two values for one time the one with the higher position holds.
@@ -336,7 +336,7 @@ pub struct Outcome {
     pub flushes: u32,
 }
 
-/// What opening found.
+/// The result of opening a store.
 #[derive(Debug, Clone, Default)]
 pub struct OpenReport {
     /// Everything up to here was in parts.
@@ -346,8 +346,8 @@ pub struct OpenReport {
     pub replayed_batches: u64,
     /// Samples and events replayed.
     pub replayed_samples: u64,
-    /// Batches of the log that were passed over: of rows that were forgotten before they were written.
-    /// Their writers were told that they failed.
+    /// Batches of the log that were skipped: their rows had been forgotten before they were written.
+    /// Their writers got an error.
     pub passed_over_batches: u64,
     /// It was closed in good order.
     pub clean: bool,
@@ -361,7 +361,7 @@ pub struct OpenReport {
     pub elapsed: Duration,
 }
 
-/// What a seal did.
+/// The result of a seal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SealOutcome {
     /// Everything up to here is in parts.
@@ -369,13 +369,13 @@ pub struct SealOutcome {
     /// Samples and events sealed.
     pub samples: u64,
     pub parts: u32,
-    /// How often the rows of a row series were taken out of a head.
+    /// Number of times that the rows of a row series were read from a head.
     pub rows_read: u64,
-    /// Bytes written beside the log.
+    /// Bytes written in addition to the log.
     pub bytes_written: u64,
 }
 
-/// What a round of merges, or of retention, did.
+/// The result of a round of merges, or of retention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MergeOutcome {
     /// Parts that went.

@@ -19,7 +19,7 @@ use crate::record::{self, Record};
 
 /// Smallest head that can be asked for, in bytes.
 const HEAD_BYTES_MIN: usize = 4096;
-/// How the names begin of files of a damaged log that nothing needs.
+/// Prefix of the names of files of a damaged log that are not needed.
 const ASIDE: &str = "damaged-";
 /// Trimmed segments of the log that are kept for use again: about what one seal of a full head
 /// trims, so that new files need not be filled with zeros.
@@ -57,8 +57,8 @@ impl Core {
         let core = Self::new(dir.to_owned(), options, manifest.clone(), held);
         core.load_catalog(&manifest)?;
         core.load_parts(&manifest);
-        // Whoever put it in place may have been killed before its name was persisted: what only the
-        // one before names must not go first.
+        // The process that replaced the manifest may have been killed before the rename was persisted:
+        // files that only the previous manifest names must not be removed first.
         files.persist_dir(dir).map_err(|source| OpenError::Io {
             path: dir.to_owned(),
             what: "cannot persist",
@@ -141,8 +141,8 @@ impl Core {
         Ok(removed + if manifest.clean { self.remove_aside() } else { 0 })
     }
 
-    /// Remove what was set aside of a log: the store was closed in good order since, and nobody misses
-    /// it. What cannot be removed stays.
+    /// Removes the files of a log that were set aside: the store was closed cleanly since, so nothing
+    /// needs them. Files that cannot be removed stay.
     fn remove_aside(&self) -> u64 {
         let dir = self.dir.join("log");
         let names = self.options.files.list(&dir).unwrap_or_default();
@@ -210,7 +210,7 @@ impl Core {
             }
             self.replay(&dir, &journal, from, base, report)?;
         } else if end < manifest.sealed {
-            // Sealed with the log off meanwhile: positions go on behind.
+            // Heads were sealed while the log was off: positions continue after them.
             base = manifest.sealed - recovery.last_position;
         }
         self.commit.lock().base = base;
@@ -257,7 +257,7 @@ impl Core {
     fn mark_open(&self, log_base: u64) -> Result<(), OpenError> {
         let mut manifest = self.manifest.lock();
         (manifest.clean, manifest.log_base) = (false, log_base);
-        // Of a log that began anew, or is off, nothing of before is waited for.
+        // A log that restarted, or is off, cannot hold records of before: do not expect any.
         let ends = self.journal.read().as_ref().map_or(0, Journal::persisted_position);
         manifest.log_expected = manifest.log_expected.min(ends);
         let files = &*self.options.files;
@@ -323,7 +323,7 @@ impl Core {
             }
             Record::Batch(batch) => {
                 match self.catalog.check(&batch) {
-                    // Of a row that was forgotten: its writer was told that it failed.
+                    // A batch of a forgotten row: its writer got an error.
                     Err(WriteError::UnknownRow(row)) if row < self.catalog.rows() => {
                         tracing::warn!(position, row, "skipping a batch whose write had failed");
                         report.passed_over_batches += 1;
@@ -363,7 +363,7 @@ fn is_missed(manifest: &Manifest) -> bool {
     manifest.log_expected > 0 && !manifest.clean
 }
 
-/// What a log lacks that begins at record `first` where those from `from` on are in no part.
+/// Returns the damage if the log begins at record `first` and records from `from` on are in no part.
 fn gap(dir: &Path, first: u64, from: u64) -> Option<Damage> {
     let what = format!(
         "the log begins at record {first}, but those from {from} on are in no part: put back what \
@@ -372,10 +372,10 @@ fn gap(dir: &Path, first: u64, from: u64) -> Option<Damage> {
     (first > from).then(|| Damage { file: dir.to_owned(), offset: first, what })
 }
 
-/// What is wrong with the files of a store that is not open, one line each; nothing is changed.
+/// Returns the defects in the files of a closed store, one line each. Changes nothing.
 ///
 /// # Errors
-/// When the manifest or the catalogue cannot be read at all, or the store is open.
+/// If the manifest or the catalogue cannot be read at all, or the store is open.
 pub fn verify(dir: &Path, files: &Arc<dyn Files>) -> Result<Vec<String>, OpenError> {
     let held = locked(&**files, dir)?;
     let manifest = match Manifest::load(&**files, dir) {

@@ -1,4 +1,4 @@
-//! What a store is opened with, and the limits, each with its unit.
+//! Options for opening a store, and its limits, each with its unit.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,8 +20,8 @@ pub const EVENT_BYTES_MAX: usize = 4096;
 pub const BATCH_SAMPLES_MAX: usize = 1 << 20;
 /// Most bytes of events in one batch.
 pub const BATCH_EVENT_BYTES_MAX: usize = 4 << 20;
-/// How far ahead of the clock times are taken from outside. What is further ahead comes of a wrong
-/// clock, and no retention would drop it for years.
+/// How far ahead of the clock external times are accepted. A time further ahead comes from a wrong
+/// clock, and no retention would remove it for years.
 pub const AHEAD_MAX: Duration = Duration::from_hours(24);
 /// Most series (metrics of row series) a store holds by default.
 pub const SERIES_MAX_DEFAULT: u64 = 4_000_000;
@@ -51,7 +51,7 @@ pub enum Wal {
     Off,
 }
 
-/// What a writer waits for under [`Wal::Always`].
+/// The durability that a writer waits for under [`Wal::Always`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Ack {
     /// The batch survives power loss.
@@ -61,7 +61,7 @@ pub enum Ack {
     Flushed,
 }
 
-/// What is kept how long. `None`: without limit.
+/// The retention limits. `None`: unlimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Retention {
     /// Age after which a partition is dropped.
@@ -71,7 +71,7 @@ pub struct Retention {
     pub bytes_max: Option<u64>,
 }
 
-/// What a store is opened with. [`StoreOptions::default`] is right for most.
+/// Options for opening a store. [`StoreOptions::default`] is right for most uses.
 #[derive(Clone)]
 pub struct StoreOptions {
     /// When the log reaches the medium.
@@ -80,7 +80,7 @@ pub struct StoreOptions {
     pub head_bytes_max: usize,
     /// Age of the head that causes a seal.
     pub seal_after: Duration,
-    /// What is kept how long.
+    /// The retention limits.
     pub retention: Retention,
     /// Most series the store holds; a new one beyond is refused by name.
     pub series_max: u64,
@@ -90,9 +90,9 @@ pub struct StoreOptions {
     pub segment_bytes: u64,
     /// Layout of the log.
     pub layout: journal::Layout,
-    /// Keep what is said of each 5 minutes beside the samples of finished partitions too, not only
-    /// when their samples go: half a byte a sample more, and steps of 5 minutes or more that begin
-    /// where buckets do are read from them.
+    /// Keep 5-minute summaries next to the samples of finished partitions, not only after the samples
+    /// are removed. They cost half a byte more for each sample, and serve queries with steps of 5 minutes or
+    /// more that are aligned to the buckets.
     pub rollups_beside: bool,
     /// Age up to which roll-ups of 5 minutes stay when their samples went. `None`: they go with
     /// the samples, so that without a retention those that there are stay.

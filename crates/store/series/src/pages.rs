@@ -90,7 +90,7 @@ impl<T> Pages<T> {
         Some(it)
     }
 
-    /// How many numbers have something.
+    /// Returns the number of entries.
     pub(crate) fn len(&self) -> usize {
         self.taken
     }

@@ -1,5 +1,5 @@
-//! What waits for the log, and what is kept of it when it is stored: the memory of batches and
-//! records is used again, so that a busy writer asks the system for none.
+//! Writes that wait for the log. The memory of stored batches and records is reused, so that a busy
+//! writer allocates none.
 
 use std::sync::Arc;
 

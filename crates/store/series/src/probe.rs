@@ -56,11 +56,11 @@ pub fn record(batch: &Batch, room: &mut Vec<u8>) {
     *room = record::batch(batch, std::mem::take(room));
 }
 
-/// Bytes that claim to be a column of so many values: read, written and read again they are the
-/// same values. Whether they are one.
+/// Decodes bytes as a column of `count` values, encodes and decodes them again, and compares the values.
+/// Returns false if the bytes are not a column.
 ///
 /// # Panics
-/// When they are not the same.
+/// If the values differ.
 #[allow(clippy::panic, reason = "a fuzzer that finds something panics")]
 pub fn column(bytes: &[u8], count: usize) -> bool {
     let (mut digits, mut values, mut again) = (Vec::new(), Vec::new(), Vec::new());

@@ -17,15 +17,15 @@ const TRANSPOSE_ROWS_MIN: usize = 16;
 /// Rows that are looked at to see whether they need be, and how many there are at least then.
 const LOOKED_AT_ROWS: usize = 16;
 const LOOKED_AT_OF_MIN: usize = 8 * LOOKED_AT_ROWS;
-/// So many bits more may a value take row by row: turning it into columns costs more than to write
-/// them, and so few rows as are looked at spread less in a column than all of them do.
+/// A row-by-row encoding may take this many bits more per value: turning values into columns costs more
+/// than writing these bits, and the few rows in the sample vary less in a column than all rows do.
 const SPARED_BITS: usize = 1;
 /// Rows that are turned into columns at a time.
 const TURNED_ROWS: usize = 64;
-/// Room for so many values is kept between batches.
+/// Maximum capacity, in values, that is kept between batches.
 const VALUES_KEPT_MAX: usize = 1 << 16;
 
-/// What was deleted, and when: hits what has a lower position.
+/// A delete: it hits samples with a lower position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Tombstone {
     pub(crate) position: u64,
@@ -238,7 +238,7 @@ pub(crate) fn decode(record: &[u8], position: u64) -> Option<Record<'_>> {
     }
 }
 
-/// A batch, whose values are turned into so many columns.
+/// Decodes a batch; `turned` returns the number of columns if its values are turned into columns.
 fn decode_batch(input: &mut Input<'_>, turned: impl Fn(&Batch) -> Option<usize>) -> Option<Batch> {
     let mut batch = Batch::default();
     let mut digits = Vec::new();

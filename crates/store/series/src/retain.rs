@@ -26,12 +26,12 @@ pub(crate) struct Alone {
     must_shrink: bool,
 }
 
-/// What a roll-up is made of.
+/// The sources of a roll-up.
 #[derive(Clone, Copy)]
 struct Sources {
     /// Not only of the roll-up before.
     with_samples: bool,
-    /// What the operating system does not read is left out, as damage is.
+    /// True if sources that the operating system cannot read are left out, like damaged ones.
     lost: bool,
 }
 
@@ -45,7 +45,7 @@ fn step_of(alone: Option<Alone>, before: Option<&Arc<Part>>) -> u32 {
 /// Says of what could not be read whether to go on without it.
 type Pass<'a> = dyn Fn(ReadError) -> Result<(), WriteError> + 'a;
 
-/// What a step of the retention came to.
+/// The outcome of a retention step.
 pub(crate) enum Step {
     /// There may be more to do.
     More,
@@ -54,7 +54,7 @@ pub(crate) enum Step {
     Refused(WriteError),
 }
 
-/// Returns true if a roll-up of a finished partition is to be made, or made anew for its samples.
+/// Returns true if the roll-up of a finished partition must be created, or recreated for its samples.
 pub(crate) fn is_due(parts: &[Arc<Part>], rollup: Option<&PartMeta>) -> bool {
     let Some(rollup) = rollup else { return !parts.is_empty() };
     let newer = parts.iter().any(|p| p.meta.position_max > rollup.position_max);
@@ -86,7 +86,7 @@ impl Core {
         }
     }
 
-    /// One step of that, so that what is written meanwhile does not wait for all of them.
+    /// Executes one step of retention, so that waiting writes are not held up by all steps.
     pub(crate) fn retain_step(&self, outcome: &mut MergeOutcome) -> Result<Step, WriteError> {
         let step = self.retain_once(&mut self.manifest.lock(), outcome)?;
         if !matches!(step, Step::Done)
@@ -99,7 +99,7 @@ impl Core {
         Ok(step)
     }
 
-    /// What became of a partition, as a step.
+    /// Converts the outcome for a partition into a step.
     fn stepped(
         &self,
         manifest: &mut Manifest,
@@ -170,8 +170,8 @@ impl Core {
         Ok(Step::More)
     }
 
-    /// Files of the oldest partitions that go with everything they have, all at once: those that are
-    /// too old, or too much of so many bytes, up to the first whose roll-up stays.
+    /// Returns the files of the oldest partitions that are removed completely and at once: those that are too
+    /// old or exceed the size limit, up to the first whose roll-up stays.
     fn whole_partitions(
         &self,
         parts: &Parts,
@@ -249,7 +249,7 @@ impl Core {
         self.roll(manifest, partition, Some(Alone { step_s, must_shrink }), outcome)
     }
 
-    /// Make the roll-up of a partition anew. If it is to be alone the samples go in the same moment.
+    /// Recreates the roll-up of a partition. If it is to be alone, the same manifest drops the samples.
     pub(crate) fn roll(
         &self,
         manifest: &mut Manifest,
@@ -261,7 +261,7 @@ impl Core {
         let snapshot = Snapshot::of(self).sealed(manifest.tombstones.clone());
         let (parts, rollup) = (snapshot.parts_of(partition), snapshot.rollup_of(partition));
         let before = rollup.filter(|r| r.meta.alone);
-        // Samples beside a roll-up that is alone stay beside it until they go.
+        // Samples next to a roll-up that is alone stay until they are removed.
         let with_samples = before.is_none() || alone.is_some();
         let sources = || parts.iter().filter(|_| with_samples).chain(before);
         let ends = |p: &Arc<Part>| (p.meta.position_min, p.meta.position_max);
@@ -397,9 +397,9 @@ impl Snapshot {
         Ok(table)
     }
 
-    /// What is known of a metric in its partition, in buckets: of samples if asked for, and of a
-    /// roll-up that is alone. Of the samples that the others have at its times, the latest hold; they
-    /// count with the first of the rows. What `pass` lets pass is left out, by itself.
+    /// Returns the buckets of a metric in its partition: those of the samples, if requested, and of a
+    /// roll-up that is alone. If rows share the metric, the latest sample of each time is valid; it counts
+    /// for the first of the rows. Sources that `pass` accepts as unreadable are left out one by one.
     fn rolled(
         &self,
         metric: &Metric<'_>,

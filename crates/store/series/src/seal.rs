@@ -204,7 +204,7 @@ impl Core {
         written
     }
 
-    /// Write the parts of a head, so many to a file, in one pass over its rows.
+    /// Writes the parts of a head, several to a file, in one pass over its rows.
     fn write_files(
         &self,
         head: &Head,
@@ -254,7 +254,7 @@ fn range_of(metas: &[PartMeta]) -> TimeRange {
     TimeRange { from_ns: at(metas.first()).from_ns, to_ns: at(metas.last()).to_ns }
 }
 
-/// Write the rows of a settled table, each to the part of its partition: so many to a writer.
+/// Writes the rows of a settled table, each to the part of its partition; each writer has several parts.
 fn write_row(
     writers: &mut [PartWriter],
     row: u32,

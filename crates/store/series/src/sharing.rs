@@ -20,7 +20,7 @@ pub(crate) struct Shared {
     pub(crate) column: u16,
 }
 
-/// What rows share, by row.
+/// The series that rows share, by row.
 #[derive(Debug, Default)]
 pub(crate) struct Sharing {
     rows: HashMap<u32, Vec<Shared>>,
@@ -60,8 +60,8 @@ impl Sharing {
     }
 }
 
-/// Where both tables have a row at one time, take over the value of one's first column into a
-/// column of the other. Both are settled.
+/// Copies values from the first column of `with` into a column of `table` at the times that both have.
+/// Both are settled.
 pub(crate) fn agree(table: &mut Table, column: u16, with: &Table) {
     let Some(column) = table.columns.get_mut(usize::from(column)) else { return };
     let Some(from) = with.columns.first() else { return };

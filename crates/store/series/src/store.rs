@@ -120,7 +120,7 @@ impl Store {
         self.0.core.catalog.row_within(name, Some((tag, max)))
     }
 
-    /// The row series that [`Store::remember`] was told of for these bytes, if it is still known.
+    /// Returns the row series that [`Store::remember`] stored for these bytes, if it is still known.
     pub fn known(&self, raw: &[u8]) -> Option<Row> {
         self.0.core.catalog.known(raw)
     }
@@ -153,9 +153,9 @@ impl Store {
         self.0.core.catalog.find(selector)
     }
 
-    /// Those of them that may have samples in a range, as the partitions' own sets of rows say: whoever
-    /// left before it costs nothing. A series that is not among them has none; what is found is to be
-    /// read from this snapshot, in this range.
+    /// Returns those of them that may have samples in a range, according to the partitions' sets of rows;
+    /// series without samples there cost nothing. A series that is left out has none. Read the result from
+    /// this snapshot, in this range.
     pub fn find_in(
         &self,
         snapshot: &Snapshot,
@@ -184,7 +184,7 @@ impl Store {
         &self.0.core
     }
 
-    /// What is to be read now.
+    /// Returns the current state for reading.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::of(&self.0.core)
     }

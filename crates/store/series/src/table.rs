@@ -34,7 +34,7 @@ pub(crate) enum Want {
     All,
     None,
     One(u16),
-    /// So many from one on.
+    /// The first column and the number of columns.
     Some(u16, u16),
 }
 
@@ -50,7 +50,7 @@ impl Want {
         }
     }
 
-    /// How many columns are wanted of so many.
+    /// Returns the number of requested columns, out of `columns`.
     pub(crate) fn of(self, columns: usize) -> usize {
         match self {
             Self::All => columns,

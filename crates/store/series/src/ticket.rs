@@ -17,7 +17,7 @@ struct State {
     waker: Option<Waker>,
 }
 
-/// Where the log thread leaves the result of a batch.
+/// The slot in which the log thread stores the result of a batch.
 #[derive(Default)]
 pub(crate) struct Slot {
     state: Mutex<State>,
@@ -74,7 +74,7 @@ impl Future for Ticket {
     }
 }
 
-/// What became of [`Store::try_submit`](crate::Store::try_submit).
+/// The outcome of [`Store::try_submit`](crate::Store::try_submit).
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "a batch that comes back is moved, not allocated")]
 pub enum TrySubmit {

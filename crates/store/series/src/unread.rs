@@ -15,13 +15,13 @@ const RETRY_AFTER: Duration = Duration::from_mins(5);
 /// Time of nothing but refusals after which what the operating system does not read counts as
 /// damaged, where samples go anyway: otherwise one bad sector would keep them for good.
 const LOST_AFTER: Duration = Duration::from_hours(24);
-/// Time between two tries that counts at most: nobody knows what was between them for longer, and a
-/// few refusals far from each other are none that last.
+/// Longest time between two attempts that counts as refused. The state in a longer gap is unknown, and a
+/// few refusals far apart do not prove a lasting one.
 const STEP_MAX: Duration = Duration::from_hours(2);
 const HOUR_S: u64 = 3600;
 
 struct Refusal {
-    /// How long there was nothing but refusals, up to the last one.
+    /// Time of uninterrupted refusals, up to the last one.
     refused: Duration,
     /// Before that it is not tried again; `None`: not tried yet since the store was opened.
     until: Option<Duration>,
@@ -32,7 +32,7 @@ struct Refusal {
 pub(crate) struct Unread(BTreeMap<i64, Refusal>);
 
 impl Unread {
-    /// What the manifest says: seconds of refusals by partition.
+    /// Restores the state from the manifest: seconds of refusals by partition.
     pub(crate) fn of(refused_s: &BTreeMap<i64, u32>) -> Self {
         let before = |(partition, seconds): (&i64, &u32)| {
             let refused = Duration::from_secs(u64::from(*seconds));
@@ -41,7 +41,7 @@ impl Unread {
         Self(refused_s.iter().map(before).collect())
     }
 
-    /// What the manifest is to say.
+    /// Returns the seconds of refusals by partition, for the manifest.
     pub(crate) fn refused_s(&self) -> BTreeMap<i64, u32> {
         let seconds = |r: &Refusal| u32::try_from(r.refused.as_secs()).unwrap_or(u32::MAX);
         self.0.iter().map(|(partition, r)| (*partition, seconds(r))).collect()

@@ -1,5 +1,5 @@
-//! Copies of a store that is in use: what was acknowledged before is in them, whatever seals, merges
-//! and trims meanwhile.
+//! Copies of a store that is in use: they have everything that was acknowledged before, regardless of
+//! concurrent seals, merges and trims.
 
 #![allow(
     clippy::unwrap_used,
@@ -124,7 +124,7 @@ fn one_row(store: &Store, number: i64) {
     store.write(batch, Ack::Persisted).unwrap();
 }
 
-/// At least so many rows, and of those behind none without the ones before it.
+/// Checks that there are at least `rows` rows, and of later ones none without the ones before it.
 fn check(store: &Store, rows: i64, round: usize) {
     let snapshot = store.snapshot();
     for series in store.find(&Selector::metric("a")) {

@@ -232,7 +232,7 @@ fn write_many(store: &Store, host: u32) -> usize {
     done.count()
 }
 
-/// What several threads that write at a time were told is stored.
+/// Checks that all acknowledged writes of several concurrent threads are stored.
 fn told(store: &Store, closes: bool) -> usize {
     std::thread::scope(|scope| {
         let writing: Vec<_> =

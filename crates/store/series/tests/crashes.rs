@@ -18,7 +18,7 @@ use env::files::{Failure, Fault, Files, SimDisk};
 use series::{Ack, Selector, Store, StoreOptions, TimeRange, Wal};
 use support::{Change, Draw, Model, apply, batch, bury, contents, delete, open, options, write};
 
-/// What a run left behind: the model of what was acknowledged, and the operation that was cut.
+/// The result of a run: the model of the acknowledged operations, and the operation that was cut.
 struct Left {
     acknowledged: Model,
     /// The model if the operation under way counts.

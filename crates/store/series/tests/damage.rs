@@ -1,5 +1,5 @@
-//! Damage takes with it what it hit alone: other parts, the head, other series and events are read,
-//! and the error stands beside them.
+//! Damage affects only the data that it hit: other parts, the head, other series and events are read,
+//! together with the error.
 
 #![allow(
     clippy::unwrap_used,
@@ -60,7 +60,7 @@ fn damaged(byte: usize) -> (Store, usize) {
     (open(&disk, Wal::Always).0, size)
 }
 
-/// Samples or events of a series that are read, and whether an error stands beside them.
+/// Returns the number of readable samples or events of a series, and true if an error came with them.
 fn found(snapshot: &Snapshot, series: &Series, direction: Direction) -> (i64, bool) {
     if series.is_events() {
         return match snapshot.events(series, TimeRange::ALL, direction) {
@@ -203,7 +203,7 @@ fn events_that_cannot_be_read_for_a_moment_are_told() {
     let of = |metric| store.find(&Selector::metric(metric)).remove(0);
     let mut scan = snapshot.scan_events(&of("!log"), TimeRange::ALL, Direction::Forward);
     assert!(scan.next().unwrap().is_ok());
-    // So many parts that what is open of the first is closed.
+    // Read parts until the first one is closed.
     snapshot.summary(&of("load"), TimeRange::ALL).unwrap().unwrap();
     reads.fail(Some("part-"));
     assert!(scan.next().unwrap().is_err());

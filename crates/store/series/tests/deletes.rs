@@ -1,4 +1,4 @@
-//! What a delete costs, and when its space comes back.
+//! The cost of a delete, and the time at which its space is released.
 
 #![allow(
     clippy::unwrap_used,

@@ -183,7 +183,7 @@ fn rows_that_share_a_series_with_one_that_went_still_agree() {
         store.retain().unwrap();
     }
     assert_eq!(store.stats().rows, 1);
-    // The row that was first is made anew, and later values of either hold.
+    // The row that was first is recreated, and later values of either one are valid.
     add(&store, "cpu host=a", 36 * HOUR_S, 7.0);
     add(&store, "cpu|io host=a", 36 * HOUR_S, 8.0);
     add(&store, "cpu host=a", 36 * HOUR_S + 1, 9.0);
@@ -242,7 +242,7 @@ fn before_forgetting(it: &Fixture) -> (Store, Model) {
     (store, model)
 }
 
-/// Forget, make it anew under another number, go on.
+/// Forgets a row, recreates it under another number, and continues.
 fn forget(store: &Store, model: &mut Model) -> Result<(), WriteError> {
     settle(store)?;
     let row = store.row(b"load host=a").unwrap();

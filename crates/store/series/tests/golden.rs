@@ -1,6 +1,6 @@
-//! The bytes on disk are those of docs/format/series.md: stores of this version, and of those before,
-//! stay readable.
-//! `HOLDFAST_BLESS=1` writes the files anew.
+//! The bytes on disk are those of docs/format/series.md: stores of this version and of earlier
+//! versions stay readable.
+//! `HOLDFAST_BLESS=1` rewrites the files.
 
 #![allow(
     clippy::unwrap_used,
@@ -119,7 +119,7 @@ fn the_bytes_of_a_part_with_deleted_values_are_as_they_were() {
     let expected = contents(&store);
     store.merge().unwrap();
     assert_eq!((store.stats().tombstones, contents(&store)), (0, expected));
-    // The first partition's part is made anew, without the values.
+    // The first partition's part is rewritten without the values.
     let names = disk.list(Path::new("/series/parts")).unwrap();
     let first = format!("parts/{}", names.get(1).unwrap());
     compare(&disk, &first, &golden(NOW, "deleted"));

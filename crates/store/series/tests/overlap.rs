@@ -54,7 +54,7 @@ fn scanned(snapshot: &Snapshot, series: &Series, range: TimeRange, way: Directio
     bits
 }
 
-/// What is found in a range is what is expected, either way, and sums up to it.
+/// Checks the samples in a range, in both directions, and their summary.
 fn check(store: &Store, expected: &Samples, range: TimeRange) {
     let series = store.find(&Selector::metric("cpu")).remove(0);
     let snapshot = store.snapshot();

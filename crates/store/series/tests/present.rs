@@ -47,7 +47,7 @@ fn rows_are_found_where_their_partitions_or_the_head_have_them() {
     assert_eq!(hosts(&store, partition(3)), Vec::<String>::new());
     assert_eq!(hosts(&store, partition(5)), ["new"]);
     store.close().unwrap();
-    // A part whose top is damaged may have them all: whoever reads them is told.
+    // A part whose top is damaged may have them all: reading them reports the error.
     let name = disk.list(Path::new("/s/parts")).unwrap().remove(0);
     let path = PathBuf::from("/s/parts").join(name);
     let top = disk.content(&path).unwrap().len() - 8;

@@ -1,5 +1,5 @@
-//! What queries and merges hold in memory, however much there is. Alone in its process, so that what is
-//! allocated is theirs.
+//! Memory of queries and merges, for any amount of data. The test is alone in its process, so that all
+//! allocations are theirs.
 
 #![allow(
     clippy::unwrap_used,
@@ -46,7 +46,7 @@ unsafe impl GlobalAlloc for Counted {
 #[global_allocator]
 static MEMORY: Counted = Counted;
 
-/// What something allocates at most at a time, in bytes, and what it comes to.
+/// Returns the peak of the memory allocated during `run`, in bytes, and the result of `run`.
 fn peak<T>(what: &str, run: impl FnOnce() -> T) -> (usize, T) {
     let (before, began) = (HELD.load(Ordering::Relaxed), Instant::now());
     PEAK.store(before, Ordering::Relaxed);
@@ -61,7 +61,7 @@ fn open(dir: &Path) -> Store {
     Store::open(dir, options).unwrap().0
 }
 
-/// How many samples there are, and their sum; they come in order.
+/// Returns the number of samples and their sum. Checks that they come in order.
 fn scanned(snapshot: &Snapshot, series: &Series, way: Direction, rows: usize) -> (i64, f64) {
     let (mut count, mut sum, mut last) = (0, 0.0, None);
     for run in snapshot.scan(series, TimeRange::ALL, way).with_rows(rows) {

@@ -20,7 +20,7 @@ use series::{Ack, Batch, Selector, Store, StoreOptions, TimeRange, Wal};
 use support::{Model, PARTITION_S, contents, open, options};
 
 const SECOND: i64 = 1_000_000_000;
-/// Groups of batches beside seals, and batches of each.
+/// Groups of batches written during seals, and batches of each.
 const GROUPS: i64 = 12;
 const GROUP: i64 = 200;
 
@@ -351,7 +351,7 @@ fn what_a_writer_was_told_has_failed_does_not_come_back_without_its_name() {
         let never = store.row(b"never host=a").unwrap();
         let mut batch = Batch::new();
         batch.push(never, SECOND, &[1.0]).unwrap();
-        // Of one of these calls what was written stays, though nobody knows that it is persisted.
+        // After one of these failed calls the data stays, though it may not be persisted.
         disk.fail(&[Fault { call: disk.calls() + call, failure: Failure::Io }]);
         if store.write(batch, Ack::Persisted).is_ok() {
             assert!(call > 2, "nothing failed");
@@ -438,7 +438,7 @@ fn batches_logged_below_a_seals_position_and_applied_after_it_are_all_there() {
     }
 }
 
-/// Groups of rows that are logged together and applied one by one, while seals go on beside them.
+/// Writes groups of rows that are logged together and applied one by one while seals run.
 fn rows_around_seals(store: &Store, disk: &SimDisk, writer: i64, seals: &AtomicU64) {
     let row = store.row(format!("load writer={writer}").as_bytes()).unwrap();
     for group in 0..GROUPS {

@@ -38,7 +38,7 @@ fn rolling(disk: &SimDisk, clock: &ManualClock, reads: &Reads) -> Store {
     Store::open(Path::new("/series"), options).unwrap().0
 }
 
-/// A part with so many samples of one series in a partition, a second apart.
+/// Creates a part with `samples` samples of one series in a partition, a second apart.
 fn part(store: &Store, partition: i64, from: i64, samples: i64) {
     let row = store.row(b"load host=a").unwrap();
     let mut batch = Batch::new();
@@ -110,8 +110,8 @@ fn a_merge_that_comes_through_ends_the_refusals() {
     assert_eq!(manifest[8], 2, "the manifest's version, without refusals");
 }
 
-/// What is said of three partitions whose samples went by age, then samples of three more; opened
-/// again by a size that is a byte too small.
+/// Creates roll-ups of three partitions whose samples were removed by age, and samples of three more; then
+/// opens the store with a size limit that is a byte too small.
 fn crowded(disk: &SimDisk, reads: &Reads) -> Store {
     let clock = ManualClock::at(0);
     let open = |age, bytes_max| {
@@ -172,7 +172,7 @@ fn refusals_add_up_over_clean_ends_and_kills() {
         }
         disk = if hours % 10 == 0 { disk.kill() } else { disk };
         drop(store);
-        // However long nobody tries: that is no refusal.
+        // A long time without attempts is no refusal.
         clock.advance(Duration::from_hours(20));
         reads = Reads::of(&disk);
         reads.fail(Some(&oldest));

@@ -1,4 +1,4 @@
-//! Retention by age and by size, whatever fails meanwhile: whole partitions go, oldest first, and
+//! Retention by age and by size under any failure: whole partitions are removed, oldest first, and
 //! nothing else.
 
 #![allow(
@@ -289,7 +289,7 @@ fn by_size_nothing_stays_in_place_of_samples_that_are_smaller() {
     assert!(stats.partitions >= 11 && stats.rollups == 0, "{stats:?}");
 }
 
-/// A store that keeps so many bytes, and what is said of 5 minutes and of hours for years.
+/// Opens a store with a size limit, and roll-ups of 5 minutes and of hours that are kept for years.
 fn by_size(disk: &SimDisk, bytes_max: u64, hourly: bool) -> Store {
     let year = Duration::from_hours(24 * 365);
     let options = StoreOptions {
@@ -303,7 +303,7 @@ fn by_size(disk: &SimDisk, bytes_max: u64, hourly: bool) -> Store {
     Store::open(Path::new("/series"), options).unwrap().0
 }
 
-/// Rows of twenty hosts in a partition, so many seconds apart.
+/// Writes rows of twenty hosts in a partition, `step` seconds apart.
 fn hosts(store: &Store, partition: i64, step: i64) {
     for host in 0..20 {
         let row = store.row(format!("load host={host}").as_bytes()).unwrap();

@@ -1,6 +1,6 @@
-//! What outlives its samples, cut or failing at every call: roll-ups that retention makes, joins with
-//! late rows and widens to hours, and those that a delete makes anew. Every sample counts exactly
-//! once, by itself or in its bucket, until its partition goes.
+//! Data that outlives its samples, cut or failing at every call: roll-ups that retention creates, joins
+//! with late rows and widens to hours, and those that a delete recreates. Every sample counts exactly
+//! once, by itself or in its bucket, until its partition is removed.
 
 #![allow(
     clippy::unwrap_used,
@@ -35,7 +35,7 @@ const HOURLY: i64 = 5;
 /// The series of which steps finer than hours are looked at: it is in one row alone.
 const LOAD: &str = "load host=b";
 
-/// What keeps samples.
+/// The retention of samples.
 #[derive(Clone, Copy)]
 enum Keep {
     All,
@@ -43,24 +43,24 @@ enum Keep {
     Bytes(u64),
 }
 
-/// What is cut.
+/// The operation that is cut.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum By {
     /// Retention by age: a partition goes, some become 5 minutes, of those some hours.
     Age,
-    /// The same of partitions that have roll-ups without samples and late rows beside them.
+    /// The same for partitions with roll-ups without samples and with late rows.
     Late,
     /// Retention by size.
     Size,
-    /// Merges after deletes, beside samples and of roll-ups without samples.
+    /// Merges after deletes, of samples with roll-ups and of roll-ups without samples.
     Delete,
 }
 
-/// What is left of a partition: samples, or what is said of them in buckets of so many seconds.
+/// The remaining data of a partition: samples, or summaries in buckets of this width in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Left {
     Samples,
-    /// Late rows are beside the buckets.
+    /// Buckets, and late rows.
     LateBeside(i64),
     Buckets(i64),
     Nothing,
@@ -69,7 +69,7 @@ enum Left {
 /// Samples by series and time: the value, and whether it came late.
 type Given = BTreeMap<String, BTreeMap<i64, (f64, bool)>>;
 
-/// What is read of one series in one partition.
+/// The result of reading one series in one partition.
 #[derive(Debug, Default, PartialEq)]
 struct Said {
     samples: Vec<(i64, String)>,
@@ -169,7 +169,7 @@ fn steps(pieces: impl Iterator<Item = Summary>, from_ns: i64, step_s: i64) -> Ve
     all.into_iter().collect()
 }
 
-/// What is to be read of a partition of which that is left.
+/// Returns the expected content of a partition in the state `left`.
 fn expected(given: &Given, partition: i64, left: Left) -> BTreeMap<String, Said> {
     let mut all = BTreeMap::new();
     let within = range(partition);
@@ -312,7 +312,7 @@ impl Case {
         if self.by == By::Delete { store.merge() } else { store.retain() }.map(drop)
     }
 
-    /// What is found of each partition: one of what may be, whole.
+    /// Returns the state of each partition. Checks that it is one of the allowed ones, and complete.
     fn look(&self, store: &Store, when: &str) -> Vec<(i64, Left)> {
         let of = |(partition, path): (i64, &Vec<Left>)| {
             let found = found(store, partition);

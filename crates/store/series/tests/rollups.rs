@@ -57,7 +57,7 @@ fn float(text: &str) -> f64 {
 /// Samples whose partition went: by name and beginning of the bucket.
 type Rolled = BTreeMap<String, BTreeMap<i64, Samples>>;
 
-/// Put samples into buckets of so many seconds.
+/// Puts samples into buckets of `step_s` seconds.
 fn rebucket(samples: Samples, step_s: impl Fn(i64) -> i64, into: &mut BTreeMap<i64, Samples>) {
     for (time, value) in samples {
         let width = step_s(time) * SECOND;
@@ -72,7 +72,7 @@ struct Expected {
 }
 
 impl Expected {
-    /// What retention does at a time.
+    /// Applies one round of retention.
     fn retain(&mut self, now_ns: i64) {
         let gone = |time: i64, age: i64| {
             (time.div_euclid(PARTITION_NS) + 1) * PARTITION_NS <= now_ns - age * PARTITION_NS
@@ -201,7 +201,7 @@ fn run(seed: u64, steps: u64) -> (u64, bool) {
     let (disk, mut draw) = (SimDisk::new(seed), Draw(seed));
     let clock = ManualClock::at((7 * PARTITION_S as u64) * 1_000_000);
     let mut now_s = 7 * PARTITION_S;
-    // Made beside the samples, or only when those go.
+    // Roll-ups are created next to the samples, or only when those are removed.
     let beside = !seed.is_multiple_of(4);
     let mut store = opened(&disk, &clock, beside);
     let (mut expected, mut clock_s, mut rollups) = (Expected::default(), 1000, 0);
@@ -325,7 +325,7 @@ fn a_store_that_is_opened_without_a_retention_keeps_what_outlived_its_samples() 
     assert_eq!((store.stats().parts, store.stats().rollups), (0, 0));
 }
 
-/// What a store is opened with by who asks for nothing.
+/// Returns the options of a tool that opens a store with defaults.
 fn tool(disk: &SimDisk) -> StoreOptions {
     StoreOptions { background: false, files: Arc::new(disk.clone()), ..StoreOptions::default() }
 }
@@ -358,7 +358,7 @@ fn a_read_that_is_refused_for_a_moment_costs_no_roll_up() {
         let of = |s| store.snapshot().summary(s, TimeRange::ALL).unwrap().unwrap().count;
         all.iter().map(of).collect()
     };
-    // First when the samples go, then when a delete makes the roll-up anew.
+    // First when the samples are removed, then when a delete recreates the roll-up.
     reads.fail(Some("part-"));
     assert!(store.retain().is_err());
     reads.fail(None);

@@ -38,8 +38,8 @@ fn open(disk: &SimDisk) -> (Store, OpenReport) {
     Store::open(Path::new("/series"), options).unwrap()
 }
 
-/// What a batch writes to the times that all of them write to: full-precision floats, so that a few
-/// batches fill a segment.
+/// Returns the value that a batch writes at the times that all batches write to: a full-precision float,
+/// so that a few batches fill a segment.
 fn same(number: i64, i: i64) -> f64 {
     ((number * SAME + i) as f64).sin()
 }
@@ -74,8 +74,8 @@ impl Told {
         }
     }
 
-    /// What is there is what some of those batches wrote, in their order, with none missing that was
-    /// acknowledged; the batches.
+    /// Checks that `found` is the result of some of those batches, in their order, with all acknowledged
+    /// ones among them. Returns these batches.
     fn check(&self, found: &Model, when: &str) -> BTreeSet<i64> {
         let whole = |values: &BTreeMap<i64, String>| -> BTreeSet<i64> {
             let bits = |text: &String| u64::from_str_radix(text.strip_prefix('f').unwrap(), 16);

@@ -83,8 +83,8 @@ struct Pieces {
     first: Option<Bytes>,
     receive: mpsc::Receiver<Bytes>,
     cut: Cut,
-    /// Its end shows by itself. Where it does not, as in HTTP/1.0, whatever was sent before an error of
-    /// the connection may be lost, and would look whole: what cut it is told as an error of a query.
+    /// True if the end of the body is explicit. In HTTP/1.0 it is not: data sent before a connection error
+    /// may be lost and the answer would look complete, so the reason is sent as a query error instead.
     chunked: bool,
 }
 

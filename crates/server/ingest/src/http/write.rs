@@ -43,7 +43,7 @@ const TINY_BYTES: usize = 16 << 10;
 /// Bodies up to here are taken apart at once, as what a connection of lines brings is; others away
 /// from the tasks, in bytes.
 const SMALL_BYTES: usize = net::READ_BYTES_MAX;
-/// What unpacks into more is not taken apart at once either, in bytes.
+/// Bodies that unpack into more than this are not parsed on the spot either, in bytes.
 const SMALL_UNPACKED_BYTES: usize = 2 << 20;
 const TOO_MANY: &str = "too many writes are being read; send it again later\n";
 /// Unit of the rooms for bodies, in bytes.
@@ -52,7 +52,7 @@ const UNIT_BYTES: usize = 1 << 10;
 /// for no more.
 const UNITS: usize = WRITES_BYTES_MAX / 2 / UNIT_BYTES;
 
-/// What the writes of one port share.
+/// The quotas that the writes of one port share.
 #[derive(Clone)]
 struct Rooms {
     /// Units of bodies.
@@ -81,13 +81,13 @@ pub(super) fn routes() -> Router<Store> {
         .layer(Extension(Rooms::default()))
 }
 
-/// How a protocol's bodies are taken.
+/// The settings for the bodies of a protocol.
 #[derive(Clone, Copy)]
 struct Protocol {
     name: &'static str,
-    /// What it counts.
+    /// The noun for the items that it counts.
     noun: &'static str,
-    /// Bodies of so many bytes are taken apart at once, larger ones away from the tasks.
+    /// Bodies up to this size, in bytes, are parsed on the spot, larger ones outside the async tasks.
     small: usize,
     /// Most bytes that a body unpacks into.
     unpacked: fn(&[u8]) -> usize,
@@ -107,7 +107,7 @@ const REMOTE: Protocol = Protocol {
 
 /// Why a body was not parsed; nothing of it is stored.
 enum Unread {
-    /// What is wrong with it.
+    /// The reason of the refusal.
     Refused(String),
     /// It holds more than [`WRITE_BYTES_MAX`].
     TooLarge,
@@ -119,7 +119,7 @@ impl From<String> for Unread {
     }
 }
 
-/// How the lines of a request come.
+/// The encoding of a request body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Coding {
     Plain,
@@ -147,7 +147,7 @@ impl Coding {
     }
 }
 
-/// What a gzip stream holds.
+/// Unpacks a gzip stream.
 fn unpacked(body: &[u8]) -> Result<Vec<u8>, Unread> {
     let mut lines = Vec::new();
     MultiGzDecoder::new(body)
@@ -221,7 +221,7 @@ async fn take(
     let unpacks = (protocol.unpacked)(&body);
     let units = unpacks.div_ceil(UNIT_BYTES) as u32;
     let turn = async {
-        // Who has room for what it unpacks waits for nobody but those that read.
+        // With the quota for its unpacked body, a request waits only for the requests being read.
         let unpacked = Arc::clone(&rooms.unpacked).acquire_many_owned(units).await?;
         Ok::<_, AcquireError>((unpacked, Arc::clone(&rooms.readers).acquire_owned().await?))
     };
@@ -317,10 +317,10 @@ struct Parsed {
     reader: OwnedSemaphorePermit,
 }
 
-/// Have another thread of the runtime look after the connections while this one computes: if all others
-/// sleep and none of them waits for the connections, nobody does. Of two new tasks the thread that makes
-/// them keeps one for itself; for the other one it wakes one that sleeps, if any (so does tokio 1.54, which
-/// does not promise it: without that a connection waits for another's body).
+/// Makes another thread of the runtime poll the connections while this one computes. If all others sleep
+/// and none of them polls for I/O, no connection makes progress. Of two new tasks, the spawning thread keeps
+/// one for itself and wakes a sleeping thread, if any, for the other. Tokio 1.54 does so but does not
+/// promise it; otherwise a connection waits until the body of another is parsed.
 fn wake_another_thread() {
     if Handle::current().metrics().num_workers() > 1 {
         for _ in 0..2 {

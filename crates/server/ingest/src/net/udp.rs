@@ -15,11 +15,11 @@ const DATAGRAMS_MAX: usize = 256;
 /// Largest datagram, in bytes.
 const DATAGRAM_BYTES_MAX: usize = 64 << 10;
 
-/// Serve RESP over UDP until `stop` changes. Samples do not span datagrams; refusals are counted,
-/// not told.
+/// Serves RESP over UDP until `stop` changes. Samples do not span datagrams. Refusals are counted
+/// but not reported to the sender.
 ///
 /// # Errors
-/// When the socket fails for good.
+/// If the socket fails permanently.
 pub async fn serve_udp(
     socket: UdpSocket,
     store: Store,
@@ -61,7 +61,7 @@ pub async fn serve_udp(
             }
         }
     }
-    // What fails here is told by the store when it is closed.
+    // The store reports a failure here when it is closed.
     let _ = store.write_async(Batch::new(), Ack::Persisted).await;
     Ok(())
 }

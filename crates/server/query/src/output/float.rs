@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 /// Decimal digits that tell every float apart.
 const DIGITS: i32 = 17;
-/// The least number of so many digits.
+/// The least number of 17 digits.
 const LEAST: u64 = 10_000_000_000_000_000;
 /// Sizes of the floats that [`plain`] writes.
 const PLAIN: std::ops::Range<f64> = 1e-4..1e15;

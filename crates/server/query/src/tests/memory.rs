@@ -1,4 +1,4 @@
-//! What queries hold in memory.
+//! Memory held by queries.
 
 use super::*;
 use crate::budget::Held;
@@ -10,7 +10,7 @@ fn empty() -> (tempfile::TempDir, Store) {
     (folder, store)
 }
 
-/// The answer of a query as CSV with raw times, and the most it held.
+/// Returns the answer of a query as CSV with raw times, and the most memory it held, in bytes.
 fn told(store: &Store, fields: &str) -> (String, usize) {
     let memory = Memory::default();
     let budget = Budget::new(QUERY_TIME_MAX, memory.clone(), || false);

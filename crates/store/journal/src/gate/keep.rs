@@ -78,7 +78,7 @@ impl Gate {
         self.wake_joiners(&mut state);
         self.more.notify_all();
         loop {
-            // Whoever is busy or has exclusive access next notifies `idle` when it is done.
+            // The next thread that is busy or has exclusive access notifies `idle` when it is done.
             if state.busy || state.exclusive_waiters > 0 {
                 state = self.idle.wait(state);
             } else if state.forming.records > 0 && state.poisoned.is_none() {

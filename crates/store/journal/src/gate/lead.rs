@@ -11,7 +11,7 @@ use crate::pool::WriteError;
 use crate::sync::MutexGuard;
 use crate::writer::Writer;
 
-/// What an operation on the writer came to.
+/// The outcome of an operation on the writer.
 pub(super) struct Written<T> {
     pub(super) result: Result<T, WriteError>,
     /// Last position persisted after it.
@@ -98,7 +98,7 @@ impl Gate {
         }
     }
 
-    /// Runs an operation on the writer while no flush and no piece of the archive runs beside it.
+    /// Runs an operation on the writer while no flush and no piece of the archive is in progress.
     pub(super) fn with_writer<T>(
         &self,
         operation: impl FnOnce(&mut Writer) -> Result<T, WriteError>,
@@ -118,7 +118,7 @@ impl Gate {
     ) -> Result<T, AppendError> {
         match written.result {
             Ok(done) => {
-                // A flush that ran beside a later group may end after it.
+                // A flush that overlapped with a later group may end after it.
                 let before = self.persisted.fetch_max(written.persisted, Ordering::AcqRel);
                 if before < written.persisted {
                     self.more.notify_all();
@@ -158,7 +158,7 @@ impl Gate {
         state.spare_body = body;
     }
 
-    /// Wakes whoever waits for exclusive access, and the next leader if there may be one.
+    /// Wakes the threads that wait for exclusive access, and the next leader if there may be one.
     pub(super) fn hand_over(&self, state: &State) {
         self.idle.notify_all();
         if state.forming.records == 0 || !state.may_lead() {

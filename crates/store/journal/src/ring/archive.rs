@@ -1,5 +1,5 @@
-//! From the ring to the archive: what it is to hold is laid out under the writer's lock, written
-//! without it, and entered under it again. Meanwhile groups go on into the ring.
+//! Moves groups from the ring to the archive. A piece is laid out under the writer's lock, written
+//! without it, and published under it again. Groups go on into the ring while it is written.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 /// their writes on the device.
 const PIECE_BYTES: u64 = 128 << 10;
 
-/// What the ring's archive is at.
+/// The state of the ring's archive.
 #[derive(Debug, Default)]
 pub(crate) struct Archiving {
-    /// Somebody writes to it without the writer's lock.
+    /// A thread is writing to it without the writer's lock.
     under_way: bool,
     /// The ring has filled enough for another piece.
     due: bool,
@@ -41,7 +41,7 @@ pub(crate) struct Archival {
     base: u64,
     from: u64,
     upto: u64,
-    /// Where what is in use of it ends.
+    /// End of the used bytes of `out` in the file.
     end: u64,
     /// Groups that are in the archive as a whole then, and where they end.
     done: usize,

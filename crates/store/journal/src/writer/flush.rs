@@ -1,7 +1,8 @@
-//! A flush beside appends: the writer is asked before and told after it, and takes groups meanwhile.
+//! A flush that runs next to appends. It starts and ends under the writer's lock; groups are written
+//! while it runs.
 //!
-//! There is one at a time, and no other flush of what was appended beside it: the system may tell of a
-//! failed write once, and whoever hears nothing of it would acknowledge what is lost.
+//! Only one flush runs at a time, and no other flush covers data appended during it: the system may report a
+//! failed write only once, and a caller that misses the report would acknowledge lost data.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,12 +14,12 @@ use crate::folder::Segment;
 use crate::meter::Cost;
 use crate::pool::{WriteError, fatal};
 
-/// What is written before a flush, and so persisted by it.
+/// The data written before a flush, which the flush persists.
 pub(crate) struct Flush {
     file: Arc<dyn File>,
     path: PathBuf,
     segment: Arc<Segment>,
-    /// Where the next frame begins, and its first record.
+    /// Offset of the next frame, and its first record.
     next: u64,
     next_position: u64,
     next_sequence: u64,
@@ -31,7 +32,7 @@ impl Flush {
 }
 
 impl Writer {
-    /// Begin a flush beside appends; `None` where there is nothing to persist or it must be done alone.
+    /// Begins a flush next to appends; `None` if there is nothing to persist or the flush needs the writer.
     pub(crate) fn begin_flush(&mut self) -> Result<Option<Flush>, WriteError> {
         self.trusted()?;
         let (next_position, next_sequence) = (self.next_position, self.next_sequence);

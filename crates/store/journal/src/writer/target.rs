@@ -32,8 +32,8 @@ impl Target {
         Ok(Self { path, sync, plain, dirty: false, since: 0, between: 0 })
     }
 
-    /// So many bytes more of the segment are filled; whether as many as `ahead` are between two
-    /// flushes.
+    /// Adds `more` bytes to the fill of the segment. Returns true if at least `ahead` bytes are
+    /// written between two flushes.
     pub(super) fn streams(&mut self, more: u64, ahead: u64) -> bool {
         self.since += more;
         self.since.max(self.between) >= ahead
@@ -61,7 +61,7 @@ impl Target {
         if persist { self.persist() } else { Ok(0) }
     }
 
-    /// What the archive is written through, beside groups that go into the ring.
+    /// Returns the file for writing the archive while groups go into the ring.
     pub(crate) fn archive_file(&self) -> Arc<dyn File> {
         Arc::clone(self.sync.as_ref().unwrap_or(&self.plain))
     }

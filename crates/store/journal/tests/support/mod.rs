@@ -1,4 +1,4 @@
-//! A journal on a simulated disk, beside a plain list of what it must hold.
+//! A journal on a simulated disk, next to a plain list of its expected content.
 
 #![allow(dead_code, reason = "each test file uses its own part of it")]
 
@@ -50,7 +50,7 @@ pub(crate) fn layout(noise: &mut Noise) -> Layout {
     [Layout::Packed, Layout::Sparse, Layout::Ring][noise.below(3) as usize]
 }
 
-/// What the journal must hold.
+/// The expected content of the journal.
 #[derive(Default, Clone)]
 pub(crate) struct Model {
     /// Every record appended, from position 1 on.

@@ -30,7 +30,7 @@ const GROUP_BYTES_MAX: usize = 4 << 20;
 /// Rows whose definitions are in one record at most.
 const DEFINITIONS_MAX: u32 = 2000;
 
-/// Where a group is in the log, and what appending it cost.
+/// Position of a group in the log, and the cost of appending it.
 struct Logged {
     /// Position of its first record.
     first_position: u64,

@@ -19,7 +19,7 @@ fn identity(dir: &Path) -> Option<Identity> {
     Some(Identity { device: found.dev(), inode: found.ino() })
 }
 
-/// What became of the folder since the last look.
+/// The change of the folder since the last check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FolderChange {
     None,
@@ -33,7 +33,7 @@ pub(crate) enum FolderChange {
 pub(crate) struct Folder {
     /// Keeps other processes out until it is dropped.
     lock: Mutex<Option<Box<dyn Lock>>>,
-    /// `None` where it cannot be told, as on a simulated disk.
+    /// `None` if the system does not provide it, as on a simulated disk.
     opened: Option<Identity>,
     lost: AtomicBool,
     /// The manifest still says that the store is closed: there was no room to write otherwise.

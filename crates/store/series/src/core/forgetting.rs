@@ -1,4 +1,4 @@
-//! What is known between two looks for rows to be forgotten.
+//! The state kept between two searches for rows to be forgotten.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

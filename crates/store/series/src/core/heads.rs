@@ -77,7 +77,7 @@ impl Core {
         let below = live.heads.first().map_or(0, |active| active.first() - 1);
         drop(live);
         let age = self.upkeep.head_age(self.options.clock.monotonic());
-        // Deletes alone are behind an empty head; whoever has the manifest may be sealing them.
+        // Only deletes can follow an empty head; the thread that has the manifest may be sealing them.
         let deletes = || self.manifest.try_lock().is_some_and(|manifest| below > manifest.sealed);
         closed || (age >= self.options.seal_after && (!empty || deletes()))
     }

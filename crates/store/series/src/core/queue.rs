@@ -9,7 +9,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::pending::Pending;
 
-/// What the log adds to a record at most, in bytes.
+/// Maximum size that the log adds to a record, in bytes.
 const RECORD_BYTES_ADDED: usize = 10;
 
 #[derive(Default)]
@@ -155,8 +155,8 @@ struct Waiters {
 }
 
 impl Waiters {
-    /// Returns true if nobody waits before the task with that number, or before one that has none
-    /// yet.
+    /// Returns true if no other task waits before the task with that number, or before a new task if
+    /// `number` is `None`.
     fn is_next(&self, number: Option<u64>) -> bool {
         self.waiting.front().is_none_or(|(first, _)| Some(*first) == number)
     }

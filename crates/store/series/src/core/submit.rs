@@ -15,7 +15,7 @@ use crate::pending::{Pending, Write};
 use crate::record::{self, Tombstone};
 use crate::ticket::{Ticket, TrySubmit};
 
-/// Whether the queue takes a batch now.
+/// The room in the queue for a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Room {
     Free,
@@ -55,7 +55,7 @@ impl Core {
         Poll::Pending
     }
 
-    /// Queues a batch if there is room and nobody waits for some.
+    /// Queues a batch if there is room and no other writer waits for room.
     pub(crate) fn try_submit(&self, batch: Batch, ack: Ack) -> Result<TrySubmit, WriteError> {
         let queue = self.queue.lock();
         let room = self.room(&queue)?;

@@ -38,7 +38,7 @@ impl Stretch {
 }
 
 impl RowHead {
-    /// What it has of a range, in the order of arrival.
+    /// Returns its rows in a range, in the order of arrival.
     fn stretches(&self, range: TimeRange) -> Vec<Stretch> {
         let rows =
             if self.events { OPEN_ROWS_MAX } else { open_rows_max(usize::from(self.columns)) };
@@ -71,7 +71,7 @@ impl RowHead {
 }
 
 impl Head {
-    /// What a row has of a range, in the order of arrival; to be read by [`Head::stretch`].
+    /// Returns the stretches of a row in a range, in the order of arrival, to be read by [`Head::stretch`].
     pub(crate) fn stretches(&self, id: u32, range: TimeRange) -> Vec<Stretch> {
         self.row(id).map(|row| row.stretches(range)).unwrap_or_default()
     }

@@ -1,5 +1,5 @@
-//! What a merge writes of one row: a window of time after another, so that a row of many metrics at a
-//! high rate need not fit into memory.
+//! The rows that a merge writes of one row series: one window of time after another, so that a series
+//! with many metrics at a high rate need not fit into memory.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(super) struct Rows<'a> {
     sources: Vec<Source<'a>>,
 }
 
-/// What one part has of it, and of the rows that share a series with it.
+/// The entries of one part for a row, and for the rows that share a series with it.
 struct Source<'a> {
     part: &'a Arc<Part>,
     own: Option<Entry>,
@@ -86,8 +86,8 @@ impl<'a> Rows<'a> {
         planned(&spans, TimeRange::ALL, (SAMPLES / width).max(CHUNK_ROWS_MAX))
     }
 
-    /// What the parts have together in a window, without what was deleted. Where a later part has a
-    /// value of a series that the row shares, it holds.
+    /// Returns the merged samples of the parts in a window, without deleted ones. If a later part has a
+    /// value of a series that the row shares, that value is valid.
     fn read(&self, window: TimeRange, work: &mut Work) -> Result<Option<Table>, WriteError> {
         let mut all: Option<Table> = None;
         for Source { part, own, others } in &self.sources {

@@ -1,5 +1,5 @@
-//! The file of a part, or of several. It goes when all of them were replaced and nobody reads them
-//! any more.
+//! The file of one or several parts. It is removed when all of them were replaced and are no longer
+//! read.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -119,7 +119,7 @@ impl Part {
         Ok(())
     }
 
-    /// What it has of a row, with the summaries of the columns that are wanted.
+    /// Returns its entry for a row, with the summaries of the requested columns.
     pub(crate) fn entry(&self, row: u32, want: Want) -> Result<Option<Entry>, ReadError> {
         let base = partition_range(self.meta.partition).from_ns;
         let opened = self.opened()?;

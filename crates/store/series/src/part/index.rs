@@ -28,7 +28,7 @@ pub(crate) struct ChunkRef {
     pub(crate) summaries: Vec<Option<Summary>>,
 }
 
-/// What a part has of a row.
+/// The entry of a row in a part.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Entry {
     /// Columns; 0 for events.
@@ -157,7 +157,7 @@ impl Builder {
     }
 }
 
-/// Where a block of an index is.
+/// Location of a block of an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BlockRef {
     /// Its first row.
@@ -167,7 +167,7 @@ pub(crate) struct BlockRef {
     pub(crate) bytes: usize,
 }
 
-/// What is read of an index when its part is opened.
+/// The data that is read from an index when its part is opened.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Top {
     blocks: Vec<BlockRef>,
@@ -233,9 +233,9 @@ pub(crate) fn rows(index: &[u8]) -> Option<Vec<u32>> {
     rows.iter().map(|row| Input(row).u32()).collect()
 }
 
-/// What a block says of a row; no columns and no chunks: nothing. `None`: it is no block.
-///
-/// Summaries are those of the wanted columns.
+/// Returns the entry of a row in a block; without columns and chunks if the block has none of the row.
+/// `None`: the bytes are not a valid block.
+/// Summaries are those of the requested columns.
 pub(crate) fn find(
     index: &[u8],
     row: u32,

@@ -1,4 +1,4 @@
-//! What the manifest says of a part.
+//! The description of a part in the manifest.
 
 const MAGIC: &[u8; 8] = b"hfsepart";
 /// Version of parts written.
@@ -31,7 +31,7 @@ pub(crate) struct PartMeta {
     pub(crate) version: u16,
     /// Number of the file it is in: that of its first part.
     pub(crate) file: u64,
-    /// Where its index begins in the file.
+    /// Offset of its index in the file.
     pub(crate) index_at: u64,
     /// Bytes of the index's top, at its end.
     pub(crate) top_bytes: u32,
@@ -42,7 +42,7 @@ impl PartMeta {
         format!("part-{:016x}", self.file)
     }
 
-    /// Where its last byte is in the file.
+    /// Returns the end of its bytes in the file.
     pub(crate) fn end(&self) -> u64 {
         self.index_at.saturating_add(self.index_bytes)
     }

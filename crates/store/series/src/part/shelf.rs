@@ -1,6 +1,6 @@
-//! What is kept of parts between two reads: open files, the tops of indexes, and those of their
-//! blocks that were read. Bounded for all parts of a store together: what was not read for longest
-//! goes first.
+//! The cache of opened parts: open files, the tops of indexes, and the blocks of indexes that were
+//! read. It is bounded for all parts of a store together; the least recently used entry is dropped
+//! first.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use super::index::Top;
 use crate::options::{OPEN_INDEX_BYTES_MAX, OPEN_PARTS_MAX};
 
-/// Where a part keeps what is open of it.
+/// The cached state of one part.
 #[derive(Default)]
 pub(crate) struct Slot {
     opened: Mutex<Option<Arc<Opened>>>,
@@ -22,7 +22,7 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// What is open; noted as read.
+    /// Returns the opened part, if cached, and marks it as read.
     pub(crate) fn read(&self) -> Option<Arc<Opened>> {
         let opened = self.opened.lock().clone();
         if opened.is_some() {

@@ -1,4 +1,4 @@
-//! What blocks say of their samples.
+//! The encoding of the summaries of blocks.
 
 use crate::bytes::{Input, push_signed, push_varint};
 use crate::model::Summary;

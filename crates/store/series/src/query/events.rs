@@ -49,7 +49,7 @@ impl Snapshot {
 }
 
 impl EventScan {
-    /// Estimate of the memory that it holds beside what it gave last, in bytes.
+    /// Estimates the memory held, without the events returned last, in bytes.
     pub fn bytes(&self) -> usize {
         self.reading.bytes()
     }

@@ -37,7 +37,7 @@ impl Grid {
         last_ns < self.end(first_ns)
     }
 
-    /// How many of some times, ascending, are in the step of the first.
+    /// Returns how many of the ascending `times` are in the step of the first.
     pub(super) fn count(self, times: &[i64]) -> usize {
         let end = times.first().map_or(i64::MAX, |first| self.end(*first));
         let (near, far) = times.split_at(times.len().min(NEAR));
@@ -50,7 +50,7 @@ impl Grid {
 mod tests {
     use super::*;
 
-    /// How many of the first times have one index.
+    /// Returns how many of the leading times have one index.
     fn together(grid: Grid, times: &[i64]) -> usize {
         times.iter().filter(|time| grid.index(**time) == grid.index(times[0])).count()
     }

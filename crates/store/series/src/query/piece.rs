@@ -66,7 +66,7 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// What it has in a range, settled.
+    /// Returns its samples in a range, settled.
     pub(super) fn table(&self, range: TimeRange, work: &mut Work) -> Table {
         let mut table = Table::with_columns(self.columns);
         if table.decode(&self.bytes, Want::All, work).is_none() {

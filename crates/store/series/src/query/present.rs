@@ -8,12 +8,12 @@ use crate::model::TimeRange;
 
 /// Parts whose rows are looked at, at most: where a range has more of them, every row may be there.
 const PARTS_MAX: usize = 64;
-/// Rows that are looked up in a head at once: whoever writes waits for no more than these.
+/// Rows that are looked up in a head at once: writers wait for no more than these.
 const ROWS_AT_ONCE: usize = 4096;
 
 impl Snapshot {
-    /// Those of some rows that may have samples in a range. What cannot be read may have them all:
-    /// whoever reads it is told.
+    /// Returns those of `rows` that may have samples in a range. An unreadable part may have all of them:
+    /// reading them reports the error.
     pub(crate) fn present(&self, rows: RoaringBitmap, range: TimeRange) -> RoaringBitmap {
         let touched = |partition: i64| {
             let of = partition_range(partition);

@@ -36,7 +36,7 @@ impl Snapshot {
     /// where buckets do.
     pub(crate) fn bucket_windows(&self, columns: &[ColumnId], partition: i64) -> Vec<TimeRange> {
         let source = Source { columns, partition, range: TimeRange::ALL, heads: &[] };
-        // What cannot be read is told when it is to be.
+        // Failures are reported when the pieces are read.
         let pieces = self.pieces(&source, &mut None);
         let blocks: Vec<_> = pieces.iter().map(Piece::span).collect();
         let (whole, mut windows) = (source.here(), Vec::new());
@@ -68,8 +68,8 @@ impl Snapshot {
         self.rollups.get(&partition).is_some_and(|r| r.meta.alone)
     }
 
-    /// What a roll-up has of one metric, without the buckets that a later delete touches: those of
-    /// the series, of which `others` may have some too.
+    /// Returns the buckets of a series in a roll-up, without those that a later delete touches. Columns in
+    /// `others` may have buckets of the series too.
     pub(crate) fn buckets(
         &self,
         rollup: &Part,
@@ -98,7 +98,7 @@ impl Snapshot {
     }
 }
 
-/// What a roll-up has of one metric of a row.
+/// Returns all buckets of one metric of a row in a roll-up.
 fn all_buckets(rollup: &Part, of: ColumnId, work: &mut Work) -> Result<Buckets, ReadError> {
     let fields = FIELDS as u16;
     let Some(from) = of.column.checked_mul(fields) else { return Ok(Buckets::new()) };

@@ -8,13 +8,13 @@ use crate::error::ReadError;
 use crate::model::{Direction, Run, Series, TimeRange, Values};
 use crate::table::Table;
 
-/// Runs of samples of one series, in the direction of the scan. An error concerns what could not
-/// be read; asked again, the scan goes on with what could be read beside it, and behind it.
+/// Runs of samples of one series, in the direction of the scan. An error concerns a source that could
+/// not be read; after it, the scan continues with the readable samples.
 ///
-/// However many samples there are, and in whatever order they came, few of them are in memory: those
-/// of blocks whose times follow each other or overlap a little about [`Scan::with_rows`], and at most
-/// eight times as many. Those that came in no order are sorted and kept compressed, as many as go
-/// into 512 bytes for each of [`Scan::with_rows`].
+/// Memory is bounded for any number of samples in any order of arrival. Samples of blocks that follow
+/// each other or overlap a little take about [`Scan::with_rows`] samples, and at most eight times as
+/// many. Samples that arrived unordered are sorted and kept compressed, as many as fit into 512 bytes
+/// for each of [`Scan::with_rows`].
 pub struct Scan {
     reading: Reading,
     direction: Direction,
@@ -30,14 +30,14 @@ impl Snapshot {
 }
 
 impl Scan {
-    /// Read about so many samples at a time (65,536 unless told; at least 64).
+    /// Sets the approximate number of samples to read at a time (default 65,536; at least 64).
     #[must_use]
     pub fn with_rows(mut self, rows: usize) -> Self {
         self.reading.rows = rows.max(64);
         self
     }
 
-    /// Estimate of the memory that it holds beside the run given last, in bytes.
+    /// Estimates the memory held, without the run returned last, in bytes.
     pub fn bytes(&self) -> usize {
         let waiting: usize = self.runs.iter().map(|run| run.times.len()).sum();
         self.reading.bytes() + waiting * size_of::<(i64, f64)>()

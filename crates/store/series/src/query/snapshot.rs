@@ -33,7 +33,7 @@ impl Snapshot {
         }
     }
 
-    /// What heads have of a series, in the order in which it came.
+    /// Returns the pieces of a series in heads, in the order of arrival.
     pub(super) fn of_heads(&self, series: &Series, range: TimeRange) -> Vec<Piece> {
         let mut pieces = Vec::new();
         for (cell, of) in self.heads.iter().flat_map(|h| series.columns.iter().map(move |c| (h, c)))
@@ -69,7 +69,7 @@ impl Snapshot {
         all
     }
 
-    /// What a series has in a partition, sources with lower positions first.
+    /// Returns the pieces of a series in a partition, sources with lower positions first.
     pub(super) fn pieces(&self, source: &Source<'_>, torn: &mut Option<ReadError>) -> Vec<Piece> {
         let (mut pieces, here) = (Vec::new(), source.here());
         let parts = self.parts.get(&source.partition).into_iter().flatten();
@@ -87,7 +87,7 @@ impl Snapshot {
         pieces
     }
 
-    /// What a piece has in a range, settled.
+    /// Returns the samples of a piece in a range, settled.
     pub(super) fn open_piece(
         &self,
         piece: &Piece,
@@ -121,7 +121,7 @@ impl Snapshot {
     }
 }
 
-/// What is to be read in a partition.
+/// The columns and the range to read in a partition.
 pub(crate) struct Source<'a> {
     /// Of which rows and columns.
     pub(crate) columns: &'a [ColumnId],

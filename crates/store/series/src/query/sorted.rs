@@ -1,9 +1,9 @@
-//! Samples of blocks that overlap all along, as those of a head do that came in no order: sorted once,
-//! and kept compressed while they are read window by window. Reading every block for every window
-//! would cost the square of what there is.
+//! Samples of blocks that overlap throughout, such as those of a head whose samples arrived unordered.
+//! They are sorted once and kept compressed while they are read window by window. Reading every block
+//! for every window would take quadratic time.
 //!
-//! What is kept is bounded: beyond that the later half of its time goes, and is sorted when its turn
-//! comes. So all that there is is read once for so many bytes of it, not once for each window.
+//! The memory is bounded: above the limit the later half of the time range is dropped and sorted when
+//! it is reached. So all blocks are read once for each such amount of samples, not once for each window.
 
 use std::sync::Arc;
 
@@ -20,9 +20,9 @@ const BYTES_PER_ROW: usize = 512;
 const BLOCKS: usize = 64;
 const BLOCK_ROWS: (usize, usize) = (16, 1024);
 
-/// What was sorted of a window.
+/// The sorted samples of a window.
 pub(super) struct Sorted {
-    /// What of the window it holds all of.
+    /// The window of which it holds all samples.
     pub(super) window: TimeRange,
     /// Sorted runs one after another, sources with lower positions first.
     pub(super) blocks: Vec<Arc<Block>>,
@@ -33,8 +33,8 @@ pub(super) struct Sorted {
 }
 
 impl Sorted {
-    /// Sort what pieces have in a window of about so many samples to a window that is given out, or
-    /// in a part of it on the side from which a scan comes.
+    /// Sorts the samples of pieces in a window, or in a part of it on the side where the scan begins. About
+    /// `rows` samples are returned for each window.
     pub(super) fn of(
         pieces: &[Piece],
         window: TimeRange,

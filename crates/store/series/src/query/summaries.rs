@@ -10,7 +10,7 @@ use crate::model::{Direction, Series, Summary, TimeRange};
 use crate::part::stats::summary_of;
 use crate::table::{Table, Work};
 
-/// What takes summaries.
+/// A receiver of summaries.
 pub(super) trait Sink {
     /// Returns true if what these pieces of one partition hold changes nothing, so that they need not be
     /// read.

@@ -16,23 +16,23 @@ use crate::table::{Table, Work};
 
 /// Samples of a window, about.
 pub(super) const ROWS: usize = 1 << 16;
-/// A window is cut when it holds so many times what it should.
+/// A window is cut when it holds this many times the intended number of samples.
 pub(super) const ROWS_OVER: usize = 8;
 
 /// See the module.
 pub(super) struct Windows {
     /// Sources with lower positions first.
     pieces: Vec<Piece>,
-    /// What is to be read, ascending.
+    /// The ranges still to be read, ascending.
     left: VecDeque<TimeRange>,
     rows: usize,
-    /// What of a window was sorted, with the memory of it; not what is sorted already.
+    /// The sorted part of a window, with its memory; `None` if these windows are themselves sorted.
     sorted: Option<(Box<Windows>, usize)>,
     is_sorted: bool,
 }
 
 impl Windows {
-    /// Windows of about so many samples over pieces, sources with lower positions first.
+    /// Creates windows of about `rows` samples over pieces, sources with lower positions first.
     pub(super) fn new(pieces: Vec<Piece>, range: TimeRange, rows: usize) -> Self {
         let blocks: Vec<_> = pieces.iter().map(Piece::span).collect();
         let left = planned(&blocks, range, rows);
@@ -86,8 +86,8 @@ impl Windows {
         }
     }
 
-    /// What can be read of the next window, settled; `None` behind the last one. A piece that cannot
-    /// be read is noted once and left out from then on.
+    /// Returns the readable samples of the next window, settled; `None` after the last one. A piece that
+    /// cannot be read is reported once and left out from then on.
     pub(super) fn next(
         &mut self,
         snapshot: &Snapshot,
@@ -136,8 +136,8 @@ impl Windows {
     }
 }
 
-/// Cut a range into windows where blocks begin, each of so many samples or more. No cut where the blocks that it goes through are more than the
-/// window: they are read on both sides.
+/// Cuts a range into windows at the beginnings of blocks, each of at least `rows` samples. There is no cut
+/// through blocks that are larger than the window: they would be read on both sides.
 pub(crate) fn planned(blocks: &[Span], range: TimeRange, rows: usize) -> VecDeque<TimeRange> {
     let mut from_ns = range.from_ns;
     let mut windows = VecDeque::new();
@@ -166,7 +166,7 @@ pub(crate) fn planned(blocks: &[Span], range: TimeRange, rows: usize) -> VecDequ
     windows
 }
 
-/// Settle the samples of a window and drop those behind so many; the window of those left.
+/// Settles the samples of a window and keeps `rows` of them. Returns the window of the samples kept.
 fn cut(all: &mut Table, window: TimeRange, rows: usize, direction: Direction) -> TimeRange {
     all.settle();
     let beyond = all.len().saturating_sub(rows);
@@ -206,13 +206,13 @@ pub(super) struct Reading {
     windows: Option<Windows>,
     pub(super) rows: usize,
     work: Work,
-    /// What could not be read and is not told yet; what was read beside it.
+    /// A read failure that is not reported yet; the samples that could be read.
     torn: Option<ReadError>,
     table: Option<Table>,
 }
 
 impl Reading {
-    /// Windows of about so many samples.
+    /// Creates a reading in windows of about `rows` samples.
     pub(super) fn new(
         snapshot: Snapshot,
         series: &Series,
@@ -258,7 +258,7 @@ impl Reading {
 }
 
 impl Iterator for Reading {
-    /// Samples, settled and ascending within; an error before what could be read beside it.
+    /// Settled samples, ascending within; an error precedes the samples that could be read.
     type Item = Result<Table, ReadError>;
 
     fn next(&mut self) -> Option<Self::Item> {

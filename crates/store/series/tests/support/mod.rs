@@ -1,4 +1,4 @@
-//! A plain map beside the store, and random operations on both.
+//! A plain map next to the store, and random operations on both.
 
 #![allow(
     clippy::unwrap_used,
@@ -39,7 +39,7 @@ pub const ROWS: [&str; 6] = [
 ];
 pub const EVENTS: &str = "!deploy host=a";
 
-/// What a series holds: bits of a float, or an integer as text would say it.
+/// The content of a series: bits of a float, or an integer as text.
 pub type Samples = BTreeMap<i64, String>;
 pub type Model = BTreeMap<String, Samples>;
 
@@ -80,7 +80,7 @@ pub fn contents(store: &Store) -> Model {
     found
 }
 
-/// Whoever looks for series of a partition finds those that have samples there.
+/// Checks that a search in a partition finds the series that have samples there.
 fn found_where_they_are(store: &Store, snapshot: &Snapshot, contents: &Model) {
     let mut partitions: BTreeMap<i64, BTreeSet<&String>> = BTreeMap::new();
     for (name, samples) in contents {
@@ -144,7 +144,7 @@ impl Draw {
     }
 }
 
-/// What one batch puts into the model.
+/// The changes that one batch makes to the model.
 pub type Change = Vec<(String, i64, String)>;
 
 /// A random batch, and what it changes.
@@ -185,7 +185,7 @@ pub fn apply(model: &mut Model, change: &Change) {
     }
 }
 
-/// What a random delete hits.
+/// Returns the target of a random delete.
 pub fn delete(draw: &mut Draw) -> (Selector, TimeRange) {
     let selector = match draw.below(4) {
         0 => Selector::metric("cpu.user").with("host", "a"),
