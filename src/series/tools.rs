@@ -1,4 +1,4 @@
-//! Tools for a store that no other process has open: delete, stat, verify, export, import.
+//! Tools for a store: stat, and, while no other process has it open, delete, verify, export and import.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, File};
