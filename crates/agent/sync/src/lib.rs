@@ -1,12 +1,12 @@
 //! The agent's side of the link: enrolment, cycles of sessions, heartbeats, integrity checks.
 //!
 //! - A **session** is one message, one POST, one answer. Nothing leaves the queue before the 200; a
-//! session that fails returns everything it leased.
+//!   session that fails returns everything it leased.
 //! - A **cycle** sends everything that was pending when it began, documents and events together. It can
-//! be interrupted anywhere: the next one continues after the last acknowledged item.
+//!   be interrupted anywhere: the next one continues after the last acknowledged item.
 //! - A **check** compares one dataset's digest with the server's. On mismatch both sides compare sums
-//! of ranges down to the few documents that differ, and only those are sent again, as ordinary
-//! versioned values.
+//!   of ranges down to the few documents that differ, and only those are sent again, as ordinary
+//!   versioned values.
 //!
 //! Nothing here retries on its own: the error says whether and when a retry can help
 //! ([`SyncError::is_transient`], [`SyncError::retry_after`]), and [`backoff::delay`] gives the delay.

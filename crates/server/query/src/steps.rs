@@ -123,8 +123,8 @@ pub(super) fn all_steps(
     Ok(Summed { found: all.into_iter().collect(), torn })
 }
 
-/// Passes summaries of one series to `each`, oldest first, by steps counted in the direction of the query, until
-/// `each` stops it.
+/// Passes summaries of one series to `each`, oldest first, by steps counted in the direction of the
+/// query, until `each` stops it.
 fn each_step(
     snapshot: &Snapshot,
     series: &Series,

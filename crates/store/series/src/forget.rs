@@ -69,8 +69,8 @@ impl Core {
         rows
     }
 
-    /// Removes from `rows` those that a part has which is not in `looked`. Returns false if a part cannot be
-    /// read. The part in which a row was found is cached, so that the next call reads nothing for the row while
+    /// Removes the rows that a part not in `looked` has from `rows`. Returns false if a part cannot be
+    /// read. The part in which a row was found is cached: the next call reads nothing for the row while
     /// that part exists.
     fn leave_out_held(&self, rows: &mut RoaringBitmap, looked: &mut HashSet<u64>) -> bool {
         let live = self.live.read();

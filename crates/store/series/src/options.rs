@@ -20,7 +20,7 @@ pub const EVENT_BYTES_MAX: usize = 4096;
 pub const BATCH_SAMPLES_MAX: usize = 1 << 20;
 /// Most bytes of events in one batch.
 pub const BATCH_EVENT_BYTES_MAX: usize = 4 << 20;
-/// How far ahead of the clock external times are accepted. A time further ahead comes from a wrong
+/// Maximum distance of external times ahead of the clock. A time further ahead comes from a wrong
 /// clock, and no retention would remove it for years.
 pub const AHEAD_MAX: Duration = Duration::from_hours(24);
 /// Most series (metrics of row series) a store holds by default.

@@ -232,7 +232,7 @@ fn write_many(store: &Store, host: u32) -> usize {
     done.count()
 }
 
-/// Checks that all acknowledged writes of several concurrent threads are stored.
+/// Writes from four threads at once. Returns the number of acknowledged writes.
 fn told(store: &Store, closes: bool) -> usize {
     std::thread::scope(|scope| {
         let writing: Vec<_> =

@@ -137,7 +137,7 @@ impl Windows {
 }
 
 /// Cuts a range into windows at the beginnings of blocks, each of at least `rows` samples. There is no cut
-/// through blocks that are larger than the window: they would be read on both sides.
+/// through blocks that have more samples than the window: they would be read on both sides.
 pub(crate) fn planned(blocks: &[Span], range: TimeRange, rows: usize) -> VecDeque<TimeRange> {
     let mut from_ns = range.from_ns;
     let mut windows = VecDeque::new();
