@@ -8,7 +8,7 @@ use anyhow::bail;
 use console::Console;
 use model::path::{show, show_terminal};
 use model::timestamp;
-use queue::{Body, ListFilter, Listed, Peeked, Reader};
+use queue::{Body, ListFilter, Listed, Peeked, ReaderProcess};
 use serde_json::{Value, json};
 
 use crate::cli::{QueueCommand, QueueOf};
@@ -169,7 +169,7 @@ fn compact(path: &Path, as_json: bool) -> anyhow::Result<()> {
 }
 
 /// The settings and readers of a database, as `queue status` shows them: lines of text.
-pub(crate) fn settings(status: &Peeked, readers: &[Reader]) -> String {
+pub(crate) fn settings(status: &Peeked, readers: &[ReaderProcess]) -> String {
     let mut text = format!(
         "durability {}, transaction {}, page {} bytes, wal_autocheckpoint {} pages, \
          journal_size_limit {} bytes\n",

@@ -9,7 +9,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::{Context as _, bail};
 use env::clock::{Clock, SystemClock};
-use env::guard::{Acceptance, Change, GuardedClock, Hold, Release, StoredHold, StoredTime};
+use env::guard::{Acceptance, ClockChange, GuardedClock, Hold, Release, StoredHold, StoredTime};
 use env::random::SystemRandom;
 use model::timestamp;
 use model::{Coverage, CoverageKind, EventBody};
@@ -105,12 +105,12 @@ impl FolderClock {
 
     /// Persists the time if that is due. Returns the holds that began and ended since the last
     /// call, after logging them. Call it every second.
-    pub(crate) fn tick(&self) -> Vec<Change> {
+    pub(crate) fn tick(&self) -> Vec<ClockChange> {
         let changes = self.clock.take_changes();
         for change in &changes {
             match change {
-                Change::Held(hold) => warn!("{}", held_text(hold, self.folder.path())),
-                Change::Released { .. } => info!("{}", released_text(change)),
+                ClockChange::Held(hold) => warn!("{}", held_text(hold, self.folder.path())),
+                ClockChange::Released { .. } => info!("{}", released_text(change)),
             }
         }
         if !changes.is_empty() || self.clock.monotonic() >= self.written.lock().due {
@@ -137,12 +137,12 @@ impl FolderClock {
     }
 
     /// Returns a hold's beginning or end as an event of the server, with its id.
-    pub(crate) fn event(&self, change: &Change) -> (String, EventBody) {
+    pub(crate) fn event(&self, change: &ClockChange) -> (String, EventBody) {
         let (at_us, detail) = match change {
-            Change::Held(hold) => (hold.since_us, held_text(hold, self.folder.path())),
-            Change::Released { to_us, .. } => (*to_us, released_text(change)),
+            ClockChange::Held(hold) => (hold.since_us, held_text(hold, self.folder.path())),
+            ClockChange::Released { to_us, .. } => (*to_us, released_text(change)),
         };
-        let word = if matches!(change, Change::Held(_)) { "held" } else { "released" };
+        let word = if matches!(change, ClockChange::Held(_)) { "held" } else { "released" };
         let event = EventBody::of_coverage(Coverage {
             kind: CoverageKind::ClockJump,
             path: String::new(),
@@ -234,8 +234,8 @@ fn held_text(hold: &Hold, folder: &Path) -> String {
     )
 }
 
-fn released_text(change: &Change) -> String {
-    let Change::Released { why, from_us, to_us } = change else { return String::new() };
+fn released_text(change: &ClockChange) -> String {
+    let ClockChange::Released { why, from_us, to_us } = change else { return String::new() };
     let why = match why {
         Release::Returned => "it came back",
         Release::Waited => "it kept its time for a day",

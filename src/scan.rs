@@ -9,7 +9,7 @@ use console::Console;
 use detect::{Cancel, Progress, RootState, Rules, ScanOptions, Scanner, SystemNames};
 use env::clock::SystemClock;
 use model::traits::PortError;
-use model::{Baseline, BaselineItem, Batch, FileBody, Op, Sink, SinkOutcome};
+use model::{Baseline, BaselineItem, ChangeBatch, FileBody, Op, Sink, SinkOutcome};
 use run::print_scan;
 
 use crate::cli::ScanArgs;
@@ -106,7 +106,7 @@ struct Printer<W: Write> {
 }
 
 impl<W: Write> Sink for Printer<W> {
-    fn apply(&mut self, batch: &mut Batch) -> Result<SinkOutcome, PortError> {
+    fn apply(&mut self, batch: &mut ChangeBatch) -> Result<SinkOutcome, PortError> {
         let mut outcome = SinkOutcome::default();
         for op in batch.drain(..) {
             let Op::Put { key, observation, .. } = op else { continue };

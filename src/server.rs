@@ -15,7 +15,7 @@ use commit::{Commit, CommitOptions};
 use env::clock::Clock;
 use env::guard::GuardedClock;
 use env::random::{Random, SystemRandom};
-use journal::{Journal, Options};
+use journal::{Journal, JournalOptions};
 use model::Position;
 use registry::{Registry, RegistryOptions, SqliteControl};
 use replication::follow::Marker;
@@ -218,7 +218,7 @@ fn open_stores(
         .and_then(|state| state.warm().map(|()| state))
         .with_context(|| database(&folder.state_db()))?;
     let state: Arc<dyn StateStore> = Arc::new(state);
-    let options = Options {
+    let options = JournalOptions {
         layout: match config.journal.layout {
             Layout::Packed => journal::Layout::Packed,
             Layout::Sparse => journal::Layout::Sparse,
@@ -227,7 +227,7 @@ fn open_stores(
         segment_bytes: u64::from(config.journal.segment_mib) * 1024 * 1024,
         // Checked before a torn tail is cut: a journal that lost its end is left as it is.
         position_expected: state.applied().context("state")?.0,
-        ..Options::default()
+        ..JournalOptions::default()
     };
     let (journal, recovery) = Journal::open(&folder.journal(), options).with_context(|| {
         format!(
@@ -406,7 +406,7 @@ fn sessions_options(
 async fn as_local_source(mut request: Request) -> Request {
     if let Some(caller) = request.extensions().get::<LocalCaller>().copied() {
         request.extensions_mut().insert(api::Source::Unix { uid: caller.uid });
-        request.extensions_mut().insert(replication::LocalCaller);
+        request.extensions_mut().insert(replication::LocalFollower);
     }
     request
 }

@@ -26,11 +26,11 @@ const XML: &str = "application/xml";
 const TOML: &str = "application/toml";
 const RELOADED: &str = "the agent continues with its groups' configuration";
 
-struct House {
+struct Deployment {
     base: PathBuf,
 }
 
-impl House {
+impl Deployment {
     fn new() -> Self {
         let base = folder("groups");
         let (api, agents) = (free_port(), free_port());
@@ -128,13 +128,14 @@ fn put(api: &Api, group: &str, kind: &str, text: &str) {
 
 #[test]
 fn what_a_group_configures_is_run_by_its_agents_through_kills_and_absence() {
-    let house = House::new();
-    let (one, two) = (house.base.join("one-own"), house.base.join("two-own"));
-    let (shared, web, late) = (house.tree("shared"), house.tree("web"), house.tree("late"));
-    let (server, api) = house.server();
-    house.enroll("one");
-    house.enroll("two");
-    let (first, second) = (house.start("agent", "one"), house.start("agent", "two"));
+    let deployment = Deployment::new();
+    let (one, two) = (deployment.base.join("one-own"), deployment.base.join("two-own"));
+    let (shared, web, late) =
+        (deployment.tree("shared"), deployment.tree("web"), deployment.tree("late"));
+    let (server, api) = deployment.server();
+    deployment.enroll("one");
+    deployment.enroll("two");
+    let (first, second) = (deployment.start("agent", "one"), deployment.start("agent", "two"));
     holds(&api, "001", &[&one]);
     holds(&api, "002", &[&two]);
     synced(&api, &["001", "002"]);
@@ -156,7 +157,7 @@ fn what_a_group_configures_is_run_by_its_agents_through_kills_and_absence() {
         assert_eq!(agent["mergedSum"], merged, "one group alone: its sum is the agents'");
     }
     assert_eq!(api.request("POST", "/groups").unwrap().0, 406);
-    let (status, answer) = create_group(&house, "web");
+    let (status, answer) = create_group(&deployment, "web");
     assert_eq!(status, 200, "{answer}");
     assert_eq!(api.request("PUT", "/agents/001/group/web").unwrap().0, 200);
     put(&api, "web", TOML, &format!("[[watch]]\npath = {web:?}\n"));
@@ -172,10 +173,10 @@ fn what_a_group_configures_is_run_by_its_agents_through_kills_and_absence() {
     put(&api, "default", TOML, &text);
     server.kill();
     // Without its server the second runs what it was handed last.
-    let second = house.start("agent", "two");
+    let second = deployment.start("agent", "two");
     let scanned = second.line("scan: ");
     assert!(scanned.starts_with("2 files, "), "{scanned}");
-    let (server, api) = house.server();
+    let (server, api) = deployment.server();
     holds(&api, "001", &[&one, &shared, &web, &late]);
     holds(&api, "002", &[&two, &shared, &late]);
     synced(&api, &["001", "002"]);
@@ -184,7 +185,7 @@ fn what_a_group_configures_is_run_by_its_agents_through_kills_and_absence() {
     outcome(&api, order_reload(&api), "acknowledged", "already");
     // A killed agent comes back with what it ran.
     first.kill();
-    let first = house.start("agent", "one");
+    let first = deployment.start("agent", "one");
     let scanned = first.line("scan: ");
     assert!(scanned.starts_with("5 files, "), "{scanned}");
     // Nothing is configured any more: what the groups added is no longer watched.
@@ -245,10 +246,10 @@ fn order_reload(api: &Api) -> u64 {
     command.unwrap()
 }
 
-fn create_group(house: &House, name: &str) -> (u16, Value) {
+fn create_group(deployment: &Deployment, name: &str) -> (u16, Value) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let http = reqwest::Client::builder()
-        .unix_socket(house.base.join("server/holdfast.sock"))
+        .unix_socket(deployment.base.join("server/holdfast.sock"))
         .build()
         .unwrap();
     let body = serde_json::json!({ "group_id": name });

@@ -16,8 +16,8 @@
 )]
 
 mod common;
-#[path = "common/house.rs"]
-mod house;
+#[path = "common/deployment.rs"]
+mod deployment;
 #[path = "common/shifted.rs"]
 mod shifted;
 
@@ -27,7 +27,7 @@ use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use common::{Api, PATIENCE, Running, eventually, login, run, run_with};
-use house::House;
+use deployment::Deployment;
 use serde_json::{Value, json};
 use shifted::ShiftedClock;
 
@@ -49,9 +49,9 @@ fn now_s() -> i64 {
 }
 
 /// Starts a role with the environment given.
-fn start(house: &House, role: &str, env: &[(&str, &str)]) -> Running {
-    let config = house.base.join(format!("{role}.toml"));
-    let log = house.base.join(format!("{role}.log"));
+fn start(deployment: &Deployment, role: &str, env: &[(&str, &str)]) -> Running {
+    let config = deployment.base.join(format!("{role}.toml"));
+    let log = deployment.base.join(format!("{role}.log"));
     Running::start_with(&[role, "--config", config.to_str().unwrap()], &log, env)
 }
 
@@ -72,14 +72,14 @@ fn answers(api: &Api) -> Value {
         "roles": pick("/security/roles", &["id", "name", "policies", "users"]),
         "groups": pick("/groups", &["name", "count"]),
         "files": pick("/syscheck/001?sort=file", &["file", "type", "size", "sha256", "mtime"]),
-        "packages": house::packages(api),
+        "packages": deployment::packages(api),
         "changes": api.history("/changes?agents_list=001"),
         "samples": samples,
     })
 }
 
-fn pending(house: &House) -> Vec<String> {
-    let config = house.base.join("agent.toml");
+fn pending(deployment: &Deployment) -> Vec<String> {
+    let config = deployment.base.join("agent.toml");
     let words = ["queue", "list", "--config", config.to_str().unwrap(), "--pending", "--json"];
     let (code, text, error) = run(&words);
     assert_eq!(code, 0, "{error}");
@@ -90,21 +90,22 @@ fn pending(house: &House) -> Vec<String> {
 #[ignore = "writes an archive into the tree; run before a release"]
 fn write_an_archive() {
     let name = std::env::var("HOLDFAST_BLESS").expect("HOLDFAST_BLESS=NAME");
-    let house = House::looking("write-archive", "1s");
-    for n in 20..house::FOLDERS * house::FILES {
-        fs::remove_file(house.tree.join(format!("d{}/f{n}", n % house::FOLDERS))).unwrap();
+    let deployment = Deployment::looking("write-archive", "1s");
+    for n in 20..deployment::FOLDERS * deployment::FILES {
+        fs::remove_file(deployment.tree.join(format!("d{}/f{n}", n % deployment::FOLDERS)))
+            .unwrap();
     }
-    let server = start(&house, "server", &[("HOLDFAST_ADMIN_PASSWORD", PASSWORD)]);
+    let server = start(&deployment, "server", &[("HOLDFAST_ADMIN_PASSWORD", PASSWORD)]);
     server.line("ready: ");
-    let api = Api::of(&house.data());
-    assert_eq!(house.enroll("old").0, 0);
-    let agent = house.agent();
-    house.equal(&api, "001");
-    fs::write(house.tree.join("d1/f1"), "changed content").unwrap();
-    fs::remove_file(house.tree.join("d2/f2")).unwrap();
-    house.install(&[("bash", "2"), ("new", "1")]);
-    house.equal(&api, "001");
-    eventually("packages", || house::has_packages(&api, &[("bash", "2"), ("new", "1")]));
+    let api = Api::of(&deployment.data());
+    assert_eq!(deployment.enroll("old").0, 0);
+    let agent = deployment.agent();
+    deployment.equal(&api, "001");
+    fs::write(deployment.tree.join("d1/f1"), "changed content").unwrap();
+    fs::remove_file(deployment.tree.join("d2/f2")).unwrap();
+    deployment.install(&[("bash", "2"), ("new", "1")]);
+    deployment.equal(&api, "001");
+    eventually("packages", || deployment::has_packages(&api, &[("bash", "2"), ("new", "1")]));
 
     let json = "application/json";
     let user = format!(r#"{{"username": "auditor", "password": {PASSWORD:?}}}"#);
@@ -117,20 +118,21 @@ fn write_an_archive() {
 
     let mut expected = answers(&api);
     server.kill();
-    fs::write(house.tree.join("d3/f3"), "changed while the server was off").unwrap();
-    fs::write(house.tree.join("d3/new"), "new while the server was off").unwrap();
-    eventually("changes are pending", || match pending(&house) {
+    fs::write(deployment.tree.join("d3/f3"), "changed while the server was off").unwrap();
+    fs::write(deployment.tree.join("d3/new"), "new while the server was off").unwrap();
+    eventually("changes are pending", || match pending(&deployment) {
         found if found.len() == 2 => Ok(()),
         found => Err(format!("{found:?}")),
     });
     agent.kill();
-    expected["pending"] = json!(pending(&house));
+    expected["pending"] = json!(pending(&deployment));
     expected["made_at_s"] = json!(now_s());
-    fs::write(house.base.join(EXPECTED), serde_json::to_string_pretty(&expected).unwrap()).unwrap();
+    fs::write(deployment.base.join(EXPECTED), serde_json::to_string_pretty(&expected).unwrap())
+        .unwrap();
 
     fs::create_dir_all(archives()).unwrap();
     let archive = archives().join(format!("{name}.tar.gz"));
-    let base = house.base.to_str().unwrap();
+    let base = deployment.base.to_str().unwrap();
     let parts = ["server", "agent", EXPECTED];
     let words = ["--exclude=*.sock", "-C", base, "-czSf", archive.to_str().unwrap()];
     tar(&[&words[..], &parts[..]].concat());
@@ -151,20 +153,20 @@ fn this_version_opens_folders_of_earlier_ones() {
 }
 
 fn opens(archive: &Path, name: &str) {
-    let house = House::looking(&format!("old-data-{name}"), "1h");
-    tar(&["-C", house.base.to_str().unwrap(), "-xzf", archive.to_str().unwrap()]);
+    let deployment = Deployment::looking(&format!("old-data-{name}"), "1h");
+    tar(&["-C", deployment.base.to_str().unwrap(), "-xzf", archive.to_str().unwrap()]);
     let expected: Value =
-        serde_json::from_slice(&fs::read(house.base.join(EXPECTED)).unwrap()).unwrap();
+        serde_json::from_slice(&fs::read(deployment.base.join(EXPECTED)).unwrap()).unwrap();
     // Certificates end after a year: the processes see the time at which the archive was made.
-    let clock = ShiftedClock::new(&house.base, "clock");
+    let clock = ShiftedClock::new(&deployment.base, "clock");
     clock.set(expected["made_at_s"].as_i64().unwrap() + 60 - now_s());
 
-    let config = house.base.join("agent.toml");
+    let config = deployment.base.join("agent.toml");
     let config = config.to_str().unwrap();
     let (code, text, error) = run_with(&["queue", "verify", "--config", config], &clock.env());
     assert_eq!(code, 0, "{text}{error}");
-    assert_eq!(json!(pending(&house)), expected["pending"]);
-    let data = house.data();
+    assert_eq!(json!(pending(&deployment)), expected["pending"]);
+    let data = deployment.data();
     let path = data.to_str().unwrap();
     let journal = data.join("journal");
     for words in [
@@ -175,7 +177,7 @@ fn opens(archive: &Path, name: &str) {
         assert_eq!(code, 0, "{words:?}: {text}{error}");
     }
 
-    let server = start(&house, "server", &clock.env());
+    let server = start(&deployment, "server", &clock.env());
     let url = server.line("ready: ");
     let api = Api::of(&data);
     let mut answered = answers(&api);
@@ -186,7 +188,7 @@ fn opens(archive: &Path, name: &str) {
     }
     assert_eq!(login(&url, "auditor", PASSWORD), 200);
 
-    let agent = start(&house, "agent", &clock.env());
+    let agent = start(&deployment, "agent", &clock.env());
     let before = expected["changes"].as_array().unwrap().len();
     eventually("the pending changes arrive", || {
         let changes = api.history("/changes?agents_list=001");

@@ -14,8 +14,8 @@
 )]
 
 mod common;
-#[path = "common/house.rs"]
-mod house;
+#[path = "common/deployment.rs"]
+mod deployment;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -23,24 +23,24 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use common::{Api, Running, differences, eventually, run};
-use house::House;
+use deployment::Deployment;
 use rusqlite::Connection;
 
 /// Names and versions.
 type Versions = BTreeMap<String, String>;
 
-struct Place {
-    house: House,
+struct PackageHost {
+    deployment: Deployment,
     installed: Versions,
 }
 
-impl Place {
+impl PackageHost {
     fn new(name: &str) -> Self {
-        Self { house: House::looking(name, "200ms"), installed: Versions::new() }
+        Self { deployment: Deployment::looking(name, "200ms"), installed: Versions::new() }
     }
 
     fn status(&self) -> PathBuf {
-        self.house.base.join("system/var/lib/dpkg/status")
+        self.deployment.base.join("system/var/lib/dpkg/status")
     }
 
     /// Installs, upgrades and removes, and writes the database as dpkg does: to a new file, then renamed.
@@ -116,11 +116,11 @@ fn lose(database: &Path, key: &str) {
 
 #[test]
 fn packages_are_told_through_kills_and_lost_documents_and_gaps() {
-    let mut place = Place::new("packages");
+    let mut place = PackageHost::new("packages");
     place.change(&[("bash", "1"), ("coreutils", "1"), ("dpkg", "1"), ("old", "1")], &[]);
-    let (server, api) = place.house.server();
-    assert_eq!(place.house.enroll("packages").0, 0);
-    let agent = place.house.agent();
+    let (server, api) = place.deployment.server();
+    assert_eq!(place.deployment.enroll("packages").0, 0);
+    let agent = place.deployment.agent();
     eventually("the first look arrives", || place.is_told(&api));
     // The first look makes documents and no events.
     assert!(history(&api).is_empty());
@@ -131,7 +131,7 @@ fn packages_are_told_through_kills_and_lost_documents_and_gaps() {
         place.is_told(&api)?;
         expect(&api, &changes)
     });
-    let data = place.house.data();
+    let data = place.deployment.data();
     let (code, printed, error) = run(&["changes", "--data", data.to_str().unwrap()]);
     assert_eq!(code, 0, "{error}");
     assert!(printed.contains("modified bash:amd64 (version)"), "{printed}");
@@ -145,8 +145,8 @@ fn packages_are_told_through_kills_and_lost_documents_and_gaps() {
     server.kill();
     place.change(&[("coreutils", "3")], &[]);
     lose(&data.join("state.db"), "bash:amd64");
-    let (server, api) = place.house.server();
-    let agent = place.house.agent();
+    let (server, api) = place.deployment.server();
+    let agent = place.deployment.agent();
     let found = agent.line("check packages: ");
     assert!(found.starts_with("1 documents differed"), "{found}");
     assert!(found.ends_with(" 0 were too many"), "{found}");
@@ -190,13 +190,13 @@ fn packages_are_told_through_kills_and_lost_documents_and_gaps() {
 
 #[test]
 fn up_looks_at_the_packages_of_the_system_that_it_is_given() {
-    let mut place = Place::new("packages-up");
+    let mut place = PackageHost::new("packages-up");
     place.change(&[("bash", "1"), ("dpkg", "1")], &[]);
-    let path = |name: &str| place.house.base.join(name).to_str().unwrap().to_owned();
+    let path = |name: &str| place.deployment.base.join(name).to_str().unwrap().to_owned();
     let (data, tree, system) = (path("data"), path("tree"), path("system"));
     let folders = ["up", "--data", &data, "--watch", &tree, "--system", &system];
     let rest = ["--api", "127.0.0.1:0", "--plain-http", "--scan-interval", "200ms"];
-    let up = Running::start(&[&folders[..], &rest].concat(), &place.house.base.join("up.log"));
+    let up = Running::start(&[&folders[..], &rest].concat(), &place.deployment.base.join("up.log"));
     up.line("ready: ");
     let api = Api::of(Path::new(&data));
     eventually("the first look arrives", || place.is_told(&api));

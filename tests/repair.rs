@@ -14,14 +14,14 @@
 )]
 
 mod common;
-#[path = "common/house.rs"]
-mod house;
+#[path = "common/deployment.rs"]
+mod deployment;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use common::{Api, differences, disk, eventually, run, stored};
-use house::{FILES, FOLDERS, House, has_packages, start};
+use deployment::{Deployment, FILES, FOLDERS, has_packages, start};
 use rusqlite::Connection;
 
 /// Deletes the documents below a folder from the stopped server's database. Returns how many.
@@ -64,10 +64,10 @@ fn gaps(api: &Api, agent: &str) -> Vec<String> {
 
 #[test]
 fn documents_lost_by_the_server_are_found_and_sent_again_after_a_kill_of_the_agent() {
-    let house = House::new("repair");
-    let (base, tree, data) = (house.base.clone(), house.tree.clone(), house.data());
-    let (server, _) = house.server();
-    let (code, error) = house.enroll("repaired");
+    let deployment = Deployment::new("repair");
+    let (base, tree, data) = (deployment.base.clone(), deployment.tree.clone(), deployment.data());
+    let (server, _) = deployment.server();
+    let (code, error) = deployment.enroll("repaired");
     assert_eq!(code, 0, "{error}");
 
     let agent = start(&base, "agent");
@@ -107,26 +107,26 @@ fn documents_lost_by_the_server_are_found_and_sent_again_after_a_kill_of_the_age
 
 #[test]
 fn what_changed_while_agent_db_was_lost_is_told_as_changes_from_what_the_server_held() {
-    let house = House::new("lost-database");
-    let (server, api) = house.server();
-    assert_eq!(house.enroll("forgetful").0, 0);
-    let agent = house.agent();
+    let deployment = Deployment::new("lost-database");
+    let (server, api) = deployment.server();
+    assert_eq!(deployment.enroll("forgetful").0, 0);
+    let agent = deployment.agent();
     agent.line("synchronised: ");
     agent.line("synchronised packages: ");
-    house.equal(&api, "001");
+    deployment.equal(&api, "001");
     assert_eq!(agent.stop(), 0);
     assert_eq!(changes(&api, "001"), []);
 
-    house.lose(&["agent.db"]);
-    house.install(&[("bash", "2"), ("new", "1")]);
-    fs::write(house.tree.join("d1/f1"), "now longer content").unwrap();
-    fs::write(house.tree.join("d5/new"), "new").unwrap();
-    fs::remove_file(house.tree.join("d6/f6")).unwrap();
-    let agent = house.agent();
+    deployment.lose(&["agent.db"]);
+    deployment.install(&[("bash", "2"), ("new", "1")]);
+    fs::write(deployment.tree.join("d1/f1"), "now longer content").unwrap();
+    fs::write(deployment.tree.join("d5/new"), "new").unwrap();
+    fs::remove_file(deployment.tree.join("d6/f6")).unwrap();
+    let agent = deployment.agent();
     agent.line("compared with what the server already had: 1 created, ");
     agent.line("compared packages with what the server already had: 1 created, 1 modified, 1 d");
-    house.equal(&api, "001");
-    let shown = |name: &str| house.tree.join(name).to_str().unwrap().to_owned();
+    deployment.equal(&api, "001");
+    let shown = |name: &str| deployment.tree.join(name).to_str().unwrap().to_owned();
     let expected = [
         ("created".to_owned(), shown("d5/new"), None, Some(3)),
         ("deleted".to_owned(), shown("d6/f6"), Some(9), None),
@@ -148,51 +148,51 @@ fn what_changed_while_agent_db_was_lost_is_told_as_changes_from_what_the_server_
 
     // The same database again is no lost one.
     let told = changes(&api, "001").len();
-    let agent = house.agent();
+    let agent = deployment.agent();
     agent.line("synchronised: ");
     api.rescan("001");
-    house.equal(&api, "001");
+    deployment.equal(&api, "001");
     assert_eq!(changes(&api, "001").len(), told);
     assert_eq!(agent.stop(), 0);
     assert_eq!(server.stop(), 0);
 }
 
 /// Files of the agent's database.
-fn database(house: &House) -> Vec<PathBuf> {
-    let entries = fs::read_dir(house.base.join("agent")).unwrap().map(|e| e.unwrap().path());
+fn database(deployment: &Deployment) -> Vec<PathBuf> {
+    let entries = fs::read_dir(deployment.base.join("agent")).unwrap().map(|e| e.unwrap().path());
     let is_one = |p: &PathBuf| p.file_name().unwrap().to_str().unwrap().starts_with("agent.db");
     entries.filter(is_one).collect()
 }
 
 #[test]
 fn an_older_database_put_back_takes_nothing_away_before_the_disk_was_scanned() {
-    let house = House::new("put-back");
-    let (server, api) = house.server();
-    assert_eq!(house.enroll("older").0, 0);
-    let agent = house.agent();
+    let deployment = Deployment::new("put-back");
+    let (server, api) = deployment.server();
+    assert_eq!(deployment.enroll("older").0, 0);
+    let agent = deployment.agent();
     agent.line("synchronised: ");
-    house.equal(&api, "001");
+    deployment.equal(&api, "001");
     assert_eq!(agent.stop(), 0);
     let older: Vec<_> =
-        database(&house).into_iter().map(|p| (p.clone(), fs::read(p).unwrap())).collect();
+        database(&deployment).into_iter().map(|p| (p.clone(), fs::read(p).unwrap())).collect();
 
     for n in 0..20 {
-        fs::write(house.tree.join(format!("d5/new{n}")), "new").unwrap();
+        fs::write(deployment.tree.join(format!("d5/new{n}")), "new").unwrap();
     }
     // What is read for so long that heartbeats come in between.
-    fs::File::create(house.tree.join("large")).unwrap().set_len(128 << 20).unwrap();
-    let agent = house.agent();
-    house.equal(&api, "001");
+    fs::File::create(deployment.tree.join("large")).unwrap().set_len(128 << 20).unwrap();
+    let agent = deployment.agent();
+    deployment.equal(&api, "001");
     assert_eq!(agent.stop(), 0);
     let held = stored(&api, "001").len();
 
-    house.lose(&["agent.db"]);
+    deployment.lose(&["agent.db"]);
     for (path, content) in &older {
         fs::write(path, content).unwrap();
     }
-    fs::write(house.tree.join("d1/f1"), "now longer content").unwrap();
-    let agent = house.agent();
-    let (mut fewest, disk) = (held, disk(&house.tree));
+    fs::write(deployment.tree.join("d1/f1"), "now longer content").unwrap();
+    let agent = deployment.agent();
+    let (mut fewest, disk) = (held, disk(&deployment.tree));
     eventually("the gap is told and the server equals the disk", || {
         fewest = fewest.min(stored(&api, "001").len());
         if !gaps(&api, "001").contains(&"database_rebuilt".to_owned()) {
@@ -207,55 +207,55 @@ fn an_older_database_put_back_takes_nothing_away_before_the_disk_was_scanned() {
 
 #[test]
 fn packages_that_are_watched_no_more_go_although_the_database_that_knew_them_is_lost() {
-    let house = House::new("unwatched-packages");
-    let (server, api) = house.server();
-    assert_eq!(house.enroll("unwatched").0, 0);
-    let agent = house.agent();
+    let deployment = Deployment::new("unwatched-packages");
+    let (server, api) = deployment.server();
+    assert_eq!(deployment.enroll("unwatched").0, 0);
+    let agent = deployment.agent();
     eventually("packages are told", || has_packages(&api, &[("bash", "1"), ("old", "1")]));
-    house.equal(&api, "001");
+    deployment.equal(&api, "001");
     assert_eq!(agent.stop(), 0);
-    house.lose(&["agent.db"]);
-    let config = house.base.join("agent.toml");
+    deployment.lose(&["agent.db"]);
+    let config = deployment.base.join("agent.toml");
     let text = fs::read_to_string(&config).unwrap();
     fs::write(&config, text.replace("[inventory]\n", "[inventory]\npackages = false\n")).unwrap();
-    let agent = house.agent();
+    let agent = deployment.agent();
     eventually("they go", || has_packages(&api, &[]));
-    house.equal(&api, "001");
+    deployment.equal(&api, "001");
     assert_eq!(agent.stop(), 0);
     assert_eq!(server.stop(), 0);
 }
 
 #[test]
 fn an_agent_that_lost_its_identity_is_refused_its_old_name_and_told_whole_under_a_new_one() {
-    let house = House::new("lost-identity");
-    let (server, api) = house.server();
-    assert_eq!(house.enroll("lost").0, 0);
-    let agent = house.agent();
+    let deployment = Deployment::new("lost-identity");
+    let (server, api) = deployment.server();
+    assert_eq!(deployment.enroll("lost").0, 0);
+    let agent = deployment.agent();
     agent.line("synchronised: ");
-    house.equal(&api, "001");
+    deployment.equal(&api, "001");
     assert_eq!(agent.stop(), 0);
 
     // The database stays: it was reported to another agent number.
-    house.lose(&["agent.json", "key.pem", "cert.pem", "ca.pem"]);
-    fs::write(house.tree.join("d5/new"), "new").unwrap();
-    let (code, error) = house.enroll("lost");
+    deployment.lose(&["agent.json", "key.pem", "cert.pem", "ca.pem"]);
+    fs::write(deployment.tree.join("d5/new"), "new").unwrap();
+    let (code, error) = deployment.enroll("lost");
     assert_ne!(code, 0);
     assert!(error.contains("named lost is already") && error.contains("remove it"), "{error}");
-    assert_eq!(house.enroll("lost-2").0, 0);
-    let agent = house.agent();
-    house.equal(&api, "002");
+    assert_eq!(deployment.enroll("lost-2").0, 0);
+    let agent = deployment.agent();
+    deployment.equal(&api, "002");
     assert_eq!(agent.stop(), 0);
 
     // As the refusal says: the old one removed, its name is free again.
-    let data = house.data();
+    let data = deployment.data();
     let (code, _, error) = run(&["remove", "001", "--data", data.to_str().unwrap()]);
     assert_eq!(code, 0, "{error}");
-    house.lose(&["agent.json", "key.pem", "cert.pem", "ca.pem"]);
-    fs::remove_file(house.tree.join("d6/f6")).unwrap();
-    let (code, error) = house.enroll("lost");
+    deployment.lose(&["agent.json", "key.pem", "cert.pem", "ca.pem"]);
+    fs::remove_file(deployment.tree.join("d6/f6")).unwrap();
+    let (code, error) = deployment.enroll("lost");
     assert_eq!(code, 0, "{error}");
-    let agent = house.agent();
-    house.equal(&api, "003");
+    let agent = deployment.agent();
+    deployment.equal(&api, "003");
     assert_eq!(agent.stop(), 0);
     assert_eq!(server.stop(), 0);
 }

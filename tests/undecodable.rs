@@ -13,31 +13,31 @@
 )]
 
 mod common;
-#[path = "common/house.rs"]
-mod house;
+#[path = "common/deployment.rs"]
+mod deployment;
 
 use std::fs;
 
 use common::eventually;
-use house::{House, has_packages};
+use deployment::{Deployment, has_packages};
 use rusqlite::Connection;
 
 #[test]
 fn an_item_that_cannot_be_decoded_makes_the_agent_begin_anew_by_itself() {
-    let house = House::new("undecodable");
-    let (server, api) = house.server();
-    assert_eq!(house.enroll("undecodable").0, 0);
-    let agent = house.agent();
+    let deployment = Deployment::new("undecodable");
+    let (server, api) = deployment.server();
+    assert_eq!(deployment.enroll("undecodable").0, 0);
+    let agent = deployment.agent();
     agent.line("synchronised: ");
-    house.equal(&api, "001");
+    deployment.equal(&api, "001");
     let damage = || {
-        let db = Connection::open(house.base.join("agent/agent.db")).unwrap();
+        let db = Connection::open(deployment.base.join("agent/agent.db")).unwrap();
         let sql = "UPDATE item SET observation = x'ff00' WHERE name = CAST('f9' AS BLOB)";
         assert_eq!(db.execute(sql, []).unwrap(), 1);
     };
     // Found by the running agent.
     damage();
-    fs::write(house.tree.join("d1/f1"), "now longer content").unwrap();
+    fs::write(deployment.tree.join("d1/f1"), "now longer content").unwrap();
     // Its first heartbeat may still be on its way.
     eventually("the order is taken", || match api.request("PUT", "/syscheck?agents_list=001") {
         Some((200, answer)) if answer["error"] == 0 => Ok(()),
@@ -45,21 +45,21 @@ fn an_item_that_cannot_be_decoded_makes_the_agent_begin_anew_by_itself() {
     });
     agent.line("agent.db is damaged; restarting");
     agent.line("agent.db: items that could not be decoded were dropped (1, the first of them ");
-    house.equal(&api, "001");
+    deployment.equal(&api, "001");
     assert_eq!(agent.stop(), 0);
     // Found at its start.
     damage();
-    fs::write(house.tree.join("d2/f2"), "now longer content").unwrap();
-    let agent = house.agent();
+    fs::write(deployment.tree.join("d2/f2"), "now longer content").unwrap();
+    let agent = deployment.agent();
     agent.line("agent.db: items that could not be decoded were dropped (1, the first of them ");
-    house.equal(&api, "001");
+    deployment.equal(&api, "001");
     assert_eq!(agent.stop(), 0);
     assert_eq!(server.stop(), 0);
 }
 
 /// When the agent's log last said so, microseconds since the epoch.
-fn logged_us(house: &House, what: &str) -> u64 {
-    let log = fs::read_to_string(house.base.join("agent.log")).unwrap();
+fn logged_us(deployment: &Deployment, what: &str) -> u64 {
+    let log = fs::read_to_string(deployment.base.join("agent.log")).unwrap();
     let line = log.lines().rfind(|line| line.contains(what)).unwrap_or_else(|| panic!("{log}"));
     model::timestamp::parse_micros(line.split_whitespace().next().unwrap()).unwrap()
 }
@@ -67,27 +67,27 @@ fn logged_us(house: &House, what: &str) -> u64 {
 /// Only a session in preparation reads it: the scan before has seen the file as it was.
 #[test]
 fn an_item_that_telling_meets_and_cannot_decode_makes_the_agent_begin_anew_after_a_pause() {
-    let house = House::new("undecodable-pending");
-    let (server, api) = house.server();
-    assert_eq!(house.enroll("pending").0, 0);
-    let agent = house.agent();
+    let deployment = Deployment::new("undecodable-pending");
+    let (server, api) = deployment.server();
+    assert_eq!(deployment.enroll("pending").0, 0);
+    let agent = deployment.agent();
     agent.line("synchronised: ");
-    house.equal(&api, "001");
+    deployment.equal(&api, "001");
     assert_eq!((agent.stop(), server.stop()), (0, 0));
-    fs::write(house.tree.join("d1/f1"), "now longer content").unwrap();
-    let agent = house.agent();
+    fs::write(deployment.tree.join("d1/f1"), "now longer content").unwrap();
+    let agent = deployment.agent();
     agent.line("scan: ");
-    let damaged = Connection::open(house.base.join("agent/agent.db"))
+    let damaged = Connection::open(deployment.base.join("agent/agent.db"))
         .unwrap()
         .execute("UPDATE item SET observation = x'ff00' WHERE name = CAST('f1' AS BLOB)", []);
     assert_eq!(damaged.unwrap(), 1);
-    let (server, api) = house.server();
+    let (server, api) = deployment.server();
     agent.line("agent.db is damaged; restarting");
-    let met_us = logged_us(&house, "content of ");
+    let met_us = logged_us(&deployment, "content of ");
     agent.line("agent.db: items that could not be decoded were dropped (1, the first of them ");
-    house.equal(&api, "001");
+    deployment.equal(&api, "001");
     // What is damaged again at once must not keep the machine busy.
-    let paused_us = logged_us(&house, "items that cannot be decoded dropped") - met_us;
+    let paused_us = logged_us(&deployment, "items that cannot be decoded dropped") - met_us;
     assert!(paused_us >= 10_000_000, "after {paused_us} us");
     assert_eq!(agent.stop(), 0);
     assert_eq!(server.stop(), 0);
@@ -96,15 +96,15 @@ fn an_item_that_telling_meets_and_cannot_decode_makes_the_agent_begin_anew_after
 /// The package database was not written since: it is looked at all the same, before a check.
 #[test]
 fn a_package_that_cannot_be_decoded_is_found_again_and_never_missing_at_the_server() {
-    let house = House::new("undecodable-package");
-    let (server, api) = house.server();
-    assert_eq!(house.enroll("packages").0, 0);
-    let agent = house.agent();
+    let deployment = Deployment::new("undecodable-package");
+    let (server, api) = deployment.server();
+    assert_eq!(deployment.enroll("packages").0, 0);
+    let agent = deployment.agent();
     let installed = [("bash", "1"), ("old", "1")];
     eventually("packages are told", || has_packages(&api, &installed));
     // So long that its time of change is past, and a look does not have to be made again for that.
     let settled = || {
-        let db = Connection::open(house.base.join("agent/agent.db")).unwrap();
+        let db = Connection::open(deployment.base.join("agent/agent.db")).unwrap();
         let query = "SELECT value FROM note WHERE name = 'packages.last'";
         let note: Vec<u8> = db.query_row(query, [], |row| row.get(0)).unwrap();
         let note: serde_json::Value = serde_json::from_slice(&note).unwrap();
@@ -117,17 +117,17 @@ fn a_package_that_cannot_be_decoded_is_found_again_and_never_missing_at_the_serv
         })
     });
     assert_eq!(agent.stop(), 0);
-    let db = Connection::open(house.base.join("agent/agent.db")).unwrap();
+    let db = Connection::open(deployment.base.join("agent/agent.db")).unwrap();
     // One bit of its first byte.
     let flip = "UPDATE item SET observation = CAST(x'01' || substr(observation, 2) AS BLOB) \
                 WHERE name = CAST('bash:amd64' AS BLOB)";
     assert_eq!(db.execute(flip, []).unwrap(), 1);
     drop(db);
-    let agent = house.agent();
+    let agent = deployment.agent();
     agent.line("agent.db: items that could not be decoded were dropped (1, the first of them ");
     let checked = || {
         assert_eq!(has_packages(&api, &installed), Ok(()), "it is gone from the server");
-        let db = Connection::open(house.base.join("agent/agent.db")).unwrap();
+        let db = Connection::open(deployment.base.join("agent/agent.db")).unwrap();
         db.busy_timeout(common::PATIENCE).unwrap();
         let due = "SELECT count(*) FROM note WHERE name = 'sync.check' AND length(value) > 0";
         let due: i64 = db.query_row(due, [], |row| row.get(0)).unwrap();

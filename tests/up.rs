@@ -23,13 +23,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{Api, Running, differences, disk, eventually, folder, login, run, run_with, stored};
 
-struct Place {
+struct Folders {
     data: PathBuf,
     tree: PathBuf,
     log: PathBuf,
 }
 
-impl Place {
+impl Folders {
     fn new(name: &str) -> Self {
         let base = folder(name);
         let tree = base.join("tree");
@@ -76,7 +76,7 @@ fn history(api: &Api) -> Vec<(String, String)> {
 
 #[test]
 fn a_change_goes_from_the_disk_to_the_history() {
-    let place = Place::new("up-change");
+    let place = Folders::new("up-change");
     let up = place.up();
     let password = up.line("log in: user admin, password ");
     assert!(password.contains("shown once"), "{password}");
@@ -117,7 +117,7 @@ fn a_change_goes_from_the_disk_to_the_history() {
 
 #[test]
 fn what_changed_while_it_was_down_is_a_change_beside_a_gap() {
-    let place = Place::new("up-down");
+    let place = Folders::new("up-down");
     let up = place.up();
     up.line("synchronised: ");
     assert_eq!(up.stop(), 0);
@@ -145,7 +145,7 @@ fn what_changed_while_it_was_down_is_a_change_beside_a_gap() {
 
 #[test]
 fn a_data_folder_is_served_by_one_process() {
-    let place = Place::new("up-twice");
+    let place = Folders::new("up-twice");
     let up = place.up();
     up.line("ready: ");
     let (code, _, error) =
@@ -157,7 +157,7 @@ fn a_data_folder_is_served_by_one_process() {
 
 #[test]
 fn a_local_agent_that_lost_its_key_goes_on_and_a_lost_registry_is_not_replaced() {
-    let place = Place::new("up-lost-key");
+    let place = Folders::new("up-lost-key");
     let up = place.up();
     up.line("synchronised: ");
     assert_eq!(up.stop(), 0);
@@ -200,7 +200,7 @@ fn a_local_agent_that_lost_its_key_goes_on_and_a_lost_registry_is_not_replaced()
 
 #[test]
 fn a_first_start_that_fails_does_not_use_up_the_password() {
-    let place = Place::new("up-port-taken");
+    let place = Folders::new("up-port-taken");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let (code, out, error) =
@@ -213,7 +213,7 @@ fn a_first_start_that_fails_does_not_use_up_the_password() {
 
 #[test]
 fn a_root_that_goes_away_is_a_gap_and_not_a_thousand_deletes() {
-    let place = Place::new("up-gap");
+    let place = Folders::new("up-gap");
     let up = place.up();
     up.line("synchronised: ");
     let api = place.api();
@@ -247,7 +247,7 @@ fn a_root_that_goes_away_is_a_gap_and_not_a_thousand_deletes() {
 
 #[test]
 fn a_backup_under_load_restores_to_a_working_server() {
-    let place = Place::new("up-backup");
+    let place = Folders::new("up-backup");
     let up = place.up();
     up.line("synchronised: ");
     let api = place.api();
@@ -296,7 +296,7 @@ fn a_backup_under_load_restores_to_a_working_server() {
 
 #[test]
 fn a_lost_password_is_reset_on_the_host() {
-    let place = Place::new("up-password");
+    let place = Folders::new("up-password");
     let up = place.up();
     let url = up.line("ready: ");
     assert_eq!(login(&url, "admin", "wrong"), 401);
@@ -315,7 +315,7 @@ fn a_lost_password_is_reset_on_the_host() {
 
 #[test]
 fn a_damaged_queue_is_set_aside_and_the_server_repaired() {
-    let place = Place::new("up-corrupt");
+    let place = Folders::new("up-corrupt");
     let up = place.up();
     up.line("synchronised: ");
     assert_eq!(up.stop(), 0);
@@ -337,7 +337,7 @@ fn a_damaged_queue_is_set_aside_and_the_server_repaired() {
 
 #[test]
 fn a_damaged_journal_is_refused_and_its_repair_keeps_the_history() {
-    journal_loses(&Place::new("up-journal"), 0, |segment| {
+    journal_loses(&Folders::new("up-journal"), 0, |segment| {
         // Somewhere within the first session, behind the segment's own header.
         segment[4096 + 300] ^= 1;
     });
@@ -345,7 +345,7 @@ fn a_damaged_journal_is_refused_and_its_repair_keeps_the_history() {
 
 #[test]
 fn a_trimmed_journal_that_lost_its_end_is_repaired_too() {
-    journal_loses(&Place::new("up-trimmed"), 3, |segment| {
+    journal_loses(&Folders::new("up-trimmed"), 3, |segment| {
         // The last block that holds something: to the journal alone it looks like a torn tail.
         let end = segment.iter().rposition(|byte| *byte != 0).unwrap();
         segment[end - 8] ^= 1;
@@ -354,7 +354,7 @@ fn a_trimmed_journal_that_lost_its_end_is_repaired_too() {
 
 /// Three changes, each applied, behind as many clean stops, each of which trims the journal; a kill,
 /// damage to the segment, what refuses it, and its repair.
-fn journal_loses(place: &Place, stops: u32, damage: impl Fn(&mut [u8])) {
+fn journal_loses(place: &Folders, stops: u32, damage: impl Fn(&mut [u8])) {
     for _ in 0..stops {
         let up = place.up();
         up.line("synchronised: ");
@@ -418,7 +418,7 @@ fn journal_loses(place: &Place, stops: u32, damage: impl Fn(&mut [u8])) {
 
 #[test]
 fn a_queue_that_was_lost_is_named_as_a_gap() {
-    let place = Place::new("up-memory");
+    let place = Folders::new("up-memory");
     let up = place.up();
     up.line("synchronised: ");
     assert_eq!(up.stop(), 0);

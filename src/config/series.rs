@@ -217,7 +217,7 @@ impl SeriesConfig {
             },
             head_bytes_max: (self.head_mib as usize) << 20,
             seal_after: self.seal_after,
-            retention: series::Retention {
+            retention: series::SeriesRetention {
                 age: Some(self.age_max),
                 bytes_max: Some(self.size_max.0),
             },

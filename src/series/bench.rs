@@ -63,8 +63,10 @@ fn cpu_s() -> f64 {
 
 fn measure(dir: &Path, wal: WalMode, args: &SeriesBenchArgs) -> anyhow::Result<Json> {
     let config = SeriesConfig { wal, segment_mib: 64, ..SeriesConfig::default() };
-    let options =
-        series::StoreOptions { retention: series::Retention::default(), ..config.store_options() };
+    let options = series::StoreOptions {
+        retention: series::SeriesRetention::default(),
+        ..config.store_options()
+    };
     let (store, _) = Store::open(dir, options)?;
     let rows = rows(&store, args)?;
     let mut walk = Walk { state: 1, values: vec![0; rows.len() * usize::from(args.metrics)] };

@@ -176,7 +176,7 @@ impl Ports {
 }
 
 /// The acknowledged requests, by protocol.
-pub type Told = BTreeMap<Protocol, Vec<Request>>;
+pub type Acknowledged = BTreeMap<Protocol, Vec<Request>>;
 
 /// The acknowledged requests of each protocol.
 #[derive(Default)]
@@ -213,7 +213,7 @@ pub struct Load {
 /// The result of a load.
 pub struct Ended {
     /// The acknowledged requests.
-    pub told: Told,
+    pub told: Acknowledged,
     /// When the rows of each of [`STREAMS`] were sent.
     pub sent: [Sent; 3],
     /// Since then every protocol has had a whole request acknowledged.

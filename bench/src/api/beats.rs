@@ -13,7 +13,7 @@ use env::clock::SystemClock;
 use env::random::SystemRandom;
 use holdfast_bench::{Results, quick, wanted};
 use model::Incarnation;
-use registry::{EnrollRequest, Registry, RegistryOptions, SqliteControl, WriteContext};
+use registry::{AgentEnrolment, Registry, RegistryOptions, SqliteControl, WriteContext};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -48,7 +48,7 @@ struct Credentials {
 }
 
 /// One agent's connection.
-struct Line {
+struct AgentConnection {
     stream: BufReader<TlsStream<TcpStream>>,
     request: String,
 }
@@ -93,7 +93,7 @@ fn enrol(folder: &Path, connected: usize, agents: usize) -> anyhow::Result<Crede
                 3_600,
             )?;
         }
-        let request = EnrollRequest { name: format!("agent-{n}"), ..EnrollRequest::default() };
+        let request = AgentEnrolment { name: format!("agent-{n}"), ..AgentEnrolment::default() };
         let enrolled = registry.enroll(&token, &csr, &request)?;
         certificates.push(CertificateDer::from_pem_slice(enrolled.certificate_pem.as_bytes())?);
     }
@@ -123,7 +123,7 @@ fn enrol(folder: &Path, connected: usize, agents: usize) -> anyhow::Result<Crede
 }
 
 impl Credentials {
-    async fn connect(&self, n: usize, to: SocketAddr) -> anyhow::Result<Line> {
+    async fn connect(&self, n: usize, to: SocketAddr) -> anyhow::Result<AgentConnection> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let certificate = self.certificates.get(n).context("too few certificates")?.clone();
         let mut config = ClientConfig::builder_with_provider(provider)
@@ -144,11 +144,11 @@ impl Credentials {
              x-holdfast-instance: {n:032x}.b.{n:x}.10000\r\ncontent-length: {}\r\n\r\n{body}",
             body.len()
         );
-        Ok(Line { stream: BufReader::with_capacity(1_024, stream), request })
+        Ok(AgentConnection { stream: BufReader::with_capacity(1_024, stream), request })
     }
 }
 
-impl Line {
+impl AgentConnection {
     /// One heartbeat; how long it took.
     async fn beat(&mut self) -> anyhow::Result<Duration> {
         let begun = Instant::now();
@@ -224,7 +224,7 @@ async fn connect(
     credentials: &Arc<Credentials>,
     connected: usize,
     to: SocketAddr,
-) -> anyhow::Result<Vec<Line>> {
+) -> anyhow::Result<Vec<AgentConnection>> {
     let places = Arc::new(Semaphore::new(CONNECTING));
     let mut tasks = Vec::with_capacity(connected);
     for n in 0..connected {
@@ -244,7 +244,7 @@ async fn connect(
 }
 
 /// One heartbeat of each, sixteen at once; how long each took, milliseconds.
-async fn round(lines: &mut Vec<Line>) -> anyhow::Result<Vec<f64>> {
+async fn round(lines: &mut Vec<AgentConnection>) -> anyhow::Result<Vec<f64>> {
     let part = lines.len().div_ceil(16).max(1);
     let mut tasks = Vec::new();
     while !lines.is_empty() {
@@ -277,7 +277,7 @@ struct Paced {
 fn paced(
     runtime: &tokio::runtime::Runtime,
     server: &Server,
-    lines: Vec<Line>,
+    lines: Vec<AgentConnection>,
     rest: &[u32],
 ) -> anyhow::Result<Paced> {
     let rounds: u32 = if quick() {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use device::{Cut, Device, Fs, Options, Report, block_sizes};
+use device::{PowerCut, Device, Fs, DeviceOptions, Report, block_sizes};
 use journal::{Durability, IoPath, Journal, Layout};
 use serde_json::{Value, json};
 
@@ -33,7 +33,7 @@ pub fn run(
     commits: usize,
 ) -> anyhow::Result<()> {
     let options =
-        Options { bytes: DEVICE_BYTES, flush_time: FLUSH_TIME, measure: true };
+        DeviceOptions { bytes: DEVICE_BYTES, flush_time: FLUSH_TIME, measure: true };
     let mut device = Device::with(options)?;
     let base = device.mount(Fs::Ext4)?;
     let mut rows = Vec::new();
@@ -118,7 +118,7 @@ const PACED_RECORD: usize = 16;
 
 /// Measures flushes by time instead of at every commit: amplification, and what a power cut costs.
 pub fn paced(layout: Layout, every: Duration, run: Duration) -> anyhow::Result<()> {
-    let mut device = Device::with(Options {
+    let mut device = Device::with(DeviceOptions {
         bytes: DEVICE_BYTES,
         flush_time: FLUSH_TIME,
         measure: true,
@@ -145,7 +145,7 @@ pub fn paced(layout: Layout, every: Duration, run: Duration) -> anyhow::Result<(
     }
     let last = log.journal().stats().last_position;
     let report = device.report(&[] as &[&Path])?;
-    device.power_cut(&Cut::ALL)?;
+    device.power_cut(&PowerCut::ALL)?;
     drop(log);
     device.remount()?;
     let (journal, recovery) =
@@ -172,7 +172,7 @@ pub fn paced(layout: Layout, every: Duration, run: Duration) -> anyhow::Result<(
 
 /// Sparse on a file system that compresses: device bytes for each byte of payload.
 pub fn btrfs(io: IoPath, commits: usize, record: usize) -> anyhow::Result<()> {
-    let mut device = Device::with(Options {
+    let mut device = Device::with(DeviceOptions {
         bytes: DEVICE_BYTES,
         flush_time: FLUSH_TIME,
         measure: true,
@@ -222,7 +222,7 @@ pub fn space(count: usize) -> anyhow::Result<()> {
     const RECORD: usize = 16;
     // What the disk is does not matter here.
     let files = std::sync::Arc::new(env::files::SimDisk::new(1));
-    let options = journal::Options { files, ..ours::options(Layout::Ring, IoPath::Fdatasync) };
+    let options = journal::JournalOptions { files, ..ours::options(Layout::Ring, IoPath::Fdatasync) };
     let (journal, _) = Journal::open(Path::new("/journal"), options)?;
     let mut noise = Noise::new(6);
     let mut bytes = [0; RECORD];

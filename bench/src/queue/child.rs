@@ -158,7 +158,7 @@ fn write(design: Design, order: &[u64], round: u64, db: &Path) -> anyhow::Result
 /// Everything pending becomes documents with their ids and is acknowledged.
 fn tell(design: Design, count: u64, db: &Path) -> anyhow::Result<Map<String, serde_json::Value>> {
     let mut store = design.open(db)?;
-    let mut told = Told::default();
+    let mut told = Acknowledged::default();
     let before = written()?;
     let mut cost = measured(db, || {
         match &mut store {
@@ -181,15 +181,15 @@ fn tell(design: Design, count: u64, db: &Path) -> anyhow::Result<Map<String, ser
 /// The acknowledged items. The published design stores its documents ready-made, so the time to build ours
 /// is taken apart.
 #[derive(Default)]
-struct Told {
+struct Acknowledged {
     documents: u64,
     building_seconds: f64,
 }
 
 /// Lease, build, acknowledge, session by session.
-fn lease_and_ack(queue: &Queue) -> anyhow::Result<Told> {
+fn lease_and_ack(queue: &Queue) -> anyhow::Result<Acknowledged> {
     let files = Dataset::fim_files();
-    let mut told = Told::default();
+    let mut told = Acknowledged::default();
     queue.begin_cycle(&files)?;
     let (mut writer, mut session) = (FileWriter::default(), Vec::new());
     while let Some(lease) = queue.lease(&files, model::limits::SESSION_BYTES_TARGET)? {

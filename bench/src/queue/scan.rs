@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use model::document::NoNames;
 use model::traits::PortError;
-use model::{Batch, FileDocument, ItemKey, Kind, Observation, Op, Sink, SinkOutcome};
+use model::{ChangeBatch, FileDocument, ItemKey, Kind, Observation, Op, Sink, SinkOutcome};
 use serde_json::json;
 use sha1::Digest as _;
 
@@ -89,8 +89,8 @@ struct Scanned {
 fn scan(tree: &Path, batch_ops: usize, sink: &mut dyn Sink) -> anyhow::Result<Scanned> {
     let (mut files, mut kept) = (0, Duration::ZERO);
     let mut buffer = vec![0; READ_BYTES];
-    let mut batch = Batch::new();
-    let mut apply = |batch: &mut Batch| {
+    let mut batch = ChangeBatch::new();
+    let mut apply = |batch: &mut ChangeBatch| {
         let start = Instant::now();
         let applied = sink.apply(batch);
         kept += start.elapsed();
@@ -157,7 +157,7 @@ fn observe(path: &Path, buffer: &mut [u8]) -> anyhow::Result<Observation> {
 struct Nothing;
 
 impl Sink for Nothing {
-    fn apply(&mut self, batch: &mut Batch) -> Result<SinkOutcome, PortError> {
+    fn apply(&mut self, batch: &mut ChangeBatch) -> Result<SinkOutcome, PortError> {
         std::hint::black_box(&*batch);
         batch.clear();
         Ok(SinkOutcome::default())
@@ -167,7 +167,7 @@ impl Sink for Nothing {
 struct Built;
 
 impl Sink for Built {
-    fn apply(&mut self, batch: &mut Batch) -> Result<SinkOutcome, PortError> {
+    fn apply(&mut self, batch: &mut ChangeBatch) -> Result<SinkOutcome, PortError> {
         for op in batch.drain(..) {
             let Op::Put { key, observation, .. } = op else { continue };
             let document = FileDocument::new(&key, &observation, 1, &NoNames);
@@ -183,7 +183,7 @@ struct PerEvent {
 }
 
 impl Sink for PerEvent {
-    fn apply(&mut self, batch: &mut Batch) -> Result<SinkOutcome, PortError> {
+    fn apply(&mut self, batch: &mut ChangeBatch) -> Result<SinkOutcome, PortError> {
         for op in batch.drain(..) {
             let Op::Put { key, observation, .. } = op else { continue };
             let start = Instant::now();

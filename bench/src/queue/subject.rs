@@ -8,7 +8,7 @@ use env::clock::SystemClock;
 use env::random::SystemRandom;
 use model::document::NoNames;
 use model::{Dataset, Sink};
-use queue::{Durability, Queue, QueueOptions, Transaction};
+use queue::{QueueDurability, Queue, QueueOptions, Transaction};
 
 use crate::peer::{Mode, Peer};
 
@@ -24,7 +24,7 @@ pub enum Design {
 /// Ours: its options, and how many operations a batch holds.
 #[derive(Debug, Clone, Copy)]
 pub struct Ours {
-    pub durability: Durability,
+    pub durability: QueueDurability,
     pub transaction: Transaction,
     pub batch: usize,
     pub page_bytes: u32,
@@ -36,19 +36,19 @@ pub type Subject = (&'static str, Design);
 const BATCH: usize = detect::limits::BATCH_OPS;
 const PAGE_BYTES: u32 = 4096;
 
-const fn holdfast(durability: Durability, batch: usize) -> Design {
+const fn holdfast(durability: QueueDurability, batch: usize) -> Design {
     let transaction = Transaction::Group;
     Design::Holdfast(Ours { durability, transaction, batch, page_bytes: PAGE_BYTES })
 }
 
-const fn one_by_one(durability: Durability) -> Design {
+const fn one_by_one(durability: QueueDurability) -> Design {
     let transaction = Transaction::PerEvent;
     Design::Holdfast(Ours { durability, transaction, batch: BATCH, page_bytes: PAGE_BYTES })
 }
 
 /// Ours with another page: a group, or each event by itself.
 const fn paged(transaction: Transaction, page_bytes: u32) -> Design {
-    let durability = Durability::Process;
+    let durability = QueueDurability::Process;
     Design::Holdfast(Ours { durability, transaction, batch: BATCH, page_bytes })
 }
 
@@ -65,13 +65,13 @@ pub const OURS_PER_EVENT: &str = "holdfast per event";
 
 /// All that keep events; `holdfast` is the product as a scan uses it.
 pub const SUBJECTS: &[Subject] = &[
-    ("holdfast", holdfast(Durability::Process, BATCH)),
+    ("holdfast", holdfast(QueueDurability::Process, BATCH)),
     (YARDSTICK, per_event("WAL", "NORMAL", 1)),
-    ("holdfast power", holdfast(Durability::Power, BATCH)),
+    ("holdfast power", holdfast(QueueDurability::Power, BATCH)),
     (LATER, per_event("WAL", "OFF", 100)),
-    ("holdfast power, groups of 100", holdfast(Durability::Power, 100)),
-    (OURS_PER_EVENT, one_by_one(Durability::Process)),
-    ("holdfast per event power", one_by_one(Durability::Power)),
+    ("holdfast power, groups of 100", holdfast(QueueDurability::Power, 100)),
+    (OURS_PER_EVENT, one_by_one(QueueDurability::Process)),
+    ("holdfast per event power", one_by_one(QueueDurability::Power)),
     ("per event, WAL OFF", per_event("WAL", "OFF", 1)),
     ("per event, WAL FULL", per_event("WAL", "FULL", 1)),
     ("per event, DELETE FULL", per_event("DELETE", "FULL", 1)),
@@ -106,7 +106,7 @@ impl Design {
     pub fn flushes_each(self) -> bool {
         match self {
             Self::Holdfast(ours) => {
-                ours.durability == Durability::Power && ours.transaction == Transaction::PerEvent
+                ours.durability == QueueDurability::Power && ours.transaction == Transaction::PerEvent
             }
             Self::PerEvent(mode) => {
                 mode.synchronous == "FULL" || (mode.journal == "DELETE" && mode.synchronous != "OFF")

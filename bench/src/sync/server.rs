@@ -10,7 +10,7 @@ use commit::{Commit, CommitOptions};
 use env::clock::SystemClock;
 use env::random::SystemRandom;
 use journal::Journal;
-use registry::{EnrollRequest, Reader, Registry, RegistryOptions, SqliteControl, WriteContext};
+use registry::{AgentEnrolment, Reader, Registry, RegistryOptions, SqliteControl, WriteContext};
 use serde_json::json;
 use sessions::{Sessions, SessionsOptions};
 use state::{SqliteState, StateOptions, StateStore};
@@ -31,7 +31,7 @@ pub fn enrol(folder: &Path, agents: usize) -> anyhow::Result<()> {
             token =
                 registry.create_enrolment_token(&WriteContext::server(), &[], TOKEN_USES, 3_600)?;
         }
-        let request = EnrollRequest { name: format!("agent-{n}"), ..EnrollRequest::default() };
+        let request = AgentEnrolment { name: format!("agent-{n}"), ..AgentEnrolment::default() };
         let enrolled = registry.enroll(&token, &csr, &request)?;
         certificates.push((enrolled.agent.0, enrolled.certificate_pem));
     }
@@ -63,7 +63,7 @@ pub fn serve(folder: &Path, core: Option<usize>) -> anyhow::Result<()> {
         tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
     let state: Arc<dyn StateStore> =
         Arc::new(SqliteState::open(&folder.join("state.db"), StateOptions::default())?);
-    let (journal, _) = Journal::open(&folder.join("journal"), journal::Options::default())?;
+    let (journal, _) = Journal::open(&folder.join("journal"), journal::JournalOptions::default())?;
     let (commit, _) = Commit::open(journal, Arc::clone(&state), CommitOptions::default())?;
     let registry = registry(folder)?;
     let options =

@@ -2,7 +2,7 @@
 
 use flatbuffers::{FlatBufferBuilder, TableFinishedWIPOffset, Vector, WIPOffset};
 
-use crate::session::{Context, Operation, Payload, Session, Start, Value};
+use crate::session::{Context, Operation, Payload, Session, SessionValue, Start};
 use crate::wire::{
     MESSAGE_FULL_SESSION, PAYLOAD_CHECKSUM, PAYLOAD_CLEANS, PAYLOAD_SYNC_DATA, slot,
 };
@@ -103,7 +103,7 @@ pub fn encode(session: &Session) -> Vec<u8> {
         Payload::None => message(b, &session.start, 0, None),
         Payload::Sync { values, contexts } => {
             let mut builder = SessionBuilder::new();
-            for Value { operation, id, index, version, data } in values {
+            for SessionValue { operation, id, index, version, data } in values {
                 builder.push(*operation, id, index, *version, data);
             }
             for Context { id, index, data } in contexts {

@@ -25,7 +25,7 @@ pub use json::{
     DigestAnswer, DigestItem, DigestPart, DigestRequest, EnrollAnswer, EnrollRequest, ErrorAnswer,
     RenewAnswer, RenewRequest,
 };
-pub use session::{Context, Mode, Operation, Payload, Session, Start, SyncOption, Value};
+pub use session::{Context, Mode, Operation, Payload, Session, SessionValue, Start, SyncOption};
 pub use verify::{
     Limits, NAMES_MAX, PayloadView, SessionView, StartView, SyncView, ValueView, VerifyError,
     verify,

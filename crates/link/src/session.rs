@@ -102,7 +102,7 @@ pub struct Start {
 
 /// One document or event.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Value {
+pub struct SessionValue {
     pub operation: Operation,
     /// Id that the agent gave it.
     pub id: String,
@@ -132,7 +132,7 @@ pub enum Payload {
     /// Documents and events.
     Sync {
         /// To be stored, in this order.
-        values: Vec<Value>,
+        values: Vec<SessionValue>,
         /// Not to be stored.
         contexts: Vec<Context>,
     },

@@ -4,7 +4,7 @@ use flatbuffers::{InvalidFlatbuffer, VerifierOptions};
 use model::limits::{SESSION_BYTES_MAX, SESSION_VALUES_MAX};
 use thiserror::Error;
 
-use crate::session::{Context, Mode, Operation, Payload, Session, Start, SyncOption, Value};
+use crate::session::{Context, Mode, Operation, Payload, Session, SessionValue, Start, SyncOption};
 use crate::wire::{self, Carried, Names};
 
 /// Most names in one list: indices and groups of a start, items of a clean.
@@ -302,7 +302,7 @@ impl<'a> SyncView<'a> {
     }
 }
 
-/// One value of a verified session; its fields are those of [`Value`].
+/// One value of a verified session; its fields are those of [`SessionValue`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ValueView<'a> {
     pub operation: Operation,
@@ -318,8 +318,8 @@ pub struct ValueView<'a> {
 
 impl ValueView<'_> {
     /// Copies the view into an owned value.
-    pub fn to_value(self) -> Value {
-        Value {
+    pub fn to_value(self) -> SessionValue {
+        SessionValue {
             operation: self.operation,
             id: self.id.into(),
             index: self.index.into(),

@@ -9,7 +9,7 @@
 
 mod common;
 
-use link::{Limits, Payload, Session, Value, VerifyError, encode, verify};
+use link::{Limits, Payload, Session, SessionValue, VerifyError, encode, verify};
 use proptest::prelude::*;
 
 /// Reads everything that the verifier accepts.
@@ -109,7 +109,9 @@ fn sharing_does_not_expand_without_bound() {
     let mut session = common::full();
     let big = vec![b'x'; 100_000];
     session.payload = Payload::Sync {
-        values: (0..50).map(|_| Value { id: "a".into(), ..Value::default() }).collect(),
+        values: (0..50)
+            .map(|_| SessionValue { id: "a".into(), ..SessionValue::default() })
+            .collect(),
         contexts: Vec::new(),
     };
     let small = encode(&session);
@@ -131,7 +133,9 @@ fn sharing_does_not_expand_without_bound() {
 fn too_many_values_and_too_many_bytes_ask_for_smaller_parts() {
     let mut session = common::full();
     session.payload = Payload::Sync {
-        values: (0..3000u32).map(|n| Value { id: n.to_string(), ..Value::default() }).collect(),
+        values: (0..3000u32)
+            .map(|n| SessionValue { id: n.to_string(), ..SessionValue::default() })
+            .collect(),
         contexts: Vec::new(),
     };
     let bytes = encode(&session);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use detect::{Cancel, Progress, Rules, ScanOptions, Scanner};
 use env::clock::SystemClock;
 use model::traits::PortError;
-use model::{Baseline, BaselineItem, Batch, Observation, Op, Sink, SinkOutcome};
+use model::{Baseline, BaselineItem, ChangeBatch, Observation, Op, Sink, SinkOutcome};
 
 type Directories = HashMap<Vec<u8>, Vec<(Vec<u8>, Observation)>>;
 
@@ -42,7 +42,7 @@ impl Baseline for Memory {
 }
 
 impl Sink for Memory {
-    fn apply(&mut self, batch: &mut Batch) -> Result<SinkOutcome, PortError> {
+    fn apply(&mut self, batch: &mut ChangeBatch) -> Result<SinkOutcome, PortError> {
         let mut kept = self.0.lock().map_err(poisoned)?;
         for op in batch.drain(..) {
             let (key, now) = match op {

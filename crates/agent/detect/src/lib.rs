@@ -47,4 +47,4 @@ pub use report::{
     ScanReport,
 };
 pub use rules::{Algorithm, Attribute, Rules, RulesError, Watch};
-pub use scanner::{Budget, ScanOptions, Scanner};
+pub use scanner::{ScanBudget, ScanOptions, Scanner};

@@ -20,14 +20,14 @@ use crate::{forget, limits};
 
 /// Resources that a scan may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Budget {
+pub struct ScanBudget {
     /// Bytes of content read per second; `None` reads as fast as the disk gives.
     pub max_bytes_per_second: Option<u64>,
     /// Reader threads run at the lowest priority for CPU and disk.
     pub background: bool,
 }
 
-impl Budget {
+impl ScanBudget {
     /// Everything the machine gives: for a scan that someone waits for.
     pub const UNLIMITED: Self = Self { max_bytes_per_second: None, background: false };
 }
@@ -40,7 +40,7 @@ pub struct ScanOptions {
     /// Operations committed together, 1 to [`limits::BATCH_OPS`].
     pub batch_ops: usize,
     /// Resources that the scan may use; can be changed between scans by [`Scanner::set_budget`].
-    pub budget: Budget,
+    pub budget: ScanBudget,
 }
 
 impl Default for ScanOptions {
@@ -48,7 +48,7 @@ impl Default for ScanOptions {
         Self {
             readers: limits::READERS_DEFAULT,
             batch_ops: limits::BATCH_OPS,
-            budget: Budget::UNLIMITED,
+            budget: ScanBudget::UNLIMITED,
         }
     }
 }
@@ -60,7 +60,7 @@ pub struct Scanner {
     compiled: Vec<Arc<Rule>>,
     options: ScanOptions,
     clock: Arc<dyn Clock>,
-    budget: Mutex<Budget>,
+    budget: Mutex<ScanBudget>,
     gaps: Mutex<Gaps>,
     scanning: Mutex<()>,
 }
@@ -88,7 +88,7 @@ impl Scanner {
     }
 
     /// Change the budget of the next scans.
-    pub fn set_budget(&self, budget: Budget) {
+    pub fn set_budget(&self, budget: ScanBudget) {
         *self.budget.lock() = budget;
     }
 

@@ -2,20 +2,20 @@
 
 use std::cmp::Ordering;
 
-use model::{Batch, Op, Sink};
+use model::{ChangeBatch, Op, Sink};
 
 use crate::report::ScanError;
 
 /// A batch on its way to the sink.
 pub(crate) struct Writer<'a> {
     sink: &'a mut dyn Sink,
-    batch: Batch,
+    batch: ChangeBatch,
     limit: usize,
 }
 
 impl<'a> Writer<'a> {
     pub(crate) fn new(sink: &'a mut dyn Sink, limit: usize) -> Self {
-        Self { sink, batch: Batch::with_capacity(limit), limit }
+        Self { sink, batch: ChangeBatch::with_capacity(limit), limit }
     }
 
     /// Add one; commits when the batch is full.

@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::{Bench, Folder, Memory, independent_walk, kept};
-use detect::{Budget, Cancel, Progress, RootState, Rules, ScanError, ScanOptions};
+use detect::{Cancel, Progress, RootState, Rules, ScanBudget, ScanError, ScanOptions};
 use env::clock::{Clock, ManualClock, SystemClock};
 use model::traits::PortError;
 use model::{
-    Baseline, BaselineItem, Batch, CoverageKind, Observation, ObserveError, Sink, SinkOutcome,
+    Baseline, BaselineItem, ChangeBatch, CoverageKind, Observation, ObserveError, Sink, SinkOutcome,
 };
 
 const DAY: Duration = Duration::from_hours(24);
@@ -37,7 +37,7 @@ fn a_file_that_changes_while_it_is_read_is_unstable_and_read_again_later() {
     };
     begins.recv().unwrap();
     // Each read waits for its budget while the writer continues.
-    let budget = Budget { max_bytes_per_second: Some(2 << 20), background: true };
+    let budget = ScanBudget { max_bytes_per_second: Some(2 << 20), background: true };
     let options = ScanOptions { budget, ..ScanOptions::default() };
     let b = Bench::with_options(Rules::of_paths([&f.path]), options, Arc::new(SystemClock::new()));
     drop(begins);
@@ -48,7 +48,7 @@ fn a_file_that_changes_while_it_is_read_is_unstable_and_read_again_later() {
     let o = b.store.get(&path).unwrap();
     assert_eq!(o.error, Some(ObserveError::Unstable));
     assert!(o.hashes.is_empty(), "what was read is not trusted");
-    b.scanner.set_budget(Budget::UNLIMITED);
+    b.scanner.set_budget(ScanBudget::UNLIMITED);
     b.scan();
     assert_eq!(kept(&b.store), independent_walk(&f.path));
 }
@@ -192,7 +192,7 @@ fn every_file_is_read_again_once_in_seven_days_and_tampering_below_the_stat_is_f
 struct Stopping(Memory, Cancel);
 
 impl Sink for Stopping {
-    fn apply(&mut self, batch: &mut Batch) -> Result<SinkOutcome, PortError> {
+    fn apply(&mut self, batch: &mut ChangeBatch) -> Result<SinkOutcome, PortError> {
         self.1.cancel();
         self.0.apply(batch)
     }
@@ -259,13 +259,13 @@ fn progress_ends_at_the_counts_of_the_report() {
 fn a_budget_slows_reading_down_to_its_rate() {
     let f = Folder::new();
     f.write("a", vec![1u8; 1 << 20]);
-    let budget = Budget { max_bytes_per_second: Some(2 << 20), background: false };
+    let budget = ScanBudget { max_bytes_per_second: Some(2 << 20), background: false };
     let options = ScanOptions { budget, ..ScanOptions::default() };
     let b = Bench::with_options(Rules::of_paths([&f.path]), options, Arc::new(SystemClock::new()));
     let report = b.scan();
     // 1 MiB at 2 MiB/s, less the burst of a quarter second.
     assert!(report.seconds >= 0.24, "{}", report.seconds);
-    b.scanner.set_budget(Budget::UNLIMITED);
+    b.scanner.set_budget(ScanBudget::UNLIMITED);
     for o in b.store.0.lock().items.values_mut() {
         *o = Observation { verified_at_s: 1, ..o.clone() };
     }

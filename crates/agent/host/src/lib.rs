@@ -21,4 +21,4 @@ pub mod system;
 
 pub use dpkg::{Dpkg, Inventory, Stamp};
 pub use error::InventoryError;
-pub use plan::{Baseline, Plan, Put, plan};
+pub use plan::{Plan, Put, StoredDocuments, plan};

@@ -7,7 +7,7 @@ use model::{EventBody, PackageDocument};
 use crate::dpkg::Inventory;
 
 /// Documents by key, as they stand in the queue.
-pub type Baseline = BTreeMap<Vec<u8>, Vec<u8>>;
+pub type StoredDocuments = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// One item to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl Plan {
 
 /// Compare. With `found_at_us` (microseconds since the epoch) every difference becomes an event;
 /// without, what is there is the baseline. A package that is moving is left as it is.
-pub fn plan(baseline: &Baseline, inventory: &Inventory, found_at_us: Option<u64>) -> Plan {
+pub fn plan(baseline: &StoredDocuments, inventory: &Inventory, found_at_us: Option<u64>) -> Plan {
     let mut plan = Plan::default();
     for (key, package) in &inventory.packages {
         let now = PackageDocument::new(package.clone());

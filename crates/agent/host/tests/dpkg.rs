@@ -14,7 +14,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use host::{Baseline, Dpkg, Inventory, InventoryError, limits, plan};
+use host::{Dpkg, Inventory, InventoryError, StoredDocuments, limits, plan};
 use model::{CoverageKind, PackageDocument};
 use proptest::prelude::*;
 
@@ -192,7 +192,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 /// Versions of the documents.
-fn versions(baseline: &Baseline) -> BTreeMap<String, String> {
+fn versions(baseline: &StoredDocuments) -> BTreeMap<String, String> {
     let document = |json: &Vec<u8>| PackageDocument::from_json(json).unwrap().package;
     baseline.values().map(document).map(|p| (p.key(), p.version)).collect()
 }
@@ -203,7 +203,7 @@ proptest! {
     #[test]
     fn documents_and_events_follow_the_database(steps in prop::collection::vec(step(), 0..16)) {
         let mut installed: BTreeMap<u8, Option<u8>> = BTreeMap::new();
-        let (mut baseline, mut model) = (Baseline::new(), BTreeMap::new());
+        let (mut baseline, mut model) = (StoredDocuments::new(), BTreeMap::new());
         let mut told: BTreeMap<String, String> = BTreeMap::new();
         for (at, step) in steps.into_iter().enumerate() {
             let mut broken = false;

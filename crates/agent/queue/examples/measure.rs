@@ -16,7 +16,7 @@ use model::document::NoNames;
 use model::{
     Baseline as _, Change, ChangeKind, Dataset, Fields, ItemKey, Kind, Observation, Op, Sink as _,
 };
-use queue::{Durability, Queue, QueueOptions, Transaction};
+use queue::{Queue, QueueDurability, QueueOptions, Transaction};
 
 const ITEMS: u64 = 100_000;
 
@@ -201,7 +201,7 @@ fn with_events(path: &Path) {
 }
 
 fn writers(path: &Path) {
-    let options = QueueOptions { durability: Durability::Power, ..QueueOptions::default() };
+    let options = QueueOptions { durability: QueueDurability::Power, ..QueueOptions::default() };
     let queue = open(path, &options);
     let write = &|writer: u64| {
         let mine: Vec<u64> = (0..500).map(|n| writer * 500 + n).collect();
@@ -219,7 +219,7 @@ fn main() {
     let folder = folder.join(format!("queue-measure-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let process = QueueOptions::default();
-    let power = QueueOptions { durability: Durability::Power, ..process.clone() };
+    let power = QueueOptions { durability: QueueDurability::Power, ..process.clone() };
     let per_event = QueueOptions { transaction: Transaction::PerEvent, ..process.clone() };
     whole(&folder.join("a.db"), "groups of 8,192", &process, 8192);
     few_pending(&folder.join("a.db"));

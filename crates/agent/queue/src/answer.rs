@@ -4,7 +4,7 @@ use model::SkipReason;
 
 use crate::lease::{Lease, LeasedItem};
 use crate::place::ItemPlace;
-use crate::transition::{Lift, Row, acknowledge, restamp};
+use crate::transition::{ItemMarks, Lift, acknowledge, restamp};
 use crate::txn::Txn;
 
 /// One item of a lease that the server left out.
@@ -30,7 +30,11 @@ pub struct AckOutcome {
 }
 
 /// Give the row the clock's next value.
-pub(crate) fn stamp(txn: &mut Txn<'_>, place: ItemPlace<'_>, row: Row) -> rusqlite::Result<()> {
+pub(crate) fn stamp(
+    txn: &mut Txn<'_>,
+    place: ItemPlace<'_>,
+    row: ItemMarks,
+) -> rusqlite::Result<()> {
     let row = restamp(row, txn.tick());
     txn.conn
         .prepare_cached(

@@ -10,7 +10,7 @@ use crate::directory::Directory;
 use crate::feed::Feed;
 use crate::job::{Job, JobOutcome, Step, StepKind};
 use crate::place::{BlockPlace, ItemPlace};
-use crate::transition::{Marks, Row, delete, put, touch};
+use crate::transition::{ItemMarks, Marks, delete, put, touch};
 use crate::txn::Txn;
 
 /// Below this many changes in a directory its rows are read one by one.
@@ -151,7 +151,7 @@ fn before(
     run: &Run,
     held: Option<&Directory>,
     items: &[&[Placed<'_>]],
-) -> rusqlite::Result<Vec<Option<Row>>> {
+) -> rusqlite::Result<Vec<Option<ItemMarks>>> {
     let held = held.map_or(0, |directory| directory.rows);
     if held == 0 {
         return Ok(vec![None; items.len()]);
@@ -174,7 +174,7 @@ fn before(
             found.push(None);
         }
         if names.next_if(|wanted| *wanted == name).is_some() {
-            found.push(Some(Row {
+            found.push(Some(ItemMarks {
                 version: row.get::<_, i64>(1)? as u64,
                 server_may_have: row.get(2)?,
                 deleted: row.get(3)?,
@@ -191,7 +191,7 @@ fn apply_item(
     feed: &Feed,
     run: &mut Run,
     steps: &[Placed<'_>],
-    old: Option<Row>,
+    old: Option<ItemMarks>,
     outcomes: &mut [JobOutcome],
 ) -> rusqlite::Result<()> {
     let Some(place) = steps.first().map(Placed::place) else { return Ok(()) };

@@ -18,7 +18,7 @@ const EVENT_OVERHEAD_BYTES: usize = 128;
 
 /// One queued event.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Event {
+pub struct QueuedEvent {
     /// Its number in the queue.
     pub seq: u64,
     /// Its id on the wire, `epoch-seq`: never used twice.
@@ -31,7 +31,7 @@ pub struct Event {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EventLease {
     /// The events, oldest first.
-    pub items: Vec<Event>,
+    pub items: Vec<QueuedEvent>,
 }
 
 impl EventLease {
@@ -51,7 +51,7 @@ impl Inner {
         let catalog = self.catalog.read();
         let items = found
             .into_iter()
-            .map(|StoredEvent { seq, body }| Event { seq, id: catalog.event_id(seq), body })
+            .map(|StoredEvent { seq, body }| QueuedEvent { seq, id: catalog.event_id(seq), body })
             .collect();
         Ok(EventLease { items })
     }
@@ -145,14 +145,14 @@ pub(crate) fn oldest_event_us(conn: &Connection) -> rusqlite::Result<Option<u64>
 /// The gap that an event tells of.
 pub(crate) fn event_gap(body: &[u8]) -> Option<Coverage> {
     #[derive(serde::Deserialize)]
-    struct Held {
+    struct HoldfastFields {
         coverage: Option<Coverage>,
     }
     #[derive(serde::Deserialize)]
-    struct Event {
-        holdfast: Held,
+    struct QueuedEvent {
+        holdfast: HoldfastFields,
     }
-    serde_json::from_slice::<Event>(body).ok()?.holdfast.coverage
+    serde_json::from_slice::<QueuedEvent>(body).ok()?.holdfast.coverage
 }
 
 /// When the event happened; 0 when its body does not say.

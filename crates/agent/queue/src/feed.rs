@@ -14,7 +14,7 @@ use rusqlite::vtab::{Context, Filters, IndexInfo, Module, VTab, VTabConnection, 
 use rusqlite::{Connection, Result, ffi};
 
 use crate::place::ItemPlace;
-use crate::transition::Row;
+use crate::transition::ItemMarks;
 
 /// Name of the virtual table.
 const NAME: &CStr = c"fed";
@@ -28,7 +28,7 @@ const KEPT_BYTES_MAX: usize = 4 * 1024 * 1024;
 struct Fed {
     dataset: i64,
     directory: i64,
-    row: Row,
+    row: ItemMarks,
     start: usize,
     body: usize,
     end: usize,
@@ -78,7 +78,7 @@ impl Feed {
 
     /// The row is to be written, whatever stands at its place. Rows come in the order of their
     /// keys, each once.
-    pub(crate) fn push(&self, place: ItemPlace<'_>, row: Row, body: &[u8]) {
+    pub(crate) fn push(&self, place: ItemPlace<'_>, row: ItemMarks, body: &[u8]) {
         let mut rows = self.0.lock();
         let start = rows.bytes.len();
         rows.bytes.extend_from_slice(place.name);

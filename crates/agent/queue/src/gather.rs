@@ -14,7 +14,7 @@ use std::mem;
 use std::time::Duration;
 
 use model::traits::PortError;
-use model::{Batch, Sink, SinkOutcome};
+use model::{ChangeBatch, Sink, SinkOutcome};
 
 use crate::job::{Job, Step};
 use crate::options::Transaction;
@@ -98,7 +98,7 @@ impl ScanSink {
 impl Sink for ScanSink {
     /// The outcome is that of the group, if this batch made it full. When that group cannot be
     /// committed it is dropped.
-    fn apply(&mut self, batch: &mut Batch) -> Result<SinkOutcome, PortError> {
+    fn apply(&mut self, batch: &mut ChangeBatch) -> Result<SinkOutcome, PortError> {
         if self.sink.inner.options.transaction == Transaction::PerEvent {
             return self.sink.apply(batch);
         }

@@ -1,7 +1,7 @@
 //! The hand-off between producers and the one who leases, acknowledges and returns, in every order
 //! of events (`make loom`).
 //!
-//! State that threads share in addition to the [`Line`]: the writer, held from the first read of a
+//! State that threads share in addition to the [`WriterQueue`]: the writer, held from the first read of a
 //! transaction until the catalog mirrors its commit; the database, of which a reader sees one whole
 //! commit; and the catalog, read without the writer. Everything else of a queue belongs to the holder of
 //! one of these. The steps here are those of `writer.rs` (`commit_line`, `transact`) and `cycle.rs`
@@ -21,9 +21,9 @@ use loom::thread;
 use model::Dataset;
 
 use crate::catalog::{Catalog, Delta};
-use crate::line::Line;
 use crate::place::BlockPlace;
-use crate::transition::{HybridClock, Row, acknowledge, delete, put};
+use crate::transition::{HybridClock, ItemMarks, acknowledge, delete, put};
+use crate::writer_queue::WriterQueue;
 
 /// The one dataset and its one directory.
 const DATASET: i64 = 1;
@@ -46,7 +46,7 @@ struct Change {
 /// Content of SQLite: a reader sees all of one commit.
 #[derive(Debug, Clone, Default)]
 struct Database {
-    items: BTreeMap<Name, Row>,
+    items: BTreeMap<Name, ItemMarks>,
     events: Vec<u32>,
 }
 
@@ -54,12 +54,12 @@ struct Database {
 struct Lease {
     cycle: u64,
     from: Vec<u8>,
-    items: Vec<(Name, Row)>,
+    items: Vec<(Name, ItemMarks)>,
 }
 
 #[derive(Default)]
 struct Queue {
-    line: Line<Change, ()>,
+    line: WriterQueue<Change, ()>,
     writer: Mutex<HybridClock>,
     database: Mutex<Database>,
     catalog: RwLock<Catalog>,
@@ -75,7 +75,7 @@ impl Queue {
         delta.created.insert((DATASET, b"/d".to_vec()), DIRECTORY);
         for name in names {
             let version = clock.tick(0);
-            let row = Row { version, server_may_have: false, deleted: false };
+            let row = ItemMarks { version, server_may_have: false, deleted: false };
             database.items.insert(*name, row);
             delta.touch(BLOCK, version, 1);
         }
@@ -152,7 +152,8 @@ impl Queue {
             return None;
         }
         let seen = self.database.lock().unwrap().clone();
-        let due = |(name, row): &(Name, Row)| name.as_bytes() >= &from[..] && marks.is_due(*row);
+        let due =
+            |(name, row): &(Name, ItemMarks)| name.as_bytes() >= &from[..] && marks.is_due(*row);
         let items: Vec<_> = seen.items.into_iter().filter(due).take(1).collect();
         (!items.is_empty()).then_some(Lease { cycle, from, items })
     }
@@ -219,7 +220,7 @@ impl Queue {
 
 #[derive(Default)]
 struct Server {
-    documents: BTreeMap<Name, Row>,
+    documents: BTreeMap<Name, ItemMarks>,
     events: Vec<u32>,
     /// Versions that a cycle began with and sent.
     settled: BTreeSet<(Name, u64)>,

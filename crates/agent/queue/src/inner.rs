@@ -17,11 +17,11 @@ use crate::error::{QueueError, classify, is_damage};
 use crate::head::Head;
 use crate::job::{Job, Submitted};
 use crate::lease::Buffers;
-use crate::line::Line;
 use crate::options::QueueOptions;
 use crate::readers::Reading;
 use crate::schema;
 use crate::writer::Writer;
+use crate::writer_queue::WriterQueue;
 
 /// Read connections kept for reuse.
 const READERS_MAX: usize = 4;
@@ -43,7 +43,7 @@ pub(crate) struct Inner {
     /// `None` once closed.
     pub(crate) writer: Mutex<Option<Writer>>,
     /// Jobs waiting for the writer.
-    pub(crate) line: Line<Job, Submitted>,
+    pub(crate) line: WriterQueue<Job, Submitted>,
     /// Since when a reader has kept the log above its limit, microseconds since the epoch; 0
     /// while none does.
     pub(crate) log_held_us: AtomicU64,
@@ -70,7 +70,7 @@ impl Inner {
             clock,
             catalog: RwLock::new(parts.catalog),
             writer: Mutex::new(Some(parts.writer)),
-            line: Line::default(),
+            line: WriterQueue::default(),
             log_held_us: AtomicU64::new(0),
             reading: Arc::default(),
             damage: Damage::default(),

@@ -10,8 +10,8 @@
 //!   acknowledged item. Sending an item twice is harmless, its version is the same.
 //! - Events are append-only, first in first out, each with an id that is never used twice.
 //!
-//! What survives: with [`Durability::Process`] everything acknowledged survives the death of the
-//! process; with [`Durability::Power`] a power cut too. After either, [`OpenReport::unclean`] is
+//! What survives: with [`QueueDurability::Process`] everything acknowledged survives the death of the
+//! process; with [`QueueDurability::Power`] a power cut too. After either, [`QueueOpenReport::unclean`] is
 //! set, new events carry a new epoch, and everything held counts as possibly known to the server.
 //!
 //! Limits: one writing process (a lock file ensures it), and readers;
@@ -41,7 +41,6 @@ mod head;
 mod inner;
 mod job;
 mod lease;
-mod line;
 mod open;
 mod options;
 mod peek;
@@ -60,21 +59,22 @@ pub mod transition;
 mod txn;
 mod upkeep;
 mod writer;
+mod writer_queue;
 
 pub use answer::{AckOutcome, Skip};
 pub use baseline::QueueBaseline;
 pub use body::Body;
 pub use cycle::Cycle;
 pub use error::QueueError;
-pub use events::{Event, EventLease};
+pub use events::{EventLease, QueuedEvent};
 pub use gather::ScanSink;
 pub use lease::{Lease, LeasedItem};
-pub use options::{Dropped, Durability, OpenReport, QueueOptions, Rebuilt, Transaction};
+pub use options::{Dropped, QueueDurability, QueueOpenReport, QueueOptions, Rebuilt, Transaction};
 pub use peek::{Peeked, PeekedDataset, peek, peek_note};
 pub use queue::Queue;
-pub use readers::{Reader, readers};
+pub use readers::{ReaderProcess, readers};
 pub use sink::{DocumentStep, QueueSink};
-pub use snapshot::{Exception, Snapshot, ToldItem};
+pub use snapshot::{Exception, QueueSnapshot, ToldItem};
 pub use status::{DatasetStatus, QueueStatus};
 pub use tools::{Compacted, ListFilter, Listed, Verified, compact, list, verify};
 

@@ -16,7 +16,7 @@ use crate::events::event_count;
 use crate::files::{FILE_MODE, beside, lock};
 use crate::head;
 use crate::inner::Parts;
-use crate::options::{Dropped, OpenReport, QueueOptions, Rebuilt};
+use crate::options::{Dropped, QueueOpenReport, QueueOptions, Rebuilt};
 use crate::schema;
 use crate::transition::HybridClock;
 use crate::writer::Writer;
@@ -37,7 +37,7 @@ const COPY_NAMES_MAX: u64 = 1000;
 /// An opened database.
 pub(crate) struct Opened {
     pub(crate) parts: Parts,
-    pub(crate) report: OpenReport,
+    pub(crate) report: QueueOpenReport,
 }
 
 /// A database ready for use.
@@ -79,14 +79,14 @@ pub(crate) fn open(
 ) -> Result<Opened, QueueError> {
     let lock = lock(path)?;
     let opening = Opening { path, options, clock, random, from_us: modified_us(path) };
-    let mut report = OpenReport::default();
+    let mut report = QueueOpenReport::default();
     let Database { writer, catalog } = match opening.attempt(&mut report) {
         Ok(opened) => opened,
         Err(Attempt::Damaged(reason)) => {
             tracing::error!(path = %path.display(), reason, "agent database damaged: rebuilding");
             let moved_to = move_aside(path, clock.now_us() / 1_000_000)?;
             let rebuilt = Some(Rebuilt { moved_to, reason });
-            report = OpenReport { rebuilt, ..OpenReport::default() };
+            report = QueueOpenReport { rebuilt, ..QueueOpenReport::default() };
             opening.attempt(&mut report).map_err(|again| again.into_error(path))?
         }
         Err(other) => return Err(other.into_error(path)),
@@ -105,7 +105,7 @@ struct Opening<'a> {
 }
 
 impl Opening<'_> {
-    fn attempt(&self, report: &mut OpenReport) -> Result<Database, Attempt> {
+    fn attempt(&self, report: &mut QueueOpenReport) -> Result<Database, Attempt> {
         let mut conn = self.connect(report)?;
         let Some(clean) = schema::meta(&conn, schema::META_CLEAN)? else {
             return Err(Attempt::Damaged("the clean-shutdown flag is missing".into()));
@@ -139,7 +139,7 @@ impl Opening<'_> {
     }
 
     /// A connection to a database of ours, made where there is none.
-    fn connect(&self, report: &mut OpenReport) -> Result<Connection, Attempt> {
+    fn connect(&self, report: &mut QueueOpenReport) -> Result<Connection, Attempt> {
         let path = self.path;
         // Made here for its permissions; the engine gives them to its other files too.
         OpenOptions::new()
@@ -178,7 +178,7 @@ impl Opening<'_> {
         conn: Connection,
         mut catalog: Catalog,
         last: u64,
-        report: &mut OpenReport,
+        report: &mut QueueOpenReport,
     ) -> Result<Database, Attempt> {
         // Both at every opening: a copy that was closed cleanly and is put back must not use ids
         // that were sent after it was made, nor drop those that were.

@@ -6,7 +6,7 @@ use std::time::Duration;
 /// Failures that an acknowledged write survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Durability {
+pub enum QueueDurability {
     /// The death of the process at any instant (WAL, synchronous NORMAL). A power cut may take the
     /// last commits, never the database; the restart scan finds what they held.
     #[default]
@@ -30,10 +30,10 @@ pub enum Transaction {
 #[derive(Debug, Clone)]
 pub struct QueueOptions {
     /// Failures that an acknowledged write survives.
-    pub durability: Durability,
+    pub durability: QueueDurability,
     /// Size of one transaction.
     pub transaction: Transaction,
-    /// With [`Durability::Power`]: how long a small group waits for other writers before it is
+    /// With [`QueueDurability::Power`]: how long a small group waits for other writers before it is
     /// flushed. Zero: not at all.
     pub window: Duration,
     /// Bytes of database above which the oldest events are dropped, with a coverage event.
@@ -52,7 +52,7 @@ pub struct QueueOptions {
 impl Default for QueueOptions {
     fn default() -> Self {
         Self {
-            durability: Durability::default(),
+            durability: QueueDurability::default(),
             transaction: Transaction::default(),
             window: Duration::ZERO,
             byte_limit: 1_000_000_000,
@@ -82,7 +82,7 @@ impl QueueOptions {
 
 /// Report of an opening.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct OpenReport {
+pub struct QueueOpenReport {
     /// The database was made new.
     pub created: bool,
     /// The last use did not end with [`crate::Queue::close`]: the process or the machine died.
@@ -99,7 +99,7 @@ pub struct OpenReport {
     pub epoch: String,
 }
 
-impl OpenReport {
+impl QueueOpenReport {
     /// Returns true if agent and server must be compared before the next cycle.
     pub fn needs_check(&self) -> bool {
         self.unclean || self.rebuilt.is_some() || self.dropped.is_some()

@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::error::QueueError;
 use crate::events::oldest_event_us;
-use crate::options::{Durability, Transaction};
+use crate::options::{QueueDurability, Transaction};
 use crate::schema;
 use crate::space::Size;
 
@@ -47,7 +47,7 @@ pub struct Peeked {
     /// When the oldest event happened, microseconds since the epoch.
     pub oldest_event_us: Option<u64>,
     /// See [`crate::QueueOptions::durability`], as set by the process that has it open, or had it open last.
-    pub durability: Durability,
+    pub durability: QueueDurability,
     /// See [`crate::QueueOptions::transaction`].
     pub transaction: Transaction,
     /// See [`crate::QueueOptions::checkpoint_pages`].
@@ -89,8 +89,8 @@ pub fn peek(path: &Path) -> Result<Peeked, QueueError> {
             bytes: Size::of(&conn)?.used_bytes(),
             oldest_event_us: oldest_event_us(&conn)?,
             durability: match number(schema::META_POWER)? {
-                1 => Durability::Power,
-                _ => Durability::Process,
+                1 => QueueDurability::Power,
+                _ => QueueDurability::Process,
             },
             transaction: match number(schema::META_PER_EVENT)? {
                 1 => Transaction::PerEvent,

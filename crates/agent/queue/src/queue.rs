@@ -18,9 +18,9 @@ use crate::inner::Inner;
 use crate::job::Job;
 use crate::lease::Lease;
 use crate::open::{self, Opened};
-use crate::options::{OpenReport, QueueOptions};
+use crate::options::{QueueOpenReport, QueueOptions};
 use crate::sink::{self, DocumentStep, QueueSink};
-use crate::snapshot::Snapshot;
+use crate::snapshot::QueueSnapshot;
 use crate::status::QueueStatus;
 
 /// An open agent.db. Clones share it.
@@ -36,7 +36,7 @@ impl Queue {
     }
 
     /// Open or create the database. A damaged one is moved aside and replaced
-    /// ([`OpenReport::rebuilt`]).
+    /// ([`QueueOpenReport::rebuilt`]).
     ///
     /// # Errors
     /// [`QueueError::Locked`], [`QueueError::Newer`], [`QueueError::Foreign`], or what the
@@ -47,7 +47,7 @@ impl Queue {
         options: QueueOptions,
         clock: Arc<dyn Clock>,
         random: Arc<dyn Random>,
-    ) -> Result<(Self, OpenReport), QueueError> {
+    ) -> Result<(Self, QueueOpenReport), QueueError> {
         let Opened { parts, report } = open::open(path, &options, &*clock, &*random)?;
         let inner = Inner::new(path, options, clock, parts);
         Ok((Self { inner: Arc::new(inner) }, report))
@@ -288,8 +288,8 @@ impl Queue {
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub fn snapshot(&self, dataset: &Dataset) -> Result<Snapshot, QueueError> {
-        Snapshot::new(&self.inner, dataset)
+    pub fn snapshot(&self, dataset: &Dataset) -> Result<QueueSnapshot, QueueError> {
+        QueueSnapshot::new(&self.inner, dataset)
     }
 
     /// Content that cannot be decoded was met in a lease or a snapshot, which do not go through

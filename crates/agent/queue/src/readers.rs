@@ -31,7 +31,7 @@ const MARKS: u64 = 5;
 
 /// A process that reads, or of several the one that was found first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-pub struct Reader {
+pub struct ReaderProcess {
     /// Its process; 0 when it lives in another container.
     pub pid: i32,
     /// Pages that were written since it began to read.
@@ -43,7 +43,7 @@ pub struct Reader {
 ///
 /// # Errors
 /// When the index cannot be read.
-pub fn readers(path: &Path) -> Result<Vec<Reader>, QueueError> {
+pub fn readers(path: &Path) -> Result<Vec<ReaderProcess>, QueueError> {
     let index = beside(path, "-shm");
     let failed = |error| io_error(&index, "read", error);
     let file = match File::open(&index) {
@@ -72,7 +72,7 @@ pub fn readers(path: &Path) -> Result<Vec<Reader>, QueueError> {
         let Some(held) = fcntl_getlk(&file, &lock).map_err(|e| failed(e.into()))? else { continue };
         let pid = held.pid.map_or(0, |pid| pid.as_raw_nonzero().get());
         let seen = number(MARKS_AT + 4 * mark).map_err(failed)?;
-        found.push(Reader { pid, pages_behind: last.saturating_sub(seen.min(last)) });
+        found.push(ReaderProcess { pid, pages_behind: last.saturating_sub(seen.min(last)) });
     }
     found.sort_by_key(|reader| std::cmp::Reverse(reader.pages_behind));
     Ok(found)

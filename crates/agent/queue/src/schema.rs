@@ -6,7 +6,7 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
-use crate::options::{Durability, QueueOptions, Transaction};
+use crate::options::{QueueDurability, QueueOptions, Transaction};
 
 /// `PRAGMA application_id`: "HFAG".
 pub(crate) const APPLICATION_ID: i64 = 0x4846_4147;
@@ -78,10 +78,13 @@ pub(crate) fn configure(conn: &Connection, options: &QueueOptions) -> rusqlite::
 }
 
 /// From here on commits are as durable as the options say. Opening itself runs at FULL.
-pub(crate) fn set_durability(conn: &Connection, durability: Durability) -> rusqlite::Result<()> {
+pub(crate) fn set_durability(
+    conn: &Connection,
+    durability: QueueDurability,
+) -> rusqlite::Result<()> {
     let synchronous = match durability {
-        Durability::Process => "NORMAL",
-        Durability::Power => "FULL",
+        QueueDurability::Process => "NORMAL",
+        QueueDurability::Power => "FULL",
     };
     conn.pragma_update(None, "synchronous", synchronous)
 }
@@ -127,7 +130,7 @@ pub(crate) fn set_meta(conn: &Connection, key: &str, value: i64) -> rusqlite::Re
 /// Settings of the process that has it open, or had it open last, for inspection from outside.
 pub(crate) fn set_settings(conn: &Connection, options: &QueueOptions) -> rusqlite::Result<()> {
     let limit = i64::try_from(options.journal_size_limit_bytes).unwrap_or(i64::MAX);
-    set_meta(conn, META_POWER, i64::from(options.durability == Durability::Power))?;
+    set_meta(conn, META_POWER, i64::from(options.durability == QueueDurability::Power))?;
     set_meta(conn, META_PER_EVENT, i64::from(options.transaction == Transaction::PerEvent))?;
     set_meta(conn, META_CHECKPOINT, i64::from(options.checkpoint_pages()))?;
     set_meta(conn, META_LOG_LIMIT, limit)?;
@@ -142,7 +145,7 @@ pub(crate) const META_CLOCK: &str = "clock";
 pub(crate) const META_DROPPED: &str = "events_dropped";
 /// `meta`: how often in a row a run ended after it had met damage.
 pub(crate) const META_DAMAGE_MET: &str = "damage_met";
-/// `meta`: 1 with [`Durability::Power`].
+/// `meta`: 1 with [`QueueDurability::Power`].
 pub(crate) const META_POWER: &str = "power";
 /// `meta`: 1 with [`Transaction::PerEvent`].
 pub(crate) const META_PER_EVENT: &str = "per_event";

@@ -4,7 +4,7 @@ use std::mem;
 use std::sync::Arc;
 
 use model::traits::PortError;
-use model::{Batch, Dataset, EventBody, ItemKey, Names, Op, Sink, SinkOutcome};
+use model::{ChangeBatch, Dataset, EventBody, ItemKey, Names, Op, Sink, SinkOutcome};
 
 use crate::body::DOCUMENT_TAG;
 use crate::error::QueueError;
@@ -86,7 +86,7 @@ fn key_of(op: &mut Op) -> Option<&mut ItemKey> {
 impl Sink for QueueSink {
     /// One transaction for the whole batch; with [`Transaction::PerEvent`] one for each step, and
     /// after a failure the batch holds the steps that were not committed.
-    fn apply(&mut self, batch: &mut Batch) -> Result<SinkOutcome, PortError> {
+    fn apply(&mut self, batch: &mut ChangeBatch) -> Result<SinkOutcome, PortError> {
         if self.inner.options.transaction == Transaction::Group {
             let outcome = self.commit(batch)?;
             batch.clear();

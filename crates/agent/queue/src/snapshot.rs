@@ -33,7 +33,7 @@ pub struct Exception {
 
 /// One dataset at one instant, for digests. Holds a read transaction: drop it soon, or the
 /// write-ahead log grows until then.
-pub struct Snapshot {
+pub struct QueueSnapshot {
     conn: Connection,
     path: std::path::PathBuf,
     dataset: i64,
@@ -43,7 +43,7 @@ pub struct Snapshot {
     _reads: Reads,
 }
 
-impl Snapshot {
+impl QueueSnapshot {
     pub(crate) fn new(inner: &Inner, dataset: &Dataset) -> Result<Self, QueueError> {
         let id = inner.dataset_id(dataset)?;
         let conn = inner.open_reader()?;
@@ -86,7 +86,7 @@ impl Snapshot {
         self.for_each_up_to(self.told as i64, visit)
     }
 
-    /// As [`Snapshot::for_each`], pending items too, as they are now.
+    /// As [`QueueSnapshot::for_each`], pending items too, as they are now.
     ///
     /// # Errors
     /// As there.

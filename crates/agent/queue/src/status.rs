@@ -10,7 +10,7 @@ use crate::error::QueueError;
 use crate::events::{event_count, oldest_event_us};
 use crate::files::{beside, file_bytes};
 use crate::inner::Inner;
-use crate::options::{Durability, Transaction};
+use crate::options::{QueueDurability, Transaction};
 use crate::schema;
 use crate::space::Size;
 
@@ -63,7 +63,7 @@ pub struct QueueStatus {
     /// See [`crate::QueueOptions::byte_limit`].
     pub byte_limit: u64,
     /// See [`crate::QueueOptions::durability`].
-    pub durability: Durability,
+    pub durability: QueueDurability,
     /// See [`crate::QueueOptions::transaction`].
     pub transaction: Transaction,
     /// See [`crate::QueueOptions::page_bytes`], as the database has it.

@@ -1,13 +1,13 @@
-//! Submitting changes: writers wait in a [`Line`](crate::line::Line); all jobs that wait at one
+//! Submitting changes: writers wait in a [`WriterQueue`](crate::writer_queue::WriterQueue); all jobs that wait at one
 //! moment commit in one transaction, sorted by key.
 
 use crate::apply::apply;
 use crate::error::QueueError;
 use crate::inner::Inner;
 use crate::job::{Job, Submitted};
-use crate::line::Window;
-use crate::options::{Durability, Transaction};
+use crate::options::{QueueDurability, Transaction};
 use crate::writer::Writer;
+use crate::writer_queue::Window;
 
 /// A group of this number of changes does not wait for more.
 const WINDOW_CHANGES_MAX: usize = 1000;
@@ -27,7 +27,7 @@ impl Inner {
     /// Time that a group waits for more changes; only if every commit is flushed.
     fn window(&self) -> Option<Window> {
         let at_most = self.options.window;
-        let waits = self.options.durability == Durability::Power
+        let waits = self.options.durability == QueueDurability::Power
             && self.options.transaction == Transaction::Group
             && !at_most.is_zero();
         waits.then_some(Window { at_most, weight: WINDOW_CHANGES_MAX })

@@ -2,7 +2,7 @@
 //! time is an argument.
 //!
 //! The protocol
-//! - Every change of an item gives its [`Row`] a new version from the database's [`HybridClock`].
+//! - Every change of an item gives its [`ItemMarks`] a new version from the database's [`HybridClock`].
 //!   Versions are unique in the database and never decrease.
 //! - A *cycle* reports a dataset to the server. [`Marks::begin`] sets `leased_version` to the
 //!   clock; the cycle then leases every row that [`Marks::is_due`], session by session;
@@ -21,7 +21,7 @@
 
 /// One item without its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Row {
+pub struct ItemMarks {
     /// The database's clock at the item's last change. Column `seen`.
     pub version: u64,
     /// The server may have the item, whatever the marks say. Column `known`.
@@ -67,7 +67,7 @@ impl Marks {
     }
 
     /// Returns true if the row is still to be reported.
-    pub fn is_pending(self, row: Row) -> bool {
+    pub fn is_pending(self, row: ItemMarks) -> bool {
         row.version > self.acked_version
     }
 
@@ -77,52 +77,52 @@ impl Marks {
     /// An item created later waits for the next cycle, even if it changes again before. Otherwise
     /// a cycle to which items are added faster than it leases them would never end, and rows before
     /// its cursor would never be reported.
-    pub fn is_due(self, row: Row) -> bool {
+    pub fn is_due(self, row: ItemMarks) -> bool {
         self.is_pending(row) && (row.server_may_have || row.version <= self.leased_version)
     }
 
     /// Returns true if some session, acknowledged or not, may have carried the row: a cycle since
     /// the opening could lease it, or it existed at the opening.
-    pub fn may_have_been_sent(self, row: Row) -> bool {
+    pub fn may_have_been_sent(self, row: ItemMarks) -> bool {
         row.server_may_have || row.version <= self.leased_version.max(self.opened_version)
     }
 }
 
 /// Returns the row of an item that was created or changed; `version` is the clock's next value.
-pub fn put(old: Option<Row>, marks: Marks, version: u64) -> Row {
+pub fn put(old: Option<ItemMarks>, marks: Marks, version: u64) -> ItemMarks {
     let server_may_have = old.is_some_and(|row| marks.may_have_been_sent(row));
-    Row { version, server_may_have, deleted: false }
+    ItemMarks { version, server_may_have, deleted: false }
 }
 
 /// Returns the row of an item that no longer exists; `None` if the row is to be removed at once,
 /// because no session can have carried the item.
-pub fn delete(old: Option<Row>, marks: Marks, version: u64) -> Option<Row> {
+pub fn delete(old: Option<ItemMarks>, marks: Marks, version: u64) -> Option<ItemMarks> {
     let row = old?;
     if row.deleted {
         // The first delete keeps its version.
         return Some(row);
     }
-    let deleted = Row { version, server_may_have: true, deleted: true };
+    let deleted = ItemMarks { version, server_may_have: true, deleted: true };
     marks.may_have_been_sent(row).then_some(deleted)
 }
 
 /// Returns the row of an item whose observation is replaced and of which nothing is to be reported;
 /// `None` if the item does not exist, so that this is a [`put`].
-pub fn touch(old: Option<Row>) -> Option<Row> {
+pub fn touch(old: Option<ItemMarks>) -> Option<ItemMarks> {
     old.filter(|row| !row.deleted)
 }
 
 /// Returns the row after the server accepted a session that carried it at `sent_version`; `None` if
 /// the row is to be removed: its delete is acknowledged.
-pub fn acknowledge(row: Row, sent_version: u64) -> Option<Row> {
+pub fn acknowledge(row: ItemMarks, sent_version: u64) -> Option<ItemMarks> {
     let delete_acknowledged = row.deleted && row.version == sent_version;
     (!delete_acknowledged).then_some(row)
 }
 
 /// Returns the row under a new version, so that it is sent again; `version` is the clock's next
 /// value.
-pub fn restamp(row: Row, version: u64) -> Row {
-    Row { version, server_may_have: true, ..row }
+pub fn restamp(row: ItemMarks, version: u64) -> ItemMarks {
+    ItemMarks { version, server_may_have: true, ..row }
 }
 
 /// Highest version that the clock accepts from a server, about the year 148,000: a higher one is an

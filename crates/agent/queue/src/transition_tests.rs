@@ -1,7 +1,7 @@
 use super::*;
 
-fn row(version: u64) -> Row {
-    Row { version, server_may_have: false, deleted: false }
+fn row(version: u64) -> ItemMarks {
+    ItemMarks { version, server_may_have: false, deleted: false }
 }
 
 /// Acknowledged up to 10; a cycle up to 20 is running or was interrupted.
@@ -14,7 +14,7 @@ const QUIET: Marks =
 #[test]
 fn change_of_an_acknowledged_item_is_pending() {
     let new = put(Some(row(15)), QUIET, 30);
-    assert_eq!(new, Row { version: 30, server_may_have: true, deleted: false });
+    assert_eq!(new, ItemMarks { version: 30, server_may_have: true, deleted: false });
     assert!(QUIET.is_pending(new) && !QUIET.is_pending(row(20)));
 }
 
@@ -24,7 +24,7 @@ fn items_that_a_session_may_have_carried() {
     // Seen after the mark, but a cycle that this database has forgotten may have sent it.
     assert!(QUIET.may_have_been_sent(row(25)));
     assert!(CYCLE.may_have_been_sent(row(20)) && !CYCLE.may_have_been_sent(row(21)));
-    assert!(QUIET.may_have_been_sent(Row { server_may_have: true, ..row(99) }));
+    assert!(QUIET.may_have_been_sent(ItemMarks { server_may_have: true, ..row(99) }));
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn delete_is_reported_of_items_older_than_the_opening_only() {
     assert!(!opened.is_due(born), "the cycle that goes on does not hand it out");
     assert_eq!(
         delete(Some(born), opened, 31),
-        Some(Row { version: 31, server_may_have: true, deleted: true })
+        Some(ItemMarks { version: 31, server_may_have: true, deleted: true })
     );
     assert_eq!(delete(Some(put(None, opened, 31)), opened, 32), None);
     assert_eq!(opened.end().opened_version, 30);
@@ -57,7 +57,7 @@ fn delete_is_reported_of_items_older_than_the_opening_only() {
 fn delete_drops_unsent_items_and_reports_others() {
     assert_eq!(delete(None, QUIET, 30), None);
     assert_eq!(delete(Some(row(26)), QUIET, 30), None);
-    let gone = Row { version: 30, server_may_have: true, deleted: true };
+    let gone = ItemMarks { version: 30, server_may_have: true, deleted: true };
     assert_eq!(delete(Some(row(25)), QUIET, 30), Some(gone));
     // Deleted twice: the first version stands.
     assert_eq!(delete(Some(gone), QUIET, 40), Some(gone));
@@ -65,7 +65,7 @@ fn delete_drops_unsent_items_and_reports_others() {
 
 #[test]
 fn acknowledgement_removes_only_the_version_it_carried() {
-    let gone = Row { version: 30, server_may_have: true, deleted: true };
+    let gone = ItemMarks { version: 30, server_may_have: true, deleted: true };
     assert_eq!(acknowledge(gone, 30), None);
     assert_eq!(acknowledge(gone, 29), Some(gone));
     assert_eq!(acknowledge(row(30), 30), Some(row(30)));
@@ -75,7 +75,7 @@ fn acknowledgement_removes_only_the_version_it_carried() {
 fn touch_reports_nothing_of_an_existing_item() {
     assert_eq!(touch(Some(row(5))), Some(row(5)));
     assert_eq!(touch(None), None);
-    assert_eq!(touch(Some(Row { deleted: true, ..row(5) })), None);
+    assert_eq!(touch(Some(ItemMarks { deleted: true, ..row(5) })), None);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::catalog::{Catalog, Delta};
 use crate::place::{BlockPlace, DirectoryPlace, ItemPlace};
-use crate::transition::{HybridClock, Row};
+use crate::transition::{HybridClock, ItemMarks};
 
 /// One open transaction.
 pub(crate) struct Txn<'a> {
@@ -23,14 +23,14 @@ impl Txn<'_> {
     }
 
     /// An item's flags, if it has a row.
-    pub(crate) fn row(&self, place: ItemPlace<'_>) -> rusqlite::Result<Option<Row>> {
+    pub(crate) fn row(&self, place: ItemPlace<'_>) -> rusqlite::Result<Option<ItemMarks>> {
         self.conn
             .prepare_cached(
                 "SELECT seen, known, gone FROM item \
                  WHERE dataset = ?1 AND directory = ?2 AND name = ?3",
             )?
             .query_row(place.params(), |row| {
-                Ok(Row {
+                Ok(ItemMarks {
                     version: row.get::<_, i64>(0)? as u64,
                     server_may_have: row.get(1)?,
                     deleted: row.get(2)?,

@@ -2,7 +2,7 @@
 //!
 //! **Locking.** A writing thread takes these locks in this order; none is ever taken in another:
 //!
-//! 1. the state of the [`Line`](crate::line::Line), for moments only. The leader releases it before
+//! 1. the state of the [`WriterQueue`](crate::writer_queue::WriterQueue), for moments only. The leader releases it before
 //!    it commits and takes it again to leave the answers, so jobs gather during a commit.
 //! 2. `Inner::writer`, from before the first read of a transaction until the catalog mirrors its
 //!    commit.

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use queue::transition::{HybridClock, Marks, Row, acknowledge, delete, put};
+use queue::transition::{HybridClock, ItemMarks, Marks, acknowledge, delete, put};
 
 /// Most operations in a sequence.
 const LENGTH_MAX: usize = 6;
@@ -103,7 +103,7 @@ impl Server {
 /// Ours, by the pure functions alone.
 #[derive(Default)]
 struct Ours {
-    row: Option<Row>,
+    row: Option<ItemMarks>,
     marks: Marks,
     clock: HybridClock,
     flight: Option<Sent>,

@@ -22,7 +22,7 @@ use env::clock::{ManualClock, SystemClock};
 use env::random::{Random as _, SeededRandom, SystemRandom};
 use model::document::NoNames;
 use model::{Baseline as _, EventBody, Sink as _};
-use queue::{Durability, Queue, QueueOptions, Transaction};
+use queue::{Queue, QueueDurability, QueueOptions, Transaction};
 
 const CHILD_DB: &str = "QUEUE_KILLS_DB";
 const CHILD_FROM: &str = "QUEUE_KILLS_FROM";
@@ -31,7 +31,8 @@ const CHILD_MODE: &str = "QUEUE_KILLS_MODE";
 const FILES: u64 = 37;
 
 fn options(mode: &str) -> QueueOptions {
-    let durability = if mode == "power" { Durability::Power } else { Durability::Process };
+    let durability =
+        if mode == "power" { QueueDurability::Power } else { QueueDurability::Process };
     let transaction = if mode == "per event" { Transaction::PerEvent } else { Transaction::Group };
     // A small log, so that kills hit checkpoints too.
     QueueOptions {

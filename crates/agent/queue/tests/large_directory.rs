@@ -22,7 +22,7 @@ use queue::Queue;
 const NAMES: u64 = 9_000;
 const ROUNDS: u64 = 14;
 
-type Held = BTreeMap<String, u64>;
+type ServerVersions = BTreeMap<String, u64>;
 
 fn write(queue: &Queue, mut ops: Vec<Op>) {
     let mut sink = queue.scan_sink(&files(), Arc::new(NoNames)).unwrap();
@@ -31,7 +31,7 @@ fn write(queue: &Queue, mut ops: Vec<Op>) {
 }
 
 /// At most `sessions` sessions of a cycle; `true` when it ended.
-fn tell(queue: &Queue, sessions: u64, server: &mut Held) -> bool {
+fn tell(queue: &Queue, sessions: u64, server: &mut ServerVersions) -> bool {
     queue.begin_cycle(&files()).unwrap();
     for _ in 0..sessions {
         let Some(lease) = queue.lease(&files(), 500_000).unwrap() else {
@@ -54,7 +54,7 @@ fn a_large_directory_is_told_whole_whatever_comes_between() {
     let (_folder, path, clock, mut queue) = open_new();
     let random = SeededRandom::new(5);
     let number = |below: u64| random.next_u64().unwrap() % below;
-    let (mut disk, mut server) = (Held::new(), Held::new());
+    let (mut disk, mut server) = (ServerVersions::new(), ServerVersions::new());
     for round in 1..=ROUNDS {
         let (start, count, step) = (number(NAMES), number(3_000), 1 + number(3));
         let names = (start..start + count * step).step_by(step as usize);

@@ -19,7 +19,7 @@ use model::document::NoNames;
 use model::{Coverage, CoverageKind, EventBody, Op, Sink as _};
 use queue::{Queue, QueueOptions, Transaction};
 
-fn body(event: &queue::Event) -> EventBody {
+fn body(event: &queue::QueuedEvent) -> EventBody {
     serde_json::from_slice(&event.body).unwrap()
 }
 

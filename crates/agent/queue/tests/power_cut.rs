@@ -20,12 +20,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{changed, file, files, gone};
-use device::{Cut, Device, DeviceError, Fs, available};
+use device::{Device, DeviceError, Fs, PowerCut, available};
 use env::clock::SystemClock;
 use env::random::{Random as _, SeededRandom, SystemRandom};
 use model::document::NoNames;
 use model::{Baseline as _, ItemKey, Op, Sink as _, SkipReason};
-use queue::{Durability, OpenReport, Queue, QueueError, QueueOptions, Skip, Transaction};
+use queue::{Queue, QueueDurability, QueueError, QueueOpenReport, QueueOptions, Skip, Transaction};
 
 const DEVICE_BYTES: u64 = 64 << 20;
 /// Files that are written over and over.
@@ -66,7 +66,7 @@ fn disk(count: u64) -> BTreeMap<String, u64> {
     files
 }
 
-fn open(path: &Path, options: &QueueOptions) -> (Queue, OpenReport) {
+fn open(path: &Path, options: &QueueOptions) -> (Queue, QueueOpenReport) {
     let clock = Arc::new(SystemClock::new());
     let until = Instant::now() + PATIENCE;
     loop {
@@ -144,7 +144,12 @@ fn rescan(queue: &Queue, disk: &BTreeMap<String, u64>) {
 }
 
 /// The check that an unclean end asks for: what the server holds too much goes; then all is told.
-fn settle(queue: &Queue, report: &OpenReport, server: &mut Server, disk: &BTreeMap<String, u64>) {
+fn settle(
+    queue: &Queue,
+    report: &QueueOpenReport,
+    server: &mut Server,
+    disk: &BTreeMap<String, u64>,
+) {
     assert!(report.needs_check(), "an unclean end went unnoticed");
     rescan(queue, disk);
     // Twice: what the server held newer is told again above its version.
@@ -179,7 +184,7 @@ fn survive(options: &QueueOptions) {
                 assert!(Instant::now() < deadline, "no progress");
                 std::thread::yield_now();
             }
-            let kind = if cut % 2 == 0 { Cut::ALL } else { Cut::subset(cut) };
+            let kind = if cut % 2 == 0 { PowerCut::ALL } else { PowerCut::subset(cut) };
             device.power_cut(&kind).unwrap();
             // Where nothing is flushed a writer can go on in memory: it ends here.
             let _ = queue.close();
@@ -196,7 +201,7 @@ fn survive(options: &QueueOptions) {
             .rev()
             .find(|n| (n % BATCH == 0 || single) && disk(*n) == found)
             .expect("a state that never was");
-        if options.durability == Durability::Power {
+        if options.durability == QueueDurability::Power {
             assert!(last >= acknowledged, "{last} of {acknowledged} acknowledged changes");
         }
         lost += acknowledged.saturating_sub(last);
@@ -209,13 +214,13 @@ fn survive(options: &QueueOptions) {
 
 #[test]
 fn power_mode_keeps_everything_acknowledged() {
-    survive(&QueueOptions { durability: Durability::Power, ..small() });
+    survive(&QueueOptions { durability: QueueDurability::Power, ..small() });
 }
 
 #[test]
 fn power_mode_keeps_everything_acknowledged_with_a_window() {
     let window = Duration::from_millis(2);
-    survive(&QueueOptions { durability: Durability::Power, window, ..small() });
+    survive(&QueueOptions { durability: QueueDurability::Power, window, ..small() });
 }
 
 #[test]

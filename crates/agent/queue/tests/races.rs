@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use common::{changed, files, gone, open_new_with};
 use model::document::NoNames;
 use model::{Baseline as _, EventBody, Sink as _};
-use queue::{Durability, Queue, QueueOptions, Transaction};
+use queue::{Queue, QueueDurability, QueueOptions, Transaction};
 
 const WRITERS: u64 = 4;
 const BATCHES: u64 = 58;
@@ -167,13 +167,13 @@ fn nothing_is_lost_or_doubled_while_the_process_lives() {
 
 #[test]
 fn nothing_is_lost_or_doubled_with_one_flush_for_several_writers() {
-    race(&QueueOptions { durability: Durability::Power, ..QueueOptions::default() });
+    race(&QueueOptions { durability: QueueDurability::Power, ..QueueOptions::default() });
 }
 
 #[test]
 fn nothing_is_lost_or_doubled_while_groups_wait_for_company() {
     let window = Duration::from_millis(1);
-    race(&QueueOptions { durability: Durability::Power, window, ..QueueOptions::default() });
+    race(&QueueOptions { durability: QueueDurability::Power, window, ..QueueOptions::default() });
 }
 
 #[test]

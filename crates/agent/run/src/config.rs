@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use detect::Rules;
-use queue::{Durability, Transaction};
+use queue::{QueueDurability, Transaction};
 use serde::Deserialize;
 use settings::bounds::{duration, within};
 use settings::limits::{HEARTBEAT_MAX, INTERVAL_MAX, INTERVAL_MIN};
@@ -130,7 +130,7 @@ impl MetricsConfig {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct QueueConfig {
-    pub durability: Durability,
+    pub durability: QueueDurability,
     pub transaction: Transaction,
     pub limit_mib: u32,
     #[serde(deserialize_with = "duration")]
@@ -144,7 +144,7 @@ pub struct QueueConfig {
 impl Default for QueueConfig {
     fn default() -> Self {
         Self {
-            durability: Durability::Process,
+            durability: QueueDurability::Process,
             transaction: Transaction::Group,
             limit_mib: 1024,
             window: Duration::from_millis(20),

@@ -14,7 +14,7 @@ use env::random::{Random as _, SystemRandom};
 use host::metrics::{Look, Metrics};
 use model::{Coverage, CoverageKind, Dataset, EventBody};
 use parking_lot::Mutex;
-use queue::{EventLease, OpenReport, Queue, QueueError, QueueOptions};
+use queue::{EventLease, Queue, QueueError, QueueOpenReport, QueueOptions};
 use serde::Deserialize;
 use serde_json::json;
 use sync::{SyncError, backoff};
@@ -48,7 +48,7 @@ fn dataset() -> Dataset {
 pub(super) struct HostMetrics {
     path: PathBuf,
     options: QueueOptions,
-    kept: Mutex<Kept>,
+    kept: Mutex<QueueHandle>,
     shared: Arc<Shared>,
     interval: Duration,
     metrics: Metrics,
@@ -63,7 +63,7 @@ pub(super) struct HostMetrics {
 
 /// The queue, while it can be used.
 #[derive(Default)]
-struct Kept {
+struct QueueHandle {
     queue: Option<Queue>,
     /// Monotonic time before which it is not reopened.
     not_before: Option<Duration>,
@@ -142,7 +142,7 @@ impl HostMetrics {
         }
     }
 
-    fn opened(&self, report: &OpenReport) {
+    fn opened(&self, report: &QueueOpenReport) {
         if let Some(rebuilt) = &report.rebuilt {
             self.shared.console.line(&format!(
                 "{FILE} was damaged ({}); kept as {}, a new one was created",
@@ -257,7 +257,7 @@ impl HostMetrics {
             if lease.items.is_empty() {
                 return Ok(());
             }
-            let Looks { lines, mut gaps, from_us, to_us } = looks(&lease);
+            let SampleLease { lines, mut gaps, from_us, to_us } = looks(&lease);
             let report = if lines.is_empty() {
                 sync::RowsReport::default()
             } else {
@@ -346,7 +346,7 @@ fn warn_of(problems: &[String], told: &[String]) {
 }
 
 /// The content of a lease.
-struct Looks {
+struct SampleLease {
     /// One line for each sample.
     lines: Vec<u8>,
     /// Gaps that the queue recorded between them.
@@ -356,12 +356,13 @@ struct Looks {
     to_us: u64,
 }
 
-fn looks(lease: &EventLease) -> Looks {
+fn looks(lease: &EventLease) -> SampleLease {
     #[derive(Deserialize)]
     struct Timed {
         time_ns: u64,
     }
-    let mut looks = Looks { lines: Vec::new(), gaps: Vec::new(), from_us: u64::MAX, to_us: 0 };
+    let mut looks =
+        SampleLease { lines: Vec::new(), gaps: Vec::new(), from_us: u64::MAX, to_us: 0 };
     for event in &lease.items {
         let gap = serde_json::from_slice::<EventBody>(&event.body).ok();
         if let Some(gap) = gap.and_then(|event| event.holdfast.coverage) {

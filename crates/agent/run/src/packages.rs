@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use console::Console;
 use env::clock::Clock;
-use host::{Baseline, Dpkg, Inventory, InventoryError, Plan, Stamp};
+use host::{Dpkg, Inventory, InventoryError, Plan, Stamp, StoredDocuments};
 use model::{Coverage, Dataset, EventBody};
 use queue::{DocumentStep, Queue, QueueError};
 use serde::{Deserialize, Serialize};
@@ -235,8 +235,8 @@ impl Packages {
         Ok(LookOutcome::Committed)
     }
 
-    fn baseline(&self) -> Result<Baseline, QueueError> {
-        let mut baseline = Baseline::new();
+    fn baseline(&self) -> Result<StoredDocuments, QueueError> {
+        let mut baseline = StoredDocuments::new();
         self.queue.documents(&self.dataset, &mut |key, body| {
             baseline.insert(key.to_vec(), body.to_vec());
         })?;

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use detect::{Budget, Gap, Progress, ScanOptions, ScanReport, Scanner};
+use detect::{Gap, Progress, ScanBudget, ScanOptions, ScanReport, Scanner};
 use env::clock::Clock;
 use model::{Coverage, CoverageKind};
 use queue::{QueueBaseline, QueueError, ScanSink};
@@ -119,7 +119,7 @@ impl Scanning {
         // Many agents may receive another configuration in the same seconds: scan at the pace of
         // rescans.
         self.scan_unasked(match self.begin {
-            Begin::Start => Budget::UNLIMITED,
+            Begin::Start => ScanBudget::UNLIMITED,
             Begin::Reload => self.background(),
         });
         self.look_at_packages();
@@ -136,7 +136,7 @@ impl Scanning {
             }
             match order {
                 Ok(Order::Scan(command)) => {
-                    let done = self.scan(Budget::UNLIMITED);
+                    let done = self.scan(ScanBudget::UNLIMITED);
                     self.answer(command, done);
                 }
                 Ok(Order::Stop) | Err(RecvTimeoutError::Disconnected) => break,
@@ -171,21 +171,21 @@ impl Scanning {
         }
     }
 
-    fn background(&self) -> Budget {
+    fn background(&self) -> ScanBudget {
         let max = self.config.max_bytes_per_second;
-        Budget {
+        ScanBudget {
             max_bytes_per_second: (max > 0).then_some(max),
             background: self.config.background_priority,
         }
     }
 
     /// Runs a scan without a caller that waits for its result, which is shown and logged already.
-    fn scan_unasked(&mut self, budget: Budget) {
+    fn scan_unasked(&mut self, budget: ScanBudget) {
         let _ = self.scan(budget);
     }
 
     /// Runs one scan; returns the result for a command's outcome.
-    fn scan(&mut self, budget: Budget) -> Result<String, String> {
+    fn scan(&mut self, budget: ScanBudget) -> Result<String, String> {
         self.shared.names.clear();
         let started_at_s = self.now_s();
         self.tell_scan(started_at_s, None);

@@ -12,7 +12,7 @@ use env::random::SystemRandom;
 use link::json::ControlConfig;
 use model::Dataset;
 use parking_lot::Mutex;
-use queue::{OpenReport, Queue, QueueOptions};
+use queue::{Queue, QueueOpenReport, QueueOptions};
 use sync::{IdentityFolder, SyncOptions, Syncer};
 use tokio::sync::{Notify, mpsc, watch};
 use tracing::warn;
@@ -38,7 +38,7 @@ pub(super) struct Start<'a> {
 /// A queue and the report of its opening.
 struct OpenQueue {
     queue: Queue,
-    report: OpenReport,
+    report: QueueOpenReport,
 }
 
 impl Start<'_> {
@@ -154,7 +154,7 @@ impl Start<'_> {
 }
 
 /// Returns the reason to compare agent and server after such an opening, if there is one.
-fn check_reason(report: &OpenReport) -> Option<&'static str> {
+fn check_reason(report: &QueueOpenReport) -> Option<&'static str> {
     match &report.dropped {
         Some(_) => Some("items of agent.db could not be decoded"),
         None => report.needs_check().then_some("the agent did not stop cleanly"),
@@ -202,7 +202,7 @@ fn queue_options(config: &QueueConfig) -> QueueOptions {
     }
 }
 
-fn announce(console: &Console, report: &OpenReport) {
+fn announce(console: &Console, report: &QueueOpenReport) {
     if let Some(rebuilt) = &report.rebuilt {
         console.line(&format!(
             "agent.db was damaged ({}); kept as {}, the next scan creates a new one",

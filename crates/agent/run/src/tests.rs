@@ -272,12 +272,12 @@ async fn an_order_to_restart_whose_answer_was_lost_is_told_again_and_then_done()
 
 /// A connection that forwards everything until it is set to drop all packets.
 #[derive(Clone, Default)]
-struct Line {
+struct Link {
     swallows: Arc<AtomicBool>,
     swallowed: Arc<AtomicBool>,
 }
 
-impl Line {
+impl Link {
     /// Forwards connections to that address; returns the URL at which the connection begins.
     async fn lead_to(&self, to: String) -> String {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -322,7 +322,7 @@ async fn a_stop_waits_for_no_answer_and_forgets_no_outcome() {
     let identity = IdentityFolder::new(&settings.folder);
     let url = identity.load().unwrap().unwrap().server_url;
     let to = url.trim_start_matches("https://").to_owned();
-    let line = Line::default();
+    let line = Link::default();
     identity.set_server_url(&line.lead_to(to).await).unwrap();
     let agent = Agent::start(&settings, Console::new()).unwrap();
     let outcome =

@@ -99,14 +99,14 @@ impl Client {
         body: Bytes,
     ) -> Result<Reply, SyncError> {
         let url = format!("{}{route}", self.identity.server_url);
-        let from = From { instance: self.instance.as_ref(), session };
+        let from = RequestSender { instance: self.instance.as_ref(), session };
         post(&self.http, &url, from, content_type, body).await
     }
 
     /// Sends a GET and reads JSON.
     pub(crate) async fn get<A: DeserializeOwned>(&self, route: &str) -> Result<A, SyncError> {
         let url = format!("{}{route}", self.identity.server_url);
-        let from = From { instance: self.instance.as_ref(), session: None };
+        let from = RequestSender { instance: self.instance.as_ref(), session: None };
         read_json(&url, &send(self.http.get(&url), &url, from).await?)
     }
 
@@ -144,7 +144,8 @@ pub(crate) async fn call<Q: Serialize, A: DeserializeOwned>(
 ) -> Result<A, SyncError> {
     let body = serde_json::to_vec(request).map_err(|e| protocol(url, &e.to_string()))?;
     let reply =
-        post(http, url, From { instance, session: None }, "application/json", body.into()).await?;
+        post(http, url, RequestSender { instance, session: None }, "application/json", body.into())
+            .await?;
     read_json(url, &reply)
 }
 
@@ -156,7 +157,7 @@ fn read_json<A: DeserializeOwned>(url: &str, reply: &Reply) -> Result<A, SyncErr
 }
 
 /// The sender of a request, and its session.
-struct From<'a> {
+struct RequestSender<'a> {
     instance: Option<&'a HeaderValue>,
     session: Option<SessionHead<'a>>,
 }
@@ -164,7 +165,7 @@ struct From<'a> {
 async fn post(
     http: &reqwest::Client,
     url: &str,
-    from: From<'_>,
+    from: RequestSender<'_>,
     content_type: &str,
     body: Bytes,
 ) -> Result<Reply, SyncError> {
@@ -174,7 +175,7 @@ async fn post(
 async fn send(
     mut request: reqwest::RequestBuilder,
     url: &str,
-    from: From<'_>,
+    from: RequestSender<'_>,
 ) -> Result<Reply, SyncError> {
     let unreachable = |e: reqwest::Error| {
         let connected = !e.is_connect();
@@ -298,7 +299,8 @@ mod tests {
             stream.write_all(answer).await.unwrap();
         });
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
-        let from = From { instance: None, session: Some(SessionHead { id: "fim-1", now_us: 1 }) };
+        let from =
+            RequestSender { instance: None, session: Some(SessionHead { id: "fim-1", now_us: 1 }) };
         let error =
             post(&http, &url, from, "text/plain", Bytes::from_static(b"x")).await.unwrap_err();
         answering.await.unwrap();

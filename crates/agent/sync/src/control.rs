@@ -105,7 +105,7 @@ impl Reasons {
 
 /// A check that has begun; see [`Syncer::begin_check`].
 #[derive(Debug, Clone)]
-pub struct Begun {
+pub struct StartedCheck {
     reasons: u64,
     behind: Option<Behind>,
 }
@@ -397,9 +397,9 @@ impl Syncer {
     }
 
     /// Begins a check of all datasets.
-    pub fn begin_check(&self) -> Begun {
+    pub fn begin_check(&self) -> StartedCheck {
         let facts = self.facts.lock();
-        Begun { reasons: self.reasons.count(), behind: facts.behind.clone() }
+        StartedCheck { reasons: self.reasons.count(), behind: facts.behind.clone() }
     }
 
     /// Ends a check: all differences were removed or are pending, and the queue notes the store
@@ -407,7 +407,7 @@ impl Syncer {
     ///
     /// # Errors
     /// Returns an error if the note cannot be written.
-    pub async fn end_check(&self, begun: Begun, store: String) -> Result<(), SyncError> {
+    pub async fn end_check(&self, begun: StartedCheck, store: String) -> Result<(), SyncError> {
         let (queue, reasons, checked) =
             (self.queue.clone(), Arc::clone(&self.reasons), begun.reasons);
         blocking(move || {

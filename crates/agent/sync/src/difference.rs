@@ -125,10 +125,10 @@ impl<'a> Descent<'a> {
             let asked = self.split.iter().rev().take_while(same).take(most);
             (asked.map(|(r, _)| r.name()).collect::<Vec<_>>(), width)
         } else {
-            let mut room = ITEMS_MAX;
+            let mut remaining = ITEMS_MAX;
             let fits = |(_, n): &&(KeyRange, u64)| {
-                let fits = room == ITEMS_MAX || *n <= room;
-                room = room.saturating_sub((*n).max(1));
+                let fits = remaining == ITEMS_MAX || *n <= remaining;
+                remaining = remaining.saturating_sub((*n).max(1));
                 fits
             };
             let asked = self.list.iter().rev().take(RANGES_MAX).take_while(fits);

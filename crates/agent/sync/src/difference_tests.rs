@@ -27,9 +27,9 @@ fn own(side: &Side) -> Own {
 }
 
 /// A server's documents by key.
-struct Held<'a>(Vec<(u64, u64, &'a str, &'a str)>);
+struct ServerDocuments<'a>(Vec<(u64, u64, &'a str, &'a str)>);
 
-impl<'a> Held<'a> {
+impl<'a> ServerDocuments<'a> {
     fn new(side: &'a Side) -> Self {
         let one = |(id, sum): (&'a String, &'a String)| (key(id), hash(id, sum), &**id, &**sum);
         let mut held: Vec<_> = side.iter().map(one).collect();
@@ -71,7 +71,7 @@ fn compare(ours: &Side, theirs: &Side) -> (Vec<String>, usize, usize) {
 
 /// As [`compare`], splitting by at most `widest` digits.
 fn compare_by(widest: u8, ours: &Side, theirs: &Side) -> (Vec<String>, usize, usize) {
-    let (own, held) = (own(ours), Held::new(theirs));
+    let (own, held) = (own(ours), ServerDocuments::new(theirs));
     let mut descent = Descent::new(&own, "wazuh-states-fim-files".into());
     descent.widest = widest;
     let (mut questions, mut bytes) = (0, 0);

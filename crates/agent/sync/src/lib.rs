@@ -31,7 +31,7 @@ pub mod tls;
 
 pub use check::{CheckReport, Compared, Surplus};
 pub use client::Client;
-pub use control::Begun;
+pub use control::StartedCheck;
 pub use enroll::{EnrollOptions, certify_again, enroll};
 pub use error::SyncError;
 pub use identity::{Identity, IdentityFolder};

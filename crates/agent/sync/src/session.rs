@@ -19,7 +19,7 @@ pub(crate) struct Draft {
 
 /// The limits of a session.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Room {
+pub(crate) struct SessionLimits {
     /// Target size, bytes; at least one value is sent whatever its size.
     pub(crate) bytes: usize,
     pub(crate) values: usize,
@@ -43,13 +43,13 @@ impl Draft {
 pub(crate) fn draft(
     queue: &Queue,
     dataset: &Dataset,
-    room: Room,
+    limits: SessionLimits,
     start: &Start,
     names: &dyn Names,
 ) -> Result<Option<Draft>, QueueError> {
     let mut builder = SessionBuilder::new();
     let wire = dataset.wire();
-    let mut lease = queue.lease(dataset, room.bytes)?;
+    let mut lease = queue.lease(dataset, limits.bytes)?;
     if let Some(lease) = &mut lease {
         let mut taken = 0;
         let mut maker = Maker::new(dataset, names);
@@ -62,7 +62,7 @@ pub(crate) fn draft(
             };
             let document = maker.make(item.key, item.seen, content);
             let cost = SessionBuilder::cost(document.id, &wire, document.json);
-            if taken > 0 && (builder.bytes() + cost > room.bytes || taken == room.values) {
+            if taken > 0 && (builder.bytes() + cost > limits.bytes || taken == limits.values) {
                 break;
             }
             let operation = if item.gone { Operation::Delete } else { Operation::Upsert };
@@ -71,7 +71,7 @@ pub(crate) fn draft(
         }
         lease.truncate(taken);
     }
-    let events = events(queue, &mut builder, room)?;
+    let events = events(queue, &mut builder, limits)?;
     if builder.values() == 0 {
         return Ok(None);
     }
@@ -90,19 +90,19 @@ pub(crate) fn draft(
 fn events(
     queue: &Queue,
     builder: &mut SessionBuilder,
-    room: Room,
+    limits: SessionLimits,
 ) -> Result<EventLease, QueueError> {
-    let left = room.bytes.saturating_sub(builder.bytes());
-    let count = room.values.saturating_sub(builder.values());
-    let count = count.min(SESSION_EVENTS_MAX).min(room.events);
-    if count == 0 || (builder.values() > 0 && left < room.bytes / 8) {
+    let left = limits.bytes.saturating_sub(builder.bytes());
+    let count = limits.values.saturating_sub(builder.values());
+    let count = count.min(SESSION_EVENTS_MAX).min(limits.events);
+    if count == 0 || (builder.values() > 0 && left < limits.bytes / 8) {
         return Ok(EventLease::default());
     }
     let mut lease = queue.lease_events(count, left)?;
     let mut taken = 0;
     for event in &lease.items {
         let cost = SessionBuilder::cost(&event.id, Dataset::EVENTS, &event.body);
-        if builder.values() > 0 && builder.bytes() + cost > room.bytes {
+        if builder.values() > 0 && builder.bytes() + cost > limits.bytes {
             break;
         }
         builder.push(Operation::Upsert, &event.id, Dataset::EVENTS, 0, &event.body);

@@ -16,7 +16,7 @@ use tracing::{debug, info, warn};
 use crate::client::{self, Client, SessionHead};
 use crate::control::{self, Facts, Reasons, Renewal};
 use crate::pace::Pace;
-use crate::session::{self, Draft, Refused, Room, Skipped};
+use crate::session::{self, Draft, Refused, SessionLimits, Skipped};
 use crate::{IdentityFolder, Machine, SyncError};
 
 /// Content type of a session.
@@ -185,9 +185,9 @@ impl Syncer {
 
     async fn draft(&self, dataset: &Dataset, run: &Run) -> Result<Option<Draft>, SyncError> {
         let start = self.start(Mode::ModuleDelta);
-        let room = {
+        let limits = {
             let (facts, pace) = (self.facts.lock(), self.pace.lock());
-            Room {
+            SessionLimits {
                 bytes: pace.bytes().min(facts.session_bytes_max),
                 values: pace.values_max().min(facts.session_values_max),
                 events: if facts.events { run.events } else { 0 },
@@ -195,7 +195,7 @@ impl Syncer {
         };
         let (queue, dataset) = (self.queue.clone(), dataset.clone());
         let names = Arc::clone(&self.names);
-        blocking(move || session::draft(&queue, &dataset, room, &start, names.as_ref())).await
+        blocking(move || session::draft(&queue, &dataset, limits, &start, names.as_ref())).await
     }
 
     /// Posts one session.

@@ -24,7 +24,7 @@ use sync::{LostReport, Watched};
 const CHANGED: u64 = 7;
 
 /// Path or key, size or version before and after.
-type Told = (String, Option<String>, Option<String>);
+type EventRow = (String, Option<String>, Option<String>);
 
 fn watched(agent: &Agent) -> Watched {
     let roots = vec![b"/lost/tree".to_vec()];
@@ -38,7 +38,7 @@ fn forget(folder: &Path) {
 }
 
 /// Reports some files, loses the database, changes files, and scans again.
-async fn lost(server: &Server) -> (Agent, Vec<Told>) {
+async fn lost(server: &Server) -> (Agent, Vec<EventRow>) {
     let mut agent = server.agent("web").await;
     agent.base("/lost/tree", 100);
     agent.cycle().await;
@@ -60,7 +60,7 @@ async fn lost(server: &Server) -> (Agent, Vec<Told>) {
 }
 
 /// Returns the changes that were reported to the server, sorted.
-fn history(server: &Server, agent: &Agent) -> Vec<Told> {
+fn history(server: &Server, agent: &Agent) -> Vec<EventRow> {
     let told = server.history(agent).into_iter().filter_map(|event| {
         let event: EventBody = serde_json::from_slice(&event.body).unwrap();
         let deleted = event.event.action == "deleted";

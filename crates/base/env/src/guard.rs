@@ -83,7 +83,7 @@ pub enum Release {
 
 /// A hold that began or ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Change {
+pub enum ClockChange {
     /// The wall clock is not followed any more.
     Held(Hold),
     /// The wall clock is followed again.
@@ -109,7 +109,7 @@ struct State {
     /// Monotonic time of the last reading.
     at: Duration,
     hold: Option<Active>,
-    changes: Vec<Change>,
+    changes: Vec<ClockChange>,
     /// See [`GuardedClock::believing_from`].
     floor_us: u64,
 }
@@ -194,7 +194,7 @@ impl GuardedClock {
     }
 
     /// Returns the holds that began and ended since the last call, oldest first.
-    pub fn take_changes(&self) -> Vec<Change> {
+    pub fn take_changes(&self) -> Vec<ClockChange> {
         self.read(|state, _| std::mem::take(&mut state.changes))
     }
 
@@ -232,17 +232,17 @@ impl State {
         // The first jump, or another one: the wait starts again.
         let since_us = self.time_us;
         let hold = Active { since_us, offset_us, before: Duration::ZERO, began: now };
-        self.note(Change::Held(hold.hold(now)));
+        self.note(ClockChange::Held(hold.hold(now)));
         self.hold = Some(hold);
     }
 
     fn release(&mut self, why: Release, wall_us: u64) {
         self.hold = None;
-        self.note(Change::Released { why, from_us: self.time_us, to_us: wall_us });
+        self.note(ClockChange::Released { why, from_us: self.time_us, to_us: wall_us });
         self.time_us = wall_us;
     }
 
-    fn note(&mut self, change: Change) {
+    fn note(&mut self, change: ClockChange) {
         if self.changes.len() < CHANGES_MAX {
             self.changes.push(change);
         }
@@ -333,7 +333,7 @@ mod tests {
         let changes = guard.take_changes();
         assert!(matches!(
             changes[..],
-            [Change::Held(_), Change::Released { why: Release::Returned, .. }]
+            [ClockChange::Held(_), ClockChange::Released { why: Release::Returned, .. }]
         ));
     }
 
@@ -349,7 +349,7 @@ mod tests {
         let changes = guard.take_changes();
         assert!(matches!(
             changes[..],
-            [Change::Held(_), Change::Released { why: Release::Waited, .. }]
+            [ClockChange::Held(_), ClockChange::Released { why: Release::Waited, .. }]
         ));
     }
 

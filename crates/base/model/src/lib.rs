@@ -34,4 +34,4 @@ pub use package::{PackageBody, PackageDocument};
 pub use path::{ItemKey, KeyRef};
 pub use permitted::Permitted;
 pub use record::{Applied, Overlay, Record, SessionRecord, SkipReason, Skipped, Told, Write};
-pub use traits::{Baseline, BaselineItem, Batch, Op, Sink, SinkOutcome};
+pub use traits::{Baseline, BaselineItem, ChangeBatch, Op, Sink, SinkOutcome};

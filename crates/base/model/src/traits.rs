@@ -1,4 +1,4 @@
-//! The interface between detection and the queue: detection reads a [`Baseline`] and passes [`Batch`]es
+//! The interface between detection and the queue: detection reads a [`Baseline`] and passes [`ChangeBatch`]es
 //! to a [`Sink`]; the binary connects the two. Neither side imports the other.
 
 use std::fmt;
@@ -77,7 +77,7 @@ pub enum Op {
 }
 
 /// Steps that commit together.
-pub type Batch = Vec<Op>;
+pub type ChangeBatch = Vec<Op>;
 
 /// The cost of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -93,7 +93,7 @@ pub trait Sink {
     ///
     /// # Errors
     /// Returns an error if the batch could not be committed; then none of it was.
-    fn apply(&mut self, batch: &mut Batch) -> Result<SinkOutcome, PortError>;
+    fn apply(&mut self, batch: &mut ChangeBatch) -> Result<SinkOutcome, PortError>;
 
     /// Commits the batches held back. Call it before the baseline of a directory that was written is
     /// read.

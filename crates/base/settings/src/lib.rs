@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 pub use error::SettingsError;
 pub use merge::{Merged, merged};
 pub use span::Span;
-pub use watch::{Algorithm, Attribute, Watch};
+pub use watch::{HashAlgorithm, WatchSettings, WatchedAttribute};
 
 use span::within;
 
@@ -35,28 +35,28 @@ use span::within;
 pub struct Settings {
     /// Settings of file scans.
     #[serde(skip_serializing_if = "Scan::is_empty")]
-    pub scan: Scan,
+    pub scan: ScanSettings,
     /// Settings of the inventory.
     #[serde(skip_serializing_if = "Inventory::is_empty")]
-    pub inventory: Inventory,
+    pub inventory: InventorySettings,
     /// The host's metrics.
     #[serde(skip_serializing_if = "Metrics::is_empty")]
-    pub metrics: Metrics,
+    pub metrics: MetricsSettings,
     /// The agent's queue.
     #[serde(skip_serializing_if = "Queue::is_empty")]
-    pub queue: Queue,
+    pub queue: QueueSettings,
     /// The dialogue with the server.
     #[serde(skip_serializing_if = "Sync::is_empty")]
     pub sync: Sync,
     /// Watched paths, in addition to those in the agent's own configuration.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "watch::list")]
-    pub watch: Vec<Watch>,
+    pub watch: Vec<WatchSettings>,
 }
 
 /// Settings of file scans.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Scan {
+pub struct ScanSettings {
     /// Time between two scans.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "interval")]
     pub interval: Option<Span>,
@@ -74,7 +74,7 @@ pub struct Scan {
 /// Settings of the inventory of the host.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Inventory {
+pub struct InventorySettings {
     /// The dataset of installed packages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub packages: Option<bool>,
@@ -86,7 +86,7 @@ pub struct Inventory {
 /// The host's metrics.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Metrics {
+pub struct MetricsSettings {
     /// True if metrics are reported.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
@@ -104,7 +104,7 @@ pub struct Metrics {
 /// The agent's queue.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Queue {
+pub struct QueueSettings {
     /// Size above which the oldest events are dropped, MiB.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "mebibytes")]
     pub limit_mib: Option<u32>,
@@ -131,7 +131,7 @@ macro_rules! is_empty {
         }
     )*};
 }
-is_empty!(Scan, Inventory, Metrics, Queue, Sync);
+is_empty!(ScanSettings, InventorySettings, MetricsSettings, QueueSettings, Sync);
 
 impl Settings {
     /// Parses a text in either form: `agent_config` if it begins with `<`, else TOML.

@@ -1,6 +1,6 @@
 //! The settings of all groups of an agent as one.
 
-use crate::{Settings, SettingsError, Watch, limits, sum};
+use crate::{Settings, SettingsError, WatchSettings, limits, sum};
 
 /// The configuration distributed to an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -28,11 +28,11 @@ pub fn merged<'a>(
     if all.watch.len() > limits::WATCHES_MAX {
         return Err(SettingsError::TooManyWatches(all.watch.len()));
     }
-    let bytes = all.watch.iter().map(Watch::bytes).sum();
+    let bytes = all.watch.iter().map(WatchSettings::bytes).sum();
     if bytes > limits::WATCH_BYTES_MAX {
         return Err(SettingsError::TooMuch(bytes));
     }
-    let patterns = all.watch.iter().map(Watch::patterns).sum();
+    let patterns = all.watch.iter().map(WatchSettings::patterns).sum();
     if patterns > limits::PATTERNS_ALL_MAX {
         return Err(SettingsError::TooManyPatterns(patterns));
     }
@@ -74,7 +74,7 @@ fn set<T: Clone>(known: &mut Option<T>, later: Option<&T>) {
     }
 }
 
-fn join(watches: &mut Vec<Watch>, one: &Watch) {
+fn join(watches: &mut Vec<WatchSettings>, one: &WatchSettings) {
     match watches.iter_mut().find(|known| known.path == one.path) {
         Some(known) => known.clone_from(one),
         None => watches.push(one.clone()),

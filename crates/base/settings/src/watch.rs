@@ -11,7 +11,7 @@ use crate::span::within;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[expect(missing_docs, reason = "each is the digest of its name")]
-pub enum Algorithm {
+pub enum HashAlgorithm {
     Sha256,
     Sha1,
     Md5,
@@ -22,7 +22,7 @@ pub enum Algorithm {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the words of docs/reference/rules.md")]
-pub enum Attribute {
+pub enum WatchedAttribute {
     Size,
     Hash,
     Mode,
@@ -37,7 +37,7 @@ pub enum Attribute {
     Links,
 }
 
-impl Attribute {
+impl WatchedAttribute {
     pub const ALL: [Self; 12] = [
         Self::Size,
         Self::Hash,
@@ -57,7 +57,7 @@ impl Attribute {
 /// One watched path. What is absent has the agent's default.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Watch {
+pub struct WatchSettings {
     /// Absolute, without `..`, doubled or trailing slashes.
     #[serde(deserialize_with = "path")]
     pub path: String,
@@ -75,10 +75,10 @@ pub struct Watch {
     pub hash_bytes_max: Option<u64>,
     /// Digests of the content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hashes: Option<Vec<Algorithm>>,
+    pub hashes: Option<Vec<HashAlgorithm>>,
     /// Attributes whose difference is a change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub attributes: Option<Vec<Attribute>>,
+    pub attributes: Option<Vec<WatchedAttribute>>,
     /// Read extended attributes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub xattrs: Option<bool>,
@@ -99,7 +99,7 @@ pub struct Watch {
     pub tags: Option<Vec<String>>,
 }
 
-impl Watch {
+impl WatchSettings {
     /// Bytes of its path, patterns and tags.
     pub(crate) fn bytes(&self) -> usize {
         let lists = [&self.ignore, &self.restrict, &self.tags];
@@ -175,7 +175,7 @@ pub(crate) fn pattern(pattern: &str) -> Result<(), String> {
 }
 
 /// Checks that every path occurs once, and that there are not too many.
-pub(crate) fn check(watches: &[Watch]) -> Result<(), String> {
+pub(crate) fn check(watches: &[WatchSettings]) -> Result<(), String> {
     if watches.len() > limits::WATCHES_MAX {
         return Err(format!(
             "{} watched paths are more than {}: watch a common parent instead",
@@ -190,8 +190,8 @@ pub(crate) fn check(watches: &[Watch]) -> Result<(), String> {
     }
 }
 
-pub(crate) fn list<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Watch>, D::Error> {
-    let watches = Vec::<Watch>::deserialize(from)?;
+pub(crate) fn list<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<WatchSettings>, D::Error> {
+    let watches = Vec::<WatchSettings>::deserialize(from)?;
     check(&watches).map_err(D::Error::custom)?;
     Ok(watches)
 }

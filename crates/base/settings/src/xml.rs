@@ -4,18 +4,18 @@
 
 use std::time::Duration;
 
-use roxmltree::{Attribute as XmlAttribute, Document, Node, ParsingOptions};
+use roxmltree::{Document, Node, ParsingOptions, WatchedAttribute as XmlAttribute};
 
-use crate::{Settings, SettingsError, Span, Watch, limits, watch};
+use crate::{Settings, SettingsError, Span, WatchSettings, limits, watch};
 
 mod syscheck;
 
 type Read<T> = Result<T, SettingsError>;
 
 /// The document in which an error is located.
-pub(super) struct Place<'d>(&'d Document<'d>);
+pub(super) struct ErrorContext<'d>(&'d Document<'d>);
 
-impl Place<'_> {
+impl ErrorContext<'_> {
     pub(super) fn of(&self, node: Node<'_, '_>, problem: impl Into<String>) -> SettingsError {
         let line = self.0.text_pos_at(node.range().start).row;
         SettingsError::at(line as usize, problem)
@@ -101,7 +101,7 @@ pub(crate) fn parse(text: &str) -> Read<Settings> {
         let line = error.pos().row as usize;
         SettingsError::at(line.min(text.lines().count().max(1)), format!("not XML: {error}"))
     })?;
-    let place = Place(&document);
+    let place = ErrorContext(&document);
     let mut settings = Settings::default();
     for node in document.root_element().children() {
         if node.is_element() {
@@ -133,7 +133,7 @@ fn split_declaration(text: &str) -> (usize, &str) {
     (text.bytes().take(head).filter(|b| *b == b'\n').count(), body)
 }
 
-fn block(place: &Place<'_>, node: Node<'_, '_>, settings: &mut Settings) -> Read<()> {
+fn block(place: &ErrorContext<'_>, node: Node<'_, '_>, settings: &mut Settings) -> Read<()> {
     for attribute in node.attributes() {
         // Every agent runs on Linux: this asks for nothing.
         if attribute.name() == "os" && attribute.value().eq_ignore_ascii_case("linux") {
@@ -159,7 +159,7 @@ fn block(place: &Place<'_>, node: Node<'_, '_>, settings: &mut Settings) -> Read
 }
 
 /// Reads `<wodle name="syscollector">`: packages and their interval.
-fn inventory(place: &Place<'_>, node: Node<'_, '_>, settings: &mut Settings) -> Read<()> {
+fn inventory(place: &ErrorContext<'_>, node: Node<'_, '_>, settings: &mut Settings) -> Read<()> {
     if node.attribute("name") != Some("syscollector") || node.attributes().len() != 1 {
         return Err(place.of(node, "only <wodle name=\"syscollector\"> is supported"));
     }
@@ -194,7 +194,7 @@ fn inventory(place: &Place<'_>, node: Node<'_, '_>, settings: &mut Settings) -> 
 }
 
 /// Parses `90`, `90s`, `5m`, `1h`, `2d` or `1w` into seconds.
-pub(super) fn seconds(place: &Place<'_>, node: Node<'_, '_>, text: &str) -> Read<u64> {
+pub(super) fn seconds(place: &ErrorContext<'_>, node: Node<'_, '_>, text: &str) -> Read<u64> {
     let (digits, unit) = match text.char_indices().last() {
         Some((at, 's')) => (text.get(..at), 1),
         Some((at, 'm')) => (text.get(..at), 60),
@@ -209,10 +209,10 @@ pub(super) fn seconds(place: &Place<'_>, node: Node<'_, '_>, text: &str) -> Read
 
 /// Adds a path, or refuses one that is there already.
 pub(super) fn add(
-    place: &Place<'_>,
+    place: &ErrorContext<'_>,
     node: Node<'_, '_>,
-    watches: &mut Vec<Watch>,
-    new: Watch,
+    watches: &mut Vec<WatchSettings>,
+    new: WatchSettings,
 ) -> Read<()> {
     if watches.iter().any(|known| known.path == new.path) {
         let text = format!("{} is watched twice: join the two", new.path);

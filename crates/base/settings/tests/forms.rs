@@ -4,7 +4,10 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use settings::{Algorithm, Attribute, Merged, Settings, SettingsError, Span, Watch, merged, sum};
+use settings::{
+    HashAlgorithm, Merged, Settings, SettingsError, Span, WatchSettings, WatchedAttribute, merged,
+    sum,
+};
 
 fn refused(text: &str) -> String {
     Settings::parse(text).unwrap_err().to_string()
@@ -63,16 +66,17 @@ fn an_agent_config_becomes_what_it_asks_for() {
     assert_eq!(settings.inventory.interval, Some(Span(Duration::from_hours(1))));
     let patterns = ["*.log", "*.swp", "*tmp*"].map(String::from);
     let tags = Some(vec!["a".to_owned(), "b".into()]);
-    let mut srv = Watch { path: "/srv".into(), max_depth: Some(1), tags, ..Watch::default() };
-    let mut opt = Watch { path: "/opt".into(), ..srv.clone() };
+    let mut srv =
+        WatchSettings { path: "/srv".into(), max_depth: Some(1), tags, ..WatchSettings::default() };
+    let mut opt = WatchSettings { path: "/opt".into(), ..srv.clone() };
     srv.ignore = Some(["/cache".to_owned()].into_iter().chain(patterns.clone()).collect());
     opt.ignore = Some(patterns.to_vec());
-    let etc = Watch {
+    let etc = WatchSettings {
         path: "/etc".into(),
-        hashes: Some(vec![Algorithm::Sha256]),
-        attributes: Some(vec![Attribute::Hash, Attribute::Mode]),
+        hashes: Some(vec![HashAlgorithm::Sha256]),
+        attributes: Some(vec![WatchedAttribute::Hash, WatchedAttribute::Mode]),
         ignore: opt.ignore.clone(),
-        ..Watch::default()
+        ..WatchSettings::default()
     };
     assert_eq!(settings.watch, [srv, opt, etc]);
     // The result can be written as TOML, the form that agents receive.
@@ -157,7 +161,8 @@ fn patterns_have_a_bound_in_both_forms_and_over_all_groups() {
     let list = vec!["\"a\""; 1_000].join(",");
     let one = Settings::parse(&format!("[[watch]]\npath = \"/a\"\nignore = [{list}]\n")).unwrap();
     let group = |name: &str, paths: usize| {
-        let watch = |n: usize| Watch { path: format!("/{name}/{n}"), ..one.watch[0].clone() };
+        let watch =
+            |n: usize| WatchSettings { path: format!("/{name}/{n}"), ..one.watch[0].clone() };
         Settings { watch: (0..paths).map(watch).collect(), ..Settings::default() }
     };
     assert!(merged([&group("a", 11), &group("b", 9)]).is_ok());

@@ -1,7 +1,7 @@
 //! A session with every field set, and random ones.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
-use link::{Context, Mode, Operation, Payload, Session, Start, SyncOption, Value};
+use link::{Context, Mode, Operation, Payload, Session, SessionValue, Start, SyncOption};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -29,14 +29,14 @@ pub(crate) fn full() -> Session {
         },
         payload: Payload::Sync {
             values: vec![
-                Value {
+                SessionValue {
                     operation: Operation::Upsert,
                     id: "b5cc3f676d00dd320d85ef41a5209fa0a99891ea".into(),
                     index: "wazuh-states-fim-files".into(),
                     version: 1_763_751_122_000_001,
                     data: br#"{"file":{"path":"/etc/passwd"}}"#.to_vec(),
                 },
-                Value {
+                SessionValue {
                     operation: Operation::Delete,
                     id: "gone".into(),
                     index: "wazuh-states-fim-files".into(),
@@ -60,9 +60,9 @@ prop_compose! {
         index in prop_oneof![Just("wazuh-states-fim-files".to_owned()), ".{0,20}".boxed()],
         version in any::<u64>(),
         data in vec(any::<u8>(), 0..200),
-    ) -> Value {
+    ) -> SessionValue {
         let operation = if delete { Operation::Delete } else { Operation::Upsert };
-        Value { operation, id, index, version, data }
+        SessionValue { operation, id, index, version, data }
     }
 }
 
@@ -72,7 +72,7 @@ prop_compose! {
     }
 }
 
-fn payload() -> impl Strategy<Value = Payload> {
+fn payload() -> impl Strategy<SessionValue = Payload> {
     prop_oneof![
         Just(Payload::None),
         (vec(value(), 0..12), vec(context(), 0..3))
@@ -103,6 +103,6 @@ prop_compose! {
 }
 
 /// Returns a strategy for any session that can be written.
-pub(crate) fn any_session() -> impl Strategy<Value = Session> {
+pub(crate) fn any_session() -> impl Strategy<SessionValue = Session> {
     (start(), payload()).prop_map(|(start, payload)| Session { start, payload })
 }

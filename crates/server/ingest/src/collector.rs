@@ -18,7 +18,7 @@ const ROW_BYTES_MAX: usize = 8 << 10;
 
 /// A row that was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
+pub struct RowRefusal {
     /// Number of its line (from 1), where the protocol has lines that are counted.
     pub line: u64,
     /// Why, and what the remedy is.
@@ -33,7 +33,7 @@ pub struct CollectedRows {
     /// Batches to store, in order.
     pub batches: Vec<Batch>,
     /// The first [`REFUSALS_MAX`] refusals, in the order of the lines.
-    pub refusals: Vec<Refusal>,
+    pub refusals: Vec<RowRefusal>,
     /// Number of all refusals.
     pub refused: u64,
     /// Samples and events in the batches.
@@ -151,7 +151,7 @@ impl<'a> RowCollector<'a> {
             let text = text.get(..QUOTED_BYTES_MAX).unwrap_or(text);
             let text = String::from_utf8_lossy(text).escape_debug().to_string();
             let line = line + *lines_before;
-            collected.refusals.push(Refusal { line, reason: reason.into(), text });
+            collected.refusals.push(RowRefusal { line, reason: reason.into(), text });
         }
     }
 

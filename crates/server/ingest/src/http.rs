@@ -54,7 +54,7 @@ pub struct HttpOptions {
 
 /// The quotas that the queries of one port share.
 #[derive(Clone)]
-struct Rooms {
+struct QueryQuotas {
     queries: Arc<Semaphore>,
     names: Arc<Semaphore>,
     /// Longest time that a request waits for `names`.
@@ -64,7 +64,7 @@ struct Rooms {
     memory: query::Memory,
 }
 
-impl Default for Rooms {
+impl Default for QueryQuotas {
     fn default() -> Self {
         Self {
             queries: Arc::new(Semaphore::new(QUERIES_MAX)),
@@ -78,10 +78,10 @@ impl Default for Rooms {
 
 /// The routes of the query port, over one store.
 pub fn router(store: Store, options: HttpOptions) -> Router {
-    routes(store, options, Rooms::default())
+    routes(store, options, QueryQuotas::default())
 }
 
-fn routes(store: Store, options: HttpOptions, rooms: Rooms) -> Router {
+fn routes(store: Store, options: HttpOptions, quotas: QueryQuotas) -> Router {
     Router::new()
         .route("/api/query", post(run_query))
         .route("/api/search", post(search))
@@ -91,7 +91,7 @@ fn routes(store: Store, options: HttpOptions, rooms: Rooms) -> Router {
         .route("/api/version", get(version))
         .route("/api/function-names", get(functions))
         .route("/ping", get(ping))
-        .layer(Extension(rooms))
+        .layer(Extension(quotas))
         .layer(DefaultBodyLimit::max(QUERY_BYTES_MAX))
         .merge(write::routes())
         .fallback(nothing)
@@ -184,8 +184,8 @@ fn busy(text: String) -> Response {
 }
 
 /// Wait for a turn among the requests that walk the catalogue.
-async fn turn(rooms: &Rooms) -> Result<OwnedSemaphorePermit, Response> {
-    let permit = timeout(rooms.turn_time, Arc::clone(&rooms.names).acquire_owned()).await;
+async fn turn(quotas: &QueryQuotas) -> Result<OwnedSemaphorePermit, Response> {
+    let permit = timeout(quotas.turn_time, Arc::clone(&quotas.names).acquire_owned()).await;
     permit
         .ok()
         .and_then(Result::ok)
@@ -194,24 +194,24 @@ async fn turn(rooms: &Rooms) -> Result<OwnedSemaphorePermit, Response> {
 
 async fn search(
     State(store): State<Store>,
-    Extension(rooms): Extension<Rooms>,
+    Extension(quotas): Extension<QueryQuotas>,
     version: Version,
     body: Bytes,
 ) -> Response {
-    match (query::Query::parse_search(&body), turn(&rooms).await) {
+    match (query::Query::parse_search(&body), turn(&quotas).await) {
         (Err(e), _) => query_error(&e),
         (_, Err(busy)) => busy,
-        (Ok(query), Ok(permit)) => answer(store, query, &rooms, permit, version).await,
+        (Ok(query), Ok(permit)) => answer(store, query, &quotas, permit, version).await,
     }
 }
 
 /// Look for names away from the tasks: there may be many.
 async fn suggest(
     State(store): State<Store>,
-    Extension(rooms): Extension<Rooms>,
+    Extension(quotas): Extension<QueryQuotas>,
     body: Bytes,
 ) -> Response {
-    let permit = match turn(&rooms).await {
+    let permit = match turn(&quotas).await {
         Ok(permit) => permit,
         Err(busy) => return busy,
     };
@@ -230,10 +230,10 @@ async fn suggest(
 /// `{"metric", "where", "range"}`: delete samples and events; answered when that is persisted.
 async fn delete(
     State(store): State<Store>,
-    Extension(rooms): Extension<Rooms>,
+    Extension(quotas): Extension<QueryQuotas>,
     body: Bytes,
 ) -> Response {
-    let permit = match turn(&rooms).await {
+    let permit = match turn(&quotas).await {
         Ok(permit) => permit,
         Err(busy) => return busy,
     };
@@ -252,15 +252,15 @@ async fn delete(
 
 async fn run_query(
     State(store): State<Store>,
-    Extension(rooms): Extension<Rooms>,
+    Extension(quotas): Extension<QueryQuotas>,
     version: Version,
     body: Bytes,
 ) -> Response {
-    let Ok(permit) = Arc::clone(&rooms.queries).try_acquire_owned() else {
+    let Ok(permit) = Arc::clone(&quotas.queries).try_acquire_owned() else {
         return busy(format!("-{QUERIES_MAX} queries are being answered; ask again later\r\n"));
     };
     match query::Query::parse(&body) {
-        Ok(query) => answer(store, query, &rooms, permit, version).await,
+        Ok(query) => answer(store, query, &quotas, permit, version).await,
         Err(e) => query_error(&e),
     }
 }
@@ -315,10 +315,10 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn queries_that_nobody_reads_do_not_become_more_and_more() {
         let (_folder, store) = store();
-        let rooms = Rooms::default();
+        let quotas = QueryQuotas::default();
         let ask = async || {
-            let (store, rooms) = (State(store.clone()), Extension(rooms.clone()));
-            run_query(store, rooms, Version::HTTP_11, Bytes::from_static(LARGE)).await
+            let (store, quotas) = (State(store.clone()), Extension(quotas.clone()));
+            run_query(store, quotas, Version::HTTP_11, Bytes::from_static(LARGE)).await
         };
         let mut unread = Vec::new();
         for _ in 0..QUERIES_MAX {
@@ -330,7 +330,7 @@ mod tests {
         assert!(refused.headers().contains_key(header::RETRY_AFTER));
         drop(unread);
         // The clients are gone: every query ends.
-        drop(rooms.queries.acquire_many(QUERIES_MAX as u32).await.unwrap());
+        drop(quotas.queries.acquire_many(QUERIES_MAX as u32).await.unwrap());
         assert_eq!(ask().await.status(), StatusCode::OK);
     }
 
@@ -340,12 +340,12 @@ mod tests {
         for host in 0..30_000 {
             store.row(format!("many host=host_{host}").as_bytes()).unwrap();
         }
-        let rooms = Rooms { turn_time: Duration::from_millis(1), ..Rooms::default() };
-        let of = || (State(store.clone()), Extension(rooms.clone()));
+        let quotas = QueryQuotas { turn_time: Duration::from_millis(1), ..QueryQuotas::default() };
+        let of = || (State(store.clone()), Extension(quotas.clone()));
         let ask = async || {
-            let (store, rooms) = of();
+            let (store, quotas) = of();
             let body = Bytes::from_static(br#"{"select": "many"}"#);
-            search(store, rooms, Version::HTTP_11, body).await
+            search(store, quotas, Version::HTTP_11, body).await
         };
         let mut unread = Vec::new();
         for _ in 0..NAMES_MAX {
@@ -362,17 +362,17 @@ mod tests {
         }
         drop(unread);
         // The clients are gone: every search ends, and what waits has its turn.
-        drop(rooms.names.acquire_many(NAMES_MAX as u32).await.unwrap());
+        drop(quotas.names.acquire_many(NAMES_MAX as u32).await.unwrap());
         assert_eq!(ask().await.status(), StatusCode::OK);
     }
 
     /// Returns the answer that an HTTP/1.0 client gets from a store with this query timeout.
     async fn asked_by_an_old_client(query_time: Duration, body: &[u8]) -> String {
         let (_folder, store) = store();
-        let rooms = Rooms { query_time, ..Rooms::default() };
+        let quotas = QueryQuotas { query_time, ..QueryQuotas::default() };
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let serve = axum::serve(listener, routes(store, HttpOptions::default(), rooms));
+        let serve = axum::serve(listener, routes(store, HttpOptions::default(), quotas));
         let serving = tokio::spawn(async move { serve.await });
         let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
         let head = format!("POST /api/query HTTP/1.0\r\ncontent-length: {}\r\n\r\n", body.len());
@@ -386,9 +386,9 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn a_query_that_ends_before_it_says_anything_is_answered_by_its_error() {
         let (_folder, store) = store();
-        let rooms = Rooms { query_time: Duration::ZERO, ..Rooms::default() };
-        let (store, rooms) = (State(store), Extension(rooms));
-        let answer = run_query(store, rooms, Version::HTTP_11, Bytes::from_static(LARGE)).await;
+        let quotas = QueryQuotas { query_time: Duration::ZERO, ..QueryQuotas::default() };
+        let (store, quotas) = (State(store), Extension(quotas));
+        let answer = run_query(store, quotas, Version::HTTP_11, Bytes::from_static(LARGE)).await;
         assert!(answer.body().size_hint().exact().is_some(), "it is whole");
         let body = axum::body::to_bytes(answer.into_body(), 1 << 20).await.unwrap();
         assert!(body.starts_with(b"-Query took longer") && body.ends_with(b"\r\n"), "{body:?}");

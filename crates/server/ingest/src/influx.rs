@@ -89,19 +89,19 @@ struct Scratch<'a> {
     values: Vec<Value>,
     /// Rows of the line, and where the values of each end.
     rows: Vec<(Row, usize)>,
-    known: Known<'a>,
+    known: LastRow<'a>,
 }
 
 /// The metrics of the last line whose fields were the numbers of one row: mostly those of the next line.
 #[derive(Default)]
-struct Known<'a> {
+struct LastRow<'a> {
     measurement: &'a [u8],
     fields: Vec<&'a [u8]>,
     /// As the name of its row begins.
     metrics: Vec<u8>,
 }
 
-impl<'a> Known<'a> {
+impl<'a> LastRow<'a> {
     /// Returns true if the fields of a line are numbers of these names.
     fn are(&self, measurement: &[u8], fields: &[Field<'_>]) -> bool {
         let is =

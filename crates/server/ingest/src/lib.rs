@@ -27,7 +27,7 @@ mod resp;
 mod telnet;
 
 pub use certificate::CertificateFiles;
-pub use collector::{CollectedRows, REFUSALS_MAX, Refusal, RowCollector};
+pub use collector::{CollectedRows, REFUSALS_MAX, RowCollector, RowRefusal};
 pub use guard::{AUTH_TIME_MAX, Guard, TOKEN_BYTES_MAX, Token, tls};
 pub use http::{
     HttpOptions, NAMES_MAX, QUERIES_MAX, QUERY_BYTES_MAX, UNREAD_TIME_MAX, WRITE_BYTES_MAX,

@@ -86,13 +86,13 @@ pub fn read(body: &[u8], collector: &mut RowCollector<'_>) -> Result<(), String>
 /// Reads requests; remembers which labels are which row of its store.
 #[derive(Default)]
 pub struct RemoteReader {
-    known: RwLock<Known>,
+    known: RwLock<LabelCache>,
     buffers: Mutex<Vec<Vec<u8>>>,
 }
 
 /// Labels seen before, in the order in which they came.
 #[derive(Default)]
-struct Known {
+struct LabelCache {
     entries: Vec<Entry>,
     /// The bytes of all labels.
     labels: Vec<u8>,
@@ -109,7 +109,7 @@ struct Entry {
     row: Row,
 }
 
-impl Known {
+impl LabelCache {
     /// The row of labels and its place; `guess` is the place that is looked at first.
     fn find(&self, labels: &[u8], guess: usize) -> Option<(usize, Row)> {
         if let Some(entry) = self.entries.get(guess).filter(|_| self.of(guess) == labels) {
@@ -196,7 +196,7 @@ impl RemoteReader {
 /// A request being read.
 struct Walk<'a> {
     reader: &'a RemoteReader,
-    known: Option<RwLockReadGuard<'a, Known>>,
+    known: Option<RwLockReadGuard<'a, LabelCache>>,
     /// Index at which the next series' labels are most likely found.
     guess: usize,
     name: Vec<u8>,

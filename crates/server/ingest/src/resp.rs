@@ -49,7 +49,7 @@ impl<'a> Item<'a> {
 
 /// The kind of the next item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Expected {
     Name,
     Time,
     Value,
@@ -92,7 +92,7 @@ pub struct RespReader {
     /// The store's epoch in which the dictionary's rows were kept.
     epoch: u32,
     room: DictionaryRoom,
-    place: Place,
+    place: Expected,
     row: Option<Row>,
     time_ns: i64,
     values: Vec<Value>,
@@ -127,7 +127,7 @@ impl RespReader {
             dictionary: HashMap::new(),
             epoch: 0,
             room,
-            place: Place::Name,
+            place: Expected::Name,
             row: None,
             time_ns: 0,
             values: Vec::new(),
@@ -217,7 +217,7 @@ impl RespReader {
 
     /// The stream has ended: refuse what is not whole.
     pub fn end(&mut self, rest: &[u8], collector: &mut RowCollector<'_>) {
-        let whole = matches!(self.place, Place::Name | Place::Skip(_)) && rest.is_empty();
+        let whole = matches!(self.place, Expected::Name | Expected::Skip(_)) && rest.is_empty();
         if !whole && !self.overlong {
             collector.refuse(
                 self.line,
@@ -229,12 +229,12 @@ impl RespReader {
 
     /// Returns true if an event's text is due, which may look like anything.
     fn awaits_text(&self) -> bool {
-        self.place == Place::Value && self.row.is_some_and(Row::is_events)
+        self.place == Expected::Value && self.row.is_some_and(Row::is_events)
     }
 
     /// Returns true if the next item of a dictionary is a name, which may be that of the question, too.
     fn awaits_name(&self) -> bool {
-        matches!(self.place, Place::Dictionary(left) if left.is_multiple_of(2))
+        matches!(self.place, Expected::Dictionary(left) if left.is_multiple_of(2))
     }
 
     fn too_long(&mut self, text: &[u8], collector: &mut RowCollector<'_>) {
@@ -245,43 +245,43 @@ impl RespReader {
     /// Refuse the sample at hand; what may still come of it is skipped.
     fn refuse(&mut self, reason: impl Into<String>, text: &[u8], collector: &mut RowCollector<'_>) {
         collector.refuse(self.line, reason, text);
-        self.place = Place::Skip(match self.place {
-            Place::Name => 2,
-            Place::Time => 1,
-            Place::Value | Place::Skip(0) => 0,
-            Place::Values(left) | Place::Dictionary(left) | Place::Skip(left) => left - 1,
+        self.place = Expected::Skip(match self.place {
+            Expected::Name => 2,
+            Expected::Time => 1,
+            Expected::Value | Expected::Skip(0) => 0,
+            Expected::Values(left) | Expected::Dictionary(left) | Expected::Skip(left) => left - 1,
         });
     }
 
     fn take(&mut self, item: Item<'_>, collector: &mut RowCollector<'_>) {
         if item == Item::Text(SYNC) && !self.awaits_text() && !self.awaits_name() {
-            if !matches!(self.place, Place::Name | Place::Skip(_)) {
+            if !matches!(self.place, Expected::Name | Expected::Skip(_)) {
                 collector.refuse(self.line, "PARSER a sample is not whole before", SYNC);
             }
-            (self.sync, self.place) = (true, Place::Name);
+            (self.sync, self.place) = (true, Expected::Name);
             return;
         }
         match self.place {
-            Place::Skip(left) => self.skip(item, left, collector),
-            Place::Name => self.name(item, collector),
-            Place::Dictionary(left) => self.entry(item, left, collector),
+            Expected::Skip(left) => self.skip(item, left, collector),
+            Expected::Name => self.name(item, collector),
+            Expected::Dictionary(left) => self.entry(item, left, collector),
             // A name where a time or a value is due: the sample before it is not whole.
             _ if is_name(item) && !self.awaits_text() => {
                 self.refuse("PARSER a sample is not whole before", item.text(), collector);
                 self.name(item, collector);
             }
-            Place::Time => self.time(item, collector),
-            Place::Value => self.value(item, collector),
-            Place::Values(left) => self.column(item, left, collector),
+            Expected::Time => self.time(item, collector),
+            Expected::Value => self.value(item, collector),
+            Expected::Values(left) => self.column(item, left, collector),
         }
     }
 
     fn skip(&mut self, item: Item<'_>, left: usize, collector: &mut RowCollector<'_>) {
         if left == 0 || is_name(item) {
-            self.place = Place::Name;
+            self.place = Expected::Name;
             return self.name(item, collector);
         }
-        self.place = Place::Skip(match item {
+        self.place = Expected::Skip(match item {
             // The values of the refused sample.
             Item::Array(count) => match count_of(count) {
                 Some(n) if n <= COLUMNS_MAX => n,
@@ -306,7 +306,7 @@ impl RespReader {
     }
 
     fn name(&mut self, item: Item<'_>, collector: &mut RowCollector<'_>) {
-        (self.place, self.doubtful) = (Place::Name, false);
+        (self.place, self.doubtful) = (Expected::Name, false);
         let row = match item {
             Item::Text(raw) if is_name(item) => collector.row(raw).map_err(|e| format!("DB {e}")),
             Item::Number(id) => self
@@ -318,7 +318,7 @@ impl RespReader {
                 {
                     Some(0) => return,
                     Some(n) => {
-                        self.place = Place::Dictionary(n);
+                        self.place = Expected::Dictionary(n);
                         return;
                     }
                     None => Err("PARSER a dictionary has pairs of name and number".to_owned()),
@@ -327,13 +327,13 @@ impl RespReader {
             _ => Err("PARSER a series name is due: +metric tag=value".to_owned()),
         };
         match row {
-            Ok(row) => (self.row, self.place) = (Some(row), Place::Time),
+            Ok(row) => (self.row, self.place) = (Some(row), Expected::Time),
             Err(reason) => self.refuse(reason, item.text(), collector),
         }
     }
 
     fn entry(&mut self, item: Item<'_>, left: usize, collector: &mut RowCollector<'_>) {
-        let next = if left > 1 { Place::Dictionary(left - 1) } else { Place::Name };
+        let next = if left > 1 { Expected::Dictionary(left - 1) } else { Expected::Name };
         if left.is_multiple_of(2) {
             self.named = match item {
                 Item::Text(raw) => match collector.row(raw) {
@@ -377,7 +377,7 @@ impl RespReader {
             _ => None,
         };
         if let Some(time) = time {
-            (self.time_ns, self.place) = (time, Place::Value);
+            (self.time_ns, self.place) = (time, Expected::Value);
         } else {
             let reason = "PARSER no time; write :nanoseconds or +YYYYMMDDTHHMMSS.fffffffff";
             self.refuse(reason, item.text(), collector);
@@ -389,10 +389,10 @@ impl RespReader {
         let Some(row) = self.row else { return self.refuse("PARSER no name", b"", collector) };
         if let Item::Array(count) = item {
             match count_of(count) {
-                Some(n) if (1..=COLUMNS_MAX).contains(&n) => self.place = Place::Values(n),
+                Some(n) if (1..=COLUMNS_MAX).contains(&n) => self.place = Expected::Values(n),
                 n => {
                     // What the array holds is skipped with it.
-                    self.place = Place::Values(n.unwrap_or(0) + 1);
+                    self.place = Expected::Values(n.unwrap_or(0) + 1);
                     self.doubtful = true;
                     let reason = format!("PARSER an array has 1 to {COLUMNS_MAX} values");
                     self.refuse(reason, item.text(), collector);
@@ -409,7 +409,7 @@ impl RespReader {
             }
         };
         match stored {
-            Ok(()) => self.place = Place::Name,
+            Ok(()) => self.place = Expected::Name,
             Err(reason) => self.refuse(format!("DB {reason}"), item.text(), collector),
         }
     }
@@ -419,9 +419,9 @@ impl RespReader {
             return self.refuse("PARSER no number", item.text(), collector);
         };
         self.values.push(value);
-        self.place = Place::Values(left - 1);
+        self.place = Expected::Values(left - 1);
         let (1, Some(row)) = (left, self.row) else { return };
-        self.place = Place::Name;
+        self.place = Expected::Name;
         if let Err(reason) = collector.push(row, self.time_ns, &self.values) {
             collector.refuse(self.line, format!("DB {reason}"), item.text());
         }

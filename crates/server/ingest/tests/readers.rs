@@ -15,7 +15,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use ingest::influx::Precision;
 use ingest::remote::{Label, RemoteReader, Sample, TimeSeries, WriteRequest};
-use ingest::{DictionaryRoom, Refusal, RespReader, RowCollector, TelnetReader, influx};
+use ingest::{DictionaryRoom, RespReader, RowCollector, RowRefusal, TelnetReader, influx};
 use proptest::prelude::*;
 use prost::Message as _;
 use series::{Ack, Store, StoreOptions};
@@ -243,7 +243,7 @@ proptest! {
         let (together, refused) = after(|collector| read(&lines.concat(), collector));
         let (apart, expected) = after(|collector| lines.iter().for_each(|line| read(line, collector)));
         prop_assert_eq!(together, apart);
-        let told = |all: Vec<Refusal>| -> Vec<(String, String)> {
+        let told = |all: Vec<RowRefusal>| -> Vec<(String, String)> {
             all.into_iter().map(|r| (r.reason, r.text)).collect()
         };
         prop_assert_eq!(told(refused), told(expected));
@@ -295,7 +295,7 @@ fn sample(value: f64, millis: i64) -> Vec<u8> {
     field(2, &Sample { value, timestamp: millis }.encode_to_vec())
 }
 
-fn remote(reader: &RemoteReader, message: &[u8]) -> (Vec<String>, Vec<Refusal>) {
+fn remote(reader: &RemoteReader, message: &[u8]) -> (Vec<String>, Vec<RowRefusal>) {
     let body = snap::raw::Encoder::new().compress_vec(message).unwrap();
     after(|collector| reader.read(&body, collector).unwrap())
 }

@@ -11,19 +11,19 @@
 mod support;
 
 use ingest::influx::{self, Precision};
-use ingest::{Refusal, TelnetReader};
+use ingest::{RowRefusal, TelnetReader};
 use support::{after, resp};
 
 /// The texts that were refused.
-fn told(refusals: &[Refusal]) -> Vec<&str> {
+fn told(refusals: &[RowRefusal]) -> Vec<&str> {
     refusals.iter().map(|r| &*r.text).collect()
 }
 
-fn telnet(text: &str) -> (Vec<String>, Vec<Refusal>) {
+fn telnet(text: &str) -> (Vec<String>, Vec<RowRefusal>) {
     after(|collector| drop(TelnetReader::default().read(text.as_bytes(), collector)))
 }
 
-fn lines(text: &str) -> (Vec<String>, Vec<Refusal>) {
+fn lines(text: &str) -> (Vec<String>, Vec<RowRefusal>) {
     after(|collector| influx::read(text.as_bytes(), Precision::NANOSECONDS, 99, collector))
 }
 

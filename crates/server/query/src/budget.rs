@@ -89,8 +89,8 @@ impl Budget {
     }
 
     /// Returns a reservation of zero bytes.
-    pub(super) fn nothing(&self) -> Held {
-        Held { budget: self.clone(), bytes: 0 }
+    pub(super) fn nothing(&self) -> HeldMemory {
+        HeldMemory { budget: self.clone(), bytes: 0 }
     }
 
     fn take(&self, bytes: usize) -> Result<(), String> {
@@ -115,12 +115,12 @@ impl Budget {
 }
 
 /// Memory that a query holds until this is dropped.
-pub(super) struct Held {
+pub(super) struct HeldMemory {
     budget: Budget,
     bytes: usize,
 }
 
-impl Held {
+impl HeldMemory {
     /// Sets the number of bytes held.
     ///
     /// # Errors
@@ -135,7 +135,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldMemory {
     fn drop(&mut self) {
         self.budget.give(self.bytes);
     }
@@ -163,7 +163,7 @@ mod tests {
         let memory = Memory::default();
         let large: Vec<Budget> =
             (0..2).map(|_| Budget::new(QUERY_TIME_MAX, memory.clone(), || false)).collect();
-        let mut held: Vec<Held> = large.iter().map(Budget::nothing).collect();
+        let mut held: Vec<HeldMemory> = large.iter().map(Budget::nothing).collect();
         for held in &mut held {
             held.set(MEMORY_MAX).unwrap();
         }

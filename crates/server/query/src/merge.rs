@@ -14,7 +14,7 @@ pub(super) struct Frontier {
     sources: Vec<Rows>,
     next: Vec<Option<RowOut>>,
     /// Time and source of each row in `next`. The row at the top may have been handed out already.
-    heap: BinaryHeap<Reverse<Place>>,
+    heap: BinaryHeap<Reverse<RowKey>>,
     /// Sources that were not read yet.
     due: Vec<usize>,
     /// True if the row at the top was handed out: its source must be read next.
@@ -23,7 +23,7 @@ pub(super) struct Frontier {
 }
 
 /// Time and source of a row. Backward, all bits are inverted, which reverses the order.
-type Place = (i64, u32);
+type RowKey = (i64, u32);
 
 impl Frontier {
     pub(super) fn new(sources: Vec<Rows>, backward: bool) -> Self {
@@ -69,7 +69,7 @@ impl Frontier {
     }
 
     /// Reads the next row of a source and returns its key in the heap.
-    fn read(&mut self, i: usize) -> Option<Result<Place, String>> {
+    fn read(&mut self, i: usize) -> Option<Result<RowKey, String>> {
         let source = self.sources.get_mut(i)?;
         match source.next() {
             Some(Ok(row)) => {
@@ -86,12 +86,12 @@ impl Frontier {
         }
     }
 
-    fn place(&self, time_ns: i64, source: usize) -> Place {
+    fn place(&self, time_ns: i64, source: usize) -> RowKey {
         let source = source as u32;
         if self.backward { (!time_ns, !source) } else { (time_ns, source) }
     }
 
-    fn source(&self, (_, source): Place) -> usize {
+    fn source(&self, (_, source): RowKey) -> usize {
         (if self.backward { !source } else { source }) as usize
     }
 }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use series::{Direction, RowName, Selector, Series, Snapshot, Store, Test};
 
-use super::budget::{Budget, Held};
+use super::budget::{Budget, HeldMemory};
 use super::merge::Joined;
 use super::parse::{Query, Regroup, What, is_exactly};
 use super::read::Reader;
-use super::row::{Column, Line, Lines, Rows};
+use super::row::{Column, NamedRowSet, NamedRows, Rows};
 use super::steps::{Summed, total};
 
 /// Estimate of the memory of a series found and of its part in a line, in bytes.
@@ -23,7 +23,7 @@ struct Finder<'a> {
     snapshot: &'a Snapshot,
     query: &'a Query,
     budget: &'a Budget,
-    held: Held,
+    held: HeldMemory,
     found: usize,
 }
 
@@ -69,12 +69,12 @@ fn named(columns: &[Column], tags: &Tags) -> String {
     RowName { metrics, tags: tags.clone() }.text()
 }
 
-fn line(columns: &Arc<[Column]>, tags: &Tags, rows: Rows) -> Line {
-    Line { name: named(columns, tags), columns: Arc::clone(columns), rows }
+fn line(columns: &Arc<[Column]>, tags: &Tags, rows: Rows) -> NamedRows {
+    NamedRows { name: named(columns, tags), columns: Arc::clone(columns), rows }
 }
 
 /// The lines of a query's answer, sorted by name within each metric.
-pub(super) fn lines(store: &Store, query: &Query, budget: &Budget) -> Result<Lines, String> {
+pub(super) fn lines(store: &Store, query: &Query, budget: &Budget) -> Result<NamedRowSet, String> {
     let snapshot = store.snapshot();
     let mut finder = Finder::new(store, &snapshot, query, budget);
     let reader = Reader::new(snapshot.clone(), query, budget);
@@ -120,7 +120,7 @@ pub(super) fn lines(store: &Store, query: &Query, budget: &Budget) -> Result<Lin
             joined(&mut finder, metrics, &columns, rows, &mut lines)?;
         }
     }
-    Ok(Lines { lines, held: finder.held })
+    Ok(NamedRowSet { lines, held: finder.held })
 }
 
 /// Lines of a column per metric, one line per tags that any of the metrics has.
@@ -129,7 +129,7 @@ fn joined(
     metrics: &[String],
     columns: &[Arc<[Column]>],
     rows: impl Fn(Vec<Series>) -> Rows,
-    lines: &mut Vec<Line>,
+    lines: &mut Vec<NamedRows>,
 ) -> Result<(), String> {
     let mut by_tags: BTreeMap<Tags, Vec<Vec<Series>>> = BTreeMap::new();
     for (i, metric) in metrics.iter().enumerate() {

@@ -11,7 +11,7 @@ use series::{
     Direction, Event, EventScan, Extreme, ReadError, Run, Scan, Series, Snapshot, TimeRange, Value,
 };
 
-use super::budget::{Budget, Held};
+use super::budget::{Budget, HeldMemory};
 use super::func::Func;
 use super::merge::{Frontier, Merged};
 use super::parse::Query;
@@ -142,7 +142,7 @@ impl Reader {
 /// The samples of one series, a run at a time.
 struct Samples {
     budget: Budget,
-    held: Held,
+    held: HeldMemory,
     state: State<Scan>,
     /// The run that was read last, and the number of its rows already returned.
     run: Option<(Run, usize)>,
@@ -227,7 +227,7 @@ impl Iterator for Samples {
 /// The events of one series, those of a chunk at a time.
 struct Events {
     budget: Budget,
-    held: Held,
+    held: HeldMemory,
     filter: Option<Regex>,
     state: State<EventScan>,
     some: VecDeque<Event>,
@@ -311,7 +311,7 @@ impl Iterator for Lot {
 struct Lazy<M> {
     budget: Budget,
     /// The memory of what was made, until all of it is taken.
-    held: Held,
+    held: HeldMemory,
     make: Option<M>,
     lot: Lot,
 }

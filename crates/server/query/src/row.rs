@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use series::Value;
 
-use super::budget::Held;
+use super::budget::HeldMemory;
 use super::func::Func;
 
 /// One row of an answer.
@@ -53,14 +53,14 @@ impl Column {
 }
 
 /// All rows of one name.
-pub(super) struct Line {
+pub(super) struct NamedRows {
     pub(super) name: String,
     pub(super) columns: Arc<[Column]>,
     pub(super) rows: Rows,
 }
 
 /// Lines, and the memory for them.
-pub(super) struct Lines {
-    pub(super) lines: Vec<Line>,
-    pub(super) held: Held,
+pub(super) struct NamedRowSet {
+    pub(super) lines: Vec<NamedRows>,
+    pub(super) held: HeldMemory,
 }

@@ -12,7 +12,7 @@ use super::merge::Frontier;
 use super::output::Output;
 use super::parse::{Query, What};
 use super::plan::LineSum;
-use super::row::{Cells, Column, Line, Lines, RowOut, Rows};
+use super::row::{Cells, Column, NamedRowSet, NamedRows, RowOut, Rows};
 use super::{meta, plan};
 
 /// Runs a query and passes pieces of the answer to `send`, which returns false to stop. Returns the reason
@@ -63,7 +63,7 @@ fn rows<F: FnMut(Bytes) -> bool>(
     if let Some(share) = query.apply.iter().find_map(Function::share) {
         lines.lines = with_share(lines.lines, share, budget)?;
     }
-    let Lines { mut lines, held } = lines;
+    let NamedRowSet { mut lines, held } = lines;
     if query.by_time {
         by_time(lines, query, budget, answer);
     } else {
@@ -77,7 +77,7 @@ fn rows<F: FnMut(Bytes) -> bool>(
 }
 
 /// Returns the lines of a query with filter and functions applied.
-fn prepared_lines(store: &Store, query: &Query, budget: &Budget) -> Result<Lines, String> {
+fn prepared_lines(store: &Store, query: &Query, budget: &Budget) -> Result<NamedRowSet, String> {
     let mut lines = plan::lines(store, query, budget)?;
     for line in &mut lines.lines {
         let rows = std::mem::replace(&mut line.rows, Box::new(std::iter::empty()));
@@ -92,7 +92,7 @@ fn largest(
     store: &Store,
     query: &Query,
     budget: &Budget,
-    lines: Lines,
+    lines: NamedRowSet,
     most: usize,
 ) -> Result<HashSet<String>, String> {
     let mut names = HashSet::new();
@@ -111,7 +111,7 @@ fn largest(
 }
 
 /// Returns the sum of each line that has values; the names of lines that cannot be read go to `failed`.
-fn read_sums(lines: Lines, failed: &mut HashSet<String>) -> Vec<LineSum> {
+fn read_sums(lines: NamedRowSet, failed: &mut HashSet<String>) -> Vec<LineSum> {
     let mut sums = Vec::new();
     for line in lines.lines {
         let mut sum = None;
@@ -143,9 +143,13 @@ struct Weighed {
 
 /// Returns one row for each line that has its share: the number of its samples or the sum of its values,
 /// at the time of its last row. Read failures are included.
-fn with_share(lines: Vec<Line>, share: Share, budget: &Budget) -> Result<Vec<Line>, String> {
+fn with_share(
+    lines: Vec<NamedRows>,
+    share: Share,
+    budget: &Budget,
+) -> Result<Vec<NamedRows>, String> {
     let (mut found, mut all) = (Vec::new(), 0.0);
-    for Line { name, columns, rows } in lines {
+    for NamedRows { name, columns, rows } in lines {
         budget.check()?;
         let (mut weight, mut last_ns, mut failures) = (0.0, i64::MIN, Vec::new());
         for row in rows {
@@ -168,7 +172,7 @@ fn with_share(lines: Vec<Line>, share: Share, budget: &Budget) -> Result<Vec<Lin
         let cells = Cells::One(Value::F64(line.weight));
         let mut rows = line.failures;
         rows.extend(has_share.then_some(Ok(RowOut { time_ns: line.last_ns, cells })));
-        Line { name: line.name, columns: line.columns, rows: Box::new(rows.into_iter()) }
+        NamedRows { name: line.name, columns: line.columns, rows: Box::new(rows.into_iter()) }
     };
     Ok(found.into_iter().map(line).collect())
 }
@@ -207,7 +211,11 @@ fn prepared(rows: Rows, columns: &Arc<[Column]>, query: &Query, budget: &Budget)
 }
 
 /// Writes the rows of all lines, one line after the other.
-fn by_name<F: FnMut(Bytes) -> bool>(lines: Vec<Line>, budget: &Budget, answer: &mut Answer<'_, F>) {
+fn by_name<F: FnMut(Bytes) -> bool>(
+    lines: Vec<NamedRows>,
+    budget: &Budget,
+    answer: &mut Answer<'_, F>,
+) {
     for line in lines {
         let shown = answer.output.shown(&line.name);
         for row in line.rows {
@@ -220,12 +228,12 @@ fn by_name<F: FnMut(Bytes) -> bool>(lines: Vec<Line>, budget: &Budget, answer: &
 
 /// Writes the rows of all lines by time, and rows of the same time by name.
 fn by_time<F: FnMut(Bytes) -> bool>(
-    lines: Vec<Line>,
+    lines: Vec<NamedRows>,
     query: &Query,
     budget: &Budget,
     answer: &mut Answer<'_, F>,
 ) {
-    let shown = |line: Line| (answer.output.shown(&line.name), line.rows);
+    let shown = |line: NamedRows| (answer.output.shown(&line.name), line.rows);
     let (names, sources): (Vec<String>, Vec<Rows>) = lines.into_iter().map(shown).unzip();
     let mut frontier = Frontier::new(sources, query.direction == Direction::Backward);
     while let Some(next) = frontier.take(None) {

@@ -17,7 +17,7 @@ use env::clock::{ManualClock, SystemClock};
 use env::random::SystemRandom;
 use model::{AgentId, AgentOs, AgentStatus};
 use registry::{
-    AgentColumn, AgentInfo, AgentQuery, CommandKind, EnrollRequest, Outcome, OutcomeState, Reader,
+    AgentColumn, AgentEnrolment, AgentInfo, AgentQuery, CommandKind, Outcome, OutcomeState, Reader,
     Registry, RegistryOptions, Sort, SqliteControl, WriteContext,
 };
 
@@ -59,7 +59,7 @@ fn fill(registry: &Registry, clock: &ManualClock, agents: u32) -> Vec<AgentId> {
         .map(|n| {
             let groups = vec![format!("group-{}", n % GROUPS), "default".into()];
             let name = format!("agent-{n:06}");
-            (None, EnrollRequest { name, ip: String::new(), groups })
+            (None, AgentEnrolment { name, ip: String::new(), groups })
         })
         .collect();
     let ids = registry.add_agents(&WriteContext::server(), &requests).unwrap();

@@ -75,13 +75,13 @@ pub struct AccessCounts {
 }
 
 #[derive(Clone)]
-struct Kept<T> {
+struct Cached<T> {
     generation: u64,
     value: T,
 }
 
 /// Clearances by user and roles; `None` for a user that does not exist.
-type Clearances = Cache<(u32, Vec<u32>), Kept<Option<Arc<Clearance>>>>;
+type Clearances = Cache<(u32, Vec<u32>), Cached<Option<Arc<Clearance>>>>;
 
 /// The caches.
 pub(crate) struct Access {
@@ -89,7 +89,7 @@ pub(crate) struct Access {
     /// Zero disables the caches.
     ttl: Duration,
     clearances: Clearances,
-    config: Cache<(), Kept<SecurityConfig>>,
+    config: Cache<(), Cached<SecurityConfig>>,
     hits: AtomicU64,
     misses: AtomicU64,
 }
@@ -98,7 +98,7 @@ impl Access {
     pub(crate) fn new(ttl: Duration) -> Self {
         fn cache<K: Hash + Eq + Send + Sync + 'static, V: Clone + Send + Sync + 'static>(
             ttl: Duration,
-        ) -> Cache<K, Kept<V>> {
+        ) -> Cache<K, Cached<V>> {
             Cache::builder().max_capacity(POLICIES_KEPT_MAX).time_to_live(ttl).build()
         }
         let ttl = ttl.min(Duration::from_secs(POLICIES_TTL_SECONDS));
@@ -117,7 +117,7 @@ impl Access {
         self.generation.fetch_add(1, Ordering::AcqRel);
     }
 
-    fn peek<K, V>(&self, cache: &Cache<K, Kept<V>>, key: &K) -> Option<V>
+    fn peek<K, V>(&self, cache: &Cache<K, Cached<V>>, key: &K) -> Option<V>
     where
         K: Hash + Eq + Send + Sync + 'static,
         V: Clone + Send + Sync + 'static,
@@ -129,7 +129,7 @@ impl Access {
 
     fn keep<K, V>(
         &self,
-        cache: &Cache<K, Kept<V>>,
+        cache: &Cache<K, Cached<V>>,
         key: K,
         load: impl FnOnce() -> Result<V, RegistryError>,
     ) -> Result<V, RegistryError>
@@ -146,7 +146,7 @@ impl Access {
         let generation = self.generation.load(Ordering::Acquire);
         let value = load()?;
         if !self.ttl.is_zero() {
-            cache.insert(key, Kept { generation, value: value.clone() });
+            cache.insert(key, Cached { generation, value: value.clone() });
         }
         Ok(value)
     }

@@ -13,7 +13,7 @@ use model::{AgentId, AgentRecord, Incarnation, Overlay};
 
 use crate::fleet::Now;
 use crate::limits::{AGENT_NUMBER_MAX, TOKEN_SECRET_BYTES};
-use crate::types::{AgentInfo, EnrollRequest, Enrolled, Identity};
+use crate::types::{AgentEnrolment, AgentInfo, CertificateOwner, Enrolled};
 use crate::{EnrollError, IdentityError, Registry, RegistryError, ca};
 
 /// First part of an enrolment token: its version.
@@ -88,7 +88,7 @@ impl Registry {
         &self,
         token: &str,
         csr_pem: &str,
-        request: &EnrollRequest,
+        request: &AgentEnrolment,
     ) -> Result<Enrolled, EnrollError> {
         let digest = self.token_digest(token)?;
         let now = self.now();
@@ -214,10 +214,10 @@ impl Registry {
     pub fn add_agents(
         &self,
         context: &WriteContext,
-        agents: &[(Option<AgentId>, EnrollRequest)],
+        agents: &[(Option<AgentId>, AgentEnrolment)],
     ) -> Result<Vec<AgentId>, EnrollError> {
         let now = self.now();
-        let new = |(id, request): &(Option<AgentId>, EnrollRequest)| {
+        let new = |(id, request): &(Option<AgentId>, AgentEnrolment)| {
             self.new_agent(*id, request, None, now.s)
         };
         let agents = agents.iter().map(new).collect::<Result<Vec<_>, EnrollError>>()?;
@@ -228,7 +228,7 @@ impl Registry {
     pub(crate) fn new_agent(
         &self,
         id: Option<AgentId>,
-        request: &EnrollRequest,
+        request: &AgentEnrolment,
         client_key: Option<String>,
         now_s: i64,
     ) -> Result<NewAgent, EnrollError> {
@@ -268,7 +268,7 @@ impl Registry {
     ///
     /// # Errors
     /// [`IdentityError`], the reason why it is refused.
-    pub fn identify(&self, peer_cert_der: &[u8]) -> Result<Identity, IdentityError> {
+    pub fn identify(&self, peer_cert_der: &[u8]) -> Result<CertificateOwner, IdentityError> {
         let fingerprint = ca::fingerprint(peer_cert_der);
         let now_s = self.now().s;
         let (identity, first) = self.inner.certificates.read().check(&fingerprint, now_s)?;

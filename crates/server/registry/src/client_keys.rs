@@ -10,7 +10,7 @@ use env::random::Random;
 use model::AgentId;
 use sha2::{Digest as _, Sha256};
 
-use crate::types::EnrollRequest;
+use crate::types::AgentEnrolment;
 use crate::{EnrollError, Registry, RegistryError};
 
 /// Characters of a client key.
@@ -75,7 +75,7 @@ impl Registry {
                 let text = format!("line {number}: number {} stands twice", line.id);
                 return Err(RegistryError::Refused(text).into());
             }
-            let request = EnrollRequest {
+            let request = AgentEnrolment {
                 name: line.name.to_owned(),
                 ip: line.ip.to_owned(),
                 groups: Vec::new(),
@@ -112,7 +112,7 @@ pub(crate) fn client_secret(
     Ok(store.setting_or(CLIENT_SECRET, &hex(&bytes))?)
 }
 
-struct Line<'a> {
+struct KeyLine<'a> {
     id: AgentId,
     name: &'a str,
     ip: &'a str,
@@ -120,7 +120,7 @@ struct Line<'a> {
 }
 
 /// Parses a line; `None` for a removed agent, a comment or an empty line.
-fn read_line(number: usize, line: &str) -> Result<Option<Line<'_>>, EnrollError> {
+fn read_line(number: usize, line: &str) -> Result<Option<KeyLine<'_>>, EnrollError> {
     let line = line.trim();
     if line.is_empty() || line.starts_with('#') {
         return Ok(None);
@@ -144,5 +144,5 @@ fn read_line(number: usize, line: &str) -> Result<Option<Line<'_>>, EnrollError>
     if id == AgentId::SERVER || key.len() < CLIENT_KEY_CHARS {
         return Err(wrong().into());
     }
-    Ok(Some(Line { id, name, ip, key }))
+    Ok(Some(KeyLine { id, name, ip, key }))
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use control::Reader;
 use control::{
-    Command, CommandKind, CommandRow, NewCommand, OpenCommand, Outcome, OutcomeFilter, OutcomeRow,
-    OutcomeState, Permitted, WriteContext,
+    Command, CommandKind, CommandOutcome, CommandRow, NewCommand, OpenCommand, OutcomeFilter,
+    OutcomeRow, OutcomeState, Permitted, WriteContext,
 };
 use model::AgentId;
 use parking_lot::Mutex;
@@ -268,7 +268,7 @@ impl Registry {
     /// Records the agent's report; it is written with the next flush. Returns `false` when the agent had no
     /// such command open, or the report says neither acknowledged nor failed; a late report of an expired
     /// command is still recorded.
-    pub fn command_outcome(&self, agent: AgentId, id: u64, outcome: &Outcome) -> bool {
+    pub fn command_outcome(&self, agent: AgentId, id: u64, outcome: &CommandOutcome) -> bool {
         if !matches!(outcome.state, OutcomeState::Acknowledged | OutcomeState::Failed) {
             return false;
         }

@@ -7,7 +7,7 @@ use model::{AgentId, Incarnation};
 
 use crate::IdentityError;
 use crate::limits::AGENT_CERTIFICATE_SECONDS;
-use crate::types::Identity;
+use crate::types::CertificateOwner;
 
 type Fingerprint = [u8; 32];
 
@@ -106,7 +106,7 @@ impl Certificates {
         &self,
         fingerprint: &Fingerprint,
         now_s: i64,
-    ) -> Result<(Identity, bool), IdentityError> {
+    ) -> Result<(CertificateOwner, bool), IdentityError> {
         let row = self.rows.get(fingerprint).ok_or(IdentityError::Unknown)?;
         if row.revoked_at_s.is_some() {
             return Err(IdentityError::Revoked);
@@ -119,7 +119,7 @@ impl Certificates {
         }
         // The start of validity is not checked: this server issued it, so a time before it means a clock that
         // is wrong now, or was then.
-        let identity = Identity {
+        let identity = CertificateOwner {
             agent: row.agent,
             incarnation: row.incarnation,
             renew_at_s: row.not_after_s - AGENT_CERTIFICATE_SECONDS / 3,
@@ -133,7 +133,7 @@ impl Certificates {
         &mut self,
         fingerprint: &Fingerprint,
         now_s: i64,
-    ) -> Result<Identity, IdentityError> {
+    ) -> Result<CertificateOwner, IdentityError> {
         let (identity, first) = self.check(fingerprint, now_s)?;
         if first {
             self.supersede(identity.agent, now_s, |row| row.fingerprint != *fingerprint);

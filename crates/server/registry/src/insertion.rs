@@ -11,7 +11,7 @@ use control::{ControlError, NewAgent, WriteContext};
 use model::{AgentId, AgentStatus, Incarnation};
 
 use crate::client_keys::CLIENT_KEY_CHARS;
-use crate::types::EnrollRequest;
+use crate::types::AgentEnrolment;
 use crate::{EnrollError, Registry, RegistryError};
 
 /// Rules for replacing an agent that has the name, number or address of a new one.
@@ -38,7 +38,7 @@ pub struct InsertAgent {
     /// Its number; if `None`, the next one is drawn.
     pub id: Option<AgentId>,
     /// Name, address, groups.
-    pub request: EnrollRequest,
+    pub request: AgentEnrolment,
     /// Its key of at least 64 characters; if `None`, one is drawn.
     pub key: Option<String>,
     /// Rules for replacing another agent; `None`: none is replaced.

@@ -62,7 +62,7 @@ mod removal;
 mod roll;
 mod scans;
 mod security;
-mod shown;
+mod server_certificate;
 mod tokens;
 mod types;
 mod users;
@@ -89,22 +89,22 @@ pub use commands::Ordered;
 pub use context::check_rule;
 pub use control::Reader;
 pub use control::{
-    AgentColumn, AgentPage, AgentQuery, AgentRow, AuditEntry, AuditOutcome, Command, CommandCounts,
-    CommandKind, CommandRow, CompareOp, Condition, ConfigState, ControlError, ControlStore,
-    DistinctPage, EnrolmentTokenRow, GroupConfig, GroupCount, LastScan, LinkKind, Outcome,
-    OutcomeFilter, OutcomeRow, OutcomeState, Overview, Permitted, Policy, PolicyRow,
-    RevocationTarget, RoleRef, RoleRow, RuleRow, SecurityChange, SecurityImage, Sort,
-    SqliteControl, StatusCode, StatusSummary, Summary, WriteContext,
+    AgentColumn, AgentCondition, AgentPage, AgentQuery, AgentRow, AuditEntry, AuditOutcome,
+    Command, CommandCounts, CommandKind, CommandOutcome, CommandRow, CompareOp, ConfigState,
+    ControlError, ControlStore, DistinctPage, EnrolmentTokenRow, FleetSummary, GroupConfig,
+    GroupCount, LastScan, LinkKind, OutcomeFilter, OutcomeRow, OutcomeState, Overview, Permitted,
+    Policy, PolicyRow, RevocationTarget, RoleRef, RoleRow, RuleRow, SecurityChange, SecurityImage,
+    Sort, SqliteControl, StatusCode, StatusSummary, WriteContext,
 };
 pub use error::{EnrollError, IdentityError, LoginError, PasswordError, RegistryError};
 pub use groups::GroupChange;
 pub use insertion::{Displaced, ForceRules, InsertAgent, Inserted, Life, RecordLives};
 pub use options::{HashCost, RegistryOptions};
 pub use rbac::{Grants, RbacMode};
-pub use shown::ServerCertificate;
+pub use server_certificate::ServerCertificate;
 pub use types::{
-    AgentInfo, ConfigProblem, ConfigTold, EnrollRequest, Enrolled, Identity, IssuedKeyPair,
-    TickReport, TokenKeys, User,
+    AgentEnrolment, AgentInfo, CertificateOwner, ConfigProblem, ConfigTold, Enrolled,
+    IssuedKeyPair, TickReport, TokenKeys, User,
 };
 
 /// The registry. Clones share one state.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use control::Reader;
 use control::limits::PAGE_ROWS_MAX;
 use control::{
-    AgentColumn, AgentPage, AgentQuery, AgentRow, Condition, ConfigState, DistinctPage, Overview,
-    Permitted, Sort, StatusCode, StatusSummary, Summary,
+    AgentColumn, AgentCondition, AgentPage, AgentQuery, AgentRow, ConfigState, DistinctPage,
+    FleetSummary, Overview, Permitted, Sort, StatusCode, StatusSummary,
 };
 use model::{AgentId, AgentRecord};
 
@@ -131,7 +131,7 @@ impl Registry {
     ///
     /// # Errors
     /// When the store fails.
-    pub fn summary(&self, reader: &Reader) -> Result<Summary, RegistryError> {
+    pub fn summary(&self, reader: &Reader) -> Result<FleetSummary, RegistryError> {
         self.settle(false)?;
         Ok(self.inner.store.summary(reader)?)
     }
@@ -204,12 +204,12 @@ fn look_at(fleet: &Fleet, permitted: &Permitted, mut look: impl FnMut(&AgentReco
 
 /// Returns true if the query uses the keepalive time, so that all of them must be written first.
 fn by_keepalive(query: &AgentQuery) -> bool {
-    fn looks(condition: &Condition) -> bool {
+    fn looks(condition: &AgentCondition) -> bool {
         match condition {
-            Condition::And(parts) | Condition::Or(parts) => parts.iter().any(looks),
-            Condition::Compare { column, .. }
-            | Condition::IsNull(column)
-            | Condition::NotNull(column) => *column == AgentColumn::LastKeepAlive,
+            AgentCondition::And(parts) | AgentCondition::Or(parts) => parts.iter().any(looks),
+            AgentCondition::Compare { column, .. }
+            | AgentCondition::IsNull(column)
+            | AgentCondition::NotNull(column) => *column == AgentColumn::LastKeepAlive,
         }
     }
     query.older_than_s.is_some()

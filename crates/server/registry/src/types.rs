@@ -5,7 +5,7 @@ use model::{AgentId, AgentOs, Incarnation};
 
 /// The owner of a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Identity {
+pub struct CertificateOwner {
     pub agent: AgentId,
     /// The life of that number.
     pub incarnation: Incarnation,
@@ -34,7 +34,7 @@ pub struct TokenKeys {
 
 /// An agent's request to enrol.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct EnrollRequest {
+pub struct AgentEnrolment {
     /// Its name: 2 to 128 of `A-Z a-z 0-9 . _ -`.
     pub name: String,
     /// Address to register with: an IP address, or `any`; empty means `any`.

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{csr, der, house, options, try_open};
+use common::{csr, der, fixture, options, try_open};
 use env::clock::Clock as _;
 use model::AgentId;
 use registry::{
@@ -38,16 +38,16 @@ fn at(us: u64) -> UnixTime {
 
 #[test]
 fn a_tls_library_accepts_the_servers_certificate_for_each_of_its_names() {
-    let house = house();
+    let fixture = fixture();
     let names = ["fleet.example.org".to_owned(), "192.0.2.1".to_owned()];
-    let issued = house.registry.issue_server_certificate(&names).unwrap();
+    let issued = fixture.registry.issue_server_certificate(&names).unwrap();
     let chain: Vec<_> = CertificateDer::pem_slice_iter(issued.cert_chain_pem.as_bytes())
         .collect::<Result<_, _>>()
         .unwrap();
     assert_eq!(chain.len(), 2);
-    assert_eq!(chain[1].to_vec(), der(&house.registry.ca_pem()));
+    assert_eq!(chain[1].to_vec(), der(&fixture.registry.ca_pem()));
     PrivateKeyDer::from_pem_slice(issued.key_pem.as_bytes()).unwrap();
-    let ca = roots(&house.registry.ca_pem());
+    let ca = roots(&fixture.registry.ca_pem());
     let verifier = WebPkiServerVerifier::builder_with_provider(ca, provider()).build().unwrap();
     let accepts = |name: &str| {
         let name = ServerName::try_from(name.to_owned()).unwrap();
@@ -59,42 +59,42 @@ fn a_tls_library_accepts_the_servers_certificate_for_each_of_its_names() {
         assert!(accepts(name), "{name}");
     }
     assert!(!accepts("other.example.org"));
-    assert!(house.registry.issue_server_certificate(&["a b".into()]).is_err());
+    assert!(fixture.registry.issue_server_certificate(&["a b".into()]).is_err());
 }
 
 #[test]
 fn the_certificate_shown_is_another_one_after_two_thirds_of_its_life_and_not_before() {
-    let house = house();
-    let shown = house.registry.server_certificate(&[]).unwrap();
+    let fixture = fixture();
+    let shown = fixture.registry.server_certificate(&[]).unwrap();
     let of = |key: Arc<rustls::sign::CertifiedKey>| key.cert[0].to_vec();
     let first = of(shown.current());
     let life_s = registry::limits::SERVER_CERTIFICATE_SECONDS as u64;
-    house.clock.advance(Duration::from_secs(life_s / 3 * 2 - 1));
+    fixture.clock.advance(Duration::from_secs(life_s / 3 * 2 - 1));
     assert_eq!(of(shown.current()), first);
-    house.clock.advance(Duration::from_secs(1));
+    fixture.clock.advance(Duration::from_secs(1));
     let second = of(shown.current());
     assert_ne!(second, first);
     assert_eq!(of(shown.current()), second);
-    let ca = roots(&house.registry.ca_pem());
+    let ca = roots(&fixture.registry.ca_pem());
     let verifier = WebPkiServerVerifier::builder_with_provider(ca, provider()).build().unwrap();
     let name = ServerName::try_from("localhost").unwrap();
     let at = |at| {
         let certificate = CertificateDer::from(second.clone());
         verifier.verify_server_cert(&certificate, &[], &name, &[], at).is_ok()
     };
-    let now = Duration::from_micros(house.clock.now_us());
+    let now = Duration::from_micros(fixture.clock.now_us());
     assert!(at(UnixTime::since_unix_epoch(now)));
     assert!(at(UnixTime::since_unix_epoch(now + Duration::from_secs(life_s - 1))));
     // The clock was set back: a new certificate would not be valid yet.
-    house.clock.jump_to(common::START_US);
+    fixture.clock.jump_to(common::START_US);
     assert_ne!(of(shown.current()), second);
 }
 
 #[test]
 fn an_agents_certificate_is_for_clients_only_and_bears_its_number() {
-    let house = house();
+    let fixture = fixture();
     let enrolled =
-        house.registry.enroll(&house.token(), &csr("root-of-all"), &common::named("web"));
+        fixture.registry.enroll(&fixture.token(), &csr("root-of-all"), &common::named("web"));
     let enrolled = enrolled.unwrap();
     let leaf = der(&enrolled.certificate_pem);
     let (_, parsed) = x509_parser::parse_x509_certificate(&leaf).unwrap();
@@ -116,185 +116,187 @@ fn an_agents_certificate_is_for_clients_only_and_bears_its_number() {
 
 #[test]
 fn keys_are_readable_by_their_owner_alone() {
-    let house = house();
+    let fixture = fixture();
     for file in ["ca.key", "token.key", "registry.db"] {
-        let path = house.folder.path().join(file);
+        let path = fixture.folder.path().join(file);
         let mode = std::fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600, "{file}");
     }
-    let key = house.folder.path().join("ca.key");
+    let key = fixture.folder.path().join("ca.key");
     std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o640)).unwrap();
-    let opened = try_open(house.folder.path(), &house.clock, options());
+    let opened = try_open(fixture.folder.path(), &fixture.clock, options());
     assert!(matches!(opened, Err(RegistryError::File { path, .. }) if path == key));
 }
 
 #[test]
 fn the_authority_survives_a_restart_and_is_never_silently_replaced() {
-    let house = house();
-    let (ca, fingerprint) = (house.registry.ca_pem(), house.registry.ca_fingerprint());
-    let enrolled = house.enroll("web");
-    let house = house.reopen();
-    assert_eq!((house.registry.ca_pem(), house.registry.ca_fingerprint()), (ca, fingerprint));
-    assert!(house.registry.identify(&der(&enrolled.certificate_pem)).is_ok());
+    let fixture = fixture();
+    let (ca, fingerprint) = (fixture.registry.ca_pem(), fixture.registry.ca_fingerprint());
+    let enrolled = fixture.enroll("web");
+    let fixture = fixture.reopen();
+    assert_eq!((fixture.registry.ca_pem(), fixture.registry.ca_fingerprint()), (ca, fingerprint));
+    assert!(fixture.registry.identify(&der(&enrolled.certificate_pem)).is_ok());
     for file in ["ca.key", "ca.pem"] {
-        let path = house.folder.path().join(file);
+        let path = fixture.folder.path().join(file);
         let kept = std::fs::read(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
-        let opened = try_open(house.folder.path(), &house.clock, options());
+        let opened = try_open(fixture.folder.path(), &fixture.clock, options());
         assert!(matches!(&opened, Err(RegistryError::CaLost { path: p }) if *p == path), "{file}");
         std::fs::write(&path, kept).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
     }
-    let other = common::house();
+    let other = common::fixture();
     let foreign = other.folder.path().join("ca.pem");
-    std::fs::copy(foreign, house.folder.path().join("ca.pem")).unwrap();
-    let Err(e) = try_open(house.folder.path(), &house.clock, options()) else { panic!("opened") };
+    std::fs::copy(foreign, fixture.folder.path().join("ca.pem")).unwrap();
+    let Err(e) = try_open(fixture.folder.path(), &fixture.clock, options()) else {
+        panic!("opened")
+    };
     assert!(e.to_string().contains("does not belong"), "{e}");
 }
 
 #[test]
 fn a_certificate_identifies_its_agent_and_says_when_to_renew() {
-    let house = house();
-    let enrolled = house.enroll("web");
+    let fixture = fixture();
+    let enrolled = fixture.enroll("web");
     let leaf = der(&enrolled.certificate_pem);
-    let identity = house.registry.identify(&leaf).unwrap();
+    let identity = fixture.registry.identify(&leaf).unwrap();
     assert_eq!((identity.agent, identity.incarnation), (enrolled.agent, enrolled.incarnation));
     let start_s = (common::START_US / 1_000_000) as i64;
     let two_thirds = (YEAR_S * 2 / 3) as i64;
     assert!((identity.renew_at_s - start_s - two_thirds).abs() < 600);
-    assert_eq!(house.registry.identify(b"garbage"), Err(IdentityError::Unknown));
-    let foreign = common::house().enroll("web");
+    assert_eq!(fixture.registry.identify(b"garbage"), Err(IdentityError::Unknown));
+    let foreign = common::fixture().enroll("web");
     let foreign = der(&foreign.certificate_pem);
-    assert_eq!(house.registry.identify(&foreign), Err(IdentityError::Unknown));
-    house.after(YEAR_S + 1);
-    assert_eq!(house.registry.identify(&leaf), Err(IdentityError::Expired));
-    house.clock.jump_to(common::START_US - 3_600_000_000);
-    assert_eq!(house.registry.identify(&leaf).unwrap().agent, enrolled.agent, "not checked");
+    assert_eq!(fixture.registry.identify(&foreign), Err(IdentityError::Unknown));
+    fixture.after(YEAR_S + 1);
+    assert_eq!(fixture.registry.identify(&leaf), Err(IdentityError::Expired));
+    fixture.clock.jump_to(common::START_US - 3_600_000_000);
+    assert_eq!(fixture.registry.identify(&leaf).unwrap().agent, enrolled.agent, "not checked");
 }
 
 #[test]
 fn revocation_and_removal_count_at_once_and_after_a_kill() {
-    let house = house();
-    let (a, b) = (house.enroll("a1"), house.enroll("b1"));
+    let fixture = fixture();
+    let (a, b) = (fixture.enroll("a1"), fixture.enroll("b1"));
     let (leaf_a, leaf_b) = (der(&a.certificate_pem), der(&b.certificate_pem));
-    assert!(house.registry.identify(&leaf_a).is_ok());
-    assert_eq!(house.registry.revoke(&WriteContext::server(), a.agent).unwrap(), 1);
-    house.registry.remove_agent(&WriteContext::server(), b.agent).unwrap();
-    for house in [&house, &house.killed()] {
-        assert_eq!(house.registry.identify(&leaf_a), Err(IdentityError::Revoked));
-        assert_eq!(house.registry.identify(&leaf_b), Err(IdentityError::Revoked));
+    assert!(fixture.registry.identify(&leaf_a).is_ok());
+    assert_eq!(fixture.registry.revoke(&WriteContext::server(), a.agent).unwrap(), 1);
+    fixture.registry.remove_agent(&WriteContext::server(), b.agent).unwrap();
+    for fixture in [&fixture, &fixture.killed()] {
+        assert_eq!(fixture.registry.identify(&leaf_a), Err(IdentityError::Revoked));
+        assert_eq!(fixture.registry.identify(&leaf_b), Err(IdentityError::Revoked));
     }
-    assert!(house.registry.agent(a.agent).is_some(), "revoked is not removed");
+    assert!(fixture.registry.agent(a.agent).is_some(), "revoked is not removed");
 }
 
 #[test]
 fn a_renewal_that_was_under_way_does_not_outlive_the_revocation() {
-    let house = house();
-    let agent = house.enroll("web").agent;
-    house.registry.revoke(&WriteContext::server(), agent).unwrap();
-    let renewed = house.registry.renew(agent, &csr("web"));
+    let fixture = fixture();
+    let agent = fixture.enroll("web").agent;
+    fixture.registry.revoke(&WriteContext::server(), agent).unwrap();
+    let renewed = fixture.registry.renew(agent, &csr("web"));
     assert!(matches!(renewed, Err(EnrollError::Revoked(id)) if id == agent), "{renewed:?}");
 }
 
 #[test]
 fn an_agent_that_never_keeps_what_it_renews_does_not_fill_the_registry() {
-    let house = house();
-    let old = house.enroll("web");
+    let fixture = fixture();
+    let old = fixture.enroll("web");
     let old_leaf = der(&old.certificate_pem);
-    house.registry.identify(&old_leaf).unwrap();
+    fixture.registry.identify(&old_leaf).unwrap();
     let mut last = None;
     for _ in 0..20 {
-        last = Some(house.registry.renew(old.agent, &csr("web")).unwrap());
-        house.registry.identify(&old_leaf).unwrap();
-        house.registry.flush().unwrap();
+        last = Some(fixture.registry.renew(old.agent, &csr("web")).unwrap());
+        fixture.registry.identify(&old_leaf).unwrap();
+        fixture.registry.flush().unwrap();
     }
-    let store = SqliteControl::open(&house.folder.path().join("registry.db")).unwrap();
+    let store = SqliteControl::open(&fixture.folder.path().join("registry.db")).unwrap();
     let kept = store.load().unwrap().certificates.len();
     assert!(kept <= 4, "{kept} certificates are kept");
-    for house in [&house.killed(), &house] {
+    for fixture in [&fixture.killed(), &fixture] {
         let new_leaf = der(&last.as_ref().unwrap().certificate_pem);
-        assert_eq!(house.registry.identify(&new_leaf).unwrap().agent, old.agent);
-        assert_eq!(house.registry.identify(&old_leaf), Err(IdentityError::Superseded));
+        assert_eq!(fixture.registry.identify(&new_leaf).unwrap().agent, old.agent);
+        assert_eq!(fixture.registry.identify(&old_leaf), Err(IdentityError::Superseded));
     }
 }
 
 #[test]
 fn the_old_certificate_works_until_the_new_one_is_used_and_then_is_refused() {
-    let house = house();
-    let old = house.enroll("web");
+    let fixture = fixture();
+    let old = fixture.enroll("web");
     let old_leaf = der(&old.certificate_pem);
-    house.registry.identify(&old_leaf).unwrap();
-    let new = house.registry.renew(old.agent, &csr("web")).unwrap();
+    fixture.registry.identify(&old_leaf).unwrap();
+    let new = fixture.registry.renew(old.agent, &csr("web")).unwrap();
     let new_leaf = der(&new.certificate_pem);
     assert_eq!(new.incarnation, old.incarnation);
-    assert!(house.registry.identify(&old_leaf).is_ok(), "the answer may have been lost");
-    assert!(house.registry.identify(&new_leaf).is_ok());
-    assert_eq!(house.registry.identify(&old_leaf), Err(IdentityError::Superseded));
-    house.registry.flush().unwrap();
-    let killed = house.killed();
+    assert!(fixture.registry.identify(&old_leaf).is_ok(), "the answer may have been lost");
+    assert!(fixture.registry.identify(&new_leaf).is_ok());
+    assert_eq!(fixture.registry.identify(&old_leaf), Err(IdentityError::Superseded));
+    fixture.registry.flush().unwrap();
+    let killed = fixture.killed();
     assert_eq!(killed.registry.identify(&old_leaf), Err(IdentityError::Superseded));
     assert!(killed.registry.identify(&new_leaf).is_ok());
 }
 
 #[test]
 fn of_two_copies_that_both_renew_only_one_stays() {
-    let house = house();
-    let image = house.enroll("web");
+    let fixture = fixture();
+    let image = fixture.enroll("web");
     let shared = der(&image.certificate_pem);
-    house.registry.identify(&shared).unwrap();
-    let first = der(&house.registry.renew(image.agent, &csr("web")).unwrap().certificate_pem);
-    let second = der(&house.registry.renew(image.agent, &csr("web")).unwrap().certificate_pem);
-    assert_eq!(house.registry.identify(&first), Err(IdentityError::Superseded));
-    assert!(house.registry.identify(&second).is_ok());
-    assert_eq!(house.registry.identify(&shared), Err(IdentityError::Superseded));
+    fixture.registry.identify(&shared).unwrap();
+    let first = der(&fixture.registry.renew(image.agent, &csr("web")).unwrap().certificate_pem);
+    let second = der(&fixture.registry.renew(image.agent, &csr("web")).unwrap().certificate_pem);
+    assert_eq!(fixture.registry.identify(&first), Err(IdentityError::Superseded));
+    assert!(fixture.registry.identify(&second).is_ok());
+    assert_eq!(fixture.registry.identify(&shared), Err(IdentityError::Superseded));
 }
 
 #[test]
 fn a_renewal_over_a_certificate_that_was_superseded_meanwhile_comes_to_nothing() {
-    let house = house();
-    let image = house.enroll("web");
+    let fixture = fixture();
+    let image = fixture.enroll("web");
     let shared = der(&image.certificate_pem);
-    house.registry.identify(&shared).unwrap();
-    let renewed = house.registry.renew_presented(image.agent, &csr("web"), &shared).unwrap();
+    fixture.registry.identify(&shared).unwrap();
+    let renewed = fixture.registry.renew_presented(image.agent, &csr("web"), &shared).unwrap();
     let renewed = der(&renewed.certificate_pem);
     // Admitted before: a copy's request that is still running when the original switches certificates.
-    assert!(house.registry.identify(&renewed).is_ok());
-    let late = house.registry.renew_presented(image.agent, &csr("web"), &shared);
+    assert!(fixture.registry.identify(&renewed).is_ok());
+    let late = fixture.registry.renew_presented(image.agent, &csr("web"), &shared);
     assert!(matches!(late, Err(EnrollError::Presented(IdentityError::Superseded))));
-    assert!(house.registry.identify(&renewed).is_ok(), "the original goes on");
+    assert!(fixture.registry.identify(&renewed).is_ok(), "the original goes on");
 }
 
 #[test]
 fn an_agent_whose_first_certificate_was_never_used_can_still_renew() {
-    let house = house();
-    let enrolled = house.enroll("web");
-    let renewed = house.registry.renew(enrolled.agent, &csr("web")).unwrap();
-    assert!(house.registry.identify(&der(&enrolled.certificate_pem)).is_ok());
-    let late = house.registry.identify(&der(&renewed.certificate_pem));
+    let fixture = fixture();
+    let enrolled = fixture.enroll("web");
+    let renewed = fixture.registry.renew(enrolled.agent, &csr("web")).unwrap();
+    assert!(fixture.registry.identify(&der(&enrolled.certificate_pem)).is_ok());
+    let late = fixture.registry.identify(&der(&renewed.certificate_pem));
     assert_eq!(late, Err(IdentityError::Superseded));
-    let unknown = house.registry.renew(AgentId(99), &csr("web"));
+    let unknown = fixture.registry.renew(AgentId(99), &csr("web"));
     assert!(matches!(unknown, Err(EnrollError::NoSuchAgent(AgentId(99)))));
 }
 
 #[test]
 fn expired_certificates_are_forgotten_once_they_are_superseded_or_revoked() {
-    let house = house();
-    let (a, b) = (house.enroll("a1"), house.enroll("b1"));
+    let fixture = fixture();
+    let (a, b) = (fixture.enroll("a1"), fixture.enroll("b1"));
     let old = der(&a.certificate_pem);
-    house.registry.identify(&old).unwrap();
-    let new = der(&house.registry.renew(a.agent, &csr("a1")).unwrap().certificate_pem);
-    house.registry.identify(&new).unwrap();
-    house.registry.remove_agent(&WriteContext::server(), b.agent).unwrap();
-    house.registry.flush().unwrap();
-    house.after(YEAR_S + 10);
-    house.registry.tick().unwrap();
-    for house in [&house, &house.killed()] {
-        assert_eq!(house.registry.identify(&old), Err(IdentityError::Unknown));
-        let removed = house.registry.identify(&der(&b.certificate_pem));
+    fixture.registry.identify(&old).unwrap();
+    let new = der(&fixture.registry.renew(a.agent, &csr("a1")).unwrap().certificate_pem);
+    fixture.registry.identify(&new).unwrap();
+    fixture.registry.remove_agent(&WriteContext::server(), b.agent).unwrap();
+    fixture.registry.flush().unwrap();
+    fixture.after(YEAR_S + 10);
+    fixture.registry.tick().unwrap();
+    for fixture in [&fixture, &fixture.killed()] {
+        assert_eq!(fixture.registry.identify(&old), Err(IdentityError::Unknown));
+        let removed = fixture.registry.identify(&der(&b.certificate_pem));
         assert_eq!(removed, Err(IdentityError::Unknown));
-        assert_eq!(house.registry.identify(&new), Err(IdentityError::Expired));
+        assert_eq!(fixture.registry.identify(&new), Err(IdentityError::Expired));
     }
     // The clock was wrong: no agent is locked out.
-    house.clock.jump_to(common::START_US);
-    assert!(house.registry.identify(&new).is_ok());
+    fixture.clock.jump_to(common::START_US);
+    assert!(fixture.registry.identify(&new).is_ok());
 }

@@ -3,20 +3,20 @@
 
 mod common;
 
-use common::{House, house, named};
+use common::{Fixture, fixture, named};
 use model::AgentId;
 use registry::{
     Command, CommandCounts, CommandKind, ControlStore, Outcome, OutcomeFilter, OutcomeState,
     Permitted, Reader, SqliteControl, WriteContext,
 };
 
-fn fleet(house: &House, n: u32) -> Vec<AgentId> {
+fn fleet(fixture: &Fixture, n: u32) -> Vec<AgentId> {
     let agents: Vec<_> = (1..=n).map(|i| (None, named(&format!("agent-{i}")))).collect();
-    house.registry.add_agents(&WriteContext::server(), &agents).unwrap()
+    fixture.registry.add_agents(&WriteContext::server(), &agents).unwrap()
 }
 
-fn counts(house: &House, id: u64) -> CommandCounts {
-    house.registry.command(&Reader::server(), id).unwrap().unwrap().counts
+fn counts(fixture: &Fixture, id: u64) -> CommandCounts {
+    fixture.registry.command(&Reader::server(), id).unwrap().unwrap().counts
 }
 
 fn said(state: OutcomeState) -> Outcome {
@@ -25,84 +25,84 @@ fn said(state: OutcomeState) -> Outcome {
 
 #[test]
 fn a_command_is_handed_out_answered_and_counted() {
-    let house = house();
-    let ids = fleet(&house, 3);
-    let id = house
+    let fixture = fixture();
+    let ids = fleet(&fixture, 3);
+    let id = fixture
         .registry
         .create_command(&WriteContext::server(), CommandKind::Restart, &ids, "admin")
         .unwrap();
-    assert_eq!(counts(&house, id), CommandCounts { pending: 3, total: 3, ..Default::default() });
+    assert_eq!(counts(&fixture, id), CommandCounts { pending: 3, total: 3, ..Default::default() });
     let command = Command { id, kind: CommandKind::Restart };
-    assert_eq!(house.registry.pending_commands(ids[0]), std::slice::from_ref(&command));
-    assert_eq!(house.registry.pending_commands(ids[1]), [command]);
+    assert_eq!(fixture.registry.pending_commands(ids[0]), std::slice::from_ref(&command));
+    assert_eq!(fixture.registry.pending_commands(ids[1]), [command]);
     let expected = CommandCounts { pending: 1, sent: 2, total: 3, ..Default::default() };
-    assert_eq!(counts(&house, id), expected);
-    assert!(house.registry.command_outcome(ids[0], id, &said(OutcomeState::Acknowledged)));
-    assert!(house.registry.command_outcome(ids[1], id, &said(OutcomeState::Failed)));
+    assert_eq!(counts(&fixture, id), expected);
+    assert!(fixture.registry.command_outcome(ids[0], id, &said(OutcomeState::Acknowledged)));
+    assert!(fixture.registry.command_outcome(ids[1], id, &said(OutcomeState::Failed)));
     let expected =
         CommandCounts { pending: 1, acknowledged: 1, failed: 1, total: 3, ..Default::default() };
-    assert_eq!(counts(&house, id), expected);
-    let rows = house.registry.outcomes(&Reader::server(), id, None, None, 10).unwrap();
+    assert_eq!(counts(&fixture, id), expected);
+    let rows = fixture.registry.outcomes(&Reader::server(), id, None, None, 10).unwrap();
     let states: Vec<_> = rows.iter().map(|r| (r.agent, r.state)).collect();
     let expected = [OutcomeState::Acknowledged, OutcomeState::Failed, OutcomeState::Pending];
     assert_eq!(states, ids.iter().copied().zip(expected).collect::<Vec<_>>());
     assert_eq!(rows[0].detail, "said so");
-    let failed = house
+    let failed = fixture
         .registry
         .outcomes(&Reader::server(), id, Some(OutcomeState::Failed), None, 10)
         .unwrap();
     assert_eq!(failed.len(), 1);
-    let rest = house.registry.outcomes(&Reader::server(), id, None, Some(ids[1]), 10).unwrap();
+    let rest = fixture.registry.outcomes(&Reader::server(), id, None, Some(ids[1]), 10).unwrap();
     assert_eq!(rest.len(), 1);
 }
 
 #[test]
 fn strangers_the_server_and_doubles_are_passed_over() {
-    let house = house();
-    let ids = fleet(&house, 1);
+    let fixture = fixture();
+    let ids = fleet(&fixture, 1);
     let asked = [ids[0], ids[0], AgentId::SERVER, AgentId(77)];
-    let id = house
+    let id = fixture
         .registry
         .create_command(&WriteContext::server(), CommandKind::Rescan, &asked, "admin")
         .unwrap();
-    assert_eq!(counts(&house, id).total, 1);
-    assert_eq!(house.registry.pending_commands(AgentId(77)), []);
-    assert!(!house.registry.command_outcome(AgentId(77), id, &said(OutcomeState::Failed)));
-    assert!(!house.registry.command_outcome(ids[0], id, &said(OutcomeState::Sent)));
-    assert!(house.registry.command_outcome(ids[0], id, &said(OutcomeState::Failed)));
-    assert!(!house.registry.command_outcome(ids[0], id, &said(OutcomeState::Acknowledged)));
-    assert_eq!(counts(&house, id).failed, 1, "the first answer stands");
+    assert_eq!(counts(&fixture, id).total, 1);
+    assert_eq!(fixture.registry.pending_commands(AgentId(77)), []);
+    assert!(!fixture.registry.command_outcome(AgentId(77), id, &said(OutcomeState::Failed)));
+    assert!(!fixture.registry.command_outcome(ids[0], id, &said(OutcomeState::Sent)));
+    assert!(fixture.registry.command_outcome(ids[0], id, &said(OutcomeState::Failed)));
+    assert!(!fixture.registry.command_outcome(ids[0], id, &said(OutcomeState::Acknowledged)));
+    assert_eq!(counts(&fixture, id).failed, 1, "the first answer stands");
 }
 
 #[test]
 fn an_unanswered_command_is_handed_out_again_after_a_minute() {
-    let house = house();
-    let ids = fleet(&house, 1);
-    house
+    let fixture = fixture();
+    let ids = fleet(&fixture, 1);
+    fixture
         .registry
         .create_command(&WriteContext::server(), CommandKind::Rescan, &ids, "admin")
         .unwrap();
-    assert_eq!(house.registry.pending_commands(ids[0]).len(), 1);
-    house.after(59);
-    assert_eq!(house.registry.pending_commands(ids[0]).len(), 0);
-    house.after(1);
-    assert_eq!(house.registry.pending_commands(ids[0]).len(), 1);
+    assert_eq!(fixture.registry.pending_commands(ids[0]).len(), 1);
+    fixture.after(59);
+    assert_eq!(fixture.registry.pending_commands(ids[0]).len(), 0);
+    fixture.after(1);
+    assert_eq!(fixture.registry.pending_commands(ids[0]).len(), 1);
 }
 
 #[test]
 fn a_command_survives_a_kill_and_is_delivered_after_it() {
-    let house = house();
-    let ids = fleet(&house, 2);
-    let id = house
+    let fixture = fixture();
+    let ids = fleet(&fixture, 2);
+    let id = fixture
         .registry
         .create_command(&WriteContext::server(), CommandKind::Restart, &ids, "admin")
         .unwrap();
-    house.registry.pending_commands(ids[0]);
-    house.registry.command_outcome(ids[0], id, &said(OutcomeState::Acknowledged));
-    house.registry.pending_commands(ids[1]);
-    house.after(5);
-    assert_eq!(house.registry.tick().unwrap().outcomes, 3);
-    let killed = house.killed();
+    fixture.registry.pending_commands(ids[0]);
+    fixture.registry.command_outcome(ids[0], id, &said(OutcomeState::Acknowledged));
+    fixture.registry.pending_commands(ids[1]);
+    fixture.after(5);
+    assert_eq!(fixture.registry.tick().unwrap().outcomes, 3);
+    let killed = fixture.killed();
     assert_eq!(killed.registry.pending_commands(ids[0]), []);
     assert_eq!(killed.registry.pending_commands(ids[1]).len(), 1, "sent, but not answered");
     assert_eq!(counts(&killed, id).acknowledged, 1);
@@ -110,112 +110,112 @@ fn a_command_survives_a_kill_and_is_delivered_after_it() {
 
 #[test]
 fn an_unanswered_command_expires_and_a_late_answer_is_still_the_truth() {
-    let house = house();
-    let ids = fleet(&house, 2);
-    let id = house
+    let fixture = fixture();
+    let ids = fleet(&fixture, 2);
+    let id = fixture
         .registry
         .create_command(&WriteContext::server(), CommandKind::Restart, &ids, "admin")
         .unwrap();
-    house.registry.pending_commands(ids[0]);
-    house.after(24 * 3_600);
-    assert_eq!(house.registry.tick().unwrap().expired, 2);
-    assert_eq!(counts(&house, id).expired, 2);
-    assert_eq!(house.registry.pending_commands(ids[1]), []);
-    house.registry.command_outcome(ids[0], id, &said(OutcomeState::Acknowledged));
+    fixture.registry.pending_commands(ids[0]);
+    fixture.after(24 * 3_600);
+    assert_eq!(fixture.registry.tick().unwrap().expired, 2);
+    assert_eq!(counts(&fixture, id).expired, 2);
+    assert_eq!(fixture.registry.pending_commands(ids[1]), []);
+    fixture.registry.command_outcome(ids[0], id, &said(OutcomeState::Acknowledged));
     let expected = CommandCounts { acknowledged: 1, expired: 1, total: 2, ..Default::default() };
-    assert_eq!(counts(&house, id), expected);
-    assert_eq!(house.registry.tick().unwrap().expired, 0);
+    assert_eq!(counts(&fixture, id), expected);
+    assert_eq!(fixture.registry.tick().unwrap().expired, 0);
 }
 
 #[test]
 fn a_cancelled_command_is_not_handed_out() {
-    let house = house();
-    let ids = fleet(&house, 2);
-    let id = house
+    let fixture = fixture();
+    let ids = fleet(&fixture, 2);
+    let id = fixture
         .registry
         .create_command(&WriteContext::server(), CommandKind::Restart, &ids, "admin")
         .unwrap();
-    house.registry.pending_commands(ids[0]);
-    house.registry.command_outcome(ids[0], id, &said(OutcomeState::Acknowledged));
-    assert_eq!(house.registry.cancel_command(&WriteContext::server(), id).unwrap(), 1);
-    assert_eq!(house.registry.pending_commands(ids[1]), []);
+    fixture.registry.pending_commands(ids[0]);
+    fixture.registry.command_outcome(ids[0], id, &said(OutcomeState::Acknowledged));
+    assert_eq!(fixture.registry.cancel_command(&WriteContext::server(), id).unwrap(), 1);
+    assert_eq!(fixture.registry.pending_commands(ids[1]), []);
     let expected = CommandCounts { acknowledged: 1, cancelled: 1, total: 2, ..Default::default() };
-    assert_eq!(counts(&house, id), expected);
-    assert_eq!(house.registry.cancel_command(&WriteContext::server(), 99).unwrap(), 0);
+    assert_eq!(counts(&fixture, id), expected);
+    assert_eq!(fixture.registry.cancel_command(&WriteContext::server(), 99).unwrap(), 0);
 }
 
 #[test]
 fn a_removed_agent_leaves_no_open_outcome() {
-    let house = house();
-    let ids = fleet(&house, 2);
-    let id = house
+    let fixture = fixture();
+    let ids = fleet(&fixture, 2);
+    let id = fixture
         .registry
         .create_command(&WriteContext::server(), CommandKind::Restart, &ids, "admin")
         .unwrap();
-    house.registry.pending_commands(ids[0]);
-    house.registry.remove_agent(&WriteContext::server(), ids[0]).unwrap();
-    assert_eq!(house.registry.pending_commands(ids[0]), []);
-    let counts = counts(&house, id);
+    fixture.registry.pending_commands(ids[0]);
+    fixture.registry.remove_agent(&WriteContext::server(), ids[0]).unwrap();
+    assert_eq!(fixture.registry.pending_commands(ids[0]), []);
+    let counts = counts(&fixture, id);
     assert_eq!((counts.pending, counts.sent, counts.cancelled), (1, 0, 1));
 }
 
 #[test]
 fn beyond_the_limit_the_oldest_finished_command_goes() {
-    let house = house();
-    let ids = fleet(&house, 1);
-    let open = house
+    let fixture = fixture();
+    let ids = fleet(&fixture, 1);
+    let open = fixture
         .registry
         .create_command(&WriteContext::server(), CommandKind::Restart, &ids, "admin")
         .unwrap();
     for _ in 1..1_000 {
-        house
+        fixture
             .registry
             .create_command(&WriteContext::server(), CommandKind::Rescan, &[], "admin")
             .unwrap();
     }
-    let newest = house
+    let newest = fixture
         .registry
         .create_command(&WriteContext::server(), CommandKind::Rescan, &[], "admin")
         .unwrap();
-    house.after(5);
-    house.registry.tick().unwrap();
+    fixture.after(5);
+    fixture.registry.tick().unwrap();
     assert!(
-        house.registry.command(&Reader::server(), open).unwrap().is_some(),
+        fixture.registry.command(&Reader::server(), open).unwrap().is_some(),
         "it is not finished"
     );
-    assert!(house.registry.command(&Reader::server(), open + 1).unwrap().is_none());
+    assert!(fixture.registry.command(&Reader::server(), open + 1).unwrap().is_none());
     assert_eq!(
-        house.registry.commands(&Reader::server(), 5_000, &Permitted::All).unwrap().len(),
+        fixture.registry.commands(&Reader::server(), 5_000, &Permitted::All).unwrap().len(),
         1_000
     );
     assert_eq!(
-        house.registry.commands(&Reader::server(), 1, &Permitted::All).unwrap()[0].id,
+        fixture.registry.commands(&Reader::server(), 1, &Permitted::All).unwrap()[0].id,
         newest
     );
 }
 
 #[test]
 fn a_large_command_is_paged_narrowed_expired_and_answered_late() {
-    let house = house();
-    let ids = fleet(&house, 2_500);
-    let id = house
+    let fixture = fixture();
+    let ids = fleet(&fixture, 2_500);
+    let id = fixture
         .registry
         .create_command(&WriteContext::server(), CommandKind::Restart, &ids, "admin")
         .unwrap();
     let answer = |agent: AgentId| {
-        house.registry.pending_commands(agent);
-        house.registry.command_outcome(agent, id, &said(OutcomeState::Acknowledged))
+        fixture.registry.pending_commands(agent);
+        fixture.registry.command_outcome(agent, id, &said(OutcomeState::Acknowledged))
     };
     assert!(answer(ids[0]) && answer(ids[2_400]));
-    house.registry.pending_commands(ids[1]);
-    let all = house.registry.outcomes(&Reader::server(), id, None, None, 10_000).unwrap();
+    fixture.registry.pending_commands(ids[1]);
+    let all = fixture.registry.outcomes(&Reader::server(), id, None, None, 10_000).unwrap();
     assert_eq!(all.iter().map(|o| o.agent).collect::<Vec<_>>(), ids);
-    let pending = house
+    let pending = fixture
         .registry
         .outcomes(&Reader::server(), id, Some(OutcomeState::Pending), None, 10_000)
         .unwrap();
     assert_eq!(pending.len(), 2_497);
-    let two = house
+    let two = fixture
         .registry
         .outcomes(&Reader::server(), id, Some(OutcomeState::Pending), Some(ids[2_398]), 2)
         .unwrap();
@@ -225,7 +225,7 @@ fn a_large_command_is_paged_narrowed_expired_and_answered_late() {
     let page = OutcomeFilter { limit: 10, ..OutcomeFilter::default() };
     let within = |scope: &Permitted| {
         let (command, outcomes) =
-            house.registry.command_page(&Reader::server(), id, scope, page).unwrap().unwrap();
+            fixture.registry.command_page(&Reader::server(), id, scope, page).unwrap().unwrap();
         (command.counts, outcomes.len())
     };
     let (counted, listed) = within(&Permitted::Only(some.clone().into()));
@@ -235,11 +235,11 @@ fn a_large_command_is_paged_narrowed_expired_and_answered_late() {
     let (counted, _) = within(&Permitted::Except(some.into()));
     assert_eq!((counted.pending, counted.acknowledged, counted.total), (2_496, 1, 2_497));
 
-    house.after(24 * 3600);
-    assert_eq!(house.registry.tick().unwrap().expired, 2_498);
-    let house = house.reopen();
-    assert_eq!(house.registry.pending_commands(ids[5]), []);
-    assert!(!house.registry.command_outcome(ids[5], id, &said(OutcomeState::Failed)), "late");
+    fixture.after(24 * 3600);
+    assert_eq!(fixture.registry.tick().unwrap().expired, 2_498);
+    let fixture = fixture.reopen();
+    assert_eq!(fixture.registry.pending_commands(ids[5]), []);
+    assert!(!fixture.registry.command_outcome(ids[5], id, &said(OutcomeState::Failed)), "late");
     let expected = CommandCounts {
         expired: 2_497,
         acknowledged: 2,
@@ -247,13 +247,13 @@ fn a_large_command_is_paged_narrowed_expired_and_answered_late() {
         total: 2_500,
         ..Default::default()
     };
-    assert_eq!(counts(&house, id), expected);
-    let failed = house
+    assert_eq!(counts(&fixture, id), expected);
+    let failed = fixture
         .registry
         .outcomes(&Reader::server(), id, Some(OutcomeState::Failed), None, 9)
         .unwrap();
     assert_eq!(failed.iter().map(|o| o.agent).collect::<Vec<_>>(), [ids[5]]);
-    let expired = house
+    let expired = fixture
         .registry
         .outcomes(&Reader::server(), id, Some(OutcomeState::Expired), None, 9)
         .unwrap();
@@ -262,120 +262,120 @@ fn a_large_command_is_paged_narrowed_expired_and_answered_late() {
 
 #[test]
 fn an_agent_with_many_open_commands_gets_them_some_at_a_time() {
-    let house = house();
-    let ids = fleet(&house, 22);
+    let fixture = fixture();
+    let ids = fleet(&fixture, 22);
     let order = |other: usize| {
         let two = [ids[0], ids[other]];
-        house
+        fixture
             .registry
             .create_command(&WriteContext::server(), CommandKind::Rescan, &two, "admin")
             .unwrap()
     };
     let made: Vec<u64> = (1..21).map(order).collect();
-    let given = |house: &House| -> Vec<u64> {
-        house.registry.pending_commands(ids[0]).iter().map(|command| command.id).collect()
+    let given = |fixture: &Fixture| -> Vec<u64> {
+        fixture.registry.pending_commands(ids[0]).iter().map(|command| command.id).collect()
     };
-    assert_eq!(given(&house), made[..16]);
-    assert_eq!(given(&house), made[16..]);
-    assert!(given(&house).is_empty());
+    assert_eq!(given(&fixture), made[..16]);
+    assert_eq!(given(&fixture), made[16..]);
+    assert!(given(&fixture).is_empty());
     // A new command does not wait behind unanswered ones.
-    house.after(61);
+    fixture.after(61);
     let new = order(21);
-    let again = given(&house);
+    let again = given(&fixture);
     assert_eq!((again[0], again.len()), (new, 16));
 }
 
 #[test]
 fn a_command_that_is_being_dropped_is_shown_to_nobody_half() {
-    let house = house();
-    let ids = fleet(&house, 6_000);
-    let id = house
+    let fixture = fixture();
+    let ids = fleet(&fixture, 6_000);
+    let id = fixture
         .registry
         .create_command(&WriteContext::server(), CommandKind::Restart, &ids, "admin")
         .unwrap();
     for agent in &ids {
-        house.registry.pending_commands(*agent);
-        house.registry.command_outcome(*agent, id, &said(OutcomeState::Acknowledged));
+        fixture.registry.pending_commands(*agent);
+        fixture.registry.command_outcome(*agent, id, &said(OutcomeState::Acknowledged));
     }
     for _ in 0..1_000 {
-        house
+        fixture
             .registry
             .create_command(&WriteContext::server(), CommandKind::Rescan, &[], "admin")
             .unwrap();
     }
-    house.registry.flush().unwrap();
+    fixture.registry.flush().unwrap();
     // One step of several: some outcomes of the oldest command are gone, but not all.
-    let store = SqliteControl::open(&house.folder.path().join("registry.db")).unwrap();
+    let store = SqliteControl::open(&fixture.folder.path().join("registry.db")).unwrap();
     assert!(store.trim_commands().unwrap());
     let page = OutcomeFilter { limit: 10_000, ..OutcomeFilter::default() };
     assert_eq!(
-        house.registry.command_page(&Reader::server(), id, &Permitted::All, page).unwrap(),
+        fixture.registry.command_page(&Reader::server(), id, &Permitted::All, page).unwrap(),
         None
     );
-    let listed = house.registry.commands(&Reader::server(), 5_000, &Permitted::All).unwrap();
+    let listed = fixture.registry.commands(&Reader::server(), 5_000, &Permitted::All).unwrap();
     assert!(listed.len() == 1_000 && listed.iter().all(|command| command.id != id));
     // A late report of one of its agents changes nothing.
-    house.registry.command_outcome(ids[5_999], id, &said(OutcomeState::Failed));
-    assert_eq!(house.registry.command(&Reader::server(), id).unwrap(), None);
+    fixture.registry.command_outcome(ids[5_999], id, &said(OutcomeState::Failed));
+    assert_eq!(fixture.registry.command(&Reader::server(), id).unwrap(), None);
     while store.trim_commands().unwrap() {}
     assert_eq!(
-        house.registry.commands(&Reader::server(), 5_000, &Permitted::All).unwrap().len(),
+        fixture.registry.commands(&Reader::server(), 5_000, &Permitted::All).unwrap().len(),
         1_000
     );
 }
 
 #[test]
 fn a_command_whose_agents_cannot_be_read_keeps_the_server_from_nothing() {
-    let house = house();
-    let ids = fleet(&house, 3);
-    let broken = house
+    let fixture = fixture();
+    let ids = fleet(&fixture, 3);
+    let broken = fixture
         .registry
         .create_command(&WriteContext::server(), CommandKind::Restart, &ids, "admin")
         .unwrap();
-    let whole = house
+    let whole = fixture
         .registry
         .create_command(&WriteContext::server(), CommandKind::Rescan, &ids, "admin")
         .unwrap();
-    let database = rusqlite::Connection::open(house.folder.path().join("registry.db")).unwrap();
+    let database = rusqlite::Connection::open(fixture.folder.path().join("registry.db")).unwrap();
     database.execute("UPDATE command SET agents = 'torn' WHERE id = ?1", [broken as i64]).unwrap();
-    let house = house.reopen();
-    let given = house.registry.pending_commands(ids[0]);
+    let fixture = fixture.reopen();
+    let given = fixture.registry.pending_commands(ids[0]);
     assert_eq!(given.iter().map(|command| command.id).collect::<Vec<_>>(), [whole]);
-    house.registry.remove_agent(&WriteContext::server(), ids[2]).unwrap();
-    house.after(24 * 3_600);
-    house.registry.tick().unwrap();
-    let counts = counts(&house, broken);
+    fixture.registry.remove_agent(&WriteContext::server(), ids[2]).unwrap();
+    fixture.after(24 * 3_600);
+    fixture.registry.tick().unwrap();
+    let counts = counts(&fixture, broken);
     assert_eq!((counts.pending, counts.expired, counts.total), (0, 3, 3));
 }
 
 #[test]
 fn the_same_order_again_is_the_same_command_until_it_is_answered() {
-    let house = house();
-    let ids = fleet(&house, 3);
+    let fixture = fixture();
+    let ids = fleet(&fixture, 3);
     let order = |kind, ids: &[AgentId]| {
-        house.registry.create_command(&WriteContext::server(), kind, ids, "admin").unwrap()
+        fixture.registry.create_command(&WriteContext::server(), kind, ids, "admin").unwrap()
     };
     let first = order(CommandKind::Restart, &ids[..2]);
-    house.registry.pending_commands(ids[0]);
+    fixture.registry.pending_commands(ids[0]);
     assert_eq!(order(CommandKind::Restart, &[ids[1], ids[0]]), first);
     assert_ne!(order(CommandKind::Rescan, &ids[..2]), first);
     let other = order(CommandKind::Restart, &ids);
     assert_ne!(other, first);
-    house.registry.command_outcome(ids[0], first, &said(OutcomeState::Acknowledged));
+    fixture.registry.command_outcome(ids[0], first, &said(OutcomeState::Acknowledged));
     let rest = order(CommandKind::Restart, &ids[..2]);
     assert!(![first, other].contains(&rest), "who has answered is to do it once more");
     let scan = order(CommandKind::Rescan, &ids[..1]);
     assert_eq!(order(CommandKind::Rescan, &ids[..1]), scan);
-    house.registry.pending_commands(ids[0]);
+    fixture.registry.pending_commands(ids[0]);
     assert_ne!(order(CommandKind::Rescan, &ids[..1]), scan, "that scan may have begun already");
 }
 
 #[test]
 fn an_order_stands_for_no_other_user_and_not_for_one_that_is_to_last_longer() {
-    let house = house();
-    let ids = fleet(&house, 2);
+    let fixture = fixture();
+    let ids = fleet(&fixture, 2);
     let order = |user: &str| {
-        house
+        fixture
             .registry
             .create_command(&WriteContext::server(), CommandKind::Restart, &ids, user)
             .unwrap()
@@ -383,33 +383,33 @@ fn an_order_stands_for_no_other_user_and_not_for_one_that_is_to_last_longer() {
     let first = order("admin");
     let other = order("other");
     assert_ne!(first, other, "the first user may cancel the one and not the other");
-    house.registry.cancel_command(&WriteContext::server(), first).unwrap();
-    assert_eq!(house.registry.pending_commands(ids[0]).len(), 1);
-    house.after(11 * 3_600);
+    fixture.registry.cancel_command(&WriteContext::server(), first).unwrap();
+    assert_eq!(fixture.registry.pending_commands(ids[0]).len(), 1);
+    fixture.after(11 * 3_600);
     assert_eq!(order("other"), other);
-    let house = house.reopen();
+    let fixture = fixture.reopen();
     let order = |user: &str| {
-        house
+        fixture
             .registry
             .create_command(&WriteContext::server(), CommandKind::Restart, &ids, user)
             .unwrap()
     };
     assert_eq!(order("other"), other, "after a restart, too");
-    house.after(2 * 3_600);
+    fixture.after(2 * 3_600);
     let late = order("other");
     assert_ne!(late, other, "that one expires in eleven hours");
-    house.after(12 * 3_600);
-    house.registry.tick().unwrap();
-    let open: Vec<u64> = house.registry.pending_commands(ids[0]).iter().map(|c| c.id).collect();
+    fixture.after(12 * 3_600);
+    fixture.registry.tick().unwrap();
+    let open: Vec<u64> = fixture.registry.pending_commands(ids[0]).iter().map(|c| c.id).collect();
     assert_eq!(open, [late]);
 }
 
 #[test]
 fn one_user_does_not_take_all_places_of_commands() {
-    let house = house();
-    let ids = fleet(&house, 501);
+    let fixture = fixture();
+    let ids = fleet(&fixture, 501);
     let order = |n: usize, user: &str| {
-        house.registry.create_command(
+        fixture.registry.create_command(
             &WriteContext::server(),
             CommandKind::Restart,
             &ids[n..=n],
@@ -426,13 +426,13 @@ fn one_user_does_not_take_all_places_of_commands() {
 
 #[test]
 fn a_tick_goes_on_where_one_of_its_parts_fails() {
-    let house = house();
-    let ids = fleet(&house, 1);
-    house
+    let fixture = fixture();
+    let ids = fleet(&fixture, 1);
+    fixture
         .registry
         .create_command(&WriteContext::server(), CommandKind::Restart, &ids, "admin")
         .unwrap();
-    let path = house.folder.path().join("registry.db");
+    let path = fixture.folder.path().join("registry.db");
     let database = rusqlite::Connection::open(path).unwrap();
     database
         .execute_batch(
@@ -440,10 +440,10 @@ fn a_tick_goes_on_where_one_of_its_parts_fails() {
              BEGIN SELECT raise(ABORT, 'on purpose'); END",
         )
         .unwrap();
-    house.registry.keepalive(ids[0], &common::info("debian", "1"));
-    house.after(24 * 3_600);
-    house.registry.keepalive(ids[0], &common::info("debian", "2"));
-    let error = house.registry.tick().unwrap_err().to_string();
+    fixture.registry.keepalive(ids[0], &common::info("debian", "1"));
+    fixture.after(24 * 3_600);
+    fixture.registry.keepalive(ids[0], &common::info("debian", "2"));
+    let error = fixture.registry.tick().unwrap_err().to_string();
     assert!(error.contains("on purpose"), "{error}");
     let version: String =
         database.query_row("SELECT version FROM agent WHERE id = 1", [], |r| r.get(0)).unwrap();

@@ -6,7 +6,7 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use common::{House, house, info, named};
+use common::{Fixture, fixture, info, named};
 use model::{AgentId, AgentStatus};
 use proptest::prelude::*;
 use registry::{
@@ -60,8 +60,8 @@ fn said(platform: u8) -> AgentInfo {
     })
 }
 
-fn apply(mut house: House, step: &Step, made: &mut u32) -> House {
-    let registry = &house.registry;
+fn apply(mut fixture: Fixture, step: &Step, made: &mut u32) -> Fixture {
+    let registry = &fixture.registry;
     let pick = |n: &u32| AgentId(n % 8 + 1);
     match step {
         Step::Add => {
@@ -98,44 +98,47 @@ fn apply(mut house: House, step: &Step, made: &mut u32) -> House {
             let sum = if *what < 4 { wanted.as_ref().to_owned() } else { what.to_string() };
             registry.config_told(pick(n), ConfigTold { sum, problem: None });
         }
-        Step::Wait(seconds) => house.after(u64::from(*seconds)),
+        Step::Wait(seconds) => fixture.after(u64::from(*seconds)),
         Step::Tick => drop(registry.tick().unwrap()),
-        Step::Check => check(&house),
+        Step::Check => check(&fixture),
         Step::Kill => {
-            check(&house);
-            house = house.killed();
+            check(&fixture);
+            fixture = fixture.killed();
         }
     }
-    house
+    fixture
 }
 
 /// Checks that every counter equals the count of the list, and that the list equals the memory.
-fn check(house: &House) {
-    let mut page = house.registry.agents(&Reader::server(), &AgentQuery::default()).unwrap();
+fn check(fixture: &Fixture) {
+    let mut page = fixture.registry.agents(&Reader::server(), &AgentQuery::default()).unwrap();
     let mut status = StatusSummary::default();
     for (agent, config) in page.items.iter().zip(&page.configs) {
         if agent.id == AgentId::SERVER {
             assert!(config.synced);
             continue;
         }
-        let wanted = house.registry.wanted_config(agent.id).unwrap();
-        assert_eq!(*wanted, house.registry.merged_config(&agent.groups).unwrap().sum);
+        let wanted = fixture.registry.wanted_config(agent.id).unwrap();
+        assert_eq!(*wanted, fixture.registry.merged_config(&agent.groups).unwrap().sum);
         assert_eq!(config.synced, config.sum.as_deref() == Some(&*wanted), "{agent:?}");
-        assert_eq!(house.registry.agent_config(agent.id).unwrap().0, *config);
+        assert_eq!(fixture.registry.agent_config(agent.id).unwrap().0, *config);
         assert!(config.sum.is_some() || agent.status == AgentStatus::NeverConnected);
         status.synced += u64::from(config.synced);
     }
     let only_synced = Condition::any_of(AgentColumn::ConfigStatus, ["synced"]);
     let query = AgentQuery { condition: Some(only_synced), ..AgentQuery::default() };
-    assert_eq!(house.registry.agents(&Reader::server(), &query).unwrap().total, status.synced + 1);
-    assert_eq!(house.registry.status_of(&Permitted::All).synced, status.synced);
+    assert_eq!(
+        fixture.registry.agents(&Reader::server(), &query).unwrap().total,
+        status.synced + 1
+    );
+    assert_eq!(fixture.registry.status_of(&Permitted::All).synced, status.synced);
     page.items.retain(|a| a.id != AgentId::SERVER);
     let mut os: BTreeMap<String, u64> = BTreeMap::new();
     let mut versions: BTreeMap<String, u64> = BTreeMap::new();
-    let groups = house.registry.groups(&Reader::server()).unwrap();
+    let groups = fixture.registry.groups(&Reader::server()).unwrap();
     let mut groups: BTreeMap<String, u64> = groups.into_iter().map(|g| (g.name, 0)).collect();
     for agent in &page.items {
-        assert_eq!(house.registry.agent(agent.id).as_ref(), Some(agent));
+        assert_eq!(fixture.registry.agent(agent.id).as_ref(), Some(agent));
         status.total += 1;
         match agent.status {
             AgentStatus::Active => status.active += 1,
@@ -154,8 +157,8 @@ fn check(house: &House) {
         }
     }
     assert_eq!(page.total, status.total + 1);
-    let summary = house.registry.summary(&Reader::server()).unwrap();
-    assert_eq!(house.registry.status_summary().unwrap(), status);
+    let summary = fixture.registry.summary(&Reader::server()).unwrap();
+    assert_eq!(fixture.registry.status_summary().unwrap(), status);
     assert_eq!(summary.status, status);
     assert_eq!(summary.os.into_iter().collect::<BTreeMap<_, _>>(), os);
     assert_eq!(summary.versions.into_iter().collect::<BTreeMap<_, _>>(), versions);
@@ -167,86 +170,93 @@ proptest! {
 
     #[test]
     fn kept_counters_equal_counting(steps in prop::collection::vec(step(), 1..60)) {
-        let mut house = house();
+        let mut fixture = fixture();
         let mut made = 0;
         for step in &steps {
-            house = apply(house, step, &mut made);
+            fixture = apply(fixture, step, &mut made);
         }
-        check(&house);
-        house.registry.close().unwrap();
-        check(&house.reopen());
+        check(&fixture);
+        fixture.registry.close().unwrap();
+        check(&fixture.reopen());
     }
 }
 
 #[test]
 fn systems_are_counted_with_every_change_and_forgotten_with_the_last_agent() {
-    let house = house();
-    let ids = house
+    let fixture = fixture();
+    let ids = fixture
         .registry
         .add_agents(&WriteContext::server(), &[(None, named("one")), (None, named("two"))])
         .unwrap();
-    let systems = || house.registry.overview(&Reader::server()).unwrap().systems;
+    let systems = || fixture.registry.overview(&Reader::server()).unwrap().systems;
     assert_eq!(systems(), []);
     let system = |platform: &str| [platform.to_uppercase(), platform.into(), "12".into()];
-    house.registry.keepalive(ids[0], &info("debian", "v1"));
-    house.registry.keepalive(ids[1], &info("debian", "v1"));
+    fixture.registry.keepalive(ids[0], &info("debian", "v1"));
+    fixture.registry.keepalive(ids[1], &info("debian", "v1"));
     assert_eq!(systems(), [(system("debian"), 2)]);
-    house.registry.keepalive(ids[1], &info("fedora", "v1"));
+    fixture.registry.keepalive(ids[1], &info("fedora", "v1"));
     assert_eq!(systems(), [(system("debian"), 1), (system("fedora"), 1)]);
-    assert_eq!(house.registry.overview(&Reader::server()).unwrap().last.unwrap().record.id, ids[1]);
-    let lives = house.registry.revoke_agents(&WriteContext::server(), &ids).unwrap();
-    house.registry.remove_agents(&WriteContext::server(), &lives).unwrap();
+    assert_eq!(
+        fixture.registry.overview(&Reader::server()).unwrap().last.unwrap().record.id,
+        ids[1]
+    );
+    let lives = fixture.registry.revoke_agents(&WriteContext::server(), &ids).unwrap();
+    fixture.registry.remove_agents(&WriteContext::server(), &lives).unwrap();
     assert_eq!(systems(), []);
 }
 
 #[test]
 fn a_kill_between_a_groups_change_and_the_flags_of_its_agents_leaves_no_false_flag() {
-    let house = house();
-    let ids = house
+    let fixture = fixture();
+    let ids = fixture
         .registry
         .add_agents(&WriteContext::server(), &[(None, named("one")), (None, named("two"))])
         .unwrap();
     for id in &ids {
-        house.registry.keepalive(*id, &info("debian", "v1"));
+        fixture.registry.keepalive(*id, &info("debian", "v1"));
     }
-    assert_eq!(house.registry.status_summary().unwrap().synced, 2);
+    assert_eq!(fixture.registry.status_summary().unwrap().synced, 2);
     // The change is durable, but nothing after it is.
-    let store = SqliteControl::open(&house.folder.path().join("registry.db")).unwrap();
+    let store = SqliteControl::open(&fixture.folder.path().join("registry.db")).unwrap();
     let body = b"[scan]\nthreads = 1\n".to_vec();
     let config = GroupConfig { body, sum: String::new(), at_s: 1 };
     store.set_group_config(&WriteContext::server(), "default", &config).unwrap();
-    let house = house.reopen();
-    assert_eq!(house.registry.status_summary().unwrap().synced, 0);
-    let sum = house.registry.wanted_config(ids[0]).unwrap().as_ref().to_owned();
-    house.registry.config_told(ids[0], ConfigTold { sum, problem: None });
-    check(&house);
-    assert_eq!(house.registry.status_summary().unwrap().synced, 1);
+    let fixture = fixture.reopen();
+    assert_eq!(fixture.registry.status_summary().unwrap().synced, 0);
+    let sum = fixture.registry.wanted_config(ids[0]).unwrap().as_ref().to_owned();
+    fixture.registry.config_told(ids[0], ConfigTold { sum, problem: None });
+    check(&fixture);
+    assert_eq!(fixture.registry.status_summary().unwrap().synced, 1);
 }
 
 #[test]
 fn an_agent_of_several_groups_is_to_run_the_last_ones_word() {
-    let house = house();
+    let fixture = fixture();
     let id =
-        house.registry.add_agents(&WriteContext::server(), &[(None, named("one"))]).unwrap()[0];
+        fixture.registry.add_agents(&WriteContext::server(), &[(None, named("one"))]).unwrap()[0];
     for (group, text) in [("web", "[scan]\nthreads = 1\n"), ("db", "[scan]\nthreads = 2\n")] {
-        house.registry.create_group(&WriteContext::server(), group).unwrap();
-        house.registry.set_group_config(&WriteContext::server(), group, text).unwrap();
+        fixture.registry.create_group(&WriteContext::server(), group).unwrap();
+        fixture.registry.set_group_config(&WriteContext::server(), group, text).unwrap();
     }
-    let wanted = || house.registry.wanted_config(id).unwrap();
+    let wanted = || fixture.registry.wanted_config(id).unwrap();
     for (groups, last) in [(["web", "db"], "db"), (["db", "web"], "web")] {
-        house
+        fixture
             .registry
             .set_agent_groups(&WriteContext::server(), id, &groups.map(String::from))
             .unwrap();
-        assert_eq!(wanted(), house.registry.merged_sum(last), "{groups:?}");
+        assert_eq!(wanted(), fixture.registry.merged_sum(last), "{groups:?}");
     }
-    house.registry.delete_group(&WriteContext::server(), "web").unwrap();
-    assert_eq!(wanted(), house.registry.merged_sum("db"));
-    assert_eq!(house.registry.merged_sum("web").as_ref(), "", "a group that is gone sets nothing");
-    let error = house
+    fixture.registry.delete_group(&WriteContext::server(), "web").unwrap();
+    assert_eq!(wanted(), fixture.registry.merged_sum("db"));
+    assert_eq!(
+        fixture.registry.merged_sum("web").as_ref(),
+        "",
+        "a group that is gone sets nothing"
+    );
+    let error = fixture
         .registry
         .set_group_config(&WriteContext::server(), "db", "[scan]\nthreads = 99\n")
         .unwrap_err();
     assert!(error.to_string().contains("line 2"), "{error}");
-    assert_eq!(wanted(), house.registry.merged_sum("db"), "what is refused changes nothing");
+    assert_eq!(wanted(), fixture.registry.merged_sum("db"), "what is refused changes nothing");
 }

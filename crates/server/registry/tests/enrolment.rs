@@ -6,18 +6,18 @@ mod common;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use common::{House, csr, house, named};
+use common::{Fixture, csr, fixture, named};
 use model::{AgentId, AgentStatus};
-use registry::{EnrollError, EnrollRequest, Life, Reader, RegistryError, WriteContext};
+use registry::{AgentEnrolment, EnrollError, Life, Reader, RegistryError, WriteContext};
 
 #[test]
 fn an_agent_gets_a_number_a_certificate_and_the_default_group() {
-    let house = house();
-    let enrolled = house.enroll("web-1");
+    let fixture = fixture();
+    let enrolled = fixture.enroll("web-1");
     assert_eq!(enrolled.agent, AgentId(1));
     assert_eq!(enrolled.cluster_name, "holdfast");
-    assert_eq!(enrolled.ca_pem, house.registry.ca_pem());
-    let record = house.registry.agent(AgentId(1)).unwrap();
+    assert_eq!(enrolled.ca_pem, fixture.registry.ca_pem());
+    let record = fixture.registry.agent(AgentId(1)).unwrap();
     assert_eq!((record.name.as_str(), record.register_ip.as_str()), ("web-1", "any"));
     assert_eq!(record.groups, ["default"]);
     assert_eq!(record.status, AgentStatus::NeverConnected);
@@ -26,22 +26,22 @@ fn an_agent_gets_a_number_a_certificate_and_the_default_group() {
 
 #[test]
 fn the_groups_of_the_token_come_before_those_of_the_agent() {
-    let house = house();
+    let fixture = fixture();
     for group in ["linux", "web"] {
-        house.registry.create_group(&WriteContext::server(), group).unwrap();
+        fixture.registry.create_group(&WriteContext::server(), group).unwrap();
     }
-    let token = house
+    let token = fixture
         .registry
         .create_enrolment_token(&WriteContext::server(), &["web".into()], 5, 60)
         .unwrap();
-    let request = EnrollRequest { groups: vec!["linux".into(), "web".into()], ..named("a1") };
-    let enrolled = house.registry.enroll(&token, &csr("x"), &request).unwrap();
-    assert_eq!(house.registry.agent(enrolled.agent).unwrap().groups, ["web", "linux"]);
-    let unknown = EnrollRequest { groups: vec!["mars".into()], ..named("a2") };
-    let refused = house.registry.enroll(&token, &csr("x"), &unknown);
+    let request = AgentEnrolment { groups: vec!["linux".into(), "web".into()], ..named("a1") };
+    let enrolled = fixture.registry.enroll(&token, &csr("x"), &request).unwrap();
+    assert_eq!(fixture.registry.agent(enrolled.agent).unwrap().groups, ["web", "linux"]);
+    let unknown = AgentEnrolment { groups: vec!["mars".into()], ..named("a2") };
+    let refused = fixture.registry.enroll(&token, &csr("x"), &unknown);
     assert!(matches!(refused, Err(EnrollError::Group(g)) if g == "mars"));
     assert!(
-        house
+        fixture
             .registry
             .create_enrolment_token(&WriteContext::server(), &["mars".into()], 1, 60)
             .is_err()
@@ -50,57 +50,60 @@ fn the_groups_of_the_token_come_before_those_of_the_agent() {
 
 #[test]
 fn a_token_registers_as_many_agents_as_it_says_and_not_after_its_end() {
-    let house = house();
-    let token = house.registry.create_enrolment_token(&WriteContext::server(), &[], 2, 60).unwrap();
-    house.try_enroll("a1", &token).unwrap();
-    house.try_enroll("a2", &token).unwrap();
-    let refused = house.try_enroll("a3", &token);
+    let fixture = fixture();
+    let token =
+        fixture.registry.create_enrolment_token(&WriteContext::server(), &[], 2, 60).unwrap();
+    fixture.try_enroll("a1", &token).unwrap();
+    fixture.try_enroll("a2", &token).unwrap();
+    let refused = fixture.try_enroll("a3", &token);
     assert!(matches!(refused, Err(EnrollError::Token("used up"))), "{refused:?}");
-    let token = house.registry.create_enrolment_token(&WriteContext::server(), &[], 2, 60).unwrap();
-    house.after(60);
-    assert!(matches!(house.try_enroll("a3", &token), Err(EnrollError::Token("expired"))));
-    assert_eq!(house.registry.enrolment_tokens(&Reader::server()).unwrap(), []);
+    let token =
+        fixture.registry.create_enrolment_token(&WriteContext::server(), &[], 2, 60).unwrap();
+    fixture.after(60);
+    assert!(matches!(fixture.try_enroll("a3", &token), Err(EnrollError::Token("expired"))));
+    assert_eq!(fixture.registry.enrolment_tokens(&Reader::server()).unwrap(), []);
 }
 
 #[test]
 fn a_refused_enrolment_does_not_use_the_token() {
-    let house = house();
-    let token = house.registry.create_enrolment_token(&WriteContext::server(), &[], 1, 60).unwrap();
-    let bad = house.registry.enroll(&token, "not a request", &named("a1"));
+    let fixture = fixture();
+    let token =
+        fixture.registry.create_enrolment_token(&WriteContext::server(), &[], 1, 60).unwrap();
+    let bad = fixture.registry.enroll(&token, "not a request", &named("a1"));
     assert!(matches!(bad, Err(EnrollError::Request(_))), "{bad:?}");
-    let long = house.registry.enroll(&token, &"x".repeat(1 << 20), &named("a1"));
+    let long = fixture.registry.enroll(&token, &"x".repeat(1 << 20), &named("a1"));
     assert!(matches!(long, Err(EnrollError::Request(_))));
-    assert!(house.registry.agent(AgentId(1)).is_none());
-    assert_eq!(house.try_enroll("a1", &token).unwrap().agent, AgentId(1));
+    assert!(fixture.registry.agent(AgentId(1)).is_none());
+    assert_eq!(fixture.try_enroll("a1", &token).unwrap().agent, AgentId(1));
 }
 
 #[test]
 fn foreign_damaged_and_revoked_tokens_are_refused_by_name() {
-    let (house, other) = (house(), house());
-    let foreign = house.try_enroll("a1", &other.token());
+    let (fixture, other) = (fixture(), fixture());
+    let foreign = fixture.try_enroll("a1", &other.token());
     assert!(matches!(foreign, Err(EnrollError::Token("made by another server"))));
-    let token = house.token();
+    let token = fixture.token();
     for bad in ["", "hf1", "hf2.a.b", &format!("{token}.x"), &token.replacen("hf1.", "hf1.A", 1)] {
-        assert!(matches!(house.try_enroll("a1", bad), Err(EnrollError::Token(_))), "{bad}");
+        assert!(matches!(fixture.try_enroll("a1", bad), Err(EnrollError::Token(_))), "{bad}");
     }
-    let made_up = format!("hf1.{}.{}", "A".repeat(43), house.registry.ca_fingerprint());
-    let refused = house.try_enroll("a1", &made_up);
+    let made_up = format!("hf1.{}.{}", "A".repeat(43), fixture.registry.ca_fingerprint());
+    let refused = fixture.try_enroll("a1", &made_up);
     assert!(matches!(refused, Err(EnrollError::Token("unknown or revoked"))), "{refused:?}");
-    for row in house.registry.enrolment_tokens(&Reader::server()).unwrap() {
+    for row in fixture.registry.enrolment_tokens(&Reader::server()).unwrap() {
         assert!(
-            house.registry.revoke_enrolment_token(&WriteContext::server(), &row.digest).unwrap()
+            fixture.registry.revoke_enrolment_token(&WriteContext::server(), &row.digest).unwrap()
         );
     }
-    let refused = house.try_enroll("a1", &token);
+    let refused = fixture.try_enroll("a1", &token);
     assert!(matches!(refused, Err(EnrollError::Token("unknown or revoked"))));
 }
 
 #[test]
 fn the_secret_of_a_token_is_in_no_file() {
-    let house = house();
-    let token = house.token();
+    let fixture = fixture();
+    let token = fixture.token();
     let secret = token.split('.').nth(1).unwrap().to_owned();
-    for entry in std::fs::read_dir(house.folder.path()).unwrap() {
+    for entry in std::fs::read_dir(fixture.folder.path()).unwrap() {
         let bytes = std::fs::read(entry.unwrap().path()).unwrap();
         assert!(!bytes.windows(secret.len()).any(|w| w == secret.as_bytes()));
     }
@@ -108,59 +111,59 @@ fn the_secret_of_a_token_is_in_no_file() {
 
 #[test]
 fn names_and_addresses_that_break_the_rule_are_refused() {
-    let house = house();
-    let token = house.token();
+    let fixture = fixture();
+    let token = fixture.token();
     for name in ["", "a", "a b", "a/b", "grün", "a'; DROP TABLE agent; --", &"x".repeat(129)] {
-        let refused = house.registry.enroll(&token, &csr("x"), &named(name));
+        let refused = fixture.registry.enroll(&token, &csr("x"), &named(name));
         assert!(matches!(refused, Err(EnrollError::Name(_))), "{name}");
     }
     for ip in ["localhost", "192.0.2.300", "192.0.2.0/33", "any/8"] {
-        let request = EnrollRequest { ip: ip.into(), ..named("web") };
-        let refused = house.registry.enroll(&token, &csr("x"), &request);
+        let request = AgentEnrolment { ip: ip.into(), ..named("web") };
+        let refused = fixture.registry.enroll(&token, &csr("x"), &request);
         assert!(matches!(refused, Err(EnrollError::Ip(_))), "{ip}");
     }
-    let request = EnrollRequest { ip: "2001:db8::/32".into(), ..named("web") };
-    assert!(house.registry.enroll(&token, &csr("x"), &request).is_ok());
+    let request = AgentEnrolment { ip: "2001:db8::/32".into(), ..named("web") };
+    assert!(fixture.registry.enroll(&token, &csr("x"), &request).is_ok());
 }
 
 #[test]
 fn a_name_is_free_again_after_removal_but_its_number_never() {
-    let house = house();
-    let first = house.enroll("web-1");
-    let taken = house.try_enroll("web-1", &house.token());
+    let fixture = fixture();
+    let first = fixture.enroll("web-1");
+    let taken = fixture.try_enroll("web-1", &fixture.token());
     let Err(error @ EnrollError::DuplicateName { id: AgentId(1), .. }) = taken else {
         panic!("{taken:?}")
     };
     assert!(error.to_string().contains("remove it first"), "{error}");
-    let removed = house.registry.remove_agent(&WriteContext::server(), first.agent).unwrap();
+    let removed = fixture.registry.remove_agent(&WriteContext::server(), first.agent).unwrap();
     assert_eq!(removed, Some(Life { agent: first.agent, incarnation: first.incarnation }));
-    assert_eq!(house.registry.remove_agent(&WriteContext::server(), first.agent).unwrap(), None);
-    let second = house.enroll("web-1");
+    assert_eq!(fixture.registry.remove_agent(&WriteContext::server(), first.agent).unwrap(), None);
+    let second = fixture.enroll("web-1");
     assert_eq!(second.agent, AgentId(2));
     assert_ne!(second.incarnation, first.incarnation);
-    let house = house.reopen();
-    assert_eq!(house.enroll("web-2").agent, AgentId(3));
-    assert!(house.registry.overlay(first.agent).is_none());
+    let fixture = fixture.reopen();
+    assert_eq!(fixture.enroll("web-2").agent, AgentId(3));
+    assert!(fixture.registry.overlay(first.agent).is_none());
 }
 
 #[test]
 fn the_server_itself_cannot_be_removed_or_renewed() {
-    let house = house();
-    assert!(house.registry.remove_agent(&WriteContext::server(), AgentId::SERVER).is_err());
-    let renewed = house.registry.renew(AgentId::SERVER, &csr("000"));
+    let fixture = fixture();
+    assert!(fixture.registry.remove_agent(&WriteContext::server(), AgentId::SERVER).is_err());
+    let renewed = fixture.registry.renew(AgentId::SERVER, &csr("000"));
     assert!(matches!(renewed, Err(EnrollError::NoSuchAgent(AgentId::SERVER))));
 }
 
 #[test]
 fn an_agent_may_bear_the_name_of_the_servers_host() {
-    let house = house();
-    let name = house.registry.agent(AgentId::SERVER).unwrap().name;
-    assert_eq!(house.enroll(&name).agent, AgentId(1));
-    assert_eq!(house.reopen().registry.agent(AgentId(1)).unwrap().name, name);
+    let fixture = fixture();
+    let name = fixture.registry.agent(AgentId::SERVER).unwrap().name;
+    assert_eq!(fixture.enroll(&name).agent, AgentId(1));
+    assert_eq!(fixture.reopen().registry.agent(AgentId(1)).unwrap().name, name);
 }
 
-fn at_once(house: &House, threads: u32, work: impl Fn(u32) + Sync) {
-    let _ = house;
+fn at_once(fixture: &Fixture, threads: u32, work: impl Fn(u32) + Sync) {
+    let _ = fixture;
     std::thread::scope(|scope| {
         for n in 0..threads {
             let work = &work;
@@ -171,23 +174,24 @@ fn at_once(house: &House, threads: u32, work: impl Fn(u32) + Sync) {
 
 #[test]
 fn a_hundred_enrolments_at_once_get_a_hundred_numbers() {
-    let house = house();
-    let token = house.token();
+    let fixture = fixture();
+    let token = fixture.token();
     let ids = parking_lot::Mutex::new(BTreeSet::new());
-    at_once(&house, 100, |n| {
-        let enrolled = house.try_enroll(&format!("agent-{n}"), &token).unwrap();
+    at_once(&fixture, 100, |n| {
+        let enrolled = fixture.try_enroll(&format!("agent-{n}"), &token).unwrap();
         ids.lock().insert(enrolled.agent);
     });
     assert_eq!(ids.into_inner(), (1..=100).map(AgentId).collect());
-    assert_eq!(house.registry.status_summary().unwrap().never_connected, 100);
+    assert_eq!(fixture.registry.status_summary().unwrap().never_connected, 100);
 }
 
 #[test]
 fn a_token_for_one_agent_registers_one_of_twenty_that_try_at_once() {
-    let house = house();
-    let token = house.registry.create_enrolment_token(&WriteContext::server(), &[], 1, 60).unwrap();
+    let fixture = fixture();
+    let token =
+        fixture.registry.create_enrolment_token(&WriteContext::server(), &[], 1, 60).unwrap();
     let (won, lost) = (AtomicU32::new(0), AtomicU32::new(0));
-    at_once(&house, 20, |n| match house.try_enroll(&format!("agent-{n}"), &token) {
+    at_once(&fixture, 20, |n| match fixture.try_enroll(&format!("agent-{n}"), &token) {
         Ok(_) => drop(won.fetch_add(1, Ordering::SeqCst)),
         Err(EnrollError::Token("used up")) => drop(lost.fetch_add(1, Ordering::SeqCst)),
         Err(other) => panic!("{other}"),
@@ -197,10 +201,10 @@ fn a_token_for_one_agent_registers_one_of_twenty_that_try_at_once() {
 
 #[test]
 fn one_name_is_given_once_of_twenty_that_ask_at_once() {
-    let house = house();
-    let token = house.token();
+    let fixture = fixture();
+    let token = fixture.token();
     let won = AtomicU32::new(0);
-    at_once(&house, 20, |_| match house.try_enroll("same", &token) {
+    at_once(&fixture, 20, |_| match fixture.try_enroll("same", &token) {
         Ok(_) => drop(won.fetch_add(1, Ordering::SeqCst)),
         Err(EnrollError::DuplicateName { .. }) => {}
         Err(other) => panic!("{other}"),
@@ -210,14 +214,14 @@ fn one_name_is_given_once_of_twenty_that_ask_at_once() {
 
 #[test]
 fn imported_agents_keep_numbers_that_were_never_given() {
-    let house = house();
+    let fixture = fixture();
     let add = |id: u32, name: &str| {
-        house.registry.add_agents(&WriteContext::server(), &[(Some(AgentId(id)), named(name))])
+        fixture.registry.add_agents(&WriteContext::server(), &[(Some(AgentId(id)), named(name))])
     };
     assert_eq!(add(7, "seven").unwrap(), [AgentId(7)]);
-    assert_eq!(house.enroll("next").agent, AgentId(8));
+    assert_eq!(fixture.enroll("next").agent, AgentId(8));
     assert!(matches!(add(7, "again"), Err(EnrollError::Registry(RegistryError::Store(_)))));
     assert!(add(3, "below").is_err());
     assert!(matches!(add(9, "seven"), Err(EnrollError::DuplicateName { id: AgentId(7), .. })));
-    assert_eq!(house.registry.status_summary().unwrap().total, 2);
+    assert_eq!(fixture.registry.status_summary().unwrap().total, 2);
 }

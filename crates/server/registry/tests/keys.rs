@@ -9,20 +9,21 @@ use std::path::Path;
 use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::time::Duration;
 
-use common::{der, house, info, named, options};
+use common::{der, fixture, info, named, options};
 use env::clock::ManualClock;
 use env::random::{Random, SystemRandom};
 use model::{AgentId, AgentStatus};
 use registry::limits::AGENT_NUMBER_MAX;
 use registry::{
-    CommandKind, ControlStore as _, Displaced, EnrollError, EnrollRequest, ForceRules, InsertAgent,
-    Inserted, LastScan, Life, Outcome, OutcomeState, Reader, Registry, SqliteControl, WriteContext,
+    AgentEnrolment, CommandKind, ControlStore as _, Displaced, EnrollError, ForceRules,
+    InsertAgent, Inserted, LastScan, Life, Outcome, OutcomeState, Reader, Registry, SqliteControl,
+    WriteContext,
 };
 use tempfile::TempDir;
 
 #[test]
 fn a_key_that_is_asked_for_is_the_same_each_time_and_nothing_is_written() {
-    let world = house();
+    let world = fixture();
     world
         .registry
         .add_agents(&WriteContext::server(), &[(None, named("one")), (None, named("two"))])
@@ -42,7 +43,7 @@ fn a_key_that_is_asked_for_is_the_same_each_time_and_nothing_is_written() {
 
 #[test]
 fn an_import_keeps_numbers_names_addresses_and_keys_or_takes_nothing() {
-    let world = house();
+    let world = fixture();
     let (a, b) = ("a".repeat(64), "b".repeat(64));
     let text = format!("007 web 192.0.2.7 {a}\n012 db any {b}\n\n009 !gone any {a}\n# note\n");
     let report = world.registry.import_client_keys(&WriteContext::server(), &text).unwrap();
@@ -71,7 +72,7 @@ fn an_import_keeps_numbers_names_addresses_and_keys_or_takes_nothing() {
 
 #[test]
 fn a_silent_agent_gives_way_and_a_living_one_does_not() {
-    let world = house();
+    let world = fixture();
     let old =
         world.registry.add_agents(&WriteContext::server(), &[(None, named("web"))]).unwrap()[0];
     let rules = ForceRules { enabled: true, disconnected_s: Some(60), registered_s: 60 };
@@ -92,14 +93,14 @@ fn a_silent_agent_gives_way_and_a_living_one_does_not() {
 
 #[test]
 fn a_refused_insert_removes_nobody() {
-    let world = house();
+    let world = fixture();
     let name =
         world.registry.add_agents(&WriteContext::server(), &[(None, named("web"))]).unwrap()[0];
     world.after(61);
-    let at = EnrollRequest { ip: "192.0.2.7".into(), ..named("db") };
+    let at = AgentEnrolment { ip: "192.0.2.7".into(), ..named("db") };
     let young = world.registry.add_agents(&WriteContext::server(), &[(None, at)]).unwrap()[0];
     let force = Some(ForceRules { enabled: true, disconnected_s: Some(60), registered_s: 60 });
-    let request = EnrollRequest { ip: "192.0.2.7".into(), ..named("web") };
+    let request = AgentEnrolment { ip: "192.0.2.7".into(), ..named("web") };
     let both = InsertAgent { request, force, ..InsertAgent::default() };
     let mut told = Vec::new();
     let mut record = |displaced: Displaced<'_>| {
@@ -128,7 +129,7 @@ fn a_refused_insert_removes_nobody() {
 
 #[test]
 fn the_number_of_an_agent_that_gives_way_may_be_taken_over() {
-    let world = house();
+    let world = fixture();
     let old =
         world.registry.add_agents(&WriteContext::server(), &[(None, named("web"))]).unwrap()[0];
     let life = |registry: &Registry| {
@@ -161,7 +162,7 @@ fn the_number_of_an_agent_that_gives_way_may_be_taken_over() {
 
 #[test]
 fn a_number_that_would_end_enrolment_is_refused() {
-    let world = house();
+    let world = fixture();
     for id in [AGENT_NUMBER_MAX + 1, u32::MAX - 1, u32::MAX] {
         let new =
             InsertAgent { id: Some(AgentId(id)), request: named("far"), ..InsertAgent::default() };
@@ -185,7 +186,7 @@ fn a_number_that_would_end_enrolment_is_refused() {
 
 #[test]
 fn a_scan_that_began_keeps_the_end_of_the_one_before_until_it_ends() {
-    let world = house();
+    let world = fixture();
     let id =
         world.registry.add_agents(&WriteContext::server(), &[(None, named("web"))]).unwrap()[0];
     let scan = |start, end| LastScan { started_at_s: start, ended_at_s: end };
@@ -197,39 +198,40 @@ fn a_scan_that_began_keeps_the_end_of_the_one_before_until_it_ends() {
 
 #[test]
 fn whoever_keeps_something_of_agents_is_told_of_each_that_is_removed_by_whatever_way() {
-    let house = house();
+    let fixture = fixture();
     let told = Arc::new(Mutex::new(Vec::new()));
     let list = Arc::clone(&told);
-    house.registry.when_removed(move |id| list.lock().unwrap().push(id));
-    let ids = house
+    fixture.registry.when_removed(move |id| list.lock().unwrap().push(id));
+    let ids = fixture
         .registry
         .add_agents(
             &WriteContext::server(),
             &["one", "two", "three"].map(|name| (None, named(name))),
         )
         .unwrap();
-    house.registry.remove_agent(&WriteContext::server(), ids[0]).unwrap();
-    house.registry.remove_agent(&WriteContext::server(), ids[0]).unwrap();
-    let lives = house.registry.revoke_agents(&WriteContext::server(), &ids).unwrap();
+    fixture.registry.remove_agent(&WriteContext::server(), ids[0]).unwrap();
+    fixture.registry.remove_agent(&WriteContext::server(), ids[0]).unwrap();
+    let lives = fixture.registry.revoke_agents(&WriteContext::server(), &ids).unwrap();
     assert_eq!(told.lock().unwrap()[..], ids[..1], "revoked is not removed");
-    house.registry.remove_agents(&WriteContext::server(), &lives[..1]).unwrap();
+    fixture.registry.remove_agents(&WriteContext::server(), &lives[..1]).unwrap();
     let force = ForceRules { enabled: true, disconnected_s: None, registered_s: 0 };
     let new = InsertAgent { id: None, request: named("three"), key: None, force: Some(force) };
-    house.registry.insert_agent(&WriteContext::server(), &new, &mut |_| Ok(())).unwrap();
+    fixture.registry.insert_agent(&WriteContext::server(), &new, &mut |_| Ok(())).unwrap();
     assert_eq!(told.lock().unwrap()[..], ids[..], "replaced is removed");
 }
 
 #[test]
 fn what_an_agent_told_of_its_scan_is_not_the_next_ones_of_its_number() {
-    let house = house();
-    let ids = house.registry.add_agents(&WriteContext::server(), &[(None, named("one"))]).unwrap();
+    let fixture = fixture();
+    let ids =
+        fixture.registry.add_agents(&WriteContext::server(), &[(None, named("one"))]).unwrap();
     let scan = LastScan { started_at_s: Some(7), ended_at_s: Some(8) };
-    house.registry.scanned(ids[0], scan);
+    fixture.registry.scanned(ids[0], scan);
     let force = ForceRules { enabled: true, disconnected_s: None, registered_s: 0 };
     let (id, request) = (Some(ids[0]), named("two"));
     let new = InsertAgent { id, request, key: None, force: Some(force) };
-    house.registry.insert_agent(&WriteContext::server(), &new, &mut |_| Ok(())).unwrap();
-    assert_eq!(house.registry.last_scan(&Reader::server(), ids[0]).unwrap(), LastScan::default());
+    fixture.registry.insert_agent(&WriteContext::server(), &new, &mut |_| Ok(())).unwrap();
+    assert_eq!(fixture.registry.last_scan(&Reader::server(), ids[0]).unwrap(), LastScan::default());
 }
 
 /// Rules that allow replacing any agent at once, however recently seen or registered.
@@ -237,18 +239,18 @@ const AT_ONCE: ForceRules = ForceRules { enabled: true, disconnected_s: None, re
 
 #[test]
 fn an_agent_that_is_inserted_anew_with_its_number_and_name_stays_who_it_is() {
-    let house = house();
-    house.registry.create_group(&WriteContext::server(), "web").unwrap();
-    let enrolled = house.enroll("web-1");
+    let fixture = fixture();
+    fixture.registry.create_group(&WriteContext::server(), "web").unwrap();
+    let enrolled = fixture.enroll("web-1");
     let id = enrolled.agent;
-    house.registry.set_agent_groups(&WriteContext::server(), id, &["web".into()]).unwrap();
-    house.registry.keepalive(id, &info("debian", "v1"));
-    let was = house.registry.agent(id).unwrap();
-    let order = house
+    fixture.registry.set_agent_groups(&WriteContext::server(), id, &["web".into()]).unwrap();
+    fixture.registry.keepalive(id, &info("debian", "v1"));
+    let was = fixture.registry.agent(id).unwrap();
+    let order = fixture
         .registry
         .create_command(&WriteContext::server(), CommandKind::Rescan, &[id], "admin")
         .unwrap();
-    house.after(61);
+    fixture.after(61);
     let key = Some("k".repeat(64));
     let new = InsertAgent { id: Some(id), request: named("web-1"), key, force: Some(AT_ONCE) };
     let mut told = Vec::new();
@@ -257,18 +259,18 @@ fn an_agent_that_is_inserted_anew_with_its_number_and_name_stays_who_it_is() {
         Ok(())
     };
     let Inserted { id: same, key, removed } =
-        house.registry.insert_agent(&WriteContext::server(), &new, &mut record).unwrap();
+        fixture.registry.insert_agent(&WriteContext::server(), &new, &mut record).unwrap();
     assert_eq!((same, removed, told), (id, vec![], vec![(vec![], Some(id))]));
-    let now = house.registry.agent(id).unwrap();
+    let now = fixture.registry.agent(id).unwrap();
     assert_eq!((now.incarnation, &now.groups), (was.incarnation, &was.groups));
     assert_eq!((now.status, now.keepalive_at_s), (AgentStatus::NeverConnected, None));
     assert_eq!(now.added_at_s, was.added_at_s + 61);
-    assert_eq!(house.registry.client_key(&Reader::server(), id).unwrap(), key);
+    assert_eq!(fixture.registry.client_key(&Reader::server(), id).unwrap(), key);
     let der = der(&enrolled.certificate_pem);
-    assert!(house.registry.identify(&der).is_err(), "what it had before is not taken any more");
-    assert_eq!(house.registry.pending_commands(id)[0].id, order);
-    house.registry.flush().unwrap();
-    let stored = house.reopen();
+    assert!(fixture.registry.identify(&der).is_err(), "what it had before is not taken any more");
+    assert_eq!(fixture.registry.pending_commands(id)[0].id, order);
+    fixture.registry.flush().unwrap();
+    let stored = fixture.reopen();
     assert_eq!(stored.registry.agent(id).unwrap(), now, "as it is in memory");
     let counted = stored.registry.status_summary().unwrap();
     assert_eq!((counted.never_connected, counted.total), (1, 1));
@@ -276,13 +278,13 @@ fn an_agent_that_is_inserted_anew_with_its_number_and_name_stays_who_it_is() {
 
 #[test]
 fn nobody_waits_for_the_journal_of_an_insertion() {
-    let house = house();
-    house.registry.add_agents(&WriteContext::server(), &[(None, named("web"))]).unwrap();
+    let fixture = fixture();
+    fixture.registry.add_agents(&WriteContext::server(), &[(None, named("web"))]).unwrap();
     let request = named("web");
     let new = InsertAgent { request, force: Some(AT_ONCE), ..InsertAgent::default() };
     let mut record = |_: Displaced<'_>| {
         let (done, waiting) = mpsc::channel();
-        let registry = house.registry.clone();
+        let registry = fixture.registry.clone();
         std::thread::spawn(move || {
             registry.create_group(&WriteContext::server(), "meanwhile").unwrap();
             registry.add_agents(&WriteContext::server(), &[(None, named("other"))]).unwrap();
@@ -290,81 +292,82 @@ fn nobody_waits_for_the_journal_of_an_insertion() {
         });
         waiting.recv_timeout(Duration::from_mins(10)).map_err(|e| e.to_string())
     };
-    house.registry.insert_agent(&WriteContext::server(), &new, &mut record).unwrap();
+    fixture.registry.insert_agent(&WriteContext::server(), &new, &mut record).unwrap();
 }
 
 #[test]
 fn the_number_of_an_agent_that_went_while_the_journal_was_waited_for_is_taken_over() {
-    let house = house();
+    let fixture = fixture();
     let old =
-        house.registry.add_agents(&WriteContext::server(), &[(None, named("web"))]).unwrap()[0];
+        fixture.registry.add_agents(&WriteContext::server(), &[(None, named("web"))]).unwrap()[0];
     let new =
         InsertAgent { id: Some(old), request: named("next"), key: None, force: Some(AT_ONCE) };
     // The agent connected and was found to be removed.
     let mut record = |_: Displaced<'_>| {
-        house
+        fixture
             .registry
             .remove_agent(&WriteContext::server(), old)
             .map(drop)
             .map_err(|e| e.to_string())
     };
-    let id = house.registry.insert_agent(&WriteContext::server(), &new, &mut record).unwrap().id;
-    assert_eq!((id, house.registry.agent(old).unwrap().name.as_str()), (old, "next"));
+    let id = fixture.registry.insert_agent(&WriteContext::server(), &new, &mut record).unwrap().id;
+    assert_eq!((id, fixture.registry.agent(old).unwrap().name.as_str()), (old, "next"));
 }
 
 #[test]
 fn what_changed_while_the_journal_was_waited_for_is_not_replaced() {
-    let house = house();
+    let fixture = fixture();
     let old =
-        house.registry.add_agents(&WriteContext::server(), &[(None, named("web"))]).unwrap()[0];
+        fixture.registry.add_agents(&WriteContext::server(), &[(None, named("web"))]).unwrap()[0];
     let request = named("web");
     let new = InsertAgent { request, force: Some(AT_ONCE), ..InsertAgent::default() };
     let mut another = None;
     let mut record = |displaced: Displaced<'_>| {
-        house.registry.remove_agents(&WriteContext::server(), displaced.gone).unwrap();
+        fixture.registry.remove_agents(&WriteContext::server(), displaced.gone).unwrap();
         another = Some(
-            house.registry.add_agents(&WriteContext::server(), &[(None, named("web"))]).unwrap()[0],
+            fixture.registry.add_agents(&WriteContext::server(), &[(None, named("web"))]).unwrap()
+                [0],
         );
         Ok(())
     };
     let refused =
-        house.registry.insert_agent(&WriteContext::server(), &new, &mut record).unwrap_err();
+        fixture.registry.insert_agent(&WriteContext::server(), &new, &mut record).unwrap_err();
     assert!(refused.to_string().contains("already registered"), "{refused}");
     let another = another.unwrap();
     assert_ne!(another, old);
-    assert!(house.registry.agent(another).is_some(), "nobody asked whether it may go");
+    assert!(fixture.registry.agent(another).is_some(), "nobody asked whether it may go");
 }
 
 #[test]
 fn what_was_ordered_of_an_agent_is_not_told_of_the_next_one_of_its_number() {
-    let house = house();
+    let fixture = fixture();
     let names = ["one", "two", "three"].map(|name| (None, named(name)));
-    let ids = house.registry.add_agents(&WriteContext::server(), &names).unwrap();
-    let order = house
+    let ids = fixture.registry.add_agents(&WriteContext::server(), &names).unwrap();
+    let order = fixture
         .registry
         .create_command(&WriteContext::server(), CommandKind::Restart, &ids, "admin")
         .unwrap();
     for id in &ids[..2] {
-        house.registry.pending_commands(*id);
+        fixture.registry.pending_commands(*id);
         let said = Outcome { state: OutcomeState::Acknowledged, detail: "of its own".into() };
-        assert!(house.registry.command_outcome(*id, order, &said));
+        assert!(fixture.registry.command_outcome(*id, order, &said));
     }
     let told = || -> Vec<_> {
-        let rows = house.registry.outcomes(&Reader::server(), order, None, None, 10).unwrap();
+        let rows = fixture.registry.outcomes(&Reader::server(), order, None, None, 10).unwrap();
         rows.into_iter().map(|row| (row.agent, row.state)).collect()
     };
     assert_eq!(told().len(), 3);
-    let lives = house.registry.revoke_agents(&WriteContext::server(), &ids[..1]).unwrap();
-    let gone = house.registry.remove_agents(&WriteContext::server(), &lives).unwrap();
-    house.registry.free_numbers(&WriteContext::server(), &gone).unwrap();
+    let lives = fixture.registry.revoke_agents(&WriteContext::server(), &ids[..1]).unwrap();
+    let gone = fixture.registry.remove_agents(&WriteContext::server(), &lives).unwrap();
+    fixture.registry.free_numbers(&WriteContext::server(), &gone).unwrap();
     assert_eq!(told().len(), 3, "nobody else has the number yet");
     for (id, name) in [(ids[0], "given again"), (ids[1], "taken over")] {
         let request = named(&name.replace(' ', "-"));
         let new = InsertAgent { id: Some(id), request, key: None, force: Some(AT_ONCE) };
-        house.registry.insert_agent(&WriteContext::server(), &new, &mut |_| Ok(())).unwrap();
+        fixture.registry.insert_agent(&WriteContext::server(), &new, &mut |_| Ok(())).unwrap();
     }
     assert_eq!(told(), [(ids[2], OutcomeState::Pending)]);
-    let counts = house.registry.command(&Reader::server(), order).unwrap().unwrap().counts;
+    let counts = fixture.registry.command(&Reader::server(), order).unwrap().unwrap().counts;
     assert_eq!((counts.acknowledged, counts.pending, counts.total), (2, 1, 3), "what came of it");
 }
 

@@ -3,18 +3,18 @@
 
 mod common;
 
-use common::{House, house, info};
+use common::{Fixture, fixture, info};
 use model::{AgentId, AgentStatus};
 use registry::{
-    AgentColumn, AgentQuery, CompareOp, Condition, EnrollRequest, Life, Reader, Sort,
+    AgentColumn, AgentEnrolment, AgentQuery, CompareOp, Condition, Life, Reader, Sort,
     StatusSummary, WriteContext,
 };
 
 /// 001 active on debian in web and default, 002 disconnected on rocky in web, 003 never
 /// connected, 004 pending on debian with a lower version.
-fn fleet() -> House {
-    let house = house();
-    house.registry.create_group(&WriteContext::server(), "web").unwrap();
+fn fleet() -> Fixture {
+    let fixture = fixture();
+    fixture.registry.create_group(&WriteContext::server(), "web").unwrap();
     let requests = [
         ("alpha", "192.0.2.1", &["web", "default"][..]),
         ("Bravo", "any", &["web"]),
@@ -23,24 +23,24 @@ fn fleet() -> House {
     ]
     .map(|(name, ip, groups)| {
         let groups = groups.iter().map(|g| (*g).to_owned()).collect();
-        (None, EnrollRequest { name: name.replace('%', "-"), ip: ip.into(), groups })
+        (None, AgentEnrolment { name: name.replace('%', "-"), ip: ip.into(), groups })
     });
-    let ids = house.registry.add_agents(&WriteContext::server(), &requests).unwrap();
-    house.registry.keepalive(ids[0], &info("debian", "Holdfast v0.10.0"));
-    house.registry.startup(ids[1], &info("rocky", "Holdfast v0.9.1"));
-    house.registry.goodbye(ids[1]);
-    house.registry.startup(ids[3], &info("debian", "Holdfast v0.2.0"));
-    house
+    let ids = fixture.registry.add_agents(&WriteContext::server(), &requests).unwrap();
+    fixture.registry.keepalive(ids[0], &info("debian", "Holdfast v0.10.0"));
+    fixture.registry.startup(ids[1], &info("rocky", "Holdfast v0.9.1"));
+    fixture.registry.goodbye(ids[1]);
+    fixture.registry.startup(ids[3], &info("debian", "Holdfast v0.2.0"));
+    fixture
 }
 
-fn ids(house: &House, query: &AgentQuery) -> Vec<u32> {
-    let page = house.registry.agents(&Reader::server(), query).unwrap();
+fn ids(fixture: &Fixture, query: &AgentQuery) -> Vec<u32> {
+    let page = fixture.registry.agents(&Reader::server(), query).unwrap();
     let ids: Vec<u32> = page.items.iter().map(|a| a.id.0).collect();
     assert_eq!(page.total, ids.len() as u64, "{query:?}");
     let mut sorted = ids.clone();
     sorted.sort_unstable();
     let all: Vec<u32> =
-        house.registry.agent_ids(&Reader::server(), query).unwrap().iter().map(|a| a.0).collect();
+        fixture.registry.agent_ids(&Reader::server(), query).unwrap().iter().map(|a| a.0).collect();
     assert_eq!(all, sorted, "{query:?}");
     ids
 }
@@ -51,8 +51,8 @@ fn texts(values: &[&str]) -> Vec<String> {
 
 #[test]
 fn the_server_is_in_the_list_and_in_no_counter() {
-    let house = fleet();
-    let page = house.registry.agents(&Reader::server(), &AgentQuery::default()).unwrap();
+    let fixture = fleet();
+    let page = fixture.registry.agents(&Reader::server(), &AgentQuery::default()).unwrap();
     assert_eq!(page.total, 5);
     let server = &page.items[0];
     assert_eq!(server.id, AgentId::SERVER);
@@ -60,7 +60,7 @@ fn the_server_is_in_the_list_and_in_no_counter() {
     let last = model::timestamp::seconds_offset(server.keepalive_at_s.unwrap());
     assert_eq!(last, "9999-12-31T23:59:59+00:00");
     assert!(server.os.is_some() && server.version.is_some());
-    assert_eq!(house.registry.agent(AgentId::SERVER).as_ref(), Some(server));
+    assert_eq!(fixture.registry.agent(AgentId::SERVER).as_ref(), Some(server));
     let expected = StatusSummary {
         active: 1,
         disconnected: 1,
@@ -69,8 +69,8 @@ fn the_server_is_in_the_list_and_in_no_counter() {
         total: 4,
         synced: 3,
     };
-    assert_eq!(house.registry.status_summary().unwrap(), expected);
-    let summary = house.registry.summary(&Reader::server()).unwrap();
+    assert_eq!(fixture.registry.status_summary().unwrap(), expected);
+    let summary = fixture.registry.summary(&Reader::server()).unwrap();
     assert_eq!(summary.status, expected);
     assert_eq!(summary.os, [("debian".to_owned(), 2), ("rocky".to_owned(), 1)]);
     assert_eq!(summary.groups, [("default".to_owned(), 3), ("web".to_owned(), 2)]);
@@ -78,7 +78,7 @@ fn the_server_is_in_the_list_and_in_no_counter() {
 
 #[test]
 fn every_filter_finds_its_agents_without_regard_to_case() {
-    let house = fleet();
+    let fixture = fleet();
     let all = AgentQuery::default;
     let status = vec![AgentStatus::Disconnected, AgentStatus::Pending];
     let cases: Vec<(AgentQuery, &[u32])> = vec![
@@ -101,16 +101,16 @@ fn every_filter_finds_its_agents_without_regard_to_case() {
         (AgentQuery { search: Some("-default".into()), ..all() }, &[0, 2]),
     ];
     for (query, expected) in cases {
-        assert_eq!(ids(&house, &query), expected, "{query:?}");
+        assert_eq!(ids(&fixture, &query), expected, "{query:?}");
     }
 }
 
 #[test]
 fn conditions_combine_and_compare_versions_by_number() {
-    let house = fleet();
+    let fixture = fleet();
     let compare = |column, op, value: &str| Condition::Compare { column, op, value: value.into() };
     let find = |condition| {
-        ids(&house, &AgentQuery { condition: Some(condition), ..AgentQuery::default() })
+        ids(&fixture, &AgentQuery { condition: Some(condition), ..AgentQuery::default() })
     };
     let newer = compare(AgentColumn::Version, CompareOp::Greater, "v0.9.0");
     let not_server = compare(AgentColumn::Id, CompareOp::Greater, "0");
@@ -130,25 +130,28 @@ fn conditions_combine_and_compare_versions_by_number() {
 
 #[test]
 fn hostile_values_are_only_values() {
-    let house = fleet();
+    let fixture = fleet();
     for hostile in ["'; DROP TABLE agent; --", "' OR '1'='1", "\\", "%_\\%", "\0", "a\u{202e}b"] {
         let names = AgentQuery { name: texts(&[hostile]), ..AgentQuery::default() };
-        assert_eq!(ids(&house, &names), [0_u32; 0]);
+        assert_eq!(ids(&fixture, &names), [0_u32; 0]);
         let search = AgentQuery { search: Some(hostile.into()), ..AgentQuery::default() };
-        assert_eq!(ids(&house, &search), [0_u32; 0], "{hostile}");
+        assert_eq!(ids(&fixture, &search), [0_u32; 0], "{hostile}");
     }
-    assert_eq!(house.registry.agents(&Reader::server(), &AgentQuery::default()).unwrap().total, 5);
+    assert_eq!(
+        fixture.registry.agents(&Reader::server(), &AgentQuery::default()).unwrap().total,
+        5
+    );
 }
 
 #[test]
 fn lists_are_sorted_by_what_was_asked_and_then_by_number() {
-    let house = fleet();
+    let fixture = fleet();
     let sorted = |steps: &[(AgentColumn, bool)]| {
         let sort = steps
             .iter()
             .map(|(column, descending)| Sort { column: *column, descending: *descending });
         ids(
-            &house,
+            &fixture,
             &AgentQuery {
                 sort: sort.collect(),
                 ids: Some((1..=4).map(AgentId).collect()),
@@ -170,10 +173,10 @@ fn lists_are_sorted_by_what_was_asked_and_then_by_number() {
 
 #[test]
 fn pages_cover_the_list_and_the_total_does_not_depend_on_them() {
-    let house = fleet();
+    let fixture = fleet();
     let page = |offset, limit| {
         let query = AgentQuery { offset, limit, ..AgentQuery::default() };
-        let page = house.registry.agents(&Reader::server(), &query).unwrap();
+        let page = fixture.registry.agents(&Reader::server(), &query).unwrap();
         (page.items.iter().map(|a| a.id.0).collect::<Vec<_>>(), page.total)
     };
     assert_eq!(page(0, 2), (vec![0, 1], 5));
@@ -185,43 +188,43 @@ fn pages_cover_the_list_and_the_total_does_not_depend_on_them() {
 
 #[test]
 fn groups_are_named_counted_and_never_leave_an_agent_without() {
-    let house = fleet();
-    let names = |id: u32| house.registry.agent(AgentId(id)).unwrap().groups;
+    let fixture = fleet();
+    let names = |id: u32| fixture.registry.agent(AgentId(id)).unwrap().groups;
     assert_eq!(
-        house
+        fixture
             .registry
             .set_agent_groups(&WriteContext::server(), AgentId(3), &texts(&["web"]))
             .unwrap(),
         ["web"]
     );
-    assert_eq!(house.registry.delete_group(&WriteContext::server(), "web").unwrap(), 3);
+    assert_eq!(fixture.registry.delete_group(&WriteContext::server(), "web").unwrap(), 3);
     for id in 1..=4 {
         assert_eq!(names(id), ["default"], "{id}");
     }
-    let page = house.registry.agents(&Reader::server(), &AgentQuery::default()).unwrap();
+    let page = fixture.registry.agents(&Reader::server(), &AgentQuery::default()).unwrap();
     assert!(page.items[1..].iter().all(|a| a.groups == ["default"]));
-    assert!(house.registry.delete_group(&WriteContext::server(), "default").is_err());
-    assert!(house.registry.delete_group(&WriteContext::server(), "web").is_err());
+    assert!(fixture.registry.delete_group(&WriteContext::server(), "default").is_err());
+    assert!(fixture.registry.delete_group(&WriteContext::server(), "web").is_err());
     assert!(
-        house
+        fixture
             .registry
             .set_agent_groups(&WriteContext::server(), AgentId(1), &texts(&["web"]))
             .is_err()
     );
-    assert!(house.registry.set_agent_groups(&WriteContext::server(), AgentId(9), &[]).is_err());
+    assert!(fixture.registry.set_agent_groups(&WriteContext::server(), AgentId(9), &[]).is_err());
     for bad in ["", ".", "..", "all", "a/b", "a b", &"x".repeat(129)] {
-        assert!(house.registry.create_group(&WriteContext::server(), bad).is_err(), "{bad}");
+        assert!(fixture.registry.create_group(&WriteContext::server(), bad).is_err(), "{bad}");
     }
-    house.registry.create_group(&WriteContext::server(), "x1").unwrap();
-    assert!(house.registry.create_group(&WriteContext::server(), "x1").is_err());
-    let groups = house.registry.groups(&Reader::server()).unwrap();
+    fixture.registry.create_group(&WriteContext::server(), "x1").unwrap();
+    assert!(fixture.registry.create_group(&WriteContext::server(), "x1").is_err());
+    let groups = fixture.registry.groups(&Reader::server()).unwrap();
     let counts: Vec<_> = groups.iter().map(|g| (g.name.as_str(), g.count)).collect();
     assert_eq!(counts, [("default", 4), ("x1", 0)]);
     let many: Vec<String> = (0..129).map(|n| format!("g{n}")).collect();
     for group in &many {
-        house.registry.create_group(&WriteContext::server(), group).unwrap();
+        fixture.registry.create_group(&WriteContext::server(), group).unwrap();
     }
-    assert!(house.registry.set_agent_groups(&WriteContext::server(), AgentId(1), &many).is_err());
+    assert!(fixture.registry.set_agent_groups(&WriteContext::server(), AgentId(1), &many).is_err());
     assert_eq!(names(1), ["default"], "nothing was changed");
 }
 
@@ -267,9 +270,9 @@ const SEARCHES: [&str; 35] = [
 #[test]
 fn a_search_in_memory_finds_what_the_database_finds() {
     use registry::{ControlStore as _, Permitted, SqliteControl};
-    let house = fleet();
-    house.registry.flush().unwrap();
-    let store = SqliteControl::open(&house.folder.path().join("registry.db")).unwrap();
+    let fixture = fleet();
+    fixture.registry.flush().unwrap();
+    let store = SqliteControl::open(&fixture.folder.path().join("registry.db")).unwrap();
     let some = Permitted::Except(vec![AgentId(1)].into());
     for text in SEARCHES {
         for permitted in [Permitted::All, some.clone()] {
@@ -290,9 +293,9 @@ fn a_search_in_memory_finds_what_the_database_finds() {
                     ..AgentQuery::default()
                 };
                 let stored = store.agents(&Reader::server(), &query, 0).unwrap();
-                let listed = house.registry.agents(&Reader::server(), &query).unwrap();
+                let listed = fixture.registry.agents(&Reader::server(), &query).unwrap();
                 assert_eq!((listed.items, listed.total), (stored.items, stored.total), "{query:?}");
-                let ids = house.registry.agent_ids(&Reader::server(), &query).unwrap();
+                let ids = fixture.registry.agent_ids(&Reader::server(), &query).unwrap();
                 assert_eq!(
                     ids,
                     store.agent_ids(&Reader::server(), &query, 0).unwrap(),
@@ -303,27 +306,28 @@ fn a_search_in_memory_finds_what_the_database_finds() {
     }
     let query = AgentQuery { search: Some("e".into()), ..AgentQuery::default() };
     assert!(
-        house.registry.distinct(&Reader::server(), &query, &[AgentColumn::Name]).unwrap().total > 1
+        fixture.registry.distinct(&Reader::server(), &query, &[AgentColumn::Name]).unwrap().total
+            > 1
     );
     // A search finds a changed value at once.
     let moved = AgentQuery { search: Some("fedora".into()), ..AgentQuery::default() };
-    assert_eq!(house.registry.agents(&Reader::server(), &moved).unwrap().total, 0);
-    house.registry.keepalive(AgentId(3), &info("fedora", "Holdfast v0.1.0"));
-    assert_eq!(house.registry.agents(&Reader::server(), &moved).unwrap().total, 1);
-    let life = house.registry.agent(AgentId(3)).unwrap().incarnation;
-    house
+    assert_eq!(fixture.registry.agents(&Reader::server(), &moved).unwrap().total, 0);
+    fixture.registry.keepalive(AgentId(3), &info("fedora", "Holdfast v0.1.0"));
+    assert_eq!(fixture.registry.agents(&Reader::server(), &moved).unwrap().total, 1);
+    let life = fixture.registry.agent(AgentId(3)).unwrap().incarnation;
+    fixture
         .registry
         .remove_agents(&WriteContext::server(), &[Life { agent: AgentId(3), incarnation: life }])
         .unwrap();
-    assert_eq!(house.registry.agents(&Reader::server(), &moved).unwrap().total, 0);
+    assert_eq!(fixture.registry.agents(&Reader::server(), &moved).unwrap().total, 0);
 }
 
 #[test]
 fn numbers_by_status_come_from_memory_as_the_database_has_them() {
     use registry::{ControlStore as _, Permitted, SqliteControl};
-    let house = fleet();
-    house.registry.flush().unwrap();
-    let store = SqliteControl::open(&house.folder.path().join("registry.db")).unwrap();
+    let fixture = fleet();
+    fixture.registry.flush().unwrap();
+    let store = SqliteControl::open(&fixture.folder.path().join("registry.db")).unwrap();
     for permitted in [
         Permitted::All,
         Permitted::Only(vec![AgentId(0), AgentId(2), AgentId(77)].into()),
@@ -332,10 +336,10 @@ fn numbers_by_status_come_from_memory_as_the_database_has_them() {
         for status in [vec![], vec![AgentStatus::Active], AgentStatus::ALL.to_vec()] {
             let query =
                 AgentQuery { permitted: permitted.clone(), status, ..AgentQuery::default() };
-            let ids = house.registry.agent_ids(&Reader::server(), &query).unwrap();
+            let ids = fixture.registry.agent_ids(&Reader::server(), &query).unwrap();
             assert_eq!(ids, store.agent_ids(&Reader::server(), &query, 0).unwrap(), "{query:?}");
             let page = AgentQuery { offset: 1, limit: 1, ..query };
-            let (some, total) = house.registry.agent_ids_page(&Reader::server(), &page).unwrap();
+            let (some, total) = fixture.registry.agent_ids_page(&Reader::server(), &page).unwrap();
             assert_eq!(total, ids.len() as u64);
             assert_eq!(some, ids.get(1..2).unwrap_or_default());
         }

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::{House, house, house_with, options};
+use common::{Fixture, fixture, fixture_with, options};
 use control::Revocation;
 use registry::{
     ControlError, ControlStore as _, HashCost, LoginError, RbacMode, Reader, RegistryError,
@@ -24,45 +24,45 @@ fn run<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(work)
 }
 
-fn login(house: &House, name: &str, password: &str) -> Result<User, LoginError> {
-    run(house.registry.login(name, password, Some(source(1))))
+fn login(fixture: &Fixture, name: &str, password: &str) -> Result<User, LoginError> {
+    run(fixture.registry.login(name, password, Some(source(1))))
 }
 
 #[test]
 fn the_first_start_makes_one_administrator_with_a_random_password() {
-    let house = house();
-    let password = house.registry.ensure_admin(None).unwrap().unwrap();
+    let fixture = fixture();
+    let password = fixture.registry.ensure_admin(None).unwrap().unwrap();
     assert!(password.len() >= 20, "{password}");
-    assert_eq!(house.registry.ensure_admin(None).unwrap(), None);
-    let user = login(&house, "admin", &password).unwrap();
+    assert_eq!(fixture.registry.ensure_admin(None).unwrap(), None);
+    let user = login(&fixture, "admin", &password).unwrap();
     assert_eq!((user.id, user.name.as_str()), (1, "admin"));
     assert!(user.has_role("administrator"));
-    let killed = house.killed();
+    let killed = fixture.killed();
     assert!(login(&killed, "admin", &password).is_ok());
     assert_eq!(killed.registry.ensure_admin(Some("another-one")).unwrap(), None);
     assert!(login(&killed, "admin", "another-one").is_err());
-    for entry in std::fs::read_dir(house.folder.path()).unwrap() {
+    for entry in std::fs::read_dir(fixture.folder.path()).unwrap() {
         let bytes = std::fs::read(entry.unwrap().path()).unwrap();
         assert!(!bytes.windows(password.len()).any(|w| w == password.as_bytes()));
     }
     assert_eq!(
-        house.registry.audit_log(&Reader::server(), None, 10).unwrap()[0].action,
+        fixture.registry.audit_log(&Reader::server(), None, 10).unwrap()[0].action,
         "security:create_user"
     );
 }
 
 #[test]
 fn a_preset_password_is_taken_and_not_shown() {
-    let house = house();
-    assert!(house.registry.ensure_admin(Some("short")).is_err());
-    assert_eq!(house.registry.ensure_admin(Some("of my choice")).unwrap(), None);
-    assert!(login(&house, "admin", "of my choice").is_ok());
+    let fixture = fixture();
+    assert!(fixture.registry.ensure_admin(Some("short")).is_err());
+    assert_eq!(fixture.registry.ensure_admin(Some("of my choice")).unwrap(), None);
+    assert!(login(&fixture, "admin", "of my choice").is_ok());
 }
 
 #[test]
 fn wrong_and_unknown_are_the_same_answer() {
-    let house = house();
-    house.registry.ensure_admin(Some(PASSWORD)).unwrap();
+    let fixture = fixture();
+    fixture.registry.ensure_admin(Some(PASSWORD)).unwrap();
     for (name, password) in [
         ("admin", "wrong"),
         ("admin", ""),
@@ -71,7 +71,7 @@ fn wrong_and_unknown_are_the_same_answer() {
         ("admin' OR 1=1 --", PASSWORD),
         ("admin", &PASSWORD.repeat(10_000)),
     ] {
-        assert!(matches!(login(&house, name, password), Err(LoginError::Invalid)), "{name}");
+        assert!(matches!(login(&fixture, name, password), Err(LoginError::Invalid)), "{name}");
     }
 }
 
@@ -79,12 +79,12 @@ fn wrong_and_unknown_are_the_same_answer() {
 fn an_unknown_user_takes_as_long_as_a_wrong_password() {
     // A hash so expensive that its absence is visible above any noise: a hundred times the rest.
     let hash_cost = HashCost { memory_kib: 16_384, passes: 2, lanes: 1 };
-    let house = house_with(RegistryOptions { hash_cost, login_attempts_max: 0, ..options() });
-    house.registry.ensure_admin(Some(PASSWORD)).unwrap();
+    let fixture = fixture_with(RegistryOptions { hash_cost, login_attempts_max: 0, ..options() });
+    fixture.registry.ensure_admin(Some(PASSWORD)).unwrap();
     let fastest = |name: &str| {
         let once = |_| {
             let started = Instant::now();
-            assert!(login(&house, name, "wrong").is_err());
+            assert!(login(&fixture, name, "wrong").is_err());
             started.elapsed()
         };
         (0..8).map(once).min().unwrap()
@@ -95,30 +95,30 @@ fn an_unknown_user_takes_as_long_as_a_wrong_password() {
 
 #[test]
 fn the_fiftieth_failure_blocks_its_source_and_nobody_else() {
-    let house = house();
-    house.registry.ensure_admin(Some(PASSWORD)).unwrap();
+    let fixture = fixture();
+    fixture.registry.ensure_admin(Some(PASSWORD)).unwrap();
     for n in 0..50 {
-        let refused = login(&house, "admin", "wrong");
+        let refused = login(&fixture, "admin", "wrong");
         assert!(matches!(refused, Err(LoginError::Invalid)), "{n}");
     }
-    house.after(100);
-    let Err(LoginError::Blocked { retry_after_s }) = login(&house, "admin", PASSWORD) else {
+    fixture.after(100);
+    let Err(LoginError::Blocked { retry_after_s }) = login(&fixture, "admin", PASSWORD) else {
         panic!("not blocked")
     };
     assert_eq!(retry_after_s, 200);
-    assert!(run(house.registry.login("admin", PASSWORD, Some(source(2)))).is_ok());
-    assert!(run(house.registry.login("admin", PASSWORD, None)).is_ok());
-    house.after(200);
-    assert!(login(&house, "admin", PASSWORD).is_ok());
+    assert!(run(fixture.registry.login("admin", PASSWORD, Some(source(2)))).is_ok());
+    assert!(run(fixture.registry.login("admin", PASSWORD, None)).is_ok());
+    fixture.after(200);
+    assert!(login(&fixture, "admin", PASSWORD).is_ok());
 }
 
 #[test]
 fn failures_that_wait_in_the_queue_are_counted_too() {
     let attempts = RegistryOptions { login_attempts_max: 5, login_queue_max: 1_000, ..options() };
-    let house = house_with(attempts);
-    house.registry.ensure_admin(Some(PASSWORD)).unwrap();
+    let fixture = fixture_with(attempts);
+    fixture.registry.ensure_admin(Some(PASSWORD)).unwrap();
     let invalid = run(async {
-        let tries = (0..100).map(|_| house.registry.login("admin", "wrong", Some(source(1))));
+        let tries = (0..100).map(|_| fixture.registry.login("admin", "wrong", Some(source(1))));
         let results = futures(tries).await;
         results.iter().filter(|r| matches!(r, Err(LoginError::Invalid))).count()
     });
@@ -150,10 +150,10 @@ async fn futures<T: Send + 'static>(work: impl Iterator<Item = impl Future<Outpu
 fn more_logins_than_threads_and_queue_hold_are_refused_at_once() {
     let hash_cost = HashCost { memory_kib: 19 * 1024, passes: 2, lanes: 1 };
     let few = RegistryOptions { hash_cost, login_workers: 1, login_queue_max: 2, ..options() };
-    let house = house_with(few);
-    house.registry.ensure_admin(Some(PASSWORD)).unwrap();
+    let fixture = fixture_with(few);
+    fixture.registry.ensure_admin(Some(PASSWORD)).unwrap();
     let results = run(async {
-        futures((0..20).map(|_| house.registry.login("admin", PASSWORD, Some(source(1))))).await
+        futures((0..20).map(|_| fixture.registry.login("admin", PASSWORD, Some(source(1))))).await
     });
     let busy = |r: &&Result<User, LoginError>| matches!(r, Err(LoginError::Busy { .. }));
     let refused = results.iter().filter(busy).count();
@@ -164,43 +164,43 @@ fn more_logins_than_threads_and_queue_hold_are_refused_at_once() {
 
 #[test]
 fn a_new_password_replaces_the_old_one_and_kills_its_tokens() {
-    let house = house();
-    house.registry.ensure_admin(Some(PASSWORD)).unwrap();
-    let user = login(&house, "admin", PASSWORD).unwrap();
-    let nbf_s = house.registry.token_nbf_s(user.id, &user.role_ids(), false);
-    assert!(!house.registry.token_revoked(user.id, &user.role_ids(), false, nbf_s));
-    let weak = house.registry.set_password(&WriteContext::server(), "admin", "weak");
+    let fixture = fixture();
+    fixture.registry.ensure_admin(Some(PASSWORD)).unwrap();
+    let user = login(&fixture, "admin", PASSWORD).unwrap();
+    let nbf_s = fixture.registry.token_nbf_s(user.id, &user.role_ids(), false);
+    assert!(!fixture.registry.token_revoked(user.id, &user.role_ids(), false, nbf_s));
+    let weak = fixture.registry.set_password(&WriteContext::server(), "admin", "weak");
     assert!(matches!(weak, Err(RegistryError::Password(_))));
-    house.registry.set_password(&WriteContext::server(), "admin", "Another-One-7").unwrap();
-    assert!(login(&house, "admin", PASSWORD).is_err());
-    assert!(login(&house, "admin", "Another-One-7").is_ok());
-    let killed = house.killed();
-    for house in [&house, &killed] {
-        assert!(house.registry.token_revoked(user.id, &user.role_ids(), false, nbf_s));
-        let fresh = house.registry.token_nbf_s(user.id, &user.role_ids(), false);
-        assert!(!house.registry.token_revoked(user.id, &user.role_ids(), false, fresh));
-        assert!(!house.registry.token_revoked(user.id + 1, &[], false, nbf_s));
+    fixture.registry.set_password(&WriteContext::server(), "admin", "Another-One-7").unwrap();
+    assert!(login(&fixture, "admin", PASSWORD).is_err());
+    assert!(login(&fixture, "admin", "Another-One-7").is_ok());
+    let killed = fixture.killed();
+    for fixture in [&fixture, &killed] {
+        assert!(fixture.registry.token_revoked(user.id, &user.role_ids(), false, nbf_s));
+        let fresh = fixture.registry.token_nbf_s(user.id, &user.role_ids(), false);
+        assert!(!fixture.registry.token_revoked(user.id, &user.role_ids(), false, fresh));
+        assert!(!fixture.registry.token_revoked(user.id + 1, &[], false, nbf_s));
     }
-    let missing = house.registry.set_password(&WriteContext::server(), "nobody", "Another-One-7");
+    let missing = fixture.registry.set_password(&WriteContext::server(), "nobody", "Another-One-7");
     assert!(missing.unwrap_err().to_string().contains("no such user: nobody"));
 }
 
 #[test]
 fn tokens_die_by_role_by_context_and_all_with_the_keys() {
-    let house = house();
+    let fixture = fixture();
     let refused = |run_as: bool, roles: &[u32]| {
         let now_s = (common::START_US / 1_000_000) as i64;
-        house.registry.token_revoked(7, roles, run_as, now_s)
+        fixture.registry.token_revoked(7, roles, run_as, now_s)
     };
-    house.registry.revoke_tokens(&WriteContext::server(), RevocationTarget::Role(2)).unwrap();
+    fixture.registry.revoke_tokens(&WriteContext::server(), RevocationTarget::Role(2)).unwrap();
     assert!(refused(false, &[1, 2]) && !refused(false, &[1]));
-    house.registry.revoke_tokens(&WriteContext::server(), RevocationTarget::RunAs).unwrap();
+    fixture.registry.revoke_tokens(&WriteContext::server(), RevocationTarget::RunAs).unwrap();
     assert!(refused(true, &[1]) && !refused(false, &[1]));
-    let before = house.registry.token_keys().unwrap();
-    let after = house.registry.replace_token_keys(&WriteContext::server()).unwrap();
+    let before = fixture.registry.token_keys().unwrap();
+    let after = fixture.registry.replace_token_keys(&WriteContext::server()).unwrap();
     assert_ne!(before.public_pem, after.public_pem);
     assert!(!refused(true, &[2]), "every token is dead by its signature");
-    let reopened = house.killed().registry.token_keys().unwrap();
+    let reopened = fixture.killed().registry.token_keys().unwrap();
     assert_eq!(reopened.private_pem, after.private_pem);
     assert!(after.private_pem.starts_with("-----BEGIN PRIVATE KEY-----"));
     assert!(after.public_pem.starts_with("-----BEGIN PUBLIC KEY-----"));
@@ -208,31 +208,31 @@ fn tokens_die_by_role_by_context_and_all_with_the_keys() {
 
 #[test]
 fn a_revocation_by_another_process_is_taken_over_and_forgotten_when_it_is_over() {
-    let house = house();
-    house.registry.ensure_admin(Some(PASSWORD)).unwrap();
-    let nbf_s = house.registry.token_nbf_s(1, &[1], false);
-    house.registry.tick().unwrap();
-    let path = house.folder.path();
-    let other = common::try_open(path, &house.clock, options()).unwrap();
+    let fixture = fixture();
+    fixture.registry.ensure_admin(Some(PASSWORD)).unwrap();
+    let nbf_s = fixture.registry.token_nbf_s(1, &[1], false);
+    fixture.registry.tick().unwrap();
+    let path = fixture.folder.path();
+    let other = common::try_open(path, &fixture.clock, options()).unwrap();
     other.set_password(&WriteContext::server(), "admin", "Another-One-7").unwrap();
-    house.after(10);
-    house.registry.tick().unwrap();
-    assert!(house.registry.token_revoked(1, &[1], false, nbf_s));
-    assert!(login(&house, "admin", "Another-One-7").is_ok());
-    house.after(12 * 3_600);
-    house.registry.tick().unwrap();
-    let revoked = || house.registry.token_revoked(1, &[1], false, nbf_s);
+    fixture.after(10);
+    fixture.registry.tick().unwrap();
+    assert!(fixture.registry.token_revoked(1, &[1], false, nbf_s));
+    assert!(login(&fixture, "admin", "Another-One-7").is_ok());
+    fixture.after(12 * 3_600);
+    fixture.registry.tick().unwrap();
+    let revoked = || fixture.registry.token_revoked(1, &[1], false, nbf_s);
     assert!(revoked(), "how long this server's tokens live the other process does not know");
-    house.after(366 * 24 * 3_600);
-    house.registry.tick().unwrap();
+    fixture.after(366 * 24 * 3_600);
+    fixture.registry.tick().unwrap();
     assert!(!revoked(), "no token lives so long");
 }
 
 #[test]
 fn users_come_and_go_and_the_reserved_one_stays() {
-    let house = house();
-    house.registry.ensure_admin(Some(PASSWORD)).unwrap();
-    let made = house
+    let fixture = fixture();
+    fixture.registry.ensure_admin(Some(PASSWORD)).unwrap();
+    let made = fixture
         .registry
         .create_user(&WriteContext::server(), "reader", PASSWORD, false, &["readonly"])
         .unwrap();
@@ -245,30 +245,30 @@ fn users_come_and_go_and_the_reserved_one_stays() {
         ("other", PASSWORD, &["emperor"]),
     ] {
         assert!(
-            house
+            fixture
                 .registry
                 .create_user(&WriteContext::server(), name, password, false, roles)
                 .is_err(),
             "{name}"
         );
     }
-    assert!(login(&house, "reader", PASSWORD).unwrap().has_role("readonly"));
-    assert!(house.registry.delete_user(&WriteContext::server(), "reader").unwrap());
-    assert!(!house.registry.delete_user(&WriteContext::server(), "reader").unwrap());
-    assert!(login(&house, "reader", PASSWORD).is_err());
-    assert!(house.registry.delete_user(&WriteContext::server(), "admin").is_err());
-    let again = house
+    assert!(login(&fixture, "reader", PASSWORD).unwrap().has_role("readonly"));
+    assert!(fixture.registry.delete_user(&WriteContext::server(), "reader").unwrap());
+    assert!(!fixture.registry.delete_user(&WriteContext::server(), "reader").unwrap());
+    assert!(login(&fixture, "reader", PASSWORD).is_err());
+    assert!(fixture.registry.delete_user(&WriteContext::server(), "admin").is_err());
+    let again = fixture
         .registry
         .create_user(&WriteContext::server(), "reader", PASSWORD, false, &[])
         .unwrap();
     assert_eq!(again.id, 101, "the number of a deleted user is not given again");
-    assert_eq!(house.registry.users(&Reader::server()).unwrap().len(), 2);
+    assert_eq!(fixture.registry.users(&Reader::server()).unwrap().len(), 2);
 }
 
 #[test]
 fn a_change_of_one_setting_leaves_the_other_as_another_has_just_put_it() {
-    let house = house();
-    let registry = &house.registry;
+    let fixture = fixture();
+    let registry = &fixture.registry;
     std::thread::scope(|scope| {
         scope.spawn(|| {
             registry.change_security_config(&WriteContext::server(), Some(77), None).unwrap();
@@ -285,10 +285,10 @@ fn a_change_of_one_setting_leaves_the_other_as_another_has_just_put_it() {
 
 #[test]
 fn administrator_may_write_and_readonly_may_only_read() {
-    let house = house();
+    let fixture = fixture();
     let (administrator, readonly) = (1, 2);
     let may = |role: u32, action: &str, resource: &str| {
-        house.registry.permits(&Reader::server(), &[role], action, resource).unwrap()
+        fixture.registry.permits(&Reader::server(), &[role], action, resource).unwrap()
     };
     for (action, resource) in [
         ("agent:read", "agent:id:001"),
@@ -310,18 +310,20 @@ fn administrator_may_write_and_readonly_may_only_read() {
         assert!(may(administrator, action, resource), "{action}");
         assert!(!may(readonly, action, resource), "{action}");
     }
-    assert!(!house.registry.permits(&Reader::server(), &[], "agent:read", "agent:id:001").unwrap());
+    assert!(
+        !fixture.registry.permits(&Reader::server(), &[], "agent:read", "agent:id:001").unwrap()
+    );
     assert!(!may(administrator, "agent:read", "group:id:default"));
 }
 
 #[test]
 fn a_database_that_fails_is_not_a_wrong_password() {
-    let house = house();
-    house.registry.ensure_admin(Some(PASSWORD)).unwrap();
-    let path = house.folder.path().join("registry.db");
+    let fixture = fixture();
+    fixture.registry.ensure_admin(Some(PASSWORD)).unwrap();
+    let path = fixture.folder.path().join("registry.db");
     let raw = rusqlite_drop_users(&path);
     assert!(raw.is_ok());
-    assert!(matches!(login(&house, "admin", PASSWORD), Err(LoginError::Registry(_))));
+    assert!(matches!(login(&fixture, "admin", PASSWORD), Err(LoginError::Registry(_))));
 }
 
 fn rusqlite_drop_users(path: &std::path::Path) -> rusqlite::Result<()> {
@@ -375,87 +377,100 @@ fn what_memory_refuses_is_refused_after_a_restart_too() {
 
 #[test]
 fn a_revocation_reaches_a_token_that_lies_ahead_of_a_clock_that_was_put_back() {
-    let house = house();
-    house.registry.ensure_admin(Some(PASSWORD)).unwrap();
-    let user = login(&house, "admin", PASSWORD).unwrap();
+    let fixture = fixture();
+    fixture.registry.ensure_admin(Some(PASSWORD)).unwrap();
+    let user = login(&fixture, "admin", PASSWORD).unwrap();
     let ahead_s = (common::START_US / 1_000_000) as i64 + 3_600;
     // Issued before a restart, by a clock an hour ahead of this one.
-    house.registry.token_seen(ahead_s);
-    house.registry.revoke_tokens(&WriteContext::server(), RevocationTarget::User(user.id)).unwrap();
-    assert!(house.registry.token_revoked(user.id, &user.role_ids(), false, ahead_s));
+    fixture.registry.token_seen(ahead_s);
+    fixture
+        .registry
+        .revoke_tokens(&WriteContext::server(), RevocationTarget::User(user.id))
+        .unwrap();
+    assert!(fixture.registry.token_revoked(user.id, &user.role_ids(), false, ahead_s));
 }
 
 #[test]
 fn a_clock_that_was_years_ahead_leaves_no_token_alive_and_locks_nobody_out() {
-    let house = house();
-    house.registry.ensure_admin(Some(PASSWORD)).unwrap();
-    let user = login(&house, "admin", PASSWORD).unwrap();
+    let fixture = fixture();
+    fixture.registry.ensure_admin(Some(PASSWORD)).unwrap();
+    let user = login(&fixture, "admin", PASSWORD).unwrap();
     let now_s = (common::START_US / 1_000_000) as i64;
     let years_s = now_s + 3 * 365 * 24 * 3_600;
-    assert!(!house.registry.token_seen(years_s), "made by a clock three years ahead");
-    house.registry.revoke_tokens(&WriteContext::server(), RevocationTarget::User(user.id)).unwrap();
-    let nbf_s = house.registry.token_nbf_s(user.id, &user.role_ids(), false);
+    assert!(!fixture.registry.token_seen(years_s), "made by a clock three years ahead");
+    fixture
+        .registry
+        .revoke_tokens(&WriteContext::server(), RevocationTarget::User(user.id))
+        .unwrap();
+    let nbf_s = fixture.registry.token_nbf_s(user.id, &user.role_ids(), false);
     assert!(nbf_s <= now_s + 1, "a login after the logout begins now, not in {} s", nbf_s - now_s);
     // Revoked while the clock was ahead.
-    let store = SqliteControl::open(&house.folder.path().join("registry.db")).unwrap();
+    let store = SqliteControl::open(&fixture.folder.path().join("registry.db")).unwrap();
     let until =
         |target, issued_until_s| Revocation { target, issued_until_s, expires_at_s: i64::MAX };
     store
         .revoke_tokens(&WriteContext::server(), &until(RevocationTarget::User(user.id), years_s))
         .unwrap();
-    let public = || house.registry.token_keys().unwrap().public_pem;
+    let public = || fixture.registry.token_keys().unwrap().public_pem;
     let before = public();
-    house.after(60);
-    house.registry.tick().unwrap();
+    fixture.after(60);
+    fixture.registry.tick().unwrap();
     assert_ne!(public(), before, "every token dies");
-    let nbf_s = house.registry.token_nbf_s(user.id, &user.role_ids(), false);
-    assert!(house.registry.token_seen(nbf_s) && nbf_s <= now_s + 61);
+    let nbf_s = fixture.registry.token_nbf_s(user.id, &user.role_ids(), false);
+    assert!(fixture.registry.token_seen(nbf_s) && nbf_s <= now_s + 61);
     store
         .revoke_tokens(&WriteContext::server(), &until(RevocationTarget::Everyone, years_s))
         .unwrap();
     drop(store);
-    let house = house.reopen();
-    let nbf_s = house.registry.token_nbf_s(user.id, &user.role_ids(), false);
+    let fixture = fixture.reopen();
+    let nbf_s = fixture.registry.token_nbf_s(user.id, &user.role_ids(), false);
     assert!(nbf_s <= now_s + 61, "at a start, too");
 }
 
 #[test]
 fn a_token_of_a_clock_that_was_days_ahead_does_not_live_when_its_day_comes() {
-    let house = house();
-    house.registry.ensure_admin(Some(PASSWORD)).unwrap();
-    let user = login(&house, "admin", PASSWORD).unwrap();
+    let fixture = fixture();
+    fixture.registry.ensure_admin(Some(PASSWORD)).unwrap();
+    let user = login(&fixture, "admin", PASSWORD).unwrap();
     let (day, now_us) = (Duration::from_hours(24), common::START_US);
     let now_s = (now_us / 1_000_000) as i64;
-    let public = |house: &House| house.registry.token_keys().unwrap().public_pem;
-    let before = public(&house);
-    house.clock.jump_to(now_us + 2 * day.as_micros() as u64);
-    let ahead_s = house.registry.token_nbf_s(user.id, &user.role_ids(), false);
+    let public = |fixture: &Fixture| fixture.registry.token_keys().unwrap().public_pem;
+    let before = public(&fixture);
+    fixture.clock.jump_to(now_us + 2 * day.as_micros() as u64);
+    let ahead_s = fixture.registry.token_nbf_s(user.id, &user.role_ids(), false);
     assert_eq!(ahead_s, now_s + 2 * 86_400);
-    house.clock.jump_to(now_us);
-    house.registry.revoke_tokens(&WriteContext::server(), RevocationTarget::User(user.id)).unwrap();
-    house.after(11);
-    house.registry.tick().unwrap();
-    assert_ne!(public(&house), before, "what was signed ahead is no token any more");
-    house.registry.revoke_tokens(&WriteContext::server(), RevocationTarget::User(user.id)).unwrap();
-    let nbf_s = house.registry.token_nbf_s(user.id, &user.role_ids(), false);
+    fixture.clock.jump_to(now_us);
+    fixture
+        .registry
+        .revoke_tokens(&WriteContext::server(), RevocationTarget::User(user.id))
+        .unwrap();
+    fixture.after(11);
+    fixture.registry.tick().unwrap();
+    assert_ne!(public(&fixture), before, "what was signed ahead is no token any more");
+    fixture
+        .registry
+        .revoke_tokens(&WriteContext::server(), RevocationTarget::User(user.id))
+        .unwrap();
+    let nbf_s = fixture.registry.token_nbf_s(user.id, &user.role_ids(), false);
     assert!(nbf_s <= now_s + 12, "and a login after a logout begins now");
     // Issued before a restart, and only presented since.
-    let (house, before) = (house.reopen(), before);
-    assert!(!house.registry.token_seen(now_s + 3 * 86_400));
-    let kept = public(&house);
-    house.after(11);
-    house.registry.tick().unwrap();
-    assert!(public(&house) != kept && kept != before);
+    let (fixture, before) = (fixture.reopen(), before);
+    assert!(!fixture.registry.token_seen(now_s + 3 * 86_400));
+    let kept = public(&fixture);
+    fixture.after(11);
+    fixture.registry.tick().unwrap();
+    assert!(public(&fixture) != kept && kept != before);
 }
 
 #[test]
 fn new_passwords_wait_in_the_queue_of_logins_and_are_refused_when_it_is_full() {
     let hash_cost = HashCost { memory_kib: 19 * 1024, passes: 2, lanes: 1 };
     let few = RegistryOptions { hash_cost, login_workers: 1, login_queue_max: 1, ..options() };
-    let house = house_with(few);
-    house.registry.ensure_admin(Some(PASSWORD)).unwrap();
+    let fixture = fixture_with(few);
+    fixture.registry.ensure_admin(Some(PASSWORD)).unwrap();
     let results: Vec<Result<(), RegistryError>> = std::thread::scope(|scope| {
-        let one = || house.registry.set_password(&WriteContext::server(), "admin", "Another-One-7");
+        let one =
+            || fixture.registry.set_password(&WriteContext::server(), "admin", "Another-One-7");
         let all: Vec<_> = (0..16).map(|_| scope.spawn(one)).collect();
         all.into_iter().map(|thread| thread.join().unwrap()).collect()
     });

@@ -3,30 +3,30 @@
 
 mod common;
 
-use common::{der, house, options, try_open};
+use common::{der, fixture, options, try_open};
 use model::AgentId;
 use registry::{CommandKind, ControlError, Reader, RegistryError, RevocationTarget, WriteContext};
 
 #[test]
 fn everything_that_was_answered_is_there_after_a_kill() {
-    let house = house();
-    house.registry.create_group(&WriteContext::server(), "web").unwrap();
-    let spare = house
+    let fixture = fixture();
+    fixture.registry.create_group(&WriteContext::server(), "web").unwrap();
+    let spare = fixture
         .registry
         .create_enrolment_token(&WriteContext::server(), &["web".into()], 1, 60)
         .unwrap();
-    let a = house.enroll("a1");
-    let b = house.enroll("b1");
-    house.registry.set_agent_groups(&WriteContext::server(), a.agent, &["web".into()]).unwrap();
-    house.registry.remove_agent(&WriteContext::server(), b.agent).unwrap();
-    let password = house.registry.ensure_admin(None).unwrap().unwrap();
-    house.registry.revoke_tokens(&WriteContext::server(), RevocationTarget::Role(2)).unwrap();
-    let command = house
+    let a = fixture.enroll("a1");
+    let b = fixture.enroll("b1");
+    fixture.registry.set_agent_groups(&WriteContext::server(), a.agent, &["web".into()]).unwrap();
+    fixture.registry.remove_agent(&WriteContext::server(), b.agent).unwrap();
+    let password = fixture.registry.ensure_admin(None).unwrap().unwrap();
+    fixture.registry.revoke_tokens(&WriteContext::server(), RevocationTarget::Role(2)).unwrap();
+    let command = fixture
         .registry
         .create_command(&WriteContext::server(), CommandKind::Rescan, &[a.agent], "admin")
         .unwrap();
-    house.registry.audit("admin", "agent:delete", "agents_list=002").unwrap();
-    let killed = house.killed();
+    fixture.registry.audit("admin", "agent:delete", "agents_list=002").unwrap();
+    let killed = fixture.killed();
     let registry = &killed.registry;
     assert_eq!(registry.agent(a.agent).unwrap().groups, ["web"]);
     assert!(registry.agent(b.agent).is_none());
@@ -34,7 +34,7 @@ fn everything_that_was_answered_is_there_after_a_kill() {
     assert_eq!(registry.pending_commands(a.agent)[0].id, command);
     assert!(registry.token_revoked(1, &[2], false, 0));
     assert_eq!(registry.token_keys().unwrap().public_pem, {
-        house.registry.token_keys().unwrap().public_pem
+        fixture.registry.token_keys().unwrap().public_pem
     });
     let audit = registry.audit_log(&Reader::server(), None, 10).unwrap();
     assert_eq!(
@@ -50,21 +50,21 @@ fn everything_that_was_answered_is_there_after_a_kill() {
 
 #[test]
 fn a_backup_made_in_use_opens_and_is_complete() {
-    let house = house();
-    let enrolled = house.enroll("web");
-    house.registry.keepalive(enrolled.agent, &common::info("debian", "v1"));
+    let fixture = fixture();
+    let enrolled = fixture.enroll("web");
+    fixture.registry.keepalive(enrolled.agent, &common::info("debian", "v1"));
     let folder = tempfile::TempDir::new().unwrap();
     let file = folder.path().join("registry.db");
-    house.registry.backup_to(&file).unwrap();
+    fixture.registry.backup_to(&file).unwrap();
     assert!(matches!(
-        house.registry.backup_to(&file),
+        fixture.registry.backup_to(&file),
         Err(RegistryError::Store(ControlError::Exists { .. }))
     ));
     for key in ["ca.key", "ca.pem", "token.key"] {
-        std::fs::copy(house.folder.path().join(key), folder.path().join(key)).unwrap();
+        std::fs::copy(fixture.folder.path().join(key), folder.path().join(key)).unwrap();
     }
-    house.registry.remove_agent(&WriteContext::server(), enrolled.agent).unwrap();
-    let restored = try_open(folder.path(), &house.clock, options()).unwrap();
+    fixture.registry.remove_agent(&WriteContext::server(), enrolled.agent).unwrap();
+    let restored = try_open(folder.path(), &fixture.clock, options()).unwrap();
     assert_eq!(restored.agent(enrolled.agent).unwrap().version.as_deref(), Some("v1"));
     assert!(restored.identify(&der(&enrolled.certificate_pem)).is_ok());
     assert_eq!(restored.status_summary().unwrap().active, 1);
@@ -73,16 +73,16 @@ fn a_backup_made_in_use_opens_and_is_complete() {
 #[test]
 fn a_damaged_key_is_named_and_not_replaced() {
     use std::os::unix::fs::PermissionsExt;
-    let house = house();
+    let fixture = fixture();
     for file in ["ca.key", "ca.pem", "token.key"] {
-        let path = house.folder.path().join(file);
+        let path = fixture.folder.path().join(file);
         let kept = std::fs::read(&path).unwrap();
         std::fs::write(&path, "garbage").unwrap();
-        let opened = try_open(house.folder.path(), &house.clock, options());
+        let opened = try_open(fixture.folder.path(), &fixture.clock, options());
         assert!(matches!(opened, Err(RegistryError::File { path: p, .. }) if p == path));
         assert_eq!(std::fs::read(&path).unwrap(), b"garbage");
         std::fs::write(&path, kept).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
     }
-    assert!(try_open(house.folder.path(), &house.clock, options()).is_ok());
+    assert!(try_open(fixture.folder.path(), &fixture.clock, options()).is_ok());
 }

@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use commit::Commit;
 use env::clock::Clock;
-use journal::{AppendError, Consumer, Journal, OpenError, Reader};
+use journal::{AppendError, Consumer, Journal, JournalOpenError, JournalReader};
 use model::{Coverage, CoverageKind, EventBody, Record};
 use parking_lot::Mutex;
 use serde::Serialize;
 
 use crate::lag::Trail;
 use crate::protocol::{FOLLOWERS_MAX, is_follower_name};
-use crate::refusal::Refusal;
+use crate::refusal::FollowerRefusal;
 use crate::seed_source::{self, SeedSource};
 
 /// Prefix of the names of followers' consumers.
@@ -81,7 +81,7 @@ pub(crate) struct FollowRequest {
 
 /// An accepted stream of records.
 pub(crate) struct Attached {
-    pub(crate) reader: Reader,
+    pub(crate) reader: JournalReader,
     /// Number of the stream. A later stream of the same follower ends it.
     pub(crate) stream: u64,
 }
@@ -150,7 +150,7 @@ impl Shipping {
         commit: Arc<Commit>,
         store: String,
         options: ShipOptions,
-    ) -> Result<Self, OpenError> {
+    ) -> Result<Self, JournalOpenError> {
         let known = journal::stat(&options.journal_dir)?.consumers;
         let mut followers = BTreeMap::new();
         for (name, pin) in known {
@@ -232,9 +232,9 @@ impl Shipping {
     /// Removes a follower; the journal keeps nothing for it from then on.
     ///
     /// # Errors
-    /// [`Refusal::Unknown`] if there is no such follower; [`Refusal::Busy`] if the disk refuses.
-    pub fn remove(&self, name: &str) -> Result<(), Refusal> {
-        let unknown = || Refusal::Unknown(name.to_owned());
+    /// [`FollowerRefusal::Unknown`] if there is no such follower; [`FollowerRefusal::Busy`] if the disk refuses.
+    pub fn remove(&self, name: &str) -> Result<(), FollowerRefusal> {
+        let unknown = || FollowerRefusal::Unknown(name.to_owned());
         // Held until the checkpoint is removed: a follower that reconnects in between would otherwise open the
         // same checkpoint and lose it.
         let mut followers = self.0.followers.lock();
@@ -248,7 +248,7 @@ impl Shipping {
     }
 
     /// Makes the journal keep what the state has not applied, for a copy made after this call.
-    pub(crate) fn keep_for_seed(&self, name: &str) -> Result<(), Refusal> {
+    pub(crate) fn keep_for_seed(&self, name: &str) -> Result<(), FollowerRefusal> {
         let applied = self.0.commit.stats().applied.0;
         let mut followers = self.0.followers.lock();
         let follower = self.known(&mut followers, name)?;
@@ -257,17 +257,17 @@ impl Shipping {
     }
 
     /// Accepts a follower and begins its stream.
-    pub(crate) fn attach(&self, request: &FollowRequest) -> Result<Attached, Refusal> {
+    pub(crate) fn attach(&self, request: &FollowRequest) -> Result<Attached, FollowerRefusal> {
         let FollowRequest { name, store, from, last_crc } = request;
         let (journal, from) = (&self.0.journal, *from);
         if *store != self.0.store {
             let (here, there) = (self.0.store.clone(), store.clone());
-            return Err(Refusal::StoreDiffers { here, there });
+            return Err(FollowerRefusal::StoreDiffers { here, there });
         }
         let has = from.saturating_sub(1);
         let persisted = journal.persisted_position();
         if has > persisted {
-            return Err(Refusal::Behind { here: persisted, there: has });
+            return Err(FollowerRefusal::Behind { here: persisted, there: has });
         }
         let mut followers = self.0.followers.lock();
         let first = match journal.first_position() {
@@ -275,12 +275,12 @@ impl Shipping {
             first => first,
         };
         if from < first {
-            return Err(Refusal::Trimmed { from, first });
+            return Err(FollowerRefusal::Trimmed { from, first });
         }
         if let (Some(crc), true) = (*last_crc, has >= first) {
             match journal.read_from(has)?.next().transpose()? {
                 Some((position, record)) if position == has && crc32c::crc32c(&record) == crc => {}
-                _ => return Err(Refusal::Diverged(has)),
+                _ => return Err(FollowerRefusal::Diverged(has)),
             }
         }
         let reader = journal.read_from(from)?;
@@ -297,12 +297,12 @@ impl Shipping {
         &self,
         followers: &'a mut BTreeMap<String, Follower>,
         name: &str,
-    ) -> Result<&'a mut Follower, Refusal> {
+    ) -> Result<&'a mut Follower, FollowerRefusal> {
         if !is_follower_name(name) {
-            return Err(Refusal::Name(name.to_owned()));
+            return Err(FollowerRefusal::Name(name.to_owned()));
         }
         if !followers.contains_key(name) && followers.len() >= FOLLOWERS_MAX {
-            return Err(Refusal::TooMany);
+            return Err(FollowerRefusal::TooMany);
         }
         let consumer = self.0.journal.consumer(&format!("{CONSUMER_PREFIX}{name}"))?;
         let acknowledged = consumer.position();
@@ -323,13 +323,13 @@ impl Shipping {
     }
 
     /// Records that the follower has persisted everything up to `position`.
-    pub(crate) fn acknowledge(&self, name: &str, position: u64) -> Result<(), Refusal> {
+    pub(crate) fn acknowledge(&self, name: &str, position: u64) -> Result<(), FollowerRefusal> {
         if position > self.0.journal.persisted_position() {
-            return Err(Refusal::NotSent(position));
+            return Err(FollowerRefusal::NotSent(position));
         }
         let mut followers = self.0.followers.lock();
         let Some(follower) = followers.get_mut(name) else {
-            return Err(Refusal::Unknown(name.to_owned()));
+            return Err(FollowerRefusal::Unknown(name.to_owned()));
         };
         follower.acknowledged = follower.acknowledged.max(position);
         if follower.stored_at.elapsed() >= STORE_AFTER {
@@ -390,7 +390,7 @@ impl Shipping {
         );
         metrics::counter!("holdfast_follow_dropped_total").increment(1);
         match self.remove(name) {
-            Ok(()) | Err(Refusal::Unknown(_)) => {}
+            Ok(()) | Err(FollowerRefusal::Unknown(_)) => {}
             Err(error) => tracing::error!(
                 %error, follower = name.as_str(), "the follower's position could not be removed"
             ),

@@ -27,6 +27,6 @@ pub mod wire;
 
 pub use followers::{FollowerStatus, ShipOptions, Shipping};
 pub use protocol::FOLLOWERS_MAX;
-pub use refusal::Refusal;
+pub use refusal::FollowerRefusal;
 pub use seed_source::{Part, SeedSource};
-pub use service::{LocalCaller, router};
+pub use service::{LocalFollower, router};

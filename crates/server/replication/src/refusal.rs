@@ -7,7 +7,7 @@ use crate::protocol::FOLLOWERS_MAX;
 /// The reason why a follower is refused. The text ends with the remedy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum FollowerRefusal {
     #[error("{0:?} is no name for a follower: use 1 to 48 letters, digits, - and _")]
     Name(String),
     #[error(
@@ -58,16 +58,16 @@ pub enum Refusal {
     Busy(String),
 }
 
-impl From<AppendError> for Refusal {
+impl From<AppendError> for FollowerRefusal {
     fn from(error: AppendError) -> Self {
         Self::Busy(error.to_string())
     }
 }
 
-impl From<journal::ReadError> for Refusal {
-    fn from(error: journal::ReadError) -> Self {
+impl From<journal::JournalReadError> for FollowerRefusal {
+    fn from(error: journal::JournalReadError) -> Self {
         match error {
-            journal::ReadError::Trimmed { position, first } => {
+            journal::JournalReadError::Trimmed { position, first } => {
                 Self::Trimmed { from: position, first }
             }
             other => Self::Busy(other.to_string()),

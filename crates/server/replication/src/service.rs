@@ -14,13 +14,13 @@ use sha2::{Digest as _, Sha256};
 
 use crate::followers::{FollowRequest, Shipping};
 use crate::protocol::{HEADER_PERSISTED, HEADER_STORE, is_follower_name};
-use crate::refusal::Refusal;
+use crate::refusal::FollowerRefusal;
 use crate::seed_source::Part;
 use crate::stream::{records, seed};
 
 /// An extension of a request that came over the unix socket from an allowed user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LocalCaller;
+pub struct LocalFollower;
 
 /// The routes of a follower.
 pub fn router(shipping: Shipping) -> Router {
@@ -34,7 +34,7 @@ pub fn router(shipping: Shipping) -> Router {
         .with_state(shipping)
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for FollowerRefusal {
     fn into_response(self) -> Response {
         let (status, error) = match &self {
             Self::Name(_) | Self::NotSent(_) => (StatusCode::BAD_REQUEST, "invalid"),
@@ -52,7 +52,7 @@ impl IntoResponse for Refusal {
 
 /// Refuses requests without a valid token or an allowed local user, and every request while stopping.
 async fn guard(State(shipping): State<Shipping>, request: Request, next: Next) -> Response {
-    if request.extensions().get::<LocalCaller>().is_none()
+    if request.extensions().get::<LocalFollower>().is_none()
         && !shows_token(request.headers(), &shipping.0.options.token_file)
     {
         tracing::warn!(path = request.uri().path(), "follower refused: no valid token");
@@ -62,7 +62,7 @@ async fn guard(State(shipping): State<Shipping>, request: Request, next: Next) -
             .into_response();
     }
     if shipping.is_stopped() {
-        return Refusal::Busy("the server is stopping".into()).into_response();
+        return FollowerRefusal::Busy("the server is stopping".into()).into_response();
     }
     next.run(request).await
 }
@@ -80,9 +80,9 @@ fn shows_token(headers: &HeaderMap, file: &Path) -> bool {
 }
 
 async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
-) -> Result<T, Refusal> {
-    tokio::task::spawn_blocking(work).await.map_err(|e| Refusal::Busy(e.to_string()))?
+    work: impl FnOnce() -> Result<T, FollowerRefusal> + Send + 'static,
+) -> Result<T, FollowerRefusal> {
+    tokio::task::spawn_blocking(work).await.map_err(|e| FollowerRefusal::Busy(e.to_string()))?
 }
 
 #[derive(Deserialize)]
@@ -99,9 +99,10 @@ struct Start {
 async fn follow(
     State(shipping): State<Shipping>,
     Query(start): Query<Start>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, FollowerRefusal> {
     let parse = |crc: String| u32::from_str_radix(&crc, 16);
-    let last_crc = start.last.map(parse).transpose().map_err(|_| Refusal::NotSent(start.from))?;
+    let last_crc =
+        start.last.map(parse).transpose().map_err(|_| FollowerRefusal::NotSent(start.from))?;
     let request =
         FollowRequest { name: start.follower, store: start.store, from: start.from, last_crc };
     let own = shipping.clone();
@@ -130,7 +131,7 @@ struct Done {
 async fn acknowledge(
     State(shipping): State<Shipping>,
     Query(done): Query<Done>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, FollowerRefusal> {
     blocking(move || shipping.acknowledge(&done.follower, done.position)).await?;
     Ok(Json(json!({})).into_response())
 }
@@ -146,7 +147,7 @@ struct Begin {
 async fn begin(
     State(shipping): State<Shipping>,
     Query(begin): Query<Begin>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, FollowerRefusal> {
     blocking(move || {
         let part = match begin.part.as_deref() {
             Some("registry") => Part::Registry,
@@ -155,7 +156,7 @@ async fn begin(
         if part == Part::All {
             shipping.keep_for_seed(&begin.follower)?;
         } else if !is_follower_name(&begin.follower) {
-            return Err(Refusal::Name(begin.follower));
+            return Err(FollowerRefusal::Name(begin.follower));
         }
         let body = axum::body::Body::new(seed(&shipping, &begin.follower, part)?);
         Ok(([(HEADER_STORE, shipping.0.store.clone())], body).into_response())
@@ -163,7 +164,7 @@ async fn begin(
     .await
 }
 
-async fn list(State(shipping): State<Shipping>) -> Result<Response, Refusal> {
+async fn list(State(shipping): State<Shipping>) -> Result<Response, FollowerRefusal> {
     blocking(move || {
         let persisted = shipping.0.journal.persisted_position();
         let followers = shipping.status();
@@ -179,7 +180,7 @@ async fn list(State(shipping): State<Shipping>) -> Result<Response, Refusal> {
 async fn remove(
     State(shipping): State<Shipping>,
     Segment(name): Segment<String>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, FollowerRefusal> {
     blocking(move || {
         shipping.remove(&name)?;
         Ok(Json(json!({})).into_response())

@@ -15,7 +15,7 @@ use hyper::body::Frame as BodyFrame;
 use tokio::sync::mpsc;
 
 use crate::followers::{Attached, Shipping};
-use crate::refusal::Refusal;
+use crate::refusal::FollowerRefusal;
 use crate::seed_source::{Part, SCRATCH_PREFIX};
 use crate::wire::{Frame, PIECE_BYTES_MAX, push_piece, push_record};
 
@@ -46,12 +46,12 @@ impl hyper::body::Body for Chunks {
 fn on_thread(
     name: &str,
     work: impl FnOnce(&mpsc::Sender<Bytes>) + Send + 'static,
-) -> Result<Chunks, Refusal> {
+) -> Result<Chunks, FollowerRefusal> {
     let (sender, receiver) = mpsc::channel(CHUNKS_WAITING);
     std::thread::Builder::new()
         .name(format!("ship-{name}"))
         .spawn(move || work(&sender))
-        .map_err(|e| Refusal::Busy(format!("no thread could be started: {e}")))?;
+        .map_err(|e| FollowerRefusal::Busy(format!("no thread could be started: {e}")))?;
     Ok(Chunks(receiver))
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn records(
     shipping: &Shipping,
     name: &str,
     attached: Attached,
-) -> Result<Chunks, Refusal> {
+) -> Result<Chunks, FollowerRefusal> {
     let (shipping, follower) = (shipping.clone(), name.to_owned());
     on_thread(name, move |sender| {
         let stream = attached.stream;
@@ -79,7 +79,7 @@ fn send_records(
     name: &str,
     attached: Attached,
     sender: &mpsc::Sender<Bytes>,
-) -> Result<(), journal::ReadError> {
+) -> Result<(), journal::JournalReadError> {
     let Attached { mut reader, stream } = attached;
     let inner = &shipping.0;
     let mut told: Option<Instant> = None;
@@ -112,9 +112,9 @@ fn send_records(
 }
 
 /// Streams the files of a seed.
-pub(crate) fn seed(shipping: &Shipping, name: &str, part: Part) -> Result<Chunks, Refusal> {
+pub(crate) fn seed(shipping: &Shipping, name: &str, part: Part) -> Result<Chunks, FollowerRefusal> {
     if shipping.0.seeding.swap(true, Ordering::AcqRel) {
-        return Err(Refusal::Busy("another seed is being made".into()));
+        return Err(FollowerRefusal::Busy("another seed is being made".into()));
     }
     let (own, follower) = (shipping.clone(), name.to_owned());
     let started = on_thread(name, move |sender| {

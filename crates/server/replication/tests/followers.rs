@@ -18,10 +18,10 @@ use axum::http::{Request, StatusCode};
 use commit::{Commit, CommitOptions};
 use env::clock::ManualClock;
 use http_body_util::BodyExt as _;
-use journal::{Journal, Options};
+use journal::{Journal, JournalOptions};
 use model::{Coverage, CoverageKind, EventBody, Record};
 use replication::wire::{Decoder, Frame};
-use replication::{LocalCaller, Part, SeedSource, ShipOptions, Shipping};
+use replication::{LocalFollower, Part, SeedSource, ShipOptions, Shipping};
 use serde_json::Value;
 use state::{Reader, SqliteState, StateOptions, StateStore};
 use tempfile::TempDir;
@@ -39,7 +39,7 @@ impl SeedSource for Seed {
     }
 }
 
-struct Place {
+struct Primary {
     shipping: Shipping,
     commit: Arc<Commit>,
     state: Arc<SqliteState>,
@@ -47,15 +47,15 @@ struct Place {
     dir: TempDir,
 }
 
-fn place(held_bytes_max: u64) -> Place {
+fn primary(held_bytes_max: u64) -> Primary {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("token"), TOKEN).unwrap();
     open(dir, held_bytes_max)
 }
 
-fn open(dir: TempDir, held_bytes_max: u64) -> Place {
+fn open(dir: TempDir, held_bytes_max: u64) -> Primary {
     let journal_dir = dir.path().join("journal");
-    let small = Options { segment_bytes: 64 << 10, ..Options::default() };
+    let small = JournalOptions { segment_bytes: 64 << 10, ..JournalOptions::default() };
     let (journal, _) = Journal::open(&journal_dir, small).unwrap();
     let file = dir.path().join("state.db");
     let state = Arc::new(SqliteState::open(&file, StateOptions::default()).unwrap());
@@ -71,10 +71,10 @@ fn open(dir: TempDir, held_bytes_max: u64) -> Place {
     };
     let shipping =
         Shipping::open(journal.clone(), commit.clone(), state.store_id(), options).unwrap();
-    Place { shipping, commit, state, journal, dir }
+    Primary { shipping, commit, state, journal, dir }
 }
 
-impl Place {
+impl Primary {
     /// Commits records of about `bytes` each.
     async fn load(&self, records: u64, bytes: usize) {
         for _ in 0..records {
@@ -97,7 +97,7 @@ impl Place {
         let mut request = Request::builder().method(method).uri(path);
         request = match token {
             Some(token) => request.header("authorization", format!("Bearer {token}")),
-            None => request.extension(LocalCaller),
+            None => request.extension(LocalFollower),
         };
         let request = request.body(Body::empty()).unwrap();
         let answer = replication::router(self.shipping.clone()).oneshot(request).await.unwrap();
@@ -139,12 +139,12 @@ async fn frames(body: &mut Body) -> Vec<Frame> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_follower_gets_every_record_in_order_and_what_comes_later() {
-    let place = place(u64::MAX);
-    place.load(300, 2_000).await;
-    let (status, mut body) = place.ask("GET", &place.follow(1, ""), None).await;
+    let primary = primary(u64::MAX);
+    primary.load(300, 2_000).await;
+    let (status, mut body) = primary.ask("GET", &primary.follow(1, ""), None).await;
     assert_eq!(status, StatusCode::OK);
     let got: Vec<Frame> = frames(&mut body).await;
-    let expected: Vec<Frame> = place
+    let expected: Vec<Frame> = primary
         .journal
         .read_from(1)
         .unwrap()
@@ -154,40 +154,40 @@ async fn a_follower_gets_every_record_in_order_and_what_comes_later() {
         f.into_iter().filter(|f| matches!(f, Frame::Record { .. })).collect()
     };
     assert!(records(got) == expected);
-    place.load(1, 10).await;
+    primary.load(1, 10).await;
     let later = records(frames(&mut body).await);
     assert!(matches!(&later[..], [Frame::Record { position: 301, .. }]), "{later:?}");
-    let status = &place.shipping.status()[0];
+    let status = &primary.shipping.status()[0];
     assert!(status.connected && status.lag_records == 301, "{status:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_store_another_history_and_a_lost_end_are_refused_by_name() {
-    let place = place(u64::MAX);
-    place.load(3, 10).await;
-    let last = place.journal.read_from(2).unwrap().next().unwrap().unwrap().1;
+    let primary = primary(u64::MAX);
+    primary.load(3, 10).await;
+    let last = primary.journal.read_from(2).unwrap().next().unwrap().unwrap().1;
     let crc = format!("&last={:08x}", crc32c::crc32c(&last));
-    assert_eq!(place.ask("GET", &place.follow(3, &crc), None).await.0, StatusCode::OK);
-    let other = place.follow(3, &crc).replace(&place.state.store_id(), "other");
-    assert_eq!(place.refused(&other).await, (409, "store_differs".into()));
+    assert_eq!(primary.ask("GET", &primary.follow(3, &crc), None).await.0, StatusCode::OK);
+    let other = primary.follow(3, &crc).replace(&primary.state.store_id(), "other");
+    assert_eq!(primary.refused(&other).await, (409, "store_differs".into()));
     assert_eq!(
-        place.refused(&place.follow(3, "&last=00000001")).await,
+        primary.refused(&primary.follow(3, "&last=00000001")).await,
         (409, "history_diverged".into())
     );
-    assert_eq!(place.refused(&place.follow(9, "")).await, (409, "server_behind".into()));
-    let named = place.follow(1, "").replace("follower=f", "follower=..%2Fx");
-    assert_eq!(place.refused(&named).await, (400, "invalid".into()));
+    assert_eq!(primary.refused(&primary.follow(9, "")).await, (409, "server_behind".into()));
+    let named = primary.follow(1, "").replace("follower=f", "follower=..%2Fx");
+    assert_eq!(primary.refused(&named).await, (400, "invalid".into()));
     for n in 0..8 {
-        let known = place.shipping.status().len();
-        let path = place.follow(1, "").replace("follower=f", &format!("follower=n{n}"));
-        let (status, _body) = place.ask("GET", &path, None).await;
+        let known = primary.shipping.status().len();
+        let path = primary.follow(1, "").replace("follower=f", &format!("follower=n{n}"));
+        let (status, _body) = primary.ask("GET", &path, None).await;
         assert_eq!(status == StatusCode::OK, known < replication::FOLLOWERS_MAX, "{n}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_is_served_without_the_token_or_the_socket() {
-    let place = place(u64::MAX);
+    let primary = primary(u64::MAX);
     let routes = [
         ("GET", "/journal/follow?follower=f&store=x&from=1"),
         ("POST", "/journal/follow/acknowledge?follower=f&position=0"),
@@ -197,78 +197,78 @@ async fn nobody_is_served_without_the_token_or_the_socket() {
     ];
     for (method, path) in routes {
         for wrong in ["", "x", &TOKEN[1..], "0123456789abcdef0123456789abcdee"] {
-            let (status, _) = place.ask(method, path, Some(wrong)).await;
+            let (status, _) = primary.ask(method, path, Some(wrong)).await;
             assert_eq!(status, StatusCode::UNAUTHORIZED, "{method} {path} with {wrong:?}");
         }
-        let (status, _) = place.ask(method, path, Some(TOKEN)).await;
+        let (status, _) = primary.ask(method, path, Some(TOKEN)).await;
         assert_ne!(status, StatusCode::UNAUTHORIZED, "{method} {path}");
     }
-    std::fs::remove_file(place.dir.path().join("token")).unwrap();
-    let (status, _) = place.ask("GET", "/journal/followers", Some(TOKEN)).await;
+    std::fs::remove_file(primary.dir.path().join("token")).unwrap();
+    let (status, _) = primary.ask("GET", "/journal/followers", Some(TOKEN)).await;
     assert_eq!(status, StatusCode::UNAUTHORIZED, "no token, nobody");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_journal_keeps_what_is_not_acknowledged_also_over_a_restart() {
-    let mut place = place(u64::MAX);
-    place.load(10, 10).await;
-    let (_, body) = place.ask("GET", &place.follow(1, ""), None).await;
+    let mut primary = primary(u64::MAX);
+    primary.load(10, 10).await;
+    let (_, body) = primary.ask("GET", &primary.follow(1, ""), None).await;
     let five = "/journal/follow/acknowledge?follower=f&position=5";
-    assert_eq!(place.ask("POST", five, None).await.0, StatusCode::OK);
-    place.load(400, 2_000).await;
-    place.shipping.tick();
-    place.commit.checkpoint().unwrap();
-    assert_eq!(place.journal.first_position(), 1, "the first segment holds record 5");
+    assert_eq!(primary.ask("POST", five, None).await.0, StatusCode::OK);
+    primary.load(400, 2_000).await;
+    primary.shipping.tick();
+    primary.commit.checkpoint().unwrap();
+    assert_eq!(primary.journal.first_position(), 1, "the first segment holds record 5");
     drop(body);
-    place.shipping.stop();
-    place.commit.close().await.unwrap();
-    let Place { shipping, commit, state, journal, dir } = place;
+    primary.shipping.stop();
+    primary.commit.close().await.unwrap();
+    let Primary { shipping, commit, state, journal, dir } = primary;
     drop((shipping, commit, state, journal));
-    place = open(dir, u64::MAX);
-    assert_eq!(place.shipping.status()[0].acknowledged, 5);
-    place.load(100, 2_000).await;
-    place.commit.checkpoint().unwrap();
-    assert_eq!(place.journal.first_position(), 1);
+    primary = open(dir, u64::MAX);
+    assert_eq!(primary.shipping.status()[0].acknowledged, 5);
+    primary.load(100, 2_000).await;
+    primary.commit.checkpoint().unwrap();
+    assert_eq!(primary.journal.first_position(), 1);
     // With everything acknowledged, only the last record's segment stays.
-    let last = place.journal.persisted_position();
+    let last = primary.journal.persisted_position();
     let path = format!("/journal/follow/acknowledge?follower=f&position={last}");
-    assert_eq!(place.ask("POST", &path, None).await.0, StatusCode::OK);
+    assert_eq!(primary.ask("POST", &path, None).await.0, StatusCode::OK);
     let beyond = format!("/journal/follow/acknowledge?follower=f&position={}", last + 1);
-    assert_eq!(place.ask("POST", &beyond, None).await.0, StatusCode::BAD_REQUEST);
-    place.shipping.tick();
-    place.load(1, 10).await;
-    place.commit.checkpoint().unwrap();
-    let first = place.journal.first_position();
+    assert_eq!(primary.ask("POST", &beyond, None).await.0, StatusCode::BAD_REQUEST);
+    primary.shipping.tick();
+    primary.load(1, 10).await;
+    primary.commit.checkpoint().unwrap();
+    let first = primary.journal.first_position();
     assert!(first > 100 && first <= last, "{first} of {last}");
-    assert_eq!(place.shipping.status()[0].lag_records, 1);
+    assert_eq!(primary.shipping.status()[0].lag_records, 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_follower_that_costs_too_much_is_dropped_and_told_of() {
-    let place = place(256 << 10);
-    place.load(10, 10).await;
-    drop(place.ask("GET", &place.follow(1, ""), None).await);
-    place.load(400, 2_000).await;
-    place.commit.checkpoint().unwrap();
-    assert_eq!(place.journal.first_position(), 1);
-    let own = place.shipping.clone();
+    let primary = primary(256 << 10);
+    primary.load(10, 10).await;
+    drop(primary.ask("GET", &primary.follow(1, ""), None).await);
+    primary.load(400, 2_000).await;
+    primary.commit.checkpoint().unwrap();
+    assert_eq!(primary.journal.first_position(), 1);
+    let own = primary.shipping.clone();
     tokio::task::spawn_blocking(move || own.tick()).await.unwrap();
-    assert!(place.shipping.status().is_empty());
+    assert!(primary.shipping.status().is_empty());
     let told =
-        place.state.changes(&Reader::server(), &state::ChangeQuery::default()).unwrap().items;
+        primary.state.changes(&Reader::server(), &state::ChangeQuery::default()).unwrap().items;
     let told = told.iter().filter(|e| e.id.starts_with("follower-dropped-")).count();
     assert_eq!(told, 1);
-    assert!(place.journal.first_position() > 100, "its records are given up");
-    assert_eq!(place.refused(&place.follow(2, "")).await, (410, "trimmed".into()));
+    assert!(primary.journal.first_position() > 100, "its records are given up");
+    assert_eq!(primary.refused(&primary.follow(2, "")).await, (410, "trimmed".into()));
     let ack = "/journal/follow/acknowledge?follower=f&position=3";
-    assert_eq!(place.ask("POST", ack, None).await.0, StatusCode::GONE);
+    assert_eq!(primary.ask("POST", ack, None).await.0, StatusCode::GONE);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_seed_comes_whole_and_what_follows_it_is_kept() {
-    let place = place(u64::MAX);
-    place.load(50, 10).await;
-    let (status, body) = place.ask("POST", "/journal/follow/seed?follower=f", None).await;
+    let primary = primary(u64::MAX);
+    primary.load(50, 10).await;
+    let (status, body) = primary.ask("POST", "/journal/follow/seed?follower=f", None).await;
     assert_eq!(status, StatusCode::OK);
     let bytes = body.collect().await.unwrap().to_bytes();
     let mut decoder = Decoder::default();
@@ -289,8 +289,8 @@ async fn a_seed_comes_whole_and_what_follows_it_is_kept() {
         }
     }
     assert_eq!((content, ends), (vec![7; 600_000], 1));
-    assert_eq!(place.shipping.status()[0].acknowledged, 50);
-    let left = std::fs::read_dir(place.dir.path()).unwrap().flatten();
+    assert_eq!(primary.shipping.status()[0].acknowledged, 50);
+    let left = std::fs::read_dir(primary.dir.path()).unwrap().flatten();
     let left = left.filter(|e| e.file_name().to_string_lossy().starts_with("seed-")).count();
     assert_eq!(left, 0, "the copies are gone");
 }

@@ -26,7 +26,7 @@ pub(crate) async fn enroll(
         app.enrolments.try_acquire().map_err(|_| app.busy("too many enrolments at once"))?;
     let enrolled = app
         .decide(move |registry| {
-            let request = registry::EnrollRequest {
+            let request = registry::AgentEnrolment {
                 name: asked.name,
                 ip: asked.ip.unwrap_or_default(),
                 groups: asked.groups,

@@ -17,10 +17,10 @@ pub enum ReportKind {
 
 /// The last report of each kind and agent. Beyond [`REPORT_BYTES_MAX`] the oldest are dropped.
 #[derive(Default)]
-pub(crate) struct Reports(Mutex<Kept>);
+pub(crate) struct Reports(Mutex<StoredReports>);
 
 #[derive(Default)]
-struct Kept {
+struct StoredReports {
     reports: HashMap<ReportKey, Report>,
     /// Reports by age: each gets the next number when it arrives.
     ages: BTreeMap<u64, ReportKey>,
@@ -41,7 +41,7 @@ struct Report {
     text: Vec<u8>,
 }
 
-impl Kept {
+impl StoredReports {
     fn remove(&mut self, key: ReportKey) {
         if let Some(report) = self.reports.remove(&key) {
             self.ages.remove(&report.age);

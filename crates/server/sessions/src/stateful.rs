@@ -69,7 +69,7 @@ async fn take(app: &Arc<App>, mut arrived: Arrived) -> Result<Response, Refusal>
         add(&app.meter.scans_skipped, 1);
     }
     let session = arrived.session;
-    let from = From { peer: &arrived.peer, headers: &arrived.headers, caller: &caller };
+    let from = Sender { peer: &arrived.peer, headers: &arrived.headers, caller: &caller };
     match plan.task {
         Task::Commit(writes) => {
             let work = Work { session, writes, said: plan.said };
@@ -89,13 +89,13 @@ async fn take(app: &Arc<App>, mut arrived: Arrived) -> Result<Response, Refusal>
 }
 
 /// The sender of a session.
-struct From<'a> {
+struct Sender<'a> {
     peer: &'a Peer,
     headers: &'a HeaderMap,
     caller: &'a Caller,
 }
 
-impl From<'_> {
+impl Sender<'_> {
     /// Returns the refusal for an agent that the store no longer accepts: it was removed while its session
     /// was in transit, or its removal stopped before the registry's row was deleted; then deletes the row.
     async fn gone(&self, app: &App) -> Refusal {
@@ -136,7 +136,7 @@ async fn decide(app: &Arc<App>, caller: &Caller, bytes: Vec<u8>) -> Result<Plan,
 
 async fn commit(
     app: &App,
-    from: &From<'_>,
+    from: &Sender<'_>,
     work: Work,
     lock: &AgentLock,
 ) -> Result<Answer, Refusal> {

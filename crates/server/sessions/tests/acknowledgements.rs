@@ -10,7 +10,7 @@
 mod common;
 
 use common::{Agent, FILES, Server, document, event, removal};
-use link::{Mode, Payload, Value};
+use link::{Mode, Payload, SessionValue};
 use model::{AgentId, Dataset};
 use registry::Reader;
 
@@ -71,8 +71,8 @@ async fn a_session_of_nothing_usable_is_a_noop() {
     let server = Server::start();
     let agent = server.enroll("web").await;
     let vulnerability =
-        Value { index: "wazuh-states-vulnerabilities".into(), ..document("a", 1, 'a') };
-    let broken = Value { data: b"[1]".to_vec(), ..document("b", 1, 'b') };
+        SessionValue { index: "wazuh-states-vulnerabilities".into(), ..document("a", 1, 'a') };
+    let broken = SessionValue { data: b"[1]".to_vec(), ..document("b", 1, 'b') };
     let answered = agent.send(&agent.delta(vec![vulnerability, broken])).await;
     assert_eq!(answered.status, 200);
     let json = answered.json();
@@ -116,7 +116,7 @@ async fn sessions_of_one_agent_apply_in_their_order() {
     let agent = std::sync::Arc::new(server.enroll("web").await);
     // Without versions the last write wins, so the order is visible.
     for round in 0..20u32 {
-        let doc = |digit| Value { version: 0, ..document("a", 0, digit) };
+        let doc = |digit| SessionValue { version: 0, ..document("a", 0, digit) };
         let (first, second) = (agent.delta(vec![doc('1')]), agent.delta(vec![doc('2')]));
         assert_eq!(agent.send(&first).await.status, 200, "{round}");
         assert_eq!(agent.send(&second).await.status, 200, "{round}");

@@ -11,7 +11,7 @@ mod common;
 
 use common::{FILES, Server, document};
 use link::digest::{KeyRange, Sum, hash, key};
-use link::{DigestAnswer, DigestRequest, Value};
+use link::{DigestAnswer, DigestRequest, SessionValue};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ranges_are_summed_and_listed() {
@@ -70,7 +70,8 @@ async fn ranges_are_answered_in_the_order_of_the_question() {
     let id = |n: u64| {
         if n.is_multiple_of(2) { format!("{:040x}", u128::from(n) << 92) } else { format!("f{n}") }
     };
-    let values = (0..200).map(|n| Value { id: id(n), ..document("a", n + 1, 'a') }).collect();
+    let values =
+        (0..200).map(|n| SessionValue { id: id(n), ..document("a", n + 1, 'a') }).collect();
     assert_eq!(agent.send(&agent.delta(values)).await.status, 200);
     let names: Vec<String> = ["f", "00", "3", "01", "8"].map(String::from).to_vec();
     let ranges: Vec<_> = names.iter().map(|n| KeyRange::parse(n).unwrap()).collect();
@@ -117,7 +118,8 @@ async fn a_list_ends_before_the_range_that_does_not_fit() {
         for first in (0..documents).step_by(1_000) {
             let id = |n: u64| format!("{digit:x}{n:039x}");
             let numbers = first..documents.min(first + 1_000);
-            let values = numbers.map(|n| Value { id: id(n), ..document("a", 1, 'a') }).collect();
+            let values =
+                numbers.map(|n| SessionValue { id: id(n), ..document("a", 1, 'a') }).collect();
             assert_eq!(agent.send(&agent.delta(values)).await.status, 200);
         }
     }

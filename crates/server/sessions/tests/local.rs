@@ -203,7 +203,7 @@ async fn nothing_is_kept_of_agents_that_are_removed() {
             _ => {
                 let force =
                     registry::ForceRules { enabled: true, disconnected_s: None, registered_s: 0 };
-                let request = registry::EnrollRequest { name: name.into(), ..Default::default() };
+                let request = registry::AgentEnrolment { name: name.into(), ..Default::default() };
                 let new =
                     registry::InsertAgent { request, force: Some(force), ..Default::default() };
                 server

@@ -212,7 +212,7 @@ async fn a_sessions_answer_that_nobody_reads_counts_too() {
     let agent = server.enroll("web").await;
     let left_out = |n: u32| {
         let id = format!("{n:0500}");
-        link::Value { data: b"no document".to_vec(), ..document(&id, 1, 'a') }
+        link::SessionValue { data: b"no document".to_vec(), ..document(&id, 1, 'a') }
     };
     let session = link::encode(&agent.delta((0..24_000).map(left_out).collect()));
     let (server, agent) = an_unread_answer_counts(server, agent, "/stateful", &session).await;

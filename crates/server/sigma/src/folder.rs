@@ -43,7 +43,7 @@ pub struct FolderCounts {
 }
 
 #[derive(Default)]
-struct Kept {
+struct FolderCache {
     /// Incremented by every write.
     generation: u64,
     names: Option<(Duration, Arc<Vec<String>>)>,
@@ -56,7 +56,7 @@ pub struct RuleFolder {
     folder: PathBuf,
     ttl: Duration,
     clock: Arc<dyn Clock>,
-    kept: Mutex<Kept>,
+    kept: Mutex<FolderCache>,
     /// Held during a write.
     writing: Mutex<()>,
     hits: AtomicU64,
@@ -228,7 +228,7 @@ impl RuleFolder {
     fn forget(&self) {
         let mut kept = self.kept.lock();
         let generation = kept.generation + 1;
-        *kept = Kept { generation, ..Kept::default() };
+        *kept = FolderCache { generation, ..FolderCache::default() };
     }
 
     /// Returns the file of each rule's id.
@@ -284,7 +284,7 @@ impl RuleFolder {
     }
 }
 
-impl Kept {
+impl FolderCache {
     /// Caches a file while there is room.
     fn put(&mut self, file: &Arc<RuleFile>, now: Duration) {
         let old = self.files.remove(&file.name).map_or(0, |(_, old)| old.bytes.len());

@@ -232,7 +232,7 @@ fn hand_over(
     shared: &Shared,
     sender: &mpsc::Sender<Message>,
     record: Record,
-    outcome: Result<journal::Outcome, journal::AppendError>,
+    outcome: Result<journal::AppendOutcome, journal::AppendError>,
     caller: Caller,
 ) {
     match outcome {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use journal::{Journal, Options};
+use journal::{Journal, JournalOptions};
 use model::{AgentId, Dataset, EventBody, Incarnation, Overlay, Record, SessionRecord, Write};
 use state::{ChangeQuery, Reader, SqliteState, StateOptions, StateStore};
 use tempfile::TempDir;
@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use crate::{Commit, CommitError, CommitOptions, ReplayReport};
 
 /// One data folder.
-struct Place {
+struct DataFolder {
     dir: PathBuf,
     _temporary: TempDir,
 }
@@ -29,7 +29,7 @@ struct Open {
     report: ReplayReport,
 }
 
-impl Place {
+impl DataFolder {
     fn new() -> Self {
         let temporary = tempfile::tempdir().unwrap();
         Self { dir: temporary.path().to_owned(), _temporary: temporary }
@@ -53,14 +53,14 @@ impl Place {
 }
 
 /// Options with segments so small that trims are visible.
-fn small_segments() -> Options {
-    Options { segment_bytes: 64 * 1024, ..Options::default() }
+fn small_segments() -> JournalOptions {
+    JournalOptions { segment_bytes: 64 * 1024, ..JournalOptions::default() }
 }
 
 fn open(
     journal: &Path,
     state: &Path,
-    journal_options: Options,
+    journal_options: JournalOptions,
     options: CommitOptions,
 ) -> Result<Open, CommitError> {
     let (journal, _) = Journal::open(journal, journal_options).unwrap();

@@ -124,7 +124,7 @@ pub struct OutcomeRow {
 
 /// Outcome of a command as an agent reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Outcome {
+pub struct CommandOutcome {
     /// Acknowledged or failed.
     pub state: OutcomeState,
     pub detail: String,

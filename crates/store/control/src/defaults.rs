@@ -140,18 +140,18 @@ pub(super) fn refresh(conn: &mut Connection) -> ControlResult<()> {
 }
 
 /// A policy as its row holds it.
-type Kept = (u32, String, String, String);
+type DefaultPolicyRow = (u32, String, String, String);
 
 fn list<T, U>(of: &[T], with: impl Fn(&T) -> U) -> Vec<U> {
     of.iter().map(with).collect()
 }
 
-fn policy((id, name, actions, resources): &DefaultPolicy) -> Kept {
+fn policy((id, name, actions, resources): &DefaultPolicy) -> DefaultPolicyRow {
     let json = |texts: &[&str]| serde_json::to_string(texts).unwrap_or_default();
     (*id, (*name).to_owned(), json(actions), json(resources))
 }
 
-fn kept_policies(conn: &Connection) -> ControlResult<Vec<Kept>> {
+fn kept_policies(conn: &Connection) -> ControlResult<Vec<DefaultPolicyRow>> {
     let mut statement = conn.prepare(
         "SELECT id, name, actions, resources FROM policy WHERE id <= ?1 AND allow ORDER BY id",
     )?;

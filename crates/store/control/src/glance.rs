@@ -9,7 +9,7 @@ use super::AgentRow;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Overview {
     /// By status, group and version.
-    pub summary: Summary,
+    pub summary: FleetSummary,
     /// Every group, most agents first.
     pub groups: Vec<GroupCount>,
     /// OS name, platform and version with their agents, most first.
@@ -89,7 +89,7 @@ impl StatusSummary {
 
 /// The fleet's counters from one snapshot, without 000.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-pub struct Summary {
+pub struct FleetSummary {
     pub status: StatusSummary,
     /// Platform and agents, most first.
     pub os: Vec<(String, u64)>,

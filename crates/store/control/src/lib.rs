@@ -32,21 +32,21 @@ mod types;
 
 pub use audit::{AuditEntry, AuditOutcome, PendingAudit, WriteContext};
 pub use command::{
-    Command, CommandCounts, CommandKind, CommandRow, NewCommand, OpenCommand, Outcome,
+    Command, CommandCounts, CommandKind, CommandOutcome, CommandRow, NewCommand, OpenCommand,
     OutcomeFilter, OutcomeRow, OutcomeState,
 };
 pub use db::SqliteControl;
 pub use error::{ControlError, ControlResult};
-pub use glance::{GroupConfig, GroupCount, LastScan, Overview, StatusSummary, Summary};
+pub use glance::{FleetSummary, GroupConfig, GroupCount, LastScan, Overview, StatusSummary};
 pub use query::{AgentColumn, AgentPage, AgentQuery, CompareOp, Condition, DistinctPage, Sort};
 pub use security::{
     AccessRows, LinkKind, PolicyRow, RoleRow, RuleRow, SecurityChange, SecurityImage,
     SecurityStore, SecurityWrite,
 };
 pub use types::{
-    AgentRow, CertificateRow, ConfigRow, ConfigState, ControlImage, Enrolled, EnrolmentTokenRow,
-    InfoRow, LivenessRow, NewAgent, NewCertificate, NewEnrolmentToken, Policy, Revocation,
-    RevocationTarget, RoleRef, Sign, StatusCode, UserRow,
+    AgentRow, CertificateRow, ConfigRow, ConfigState, ControlImage, EnrolledAgent,
+    EnrolmentTokenRow, InfoRow, LivenessRow, NewAgent, NewCertificate, NewEnrolmentToken, Policy,
+    Revocation, RevocationTarget, RoleRef, Sign, StatusCode, UserRow,
 };
 
 use model::AgentId;
@@ -99,7 +99,7 @@ pub trait ControlStore: SecurityStore {
         digest: &[u8; 32],
         agent: &NewAgent,
         sign: Sign<'_>,
-    ) -> ControlResult<Enrolled>;
+    ) -> ControlResult<EnrolledAgent>;
 
     /// Registers agents that are added or imported (no token, no certificate yet), all or none.
     ///
@@ -294,7 +294,7 @@ pub trait ControlStore: SecurityStore {
 
     /// Returns the number of agents by status, platform, group and version, from stored counters in one
     /// snapshot.
-    fn summary(&self, reader: &Reader) -> ControlResult<Summary>;
+    fn summary(&self, reader: &Reader) -> ControlResult<FleetSummary>;
 
     /// Returns the distinct values of columns over the agents that match, each with the number of agents.
     /// Sort steps by other columns are ignored.

@@ -1,4 +1,4 @@
-//! Lists of agents: filters, order and page. What a caller asks becomes one [`Condition`] over
+//! Lists of agents: filters, order and page. What a caller asks becomes one [`AgentCondition`] over
 //! whitelisted columns; values reach SQL only as bound parameters.
 
 use model::{AgentId, AgentRecord, AgentStatus};
@@ -63,11 +63,11 @@ pub enum CompareOp {
 
 /// A tree of comparisons.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Condition {
+pub enum AgentCondition {
     /// All of them; true when empty.
-    And(Vec<Condition>),
+    And(Vec<AgentCondition>),
     /// Any of them; false when empty.
-    Or(Vec<Condition>),
+    Or(Vec<AgentCondition>),
     Compare {
         column: AgentColumn,
         op: CompareOp,
@@ -80,7 +80,7 @@ pub enum Condition {
     NotNull(AgentColumn),
 }
 
-impl Condition {
+impl AgentCondition {
     /// `column` equals any of `values`; the word `null` means no value.
     pub fn any_of<'a>(column: AgentColumn, values: impl IntoIterator<Item = &'a str>) -> Self {
         Self::Or(
@@ -129,7 +129,7 @@ pub struct AgentQuery {
     pub search: Option<String>,
     /// Last heard from longer ago than this (registered, when never heard from), seconds.
     pub older_than_s: Option<u64>,
-    pub condition: Option<Condition>,
+    pub condition: Option<AgentCondition>,
     /// Order; ties and none: by number.
     pub sort: Vec<Sort>,
 }

@@ -128,7 +128,7 @@ pub struct NewAgent {
 
 /// Result of an enrolment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Enrolled {
+pub struct EnrolledAgent {
     /// The new agent.
     pub row: AgentRow,
     pub certificate: NewCertificate,

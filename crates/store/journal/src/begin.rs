@@ -8,9 +8,9 @@ use env::files::{Files, RealFiles};
 use parking_lot::RwLock;
 
 use crate::core::lock;
-use crate::error::OpenError;
+use crate::error::JournalOpenError;
 use crate::folder::Catalog;
-use crate::options::{BLOCK_BYTES, IoPath, Layout, Options};
+use crate::options::{BLOCK_BYTES, IoPath, JournalOptions, Layout};
 use crate::pool::{Pool, WriteError};
 use crate::recover::{examine, refused};
 use crate::writer::{Setup, Writer};
@@ -23,7 +23,7 @@ const SEGMENT_BYTES: u64 = BLOCK_BYTES as u64 * 4;
 ///
 /// # Errors
 /// When `dir` holds a journal already, `position` is 0, or the disk refuses.
-pub fn begin_at(dir: &Path, position: u64) -> Result<(), OpenError> {
+pub fn begin_at(dir: &Path, position: u64) -> Result<(), JournalOpenError> {
     begin_at_with(&(Arc::new(RealFiles) as Arc<dyn Files>), dir, position)
 }
 
@@ -31,10 +31,14 @@ pub fn begin_at(dir: &Path, position: u64) -> Result<(), OpenError> {
 ///
 /// # Errors
 /// As [`begin_at`].
-pub fn begin_at_with(files: &Arc<dyn Files>, dir: &Path, position: u64) -> Result<(), OpenError> {
+pub fn begin_at_with(
+    files: &Arc<dyn Files>,
+    dir: &Path,
+    position: u64,
+) -> Result<(), JournalOpenError> {
     if position == 0 {
         let (name, min, max) = ("position", 1, u64::MAX);
-        return Err(OpenError::Option { name, value: position, min, max });
+        return Err(JournalOpenError::Option { name, value: position, min, max });
     }
     files.create_dir(dir).map_err(refused(dir, "cannot create the folder"))?;
     let _lock = lock(&**files, dir)?;
@@ -45,7 +49,7 @@ pub fn begin_at_with(files: &Arc<dyn Files>, dir: &Path, position: u64) -> Resul
         return Err(refused(dir, "cannot begin a journal")(exists));
     }
     found.next_position = position;
-    let options = Options {
+    let options = JournalOptions {
         layout: Layout::Packed,
         segment_bytes: SEGMENT_BYTES,
         io: IoPath::Fdatasync,
@@ -53,7 +57,7 @@ pub fn begin_at_with(files: &Arc<dyn Files>, dir: &Path, position: u64) -> Resul
         spares: 0,
         background: false,
         files: Arc::clone(files),
-        ..Options::default()
+        ..JournalOptions::default()
     };
     let catalog = Arc::new(RwLock::new(Catalog {
         segments: std::collections::VecDeque::new(),

@@ -12,10 +12,10 @@ use env::files::{Access, Files};
 
 use crate::bytes::{array, put};
 use crate::core::Core;
-use crate::error::{AppendError, Damage, OpenError, ReadError};
+use crate::error::{AppendError, JournalDamage, JournalOpenError, JournalReadError};
 use crate::folder::{Named, consumer_name, named};
 use crate::options::CONSUMER_NAME_BYTES_MAX;
-use crate::reader::Reader;
+use crate::reader::JournalReader;
 use crate::recover::refused;
 
 const MAGIC: [u8; 8] = *b"hfconsum";
@@ -55,7 +55,11 @@ fn decode(bytes: &[u8]) -> Option<u64> {
 }
 
 /// The checkpoints of a folder.
-pub(crate) fn load(files: &dyn Files, dir: &Path, names: &[String]) -> Result<Pins, OpenError> {
+pub(crate) fn load(
+    files: &dyn Files,
+    dir: &Path,
+    names: &[String],
+) -> Result<Pins, JournalOpenError> {
     let mut pins = Pins::default();
     for name in names {
         let Named::Consumer(consumer) = named(name) else { continue };
@@ -66,7 +70,7 @@ pub(crate) fn load(files: &dyn Files, dir: &Path, names: &[String]) -> Result<Pi
         let read = file.read_at(&mut bytes, 0);
         bytes.truncate(read.map_err(refused(&path, "cannot read the checkpoint"))?);
         let Some(position) = decode(&bytes) else {
-            return Err(OpenError::Corrupt(Damage {
+            return Err(JournalOpenError::Corrupt(JournalDamage {
                 file: path,
                 block: 0,
                 position: 0,
@@ -85,7 +89,7 @@ pub(crate) fn lower(
     dir: &Path,
     names: &[String],
     last: u64,
-) -> Result<Vec<(String, u64)>, OpenError> {
+) -> Result<Vec<(String, u64)>, JournalOpenError> {
     let mut lowered = load(files, dir, names)?.into_all();
     lowered.retain(|(_, position)| *position > last);
     for (name, _) in &lowered {
@@ -140,8 +144,8 @@ impl Consumer {
     ///
     /// # Errors
     /// As [`crate::Journal::read_from`].
-    pub fn read(&self) -> Result<Reader, ReadError> {
-        Reader::new(Arc::clone(&self.core), self.position() + 1)
+    pub fn read(&self) -> Result<JournalReader, JournalReadError> {
+        JournalReader::new(Arc::clone(&self.core), self.position() + 1)
     }
 
     /// Remember, through power loss, that everything up to `position` is done with.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 /// Damage that recovery will not guess about.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Damage {
+pub struct JournalDamage {
     /// Path of the damaged file.
     pub file: PathBuf,
     /// The first damaged block of that file, counted in 4 KiB from its beginning.
@@ -19,7 +19,7 @@ pub struct Damage {
     pub records_lost_at_least: u64,
 }
 
-impl std::fmt::Display for Damage {
+impl std::fmt::Display for JournalDamage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
@@ -36,7 +36,7 @@ impl std::fmt::Display for Damage {
 /// Why a journal could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum OpenError {
+pub enum JournalOpenError {
     /// Another process, or another handle in this one, holds it.
     #[error("{}: the journal is already open; stop the process that holds it", .0.display())]
     Locked(PathBuf),
@@ -52,7 +52,7 @@ pub enum OpenError {
     },
     /// Damage below the durable horizon.
     #[error("{0}; see `holdfast journal verify` and `repair`")]
-    Corrupt(Damage),
+    Corrupt(JournalDamage),
     /// It ends below a position that was acknowledged.
     #[error(
         "{}: ends at position {end}, below {expected} which {by} has seen: records are missing; \
@@ -72,7 +72,7 @@ pub enum OpenError {
     /// An option outside its limits.
     #[error("journal option {name}={value} is outside {min}..={max}")]
     Option {
-        /// Name of the field in [`crate::Options`].
+        /// Name of the field in [`crate::JournalOptions`].
         name: &'static str,
         /// The value given.
         value: u64,
@@ -135,7 +135,7 @@ pub enum AppendError {
 /// Why records could not be read.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
-pub enum ReadError {
+pub enum JournalReadError {
     /// The position was trimmed away.
     #[error("position {position} was trimmed; the first one kept is {first}")]
     Trimmed {
@@ -146,7 +146,7 @@ pub enum ReadError {
     },
     /// The stored data differs from what was written.
     #[error("{0}")]
-    Corrupt(Damage),
+    Corrupt(JournalDamage),
     /// The operating system refused.
     #[error("{}: {what}: {cause}", path.display())]
     Io {

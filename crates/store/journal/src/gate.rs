@@ -75,7 +75,7 @@ mod model;
 use group::{Forming, Ticket};
 
 use crate::error::AppendError;
-use crate::meter::Outcome;
+use crate::meter::AppendOutcome;
 use crate::options::Durability;
 use crate::sync::{Condvar, Mutex};
 use crate::writer::Writer;
@@ -235,7 +235,7 @@ impl Gate {
         &self,
         records: &[impl AsRef<[u8]>],
         durability: Durability,
-    ) -> Result<Outcome, AppendError> {
+    ) -> Result<AppendOutcome, AppendError> {
         let bytes = self.admit(records)?;
         let mut state = self.state.lock();
         loop {
@@ -266,7 +266,7 @@ impl Gate {
         &self,
         records: &[Vec<u8>],
         durability: Durability,
-    ) -> Result<Outcome, AppendError> {
+    ) -> Result<AppendOutcome, AppendError> {
         let bytes = self.admit(records)?;
         let mut registered = Waker::noop().clone();
         let ticket = poll_fn(|cx| {

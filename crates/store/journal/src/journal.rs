@@ -8,10 +8,10 @@ use parking_lot::Mutex;
 
 use crate::consumer::Consumer;
 use crate::core::Core;
-use crate::error::{AppendError, OpenError, ReadError};
-use crate::meter::{Outcome, Recovery, Stats, TrimOutcome};
-use crate::options::{Durability, Layout, Options};
-use crate::reader::Reader;
+use crate::error::{AppendError, JournalOpenError, JournalReadError};
+use crate::meter::{AppendOutcome, Recovery, Stats, TrimOutcome};
+use crate::options::{Durability, JournalOptions, Layout};
+use crate::reader::JournalReader;
 use crate::recover::refused;
 
 /// A journal, open for appends. Cheap to clone; all clones are the same journal. It is closed by
@@ -47,8 +47,8 @@ impl Journal {
     /// Open the journal in `dir`, creating it if there is none, and recover what it holds.
     ///
     /// # Errors
-    /// See [`OpenError`]. A torn tail is no error: it is cut and reported. Any other damage is.
-    pub fn open(dir: &Path, options: Options) -> Result<(Self, Recovery), OpenError> {
+    /// See [`JournalOpenError`]. A torn tail is no error: it is cut and reported. Any other damage is.
+    pub fn open(dir: &Path, options: JournalOptions) -> Result<(Self, Recovery), JournalOpenError> {
         let (core, recovery) = Core::open(dir, options)?;
         let journal = Self(Arc::new(Handle { core, threads: Mutex::default() }));
         if journal.0.core.options.background {
@@ -75,7 +75,11 @@ impl Journal {
     ///
     /// # Errors
     /// See [`AppendError`].
-    pub fn append(&self, record: &[u8], durability: Durability) -> Result<Outcome, AppendError> {
+    pub fn append(
+        &self,
+        record: &[u8],
+        durability: Durability,
+    ) -> Result<AppendOutcome, AppendError> {
         self.0.core.gate.append(&[record], durability)
     }
 
@@ -87,7 +91,7 @@ impl Journal {
         &self,
         records: &[&[u8]],
         durability: Durability,
-    ) -> Result<Outcome, AppendError> {
+    ) -> Result<AppendOutcome, AppendError> {
         self.0.core.gate.append(records, durability)
     }
 
@@ -100,7 +104,7 @@ impl Journal {
         &self,
         records: Vec<Vec<u8>>,
         durability: Durability,
-    ) -> Result<Outcome, AppendError> {
+    ) -> Result<AppendOutcome, AppendError> {
         self.0.core.gate.append_async(&records, durability).await
     }
 
@@ -117,10 +121,10 @@ impl Journal {
     /// Read persisted records from `position` on (0: from the oldest one kept).
     ///
     /// # Errors
-    /// [`ReadError::Trimmed`] when the position is not kept any more.
-    pub fn read_from(&self, position: u64) -> Result<Reader, ReadError> {
+    /// [`JournalReadError::Trimmed`] when the position is not kept any more.
+    pub fn read_from(&self, position: u64) -> Result<JournalReader, JournalReadError> {
         let position = if position == 0 { self.0.core.beginning() } else { position };
-        Reader::new(Arc::clone(&self.0.core), position)
+        JournalReader::new(Arc::clone(&self.0.core), position)
     }
 
     /// The consumer of this name, added if there is none.

@@ -9,7 +9,7 @@ use crate::options::{IoPath, Layout};
 /// of the ring's archive and of zeros written ahead are counted only in [`Stats`]. Divide by
 /// `group_records` for the share of one record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Outcome {
+pub struct AppendOutcome {
     /// Position of the (last) record, from 1.
     pub position: u64,
     /// Position of the first record.
@@ -89,7 +89,7 @@ pub struct Recovery {
     /// The journal was closed in good order.
     pub clean: bool,
     /// The torn tail that was cut, if there was one.
-    pub cut: Option<Cut>,
+    pub cut: Option<TornTail>,
     /// The way to the medium that was chosen.
     pub io: IoPath,
     /// Why that one.
@@ -100,7 +100,7 @@ pub struct Recovery {
 
 /// A torn tail: a group whose writing was interrupted and which was never acknowledged.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cut {
+pub struct TornTail {
     /// The file's name.
     pub file: String,
     /// Offset of the cut in the file, in bytes.

@@ -19,7 +19,7 @@ use crate::bytes::Blocks;
 use crate::error::AppendError;
 use crate::folder::spare_name;
 use crate::meter::Totals;
-use crate::options::{BLOCK_BYTES, IoPath, Options};
+use crate::options::{BLOCK_BYTES, IoPath, JournalOptions};
 
 /// Zeros written at a time, in bytes.
 const ZERO_BYTES: usize = 256 << 10;
@@ -169,7 +169,7 @@ struct State {
 }
 
 impl Pool {
-    pub(crate) fn new(options: &Options, dir: PathBuf, io: IoPath, found: Vec<u64>) -> Self {
+    pub(crate) fn new(options: &JournalOptions, dir: PathBuf, io: IoPath, found: Vec<u64>) -> Self {
         let number = found.iter().max().map_or(0, |n| n + 1);
         let state = Mutex::new(State {
             ready: Vec::new(),
@@ -364,7 +364,12 @@ mod tests {
         let foreign = dir.join(spare_name(3));
         disk.open(&foreign, Access::CREATE).unwrap();
         let files: Arc<dyn Files> = Arc::new(Foreign(disk.clone()));
-        let options = Options { files, fill_ahead_bytes: 4096, spares: 8, ..Options::default() };
+        let options = JournalOptions {
+            files,
+            fill_ahead_bytes: 4096,
+            spares: 8,
+            ..JournalOptions::default()
+        };
         let pool = Pool::new(&options, dir.clone(), IoPath::Fdatasync, vec![3]);
         let spare = pool.take(64 << 10).map_err(|_| "refused").unwrap();
         assert_eq!(spare.path, dir.join(spare_name(4)));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::core::Core;
-use crate::error::{Damage, ReadError};
+use crate::error::{JournalDamage, JournalReadError};
 use crate::folder::{RingGroup, Segment};
 use crate::format::Records;
 use crate::options::BLOCK_BYTES;
@@ -13,16 +13,16 @@ use crate::scan::{Look, Scanner};
 
 /// Persisted records from a position on. As an iterator it ends at the persisted end; asked again
 /// later it goes on with what came since. Every record is verified before it is handed out.
-pub struct Reader {
+pub struct JournalReader {
     core: Arc<Core>,
     /// Position of the next record.
     position: u64,
-    place: Option<Place>,
+    place: Option<FramePosition>,
     records: VecDeque<Vec<u8>>,
 }
 
 /// The position of the next frame in a segment.
-struct Place {
+struct FramePosition {
     segment: Arc<Segment>,
     scan: Scanner,
     start: u64,
@@ -31,8 +31,8 @@ struct Place {
     position: u64,
 }
 
-impl Reader {
-    pub(crate) fn new(core: Arc<Core>, position: u64) -> Result<Self, ReadError> {
+impl JournalReader {
+    pub(crate) fn new(core: Arc<Core>, position: u64) -> Result<Self, JournalReadError> {
         let mut reader = Self { core, position, place: None, records: VecDeque::new() };
         reader.seek(position)?;
         Ok(reader)
@@ -45,7 +45,10 @@ impl Reader {
 
     /// The next record; waits for it up to `timeout`. `None` when the time is over or the journal
     /// was closed or poisoned.
-    pub fn next_within(&mut self, timeout: Duration) -> Option<Result<(u64, Vec<u8>), ReadError>> {
+    pub fn next_within(
+        &mut self,
+        timeout: Duration,
+    ) -> Option<Result<(u64, Vec<u8>), JournalReadError>> {
         let until = Instant::now() + timeout;
         loop {
             if let Some(next) = self.next() {
@@ -57,11 +60,11 @@ impl Reader {
         }
     }
 
-    fn seek(&mut self, position: u64) -> Result<(), ReadError> {
+    fn seek(&mut self, position: u64) -> Result<(), JournalReadError> {
         let catalog = self.core.catalog.read();
         let first = catalog.segments.front().map_or(1, |s| s.header.first_position);
         if position < first {
-            return Err(ReadError::Trimmed { position, first });
+            return Err(JournalReadError::Trimmed { position, first });
         }
         let Some(segment) = catalog.find(position) else { return Ok(()) };
         drop(catalog);
@@ -69,12 +72,12 @@ impl Reader {
         let file = Arc::clone(&segment.file);
         let scan = Scanner::new(file, segment.grid(), segment.seed(), 0);
         let (start, sequence, position) = (mark.start, mark.sequence, mark.position);
-        self.place = Some(Place { segment, scan, start, sequence, position });
+        self.place = Some(FramePosition { segment, scan, start, sequence, position });
         Ok(())
     }
 
     /// Have records at hand, if there are any. False at the persisted end.
-    fn fill(&mut self) -> Result<bool, ReadError> {
+    fn fill(&mut self) -> Result<bool, JournalReadError> {
         while self.records.is_empty() {
             if self.position > self.core.gate.persisted() {
                 return Ok(false);
@@ -93,7 +96,7 @@ impl Reader {
     }
 
     /// At the end of a segment: go on in the next one, or in the ring. False when there is no more.
-    fn beyond(&mut self) -> Result<bool, ReadError> {
+    fn beyond(&mut self) -> Result<bool, JournalReadError> {
         let Some(place) = &self.place else { return Ok(true) };
         let segment = Arc::clone(&place.segment);
         let (start, position) = (place.start, place.position);
@@ -107,7 +110,7 @@ impl Reader {
     }
 
     /// Go on in the segment that follows `segment`.
-    fn after(&mut self, segment: &Segment, position: u64) -> Result<(), ReadError> {
+    fn after(&mut self, segment: &Segment, position: u64) -> Result<(), JournalReadError> {
         let catalog = self.core.catalog.read();
         let epoch = segment.header.epoch;
         let next = catalog.segments.iter().find(|s| s.header.epoch > epoch).cloned();
@@ -115,19 +118,19 @@ impl Reader {
         drop(catalog);
         if next.header.first_position > position {
             let first = next.header.first_position;
-            return Err(ReadError::Trimmed { position, first });
+            return Err(JournalReadError::Trimmed { position, first });
         }
         let scan = Scanner::new(Arc::clone(&next.file), next.grid(), next.seed(), 0);
         let (start, sequence) = (next.grid().first(), next.header.first_sequence);
-        self.place = Some(Place { segment: next, scan, start, sequence, position });
+        self.place = Some(FramePosition { segment: next, scan, start, sequence, position });
         Ok(())
     }
 
     /// Take the records of the next frame of the segment.
-    fn frame(&mut self) -> Result<(), ReadError> {
+    fn frame(&mut self) -> Result<(), JournalReadError> {
         let Some(place) = &mut self.place else { return Ok(()) };
         place.scan.set_limit(place.segment.grid().written_end(place.segment.end()));
-        let failed = |e: std::io::Error| ReadError::Io {
+        let failed = |e: std::io::Error| JournalReadError::Io {
             path: place.segment.path.clone(),
             what: "cannot read the segment",
             cause: e.to_string(),
@@ -170,16 +173,16 @@ impl Reader {
     }
 
     /// A frame is not what was written: trimmed under the reader, or damaged.
-    fn broken(&self, why: &str) -> ReadError {
+    fn broken(&self, why: &str) -> JournalReadError {
         let catalog = self.core.catalog.read();
         let Some(place) = &self.place else {
-            return ReadError::Trimmed { position: self.position, first: self.position };
+            return JournalReadError::Trimmed { position: self.position, first: self.position };
         };
         let first = catalog.segments.front().map_or(1, |s| s.header.first_position);
         if !catalog.segments.iter().any(|s| Arc::ptr_eq(s, &place.segment)) {
-            return ReadError::Trimmed { position: self.position, first };
+            return JournalReadError::Trimmed { position: self.position, first };
         }
-        ReadError::Corrupt(Damage {
+        JournalReadError::Corrupt(JournalDamage {
             file: place.segment.path.clone(),
             block: place.start / BLOCK_BYTES as u64,
             position: place.position,
@@ -189,8 +192,8 @@ impl Reader {
     }
 }
 
-impl Iterator for Reader {
-    type Item = Result<(u64, Vec<u8>), ReadError>;
+impl Iterator for JournalReader {
+    type Item = Result<(u64, Vec<u8>), JournalReadError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         match self.fill() {

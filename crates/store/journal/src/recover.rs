@@ -13,10 +13,10 @@ use std::sync::Arc;
 
 use env::files::{Access, Files};
 
-use crate::error::{Damage, OpenError};
+use crate::error::{JournalDamage, JournalOpenError};
 use crate::folder::{Mark, Named, RingGroup, Segment, at, named, ring_name, segment_name};
 use crate::format::{Header, HeaderFault, Seed, VERSION};
-use crate::meter::Cut;
+use crate::meter::TornTail;
 use crate::options::{BLOCK_BYTES, Layout};
 use crate::place::{Grid, block_floor};
 use crate::scan::{Frame, Look, Scanner};
@@ -32,8 +32,8 @@ pub(crate) struct Found {
     pub(crate) ring: VecDeque<RingGroup>,
     pub(crate) spares: Vec<u64>,
     pub(crate) names: Vec<String>,
-    pub(crate) damage: Option<Damage>,
-    pub(crate) cut: Option<Cut>,
+    pub(crate) damage: Option<JournalDamage>,
+    pub(crate) cut: Option<TornTail>,
     pub(crate) closed: bool,
     pub(crate) groups: u64,
     pub(crate) bytes_read: u64,
@@ -46,9 +46,12 @@ pub(crate) struct Found {
 }
 
 /// The operating system's refusal, as an error of opening.
-pub(crate) fn refused(path: &Path, what: &'static str) -> impl FnOnce(io::Error) -> OpenError {
+pub(crate) fn refused(
+    path: &Path,
+    what: &'static str,
+) -> impl FnOnce(io::Error) -> JournalOpenError {
     let path = path.to_owned();
-    move |source| OpenError::Io { path, what, source }
+    move |source| JournalOpenError::Io { path, what, source }
 }
 
 struct Walk<'a> {
@@ -59,7 +62,11 @@ struct Walk<'a> {
 
 /// Read the folder. With `persist`, what the last segment and its ring hold is persisted before it
 /// is trusted; without, nothing is written.
-pub(crate) fn examine(files: &dyn Files, dir: &Path, persist: bool) -> Result<Found, OpenError> {
+pub(crate) fn examine(
+    files: &dyn Files,
+    dir: &Path,
+    persist: bool,
+) -> Result<Found, JournalOpenError> {
     let names = files.list(dir).map_err(refused(dir, "cannot list the folder"))?;
     let mut epochs = Vec::new();
     let mut found = Found { next_position: 1, next_sequence: 1, ..Found::default() };
@@ -88,7 +95,7 @@ pub(crate) fn examine(files: &dyn Files, dir: &Path, persist: bool) -> Result<Fo
 impl Walk<'_> {
     /// Open every segment and verify its header and its place in the chain. Stops with the damage
     /// noted at the first one that is wrong.
-    fn headers(&mut self, epochs: &[u64]) -> Result<Vec<(Arc<Segment>, u64)>, OpenError> {
+    fn headers(&mut self, epochs: &[u64]) -> Result<Vec<(Arc<Segment>, u64)>, JournalOpenError> {
         let mut headers: Vec<(Arc<Segment>, u64)> = Vec::new();
         for epoch in epochs {
             let path = at(self.dir, &segment_name(*epoch));
@@ -105,7 +112,11 @@ impl Walk<'_> {
                     headers.push((Arc::new(Segment::new(path, header, file)), size));
                 }
                 Err(HeaderFault::Newer(found)) => {
-                    return Err(OpenError::NewerVersion { file: path, found, known: VERSION });
+                    return Err(JournalOpenError::NewerVersion {
+                        file: path,
+                        found,
+                        known: VERSION,
+                    });
                 }
                 Err(HeaderFault::Damaged(what)) => {
                     self.note(path, 0, before.map_or(0, |h| h.first_position), what, 0);
@@ -118,7 +129,7 @@ impl Walk<'_> {
 
     fn note(&mut self, file: PathBuf, offset: u64, position: u64, what: &str, lost: u64) {
         let block = offset / BLOCK;
-        self.found.damage.get_or_insert(Damage {
+        self.found.damage.get_or_insert(JournalDamage {
             file,
             block,
             position,
@@ -133,7 +144,7 @@ impl Walk<'_> {
         segment: &Arc<Segment>,
         successor: Option<Header>,
         persist: bool,
-    ) -> Result<(), OpenError> {
+    ) -> Result<(), JournalOpenError> {
         let header = segment.header;
         let path = &segment.path;
         let failed = |e| refused(path, "cannot read the segment")(e);
@@ -195,7 +206,7 @@ impl Walk<'_> {
         scan: &mut Scanner,
         why: &'static str,
         persist: bool,
-    ) -> Result<(), OpenError> {
+    ) -> Result<(), JournalOpenError> {
         let failed = |e| refused(&segment.path, "cannot read the segment")(e);
         let (start, sequence) = (segment.end(), self.found.next_sequence);
         let position = self.found.next_position;
@@ -221,7 +232,7 @@ impl Walk<'_> {
 
     fn cut(&mut self, path: &Path, offset: u64) {
         let file = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-        self.found.cut = Some(Cut { file, offset, position: self.found.next_position });
+        self.found.cut = Some(TornTail { file, offset, position: self.found.next_position });
     }
 
     /// The ring continues where the archive ends.
@@ -230,7 +241,7 @@ impl Walk<'_> {
         segment: &Arc<Segment>,
         archive: &mut Scanner,
         persist: bool,
-    ) -> Result<(), OpenError> {
+    ) -> Result<(), JournalOpenError> {
         let header = segment.header;
         let path = at(self.dir, &ring_name(header.ring_blocks));
         let open = self.files.open(&path, Access::READ);
@@ -376,7 +387,7 @@ impl Doubt {
 /// Write what is read once more and persist it. A flush that failed in the process before may have
 /// left pages that read as written, count as clean, and are not on the medium: flushing alone
 /// would not bring them there.
-fn rewrite(files: &dyn Files, path: &Path, ranges: &[(u64, u64)]) -> Result<(), OpenError> {
+fn rewrite(files: &dyn Files, path: &Path, ranges: &[(u64, u64)]) -> Result<(), JournalOpenError> {
     let failed = |what| refused(path, what);
     let file = files.open(path, Access::WRITE).map_err(failed("cannot open for persisting"))?;
     let mut bytes = Vec::new();

@@ -12,11 +12,11 @@ use parking_lot::RwLock;
 use crate::bytes::Blocks;
 use crate::consumer;
 use crate::core::lock;
-use crate::error::{Damage, OpenError};
+use crate::error::{JournalDamage, JournalOpenError};
 use crate::folder::{Catalog, Named, RingGroup, Segment, named};
 use crate::format::{Header, Records};
-use crate::meter::Cut;
-use crate::options::{BLOCK_BYTES, IoPath, Layout, Options};
+use crate::meter::TornTail;
+use crate::options::{BLOCK_BYTES, IoPath, JournalOptions, Layout};
 use crate::pool::{Pool, WriteError};
 use crate::recover::{Found, examine, refused};
 use crate::scan::{Look, Scanner};
@@ -40,9 +40,9 @@ pub struct VerifyReport {
     /// Closed in good order.
     pub closed: bool,
     /// A torn tail, which opening would cut.
-    pub cut: Option<Cut>,
+    pub cut: Option<TornTail>,
     /// Damage, which opening would refuse.
-    pub damage: Option<Damage>,
+    pub damage: Option<JournalDamage>,
     /// Consumers and their checkpoints.
     pub consumers: Vec<(String, u64)>,
 }
@@ -105,7 +105,7 @@ pub struct DumpedGroup {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepairReport {
     /// The damage it cut away, if there was any.
-    pub damage: Option<Damage>,
+    pub damage: Option<JournalDamage>,
     /// Last position kept.
     pub last_position: u64,
     /// Files with what was cut away, in the same folder; nothing reads them any more.
@@ -122,7 +122,7 @@ fn name_of(path: &Path) -> String {
 ///
 /// # Errors
 /// When the folder cannot be read.
-pub fn holds_journal(dir: &Path) -> Result<bool, OpenError> {
+pub fn holds_journal(dir: &Path) -> Result<bool, JournalOpenError> {
     let names = RealFiles.list(dir).map_err(refused(dir, "cannot list the folder"))?;
     Ok(names.iter().any(|name| named(name) != Named::Other))
 }
@@ -131,7 +131,7 @@ pub fn holds_journal(dir: &Path) -> Result<bool, OpenError> {
 ///
 /// # Errors
 /// When the folder cannot be read, or was written by a newer version. Damage is no error here.
-pub fn verify(dir: &Path) -> Result<VerifyReport, OpenError> {
+pub fn verify(dir: &Path) -> Result<VerifyReport, JournalOpenError> {
     verify_with(&RealFiles, dir)
 }
 
@@ -139,7 +139,7 @@ pub fn verify(dir: &Path) -> Result<VerifyReport, OpenError> {
 ///
 /// # Errors
 /// As [`verify`].
-pub fn verify_with(files: &dyn Files, dir: &Path) -> Result<VerifyReport, OpenError> {
+pub fn verify_with(files: &dyn Files, dir: &Path) -> Result<VerifyReport, JournalOpenError> {
     let found = examine(files, dir, false)?;
     let consumers = consumer::load(files, dir, &found.names)?;
     let mut segments = Vec::new();
@@ -175,7 +175,7 @@ pub fn verify_with(files: &dyn Files, dir: &Path) -> Result<VerifyReport, OpenEr
 ///
 /// # Errors
 /// If the folder cannot be read.
-pub fn stat(dir: &Path) -> Result<FolderStat, OpenError> {
+pub fn stat(dir: &Path) -> Result<FolderStat, JournalOpenError> {
     stat_with(&RealFiles, dir)
 }
 
@@ -183,7 +183,7 @@ pub fn stat(dir: &Path) -> Result<FolderStat, OpenError> {
 ///
 /// # Errors
 /// As [`stat`].
-pub fn stat_with(files: &dyn Files, dir: &Path) -> Result<FolderStat, OpenError> {
+pub fn stat_with(files: &dyn Files, dir: &Path) -> Result<FolderStat, JournalOpenError> {
     let names = files.list(dir).map_err(refused(dir, "cannot list the folder"))?;
     let mut stat = FolderStat::default();
     for name in &names {
@@ -216,7 +216,7 @@ pub fn dump(
     dir: &Path,
     position: u64,
     each: impl FnMut(DumpedGroup) -> ControlFlow<()>,
-) -> Result<(), OpenError> {
+) -> Result<(), JournalOpenError> {
     dump_with(&RealFiles, dir, position, each)
 }
 
@@ -229,7 +229,7 @@ pub fn dump_with(
     dir: &Path,
     position: u64,
     mut each: impl FnMut(DumpedGroup) -> ControlFlow<()>,
-) -> Result<(), OpenError> {
+) -> Result<(), JournalOpenError> {
     let found = examine(files, dir, false)?;
     for segment in &found.segments {
         if segment.last() >= position && dump_segment(segment, position, &mut each)?.is_break() {
@@ -256,7 +256,7 @@ fn dump_segment(
     segment: &Segment,
     position: u64,
     each: &mut impl FnMut(DumpedGroup) -> ControlFlow<()>,
-) -> Result<ControlFlow<()>, OpenError> {
+) -> Result<ControlFlow<()>, JournalOpenError> {
     let failed = || refused(&segment.path, "cannot read the segment");
     let limit = segment.grid().written_end(segment.end());
     let file = Arc::clone(&segment.file);
@@ -293,7 +293,7 @@ fn dump_segment(
 /// # Errors
 /// If the journal is open, or an I/O operation fails.
 /// When the journal is open, or the disk refuses.
-pub fn repair(dir: &Path, seen: u64) -> Result<RepairReport, OpenError> {
+pub fn repair(dir: &Path, seen: u64) -> Result<RepairReport, JournalOpenError> {
     repair_with(&(Arc::new(RealFiles) as Arc<dyn Files>), dir, seen)
 }
 
@@ -305,7 +305,7 @@ pub fn repair_with(
     files: &Arc<dyn Files>,
     dir: &Path,
     seen: u64,
-) -> Result<RepairReport, OpenError> {
+) -> Result<RepairReport, JournalOpenError> {
     let _lock = lock(&**files, dir)?;
     let found = examine(&**files, dir, false)?;
     let last_position = found.next_position - 1;
@@ -320,7 +320,11 @@ pub fn repair_with(
 }
 
 /// Copy the damaged segment and ring, rename the segments after it.
-fn move_aside(files: &dyn Files, dir: &Path, found: &Found) -> Result<Vec<String>, OpenError> {
+fn move_aside(
+    files: &dyn Files,
+    dir: &Path,
+    found: &Found,
+) -> Result<Vec<String>, JournalOpenError> {
     let kept = found.segments.last().map_or(0, |s| s.header.epoch);
     let mut lost = Vec::new();
     for name in &found.names {
@@ -339,7 +343,7 @@ fn move_aside(files: &dyn Files, dir: &Path, found: &Found) -> Result<Vec<String
     Ok(lost)
 }
 
-fn copy(files: &dyn Files, from: &Path, to: &Path) -> Result<(), OpenError> {
+fn copy(files: &dyn Files, from: &Path, to: &Path) -> Result<(), JournalOpenError> {
     let source = files.open(from, Access::READ).map_err(refused(from, "cannot open"))?;
     let target = files.open(to, Access::CREATE).map_err(refused(to, "cannot create"))?;
     let mut piece = Blocks::new();
@@ -355,10 +359,10 @@ fn copy(files: &dyn Files, from: &Path, to: &Path) -> Result<(), OpenError> {
 }
 
 /// Start a segment that says where the one before it ends.
-fn seal(files: &Arc<dyn Files>, dir: &Path, found: &Found) -> Result<(), OpenError> {
+fn seal(files: &Arc<dyn Files>, dir: &Path, found: &Found) -> Result<(), JournalOpenError> {
     let header = found.segments.last().map(|s| s.header);
     let Some(header) = header else { return Ok(()) };
-    let options = Options {
+    let options = JournalOptions {
         layout: Layout::Packed,
         segment_bytes: BLOCK_BYTES as u64 * 4,
         io: IoPath::Fdatasync,
@@ -366,7 +370,7 @@ fn seal(files: &Arc<dyn Files>, dir: &Path, found: &Found) -> Result<(), OpenErr
         spares: 0,
         background: false,
         files: Arc::clone(files),
-        ..Options::default()
+        ..JournalOptions::default()
     };
     let ring: std::collections::VecDeque<RingGroup> = found.ring.clone();
     let catalog = Catalog { segments: found.segments.iter().cloned().collect(), ring };

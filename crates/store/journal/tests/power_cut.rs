@@ -19,8 +19,8 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use device::{Cut, Device, DeviceError, Fs, Moment};
-use journal::{Durability, Journal, Layout, Options};
+use device::{Device, DeviceError, Fs, Moment, PowerCut};
+use journal::{Durability, Journal, JournalOptions, Layout};
 use parking_lot::Mutex;
 use support::Noise;
 
@@ -29,7 +29,8 @@ const DEADLINE: Duration = Duration::from_mins(10);
 
 /// A device with ext4, or a visible reason why there is none.
 fn device(measure: bool) -> Option<Device> {
-    let made = Device::with(device::Options { bytes: 512 << 20, measure, ..Default::default() });
+    let made =
+        Device::with(device::DeviceOptions { bytes: 512 << 20, measure, ..Default::default() });
     let mut device = match made {
         Err(DeviceError::Unavailable(why)) => {
             eprintln!("skipped: {why}");
@@ -41,13 +42,13 @@ fn device(measure: bool) -> Option<Device> {
     Some(device)
 }
 
-fn options(layout: Layout) -> Options {
-    Options {
+fn options(layout: Layout) -> JournalOptions {
+    JournalOptions {
         layout,
         segment_bytes: 1 << 20,
         ring_bytes: 128 << 10,
         fill_ahead_bytes: 128 << 10,
-        ..Options::default()
+        ..JournalOptions::default()
     }
 }
 
@@ -107,14 +108,14 @@ fn what_was_acknowledged_survives_every_power_cut() {
         let which = cut % 3;
         let writers = if (cut / 3) % 2 == 0 { 8 } else { 1 };
         let how = match noise.below(3) {
-            0 => Cut::ALL,
-            1 => Cut::subset(noise.draw()),
-            _ => Cut::torn(noise.draw()),
+            0 => PowerCut::ALL,
+            1 => PowerCut::subset(noise.draw()),
+            _ => PowerCut::torn(noise.draw()),
         };
         let what = format!("seed={seed} cut={cut} {:?} writers={writers} {how:?}", LAYOUTS[which]);
         let dir = device.folder().join(format!("journal-{which}"));
         let expected = kept[which].keys().last().copied().unwrap_or(0);
-        let options = Options { position_expected: expected, ..options(LAYOUTS[which]) };
+        let options = JournalOptions { position_expected: expected, ..options(LAYOUTS[which]) };
         let (journal, _) = Journal::open(&dir, options.clone()).unwrap();
         let blocks = device.counters().blocks;
         device.die_after(Moment::Blocks(40 + noise.below(3000)));
@@ -163,7 +164,7 @@ fn each_durability_keeps_what_its_name_says_when_the_power_goes() {
         }
         // This one may be lost, alone.
         let last = journal.append(&record(22), Durability::Flush).unwrap().position;
-        device.power_cut(&Cut::ALL).unwrap();
+        device.power_cut(&PowerCut::ALL).unwrap();
         drop(journal);
         device.remount().unwrap();
         let (journal, recovery) = Journal::open(&dir, options(layout)).unwrap();
@@ -178,7 +179,7 @@ fn a_commit_into_a_recycled_segment_costs_one_block_and_nothing_of_the_file_syst
     const COMMITS: u64 = 400;
     let Some(device) = device(true) else { return };
     let dir = device.folder().join("journal");
-    let options = Options { segment_bytes: 4 << 20, ..options(Layout::Sparse) };
+    let options = JournalOptions { segment_bytes: 4 << 20, ..options(Layout::Sparse) };
     let (journal, _) = Journal::open(&dir, options).unwrap();
     // Three segments are used and given back: later ones are recycled.
     let filler = vec![5_u8; 512 << 10];

@@ -167,10 +167,10 @@ impl Copying<'_> {
         if !names.iter().any(|n| n.starts_with("segment-") || n.starts_with("ring-")) {
             return Ok(Some(0));
         }
-        let options = journal::Options {
+        let options = journal::JournalOptions {
             background: false,
             files: Arc::clone(self.files),
-            ..journal::Options::default()
+            ..journal::JournalOptions::default()
         };
         let (journal, _) = Journal::open(&to, options)?;
         let first = (manifest.sealed + 1).saturating_sub(manifest.log_base);

@@ -37,7 +37,7 @@ use crate::catalog::Catalog;
 use crate::head::HeadCell;
 use crate::manifest::Manifest;
 use crate::options::StoreOptions;
-use crate::part::{Part, Shelf};
+use crate::part::{OpenParts, Part};
 use crate::pending::Spares;
 use crate::record::Tombstone;
 use crate::unread::Unread;
@@ -106,7 +106,7 @@ pub(crate) struct Core {
     pub(crate) upkeep: Upkeep,
     pub(crate) forgetting: Forgetting,
     /// The cache of opened parts.
-    pub(crate) shelf: Arc<Shelf>,
+    pub(crate) open_parts: Arc<OpenParts>,
     /// Batches that were stored, to be filled again.
     pub(crate) spares: Spares,
     pub(crate) counters: Counters,
@@ -137,7 +137,7 @@ impl Core {
             upkeep: Upkeep::new(now, Unread::of(&manifest.unread)),
             manifest: Mutex::new(manifest),
             forgetting: Forgetting::default(),
-            shelf: Arc::default(),
+            open_parts: Arc::default(),
             spares: Spares::default(),
             counters: Counters::default(),
             dir,

@@ -40,10 +40,10 @@ pub enum OpenError {
     Corrupt(#[from] Damage),
     /// The journal refuses.
     #[error("journal: {0}")]
-    Journal(#[from] journal::OpenError),
+    Journal(#[from] journal::JournalOpenError),
     /// The journal cannot be read.
     #[error("journal: {0}")]
-    Replay(#[from] journal::ReadError),
+    Replay(#[from] journal::JournalReadError),
     /// An option outside its limits.
     #[error("series option {name}={value} is outside {min}..={max}; choose one inside")]
     Option {

@@ -325,7 +325,7 @@ impl Summary {
 
 /// The cost of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Outcome {
+pub struct WriteOutcome {
     /// Position of the batch: of two values for one time the one with the higher position holds.
     pub position: u64,
     /// Samples and events stored.

@@ -190,7 +190,7 @@ impl Core {
         // After a clean end all of it is in parts, whatever became of it.
         let position_expected = if manifest.clean { 0 } else { manifest.log_expected };
         let opened = match Journal::open(&dir, self.log_options(position_expected)) {
-            Err(journal::OpenError::Corrupt(damage)) if manifest.clean => {
+            Err(journal::JournalOpenError::Corrupt(damage)) if manifest.clean => {
                 tracing::warn!(
                     "{damage}; set aside as {ASIDE}*: all of it is in parts; removed when the store is \
                      opened after its next clean end"
@@ -240,15 +240,15 @@ impl Core {
         OpenError::Io { path: self.dir.clone(), what: "cannot write", source }
     }
 
-    fn log_options(&self, position_expected: u64) -> journal::Options {
-        journal::Options {
+    fn log_options(&self, position_expected: u64) -> journal::JournalOptions {
+        journal::JournalOptions {
             layout: self.options.layout,
             segment_bytes: self.options.segment_bytes,
             position_expected,
             background: self.options.background,
             spares: LOG_SPARES,
             files: Arc::clone(&self.options.files),
-            ..journal::Options::default()
+            ..journal::JournalOptions::default()
         }
     }
 

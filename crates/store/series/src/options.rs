@@ -63,7 +63,7 @@ pub enum Ack {
 
 /// The retention limits. `None`: unlimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Retention {
+pub struct SeriesRetention {
     /// Age after which a partition is dropped.
     pub age: Option<Duration>,
     /// Bytes of parts on disk; oldest partitions go first. Roll-ups without samples take up to half of
@@ -81,7 +81,7 @@ pub struct StoreOptions {
     /// Age of the head that causes a seal.
     pub seal_after: Duration,
     /// The retention limits.
-    pub retention: Retention,
+    pub retention: SeriesRetention,
     /// Most series the store holds; a new one beyond is refused by name.
     pub series_max: u64,
     /// Samples that may wait for the log; writers beyond wait.
@@ -116,7 +116,7 @@ impl Default for StoreOptions {
             wal: Wal::Always,
             head_bytes_max: HEAD_BYTES_MAX_DEFAULT,
             seal_after: Duration::from_mins(15),
-            retention: Retention::default(),
+            retention: SeriesRetention::default(),
             series_max: SERIES_MAX_DEFAULT,
             queued_samples_max: QUEUED_SAMPLES_MAX_DEFAULT,
             segment_bytes: journal::SEGMENT_BYTES_DEFAULT,
@@ -137,7 +137,7 @@ impl StoreOptions {
     #[must_use]
     pub fn keeping_all(self) -> Self {
         let ever = Some(Duration::MAX);
-        let retention = Retention::default();
+        let retention = SeriesRetention::default();
         Self { retention, rollup_age: ever, hourly_age: ever, ..self }
     }
 }

@@ -11,7 +11,7 @@ mod file;
 mod handle;
 pub(crate) mod index;
 mod meta;
-mod shelf;
+mod open_parts;
 pub(crate) mod stats;
 mod write;
 
@@ -19,5 +19,5 @@ pub(crate) use file::PartFile;
 pub(crate) use handle::Part;
 pub(crate) use index::{ChunkRef, Entry};
 pub(crate) use meta::{CHUNK_ROWS_MAX, PartMeta, VERSION, VERSION_WHOLE_INDEX};
-pub(crate) use shelf::Shelf;
+pub(crate) use open_parts::OpenParts;
 pub(crate) use write::PartWriter;

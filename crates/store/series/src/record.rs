@@ -102,7 +102,7 @@ pub(crate) fn delete(tombstone: &Tombstone) -> Vec<u8> {
 
 /// Room to work in, kept between batches.
 #[derive(Debug, Default)]
-struct Room {
+struct EncodeBuffers {
     scratch: Scratch,
     numbers: Vec<i64>,
     differences: Vec<i64>,
@@ -110,7 +110,7 @@ struct Room {
 }
 
 thread_local! {
-    static ROOM: std::cell::RefCell<Room> = std::cell::RefCell::default();
+    static ROOM: std::cell::RefCell<EncodeBuffers> = std::cell::RefCell::default();
 }
 
 /// The record of a batch, in the room that an empty vector has.
@@ -127,7 +127,7 @@ pub(crate) fn batch(batch: &Batch, mut bytes: Vec<u8>) -> Vec<u8> {
 }
 
 /// Returns true if columns of rows are so much alike that their values take hardly more room row by row.
-fn are_alike(values: &[u64], columns: usize, room: &mut Room) -> bool {
+fn are_alike(values: &[u64], columns: usize, room: &mut EncodeBuffers) -> bool {
     let rows = values.len() / columns;
     if rows < LOOKED_AT_OF_MIN {
         return false;
@@ -141,7 +141,7 @@ fn are_alike(values: &[u64], columns: usize, room: &mut Room) -> bool {
     together <= apart + some.len() * SPARED_BITS
 }
 
-fn rows(batch: &Batch, turned: Option<usize>, room: &mut Room, into: &mut Vec<u8>) {
+fn rows(batch: &Batch, turned: Option<usize>, room: &mut EncodeBuffers, into: &mut Vec<u8>) {
     push_varint(into, batch.rows.len() as u64);
     numbers(batch.rows.iter().map(|r| i64::from(*r)), room, into);
     for times in batch.times.chunks(COLUMN_VALUES_MAX) {
@@ -208,7 +208,7 @@ fn transposed(batch: &Batch) -> Option<usize> {
     columns.filter(|_| batch.rows.len() >= TRANSPOSE_ROWS_MIN)
 }
 
-fn events(batch: &Batch, room: &mut Room, into: &mut Vec<u8>) {
+fn events(batch: &Batch, room: &mut EncodeBuffers, into: &mut Vec<u8>) {
     push_varint(into, batch.event_rows.len() as u64);
     numbers(batch.event_rows.iter().map(|r| i64::from(*r)), room, into);
     for times in batch.event_times.chunks(COLUMN_VALUES_MAX) {
@@ -218,7 +218,7 @@ fn events(batch: &Batch, room: &mut Room, into: &mut Vec<u8>) {
     into.extend_from_slice(&batch.event_text);
 }
 
-fn numbers(values: impl Iterator<Item = i64>, room: &mut Room, into: &mut Vec<u8>) {
+fn numbers(values: impl Iterator<Item = i64>, room: &mut EncodeBuffers, into: &mut Vec<u8>) {
     room.numbers.clear();
     room.numbers.extend(values);
     for numbers in room.numbers.chunks(COLUMN_VALUES_MAX) {

@@ -111,7 +111,7 @@ impl Core {
                 let file = files
                     .entry(meta.file)
                     .or_insert_with(|| PartFile::new(&self.options.files, path()));
-                Arc::new(Part::new(file, &self.shelf, *meta, before))
+                Arc::new(Part::new(file, &self.open_parts, *meta, before))
             });
             if meta.step_s > 0 {
                 rollups.insert(meta.partition, part);

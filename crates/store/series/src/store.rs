@@ -10,7 +10,8 @@ use parking_lot::Mutex;
 use crate::core::Core;
 use crate::error::{NameError, OpenError, WriteError};
 use crate::model::{
-    MergeOutcome, OpenReport, Outcome, Row, SealOutcome, Selector, Series, StoreStats, TimeRange,
+    MergeOutcome, OpenReport, Row, SealOutcome, Selector, Series, StoreStats, TimeRange,
+    WriteOutcome,
 };
 use crate::name::RowName;
 use crate::options::{AHEAD_MAX, StoreOptions, Wal};
@@ -194,14 +195,18 @@ impl Store {
     ///
     /// # Errors
     /// See [`WriteError`].
-    pub fn delete(&self, selector: &Selector, range: TimeRange) -> Result<Outcome, WriteError> {
+    pub fn delete(
+        &self,
+        selector: &Selector,
+        range: TimeRange,
+    ) -> Result<WriteOutcome, WriteError> {
         let core = &self.0.core;
         let mut rows: std::collections::BTreeMap<u32, Vec<u16>> = std::collections::BTreeMap::new();
         for of in self.find(selector).iter().flat_map(|s| &s.columns) {
             rows.entry(of.row).or_default().push(of.column);
         }
         if rows.is_empty() {
-            return Ok(Outcome::default());
+            return Ok(WriteOutcome::default());
         }
         let whole = |row: u32, columns: &[u16]| {
             core.catalog.row_by_id(row).is_some_and(|row| columns.len() == usize::from(row.columns))
@@ -288,7 +293,7 @@ impl Store {
             sealed_position: heads.first().map_or(0, |h| h.first() - 1),
             parts: metas().count() as u64,
             parts_open: open.count() as u64,
-            open_index_bytes: core.shelf.bytes(),
+            open_index_bytes: core.open_parts.bytes(),
             part_bytes: metas().map(|m| m.bytes).sum(),
             part_samples: metas().map(|m| m.samples).sum(),
             index_bytes: metas().map(|m| m.index_bytes).sum(),

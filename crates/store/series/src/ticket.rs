@@ -9,11 +9,11 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::batch::Batch;
 use crate::error::WriteError;
-use crate::model::Outcome;
+use crate::model::WriteOutcome;
 
 #[derive(Default)]
 struct State {
-    result: Option<Result<Outcome, WriteError>>,
+    result: Option<Result<WriteOutcome, WriteError>>,
     waker: Option<Waker>,
 }
 
@@ -25,7 +25,7 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    pub(crate) fn finish(&self, result: Result<Outcome, WriteError>) {
+    pub(crate) fn finish(&self, result: Result<WriteOutcome, WriteError>) {
         let mut state = self.state.lock();
         state.result = Some(result);
         if let Some(waker) = state.waker.take() {
@@ -50,7 +50,7 @@ impl Ticket {
     ///
     /// # Errors
     /// See [`WriteError`].
-    pub fn wait(self) -> Result<Outcome, WriteError> {
+    pub fn wait(self) -> Result<WriteOutcome, WriteError> {
         let mut state = self.0.state.lock();
         loop {
             if let Some(result) = state.result.take() {
@@ -62,7 +62,7 @@ impl Ticket {
 }
 
 impl Future for Ticket {
-    type Output = Result<Outcome, WriteError>;
+    type Output = Result<WriteOutcome, WriteError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut state = self.0.state.lock();

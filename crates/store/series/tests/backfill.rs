@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use env::files::{Files, SimDisk};
 use series::{
-    Ack, Batch, OPEN_INDEX_BYTES_MAX, OPEN_PARTS_MAX, Retention, Selector, Store, StoreOptions,
-    TimeRange, Wal,
+    Ack, Batch, OPEN_INDEX_BYTES_MAX, OPEN_PARTS_MAX, Selector, SeriesRetention, Store,
+    StoreOptions, TimeRange, Wal,
 };
 use support::{PARTITION_S, options};
 
@@ -26,7 +26,7 @@ const YEAR: i64 = 4380;
 /// Samples of a series in each of them.
 const EACH: i64 = 3;
 
-fn open_on(disk: &SimDisk, retention: Retention) -> Store {
+fn open_on(disk: &SimDisk, retention: SeriesRetention) -> Store {
     let options = StoreOptions {
         head_bytes_max: 64 << 20,
         segment_bytes: 16 << 20,
@@ -62,7 +62,7 @@ fn check(store: &Store, hosts: usize, partitions: i64) {
 #[test]
 fn a_year_written_series_by_series_is_sealed_and_merged_in_few_files_and_flushes() {
     let disk = SimDisk::new(1);
-    let store = open_on(&disk, Retention::default());
+    let store = open_on(&disk, SeriesRetention::default());
     year(&store, 0);
     let before = disk.calls();
     let sealed = store.seal().unwrap();
@@ -91,7 +91,7 @@ fn a_year_written_series_by_series_is_sealed_and_merged_in_few_files_and_flushes
     // Files that several partitions share go with the last of them.
     let kept = 100;
     let age = options(&disk, Wal::Off).clock.now_us() / 1_000_000 - (YEAR - kept) as u64 * 7200;
-    let retention = Retention { age: Some(Duration::from_secs(age)), bytes_max: None };
+    let retention = SeriesRetention { age: Some(Duration::from_secs(age)), bytes_max: None };
     let store = open_on(&disk, retention);
     let before = disk.calls();
     store.retain().unwrap();

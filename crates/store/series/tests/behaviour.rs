@@ -18,7 +18,7 @@ use std::time::Duration;
 use env::clock::{ManualClock, SystemClock};
 use env::files::{Files, SimDisk};
 use series::{
-    Ack, Batch, Direction, NameError, OPEN_PARTS_MAX, OpenError, Retention, Selector, Store,
+    Ack, Batch, Direction, NameError, OPEN_PARTS_MAX, OpenError, Selector, SeriesRetention, Store,
     StoreOptions, TimeRange, Value, Wal, WriteError,
 };
 use support::{PARTITION_S, contents, open, options, read, shown};
@@ -277,7 +277,7 @@ fn partitions_older_or_more_than_the_retention_keeps_are_dropped_and_late_rows_r
     let clock = ManualClock::at(24 * 3600 * 1_000_000);
     let age = Some(Duration::from_hours(12));
     let options = StoreOptions {
-        retention: Retention { age, ..Retention::default() },
+        retention: SeriesRetention { age, ..SeriesRetention::default() },
         clock: Arc::new(clock.clone()),
         ..options(&disk, Wal::Always)
     };
@@ -299,7 +299,7 @@ fn partitions_older_or_more_than_the_retention_keeps_are_dropped_and_late_rows_r
 #[test]
 fn partitions_go_oldest_first_when_the_bytes_are_too_many() {
     let disk = SimDisk::new(1);
-    let retention = Retention { bytes_max: Some(3000), ..Retention::default() };
+    let retention = SeriesRetention { bytes_max: Some(3000), ..SeriesRetention::default() };
     let options = StoreOptions { retention, ..options(&disk, Wal::Always) };
     let (store, _) = Store::open(Path::new("/s"), options).unwrap();
     hours(&store, 0, 24);

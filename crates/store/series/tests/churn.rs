@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use env::clock::ManualClock;
-use series::{Ack, Batch, Retention, Selector, Store, StoreOptions, Wal};
+use series::{Ack, Batch, Selector, SeriesRetention, Store, StoreOptions, Wal};
 
 const PARTITION: Duration = Duration::from_hours(2);
 /// Series that come in one partition and are never written again.
@@ -33,7 +33,7 @@ fn series_that_come_and_go_leave_no_memory_behind() {
     let clock = ManualClock::at(1_000_000_000_000_000);
     let options = StoreOptions {
         wal: Wal::Off,
-        retention: Retention { age: Some(2 * PARTITION), bytes_max: None },
+        retention: SeriesRetention { age: Some(2 * PARTITION), bytes_max: None },
         series_max: 6 * SERIES,
         background: false,
         clock: Arc::new(clock.clone()),

@@ -18,7 +18,7 @@ use std::time::Duration;
 use env::clock::ManualClock;
 use env::files::{Failure, Fault, Files, SimDisk};
 use series::{
-    Ack, Batch, NameError, Retention, Row, Selector, Store, StoreOptions, TimeRange, Wal,
+    Ack, Batch, NameError, Row, Selector, SeriesRetention, Store, StoreOptions, TimeRange, Wal,
     WriteError,
 };
 use support::reads::Reads;
@@ -41,7 +41,7 @@ impl Fixture {
         let age = Some(Duration::from_secs(24 * HOUR_S));
         let options = StoreOptions {
             series_max: 6,
-            retention: Retention { age, bytes_max: None },
+            retention: SeriesRetention { age, bytes_max: None },
             rollups_beside: false,
             clock: Arc::new(self.clock.clone()),
             ..options(disk, Wal::Always)

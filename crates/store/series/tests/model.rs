@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use env::files::SimDisk;
-use series::{Direction, Extreme, Retention, Selector, Store, StoreOptions, TimeRange, Wal};
+use series::{Direction, Extreme, Selector, SeriesRetention, Store, StoreOptions, TimeRange, Wal};
 use support::{
     Draw, Model, PARTITION_S, apply, batch, bury, contents, delete, open, options, read, write,
 };
@@ -79,7 +79,7 @@ fn run(seed: u64, steps: u64) {
 /// Retention by size: the oldest partitions go until what is left fits. The store without it.
 fn by_size(disk: &SimDisk, wal: Wal, model: &mut Model, draw: &mut Draw) -> Store {
     let bytes_max = 4000 + draw.below(20_000);
-    let retention = Retention { bytes_max: Some(bytes_max), ..Retention::default() };
+    let retention = SeriesRetention { bytes_max: Some(bytes_max), ..SeriesRetention::default() };
     let options = StoreOptions { retention, ..options(disk, wal) };
     let (store, _) = Store::open(Path::new("/series"), options).unwrap();
     let bytes = |store: &Store| store.stats().part_bytes + store.stats().rollup_bytes;

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use env::clock::ManualClock;
 use env::files::{Files, SimDisk};
-use series::{Ack, Batch, Retention, Selector, Store, StoreOptions, TimeRange, Wal};
+use series::{Ack, Batch, Selector, SeriesRetention, Store, StoreOptions, TimeRange, Wal};
 use support::reads::Reads;
 use support::{PARTITION_S, options};
 
@@ -28,7 +28,7 @@ const SECOND: i64 = 1_000_000_000;
 fn rolling(disk: &SimDisk, clock: &ManualClock, reads: &Reads) -> Store {
     let partition = Duration::from_secs(PARTITION_S as u64);
     let options = StoreOptions {
-        retention: Retention { age: Some(2 * partition), bytes_max: None },
+        retention: SeriesRetention { age: Some(2 * partition), bytes_max: None },
         rollup_age: Some(1000 * partition),
         rollups_beside: false,
         clock: Arc::new(clock.clone()),
@@ -116,7 +116,7 @@ fn crowded(disk: &SimDisk, reads: &Reads) -> Store {
     let clock = ManualClock::at(0);
     let open = |age, bytes_max| {
         let options = StoreOptions {
-            retention: Retention { age, bytes_max },
+            retention: SeriesRetention { age, bytes_max },
             rollup_age: Some(Duration::from_hours(24 * 365)),
             rollups_beside: false,
             clock: Arc::new(clock.clone()),

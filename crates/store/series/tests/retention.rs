@@ -18,7 +18,7 @@ use std::time::Duration;
 use env::clock::ManualClock;
 use env::files::{Failure, Fault, Files, SimDisk};
 use env::guard::{Acceptance, GuardedClock};
-use series::{Ack, Batch, Retention, Selector, Store, StoreOptions, TimeRange, Wal};
+use series::{Ack, Batch, Selector, SeriesRetention, Store, StoreOptions, TimeRange, Wal};
 use support::{Model, PARTITION_S, contents, options};
 
 const SECOND: i64 = 1_000_000_000;
@@ -35,11 +35,11 @@ enum By {
 fn open_on(disk: &SimDisk, by: By, bytes_max: u64) -> Store {
     let clock = ManualClock::at((PARTITIONS * PARTITION_S) as u64 * 1_000_000);
     let retention = match by {
-        By::Age => Retention {
+        By::Age => SeriesRetention {
             age: Some(Duration::from_secs((KEPT * PARTITION_S) as u64)),
             bytes_max: None,
         },
-        By::Size => Retention { age: None, bytes_max: Some(bytes_max) },
+        By::Size => SeriesRetention { age: None, bytes_max: Some(bytes_max) },
     };
     let options = StoreOptions { retention, clock: Arc::new(clock), ..options(disk, Wal::Always) };
     Store::open(Path::new("/series"), options).unwrap().0
@@ -159,7 +159,7 @@ fn roll_ups_that_outlive_their_samples_leave_room_for_samples() {
     const BYTES_MAX: u64 = 40_000;
     let disk = SimDisk::new(1);
     let options = StoreOptions {
-        retention: Retention { age: None, bytes_max: Some(BYTES_MAX) },
+        retention: SeriesRetention { age: None, bytes_max: Some(BYTES_MAX) },
         rollup_age: Some(Duration::from_hours(24 * 365)),
         clock: Arc::new(ManualClock::at(0)),
         ..options(&disk, Wal::Always)
@@ -193,7 +193,7 @@ fn what_is_due_is_sealed_between_the_steps_of_a_long_retention() {
     let clock = ManualClock::at(0);
     let age = Duration::from_secs(PARTITION_S as u64);
     let options = StoreOptions {
-        retention: Retention { age: Some(age), bytes_max: None },
+        retention: SeriesRetention { age: Some(age), bytes_max: None },
         rollup_age: Some(100 * age),
         clock: Arc::new(clock.clone()),
         ..options(&disk, Wal::Always)
@@ -227,7 +227,7 @@ fn by_size_hours_are_kept_where_five_minutes_are_too_much() {
     let disk = SimDisk::new(1);
     let year = Duration::from_hours(24 * 365);
     let options = StoreOptions {
-        retention: Retention { age: None, bytes_max: Some(BYTES_MAX) },
+        retention: SeriesRetention { age: None, bytes_max: Some(BYTES_MAX) },
         rollup_age: Some(year),
         hourly_age: Some(10 * year),
         clock: Arc::new(ManualClock::at(0)),
@@ -262,7 +262,7 @@ fn by_size_nothing_stays_in_place_of_samples_that_are_smaller() {
     let disk = SimDisk::new(1);
     let open = |bytes_max| {
         let options = StoreOptions {
-            retention: Retention { age: None, bytes_max: Some(bytes_max) },
+            retention: SeriesRetention { age: None, bytes_max: Some(bytes_max) },
             rollup_age: Some(Duration::from_hours(24 * 365)),
             rollups_beside: false,
             clock: Arc::new(ManualClock::at(0)),
@@ -293,7 +293,7 @@ fn by_size_nothing_stays_in_place_of_samples_that_are_smaller() {
 fn by_size(disk: &SimDisk, bytes_max: u64, hourly: bool) -> Store {
     let year = Duration::from_hours(24 * 365);
     let options = StoreOptions {
-        retention: Retention { age: None, bytes_max: Some(bytes_max) },
+        retention: SeriesRetention { age: None, bytes_max: Some(bytes_max) },
         rollup_age: Some(year),
         hourly_age: Some(2 * year).filter(|_| hourly),
         rollups_beside: false,
@@ -369,7 +369,7 @@ fn a_jump_of_the_clock_drops_nothing() {
     let clock = Arc::new(GuardedClock::new(Arc::new(wall.clone()), None));
     let age = Some(Duration::from_secs((PARTITIONS * PARTITION_S) as u64));
     let options = StoreOptions {
-        retention: Retention { age, bytes_max: None },
+        retention: SeriesRetention { age, bytes_max: None },
         clock: clock.clone(),
         ..options(&disk, Wal::Always)
     };

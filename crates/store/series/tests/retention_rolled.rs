@@ -20,8 +20,8 @@ use std::time::Duration;
 use env::clock::ManualClock;
 use env::files::{Failure, Fault, Files, SimDisk};
 use series::{
-    Ack, Batch, Direction, Retention, Selector, Store, StoreOptions, Summary, TimeRange, Value,
-    Wal, WriteError,
+    Ack, Batch, Direction, Selector, SeriesRetention, Store, StoreOptions, Summary, TimeRange,
+    Value, Wal, WriteError,
 };
 use support::{PARTITION_S, options, read, shown};
 
@@ -92,7 +92,7 @@ fn opened(disk: &SimDisk, keep: Keep) -> (Store, ManualClock) {
         Keep::Bytes(max) => (None, Some(max), year, 2 * year),
     };
     let options = StoreOptions {
-        retention: Retention { age, bytes_max },
+        retention: SeriesRetention { age, bytes_max },
         rollup_age: Some(rollup_age),
         hourly_age: Some(hourly_age),
         head_bytes_max: 4 << 20,

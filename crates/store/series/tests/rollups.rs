@@ -19,7 +19,7 @@ use std::time::Duration;
 use env::clock::ManualClock;
 use env::files::{Files, SimDisk};
 use series::{
-    Ack, Batch, Direction, Retention, Selector, Store, StoreOptions, Summary, TimeRange, Wal,
+    Ack, Batch, Direction, Selector, SeriesRetention, Store, StoreOptions, Summary, TimeRange, Wal,
     WriteError,
 };
 use support::reads::Reads;
@@ -37,7 +37,7 @@ fn partitions(n: i64) -> Duration {
 
 fn opened(disk: &SimDisk, clock: &ManualClock, rollups_beside: bool) -> Store {
     let options = StoreOptions {
-        retention: Retention { age: Some(partitions(RAW)), bytes_max: None },
+        retention: SeriesRetention { age: Some(partitions(RAW)), bytes_max: None },
         rollup_age: Some(partitions(FINE)),
         hourly_age: Some(partitions(HOURLY)),
         rollups_beside,
@@ -313,14 +313,14 @@ fn a_store_that_is_opened_without_a_retention_keeps_what_outlived_its_samples() 
         let options = StoreOptions { retention, clock: Arc::new(clock.clone()), ..tool(&disk) };
         Store::open(Path::new("/series"), options).unwrap().0
     };
-    let store = bare(Retention::default());
+    let store = bare(SeriesRetention::default());
     store.retain().unwrap();
     let series = store.find(&Selector::metric("load")).remove(0);
     let all = store.snapshot().summary(&series, TimeRange::ALL).unwrap().unwrap();
     assert_eq!((all.count, store.stats().rollups), (3 * 720, 3));
     store.close().unwrap();
     // Where samples go by age roll-ups without an age go with them.
-    let store = bare(Retention { age: Some(partitions(RAW)), bytes_max: None });
+    let store = bare(SeriesRetention { age: Some(partitions(RAW)), bytes_max: None });
     store.retain().unwrap();
     assert_eq!((store.stats().parts, store.stats().rollups), (0, 0));
 }
@@ -335,7 +335,7 @@ fn a_read_that_is_refused_for_a_moment_costs_no_roll_up() {
     let (disk, clock) = (SimDisk::new(1), ManualClock::at(0));
     let reads = Reads::of(&disk);
     let options = StoreOptions {
-        retention: Retention { age: Some(partitions(RAW)), bytes_max: None },
+        retention: SeriesRetention { age: Some(partitions(RAW)), bytes_max: None },
         rollup_age: Some(partitions(HOURLY)),
         rollups_beside: false,
         clock: Arc::new(clock.clone()),
@@ -383,7 +383,7 @@ fn partitions_that_cannot_be_read_keep_no_other_from_going() {
     let (disk, clock) = (SimDisk::new(1), ManualClock::at(0));
     let reads = Reads::of(&disk);
     let options = StoreOptions {
-        retention: Retention { age: Some(partitions(RAW)), bytes_max: None },
+        retention: SeriesRetention { age: Some(partitions(RAW)), bytes_max: None },
         rollup_age: Some(partitions(10 * HOURLY)),
         rollups_beside: false,
         clock: Arc::new(clock.clone()),
@@ -425,7 +425,7 @@ fn what_joins_a_roll_up_of_hours_stands_in_its_hour() {
     let year = Duration::from_hours(24 * 365);
     let opened = |age, bytes_max, rollup_age| {
         let options = StoreOptions {
-            retention: Retention { age, bytes_max },
+            retention: SeriesRetention { age, bytes_max },
             rollup_age,
             hourly_age: Some(year),
             rollups_beside: false,
@@ -461,7 +461,7 @@ fn a_damaged_late_part_takes_nothing_of_what_is_said_of_the_others() {
     let (disk, clock) = (SimDisk::new(1), ManualClock::at(0));
     let opened = |age, bytes_max| {
         let options = StoreOptions {
-            retention: Retention { age, bytes_max },
+            retention: SeriesRetention { age, bytes_max },
             rollup_age: Some(partitions(1000)),
             rollups_beside: false,
             clock: Arc::new(clock.clone()),

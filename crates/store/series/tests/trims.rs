@@ -61,12 +61,12 @@ fn write(store: &Store, number: i64) -> Result<(), WriteError> {
 
 /// Batches that were acknowledged, and those that may be there.
 #[derive(Clone, Default)]
-struct Told {
+struct Writes {
     acknowledged: BTreeSet<i64>,
     tried: BTreeSet<i64>,
 }
 
-impl Told {
+impl Writes {
     fn write(&mut self, store: &Store, number: i64) {
         self.tried.insert(number);
         if write(store, number).is_ok() {
@@ -102,8 +102,8 @@ impl Told {
 }
 
 /// A store that was sealed, and its log trimmed, some times.
-fn trimmed(disk: &SimDisk) -> (Store, Told) {
-    let ((store, _), mut told) = (open(disk), Told::default());
+fn trimmed(disk: &SimDisk) -> (Store, Writes) {
+    let ((store, _), mut told) = (open(disk), Writes::default());
     for number in 0..BEFORE {
         told.write(&store, number);
         if number == DELETED {
@@ -119,7 +119,7 @@ fn trimmed(disk: &SimDisk) -> (Store, Told) {
 }
 
 /// A seal with batches on both sides.
-fn act(store: &Store, told: &mut Told) {
+fn act(store: &Store, told: &mut Writes) {
     (BEFORE..BEFORE + AROUND.0).for_each(|number| told.write(store, number));
     let _ = store.seal();
     let from = BEFORE + AROUND.0;
@@ -145,7 +145,7 @@ fn calls() -> (u64, u64) {
 
 /// It opens with what it has, takes more batches and a seal in the segments there are, and opens with
 /// all of it again.
-fn go_on(image: &SimDisk, told: &Told, when: &str) {
+fn go_on(image: &SimDisk, told: &Writes, when: &str) {
     let mut told = told.clone();
     let (store, report) = open(image);
     told.acknowledged = told.check(&contents(&store), &format!("{when}: opened"));
@@ -188,7 +188,7 @@ fn a_call_that_fails_of_a_seal_that_trims_and_of_the_batches_after_it_loses_noth
         act(&store, &mut told);
         let when = format!("call {call} of {from} to {to}, {failure:?}");
         // In memory there is no doubt.
-        let sure = Told { tried: told.acknowledged.clone(), ..told.clone() };
+        let sure = Writes { tried: told.acknowledged.clone(), ..told.clone() };
         sure.check(&contents(&store), &when);
         refused += told.tried.len() - told.acknowledged.len();
         for image in [disk.kill(), disk.crash(call)] {

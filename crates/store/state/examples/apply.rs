@@ -13,7 +13,8 @@ use model::{
     Record, SessionRecord, Write,
 };
 use state::{
-    Condition, DocumentField, DocumentQuery, Reader, SqliteState, StateOptions, StateStore, Test,
+    Comparison, Condition, DocumentField, DocumentQuery, Reader, SqliteState, StateOptions,
+    StateStore,
 };
 
 const SESSION_BYTES: usize = 5_000_000;
@@ -104,8 +105,9 @@ fn main() {
 
 fn queries(state: &SqliteState) {
     let base = || DocumentQuery::new(AgentId(1), Dataset::fim_files());
-    let prefix = Condition::field(DocumentField::Path, Test::Prefix, "/usr/lib/some-package-7/");
-    let search = Condition::field(DocumentField::Path, Test::Contains, "file-777");
+    let prefix =
+        Condition::field(DocumentField::Path, Comparison::Prefix, "/usr/lib/some-package-7/");
+    let search = Condition::field(DocumentField::Path, Comparison::Contains, "file-777");
     for (what, query) in [
         ("first 500 by path", base()),
         ("500 from 100,000", DocumentQuery { offset: 100_000, ..base() }),
@@ -114,7 +116,7 @@ fn queries(state: &SqliteState) {
         (
             "500 by size",
             DocumentQuery {
-                sort: vec![(DocumentField::Size, state::Direction::Descending)],
+                sort: vec![(DocumentField::Size, state::SortDirection::Descending)],
                 ..base()
             },
         ),

@@ -51,20 +51,20 @@ pub enum DocumentField {
 
 /// The value that a field is compared with.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Value {
+pub enum QueryValue {
     /// Compared byte by byte.
     Text(String),
     /// Compared as a number.
     Integer(i64),
 }
 
-impl From<&str> for Value {
+impl From<&str> for QueryValue {
     fn from(text: &str) -> Self {
         Self::Text(text.to_owned())
     }
 }
 
-impl From<i64> for Value {
+impl From<i64> for QueryValue {
     fn from(number: i64) -> Self {
         Self::Integer(number)
     }
@@ -72,7 +72,7 @@ impl From<i64> for Value {
 
 /// A comparison. An empty field passes none of these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Test {
+pub enum Comparison {
     Equal,
     NotEqual,
     Less,
@@ -92,12 +92,12 @@ pub enum Condition {
     /// It does not hold.
     Not(Box<Condition>),
     /// A field passes a test.
-    Field(DocumentField, Test, Value),
+    Field(DocumentField, Comparison, QueryValue),
 }
 
 impl Condition {
     /// `field` passes `test` against `value`.
-    pub fn field(field: DocumentField, test: Test, value: impl Into<Value>) -> Self {
+    pub fn field(field: DocumentField, test: Comparison, value: impl Into<QueryValue>) -> Self {
         Self::Field(field, test, value.into())
     }
 }
@@ -110,7 +110,7 @@ impl Default for Condition {
 
 /// Order of a sort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Direction {
+pub enum SortDirection {
     #[default]
     Ascending,
     Descending,
@@ -123,7 +123,7 @@ pub struct DocumentQuery {
     pub dataset: Dataset,
     pub condition: Condition,
     /// Sort fields, then by path. Empty: by path.
-    pub sort: Vec<(DocumentField, Direction)>,
+    pub sort: Vec<(DocumentField, SortDirection)>,
     /// Number of items to skip at the start.
     pub offset: u64,
     /// Maximum number of items; a value above [`limits::PAGE_ITEMS_MAX`] is refused.
@@ -154,7 +154,7 @@ pub struct FleetQuery {
     pub dataset: Dataset,
     pub condition: Condition,
     /// Sort fields, then by agent and path. Empty: by agent, then by path.
-    pub sort: Vec<(DocumentField, Direction)>,
+    pub sort: Vec<(DocumentField, SortDirection)>,
     /// Number of items to skip at the start.
     pub offset: u64,
     /// Maximum number of items; a value above [`limits::PAGE_ITEMS_MAX`] is refused.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::error::DeviceError;
-use crate::options::{BLOCK_BYTES, DEVICE_BYTES_MAX, DEVICE_BYTES_MIN, Options};
+use crate::options::{BLOCK_BYTES, DEVICE_BYTES_MAX, DEVICE_BYTES_MIN, DeviceOptions};
 use crate::report::{Report, Tally};
 
 /// Unit of a torn write, bytes.
@@ -23,14 +23,14 @@ type Content = Option<Arc<Block>>;
 
 /// The unflushed writes that a power cut keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Cut {
+pub struct PowerCut {
     /// Keep a random part of them, drawn from this seed; `None` keeps nothing.
     pub keep: Option<u64>,
     /// Draw for each sector of 512 bytes instead of for each block.
     pub torn: bool,
 }
 
-impl Cut {
+impl PowerCut {
     /// Everything that was not flushed is lost.
     pub const ALL: Self = Self { keep: None, torn: false };
 
@@ -101,7 +101,7 @@ pub(crate) struct Image {
 pub(crate) struct Refused;
 
 impl Image {
-    pub(crate) fn new(options: &Options) -> Result<Self, DeviceError> {
+    pub(crate) fn new(options: &DeviceOptions) -> Result<Self, DeviceError> {
         let (min, max) = (DEVICE_BYTES_MIN, DEVICE_BYTES_MAX);
         if !(min..=max).contains(&options.bytes) {
             return Err(DeviceError::Size { bytes: options.bytes, min, max });
@@ -244,7 +244,7 @@ impl Image {
     }
 
     /// Restores the power: only the flushed writes remain, and those that `cut` keeps.
-    pub(crate) fn revive(&self, cut: &Cut) {
+    pub(crate) fn revive(&self, cut: &PowerCut) {
         let mut state = self.state.lock();
         let mut dice = cut.keep.map(Dice);
         for (index, content) in std::mem::take(&mut state.unflushed) {

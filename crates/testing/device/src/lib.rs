@@ -20,7 +20,7 @@
 //!
 //! # What survives what
 //! - A flush makes every write that was answered before it durable. Nothing else does.
-//! - [`Device::power_cut`] keeps what is durable and, as [`Cut`] says, a random part of the writes
+//! - [`Device::power_cut`] keeps what is durable and, as [`PowerCut`] says, a random part of the writes
 //!   since the last flush: whole blocks, or single sectors of 512 bytes.
 //! - From the cut on, or from the moment set by [`Device::die_after`], every request to the device
 //!   fails: nothing written later can be acknowledged, and open files of the old mount never reach
@@ -44,8 +44,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use error::DeviceError;
-pub use image::{Counters, Cut, Moment, SECTOR_BYTES};
-pub use options::{BLOCK_BYTES, DEVICE_BYTES_MAX, DEVICE_BYTES_MIN, Fs, Options};
+pub use image::{Counters, Moment, PowerCut, SECTOR_BYTES};
+pub use options::{BLOCK_BYTES, DEVICE_BYTES_MAX, DEVICE_BYTES_MIN, DeviceOptions, Fs};
 pub use report::{Class, Report, Tally, block_sizes};
 
 use host::Mounts;
@@ -63,14 +63,14 @@ impl Device {
     /// # Errors
     /// [`DeviceError::Unavailable`] where this machine or user cannot have one.
     pub fn new(bytes: u64) -> Result<Self, DeviceError> {
-        Self::with(Options { bytes, ..Options::default() })
+        Self::with(DeviceOptions { bytes, ..DeviceOptions::default() })
     }
 
     /// Makes a device with these options.
     ///
     /// # Errors
     /// [`DeviceError::Unavailable`] where this machine or user cannot have one.
-    pub fn with(options: Options) -> Result<Self, DeviceError> {
+    pub fn with(options: DeviceOptions) -> Result<Self, DeviceError> {
         let image = Arc::new(Image::new(&options)?);
         let mounts = Mounts::new(fuse::Served(Arc::clone(&image)))?;
         Ok(Self { image, mounts })
@@ -114,7 +114,7 @@ impl Device {
     ///
     /// # Errors
     /// As the programs say.
-    pub fn power_cut(&mut self, cut: &Cut) -> Result<(), DeviceError> {
+    pub fn power_cut(&mut self, cut: &PowerCut) -> Result<(), DeviceError> {
         self.image.die();
         self.mounts.detach();
         self.image.revive(cut);
@@ -144,7 +144,7 @@ impl Device {
 
     /// Returns the writes that reached the device since [`Device::start_measuring`], by location: the
     /// files named, the file system's journal, elsewhere. The files must still exist; sync first the
-    /// data that should be counted. Needs [`Options::measure`].
+    /// data that should be counted. Needs [`DeviceOptions::measure`].
     ///
     /// # Errors
     /// Returns an error if the location of a file's blocks cannot be read.

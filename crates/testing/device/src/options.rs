@@ -24,7 +24,7 @@ pub enum Fs {
 
 /// The options of a device.
 #[derive(Debug, Clone, Copy)]
-pub struct Options {
+pub struct DeviceOptions {
     /// Size in bytes, rounded up to whole blocks.
     pub bytes: u64,
     /// Time that each flush takes at least.
@@ -33,7 +33,7 @@ pub struct Options {
     pub measure: bool,
 }
 
-impl Default for Options {
+impl Default for DeviceOptions {
     fn default() -> Self {
         Self { bytes: 256 << 20, flush_time: Duration::ZERO, measure: false }
     }

@@ -13,10 +13,10 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 
-use device::{Cut, Device, DeviceError, Fs, Moment, Options, available};
+use device::{Device, DeviceError, DeviceOptions, Fs, Moment, PowerCut, available};
 
 /// A device with a file system, or a visible reason why there is none.
-fn mounted(fs: Fs, options: Options) -> Option<Device> {
+fn mounted(fs: Fs, options: DeviceOptions) -> Option<Device> {
     if let Err(DeviceError::Unavailable(why)) = available(fs) {
         eprintln!("skipped: {why}");
         return None;
@@ -26,9 +26,9 @@ fn mounted(fs: Fs, options: Options) -> Option<Device> {
     Some(device)
 }
 
-const SMALL: Options = Options { bytes: 64 << 20, ..DEFAULT };
-const DEFAULT: Options =
-    Options { bytes: 0, flush_time: std::time::Duration::ZERO, measure: false };
+const SMALL: DeviceOptions = DeviceOptions { bytes: 64 << 20, ..DEFAULT };
+const DEFAULT: DeviceOptions =
+    DeviceOptions { bytes: 0, flush_time: std::time::Duration::ZERO, measure: false };
 
 #[test]
 fn a_power_cut_takes_what_was_not_flushed_and_leaves_what_was() {
@@ -42,7 +42,7 @@ fn a_power_cut_takes_what_was_not_flushed_and_leaves_what_was() {
     fs::write(folder.join("lost"), b"not flushed").unwrap();
     let rewritten = File::options().write(true).open(&kept).unwrap();
     rewritten.write_all_at(b"changed", 0).unwrap();
-    device.power_cut(&Cut::ALL).unwrap();
+    device.power_cut(&PowerCut::ALL).unwrap();
     assert!(rewritten.sync_all().is_err(), "the old mount still answers");
     assert!(!kept.exists());
     device.remount().unwrap();
@@ -68,14 +68,14 @@ fn a_device_that_dies_refuses_from_that_moment_on() {
         assert!(acknowledged < 7, "the device outlived its moment");
     }
     assert!(device.is_dead() && acknowledged > 0);
-    device.power_cut(&Cut::ALL).unwrap();
+    device.power_cut(&PowerCut::ALL).unwrap();
     device.remount().unwrap();
     assert!(fs::read(&path).unwrap().len() >= 100 * acknowledged);
 }
 
 #[test]
 fn a_subset_keeps_some_blocks_whole_and_a_torn_one_single_sectors() {
-    for (cut, whole) in [(Cut::subset(3), true), (Cut::torn(3), false)] {
+    for (cut, whole) in [(PowerCut::subset(3), true), (PowerCut::torn(3), false)] {
         let Some(mut device) = mounted(Fs::Ext4, SMALL) else { return };
         let path = device.folder().join("file");
         fs::write(&path, vec![1; 256 << 10]).unwrap();
@@ -113,7 +113,7 @@ fn write_direct(path: &std::path::Path, bytes: usize) {
 
 #[test]
 fn blocks_are_told_apart_by_where_they_lie() {
-    let Some(device) = mounted(Fs::Ext4, Options { measure: true, ..SMALL }) else { return };
+    let Some(device) = mounted(Fs::Ext4, DeviceOptions { measure: true, ..SMALL }) else { return };
     let path = device.folder().join("log");
     let mut file = File::create(&path).unwrap();
     file.write_all(&vec![0; 64 << 10]).unwrap();
@@ -141,14 +141,14 @@ fn blocks_are_told_apart_by_where_they_lie() {
 #[test]
 fn other_file_systems_recover_too() {
     for fs in [Fs::Xfs, Fs::Btrfs] {
-        let Some(mut device) = mounted(fs, Options { bytes: 512 << 20, ..DEFAULT }) else {
+        let Some(mut device) = mounted(fs, DeviceOptions { bytes: 512 << 20, ..DEFAULT }) else {
             continue;
         };
         let kept = device.folder().join("kept");
         fs::write(&kept, b"flushed").unwrap();
         File::open(&kept).unwrap().sync_all().unwrap();
         File::open(device.folder()).unwrap().sync_all().unwrap();
-        device.power_cut(&Cut::ALL).unwrap();
+        device.power_cut(&PowerCut::ALL).unwrap();
         device.remount().unwrap();
         assert_eq!(fs::read(&kept).unwrap(), b"flushed", "{fs:?}");
     }

@@ -15,7 +15,7 @@ use axum::http::{Request, Response, StatusCode};
 use common::{Answered, World, basic, observed, upsert, world, world_with};
 use hyper::body::Frame;
 use model::{AgentId, AgentStatus};
-use registry::{AgentInfo, AuditOutcome, EnrollRequest, InsertAgent, Reader, WriteContext};
+use registry::{AgentEnrolment, AgentInfo, AuditOutcome, InsertAgent, Reader, WriteContext};
 use serde_json::json;
 use tower::ServiceExt as _;
 
@@ -270,7 +270,7 @@ async fn a_program_on_the_unix_socket_tells_of_the_whole_fleet_at_once() {
 async fn an_agent_that_comes_back_while_others_are_removed_stays() {
     let world = world();
     for n in 0..300 {
-        let request = EnrollRequest { name: format!("old-{n}"), ..EnrollRequest::default() };
+        let request = AgentEnrolment { name: format!("old-{n}"), ..AgentEnrolment::default() };
         let new = InsertAgent { request, ..InsertAgent::default() };
         world.registry.insert_agent(&WriteContext::server(), &new, &mut |_| Ok(())).unwrap();
     }

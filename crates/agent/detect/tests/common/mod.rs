@@ -13,7 +13,7 @@ use detect::{Cancel, Progress, Rules, ScanOptions, ScanReport, Scanner, Watch};
 use env::clock::{Clock, SystemClock};
 use model::traits::PortError;
 use model::{
-    Baseline, BaselineItem, Batch, Change, ChangeKind, Coverage, CoverageKind, ItemKey, Kind,
+    Baseline, BaselineItem, Change, ChangeBatch, ChangeKind, Coverage, CoverageKind, ItemKey, Kind,
     Observation, Op, Sink, SinkOutcome,
 };
 use parking_lot::Mutex;
@@ -21,7 +21,7 @@ use sha1::Digest as _;
 
 /// Everything that was kept.
 #[derive(Debug, Default)]
-pub struct Kept {
+pub struct Recorded {
     pub items: BTreeMap<ItemKey, Observation>,
     pub changes: Vec<Change>,
     pub coverage: Vec<Coverage>,
@@ -35,7 +35,7 @@ pub struct Kept {
 
 /// Clones share one store: one is handed over as baseline, one as sink.
 #[derive(Debug, Clone, Default)]
-pub struct Memory(pub Arc<Mutex<Kept>>);
+pub struct Memory(pub Arc<Mutex<Recorded>>);
 
 impl Baseline for Memory {
     fn directory(
@@ -73,7 +73,7 @@ impl Baseline for Memory {
 }
 
 impl Sink for Memory {
-    fn apply(&mut self, batch: &mut Batch) -> Result<SinkOutcome, PortError> {
+    fn apply(&mut self, batch: &mut ChangeBatch) -> Result<SinkOutcome, PortError> {
         let mut kept = self.0.lock();
         if let Some(left) = &mut kept.fail_after {
             if *left == 0 {

@@ -9,10 +9,10 @@ use env::clock::ManualClock;
 use env::random::SystemRandom;
 use model::document::NoNames;
 use model::{
-    Baseline as _, Batch, Change, ChangeKind, CoverageKind, Dataset, EventBody, Fields, ItemKey,
-    Kind, Observation, Op, Sink as _,
+    Baseline as _, Change, ChangeBatch, ChangeKind, CoverageKind, Dataset, EventBody, Fields,
+    ItemKey, Kind, Observation, Op, Sink as _,
 };
-use queue::{Lease, OpenReport, Queue, QueueError, QueueOptions, Skip};
+use queue::{Lease, Queue, QueueError, QueueOpenReport, QueueOptions, Skip};
 
 /// 2026-11-21 in microseconds.
 pub(crate) const START_US: u64 = 1_795_000_000_000_000;
@@ -25,11 +25,11 @@ pub(crate) fn try_open(
     path: &Path,
     options: QueueOptions,
     clock: &ManualClock,
-) -> Result<(Queue, OpenReport), QueueError> {
+) -> Result<(Queue, QueueOpenReport), QueueError> {
     Queue::open(path, options, Arc::new(clock.clone()), Arc::new(SystemRandom))
 }
 
-pub(crate) fn open(path: &Path, clock: &ManualClock) -> (Queue, OpenReport) {
+pub(crate) fn open(path: &Path, clock: &ManualClock) -> (Queue, QueueOpenReport) {
     try_open(path, QueueOptions::default(), clock).unwrap()
 }
 
@@ -85,7 +85,7 @@ pub(crate) fn gone(path: &str) -> Op {
 }
 
 pub(crate) fn apply(queue: &Queue, ops: Vec<Op>) {
-    let mut batch: Batch = ops;
+    let mut batch: ChangeBatch = ops;
     queue.sink(&files(), Arc::new(NoNames)).unwrap().apply(&mut batch).unwrap();
     assert!(batch.is_empty());
 }
@@ -170,7 +170,7 @@ pub(crate) fn overwrite(path: &Path, from: u64, bytes: &[u8]) {
 }
 
 /// The one coverage event of a rebuilt database.
-pub(crate) fn assert_rebuilt(queue: &Queue, report: &OpenReport) {
+pub(crate) fn assert_rebuilt(queue: &Queue, report: &QueueOpenReport) {
     let rebuilt = report.rebuilt.as_ref().expect("rebuilt");
     assert!(report.created && report.needs_check() && report.items == 0);
     assert!(rebuilt.moved_to.exists());
@@ -186,7 +186,7 @@ pub(crate) fn assert_rebuilt(queue: &Queue, report: &OpenReport) {
 }
 
 /// The gap that rows leave which could not be decoded.
-pub(crate) fn assert_dropped(queue: &Queue, report: &OpenReport, items: u64, first: &str) {
+pub(crate) fn assert_dropped(queue: &Queue, report: &QueueOpenReport, items: u64, first: &str) {
     let dropped = queue::Dropped { items, first: first.into() };
     assert_eq!((report.dropped.as_ref(), report.rebuilt.as_ref()), (Some(&dropped), None));
     assert!(report.needs_check() && !report.created);

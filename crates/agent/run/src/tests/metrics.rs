@@ -41,7 +41,7 @@ async fn a_queue_of_metrics_that_cannot_be_opened_is_told_and_tried_again_and_fi
     let mut agent = start(&settings, clock.clone());
     until("files are watched", || agent.shared.scanned.load(Ordering::SeqCst)).await;
     let events = agent.shared.queue.lease_events(99, usize::MAX).unwrap();
-    let told = |event: &queue::Event| {
+    let told = |event: &queue::QueuedEvent| {
         let body = String::from_utf8_lossy(&event.body).into_owned();
         body.contains("metrics of this host are not kept")
     };

@@ -1,9 +1,9 @@
 //! `<syscheck>`: directories, ignore and frequency.
 
-use roxmltree::{Attribute as XmlAttribute, Node};
+use roxmltree::{Node, WatchedAttribute as XmlAttribute};
 
-use super::{Place, Read, add};
-use crate::{Algorithm, Attribute, Settings, Watch, limits, watch};
+use super::{ErrorContext, Read, add};
+use crate::{HashAlgorithm, Settings, WatchSettings, WatchedAttribute, limits, watch};
 
 /// The paths that `<ignore>` excludes.
 enum Ignored {
@@ -13,8 +13,12 @@ enum Ignored {
     Pattern(String),
 }
 
-pub(super) fn read(place: &Place<'_>, node: Node<'_, '_>, settings: &mut Settings) -> Read<()> {
-    let mut found: Vec<Watch> = Vec::new();
+pub(super) fn read(
+    place: &ErrorContext<'_>,
+    node: Node<'_, '_>,
+    settings: &mut Settings,
+) -> Read<()> {
+    let mut found: Vec<WatchSettings> = Vec::new();
     let mut ignored = Vec::new();
     for child in node.children() {
         if child.is_text() && !child.text().unwrap_or_default().trim().is_empty() {
@@ -48,15 +52,19 @@ pub(super) fn read(place: &Place<'_>, node: Node<'_, '_>, settings: &mut Setting
 }
 
 /// Returns the text of an element that has no attributes.
-fn plain<'a>(place: &Place<'_>, node: Node<'a, '_>) -> Read<&'a str> {
+fn plain<'a>(place: &ErrorContext<'_>, node: Node<'a, '_>) -> Read<&'a str> {
     match node.attributes().next() {
         Some(attribute) => Err(place.refused(node, &attribute, "leave it out")),
         None => place.text(node),
     }
 }
 
-fn directories(place: &Place<'_>, node: Node<'_, '_>, found: &mut Vec<Watch>) -> Read<()> {
-    let mut options = Watch::default();
+fn directories(
+    place: &ErrorContext<'_>,
+    node: Node<'_, '_>,
+    found: &mut Vec<WatchSettings>,
+) -> Read<()> {
+    let mut options = WatchSettings::default();
     // Without any check_* all are made; with check_all="no" only those that are named.
     let mut checks = Checks { all: true, set: Vec::new() };
     for attribute in node.attributes() {
@@ -69,7 +77,7 @@ fn directories(place: &Place<'_>, node: Node<'_, '_>, found: &mut Vec<Watch>) ->
             let text = format!("{path}: wildcards and variables are not supported in a path");
             return Err(place.of(node, text));
         }
-        add(place, node, found, Watch { path, ..options.clone() })?;
+        add(place, node, found, WatchSettings { path, ..options.clone() })?;
     }
     Ok(())
 }
@@ -77,17 +85,17 @@ fn directories(place: &Place<'_>, node: Node<'_, '_>, found: &mut Vec<Watch>) ->
 /// The `check_*` attributes of one element.
 struct Checks {
     all: bool,
-    set: Vec<(&'static [Attribute], Option<Algorithm>, bool)>,
+    set: Vec<(&'static [WatchedAttribute], Option<HashAlgorithm>, bool)>,
 }
 
 impl Checks {
     /// Applies the checks to a watched path; without any, the agent's defaults apply.
-    fn apply(self, options: &mut Watch) {
+    fn apply(self, options: &mut WatchSettings) {
         if self.all && self.set.is_empty() {
             return;
         }
-        let mut attributes = if self.all { Attribute::ALL.to_vec() } else { Vec::new() };
-        let mut hashes = if self.all { vec![Algorithm::Sha256] } else { Vec::new() };
+        let mut attributes = if self.all { WatchedAttribute::ALL.to_vec() } else { Vec::new() };
+        let mut hashes = if self.all { vec![HashAlgorithm::Sha256] } else { Vec::new() };
         for (names, hash, wanted) in self.set {
             attributes.retain(|known| !names.contains(known));
             hashes.retain(|known| Some(*known) != hash);
@@ -97,41 +105,42 @@ impl Checks {
             }
         }
         if hashes.is_empty() {
-            attributes.retain(|known| *known != Attribute::Hash);
-        } else if !attributes.contains(&Attribute::Hash) {
-            attributes.push(Attribute::Hash);
+            attributes.retain(|known| *known != WatchedAttribute::Hash);
+        } else if !attributes.contains(&WatchedAttribute::Hash) {
+            attributes.push(WatchedAttribute::Hash);
         }
         // In one order, whatever order they were written in.
-        options.attributes =
-            Some(Attribute::ALL.into_iter().filter(|name| attributes.contains(name)).collect());
+        options.attributes = Some(
+            WatchedAttribute::ALL.into_iter().filter(|name| attributes.contains(name)).collect(),
+        );
         options.hashes = Some(hashes);
     }
 }
 
 fn option(
-    place: &Place<'_>,
+    place: &ErrorContext<'_>,
     node: Node<'_, '_>,
     attribute: &XmlAttribute<'_, '_>,
-    options: &mut Watch,
+    options: &mut WatchSettings,
     checks: &mut Checks,
 ) -> Read<()> {
-    use Attribute::{Gid, Hash, Inode, Mode, Mtime, Size, Uid};
+    use WatchedAttribute::{Gid, Hash, Inode, Mode, Mtime, Size, Uid};
     let value = attribute.value();
     if let Some(name) = attribute.name().strip_prefix("check_") {
         let wanted = place.yes(node, value)?;
-        let check: (&'static [Attribute], Option<Algorithm>) = match name {
+        let check: (&'static [WatchedAttribute], Option<HashAlgorithm>) = match name {
             "all" => {
                 (checks.all, checks.set) = (wanted, Vec::new());
                 return Ok(());
             }
             "sum" => {
-                checks.set.push((&[Hash], Some(Algorithm::Md5), wanted));
-                checks.set.push((&[Hash], Some(Algorithm::Sha1), wanted));
-                (&[Hash], Some(Algorithm::Sha256))
+                checks.set.push((&[Hash], Some(HashAlgorithm::Md5), wanted));
+                checks.set.push((&[Hash], Some(HashAlgorithm::Sha1), wanted));
+                (&[Hash], Some(HashAlgorithm::Sha256))
             }
-            "md5sum" => (&[], Some(Algorithm::Md5)),
-            "sha1sum" => (&[], Some(Algorithm::Sha1)),
-            "sha256sum" => (&[], Some(Algorithm::Sha256)),
+            "md5sum" => (&[], Some(HashAlgorithm::Md5)),
+            "sha1sum" => (&[], Some(HashAlgorithm::Sha1)),
+            "sha256sum" => (&[], Some(HashAlgorithm::Sha256)),
             "size" => (&[Size], None),
             "owner" => (&[Uid], None),
             "group" => (&[Gid], None),
@@ -167,7 +176,11 @@ fn option(
     Ok(())
 }
 
-fn ignore(place: &Place<'_>, node: Node<'_, '_>, ignored: &mut Vec<(usize, Ignored)>) -> Read<()> {
+fn ignore(
+    place: &ErrorContext<'_>,
+    node: Node<'_, '_>,
+    ignored: &mut Vec<(usize, Ignored)>,
+) -> Read<()> {
     let at = node.range().start;
     let mut sregex = false;
     for attribute in node.attributes() {
@@ -224,7 +237,11 @@ fn escaped(text: &str) -> String {
 }
 
 /// Adds the ignored paths and patterns to the watched paths that they concern.
-fn leave_out(place: &Place<'_>, ignored: Vec<(usize, Ignored)>, found: &mut [Watch]) -> Read<()> {
+fn leave_out(
+    place: &ErrorContext<'_>,
+    ignored: Vec<(usize, Ignored)>,
+    found: &mut [WatchSettings],
+) -> Read<()> {
     if ignored.len().saturating_mul(found.len().max(1)) > limits::PATTERNS_MAX {
         let line = ignored.first().map_or(0, |(at, _)| place.0.text_pos_at(*at).row as usize);
         let (n, paths) = (ignored.len(), found.len());

@@ -16,7 +16,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::timeout;
 
-use super::Rooms;
+use super::WriteQuotas;
 
 /// Longest time that a query waits for a client that reads nothing of its answer.
 pub const UNREAD_TIME_MAX: Duration = Duration::from_secs(30);
@@ -30,7 +30,7 @@ type Cut = Arc<Mutex<Option<String>>>;
 pub(super) async fn answer(
     store: Store,
     query: query::Query,
-    rooms: &Rooms,
+    quotas: &WriteQuotas,
     permit: OwnedSemaphorePermit,
     version: Version,
 ) -> Response {
@@ -39,7 +39,7 @@ pub(super) async fn answer(
     let told = Arc::clone(&cut);
     let client = send.clone();
     let gone = move || client.is_closed();
-    let budget = query::Budget::new(rooms.query_time, rooms.memory.clone(), gone);
+    let budget = query::Budget::new(quotas.query_time, quotas.memory.clone(), gone);
     let runtime = Handle::current();
     tokio::task::spawn_blocking(move || {
         // The client going away, or reading nothing, ends the query.

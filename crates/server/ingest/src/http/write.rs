@@ -23,7 +23,7 @@ use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use super::{busy, failed, refused};
-use crate::collector::{CollectedRows, Refusal, RowCollector};
+use crate::collector::{CollectedRows, RowCollector, RowRefusal};
 use crate::remote::{MESSAGE_BYTES_MAX, RemoteReader};
 use crate::{influx, net};
 
@@ -54,7 +54,7 @@ const UNITS: usize = WRITES_BYTES_MAX / 2 / UNIT_BYTES;
 
 /// The quotas that the writes of one port share.
 #[derive(Clone)]
-struct Rooms {
+struct WriteQuotas {
     /// Units of bodies.
     bodies: Arc<Semaphore>,
     /// Units of what bodies unpack into.
@@ -63,7 +63,7 @@ struct Rooms {
     remote: Arc<RemoteReader>,
 }
 
-impl Default for Rooms {
+impl Default for WriteQuotas {
     fn default() -> Self {
         Self {
             bodies: Arc::new(Semaphore::new(UNITS)),
@@ -78,7 +78,7 @@ pub(super) fn routes() -> Router<Store> {
     Router::new()
         .route("/write", post(write_lines))
         .route("/api/v1/write", post(write_remote))
-        .layer(Extension(Rooms::default()))
+        .layer(Extension(WriteQuotas::default()))
 }
 
 /// The settings for the bodies of a protocol.
@@ -165,7 +165,7 @@ struct WriteQuery {
 async fn write_lines(
     State(store): State<Store>,
     Query(asked): Query<WriteQuery>,
-    Extension(rooms): Extension<Rooms>,
+    Extension(quotas): Extension<WriteQuotas>,
     request: Request,
 ) -> Response {
     let Some(precision) = influx::Precision::parse(asked.precision.as_deref()) else {
@@ -186,12 +186,12 @@ async fn write_lines(
         Ok(())
     };
     let protocol = if coding == Coding::Plain { LINES } else { PACKED_LINES };
-    take(&store, &rooms, request, protocol, read).await
+    take(&store, &quotas, request, protocol, read).await
 }
 
 async fn write_remote(
     State(store): State<Store>,
-    Extension(rooms): Extension<Rooms>,
+    Extension(quotas): Extension<WriteQuotas>,
     headers: HeaderMap,
     request: Request,
 ) -> Response {
@@ -200,21 +200,21 @@ async fn write_remote(
         let text = "remote write 2 is not supported; send version 1\n";
         return (StatusCode::UNSUPPORTED_MEDIA_TYPE, text).into_response();
     }
-    let remote = Arc::clone(&rooms.remote);
+    let remote = Arc::clone(&quotas.remote);
     let read =
         move |body: &[u8], collector: &mut RowCollector<'_>| Ok(remote.read(body, collector)?);
-    take(&store, &rooms, request, REMOTE, read).await
+    take(&store, &quotas, request, REMOTE, read).await
 }
 
 /// Read a body, take it apart, store it, and answer when it is persisted.
 async fn take(
     store: &Store,
-    rooms: &Rooms,
+    quotas: &WriteQuotas,
     request: Request,
     protocol: Protocol,
     read: impl FnOnce(&[u8], &mut RowCollector<'_>) -> Result<(), Unread> + Send + 'static,
 ) -> Response {
-    let ReceivedBody { bytes: body, room } = match read_body(rooms, request).await {
+    let ReceivedBody { bytes: body, room } = match read_body(quotas, request).await {
         Ok(body) => body,
         Err(answer) => return answer,
     };
@@ -222,8 +222,8 @@ async fn take(
     let units = unpacks.div_ceil(UNIT_BYTES) as u32;
     let turn = async {
         // With the quota for its unpacked body, a request waits only for the requests being read.
-        let unpacked = Arc::clone(&rooms.unpacked).acquire_many_owned(units).await?;
-        Ok::<_, AcquireError>((unpacked, Arc::clone(&rooms.readers).acquire_owned().await?))
+        let unpacked = Arc::clone(&quotas.unpacked).acquire_many_owned(units).await?;
+        Ok::<_, AcquireError>((unpacked, Arc::clone(&quotas.readers).acquire_owned().await?))
     };
     let Ok(Ok((unpacked, reader))) = timeout(TURN_TIME_MAX, turn).await else {
         return busy(TOO_MANY.into());
@@ -244,7 +244,7 @@ async fn take(
         return StatusCode::NO_CONTENT.into_response();
     }
     let noun = protocol.noun;
-    let each = |r: &Refusal| format!("{noun} {}: {}: {}", r.line, r.reason, r.text);
+    let each = |r: &RowRefusal| format!("{noun} {}: {}: {}", r.line, r.reason, r.text);
     let each: Vec<String> = taken.refusals.iter().map(each).collect();
     refused(&format!(
         "partial write: {count} refused, {samples} samples stored: {}",
@@ -280,14 +280,14 @@ struct ReceivedBody {
     room: OwnedSemaphorePermit,
 }
 
-async fn read_body(rooms: &Rooms, request: Request) -> Result<ReceivedBody, Response> {
+async fn read_body(quotas: &WriteQuotas, request: Request) -> Result<ReceivedBody, Response> {
     let told = request.body().size_hint().exact();
     let bytes = told.map_or(WRITE_BYTES_MAX, |n| usize::try_from(n).unwrap_or(usize::MAX));
     if bytes > WRITE_BYTES_MAX {
         return Err(too_large());
     }
     let units = bytes.div_ceil(UNIT_BYTES).max(1) as u32;
-    let room = timeout(TURN_TIME_MAX, Arc::clone(&rooms.bodies).acquire_many_owned(units)).await;
+    let room = timeout(TURN_TIME_MAX, Arc::clone(&quotas.bodies).acquire_many_owned(units)).await;
     let Ok(Ok(room)) = room else {
         return Err(busy(TOO_MANY.into()));
     };

@@ -10,7 +10,7 @@
     reason = "a test that cannot go on fails"
 )]
 
-use ingest::{Refusal, RespReader, RowCollector};
+use ingest::{RespReader, RowCollector, RowRefusal};
 use series::{Ack, Direction, Selector, Store, StoreOptions, TimeRange, Wal};
 
 pub fn store() -> (tempfile::TempDir, Store) {
@@ -44,7 +44,7 @@ pub fn contents(store: &Store) -> Vec<String> {
 }
 
 /// Read with a reader, store; what is there and what was refused.
-pub fn after(read: impl FnOnce(&mut RowCollector<'_>)) -> (Vec<String>, Vec<Refusal>) {
+pub fn after(read: impl FnOnce(&mut RowCollector<'_>)) -> (Vec<String>, Vec<RowRefusal>) {
     let (_folder, store) = store();
     let mut collector = RowCollector::new(&store);
     read(&mut collector);
@@ -55,7 +55,7 @@ pub fn after(read: impl FnOnce(&mut RowCollector<'_>)) -> (Vec<String>, Vec<Refu
     (contents(&store), taken.refusals)
 }
 
-pub fn resp(text: &[u8]) -> (Vec<String>, Vec<Refusal>) {
+pub fn resp(text: &[u8]) -> (Vec<String>, Vec<RowRefusal>) {
     after(|collector| {
         let mut reader = RespReader::default();
         let done = reader.read(text, collector);

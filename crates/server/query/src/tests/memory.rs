@@ -1,7 +1,7 @@
 //! Memory held by queries.
 
 use super::*;
-use crate::budget::Held;
+use crate::budget::HeldMemory;
 
 fn empty() -> (tempfile::TempDir, Store) {
     let folder = tempfile::tempdir().unwrap();
@@ -125,7 +125,7 @@ fn a_query_that_needs_too_much_before_it_says_anything_is_answered_by_the_error_
     let memory = Memory::default();
     let others: Vec<Budget> =
         (0..2).map(|_| Budget::new(QUERY_TIME_MAX, memory.clone(), || false)).collect();
-    let mut held: Vec<Held> = others.iter().map(Budget::nothing).collect();
+    let mut held: Vec<HeldMemory> = others.iter().map(Budget::nothing).collect();
     for held in &mut held {
         held.set(512 << 20).unwrap();
     }

@@ -10,7 +10,7 @@ use env::random::SystemRandom;
 use model::{AgentId, AgentOs};
 use rcgen::{CertificateParams, KeyPair};
 use registry::{
-    AgentInfo, EnrollError, EnrollRequest, Enrolled, HashCost, Registry, RegistryError,
+    AgentEnrolment, AgentInfo, EnrollError, Enrolled, HashCost, Registry, RegistryError,
     RegistryOptions, SqliteControl, WriteContext,
 };
 use tempfile::TempDir;
@@ -18,7 +18,7 @@ use tempfile::TempDir;
 /// 2026-11-21T18:52:02Z in microseconds.
 pub(crate) const START_US: u64 = 1_795_287_122_000_000;
 
-pub(crate) struct House {
+pub(crate) struct Fixture {
     pub(crate) folder: TempDir,
     pub(crate) clock: ManualClock,
     pub(crate) registry: Registry,
@@ -46,18 +46,18 @@ pub(crate) fn try_open(
     )
 }
 
-pub(crate) fn house() -> House {
-    house_with(options())
+pub(crate) fn fixture() -> Fixture {
+    fixture_with(options())
 }
 
-pub(crate) fn house_with(options: RegistryOptions) -> House {
+pub(crate) fn fixture_with(options: RegistryOptions) -> Fixture {
     let folder = TempDir::new().unwrap();
     let clock = ManualClock::at(START_US);
     let registry = try_open(folder.path(), &clock, options).unwrap();
-    House { folder, clock, registry }
+    Fixture { folder, clock, registry }
 }
 
-impl House {
+impl Fixture {
     /// Closes without a goodbye and opens again.
     pub(crate) fn reopen(self) -> Self {
         let Self { folder, clock, registry } = self;
@@ -100,8 +100,8 @@ impl House {
     }
 }
 
-pub(crate) fn named(name: &str) -> EnrollRequest {
-    EnrollRequest { name: name.into(), ip: String::new(), groups: Vec::new() }
+pub(crate) fn named(name: &str) -> AgentEnrolment {
+    AgentEnrolment { name: name.into(), ip: String::new(), groups: Vec::new() }
 }
 
 /// Returns a signing request with a fresh key for the name `subject`.

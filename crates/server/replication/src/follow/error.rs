@@ -95,15 +95,15 @@ pub enum FollowError {
     Journal {
         dir: PathBuf,
         #[source]
-        cause: journal::OpenError,
+        cause: journal::JournalOpenError,
     },
     /// The journal's folder cannot be read or created.
     #[error(transparent)]
-    JournalFolder(journal::OpenError),
+    JournalFolder(journal::JournalOpenError),
     #[error(transparent)]
     Append(#[from] journal::AppendError),
     #[error(transparent)]
-    Read(#[from] journal::ReadError),
+    Read(#[from] journal::JournalReadError),
     /// The last record of the journal is missing.
     #[error("the journal's last record {0} cannot be read: verify the journal")]
     LastRecord(u64),

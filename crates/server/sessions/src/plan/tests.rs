@@ -1,4 +1,4 @@
-use link::{Context, Mode, Operation, Payload, Session, Start, SyncOption, Value, encode};
+use link::{Context, Mode, Operation, Payload, Session, SessionValue, Start, SyncOption, encode};
 
 use super::*;
 use SkipReason::{Id, Index, Json, TooLarge};
@@ -20,14 +20,14 @@ fn of(session: &Session) -> Result<Plan, Refusal> {
     plan(&encode(session), &Limits::default(), AgentId(7), "holdfast")
 }
 
-fn delta(values: Vec<Value>) -> Session {
+fn delta(values: Vec<SessionValue>) -> Session {
     let payload = Payload::Sync { values, contexts: Vec::new() };
     Session { start: start(Mode::ModuleDelta), payload }
 }
 
-fn value(index: &str, id: &str, data: &[u8]) -> Value {
+fn value(index: &str, id: &str, data: &[u8]) -> SessionValue {
     let (index, id, data) = (index.into(), id.into(), data.into());
-    Value { operation: Operation::Upsert, id, index, version: 3, data }
+    SessionValue { operation: Operation::Upsert, id, index, version: 3, data }
 }
 
 fn event() -> Vec<u8> {

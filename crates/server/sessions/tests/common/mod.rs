@@ -10,7 +10,7 @@ use commit::{Commit, CommitOptions};
 use env::clock::SystemClock;
 use env::random::SystemRandom;
 use journal::Journal;
-use link::{Mode, Operation, Payload, Session, Start, Value, encode};
+use link::{Mode, Operation, Payload, Session, SessionValue, Start, encode};
 use model::{AgentId, Coverage, CoverageKind, Dataset, EventBody};
 use registry::{Reader, Registry, RegistryOptions, SqliteControl, WriteContext};
 use rustls::{ClientConfig, RootCertStore};
@@ -53,7 +53,7 @@ impl Server {
         let path = folder.path();
         let state: Arc<dyn StateStore> =
             Arc::new(SqliteState::open(&path.join("state.db"), StateOptions::default()).unwrap());
-        let options = journal::Options { segment_bytes: 1024 * 1024, ..Default::default() };
+        let options = journal::JournalOptions { segment_bytes: 1024 * 1024, ..Default::default() };
         let (journal, _) = Journal::open(&path.join("journal"), options).unwrap();
         let (commit, _) =
             Commit::open(journal, Arc::clone(&state), CommitOptions::default()).unwrap();
@@ -256,7 +256,7 @@ impl Agent {
         serde_json::from_slice(&answered.body).unwrap()
     }
 
-    pub(crate) fn delta(&self, values: Vec<Value>) -> Session {
+    pub(crate) fn delta(&self, values: Vec<SessionValue>) -> Session {
         delta(self.id, values)
     }
 
@@ -291,7 +291,7 @@ impl Answered {
     }
 }
 
-pub(crate) fn delta(agent: AgentId, values: Vec<Value>) -> Session {
+pub(crate) fn delta(agent: AgentId, values: Vec<SessionValue>) -> Session {
     Session {
         start: Start {
             module: "fim".into(),
@@ -307,7 +307,7 @@ pub(crate) fn delta(agent: AgentId, values: Vec<Value>) -> Session {
 }
 
 /// Returns a document whose checksum is 40 times `digit`.
-pub(crate) fn document(id: &str, version: u64, digit: char) -> Value {
+pub(crate) fn document(id: &str, version: u64, digit: char) -> SessionValue {
     let sha1: String = std::iter::repeat_n(digit, 40).collect();
     let data = serde_json::json!({
         "file": {"path": format!("/etc/{id}"), "name": id, "directory": "/etc", "type": "file",
@@ -315,7 +315,7 @@ pub(crate) fn document(id: &str, version: u64, digit: char) -> Value {
         "checksum": {"hash": {"sha1": sha1}},
         "state": {"document_version": version, "modified_at": model::timestamp::micros(version)},
     });
-    Value {
+    SessionValue {
         operation: Operation::Upsert,
         id: id.into(),
         index: FILES.into(),
@@ -324,11 +324,15 @@ pub(crate) fn document(id: &str, version: u64, digit: char) -> Value {
     }
 }
 
-pub(crate) fn removal(id: &str, version: u64) -> Value {
-    Value { operation: Operation::Delete, data: b"{}".to_vec(), ..document(id, version, 'a') }
+pub(crate) fn removal(id: &str, version: u64) -> SessionValue {
+    SessionValue {
+        operation: Operation::Delete,
+        data: b"{}".to_vec(),
+        ..document(id, version, 'a')
+    }
 }
 
-pub(crate) fn event(id: &str) -> Value {
+pub(crate) fn event(id: &str) -> SessionValue {
     let body = EventBody::of_coverage(Coverage {
         kind: CoverageKind::Baseline,
         path: "/etc".into(),
@@ -337,7 +341,7 @@ pub(crate) fn event(id: &str) -> Value {
         found: None,
         detail: String::new(),
     });
-    Value {
+    SessionValue {
         operation: Operation::Upsert,
         id: id.into(),
         index: EVENTS.into(),

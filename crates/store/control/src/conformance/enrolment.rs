@@ -4,8 +4,8 @@ use model::{AgentId, Incarnation};
 
 use super::{add, by, new_agent, reader};
 use crate::{
-    CertificateRow, ControlError, ControlResult, ControlStore, Enrolled, GroupConfig, NewAgent,
-    NewCertificate, NewEnrolmentToken, Revocation, RevocationTarget,
+    CertificateRow, ControlError, ControlResult, ControlStore, EnrolledAgent, GroupConfig,
+    NewAgent, NewCertificate, NewEnrolmentToken, Revocation, RevocationTarget,
 };
 
 fn certificate(fingerprint: u8, not_after_s: i64) -> NewCertificate {
@@ -27,13 +27,13 @@ fn token(digest: u8, uses: u32) -> NewEnrolmentToken {
     }
 }
 
-fn enroll(store: &dyn ControlStore, digest: u8, name: &str) -> ControlResult<Enrolled> {
+fn enroll(store: &dyn ControlStore, digest: u8, name: &str) -> ControlResult<EnrolledAgent> {
     let mut sign = |id: AgentId| Ok(certificate(id.0 as u8, 5_000));
     store.enroll(&[digest; 32], &new_agent(name), &mut sign)
 }
 
 /// The reason why a token was refused.
-fn refusal(result: ControlResult<Enrolled>) -> &'static str {
+fn refusal(result: ControlResult<EnrolledAgent>) -> &'static str {
     match result {
         Err(ControlError::Token(reason)) => reason,
         other => panic!("{other:?}"),

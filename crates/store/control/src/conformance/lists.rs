@@ -4,7 +4,7 @@ use model::{AgentId, AgentOs, AgentStatus, Incarnation};
 
 use super::{add, by, except, ids, only, reader};
 use crate::{
-    AgentColumn, AgentQuery, CompareOp, Condition, ControlStore, InfoRow, LivenessRow, Sort,
+    AgentColumn, AgentCondition, AgentQuery, CompareOp, ControlStore, InfoRow, LivenessRow, Sort,
     StatusCode,
 };
 
@@ -41,8 +41,8 @@ fn texts(values: &[&str]) -> Vec<String> {
     values.iter().map(|value| (*value).to_owned()).collect()
 }
 
-fn is(column: AgentColumn, op: CompareOp, value: &str) -> Condition {
-    Condition::Compare { column, op, value: value.into() }
+fn is(column: AgentColumn, op: CompareOp, value: &str) -> AgentCondition {
+    AgentCondition::Compare { column, op, value: value.into() }
 }
 
 pub fn filters_and_conditions_select_agents(store: &dyn ControlStore) {
@@ -64,11 +64,14 @@ pub fn filters_and_conditions_select_agents(store: &dyn ControlStore) {
         (asked(is(C::Version, Less, "v1.10.0")), &[1]),
         (asked(is(C::Version, Greater, "v1.9.0")), &[2, 3]),
         (asked(is(C::OsPlatform, NotEqual, "debian")), &[3]),
-        (asked(Condition::IsNull(C::Version)), &[4]),
+        (asked(AgentCondition::IsNull(C::Version)), &[4]),
         (
-            asked(Condition::And(vec![
+            asked(AgentCondition::And(vec![
                 is(C::Name, Contains, "A"),
-                Condition::Or(vec![is(C::Group, Equal, "web"), is(C::OsPlatform, Equal, "ubuntu")]),
+                AgentCondition::Or(vec![
+                    is(C::Group, Equal, "web"),
+                    is(C::OsPlatform, Equal, "ubuntu"),
+                ]),
             ])),
             &[2, 3],
         ),

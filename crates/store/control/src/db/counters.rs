@@ -4,7 +4,7 @@ use model::AgentStatus;
 use rusqlite::Transaction;
 
 use super::{agents, groups, rows};
-use crate::{ControlResult, Overview, StatusSummary, Summary};
+use crate::{ControlResult, FleetSummary, Overview, StatusSummary};
 
 pub(super) fn status_summary(tx: &Transaction<'_>) -> ControlResult<StatusSummary> {
     let mut summary = StatusSummary::default();
@@ -40,11 +40,11 @@ fn counter(tx: &Transaction<'_>, kind: &str) -> ControlResult<Vec<(String, u64)>
     Ok(counts)
 }
 
-pub(super) fn summary(tx: &Transaction<'_>) -> ControlResult<Summary> {
+pub(super) fn summary(tx: &Transaction<'_>) -> ControlResult<FleetSummary> {
     let mut groups: Vec<(String, u64)> =
         groups::all(tx)?.into_iter().map(|g| (g.name, g.count)).collect();
     groups.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-    Ok(Summary {
+    Ok(FleetSummary {
         status: status_summary(tx)?,
         os: counter(tx, "os")?,
         groups,
@@ -55,7 +55,7 @@ pub(super) fn summary(tx: &Transaction<'_>) -> ControlResult<Summary> {
 pub(super) fn overview(tx: &Transaction<'_>) -> ControlResult<Overview> {
     let mut all = groups::all(tx)?;
     all.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.name.cmp(&b.name)));
-    let summary = Summary {
+    let summary = FleetSummary {
         status: status_summary(tx)?,
         os: Vec::new(),
         groups: Vec::new(),

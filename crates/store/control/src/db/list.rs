@@ -14,7 +14,7 @@ use super::rows::{self, AGENT_COLUMNS, version_key};
 use super::users::array;
 use crate::limits::PAGE_ROWS_MAX;
 use crate::{
-    AgentColumn, AgentPage, AgentQuery, CompareOp, Condition, ControlResult, Permitted, Sort,
+    AgentColumn, AgentCondition, AgentPage, AgentQuery, CompareOp, ControlResult, Permitted, Sort,
 };
 
 /// SQL under construction with its values.
@@ -59,7 +59,7 @@ impl Where {
         self.push(if self.sql.is_empty() { "" } else { " AND " });
     }
 
-    fn join(&mut self, parts: &[Condition], word: &str, empty: &str) {
+    fn join(&mut self, parts: &[AgentCondition], word: &str, empty: &str) {
         if parts.is_empty() {
             return self.push(empty);
         }
@@ -70,17 +70,17 @@ impl Where {
         self.push(")");
     }
 
-    fn condition(&mut self, condition: &Condition) {
+    fn condition(&mut self, condition: &AgentCondition) {
         match condition {
-            Condition::And(parts) => self.join(parts, " AND ", "1"),
-            Condition::Or(parts) => self.join(parts, " OR ", "0"),
-            Condition::IsNull(column) => self.is_null(*column),
-            Condition::NotNull(column) => {
+            AgentCondition::And(parts) => self.join(parts, " AND ", "1"),
+            AgentCondition::Or(parts) => self.join(parts, " OR ", "0"),
+            AgentCondition::IsNull(column) => self.is_null(*column),
+            AgentCondition::NotNull(column) => {
                 self.push("NOT (");
                 self.is_null(*column);
                 self.push(")");
             }
-            Condition::Compare { column, op, value } => self.compare(*column, *op, value),
+            AgentCondition::Compare { column, op, value } => self.compare(*column, *op, value),
         }
     }
 
@@ -116,7 +116,9 @@ impl Where {
             ) => self.like(sql, op, value),
             (Form::Number(sql) | Form::Date(sql), _) => match value.trim().parse::<i64>() {
                 Ok(number) => self.operator(sql, op, Value::Integer(number), ""),
-                Err(_) if op == CompareOp::NotEqual => self.condition(&Condition::NotNull(column)),
+                Err(_) if op == CompareOp::NotEqual => {
+                    self.condition(&AgentCondition::NotNull(column))
+                }
                 Err(_) => self.push("0"),
             },
             (Form::Version(_, key), CompareOp::Less | CompareOp::Greater)
@@ -215,7 +217,7 @@ impl Where {
     fn any_of(&mut self, column: AgentColumn, values: &[String]) {
         if !values.is_empty() {
             self.and();
-            self.condition(&Condition::any_of(column, values.iter().map(String::as_str)));
+            self.condition(&AgentCondition::any_of(column, values.iter().map(String::as_str)));
         }
     }
 
@@ -305,16 +307,20 @@ const SEARCHED: [AgentColumn; 19] = [
     AgentColumn::Group,
 ];
 
-fn search_condition(search: &str) -> Condition {
+fn search_condition(search: &str) -> AgentCondition {
     let (op, text) = match search.strip_prefix('-') {
         Some(rest) => (CompareOp::NotContains, rest),
         None => (CompareOp::Contains, search),
     };
     let parts = SEARCHED
         .into_iter()
-        .map(|column| Condition::Compare { column, op, value: text.to_owned() })
+        .map(|column| AgentCondition::Compare { column, op, value: text.to_owned() })
         .collect();
-    if op == CompareOp::NotContains { Condition::And(parts) } else { Condition::Or(parts) }
+    if op == CompareOp::NotContains {
+        AgentCondition::And(parts)
+    } else {
+        AgentCondition::Or(parts)
+    }
 }
 
 fn order(sort: &[Sort]) -> String {

@@ -62,7 +62,7 @@ fn filters_by_status_name_address_system_version_group_and_number_use_an_index()
         AgentQuery { group: text(), ..all() },
         AgentQuery { ids: Some(vec![AgentId(1)]), ..all() },
         AgentQuery {
-            condition: Some(Condition::any_of(AgentColumn::ConfigStatus, ["not synced"])),
+            condition: Some(AgentCondition::any_of(AgentColumn::ConfigStatus, ["not synced"])),
             ..all()
         },
     ] {
@@ -377,10 +377,10 @@ fn the_signs_of_a_pattern_are_only_signs() {
 fn scans_of_the_fleet_are_those_that_are_allowed_by_name() {
     use AgentColumn as C;
     use CompareOp::{Contains, Equal, Greater, Less, NotEqual};
-    let is = |column, op, value: &str| Condition::Compare { column, op, value: value.into() };
+    let is = |column, op, value: &str| AgentCondition::Compare { column, op, value: value.into() };
     let asked = |condition| AgentQuery { condition: Some(condition), ..AgentQuery::default() };
-    let lone = Condition::And(vec![is(C::Id, Greater, "0"), Condition::IsNull(C::Group)]);
-    let either = |a, b| Condition::Or(vec![is(a, Equal, "x"), is(b, Equal, "x")]);
+    let lone = AgentCondition::And(vec![is(C::Id, Greater, "0"), AgentCondition::IsNull(C::Group)]);
+    let either = |a, b| AgentCondition::Or(vec![is(a, Equal, "x"), is(b, Equal, "x")]);
     let scans = |query: &AgentQuery| scans_the_fleet(&page_plan(query));
     for (name, query) in [
         ("q: name =", asked(is(C::Name, Equal, "x"))),

@@ -29,10 +29,10 @@ use rusqlite::OpenFlags;
 use super::{
     AgentColumn, AgentPage, AgentQuery, AgentRow, AuditEntry, AuditOutcome, CertificateRow,
     CommandRow, ConfigRow, ControlError, ControlImage, ControlResult, ControlStore, DistinctPage,
-    Enrolled, EnrolmentTokenRow, GroupConfig, GroupCount, LastScan, LivenessRow, NewAgent,
-    NewCertificate, NewCommand, NewEnrolmentToken, OutcomeFilter, OutcomeRow, OutcomeState,
-    Overview, PendingAudit, Permitted, Policy, Revocation, Sign, StatusSummary, Summary, UserRow,
-    WriteContext,
+    EnrolledAgent, EnrolmentTokenRow, FleetSummary, GroupConfig, GroupCount, LastScan, LivenessRow,
+    NewAgent, NewCertificate, NewCommand, NewEnrolmentToken, OutcomeFilter, OutcomeRow,
+    OutcomeState, Overview, PendingAudit, Permitted, Policy, Revocation, Sign, StatusSummary,
+    UserRow, WriteContext,
 };
 
 pub use connections::SqliteControl;
@@ -85,7 +85,7 @@ impl ControlStore for SqliteControl {
         digest: &[u8; 32],
         agent: &NewAgent,
         sign: Sign<'_>,
-    ) -> ControlResult<Enrolled> {
+    ) -> ControlResult<EnrolledAgent> {
         self.write(&WriteContext::server(), |tx| {
             let groups = certificates::use_token(tx, digest, agent.now_s)?;
             let mut agent = agent.clone();
@@ -93,7 +93,7 @@ impl ControlStore for SqliteControl {
             let row = agents::add(tx, &agent, &[])?;
             let certificate = sign(row.record.id).map_err(ControlError::Certificate)?;
             certificates::insert(tx, row.record.id, row.record.incarnation, &certificate)?;
-            Ok(Enrolled { row, certificate })
+            Ok(EnrolledAgent { row, certificate })
         })
     }
 
@@ -284,7 +284,7 @@ impl ControlStore for SqliteControl {
         self.read(reader, counters::status_summary)
     }
 
-    fn summary(&self, reader: &Reader) -> ControlResult<Summary> {
+    fn summary(&self, reader: &Reader) -> ControlResult<FleetSummary> {
         self.read(reader, counters::summary)
     }
 

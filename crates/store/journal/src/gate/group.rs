@@ -5,7 +5,7 @@ use std::task::Waker;
 
 use crate::bytes::push_varint;
 use crate::error::AppendError;
-use crate::meter::{Cost, Outcome};
+use crate::meter::{AppendOutcome, Cost};
 use crate::sync::{Condvar, Mutex};
 use crate::writer::Batch;
 
@@ -122,10 +122,10 @@ impl Ticket {
     pub(super) fn outcome(
         &self,
         result: &Result<Done, AppendError>,
-    ) -> Result<Outcome, AppendError> {
+    ) -> Result<AppendOutcome, AppendError> {
         let done = result.as_ref().map_err(Clone::clone)?;
         let first = done.first + u64::from(self.before);
-        Ok(Outcome {
+        Ok(AppendOutcome {
             position: first + u64::from(self.records) - 1,
             first,
             group_records: done.records,

@@ -13,10 +13,10 @@ use loom::thread;
 
 use crate::core::Core;
 use crate::error::AppendError;
-use crate::meter::Outcome;
-use crate::options::{Durability, Layout, Options};
+use crate::meter::AppendOutcome;
+use crate::options::{Durability, JournalOptions, Layout};
 
-type Appended = Result<Outcome, AppendError>;
+type Appended = Result<AppendOutcome, AppendError>;
 
 /// Every order with at most this many preemptions: what more of them find is hardly ever new, and
 /// takes hours.
@@ -31,14 +31,14 @@ fn model(run: impl Fn() + Sync + Send + 'static) {
 
 fn open(layout: Layout) -> (Arc<Core>, SimDisk) {
     let disk = SimDisk::new(1);
-    let options = Options {
+    let options = JournalOptions {
         layout,
         segment_bytes: 64 << 10,
         ring_bytes: 16 << 10,
         fill_ahead_bytes: 16 << 10,
         group_wait: Duration::ZERO,
         files: Arc::new(disk.clone()),
-        ..Options::default()
+        ..JournalOptions::default()
     };
     (Core::open(Path::new("/journal"), options).unwrap().0, disk)
 }

@@ -19,7 +19,7 @@ use parking_lot::MutexGuard;
 use super::queue::QueueState;
 use super::{Core, LogState};
 use crate::error::WriteError;
-use crate::model::Outcome;
+use crate::model::WriteOutcome;
 use crate::options::{Ack, INTERVAL_MS_DEFAULT, Wal};
 use crate::pending::{Pending, Write};
 use crate::record::{self, Tombstone};
@@ -101,7 +101,7 @@ impl Core {
             self.counters.samples.fetch_add(samples, Ordering::Relaxed);
             self.counters.batches.fetch_add(1, Ordering::Relaxed);
             self.counters.log_bytes.fetch_add(log_bytes, Ordering::Relaxed);
-            let outcome = Outcome { position, samples, log_bytes, flushes: logged.flushes };
+            let outcome = WriteOutcome { position, samples, log_bytes, flushes: logged.flushes };
             pending.slot.finish(Ok(outcome));
         }
     }

@@ -114,12 +114,12 @@ impl CommitQueue {
 
 /// The place of a task among the writers that wait for room. It is left when this is dropped, with room
 /// found or not.
-pub(super) struct Place<'a> {
+pub(super) struct WaitingWriter<'a> {
     queue: &'a CommitQueue,
     number: Option<u64>,
 }
 
-impl<'a> Place<'a> {
+impl<'a> WaitingWriter<'a> {
     /// No place yet: a writer for which there is room needs none.
     pub(super) fn new(queue: &'a CommitQueue) -> Self {
         Self { queue, number: None }
@@ -136,7 +136,7 @@ impl<'a> Place<'a> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for WaitingWriter<'_> {
     fn drop(&mut self) {
         let Some(number) = self.number else { return };
         let mut queue = self.queue.lock();

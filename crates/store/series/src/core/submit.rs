@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use parking_lot::MutexGuard;
 
 use super::Core;
-use super::queue::{Place, QueueState};
+use super::queue::{QueueState, WaitingWriter};
 use crate::batch::Batch;
 use crate::error::WriteError;
 use crate::options::{Ack, TOMBSTONES_MAX};
@@ -17,7 +17,7 @@ use crate::ticket::{Ticket, TrySubmit};
 
 /// The room in the queue for a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Room {
+enum QueueSpace {
     Free,
     /// The writer waits until the log thread or a seal has made room.
     None,
@@ -28,7 +28,7 @@ impl Core {
     pub(crate) fn submit(&self, batch: Batch, ack: Ack) -> Result<Ticket, WriteError> {
         let pending = self.prepare(batch, ack)?;
         let mut queue = self.queue.lock();
-        while self.room(&queue)? == Room::None {
+        while self.room(&queue)? == QueueSpace::None {
             self.queue.wait_for_room(&mut queue);
         }
         Ok(self.enqueue(queue, pending))
@@ -37,18 +37,18 @@ impl Core {
     /// Queues a batch; the task waits until there is room and all tasks before it had theirs.
     pub(crate) async fn submit_async(&self, batch: Batch, ack: Ack) -> Result<Ticket, WriteError> {
         let pending = self.prepare(batch, ack)?;
-        let mut place = Place::new(&self.queue);
+        let mut place = WaitingWriter::new(&self.queue);
         let queue = poll_fn(|cx| self.poll_room(&mut place, cx)).await?;
         Ok(self.enqueue(queue, pending))
     }
 
     fn poll_room(
         &self,
-        place: &mut Place<'_>,
+        place: &mut WaitingWriter<'_>,
         cx: &Context<'_>,
     ) -> Poll<Result<MutexGuard<'_, QueueState>, WriteError>> {
         let mut queue = self.queue.lock();
-        if self.room(&queue)? == Room::Free && place.is_next(&queue) {
+        if self.room(&queue)? == QueueSpace::Free && place.is_next(&queue) {
             return Poll::Ready(Ok(queue));
         }
         place.wait(&mut queue, cx.waker());
@@ -59,7 +59,7 @@ impl Core {
     pub(crate) fn try_submit(&self, batch: Batch, ack: Ack) -> Result<TrySubmit, WriteError> {
         let queue = self.queue.lock();
         let room = self.room(&queue)?;
-        if room == Room::None || queue.has_waiters() {
+        if room == QueueSpace::None || queue.has_waiters() {
             return Ok(TrySubmit::Full(batch));
         }
         drop(queue);
@@ -109,7 +109,7 @@ impl Core {
     }
 
     /// Returns whether there is room for a batch; an error if there never will be.
-    fn room(&self, queue: &QueueState) -> Result<Room, WriteError> {
+    fn room(&self, queue: &QueueState) -> Result<QueueSpace, WriteError> {
         if queue.is_closed() {
             return Err(WriteError::Closed);
         }
@@ -118,18 +118,18 @@ impl Core {
             return Err(WriteError::Failed(format!("{dir} is gone: put it back")));
         }
         if !self.options.background {
-            return Ok(Room::Free);
+            return Ok(QueueSpace::Free);
         }
         if self.queue.heads_full() {
             return match &*self.upkeep.trouble.lock() {
                 Some(why) => {
                     Err(WriteError::Full(format!("the head is full and cannot be sealed: {why}")))
                 }
-                None => Ok(Room::None),
+                None => Ok(QueueSpace::None),
             };
         }
         let free = queue.samples() < self.options.queued_samples_max;
-        Ok(if free { Room::Free } else { Room::None })
+        Ok(if free { QueueSpace::Free } else { QueueSpace::None })
     }
 
     /// Takes nothing more; what is queued is still committed.

@@ -9,7 +9,7 @@ use roaring::RoaringBitmap;
 use super::file::PartFile;
 use super::index::{self, ChunkRef, Entry};
 use super::meta::{PartMeta, VERSION_WHOLE_INDEX};
-use super::shelf::{Opened, Shelf, Slot};
+use super::open_parts::{OpenParts, Opened, Slot};
 use crate::error::ReadError;
 use crate::head::partition_range;
 use crate::model::TimeRange;
@@ -23,14 +23,14 @@ pub(crate) struct Part {
     pub(crate) meta: PartMeta,
     file: Arc<PartFile>,
     slot: Arc<Slot>,
-    shelf: Arc<Shelf>,
+    open_parts: Arc<OpenParts>,
 }
 
 impl Part {
     /// A part in its file, which it joins, in the place of what was known of it `before`.
     pub(crate) fn new(
         file: &Arc<PartFile>,
-        shelf: &Arc<Shelf>,
+        open_parts: &Arc<OpenParts>,
         meta: PartMeta,
         before: Option<&Arc<Self>>,
     ) -> Self {
@@ -38,7 +38,12 @@ impl Part {
         if let Some(before) = before {
             before.replace();
         }
-        Self { meta, file: Arc::clone(file), slot: Arc::default(), shelf: Arc::clone(shelf) }
+        Self {
+            meta,
+            file: Arc::clone(file),
+            slot: Arc::default(),
+            open_parts: Arc::clone(open_parts),
+        }
     }
 
     /// A part in a folder, alone with its file, to be looked at.
@@ -67,7 +72,7 @@ impl Part {
         let (file, meta) = (self.file.open()?, &self.meta);
         if meta.version == VERSION_WHOLE_INDEX {
             let top = index::Top::whole(meta.index_at, meta.index_bytes);
-            return Ok(self.shelf.put(&self.slot, file, top));
+            return Ok(self.open_parts.put(&self.slot, file, top));
         }
         let at = meta.end().saturating_sub(u64::from(meta.top_bytes));
         let bytes = self.file.read(&*file, at, meta.top_bytes as usize)?;
@@ -75,7 +80,7 @@ impl Part {
             return Err(self.file.damage(at, "the index is damaged"));
         }
         let top = index::Top::decode(&bytes, meta.index_at).ok_or_else(|| self.odd_index(at))?;
-        Ok(self.shelf.put(&self.slot, file, top))
+        Ok(self.open_parts.put(&self.slot, file, top))
     }
 
     fn odd_index(&self, at: u64) -> ReadError {

@@ -15,7 +15,7 @@ use crate::table::{Table, Work};
 const BUFFER_BYTES: usize = 256 << 10;
 
 /// A part that is being written.
-struct Begun {
+struct UnfinishedPart {
     meta: PartMeta,
     index: index::Builder,
     /// The row that is being written.
@@ -26,7 +26,7 @@ struct Begun {
 
 /// Writes a file of parts. Rows of each part must come ascending; parts may take turns.
 pub(crate) struct PartWriter {
-    parts: Vec<Begun>,
+    parts: Vec<UnfinishedPart>,
     file: Arc<dyn File>,
     path: PathBuf,
     buffer: Vec<u8>,
@@ -44,7 +44,7 @@ impl PartWriter {
         let path = dir.join(first.file_name());
         let file = files.open(&path, Access::CREATE).map_err(refused(&path, "cannot create"))?;
         file.set_size(0).map_err(refused(&path, "cannot empty"))?;
-        let begun = |meta: &PartMeta| Begun {
+        let begun = |meta: &PartMeta| UnfinishedPart {
             meta: PartMeta { rows: 0, samples: 0, applied: 0, version: VERSION, ..*meta },
             index: index::Builder::new(partition_range(meta.partition).from_ns, meta.step_s == 0),
             row: None,

@@ -3,7 +3,7 @@
 use super::Store;
 use crate::batch::Batch;
 use crate::error::WriteError;
-use crate::model::Outcome;
+use crate::model::WriteOutcome;
 use crate::options::Ack;
 use crate::ticket::{Ticket, TrySubmit};
 
@@ -28,7 +28,7 @@ impl Store {
     ///
     /// # Errors
     /// See [`WriteError`].
-    pub fn write(&self, batch: Batch, ack: Ack) -> Result<Outcome, WriteError> {
+    pub fn write(&self, batch: Batch, ack: Ack) -> Result<WriteOutcome, WriteError> {
         self.submit(batch, ack)?.wait()
     }
 
@@ -36,7 +36,7 @@ impl Store {
     ///
     /// # Errors
     /// See [`WriteError`].
-    pub async fn write_async(&self, batch: Batch, ack: Ack) -> Result<Outcome, WriteError> {
+    pub async fn write_async(&self, batch: Batch, ack: Ack) -> Result<WriteOutcome, WriteError> {
         self.submit_async(batch, ack).await?.await
     }
 

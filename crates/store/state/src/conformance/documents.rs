@@ -6,7 +6,8 @@ use sha1::{Digest, Sha1};
 use super::{apply, document, path_of, session};
 use crate::limits::{CONDITION_DEPTH_MAX, CONDITION_TESTS_MAX, PAGE_ITEMS_MAX};
 use crate::{
-    Condition, Direction, DocumentField as F, DocumentQuery, Reader, StateError, StateStore, Test,
+    Comparison, Condition, DocumentField as F, DocumentQuery, Reader, SortDirection, StateError,
+    StateStore,
 };
 
 fn query() -> DocumentQuery {
@@ -47,7 +48,7 @@ pub fn documents_come_by_path_and_page_by_cursor(store: &dyn StateStore) {
 }
 
 pub fn documents_sort_and_page_by_offset(store: &dyn StateStore) {
-    use Direction::{Ascending, Descending};
+    use SortDirection::{Ascending, Descending};
     let writes = (0..6u64)
         .map(|n| {
             document(&format!("/{n}"), n + 1, |o| {
@@ -61,7 +62,7 @@ pub fn documents_sort_and_page_by_offset(store: &dyn StateStore) {
         })
         .collect();
     apply(store, session(1, 1, writes));
-    let by = |sort: &[(F, Direction)], offset| {
+    let by = |sort: &[(F, SortDirection)], offset| {
         let q = DocumentQuery { sort: sort.to_vec(), offset, limit: 4, ..query() };
         let page = store.documents(&Reader::server(), &q).unwrap();
         assert_eq!((page.total, page.next), (6, None));
@@ -97,33 +98,34 @@ pub fn conditions_select_what_they_say(store: &dyn StateStore) {
     sample(store);
     let one = |field, test, value: &str| found(store, Condition::field(field, test, value));
     let number = |field, test, value: i64| found(store, Condition::field(field, test, value));
-    assert_eq!(one(F::Path, Test::Equal, "/usr"), ["/usr"]);
-    assert_eq!(one(F::Path, Test::Prefix, "/etc/"), ["/etc/passwd", "/etc/ssh/sshd_config"]);
-    assert_eq!(one(F::Path, Test::Prefix, "/etc").len(), 3);
-    assert_eq!(one(F::Path, Test::Prefix, "").len(), 6);
-    assert_eq!(one(F::Path, Test::Contains, "PASS"), ["/etc/passwd"]);
-    assert_eq!(one(F::Path, Test::Contains, "%_s"), ["/srv/100%_sure\\x"]);
-    assert_eq!(one(F::Path, Test::Contains, "e\\x"), ["/srv/100%_sure\\x"]);
-    assert_eq!(one(F::Path, Test::Contains, "ÄR"), ["/srv/ÄRGER"]);
-    assert_eq!(one(F::Directory, Test::Equal, "/etc"), ["/etc/passwd"]);
-    assert_eq!(one(F::Name, Test::Prefix, "sshd"), ["/etc/ssh/sshd_config"]);
-    assert_eq!(one(F::Kind, Test::Equal, Kind::Directory.name()), ["/usr"]);
-    assert_eq!(one(F::Mode, Test::Equal, "0644"), ["/etc/passwd"]);
-    assert_eq!(one(F::Sha256, Test::Equal, &"ab".repeat(32)), ["/etc/passwd"]);
-    assert_eq!(one(F::Sha256, Test::Prefix, "abab"), ["/etc/passwd"]);
-    assert_eq!(one(F::Md5, Test::Contains, "cdcd"), ["/etc/passwd"]);
-    assert_eq!(one(F::Sha256, Test::NotEqual, &"ab".repeat(32)), [""; 0], "no other has one");
-    assert_eq!(one(F::Sha256, Test::NotEqual, &"cd".repeat(32)), ["/etc/passwd"]);
-    assert_eq!(number(F::Uid, Test::Equal, 7), ["/etc/ssh/sshd_config"]);
-    assert_eq!(number(F::Size, Test::Greater, 999), ["/srv/ÄRGER"]);
-    assert_eq!(number(F::Size, Test::Less, 10), ["/etcetera"]);
+    assert_eq!(one(F::Path, Comparison::Equal, "/usr"), ["/usr"]);
+    assert_eq!(one(F::Path, Comparison::Prefix, "/etc/"), ["/etc/passwd", "/etc/ssh/sshd_config"]);
+    assert_eq!(one(F::Path, Comparison::Prefix, "/etc").len(), 3);
+    assert_eq!(one(F::Path, Comparison::Prefix, "").len(), 6);
+    assert_eq!(one(F::Path, Comparison::Contains, "PASS"), ["/etc/passwd"]);
+    assert_eq!(one(F::Path, Comparison::Contains, "%_s"), ["/srv/100%_sure\\x"]);
+    assert_eq!(one(F::Path, Comparison::Contains, "e\\x"), ["/srv/100%_sure\\x"]);
+    assert_eq!(one(F::Path, Comparison::Contains, "ÄR"), ["/srv/ÄRGER"]);
+    assert_eq!(one(F::Directory, Comparison::Equal, "/etc"), ["/etc/passwd"]);
+    assert_eq!(one(F::Name, Comparison::Prefix, "sshd"), ["/etc/ssh/sshd_config"]);
+    assert_eq!(one(F::Kind, Comparison::Equal, Kind::Directory.name()), ["/usr"]);
+    assert_eq!(one(F::Mode, Comparison::Equal, "0644"), ["/etc/passwd"]);
+    assert_eq!(one(F::Sha256, Comparison::Equal, &"ab".repeat(32)), ["/etc/passwd"]);
+    assert_eq!(one(F::Sha256, Comparison::Prefix, "abab"), ["/etc/passwd"]);
+    assert_eq!(one(F::Md5, Comparison::Contains, "cdcd"), ["/etc/passwd"]);
+    assert_eq!(one(F::Sha256, Comparison::NotEqual, &"ab".repeat(32)), [""; 0], "no other has one");
+    assert_eq!(one(F::Sha256, Comparison::NotEqual, &"cd".repeat(32)), ["/etc/passwd"]);
+    assert_eq!(number(F::Uid, Comparison::Equal, 7), ["/etc/ssh/sshd_config"]);
+    assert_eq!(number(F::Size, Comparison::Greater, 999), ["/srv/ÄRGER"]);
+    assert_eq!(number(F::Size, Comparison::Less, 10), ["/etcetera"]);
     let not = |c| Condition::Not(Box::new(c));
-    let etc = || Condition::field(F::Path, Test::Prefix, "/etc");
-    let sized = || Condition::field(F::Size, Test::Greater, 11);
+    let etc = || Condition::field(F::Path, Comparison::Prefix, "/etc");
+    let sized = || Condition::field(F::Size, Comparison::Greater, 11);
     assert_eq!(found(store, not(sized())), ["/etc/passwd", "/etcetera", "/usr"]);
-    let both = Condition::All(vec![etc(), not(Condition::field(F::Path, Test::Contains, "ssh"))]);
+    let both =
+        Condition::All(vec![etc(), not(Condition::field(F::Path, Comparison::Contains, "ssh"))]);
     assert_eq!(found(store, both), ["/etc/passwd", "/etcetera"]);
-    let usr = Condition::field(F::Path, Test::Equal, "/usr");
+    let usr = Condition::field(F::Path, Comparison::Equal, "/usr");
     assert_eq!(found(store, Condition::Any(vec![usr, sized()])).len(), 4);
     assert_eq!(found(store, Condition::Any(vec![])), [""; 0]);
     assert_eq!(found(store, not(Condition::Any(vec![]))).len(), 6);
@@ -132,7 +134,7 @@ pub fn conditions_select_what_they_say(store: &dyn StateStore) {
 pub fn a_text_in_a_query_is_never_sql(store: &dyn StateStore) {
     sample(store);
     for text in ["' OR 1=1 --", "\"; DROP TABLE document; --", "%", "?1"] {
-        for test in [Test::Equal, Test::Contains, Test::Prefix] {
+        for test in [Comparison::Equal, Comparison::Contains, Comparison::Prefix] {
             let hits = found(store, Condition::field(F::Path, test, text));
             assert!(hits.len() < 6, "{text:?} {test:?}");
         }
@@ -145,7 +147,7 @@ pub fn a_query_beyond_the_limits_is_refused(store: &dyn StateStore) {
     let refused = |q: &DocumentQuery| {
         matches!(store.documents(&Reader::server(), q), Err(StateError::Query(_)))
     };
-    let test = || Condition::field(F::Path, Test::Equal, "/a");
+    let test = || Condition::field(F::Path, Comparison::Equal, "/a");
     assert!(refused(&DocumentQuery { limit: PAGE_ITEMS_MAX + 1, ..query() }));
     let many = Condition::Any((0..=CONDITION_TESTS_MAX).map(|_| test()).collect());
     assert!(refused(&DocumentQuery { condition: many, ..query() }));
@@ -153,11 +155,11 @@ pub fn a_query_beyond_the_limits_is_refused(store: &dyn StateStore) {
     assert!(!refused(&DocumentQuery { condition: enough, ..query() }));
     let deep = (0..=CONDITION_DEPTH_MAX).fold(test(), |c, _| Condition::Not(Box::new(c)));
     assert!(refused(&DocumentQuery { condition: deep, ..query() }));
-    let long = Condition::field(F::Path, Test::Contains, "x".repeat(10_000).as_str());
+    let long = Condition::field(F::Path, Comparison::Contains, "x".repeat(10_000).as_str());
     assert!(refused(&DocumentQuery { condition: long, ..query() }));
-    let nul = Condition::field(F::Path, Test::Contains, "\0");
+    let nul = Condition::field(F::Path, Comparison::Contains, "\0");
     assert!(refused(&DocumentQuery { condition: nul, ..query() }));
-    let number = Condition::field(F::Path, Test::Equal, 1);
+    let number = Condition::field(F::Path, Comparison::Equal, 1);
     assert!(refused(&DocumentQuery { condition: number, ..query() }));
 }
 

@@ -4,7 +4,7 @@
 use model::{AgentId, Overlay, SessionRecord, Told};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::sessions::{Known, Sessions};
+use super::sessions::{SessionStatus, Sessions};
 
 const LOAD: &str = "SELECT incarnation, name, last_session, last_session_us, events, sessions,
     overlay, metadata_version, groups_version, session_floor FROM agent WHERE number = ?1";
@@ -104,7 +104,7 @@ impl Agent {
     }
 
     /// Returns whether this session was applied before.
-    pub(super) fn knows(&self, session: &SessionRecord) -> Known {
+    pub(super) fn knows(&self, session: &SessionRecord) -> SessionStatus {
         self.sessions.known(session)
     }
 

@@ -13,11 +13,11 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, params};
 
 use super::event_time::EventTime;
 use super::extract::{Columns, EventColumns};
-use super::kept::{Collection, Kept, kind_number};
 use super::packed::Packed;
 use super::replay;
-use super::sessions::Known;
+use super::sessions::SessionStatus;
 use super::statements::{Found, Put, Statements, store};
+use super::transaction_cache::{Collection, TransactionCache, kind_number};
 use crate::limits::{DATASET_NAME_BYTES_MAX, EVENT_ID_BYTES_MAX, SESSION_ID_BYTES_MAX};
 
 /// Maximum number of set-aside records that are stored; older ones are only counted.
@@ -58,7 +58,7 @@ impl From<rusqlite::Error> for Stop {
 /// One open transaction.
 pub(super) struct Applier<'c> {
     db: &'c Connection,
-    kept: Kept,
+    kept: TransactionCache,
     run: Statements<'c>,
 }
 
@@ -66,7 +66,7 @@ impl<'c> Applier<'c> {
     /// Begins on a connection that is already inside a transaction.
     pub(super) fn begin(db: &'c Connection) -> rusqlite::Result<Self> {
         let run = Statements::prepare(db)?;
-        Ok(Self { db, kept: Kept::load(db)?, run })
+        Ok(Self { db, kept: TransactionCache::load(db)?, run })
     }
 
     /// Returns the position of the last record applied.
@@ -184,12 +184,12 @@ impl<'c> Applier<'c> {
             return Err(Stop::Unfit("the session's id is too long".into()));
         }
         match self.kept.agent(self.db, session.agent)?.knows(session) {
-            Known::No => {}
-            Known::Applied => {
+            SessionStatus::No => {}
+            SessionStatus::Applied => {
                 let skipped = replay::overtaken(self.db, session)?;
                 return Ok(Applied { replayed: true, skipped, ..applied });
             }
-            Known::Outdated => return Ok(Applied { outdated: true, ..applied }),
+            SessionStatus::Outdated => return Ok(Applied { outdated: true, ..applied }),
         }
         for (index, write) in session.writes.iter().enumerate() {
             let (id, outcome) = self.write(session, write)?;
@@ -487,7 +487,7 @@ impl<'c> Applier<'c> {
     }
 
     /// Returns the rows kept in memory, for retention to update.
-    pub(super) fn kept(&mut self) -> &mut Kept {
+    pub(super) fn kept(&mut self) -> &mut TransactionCache {
         &mut self.kept
     }
 }

@@ -11,7 +11,7 @@ use rusqlite::types::Value as SqlValue;
 use rusqlite::{Connection, Row, ToSql, params_from_iter};
 
 use super::documents::prefix_end;
-use super::kept::{Progress, kind_number, kind_of};
+use super::transaction_cache::{Progress, kind_number, kind_of};
 use crate::error::{Context, StateError};
 use crate::limits::{ARRIVALS_LOOKED_AT_MAX, PAGE_ITEMS_MAX, PREFIX_CANDIDATES_MAX};
 use crate::query::{

@@ -9,7 +9,8 @@ use super::packed::{Packed, Unpacked, unpacked_sql};
 use crate::error::{Context, StateError};
 use crate::limits::{CONDITION_DEPTH_MAX, CONDITION_TESTS_MAX, PAGE_ITEMS_MAX};
 use crate::query::{
-    Condition, Direction, DocumentField, DocumentPage, DocumentQuery, StoredDocument, Test, Value,
+    Comparison, Condition, DocumentField, DocumentPage, DocumentQuery, QueryValue, SortDirection,
+    StoredDocument,
 };
 
 const WHAT: &str = "read documents";
@@ -131,41 +132,46 @@ impl Where {
         Ok(())
     }
 
-    fn test(&mut self, field: DocumentField, test: Test, value: &Value) -> Result<(), StateError> {
+    fn test(
+        &mut self,
+        field: DocumentField,
+        test: Comparison,
+        value: &QueryValue,
+    ) -> Result<(), StateError> {
         self.tests += 1;
         if self.tests > CONDITION_TESTS_MAX {
             return Err(too_much("the condition has too many tests"));
         }
         let column = Column::of(field);
         let value = match (value, column.integer) {
-            (Value::Integer(number), true) => SqlValue::Integer(*number),
-            (Value::Text(text), false) if text.len() <= TEXT_BYTES_MAX => {
+            (QueryValue::Integer(number), true) => SqlValue::Integer(*number),
+            (QueryValue::Text(text), false) if text.len() <= TEXT_BYTES_MAX => {
                 SqlValue::Text(text.clone())
             }
-            (Value::Text(_), false) => {
+            (QueryValue::Text(_), false) => {
                 return Err(too_much("the text to compare with is too long"));
             }
             _ => return Err(too_much("a number is compared with text")),
         };
         match test {
-            Test::Equal => self.compare(&column, " IS ", value),
-            Test::NotEqual => {
+            Comparison::Equal => self.compare(&column, " IS ", value),
+            Comparison::NotEqual => {
                 self.sql.push_str("coalesce(");
                 self.compare(&column, " <> ", value);
                 self.sql.push_str(", 0)");
             }
-            Test::Less => self.ordered(&column, " < ", value),
-            Test::Greater => self.ordered(&column, " > ", value),
-            Test::Contains | Test::Prefix => {
+            Comparison::Less => self.ordered(&column, " < ", value),
+            Comparison::Greater => self.ordered(&column, " > ", value),
+            Comparison::Contains | Comparison::Prefix => {
                 let SqlValue::Text(text) = value else {
                     return Err(too_much("only text has parts"));
                 };
                 match test {
                     // The LIKE pattern would end at the NUL.
-                    Test::Contains if text.contains('\0') => {
+                    Comparison::Contains if text.contains('\0') => {
                         return Err(too_much("no field holds a NUL"));
                     }
-                    Test::Contains => self.contains(&column, &text),
+                    Comparison::Contains => self.contains(&column, &text),
                     _ => self.prefix(&column, &text),
                 }
             }
@@ -374,14 +380,14 @@ pub(super) fn page_keys(
 }
 
 /// Returns the fields of a sort, each followed by a comma.
-pub(super) fn order_sql(sort: &[(DocumentField, Direction)]) -> Result<String, StateError> {
+pub(super) fn order_sql(sort: &[(DocumentField, SortDirection)]) -> Result<String, StateError> {
     if sort.len() > CONDITION_DEPTH_MAX {
         return Err(too_much("too many fields to sort by"));
     }
     let mut order = String::new();
     for (field, direction) in sort {
         order.push_str(&Column::of(*field).shown());
-        order.push_str(if *direction == Direction::Descending { " DESC, " } else { ", " });
+        order.push_str(if *direction == SortDirection::Descending { " DESC, " } else { ", " });
     }
     Ok(order)
 }

@@ -27,7 +27,7 @@ impl<'de> Deserialize<'de> for Integer {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct Any;
         impl Visitor<'_> for Any {
-            type Value = Integer;
+            type QueryValue = Integer;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a whole number")
             }
@@ -217,7 +217,7 @@ struct Meta<'a> {
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Place<'a> {
+struct FileField<'a> {
     #[serde(borrow)]
     path: Text<'a>,
 }
@@ -228,7 +228,7 @@ struct Holdfast<'a> {
     #[serde(borrow)]
     changed_fields: Vec<Text<'a>>,
     #[serde(borrow)]
-    coverage: Option<Place<'a>>,
+    coverage: Option<FileField<'a>>,
     #[serde(borrow)]
     item: Option<Text<'a>>,
 }
@@ -241,7 +241,7 @@ pub(crate) struct EventColumns<'a> {
     #[serde(borrow)]
     event: Meta<'a>,
     #[serde(borrow)]
-    file: Option<Place<'a>>,
+    file: Option<FileField<'a>>,
     #[serde(borrow)]
     holdfast: Holdfast<'a>,
 }

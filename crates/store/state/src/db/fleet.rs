@@ -162,7 +162,7 @@ mod tests {
 
     use super::*;
     use crate::db::SqliteState;
-    use crate::query::{Direction, DocumentField, Test};
+    use crate::query::{Comparison, DocumentField, SortDirection};
     use crate::{Reader, StateOptions, StateStore as _};
     use model::Permitted;
 
@@ -174,8 +174,8 @@ mod tests {
         let q = FleetQuery {
             agents: Permitted::All,
             dataset: Dataset::fim_files(),
-            condition: Condition::field(DocumentField::Path, Test::Contains, "a"),
-            sort: vec![(DocumentField::Size, Direction::Descending)],
+            condition: Condition::field(DocumentField::Path, Comparison::Contains, "a"),
+            sort: vec![(DocumentField::Size, SortDirection::Descending)],
             offset: 0,
             limit: 5,
         };

@@ -13,7 +13,6 @@ mod documents;
 mod event_time;
 mod extract;
 mod fleet;
-mod kept;
 mod packed;
 mod ranges;
 mod replay;
@@ -23,6 +22,7 @@ mod sessions;
 mod statements;
 #[cfg(test)]
 mod tests;
+mod transaction_cache;
 
 use std::fmt;
 use std::fs::File;
@@ -45,10 +45,10 @@ use crate::query::{
 };
 use apply::{Applier, Failure};
 use connections::{BUSY_WAIT, open_reader, open_writer, snapshot};
-use kept::{Progress, kind_of};
 use model::Permitted;
 use sqlite::Reader;
 use sqlite::ReaderPool;
+use transaction_cache::{Progress, kind_of};
 
 /// Random bytes of a store's name.
 const STORE_ID_BYTES: usize = 16;

@@ -7,7 +7,7 @@ use model::{AgentId, Coverage, CoverageKind, EventBody};
 use rusqlite::{Connection, TransactionBehavior, params};
 
 use super::apply::Applier;
-use super::kept::{Progress, kind_of};
+use super::transaction_cache::{Progress, kind_of};
 use crate::error::{Context, StateError};
 use crate::limits::RETAIN_CHUNK_ROWS;
 use crate::query::{EventKind, Retained, Retention};

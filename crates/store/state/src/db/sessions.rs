@@ -23,7 +23,7 @@ const TIME_US_MIN: u64 = 1_000_000_000_000_000;
 
 /// Knowledge about a session: whether it was applied before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Known {
+pub(super) enum SessionStatus {
     /// It was not applied before.
     No,
     Applied,
@@ -60,9 +60,9 @@ impl Sessions {
         self.floor
     }
 
-    pub(super) fn known(&self, session: &SessionRecord) -> Known {
+    pub(super) fn known(&self, session: &SessionRecord) -> SessionStatus {
         if session.session.is_empty() {
-            return Known::No;
+            return SessionStatus::No;
         }
         let (key, id) = (key(session), id_key(&session.session));
         let is_it = |entry: &[u8]| {
@@ -70,10 +70,14 @@ impl Sessions {
                 || entry.ends_with(&BY_ID_ALONE.to_le_bytes()) && entry.starts_with(&id)
         };
         if self.entries.chunks_exact(ENTRY_BYTES).any(is_it) {
-            return Known::Applied;
+            return SessionStatus::Applied;
         }
         let number = number(&session.session);
-        if number != 0 && number <= self.floor { Known::Outdated } else { Known::No }
+        if number != 0 && number <= self.floor {
+            SessionStatus::Outdated
+        } else {
+            SessionStatus::No
+        }
     }
 
     pub(super) fn applied(&mut self, session: &SessionRecord) {
@@ -210,16 +214,16 @@ mod tests {
             sessions.applied(&at(NOW_US + 10 * n));
         }
         // Two parts of an agent: the other's numbers are in between.
-        assert_eq!(sessions.known(&at(NOW_US + 5)), Known::No);
-        assert_eq!(sessions.known(&at(NOW_US)), Known::Applied);
+        assert_eq!(sessions.known(&at(NOW_US + 5)), SessionStatus::No);
+        assert_eq!(sessions.known(&at(NOW_US)), SessionStatus::Applied);
         sessions.applied(&at(NOW_US + 10 * kept));
-        assert_eq!(sessions.known(&at(NOW_US)), Known::Outdated);
-        assert_eq!(sessions.known(&at(NOW_US - 1)), Known::Outdated);
-        assert_eq!(sessions.known(&at(NOW_US + 5)), Known::No);
-        assert_eq!(sessions.known(&session("fim-1", NOW_US, Vec::new())), Known::No);
+        assert_eq!(sessions.known(&at(NOW_US)), SessionStatus::Outdated);
+        assert_eq!(sessions.known(&at(NOW_US - 1)), SessionStatus::Outdated);
+        assert_eq!(sessions.known(&at(NOW_US + 5)), SessionStatus::No);
+        assert_eq!(sessions.known(&session("fim-1", NOW_US, Vec::new())), SessionStatus::No);
         sessions.forget_all();
-        assert_eq!(sessions.known(&at(NOW_US + 10 * kept)), Known::Outdated);
-        assert_eq!(sessions.known(&at(NOW_US + 10 * kept + 1)), Known::No);
+        assert_eq!(sessions.known(&at(NOW_US + 10 * kept)), SessionStatus::Outdated);
+        assert_eq!(sessions.known(&at(NOW_US + 10 * kept + 1)), SessionStatus::No);
         let again = Sessions::stored(sessions.entries().to_vec(), sessions.floor());
         assert_eq!(again, sessions);
     }
@@ -231,7 +235,7 @@ mod tests {
         let ahead = SessionRecord { received_at_us: NOW_US, ..at(NOW_US + year_us) };
         sessions.applied(&ahead);
         sessions.forget_all();
-        assert_eq!(sessions.known(&at(NOW_US + 1)), Known::No);
+        assert_eq!(sessions.known(&at(NOW_US + 1)), SessionStatus::No);
     }
 
     /// An upgrade refuses neither a client that asks again whether its last session arrived, nor
@@ -244,18 +248,22 @@ mod tests {
         let mut old = Sessions::before_version_4(&keys);
         let content = vec![Write::Clean { dataset: Dataset::fim_files() }];
         for id in &ids {
-            assert_eq!(old.known(&session(id, NOW_US, content.clone())), Known::Applied, "{id}");
+            assert_eq!(
+                old.known(&session(id, NOW_US, content.clone())),
+                SessionStatus::Applied,
+                "{id}"
+            );
         }
-        assert_eq!(old.known(&at(NOW_US + 5)), Known::No);
-        assert_eq!(old.known(&at(NOW_US - 1)), Known::No);
+        assert_eq!(old.known(&at(NOW_US + 5)), SessionStatus::No);
+        assert_eq!(old.known(&at(NOW_US - 1)), SessionStatus::No);
         // They are dropped as the others are, and leave no floor; later ones do.
         for n in 0..SESSIONS_KEPT as u64 {
             old.applied(&at(NOW_US + 1_000 + n));
         }
-        assert_eq!(old.known(&at(NOW_US + 5)), Known::No);
-        assert_eq!(old.known(&session("untimed", NOW_US, Vec::new())), Known::No);
+        assert_eq!(old.known(&at(NOW_US + 5)), SessionStatus::No);
+        assert_eq!(old.known(&session("untimed", NOW_US, Vec::new())), SessionStatus::No);
         old.applied(&at(NOW_US + 9_000));
-        assert_eq!(old.known(&at(NOW_US + 5)), Known::Outdated);
+        assert_eq!(old.known(&at(NOW_US + 5)), SessionStatus::Outdated);
     }
 
     #[test]

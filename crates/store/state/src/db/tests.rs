@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::conformance::{apply, document, event, paths, session};
-use crate::query::{Condition, Direction, DocumentField, Test};
+use crate::query::{Comparison, Condition, DocumentField, SortDirection};
 use ::model::Permitted;
 
 struct Fresh {
@@ -357,7 +357,7 @@ fn a_fleet_of_more_than_a_thousand_agents_is_one_list() {
     assert_eq!((all.total, all.items.len()), (3_000, 3_000));
     let order: Vec<u32> = all.items.iter().map(|item| item.agent.0).collect();
     assert!(order.is_sorted(), "by agent");
-    let etc = || Condition::field(DocumentField::Path, Test::Prefix, "/etc/");
+    let etc = || Condition::field(DocumentField::Path, Comparison::Prefix, "/etc/");
     let but = Permitted::Except(Arc::new(vec![AgentId(1), AgentId(1_500)]));
     let page = FleetQuery { offset: 1_495, ..query(but, etc(), 10) };
     let page = store.fleet_documents(&Reader::server(), &page).unwrap();
@@ -365,7 +365,7 @@ fn a_fleet_of_more_than_a_thousand_agents_is_one_list() {
     assert_eq!((page.total, last), (1_498, vec![1_497, 1_498, 1_499]));
     let only = Permitted::Only(Arc::new((1..=1_200).map(AgentId).collect()));
     let largest = FleetQuery {
-        sort: vec![(DocumentField::Size, Direction::Descending)],
+        sort: vec![(DocumentField::Size, SortDirection::Descending)],
         ..query(only, etc(), 13)
     };
     let largest = store.fleet_documents(&Reader::server(), &largest).unwrap();

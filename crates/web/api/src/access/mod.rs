@@ -2,7 +2,7 @@
 
 pub(crate) mod authentication;
 pub(crate) mod caller;
+pub(crate) mod permits;
+pub(crate) mod quota;
 pub(crate) mod rates;
-pub(crate) mod room;
 pub(crate) mod token;
-pub(crate) mod turns;

@@ -13,10 +13,10 @@ use registry::Registry;
 use sigma::RuleFolder;
 use state::StateStore;
 
+use crate::access::permits::RequestPermits;
+use crate::access::quota::Quota;
 use crate::access::rates::{IdleRows, RequestRate};
-use crate::access::room::Room;
 use crate::access::token::{TokenKeyError, Tokens};
-use crate::access::turns::Turns;
 use crate::http::log_ring::LogRing;
 use crate::http::metrics::install_recorder;
 use crate::limits::{
@@ -167,23 +167,23 @@ pub(crate) struct Api {
     pub(crate) tokens: Tokens,
     pub(crate) rate: RequestRate,
     /// Permits of store requests.
-    pub(crate) turns: Turns,
+    pub(crate) permits: RequestPermits,
     /// Permits of operations that wait and write.
-    pub(crate) turns_to_write: Turns,
+    pub(crate) turns_to_write: RequestPermits,
     /// Quota of bytes of request bodies in memory.
-    pub(crate) bodies: Room,
+    pub(crate) bodies: Quota,
     /// Quota of bytes of bodies of logins.
-    pub(crate) login_bodies: Room,
+    pub(crate) login_bodies: Quota,
     /// Quota of bytes of bodies from the unix socket.
-    pub(crate) local_bodies: Room,
+    pub(crate) local_bodies: Quota,
     /// Quota of bytes of large answers that wait for their readers.
-    pub(crate) answers: Room,
+    pub(crate) answers: Quota,
     /// Counters of each user's requests that changed nothing.
     pub(crate) idle_rows: IdleRows,
     /// Quota of lists that are streamed.
-    pub(crate) lists: Room,
+    pub(crate) lists: Quota,
     /// Quota of open event streams.
-    pub(crate) streams: Room,
+    pub(crate) streams: Quota,
     pub(crate) metrics: Option<PrometheusHandle>,
     /// The routes of the series store, without access control: the API checks permissions before it
     /// calls them.
@@ -216,20 +216,20 @@ impl Api {
                 .series
                 .clone()
                 .map(|store| ingest::router(store, ingest::HttpOptions::default())),
-            turns: Turns::new(),
-            turns_to_write: Turns::new(),
+            permits: RequestPermits::new(),
+            turns_to_write: RequestPermits::new(),
             options,
             registry,
             state,
             commit,
             tokens,
-            bodies: Room::new(BODIES_BYTES_MAX, BODIES_BYTES_EACH_MAX),
-            login_bodies: Room::new(LOGIN_BODIES_BYTES_MAX, LOGIN_BODIES_BYTES_EACH_MAX),
-            local_bodies: Room::new(LOCAL_BODIES_BYTES_MAX, LOCAL_BODIES_BYTES_MAX),
-            answers: Room::new(ANSWERS_BYTES_MAX, ANSWERS_BYTES_EACH_MAX),
+            bodies: Quota::new(BODIES_BYTES_MAX, BODIES_BYTES_EACH_MAX),
+            login_bodies: Quota::new(LOGIN_BODIES_BYTES_MAX, LOGIN_BODIES_BYTES_EACH_MAX),
+            local_bodies: Quota::new(LOCAL_BODIES_BYTES_MAX, LOCAL_BODIES_BYTES_MAX),
+            answers: Quota::new(ANSWERS_BYTES_MAX, ANSWERS_BYTES_EACH_MAX),
             idle_rows: IdleRows::default(),
-            lists: Room::new(LISTS_MAX, LISTS_EACH_MAX),
-            streams: Room::new(STREAMS_MAX, STREAMS_EACH_MAX),
+            lists: Quota::new(LISTS_MAX, LISTS_EACH_MAX),
+            streams: Quota::new(STREAMS_MAX, STREAMS_EACH_MAX),
             metrics: install_recorder(),
             digests: moka::sync::Cache::new(DIGESTS_KEPT_MAX),
             openapi: described.openapi,

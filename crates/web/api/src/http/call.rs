@@ -14,7 +14,7 @@ use state::StateStore;
 
 use crate::access::authentication;
 use crate::access::caller::{Caller, Source};
-use crate::access::room::Share;
+use crate::access::quota::Share;
 use crate::code::Code;
 use crate::error::Failure;
 use crate::http::api::Api;

@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::{sleep, timeout};
 
-use crate::access::room::Share;
+use crate::access::quota::Share;
 use crate::error::Failure;
 use crate::http::envelope::{JSON, List, Stream};
 
@@ -101,31 +101,31 @@ fn patient(patience: Patience) -> (PieceSender, Body) {
 }
 
 /// Returns a body for bytes in memory that holds its share of `room` until it is sent or given up.
-pub(crate) fn in_memory(bytes: Vec<u8>, room: Share) -> Body {
-    kept(bytes.into(), room, PATIENCE)
+pub(crate) fn in_memory(bytes: Vec<u8>, quota: Share) -> Body {
+    kept(bytes.into(), quota, PATIENCE)
 }
 
-fn kept(bytes: Bytes, room: Share, patience: Patience) -> Body {
-    let held = Arc::new(Mutex::new(Held { bytes, taken: 0, room: Some(room) }));
+fn kept(bytes: Bytes, quota: Share, patience: Patience) -> Body {
+    let held = Arc::new(Mutex::new(BufferedState { bytes, taken: 0, quota: Some(quota) }));
     tokio::spawn(give_up(Arc::downgrade(&held), patience));
-    Body::new(UnsyncBoxBody::new(Kept(held)))
+    Body::new(UnsyncBoxBody::new(BufferedBody(held)))
 }
 
 /// The body of an answer in memory, which its reader takes in pieces.
-struct Kept(Arc<Mutex<Held>>);
+struct BufferedBody(Arc<Mutex<BufferedState>>);
 
-struct Held {
+struct BufferedState {
     /// Bytes that have not been taken.
     bytes: Bytes,
     /// Number of pieces that have been taken.
     taken: u64,
     /// The share of the quota; `None` once the body has been given up.
-    room: Option<Share>,
+    quota: Option<Share>,
 }
 
 /// Waits until the body is dropped; if its reader stalls or takes too long, frees its memory and its
 /// share.
-async fn give_up(held: Weak<Mutex<Held>>, patience: Patience) {
+async fn give_up(held: Weak<Mutex<BufferedState>>, patience: Patience) {
     let (mut waited, mut taken) = (Duration::ZERO, 0);
     loop {
         sleep(patience.piece).await;
@@ -133,14 +133,14 @@ async fn give_up(held: Weak<Mutex<Held>>, patience: Patience) {
         let Some(held) = held.upgrade() else { return };
         let mut held = held.lock();
         if held.taken == taken || waited >= patience.whole {
-            (held.bytes, held.room) = (Bytes::new(), None);
+            (held.bytes, held.quota) = (Bytes::new(), None);
             return;
         }
         taken = held.taken;
     }
 }
 
-impl HttpBody for Kept {
+impl HttpBody for BufferedBody {
     type Data = Bytes;
     type Error = io::Error;
 
@@ -149,7 +149,7 @@ impl HttpBody for Kept {
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
         let mut held = self.0.lock();
-        if held.room.is_none() {
+        if held.quota.is_none() {
             return Poll::Ready(Some(Err(io::Error::other("given up"))));
         }
         if held.bytes.is_empty() {
@@ -162,7 +162,7 @@ impl HttpBody for Kept {
 
     fn is_end_stream(&self) -> bool {
         let held = self.0.lock();
-        held.bytes.is_empty() && held.room.is_some()
+        held.bytes.is_empty() && held.quota.is_some()
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -244,29 +244,29 @@ mod tests {
 
     use super::*;
     use crate::access::caller::Caller;
-    use crate::access::room::{Owner, Room};
+    use crate::access::quota::{Owner, Quota};
 
     const BYTES: usize = 3 * 1024 * 1024;
 
-    fn whole(room: &Room) -> Option<Share> {
-        room.take(Owner::of(&Caller::Anyone), 1)
+    fn whole(quota: &Quota) -> Option<Share> {
+        quota.reserve(Owner::of(&Caller::Anyone), 1)
     }
 
     /// Waits until the share has been released.
-    async fn given_back(room: &Room) {
-        while whole(room).is_none() {
+    async fn given_back(quota: &Quota) {
+        while whole(quota).is_none() {
             tokio::task::yield_now().await;
         }
     }
 
     #[tokio::test]
     async fn an_answer_in_memory_arrives_whole_and_gives_its_room_back() {
-        let room = Room::new(1, 1);
-        let body = in_memory(vec![7; BYTES], whole(&room).unwrap());
-        assert!(whole(&room).is_none());
+        let quota = Quota::new(1, 1);
+        let body = in_memory(vec![7; BYTES], whole(&quota).unwrap());
+        assert!(whole(&quota).is_none());
         assert_eq!(body.size_hint().exact(), Some(BYTES as u64));
         assert_eq!(body.collect().await.unwrap().to_bytes(), vec![7; BYTES]);
-        given_back(&room).await;
+        given_back(&quota).await;
     }
 
     /// Short enough for the test to wait for.
@@ -275,30 +275,30 @@ mod tests {
 
     #[tokio::test]
     async fn an_answer_that_nobody_reads_gives_its_room_back_and_is_not_taken_for_whole() {
-        let room = Room::new(1, 1);
+        let quota = Quota::new(1, 1);
         let patience = Patience { piece: LITTLE, whole: MINUTE };
-        let body = kept(vec![7; BYTES].into(), whole(&room).unwrap(), patience);
-        given_back(&room).await;
+        let body = kept(vec![7; BYTES].into(), whole(&quota).unwrap(), patience);
+        given_back(&quota).await;
         assert!(body.collect().await.is_err());
     }
 
     #[tokio::test]
     async fn a_list_that_nobody_reads_gives_its_place_back() {
-        let room = Room::new(1, 1);
+        let quota = Quota::new(1, 1);
         let endless = || Ok(Some(b"1".repeat(PIECE_BYTES)));
         let patience = Patience { piece: LITTLE, whole: MINUTE };
-        let body = sent(Default::default(), Vec::new(), endless, whole(&room).unwrap(), patience);
-        given_back(&room).await;
+        let body = sent(Default::default(), Vec::new(), endless, whole(&quota).unwrap(), patience);
+        given_back(&quota).await;
         assert!(body.collect().await.is_err());
     }
 
     #[tokio::test]
     async fn a_list_that_is_read_but_does_not_come_to_its_end_gives_its_place_back() {
-        let room = Room::new(1, 1);
+        let quota = Quota::new(1, 1);
         let endless = || Ok(Some(b"1".repeat(PIECE_BYTES)));
         let patience = Patience { piece: MINUTE, whole: LITTLE };
-        let body = sent(Default::default(), Vec::new(), endless, whole(&room).unwrap(), patience);
+        let body = sent(Default::default(), Vec::new(), endless, whole(&quota).unwrap(), patience);
         assert!(body.collect().await.is_err());
-        given_back(&room).await;
+        given_back(&quota).await;
     }
 }

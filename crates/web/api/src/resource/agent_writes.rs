@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use model::{AgentId, Record};
 use registry::{
-    AgentQuery, ControlError, Displaced, EnrollError, EnrollRequest, ForceRules, InsertAgent,
+    AgentEnrolment, AgentQuery, ControlError, Displaced, EnrollError, ForceRules, InsertAgent,
     Inserted, Life, RegistryError,
 };
 use serde::{Deserialize, Serialize};
@@ -178,7 +178,7 @@ fn address(call: &Call, given: Option<String>) -> String {
 fn add(call: &Call) -> Result<Answer, Failure> {
     let new: NewAgent = call.json()?;
     let ip = address(call, new.ip);
-    let request = EnrollRequest { name: new.name, ip, groups: Vec::new() };
+    let request = AgentEnrolment { name: new.name, ip, groups: Vec::new() };
     done(call, &InsertAgent { request, ..InsertAgent::default() })
 }
 
@@ -201,7 +201,7 @@ fn insert(call: &Call) -> Result<Answer, Failure> {
         return Err(Failure::bad("key: letters and digits only"));
     }
     let ip = address(call, new.ip);
-    let request = EnrollRequest { name: new.name, ip, groups: Vec::new() };
+    let request = AgentEnrolment { name: new.name, ip, groups: Vec::new() };
     let force = new.force.as_ref().map(rules).transpose()?;
     done(call, &InsertAgent { id, request, key: new.key, force })
 }
@@ -227,7 +227,7 @@ fn rules(force: &Force) -> Result<ForceRules, Failure> {
 
 fn quick(call: &Call) -> Result<Answer, Failure> {
     let name = call.parameters.text("agent_name").unwrap_or_default().to_owned();
-    let request = EnrollRequest { name, ..EnrollRequest::default() };
+    let request = AgentEnrolment { name, ..AgentEnrolment::default() };
     done(call, &InsertAgent { request, ..InsertAgent::default() })
 }
 

@@ -1,6 +1,6 @@
 //! The parameter `q` of lists of documents as a condition of the state store.
 
-use state::{Condition, DocumentField, Test, Value};
+use state::{Comparison, Condition, DocumentField, QueryValue};
 
 use crate::code::Code;
 use crate::error::Failure;
@@ -28,20 +28,20 @@ pub(super) fn condition(query: Query<DocumentField>, now_us: u64) -> Result<Cond
     let (op, value) = match field {
         DocumentField::Mtime | DocumentField::Version => {
             let (op, at_us) = q::instant(op, &value, now_us)?;
-            (op, Value::Integer(at_us as i64))
+            (op, QueryValue::Integer(at_us as i64))
         }
         DocumentField::Size | DocumentField::Uid | DocumentField::Gid | DocumentField::Inode => {
-            (op, Value::Integer(number(&value)?))
+            (op, QueryValue::Integer(number(&value)?))
         }
-        _ => (op, Value::Text(value)),
+        _ => (op, QueryValue::Text(value)),
     };
     let test = match (op, &value) {
-        (Op::Equal, _) => Test::Equal,
-        (Op::NotEqual, _) => Test::NotEqual,
-        (Op::Less, _) => Test::Less,
-        (Op::Greater, _) => Test::Greater,
-        (Op::Contains, Value::Text(_)) => Test::Contains,
-        (Op::Contains, Value::Integer(_)) => {
+        (Op::Equal, _) => Comparison::Equal,
+        (Op::NotEqual, _) => Comparison::NotEqual,
+        (Op::Less, _) => Comparison::Less,
+        (Op::Greater, _) => Comparison::Greater,
+        (Op::Contains, QueryValue::Text(_)) => Comparison::Contains,
+        (Op::Contains, QueryValue::Integer(_)) => {
             return Err(Failure::detailed(Code::QueryOperatorInvalid, "q: ~ is for texts only"));
         }
     };

@@ -18,7 +18,7 @@ use state::{ArrivalQuery, ChangeQuery, EventKind, StoredEvent};
 
 use super::event_item::{change_item, coverage_item};
 use crate::access::caller::Caller;
-use crate::access::room::Owner;
+use crate::access::quota::Owner;
 use crate::code::Code;
 use crate::error::Failure;
 use crate::http::call::Call;

@@ -4,7 +4,7 @@ use model::{AgentId, Dataset, timestamp};
 use registry::Permitted;
 use serde::Serialize;
 use serde_json::Value;
-use state::{Condition, Direction, DocumentField, FleetQuery, StoredDocument, Test};
+use state::{Comparison, Condition, DocumentField, FleetQuery, SortDirection, StoredDocument};
 use utoipa::ToSchema;
 
 use super::common::{AgentRef, named_agents};
@@ -95,14 +95,14 @@ fn fleet_query(call: &Call, agents: Permitted) -> Result<FleetQuery, Failure> {
             Some(text) => (text, false),
             None => (text, true),
         };
-        let holds = Condition::field(DocumentField::Path, Test::Contains, text);
+        let holds = Condition::field(DocumentField::Path, Comparison::Contains, text);
         all.push(if wanted { holds } else { Condition::Not(Box::new(holds)) });
     }
     if let Some(text) = parameters.text("q") {
         let now_us = call.api.options.clock.now_us();
         all.push(condition(q::parse(text, COLUMNS)?, now_us)?);
     }
-    let direction = |down| if down { Direction::Descending } else { Direction::Ascending };
+    let direction = |down| if down { SortDirection::Descending } else { SortDirection::Ascending };
     let sort = shape::sort_fields(parameters.text("sort"), COLUMNS)?;
     Ok(FleetQuery {
         agents,

@@ -9,12 +9,14 @@ use blake2::{Blake2b, Digest as _};
 use model::{AgentId, Dataset};
 use registry::Reader;
 use serde_json::Map;
-use state::{Condition, Direction, DocumentField, DocumentQuery, StateStore, StoredDocument, Test};
+use state::{
+    Comparison, Condition, DocumentField, DocumentQuery, SortDirection, StateStore, StoredDocument,
+};
 
 use super::common::only_failed;
 use super::document_condition::condition;
 use super::file_item::file_item;
-use crate::access::room::{Owner, Share};
+use crate::access::quota::{Owner, Share};
 use crate::code::Code;
 use crate::error::Failure;
 use crate::http::call::Call;
@@ -286,13 +288,13 @@ fn file_query(call: &Call, agent: AgentId) -> Result<DocumentQuery, Failure> {
     let parameters = &call.parameters;
     let mut all = Vec::new();
     if let Some(file) = parameters.text("file") {
-        all.push(Condition::field(DocumentField::Path, Test::Equal, file));
+        all.push(Condition::field(DocumentField::Path, Comparison::Equal, file));
     }
     if let Some(path) = parameters.text("path") {
-        all.push(Condition::field(DocumentField::Path, Test::Prefix, path));
+        all.push(Condition::field(DocumentField::Path, Comparison::Prefix, path));
     }
     if let Some(kind) = parameters.text("type") {
-        all.push(Condition::field(DocumentField::Kind, Test::Equal, kind));
+        all.push(Condition::field(DocumentField::Kind, Comparison::Equal, kind));
     }
     let registry = ["value.name", "value.type"].iter().any(|name| parameters.text(name).is_some());
     if registry || !parameters.list("arch").is_empty() {
@@ -300,13 +302,13 @@ fn file_query(call: &Call, agent: AgentId) -> Result<DocumentQuery, Failure> {
     }
     for (name, field) in DIGESTS {
         if let Some(digest) = parameters.text(name) {
-            all.push(Condition::field(*field, Test::Equal, digest));
+            all.push(Condition::field(*field, Comparison::Equal, digest));
         }
     }
     if let Some(digest) = parameters.text("hash") {
         let any = DIGESTS.iter().map(|(_, field)| *field).chain([DocumentField::Blake3]);
         all.push(Condition::Any(
-            any.map(|field| Condition::field(field, Test::Equal, digest)).collect(),
+            any.map(|field| Condition::field(field, Comparison::Equal, digest)).collect(),
         ));
     }
     if let Some(text) = parameters.text("search") {
@@ -322,7 +324,7 @@ fn file_query(call: &Call, agent: AgentId) -> Result<DocumentQuery, Failure> {
         .into_iter()
         .map(|field| {
             let down = field.descending;
-            (field.column, if down { Direction::Descending } else { Direction::Ascending })
+            (field.column, if down { SortDirection::Descending } else { SortDirection::Ascending })
         })
         .collect();
     Ok(query)
@@ -330,7 +332,8 @@ fn file_query(call: &Call, agent: AgentId) -> Result<DocumentQuery, Failure> {
 
 fn search(text: &str) -> Condition {
     let any = |text: &str| {
-        let fields = SEARCHED.iter().map(|field| Condition::field(*field, Test::Contains, text));
+        let fields =
+            SEARCHED.iter().map(|field| Condition::field(*field, Comparison::Contains, text));
         Condition::Any(fields.collect())
     };
     match text.strip_prefix('-') {

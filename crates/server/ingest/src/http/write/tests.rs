@@ -17,7 +17,7 @@ fn store() -> Store {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn body_counts_towards_the_limits_after_its_client_has_left() {
-    let (store, rooms) = (store(), Rooms::default());
+    let (store, quotas) = (store(), WriteQuotas::default());
     let (begins, mut begun) = unbounded_channel();
     let (end, ends) = mpsc::channel::<()>();
     let read = move |_: &[u8], _: &mut RowCollector<'_>| {
@@ -26,18 +26,19 @@ async fn body_counts_towards_the_limits_after_its_client_has_left() {
         Ok(())
     };
     let writing = {
-        let (store, rooms) = (store.clone(), rooms.clone());
+        let (store, quotas) = (store.clone(), quotas.clone());
         let request = Request::new(Body::from(vec![b'#'; 3 * UNIT_BYTES]));
-        async move { take(&store, &rooms, request, PACKED_LINES, read).await }
+        async move { take(&store, &quotas, request, PACKED_LINES, read).await }
     };
     let writing = tokio::spawn(writing);
     begun.recv().await.unwrap();
     writing.abort();
     assert!(writing.await.unwrap_err().is_cancelled(), "the client has left");
-    let free = || [&rooms.readers, &rooms.bodies, &rooms.unpacked].map(|s| s.available_permits());
+    let free =
+        || [&quotas.readers, &quotas.bodies, &quotas.unpacked].map(|s| s.available_permits());
     let unpacked = WRITE_BYTES_MAX / UNIT_BYTES;
     assert_eq!(free(), [READERS_MAX - 1, UNITS - 3, UNITS - unpacked]);
     end.send(()).unwrap();
-    drop(rooms.readers.acquire_many(READERS_MAX as u32).await.unwrap());
+    drop(quotas.readers.acquire_many(READERS_MAX as u32).await.unwrap());
     assert_eq!(free(), [READERS_MAX, UNITS, UNITS]);
 }

@@ -14,8 +14,8 @@ use super::{SqliteState, StateOptions};
 use crate::conformance::{apply, document, event, removal, session, session_of_life};
 use crate::limits::RETAIN_CHUNK_ROWS;
 use crate::query::{
-    ArrivalQuery, ChangeQuery, Condition, Direction, DocumentField, DocumentQuery, EventKind,
-    FleetQuery, PathMatch, Retention, Test,
+    ArrivalQuery, ChangeQuery, Comparison, Condition, DocumentField, DocumentQuery, EventKind,
+    FleetQuery, PathMatch, Retention, SortDirection,
 };
 use crate::{Reader, StateStore};
 use model::Permitted;
@@ -93,8 +93,8 @@ fn reads(store: &SqliteState, n: u64) {
     store
         .documents(&Reader::server(), &DocumentQuery { after: page.next, ..plain.clone() })
         .unwrap();
-    let size = || Condition::Field(DocumentField::Size, Test::Greater, (n as i64).into());
-    let sort = vec![(DocumentField::Size, Direction::Descending)];
+    let size = || Condition::Field(DocumentField::Size, Comparison::Greater, (n as i64).into());
+    let sort = vec![(DocumentField::Size, SortDirection::Descending)];
     let sorted = DocumentQuery { sort: sort.clone(), condition: size(), ..plain };
     store.documents(&Reader::server(), &sorted).unwrap();
     let agents = Permitted::Only(vec![agent].into());

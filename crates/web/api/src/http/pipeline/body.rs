@@ -11,7 +11,7 @@ use http_body_util::BodyExt as _;
 
 use super::header;
 use crate::access::caller::{Caller, Source};
-use crate::access::room::{Owner, Room};
+use crate::access::quota::{Owner, Quota};
 use crate::error::Failure;
 use crate::http::api::Api;
 use crate::http::call;
@@ -36,7 +36,7 @@ pub(super) async fn read(
     parts: &Parts,
     mut body: Body,
 ) -> Result<call::Body, Failure> {
-    let (bytes_max, room) = match (access, caller) {
+    let (bytes_max, quota) = match (access, caller) {
         (_, Caller::Local { .. }) => (LOCAL_BODY_BYTES_MAX, &api.local_bodies),
         (Access::Login, _) => (LOGIN_BODY_BYTES_MAX, &api.login_bodies),
         _ => (BODY_BYTES_MAX, &api.bodies),
@@ -53,7 +53,7 @@ pub(super) async fn read(
         Ok(Err(Refused::TooLarge))
     } else {
         let time = Duration::from_millis(api.options.request_timeout_ms);
-        tokio::time::timeout(time, gather(&mut body, bytes_max, room, owner)).await
+        tokio::time::timeout(time, gather(&mut body, bytes_max, quota, owner)).await
     };
     let failure = match taken {
         Ok(Ok(body)) => return Ok(body),
@@ -76,10 +76,10 @@ pub(super) async fn read(
 async fn gather(
     body: &mut Body,
     bytes_max: usize,
-    room: &Room,
+    quota: &Quota,
     owner: Owner,
 ) -> Result<call::Body, Refused> {
-    let (mut bytes, mut share) = (BytesMut::new(), room.take(owner, 0).ok_or(Refused::NoRoom)?);
+    let (mut bytes, mut share) = (BytesMut::new(), quota.reserve(owner, 0).ok_or(Refused::NoRoom)?);
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|e| Refused::Broken(e.to_string()))?;
         let Ok(piece) = frame.into_data() else { continue };
@@ -115,7 +115,7 @@ mod tests {
 
     #[tokio::test]
     async fn bodies_share_their_room_and_give_it_back() {
-        let room = Room::new(100, 100);
+        let quota = Quota::new(100, 100);
         let owner = || Owner::of(&Caller::Anyone);
         let named = |refused: Refused| match refused {
             Refused::TooLarge => "too large",
@@ -123,7 +123,7 @@ mod tests {
             Refused::Broken(_) => "broken",
         };
         let take = async |size: usize| {
-            gather(&mut Body::from(vec![b' '; size]), 80, &room, owner()).await.map_err(named)
+            gather(&mut Body::from(vec![b' '; size]), 80, &quota, owner()).await.map_err(named)
         };
         let first = take(60).await.unwrap();
         assert_eq!(first.len(), 60);

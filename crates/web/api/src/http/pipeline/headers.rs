@@ -11,7 +11,7 @@ use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
 use state::Cost;
 
-use crate::access::room::Owner;
+use crate::access::quota::Owner;
 use crate::error::Failure;
 use crate::http::api::Api;
 use crate::http::envelope::{Answer, PROBLEM, to_bytes};

@@ -25,7 +25,7 @@ use tower::ServiceExt as _;
 
 use crate::access::authentication;
 use crate::access::caller::{Caller, Source};
-use crate::access::room::Owner;
+use crate::access::quota::Owner;
 use crate::access::token::Claims;
 use crate::code::Code;
 use crate::error::Failure;

@@ -17,8 +17,8 @@ use registry::Reader;
 use super::audit::{self, End};
 use super::{headers, permission};
 use crate::access::caller::{Caller, Source};
-use crate::access::room::Owner;
-use crate::access::turns::Turn;
+use crate::access::permits::RequestPermit;
+use crate::access::quota::Owner;
 use crate::code::Code;
 use crate::error::Failure;
 use crate::http::api::Api;
@@ -86,7 +86,7 @@ async fn blocking(
     code: fn(&Call) -> Result<Answer, Failure>,
 ) -> Result<Answer, Failure> {
     let owner = Owner::who(&request.caller, request.source);
-    let turn = api.turns.take(owner).await.ok_or_else(crowded)?;
+    let turn = api.permits.acquire(owner).await.ok_or_else(crowded)?;
     let api = Arc::clone(api);
     let work = move || {
         // Held until the code ends, even if the request has been answered in the meantime.
@@ -134,7 +134,7 @@ async fn wait(
     api: Arc<Api>,
     request: Checked,
     code: fn(Arc<Call>) -> Answering,
-    _turn: Option<Turn>,
+    _turn: Option<RequestPermit>,
 ) -> Result<Answer, Failure> {
     let operation = request.operation;
     let Started { call, admitted } = start(&api, request);

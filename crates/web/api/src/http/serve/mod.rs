@@ -5,8 +5,8 @@
 //! without any request. A connection is closed gracefully (HTTP/2 GOAWAY), and stopping lets requests
 //! in flight finish, both within a bounded time.
 
+mod connections;
 mod idle;
-mod places;
 mod tls;
 mod unix;
 
@@ -33,9 +33,9 @@ use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt as _;
 
 use crate::access::caller::{Caller, Source};
-use crate::access::room::Owner;
+use crate::access::quota::Owner;
+use connections::{ConnectionPermit, ConnectionPermits};
 use idle::{Answered, Quiet, Watched};
-use places::{Place, Places};
 
 pub use tls::TlsPem;
 pub use unix::{UnixOptions, serve_unix};
@@ -160,28 +160,28 @@ pub async fn serve(options: ServeOptions, router: Router) -> Result<Server, Serv
     let bind = |source| ServeError::Bind { address: options.addr.to_string(), source };
     let listener = TcpListener::bind(options.addr).await.map_err(bind)?;
     let local = listener.local_addr().map_err(bind)?;
-    let door = Door::Tcp(listener, acceptor);
+    let listener = Listener::Tcp(listener, acceptor);
     let each_max = match options.network_connections_max {
         0 => options.connections_max,
         each_max => each_max,
     };
     let most = (options.connections_max, each_max);
-    Ok(start(Local::Tcp(local), door, router, most, options.idle_time))
+    Ok(start(Local::Tcp(local), listener, router, most, options.idle_time))
 }
 
 /// A listening socket.
-enum Door {
+enum Listener {
     Tcp(TcpListener, Option<TlsAcceptor>),
     Unix(UnixListener, Vec<u32>),
 }
 
 /// An accepted connection.
-enum Visitor {
+enum Accepted {
     Tcp(TcpStream, SocketAddr, Option<TlsAcceptor>),
     Unix(UnixStream, u32),
 }
 
-impl Visitor {
+impl Accepted {
     /// Returns the owner charged for the connection; callers on this machine may use all permits.
     fn owner(&self) -> Owner {
         match self {
@@ -191,18 +191,18 @@ impl Visitor {
     }
 }
 
-impl Door {
-    async fn accept(&self) -> io::Result<Visitor> {
+impl Listener {
+    async fn accept(&self) -> io::Result<Accepted> {
         match self {
             Self::Tcp(listener, acceptor) => {
                 let (stream, address) = listener.accept().await?;
-                Ok(Visitor::Tcp(stream, address, acceptor.clone()))
+                Ok(Accepted::Tcp(stream, address, acceptor.clone()))
             }
             Self::Unix(listener, admitted) => loop {
                 let (stream, _) = listener.accept().await?;
                 let uid = stream.peer_cred()?.uid();
                 if admitted.contains(&uid) {
-                    return Ok(Visitor::Unix(stream, uid));
+                    return Ok(Accepted::Unix(stream, uid));
                 }
                 tracing::warn!(uid, "api: unix socket: refused: the user id is not admitted");
             },
@@ -210,36 +210,42 @@ impl Door {
     }
 }
 
-fn start(local: Local, door: Door, router: Router, most: (usize, usize), idle: Duration) -> Server {
+fn start(
+    local: Local,
+    listener: Listener,
+    router: Router,
+    most: (usize, usize),
+    idle: Duration,
+) -> Server {
     let (stop, stopping) = watch::channel(false);
     let quiet = Quiet { idle, stalled: STALLED_TIME_MAX, stopping: STOP_TIME_MAX };
-    let task = tokio::spawn(listen(door, router, most, quiet, stopping));
+    let task = tokio::spawn(listen(listener, router, most, quiet, stopping));
     Server { local, stop, task }
 }
 
 /// Accepts connections until the listener is stopped or the [`Server`] is dropped. Their number is
 /// limited in total and per network.
 async fn listen(
-    door: Door,
+    listener: Listener,
     router: Router,
     (connections_max, each_max): (usize, usize),
     quiet: Quiet,
     mut stopping: watch::Receiver<bool>,
 ) {
-    let mut places = Places::new(connections_max, each_max);
+    let mut permits = ConnectionPermits::new(connections_max, each_max);
     let (open, mut all_closed) = mpsc::channel::<()>(1);
     loop {
         let taken = tokio::select! {
-            taken = door.accept() => taken,
+            taken = listener.accept() => taken,
             _ = stopping.changed() => break,
         };
         match taken {
-            Ok(visitor) => {
-                let Some(place) = places.take(visitor.owner()) else { continue };
+            Ok(accepted) => {
+                let Some(permit) = permits.acquire(accepted.owner()) else { continue };
                 let (router, stopping, open) = (router.clone(), stopping.clone(), open.clone());
                 tokio::spawn(async move {
-                    attend(visitor, router, stopping, (quiet, &place)).await;
-                    drop((place, open));
+                    attend(accepted, router, stopping, (quiet, &permit)).await;
+                    drop((permit, open));
                 });
             }
             Err(cause) => {
@@ -248,23 +254,23 @@ async fn listen(
             }
         }
     }
-    drop((door, open));
+    drop((listener, open));
     if tokio::time::timeout(quiet.stopping, all_closed.recv()).await.is_err() {
         tracing::warn!("api: stopped with requests still in flight");
     }
 }
 
 async fn attend(
-    visitor: Visitor,
+    accepted: Accepted,
     router: Router,
     stopping: watch::Receiver<bool>,
-    life: (Quiet, &Place),
+    life: (Quiet, &ConnectionPermit),
 ) {
-    match visitor {
-        Visitor::Unix(stream, uid) => {
+    match accepted {
+        Accepted::Unix(stream, uid) => {
             talk(stream, Source::Unix { uid }, router, stopping, life).await;
         }
-        Visitor::Tcp(stream, address, acceptor) => {
+        Accepted::Tcp(stream, address, acceptor) => {
             // Answers are small; waiting to fill a packet would only delay them.
             let _ = stream.set_nodelay(true);
             let source = Source::Tcp(address);
@@ -290,11 +296,11 @@ async fn talk<S>(
     source: Source,
     router: Router,
     mut stopping: watch::Receiver<bool>,
-    (quiet, place): (Quiet, &Place),
+    (quiet, permit): (Quiet, &ConnectionPermit),
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let pulse = Arc::clone(&place.pulse);
+    let pulse = Arc::clone(&permit.pulse);
     let seen = Arc::clone(&pulse);
     let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
         let under_way = seen.begin();
@@ -314,7 +320,7 @@ async fn talk<S>(
     let (time, then) = tokio::select! {
         ended = connection.as_mut() => return tell(ended.map_err(|cause| cause.to_string())),
         () = stops(&mut stopping, Duration::ZERO) => (quiet.stopping, Duration::ZERO),
-        () = place.is_gone() => (quiet.idle.min(MAKE_ROOM_TIME_MAX), Duration::ZERO),
+        () = permit.is_gone() => (quiet.idle.min(MAKE_ROOM_TIME_MAX), Duration::ZERO),
         () = pulse.stops(quiet) => {
             tracing::debug!("api: nothing came on a connection");
             // A request in flight has stalled; one that arrives while the GOAWAY is sent gets its full
@@ -416,18 +422,18 @@ mod tests {
     async fn a_request_that_crossed_the_goodbye_ends_with_the_server() {
         let (mut client, stream) = tokio::io::duplex(64 * 1024);
         let (stop, stopping) = watch::channel(false);
-        let place = Places::new(1, 1).take(Owner::from_network([192, 0, 2, 1].into()));
-        let place = place.expect("nobody else is there");
+        let permit = ConnectionPermits::new(1, 1).take(Owner::from_network([192, 0, 2, 1].into()));
+        let permit = permit.expect("nobody else is there");
         let short = Duration::from_millis(1);
         let quiet = Quiet { idle: short, stalled: Duration::from_hours(1), stopping: short };
-        let pulse = Arc::clone(&place.pulse);
+        let pulse = Arc::clone(&permit.pulse);
         let request = Some(pulse.begin());
         let stream = Crossed { stream, pulse, stop, request };
         let stopped = stopping.clone();
         let no_settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
         client.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.expect("room for it");
         client.write_all(&no_settings).await.expect("room for it");
-        let talk = talk(stream, Source::Unix { uid: 0 }, Router::new(), stopping, (quiet, &place));
+        let talk = talk(stream, Source::Unix { uid: 0 }, Router::new(), stopping, (quiet, &permit));
         let ended = tokio::time::timeout(Duration::from_mins(10), talk).await;
         assert!(ended.is_ok(), "it goes on after the server");
         assert!(*stopped.borrow(), "a goodbye was said");

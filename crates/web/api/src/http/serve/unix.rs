@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use axum::Router;
 use tokio::net::{UnixListener, UnixStream};
 
-use super::{CONNECTIONS_MAX, Door, HEAD_TIME_MAX, Local, ServeError, Server, start};
+use super::{CONNECTIONS_MAX, HEAD_TIME_MAX, Listener, Local, ServeError, Server, start};
 
 /// Options of the socket and the users it admits.
 #[derive(Debug, Clone)]
@@ -48,9 +48,9 @@ pub async fn serve_unix(options: UnixOptions, router: Router) -> Result<Server, 
     std::fs::set_permissions(&path, permissions).map_err(refused)?;
     let mut admitted = options.admitted_uids;
     admitted.extend([0, rustix::process::geteuid().as_raw()]);
-    let door = Door::Unix(listener, admitted);
+    let listener = Listener::Unix(listener, admitted);
     let most = (options.connections_max, options.connections_max);
-    Ok(start(Local::Unix(options.path), door, router, most, HEAD_TIME_MAX))
+    Ok(start(Local::Unix(options.path), listener, router, most, HEAD_TIME_MAX))
 }
 
 /// Removes a stale socket on which no process listens. Any other file at the path is kept.

@@ -21,10 +21,10 @@ const RETRY_SECONDS: i64 = 60;
 pub struct ServerCertificate {
     registry: Registry,
     names: Vec<String>,
-    held: RwLock<Held>,
+    held: RwLock<IssuedCertificate>,
 }
 
-struct Held {
+struct IssuedCertificate {
     key: Arc<CertifiedKey>,
     /// Time of issue; if the clock was set back before it, a new certificate is issued.
     issued_at_s: i64,
@@ -65,13 +65,17 @@ impl ServerCertificate {
     }
 }
 
-impl Held {
+impl IssuedCertificate {
     fn is_good(&self, now_s: i64) -> bool {
         (self.issued_at_s - CLOCK_SKEW_SECONDS..self.renew_at_s).contains(&now_s)
     }
 }
 
-fn issue(registry: &Registry, names: &[String], now_s: i64) -> Result<Held, RegistryError> {
+fn issue(
+    registry: &Registry,
+    names: &[String],
+    now_s: i64,
+) -> Result<IssuedCertificate, RegistryError> {
     let bad = |e: &dyn fmt::Display| RegistryError::Certificate(e.to_string());
     let pair = registry.issue_server_certificate(names)?;
     let chain = CertificateDer::pem_slice_iter(pair.cert_chain_pem.as_bytes())
@@ -80,7 +84,7 @@ fn issue(registry: &Registry, names: &[String], now_s: i64) -> Result<Held, Regi
     let key = PrivateKeyDer::from_pem_slice(pair.key_pem.as_bytes()).map_err(|e| bad(&e))?;
     let key = CertifiedKey::from_der(chain, key, &default_provider()).map_err(|e| bad(&e))?;
     let renew_at_s = now_s + SERVER_CERTIFICATE_SECONDS / 3 * 2;
-    Ok(Held { key: Arc::new(key), issued_at_s: now_s, renew_at_s })
+    Ok(IssuedCertificate { key: Arc::new(key), issued_at_s: now_s, renew_at_s })
 }
 
 impl ResolvesServerCert for ServerCertificate {

@@ -8,58 +8,58 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::access::room::{Owner, Room, Share};
+use crate::access::quota::{Owner, Quota, Share};
 use crate::limits::{RUNNING_EACH_MAX, RUNNING_MAX, WAITING_EACH_MAX, WAITING_MAX};
 
 /// Number of owners above which the semaphores that are not in use are dropped.
 const OWNERS_KEPT_MAX: usize = 1_024;
 
 /// The permits of running requests and the quota of waiting ones.
-pub(crate) struct Turns {
+pub(crate) struct RequestPermits {
     each: Mutex<HashMap<String, Arc<Semaphore>>>,
     all: Arc<Semaphore>,
-    under_way: Room,
+    under_way: Quota,
 }
 
 /// A request's permit, released when dropped.
-pub(crate) struct Turn {
+pub(crate) struct RequestPermit {
     _under_way: Share,
     _own: OwnedSemaphorePermit,
     _all: OwnedSemaphorePermit,
 }
 
-impl Turns {
+impl RequestPermits {
     pub(crate) fn new() -> Self {
         Self {
             each: Mutex::default(),
             all: Arc::new(Semaphore::new(RUNNING_MAX)),
-            under_way: Room::new(WAITING_MAX, WAITING_EACH_MAX),
+            under_way: Quota::new(WAITING_MAX, WAITING_EACH_MAX),
         }
     }
 
     /// Waits for a permit; returns `None` if too many requests of this owner, or in total, are waiting.
-    pub(crate) async fn take(&self, owner: Owner) -> Option<Turn> {
-        let own = self.places_of(&owner);
-        let under_way = self.under_way.take(owner, 1)?;
+    pub(crate) async fn acquire(&self, owner: Owner) -> Option<RequestPermit> {
+        let own = self.semaphore_of(&owner);
+        let under_way = self.under_way.reserve(owner, 1)?;
         // Acquire the owner's permit first, so that a request waiting for it holds none of the shared
         // permits.
         let own = own.acquire_owned().await.ok()?;
         let all = Arc::clone(&self.all).acquire_owned().await.ok()?;
-        Some(Turn { _under_way: under_way, _own: own, _all: all })
+        Some(RequestPermit { _under_way: under_way, _own: own, _all: all })
     }
 
-    fn places_of(&self, owner: &Owner) -> Arc<Semaphore> {
+    fn semaphore_of(&self, owner: &Owner) -> Arc<Semaphore> {
         let mut each = self.each.lock();
-        if let Some(places) = each.get(owner.name()) {
-            return Arc::clone(places);
+        if let Some(permits) = each.get(owner.name()) {
+            return Arc::clone(permits);
         }
         if each.len() >= OWNERS_KEPT_MAX {
-            each.retain(|_, places| Arc::strong_count(places) > 1);
+            each.retain(|_, permits| Arc::strong_count(permits) > 1);
         }
         let most = if owner.is_local() { RUNNING_MAX } else { RUNNING_EACH_MAX };
-        let places = Arc::new(Semaphore::new(most));
-        each.insert(owner.name().to_owned(), Arc::clone(&places));
-        places
+        let permits = Arc::new(Semaphore::new(most));
+        each.insert(owner.name().to_owned(), Arc::clone(&permits));
+        permits
     }
 }
 
@@ -80,28 +80,28 @@ mod tests {
 
     #[test]
     fn places_are_left_to_others_whatever_one_user_asks() {
-        let turns = Turns::new();
+        let permits = RequestPermits::new();
         let from = |n: u8| Owner::from_network([192, 0, 2, n].into());
         let mut held = Vec::new();
         for _ in 0..RUNNING_EACH_MAX {
-            held.push(now_or_never(turns.take(from(1))).expect("at once"));
+            held.push(now_or_never(permits.acquire(from(1))).expect("at once"));
         }
-        assert!(now_or_never(turns.take(from(1))).is_none());
-        held.push(now_or_never(turns.take(from(2))).expect("another one's"));
+        assert!(now_or_never(permits.acquire(from(1))).is_none());
+        held.push(now_or_never(permits.acquire(from(2))).expect("another one's"));
         let root = Owner::of(&Caller::Local { uid: 0 });
-        while let Some(turn) = now_or_never(turns.take(root.clone())) {
+        while let Some(turn) = now_or_never(permits.acquire(root.clone())) {
             held.push(turn);
         }
         assert_eq!(held.len(), RUNNING_MAX);
         held.remove(0);
-        held.push(now_or_never(turns.take(from(1))).expect("its own again"));
+        held.push(now_or_never(permits.acquire(from(1))).expect("its own again"));
         drop(held);
         for n in 0..=u8::MAX {
             for third in 0..8 {
                 let owner = Owner::from_network([10, 0, third, n].into());
-                assert!(now_or_never(turns.take(owner)).is_some());
+                assert!(now_or_never(permits.acquire(owner)).is_some());
             }
         }
-        assert!(turns.each.lock().len() <= OWNERS_KEPT_MAX, "who needs none is forgotten");
+        assert!(permits.each.lock().len() <= OWNERS_KEPT_MAX, "who needs none is forgotten");
     }
 }

@@ -38,7 +38,7 @@ impl Slot {
 
 /// See the module.
 #[derive(Default)]
-pub(crate) struct Shelf {
+pub(crate) struct OpenParts {
     slots: Mutex<VecDeque<Weak<Slot>>>,
     bytes: AtomicU64,
 }
@@ -49,12 +49,12 @@ pub(crate) struct Opened {
     pub(crate) top: Top,
     blocks: Mutex<HashMap<usize, Arc<[u8]>>>,
     bytes: AtomicU64,
-    shelf: Arc<Shelf>,
+    open_parts: Arc<OpenParts>,
 }
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        self.shelf.bytes.fetch_sub(self.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.open_parts.bytes.fetch_sub(self.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 }
 
@@ -68,13 +68,13 @@ impl Opened {
     pub(crate) fn keep(&self, at: usize, block: &Arc<[u8]>) {
         if self.blocks.lock().insert(at, Arc::clone(block)).is_none() {
             self.bytes.fetch_add(block.len() as u64, Ordering::Relaxed);
-            self.shelf.bytes.fetch_add(block.len() as u64, Ordering::Relaxed);
-            self.shelf.bound();
+            self.open_parts.bytes.fetch_add(block.len() as u64, Ordering::Relaxed);
+            self.open_parts.bound();
         }
     }
 }
 
-impl Shelf {
+impl OpenParts {
     /// Put an open part into its slot.
     pub(crate) fn put(
         self: &Arc<Self>,
@@ -89,7 +89,7 @@ impl Shelf {
             top,
             blocks: Mutex::default(),
             bytes: AtomicU64::new(bytes),
-            shelf: Arc::clone(self),
+            open_parts: Arc::clone(self),
         });
         *slot.opened.lock() = Some(Arc::clone(&opened));
         self.slots.lock().push_back(Arc::downgrade(slot));

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::idle::Pulse;
-use crate::access::room::Owner;
+use crate::access::quota::Owner;
 
 /// Time that a new connection has before it counts as one that never sent a request; it covers the TLS
 /// handshake.
@@ -21,7 +21,7 @@ const GRACE: Duration = Duration::from_secs(2);
 const TELL_EVERY: Duration = Duration::from_mins(1);
 
 /// The connection permits of one listener.
-pub(super) struct Places {
+pub(super) struct ConnectionPermits {
     /// Limit of all networks together; also the limit of this machine.
     all_max: usize,
     each_max: usize,
@@ -42,7 +42,7 @@ struct Open {
 }
 
 /// The permit of a connection, released when dropped.
-pub(super) struct Place {
+pub(super) struct ConnectionPermit {
     number: u64,
     open: Arc<Mutex<HashMap<u64, Open>>>,
     /// The activity of the connection.
@@ -50,7 +50,7 @@ pub(super) struct Place {
     wanted: Arc<Notify>,
 }
 
-impl Places {
+impl ConnectionPermits {
     pub(super) fn new(all_max: usize, each_max: usize) -> Self {
         Self {
             all_max,
@@ -66,7 +66,7 @@ impl Places {
 
     /// Takes a permit, closing the longest idle connection if necessary; `None` if all others are
     /// active.
-    pub(super) fn take(&mut self, owner: Owner) -> Option<Place> {
+    pub(super) fn acquire(&mut self, owner: Owner) -> Option<ConnectionPermit> {
         let mut open = self.open.lock();
         let own = |other: &Open| other.owner == owner;
         let beside = |other: &Open| other.owner.is_local() == owner.is_local();
@@ -107,18 +107,18 @@ impl Places {
         let (pulse, wanted) = (Pulse::new(), Arc::new(Notify::new()));
         let entry = Open { owner, pulse: Arc::clone(&pulse), wanted: Arc::clone(&wanted) };
         open.insert(self.last, entry);
-        Some(Place { number: self.last, open: Arc::clone(&self.open), pulse, wanted })
+        Some(ConnectionPermit { number: self.last, open: Arc::clone(&self.open), pulse, wanted })
     }
 }
 
-impl Place {
+impl ConnectionPermit {
     /// Waits until the permit has been given to another connection.
     pub(super) async fn is_gone(&self) {
         self.wanted.notified().await;
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.open.lock().remove(&self.number);
     }
@@ -132,13 +132,13 @@ mod tests {
         Owner::from_network(address.parse().unwrap())
     }
 
-    fn is_gone(place: &Place) -> bool {
-        !place.open.lock().contains_key(&place.number)
+    fn is_gone(permit: &ConnectionPermit) -> bool {
+        !permit.open.lock().contains_key(&permit.number)
     }
 
     #[test]
     fn one_network_has_its_share_and_this_machine_places_of_its_own() {
-        let mut places = Places::new(4, 2);
+        let mut permits = ConnectionPermits::new(4, 2);
         let mut held = Vec::new();
         for (address, taken) in [
             ("192.0.2.1", true),
@@ -155,41 +155,41 @@ mod tests {
             ("::1", true),
             ("::1", false),
         ] {
-            let place = places.take(from(address));
-            assert_eq!(place.is_some(), taken, "{address}, after {}", held.len());
+            let permit = permits.acquire(from(address));
+            assert_eq!(permit.is_some(), taken, "{address}, after {}", held.len());
             // A request is in flight on each.
-            held.extend(place.map(|place| (place.pulse.begin(), place)));
+            held.extend(permit.map(|permit| (permit.pulse.begin(), permit)));
         }
         held.remove(0);
-        assert!(places.take(from("192.0.2.1")).is_some(), "one of its own has ended");
+        assert!(permits.acquire(from("192.0.2.1")).is_some(), "one of its own has ended");
     }
 
     #[test]
     fn the_longest_silent_gives_its_place_up_and_first_one_that_never_asked() {
-        let mut places = Places::new(4, 4);
-        places.grace = Duration::ZERO;
-        let take = |places: &mut Places| {
+        let mut permits = ConnectionPermits::new(4, 4);
+        permits.grace = Duration::ZERO;
+        let take = |permits: &mut ConnectionPermits| {
             // The next connection must not start at the same instant.
             let begun = Instant::now();
             while begun.elapsed().is_zero() {}
-            places.take(from("192.0.2.1")).expect("a place")
+            permits.acquire(from("192.0.2.1")).expect("a place")
         };
-        let asked = take(&mut places);
+        let asked = take(&mut permits);
         drop(asked.pulse.begin());
-        let [first, second] = [take(&mut places), take(&mut places)];
-        let busy = take(&mut places);
+        let [first, second] = [take(&mut permits), take(&mut permits)];
+        let busy = take(&mut permits);
         let request = busy.pulse.begin();
         let mut all = vec![asked, first, second, busy];
         let mut under_way = vec![request];
         for gone in [1, 2] {
-            let newer = take(&mut places);
+            let newer = take(&mut permits);
             under_way.push(newer.pulse.begin());
             assert!(is_gone(&all[gone]) && all.iter().filter(|p| is_gone(p)).count() == gone);
             all.push(newer);
         }
-        all.push(take(&mut places));
+        all.push(take(&mut permits));
         assert!(is_gone(&all[0]) && !is_gone(&all[3]), "idle, and with a request under way");
-        let last = take(&mut places);
+        let last = take(&mut permits);
         assert!(is_gone(&all[6]) && !is_gone(&last));
     }
 }

@@ -12,7 +12,7 @@ use crate::access::caller::{Caller, Source};
 
 /// A quota of permits or bytes.
 #[derive(Debug, Clone)]
-pub(crate) struct Room {
+pub(crate) struct Quota {
     /// Limit for all users together; also the limit of each caller on this machine.
     all_max: usize,
     /// Limit of each user.
@@ -73,21 +73,21 @@ impl Owner {
 /// A share of a quota, released when dropped.
 #[derive(Debug)]
 pub(crate) struct Share {
-    room: Room,
+    quota: Quota,
     owner: Owner,
     size: usize,
 }
 
-impl Room {
+impl Quota {
     pub(crate) fn new(all_max: usize, each_max: usize) -> Self {
         Self { all_max, each_max: each_max.min(all_max), taken: Arc::default() }
     }
 
     /// Takes a share of `size`, reduced to the owner's limit if it is larger. Returns `None` if the
     /// share does not fit into what is left.
-    pub(crate) fn take(&self, owner: Owner, size: usize) -> Option<Share> {
+    pub(crate) fn reserve(&self, owner: Owner, size: usize) -> Option<Share> {
         let size = size.min(self.own_max(&owner));
-        let mut share = Share { room: self.clone(), owner, size: 0 };
+        let mut share = Share { quota: self.clone(), owner, size: 0 };
         share.grow(size).then_some(share)
     }
 
@@ -99,10 +99,10 @@ impl Room {
 impl Share {
     /// Enlarges the share by `more`; returns false and leaves it unchanged if that does not fit.
     pub(crate) fn grow(&mut self, more: usize) -> bool {
-        let mut taken = self.room.taken.lock();
+        let mut taken = self.quota.taken.lock();
         let own = taken.each.get(&self.owner.name).copied().unwrap_or(0);
-        let full = !self.owner.local && taken.all + more > self.room.all_max;
-        if full || own + more > self.room.own_max(&self.owner) {
+        let full = !self.owner.local && taken.all + more > self.quota.all_max;
+        if full || own + more > self.quota.own_max(&self.owner) {
             return false;
         }
         if !self.owner.local {
@@ -116,7 +116,7 @@ impl Share {
 
 impl Drop for Share {
     fn drop(&mut self) {
-        let mut taken = self.room.taken.lock();
+        let mut taken = self.quota.taken.lock();
         if !self.owner.local {
             taken.all -= self.size;
         }
@@ -139,50 +139,52 @@ mod tests {
 
     #[test]
     fn nobody_takes_more_than_a_share_and_all_together_no_more_than_there_is() {
-        let room = Room::new(10, 4);
-        let first = room.take(user("first"), 3).unwrap();
-        assert!(room.take(user("first"), 2).is_none(), "four are for one user");
-        let second = room.take(user("second"), 4).unwrap();
-        let third = room.take(user("third"), 3).unwrap();
-        assert!(room.take(user("fourth"), 1).is_none(), "ten are for all");
+        let quota = Quota::new(10, 4);
+        let first = quota.reserve(user("first"), 3).unwrap();
+        assert!(quota.reserve(user("first"), 2).is_none(), "four are for one user");
+        let second = quota.reserve(user("second"), 4).unwrap();
+        let third = quota.reserve(user("third"), 3).unwrap();
+        assert!(quota.reserve(user("fourth"), 1).is_none(), "ten are for all");
         drop(first);
-        let fourth = room.take(user("fourth"), 3).unwrap();
+        let fourth = quota.reserve(user("fourth"), 3).unwrap();
         drop((second, third, fourth));
-        let taken = room.taken.lock();
+        let taken = quota.taken.lock();
         assert_eq!((taken.all, taken.each.len()), (0, 0));
     }
 
     #[test]
     fn a_share_grows_within_the_same_bounds() {
-        let room = Room::new(10, 4);
-        let mut first = room.take(user("first"), 0).unwrap();
+        let quota = Quota::new(10, 4);
+        let mut first = quota.reserve(user("first"), 0).unwrap();
         assert!(first.grow(3) && !first.grow(2) && first.grow(1));
-        let other = [room.take(user("second"), 4).unwrap(), room.take(user("third"), 2).unwrap()];
-        assert!(!room.take(user("third"), 0).unwrap().grow(1), "ten are for all");
+        let other =
+            [quota.reserve(user("second"), 4).unwrap(), quota.reserve(user("third"), 2).unwrap()];
+        assert!(!quota.reserve(user("third"), 0).unwrap().grow(1), "ten are for all");
         drop(other);
-        assert!(room.take(user("first"), 1).is_none());
+        assert!(quota.reserve(user("first"), 1).is_none());
         drop(first);
-        assert!(room.take(user("first"), 4).is_some());
+        assert!(quota.reserve(user("first"), 4).is_some());
     }
 
     #[test]
     fn what_is_larger_than_a_share_is_alone() {
-        let room = Room::new(10, 4);
-        let large = room.take(user("first"), 1_000).unwrap();
-        assert!(room.take(user("first"), 1).is_none());
+        let quota = Quota::new(10, 4);
+        let large = quota.reserve(user("first"), 1_000).unwrap();
+        assert!(quota.reserve(user("first"), 1).is_none());
         drop(large);
-        assert!(room.take(user("first"), 1).is_some());
+        assert!(quota.reserve(user("first"), 1).is_some());
     }
 
     #[test]
     fn callers_on_the_unix_socket_have_room_whatever_users_have_taken() {
-        let room = Room::new(8, 4);
-        let all = [room.take(user("first"), 4).unwrap(), room.take(user("second"), 4).unwrap()];
+        let quota = Quota::new(8, 4);
+        let all =
+            [quota.reserve(user("first"), 4).unwrap(), quota.reserve(user("second"), 4).unwrap()];
         let root = Owner::of(&Caller::Local { uid: 0 });
-        let own = room.take(root.clone(), 8).unwrap();
-        assert!(room.take(root, 1).is_none(), "bounded, too");
+        let own = quota.reserve(root.clone(), 8).unwrap();
+        assert!(quota.reserve(root, 1).is_none(), "bounded, too");
         drop(all);
-        assert!(room.take(user("third"), 4).is_some(), "and take none from users");
+        assert!(quota.reserve(user("third"), 4).is_some(), "and take none from users");
         drop(own);
     }
 }

@@ -38,19 +38,19 @@ pub(crate) fn start(base: &Path, role: &str) -> Running {
 }
 
 /// Some files, and server and agent on them as separate processes.
-pub(crate) struct House {
+pub(crate) struct Deployment {
     pub(crate) base: PathBuf,
     pub(crate) tree: PathBuf,
 }
 
-impl House {
+impl Deployment {
     /// With two packages; nothing runs. Neither a scan nor a check by the clock: what repairs is
     /// the check after a kill.
     pub(crate) fn new(name: &str) -> Self {
         Self::looking(name, "1h")
     }
 
-    /// As [`House::new`], but files and packages are looked at on this interval.
+    /// As [`Deployment::new`], but files and packages are looked at on this interval.
     pub(crate) fn looking(name: &str, interval: &str) -> Self {
         let base = folder(name);
         let tree = base.join("tree");
@@ -60,9 +60,9 @@ impl House {
             fs::write(path, format!("content {n}")).unwrap();
         }
         configure(&base, &tree, interval);
-        let house = Self { base, tree };
-        house.install(&[("bash", "1"), ("old", "1")]);
-        house
+        let deployment = Self { base, tree };
+        deployment.install(&[("bash", "1"), ("old", "1")]);
+        deployment
     }
 
     /// These packages and no others are installed.

@@ -68,7 +68,7 @@ struct Change {
 
 /// The rows that one transaction has read and changed so far.
 #[derive(Default)]
-pub(super) struct Kept {
+pub(super) struct TransactionCache {
     pub(super) progress: Progress,
     agents: HashMap<u32, (Agent, Agent)>,
     datasets: HashMap<Dataset, i64>,
@@ -76,7 +76,7 @@ pub(super) struct Kept {
     kinds: HashMap<EventKind, Change>,
 }
 
-impl Kept {
+impl TransactionCache {
     pub(super) fn load(db: &Connection) -> rusqlite::Result<Self> {
         Ok(Self { progress: Progress::load(db)?, ..Self::default() })
     }

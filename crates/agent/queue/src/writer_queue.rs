@@ -32,7 +32,7 @@ pub(crate) struct Window {
 }
 
 /// Writers waiting for their turn. `J` is a job, `A` its answer.
-pub(crate) struct Line<J, A> {
+pub(crate) struct WriterQueue<J, A> {
     state: Mutex<State<J, A>>,
     changed: Condvar,
 }
@@ -48,7 +48,7 @@ struct State<J, A> {
     led: bool,
 }
 
-impl<J, A> Default for Line<J, A> {
+impl<J, A> Default for WriterQueue<J, A> {
     fn default() -> Self {
         let state =
             State { waiting: Vec::new(), weight: 0, next: 0, answers: BTreeMap::new(), led: false };
@@ -59,7 +59,7 @@ impl<J, A> Default for Line<J, A> {
 /// Held by the one who commits a group; gives the lead back however that ends, with an answer for
 /// every job taken.
 struct Lead<'a, J, A> {
-    line: &'a Line<J, A>,
+    line: &'a WriterQueue<J, A>,
     tickets: Vec<Ticket>,
     answers: Vec<A>,
 }
@@ -77,7 +77,7 @@ impl<J, A> Drop for Lead<'_, J, A> {
     }
 }
 
-impl<J, A> Line<J, A> {
+impl<J, A> WriterQueue<J, A> {
     fn lock(&self) -> MutexGuard<'_, State<J, A>> {
         // A leader's panic leaves the state whole: `Lead` answers.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -160,22 +160,23 @@ mod model {
     use loom::sync::{Arc, Mutex};
     use loom::thread;
 
-    use super::Line;
+    use super::WriterQueue;
 
     #[test]
     fn every_job_is_committed_and_answered_once_in_every_interleaving() {
         loom::model(|| {
-            let line: Arc<Line<u32, u32>> = Arc::new(Line::default());
+            let line: Arc<WriterQueue<u32, u32>> = Arc::new(WriterQueue::default());
             let committed: Arc<Mutex<Vec<u32>>> = Arc::default();
-            let write = |line: &Line<u32, u32>, committed: &Mutex<Vec<u32>>, jobs: &[u32]| {
-                for job in jobs {
-                    let answer = line.submit(*job, 1, None, |jobs| {
-                        committed.lock().unwrap().extend(&jobs);
-                        jobs.iter().map(|job| job * 10).collect()
-                    });
-                    assert_eq!(answer, Some(job * 10));
-                }
-            };
+            let write =
+                |line: &WriterQueue<u32, u32>, committed: &Mutex<Vec<u32>>, jobs: &[u32]| {
+                    for job in jobs {
+                        let answer = line.submit(*job, 1, None, |jobs| {
+                            committed.lock().unwrap().extend(&jobs);
+                            jobs.iter().map(|job| job * 10).collect()
+                        });
+                        assert_eq!(answer, Some(job * 10));
+                    }
+                };
             let other = {
                 let (line, committed) = (Arc::clone(&line), Arc::clone(&committed));
                 thread::spawn(move || write(&line, &committed, &[1, 2]))
@@ -194,7 +195,7 @@ mod model {
     #[test]
     fn three_writers_hand_the_lead_on() {
         loom::model(|| {
-            let line: Arc<Line<u32, u32>> = Arc::new(Line::default());
+            let line: Arc<WriterQueue<u32, u32>> = Arc::new(WriterQueue::default());
             let others: Vec<_> = [1, 2]
                 .into_iter()
                 .map(|job| {
@@ -219,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_leader_that_dies_leaves_its_followers_an_answer() {
-        let line: Arc<Line<u32, u32>> = Arc::default();
+        let line: Arc<WriterQueue<u32, u32>> = Arc::default();
         let dying = {
             let line = Arc::clone(&line);
             thread::spawn(move || line.submit(1, 1, None, |_| panic!("the leader dies")))
@@ -230,7 +231,7 @@ mod tests {
 
     #[test]
     fn a_light_group_waits_for_company_and_a_heavy_one_does_not() {
-        let line: Arc<Line<u32, usize>> = Arc::default();
+        let line: Arc<WriterQueue<u32, usize>> = Arc::default();
         let window = Some(Window { at_most: Duration::from_mins(1), weight: 2 });
         let count = |jobs: Vec<u32>| vec![jobs.len(); jobs.len()];
         let first = {
