@@ -27,7 +27,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use alone::Alone;
 use common::{folder, run};
 use env::random::{Random as _, SeededRandom, SystemRandom};
-use load::{Ended, Load, PROTOCOLS, Ports, ROWS, STREAMS, Told};
+use load::{Acknowledged, Ended, Load, PROTOCOLS, Ports, ROWS, STREAMS};
 
 /// Kills of one run; `HOLDFAST_KILLS` says another number.
 const KILLS: u64 = 16;
@@ -49,7 +49,7 @@ fn number(name: &str, default: u64) -> u64 {
 }
 
 /// Everything acknowledged is there, with its value; the first few that are not.
-fn check(store: &Alone, told: &Told) {
+fn check(store: &Alone, told: &Acknowledged) {
     let all = told.iter().flat_map(|(p, requests)| p.metrics().iter().map(move |m| (m, requests)));
     for (metric, requests) in all {
         let found = store.samples(metric);
@@ -150,7 +150,7 @@ fn nothing_acknowledged_is_lost_by_kills_under_load_over_all_protocols() {
 /// Two stores, one of small and one of large logs, that are killed again and again.
 struct Lives {
     folders: [PathBuf; 2],
-    all: [Told; 2],
+    all: [Acknowledged; 2],
     turn: u64,
     begin: u64,
 }
@@ -248,7 +248,7 @@ fn a_clean_stop_loses_nothing_with_the_log_on_or_off() {
     let base = folder("series-stops");
     let data = data(&base, false);
     let begin = now() - 3600;
-    let (mut turn, mut all) = (0, Told::new());
+    let (mut turn, mut all) = (0, Acknowledged::new());
     for stop in 0..stops {
         let wal = ["always", "off", "off", "interval"][stop as usize % 4];
         let store = Alone::start(&data, &["--wal", wal]);

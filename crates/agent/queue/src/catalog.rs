@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use model::{Dataset, ItemKey};
 use rusqlite::types::ValueRef;
-use rusqlite::{Connection, ItemMarks};
+use rusqlite::{Connection, Row};
 
 use crate::body::Body;
 use crate::directory::{BlockSize, Directory, Stretch};
@@ -331,7 +331,7 @@ impl Catalog {
 
 /// Returns true if an item, read as by [`Catalog::load_items`], can be used: each column has its type,
 /// and its content can be decoded.
-fn is_sound(row: &ItemMarks<'_>, files: bool) -> rusqlite::Result<bool> {
+fn is_sound(row: &Row<'_>, files: bool) -> rusqlite::Result<bool> {
     let typed = row.get_ref(2)?.as_i64().is_ok()
         && row.get_ref(6)?.as_i64().is_ok()
         && matches!(row.get_ref(5)?, ValueRef::Blob(_));

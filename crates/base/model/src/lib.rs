@@ -33,5 +33,7 @@ pub use observation::{Hashes, Kind, Observation, ObserveError, Xattr};
 pub use package::{PackageBody, PackageDocument};
 pub use path::{ItemKey, KeyRef};
 pub use permitted::Permitted;
-pub use record::{Applied, Overlay, Record, SessionRecord, SkipReason, Skipped, Told, Write};
+pub use record::{
+    AgentSubject, Applied, Overlay, Record, SessionRecord, SkipReason, Skipped, Write,
+};
 pub use traits::{Baseline, BaselineItem, ChangeBatch, Op, Sink, SinkOutcome};

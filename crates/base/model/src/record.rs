@@ -23,7 +23,7 @@ pub struct Overlay {
 
 /// Subject of a session about the agent itself (`docs/reference/wire.md`, "Versions and metadata").
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Told {
+pub enum AgentSubject {
     /// Everything but the groups.
     Metadata,
     Groups,
@@ -63,7 +63,7 @@ pub enum Write {
     /// version. For a registered agent the overlay comes from the server itself and is always stored.
     Describe {
         /// Part of the overlay to store.
-        told: Told,
+        told: AgentSubject,
         /// `global_version`; 0 means unversioned.
         version: u64,
         /// True for a check, which repairs differences and keeps the stored version.
@@ -218,7 +218,7 @@ mod tests {
                 Write::Delete { dataset: Dataset::fim_files(), id: "y".into(), version: 5 },
                 Write::Clean { dataset: Dataset::fim_files() },
                 Write::Event { id: "a-1".into(), body: b"{}".to_vec() },
-                Write::Describe { told: Told::Groups, version: 6, check: true },
+                Write::Describe { told: AgentSubject::Groups, version: 6, check: true },
             ],
         });
         let bytes = record.encode();

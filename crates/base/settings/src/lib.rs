@@ -34,16 +34,16 @@ use span::within;
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
     /// Settings of file scans.
-    #[serde(skip_serializing_if = "Scan::is_empty")]
+    #[serde(skip_serializing_if = "ScanSettings::is_empty")]
     pub scan: ScanSettings,
     /// Settings of the inventory.
-    #[serde(skip_serializing_if = "Inventory::is_empty")]
+    #[serde(skip_serializing_if = "InventorySettings::is_empty")]
     pub inventory: InventorySettings,
     /// The host's metrics.
-    #[serde(skip_serializing_if = "Metrics::is_empty")]
+    #[serde(skip_serializing_if = "MetricsSettings::is_empty")]
     pub metrics: MetricsSettings,
     /// The agent's queue.
-    #[serde(skip_serializing_if = "Queue::is_empty")]
+    #[serde(skip_serializing_if = "QueueSettings::is_empty")]
     pub queue: QueueSettings,
     /// The dialogue with the server.
     #[serde(skip_serializing_if = "Sync::is_empty")]

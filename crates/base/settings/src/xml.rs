@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use roxmltree::{Document, Node, ParsingOptions, WatchedAttribute as XmlAttribute};
+use roxmltree::{Attribute as XmlAttribute, Document, Node, ParsingOptions};
 
 use crate::{Settings, SettingsError, Span, WatchSettings, limits, watch};
 

@@ -72,7 +72,7 @@ prop_compose! {
     }
 }
 
-fn payload() -> impl Strategy<SessionValue = Payload> {
+fn payload() -> impl Strategy<Value = Payload> {
     prop_oneof![
         Just(Payload::None),
         (vec(value(), 0..12), vec(context(), 0..3))
@@ -103,6 +103,6 @@ prop_compose! {
 }
 
 /// Returns a strategy for any session that can be written.
-pub(crate) fn any_session() -> impl Strategy<SessionValue = Session> {
+pub(crate) fn any_session() -> impl Strategy<Value = Session> {
     (start(), payload()).prop_map(|(start, payload)| Session { start, payload })
 }

@@ -17,8 +17,8 @@ use env::clock::{ManualClock, SystemClock};
 use env::random::SystemRandom;
 use model::{AgentId, AgentOs, AgentStatus};
 use registry::{
-    AgentColumn, AgentEnrolment, AgentInfo, AgentQuery, CommandKind, Outcome, OutcomeState, Reader,
-    Registry, RegistryOptions, Sort, SqliteControl, WriteContext,
+    AgentColumn, AgentEnrolment, AgentInfo, AgentQuery, CommandKind, CommandOutcome, OutcomeState,
+    Reader, Registry, RegistryOptions, Sort, SqliteControl, WriteContext,
 };
 
 const PLATFORMS: [&str; 6] = ["debian", "ubuntu", "rocky", "alpine", "arch", "suse"];
@@ -124,7 +124,7 @@ fn heartbeats(registry: &Registry, clock: &ManualClock, ids: &[AgentId]) {
             registry.pending_commands(*agent);
         }
     });
-    let done = Outcome { state: OutcomeState::Acknowledged, detail: String::new() };
+    let done = CommandOutcome { state: OutcomeState::Acknowledged, detail: String::new() };
     line("their outcomes, written and counted", 1, || {
         for agent in ids {
             registry.command_outcome(*agent, id, &done);

@@ -103,7 +103,7 @@ pub use options::{HashCost, RegistryOptions};
 pub use rbac::{Grants, RbacMode};
 pub use server_certificate::ServerCertificate;
 pub use types::{
-    AgentEnrolment, AgentInfo, CertificateOwner, ConfigProblem, ConfigTold, Enrolled,
+    AgentEnrolment, AgentInfo, CertificateOwner, ConfigProblem, ConfigTold, EnrolledAgent,
     IssuedKeyPair, TickReport, TokenKeys, User,
 };
 

@@ -6,7 +6,7 @@ mod common;
 use common::{Fixture, fixture, named};
 use model::AgentId;
 use registry::{
-    Command, CommandCounts, CommandKind, ControlStore, Outcome, OutcomeFilter, OutcomeState,
+    Command, CommandCounts, CommandKind, CommandOutcome, ControlStore, OutcomeFilter, OutcomeState,
     Permitted, Reader, SqliteControl, WriteContext,
 };
 
@@ -19,8 +19,8 @@ fn counts(fixture: &Fixture, id: u64) -> CommandCounts {
     fixture.registry.command(&Reader::server(), id).unwrap().unwrap().counts
 }
 
-fn said(state: OutcomeState) -> Outcome {
-    Outcome { state, detail: "said so".into() }
+fn said(state: OutcomeState) -> CommandOutcome {
+    CommandOutcome { state, detail: "said so".into() }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use common::{Fixture, fixture, info, named};
 use model::{AgentId, AgentStatus};
 use proptest::prelude::*;
 use registry::{
-    AgentColumn, AgentInfo, AgentQuery, Condition, ConfigTold, ControlStore as _, GroupConfig,
+    AgentColumn, AgentCondition, AgentInfo, AgentQuery, ConfigTold, ControlStore as _, GroupConfig,
     Permitted, Reader, SqliteControl, StatusSummary, WriteContext,
 };
 
@@ -125,7 +125,7 @@ fn check(fixture: &Fixture) {
         assert!(config.sum.is_some() || agent.status == AgentStatus::NeverConnected);
         status.synced += u64::from(config.synced);
     }
-    let only_synced = Condition::any_of(AgentColumn::ConfigStatus, ["synced"]);
+    let only_synced = AgentCondition::any_of(AgentColumn::ConfigStatus, ["synced"]);
     let query = AgentQuery { condition: Some(only_synced), ..AgentQuery::default() };
     assert_eq!(
         fixture.registry.agents(&Reader::server(), &query).unwrap().total,

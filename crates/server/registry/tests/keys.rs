@@ -15,9 +15,9 @@ use env::random::{Random, SystemRandom};
 use model::{AgentId, AgentStatus};
 use registry::limits::AGENT_NUMBER_MAX;
 use registry::{
-    AgentEnrolment, CommandKind, ControlStore as _, Displaced, EnrollError, ForceRules,
-    InsertAgent, Inserted, LastScan, Life, Outcome, OutcomeState, Reader, Registry, SqliteControl,
-    WriteContext,
+    AgentEnrolment, CommandKind, CommandOutcome, ControlStore as _, Displaced, EnrollError,
+    ForceRules, InsertAgent, Inserted, LastScan, Life, OutcomeState, Reader, Registry,
+    SqliteControl, WriteContext,
 };
 use tempfile::TempDir;
 
@@ -349,7 +349,8 @@ fn what_was_ordered_of_an_agent_is_not_told_of_the_next_one_of_its_number() {
         .unwrap();
     for id in &ids[..2] {
         fixture.registry.pending_commands(*id);
-        let said = Outcome { state: OutcomeState::Acknowledged, detail: "of its own".into() };
+        let said =
+            CommandOutcome { state: OutcomeState::Acknowledged, detail: "of its own".into() };
         assert!(fixture.registry.command_outcome(*id, order, &said));
     }
     let told = || -> Vec<_> {

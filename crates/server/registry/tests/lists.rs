@@ -6,7 +6,7 @@ mod common;
 use common::{Fixture, fixture, info};
 use model::{AgentId, AgentStatus};
 use registry::{
-    AgentColumn, AgentEnrolment, AgentQuery, CompareOp, Condition, Life, Reader, Sort,
+    AgentColumn, AgentCondition, AgentEnrolment, AgentQuery, CompareOp, Life, Reader, Sort,
     StatusSummary, WriteContext,
 };
 
@@ -108,24 +108,25 @@ fn every_filter_finds_its_agents_without_regard_to_case() {
 #[test]
 fn conditions_combine_and_compare_versions_by_number() {
     let fixture = fleet();
-    let compare = |column, op, value: &str| Condition::Compare { column, op, value: value.into() };
+    let compare =
+        |column, op, value: &str| AgentCondition::Compare { column, op, value: value.into() };
     let find = |condition| {
         ids(&fixture, &AgentQuery { condition: Some(condition), ..AgentQuery::default() })
     };
     let newer = compare(AgentColumn::Version, CompareOp::Greater, "v0.9.0");
     let not_server = compare(AgentColumn::Id, CompareOp::Greater, "0");
-    assert_eq!(find(Condition::And(vec![newer, not_server.clone()])), [1, 2]);
+    assert_eq!(find(AgentCondition::And(vec![newer, not_server.clone()])), [1, 2]);
     let not_web = compare(AgentColumn::Group, CompareOp::NotEqual, "web");
-    assert_eq!(find(Condition::And(vec![not_web, not_server.clone()])), [3, 4]);
-    let either = Condition::Or(vec![
+    assert_eq!(find(AgentCondition::And(vec![not_web, not_server.clone()])), [3, 4]);
+    let either = AgentCondition::Or(vec![
         compare(AgentColumn::Name, CompareOp::Contains, "LPH"),
         compare(AgentColumn::Status, CompareOp::Equal, "PENDING"),
     ]);
     assert_eq!(find(either), [1, 4]);
     let not_debian = compare(AgentColumn::OsPlatform, CompareOp::NotEqual, "debian");
-    assert_eq!(find(Condition::And(vec![not_debian, not_server])), [2], "003 has no platform");
+    assert_eq!(find(AgentCondition::And(vec![not_debian, not_server])), [2], "003 has no platform");
     assert_eq!(find(compare(AgentColumn::Id, CompareOp::Equal, "x")), [0_u32; 0]);
-    assert_eq!(find(Condition::Or(vec![])), [0_u32; 0]);
+    assert_eq!(find(AgentCondition::Or(vec![])), [0_u32; 0]);
 }
 
 #[test]

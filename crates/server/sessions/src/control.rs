@@ -11,7 +11,7 @@ use link::json::{ConfigAnswer, ControlAgent, ControlCommand, ControlConfig};
 use link::{ControlAction, ControlAnswer, ControlLimits, ControlOutcome, ControlRequest};
 use model::limits::DOCUMENT_BYTES_MAX;
 use model::{AgentId, AgentOs, Dataset};
-use registry::{AgentInfo, ConfigProblem, ConfigTold, LastScan, Outcome, OutcomeState};
+use registry::{AgentInfo, CommandOutcome, ConfigProblem, ConfigTold, LastScan, OutcomeState};
 
 use crate::answer::Refusal;
 use crate::app::App;
@@ -96,12 +96,12 @@ fn info(peer: &Peer, request: &ControlRequest) -> AgentInfo {
     }
 }
 
-fn reported(outcome: &ControlOutcome) -> Outcome {
+fn reported(outcome: &ControlOutcome) -> CommandOutcome {
     let state = match outcome.outcome.as_str() {
         "done" | "acknowledged" => OutcomeState::Acknowledged,
         _ => OutcomeState::Failed,
     };
-    Outcome { state, detail: outcome.detail.chars().take(DETAIL_CHARS_MAX).collect() }
+    CommandOutcome { state, detail: outcome.detail.chars().take(DETAIL_CHARS_MAX).collect() }
 }
 
 /// Converts the agent's report on its groups' configuration.

@@ -4,7 +4,7 @@
 
 use link::{Limits, Mode, Operation, PayloadView, SessionView, SyncOption, ValueView, verify};
 use model::limits::{DOCUMENT_BYTES_MAX, DOCUMENT_ID_BYTES_MAX};
-use model::{AgentId, Dataset, EventBody, Overlay, SkipReason, Skipped, Told, Write};
+use model::{AgentId, AgentSubject, Dataset, EventBody, Overlay, SkipReason, Skipped, Write};
 use state::limits::{DATASET_NAME_BYTES_MAX, EVENT_ID_BYTES_MAX};
 
 use crate::answer::Refusal;
@@ -40,7 +40,7 @@ pub(crate) enum Task {
     /// Store the description of the agent, if it is not registered: for a registered agent the
     /// registry is authoritative.
     Describe {
-        told: Told,
+        told: AgentSubject,
         version: u64,
         check: bool,
     },
@@ -115,8 +115,8 @@ pub(crate) fn plan(
 
 fn describe(mode: Mode, version: u64) -> Task {
     let told = match mode {
-        Mode::GroupDelta | Mode::GroupCheck => Told::Groups,
-        _ => Told::Metadata,
+        Mode::GroupDelta | Mode::GroupCheck => AgentSubject::Groups,
+        _ => AgentSubject::Metadata,
     };
     let check = matches!(mode, Mode::MetadataCheck | Mode::GroupCheck);
     Task::Describe { told, version, check }

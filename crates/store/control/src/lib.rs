@@ -38,7 +38,9 @@ pub use command::{
 pub use db::SqliteControl;
 pub use error::{ControlError, ControlResult};
 pub use glance::{FleetSummary, GroupConfig, GroupCount, LastScan, Overview, StatusSummary};
-pub use query::{AgentColumn, AgentPage, AgentQuery, CompareOp, Condition, DistinctPage, Sort};
+pub use query::{
+    AgentColumn, AgentCondition, AgentPage, AgentQuery, CompareOp, DistinctPage, Sort,
+};
 pub use security::{
     AccessRows, LinkKind, PolicyRow, RoleRow, RuleRow, SecurityChange, SecurityImage,
     SecurityStore, SecurityWrite,

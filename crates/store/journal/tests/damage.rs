@@ -73,7 +73,7 @@ fn any_flipped_bit_of_a_closed_journal_is_reported_or_harmless() {
             match reopened(&flipped, layout) {
                 Ok(found) => assert!(found == expected, "{layout:?} {round}: {path:?} byte={byte}"),
                 Err(JournalOpenError::Corrupt(_) | JournalOpenError::NewerVersion { .. }) => {
-                    reported += 1
+                    reported += 1;
                 }
                 Err(e) => panic!("{layout:?} {path:?} byte={byte}: {e}"),
             }

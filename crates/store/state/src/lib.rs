@@ -25,9 +25,9 @@ pub use db::{SqliteState, StateOptions};
 pub use disk::{DiskState, DiskThresholds};
 pub use error::StateError;
 pub use query::{
-    AgentCounts, ArrivalQuery, Arrivals, ChangePage, ChangeQuery, Condition, Direction,
-    DocumentField, DocumentPage, DocumentQuery, EventKind, FleetQuery, PathMatch, Retained,
-    Retention, StateCounts, StoredDocument, StoredEvent, Test, Value,
+    AgentCounts, ArrivalQuery, Arrivals, ChangePage, ChangeQuery, Comparison, Condition,
+    DocumentField, DocumentPage, DocumentQuery, EventKind, FleetQuery, PathMatch, QueryValue,
+    Retained, Retention, SortDirection, StateCounts, StoredDocument, StoredEvent,
 };
 pub use sqlite::{Cost, Reader, statements};
 pub use store::StateStore;

@@ -5,7 +5,7 @@ mod common;
 use axum::http::StatusCode;
 use common::{column, golden_json, world};
 use model::AgentId;
-use registry::{Outcome, OutcomeState, Reader};
+use registry::{CommandOutcome, OutcomeState, Reader};
 use serde_json::json;
 
 #[tokio::test]
@@ -173,7 +173,7 @@ async fn a_command_is_durable_handed_out_and_followed_to_its_outcome() {
     assert_eq!(world.ok(&path, &token).await["data"]["command"]["counts"]["total"], 1);
     let handed = world.registry.pending_commands(AgentId(1));
     assert_eq!(handed.iter().map(|c| c.id).collect::<Vec<_>>(), [id]);
-    let outcome = Outcome { state: OutcomeState::Acknowledged, detail: "3 changes".into() };
+    let outcome = CommandOutcome { state: OutcomeState::Acknowledged, detail: "3 changes".into() };
     assert!(world.registry.command_outcome(AgentId(1), id, &outcome));
     world.registry.flush().unwrap();
     let one = world.ok(&path, &token).await;

@@ -1,6 +1,6 @@
 //! `<syscheck>`: directories, ignore and frequency.
 
-use roxmltree::{Node, WatchedAttribute as XmlAttribute};
+use roxmltree::{Attribute as XmlAttribute, Node};
 
 use super::{ErrorContext, Read, add};
 use crate::{HashAlgorithm, Settings, WatchSettings, WatchedAttribute, limits, watch};

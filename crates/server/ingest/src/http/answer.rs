@@ -16,7 +16,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::timeout;
 
-use super::WriteQuotas;
+use super::QueryQuotas;
 
 /// Longest time that a query waits for a client that reads nothing of its answer.
 pub const UNREAD_TIME_MAX: Duration = Duration::from_secs(30);
@@ -30,7 +30,7 @@ type Cut = Arc<Mutex<Option<String>>>;
 pub(super) async fn answer(
     store: Store,
     query: query::Query,
-    quotas: &WriteQuotas,
+    quotas: &QueryQuotas,
     permit: OwnedSemaphorePermit,
     version: Version,
 ) -> Response {

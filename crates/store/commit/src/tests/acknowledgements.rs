@@ -8,12 +8,12 @@ use std::task::{Context, Poll, Waker};
 use model::{AgentId, Incarnation, Position, Record, SkipReason};
 use state::StateStore;
 
-use super::{Place, document, event_ids, one, session};
+use super::{DataFolder, document, event_ids, one, session};
 use crate::CommitError;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn many_sessions_share_groups_and_transactions() {
-    let place = Place::new();
+    let place = DataFolder::new();
     let open = place.open();
     let tasks: Vec<_> = (0..400)
         .map(|n| {
@@ -38,7 +38,7 @@ async fn many_sessions_share_groups_and_transactions() {
 
 #[tokio::test]
 async fn the_answer_tells_what_applying_came_to() {
-    let place = Place::new();
+    let place = DataFolder::new();
     let open = place.open();
     open.commit.submit(session(1, "a", vec![document("x", 5)])).await.unwrap();
     let committed = open.commit.submit(session(1, "b", vec![document("x", 4)])).await.unwrap();
@@ -54,7 +54,7 @@ async fn the_answer_tells_what_applying_came_to() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_caller_that_gives_up_stops_nothing() {
-    let place = Place::new();
+    let place = DataFolder::new();
     let open = place.open();
     for n in 0..50 {
         let name = format!("left-{n}");
@@ -74,7 +74,7 @@ async fn a_caller_that_gives_up_stops_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_barrier_waits_for_what_was_persisted_before() {
-    let place = Place::new();
+    let place = DataFolder::new();
     let open = place.open();
     assert_eq!(open.commit.barrier().await.unwrap(), Position(0));
     let tasks: Vec<_> = (0..20)
@@ -91,7 +91,7 @@ async fn a_barrier_waits_for_what_was_persisted_before() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn closing_answers_what_is_under_way_and_leaves_nothing_to_replay() {
-    let place = Place::new();
+    let place = DataFolder::new();
     let open = place.open();
     let tasks: Vec<_> = (0..50)
         .map(|n| {

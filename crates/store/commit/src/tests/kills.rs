@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use env::clock::{Clock, SystemClock};
 
-use super::{Place, event_ids, one};
+use super::{DataFolder, event_ids, one};
 use crate::{Commit, CommitOptions};
 
 const CHILD: &str = "HOLDFAST_COMMIT_CHILD";
@@ -41,11 +41,11 @@ async fn submit_for_ever(commit: Arc<Commit>, prefix: String) {
     }
 }
 
-fn start(place: &Place, round: u64) -> Child {
+fn start(folder: &DataFolder, round: u64) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "--nocapture", "--test-threads=1"])
         .arg("tests::kills::the_child_of_the_kills_submits_until_it_is_killed")
-        .env(CHILD, &place.dir)
+        .env(CHILD, &folder.dir)
         .env("HOLDFAST_ROUND", round.to_string())
         .stdout(Stdio::piped())
         .spawn()
@@ -67,12 +67,12 @@ fn acknowledged(text: &str, into: &mut BTreeSet<String>) -> usize {
 fn what_was_acknowledged_survives_sigkill() {
     let rounds =
         std::env::var("HOLDFAST_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(ROUNDS);
-    let place = Place::new();
+    let folder = DataFolder::new();
     let seed = SystemClock::new().now_us();
     println!("seed={seed}");
     let mut known = BTreeSet::new();
     for round in 0..rounds {
-        let mut child = start(&place, round);
+        let mut child = start(&folder, round);
         let mut output = BufReader::new(child.stdout.take().unwrap());
         let wanted = (seed.wrapping_mul(round * 2 + 1) >> 3) % 700;
         let mut seen = 0;
@@ -87,7 +87,7 @@ fn what_was_acknowledged_survives_sigkill() {
         output.read_to_string(&mut rest).unwrap();
         acknowledged(&rest, &mut known);
 
-        let open = place.open();
+        let open = folder.open();
         let ids = event_ids(&*open.state);
         let stored: BTreeSet<_> = ids.iter().cloned().collect();
         assert_eq!(stored.len(), ids.len(), "no event twice");

@@ -7,11 +7,11 @@ use journal::JournalOptions;
 use rusqlite::Connection;
 use state::{ChangeQuery, DiskState, DiskThresholds, EventKind, Reader, StateStore};
 
-use super::{Place, event_ids, eventually, one, open, session};
+use super::{DataFolder, event_ids, eventually, one, open, session};
 use crate::{CommitError, CommitOptions};
 
 /// Holds the state's only write lock from outside, so that the applier has to wait.
-fn hold(place: &Place) -> Connection {
+fn hold(place: &DataFolder) -> Connection {
     let db = Connection::open(place.state()).unwrap();
     db.execute_batch("BEGIN IMMEDIATE").unwrap();
     db
@@ -19,7 +19,7 @@ fn hold(place: &Place) -> Connection {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn too_much_in_flight_is_refused_until_there_is_room() {
-    let place = Place::new();
+    let place = DataFolder::new();
     let open = place
         .try_open(CommitOptions { in_flight_bytes_max: 1, ..CommitOptions::default() })
         .unwrap();
@@ -38,7 +38,7 @@ async fn too_much_in_flight_is_refused_until_there_is_room() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_state_that_cannot_take_more_refuses_and_catches_up() {
-    let place = Place::new();
+    let place = DataFolder::new();
     let open = place.open();
     let held = hold(&place);
     let refused = open.commit.submit(one("first")).await.unwrap_err();
@@ -53,7 +53,7 @@ async fn a_state_that_cannot_take_more_refuses_and_catches_up() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stalled_state_leaves_nobody_waiting_and_does_not_hold_up_the_end() {
-    let place = Place::new();
+    let place = DataFolder::new();
     // One record per transaction: the others wait behind the one that finds the disk full.
     let open =
         place.try_open(CommitOptions { batch_records_max: 1, ..CommitOptions::default() }).unwrap();
@@ -84,7 +84,7 @@ impl crate::Commit {
 
 #[tokio::test]
 async fn a_record_that_is_too_large_is_refused_alone() {
-    let place = Place::new();
+    let place = DataFolder::new();
     let options = CommitOptions { record_bytes_max: 1_000, ..CommitOptions::default() };
     let open = place.try_open(options).unwrap();
     let large = session(1, &"x".repeat(2_000), vec![]);
@@ -95,7 +95,7 @@ async fn a_record_that_is_too_large_is_refused_alone() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_disk_that_is_nearly_full_refuses() {
-    let place = Place::new();
+    let place = DataFolder::new();
     let options = CommitOptions {
         folders: vec![place.dir.clone()],
         disk: DiskThresholds { low_bytes: u64::MAX, critical_bytes: u64::MAX },
@@ -110,7 +110,7 @@ async fn a_disk_that_is_nearly_full_refuses() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_folder_that_was_removed_takes_nothing_until_it_is_back() {
-    let place = Place::new();
+    let place = DataFolder::new();
     let folder = place.dir.join("watched");
     std::fs::create_dir(&folder).unwrap();
     let options = CommitOptions { folders: vec![folder.clone()], ..CommitOptions::default() };
@@ -132,7 +132,7 @@ async fn a_folder_that_was_removed_takes_nothing_until_it_is_back() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_disk_that_is_getting_full_becomes_an_event() {
-    let place = Place::new();
+    let place = DataFolder::new();
     let options = CommitOptions {
         folders: vec![place.dir.clone()],
         disk: DiskThresholds { low_bytes: u64::MAX, critical_bytes: 0 },
@@ -150,7 +150,7 @@ async fn a_disk_that_is_getting_full_becomes_an_event() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_low_disk_is_told_when_it_begins_and_from_when_to_when_it_lasted() {
-    let place = Place::new();
+    let place = DataFolder::new();
     let open = place.open();
     let (shared, sender) = (open.commit.shared.clone(), open.commit.sender.clone());
     let folder = place.dir.clone();
@@ -178,7 +178,7 @@ async fn a_low_disk_is_told_when_it_begins_and_from_when_to_when_it_lasted() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_journal_that_fails_to_flush_stops_everything_loudly() {
-    let place = Place::new();
+    let place = DataFolder::new();
     let disk = SimDisk::new(7);
     let options = JournalOptions { files: Arc::new(disk.clone()), ..super::small_segments() };
     let open = open(&place.journal(), &place.state(), options, CommitOptions::default()).unwrap();

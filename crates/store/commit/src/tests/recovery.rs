@@ -8,7 +8,7 @@ use model::{Position, Record};
 use state::{ChangeQuery, EventKind, Reader, StateStore};
 
 use super::{
-    Open, Place, copy_folder, copy_state, event_ids, eventually, one, open, small_segments,
+    DataFolder, Open, copy_folder, copy_state, event_ids, eventually, one, open, small_segments,
 };
 use crate::{CommitError, CommitOptions};
 
@@ -31,9 +31,9 @@ fn names(to: u64) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_state_behind_the_journal_gets_each_record_exactly_once() {
-    let place = Place::new();
+    let place = DataFolder::new();
     let first = place.open();
-    let images = Place::new();
+    let images = DataFolder::new();
     let mut stops = vec![0, 1, 7, 60, 61, 150];
     for pair in stops.clone().windows(2) {
         copy_state(&place.state(), &images.dir.join(format!("{}/state.db", pair[0])));
@@ -64,7 +64,7 @@ async fn a_state_behind_the_journal_gets_each_record_exactly_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_power_cut_at_any_moment_keeps_what_was_answered() {
     for seed in 0..12 {
-        let place = Place::new();
+        let place = DataFolder::new();
         let disk = SimDisk::new(seed);
         let options = || JournalOptions { files: Arc::new(disk.clone()), ..small_segments() };
         let path = place.journal();
@@ -72,7 +72,7 @@ async fn a_power_cut_at_any_moment_keeps_what_was_answered() {
         submit(&first, 0, 40).await;
         first.commit.checkpoint().unwrap();
         // The state's write-ahead log is lost with the power; what the checkpoint flushed is not.
-        let cut = Place::new();
+        let cut = DataFolder::new();
         std::fs::copy(place.state(), cut.state()).unwrap();
         submit(&first, 40, 40 + seed * 9).await;
         let crashed = disk.crash(seed);
@@ -85,7 +85,7 @@ async fn a_power_cut_at_any_moment_keeps_what_was_answered() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_checkpoint_frees_the_journal_below_it_and_no_more() {
-    let place = Place::new();
+    let place = DataFolder::new();
     let first = place.open();
     for round in 0..6 {
         submit(&first, round * 200, round * 200 + 200).await;
@@ -105,7 +105,7 @@ async fn a_checkpoint_frees_the_journal_below_it_and_no_more() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_checkpoint_comes_by_itself_when_enough_was_applied() {
-    let place = Place::new();
+    let place = DataFolder::new();
     let options = CommitOptions { checkpoint_records: 50, ..CommitOptions::default() };
     let first = place.try_open(options).unwrap();
     submit(&first, 0, 120).await;
@@ -114,7 +114,7 @@ async fn a_checkpoint_comes_by_itself_when_enough_was_applied() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_journal_that_lacks_what_the_state_needs_is_refused_with_both_named() {
-    let place = Place::new();
+    let place = DataFolder::new();
     let first = place.open();
     submit(&first, 0, 600).await;
     first.commit.checkpoint().unwrap();
@@ -134,7 +134,7 @@ async fn a_journal_that_lacks_what_the_state_needs_is_refused_with_both_named() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_journal_is_refused() {
-    let place = Place::new();
+    let place = DataFolder::new();
     let first = place.open();
     submit(&first, 0, 10).await;
     first.commit.close().await.unwrap();
@@ -146,7 +146,7 @@ async fn a_lost_journal_is_refused() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_empty_state_is_filled_again_from_a_whole_journal() {
-    let place = Place::new();
+    let place = DataFolder::new();
     let first = place.open();
     submit(&first, 0, 100).await;
     drop(first);
@@ -160,9 +160,9 @@ async fn an_empty_state_is_filled_again_from_a_whole_journal() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn damage_in_the_middle_of_the_journal_is_refused() {
-    let place = Place::new();
+    let place = DataFolder::new();
     let first = place.open();
-    let empty = Place::new();
+    let empty = DataFolder::new();
     submit(&first, 0, 1).await;
     copy_state(&place.state(), &empty.state());
     for n in 1..300 {
@@ -196,7 +196,7 @@ async fn damage_in_the_middle_of_the_journal_is_refused() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_record_that_cannot_be_read_as_one_is_set_aside_and_the_rest_applied() {
-    let place = Place::new();
+    let place = DataFolder::new();
     {
         let (journal, _) = Journal::open(&place.journal(), small_segments()).unwrap();
         let good: Vec<Record> = ["a", "b"].into_iter().map(one).collect();
@@ -217,7 +217,7 @@ async fn a_record_that_cannot_be_read_as_one_is_set_aside_and_the_rest_applied()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_record_of_a_newer_version_refuses_the_start_and_is_there_for_the_newer_program() {
-    let place = Place::new();
+    let place = DataFolder::new();
     {
         let (journal, _) = Journal::open(&place.journal(), small_segments()).unwrap();
         journal.append(&one("a").encode(), Durability::Persist).unwrap();
@@ -240,7 +240,7 @@ async fn a_record_of_a_newer_version_refuses_the_start_and_is_there_for_the_newe
 
 #[test]
 fn catching_up_applies_what_is_new_and_nothing_twice() {
-    let place = Place::new();
+    let place = DataFolder::new();
     let (journal, _) = Journal::open(&place.journal(), small_segments()).unwrap();
     let state = state::SqliteState::open(&place.state(), state::StateOptions::default()).unwrap();
     let mut names = Vec::new();
@@ -262,7 +262,7 @@ fn catching_up_applies_what_is_new_and_nothing_twice() {
 #[test]
 fn catching_up_with_a_journal_that_grows_meanwhile_goes_on() {
     const RECORDS: u64 = 2_000;
-    let place = Place::new();
+    let place = DataFolder::new();
     let (journal, _) = Journal::open(&place.journal(), small_segments()).unwrap();
     let state = state::SqliteState::open(&place.state(), state::StateOptions::default()).unwrap();
     std::thread::scope(|scope| {

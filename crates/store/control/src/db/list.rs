@@ -117,7 +117,7 @@ impl Where {
             (Form::Number(sql) | Form::Date(sql), _) => match value.trim().parse::<i64>() {
                 Ok(number) => self.operator(sql, op, Value::Integer(number), ""),
                 Err(_) if op == CompareOp::NotEqual => {
-                    self.condition(&AgentCondition::NotNull(column))
+                    self.condition(&AgentCondition::NotNull(column));
                 }
                 Err(_) => self.push("0"),
             },

@@ -1,7 +1,8 @@
 //! Lives of agents: the data that ends with them, and what stays known of their sessions and overlays.
 
 use model::{
-    AgentId, Applied, ChangeKind, Dataset, Incarnation, Overlay, Record, SkipReason, Told, Write,
+    AgentId, AgentSubject, Applied, ChangeKind, Dataset, Incarnation, Overlay, Record, SkipReason,
+    Write,
 };
 
 use super::{apply, document, event, paths, removal, session, session_of_life};
@@ -270,20 +271,20 @@ pub fn an_agent_is_what_it_told_last_by_version(store: &dyn StateStore) {
     assert_eq!(store.overlay(&Reader::server(), AgentId(3)).unwrap(), None);
     apply(store, told(0, 1, is("a", "g"), vec![document("/a", 1, |_| ())]));
     assert_eq!(now(), pair("a", "g"));
-    apply(store, told(0, 2, is("b", "h"), describe(Told::Metadata, 5, false)));
+    apply(store, told(0, 2, is("b", "h"), describe(AgentSubject::Metadata, 5, false)));
     assert_eq!(now(), pair("b", "g"), "metadata are not groups");
     apply(store, told(0, 3, is("c", "h"), vec![document("/a", 2, |_| ())]));
     assert_eq!(now(), pair("b", "h"), "what a version was told of is mentioned in vain");
-    let stale = apply(store, told(0, 4, is("d", "i"), describe(Told::Metadata, 4, false)));
+    let stale = apply(store, told(0, 4, is("d", "i"), describe(AgentSubject::Metadata, 4, false)));
     assert_eq!((stale.skipped[0].reason, stale.skipped[0].version), (SkipReason::Stale, 5));
     assert_eq!(now(), pair("b", "h"));
-    apply(store, told(0, 5, is("e", "i"), describe(Told::Groups, 4, false)));
+    apply(store, told(0, 5, is("e", "i"), describe(AgentSubject::Groups, 4, false)));
     assert_eq!(now(), pair("b", "i"), "each has a version of its own");
-    let mended = apply(store, told(0, 6, is("f", "k"), describe(Told::Metadata, 9, true)));
+    let mended = apply(store, told(0, 6, is("f", "k"), describe(AgentSubject::Metadata, 9, true)));
     assert_eq!((mended.changed, now()), (1, pair("f", "i")));
-    let again = apply(store, told(0, 7, is("f", "k"), describe(Told::Metadata, 9, true)));
+    let again = apply(store, told(0, 7, is("f", "k"), describe(AgentSubject::Metadata, 9, true)));
     assert_eq!(again.changed, 0, "nothing differs");
-    apply(store, told(0, 8, is("g", "k"), describe(Told::Metadata, 6, false)));
+    apply(store, told(0, 8, is("g", "k"), describe(AgentSubject::Metadata, 6, false)));
     assert_eq!(now(), pair("g", "i"), "a check leaves the version as it was");
     apply(store, told(2, 9, is("h", "l"), vec![document("/a", 1, |_| ())]));
     assert_eq!(now(), pair("h", "l"), "of a registered agent the server's word counts");

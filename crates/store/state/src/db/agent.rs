@@ -1,7 +1,7 @@
 //! One row of `agent`: the life that the stored documents belong to, the sessions applied last, and the
 //! agent's overlay.
 
-use model::{AgentId, Overlay, SessionRecord, Told};
+use model::{AgentId, AgentSubject, Overlay, SessionRecord};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::sessions::{SessionStatus, Sessions};
@@ -127,13 +127,13 @@ impl Agent {
     pub(super) fn described(
         &mut self,
         overlay: &Overlay,
-        told: Told,
+        told: AgentSubject,
         version: u64,
         check: bool,
     ) -> Result<u64, u64> {
         let kept = match told {
-            Told::Metadata => &mut self.metadata_version,
-            Told::Groups => &mut self.groups_version,
+            AgentSubject::Metadata => &mut self.metadata_version,
+            AgentSubject::Groups => &mut self.groups_version,
         };
         if version != 0 && *kept > version {
             return Err(*kept);
@@ -142,7 +142,7 @@ impl Agent {
             *kept = version;
         }
         let before = self.overlay.clone();
-        self.take(overlay, told == Told::Metadata, told == Told::Groups);
+        self.take(overlay, told == AgentSubject::Metadata, told == AgentSubject::Groups);
         Ok(u64::from(before != self.overlay))
     }
 

@@ -27,7 +27,7 @@ impl<'de> Deserialize<'de> for Integer {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct Any;
         impl Visitor<'_> for Any {
-            type QueryValue = Integer;
+            type Value = Integer;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a whole number")
             }

@@ -173,7 +173,7 @@ impl Fields {
 
 #[cfg(test)]
 mod tests {
-    use model::{AgentId, Dataset, Incarnation, Overlay, Told};
+    use model::{AgentId, AgentSubject, Dataset, Incarnation, Overlay};
 
     use super::*;
 
@@ -296,11 +296,11 @@ mod tests {
             session("s", 1, vec![Write::Clean { dataset: packages.clone() }]),
             session("s", 1, vec![Write::Event { id: "a".into(), body: b"{}".to_vec() }]),
             session("s", 1, vec![Write::Event { id: "b".into(), body: b"{}".to_vec() }]),
-            describe(Told::Groups, 1, false),
-            describe(Told::Metadata, 1, false),
-            describe(Told::Groups, 2, false),
-            describe(Told::Groups, 1, true),
-            SessionRecord { overlay: named.clone(), ..describe(Told::Groups, 1, false) },
+            describe(AgentSubject::Groups, 1, false),
+            describe(AgentSubject::Metadata, 1, false),
+            describe(AgentSubject::Groups, 2, false),
+            describe(AgentSubject::Groups, 1, true),
+            SessionRecord { overlay: named.clone(), ..describe(AgentSubject::Groups, 1, false) },
         ];
         let keys: std::collections::HashSet<_> = all.iter().map(key).collect();
         assert_eq!(keys.len(), all.len());

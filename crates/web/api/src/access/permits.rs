@@ -89,8 +89,8 @@ mod tests {
         assert!(now_or_never(permits.acquire(from(1))).is_none());
         held.push(now_or_never(permits.acquire(from(2))).expect("another one's"));
         let root = Owner::of(&Caller::Local { uid: 0 });
-        while let Some(turn) = now_or_never(permits.acquire(root.clone())) {
-            held.push(turn);
+        while let Some(permit) = now_or_never(permits.acquire(root.clone())) {
+            held.push(permit);
         }
         assert_eq!(held.len(), RUNNING_MAX);
         held.remove(0);

@@ -169,7 +169,7 @@ pub(crate) struct Api {
     /// Permits of store requests.
     pub(crate) permits: RequestPermits,
     /// Permits of operations that wait and write.
-    pub(crate) turns_to_write: RequestPermits,
+    pub(crate) write_permits: RequestPermits,
     /// Quota of bytes of request bodies in memory.
     pub(crate) bodies: Quota,
     /// Quota of bytes of bodies of logins.
@@ -217,7 +217,7 @@ impl Api {
                 .clone()
                 .map(|store| ingest::router(store, ingest::HttpOptions::default())),
             permits: RequestPermits::new(),
-            turns_to_write: RequestPermits::new(),
+            write_permits: RequestPermits::new(),
             options,
             registry,
             state,

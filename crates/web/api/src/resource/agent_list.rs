@@ -1,7 +1,7 @@
 //! Lists of agents, shared by several resources: the query, the columns and the items.
 
 use model::{AgentId, AgentOs, AgentStatus, timestamp};
-use registry::{AgentColumn, AgentPage, AgentQuery, AgentRow, CompareOp, Condition, Sort};
+use registry::{AgentColumn, AgentCondition, AgentPage, AgentQuery, AgentRow, CompareOp, Sort};
 use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
@@ -294,13 +294,13 @@ fn missing(call: &Call, query: &AgentQuery) -> Vec<AgentId> {
 }
 
 /// Converts `q` into a condition over the fixed list of columns, with bound values.
-fn condition(api: &Api, query: Query<Column>) -> Result<Condition, Failure> {
+fn condition(api: &Api, query: Query<Column>) -> Result<AgentCondition, Failure> {
     let list = |list: Vec<Query<Column>>| {
         list.into_iter().map(|query| condition(api, query)).collect::<Result<Vec<_>, _>>()
     };
     let (column, op, value) = match query {
-        Query::All(all) => return Ok(Condition::And(list(all)?)),
-        Query::Any(any) => return Ok(Condition::Or(list(any)?)),
+        Query::All(all) => return Ok(AgentCondition::And(list(all)?)),
+        Query::Any(any) => return Ok(AgentCondition::Or(list(any)?)),
         Query::Compare { column, op, value } => (column, op, value),
     };
     let column = match column {
@@ -310,8 +310,8 @@ fn condition(api: &Api, query: Query<Column>) -> Result<Condition, Failure> {
     };
     let ordered = matches!(op, Op::Less | Op::Greater);
     let (op, value) = match column {
-        _ if value == "null" && op == Op::Equal => return Ok(Condition::IsNull(column)),
-        _ if value == "null" && op == Op::NotEqual => return Ok(Condition::NotNull(column)),
+        _ if value == "null" && op == Op::Equal => return Ok(AgentCondition::IsNull(column)),
+        _ if value == "null" && op == Op::NotEqual => return Ok(AgentCondition::NotNull(column)),
         AgentColumn::DateAdd | AgentColumn::LastKeepAlive | AgentColumn::DisconnectionTime
             if op != Op::Contains =>
         {
@@ -326,7 +326,7 @@ fn condition(api: &Api, query: Query<Column>) -> Result<Condition, Failure> {
         }
         _ => (op, value),
     };
-    Ok(Condition::Compare { column, op: compare_op(op), value })
+    Ok(AgentCondition::Compare { column, op: compare_op(op), value })
 }
 
 fn compare_op(op: Op) -> CompareOp {
@@ -340,12 +340,12 @@ fn compare_op(op: Op) -> CompareOp {
 }
 
 /// Returns a condition that is always or never true.
-fn always(holds: bool) -> Condition {
-    if holds { Condition::And(Vec::new()) } else { Condition::Or(Vec::new()) }
+fn always(holds: bool) -> AgentCondition {
+    if holds { AgentCondition::And(Vec::new()) } else { AgentCondition::Or(Vec::new()) }
 }
 
 /// Returns the result of comparing a value that is the same for all agents.
-fn constant(own: &str, op: Op, value: &str) -> Condition {
+fn constant(own: &str, op: Op, value: &str) -> AgentCondition {
     let (own, value) = (own.to_lowercase(), value.to_lowercase());
     always(match op {
         Op::Equal => own == value,
@@ -367,11 +367,11 @@ pub(super) fn agent_query(call: &Call) -> Result<AgentQuery, Failure> {
     let own = [("manager", call.api.options.hostname.as_str()), ("node_name", call.api.node())];
     for (name, value) in own {
         if one(name).iter().any(|wanted| !wanted.eq_ignore_ascii_case(value)) {
-            conditions.push(Condition::Or(Vec::new()));
+            conditions.push(AgentCondition::Or(Vec::new()));
         }
     }
     if let Some(wanted) = parameters.text("group_config_status") {
-        conditions.push(Condition::any_of(AgentColumn::ConfigStatus, [wanted]));
+        conditions.push(AgentCondition::any_of(AgentColumn::ConfigStatus, [wanted]));
     }
     if let Some(text) = parameters.text("q") {
         conditions.push(condition(&call.api, q::parse(text, COLUMNS)?)?);
@@ -397,14 +397,14 @@ pub(super) fn agent_query(call: &Call) -> Result<AgentQuery, Failure> {
         version: one("version"),
         search,
         older_than_s: parameters.seconds("older_than"),
-        condition: (!conditions.is_empty()).then_some(Condition::And(conditions)),
+        condition: (!conditions.is_empty()).then_some(AgentCondition::And(conditions)),
         sort: sort(parameters.text("sort"))?,
     })
 }
 
 /// Returns the text left to search for. A match in the names that are the same for all agents selects
 /// all of them or, with a leading `-`, none.
-fn search(call: &Call, conditions: &mut Vec<Condition>) -> Option<String> {
+fn search(call: &Call, conditions: &mut Vec<AgentCondition>) -> Option<String> {
     let text = call.parameters.text("search")?;
     let (wanted, unwanted) = match text.strip_prefix('-') {
         Some(text) => (text, true),

@@ -1,7 +1,7 @@
 //! The distinct values of agents in some columns.
 
 use model::timestamp;
-use registry::{AgentColumn, AgentQuery, CompareOp, Condition};
+use registry::{AgentColumn, AgentCondition, AgentQuery, CompareOp};
 use serde_json::{Map, Value, json};
 
 use super::agent_list::{Column, LIST_MESSAGES};
@@ -35,16 +35,16 @@ pub(super) fn different(
     let own = columns.iter().all(|(_, column)| matches!(column, Column::Of(_)));
     if own {
         let some = columns.iter().map(|(_, column)| match kept(column) {
-            AgentColumn::Ip => Condition::Compare {
+            AgentColumn::Ip => AgentCondition::Compare {
                 column: AgentColumn::Ip,
                 op: CompareOp::NotEqual,
                 value: "any".into(),
             },
-            column => Condition::NotNull(column),
+            column => AgentCondition::NotNull(column),
         });
-        let some = Condition::Or(some.collect());
+        let some = AgentCondition::Or(some.collect());
         query.condition = Some(match query.condition.take() {
-            Some(asked) => Condition::And(vec![asked, some]),
+            Some(asked) => AgentCondition::And(vec![asked, some]),
             None => some,
         });
     }

@@ -66,7 +66,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[Operation {
 fn open(call: Arc<Call>) -> Answering {
     Box::pin(async move {
         let full = || Failure::busy("too many event streams are open", 5);
-        let place = call.api.streams.take(Owner::of(&call.caller), 1).ok_or_else(full)?;
+        let share = call.api.streams.reserve(Owner::of(&call.caller), 1).ok_or_else(full)?;
         let since = Some(call.parameters.whole("since")).filter(|since| *since > 0);
         let behind = since.unwrap_or_default();
         let begin = move |call: &Call| {
@@ -79,7 +79,7 @@ fn open(call: Arc<Call>) -> Answering {
             let fed = feed(&call, first, &sender);
             let _ = tokio::time::timeout(STREAM_TIME_MAX, fed).await;
             sender.finish();
-            drop(place);
+            drop(share);
         });
         Ok(Answer::Stream(Stream { content_type: SSE, body }))
     })

@@ -1,7 +1,7 @@
 //! Further lists of agents: those without a group, those with an older version than the server, and the
 //! distinct values of their fields.
 
-use registry::{AgentColumn, AgentQuery, CompareOp, Condition};
+use registry::{AgentColumn, AgentCondition, AgentQuery, CompareOp};
 use serde_json::{Map, Value, json};
 
 use super::agent_list::{self, Column, LIST_MESSAGES, READ};
@@ -63,24 +63,27 @@ pub(crate) const OPERATIONS: &[Operation] = &[
     },
 ];
 
-fn narrowed(call: &Call, condition: Condition) -> Result<AgentQuery, Failure> {
+fn narrowed(call: &Call, condition: AgentCondition) -> Result<AgentQuery, Failure> {
     let mut query = agent_list::agent_query(call)?;
     query.condition = Some(match query.condition.take() {
-        Some(asked) => Condition::And(vec![condition, asked]),
+        Some(asked) => AgentCondition::And(vec![condition, asked]),
         None => condition,
     });
     Ok(query)
 }
 
 fn no_group(call: &Call) -> Result<Answer, Failure> {
-    let server =
-        Condition::Compare { column: AgentColumn::Id, op: CompareOp::Greater, value: "0".into() };
-    let lone = Condition::And(vec![server, Condition::IsNull(AgentColumn::Group)]);
+    let server = AgentCondition::Compare {
+        column: AgentColumn::Id,
+        op: CompareOp::Greater,
+        value: "0".into(),
+    };
+    let lone = AgentCondition::And(vec![server, AgentCondition::IsNull(AgentColumn::Group)]);
     Ok(Answer::List(agent_list::page(call, narrowed(call, lone)?)?))
 }
 
 fn outdated(call: &Call) -> Result<Answer, Failure> {
-    let older = Condition::Compare {
+    let older = AgentCondition::Compare {
         column: AgentColumn::Version,
         op: CompareOp::Less,
         value: format!("v{}", call.api.options.version),

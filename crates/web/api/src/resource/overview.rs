@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use registry::{AgentRow, Overview, Permitted, StatusSummary, Summary};
+use registry::{AgentRow, FleetSummary, Overview, Permitted, StatusSummary};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -122,7 +122,7 @@ fn counted(call: &Call, scope: &Permitted) -> Overview {
         }
     });
     Overview {
-        summary: Summary { status, versions: most_first(versions), ..Summary::default() },
+        summary: FleetSummary { status, versions: most_first(versions), ..FleetSummary::default() },
         groups: most_first(groups)
             .into_iter()
             .map(|(name, count)| registry::GroupCount { name, count, ..Default::default() })

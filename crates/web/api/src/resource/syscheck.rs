@@ -173,8 +173,8 @@ fn files(call: &Call) -> Result<Answer, Failure> {
         selected: selected.to_vec(),
     };
     let full = || Failure::busy("too many large lists are being sent", 5);
-    let place = call.api.lists.take(Owner::of(&call.caller), 1).ok_or_else(full)?;
-    Ok(Answer::Stream(pieces.stream(&frame, first, place)))
+    let share = call.api.lists.reserve(Owner::of(&call.caller), 1).ok_or_else(full)?;
+    Ok(Answer::Stream(pieces.stream(&frame, first, share)))
 }
 
 /// Number of files above which a list is streamed.
@@ -200,8 +200,8 @@ struct Pieces {
 }
 
 impl Pieces {
-    fn stream(mut self, frame: &List, first: ItemWriter, place: Share) -> Stream {
-        stream::list(frame, first.into_bytes(), move || self.next(), place)
+    fn stream(mut self, frame: &List, first: ItemWriter, share: Share) -> Stream {
+        stream::list(frame, first.into_bytes(), move || self.next(), share)
     }
 
     fn next(&mut self) -> Result<Option<Vec<u8>>, Failure> {
@@ -258,8 +258,8 @@ fn distinct_files(
             if empty || !seen.insert(digest) {
                 continue;
             }
-            let place = seen.len() as u64 - 1;
-            if !sort.is_empty() || (offset..offset.saturating_add(limit)).contains(&place) {
+            let share = seen.len() as u64 - 1;
+            if !sort.is_empty() || (offset..offset.saturating_add(limit)).contains(&share) {
                 items.push((key, item));
             }
             if items.len() > PAGE_ITEMS_MAX as usize {

@@ -295,7 +295,7 @@ fn record(step: &Step, at: u64) -> Option<Record> {
     }
 }
 
-fn small() -> impl Strategy<QueryValue = Small> {
+fn small() -> impl Strategy<Value = Small> {
     prop_oneof![
         6 => (0..8u8, 0..6u64, 0..3u64)
             .prop_map(|(file, version, size)| Small::Upsert { file, version, size }),
@@ -306,7 +306,7 @@ fn small() -> impl Strategy<QueryValue = Small> {
     ]
 }
 
-fn step() -> impl Strategy<QueryValue = Step> {
+fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         12 => (1..4u32, 0..3u64, prop::collection::vec(small(), 0..8))
             .prop_map(|(agent, life, writes)| Step::Session { agent, life, writes }),

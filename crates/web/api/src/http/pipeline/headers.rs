@@ -55,7 +55,7 @@ pub(super) fn rendered(
         return Ok(response(status, content_type, Body::from(bytes)));
     }
     let full = || Failure::busy("too many large answers wait for their readers", 1);
-    let share = api.answers.take(owner, bytes.len()).ok_or_else(full)?;
+    let share = api.answers.reserve(owner, bytes.len()).ok_or_else(full)?;
     Ok(response(status, content_type, stream::in_memory(bytes, share)))
 }
 

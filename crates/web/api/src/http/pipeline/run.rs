@@ -86,11 +86,11 @@ async fn blocking(
     code: fn(&Call) -> Result<Answer, Failure>,
 ) -> Result<Answer, Failure> {
     let owner = Owner::who(&request.caller, request.source);
-    let turn = api.permits.acquire(owner).await.ok_or_else(crowded)?;
+    let permit = api.permits.acquire(owner).await.ok_or_else(crowded)?;
     let api = Arc::clone(api);
     let work = move || {
         // Held until the code ends, even if the request has been answered in the meantime.
-        let _turn = turn;
+        let _permit = permit;
         block(&api, request, code)
     };
     tokio::task::spawn_blocking(work).await.map_err(|cause| Failure::internal(&cause))?
@@ -121,12 +121,12 @@ async fn waiting(
     request: Checked,
     code: fn(Arc<Call>) -> Answering,
 ) -> Result<Answer, Failure> {
-    let mut turn = None;
+    let mut permit = None;
     if request.operation.writes() {
         let owner = Owner::who(&request.caller, request.source);
-        turn = Some(api.turns_to_write.take(owner).await.ok_or_else(crowded)?);
+        permit = Some(api.write_permits.acquire(owner).await.ok_or_else(crowded)?);
     }
-    let task = tokio::spawn(wait(Arc::clone(api), request, code, turn));
+    let task = tokio::spawn(wait(Arc::clone(api), request, code, permit));
     task.await.map_err(|e| Failure::internal(&e))?
 }
 
@@ -134,7 +134,7 @@ async fn wait(
     api: Arc<Api>,
     request: Checked,
     code: fn(Arc<Call>) -> Answering,
-    _turn: Option<RequestPermit>,
+    _permit: Option<RequestPermit>,
 ) -> Result<Answer, Failure> {
     let operation = request.operation;
     let Started { call, admitted } = start(&api, request);

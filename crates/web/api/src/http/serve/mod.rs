@@ -422,7 +422,8 @@ mod tests {
     async fn a_request_that_crossed_the_goodbye_ends_with_the_server() {
         let (mut client, stream) = tokio::io::duplex(64 * 1024);
         let (stop, stopping) = watch::channel(false);
-        let permit = ConnectionPermits::new(1, 1).take(Owner::from_network([192, 0, 2, 1].into()));
+        let permit =
+            ConnectionPermits::new(1, 1).acquire(Owner::from_network([192, 0, 2, 1].into()));
         let permit = permit.expect("nobody else is there");
         let short = Duration::from_millis(1);
         let quiet = Quiet { idle: short, stalled: Duration::from_hours(1), stopping: short };
