@@ -43,7 +43,7 @@ impl Local {
     /// PUT without a body; the JSON answer.
     pub(crate) async fn put(&self, path: &str) -> anyhow::Result<Value> {
         let url = format!("http://localhost{path}");
-        self.answer(path, self.http.put(url)).await
+        self.send_request(path, self.http.put(url)).await
     }
 
     /// GET a path with its query; the JSON answer.
@@ -53,18 +53,22 @@ impl Local {
         query: &[(String, String)],
     ) -> anyhow::Result<Value> {
         let url = reqwest::Url::parse_with_params(&format!("http://localhost{path}"), query)?;
-        self.answer(path, self.http.get(url)).await
+        self.send_request(path, self.http.get(url)).await
     }
 
     /// Removes an agent (`docs/format/session.md`). Returns true if there was one.
     pub(crate) async fn remove_agent(&self, agent: AgentId) -> anyhow::Result<bool> {
         let request = self.http.delete("http://localhost/agents");
         let request = request.header("x-wazuh-agent-id", agent.to_string());
-        let answer = self.answer("/agents", request).await?;
+        let answer = self.send_request("/agents", request).await?;
         Ok(at(&answer, "/noop").as_bool() != Some(true))
     }
 
-    async fn answer(&self, path: &str, request: reqwest::RequestBuilder) -> anyhow::Result<Value> {
+    async fn send_request(
+        &self,
+        path: &str,
+        request: reqwest::RequestBuilder,
+    ) -> anyhow::Result<Value> {
         let answer = request.send().await.map_err(|e| self.unanswered(&e))?;
         let status = answer.status();
         let body = answer.bytes().await.map_err(|e| self.unanswered(&e))?;

@@ -15,7 +15,7 @@ use commit::{Commit, CommitOptions};
 use env::clock::Clock;
 use env::guard::GuardedClock;
 use env::random::{Random, SystemRandom};
-use journal::{Journal, JournalOptions};
+use journal::{Journal, Options};
 use model::Position;
 use registry::{Registry, RegistryOptions, SqliteControl};
 use replication::follow::Marker;
@@ -218,7 +218,7 @@ fn open_stores(
         .and_then(|state| state.warm().map(|()| state))
         .with_context(|| database(&folder.state_db()))?;
     let state: Arc<dyn StateStore> = Arc::new(state);
-    let options = JournalOptions {
+    let options = Options {
         layout: match config.journal.layout {
             Layout::Packed => journal::Layout::Packed,
             Layout::Sparse => journal::Layout::Sparse,
@@ -227,7 +227,7 @@ fn open_stores(
         segment_bytes: u64::from(config.journal.segment_mib) * 1024 * 1024,
         // Checked before a torn tail is cut: a journal that lost its end is left as it is.
         position_expected: state.applied().context("state")?.0,
-        ..JournalOptions::default()
+        ..Options::default()
     };
     let (journal, recovery) = Journal::open(&folder.journal(), options).with_context(|| {
         format!(
@@ -270,7 +270,7 @@ fn open_series(
     match series::Store::open(&dir, options) {
         Ok((store, _)) => Ok(Some(store)),
         // Who holds it lets it go; who configured it wants to know.
-        Err(e @ (series::OpenError::Locked(_) | series::OpenError::Option { .. })) => {
+        Err(e @ (series::SeriesOpenError::Locked(_) | series::SeriesOpenError::Option { .. })) => {
             Err(e).context("series")
         }
         Err(e) => {

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use common::{Api, NO_PORTS, PATIENCE, Running, eventually, folder, run, run_with};
 use env::random::{Random as _, SeededRandom, SystemRandom};
-use journal::{Durability, Journal, JournalOptions};
+use journal::{Durability, Journal, Options};
 use link::{Mode, Operation, Payload, Session, SessionValue, Start};
 use serde_json::json;
 
@@ -425,7 +425,7 @@ fn a_folder_that_follows_is_nobody_elses_until_it_is_promoted() {
     refused(&["journal", "follow", "--from", &from, "--to", text(&other)], "name an empty one");
 
     // A folder that holds what the server never had.
-    let (journal, _) = Journal::open(&second.join("journal"), JournalOptions::default()).unwrap();
+    let (journal, _) = Journal::open(&second.join("journal"), Options::default()).unwrap();
     let own = model::Record::ServerEvent { id: "own".into(), at_us: 1, body: b"{}".to_vec() };
     journal.append(&own.encode(), Durability::Persist).unwrap();
     journal.close().unwrap();

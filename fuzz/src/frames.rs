@@ -17,18 +17,18 @@ pub fn frames(data: &[u8]) {
     let mut pieces = wire::Decoder::default();
     pieces.push(&stream[..at]);
     let mut got = Vec::new();
-    while let Ok(Some(frame)) = pieces.take() {
+    while let Ok(Some(frame)) = pieces.next_frame() {
         got.push(frame);
     }
     pieces.push(&stream[at..]);
-    while let Ok(Some(frame)) = pieces.take() {
+    while let Ok(Some(frame)) = pieces.next_frame() {
         got.push(frame);
     }
     for frame in got {
         let mut bytes = Vec::new();
         frame.push(&mut bytes);
-        assert_eq!(whole.take(), Ok(Some(frame)), "pieces differ from the whole");
+        assert_eq!(whole.next_frame(), Ok(Some(frame)), "pieces differ from the whole");
         assert!(bytes.len() >= wire::HEAD_BYTES);
     }
-    assert!(!matches!(whole.take(), Ok(Some(_))));
+    assert!(!matches!(whole.next_frame(), Ok(Some(_))));
 }

@@ -17,13 +17,13 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use env::files::{Access, Files, SimDisk};
-use journal::{Durability, Journal, JournalOptions, Layout, VerifyReport};
+use journal::{Durability, Journal, Layout, Options, VerifyReport};
 
 const BLOCK: usize = 4096;
 const DIR: &str = "/journal";
 
-fn options(disk: &SimDisk, layout: Layout) -> JournalOptions {
-    JournalOptions {
+fn options(disk: &SimDisk, layout: Layout) -> Options {
+    Options {
         layout,
         segment_bytes: 32 << 10,
         ring_bytes: 16 << 10,
@@ -31,7 +31,7 @@ fn options(disk: &SimDisk, layout: Layout) -> JournalOptions {
         background: false,
         spares: 1,
         files: Arc::new(disk.clone()),
-        ..JournalOptions::default()
+        ..Options::default()
     }
 }
 

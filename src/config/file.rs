@@ -57,21 +57,21 @@ impl api::ConfigFile for ServerFile {
     }
 
     fn values(&self, text: &str) -> Result<Value, String> {
-        values(text).map_err(|e| told(&e))
+        values(text).map_err(|e| error_text(&e))
     }
 
     fn waiting(&self, text: &str) -> Result<Vec<String>, String> {
-        let (mut keys, wanted) = (Vec::new(), values(text).map_err(|e| told(&e))?);
+        let (mut keys, wanted) = (Vec::new(), values(text).map_err(|e| error_text(&e))?);
         differing(&self.running, &wanted, "", &mut keys);
         Ok(keys)
     }
 
     fn store(&self, text: &str) -> Result<(), String> {
-        self.replace(text).map_err(|e| told(&e))
+        self.replace(text).map_err(|e| error_text(&e))
     }
 }
 
-fn told(error: &anyhow::Error) -> String {
+fn error_text(error: &anyhow::Error) -> String {
     format!("{error:#}")
 }
 

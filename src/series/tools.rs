@@ -14,7 +14,7 @@ use ingest::{RespReader, RowCollector, TelnetReader, influx};
 use model::timestamp;
 use serde_json::{Value as Json, json};
 use series::{
-    Ack, Direction, OpenError, ReadError, Selector, Series, Store, StoreOptions, StoreStats,
+    Ack, Direction, ReadError, Selector, Series, SeriesOpenError, Store, StoreOptions, StoreStats,
     Ticket, TimeRange, Values,
 };
 
@@ -62,9 +62,9 @@ fn expect_own(dir: &Path) -> anyhow::Result<()> {
 
 /// The same, changing nothing: the store may be where it cannot be written. One that was not closed in
 /// good order is opened as others are: its log knows what no part has.
-fn look(dir: &Path) -> anyhow::Result<Store> {
-    match Store::look(dir, StoreOptions::default()) {
-        Err(e @ OpenError::NotClosed(_)) => {
+fn open_read_only(dir: &Path) -> anyhow::Result<Store> {
+    match Store::open_read_only(dir, StoreOptions::default()) {
+        Err(e @ SeriesOpenError::NotClosed(_)) => {
             open(dir).map_err(|why| if is_read_only(&why) { e.into() } else { why })
         }
         looked => looked.context("series"),
@@ -121,7 +121,7 @@ pub(super) fn delete(args: &SeriesDeleteArgs) -> anyhow::Result<()> {
     if args.all {
         // Opening the store proves that no other process has it open. A damaged store can be removed too.
         match Store::open(&dir, StoreOptions::default().keeping_all()) {
-            Err(e @ OpenError::Locked(_)) => return Err(e).context("series"),
+            Err(e @ SeriesOpenError::Locked(_)) => return Err(e).context("series"),
             opened => drop(opened),
         }
         fs::remove_dir_all(&dir).with_context(|| dir.display().to_string())?;
@@ -152,7 +152,7 @@ pub(super) async fn stat(args: &SeriesStatArgs) -> anyhow::Result<()> {
 async fn of_folder(data: &DataArg) -> anyhow::Result<Json> {
     let dir = existing(data)?;
     let socket = DataFolder::new(&data.data).socket();
-    match tokio::task::spawn_blocking(move || look(&dir)).await? {
+    match tokio::task::spawn_blocking(move || open_read_only(&dir)).await? {
         Ok(store) => {
             let stats = shown(&store.stats());
             tokio::task::spawn_blocking(move || store.close()).await??;
@@ -170,7 +170,7 @@ async fn of_folder(data: &DataArg) -> anyhow::Result<Json> {
 
 /// Returns true if another process has the store open.
 fn is_locked(error: &anyhow::Error) -> bool {
-    matches!(error.downcast_ref(), Some(OpenError::Locked(_)))
+    matches!(error.downcast_ref(), Some(SeriesOpenError::Locked(_)))
 }
 
 async fn ask(url: &str, args: &SeriesStatArgs) -> anyhow::Result<Json> {
@@ -224,7 +224,7 @@ pub(super) fn verify(args: &SeriesLookArgs) -> anyhow::Result<bool> {
 
 /// `holdfast series export`: `false` when something could not be read.
 pub(super) fn export(args: &SeriesExportArgs) -> anyhow::Result<bool> {
-    let store = look(&existing(&args.data)?)?;
+    let store = open_read_only(&existing(&args.data)?)?;
     let chosen = selector(args.metric.as_deref(), &args.tag)?;
     let range = range(args.from.as_deref(), args.to.as_deref())?;
     let mut out = BufWriter::with_capacity(CHUNK_BYTES, io::stdout().lock());
@@ -337,7 +337,7 @@ pub(super) fn import(args: &SeriesImportArgs) -> anyhow::Result<bool> {
         let file = File::open(path).with_context(|| what.clone())?;
         importing.read(&what, file, args.format)?;
     }
-    importing.settle(0)?;
+    importing.wait_in_flight(0)?;
     let (samples, refused) = (importing.samples, importing.refused);
     store.close()?;
     Console::new().line(&format!("imported: {samples} samples, {refused} refused"));
@@ -429,7 +429,7 @@ impl Importing<'_> {
             for batch in taken.batches {
                 self.tickets.push_back(self.store.submit(batch, Ack::Flushed)?);
             }
-            self.settle(PIPELINE_MAX)?;
+            self.wait_in_flight(PIPELINE_MAX)?;
             if read == 0 {
                 return Ok(());
             }
@@ -437,7 +437,7 @@ impl Importing<'_> {
     }
 
     /// Waits until at most `left` batches are in flight.
-    fn settle(&mut self, left: usize) -> anyhow::Result<()> {
+    fn wait_in_flight(&mut self, left: usize) -> anyhow::Result<()> {
         while self.tickets.len() > left {
             if let Some(ticket) = self.tickets.pop_front() {
                 ticket.wait()?;

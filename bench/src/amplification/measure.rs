@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use device::{Device, Fs};
-use journal::{Durability, Journal, Layout, JournalOptions};
+use journal::{Durability, Journal, Layout, Options};
 
 use crate::meter::{Meter, Metered};
 
@@ -60,14 +60,14 @@ impl Case {
         (blocks * journal::BLOCK_BYTES as u64) as f64 / self.payload()
     }
 
-    fn options(&self) -> JournalOptions {
-        JournalOptions { layout: self.layout, segment_bytes: SEGMENT_BYTES, ..JournalOptions::default() }
+    fn options(&self) -> Options {
+        Options { layout: self.layout, segment_bytes: SEGMENT_BYTES, ..Options::default() }
     }
 
     /// Measures the bytes that reach the log's files.
     pub fn at_files(&self, dir: &Path) -> anyhow::Result<Vec<Figure>> {
         let meter = Meter::default();
-        let options = JournalOptions { files: Arc::new(Metered::new(&meter)), ..self.options() };
+        let options = Options { files: Arc::new(Metered::new(&meter)), ..self.options() };
         let (journal, _) = Journal::open(dir, options)?;
         self.append(&journal, WARM_UP, 1)?;
         meter.restart();

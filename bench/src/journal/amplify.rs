@@ -222,7 +222,7 @@ pub fn space(count: usize) -> anyhow::Result<()> {
     const RECORD: usize = 16;
     // What the disk is does not matter here.
     let files = std::sync::Arc::new(env::files::SimDisk::new(1));
-    let options = journal::JournalOptions { files, ..ours::options(Layout::Ring, IoPath::Fdatasync) };
+    let options = journal::Options { files, ..ours::options(Layout::Ring, IoPath::Fdatasync) };
     let (journal, _) = Journal::open(Path::new("/journal"), options)?;
     let mut noise = Noise::new(6);
     let mut bytes = [0; RECORD];

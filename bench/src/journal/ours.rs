@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
-use journal::{Durability, IoPath, Journal, Layout, JournalOptions};
+use journal::{Durability, IoPath, Journal, Layout, Options};
 
 use crate::subject::Log;
 
@@ -40,8 +40,8 @@ impl Ours {
 }
 
 /// Returns the options with which the journal is opened in all cases.
-pub fn options(layout: Layout, io: IoPath) -> JournalOptions {
-    JournalOptions { layout, io, segment_bytes: SEGMENT_BYTES, ..JournalOptions::default() }
+pub fn options(layout: Layout, io: IoPath) -> Options {
+    Options { layout, io, segment_bytes: SEGMENT_BYTES, ..Options::default() }
 }
 
 impl Log for Ours {

@@ -4,7 +4,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::time::Instant;
 
-use journal::{Durability, Journal, Layout, JournalOptions};
+use journal::{Durability, Journal, Layout, Options};
 use serde_json::json;
 
 use crate::commits::cpu_seconds;
@@ -17,8 +17,8 @@ const TOGETHER: usize = 256;
 const APPEND_BYTES: usize = 128;
 const APPENDS: u64 = 400_000;
 
-fn options() -> JournalOptions {
-    JournalOptions { layout: Layout::Packed, spares: 0, ..JournalOptions::default() }
+fn options() -> Options {
+    Options { layout: Layout::Packed, spares: 0, ..Options::default() }
 }
 
 /// Writes a log of N bytes. It is left as by a kill: nothing says that it was closed.

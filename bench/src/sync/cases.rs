@@ -294,7 +294,7 @@ fn journal_only(
     results: &mut Results,
 ) -> anyhow::Result<()> {
     let folder = base.join("journal-only");
-    let (journal, _) = Journal::open(&folder, journal::JournalOptions::default())?;
+    let (journal, _) = Journal::open(&folder, journal::Options::default())?;
     let body = fleet.agent(0)?.session(0, documents, 1);
     let begun = Instant::now();
     let mut records = 0_u64;

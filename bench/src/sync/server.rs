@@ -63,7 +63,7 @@ pub fn serve(folder: &Path, core: Option<usize>) -> anyhow::Result<()> {
         tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
     let state: Arc<dyn StateStore> =
         Arc::new(SqliteState::open(&folder.join("state.db"), StateOptions::default())?);
-    let (journal, _) = Journal::open(&folder.join("journal"), journal::JournalOptions::default())?;
+    let (journal, _) = Journal::open(&folder.join("journal"), journal::Options::default())?;
     let (commit, _) = Commit::open(journal, Arc::clone(&state), CommitOptions::default())?;
     let registry = registry(folder)?;
     let options =

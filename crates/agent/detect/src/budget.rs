@@ -36,7 +36,7 @@ impl Bucket {
     }
 
     /// Take the bytes, then wait until they are paid for. Ends early when cancelled.
-    pub(crate) fn take(&self, bytes: u64, cancel: &Cancel) {
+    pub(crate) fn spend(&self, bytes: u64, cancel: &Cancel) {
         let mut wait = self.debt_after(bytes, Instant::now());
         while !wait.is_zero() && !cancel.is_cancelled() {
             let nap = wait.min(NAP);

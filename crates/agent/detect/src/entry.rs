@@ -192,14 +192,14 @@ impl Walk<'_, '_> {
                     return Ok(());
                 }
                 let now = (*before).clone();
-                self.settle(&at.directory.path, at.name, Some(before), now, true)
+                self.write_pair(&at.directory.path, at.name, Some(before), now, true)
             }
             before => {
                 if self.recipe.xattrs {
                     let of = xattrs::Of::Entry(at.directory.fd.as_fd(), at.name);
                     now.xattrs = self.xattrs.read(of);
                 }
-                self.settle(&at.directory.path, at.name, before, now, at.renumbered)
+                self.write_pair(&at.directory.path, at.name, before, now, at.renumbered)
             }
         }
     }
@@ -267,7 +267,7 @@ impl Walk<'_, '_> {
                 return Ok(());
             }
             let now = (**before).clone();
-            return self.settle(&at.directory.path, at.name, at.before, now, true);
+            return self.write_pair(&at.directory.path, at.name, at.before, now, true);
         }
         if large || self.recipe.algorithms.is_empty() {
             now.error = large.then_some(ObserveError::TooLarge);
@@ -276,7 +276,7 @@ impl Walk<'_, '_> {
                 now.xattrs = self.xattrs.read(of);
             }
             now.target = target;
-            return self.settle(&at.directory.path, at.name, at.before, now, at.renumbered);
+            return self.write_pair(&at.directory.path, at.name, at.before, now, at.renumbered);
         }
         let new_directory =
             self.chunk.last().is_none_or(|j| !Arc::ptr_eq(&j.directory, at.directory));

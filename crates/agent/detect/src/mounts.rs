@@ -38,7 +38,7 @@ impl Walk<'_, '_> {
     }
 
     /// Remembers that a file system has a new device number; reported once.
-    fn learn(&mut self, path: &[u8], then: u64, now: u64) -> Result<(), ScanError> {
+    fn record_renumbered(&mut self, path: &[u8], then: u64, now: u64) -> Result<(), ScanError> {
         if self.renumbered.len() >= RENUMBERED_MAX {
             return Ok(());
         }
@@ -67,7 +67,11 @@ impl Walk<'_, '_> {
             && before.mtime_ns == now.mtime_ns
             && before.size == now.size;
         let known = self.renumbered.iter().any(|(then, _)| *then == before.device);
-        if same && !known { self.learn(path, before.device, now.device) } else { Ok(()) }
+        if same && !known {
+            self.record_renumbered(path, before.device, now.device)
+        } else {
+            Ok(())
+        }
     }
 
     /// Returns the gap if a known directory is not on the file system that it was on.
@@ -97,7 +101,7 @@ impl Walk<'_, '_> {
             && let Ok(fd) = open::directory_below(parent.fd.as_fd(), name)
             && self.is_renumbered(fd.as_fd(), path)?
         {
-            self.learn(path, before.device, now.device)?;
+            self.record_renumbered(path, before.device, now.device)?;
             return Ok(None);
         }
         if !self.holds_below(path)? {
@@ -130,7 +134,7 @@ impl Walk<'_, '_> {
             && let Ok(fd) = opened
             && self.is_renumbered(fd.as_fd(), &path)?
         {
-            self.learn(&path, before.device, now.device)?;
+            self.record_renumbered(&path, before.device, now.device)?;
             return Ok(None);
         }
         let detail = format!(

@@ -178,7 +178,7 @@ impl Reader {
             let want = if stat.size == 0 { u64::MAX } else { left };
             let want = self.buffer.len().min(usize::try_from(want).unwrap_or(usize::MAX));
             if let Some(bucket) = &self.around.bucket {
-                bucket.take(left.min(want as u64), &self.around.cancel);
+                bucket.spend(left.min(want as u64), &self.around.cancel);
             }
             if self.around.cancel.is_cancelled() {
                 return Content::Cancelled;

@@ -20,7 +20,7 @@ impl Walk<'_, '_> {
                 if let Some(error) = now.error {
                     self.counts.error(error);
                 }
-                self.settle(directory, &job.name, job.before, *now, job.renumbered)
+                self.write_pair(directory, &job.name, job.before, *now, job.renumbered)
             }
             Outcome::Gone => match job.before {
                 Some(before) => self.delete(directory, &job.name, *before, true),
@@ -31,7 +31,7 @@ impl Walk<'_, '_> {
     }
 
     /// Write what the pair comes to.
-    pub(crate) fn settle(
+    pub(crate) fn write_pair(
         &mut self,
         directory: &[u8],
         name: &[u8],
@@ -147,6 +147,6 @@ impl Walk<'_, '_> {
             return self.cx.writer.push(Op::Put { key, observation: now, change: None });
         }
         let before = Some(Box::new(item.observation));
-        self.settle(&key.directory, &key.name, before, now, false)
+        self.write_pair(&key.directory, &key.name, before, now, false)
     }
 }

@@ -157,7 +157,7 @@ impl Walk<'_, '_> {
             return Ok(None);
         }
         // Last of all, so that an interrupted first scan stays a first scan.
-        self.settle(&key.directory, &key.name, before, now, renumbered)?;
+        self.write_pair(&key.directory, &key.name, before, now, renumbered)?;
         Ok(None)
     }
 

@@ -83,7 +83,7 @@ impl<R: BufRead> Stanzas<R> {
                 return Ok(Some(open.stanza));
             }
             if !blank {
-                self.take(&mut open)?;
+                self.append_line(&mut open)?;
             }
         }
         if open.fields > 0 {
@@ -94,7 +94,7 @@ impl<R: BufRead> Stanzas<R> {
     }
 
     /// Take the line at hand into the stanza.
-    fn take(&self, open: &mut Open) -> Result<(), Fault> {
+    fn append_line(&self, open: &mut Open) -> Result<(), Fault> {
         open.bytes = open.bytes.saturating_add(self.text.len());
         if open.bytes > STANZA_BYTES_MAX {
             return Err(Fault::Limit("the stanza is too large", STANZA_BYTES_MAX as u64));

@@ -142,7 +142,8 @@ impl Dpkg {
                 Err(fault) => return Err(self.fault(stanzas.line(), fault)),
             };
             any = true;
-            self.take(&mut inventory, &stanza).map_err(|fault| self.fault(stanza.line, fault))?;
+            self.add_package(&mut inventory, &stanza)
+                .map_err(|fault| self.fault(stanza.line, fault))?;
         }
         if !any {
             // A system that has this database has at least dpkg itself.
@@ -151,7 +152,7 @@ impl Dpkg {
         Ok(inventory)
     }
 
-    fn take(&self, inventory: &mut Inventory, stanza: &Stanza) -> Result<(), Fault> {
+    fn add_package(&self, inventory: &mut Inventory, stanza: &Stanza) -> Result<(), Fault> {
         let name = word(stanza, "Package", NAME_BYTES_MAX, is_name)?;
         let status = stanza.get("Status").ok_or(Fault::Malformed("a package without a status"))?;
         let state = status.split(u8::is_ascii_whitespace).filter(|w| !w.is_empty()).nth(2);

@@ -53,7 +53,7 @@ pub(crate) fn stamp(
 }
 
 /// Carry out what the session's answer says of its items.
-pub(crate) fn answer(
+pub(crate) fn apply_answer(
     txn: &mut Txn<'_>,
     id: i64,
     lease: &Lease,

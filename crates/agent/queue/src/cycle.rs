@@ -12,7 +12,7 @@ use std::sync::Arc;
 use model::{Dataset, ItemKey};
 use rusqlite::{Connection, Statement};
 
-use crate::answer::{AckOutcome, Skip, answer, stamp};
+use crate::answer::{AckOutcome, Skip, apply_answer, stamp};
 use crate::directory::Stretch;
 use crate::error::QueueError;
 use crate::head::{Cursor, store};
@@ -212,7 +212,7 @@ impl Inner {
         head.cursor = Cursor { directory, name };
         let outcome = self.transact(writer, "acknowledge", |txn| {
             store(txn.conn, id, &head)?;
-            answer(txn, id, lease, skipped)
+            apply_answer(txn, id, lease, skipped)
         })?;
         self.set_head(id, &head);
         self.upkeep(writer, 0);

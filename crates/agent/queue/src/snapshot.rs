@@ -61,7 +61,7 @@ impl QueueSnapshot {
     }
 
     /// Everything seen up to this version was acknowledged.
-    pub fn told(&self) -> u64 {
+    pub fn acked_version(&self) -> u64 {
         self.told
     }
 

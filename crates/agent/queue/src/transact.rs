@@ -11,7 +11,7 @@ use crate::inner::Inner;
 use crate::place::DirectoryPlace;
 use crate::space::fold_quietly;
 use crate::txn::Txn;
-use crate::writer::{Writer, settle};
+use crate::writer::{Writer, roll_back_open};
 
 impl Inner {
     /// Number of the dataset; a new one is entered.
@@ -60,7 +60,7 @@ impl Inner {
         if let Some(detail) = &writer.poisoned {
             return Err(QueueError::Poisoned { path: self.path.clone(), detail: detail.clone() });
         }
-        let settled = settle(&writer.conn);
+        let settled = roll_back_open(&writer.conn);
         settled.map_err(|error| self.failed(writer, "roll back", error))?;
         match self.try_transact(writer, change) {
             Ok((value, delta)) => {

@@ -15,7 +15,7 @@ use crate::files::{beside, file_bytes};
 use crate::inner::Inner;
 use crate::schema;
 use crate::space::{Folded, Size, fold, fold_as_far_as_possible, vacuum};
-use crate::writer::{Writer, settle};
+use crate::writer::{Writer, roll_back_open};
 
 /// Bytes written between two looks at the limits, unless a small limit asks for more.
 const LOOK_AFTER_BYTES: u64 = 4 * 1024 * 1024;
@@ -216,7 +216,7 @@ impl Inner {
         }
         let end = || -> rusqlite::Result<()> {
             let conn = &writer.conn;
-            settle(conn)?;
+            roll_back_open(conn)?;
             conn.pragma_update(None, "synchronous", "FULL")?;
             // The flush of this commit covers all before it: the log is one file.
             conn.execute_batch("BEGIN IMMEDIATE")?;
@@ -236,7 +236,7 @@ impl Inner {
     /// ever.
     fn count_damage(&self, conn: &Connection) {
         let count = || -> rusqlite::Result<()> {
-            settle(conn)?;
+            roll_back_open(conn)?;
             let before = schema::meta(conn, schema::META_DAMAGE_MET)?.unwrap_or(0);
             schema::set_meta(conn, schema::META_DAMAGE_MET, before + 1)
         };

@@ -61,6 +61,6 @@ impl Writer {
 }
 
 /// Roll back what a panic left open.
-pub(crate) fn settle(conn: &Connection) -> rusqlite::Result<()> {
+pub(crate) fn roll_back_open(conn: &Connection) -> rusqlite::Result<()> {
     if conn.is_autocommit() { Ok(()) } else { conn.execute_batch("ROLLBACK") }
 }

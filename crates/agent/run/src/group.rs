@@ -36,7 +36,11 @@ pub(super) fn texts(folder: &Path) -> anyhow::Result<Vec<String>> {
 
 /// Returns the report for the server: `text` is in use in place of `wanted`, which was refused for
 /// `refusal`.
-pub(super) fn told(text: &str, wanted: &str, refusal: Option<&anyhow::Error>) -> ControlConfig {
+pub(super) fn config_report(
+    text: &str,
+    wanted: &str,
+    refusal: Option<&anyhow::Error>,
+) -> ControlConfig {
     let sum = settings::sum(text);
     match refusal {
         Some(error) => {
@@ -183,7 +187,7 @@ mod tests {
         store(folder.path(), "").unwrap();
         assert_eq!(texts(folder.path()).unwrap(), [""], "nothing is to run: so it is");
         assert_eq!(effective(&own, "").unwrap().rules, own.rules);
-        assert_eq!(told("", "", None), ControlConfig::default());
+        assert_eq!(config_report("", "", None), ControlConfig::default());
     }
 
     #[test]

@@ -153,7 +153,7 @@ impl Heart {
                     self.shared.console.line("the server answers again");
                 }
                 for command in answer.commands {
-                    self.take(&command).await;
+                    self.accept_command(&command).await;
                 }
                 if let Some(wanted) = answer.config.as_ref().filter(|_| !self.ending) {
                     self.look_at(wanted).await;
@@ -182,7 +182,7 @@ impl Heart {
         if outcomes.is_empty() { Outcomes::AllSent } else { Outcomes::Left }
     }
 
-    async fn take(&mut self, command: &ControlCommand) {
+    async fn accept_command(&mut self, command: &ControlCommand) {
         if self.ending {
             // The server sends the command again after the reload.
             return;
@@ -205,7 +205,7 @@ impl Heart {
                 // Restart only when the outcome is acknowledged; otherwise the server would send the
                 // command again.
                 self.shared.restarting.store(command.id, Ordering::SeqCst);
-                self.tell(done(command.id, "restarting"));
+                self.report_outcome(done(command.id, "restarting"));
                 Ok(())
             }
             "reconnect" => {
@@ -214,17 +214,17 @@ impl Heart {
                     Err(error) => failed(command.id, error.to_string()),
                 };
                 // Reported over the new connection.
-                self.tell(outcome);
+                self.report_outcome(outcome);
                 Ok(())
             }
             "configure" => match self.follow().await {
                 Followed::Same => {
-                    self.tell(done(command.id, "it runs already"));
+                    self.report_outcome(done(command.id, "it runs already"));
                     Ok(())
                 }
                 Followed::Stored => {
                     // The restarted agent reports it.
-                    self.tell(done(command.id, "stored, and run from now on"));
+                    self.report_outcome(done(command.id, "stored, and run from now on"));
                     let _ = self.shared.ended.try_send(Ended::Configured);
                     Ok(())
                 }
@@ -236,7 +236,7 @@ impl Heart {
         };
         self.taken.push_back(command.id);
         if let Err(detail) = accepted {
-            self.tell(failed(command.id, detail));
+            self.report_outcome(failed(command.id, detail));
         }
     }
 }
@@ -271,7 +271,7 @@ fn fitting(outcomes: &[ControlOutcome]) -> usize {
 }
 
 impl Heart {
-    fn tell(&self, outcome: ControlOutcome) {
+    fn report_outcome(&self, outcome: ControlOutcome) {
         self.shared.outcomes.lock().push(outcome);
         self.shared.beat.notify_one();
     }
@@ -335,7 +335,8 @@ impl Heart {
             return Followed::Later(Wish::After(None));
         }
         let own = self.own.clone();
-        let taken = tokio::task::spawn_blocking(move || take(&own, &answer.text)).await;
+        let taken =
+            tokio::task::spawn_blocking(move || store_group_config(&own, &answer.text)).await;
         let (problem, again) = match taken {
             Ok(Ok(())) => {
                 info!(sum = answer.sum, "the groups' configuration is stored");
@@ -372,7 +373,7 @@ enum Taken {
     NotStored(anyhow::Error),
 }
 
-fn take(own: &AgentSettings, text: &str) -> Result<(), Taken> {
+fn store_group_config(own: &AgentSettings, text: &str) -> Result<(), Taken> {
     if !text.is_empty() {
         group::overlay(own, text).map_err(Taken::Unusable)?;
     }

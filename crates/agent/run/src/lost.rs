@@ -31,7 +31,10 @@ pub(crate) enum Settled {
 }
 
 /// Compares a dataset with the server if that is due.
-pub(crate) async fn settle(shared: &Arc<Shared>, kind: DatasetKind) -> Result<Settled, SyncError> {
+pub(crate) async fn compare_if_due(
+    shared: &Arc<Shared>,
+    kind: DatasetKind,
+) -> Result<Settled, SyncError> {
     let own = shared.clone();
     let watched = match blocking(move || due(&own, kind)).await? {
         Due::No => return Ok(Settled::Yes),

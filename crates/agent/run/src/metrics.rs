@@ -172,7 +172,7 @@ impl HostMetrics {
 
     /// Samples until stopped. The first sample is taken at a random instant of the first interval, so
     /// that machines that start together do not sample, and send, together.
-    pub(super) async fn look(self: Arc<Self>, mut stopped: watch::Receiver<bool>) {
+    pub(super) async fn sample_until_stopped(self: Arc<Self>, mut stopped: watch::Receiver<bool>) {
         let random = SystemRandom.next_u64().unwrap_or(0) as f64 / u64::MAX as f64;
         let mut at = tokio::time::Instant::now() + self.interval.mul_f64(random);
         let mut told = Vec::new();
@@ -202,7 +202,7 @@ impl HostMetrics {
     fn once(&self) -> Result<Vec<String>, QueueError> {
         let Some(queue) = self.queue() else { return Ok(Vec::new()) };
         let time_us = self.shared.clock.now_us();
-        let Look { mut rows, problems } = self.metrics.look();
+        let Look { mut rows, problems } = self.metrics.sample();
         rows.push(own::looks(&queue.status()?));
         if self.own {
             rows.extend(own::rows(&self.shared.queue.status()?, &self.sent));

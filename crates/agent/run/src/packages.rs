@@ -141,7 +141,7 @@ impl Packages {
     }
 
     /// Looks at the package database now.
-    pub(super) fn look(&mut self) -> Result<LookOutcome, QueueError> {
+    pub(super) fn scan_packages(&mut self) -> Result<LookOutcome, QueueError> {
         if !self.config.packages {
             return self.forget();
         }

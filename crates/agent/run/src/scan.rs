@@ -137,7 +137,7 @@ impl Scanning {
             match order {
                 Ok(Order::Scan(command)) => {
                     let done = self.scan(ScanBudget::UNLIMITED);
-                    self.answer(command, done);
+                    self.report_outcome(command, done);
                 }
                 Ok(Order::Stop) | Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) if Instant::now() < due => continue,
@@ -163,7 +163,7 @@ impl Scanning {
 
     /// Compares the installed packages with the queue, if their database was written.
     fn look_at_packages(&mut self) {
-        match self.packages.look() {
+        match self.packages.scan_packages() {
             Ok(LookOutcome::Committed) => self.shared.tell.notify_one(),
             Ok(LookOutcome::Unchanged) => {}
             // Nothing of it was committed: the next scan of packages finds it again.
@@ -274,7 +274,7 @@ impl Scanning {
         Ok(())
     }
 
-    fn answer(&self, command: u64, done: Result<String, String>) {
+    fn report_outcome(&self, command: u64, done: Result<String, String>) {
         if self.shared.cancel.is_cancelled() {
             // The server sends the command again, to the restarted agent.
             return;

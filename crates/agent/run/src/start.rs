@@ -51,7 +51,7 @@ impl Start<'_> {
         let wanted = settings::sum(texts.first().map_or("", String::as_str));
         let mut refusal: Option<anyhow::Error> = None;
         for text in &texts {
-            let told = group::told(text, &wanted, refusal.as_ref());
+            let told = group::config_report(text, &wanted, refusal.as_ref());
             let started = group::effective(own, text).and_then(|all| self.with(&all, told));
             match started {
                 Ok(agent) => {
@@ -144,7 +144,7 @@ impl Start<'_> {
             tokio::spawn(guarded(part("heartbeat task"), beating)),
         ];
         if let Some(metrics) = &metrics {
-            let looking = metrics.clone().look(stopped.clone());
+            let looking = metrics.clone().sample_until_stopped(stopped.clone());
             let sending = metrics.clone().send(stopped);
             tasks.push(tokio::spawn(guarded(part("task that looks at metrics"), looking)));
             tasks.push(tokio::spawn(guarded(part("task that sends metrics"), sending)));

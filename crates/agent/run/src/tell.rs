@@ -9,7 +9,7 @@
 //! 2. If one is due, it waits for the first scan of this run, for at most [`HELD_FOR`]: the
 //!    database may be older than disk and server, so that what is pending in it may be wrong.
 //! 3. For each dataset of a new database, it reports what changed while the old one was lost
-//!    ([`lost::settle`]). This comes before the first cycle, since a cycle sends the events of
+//!    ([`lost::compare_if_due`]). This comes before the first cycle, since a cycle sends the events of
 //!    every dataset.
 //! 4. It runs a cycle for each dataset that is settled.
 //! 5. If a check is due, by its interval or for a reason, and a whole scan has ended, it checks
@@ -175,7 +175,7 @@ impl Teller {
         }
         let mut settled = Vec::new();
         for kind in DatasetKind::ALL {
-            if lost::settle(&self.shared, kind).await? == Settled::Yes {
+            if lost::compare_if_due(&self.shared, kind).await? == Settled::Yes {
                 settled.push(kind);
             }
         }

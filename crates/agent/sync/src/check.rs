@@ -197,7 +197,7 @@ impl Syncer {
                 answer => answer?,
             };
             descent
-                .answer(&question, answer)
+                .apply_answer(&question, answer)
                 .map_err(|what| client::protocol(&self.url("/digest"), what))?;
         }
         Ok(Some(descent.finish()))

@@ -232,7 +232,7 @@ impl Syncer {
                 *newest = None;
             }
         }
-        self.learn(&answer, own_session).await?;
+        self.apply_answer(&answer, own_session).await?;
         if answer.renew && action != ControlAction::Shutdown {
             // The outcomes were acknowledged.
             let again = ControlRequest {
@@ -342,7 +342,7 @@ impl Syncer {
         Ok(())
     }
 
-    async fn learn(
+    async fn apply_answer(
         &self,
         answer: &ControlAnswer,
         own_session: Option<String>,

@@ -142,7 +142,7 @@ impl<'a> Descent<'a> {
     ///
     /// # Errors
     /// Returns the reason why the answer is invalid.
-    pub(crate) fn answer(
+    pub(crate) fn apply_answer(
         &mut self,
         asked: &DigestRequest,
         answer: DigestAnswer,

@@ -80,7 +80,7 @@ fn compare_by(widest: u8, ours: &Side, theirs: &Side) -> (Vec<String>, usize, us
         questions += 1;
         bytes += serde_json::to_vec(&question).unwrap().len();
         bytes += serde_json::to_vec(&answer).unwrap().len();
-        descent.answer(&question, answer).unwrap();
+        descent.apply_answer(&question, answer).unwrap();
     }
     let mut found = descent.finish();
     let mut differ = Vec::new();

@@ -97,9 +97,9 @@ impl IdentityFolder {
 
     /// Replaces key and certificate together. Both are written under temporary names before the first
     /// is renamed, so that a crash at any point leaves the old pair, the new pair, or a state that
-    /// [`IdentityFolder::settle`] completes to the new pair.
+    /// [`IdentityFolder::complete_replacement`] completes to the new pair.
     pub(crate) fn store_pair(&self, key_pem: &str, cert_pem: &str) -> Result<(), SyncError> {
-        self.settle()?;
+        self.complete_replacement()?;
         self.write_fresh("key.pem", key_pem.as_bytes(), 0o600)?;
         self.write_fresh("cert.pem", cert_pem.as_bytes(), 0o644)?;
         self.persist()?;
@@ -147,7 +147,7 @@ impl IdentityFolder {
     }
 
     /// Completes or discards a replacement that a crash interrupted.
-    pub(crate) fn settle(&self) -> Result<(), SyncError> {
+    pub(crate) fn complete_replacement(&self) -> Result<(), SyncError> {
         let (key, cert) = (self.fresh("key.pem"), self.fresh("cert.pem"));
         if key.exists() {
             remove(&cert)?;
@@ -169,7 +169,7 @@ impl IdentityFolder {
 
     /// Returns the TLS configuration with the folder's pair and CA.
     pub(crate) fn tls(&self) -> Result<rustls::ClientConfig, SyncError> {
-        self.settle()?;
+        self.complete_replacement()?;
         let read = |name: &str| {
             self.read(name).map_err(|e| SyncError::Identity(format!("{e} (agent.json is there)")))
         };
@@ -266,13 +266,13 @@ mod tests {
         // Cut before the first rename, the certificate half written.
         fs::write(it.fresh("key.pem"), "key 2").unwrap();
         fs::write(it.fresh("cert.pem"), "ce").unwrap();
-        it.settle().unwrap();
+        it.complete_replacement().unwrap();
         assert_eq!((content("key.pem"), content("cert.pem")), ("key 1".into(), "cert 1".into()));
         assert!(!it.fresh("cert.pem").exists() && !it.fresh("key.pem").exists());
         // Cut between the two renames.
         fs::write(it.fresh("cert.pem"), "cert 2").unwrap();
         fs::write(folder.path().join("key.pem"), "key 2").unwrap();
-        it.settle().unwrap();
+        it.complete_replacement().unwrap();
         assert_eq!((content("key.pem"), content("cert.pem")), ("key 2".into(), "cert 2".into()));
     }
 

@@ -264,7 +264,7 @@ impl Syncer {
             refused.event(&draft, 0, SkipReason::TooLarge);
         }
         warn!(bytes = sent, "the server accepts no session with one value of this size: set aside");
-        run.events += self.settle(dataset, draft, skips, refused, None).await?.gaps;
+        run.events += self.acknowledge_session(dataset, draft, skips, refused, None).await?.gaps;
         Ok(())
     }
 
@@ -297,12 +297,12 @@ impl Syncer {
         let Skipped { skips, refused } = session::skips(&draft, &answer.skipped);
         // The server does not remember a session without effect.
         let session = (!answer.noop).then_some(answer.session);
-        let settled = self.settle(dataset, draft, skips, refused, session).await?;
+        let settled = self.acknowledge_session(dataset, draft, skips, refused, session).await?;
         run.events += settled.gaps;
         Ok(settled.restamped)
     }
 
-    async fn settle(
+    async fn acknowledge_session(
         &self,
         dataset: &Dataset,
         draft: Draft,

@@ -39,14 +39,14 @@ impl<'a> Reader<'a> {
         Some(*first)
     }
 
-    pub(crate) fn take(&mut self, n: usize) -> Option<&'a [u8]> {
+    pub(crate) fn take_bytes(&mut self, n: usize) -> Option<&'a [u8]> {
         let (head, rest) = self.0.split_at_checked(n)?;
         self.0 = rest;
         Some(head)
     }
 
     pub(crate) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        self.take(N)?.try_into().ok()
+        self.take_bytes(N)?.try_into().ok()
     }
 
     pub(crate) fn varint(&mut self) -> Option<u64> {
@@ -72,6 +72,6 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn bytes(&mut self) -> Option<&'a [u8]> {
         let n = usize::try_from(self.varint()?).ok()?;
-        self.take(n)
+        self.take_bytes(n)
     }
 }

@@ -28,7 +28,7 @@ use crate::guard::Token;
 mod answer;
 mod write;
 pub use answer::UNREAD_TIME_MAX;
-use answer::answer;
+use answer::stream_answer;
 pub use write::{WRITE_BYTES_MAX, WRITES_BYTES_MAX};
 
 /// Largest query, in bytes.
@@ -201,7 +201,7 @@ async fn search(
     match (query::Query::parse_search(&body), turn(&quotas).await) {
         (Err(e), _) => query_error(&e),
         (_, Err(busy)) => busy,
-        (Ok(query), Ok(permit)) => answer(store, query, &quotas, permit, version).await,
+        (Ok(query), Ok(permit)) => stream_answer(store, query, &quotas, permit, version).await,
     }
 }
 
@@ -260,7 +260,7 @@ async fn run_query(
         return busy(format!("-{QUERIES_MAX} queries are being answered; ask again later\r\n"));
     };
     match query::Query::parse(&body) {
-        Ok(query) => answer(store, query, &quotas, permit, version).await,
+        Ok(query) => stream_answer(store, query, &quotas, permit, version).await,
         Err(e) => query_error(&e),
     }
 }

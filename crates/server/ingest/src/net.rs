@@ -239,8 +239,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         mut due: impl FnMut(&mut Context<'_>) -> Poll<()>,
     ) {
         // What came with the token's line.
-        let mut next =
-            if self.buffer.is_empty() { ControlFlow::Continue(()) } else { self.take().await };
+        let mut next = if self.buffer.is_empty() {
+            ControlFlow::Continue(())
+        } else {
+            self.process_buffer().await
+        };
         while next.is_continue() {
             self.buffer.reserve(READ_BYTES_MAX.saturating_sub(self.buffer.len()).max(1));
             let room = self.tickets.len() < PIPELINE_BATCHES_MAX;
@@ -256,7 +259,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             }
             self.reply().await;
         }
-        self.settle().await;
+        self.finish().await;
     }
 
     /// Stores what a read brought. Breaks at the end of the connection.
@@ -266,7 +269,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 self.end().await;
                 ControlFlow::Break(())
             }
-            Ok(_) => self.take().await,
+            Ok(_) => self.process_buffer().await,
             Err(e) => {
                 tracing::debug!("{}: {e}", self.protocol.name());
                 ControlFlow::Break(())
@@ -285,9 +288,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     /// Stores what the buffer holds, and answers what it asks. Breaks if the connection is to end.
-    async fn take(&mut self) -> ControlFlow<()> {
+    async fn process_buffer(&mut self) -> ControlFlow<()> {
         if !self.begun && self.is_http() {
-            self.say("-ERR this port takes no HTTP\r\n");
+            self.queue_reply("-ERR this port takes no HTTP\r\n");
             return ControlFlow::Break(());
         }
         loop {
@@ -300,7 +303,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             self.buffer.advance(bytes);
             self.submit(taken).await;
             let Some(asked) = asked else { return ControlFlow::Continue(()) };
-            self.answer(asked).await?;
+            self.answer_question(asked).await?;
         }
     }
 
@@ -323,7 +326,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 Protocol::Resp => format!("-{} - {}\r\n", refusal.reason, refusal.text),
                 Protocol::OpenTsdb => format!("{}: {}\n", refusal.reason, refusal.text),
             };
-            self.untold += u64::from(!self.say(&text));
+            self.untold += u64::from(!self.queue_reply(&text));
         }
         for batch in taken.batches {
             self.unsettled = true;
@@ -351,7 +354,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     /// Wait until everything is persisted, then tell what is left to tell.
-    async fn settle(&mut self) {
+    async fn finish(&mut self) {
         self.persist().await;
         let replies = std::mem::take(&mut self.replies);
         let goodbye = async {
@@ -370,11 +373,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             Protocol::Resp => format!("-DB {error}\r\n"),
             Protocol::OpenTsdb => format!("put: {error}\n"),
         };
-        self.say(&text);
+        self.queue_reply(&text);
     }
 
     /// Answers what was asked. Breaks if the connection is to end.
-    async fn answer(&mut self, question: Asked) -> ControlFlow<()> {
+    async fn answer_question(&mut self, question: Asked) -> ControlFlow<()> {
         let text = match question {
             Asked::Sync => return self.acknowledge().await,
             Asked::Exit => return ControlFlow::Break(()),
@@ -384,7 +387,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 format!("series.samples {}\nseries.known {}\n", stats.samples, stats.series)
             }
         };
-        self.say(&text);
+        self.queue_reply(&text);
         ControlFlow::Continue(())
     }
 
@@ -423,7 +426,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     /// Add to the replies; whether there was room.
-    fn say(&mut self, text: &str) -> bool {
+    fn queue_reply(&mut self, text: &str) -> bool {
         let room = self.replies.len() + text.len() <= REPLY_BYTES_MAX;
         if room {
             self.replies.extend_from_slice(text.as_bytes());

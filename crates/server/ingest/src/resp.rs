@@ -78,7 +78,7 @@ impl DictionaryRoom {
         Self(Arc::new(AtomicUsize::new(entries)))
     }
 
-    fn take(&self) -> bool {
+    fn acquire(&self) -> bool {
         self.0
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
             .is_ok()
@@ -205,7 +205,7 @@ impl RespReader {
             done += used;
             self.line += 1;
             if !line.is_empty() {
-                self.take(item, collector);
+                self.accept_item(item, collector);
             }
             // A text of its own length has lines of its own.
             let text = rest.get(end + 1..used).unwrap_or_default();
@@ -253,7 +253,7 @@ impl RespReader {
         });
     }
 
-    fn take(&mut self, item: Item<'_>, collector: &mut RowCollector<'_>) {
+    fn accept_item(&mut self, item: Item<'_>, collector: &mut RowCollector<'_>) {
         if item == Item::Text(SYNC) && !self.awaits_text() && !self.awaits_name() {
             if !matches!(self.place, Expected::Name | Expected::Skip(_)) {
                 collector.refuse(self.line, "PARSER a sample is not whole before", SYNC);
@@ -367,7 +367,7 @@ impl RespReader {
     /// Returns true if the dictionary may take a number; room for it is taken.
     fn has_room(&self, id: i64) -> bool {
         self.dictionary.contains_key(&id)
-            || (self.dictionary.len() < DICTIONARY_ENTRIES_MAX && self.room.take())
+            || (self.dictionary.len() < DICTIONARY_ENTRIES_MAX && self.room.acquire())
     }
 
     fn time(&mut self, item: Item<'_>, collector: &mut RowCollector<'_>) {

@@ -93,7 +93,7 @@ impl Budget {
         HeldMemory { budget: self.clone(), bytes: 0 }
     }
 
-    fn take(&self, bytes: usize) -> Result<(), String> {
+    fn reserve(&self, bytes: usize) -> Result<(), String> {
         let own = self.0.held.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let all = self.0.memory.0.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if own <= MEMORY_SURE || (own <= MEMORY_MAX && all <= MEMORY_ALL_MAX) {
@@ -131,7 +131,7 @@ impl HeldMemory {
             self.budget.give(before - bytes);
             return Ok(());
         }
-        self.budget.take(bytes - before)
+        self.budget.reserve(bytes - before)
     }
 }
 

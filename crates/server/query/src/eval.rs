@@ -101,7 +101,7 @@ impl Parser<'_> {
         self.rest = self.rest.trim_start();
     }
 
-    fn take(&mut self, any: &[char]) -> Option<char> {
+    fn take_char(&mut self, any: &[char]) -> Option<char> {
         self.skip();
         let found = self.rest.chars().next().filter(|c| any.contains(c))?;
         self.rest = self.rest.get(found.len_utf8()..)?;
@@ -116,7 +116,7 @@ impl Parser<'_> {
 
     fn sum(&mut self) -> Result<(), String> {
         self.product()?;
-        while let Some(operator) = self.take(&['+', '-']) {
+        while let Some(operator) = self.take_char(&['+', '-']) {
             self.product()?;
             self.push(Step::Of(operator))?;
         }
@@ -125,7 +125,7 @@ impl Parser<'_> {
 
     fn product(&mut self) -> Result<(), String> {
         self.sign()?;
-        while let Some(operator) = self.take(&['*', '/']) {
+        while let Some(operator) = self.take_char(&['*', '/']) {
             self.sign()?;
             self.push(Step::Of(operator))?;
         }
@@ -137,7 +137,7 @@ impl Parser<'_> {
         if self.depth > DEPTH_MAX {
             return Err(format!("Expression is nested more than {DEPTH_MAX} deep"));
         }
-        match self.take(&['-', '+']) {
+        match self.take_char(&['-', '+']) {
             Some('-') => {
                 self.sign()?;
                 self.push(Step::Negate)?;
@@ -145,7 +145,7 @@ impl Parser<'_> {
             Some(_) => self.sign()?,
             None => {
                 self.term()?;
-                if self.take(&['^']).is_some() {
+                if self.take_char(&['^']).is_some() {
                     self.sign()?;
                     self.push(Step::Of('^'))?;
                 }
@@ -157,11 +157,11 @@ impl Parser<'_> {
 
     fn brackets(&mut self) -> Result<(), String> {
         self.sum()?;
-        self.take(&[')']).map(|_| ()).ok_or_else(|| "Expression lacks a )".to_owned())
+        self.take_char(&[')']).map(|_| ()).ok_or_else(|| "Expression lacks a )".to_owned())
     }
 
     fn term(&mut self) -> Result<(), String> {
-        if self.take(&['(']).is_some() {
+        if self.take_char(&['(']).is_some() {
             return self.brackets();
         }
         let digits = self.number_bytes();
@@ -180,7 +180,7 @@ impl Parser<'_> {
             return Err(format!("Expression cannot be read at: {}", self.rest));
         }
         self.rest = rest;
-        if self.take(&['(']).is_none() {
+        if self.take_char(&['(']).is_none() {
             return self.push(Step::Column(name.to_owned()));
         }
         let which = FUNCTIONS.iter().position(|(known, _)| *known == name);

@@ -35,7 +35,7 @@ impl Frontier {
 
     /// Takes the next row and its source; with `at`, only if the row has this time. Failures come
     /// before all rows.
-    pub(super) fn take(&mut self, at: Option<i64>) -> Option<Result<(usize, RowOut), String>> {
+    pub(super) fn next_row(&mut self, at: Option<i64>) -> Option<Result<(usize, RowOut), String>> {
         if let Err(e) = self.fill() {
             return Some(Err(e));
         }
@@ -103,7 +103,7 @@ impl Iterator for Merged {
     type Item = Result<RowOut, String>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        Some(self.0.take(None)?.map(|(_, row)| row))
+        Some(self.0.next_row(None)?.map(|(_, row)| row))
     }
 }
 
@@ -155,7 +155,7 @@ impl Iterator for Joined {
             if let Some(row) = self.ready.pop_front() {
                 return Some(Ok(row));
             }
-            match self.frontier.take(self.time_ns) {
+            match self.frontier.next_row(self.time_ns) {
                 Some(Err(e)) => return Some(Err(e)),
                 Some(Ok((i, row))) => {
                     self.time_ns = Some(row.time_ns);

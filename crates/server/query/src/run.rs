@@ -219,7 +219,7 @@ fn by_name<F: FnMut(Bytes) -> bool>(
     for line in lines {
         let shown = answer.output.shown(&line.name);
         for row in line.rows {
-            if !answer.take(&shown, row) || budget.over().is_some() {
+            if !answer.write_row(&shown, row) || budget.over().is_some() {
                 return;
             }
         }
@@ -236,10 +236,10 @@ fn by_time<F: FnMut(Bytes) -> bool>(
     let shown = |line: NamedRows| (answer.output.shown(&line.name), line.rows);
     let (names, sources): (Vec<String>, Vec<Rows>) = lines.into_iter().map(shown).unzip();
     let mut frontier = Frontier::new(sources, query.direction == Direction::Backward);
-    while let Some(next) = frontier.take(None) {
+    while let Some(next) = frontier.next_row(None) {
         let on = match next {
-            Ok((i, row)) => answer.take(names.get(i).map_or("", String::as_str), Ok(row)),
-            Err(e) => answer.take("", Err(e)),
+            Ok((i, row)) => answer.write_row(names.get(i).map_or("", String::as_str), Ok(row)),
+            Err(e) => answer.write_row("", Err(e)),
         };
         if !on || budget.over().is_some() {
             return;
@@ -277,7 +277,7 @@ struct Answer<'a, F> {
 
 impl<F: FnMut(Bytes) -> bool> Answer<'_, F> {
     /// Writes a row after its name if it is on the page. Returns false if no more rows are needed.
-    fn take(&mut self, shown: &str, row: Result<RowOut, String>) -> bool {
+    fn write_row(&mut self, shown: &str, row: Result<RowOut, String>) -> bool {
         match row {
             Err(e) => {
                 tracing::warn!("query: {e}");

@@ -100,7 +100,7 @@ impl Configs {
     }
 
     /// Applies a draft, if it was made from the present settings.
-    pub(crate) fn take(&mut self, draft: Draft) {
+    pub(crate) fn apply_draft(&mut self, draft: Draft) {
         if self.version != draft.version {
             return;
         }
@@ -122,7 +122,7 @@ impl Configs {
         if let Some(sum) = self.sums.get(groups) {
             return sum.clone();
         }
-        let sum = told(groups, merged(&self.settings, groups));
+        let sum = usable_config(groups, merged(&self.settings, groups));
         if self.sums.len() >= GROUP_SETS_KEPT_MAX {
             self.sums.clear();
         }
@@ -166,7 +166,7 @@ impl Draft {
             let merged = merged(&self.settings, &groups);
             match merged {
                 Err(error) if strict && error != SettingsError::Unreadable => return Err(error),
-                merged => _ = self.sums.insert(groups.clone(), told(&groups, merged)),
+                merged => _ = self.sums.insert(groups.clone(), usable_config(&groups, merged)),
             }
         }
         Ok(())
@@ -179,7 +179,7 @@ fn merged(settings: &ByGroup, groups: &[String]) -> Result<Merged, SettingsError
     Ok(Merged::from(&settings::merged(set.ok_or(SettingsError::Unreadable)?)?))
 }
 
-fn told(groups: &[String], merged: Result<Merged, SettingsError>) -> Option<Arc<str>> {
+fn usable_config(groups: &[String], merged: Result<Merged, SettingsError>) -> Option<Arc<str>> {
     let merged = merged.inspect_err(|error| {
         tracing::warn!(?groups, %error, "the configuration of these groups is not handed out");
     });

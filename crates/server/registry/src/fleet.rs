@@ -144,7 +144,7 @@ impl Fleet {
     pub(crate) fn remove(&mut self, id: AgentId) {
         self.roll.remove(id);
         if let Some(live) = self.agents.remove(&id) {
-            self.status.take(live.record.status);
+            self.status.remove_agent(live.record.status);
             self.status.synced = self.status.synced.saturating_sub(u64::from(live.synced()));
             self.leave(id, &live.record.groups);
         }
@@ -293,7 +293,7 @@ impl Fleet {
         let same = live.record.status == status
             && live.status_code == code
             && live.record.disconnected_at_s == disconnected_at_s;
-        self.status.take(live.record.status);
+        self.status.remove_agent(live.record.status);
         self.status.add(status);
         live.record.status = status;
         live.status_code = code;
@@ -336,13 +336,13 @@ impl Fleet {
     /// Takes up to `max` rows to write: first those whose status or description changed, then, with
     /// `all`, those with a new keepalive only. Sorted by number, so that each page of the table is written
     /// once, from one end to the other.
-    pub(crate) fn take(&mut self, max: usize, all: bool) -> Vec<LivenessRow> {
+    pub(crate) fn take_unwritten(&mut self, max: usize, all: bool) -> Vec<LivenessRow> {
         let mut ids = drain(&mut self.changed, max);
         if all {
             ids.append(&mut drain(&mut self.seen, max - ids.len()));
         }
         ids.sort_unstable();
-        ids.iter().filter_map(|id| self.agents.get_mut(id)?.take()).collect()
+        ids.iter().filter_map(|id| self.agents.get_mut(id)?.take_row()).collect()
     }
 
     /// Marks rows that could not be written as due again.
@@ -370,7 +370,7 @@ fn drain(ids: &mut Vec<AgentId>, max: usize) -> Vec<AgentId> {
 
 impl Live {
     /// Takes the row to write; `None` when it was written in the meantime.
-    fn take(&mut self) -> Option<LivenessRow> {
+    fn take_row(&mut self) -> Option<LivenessRow> {
         if !(self.seen || self.changed || self.info) {
             return None;
         }

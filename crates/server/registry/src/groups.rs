@@ -196,7 +196,7 @@ impl Registry {
             fleet.want_group(name);
         }
         // The caller of this function waits for the agents' flags, not the next reader of the counters.
-        if let Err(error) = self.settle(false) {
+        if let Err(error) = self.write_pending(false) {
             tracing::warn!(%error, "the agents' configuration states are written with a later flush");
         }
         Ok(())
@@ -272,7 +272,7 @@ impl Registry {
             return;
         }
         let problem = told.problem.clone();
-        let news = self.inner.fleet.write().told(id, told);
+        let news = self.inner.fleet.write().record_report(id, told);
         if let (true, Some(problem)) = (news, problem) {
             let (sum, detail) = (problem.sum, problem.detail);
             tracing::warn!(agent = %id, sum, "refuses its groups' configuration: {detail}");

@@ -352,7 +352,7 @@ impl Registry {
     }
 
     /// Writes what a list or a counter would miss, before it is read. `all`: the keepalives too.
-    fn settle(&self, all: bool) -> Result<(), RegistryError> {
+    fn write_pending(&self, all: bool) -> Result<(), RegistryError> {
         if all || self.inner.fleet.read().unsettled() {
             self.write_liveness(all)?;
         }
@@ -365,7 +365,7 @@ impl Registry {
         self.write_configs()?;
         let mut written = 0;
         loop {
-            let rows = self.inner.fleet.write().take(FLUSH_ROWS_MAX, all);
+            let rows = self.inner.fleet.write().take_unwritten(FLUSH_ROWS_MAX, all);
             if rows.is_empty() {
                 return Ok(written);
             }

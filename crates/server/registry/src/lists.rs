@@ -28,7 +28,7 @@ impl Registry {
             return Ok(self.searched(query, text));
         }
         let query = &*self.resolved(query);
-        self.settle(by_keepalive(query))?;
+        self.write_pending(by_keepalive(query))?;
         let mut page = self.inner.store.agents(reader, query, self.now().s)?;
         let fleet = self.inner.fleet.read();
         for item in &mut page.items {
@@ -59,7 +59,7 @@ impl Registry {
             return Ok(ids);
         }
         let query = &*self.resolved(query);
-        self.settle(by_keepalive(query))?;
+        self.write_pending(by_keepalive(query))?;
         Ok(self.inner.store.agent_ids(reader, query, self.now().s)?)
     }
 
@@ -132,7 +132,7 @@ impl Registry {
     /// # Errors
     /// When the store fails.
     pub fn summary(&self, reader: &Reader) -> Result<FleetSummary, RegistryError> {
-        self.settle(false)?;
+        self.write_pending(false)?;
         Ok(self.inner.store.summary(reader)?)
     }
 
@@ -141,7 +141,7 @@ impl Registry {
     /// # Errors
     /// When the store fails.
     pub fn overview(&self, reader: &Reader) -> Result<Overview, RegistryError> {
-        self.settle(false)?;
+        self.write_pending(false)?;
         Ok(self.inner.store.overview(reader)?)
     }
 
@@ -158,7 +158,7 @@ impl Registry {
     ) -> Result<DistinctPage, RegistryError> {
         let query = &*self.resolved(query);
         let all = by_keepalive(query) || columns.contains(&AgentColumn::LastKeepAlive);
-        self.settle(all)?;
+        self.write_pending(all)?;
         Ok(self.inner.store.distinct(reader, query, columns, self.now().s)?)
     }
 

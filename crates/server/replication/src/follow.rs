@@ -274,7 +274,7 @@ fn take_waiting(
 /// Returns the records of all whole frames that arrived; the first has position `first`.
 fn records(decoder: &mut Decoder, first: u64) -> Result<Vec<Vec<u8>>, Trouble> {
     let mut records = Vec::new();
-    while let Some(frame) = decoder.take().map_err(|e| Trouble::Lost(e.to_string()))? {
+    while let Some(frame) = decoder.next_frame().map_err(|e| Trouble::Lost(e.to_string()))? {
         let next = first + records.len() as u64;
         match frame {
             Frame::Record { position, bytes } if position == next => records.push(bytes),

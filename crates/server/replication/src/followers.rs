@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use commit::Commit;
 use env::clock::Clock;
-use journal::{AppendError, Consumer, Journal, JournalOpenError, JournalReader};
+use journal::{AppendError, Consumer, Journal, JournalReader, OpenError};
 use model::{Coverage, CoverageKind, EventBody, Record};
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -150,7 +150,7 @@ impl Shipping {
         commit: Arc<Commit>,
         store: String,
         options: ShipOptions,
-    ) -> Result<Self, JournalOpenError> {
+    ) -> Result<Self, OpenError> {
         let known = journal::stat(&options.journal_dir)?.consumers;
         let mut followers = BTreeMap::new();
         for (name, pin) in known {

@@ -139,7 +139,7 @@ impl Decoder {
     ///
     /// # Errors
     /// When the bytes are not a frame. The bytes after them cannot be trusted.
-    pub fn take(&mut self) -> Result<Option<Frame>, WireError> {
+    pub fn next_frame(&mut self) -> Result<Option<Frame>, WireError> {
         let rest = self.buffer.get(self.taken..).unwrap_or_default();
         let Some((head, rest)) = rest.split_first_chunk::<HEAD_BYTES>() else { return Ok(None) };
         let (covered, crc) = head.split_at(HEAD_BYTES - 4);
@@ -184,7 +184,7 @@ mod tests {
             let (mut decoder, mut got) = (Decoder::default(), Vec::new());
             for part in bytes.chunks(piece) {
                 decoder.push(part);
-                got.extend(std::iter::from_fn(|| decoder.take().unwrap()));
+                got.extend(std::iter::from_fn(|| decoder.next_frame().unwrap()));
             }
             assert_eq!(got, all(), "pieces of {piece}");
         }
@@ -201,7 +201,7 @@ mod tests {
                 let mut decoder = Decoder::default();
                 decoder.push(&wrong);
                 // Incomplete, too long or damaged; never a frame.
-                assert!(!matches!(decoder.take(), Ok(Some(_))), "{frame:?}, bit {bit}");
+                assert!(!matches!(decoder.next_frame(), Ok(Some(_))), "{frame:?}, bit {bit}");
             }
         }
     }

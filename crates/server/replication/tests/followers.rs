@@ -18,7 +18,7 @@ use axum::http::{Request, StatusCode};
 use commit::{Commit, CommitOptions};
 use env::clock::ManualClock;
 use http_body_util::BodyExt as _;
-use journal::{Journal, JournalOptions};
+use journal::{Journal, Options};
 use model::{Coverage, CoverageKind, EventBody, Record};
 use replication::wire::{Decoder, Frame};
 use replication::{LocalFollower, Part, SeedSource, ShipOptions, Shipping};
@@ -55,7 +55,7 @@ fn primary(held_bytes_max: u64) -> Primary {
 
 fn open(dir: TempDir, held_bytes_max: u64) -> Primary {
     let journal_dir = dir.path().join("journal");
-    let small = JournalOptions { segment_bytes: 64 << 10, ..JournalOptions::default() };
+    let small = Options { segment_bytes: 64 << 10, ..Options::default() };
     let (journal, _) = Journal::open(&journal_dir, small).unwrap();
     let file = dir.path().join("state.db");
     let state = Arc::new(SqliteState::open(&file, StateOptions::default()).unwrap());
@@ -126,7 +126,7 @@ async fn frames(body: &mut Body) -> Vec<Frame> {
     loop {
         let bytes = body.frame().await.unwrap().unwrap().into_data().unwrap();
         decoder.push(&bytes);
-        while let Some(frame) = decoder.take().unwrap() {
+        while let Some(frame) = decoder.next_frame().unwrap() {
             match &frame {
                 Frame::Record { position, .. } => last = *position,
                 Frame::Status { persisted, .. } if *persisted == last => return got,
@@ -275,7 +275,7 @@ async fn a_seed_comes_whole_and_what_follows_it_is_kept() {
     decoder.push(&bytes);
     let mut content = Vec::new();
     let mut ends = 0;
-    while let Some(frame) = decoder.take().unwrap() {
+    while let Some(frame) = decoder.next_frame().unwrap() {
         match frame {
             Frame::File { size, name } => {
                 assert_eq!((size, name.as_str()), (600_000, "state.db"));

@@ -26,7 +26,7 @@ impl Budget {
     }
 
     /// Takes a share; `None` if that would exceed the budget.
-    pub(crate) fn take(&self, bytes: usize) -> Option<Share> {
+    pub(crate) fn reserve(&self, bytes: usize) -> Option<Share> {
         self.0
             .used
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |used| {
@@ -68,26 +68,26 @@ mod tests {
     #[test]
     fn a_budget_is_never_exceeded_and_comes_back() {
         let budget = Budget::new(10);
-        let a = budget.take(6).unwrap();
-        assert!(budget.take(5).is_none());
-        assert!(budget.take(usize::MAX).is_none());
-        let b = budget.take(4).unwrap();
-        assert!(budget.take(1).is_none());
+        let a = budget.reserve(6).unwrap();
+        assert!(budget.reserve(5).is_none());
+        assert!(budget.reserve(usize::MAX).is_none());
+        let b = budget.reserve(4).unwrap();
+        assert!(budget.reserve(1).is_none());
         drop(a);
         assert_eq!(budget.used(), 4);
         drop(b);
-        assert!(budget.take(10).is_some());
+        assert!(budget.reserve(10).is_some());
     }
 
     #[test]
     fn a_share_becomes_as_large_as_what_it_stands_for() {
         let budget = Budget::new(10);
-        let mut share = budget.take(6).unwrap();
+        let mut share = budget.reserve(6).unwrap();
         share.resize(2);
-        assert!(budget.take(9).is_none() && budget.take(8).is_some());
+        assert!(budget.reserve(9).is_none() && budget.reserve(8).is_some());
         share.resize(12);
         assert_eq!(budget.used(), 12);
-        assert!(budget.take(1).is_none());
+        assert!(budget.reserve(1).is_none());
         drop(share);
         assert_eq!(budget.used(), 0);
     }

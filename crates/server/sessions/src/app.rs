@@ -71,7 +71,7 @@ impl App {
 
     /// Takes a share of the bytes in flight.
     pub(crate) fn take_share(&self, bytes: usize) -> Result<Share, Refusal> {
-        self.budget.take(bytes).ok_or_else(|| self.busy("too many bytes in flight"))
+        self.budget.reserve(bytes).ok_or_else(|| self.busy("too many bytes in flight"))
     }
 
     /// Reads from the state store on a thread that may block.

@@ -57,9 +57,9 @@ pub(crate) async fn control(
         app.registry.scanned(caller.agent, LastScan { started_at_s, ended_at_s: scan.ended_at_s });
     }
     // An agent that sends none, for example after a downgrade, runs none.
-    let config = request.config.as_ref().map_or_else(ConfigTold::default, told);
+    let config = request.config.as_ref().map_or_else(ConfigTold::default, config_report);
     app.registry.config_told(caller.agent, config);
-    let mut response = Json(answer(&app, &caller, request.action).await?).into_response();
+    let mut response = Json(build_answer(&app, &caller, request.action).await?).into_response();
     if app.leases.has_candidate(caller.agent) {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
@@ -105,7 +105,7 @@ fn reported(outcome: &ControlOutcome) -> CommandOutcome {
 }
 
 /// Converts the agent's report on its groups' configuration.
-fn told(config: &ControlConfig) -> ConfigTold {
+fn config_report(config: &ControlConfig) -> ConfigTold {
     let cut = |text: &str, max: usize| text.chars().take(max).collect::<String>();
     let problem = (!config.refused.is_empty()).then(|| ConfigProblem {
         sum: cut(&config.refused, TEXT_CHARS_MAX),
@@ -147,7 +147,7 @@ fn unknown(agent: AgentId) -> Refusal {
     Refusal::forbidden("unknown_agent", format!("agent {agent} is not registered here: enrol it"))
 }
 
-async fn answer(
+async fn build_answer(
     app: &App,
     caller: &Caller,
     action: ControlAction,

@@ -110,7 +110,7 @@ pub(crate) fn plan(
         }
     };
     let scan = session.start.option() != SyncOption::Sync;
-    Ok(Plan { task, said: said(&session), scan })
+    Ok(Plan { task, said: agent_overlay(&session), scan })
 }
 
 fn describe(mode: Mode, version: u64) -> Task {
@@ -216,7 +216,7 @@ fn is_event(body: &[u8]) -> bool {
 }
 
 /// Returns the session's description of the agent, cut to the lengths that are kept.
-fn said(session: &SessionView<'_>) -> Overlay {
+fn agent_overlay(session: &SessionView<'_>) -> Overlay {
     let start = session.start.to_start();
     let cut = |text: String| match text.char_indices().nth(SAID_CHARS_MAX) {
         Some((end, _)) => text.get(..end).unwrap_or_default().to_owned(),

@@ -35,7 +35,7 @@ pub(crate) async fn remove(
         return Err(Refusal::forbidden("server", "agent 000 is the server itself"));
     }
     let permit = app.take_permit(caller.agent)?;
-    tokio::spawn(async move { take(&app, caller, &peer.name(), permit).await }).await?
+    tokio::spawn(async move { remove_locked(&app, caller, &peer.name(), permit).await }).await?
 }
 
 /// The outcome of a removal.
@@ -47,7 +47,7 @@ enum Removal {
 }
 
 /// Removes an agent with its lock held, so that no session of it is committed after its removal.
-async fn take(
+async fn remove_locked(
     app: &App,
     caller: Caller,
     who: &str,

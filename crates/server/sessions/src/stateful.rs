@@ -52,10 +52,10 @@ pub(crate) async fn stateful(
     let bytes = body::read(incoming, length, app.options.timeouts.body).await?;
     let arrived = Arrived { peer, headers, caller, session, bytes, permit, share };
     // In a separate task: the session is completed in its order even if the sender disconnects.
-    tokio::spawn(async move { take(&app, arrived).await }).await?
+    tokio::spawn(async move { process_session(&app, arrived).await }).await?
 }
 
-async fn take(app: &Arc<App>, mut arrived: Arrived) -> Result<Response, Refusal> {
+async fn process_session(app: &Arc<App>, mut arrived: Arrived) -> Result<Response, Refusal> {
     let bytes = std::mem::take(&mut arrived.bytes);
     let plan = decide(app, &arrived.caller, bytes).await?;
     let lock = arrived.permit.lock_agent().await;
@@ -74,7 +74,7 @@ async fn take(app: &Arc<App>, mut arrived: Arrived) -> Result<Response, Refusal>
         Task::Commit(writes) => {
             let work = Work { session, writes, said: plan.said };
             let answer = commit(app, &from, work, &lock).await?;
-            Ok(unread::answer(&answer, arrived.share, lock.release()))
+            Ok(unread::session_response(&answer, arrived.share, lock.release()))
         }
         Task::Check { dataset, checksum } => check(app, &caller, dataset, &checksum).await,
         Task::Describe { told, version, check } => {
@@ -193,7 +193,7 @@ async fn commit(
     }
     add(&app.meter.skipped, skipped.len() as u64);
     tell_skipped(caller, &session, &skipped);
-    let mut answer = answer(app, caller, STATUS_OK).await?;
+    let mut answer = build_answer(app, caller, STATUS_OK).await?;
     answer.noop = noop;
     answer.skipped = skipped;
     Ok(answer)
@@ -230,14 +230,14 @@ async fn check(
     let agent = caller.agent;
     let ours = app.read(move |state| state.checksum(&Reader::server(), agent, &dataset)).await?;
     if ours.eq_ignore_ascii_case(checksum) {
-        Ok(answered(StatusCode::OK, &answer(app, caller, STATUS_OK).await?))
+        Ok(answered(StatusCode::OK, &build_answer(app, caller, STATUS_OK).await?))
     } else {
-        let answer = answer(app, caller, STATUS_CHECKSUM_MISMATCH).await?;
+        let answer = build_answer(app, caller, STATUS_CHECKSUM_MISMATCH).await?;
         Ok(answered(StatusCode::CONFLICT, &answer))
     }
 }
 
-async fn answer(app: &App, caller: &Caller, status: &str) -> Result<Answer, Refusal> {
+async fn build_answer(app: &App, caller: &Caller, status: &str) -> Result<Answer, Refusal> {
     Ok(Answer {
         status: status.to_owned(),
         store: app.store.clone(),

@@ -29,7 +29,7 @@ struct Unread {
 
 /// Returns the answer to a stored session. A small one is written at once; a large one, which names many
 /// values that were left out, counts as in flight until it is read.
-pub(crate) fn answer(
+pub(crate) fn session_response(
     answer: &Answer,
     mut share: Share,
     permit: RequestPermit,

@@ -48,7 +48,7 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    pub(crate) fn answer(self, outcome: Result<Committed, CommitError>) {
+    pub(crate) fn send_outcome(self, outcome: Result<Committed, CommitError>) {
         drop(self.permit);
         // A caller that no longer waits misses nothing: the record is applied in any case.
         let _ = self.answer.send(outcome);
@@ -119,7 +119,7 @@ impl Applier<'_> {
         let mut more = ControlFlow::Continue(());
         while let Some(one) = message {
             match one {
-                Message::Record(submitted) => self.take(submitted),
+                Message::Record(submitted) => self.accept_record(submitted),
                 Message::Stop => more = ControlFlow::Break(()),
             }
             message = receiver.try_recv().ok();
@@ -127,12 +127,12 @@ impl Applier<'_> {
         more
     }
 
-    fn take(&mut self, submitted: Box<Submitted>) {
+    fn accept_record(&mut self, submitted: Box<Submitted>) {
         let progress = self.shared.progress.borrow().clone();
         let Submitted { position, caller, .. } = &*submitted;
         if let Some(error) = progress.failed {
             if let Some(caller) = submitted.caller {
-                caller.answer(Err(error));
+                caller.send_outcome(Err(error));
             }
         } else if *position > progress.applied {
             self.pending.insert(position.0, submitted);
@@ -142,7 +142,7 @@ impl Applier<'_> {
             let position = *position;
             if let Some(caller) = submitted.caller {
                 let late = CommitError::State(format!("record {position} was applied unseen"));
-                caller.answer(Err(late));
+                caller.send_outcome(Err(late));
             }
         }
     }
@@ -196,7 +196,7 @@ impl Applier<'_> {
                     self.shared.applied(*last, records.len() as u64, bytes, started.elapsed());
                 }
                 for (((position, _), caller), applied) in records.iter().zip(callers).zip(answers) {
-                    self.answer(*position, caller, applied);
+                    self.answer_caller(*position, caller, applied);
                 }
                 Attempt::Done
             }
@@ -209,21 +209,21 @@ impl Applier<'_> {
                 self.shared.fail(&error);
                 let held = std::mem::take(&mut self.pending).into_values();
                 for caller in batch.callers.into_iter().chain(held.map(|s| s.caller)).flatten() {
-                    caller.answer(Err(error.clone()));
+                    caller.send_outcome(Err(error.clone()));
                 }
                 Attempt::Blocked
             }
         }
     }
 
-    fn answer(&self, position: Position, caller: Option<Caller>, applied: Applied) {
+    fn answer_caller(&self, position: Position, caller: Option<Caller>, applied: Applied) {
         if let Some(reason) = &applied.quarantined {
             self.shared.counters.quarantined.fetch_add(1, Ordering::Relaxed);
             metrics::counter!("holdfast_commit_quarantined_total").increment(1);
             tracing::error!(%position, reason, "record set aside");
         }
         if let Some(caller) = caller {
-            caller.answer(Ok(Committed { position, applied }));
+            caller.send_outcome(Ok(Committed { position, applied }));
         }
     }
 
@@ -235,7 +235,7 @@ impl Applier<'_> {
         self.retry_at = Some(Instant::now() + RETRY_WAIT);
         let full = CommitError::Full(error.to_string());
         for caller in batch.callers.into_iter().flatten() {
-            caller.answer(Err(full.clone()));
+            caller.send_outcome(Err(full.clone()));
         }
         self.refuse_pending(&full);
         for (position, record) in batch.records {
@@ -247,7 +247,7 @@ impl Applier<'_> {
     /// Answers every waiting caller of a pending record with `error`; the records stay.
     fn refuse_pending(&mut self, error: &CommitError) {
         for caller in self.pending.values_mut().filter_map(|held| held.caller.take()) {
-            caller.answer(Err(error.clone()));
+            caller.send_outcome(Err(error.clone()));
         }
     }
 

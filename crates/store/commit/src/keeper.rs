@@ -125,14 +125,14 @@ pub(crate) fn judge(
             tracing::warn!(folder = %folder.display(), free_bytes = free,
                 "disk is getting full: free space or lower the retention");
             let detail = format!("{free} bytes are free");
-            tell(shared, sender, low_disk(folder, now_us, now_us, detail));
+            record_low_disk(shared, sender, low_disk(folder, now_us, now_us, detail));
             *low_since = Some(now_us);
         }
         Some(since_us) if !low => {
             tracing::info!(folder = %folder.display(), free_bytes = free, "the disk has free space again");
             let detail = format!("there is room again: {free} bytes are free");
             let to_us = now_us.max(since_us);
-            tell(shared, sender, low_disk(folder, since_us, to_us, detail));
+            record_low_disk(shared, sender, low_disk(folder, since_us, to_us, detail));
             *low_since = None;
         }
         _ => {}
@@ -155,7 +155,7 @@ fn low_disk(folder: &Path, from_us: u64, to_us: u64, detail: String) -> Coverage
 
 /// Records a low disk in the history: one event when it begins, while there is still room to store
 /// it, and one with the whole interval when there is free space again.
-fn tell(shared: &Arc<Shared>, sender: Option<&Sender<Message>>, coverage: Coverage) {
+fn record_low_disk(shared: &Arc<Shared>, sender: Option<&Sender<Message>>, coverage: Coverage) {
     let Some(sender) = sender else { return };
     let at_us = coverage.to_us;
     let id = format!("disk-low-{at_us}");

@@ -247,7 +247,7 @@ fn hand_over(
             if matches!(error, CommitError::Poisoned(_)) {
                 shared.fail(&error);
             }
-            caller.answer(Err(error));
+            caller.send_outcome(Err(error));
         }
     }
 }

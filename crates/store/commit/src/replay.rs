@@ -109,7 +109,7 @@ impl Replay<'_> {
                 return Err(CommitError::Journal { position: next, reason });
             }
             next += 1;
-            self.take(Position(position), &bytes)?;
+            self.replay_record(Position(position), &bytes)?;
         }
         self.flush()?;
         // Records appended during the replay (a follower's journal grows) are applied as well.
@@ -120,7 +120,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    fn take(&mut self, position: Position, bytes: &[u8]) -> Result<(), CommitError> {
+    fn replay_record(&mut self, position: Position, bytes: &[u8]) -> Result<(), CommitError> {
         self.bytes += bytes.len() as u64;
         self.since_checkpoint += bytes.len() as u64;
         known(position, bytes)?;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use journal::{Journal, JournalOptions};
+use journal::{Journal, Options};
 use model::{AgentId, Dataset, EventBody, Incarnation, Overlay, Record, SessionRecord, Write};
 use state::{ChangeQuery, Reader, SqliteState, StateOptions, StateStore};
 use tempfile::TempDir;
@@ -53,14 +53,14 @@ impl DataFolder {
 }
 
 /// Options with segments so small that trims are visible.
-fn small_segments() -> JournalOptions {
-    JournalOptions { segment_bytes: 64 * 1024, ..JournalOptions::default() }
+fn small_segments() -> Options {
+    Options { segment_bytes: 64 * 1024, ..Options::default() }
 }
 
 fn open(
     journal: &Path,
     state: &Path,
-    journal_options: JournalOptions,
+    journal_options: Options,
     options: CommitOptions,
 ) -> Result<Open, CommitError> {
     let (journal, _) = Journal::open(journal, journal_options).unwrap();

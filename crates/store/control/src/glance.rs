@@ -71,7 +71,7 @@ impl StatusSummary {
     }
 
     /// One agent of a status less.
-    pub fn take(&mut self, status: AgentStatus) {
+    pub fn remove_agent(&mut self, status: AgentStatus) {
         let count = self.of(status);
         *count = count.saturating_sub(1);
         self.total = self.total.saturating_sub(1);

@@ -17,7 +17,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use journal::{Durability, Journal, JournalOptions, Layout, Stats};
+use journal::{Durability, Journal, Layout, Options, Stats};
 
 type Failure = Box<dyn Error + Send + Sync>;
 /// Latencies kept per writer at most.
@@ -31,14 +31,14 @@ struct Plan {
     durability: Durability,
 }
 
-fn layout(name: &str) -> Result<JournalOptions, Failure> {
+fn layout(name: &str) -> Result<Options, Failure> {
     let layout = match name {
         "packed" => Layout::Packed,
         "sparse" => Layout::Sparse,
         "ring" => Layout::Ring,
         other => return Err(format!("{other}: not a layout; use packed, sparse or ring").into()),
     };
-    Ok(JournalOptions { layout, segment_bytes: 256 << 20, spares: 4, ..JournalOptions::default() })
+    Ok(Options { layout, segment_bytes: 256 << 20, spares: 4, ..Options::default() })
 }
 
 fn cpu() -> Duration {

@@ -8,9 +8,9 @@ use env::files::{Files, RealFiles};
 use parking_lot::RwLock;
 
 use crate::core::lock;
-use crate::error::JournalOpenError;
+use crate::error::OpenError;
 use crate::folder::Catalog;
-use crate::options::{BLOCK_BYTES, IoPath, JournalOptions, Layout};
+use crate::options::{BLOCK_BYTES, IoPath, Layout, Options};
 use crate::pool::{Pool, WriteError};
 use crate::recover::{examine, refused};
 use crate::writer::{Setup, Writer};
@@ -23,7 +23,7 @@ const SEGMENT_BYTES: u64 = BLOCK_BYTES as u64 * 4;
 ///
 /// # Errors
 /// When `dir` holds a journal already, `position` is 0, or the disk refuses.
-pub fn begin_at(dir: &Path, position: u64) -> Result<(), JournalOpenError> {
+pub fn begin_at(dir: &Path, position: u64) -> Result<(), OpenError> {
     begin_at_with(&(Arc::new(RealFiles) as Arc<dyn Files>), dir, position)
 }
 
@@ -31,14 +31,10 @@ pub fn begin_at(dir: &Path, position: u64) -> Result<(), JournalOpenError> {
 ///
 /// # Errors
 /// As [`begin_at`].
-pub fn begin_at_with(
-    files: &Arc<dyn Files>,
-    dir: &Path,
-    position: u64,
-) -> Result<(), JournalOpenError> {
+pub fn begin_at_with(files: &Arc<dyn Files>, dir: &Path, position: u64) -> Result<(), OpenError> {
     if position == 0 {
         let (name, min, max) = ("position", 1, u64::MAX);
-        return Err(JournalOpenError::Option { name, value: position, min, max });
+        return Err(OpenError::Option { name, value: position, min, max });
     }
     files.create_dir(dir).map_err(refused(dir, "cannot create the folder"))?;
     let _lock = lock(&**files, dir)?;
@@ -49,7 +45,7 @@ pub fn begin_at_with(
         return Err(refused(dir, "cannot begin a journal")(exists));
     }
     found.next_position = position;
-    let options = JournalOptions {
+    let options = Options {
         layout: Layout::Packed,
         segment_bytes: SEGMENT_BYTES,
         io: IoPath::Fdatasync,
@@ -57,7 +53,7 @@ pub fn begin_at_with(
         spares: 0,
         background: false,
         files: Arc::clone(files),
-        ..JournalOptions::default()
+        ..Options::default()
     };
     let catalog = Arc::new(RwLock::new(Catalog {
         segments: std::collections::VecDeque::new(),

@@ -12,7 +12,7 @@ use env::files::{Access, Files};
 
 use crate::bytes::{array, put};
 use crate::core::Core;
-use crate::error::{AppendError, JournalDamage, JournalOpenError, JournalReadError};
+use crate::error::{AppendError, JournalDamage, JournalReadError, OpenError};
 use crate::folder::{Named, consumer_name, named};
 use crate::options::CONSUMER_NAME_BYTES_MAX;
 use crate::reader::JournalReader;
@@ -55,11 +55,7 @@ fn decode(bytes: &[u8]) -> Option<u64> {
 }
 
 /// The checkpoints of a folder.
-pub(crate) fn load(
-    files: &dyn Files,
-    dir: &Path,
-    names: &[String],
-) -> Result<Pins, JournalOpenError> {
+pub(crate) fn load(files: &dyn Files, dir: &Path, names: &[String]) -> Result<Pins, OpenError> {
     let mut pins = Pins::default();
     for name in names {
         let Named::Consumer(consumer) = named(name) else { continue };
@@ -70,7 +66,7 @@ pub(crate) fn load(
         let read = file.read_at(&mut bytes, 0);
         bytes.truncate(read.map_err(refused(&path, "cannot read the checkpoint"))?);
         let Some(position) = decode(&bytes) else {
-            return Err(JournalOpenError::Corrupt(JournalDamage {
+            return Err(OpenError::Corrupt(JournalDamage {
                 file: path,
                 block: 0,
                 position: 0,
@@ -89,7 +85,7 @@ pub(crate) fn lower(
     dir: &Path,
     names: &[String],
     last: u64,
-) -> Result<Vec<(String, u64)>, JournalOpenError> {
+) -> Result<Vec<(String, u64)>, OpenError> {
     let mut lowered = load(files, dir, names)?.into_all();
     lowered.retain(|(_, position)| *position > last);
     for (name, _) in &lowered {

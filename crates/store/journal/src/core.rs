@@ -9,12 +9,12 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::bytes::Blocks;
 use crate::consumer::{self, Pins};
-use crate::error::{AppendError, JournalOpenError};
+use crate::error::{AppendError, OpenError};
 use crate::folder::{Catalog, LOCK_NAME, SharedCatalog, segment_name, spare_name};
 use crate::gate::Gate;
 use crate::meter::{Recovery, Stats, TrimOutcome};
 use crate::options::{
-    BLOCK_BYTES, IoPath, JournalOptions, Layout, RING_BYTES_MAX, RING_BYTES_MIN, SEGMENT_BYTES_MAX,
+    BLOCK_BYTES, IoPath, Layout, Options, RING_BYTES_MAX, RING_BYTES_MIN, SEGMENT_BYTES_MAX,
     SEGMENT_BYTES_MIN,
 };
 use crate::pool::Pool;
@@ -35,7 +35,7 @@ pub(crate) struct Core {
     pub(crate) catalog: Arc<SharedCatalog>,
     pub(crate) pool: Arc<Pool>,
     pub(crate) pins: Mutex<Pins>,
-    pub(crate) options: JournalOptions,
+    pub(crate) options: Options,
     io: IoPath,
     io_reason: &'static str,
     trimming: Mutex<()>,
@@ -44,20 +44,20 @@ pub(crate) struct Core {
 }
 
 /// Take the lock of the journal in `dir`.
-pub(crate) fn lock(files: &dyn Files, dir: &Path) -> Result<Box<dyn Lock>, JournalOpenError> {
+pub(crate) fn lock(files: &dyn Files, dir: &Path) -> Result<Box<dyn Lock>, OpenError> {
     let path = dir.join(LOCK_NAME);
     let lock = files.lock(&path).map_err(refused(&path, "cannot lock"))?;
-    lock.ok_or_else(|| JournalOpenError::Locked(dir.to_owned()))
+    lock.ok_or_else(|| OpenError::Locked(dir.to_owned()))
 }
 
-fn in_range(name: &'static str, value: u64, min: u64, max: u64) -> Result<(), JournalOpenError> {
+fn in_range(name: &'static str, value: u64, min: u64, max: u64) -> Result<(), OpenError> {
     if (min..=max).contains(&value) {
         return Ok(());
     }
-    Err(JournalOpenError::Option { name, value, min, max })
+    Err(OpenError::Option { name, value, min, max })
 }
 
-fn checked(mut options: JournalOptions) -> Result<JournalOptions, JournalOpenError> {
+fn checked(mut options: Options) -> Result<Options, OpenError> {
     let segment = options.segment_bytes;
     in_range("segment_bytes", segment, SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX)?;
     options.segment_bytes = segment.next_multiple_of(BLOCK);
@@ -77,7 +77,7 @@ struct ChosenIo {
 }
 
 /// Finds out which way to the medium is right for this file system.
-fn choose_io(files: &dyn Files, dir: &Path, wanted: IoPath) -> Result<ChosenIo, JournalOpenError> {
+fn choose_io(files: &dyn Files, dir: &Path, wanted: IoPath) -> Result<ChosenIo, OpenError> {
     let chosen = |io, reason| Ok(ChosenIo { io, reason });
     if wanted == IoPath::Fdatasync {
         return chosen(wanted, "asked for");
@@ -120,10 +120,7 @@ pub(crate) fn new_journal(dir: &Path) -> u64 {
 
 impl Core {
     /// Recover the journal in `dir` and make it ready for appends.
-    pub(crate) fn open(
-        dir: &Path,
-        options: JournalOptions,
-    ) -> Result<(Arc<Self>, Recovery), JournalOpenError> {
+    pub(crate) fn open(dir: &Path, options: Options) -> Result<(Arc<Self>, Recovery), OpenError> {
         let began = Instant::now();
         let options = checked(options)?;
         let files = Arc::clone(&options.files);
@@ -131,7 +128,7 @@ impl Core {
         let lock = lock(&*files, dir)?;
         let found = examine(&*files, dir, true)?;
         if let Some(damage) = &found.damage {
-            return Err(JournalOpenError::Corrupt(damage.clone()));
+            return Err(OpenError::Corrupt(damage.clone()));
         }
         let pins = consumer::load(&*files, dir, &found.names)?;
         ends_where_it_should(dir, &found, &pins, options.position_expected)?;
@@ -259,10 +256,10 @@ fn ends_where_it_should(
     found: &Found,
     pins: &Pins,
     expected: u64,
-) -> Result<(), JournalOpenError> {
+) -> Result<(), OpenError> {
     let end = found.next_position - 1;
     let too_early = |expected, by: String| {
-        Err(JournalOpenError::EndsTooEarly { dir: dir.to_owned(), end, expected, by })
+        Err(OpenError::EndsTooEarly { dir: dir.to_owned(), end, expected, by })
     };
     if expected > end {
         return too_early(expected, "the caller".into());

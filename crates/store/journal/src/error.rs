@@ -36,7 +36,7 @@ impl std::fmt::Display for JournalDamage {
 /// Why a journal could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum JournalOpenError {
+pub enum OpenError {
     /// Another process, or another handle in this one, holds it.
     #[error("{}: the journal is already open; stop the process that holds it", .0.display())]
     Locked(PathBuf),
@@ -72,7 +72,7 @@ pub enum JournalOpenError {
     /// An option outside its limits.
     #[error("journal option {name}={value} is outside {min}..={max}")]
     Option {
-        /// Name of the field in [`crate::JournalOptions`].
+        /// Name of the field in [`crate::Options`].
         name: &'static str,
         /// The value given.
         value: u64,

@@ -8,9 +8,9 @@ use parking_lot::Mutex;
 
 use crate::consumer::Consumer;
 use crate::core::Core;
-use crate::error::{AppendError, JournalOpenError, JournalReadError};
+use crate::error::{AppendError, JournalReadError, OpenError};
 use crate::meter::{AppendOutcome, Recovery, Stats, TrimOutcome};
-use crate::options::{Durability, JournalOptions, Layout};
+use crate::options::{Durability, Layout, Options};
 use crate::reader::JournalReader;
 use crate::recover::refused;
 
@@ -47,8 +47,8 @@ impl Journal {
     /// Open the journal in `dir`, creating it if there is none, and recover what it holds.
     ///
     /// # Errors
-    /// See [`JournalOpenError`]. A torn tail is no error: it is cut and reported. Any other damage is.
-    pub fn open(dir: &Path, options: JournalOptions) -> Result<(Self, Recovery), JournalOpenError> {
+    /// See [`OpenError`]. A torn tail is no error: it is cut and reported. Any other damage is.
+    pub fn open(dir: &Path, options: Options) -> Result<(Self, Recovery), OpenError> {
         let (core, recovery) = Core::open(dir, options)?;
         let journal = Self(Arc::new(Handle { core, threads: Mutex::default() }));
         if journal.0.core.options.background {

@@ -38,10 +38,10 @@
 //! something later proves to have been persisted stops the opening with file, block and position;
 //! [`verify`], [`dump`] and [`repair`] are for that. The last group of a journal that was not
 //! closed has nothing later: damage to it alone looks like a torn tail, unless a [`Consumer`] or
-//! [`JournalOptions::position_expected`] knows of it.
+//! [`Options::position_expected`] knows of it.
 //!
 //! # Limits
-//! A group fits in a segment; see [`JournalOptions`]. Memory: two groups, the
+//! A group fits in a segment; see [`Options`]. Memory: two groups, the
 //! ring, one index entry per 256 KiB, one window and one group per reader.
 
 #![warn(missing_docs, clippy::missing_errors_doc)]
@@ -69,12 +69,11 @@ mod writer;
 
 pub use begin::{begin_at, begin_at_with};
 pub use consumer::Consumer;
-pub use error::{AppendError, JournalDamage, JournalOpenError, JournalReadError};
+pub use error::{AppendError, JournalDamage, JournalReadError, OpenError};
 pub use journal::Journal;
 pub use meter::{AppendOutcome, Recovery, Stats, TornTail, TrimOutcome};
 pub use options::{
-    BLOCK_BYTES, Durability, IoPath, JournalOptions, Layout, RING_BYTES_DEFAULT,
-    SEGMENT_BYTES_DEFAULT,
+    BLOCK_BYTES, Durability, IoPath, Layout, Options, RING_BYTES_DEFAULT, SEGMENT_BYTES_DEFAULT,
 };
 pub use reader::JournalReader;
 pub use tools::{

@@ -68,9 +68,9 @@ pub enum Durability {
     Flush,
 }
 
-/// Options for opening a journal. [`JournalOptions::default`] is right for most uses.
+/// Options for opening a journal. [`Options::default`] is right for most uses.
 #[derive(Clone)]
-pub struct JournalOptions {
+pub struct Options {
     /// Layout of segments created from now on; older ones keep theirs.
     pub layout: Layout,
     /// Size of a segment in bytes, from 16 KiB to 1 GiB, rounded up to whole blocks.
@@ -98,7 +98,7 @@ pub struct JournalOptions {
     pub files: Arc<dyn Files>,
 }
 
-impl Default for JournalOptions {
+impl Default for Options {
     fn default() -> Self {
         Self {
             layout: Layout::default(),
@@ -116,7 +116,7 @@ impl Default for JournalOptions {
     }
 }
 
-impl std::fmt::Debug for JournalOptions {
+impl std::fmt::Debug for Options {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Options")
             .field("layout", &self.layout)

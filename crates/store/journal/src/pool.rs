@@ -19,7 +19,7 @@ use crate::bytes::Blocks;
 use crate::error::AppendError;
 use crate::folder::spare_name;
 use crate::meter::Totals;
-use crate::options::{BLOCK_BYTES, IoPath, JournalOptions};
+use crate::options::{BLOCK_BYTES, IoPath, Options};
 
 /// Zeros written at a time, in bytes.
 const ZERO_BYTES: usize = 256 << 10;
@@ -169,7 +169,7 @@ struct State {
 }
 
 impl Pool {
-    pub(crate) fn new(options: &JournalOptions, dir: PathBuf, io: IoPath, found: Vec<u64>) -> Self {
+    pub(crate) fn new(options: &Options, dir: PathBuf, io: IoPath, found: Vec<u64>) -> Self {
         let number = found.iter().max().map_or(0, |n| n + 1);
         let state = Mutex::new(State {
             ready: Vec::new(),
@@ -215,7 +215,7 @@ impl Pool {
     }
 
     /// A file of at least `size` bytes whose beginning is filled.
-    pub(crate) fn take(&self, size: u64) -> Result<Spare, WriteError> {
+    pub(crate) fn take_file(&self, size: u64) -> Result<Spare, WriteError> {
         let ready = {
             let mut state = self.state.lock();
             let found = state.ready.iter().position(|s| s.fill.size >= size);
@@ -364,14 +364,9 @@ mod tests {
         let foreign = dir.join(spare_name(3));
         disk.open(&foreign, Access::CREATE).unwrap();
         let files: Arc<dyn Files> = Arc::new(Foreign(disk.clone()));
-        let options = JournalOptions {
-            files,
-            fill_ahead_bytes: 4096,
-            spares: 8,
-            ..JournalOptions::default()
-        };
+        let options = Options { files, fill_ahead_bytes: 4096, spares: 8, ..Options::default() };
         let pool = Pool::new(&options, dir.clone(), IoPath::Fdatasync, vec![3]);
-        let spare = pool.take(64 << 10).map_err(|_| "refused").unwrap();
+        let spare = pool.take_file(64 << 10).map_err(|_| "refused").unwrap();
         assert_eq!(spare.path, dir.join(spare_name(4)));
         assert!(!disk.list(&dir).unwrap().contains(&spare_name(3)));
     }

@@ -135,10 +135,10 @@ impl JournalReader {
             what: "cannot read the segment",
             cause: e.to_string(),
         };
-        let mut look = place.scan.look(place.start, place.sequence).map_err(failed)?;
+        let mut look = place.scan.find_frame(place.start, place.sequence).map_err(failed)?;
         if matches!(look, Look::Bad(_)) {
             place.scan.forget();
-            look = place.scan.look(place.start, place.sequence).map_err(failed)?;
+            look = place.scan.find_frame(place.start, place.sequence).map_err(failed)?;
         }
         let frame = match look {
             Look::Frame(frame) => frame,

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use env::files::{Access, Files};
 
-use crate::error::{JournalDamage, JournalOpenError};
+use crate::error::{JournalDamage, OpenError};
 use crate::folder::{Mark, Named, RingGroup, Segment, at, named, ring_name, segment_name};
 use crate::format::{Header, HeaderFault, Seed, VERSION};
 use crate::meter::TornTail;
@@ -46,12 +46,9 @@ pub(crate) struct Found {
 }
 
 /// The operating system's refusal, as an error of opening.
-pub(crate) fn refused(
-    path: &Path,
-    what: &'static str,
-) -> impl FnOnce(io::Error) -> JournalOpenError {
+pub(crate) fn refused(path: &Path, what: &'static str) -> impl FnOnce(io::Error) -> OpenError {
     let path = path.to_owned();
-    move |source| JournalOpenError::Io { path, what, source }
+    move |source| OpenError::Io { path, what, source }
 }
 
 struct Walk<'a> {
@@ -62,11 +59,7 @@ struct Walk<'a> {
 
 /// Read the folder. With `persist`, what the last segment and its ring hold is persisted before it
 /// is trusted; without, nothing is written.
-pub(crate) fn examine(
-    files: &dyn Files,
-    dir: &Path,
-    persist: bool,
-) -> Result<Found, JournalOpenError> {
+pub(crate) fn examine(files: &dyn Files, dir: &Path, persist: bool) -> Result<Found, OpenError> {
     let names = files.list(dir).map_err(refused(dir, "cannot list the folder"))?;
     let mut epochs = Vec::new();
     let mut found = Found { next_position: 1, next_sequence: 1, ..Found::default() };
@@ -95,7 +88,7 @@ pub(crate) fn examine(
 impl Walk<'_> {
     /// Open every segment and verify its header and its place in the chain. Stops with the damage
     /// noted at the first one that is wrong.
-    fn headers(&mut self, epochs: &[u64]) -> Result<Vec<(Arc<Segment>, u64)>, JournalOpenError> {
+    fn headers(&mut self, epochs: &[u64]) -> Result<Vec<(Arc<Segment>, u64)>, OpenError> {
         let mut headers: Vec<(Arc<Segment>, u64)> = Vec::new();
         for epoch in epochs {
             let path = at(self.dir, &segment_name(*epoch));
@@ -112,11 +105,7 @@ impl Walk<'_> {
                     headers.push((Arc::new(Segment::new(path, header, file)), size));
                 }
                 Err(HeaderFault::Newer(found)) => {
-                    return Err(JournalOpenError::NewerVersion {
-                        file: path,
-                        found,
-                        known: VERSION,
-                    });
+                    return Err(OpenError::NewerVersion { file: path, found, known: VERSION });
                 }
                 Err(HeaderFault::Damaged(what)) => {
                     self.note(path, 0, before.map_or(0, |h| h.first_position), what, 0);
@@ -144,7 +133,7 @@ impl Walk<'_> {
         segment: &Arc<Segment>,
         successor: Option<Header>,
         persist: bool,
-    ) -> Result<(), JournalOpenError> {
+    ) -> Result<(), OpenError> {
         let header = segment.header;
         let path = &segment.path;
         let failed = |e| refused(path, "cannot read the segment")(e);
@@ -160,7 +149,7 @@ impl Walk<'_> {
         let mut why = "the segment ends before its seal";
         let mut doubt = Doubt::default();
         while successor.is_none_or(|next| start < next.previous_end) {
-            match scan.look(start, sequence).map_err(failed)? {
+            match scan.find_frame(start, sequence).map_err(failed)? {
                 Look::Frame(frame) => {
                     segment.mark(Mark { position, sequence, start });
                     self.found.closed = frame.records == 0;
@@ -206,7 +195,7 @@ impl Walk<'_> {
         scan: &mut Scanner,
         why: &'static str,
         persist: bool,
-    ) -> Result<(), JournalOpenError> {
+    ) -> Result<(), OpenError> {
         let failed = |e| refused(&segment.path, "cannot read the segment")(e);
         let (start, sequence) = (segment.end(), self.found.next_sequence);
         let position = self.found.next_position;
@@ -241,7 +230,7 @@ impl Walk<'_> {
         segment: &Arc<Segment>,
         archive: &mut Scanner,
         persist: bool,
-    ) -> Result<(), JournalOpenError> {
+    ) -> Result<(), OpenError> {
         let header = segment.header;
         let path = at(self.dir, &ring_name(header.ring_blocks));
         let open = self.files.open(&path, Access::READ);
@@ -354,7 +343,7 @@ fn lost_after(scan: &mut Scanner, start: u64, sequence: u64) -> io::Result<Later
     while let Some(frame) = next {
         lost += u64::from(frame.records);
         proved |= frame.proves(sequence);
-        next = match scan.look(frame.next, frame.sequence + 1)? {
+        next = match scan.find_frame(frame.next, frame.sequence + 1)? {
             Look::Frame(frame) => Some(frame),
             Look::Bad(_) => scan.resynchronise(frame.next, frame.sequence + 1)?,
         };
@@ -387,7 +376,7 @@ impl Doubt {
 /// Write what is read once more and persist it. A flush that failed in the process before may have
 /// left pages that read as written, count as clean, and are not on the medium: flushing alone
 /// would not bring them there.
-fn rewrite(files: &dyn Files, path: &Path, ranges: &[(u64, u64)]) -> Result<(), JournalOpenError> {
+fn rewrite(files: &dyn Files, path: &Path, ranges: &[(u64, u64)]) -> Result<(), OpenError> {
     let failed = |what| refused(path, what);
     let file = files.open(path, Access::WRITE).map_err(failed("cannot open for persisting"))?;
     let mut bytes = Vec::new();

@@ -125,7 +125,7 @@ impl Scanner {
     }
 
     /// Looks for the frame of group `sequence` at `at`.
-    pub(crate) fn look(&mut self, at: u64, sequence: u64) -> io::Result<Look> {
+    pub(crate) fn find_frame(&mut self, at: u64, sequence: u64) -> io::Result<Look> {
         let Some(head) = self.head(at)? else { return Ok(Look::Bad("no frame begins here")) };
         if head.sequence_low != sequence % sequences_told_apart(self.grid) {
             return Ok(Look::Bad("no frame of the expected sequence begins here"));

@@ -12,11 +12,11 @@ use parking_lot::RwLock;
 use crate::bytes::Blocks;
 use crate::consumer;
 use crate::core::lock;
-use crate::error::{JournalDamage, JournalOpenError};
+use crate::error::{JournalDamage, OpenError};
 use crate::folder::{Catalog, Named, RingGroup, Segment, named};
 use crate::format::{Header, Records};
 use crate::meter::TornTail;
-use crate::options::{BLOCK_BYTES, IoPath, JournalOptions, Layout};
+use crate::options::{BLOCK_BYTES, IoPath, Layout, Options};
 use crate::pool::{Pool, WriteError};
 use crate::recover::{Found, examine, refused};
 use crate::scan::{Look, Scanner};
@@ -122,7 +122,7 @@ fn name_of(path: &Path) -> String {
 ///
 /// # Errors
 /// When the folder cannot be read.
-pub fn holds_journal(dir: &Path) -> Result<bool, JournalOpenError> {
+pub fn holds_journal(dir: &Path) -> Result<bool, OpenError> {
     let names = RealFiles.list(dir).map_err(refused(dir, "cannot list the folder"))?;
     Ok(names.iter().any(|name| named(name) != Named::Other))
 }
@@ -131,7 +131,7 @@ pub fn holds_journal(dir: &Path) -> Result<bool, JournalOpenError> {
 ///
 /// # Errors
 /// When the folder cannot be read, or was written by a newer version. Damage is no error here.
-pub fn verify(dir: &Path) -> Result<VerifyReport, JournalOpenError> {
+pub fn verify(dir: &Path) -> Result<VerifyReport, OpenError> {
     verify_with(&RealFiles, dir)
 }
 
@@ -139,7 +139,7 @@ pub fn verify(dir: &Path) -> Result<VerifyReport, JournalOpenError> {
 ///
 /// # Errors
 /// As [`verify`].
-pub fn verify_with(files: &dyn Files, dir: &Path) -> Result<VerifyReport, JournalOpenError> {
+pub fn verify_with(files: &dyn Files, dir: &Path) -> Result<VerifyReport, OpenError> {
     let found = examine(files, dir, false)?;
     let consumers = consumer::load(files, dir, &found.names)?;
     let mut segments = Vec::new();
@@ -175,7 +175,7 @@ pub fn verify_with(files: &dyn Files, dir: &Path) -> Result<VerifyReport, Journa
 ///
 /// # Errors
 /// If the folder cannot be read.
-pub fn stat(dir: &Path) -> Result<FolderStat, JournalOpenError> {
+pub fn stat(dir: &Path) -> Result<FolderStat, OpenError> {
     stat_with(&RealFiles, dir)
 }
 
@@ -183,7 +183,7 @@ pub fn stat(dir: &Path) -> Result<FolderStat, JournalOpenError> {
 ///
 /// # Errors
 /// As [`stat`].
-pub fn stat_with(files: &dyn Files, dir: &Path) -> Result<FolderStat, JournalOpenError> {
+pub fn stat_with(files: &dyn Files, dir: &Path) -> Result<FolderStat, OpenError> {
     let names = files.list(dir).map_err(refused(dir, "cannot list the folder"))?;
     let mut stat = FolderStat::default();
     for name in &names {
@@ -216,7 +216,7 @@ pub fn dump(
     dir: &Path,
     position: u64,
     each: impl FnMut(DumpedGroup) -> ControlFlow<()>,
-) -> Result<(), JournalOpenError> {
+) -> Result<(), OpenError> {
     dump_with(&RealFiles, dir, position, each)
 }
 
@@ -229,7 +229,7 @@ pub fn dump_with(
     dir: &Path,
     position: u64,
     mut each: impl FnMut(DumpedGroup) -> ControlFlow<()>,
-) -> Result<(), JournalOpenError> {
+) -> Result<(), OpenError> {
     let found = examine(files, dir, false)?;
     for segment in &found.segments {
         if segment.last() >= position && dump_segment(segment, position, &mut each)?.is_break() {
@@ -256,7 +256,7 @@ fn dump_segment(
     segment: &Segment,
     position: u64,
     each: &mut impl FnMut(DumpedGroup) -> ControlFlow<()>,
-) -> Result<ControlFlow<()>, JournalOpenError> {
+) -> Result<ControlFlow<()>, OpenError> {
     let failed = || refused(&segment.path, "cannot read the segment");
     let limit = segment.grid().written_end(segment.end());
     let file = Arc::clone(&segment.file);
@@ -264,7 +264,7 @@ fn dump_segment(
     let mark = segment.nearest(position);
     let (mut start, mut sequence, mut first) = (mark.start, mark.sequence, mark.position);
     while start < segment.end() {
-        let look = scan.look(start, sequence).map_err(failed())?;
+        let look = scan.find_frame(start, sequence).map_err(failed())?;
         let Look::Frame(frame) = look else { break };
         let next = first + u64::from(frame.records);
         if next > position {
@@ -293,7 +293,7 @@ fn dump_segment(
 /// # Errors
 /// If the journal is open, or an I/O operation fails.
 /// When the journal is open, or the disk refuses.
-pub fn repair(dir: &Path, seen: u64) -> Result<RepairReport, JournalOpenError> {
+pub fn repair(dir: &Path, seen: u64) -> Result<RepairReport, OpenError> {
     repair_with(&(Arc::new(RealFiles) as Arc<dyn Files>), dir, seen)
 }
 
@@ -305,7 +305,7 @@ pub fn repair_with(
     files: &Arc<dyn Files>,
     dir: &Path,
     seen: u64,
-) -> Result<RepairReport, JournalOpenError> {
+) -> Result<RepairReport, OpenError> {
     let _lock = lock(&**files, dir)?;
     let found = examine(&**files, dir, false)?;
     let last_position = found.next_position - 1;
@@ -320,11 +320,7 @@ pub fn repair_with(
 }
 
 /// Copy the damaged segment and ring, rename the segments after it.
-fn move_aside(
-    files: &dyn Files,
-    dir: &Path,
-    found: &Found,
-) -> Result<Vec<String>, JournalOpenError> {
+fn move_aside(files: &dyn Files, dir: &Path, found: &Found) -> Result<Vec<String>, OpenError> {
     let kept = found.segments.last().map_or(0, |s| s.header.epoch);
     let mut lost = Vec::new();
     for name in &found.names {
@@ -343,7 +339,7 @@ fn move_aside(
     Ok(lost)
 }
 
-fn copy(files: &dyn Files, from: &Path, to: &Path) -> Result<(), JournalOpenError> {
+fn copy(files: &dyn Files, from: &Path, to: &Path) -> Result<(), OpenError> {
     let source = files.open(from, Access::READ).map_err(refused(from, "cannot open"))?;
     let target = files.open(to, Access::CREATE).map_err(refused(to, "cannot create"))?;
     let mut piece = Blocks::new();
@@ -359,10 +355,10 @@ fn copy(files: &dyn Files, from: &Path, to: &Path) -> Result<(), JournalOpenErro
 }
 
 /// Start a segment that says where the one before it ends.
-fn seal(files: &Arc<dyn Files>, dir: &Path, found: &Found) -> Result<(), JournalOpenError> {
+fn seal(files: &Arc<dyn Files>, dir: &Path, found: &Found) -> Result<(), OpenError> {
     let header = found.segments.last().map(|s| s.header);
     let Some(header) = header else { return Ok(()) };
-    let options = JournalOptions {
+    let options = Options {
         layout: Layout::Packed,
         segment_bytes: BLOCK_BYTES as u64 * 4,
         io: IoPath::Fdatasync,
@@ -370,7 +366,7 @@ fn seal(files: &Arc<dyn Files>, dir: &Path, found: &Found) -> Result<(), Journal
         spares: 0,
         background: false,
         files: Arc::clone(files),
-        ..JournalOptions::default()
+        ..Options::default()
     };
     let ring: std::collections::VecDeque<RingGroup> = found.ring.clone();
     let catalog = Catalog { segments: found.segments.iter().cloned().collect(), ring };

@@ -20,7 +20,7 @@ use crate::folder::{
 };
 use crate::format::{Header, LAG_UNKNOWN, NewFrame, Seed, encode_head, frame_bytes};
 use crate::meter::Cost;
-use crate::options::{BLOCK_BYTES, IoPath, JournalOptions, Layout};
+use crate::options::{BLOCK_BYTES, IoPath, Layout, Options};
 use crate::place::{Grid, block_floor};
 use crate::pool::{Fill, Pool, Spare, WriteError, fatal, harmless};
 use crate::recover::Found;
@@ -70,7 +70,7 @@ pub(crate) struct Active {
 
 /// The parameters of a writer.
 pub(crate) struct Setup {
-    pub(crate) options: JournalOptions,
+    pub(crate) options: Options,
     pub(crate) dir: PathBuf,
     pub(crate) io: IoPath,
     pub(crate) catalog: Arc<SharedCatalog>,
@@ -81,7 +81,7 @@ pub(crate) struct Setup {
 pub(crate) struct Writer {
     pub(crate) files: Arc<dyn Files>,
     pub(crate) dir: PathBuf,
-    pub(crate) options: JournalOptions,
+    pub(crate) options: Options,
     pub(crate) io: IoPath,
     pub(crate) catalog: Arc<SharedCatalog>,
     pub(crate) pool: Arc<Pool>,
@@ -285,7 +285,7 @@ impl Writer {
         }
         let needed = grid.written_end(grid.next(end, bytes)).next_multiple_of(BLOCK);
         let size = self.options.segment_bytes.max(needed);
-        let spare = self.pool.take(size)?;
+        let spare = self.pool.take_file(size)?;
         let started = self.start(&spare, size, end, left);
         if let Err(WriteError::Refused(error)) = &started {
             self.pool.give_back(spare, !matches!(error, AppendError::Full(_)));

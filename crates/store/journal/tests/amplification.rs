@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use env::files::{Access, File, FileOver, Files, FilesOver, SimDisk};
-use journal::{Durability, Journal, JournalOptions, Layout};
+use journal::{Durability, Journal, Layout, Options};
 use support::{DIR, Noise};
 
 const BLOCK: usize = 4096;
@@ -97,12 +97,12 @@ fn amplification(layout: Layout, record_bytes: usize, count: u64) -> (f64, f64, 
     let meter = Arc::new(Meter::default());
     let disk = SimDisk::new(1);
     let files = Metered { disk: disk.clone(), meter: Arc::clone(&meter), latency: Duration::ZERO };
-    let options = JournalOptions {
+    let options = Options {
         layout,
         segment_bytes: 16 << 20,
         background: false,
         files: Arc::new(files),
-        ..JournalOptions::default()
+        ..Options::default()
     };
     let (journal, _) = Journal::open(Path::new(DIR), options).unwrap();
     let mut noise = Noise(5);
@@ -149,13 +149,13 @@ fn sparse_comes_near_the_payload_with_32_writers_at_16_bytes() {
     let meter = Arc::new(Meter::default());
     let latency = Duration::from_micros(400);
     let files = Metered { disk: SimDisk::new(1), meter: Arc::clone(&meter), latency };
-    let options = JournalOptions {
+    let options = Options {
         layout: Layout::Sparse,
         segment_bytes: 16 << 20,
         files: Arc::new(files),
         // This machine may be busy with other tests: the default gives up on latecomers sooner.
         group_wait: Duration::from_millis(200),
-        ..JournalOptions::default()
+        ..Options::default()
     };
     let (journal, _) = Journal::open(Path::new(DIR), options).unwrap();
     journal.append(b"first", Durability::Persist).unwrap();

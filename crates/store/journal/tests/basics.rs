@@ -15,19 +15,18 @@ use std::time::Duration;
 
 use env::files::{Access, Files as _, RealFiles};
 use journal::{
-    AppendError, Durability, IoPath, Journal, JournalOpenError, JournalOptions, JournalReadError,
-    Layout,
+    AppendError, Durability, IoPath, Journal, JournalReadError, Layout, OpenError, Options,
 };
 
 const LAYOUTS: [Layout; 3] = [Layout::Packed, Layout::Sparse, Layout::Ring];
 
-fn small(layout: Layout) -> JournalOptions {
-    JournalOptions {
+fn small(layout: Layout) -> Options {
+    Options {
         layout,
         segment_bytes: 256 << 10,
         ring_bytes: 64 << 10,
         fill_ahead_bytes: 16 << 10,
-        ..JournalOptions::default()
+        ..Options::default()
     }
 }
 
@@ -181,10 +180,7 @@ fn trimmed_segments_are_used_again_and_their_records_are_gone() {
 fn a_journal_that_is_open_is_refused_a_second_time() {
     let dir = tempfile::tempdir().unwrap();
     let journal = open(dir.path(), Layout::Packed);
-    assert!(matches!(
-        Journal::open(dir.path(), JournalOptions::default()),
-        Err(JournalOpenError::Locked(_))
-    ));
+    assert!(matches!(Journal::open(dir.path(), Options::default()), Err(OpenError::Locked(_))));
     let clone = journal.clone();
     journal.close().unwrap();
     assert!(matches!(clone.append(b"x", Durability::Persist), Err(AppendError::Closed)));
@@ -194,7 +190,7 @@ fn a_journal_that_is_open_is_refused_a_second_time() {
 #[test]
 fn the_way_through_the_page_cache_works_as_well() {
     let dir = tempfile::tempdir().unwrap();
-    let options = JournalOptions { io: IoPath::Fdatasync, ..small(Layout::Packed) };
+    let options = Options { io: IoPath::Fdatasync, ..small(Layout::Packed) };
     let (journal, recovery) = Journal::open(dir.path(), options).unwrap();
     assert_eq!(recovery.io, IoPath::Fdatasync);
     for n in 0..100 {
@@ -281,7 +277,7 @@ fn a_ring_that_no_segment_needs_any_more_is_removed() {
         (Layout::Ring, 16 << 10, "ring-4"),
         (Layout::Packed, 0, ""),
     ] {
-        let options = JournalOptions { ring_bytes, ..small(layout) };
+        let options = Options { ring_bytes, ..small(layout) };
         let (journal, recovery) = Journal::open(dir.path(), options).unwrap();
         assert_eq!(recovery.last_position, expected);
         for n in 0..7 {
@@ -298,7 +294,7 @@ fn a_ring_that_no_segment_needs_any_more_is_removed() {
 #[test]
 fn the_way_to_the_medium_is_reported_with_its_reason() {
     let disk = env::files::SimDisk::new(1);
-    let options = || JournalOptions { files: Arc::new(disk.clone()), ..small(Layout::Sparse) };
+    let options = || Options { files: Arc::new(disk.clone()), ..small(Layout::Sparse) };
     let open = |options| Journal::open(Path::new("/journal"), options).unwrap();
     let (journal, recovery) = open(options());
     assert_eq!((recovery.io, journal.stats().io), (IoPath::Direct, IoPath::Direct));
@@ -309,11 +305,11 @@ fn the_way_to_the_medium_is_reported_with_its_reason() {
     assert_eq!((recovery.io, journal.stats().io_reason), (IoPath::Fdatasync, recovery.io_reason));
     assert!(recovery.io_reason.contains("compress"));
     drop(journal);
-    assert_eq!(open(JournalOptions { io: IoPath::Direct, ..options() }).1.io, IoPath::Direct);
+    assert_eq!(open(Options { io: IoPath::Direct, ..options() }).1.io, IoPath::Direct);
     disk.refuse_direct();
     assert!(matches!(
-        Journal::open(Path::new("/journal"), JournalOptions { io: IoPath::Direct, ..options() }),
-        Err(JournalOpenError::Io { .. })
+        Journal::open(Path::new("/journal"), Options { io: IoPath::Direct, ..options() }),
+        Err(OpenError::Io { .. })
     ));
 }
 
@@ -321,7 +317,7 @@ fn the_way_to_the_medium_is_reported_with_its_reason() {
 fn what_is_written_in_a_stream_is_not_filled_with_zeros_before() {
     let zeros = |durability, layout| {
         let dir = tempfile::tempdir().unwrap();
-        let options = JournalOptions { segment_bytes: 4 << 20, ..small(layout) };
+        let options = Options { segment_bytes: 4 << 20, ..small(layout) };
         let (journal, _) = Journal::open(dir.path(), options.clone()).unwrap();
         let records: Vec<_> = (1..=250).map(|n: u64| (n, vec![n as u8; 4000])).collect();
         for (_, record) in &records {
@@ -345,7 +341,7 @@ fn what_is_written_in_a_stream_is_not_filled_with_zeros_before() {
 #[test]
 fn small_groups_are_no_stream_however_often_their_block_is_written() {
     let dir = tempfile::tempdir().unwrap();
-    let options = JournalOptions { segment_bytes: 4 << 20, ..small(Layout::Packed) };
+    let options = Options { segment_bytes: 4 << 20, ..small(Layout::Packed) };
     let (journal, _) = Journal::open(dir.path(), options).unwrap();
     // Each append rewrites a whole block; between two flushes they fill less than is filled ahead.
     for i in 0..4000 {

@@ -13,15 +13,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use env::files::{Files, SimDisk};
-use journal::{Durability, Journal, JournalOptions, Layout, begin_at, begin_at_with};
+use journal::{Durability, Journal, Layout, Options, begin_at, begin_at_with};
 
-fn options(layout: Layout) -> JournalOptions {
-    JournalOptions {
-        layout,
-        segment_bytes: 64 << 10,
-        ring_bytes: 24 << 10,
-        ..JournalOptions::default()
-    }
+fn options(layout: Layout) -> Options {
+    Options { layout, segment_bytes: 64 << 10, ring_bytes: 24 << 10, ..Options::default() }
 }
 
 #[test]
@@ -54,7 +49,7 @@ fn a_beginning_that_was_acknowledged_survives_a_power_cut() {
         let dir = Path::new("/journal");
         begin_at_with(&files, dir, 42).unwrap();
         let files: Arc<dyn Files> = Arc::new(disk.crash(seed));
-        let options = JournalOptions { background: false, files, ..options(Layout::Packed) };
+        let options = Options { background: false, files, ..options(Layout::Packed) };
         let (journal, _) = Journal::open(dir, options).unwrap();
         assert_eq!(journal.append(b"x", Durability::Persist).unwrap().position, 42);
     }

@@ -17,7 +17,7 @@ use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use env::files::{Access, File, FileOver, Files, FilesOver, SimDisk};
-use journal::{AppendError, Durability, Journal, JournalOpenError, JournalOptions, Layout};
+use journal::{AppendError, Durability, Journal, Layout, OpenError, Options};
 use support::{DIR, options};
 
 /// Longest time that a test waits before it says that something hangs.
@@ -110,7 +110,7 @@ impl FilesOver for Gated {
 fn open(disk: &SimDisk, layout: Layout) -> (Journal, Arc<Gate>) {
     let gate = Arc::<Gate>::default();
     let files = Arc::new(Gated(disk.clone(), Arc::clone(&gate)));
-    let options = JournalOptions { files, segment_bytes: 64 << 10, ..options(disk, layout) };
+    let options = Options { files, segment_bytes: 64 << 10, ..options(disk, layout) };
     (Journal::open(Path::new(DIR), options).unwrap().0, gate)
 }
 
@@ -270,7 +270,7 @@ fn of_damage_before_many_groups_beside_a_flush_the_next_group_tells() {
         let disk = SimDisk::new(9);
         let gate = Arc::<Gate>::default();
         let files = Arc::new(Gated(disk.clone(), Arc::clone(&gate)));
-        let large = JournalOptions { files, segment_bytes: 8 << 20, ..options(&disk, layout) };
+        let large = Options { files, segment_bytes: 8 << 20, ..options(&disk, layout) };
         let journal = Journal::open(Path::new(DIR), large).unwrap().0;
         let marked = [0xa7; 64];
         journal.append(&marked, Durability::Flush).unwrap();
@@ -295,7 +295,7 @@ fn of_damage_before_many_groups_beside_a_flush_the_next_group_tells() {
         damage(&crashed, &marked);
         let opened = Journal::open(Path::new(DIR), options(&crashed, layout));
         assert!(
-            matches!(opened, Err(JournalOpenError::Corrupt(_))),
+            matches!(opened, Err(OpenError::Corrupt(_))),
             "{layout:?}: {:?}",
             opened.map(|o| o.1)
         );

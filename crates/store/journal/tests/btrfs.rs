@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use journal::{Durability, IoPath, Journal, JournalOptions, Layout};
+use journal::{Durability, IoPath, Journal, Layout, Options};
 
 /// A mounted file system in a file; unmounted when dropped.
 struct Mounted {
@@ -65,12 +65,8 @@ fn a_compressing_btrfs_gets_writes_that_it_compresses() {
     };
     let record = b"the same again and again, ".repeat((1 << 20) / 26);
     for (name, io) in [("auto", IoPath::Auto), ("direct", IoPath::Direct)] {
-        let options = JournalOptions {
-            layout: Layout::Sparse,
-            io,
-            segment_bytes: 16 << 20,
-            ..JournalOptions::default()
-        };
+        let options =
+            Options { layout: Layout::Sparse, io, segment_bytes: 16 << 20, ..Options::default() };
         let (journal, recovery) = Journal::open(&mounted.path().join(name), options).unwrap();
         journal.append(b"first", Durability::Persist).unwrap();
         let before = mounted.written();

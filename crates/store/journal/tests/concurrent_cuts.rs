@@ -23,7 +23,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use env::files::{Access, File, FileOver, Files, FilesOver, SimDisk};
-use journal::{Durability, Journal, JournalOptions, Layout};
+use journal::{Durability, Journal, Layout, Options};
 use parking_lot::Mutex;
 use support::{DIR, Noise, options};
 
@@ -69,9 +69,9 @@ impl FilesOver for Queued {
     }
 }
 
-fn queued(disk: &SimDisk, layout: Layout) -> JournalOptions {
+fn queued(disk: &SimDisk, layout: Layout) -> Options {
     let files = Arc::new(Queued { disk: disk.clone(), noise: Arc::default() });
-    JournalOptions { background: true, spares: 8, files, ..options(disk, layout) }
+    Options { background: true, spares: 8, files, ..options(disk, layout) }
 }
 
 /// The `n`-th append of writer `t`: two records, of which each says what it is.

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::thread;
 
 use env::files::{Failure, Fault, SimDisk};
-use journal::{Durability, Journal, JournalOptions};
+use journal::{Durability, Journal, Options};
 use support::{DIR, Model, Noise, append, check, layout, open, options, work};
 
 /// Crashes without [`HOLDFAST_CRASHES`](number).
@@ -202,7 +202,7 @@ fn with_many_writers_every_acknowledged_record_survives_a_power_cut() {
         let call = 1 + noise.below(150);
         disk.fail(&[Fault { call, failure: Failure::PowerCut }]);
         let layout = layout(&mut noise);
-        let options = JournalOptions { background: seed % 2 == 0, ..options(&disk, layout) };
+        let options = Options { background: seed % 2 == 0, ..options(&disk, layout) };
         let Ok((journal, _)) = Journal::open(Path::new(DIR), options) else { continue };
         let journal = Arc::new(journal);
         let writers: Vec<_> = (0..4u64)

@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 use env::files::{Access, Files, SimDisk};
 use journal::{
-    AppendError, Durability, Journal, JournalOpenError, JournalReadError, Layout, dump_with,
-    repair_with, stat_with, verify_with,
+    AppendError, Durability, Journal, JournalReadError, Layout, OpenError, dump_with, repair_with,
+    stat_with, verify_with,
 };
 use support::{DIR, Noise, open, options};
 
@@ -50,7 +50,7 @@ fn files(disk: &SimDisk, prefix: &str) -> Vec<PathBuf> {
 }
 
 /// Open after a flip: the complete journal, or the error.
-fn reopened(disk: &SimDisk, layout: Layout) -> Result<Vec<(u64, Vec<u8>)>, JournalOpenError> {
+fn reopened(disk: &SimDisk, layout: Layout) -> Result<Vec<(u64, Vec<u8>)>, OpenError> {
     Journal::open(dir(), options(disk, layout)).map(|(journal, _)| all(&journal))
 }
 
@@ -72,7 +72,7 @@ fn any_flipped_bit_of_a_closed_journal_is_reported_or_harmless() {
             assert!(flipped.flip(path, byte, bit));
             match reopened(&flipped, layout) {
                 Ok(found) => assert!(found == expected, "{layout:?} {round}: {path:?} byte={byte}"),
-                Err(JournalOpenError::Corrupt(_) | JournalOpenError::NewerVersion { .. }) => {
+                Err(OpenError::Corrupt(_) | OpenError::NewerVersion { .. }) => {
                     reported += 1;
                 }
                 Err(e) => panic!("{layout:?} {path:?} byte={byte}: {e}"),
@@ -85,7 +85,7 @@ fn any_flipped_bit_of_a_closed_journal_is_reported_or_harmless() {
 #[test]
 fn damage_anywhere_in_the_archive_of_tiny_records_is_reported_or_harmless() {
     let disk = SimDisk::new(1);
-    let sizes = |disk: &SimDisk| journal::JournalOptions {
+    let sizes = |disk: &SimDisk| journal::Options {
         segment_bytes: 256 << 10,
         ring_bytes: 128 << 10,
         ..options(disk, Layout::Ring)
@@ -104,7 +104,7 @@ fn damage_anywhere_in_the_archive_of_tiny_records_is_reported_or_harmless() {
         flipped.flip(&path, byte, byte as u8);
         match Journal::open(dir(), sizes(&flipped)) {
             Ok((journal, _)) => assert!(all(&journal) == expected, "byte {byte} of {end}"),
-            Err(JournalOpenError::Corrupt(_)) => reported += 1,
+            Err(OpenError::Corrupt(_)) => reported += 1,
             Err(e) => panic!("byte {byte}: {e}"),
         }
     }
@@ -127,10 +127,7 @@ fn every_flipped_bit_of_a_packed_journal_is_reported_but_for_its_last_group() {
         flipped.flip(&path, byte, noise.below(8) as u8);
         let found = reopened(&flipped, Layout::Packed);
         assert!(
-            matches!(
-                found,
-                Err(JournalOpenError::Corrupt(_) | JournalOpenError::NewerVersion { .. })
-            ),
+            matches!(found, Err(OpenError::Corrupt(_) | OpenError::NewerVersion { .. })),
             "byte {byte} of {last_frame}: {found:?}"
         );
     }
@@ -151,9 +148,7 @@ fn damage_names_file_block_and_position_and_a_repair_cuts_there() {
         let paths = files(&disk, "segment-");
         assert!(paths.len() > 2, "{layout:?}");
         disk.flip(&paths[1], 4100, 3);
-        let Err(JournalOpenError::Corrupt(damage)) = reopened(&disk, layout) else {
-            panic!("not seen")
-        };
+        let Err(OpenError::Corrupt(damage)) = reopened(&disk, layout) else { panic!("not seen") };
         assert_eq!(damage.file, paths[1]);
         assert_eq!(damage.block, 1);
         let report = verify_with(&disk, dir()).unwrap();
@@ -185,16 +180,16 @@ fn a_segment_that_is_gone_or_swapped_is_reported() {
         let paths = files(&disk, "segment-");
         let gone = disk.kill();
         gone.remove(&paths[1]).unwrap();
-        assert!(matches!(reopened(&gone, layout), Err(JournalOpenError::Corrupt(_))));
+        assert!(matches!(reopened(&gone, layout), Err(OpenError::Corrupt(_))));
         let swapped = disk.kill();
         swapped.rename(&paths[0], &paths[1]).unwrap();
-        assert!(matches!(reopened(&swapped, layout), Err(JournalOpenError::Corrupt(_))));
+        assert!(matches!(reopened(&swapped, layout), Err(OpenError::Corrupt(_))));
         let last = disk.kill();
         last.remove(paths.last().unwrap()).unwrap();
         let expected = options(&last, layout);
-        let expected = journal::JournalOptions { position_expected: 100, ..expected };
+        let expected = journal::Options { position_expected: 100, ..expected };
         let refused = Journal::open(dir(), expected).map(|_| ());
-        assert!(matches!(refused, Err(JournalOpenError::EndsTooEarly { .. })), "{refused:?}");
+        assert!(matches!(refused, Err(OpenError::EndsTooEarly { .. })), "{refused:?}");
     }
 }
 
@@ -207,8 +202,7 @@ fn a_journal_that_ends_below_a_consumer_is_refused() {
     let killed = disk.kill();
     let end = killed.content(&path).unwrap().iter().rposition(|b| *b != 0).unwrap();
     killed.flip(&path, end, 0);
-    let Err(JournalOpenError::EndsTooEarly { end, expected, by, .. }) =
-        reopened(&killed, Layout::Packed)
+    let Err(OpenError::EndsTooEarly { end, expected, by, .. }) = reopened(&killed, Layout::Packed)
     else {
         panic!("the last record is missing and nobody says so")
     };
@@ -304,8 +298,7 @@ fn where_direct_access_is_refused_the_page_cache_is_used_and_reported() {
     let (journal, recovery) = open(&disk, Layout::Packed, "refused");
     assert_eq!(recovery.io, journal::IoPath::Fdatasync);
     journal.append(b"x", Durability::Persist).unwrap();
-    let wanted =
-        journal::JournalOptions { io: journal::IoPath::Direct, ..options(&disk, Layout::Packed) };
+    let wanted = journal::Options { io: journal::IoPath::Direct, ..options(&disk, Layout::Packed) };
     drop(journal);
-    assert!(matches!(Journal::open(dir(), wanted), Err(JournalOpenError::Io { .. })));
+    assert!(matches!(Journal::open(dir(), wanted), Err(OpenError::Io { .. })));
 }

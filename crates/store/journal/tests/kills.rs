@@ -16,18 +16,18 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 
-use journal::{Durability, Journal, JournalOptions, Layout};
+use journal::{Durability, Journal, Layout, Options};
 
 const DIR_VARIABLE: &str = "HOLDFAST_KILL_DIR";
 const LAYOUTS: [Layout; 3] = [Layout::Packed, Layout::Sparse, Layout::Ring];
 
-fn options(round: usize) -> JournalOptions {
-    JournalOptions {
+fn options(round: usize) -> Options {
+    Options {
         layout: LAYOUTS[round % 3],
         segment_bytes: 256 << 10,
         ring_bytes: 64 << 10,
         fill_ahead_bytes: 32 << 10,
-        ..JournalOptions::default()
+        ..Options::default()
     }
 }
 

@@ -20,7 +20,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use device::{Device, DeviceError, Fs, Moment, PowerCut};
-use journal::{Durability, Journal, JournalOptions, Layout};
+use journal::{Durability, Journal, Layout, Options};
 use parking_lot::Mutex;
 use support::Noise;
 
@@ -42,13 +42,13 @@ fn device(measure: bool) -> Option<Device> {
     Some(device)
 }
 
-fn options(layout: Layout) -> JournalOptions {
-    JournalOptions {
+fn options(layout: Layout) -> Options {
+    Options {
         layout,
         segment_bytes: 1 << 20,
         ring_bytes: 128 << 10,
         fill_ahead_bytes: 128 << 10,
-        ..JournalOptions::default()
+        ..Options::default()
     }
 }
 
@@ -115,7 +115,7 @@ fn what_was_acknowledged_survives_every_power_cut() {
         let what = format!("seed={seed} cut={cut} {:?} writers={writers} {how:?}", LAYOUTS[which]);
         let dir = device.folder().join(format!("journal-{which}"));
         let expected = kept[which].keys().last().copied().unwrap_or(0);
-        let options = JournalOptions { position_expected: expected, ..options(LAYOUTS[which]) };
+        let options = Options { position_expected: expected, ..options(LAYOUTS[which]) };
         let (journal, _) = Journal::open(&dir, options.clone()).unwrap();
         let blocks = device.counters().blocks;
         device.die_after(Moment::Blocks(40 + noise.below(3000)));
@@ -179,7 +179,7 @@ fn a_commit_into_a_recycled_segment_costs_one_block_and_nothing_of_the_file_syst
     const COMMITS: u64 = 400;
     let Some(device) = device(true) else { return };
     let dir = device.folder().join("journal");
-    let options = JournalOptions { segment_bytes: 4 << 20, ..options(Layout::Sparse) };
+    let options = Options { segment_bytes: 4 << 20, ..options(Layout::Sparse) };
     let (journal, _) = Journal::open(&dir, options).unwrap();
     // Three segments are used and given back: later ones are recycled.
     let filler = vec![5_u8; 512 << 10];

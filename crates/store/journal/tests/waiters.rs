@@ -20,14 +20,14 @@ use std::thread;
 use std::time::Duration;
 
 use env::files::{Failure, Fault, SimDisk};
-use journal::{AppendError, Durability, Journal, JournalOptions, Layout};
+use journal::{AppendError, Durability, Journal, Layout, Options};
 use support::{DIR, options};
 
 /// Longer than anything here takes, short enough to name a hang.
 const PATIENCE: Duration = Duration::from_mins(10);
 
-fn threaded(disk: &SimDisk, layout: Layout) -> JournalOptions {
-    JournalOptions { background: true, ..options(disk, layout) }
+fn threaded(disk: &SimDisk, layout: Layout) -> Options {
+    Options { background: true, ..options(disk, layout) }
 }
 
 fn runtime() -> tokio::runtime::Runtime {
@@ -40,7 +40,7 @@ fn a_failure_reaches_every_thread_and_task_at_once() {
         for layout in [Layout::Packed, Layout::Sparse, Layout::Ring] {
             let disk = SimDisk::new(call);
             // Large enough that the failure does not come while a segment is prepared.
-            let large = JournalOptions { segment_bytes: 8 << 20, ..threaded(&disk, layout) };
+            let large = Options { segment_bytes: 8 << 20, ..threaded(&disk, layout) };
             let (journal, _) = Journal::open(Path::new(DIR), large).unwrap();
             journal.append(b"first", Durability::Persist).unwrap();
             disk.fail(&[Fault { call: disk.calls() + call, failure: Failure::PowerCut }]);
@@ -88,7 +88,7 @@ fn a_failure_reaches_every_thread_and_task_at_once() {
 #[test]
 fn appends_beyond_the_bytes_in_flight_wait_and_all_arrive() {
     let disk = SimDisk::new(1);
-    let few = JournalOptions { in_flight_bytes_max: 1000, ..threaded(&disk, Layout::Packed) };
+    let few = Options { in_flight_bytes_max: 1000, ..threaded(&disk, Layout::Packed) };
     let (journal, _) = Journal::open(Path::new(DIR), few).unwrap();
     runtime().block_on(async {
         let mut tasks = Vec::new();
@@ -114,7 +114,7 @@ fn appends_beyond_the_bytes_in_flight_wait_and_all_arrive() {
 #[test]
 fn an_append_larger_than_the_bytes_in_flight_passes_alone() {
     let disk = SimDisk::new(1);
-    let few = JournalOptions { in_flight_bytes_max: 1000, ..threaded(&disk, Layout::Sparse) };
+    let few = Options { in_flight_bytes_max: 1000, ..threaded(&disk, Layout::Sparse) };
     let (journal, _) = Journal::open(Path::new(DIR), few).unwrap();
     journal.append(b"first", Durability::Persist).unwrap();
     assert_eq!(journal.append(&[1; 5000], Durability::Persist).unwrap().blocks, 2);

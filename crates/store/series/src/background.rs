@@ -89,7 +89,7 @@ impl Core {
     /// Returns false while the folder is not the one that was opened: what is written into one that was
     /// removed, or unmounted, is lost when the program ends, so nothing is taken until it is there again.
     fn watch_folder(&self) -> bool {
-        let change = self.folder.look(&self.dir);
+        let change = self.folder.check_folder(&self.dir);
         let dir = self.dir.display();
         match change {
             FolderChange::None => {}

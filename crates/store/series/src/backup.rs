@@ -17,7 +17,7 @@ use std::sync::Arc;
 use env::files::{Access, Files};
 use journal::{DumpedGroup, Durability, Journal};
 
-use crate::error::{Damage, OpenError};
+use crate::error::{Damage, SeriesOpenError};
 use crate::manifest::Manifest;
 
 /// Manifests that are tried, one after the other, before the copy gives up.
@@ -42,7 +42,11 @@ pub struct BackupReport {
 /// # Errors
 /// When a file cannot be read or written, is damaged, or the store changes faster than it can be
 /// copied.
-pub fn backup(from: &Path, to: &Path, files: &Arc<dyn Files>) -> Result<BackupReport, OpenError> {
+pub fn backup(
+    from: &Path,
+    to: &Path,
+    files: &Arc<dyn Files>,
+) -> Result<BackupReport, SeriesOpenError> {
     let copy = Copying { from, to, files };
     for folder in [to.to_owned(), to.join("parts"), to.join("log")] {
         files.create_dir(&folder).map_err(failed(&folder, "cannot create"))?;
@@ -71,9 +75,9 @@ pub fn backup(from: &Path, to: &Path, files: &Arc<dyn Files>) -> Result<BackupRe
     Err(failed(from, "cannot copy the store")(std::io::Error::other(why)))
 }
 
-fn failed(path: &Path, what: &'static str) -> impl Fn(std::io::Error) -> OpenError {
+fn failed(path: &Path, what: &'static str) -> impl Fn(std::io::Error) -> SeriesOpenError {
     let path = path.to_owned();
-    move |source| OpenError::Io { path: path.clone(), what, source }
+    move |source| SeriesOpenError::Io { path: path.clone(), what, source }
 }
 
 /// The outcome of copying a file.
@@ -92,7 +96,7 @@ struct Copying<'a> {
 
 impl Copying<'_> {
     /// Copies the parts that are not copied yet.
-    fn parts(&self, manifest: &Manifest) -> Result<Copied, OpenError> {
+    fn parts(&self, manifest: &Manifest) -> Result<Copied, SeriesOpenError> {
         let dir = self.to.join("parts");
         let done = self.files.list(&dir).map_err(failed(&dir, "cannot list"))?;
         let done: BTreeSet<String> = done.into_iter().collect();
@@ -111,7 +115,7 @@ impl Copying<'_> {
     }
 
     /// Copies a file of parts, which gets its name when it is whole.
-    fn part(&self, name: &str, bytes: u64) -> Result<Copied, OpenError> {
+    fn part(&self, name: &str, bytes: u64) -> Result<Copied, SeriesOpenError> {
         let name = Path::new("parts").join(name);
         let whole = self.to.join(&name);
         let begun = whole.with_extension("new");
@@ -123,7 +127,7 @@ impl Copying<'_> {
     }
 
     /// Copies the first bytes of a file.
-    fn copy(&self, from: &Path, to: &Path, bytes: u64) -> Result<Copied, OpenError> {
+    fn copy(&self, from: &Path, to: &Path, bytes: u64) -> Result<Copied, SeriesOpenError> {
         let source = match self.files.open(from, Access::READ) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Copied::Gone),
             other => other.map_err(failed(from, "cannot open"))?,
@@ -146,7 +150,7 @@ impl Copying<'_> {
         Ok(Copied::Whole)
     }
 
-    fn catalog(&self, manifest: &Manifest) -> Result<Copied, OpenError> {
+    fn catalog(&self, manifest: &Manifest) -> Result<Copied, SeriesOpenError> {
         let name = manifest.catalog_name();
         if manifest.catalog_bytes == 0 {
             return Ok(Copied::Whole);
@@ -156,7 +160,7 @@ impl Copying<'_> {
 
     /// Writes the records that the log holds after the parts into a new log. Returns their number, or `None`
     /// if some of them were removed while they were read.
-    fn log(&self, manifest: &Manifest) -> Result<Option<u64>, OpenError> {
+    fn log(&self, manifest: &Manifest) -> Result<Option<u64>, SeriesOpenError> {
         let (from, to) = (self.from.join("log"), self.to.join("log"));
         let names = self.files.list(&to).map_err(failed(&to, "cannot list"))?;
         for name in names {
@@ -167,16 +171,17 @@ impl Copying<'_> {
         if !names.iter().any(|n| n.starts_with("segment-") || n.starts_with("ring-")) {
             return Ok(Some(0));
         }
-        let options = journal::JournalOptions {
+        let options = journal::Options {
             background: false,
             files: Arc::clone(self.files),
-            ..journal::JournalOptions::default()
+            ..journal::Options::default()
         };
         let (journal, _) = Journal::open(&to, options)?;
         let first = (manifest.sealed + 1).saturating_sub(manifest.log_base);
         let mut reading = Reading { next: first, gap: false, failed: None };
-        let read =
-            journal::dump_with(&**self.files, &from, first, |group| reading.take(&journal, &group));
+        let read = journal::dump_with(&**self.files, &from, first, |group| {
+            reading.read_group(&journal, &group)
+        });
         let closed = journal.close();
         if let Some(e) = reading.failed.or(closed.err()) {
             return Err(failed(&to, "cannot write the log")(std::io::Error::other(e.to_string())));
@@ -188,7 +193,7 @@ impl Copying<'_> {
     }
 
     /// Put the manifest in its place, and what it does not name away.
-    fn finish(&self, manifest: &Manifest) -> Result<(), OpenError> {
+    fn finish(&self, manifest: &Manifest) -> Result<(), SeriesOpenError> {
         let dir = self.to.join("parts");
         let names = self.files.list(&dir).map_err(failed(&dir, "cannot list"))?;
         for name in names.iter().filter(|n| manifest.parts.iter().all(|p| p.file_name() != **n)) {
@@ -213,7 +218,7 @@ struct Reading {
 }
 
 impl Reading {
-    fn take(&mut self, journal: &Journal, group: &DumpedGroup) -> ControlFlow<()> {
+    fn read_group(&mut self, journal: &Journal, group: &DumpedGroup) -> ControlFlow<()> {
         if group.first_position > self.next {
             self.gap = true;
             return ControlFlow::Break(());

@@ -5,7 +5,7 @@
 pub(crate) struct Input<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Input<'a> {
-    pub(crate) fn take(&mut self, bytes: usize) -> Option<&'a [u8]> {
+    pub(crate) fn take_bytes(&mut self, bytes: usize) -> Option<&'a [u8]> {
         let (head, tail) = self.0.split_at_checked(bytes)?;
         self.0 = tail;
         Some(head)
@@ -66,7 +66,7 @@ impl<'a> Input<'a> {
 
     pub(crate) fn text(&mut self) -> Option<&'a str> {
         let bytes = self.varint()? as usize;
-        std::str::from_utf8(self.take(bytes)?).ok()
+        std::str::from_utf8(self.take_bytes(bytes)?).ok()
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -137,7 +137,7 @@ impl Catalog {
         let row = self.row_of(&name)?;
         let mut names = self.names.write();
         if names.lookup(hash, raw).is_none() {
-            names.learn(hash, raw, row, &self.hasher);
+            names.remember_alias(hash, raw, row, &self.hasher);
         }
         Ok(row)
     }
@@ -152,7 +152,7 @@ impl Catalog {
         let hash = self.hasher.hash_one(raw);
         let mut names = self.names.write();
         if names.alias(hash, raw).is_none() {
-            names.learn(hash, raw, row, &self.hasher);
+            names.remember_alias(hash, raw, row, &self.hasher);
         }
     }
 

@@ -138,7 +138,7 @@ pub(crate) fn decode(
     }
     let ten = *TENS.get(usize::from(tag))?;
     let exceptions = input.varint()? as usize;
-    let mut exceptions = Input(input.take(exceptions.checked_mul(EXCEPTION_BYTES)?)?);
+    let mut exceptions = Input(input.take_bytes(exceptions.checked_mul(EXCEPTION_BYTES)?)?);
     integers::decode(input, count, digits)?;
     let begin = into.len();
     if tag == 0 {

@@ -17,7 +17,7 @@ pub struct Damage {
 /// Why a store could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum OpenError {
+pub enum SeriesOpenError {
     /// Another process, or another handle in this one, holds it.
     #[error("{}: the store is already open; stop the process that holds it", .0.display())]
     Locked(PathBuf),
@@ -40,7 +40,7 @@ pub enum OpenError {
     Corrupt(#[from] Damage),
     /// The journal refuses.
     #[error("journal: {0}")]
-    Journal(#[from] journal::JournalOpenError),
+    Journal(#[from] journal::OpenError),
     /// The journal cannot be read.
     #[error("journal: {0}")]
     Replay(#[from] journal::JournalReadError),

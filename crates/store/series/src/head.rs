@@ -186,7 +186,7 @@ impl RowHead {
         }
         table.clear();
         self.open_table(table);
-        table.settle();
+        table.sort_rows();
         let (mut begin, mut more) = (0, 0);
         for end in table.chunk_ends(OPEN_ROWS_MAX) {
             let mut bytes = Vec::new();
@@ -255,7 +255,7 @@ impl RowHead {
             tracing::error!(row = id, "a chunk of the head cannot be decoded");
         }
         table.keep(|t| range.contains(t));
-        table.settle();
+        table.sort_rows();
         table
     }
 

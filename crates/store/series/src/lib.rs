@@ -83,7 +83,7 @@ mod unread;
 
 pub use backup::{BackupReport, backup};
 pub use batch::Batch;
-pub use error::{Damage, Found, NameError, OpenError, Partial, ReadError, WriteError};
+pub use error::{Damage, Found, NameError, Partial, ReadError, SeriesOpenError, WriteError};
 pub use model::*;
 pub use name::RowName;
 pub use open::verify;

@@ -7,7 +7,7 @@ use std::path::Path;
 use env::files::{Access, Files};
 
 use crate::bytes::Input;
-use crate::error::{Damage, OpenError, WriteError, refused};
+use crate::error::{Damage, SeriesOpenError, WriteError, refused};
 use crate::part::{PartMeta, VERSION_WHOLE_INDEX};
 use crate::record::Tombstone;
 
@@ -89,7 +89,7 @@ impl Manifest {
             return None;
         }
         let mut input = Input(body);
-        input.take(MAGIC.len())?;
+        input.take_bytes(MAGIC.len())?;
         let version = input.u16()?;
         let mut it = Self { clean: input.u16()? == 1, ..Self::default() };
         it.sealed = input.u64()?;
@@ -144,9 +144,10 @@ impl Manifest {
     }
 
     /// The manifest of a folder; `None` if there is none.
-    pub(crate) fn load(files: &dyn Files, dir: &Path) -> Result<Option<Self>, OpenError> {
+    pub(crate) fn load(files: &dyn Files, dir: &Path) -> Result<Option<Self>, SeriesOpenError> {
         let path = dir.join(NAME);
-        let failed = |source| OpenError::Io { path: path.clone(), what: "cannot read", source };
+        let failed =
+            |source| SeriesOpenError::Io { path: path.clone(), what: "cannot read", source };
         let file = match files.open(&path, Access::READ) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             other => other.map_err(failed)?,
@@ -155,10 +156,10 @@ impl Manifest {
         let read = file.read_at(&mut bytes, 0).map_err(failed)?;
         bytes.truncate(read);
         let mut input = Input(&bytes);
-        if input.take(MAGIC.len()) == Some(MAGIC)
+        if input.take_bytes(MAGIC.len()) == Some(MAGIC)
             && let Some(found) = input.u16().filter(|v| *v > VERSION)
         {
-            return Err(OpenError::NewerVersion { file: path, found, known: VERSION });
+            return Err(SeriesOpenError::NewerVersion { file: path, found, known: VERSION });
         }
         let damage =
             || Damage { file: path.clone(), offset: 0, what: "the manifest is damaged".into() };

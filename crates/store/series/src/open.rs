@@ -10,7 +10,7 @@ use journal::Journal;
 
 use crate::bytes::Input;
 use crate::core::Core;
-use crate::error::{Damage, OpenError, WriteError};
+use crate::error::{Damage, SeriesOpenError, WriteError};
 use crate::manifest::Manifest;
 use crate::model::OpenReport;
 use crate::options::{StoreOptions, Wal};
@@ -33,17 +33,21 @@ impl Core {
     pub(crate) fn open(
         dir: &Path,
         options: StoreOptions,
-    ) -> Result<(Arc<Self>, OpenReport), OpenError> {
+    ) -> Result<(Arc<Self>, OpenReport), SeriesOpenError> {
         let began = options.clock.monotonic();
         let (value, min) = (options.head_bytes_max as u64, HEAD_BYTES_MIN as u64);
         if value < min {
             let name = "head_bytes_max";
-            return Err(OpenError::Option { name, value, min, max: u64::MAX });
+            return Err(SeriesOpenError::Option { name, value, min, max: u64::MAX });
         }
         let files = Arc::clone(&options.files);
         for folder in [dir.to_owned(), dir.join("parts"), dir.join("log")] {
             let made = files.create_dir(&folder);
-            made.map_err(|source| OpenError::Io { path: folder, what: "cannot create", source })?;
+            made.map_err(|source| SeriesOpenError::Io {
+                path: folder,
+                what: "cannot create",
+                source,
+            })?;
         }
         let held = locked(&*files, dir)?;
         let manifest = Manifest::load(&*files, dir)?;
@@ -59,7 +63,7 @@ impl Core {
         core.load_parts(&manifest);
         // The process that replaced the manifest may have been killed before the rename was persisted:
         // files that only the previous manifest names must not be removed first.
-        files.persist_dir(dir).map_err(|source| OpenError::Io {
+        files.persist_dir(dir).map_err(|source| SeriesOpenError::Io {
             path: dir.to_owned(),
             what: "cannot persist",
             source,
@@ -73,11 +77,14 @@ impl Core {
     }
 
     /// Open the store in `dir` as it is, to be read.
-    pub(crate) fn look(dir: &Path, options: StoreOptions) -> Result<Arc<Self>, OpenError> {
+    pub(crate) fn open_read_only(
+        dir: &Path,
+        options: StoreOptions,
+    ) -> Result<Arc<Self>, SeriesOpenError> {
         let held = locked(&*options.files, dir)?;
         let manifest = Manifest::load(&*options.files, dir)?.unwrap_or_default();
         if !manifest.clean {
-            return Err(OpenError::NotClosed(dir.to_owned()));
+            return Err(SeriesOpenError::NotClosed(dir.to_owned()));
         }
         let core = Self::new(dir.to_owned(), options, manifest.clone(), held);
         core.load_catalog(&manifest)?;
@@ -86,10 +93,11 @@ impl Core {
         Ok(Arc::new(core))
     }
 
-    fn load_catalog(&self, manifest: &Manifest) -> Result<(), OpenError> {
+    fn load_catalog(&self, manifest: &Manifest) -> Result<(), SeriesOpenError> {
         let path = self.dir.join(manifest.catalog_name());
         if manifest.catalog_bytes > 0 {
-            let failed = |source| OpenError::Io { path: path.clone(), what: "cannot read", source };
+            let failed =
+                |source| SeriesOpenError::Io { path: path.clone(), what: "cannot read", source };
             let file = self.options.files.open(&path, Access::READ).map_err(failed)?;
             let mut bytes = vec![0; manifest.catalog_bytes as usize];
             let read = file.read_at(&mut bytes, 0).map_err(failed)?;
@@ -119,7 +127,7 @@ impl Core {
     fn load_frame(&self, input: &mut Input<'_>) -> Option<()> {
         let bytes = input.u32()? as usize;
         let crc = input.u32()?;
-        let body = input.take(bytes)?;
+        let body = input.take_bytes(bytes)?;
         if crc32c::crc32c(body) != crc {
             return None;
         }
@@ -131,7 +139,7 @@ impl Core {
     }
 
     /// Remove files of seals, merges and catalogues that were interrupted.
-    fn remove_leftovers(&self, manifest: &Manifest) -> Result<u64, OpenError> {
+    fn remove_leftovers(&self, manifest: &Manifest) -> Result<u64, SeriesOpenError> {
         let parts: HashSet<String> = manifest.parts.iter().map(PartMeta::file_name).collect();
         let left = |name: &str| name.starts_with("part-") && !parts.contains(name);
         let removed = self.remove_where(&self.parts_dir(), left)?;
@@ -158,9 +166,13 @@ impl Core {
         removed
     }
 
-    fn remove_where(&self, dir: &Path, left: impl Fn(&str) -> bool) -> Result<u64, OpenError> {
+    fn remove_where(
+        &self,
+        dir: &Path,
+        left: impl Fn(&str) -> bool,
+    ) -> Result<u64, SeriesOpenError> {
         let names = self.options.files.list(dir);
-        let names = names.map_err(|source| OpenError::Io {
+        let names = names.map_err(|source| SeriesOpenError::Io {
             path: dir.to_owned(),
             what: "cannot list",
             source,
@@ -169,14 +181,18 @@ impl Core {
         for name in names.iter().filter(|name| left(name)) {
             let path = dir.join(name);
             let gone = self.options.files.remove(&path);
-            gone.map_err(|source| OpenError::Io { path, what: "cannot remove", source })?;
+            gone.map_err(|source| SeriesOpenError::Io { path, what: "cannot remove", source })?;
             removed += 1;
         }
         Ok(removed)
     }
 
     /// Open the log, replay what is not sealed, and make the positions to come follow.
-    fn open_log(&self, manifest: &Manifest, report: &mut OpenReport) -> Result<(), OpenError> {
+    fn open_log(
+        &self,
+        manifest: &Manifest,
+        report: &mut OpenReport,
+    ) -> Result<(), SeriesOpenError> {
         let dir = self.dir.join("log");
         let names = self.options.files.list(&dir).unwrap_or_default();
         let (off, gone) = (self.options.wal == Wal::Off, is_gone(&names));
@@ -190,7 +206,7 @@ impl Core {
         // After a clean end all of it is in parts, whatever became of it.
         let position_expected = if manifest.clean { 0 } else { manifest.log_expected };
         let opened = match Journal::open(&dir, self.log_options(position_expected)) {
-            Err(journal::JournalOpenError::Corrupt(damage)) if manifest.clean => {
+            Err(journal::OpenError::Corrupt(damage)) if manifest.clean => {
                 tracing::warn!(
                     "{damage}; set aside as {ASIDE}*: all of it is in parts; removed when the store is \
                      opened after its next clean end"
@@ -224,10 +240,10 @@ impl Core {
     }
 
     /// Give the files of a log names that are none of a log.
-    fn set_aside(&self, dir: &Path, names: &[String]) -> Result<(), OpenError> {
+    fn set_aside(&self, dir: &Path, names: &[String]) -> Result<(), SeriesOpenError> {
         let files = &self.options.files;
         let failed =
-            |source| OpenError::Io { path: dir.to_owned(), what: "cannot set aside", source };
+            |source| SeriesOpenError::Io { path: dir.to_owned(), what: "cannot set aside", source };
         for name in names.iter().filter(|name| is_of_log(name)) {
             let aside = dir.join(format!("{ASIDE}{name}"));
             files.rename(&dir.join(name), &aside).map_err(failed)?;
@@ -235,26 +251,26 @@ impl Core {
         files.persist_dir(dir).map_err(failed)
     }
 
-    fn not_writable(&self, e: &WriteError) -> OpenError {
+    fn not_writable(&self, e: &WriteError) -> SeriesOpenError {
         let source = std::io::Error::other(e.to_string());
-        OpenError::Io { path: self.dir.clone(), what: "cannot write", source }
+        SeriesOpenError::Io { path: self.dir.clone(), what: "cannot write", source }
     }
 
-    fn log_options(&self, position_expected: u64) -> journal::JournalOptions {
-        journal::JournalOptions {
+    fn log_options(&self, position_expected: u64) -> journal::Options {
+        journal::Options {
             layout: self.options.layout,
             segment_bytes: self.options.segment_bytes,
             position_expected,
             background: self.options.background,
             spares: LOG_SPARES,
             files: Arc::clone(&self.options.files),
-            ..journal::JournalOptions::default()
+            ..journal::Options::default()
         }
     }
 
     /// Note that the store is open: what is written from now on is not closed in good order. Where
     /// there is no room for that nothing is written until there is.
-    fn mark_open(&self, log_base: u64) -> Result<(), OpenError> {
+    fn mark_open(&self, log_base: u64) -> Result<(), SeriesOpenError> {
         let mut manifest = self.manifest.lock();
         (manifest.clean, manifest.log_base) = (false, log_base);
         // A log that restarted, or is off, cannot hold records of before: do not expect any.
@@ -301,7 +317,7 @@ impl Core {
         from: u64,
         base: u64,
         report: &mut OpenReport,
-    ) -> Result<(), OpenError> {
+    ) -> Result<(), SeriesOpenError> {
         for record in journal.read_from(from)? {
             let (position, bytes) = record?;
             let position = base + position;
@@ -342,11 +358,11 @@ impl Core {
 }
 
 /// Take the lock of a store.
-fn locked(files: &dyn Files, dir: &Path) -> Result<Box<dyn Lock>, OpenError> {
+fn locked(files: &dyn Files, dir: &Path) -> Result<Box<dyn Lock>, SeriesOpenError> {
     let path = dir.join("lock");
     let held = files.lock(&path);
-    let held = held.map_err(|source| OpenError::Io { path, what: "cannot lock", source })?;
-    held.ok_or_else(|| OpenError::Locked(dir.to_owned()))
+    let held = held.map_err(|source| SeriesOpenError::Io { path, what: "cannot lock", source })?;
+    held.ok_or_else(|| SeriesOpenError::Locked(dir.to_owned()))
 }
 
 /// Returns true if there is nothing of a log in a folder with these names.
@@ -376,11 +392,11 @@ fn gap(dir: &Path, first: u64, from: u64) -> Option<Damage> {
 ///
 /// # Errors
 /// If the manifest or the catalogue cannot be read at all, or the store is open.
-pub fn verify(dir: &Path, files: &Arc<dyn Files>) -> Result<Vec<String>, OpenError> {
+pub fn verify(dir: &Path, files: &Arc<dyn Files>) -> Result<Vec<String>, SeriesOpenError> {
     let held = locked(&**files, dir)?;
     let manifest = match Manifest::load(&**files, dir) {
         // Without it nothing else is known.
-        Err(OpenError::Corrupt(damage)) => return Ok(vec![damage.to_string()]),
+        Err(SeriesOpenError::Corrupt(damage)) => return Ok(vec![damage.to_string()]),
         loaded => loaded?.unwrap_or_default(),
     };
     let options = StoreOptions { files: Arc::clone(files), ..StoreOptions::default() };

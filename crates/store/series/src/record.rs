@@ -278,7 +278,7 @@ fn decode_batch(input: &mut Input<'_>, turned: impl Fn(&Batch) -> Option<usize>)
     read_times(input, count, &mut batch.event_times)?;
     read_numbers(input, count, |n| batch.event_lengths.push(n as u32))?;
     let bytes: usize = batch.event_lengths.iter().map(|l| *l as usize).sum();
-    batch.event_text.extend_from_slice(input.take(bytes)?);
+    batch.event_text.extend_from_slice(input.take_bytes(bytes)?);
     input.is_empty().then_some(batch)
 }
 

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use parking_lot::Mutex;
 
 use crate::core::Core;
-use crate::error::{NameError, OpenError, WriteError};
+use crate::error::{NameError, SeriesOpenError, WriteError};
 use crate::model::{
     MergeOutcome, OpenReport, Row, SealOutcome, Selector, Series, StoreStats, TimeRange,
     WriteOutcome,
@@ -61,9 +61,9 @@ impl Store {
     /// it may be on a medium that cannot be written. Writes are refused.
     ///
     /// # Errors
-    /// See [`OpenError`]; [`OpenError::NotClosed`] when only [`Store::open`] knows all that is in it.
-    pub fn look(dir: &Path, options: StoreOptions) -> Result<Self, OpenError> {
-        let core = Core::look(dir, options)?;
+    /// See [`SeriesOpenError`]; [`SeriesOpenError::NotClosed`] when only [`Store::open`] knows all that is in it.
+    pub fn open_read_only(dir: &Path, options: StoreOptions) -> Result<Self, SeriesOpenError> {
+        let core = Core::open_read_only(dir, options)?;
         let (threads, closed) = (Mutex::default(), Mutex::new(true));
         Ok(Self(Arc::new(Handle { core, threads, closed })))
     }
@@ -71,8 +71,8 @@ impl Store {
     /// Open the store in `dir`, creating it if there is none, and replay what is not sealed.
     ///
     /// # Errors
-    /// See [`OpenError`].
-    pub fn open(dir: &Path, options: StoreOptions) -> Result<(Self, OpenReport), OpenError> {
+    /// See [`SeriesOpenError`].
+    pub fn open(dir: &Path, options: StoreOptions) -> Result<(Self, OpenReport), SeriesOpenError> {
         let (core, report) = Core::open(dir, options)?;
         let store = Self(Arc::new(Handle {
             core: Arc::clone(&core),
@@ -80,7 +80,7 @@ impl Store {
             closed: Mutex::new(false),
         }));
         if core.options.background {
-            let failed = |source| OpenError::Io {
+            let failed = |source| SeriesOpenError::Io {
                 path: dir.to_owned(),
                 what: "cannot start a thread",
                 source,

@@ -125,7 +125,7 @@ impl Column {
             return Some(());
         }
         block.u8()?;
-        let bitmap = block.take(count.div_ceil(8))?;
+        let bitmap = block.take_bytes(count.div_ceil(8))?;
         let has = |i: usize| bitmap.get(i / 8).is_some_and(|byte| (byte >> (i % 8)) & 1 == 1);
         let present = (0..count).filter(|i| has(*i)).count();
         let mut values = Vec::new();
@@ -276,7 +276,7 @@ impl Table {
     }
 
     /// Sort by time; of rows with the same time the last one holds.
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn sort_rows(&mut self) {
         if self.is_sorted() {
             return;
         }
@@ -366,11 +366,11 @@ impl Table {
         for _ in 0..columns {
             lengths.push(input.varint()? as usize);
         }
-        let mut times = Input(input.take(times)?);
+        let mut times = Input(input.take_bytes(times)?);
         codec::decode_times(&mut times, count, &mut work.digits, &mut self.times)?;
         let mut into = self.columns.iter_mut();
         for (i, length) in lengths.iter().enumerate() {
-            let mut block = Input(input.take(*length)?);
+            let mut block = Input(input.take_bytes(*length)?);
             if !want.takes(i) {
                 continue;
             }
@@ -379,7 +379,7 @@ impl Table {
         if columns == 0 {
             for _ in 0..count {
                 let length = input.varint()? as usize;
-                self.texts.push(input.take(length)?.into());
+                self.texts.push(input.take_bytes(length)?.into());
             }
         }
         Some(())
@@ -402,7 +402,7 @@ mod tests {
     #[test]
     fn of_rows_with_the_same_time_the_last_one_holds() {
         let mut table = a_table();
-        table.settle();
+        table.sort_rows();
         assert_eq!(table.times, [10, 20, 30]);
         assert_eq!(table.columns[1].bits, [10, 9, 7]);
         assert_eq!(table.columns[1].integers, [true, false, true]);
@@ -411,7 +411,7 @@ mod tests {
     #[test]
     fn chunks_end_where_a_kind_changes_and_come_back() {
         let mut table = a_table();
-        table.settle();
+        table.sort_rows();
         let ends = table.chunk_ends(100);
         assert_eq!(ends, [1, 2, 3]);
         let mut back = Table::with_columns(2);
@@ -433,7 +433,7 @@ mod tests {
     fn values_that_went_stay_away_and_their_neighbours_come_back() {
         let mut table = a_table();
         table.columns[1].integers.clear();
-        table.settle();
+        table.sort_rows();
         table.blank(1, |t| t >= 20);
         table.blank(0, |t| t == 20);
         table.drop_absent();
@@ -453,7 +453,7 @@ mod tests {
         assert_eq!(both.columns[1].absent, [false, true, false, true]);
         // A later row with all values replaces one that has not.
         both.append(&Table { times: vec![30], ..both.rows(0, 1) });
-        both.settle();
+        both.sort_rows();
         assert_eq!((both.samples(), &*both.columns[1].absent), (4, &[false, false][..]));
     }
 }

@@ -17,14 +17,14 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use env::clock::SystemClock;
 use env::files::{Files, SimDisk};
-use series::{Ack, Batch, OpenError, Selector, Store, StoreOptions, TimeRange, Wal, backup};
+use series::{Ack, Batch, Selector, SeriesOpenError, Store, StoreOptions, TimeRange, Wal, backup};
 use support::{Draw, Model, apply, batch, bury, contents, delete, open, options, write};
 
 const SECOND: i64 = 1_000_000_000;
 /// Copies of a store under load.
 const COPIES: usize = 12;
 
-fn copy(disk: &SimDisk, to: &str) -> Result<series::BackupReport, OpenError> {
+fn copy(disk: &SimDisk, to: &str) -> Result<series::BackupReport, SeriesOpenError> {
     let files: Arc<dyn Files> = Arc::new(disk.clone());
     backup(Path::new("/series"), Path::new(to), &files)
 }
@@ -147,5 +147,5 @@ fn a_damaged_store_gives_no_copy() {
         .unwrap()
         .set_size(50)
         .unwrap();
-    assert!(matches!(copy(&disk, "/copy"), Err(OpenError::Corrupt(_))));
+    assert!(matches!(copy(&disk, "/copy"), Err(SeriesOpenError::Corrupt(_))));
 }

@@ -18,8 +18,8 @@ use std::time::Duration;
 use env::clock::{ManualClock, SystemClock};
 use env::files::{Files, SimDisk};
 use series::{
-    Ack, Batch, Direction, NameError, OPEN_PARTS_MAX, OpenError, Selector, SeriesRetention, Store,
-    StoreOptions, TimeRange, Value, Wal, WriteError,
+    Ack, Batch, Direction, NameError, OPEN_PARTS_MAX, Selector, SeriesOpenError, SeriesRetention,
+    Store, StoreOptions, TimeRange, Value, Wal, WriteError,
 };
 use support::{PARTITION_S, contents, open, options, read, shown};
 
@@ -419,11 +419,11 @@ fn a_damaged_manifest_or_a_second_opening_is_refused() {
     let disk = SimDisk::new(1);
     let (store, _) = open(&disk, Wal::Always);
     let again = Store::open(Path::new("/series"), options(&disk, Wal::Always));
-    assert!(matches!(again, Err(OpenError::Locked(_))));
+    assert!(matches!(again, Err(SeriesOpenError::Locked(_))));
     store.close().unwrap();
     disk.flip(Path::new("/series/manifest"), 20, 1);
     let again = Store::open(Path::new("/series"), options(&disk, Wal::Always));
-    assert!(matches!(again, Err(OpenError::Corrupt(_))));
+    assert!(matches!(again, Err(SeriesOpenError::Corrupt(_))));
 }
 
 #[test]

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use env::files::{Access, File, FileOver, Files, FilesOver, SimDisk};
-use series::{Ack, Batch, OpenError, Selector, Store, StoreOptions, Wal, WriteError};
+use series::{Ack, Batch, Selector, SeriesOpenError, Store, StoreOptions, Wal, WriteError};
 use support::{contents, open, options};
 
 const NAME: &[u8] = b"cpu host=a";
@@ -78,11 +78,11 @@ fn a_store_that_was_closed_is_read_where_nothing_can_be_written() {
         write(&store, 50).unwrap();
         let expected = contents(&store);
         store.close().unwrap();
-        let looked = Store::look(Path::new("/series"), read_only(&disk)).unwrap();
+        let looked = Store::open_read_only(Path::new("/series"), read_only(&disk)).unwrap();
         assert_eq!(contents(&looked), expected);
         assert!(matches!(
-            Store::look(Path::new("/series"), read_only(&disk)),
-            Err(OpenError::Locked(_))
+            Store::open_read_only(Path::new("/series"), read_only(&disk)),
+            Err(SeriesOpenError::Locked(_))
         ));
         let row = looked.row(NAME).unwrap();
         let mut batch = Batch::new();
@@ -97,6 +97,6 @@ fn a_store_that_was_not_closed_is_not_looked_at_without_its_log() {
     let disk = SimDisk::new(1);
     let (store, _) = open(&disk, Wal::Always);
     write(&store, 0).unwrap();
-    let looked = Store::look(Path::new("/series"), read_only(&disk.kill()));
-    assert!(matches!(looked.err(), Some(OpenError::NotClosed(_))));
+    let looked = Store::open_read_only(Path::new("/series"), read_only(&disk.kill()));
+    assert!(matches!(looked.err(), Some(SeriesOpenError::NotClosed(_))));
 }

@@ -95,10 +95,10 @@ impl<R> Readers<R> {
 
     /// Runs work with a reader; `None` if there was none for [`READER_WAIT`].
     pub(crate) fn with<T>(&self, asking: &Reader, work: impl FnOnce(&mut R) -> T) -> Option<T> {
-        self.take(asking)?.reader.as_mut().map(work)
+        self.take_reader(asking)?.reader.as_mut().map(work)
     }
 
-    fn take(&self, asking: &Reader) -> Option<Lent<'_, R>> {
+    fn take_reader(&self, asking: &Reader) -> Option<Lent<'_, R>> {
         let user = asking.user().cloned();
         let end = Instant::now() + self.wait;
         let mut state = self.state.lock();
@@ -157,12 +157,12 @@ mod tests {
     fn one_user_is_lent_all_readers_but_one() {
         let mut readers = Readers::new(vec!['a', 'b', 'c']);
         readers.wait = Duration::from_millis(1);
-        let mut held = vec![readers.take(&user("joe")), readers.take(&user("joe"))];
-        assert!(readers.take(&user("joe")).is_none());
-        assert!(readers.take(&Reader::server()).is_some(), "the server's own query");
-        let other = readers.take(&user("ann")).unwrap();
+        let mut held = vec![readers.take_reader(&user("joe")), readers.take_reader(&user("joe"))];
+        assert!(readers.take_reader(&user("joe")).is_none());
+        assert!(readers.take_reader(&Reader::server()).is_some(), "the server's own query");
+        let other = readers.take_reader(&user("ann")).unwrap();
         held.pop();
-        let own = readers.take(&user("joe")).unwrap();
+        let own = readers.take_reader(&user("joe")).unwrap();
         drop((held, other, own));
         let state = readers.state.lock();
         assert_eq!((state.free.len(), state.held.len(), state.queue.len()), (3, 0, 0));
@@ -193,9 +193,9 @@ mod tests {
     #[test]
     fn a_waiting_query_gets_the_reader_that_is_given_back() {
         let readers = Readers::new(vec!['a']);
-        let held = readers.take(&Reader::server());
+        let held = readers.take_reader(&Reader::server());
         std::thread::scope(|scope| {
-            let next = scope.spawn(|| readers.take(&user("joe")).is_some());
+            let next = scope.spawn(|| readers.take_reader(&user("joe")).is_some());
             drop(held);
             assert!(next.join().unwrap());
         });

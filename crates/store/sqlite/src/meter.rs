@@ -30,7 +30,7 @@ impl Meter {
 
     /// Charges what runs until the returned value is dropped to a reader.
     pub fn charge(&self, reader: &Reader) -> Charge {
-        self.0.take();
+        self.0.take_cost();
         Charge { counts: Arc::clone(&self.0), reader: reader.clone() }
     }
 }
@@ -43,7 +43,7 @@ pub struct Charge {
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        self.reader.spend(self.counts.take());
+        self.reader.spend(self.counts.take_cost());
     }
 }
 
@@ -61,7 +61,7 @@ impl Counts {
         }
     }
 
-    fn take(&self) -> Cost {
+    fn take_cost(&self) -> Cost {
         Cost {
             queries: self.queries.swap(0, Ordering::Relaxed),
             rows: self.rows.swap(0, Ordering::Relaxed),

@@ -277,7 +277,7 @@ impl Image {
 
     pub(crate) fn report(&self, files: &[Range<u64>]) -> Report {
         let mut state = self.state.lock();
-        state.measured.settle();
+        state.measured.compress_unmeasured();
         let (now, began) = (state.counters, state.measured.began);
         let mut report = Report {
             flushes: now.flushes - began.flushes,
@@ -329,7 +329,7 @@ impl State {
             let flushed = dirty.into_iter().filter_map(|i| Some((i, durable.get(i)?.clone())));
             self.measured.unmeasured.extend(flushed);
             if self.measured.unmeasured.len() > UNMEASURED_BLOCKS_MAX {
-                self.measured.settle();
+                self.measured.compress_unmeasured();
             }
         }
     }
@@ -337,7 +337,7 @@ impl State {
 
 impl Measured {
     /// Compresses the blocks that were kept for later.
-    fn settle(&mut self) {
+    fn compress_unmeasured(&mut self) {
         for (index, content) in std::mem::take(&mut self.unmeasured) {
             self.tallies.entry(index).or_default().flushed(content.as_deref());
         }

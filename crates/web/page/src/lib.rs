@@ -33,10 +33,10 @@ struct Files;
 /// Returns the router for all paths: files, the page for navigations, 404 for other paths, and 405 for
 /// methods other than GET and HEAD.
 pub fn router() -> Router {
-    Router::new().fallback(answer)
+    Router::new().fallback(serve_file)
 }
 
-async fn answer(method: Method, uri: Uri, headers: HeaderMap) -> Response {
+async fn serve_file(method: Method, uri: Uri, headers: HeaderMap) -> Response {
     if method != Method::GET && method != Method::HEAD {
         let mut response = bare(StatusCode::METHOD_NOT_ALLOWED);
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));

@@ -84,7 +84,7 @@ impl Metrics {
 
     /// Look now. Blocks on the kernel alone, and some seconds at most: no network file system is asked,
     /// and a local one that does not answer is passed over.
-    pub fn look(&self) -> Look {
+    pub fn sample(&self) -> Look {
         let mut look = Look::default();
         look.part("/proc/stat", |look| system::stat(&self.text("stat")?, look));
         look.part("/proc/loadavg", |look| system::load(&self.text("loadavg")?, look));
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn this_machine_has_metrics_and_all_of_them_are_numbers() {
         let own = text(Path::new("/proc/self/comm")).unwrap();
-        let look = Metrics::new(Path::new("/"), &[own.trim().to_owned()], &[]).look();
+        let look = Metrics::new(Path::new("/"), &[own.trim().to_owned()], &[]).sample();
         assert_eq!(look.problems, Vec::<String>::new());
         for wanted in ["cpu.user|", "load.1|", "memory.total|", "process.count|"] {
             assert!(look.rows.iter().any(|row| row.name.starts_with(wanted)), "{wanted}: {look:?}");
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_named_and_gives_no_row() {
-        let look = Metrics::new(Path::new("/does/not/exist"), &["x".into()], &[]).look();
+        let look = Metrics::new(Path::new("/does/not/exist"), &["x".into()], &[]).sample();
         assert_eq!((look.rows.len(), look.problems.len()), (0, 7), "{look:?}");
     }
 

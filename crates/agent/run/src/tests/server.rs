@@ -26,7 +26,7 @@ impl Server {
         let state: Arc<dyn StateStore> =
             Arc::new(SqliteState::open(&folder.join("state.db"), StateOptions::default()).unwrap());
         let (journal, _) =
-            Journal::open(&folder.join("journal"), journal::JournalOptions::default()).unwrap();
+            Journal::open(&folder.join("journal"), journal::Options::default()).unwrap();
         let (commit, _) =
             Commit::open(journal, Arc::clone(&state), CommitOptions::default()).unwrap();
         let registry = Registry::open(

@@ -27,7 +27,7 @@ const PIECES_MAX: usize = 4;
 type Cut = Arc<Mutex<Option<String>>>;
 
 /// Answer a query piece by piece, as its client takes them; one that is a single piece whole.
-pub(super) async fn answer(
+pub(super) async fn stream_answer(
     store: Store,
     query: query::Query,
     quotas: &QueryQuotas,

@@ -186,7 +186,7 @@ async fn write_lines(
         Ok(())
     };
     let protocol = if coding == Coding::Plain { LINES } else { PACKED_LINES };
-    take(&store, &quotas, request, protocol, read).await
+    store_body(&store, &quotas, request, protocol, read).await
 }
 
 async fn write_remote(
@@ -203,11 +203,11 @@ async fn write_remote(
     let remote = Arc::clone(&quotas.remote);
     let read =
         move |body: &[u8], collector: &mut RowCollector<'_>| Ok(remote.read(body, collector)?);
-    take(&store, &quotas, request, REMOTE, read).await
+    store_body(&store, &quotas, request, REMOTE, read).await
 }
 
 /// Read a body, take it apart, store it, and answer when it is persisted.
-async fn take(
+async fn store_body(
     store: &Store,
     quotas: &WriteQuotas,
     request: Request,

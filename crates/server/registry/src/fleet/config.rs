@@ -29,7 +29,7 @@ impl Fleet {
 
     /// Applies a draft; agents follow with [`Fleet::want_group`] or their next change of groups.
     pub(crate) fn take_draft(&mut self, draft: Draft) {
-        self.configs.take(draft);
+        self.configs.apply_draft(draft);
     }
 
     /// Updates the wanted digest of the agents of this group.
@@ -88,7 +88,7 @@ impl Fleet {
     }
 
     /// Records the agent's report; returns true if it refuses something that it did not refuse before.
-    pub(crate) fn told(&mut self, id: AgentId, told: ConfigTold) -> bool {
+    pub(crate) fn record_report(&mut self, id: AgentId, told: ConfigTold) -> bool {
         let Some(live) = self.agents.get_mut(&id) else { return false };
         let news = told.problem.is_some() && live.problem.as_deref() != told.problem.as_ref();
         live.problem = told.problem.map(Box::new);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use commit::CommitOptions;
-use journal::{AppendError, Durability, Journal, JournalOptions};
+use journal::{AppendError, Durability, Journal, Options};
 use state::{SqliteState, StateOptions, StateStore};
 use tracing::info;
 
@@ -46,7 +46,7 @@ impl Copy {
         {
             journal::begin_at(dir, applied + 1).map_err(FollowError::JournalFolder)?;
         }
-        let options = JournalOptions { position_expected: applied, ..JournalOptions::default() };
+        let options = Options { position_expected: applied, ..Options::default() };
         let (journal, _) = Journal::open(dir, options)
             .map_err(|cause| FollowError::Journal { dir: dir.clone(), cause })?;
         let position = journal.persisted_position();

@@ -95,11 +95,11 @@ pub enum FollowError {
     Journal {
         dir: PathBuf,
         #[source]
-        cause: journal::JournalOpenError,
+        cause: journal::OpenError,
     },
     /// The journal's folder cannot be read or created.
     #[error(transparent)]
-    JournalFolder(journal::JournalOpenError),
+    JournalFolder(journal::OpenError),
     #[error(transparent)]
     Append(#[from] journal::AppendError),
     #[error(transparent)]

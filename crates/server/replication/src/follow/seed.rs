@@ -47,8 +47,8 @@ pub(super) async fn fetch(
     let mut receiver = Receiver::new(&incoming)?;
     while let Some(chunk) = answer.chunk().await.map_err(lost)? {
         decoder.push(&chunk);
-        while let Some(frame) = decoder.take().map_err(|e| Trouble::Lost(e.to_string()))? {
-            if receiver.take(frame)? == Received::All {
+        while let Some(frame) = decoder.next_frame().map_err(|e| Trouble::Lost(e.to_string()))? {
+            if receiver.accept_frame(frame)? == Received::All {
                 return Ok(receiver.place(folder)?);
             }
         }
@@ -101,7 +101,7 @@ impl Receiver {
         Ok(Self { incoming: incoming.to_owned(), names: BTreeSet::new(), open: None })
     }
 
-    fn take(&mut self, frame: Frame) -> Result<Received, FollowError> {
+    fn accept_frame(&mut self, frame: Frame) -> Result<Received, FollowError> {
         match frame {
             Frame::File { size, name } => {
                 self.finish()?;

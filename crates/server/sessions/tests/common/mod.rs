@@ -53,7 +53,7 @@ impl Server {
         let path = folder.path();
         let state: Arc<dyn StateStore> =
             Arc::new(SqliteState::open(&path.join("state.db"), StateOptions::default()).unwrap());
-        let options = journal::JournalOptions { segment_bytes: 1024 * 1024, ..Default::default() };
+        let options = journal::Options { segment_bytes: 1024 * 1024, ..Default::default() };
         let (journal, _) = Journal::open(&path.join("journal"), options).unwrap();
         let (commit, _) =
             Commit::open(journal, Arc::clone(&state), CommitOptions::default()).unwrap();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use env::files::{Failure, Fault, SimDisk};
-use journal::JournalOptions;
+use journal::Options;
 use rusqlite::Connection;
 use state::{ChangeQuery, DiskState, DiskThresholds, EventKind, Reader, StateStore};
 
@@ -180,7 +180,7 @@ async fn a_low_disk_is_told_when_it_begins_and_from_when_to_when_it_lasted() {
 async fn a_journal_that_fails_to_flush_stops_everything_loudly() {
     let place = DataFolder::new();
     let disk = SimDisk::new(7);
-    let options = JournalOptions { files: Arc::new(disk.clone()), ..super::small_segments() };
+    let options = Options { files: Arc::new(disk.clone()), ..super::small_segments() };
     let open = open(&place.journal(), &place.state(), options, CommitOptions::default()).unwrap();
     open.commit.submit(one("a")).await.unwrap();
     open.commit.available().unwrap();

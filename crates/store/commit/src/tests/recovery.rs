@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use env::files::SimDisk;
-use journal::{Durability, Journal, JournalOptions};
+use journal::{Durability, Journal, Options};
 use model::{Position, Record};
 use state::{ChangeQuery, EventKind, Reader, StateStore};
 
@@ -66,7 +66,7 @@ async fn a_power_cut_at_any_moment_keeps_what_was_answered() {
     for seed in 0..12 {
         let place = DataFolder::new();
         let disk = SimDisk::new(seed);
-        let options = || JournalOptions { files: Arc::new(disk.clone()), ..small_segments() };
+        let options = || Options { files: Arc::new(disk.clone()), ..small_segments() };
         let path = place.journal();
         let first = open(&path, &place.state(), options(), CommitOptions::default()).unwrap();
         submit(&first, 0, 40).await;
@@ -76,7 +76,7 @@ async fn a_power_cut_at_any_moment_keeps_what_was_answered() {
         std::fs::copy(place.state(), cut.state()).unwrap();
         submit(&first, 40, 40 + seed * 9).await;
         let crashed = disk.crash(seed);
-        let options = JournalOptions { files: Arc::new(crashed), ..small_segments() };
+        let options = Options { files: Arc::new(crashed), ..small_segments() };
         let again = open(&path, &cut.state(), options, CommitOptions::default()).unwrap();
         assert_eq!(again.report.from, Position(40));
         assert_eq!(event_ids(&*again.state), names(40 + seed * 9), "seed={seed}");

@@ -14,7 +14,7 @@ use loom::thread;
 use crate::core::Core;
 use crate::error::AppendError;
 use crate::meter::AppendOutcome;
-use crate::options::{Durability, JournalOptions, Layout};
+use crate::options::{Durability, Layout, Options};
 
 type Appended = Result<AppendOutcome, AppendError>;
 
@@ -31,14 +31,14 @@ fn model(run: impl Fn() + Sync + Send + 'static) {
 
 fn open(layout: Layout) -> (Arc<Core>, SimDisk) {
     let disk = SimDisk::new(1);
-    let options = JournalOptions {
+    let options = Options {
         layout,
         segment_bytes: 64 << 10,
         ring_bytes: 16 << 10,
         fill_ahead_bytes: 16 << 10,
         group_wait: Duration::ZERO,
         files: Arc::new(disk.clone()),
-        ..JournalOptions::default()
+        ..Options::default()
     };
     (Core::open(Path::new("/journal"), options).unwrap().0, disk)
 }

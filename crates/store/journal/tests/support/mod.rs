@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use env::files::SimDisk;
-use journal::{AppendError, Durability, Journal, JournalOptions, Layout, Recovery};
+use journal::{AppendError, Durability, Journal, Layout, Options, Recovery};
 
 pub(crate) const DIR: &str = "/journal";
 
@@ -33,8 +33,8 @@ impl Noise {
 }
 
 /// Options for a small journal that does everything at the moment of need.
-pub(crate) fn options(disk: &SimDisk, layout: Layout) -> JournalOptions {
-    JournalOptions {
+pub(crate) fn options(disk: &SimDisk, layout: Layout) -> Options {
+    Options {
         layout,
         segment_bytes: 48 << 10,
         ring_bytes: 24 << 10,
@@ -42,7 +42,7 @@ pub(crate) fn options(disk: &SimDisk, layout: Layout) -> JournalOptions {
         background: false,
         spares: 1,
         files: Arc::new(disk.clone()),
-        ..JournalOptions::default()
+        ..Options::default()
     }
 }
 

@@ -130,7 +130,13 @@ impl Names {
         }
     }
 
-    pub(super) fn learn(&mut self, hash: u64, raw: &[u8], row: Row, hasher: &DefaultHashBuilder) {
+    pub(super) fn remember_alias(
+        &mut self,
+        hash: u64,
+        raw: &[u8],
+        row: Row,
+        hasher: &DefaultHashBuilder,
+    ) {
         let bytes = raw.len() + ALIAS_BYTES;
         if self.alias_bytes + bytes > ALIAS_BYTES_MAX {
             self.aliases = HashTable::new();

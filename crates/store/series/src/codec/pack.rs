@@ -53,7 +53,7 @@ pub(crate) fn unpack(input: &mut Input<'_>, width: u32, values: &mut [u32; RUN])
         *values = [0; RUN];
         return Some(());
     }
-    let bytes = input.take(width as usize * LANES * 4)?;
+    let bytes = input.take_bytes(width as usize * LANES * 4)?;
     let mut words = [[0u32; LANES]; 33];
     for (word, from) in words.iter_mut().zip(bytes.as_chunks::<16>().0) {
         let four = u128::from_le_bytes(*from);
@@ -103,7 +103,7 @@ pub(crate) fn unpack_wide(
     min: i64,
     values: &mut Vec<i64>,
 ) -> Option<()> {
-    let bytes = input.take((count * width as usize).div_ceil(8))?;
+    let bytes = input.take_bytes((count * width as usize).div_ceil(8))?;
     // Behind the last value there is room for a whole word.
     let mut room = [0u8; RUN * 8 + 16];
     room.get_mut(..bytes.len())?.copy_from_slice(bytes);

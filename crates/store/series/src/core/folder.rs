@@ -51,7 +51,7 @@ impl Folder {
     }
 
     /// Looks whether the folder is still the one that was opened.
-    pub(crate) fn look(&self, dir: &Path) -> FolderChange {
+    pub(crate) fn check_folder(&self, dir: &Path) -> FolderChange {
         let lost = self.opened.is_some() && identity(dir) != self.opened;
         match (self.lost.swap(lost, Ordering::AcqRel), lost) {
             (false, true) => FolderChange::Lost,

@@ -102,7 +102,7 @@ impl<'a> Rows<'a> {
             }
         }
         if let Some(all) = &mut all {
-            all.settle();
+            all.sort_rows();
         }
         Ok(all)
     }
@@ -120,7 +120,7 @@ impl<'a> Rows<'a> {
             let Some(entry) = entry else { continue };
             let want = Want::One(other.column);
             let with = self.read_part(part, other.row, entry, window, want, work)?;
-            all.settle();
+            all.sort_rows();
             sharing::agree(all, other.own, &with);
         }
         Ok(())

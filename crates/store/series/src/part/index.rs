@@ -222,7 +222,7 @@ impl Top {
 fn parts(index: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut input = Input(index);
     let rows = input.u32()? as usize;
-    let directory = input.take(rows.checked_mul(DIRECTORY_BYTES)?)?;
+    let directory = input.take_bytes(rows.checked_mul(DIRECTORY_BYTES)?)?;
     Some((directory, input.0))
 }
 

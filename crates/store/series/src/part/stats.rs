@@ -71,7 +71,7 @@ pub(crate) fn push_stats(into: &mut Vec<u8>, all: &Summary) {
 pub(crate) fn skip_stats(input: &mut Input<'_>) -> Option<()> {
     match input.u8()? {
         0..=3 => (0..5).try_for_each(|_| input.skip_varint())?,
-        _ => drop(input.take(5 * size_of::<f64>())?),
+        _ => drop(input.take_bytes(5 * size_of::<f64>())?),
     }
     input.skip_varint()?;
     input.skip_varint()

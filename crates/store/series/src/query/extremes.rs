@@ -77,7 +77,7 @@ impl Sink for Extremes<'_> {
         pieces.iter().all(|piece| self.is_within(piece))
     }
 
-    fn take(&mut self, first_ns: i64, some: Summary) {
+    fn add_summary(&mut self, first_ns: i64, some: Summary) {
         let step = self.grid.index(first_ns);
         self.steps.entry(step).and_modify(|all| *all = all.with(&some)).or_insert(some);
     }

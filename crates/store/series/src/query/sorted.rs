@@ -72,7 +72,7 @@ impl Sorted {
 
     /// Sort a run and keep it.
     fn add(&mut self, mut run: Table, rows: usize, work: &mut Work) {
-        run.settle();
+        run.sort_rows();
         let mut begin = 0;
         for end in run.chunk_ends((rows / BLOCKS).clamp(BLOCK_ROWS.0, BLOCK_ROWS.1)) {
             let at = |i: usize| run.times.get(i).copied().unwrap_or_default();

@@ -19,14 +19,14 @@ pub(super) trait Sink {
     }
 
     /// Take a summary of samples from this time on.
-    fn take(&mut self, first_ns: i64, some: Summary);
+    fn add_summary(&mut self, first_ns: i64, some: Summary);
 }
 
 /// Takes every summary.
 struct Every<F>(F);
 
 impl<F: FnMut(i64, Summary)> Sink for Every<F> {
-    fn take(&mut self, first_ns: i64, some: Summary) {
+    fn add_summary(&mut self, first_ns: i64, some: Summary) {
         (self.0)(first_ns, some);
     }
 }
@@ -53,7 +53,7 @@ impl<F: FnMut(i64, Summary) -> bool> Sink for Steps<F> {
         self.enough
     }
 
-    fn take(&mut self, first_ns: i64, some: Summary) {
+    fn add_summary(&mut self, first_ns: i64, some: Summary) {
         match &mut self.last {
             // Buckets of rows that share a series may lie side by side.
             Some((end, all)) if first_ns < *end => *all = all.with(&some),
@@ -142,25 +142,26 @@ impl Snapshot {
                 None
             };
             if found.is_some() {
-                found.iter().flatten().for_each(|some| sink.take(some.first_ns, *some));
+                found.iter().flatten().for_each(|some| sink.add_summary(some.first_ns, *some));
                 continue;
             }
             if apart {
                 pieces.sort_by_key(|p| p.span().first);
-                let told = pieces.iter().map(|p| self.tell(p, here, grid, sink, &mut work));
+                let told =
+                    pieces.iter().map(|p| self.emit_summaries(p, here, grid, sink, &mut work));
                 told.filter_map(Result::err).for_each(|e| note(&mut torn, e));
                 continue;
             }
             let mut windows = Windows::new(pieces, here, ROWS);
             while let Some(table) = windows.next(self, Direction::Forward, &mut work, &mut torn) {
-                runs(&table, grid, |first, some| sink.take(first, some));
+                runs(&table, grid, |first, some| sink.add_summary(first, some));
             }
         }
         torn
     }
 
     /// Hand out the summaries of one piece: its own, or those of its samples.
-    fn tell(
+    fn emit_summaries(
         &self,
         piece: &Piece,
         range: TimeRange,
@@ -169,11 +170,11 @@ impl Snapshot {
         work: &mut Work,
     ) -> Result<(), ReadError> {
         if let Some((first, some)) = self.known(piece, range, grid) {
-            sink.take(first, some);
+            sink.add_summary(first, some);
             return Ok(());
         }
         let table = self.open_piece(piece, range, work)?;
-        runs(&table, grid, |first, some| sink.take(first, some));
+        runs(&table, grid, |first, some| sink.add_summary(first, some));
         Ok(())
     }
 

@@ -131,7 +131,7 @@ impl Windows {
         self.leave_out(lost);
         self.put_back(planned, window);
         let mut all = all.unwrap_or_default();
-        all.settle();
+        all.sort_rows();
         Some(all)
     }
 }
@@ -168,7 +168,7 @@ pub(crate) fn planned(blocks: &[Span], range: TimeRange, rows: usize) -> VecDequ
 
 /// Settles the samples of a window and keeps `rows` of them. Returns the window of the samples kept.
 fn cut(all: &mut Table, window: TimeRange, rows: usize, direction: Direction) -> TimeRange {
-    all.settle();
+    all.sort_rows();
     let beyond = all.len().saturating_sub(rows);
     let at = if direction == Direction::Forward { rows } else { beyond };
     let Some(time) = all.times.get(at).copied().filter(|_| beyond > 0) else { return window };

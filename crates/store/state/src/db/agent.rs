@@ -119,7 +119,7 @@ impl Agent {
     pub(super) fn mentioned(&mut self, overlay: &Overlay) {
         let registered = self.incarnation != Some(0);
         let metadata = registered || self.metadata_version == 0;
-        self.take(overlay, metadata, registered || self.groups_version == 0);
+        self.merge_overlay(overlay, metadata, registered || self.groups_version == 0);
     }
 
     /// Applies a session about the agent itself. If the stored overlay is newer, returns its version
@@ -142,11 +142,11 @@ impl Agent {
             *kept = version;
         }
         let before = self.overlay.clone();
-        self.take(overlay, told == AgentSubject::Metadata, told == AgentSubject::Groups);
+        self.merge_overlay(overlay, told == AgentSubject::Metadata, told == AgentSubject::Groups);
         Ok(u64::from(before != self.overlay))
     }
 
-    fn take(&mut self, overlay: &Overlay, metadata: bool, groups: bool) {
+    fn merge_overlay(&mut self, overlay: &Overlay, metadata: bool, groups: bool) {
         let merged;
         let now = if metadata && groups {
             overlay

@@ -100,7 +100,7 @@ pub(super) fn events(
         .and_then(|mut delete| delete.execute([last]))
         .context(WHAT)?;
     let id = own.unwrap_or_else(|| format!("retention-{now_us}-{last}"));
-    tell(&tx, &mut applier, &id, now_us, dropped).context(WHAT)?;
+    record_coverage(&tx, &mut applier, &id, now_us, dropped).context(WHAT)?;
     dropped.coverage = Some(id);
     applier.finish().context(WHAT)?;
     tx.commit().context(WHAT)?;
@@ -126,7 +126,7 @@ fn oldest(db: &Connection, newest: i64) -> rusqlite::Result<Vec<Candidate>> {
 }
 
 /// Adds the run's coverage event, or updates it.
-fn tell(
+fn record_coverage(
     db: &Connection,
     applier: &mut Applier<'_>,
     id: &str,

@@ -100,7 +100,7 @@ impl List {
     }
 
     /// Replaces the messages given to [`List::new`] by ones that name the object.
-    pub(crate) fn said(mut self, messages: [String; 3]) -> Self {
+    pub(crate) fn with_messages(mut self, messages: [String; 3]) -> Self {
         self.messages = messages.map(Cow::Owned);
         self
     }

@@ -27,7 +27,7 @@ pub(crate) struct Listing {
 
 impl Listing {
     /// Applies the parameters of a call to the items and returns the requested page.
-    pub(crate) fn answer(&self, call: &Call, mut items: Vec<Value>) -> Result<List, Failure> {
+    pub(crate) fn page(&self, call: &Call, mut items: Vec<Value>) -> Result<List, Failure> {
         let parameters = &call.parameters;
         let columns: Vec<(&'static str, &'static str)> =
             self.fields.iter().map(|name| (*name, *name)).collect();

@@ -65,7 +65,7 @@ impl<C: Copy> Parser<'_, C> {
         self.rest().chars().next()
     }
 
-    fn take(&mut self, wanted: char) -> bool {
+    fn consume(&mut self, wanted: char) -> bool {
         let found = self.peek() == Some(wanted);
         if found {
             self.at += wanted.len_utf8();
@@ -90,7 +90,7 @@ impl<C: Copy> Parser<'_, C> {
             return Err(self.wrong("too deeply nested"));
         }
         let mut any = vec![self.all(depth)?];
-        while self.take(',') {
+        while self.consume(',') {
             any.push(self.all(depth)?);
         }
         Ok(one_or(any, Query::Any))
@@ -98,16 +98,16 @@ impl<C: Copy> Parser<'_, C> {
 
     fn all(&mut self, depth: usize) -> Result<Query<C>, Failure> {
         let mut all = vec![self.term(depth)?];
-        while self.take(';') {
+        while self.consume(';') {
             all.push(self.term(depth)?);
         }
         Ok(one_or(all, Query::All))
     }
 
     fn term(&mut self, depth: usize) -> Result<Query<C>, Failure> {
-        if self.take('(') {
+        if self.consume('(') {
             let inner = self.expression(depth + 1)?;
-            return if self.take(')') { Ok(inner) } else { Err(self.wrong("a ) is missing")) };
+            return if self.consume(')') { Ok(inner) } else { Err(self.wrong("a ) is missing")) };
         }
         self.terms += 1;
         if self.terms > TERMS_MAX {
@@ -150,11 +150,15 @@ impl<C: Copy> Parser<'_, C> {
 
     fn value(&mut self) -> Result<String, Failure> {
         for quote in ['"', '\''] {
-            if !self.take(quote) {
+            if !self.consume(quote) {
                 continue;
             }
             let value = self.take_while(|c| c != quote);
-            return if self.take(quote) { Ok(value) } else { Err(self.wrong("a quote is open")) };
+            return if self.consume(quote) {
+                Ok(value)
+            } else {
+                Err(self.wrong("a quote is open"))
+            };
         }
         let value = self.take_while(|c| !";,()".contains(c));
         if value.is_empty() { Err(self.wrong("a value is missing")) } else { Ok(value) }

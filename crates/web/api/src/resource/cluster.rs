@@ -183,7 +183,7 @@ const NODE_LIST: Listing = Listing {
 fn nodes(call: &Call) -> Result<Answer, Failure> {
     let wanted = wanted(call) && call.parameters.text("type").is_none_or(|kind| kind == "master");
     let items = if wanted { vec![node_item(call)] } else { Vec::new() };
-    let mut list = NODE_LIST.answer(call, items)?;
+    let mut list = NODE_LIST.page(call, items)?;
     explicit(call, &mut list);
     Ok(Answer::List(list))
 }
@@ -258,7 +258,7 @@ fn logs(call: &Call) -> Result<Answer, Failure> {
             }));
         }
     }
-    Ok(Answer::List(LOG_LIST.answer(call, items)?))
+    Ok(Answer::List(LOG_LIST.page(call, items)?))
 }
 
 fn logs_summary(call: &Call) -> Result<Answer, Failure> {

@@ -70,7 +70,7 @@ fn open(call: Arc<Call>) -> Answering {
         let since = Some(call.parameters.whole("since")).filter(|since| *since > 0);
         let behind = since.unwrap_or_default();
         let begin = move |call: &Call| {
-            let first = look(call, behind, since.is_some())?;
+            let first = read_events(call, behind, since.is_some())?;
             expect_anybody(call).map(|()| first)
         };
         let first = call.blocking(begin).await??;
@@ -134,7 +134,7 @@ async fn feed(call: &Arc<Call>, first: Look, sender: &PieceSender) {
                 () = tokio::time::sleep(LOOK_EVERY) => {}
             }
         }
-        let looked = call.blocking(move |call| look(call, through, true)).await;
+        let looked = call.blocking(move |call| read_events(call, through, true)).await;
         look_now = match looked {
             Ok(Ok(found)) => found,
             Ok(Err(failure)) => return tracing::info!("event stream ends: {}", failure.detail),
@@ -145,7 +145,7 @@ async fn feed(call: &Arc<Call>, first: Look, sender: &PieceSender) {
 
 /// Returns the events after an arrival number, oldest first. Verifies the token, the user and its roles
 /// each time. Unless `telling`, returns only the current position of the stream.
-fn look(call: &Call, behind: u64, telling: bool) -> Result<Look, Failure> {
+fn read_events(call: &Call, behind: u64, telling: bool) -> Result<Look, Failure> {
     let caller = call.caller_now()?;
     let agents = agents(call, &caller)?;
     let gaps = caller.scope(call.registry(), GAPS);

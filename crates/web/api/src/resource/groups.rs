@@ -210,7 +210,7 @@ fn list(call: &Call) -> Result<Answer, Failure> {
         }
         items.push(to_value(&item)?);
     }
-    let mut list = GROUP_LIST.answer(call, items)?;
+    let mut list = GROUP_LIST.page(call, items)?;
     for name in missing {
         list.fail(Code::GroupMissing, name.clone());
     }
@@ -334,7 +334,7 @@ fn files(call: &Call) -> Result<Answer, Failure> {
     let (config, merged) = digests(call, &group, name)?;
     let file = |filename: &str, hash| to_value(&GroupFile { filename: filename.into(), hash });
     let items = vec![file(CONFIG_FILE, config)?, file(MERGED_FILE, merged)?];
-    Ok(Answer::List(FILE_LIST.answer(call, items)?))
+    Ok(Answer::List(FILE_LIST.page(call, items)?))
 }
 
 /// Returns the blocks of a configuration as a list.

@@ -259,7 +259,11 @@ fn chosen(call: &Call) -> Result<Chosen, Failure> {
     Ok((named, failed))
 }
 
-fn answer(done: &[AgentId], failed: Vec<(Code, AgentId)>, messages: [&'static str; 3]) -> Answer {
+fn member_answer(
+    done: &[AgentId],
+    failed: Vec<(Code, AgentId)>,
+    messages: [&'static str; 3],
+) -> Answer {
     let items = done.iter().map(|id| json!(id.to_string())).collect();
     let mut list = List::new(items, done.len() as u64, messages);
     for (code, id) in failed {
@@ -295,7 +299,7 @@ fn add_many(call: &Call) -> Result<Answer, Failure> {
         "Some agents were not assigned to the group",
         "No agents were assigned to the group",
     ];
-    Ok(answer(&agents, failed, messages))
+    Ok(member_answer(&agents, failed, messages))
 }
 
 fn remove_many(call: &Call) -> Result<Answer, Failure> {
@@ -318,5 +322,5 @@ fn remove_many(call: &Call) -> Result<Answer, Failure> {
         "Some agents were not removed from the group",
         "No agents were removed from the group",
     ];
-    Ok(answer(&agents, failed, messages))
+    Ok(member_answer(&agents, failed, messages))
 }

@@ -170,7 +170,7 @@ fn list(call: &Call) -> Result<Answer, Failure> {
             items.push(to_value(&item)?);
         }
     }
-    let mut list = FILE_LIST.answer(call, items)?;
+    let mut list = FILE_LIST.page(call, items)?;
     for name in named {
         if !call.may("rules:read", FILE, name) {
             list.fail(Code::Denied, name.clone());

@@ -25,7 +25,7 @@ use control::{ControlStore as _, NewAgent, SqliteControl};
 use env::clock::{Clock, ManualClock};
 use env::random::SeededRandom;
 use http_body_util::BodyExt as _;
-use journal::{Journal, JournalOptions};
+use journal::{Journal, Options};
 use model::document::NoNames;
 use model::{
     AgentId, AgentOs, Change, ChangeKind, Coverage, Dataset, EventBody, FileDocument, Incarnation,
@@ -157,8 +157,8 @@ pub fn world_of(options: RegistryOptions, edit: impl FnOnce(&mut ApiOptions)) ->
     World { folder, clock, registry, state, commit, router, sessions: 0.into() }
 }
 
-fn small_journal() -> JournalOptions {
-    JournalOptions { segment_bytes: 1024 * 1024, ..JournalOptions::default() }
+fn small_journal() -> Options {
+    Options { segment_bytes: 1024 * 1024, ..Options::default() }
 }
 
 /// Returns an observation of a file with a mode and a size.

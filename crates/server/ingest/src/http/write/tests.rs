@@ -28,7 +28,7 @@ async fn body_counts_towards_the_limits_after_its_client_has_left() {
     let writing = {
         let (store, quotas) = (store.clone(), quotas.clone());
         let request = Request::new(Body::from(vec![b'#'; 3 * UNIT_BYTES]));
-        async move { take(&store, &quotas, request, PACKED_LINES, read).await }
+        async move { store_body(&store, &quotas, request, PACKED_LINES, read).await }
     };
     let writing = tokio::spawn(writing);
     begun.recv().await.unwrap();

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use ::model::limits::TOMBSTONE_SECONDS;
 use ::model::{
-    AgentId, ChangeKind, Coverage, CoverageKind, Dataset, EventBody, Incarnation, Position, Record,
-    AgentSubject, Write,
+    AgentId, AgentSubject, ChangeKind, Coverage, CoverageKind, Dataset, EventBody, Incarnation,
+    Position, Record, Write,
 };
 use rusqlite::Connection;
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
@@ -58,7 +58,7 @@ fn writes(store: &SqliteState, n: u64) {
         Write::Upsert { dataset: dataset.clone(), id: id.clone(), version: 8, body: b"[".into() };
     let moved = Write::Upsert { dataset, id, version: 9, body };
     apply(store, session(agent, at(n, 3), vec![of(&second, 5), bad, moved]));
-    for (life, told) in [(0, AgentSubject::Metadata), (0, Told::Groups)] {
+    for (life, told) in [(0, AgentSubject::Metadata), (0, AgentSubject::Groups)] {
         let describe = vec![Write::Describe { told, version: n, check: false }];
         apply(store, session_of_life(agent + 100, life, at(n, 4 + n), describe));
     }

@@ -56,7 +56,7 @@ pub(crate) fn router(
     }
     let handler = |operations: Vec<&'static Operation>| {
         let (api, route): (Arc<Api>, Route) = (Arc::clone(api), operations.into());
-        move |request: Request| answer(Arc::clone(&api), Arc::clone(&route), request)
+        move |request: Request| handle_request(Arc::clone(&api), Arc::clone(&route), request)
     };
     paths
         .into_iter()
@@ -77,7 +77,7 @@ struct Seen {
     reader: Reader,
 }
 
-async fn answer(api: Arc<Api>, route: Route, mut request: Request) -> Response {
+async fn handle_request(api: Arc<Api>, route: Route, mut request: Request) -> Response {
     let started = Instant::now();
     let peer = request.extensions().get::<Source>().copied();
     let named = proxy::source(&api.options.trusted_proxies, peer, request.headers());

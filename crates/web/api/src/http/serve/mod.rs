@@ -318,7 +318,7 @@ async fn talk<S>(
     let stream = Watched { stream, pulse: Arc::clone(&pulse) };
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
     let (time, then) = tokio::select! {
-        ended = connection.as_mut() => return tell(ended.map_err(|cause| cause.to_string())),
+        ended = connection.as_mut() => return log_failed_connection(ended.map_err(|cause| cause.to_string())),
         () = stops(&mut stopping, Duration::ZERO) => (quiet.stopping, Duration::ZERO),
         () = permit.is_gone() => (quiet.idle.min(MAKE_ROOM_TIME_MAX), Duration::ZERO),
         () = pulse.stops(quiet) => {
@@ -343,7 +343,7 @@ async fn talk<S>(
         () = stops(&mut stopping, quiet.stopping) => None,
     };
     if let Some(ended) = ended {
-        tell(ended.map_err(|cause| cause.to_string()));
+        log_failed_connection(ended.map_err(|cause| cause.to_string()));
     }
 }
 
@@ -354,7 +354,7 @@ async fn stops(stopping: &mut watch::Receiver<bool>, after: Duration) {
     tokio::time::sleep(after).await;
 }
 
-fn tell(ended: Result<(), String>) {
+fn log_failed_connection(ended: Result<(), String>) {
     if let Err(cause) = ended {
         tracing::debug!("api: a connection ended badly: {cause}");
     }

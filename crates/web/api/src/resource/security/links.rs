@@ -214,7 +214,7 @@ fn change(call: &Call, links: &Links, link: bool) -> Result<Answer, Failure> {
         _ => roles::item(call, owner)?,
     };
     let mut list = List::new(item.into_iter().collect(), u64::from(done > 0), ["", "", ""])
-        .said(messages(links, owner, link));
+        .with_messages(messages(links, owner, link));
     for (code, id) in failed {
         list.fail(code, id.to_string());
     }

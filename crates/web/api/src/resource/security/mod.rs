@@ -94,7 +94,7 @@ fn listed(
     let asked = |id: u32| wanted.as_ref().is_none_or(|wanted| wanted.contains(&id));
     let items =
         items.into_iter().filter(|(id, _)| asked(*id) && may(*id)).map(|(_, item)| item).collect();
-    let mut list = listing.answer(call, items)?;
+    let mut list = listing.page(call, items)?;
     for (code, id) in failed {
         list.fail(code, id.to_string());
     }
