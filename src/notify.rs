@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_watchdog_is_fed_at_half_its_time_and_only_by_the_process_it_watches() {
+    fn watchdog_is_notified_at_half_its_time_by_its_process_only() {
         let half = Some(Duration::from_secs(15));
         assert_eq!(watchdog_interval(Some("30000000"), None, 7), half);
         assert_eq!(watchdog_interval(Some("30000000"), Some("7"), 7), half);

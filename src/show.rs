@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_is_told_without_json() {
+    fn report_is_printed_without_json() {
         assert_eq!(words(&json!(null)), "none");
         assert_eq!(words(&json!(true)), "yes");
         assert_eq!(words(&json!([])), "none");

@@ -204,7 +204,7 @@ fn run_as_nobody(words: &[&str]) -> (i32, String) {
 }
 
 #[test]
-fn a_denied_permission_is_told_as_such() {
+fn denied_permission_is_reported_as_such() {
     use std::os::unix::fs::PermissionsExt as _;
     let dir = folder("cli-denied");
     let mode = |path: &str, mode: u32| {
@@ -254,7 +254,7 @@ fn a_denied_permission_is_told_as_such() {
 }
 
 #[test]
-fn a_running_server_says_what_it_did_not_do_and_records_what_was_done() {
+fn running_server_reports_refusals_and_records_actions() {
     let dir = folder("cli-running");
     let data = dir.join("data");
     let data = data.to_str().unwrap();
@@ -357,7 +357,7 @@ fn what_was_mistyped_is_named_with_what_helps() {
 }
 
 #[test]
-fn what_keeps_a_server_from_starting_is_told_once_with_its_remedy() {
+fn start_failure_is_reported_once_with_its_remedy() {
     let dir = folder("cli-start");
     let data = dir.join("data");
     let once = |api: &str, cause: &str, remedy: &str| {
@@ -377,7 +377,7 @@ fn what_keeps_a_server_from_starting_is_told_once_with_its_remedy() {
 }
 
 #[test]
-fn output_that_is_lost_is_an_error_and_a_reader_that_left_is_none() {
+fn lost_output_is_an_error_but_a_closed_reader_is_not() {
     use std::process::{Command, Stdio};
     let run_into = |words: &[&str], out: Stdio| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
@@ -424,7 +424,7 @@ fn printed_configurations_pass_their_own_check() {
 }
 
 #[test]
-fn an_agents_queue_is_listed_verified_and_compacted_from_outside() {
+fn agent_queue_is_listed_verified_and_compacted_offline() {
     let folder = folder("cli-queue");
     let data = folder.to_str().unwrap();
     let path = folder.join("agent/agent.db");

@@ -340,7 +340,7 @@ fn fifty_kills_of_either_side_leave_a_prefix_that_can_take_over() {
 }
 
 #[test]
-fn a_follower_over_the_network_shows_its_token_and_knows_the_server_by_its_certificate() {
+fn network_follower_sends_its_token_and_pins_the_certificate() {
     let base = folder("follow-network");
     configure(&base, "first", "");
     let first = base.join("first");
@@ -384,7 +384,7 @@ fn a_follower_over_the_network_shows_its_token_and_knows_the_server_by_its_certi
 }
 
 #[test]
-fn a_folder_that_follows_is_nobody_elses_until_it_is_promoted() {
+fn following_folder_serves_no_one_until_promoted() {
     let base = folder("follow-lock");
     configure(&base, "first", "plain_http = true\n");
     let second_config = configure(&base, "second", "plain_http = true\n");

@@ -67,7 +67,7 @@ fn fill(tree: &Path, files: u32) {
 }
 
 #[test]
-fn an_agent_without_room_says_so_and_catches_up() {
+fn agent_with_a_full_disk_reports_it_and_catches_up() {
     let base = folder("full-agent");
     let (tree, data) = (base.join("tree"), base.join("agent"));
     let Some(mounted) = Mounted::new(data.clone(), 2) else { return };
@@ -85,7 +85,7 @@ fn an_agent_without_room_says_so_and_catches_up() {
 }
 
 #[test]
-fn a_server_without_room_refuses_and_nothing_is_lost() {
+fn server_with_a_full_disk_refuses_and_loses_nothing() {
     let base = folder("full-server");
     let (tree, data) = (base.join("tree"), base.join("server"));
     let Some(_mounted) = Mounted::new(data.clone(), 400) else { return };

@@ -81,7 +81,7 @@ fn records_of_any_bytes_are_read_whole_or_refused() {
 }
 
 #[test]
-fn streams_to_followers_give_the_same_frames_however_they_are_cut() {
+fn follower_streams_decode_equally_however_they_are_split() {
     replay("frames", 1000, frames::frames);
 }
 
@@ -91,7 +91,7 @@ fn columns_chunks_and_records_of_any_bytes_are_read_or_refused() {
 }
 
 #[test]
-fn metrics_of_strangers_are_taken_or_refused_wherever_their_stream_is_cut() {
+fn foreign_metrics_streams_are_accepted_or_refused_at_any_split() {
     replay("series_readers", 1000, readers::readers);
 }
 

@@ -65,7 +65,7 @@ fn installed(name: &str) -> PathBuf {
 }
 
 #[test]
-fn what_is_installed_is_complete_runs_and_goes_again_but_for_the_configuration() {
+fn installed_files_are_complete_and_uninstall_keeps_the_config() {
     let to = installed("install");
     let found = files(&to);
     for wanted in [
@@ -135,7 +135,7 @@ fn value<'a>(unit: &'a str, key: &str) -> &'a str {
 
 /// The unit hides /etc from writing: what `PUT /manager/configuration` replaces lies elsewhere.
 #[test]
-fn the_unit_makes_the_servers_configuration_where_the_server_may_replace_it() {
+fn unit_creates_the_server_config_where_it_may_be_replaced() {
     let to = folder("install-config");
     make(
         "install",

@@ -68,7 +68,7 @@ fn tells(words: &[&str], home: &Path) {
 }
 
 #[test]
-fn the_server_says_when_it_is_ready_that_it_lives_and_that_it_stops() {
+fn server_notifies_ready_watchdog_and_stopping() {
     let home = folder("notify-server");
     let config = home.join("server.toml");
     fs::write(

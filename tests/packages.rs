@@ -115,7 +115,7 @@ fn lose(database: &Path, key: &str) {
 }
 
 #[test]
-fn packages_are_told_through_kills_and_lost_documents_and_gaps() {
+fn packages_are_reported_through_kills_losses_and_gaps() {
     let mut place = PackageHost::new("packages");
     place.change(&[("bash", "1"), ("coreutils", "1"), ("dpkg", "1"), ("old", "1")], &[]);
     let (server, api) = place.deployment.server();

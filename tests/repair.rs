@@ -63,7 +63,7 @@ fn gaps(api: &Api, agent: &str) -> Vec<String> {
 }
 
 #[test]
-fn documents_lost_by_the_server_are_found_and_sent_again_after_a_kill_of_the_agent() {
+fn documents_lost_by_the_server_are_resent_after_an_agent_kill() {
     let deployment = Deployment::new("repair");
     let (base, tree, data) = (deployment.base.clone(), deployment.tree.clone(), deployment.data());
     let (server, _) = deployment.server();
@@ -106,7 +106,7 @@ fn documents_lost_by_the_server_are_found_and_sent_again_after_a_kill_of_the_age
 }
 
 #[test]
-fn what_changed_while_agent_db_was_lost_is_told_as_changes_from_what_the_server_held() {
+fn changes_while_agent_db_was_lost_are_reported_as_changes() {
     let deployment = Deployment::new("lost-database");
     let (server, api) = deployment.server();
     assert_eq!(deployment.enroll("forgetful").0, 0);
@@ -165,7 +165,7 @@ fn database(deployment: &Deployment) -> Vec<PathBuf> {
 }
 
 #[test]
-fn an_older_database_put_back_takes_nothing_away_before_the_disk_was_scanned() {
+fn restored_older_database_deletes_nothing_before_a_scan() {
     let deployment = Deployment::new("put-back");
     let (server, api) = deployment.server();
     assert_eq!(deployment.enroll("older").0, 0);
@@ -206,7 +206,7 @@ fn an_older_database_put_back_takes_nothing_away_before_the_disk_was_scanned() {
 }
 
 #[test]
-fn packages_that_are_watched_no_more_go_although_the_database_that_knew_them_is_lost() {
+fn unwatched_packages_are_deleted_even_if_the_database_is_lost() {
     let deployment = Deployment::new("unwatched-packages");
     let (server, api) = deployment.server();
     assert_eq!(deployment.enroll("unwatched").0, 0);
@@ -226,7 +226,7 @@ fn packages_that_are_watched_no_more_go_although_the_database_that_knew_them_is_
 }
 
 #[test]
-fn an_agent_that_lost_its_identity_is_refused_its_old_name_and_told_whole_under_a_new_one() {
+fn agent_without_identity_needs_a_new_name_and_resends_all() {
     let deployment = Deployment::new("lost-identity");
     let (server, api) = deployment.server();
     assert_eq!(deployment.enroll("lost").0, 0);

@@ -117,7 +117,7 @@ fn data(base: &Path, small: bool) -> PathBuf {
 }
 
 #[test]
-fn nothing_acknowledged_is_lost_by_kills_under_load_over_all_protocols() {
+fn kills_under_load_lose_nothing_acknowledged_in_any_protocol() {
     let seed = number("HOLDFAST_SEED", SystemRandom.next_u64().unwrap());
     println!("HOLDFAST_SEED={seed}");
     let random = SeededRandom::new(seed);
@@ -208,7 +208,7 @@ impl Lives {
 }
 
 #[test]
-fn a_backup_under_load_restores_to_a_store_with_everything_acknowledged_before_it() {
+fn backup_under_load_restores_everything_acknowledged_before_it() {
     let base = folder("series-backup");
     let data = data(&base, true);
     let store = Alone::start(&data, &[]);

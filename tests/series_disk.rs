@@ -66,7 +66,7 @@ fn check(store: &Alone, told: &BTreeMap<i64, u64>) {
 }
 
 #[test]
-fn a_store_without_room_refuses_by_name_keeps_what_it_said_and_goes_on_with_room() {
+fn full_store_refuses_by_name_keeps_its_data_and_recovers() {
     let base = folder("series-disk");
     let Some(mounted) = Mounted::new(base.join("disk"), 64) else { return };
     let data = mounted.0.join("data");

@@ -121,7 +121,7 @@ fn configured(base: &Path, api: &str, more: &str) -> String {
 }
 
 #[test]
-fn a_server_opens_the_usual_ports_on_loopback_and_goes_on_without_one_that_is_taken() {
+fn server_opens_usual_ports_on_loopback_and_skips_taken_ones() {
     let base = folder("series-usual");
     // Opened by this test, or by another process before it.
     let _taken = TcpListener::bind("127.0.0.1:8282");
@@ -154,7 +154,7 @@ fn a_server_opens_the_usual_ports_on_loopback_and_goes_on_without_one_that_is_ta
 }
 
 #[test]
-fn each_port_of_up_is_where_it_is_told_or_off() {
+fn each_port_of_up_is_configurable_or_off() {
     let base = folder("series-up-ports");
     let (data, tree) = (base.join("data"), base.join("tree"));
     fs::create_dir_all(&tree).unwrap();
@@ -173,7 +173,7 @@ fn each_port_of_up_is_where_it_is_told_or_off() {
 }
 
 #[test]
-fn beyond_loopback_ports_take_tls_and_the_token_and_a_new_certificate_without_a_restart() {
+fn non_loopback_ports_use_tls_token_and_reloaded_certificate() {
     if TcpListener::bind(BEYOND).is_err() {
         println!("SKIPPED: this machine has no IPv6 sockets");
         return;
@@ -249,7 +249,7 @@ fn beyond_loopback_ports_take_tls_and_the_token_and_a_new_certificate_without_a_
 }
 
 #[test]
-fn the_servers_own_certificate_is_renewed_while_a_port_is_open_and_connections_go_on() {
+fn server_certificate_is_renewed_while_connections_continue() {
     let base = folder("series-renewed");
     let renewed_after = Duration::from_secs(SERVER_CERTIFICATE_SECONDS as u64 / 3 * 2);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();

@@ -82,7 +82,7 @@ fn what_is_exported_is_imported_and_the_tools_say_what_is_there() {
 }
 
 #[test]
-fn a_damaged_part_is_named_by_verify_and_a_store_in_use_is_left_alone() {
+fn verify_names_a_damaged_part_and_leaves_an_open_store_alone() {
     let base = folder("series-damage");
     let data = base.join("data");
     let store = Alone::start(&data, &["--age-max", "90years"]);
@@ -150,7 +150,7 @@ fn root_leaves_nothing_in_a_store_of_another_account() {
 }
 
 #[test]
-fn a_servers_folder_is_not_served_by_other_rules_of_what_goes() {
+fn server_folder_is_not_opened_with_other_retention_rules() {
     let data = folder("series-server").join("data");
     fs::create_dir_all(&data).unwrap();
     fs::write(data.join("registry.db"), "").unwrap();
@@ -180,7 +180,7 @@ fn an_export_leaves_out_the_events_of_a_damaged_part_alone() {
 }
 
 #[test]
-fn a_server_whose_series_store_cannot_be_opened_does_all_the_rest() {
+fn server_runs_without_a_series_store_that_fails_to_open() {
     let base = folder("series-without");
     let (data, tree, log) = (base.join("data"), base.join("tree"), base.join("log"));
     fs::create_dir_all(&tree).unwrap();
@@ -219,7 +219,7 @@ fn a_server_whose_series_store_cannot_be_opened_does_all_the_rest() {
 }
 
 #[test]
-fn ports_beyond_this_machine_need_a_certificate_and_udp_is_never_among_them() {
+fn non_loopback_ports_need_a_certificate_and_exclude_udp() {
     let base = folder("series-ports");
     let data = base.join("data");
     let serve = |port: &str| {

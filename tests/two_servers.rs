@@ -57,7 +57,7 @@ fn ask(
 }
 
 #[test]
-fn a_token_of_one_server_is_good_at_another_with_its_keys_while_the_first_is_gone() {
+fn token_is_valid_at_a_second_server_with_the_same_keys() {
     let home = folder("two-servers");
     let (first, first_url) = start(&home, "first");
     let login = format!("{first_url}security/user/authenticate?raw=true");

@@ -23,7 +23,7 @@ use deployment::{Deployment, has_packages};
 use rusqlite::Connection;
 
 #[test]
-fn an_item_that_cannot_be_decoded_makes_the_agent_begin_anew_by_itself() {
+fn undecodable_item_makes_the_agent_recreate_its_database() {
     let deployment = Deployment::new("undecodable");
     let (server, api) = deployment.server();
     assert_eq!(deployment.enroll("undecodable").0, 0);
@@ -66,7 +66,7 @@ fn logged_us(deployment: &Deployment, what: &str) -> u64 {
 
 /// Only a session in preparation reads it: the scan before has seen the file as it was.
 #[test]
-fn an_item_that_telling_meets_and_cannot_decode_makes_the_agent_begin_anew_after_a_pause() {
+fn undecodable_item_found_while_sending_recreates_after_a_pause() {
     let deployment = Deployment::new("undecodable-pending");
     let (server, api) = deployment.server();
     assert_eq!(deployment.enroll("pending").0, 0);
@@ -95,7 +95,7 @@ fn an_item_that_telling_meets_and_cannot_decode_makes_the_agent_begin_anew_after
 
 /// The package database was not written since: it is looked at all the same, before a check.
 #[test]
-fn a_package_that_cannot_be_decoded_is_found_again_and_never_missing_at_the_server() {
+fn undecodable_package_is_found_again_and_stays_on_the_server() {
     let deployment = Deployment::new("undecodable-package");
     let (server, api) = deployment.server();
     assert_eq!(deployment.enroll("packages").0, 0);

@@ -75,7 +75,7 @@ fn history(api: &Api) -> Vec<(String, String)> {
 }
 
 #[test]
-fn a_change_goes_from_the_disk_to_the_history() {
+fn change_reaches_the_history_from_the_disk() {
     let place = Folders::new("up-change");
     let up = place.up();
     let password = up.line("log in: user admin, password ");
@@ -116,7 +116,7 @@ fn a_change_goes_from_the_disk_to_the_history() {
 }
 
 #[test]
-fn what_changed_while_it_was_down_is_a_change_beside_a_gap() {
+fn changes_during_downtime_are_recorded_with_a_gap() {
     let place = Folders::new("up-down");
     let up = place.up();
     up.line("synchronised: ");
@@ -156,7 +156,7 @@ fn a_data_folder_is_served_by_one_process() {
 }
 
 #[test]
-fn a_local_agent_that_lost_its_key_goes_on_and_a_lost_registry_is_not_replaced() {
+fn local_agent_recovers_its_key_but_a_lost_registry_is_kept() {
     let place = Folders::new("up-lost-key");
     let up = place.up();
     up.line("synchronised: ");
@@ -212,7 +212,7 @@ fn a_first_start_that_fails_does_not_use_up_the_password() {
 }
 
 #[test]
-fn a_root_that_goes_away_is_a_gap_and_not_a_thousand_deletes() {
+fn vanished_root_is_a_gap_and_not_a_thousand_deletes() {
     let place = Folders::new("up-gap");
     let up = place.up();
     up.line("synchronised: ");
@@ -336,7 +336,7 @@ fn a_damaged_queue_is_set_aside_and_the_server_repaired() {
 }
 
 #[test]
-fn a_damaged_journal_is_refused_and_its_repair_keeps_the_history() {
+fn damaged_journal_is_refused_and_repair_keeps_the_history() {
     journal_loses(&Folders::new("up-journal"), 0, |segment| {
         // Somewhere within the first session, behind the segment's own header.
         segment[4096 + 300] ^= 1;

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn two_who_replace_the_file_at_once_leave_the_one_or_the_other_whole() {
+    fn two_concurrent_replacements_leave_one_of_the_files_whole() {
         let folder = tempfile::TempDir::new().unwrap();
         let path = folder.path().join("server.toml");
         fs::write(&path, "").unwrap();

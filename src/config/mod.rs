@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_are_told_as_they_are_written() {
+    fn bounds_are_displayed_as_written() {
         let of = |ms: u64| Duration::from_millis(ms).written();
         assert_eq!([of(0), of(100), of(1_000), of(300_000)], ["0s", "100ms", "1s", "5m"]);
         assert_eq!([of(86_400_000 * 365), of(7_200_000), of(1_500)], ["365days", "2h", "1s 500ms"]);

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_is_told_when_it_opens_and_when_it_closes() {
+    fn gap_is_reported_when_it_opens_and_when_it_closes() {
         let mut gaps = Gaps::default();
         gaps.begin();
         assert!(gaps.meet(gap(b"/mnt", GapKind::Missing, 5)).is_some());

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_digest_and_a_moved_limit_are_told_quietly() {
+    fn adding_a_digest_or_moving_the_limit_reports_no_change() {
         let mut more = file();
         more.hashes.md5 = Some([2; 16]);
         assert_eq!(judged(&file(), &more), Verdict::Quiet);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn attributes_that_are_not_asked_for_are_told_quietly() {
+    fn attributes_not_selected_are_updated_without_a_change() {
         let mut chmod = file();
         chmod.mode = 0o600;
         chmod.ctime_ns = 7;

@@ -299,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unread_is_what_the_system_refused_and_not_what_changed_or_is_too_large() {
+    fn unread_counts_refused_files_but_not_changing_or_large_ones() {
         let mut counts = Counts::default();
         assert!(!counts.has_unread());
         counts.error(ObserveError::Unstable);

@@ -11,7 +11,7 @@ use detect::{Algorithm, Attribute, RootState, Rules, Watch};
 use model::{ChangeKind, CoverageKind, Kind};
 
 #[test]
-fn the_first_scan_is_baseline_and_tells_no_change() {
+fn first_scan_is_the_baseline_and_reports_no_change() {
     let f = Folder::new();
     f.write("a/b/c.txt", "hello");
     symlink("c.txt", f.at("a/b/link")).unwrap();
@@ -31,7 +31,7 @@ fn the_first_scan_is_baseline_and_tells_no_change() {
 }
 
 #[test]
-fn a_second_scan_of_an_unchanged_tree_tells_nothing() {
+fn second_scan_of_an_unchanged_tree_reports_nothing() {
     let f = Folder::new();
     for i in 0..150 {
         f.write(&format!("d{}/f{i}", i % 7), format!("{i}"));
@@ -50,7 +50,7 @@ fn a_second_scan_of_an_unchanged_tree_tells_nothing() {
 }
 
 #[test]
-fn a_created_file_is_told_with_its_content() {
+fn created_file_is_reported_with_its_content() {
     let f = Folder::new();
     let b = Bench::of(&f.path);
     b.scan();
@@ -63,7 +63,7 @@ fn a_created_file_is_told_with_its_content() {
 }
 
 #[test]
-fn a_modified_file_is_told_with_old_and_new() {
+fn modified_file_is_reported_with_old_and_new_content() {
     let f = Folder::new();
     let path = f.write("a", "one");
     let b = Bench::of(&f.path);
@@ -93,7 +93,7 @@ fn content_changed_behind_restored_times_is_still_found() {
 }
 
 #[test]
-fn a_chmod_is_told_as_mode_and_ctime_alone() {
+fn chmod_is_reported_as_mode_and_ctime_only() {
     let f = Folder::new();
     let path = f.write("a", "one");
     let b = Bench::of(&f.path);
@@ -106,7 +106,7 @@ fn a_chmod_is_told_as_mode_and_ctime_alone() {
 }
 
 #[test]
-fn a_chmod_of_a_directory_is_told_but_its_new_entries_are_their_own_changes() {
+fn chmod_of_a_directory_is_separate_from_its_new_entries() {
     let f = Folder::new();
     f.write("d/a", "one");
     let b = Bench::of(&f.path);
@@ -118,7 +118,7 @@ fn a_chmod_of_a_directory_is_told_but_its_new_entries_are_their_own_changes() {
 }
 
 #[test]
-fn a_deleted_file_is_told_as_it_last_was() {
+fn deleted_file_is_reported_with_its_last_state() {
     let f = Folder::new();
     let path = f.write("a", "one");
     let b = Bench::of(&f.path);
@@ -133,7 +133,7 @@ fn a_deleted_file_is_told_as_it_last_was() {
 }
 
 #[test]
-fn every_item_below_a_deleted_directory_is_told() {
+fn every_item_below_a_deleted_directory_is_reported() {
     let f = Folder::new();
     f.write("top/d/e/a", "1");
     f.write("top/d/b", "2");
@@ -157,7 +157,7 @@ fn every_item_below_a_deleted_directory_is_told() {
 }
 
 #[test]
-fn a_directory_replaced_by_a_file_and_back_is_told_item_by_item() {
+fn directory_replaced_by_a_file_and_back_reports_every_item() {
     let f = Folder::new();
     f.write("x/a", "1");
     let b = Bench::of(&f.path);
@@ -184,7 +184,7 @@ fn a_renamed_file_is_a_deletion_and_a_creation() {
 }
 
 #[test]
-fn a_retargeted_link_is_told() {
+fn retargeted_link_is_reported() {
     let f = Folder::new();
     symlink("one", f.at("l")).unwrap();
     let b = Bench::of(&f.path);
@@ -223,7 +223,7 @@ fn extended_attributes_are_observed_sorted_and_bounded() {
 }
 
 #[test]
-fn attributes_of_directories_and_of_more_names_than_kept_are_compared_too() {
+fn attributes_of_directories_and_uncached_names_are_compared() {
     let f = Folder::new();
     fs::create_dir(f.at("d")).unwrap();
     let set = |i: usize, value: &[u8]| {
@@ -243,7 +243,7 @@ fn attributes_of_directories_and_of_more_names_than_kept_are_compared_too() {
 }
 
 #[test]
-fn four_digests_are_computed_when_asked_for_and_adding_one_is_no_change() {
+fn four_digests_are_computed_and_adding_one_is_no_change() {
     let f = Folder::new();
     let path = f.write("a", "abc");
     let b = Bench::of(&f.path);
@@ -260,7 +260,7 @@ fn four_digests_are_computed_when_asked_for_and_adding_one_is_no_change() {
 }
 
 #[test]
-fn only_the_attributes_asked_for_are_changes_but_the_state_is_kept_up() {
+fn only_selected_attributes_are_changes_but_state_is_updated() {
     let f = Folder::new();
     let path = f.write("a", "abc");
     let mut watch = Watch::new(&f.path);
@@ -292,7 +292,7 @@ fn no_hashes_means_that_no_content_is_read() {
 }
 
 #[test]
-fn a_file_above_the_size_limit_has_attributes_only_and_moving_the_limit_is_no_change() {
+fn large_file_has_attributes_only_and_a_moved_limit_is_silent() {
     let f = Folder::new();
     let path = f.write("a", [1u8; 100]);
     let mut watch = Watch::new(&f.path);

@@ -20,7 +20,7 @@ fn gap_of(report: &ScanReport) -> GapKind {
 }
 
 #[test]
-fn a_root_that_was_never_there_is_named_and_the_others_are_scanned() {
+fn root_that_never_existed_is_named_and_others_are_scanned() {
     let f = Folder::new();
     f.write("there/a", "1");
     let b = Bench::new(Rules::of_paths([f.at("missing"), f.at("there")]));
@@ -31,7 +31,7 @@ fn a_root_that_was_never_there_is_named_and_the_others_are_scanned() {
 }
 
 #[test]
-fn a_root_that_is_gone_keeps_its_baseline_and_is_compared_when_it_is_back() {
+fn missing_root_keeps_its_baseline_until_it_returns() {
     let f = Folder::new();
     let a = f.write("root/d/a", "1");
     let b = Bench::of(&f.at("root"));
@@ -55,7 +55,7 @@ fn a_root_that_is_gone_keeps_its_baseline_and_is_compared_when_it_is_back() {
 }
 
 #[test]
-fn gaps_that_were_told_before_a_restart_are_not_told_again() {
+fn gaps_reported_before_a_restart_are_not_reported_again() {
     let f = Folder::new();
     let b = Bench::of(&f.at("missing"));
     b.scan();
@@ -109,7 +109,7 @@ fn a_renumbered_device_is_one_note_and_no_change() {
 }
 
 #[test]
-fn another_file_system_at_the_root_is_a_gap_until_it_is_accepted() {
+fn another_file_system_at_the_root_is_a_gap_until_accepted() {
     let f = Folder::new();
     f.write("d/a", "1");
     let b = Bench::of(&f.path);
@@ -134,7 +134,7 @@ fn another_file_system_at_the_root_is_a_gap_until_it_is_accepted() {
 }
 
 #[test]
-fn the_same_root_inode_on_another_file_system_with_other_files_is_a_gap() {
+fn same_root_inode_with_other_files_is_a_gap() {
     let f = Folder::new();
     f.write("a", "1");
     f.write("b", "1");
@@ -178,7 +178,7 @@ fn open_folder() -> Option<Folder> {
 }
 
 #[test]
-fn an_unreadable_directory_keeps_its_baseline_and_is_told_once() {
+fn unreadable_directory_keeps_its_baseline_and_is_reported_once() {
     let Some(f) = open_folder() else { return };
     f.write("d/e/a", "1");
     f.write("b", "2");
@@ -218,7 +218,7 @@ fn a_new_unreadable_directory_is_one_change_and_one_gap() {
 }
 
 #[test]
-fn a_directory_that_lists_but_does_not_let_stat_keeps_its_baseline() {
+fn directory_without_stat_permission_keeps_its_baseline() {
     let Some(f) = open_folder() else { return };
     f.write("d/a", "1");
     let b = Bench::of(&f.path);
@@ -232,7 +232,7 @@ fn a_directory_that_lists_but_does_not_let_stat_keeps_its_baseline() {
 }
 
 #[test]
-fn an_unreadable_file_is_known_with_its_error_and_tried_every_time() {
+fn unreadable_file_is_stored_with_its_error_and_retried() {
     let Some(f) = open_folder() else { return };
     let path = f.write("secret", "1");
     mode(&path, 0o600);
@@ -313,7 +313,7 @@ fn an_unmounted_root_is_a_gap_and_its_files_are_not_deleted() {
 }
 
 #[test]
-fn a_file_system_unmounted_below_a_root_is_a_gap_and_the_rest_is_compared() {
+fn unmounted_file_system_below_a_root_is_a_gap() {
     let f = Folder::new();
     fs::create_dir(f.at("m")).unwrap();
     let Some(mount) = Mount::at(&f.at("m")) else { return };
@@ -338,7 +338,7 @@ fn a_file_system_unmounted_below_a_root_is_a_gap_and_the_rest_is_compared() {
 }
 
 #[test]
-fn a_file_system_mounted_over_known_files_is_a_gap_and_an_empty_place_is_not() {
+fn mount_over_known_files_is_a_gap_but_over_an_empty_dir_is_not() {
     let f = Folder::new();
     f.write("known/a", "1");
     fs::create_dir(f.at("empty")).unwrap();
@@ -356,7 +356,7 @@ fn a_file_system_mounted_over_known_files_is_a_gap_and_an_empty_place_is_not() {
 }
 
 #[test]
-fn one_file_system_stays_on_it_and_pseudo_file_systems_are_never_entered() {
+fn one_file_system_is_not_left_and_pseudo_ones_are_skipped() {
     let f = Folder::new();
     fs::create_dir(f.at("m")).unwrap();
     fs::create_dir(f.at("proc")).unwrap();

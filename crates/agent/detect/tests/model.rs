@@ -149,7 +149,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_baseline_equals_the_disk_and_every_edit_is_told_once(
+    fn baseline_equals_the_disk_and_every_edit_is_reported_once(
         steps in prop::collection::vec(step(), 1..60)
     ) {
         run(&steps)?;

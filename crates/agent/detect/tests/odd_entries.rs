@@ -16,7 +16,7 @@ use model::{CoverageKind, Kind};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 
 #[test]
-fn the_longest_names_and_names_that_are_not_utf8_are_kept_exactly() {
+fn longest_and_non_utf8_names_are_kept_exactly() {
     let f = Folder::new();
     let long = "n".repeat(255);
     f.write(&long, "1");
@@ -66,7 +66,7 @@ fn remove_deep(f: &Folder, levels: usize) {
 }
 
 #[test]
-fn a_path_beyond_the_limit_is_named_and_everything_above_it_is_watched() {
+fn path_beyond_the_limit_is_named_and_its_parents_are_watched() {
     let f = Folder::new();
     let levels = 25;
     deep(&f, levels);
@@ -195,7 +195,7 @@ fn pipes_sockets_and_devices_are_observed_and_never_opened() {
 }
 
 #[test]
-fn a_pipe_that_takes_the_place_of_a_file_is_told_as_its_new_kind() {
+fn pipe_that_replaces_a_file_is_reported_with_its_new_kind() {
     let f = Folder::new();
     let path = f.write("x", "1");
     let b = Bench::of(&f.path);

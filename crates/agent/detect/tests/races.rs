@@ -20,7 +20,7 @@ use model::{
 const DAY: Duration = Duration::from_hours(24);
 
 #[test]
-fn a_file_that_changes_while_it_is_read_is_unstable_and_read_again_later() {
+fn file_that_changes_while_read_is_unstable_and_reread_later() {
     let f = Folder::new();
     let path = f.write("log", vec![1u8; 1 << 20]);
     let stop = Arc::new(AtomicBool::new(false));
@@ -75,7 +75,7 @@ fn scan_meanwhile(b: &Bench, act: impl FnMut(&[u8])) -> detect::ScanReport {
 }
 
 #[test]
-fn files_and_directories_that_vanish_during_the_scan_do_not_disturb_it() {
+fn files_that_vanish_during_the_scan_do_not_disturb_it() {
     let f = Folder::new();
     f.write("dir/known", "1");
     f.write("dir/sub/x", "1");
@@ -100,7 +100,7 @@ fn files_and_directories_that_vanish_during_the_scan_do_not_disturb_it() {
 }
 
 #[test]
-fn a_file_that_becomes_a_link_or_a_pipe_before_it_is_opened_is_left_to_the_next_scan() {
+fn file_replaced_before_open_is_left_to_the_next_scan() {
     let f = Folder::new();
     let outside = Folder::new();
     outside.write("secret", "do not read");
@@ -157,7 +157,7 @@ fn a_racy_file_is_read_again_once_and_that_is_no_change() {
 }
 
 #[test]
-fn every_file_is_read_again_once_in_seven_days_and_tampering_below_the_stat_is_found() {
+fn tampering_that_keeps_the_stat_is_found_within_seven_days() {
     let f = Folder::new();
     for i in 0..60 {
         f.write(&format!("f{i}"), "1");
@@ -199,7 +199,7 @@ impl Sink for Stopping {
 }
 
 #[test]
-fn a_cancelled_first_scan_keeps_what_it_has_and_stays_a_first_scan() {
+fn cancelled_first_scan_keeps_its_items_and_remains_first() {
     let f = Folder::new();
     for i in 0..2000 {
         f.write(&format!("d{}/f{i}", i % 200), "1");
@@ -220,7 +220,7 @@ fn a_cancelled_first_scan_keeps_what_it_has_and_stays_a_first_scan() {
 }
 
 #[test]
-fn a_first_scan_that_a_failing_store_interrupts_is_continued_without_changes() {
+fn interrupted_first_scan_continues_without_changes() {
     let f = Folder::new();
     for i in 0..400 {
         f.write(&format!("d{}/f{i}", i % 40), "1");

@@ -83,7 +83,7 @@ fn a_refused_value_names_its_key_and_the_remedy() {
 }
 
 #[test]
-fn the_default_watches_system_folders_that_exist_and_names_the_others() {
+fn default_watches_existing_system_folders_and_names_the_others() {
     let (rules, missing) = Rules::default_system();
     assert_eq!(rules.0.len() + missing.len(), 5);
     assert!(rules.0.iter().all(|w| w.path.exists()) && missing.iter().all(|p| !p.exists()));
@@ -97,7 +97,7 @@ fn paths(b: &Bench, below: &Path) -> Vec<String> {
 }
 
 #[test]
-fn patterns_select_and_a_changed_selection_is_no_change_of_files() {
+fn patterns_select_files_and_a_changed_selection_is_no_change() {
     let f = Folder::new();
     for name in ["a.conf", "a.tmp", "d/b.conf", "d/b.txt", "cache/x.conf"] {
         f.write(name, "1");
@@ -139,7 +139,7 @@ fn depth_is_counted_in_levels_below_the_path() {
 }
 
 #[test]
-fn overlapping_rules_count_no_file_twice_and_the_deeper_rule_decides() {
+fn overlapping_rules_count_files_once_and_the_deeper_one_wins() {
     let f = Folder::new();
     f.write("a", "1");
     f.write("d/b", "1");
@@ -165,7 +165,7 @@ fn overlapping_rules_count_no_file_twice_and_the_deeper_rule_decides() {
 }
 
 #[test]
-fn an_inner_root_that_is_gone_is_a_gap_although_the_outer_one_sees_it_missing() {
+fn missing_inner_root_is_a_gap_even_below_an_outer_root() {
     let f = Folder::new();
     f.write("a/d/b", "1");
     f.write("a/x", "1");
@@ -214,7 +214,7 @@ fn a_single_file_can_be_watched_and_its_absence_is_a_gap() {
 }
 
 #[test]
-fn forgetting_drops_what_no_rule_covers_and_tells_nothing() {
+fn forgetting_drops_uncovered_items_without_reporting() {
     let f = Folder::new();
     f.write("a/d/b", "1");
     f.write("a/e/c", "1");

@@ -68,7 +68,7 @@ fn a_package_is_read_with_everything_that_is_known_of_it() {
 }
 
 #[test]
-fn only_what_is_installed_counts_and_what_is_moving_is_known_to_move() {
+fn only_installed_packages_count_and_pending_ones_are_detected() {
     let mut text = DPKG.to_owned();
     for (name, status) in [
         ("held", "hold ok installed"),
@@ -89,7 +89,7 @@ fn only_what_is_installed_counts_and_what_is_moving_is_known_to_move() {
 }
 
 #[test]
-fn a_database_that_is_not_whole_is_an_error_and_never_a_shorter_one() {
+fn incomplete_database_is_an_error_never_a_shorter_list() {
     let missing = tempfile::tempdir().unwrap();
     let error = Dpkg::new(missing.path()).read().unwrap_err();
     assert_eq!(error.coverage(), CoverageKind::RootGone);
@@ -162,7 +162,7 @@ fn hostile_bytes_in_a_text_are_shown_safely() {
 }
 
 #[test]
-fn a_stamp_settles_only_after_the_time_in_which_a_write_may_hide() {
+fn stamp_settles_only_after_the_window_that_can_hide_a_write() {
     let root = tempfile::tempdir().unwrap();
     let dpkg = write(root.path(), DPKG.as_bytes());
     let stamp = dpkg.stamp().unwrap();

@@ -65,7 +65,7 @@ fn steps_of_few(queue: &Queue, size: u64) -> i32 {
 }
 
 #[test]
-fn few_pending_in_one_large_directory_are_leased_without_reading_all_of_it() {
+fn few_pending_in_a_large_directory_are_leased_by_few_reads() {
     let folder = tempfile::tempdir().unwrap();
     let queue = open(folder.path());
     put(&queue, 0..ITEMS, 1);

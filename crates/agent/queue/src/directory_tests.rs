@@ -25,7 +25,7 @@ fn a_small_directory_has_one_stretch_or_none() {
 }
 
 #[test]
-fn the_stretches_of_a_large_directory_are_few_where_few_are_newer() {
+fn large_directory_with_few_new_items_has_few_ranges() {
     let mut large = directory();
     (0..20 * BLOCK_ROWS).for_each(|n| large.load(&name(n), 1));
     for n in [0, 5 * BLOCK_ROWS, 6 * BLOCK_ROWS + 1, 20 * BLOCK_ROWS - 1] {
@@ -43,7 +43,7 @@ fn the_stretches_of_a_large_directory_are_few_where_few_are_newer() {
 }
 
 #[test]
-fn what_was_newest_goes_with_the_block_that_held_it() {
+fn newest_mark_is_dropped_with_the_block_that_held_it() {
     let mut large = directory();
     (0..3 * BLOCK_ROWS).for_each(|n| large.load(&name(n), 1));
     large.change(1, 9, 0);

@@ -305,21 +305,21 @@ const fn gone(name: Name, event: u32) -> Change {
 }
 
 #[test]
-fn a_change_and_a_birth_beside_a_cycle_are_told_once_each() {
+fn change_and_insert_during_a_cycle_are_each_sent_once() {
     race(&["a", "z"], &[there("a", 1)], &[there("b", 2)], false);
 }
 
 #[test]
-fn a_delete_and_its_undoing_beside_a_cycle_whose_session_is_lost() {
+fn delete_and_undo_during_a_cycle_whose_session_is_lost() {
     race(&["a", "z"], &[gone("a", 1)], &[there("a", 2)], true);
 }
 
 #[test]
-fn two_changes_of_one_producer_beside_another_s() {
+fn two_changes_of_one_producer_interleave_with_another() {
     race(&["a", "z"], &[there("a", 1), gone("a", 2)], &[there("z", 3)], false);
 }
 
 #[test]
-fn what_is_born_and_goes_beside_a_cycle_is_told_gone_only_if_it_was_told() {
+fn item_deleted_in_a_cycle_is_sent_only_if_it_was_sent_before() {
     race(&["a", "z"], &[there("b", 1), gone("b", 2)], &[there("b", 3)], true);
 }

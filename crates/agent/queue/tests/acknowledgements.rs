@@ -124,7 +124,7 @@ fn a_directory_born_during_a_cycle_waits_for_the_next_one() {
 
 /// Names that only grow come behind the cursor as fast as they are told.
 #[test]
-fn a_cycle_ends_although_more_is_born_behind_its_cursor_than_it_tells() {
+fn cycle_ends_although_inserts_behind_its_cursor_outpace_it() {
     let (_folder, _, _, queue) = open_new();
     let name = |n: u64| format!("/a/{n:06}");
     apply(&queue, (1..=30).map(|n| base(&name(n), n)).collect());
@@ -150,7 +150,7 @@ fn a_cycle_ends_although_more_is_born_behind_its_cursor_than_it_tells() {
 
 /// Nor do names that live for less than a cycle hold it up, spool files for example.
 #[test]
-fn a_cycle_ends_although_all_that_is_born_behind_its_cursor_changes_or_goes_again() {
+fn cycle_ends_although_inserts_behind_its_cursor_change_again() {
     let (_folder, _, _, queue) = open_new();
     let name = |n: u64| format!("/a/{n:06}");
     apply(&queue, (1..=30).map(|n| base(&name(n), n)).collect());
@@ -178,7 +178,7 @@ fn a_cycle_ends_although_all_that_is_born_behind_its_cursor_changes_or_goes_agai
 
 /// It is told as it is found, in every cycle, however often it changes meanwhile.
 #[test]
-fn an_item_that_changes_faster_than_a_cycle_is_told_by_each() {
+fn item_that_changes_faster_than_a_cycle_is_sent_by_each() {
     let (_folder, _, _, queue) = open_new();
     apply(&queue, vec![base("/a/1", 1), base("/a/2", 2)]);
     let mut content = 10;
@@ -195,7 +195,7 @@ fn an_item_that_changes_faster_than_a_cycle_is_told_by_each() {
 }
 
 #[test]
-fn an_item_sent_after_the_mark_and_deleted_after_the_cycle_is_still_told() {
+fn item_deleted_after_the_cycle_that_sent_it_is_still_reported() {
     let (_folder, _, _, queue) = open_new();
     apply(&queue, vec![base("/a/1", 1), base("/a/2", 2)]);
     queue.begin_cycle(&files()).unwrap();
@@ -210,7 +210,7 @@ fn an_item_sent_after_the_mark_and_deleted_after_the_cycle_is_still_told() {
 }
 
 #[test]
-fn an_item_that_nobody_was_told_of_goes_without_a_word() {
+fn item_never_sent_is_deleted_without_a_report() {
     let (_folder, _, _, queue) = open_new();
     apply(&queue, vec![base("/a/1", 1), base("/b/1", 1)]);
     apply(&queue, vec![gone("/a/1"), gone("/a/1"), gone("/nowhere/1")]);
@@ -220,7 +220,7 @@ fn an_item_that_nobody_was_told_of_goes_without_a_word() {
 }
 
 #[test]
-fn a_gone_item_that_comes_back_is_an_item_again() {
+fn deleted_item_that_returns_is_an_item_again() {
     let (_folder, _, _, queue) = open_new();
     apply(&queue, vec![base("/a/1", 1)]);
     cycle(&queue);
@@ -297,7 +297,7 @@ fn a_refused_item_is_an_exception_until_it_changes() {
 }
 
 #[test]
-fn a_snapshot_stands_still_and_lists_what_is_pending() {
+fn snapshot_is_stable_and_lists_pending_items() {
     let (_folder, _, _, queue) = open_new();
     apply(&queue, vec![base("/a/1", 1), base("/a/2", 2)]);
     cycle(&queue);

@@ -297,7 +297,7 @@ fn contains(sequence: &[Op], part: &[Op]) -> bool {
 }
 
 #[test]
-fn server_equals_disk_after_every_sequence_and_the_tables_losses_are_the_known_ones() {
+fn server_equals_disk_after_every_sequence_of_losses() {
     let table = Table::load();
     assert_eq!(table.states.len(), 26);
     let mut losses: BTreeSet<(usize, Vec<Op>)> = BTreeSet::new();

@@ -21,7 +21,7 @@ use model::Dataset;
 use queue::QueueError;
 
 #[test]
-fn content_that_cannot_be_decoded_is_an_error_that_names_the_item_and_goes_at_the_next_opening() {
+fn undecodable_content_names_its_item_and_is_removed_on_reopen() {
     let (_folder, path, clock, queue) = open_new();
     fill(&queue);
     apply(&queue, vec![changed("/e/1", 1), changed("/e/2", 2)]);
@@ -54,7 +54,7 @@ fn content_that_cannot_be_decoded_is_an_error_that_names_the_item_and_goes_at_th
 
 /// One bit, and an observation looks like a document of another dataset.
 #[test]
-fn an_observation_that_looks_like_a_document_goes_too() {
+fn observation_that_looks_like_a_document_is_removed_too() {
     let (_folder, path, clock, queue) = open_new();
     apply(&queue, vec![base("/a/1", 1), base("/a/2", 2)]);
     let packages = Dataset::inventory_packages();
@@ -89,7 +89,7 @@ fn types(path: &Path, query: &str) -> Vec<String> {
 
 /// Blob and text differ in one bit of the record's header, which no check of the engine looks at.
 #[test]
-fn an_event_whose_body_became_text_by_one_bit_is_leased_all_the_same() {
+fn event_body_turned_into_text_by_one_bit_is_still_leased() {
     let (_folder, path, clock, queue) = open_new();
     apply(&queue, vec![changed("/e/1", 1), changed("/e/2", 2)]);
     let told = queue.lease_events(9, usize::MAX).unwrap().items;
@@ -115,7 +115,7 @@ fn an_event_whose_body_became_text_by_one_bit_is_leased_all_the_same() {
 
 /// One bit each, as SQL: 8-byte integer and real, zero and an empty text, blob and text.
 #[test]
-fn an_item_with_a_column_of_an_odd_type_goes_alone() {
+fn item_with_a_column_of_wrong_type_is_removed_alone() {
     for odd in [
         "observation = CAST(observation AS TEXT)",
         "seen = CAST(seen AS REAL) + 0.5",
@@ -167,7 +167,7 @@ fn notes_and_numbers_of_an_odd_type_stop_nothing() {
 /// An opening cannot look at everything: what it does not find must not send the agent round and
 /// round.
 #[test]
-fn damage_that_no_opening_finds_is_met_a_few_times_and_then_moved_aside() {
+fn damage_missed_by_opening_is_moved_aside_after_some_failures() {
     let (_folder, path, clock, queue) = open_new();
     apply(&queue, vec![base("/a/1", 1)]);
     queue.meta_set("n", b"value").unwrap();

@@ -38,7 +38,7 @@ fn what_is_gathered_is_committed_by_the_flush() {
 }
 
 #[test]
-fn a_group_in_the_order_of_the_table_ends_early_and_a_scattered_one_grows() {
+fn group_in_table_order_ends_early_and_a_scattered_one_grows() {
     let (_folder, _, _, queue) = open_new();
     let path = |n: u64| format!("/d{:02}/{n:05}", n % 32);
     let ordered: Vec<Op> =

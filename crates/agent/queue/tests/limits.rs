@@ -32,7 +32,7 @@ fn storm(queue: &Queue, rounds: u64) -> u64 {
 }
 
 #[test]
-fn above_the_limit_the_oldest_events_go_and_a_coverage_event_says_so() {
+fn above_the_limit_oldest_events_are_dropped_with_a_gap_event() {
     let options = QueueOptions { byte_limit: 2_000_000, ..QueueOptions::default() };
     let (_folder, _, _, queue) = open_new_with(options);
     let gone = Coverage {

@@ -462,7 +462,7 @@ proptest! {
 }
 
 #[test]
-fn what_comes_and_goes_within_a_cycle_is_right_whatever_end_comes_behind_any_step() {
+fn items_created_and_deleted_in_a_cycle_survive_any_crash() {
     let session = || Step::Session { bytes: 1, arrives: true, refuse: None };
     let steps = [
         Step::Write(vec![0, 2], false),

@@ -224,12 +224,12 @@ fn power_mode_keeps_everything_acknowledged_with_a_window() {
 }
 
 #[test]
-fn process_mode_may_lose_the_last_changes_but_is_never_damaged_or_wrong() {
+fn process_mode_may_lose_the_last_changes_but_is_never_damaged() {
     survive(&small());
 }
 
 #[test]
-fn process_mode_with_one_transaction_for_each_change_is_never_damaged_or_wrong() {
+fn process_mode_with_single_transactions_is_never_damaged() {
     survive(&QueueOptions { transaction: Transaction::PerEvent, ..small() });
 }
 

@@ -166,7 +166,7 @@ fn nothing_is_lost_or_doubled_while_the_process_lives() {
 }
 
 #[test]
-fn nothing_is_lost_or_doubled_with_one_flush_for_several_writers() {
+fn group_flush_loses_and_duplicates_nothing() {
     race(&QueueOptions { durability: QueueDurability::Power, ..QueueOptions::default() });
 }
 
@@ -177,6 +177,6 @@ fn nothing_is_lost_or_doubled_while_groups_wait_for_company() {
 }
 
 #[test]
-fn nothing_is_lost_or_doubled_with_one_transaction_for_each_change() {
+fn one_change_per_transaction_loses_and_duplicates_nothing() {
     race(&QueueOptions { transaction: Transaction::PerEvent, ..QueueOptions::default() });
 }

@@ -85,7 +85,7 @@ fn a_lost_directory_is_damage() {
 
 /// Where the end of the events is looked up before anything else reads them.
 #[test]
-fn damaged_events_of_a_cleanly_closed_database_are_moved_aside_too() {
+fn damaged_events_after_a_clean_close_are_moved_aside_too() {
     let (_folder, path, clock, queue) = open_new();
     apply(&queue, (0..2000).map(|n| changed(&format!("/e/{n:05}"), n)).collect());
     queue.close().unwrap();
@@ -109,7 +109,7 @@ fn damaged_events_of_a_cleanly_closed_database_are_moved_aside_too() {
 /// A database that is older than what was told: its items may be known although it does not know of
 /// the cycle that told them.
 #[test]
-fn what_a_copy_held_that_is_put_back_is_told_gone() {
+fn items_of_a_restored_copy_are_reported_as_deleted() {
     for (unfinished, clean) in [(false, false), (true, false), (false, true), (true, true)] {
         let (_folder, path, clock, queue) = open_new();
         apply(&queue, vec![base("/a/1", 1)]);
@@ -166,7 +166,7 @@ fn a_newer_database_is_refused_by_name_and_left_alone() {
 }
 
 #[test]
-fn somebody_elses_database_is_refused_and_left_alone() {
+fn foreign_database_is_refused_and_left_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("agent.db");
     let db = rusqlite::Connection::open(&path).unwrap();
@@ -225,7 +225,7 @@ fn event_ids_survive_a_kill_and_are_never_used_twice() {
 }
 
 #[test]
-fn after_an_unclean_end_a_delete_is_always_told() {
+fn after_an_unclean_end_a_delete_is_always_sent() {
     let (_folder, path, clock, queue) = open_new();
     apply(&queue, vec![base("/a/1", 1)]);
     // The server may have had the item in a cycle that the power cut took from us.
@@ -269,7 +269,7 @@ impl Clock for BreakingClock {
 }
 
 #[test]
-fn a_panic_within_a_transaction_leaves_no_half_of_it_and_blocks_nobody() {
+fn panic_in_a_transaction_rolls_it_back_and_blocks_no_writer() {
     let folder = tempfile::tempdir().unwrap();
     let clock = Arc::new(BreakingClock(SystemClock::new(), AtomicBool::new(false)));
     let path = folder.path().join("agent.db");

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_group_sets_lies_over_the_agents_own_and_the_rest_stays() {
+    fn group_settings_overlay_the_agents_own_settings() {
         let folder = tempfile::tempdir().unwrap();
         let own = own(folder.path());
         let text = "[scan]\ninterval = \"10m\"\n[metrics]\nenabled = false\n\

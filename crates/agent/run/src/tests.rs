@@ -198,7 +198,7 @@ async fn a_scan_thread_that_dies_ends_the_agent_by_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_configuration_that_does_not_run_gives_way_to_the_one_before_and_is_told() {
+async fn unusable_configuration_falls_back_and_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let (server, settings) = house(folder.path()).await;
     // Its answer would be that nothing is configured.
@@ -229,7 +229,7 @@ async fn a_configuration_that_does_not_run_gives_way_to_the_one_before_and_is_to
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_configuration_takes_neither_a_restart_nor_what_is_not_told_yet() {
+async fn new_configuration_needs_no_restart_and_keeps_unsent_reports() {
     let folder = tempfile::tempdir().unwrap();
     let (server, settings) = house(folder.path()).await;
     server.stop().await;
@@ -251,7 +251,7 @@ async fn another_configuration_takes_neither_a_restart_nor_what_is_not_told_yet(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_order_to_restart_whose_answer_was_lost_is_told_again_and_then_done() {
+async fn restart_command_with_a_lost_answer_is_resent_and_completed() {
     let folder = tempfile::tempdir().unwrap();
     let (server, mut settings) = house(folder.path()).await;
     settings.sync.heartbeat = Duration::from_millis(200);

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_line_is_given_less_and_tried_with_more_ever_more_seldom() {
+    fn slow_link_gets_smaller_sessions_and_fewer_attempts_to_grow() {
         let mut pace = Pace::new(5_000_000);
         for _ in 0..20 {
             pace.slow(pace.bytes());

@@ -35,7 +35,7 @@ async fn a_check_of_equals_matches_with_one_small_session() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn missing_different_and_surplus_documents_are_repaired_and_only_they() {
+async fn check_repairs_missing_different_and_surplus_documents_only() {
     let server = Server::start().await;
     let mut agent = server.agent("web").await;
     agent.base("/etc", 200);
@@ -115,7 +115,7 @@ async fn repaired(lost: u64) -> (u64, u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_missing_among_many_is_found_and_sent_in_few_bytes_and_round_trips() {
+async fn one_missing_of_many_is_found_in_few_bytes_and_round_trips() {
     let (bytes, trips) = repaired(1).await;
     assert!(bytes <= 64 * 1024, "{bytes} bytes");
     assert!(trips <= 6, "{trips} round trips");
@@ -129,7 +129,7 @@ async fn a_hundred_scattered_ones_cost_a_few_round_trips_more() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_compares_no_ranges_is_sent_everything_and_emptied_only_of_surplus() {
+async fn server_without_range_comparison_gets_everything() {
     let mut server = Server::start().await;
     server.restart(|options| options.contract_only = true).await;
     let mut agent = server.agent("web").await;
@@ -149,7 +149,7 @@ async fn a_server_that_compares_no_ranges_is_sent_everything_and_emptied_only_of
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_compares_no_ranges_is_not_emptied_for_what_is_only_pending() {
+async fn server_without_range_comparison_keeps_pending_documents() {
     let mut server = Server::start().await;
     server.restart(|options| options.contract_only = true).await;
     let mut agent = server.agent("web").await;
@@ -202,7 +202,7 @@ async fn a_repair_that_is_too_large_at_once_is_made_in_parts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_only_the_server_holds_goes_once_all_there_is_was_looked_at() {
+async fn surplus_on_the_server_is_deleted_only_after_a_full_scan() {
     let server = Server::start().await;
     let agent = server.agent("web").await;
     agent.cycle().await;
@@ -248,7 +248,7 @@ async fn a_repair_keeps_to_the_servers_limits() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_store_is_told_everything_again() {
+async fn different_server_store_receives_everything_again() {
     let mut server = Server::start().await;
     let mut agent = server.agent("web").await;
     agent.base("/etc", 120);
@@ -274,7 +274,7 @@ async fn another_store_is_told_everything_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_restored_from_an_older_backup_ends_equal_to_the_agent() {
+async fn server_restored_from_a_backup_ends_equal_to_the_agent() {
     let mut server = Server::start().await;
     let mut agent = server.agent("web").await;
     agent.base("/etc", 100);
@@ -328,7 +328,7 @@ async fn a_restored_server_is_found_out_even_if_nothing_differs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_whose_database_lost_its_last_cycle_ends_equal_to_the_server() {
+async fn agent_database_without_its_last_cycle_ends_equal_to_server() {
     let server = Server::start().await;
     let mut agent = server.agent("web").await;
     agent.base("/etc", 50);
@@ -373,7 +373,7 @@ async fn found_anew(server: &Server, count: u64) -> Agent {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_lost_database_had_told_is_told_gone_even_if_it_was_pending_at_the_check() {
+async fn documents_of_a_lost_database_are_deleted_even_if_pending() {
     let server = Server::start().await;
     let mut agent = found_anew(&server, 50).await;
     let report = agent.syncer.check(&files()).await.unwrap();
@@ -384,7 +384,7 @@ async fn what_a_lost_database_had_told_is_told_gone_even_if_it_was_pending_at_th
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_lost_database_had_told_and_goes_during_the_check_is_surplus() {
+async fn document_deleted_during_the_check_of_a_lost_database() {
     let server = Server::start().await;
     let mut agent = found_anew(&server, 2_000).await;
     agent.disk.remove("/etc/lost");
@@ -398,7 +398,7 @@ async fn what_a_lost_database_had_told_and_goes_during_the_check_is_surplus() {
 
 /// The copy is of a database in use, as a power cut or a copied disk image leaves it.
 #[tokio::test(flavor = "multi_thread")]
-async fn events_after_a_copy_in_use_was_put_back_have_ids_of_their_own() {
+async fn events_after_a_restored_copy_have_new_ids() {
     let server = Server::start().await;
     let mut agent = server.agent("web").await;
     agent.write("/etc/f0", 500);

@@ -78,7 +78,7 @@ impl Clock for Hooked {
 /// Differences found since the check began are known after a restart, however close to its end it
 /// happens.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reason_that_comes_up_while_a_check_is_noted_as_done_is_not_forgotten() {
+async fn check_reason_raised_while_a_check_completes_is_kept() {
     let server = Server::start().await;
     let Agent { folder, id, clock, queue, syncer, .. } = server.agent("web").await;
     drop(syncer);

@@ -89,7 +89,7 @@ fn counts(report: LostReport) -> (u64, u64, u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_comparison_that_breaks_off_anywhere_tells_each_change_once() {
+async fn interrupted_comparison_reports_each_change_once() {
     let server = Server::start().await;
     let (mut agent, expected) = lost(&server).await;
     let (mut cuts, mut after) = (0, 600);
@@ -119,7 +119,7 @@ async fn a_comparison_that_breaks_off_anywhere_tells_each_change_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_scans_tell_before_the_comparison_goes_on_from_it_and_is_told_once() {
+async fn changes_scanned_before_the_comparison_are_reported_once() {
     let mut server = Server::start().await;
     let (mut agent, mut expected) = lost(&server).await;
     let tree = |name: &str| format!("/lost/tree/{name}");
@@ -166,7 +166,7 @@ async fn what_scans_tell_before_the_comparison_goes_on_from_it_and_is_told_once(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_was_never_told_anything_makes_no_events() {
+async fn empty_server_produces_no_events() {
     let server = Server::start().await;
     let agent = server.agent("web").await;
     agent.cycle().await;
@@ -196,7 +196,7 @@ fn install(agent: &Agent, all: &[(&str, &str)]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn packages_that_changed_while_the_database_was_lost_are_told() {
+async fn packages_changed_while_the_database_was_lost_are_reported() {
     let server = Server::start().await;
     let agent = server.agent("web").await;
     install(&agent, &[("bash", "1"), ("dpkg", "1"), ("half", "1"), ("old", "1")]);

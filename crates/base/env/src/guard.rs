@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_is_held_and_the_time_goes_on() {
+    fn clock_jump_is_held_while_time_continues() {
         for wall_us in [NOW_US + 10 * YEAR_US, NOW_US - 48 * HOUR_US, 0] {
             let (clock, guard) = guarded();
             clock.jump_to(wall_us);

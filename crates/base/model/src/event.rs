@@ -229,7 +229,7 @@ mod tests {
     use crate::{CoverageKind, Fields, ItemKey, Kind, Observation, document::NoNames};
 
     #[test]
-    fn a_change_tells_before_and_after() {
+    fn change_contains_before_and_after() {
         let before = Observation::empty(Kind::File);
         let mut after = before.clone();
         after.mode = 0o600;
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deleted_file_tells_what_it_was() {
+    fn deleted_file_contains_its_last_state() {
         let change = Change {
             key: ItemKey::of_path(b"/a"),
             kind: ChangeKind::Deleted,
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_tell_the_same_change_as_observations() {
+    fn documents_and_observations_show_the_same_change() {
         let before = Observation::empty(Kind::File);
         let mut after = before.clone();
         (after.size, after.ctime_ns, after.inode) = (7, 1, 2);
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_package_tells_before_and_after_under_its_key() {
+    fn package_change_has_before_and_after_under_its_key() {
         let named = |version: &str| PackageBody {
             name: "bash".into(),
             version: version.into(),

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_is_read_back_and_tells_its_key() {
+    fn document_is_read_back_with_its_key() {
         let document = PackageDocument::new(bash());
         assert_eq!(document.holdfast.item, "bash:amd64");
         assert_eq!(PackageDocument::from_json(&document.to_json()), Some(document));

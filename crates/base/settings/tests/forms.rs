@@ -84,7 +84,7 @@ fn an_agent_config_becomes_what_it_asks_for() {
 }
 
 #[test]
-fn what_an_agent_config_asks_for_in_vain_is_refused_by_name_and_line() {
+fn unsupported_agent_config_is_refused_by_name_and_line() {
     let inside =
         |text: &str| format!("<agent_config>\n<syscheck>\n{text}\n</syscheck>\n</agent_config>");
     for (text, line, word) in [
@@ -172,7 +172,7 @@ fn patterns_have_a_bound_in_both_forms_and_over_all_groups() {
 }
 
 #[test]
-fn an_agent_beats_at_least_three_times_before_it_counts_as_gone() {
+fn agent_sends_three_heartbeats_before_it_counts_as_lost() {
     let slow = Settings::parse("[sync]\nheartbeat = \"5m\"\n").unwrap();
     assert_eq!(slow.check_silence(Duration::from_mins(15)), Ok(()));
     let error = slow.check_silence(Duration::from_mins(2)).unwrap_err().to_string();

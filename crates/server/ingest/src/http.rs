@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn queries_that_nobody_reads_do_not_become_more_and_more() {
+    async fn unread_queries_do_not_accumulate() {
         let (_folder, store) = store();
         let quotas = QueryQuotas::default();
         let ask = async || {
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn searches_that_nobody_reads_let_others_wait_and_then_refuse_them() {
+    async fn unread_searches_make_others_wait_and_then_refuse_them() {
         let (_folder, store) = store();
         for host in 0..30_000 {
             store.row(format!("many host=host_{host}").as_bytes()).unwrap();
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_query_that_ends_before_it_says_anything_is_answered_by_its_error() {
+    async fn query_that_fails_before_its_first_row_returns_its_error() {
         let (_folder, store) = store();
         let quotas = QueryQuotas { query_time: Duration::ZERO, ..QueryQuotas::default() };
         let (store, quotas) = (State(store), Extension(quotas));

@@ -44,7 +44,7 @@ fn resp_takes_points_rows_events_and_dictionaries() {
 }
 
 #[test]
-fn a_bad_resp_sample_is_refused_with_its_text_and_its_neighbours_are_kept() {
+fn bad_resp_sample_is_refused_with_its_text_and_others_are_kept() {
     let good = "+cpu host=a\r\n:7\r\n+1.5\r\n";
     let last = "+cpu host=z\r\n:9\r\n+2.5\r\n";
     let long = format!("+{}\r\n:1\r\n:1\r\n", "x".repeat(40_000));
@@ -173,7 +173,7 @@ fn influx_lines_become_rows_and_a_bad_line_is_named() {
 }
 
 #[test]
-fn an_influx_line_may_have_more_fields_than_a_row_has_room_for() {
+fn influx_line_may_have_more_fields_than_a_row() {
     for width in [1, 30] {
         let fields = (0..600).map(|i| format!("{}{i}={i}", "f".repeat(width)));
         let text = format!("mysql,host=a {},text=\"x\" 7\n", fields.collect::<Vec<_>>().join(","));
@@ -187,7 +187,7 @@ fn an_influx_line_may_have_more_fields_than_a_row_has_room_for() {
 }
 
 #[test]
-fn lines_of_the_same_fields_are_split_where_their_own_names_need_it() {
+fn lines_with_the_same_fields_are_split_where_names_require_it() {
     let fields = |count: usize, width: usize| {
         let fields = (0..count).map(|i| format!("{}{i}={i}", "f".repeat(width)));
         fields.collect::<Vec<_>>().join(",")
@@ -206,7 +206,7 @@ fn lines_of_the_same_fields_are_split_where_their_own_names_need_it() {
 }
 
 #[test]
-fn an_influx_line_whose_text_is_too_long_stores_none_of_its_numbers() {
+fn influx_line_with_too_long_text_stores_none_of_its_numbers() {
     let text = format!("log,host=a n=1,text=\"{}\" 7\nm f=1 8\n", "x".repeat(5000));
     let (found, refusals) = after(|collector| {
         influx::read(text.as_bytes(), Precision::NANOSECONDS, 99, collector);
@@ -301,7 +301,7 @@ fn remote(reader: &RemoteReader, message: &[u8]) -> (Vec<String>, Vec<RowRefusal
 }
 
 #[test]
-fn a_native_histogram_is_refused_and_the_samples_beside_it_are_taken() {
+fn native_histogram_is_refused_and_other_samples_are_accepted() {
     let histogram = [label("__name__", "took"), field(4, &[0x08, 0x05])].concat();
     let plain = [label("__name__", "up"), sample(1.0, 5)].concat();
     let message = [field(1, &histogram), field(1, &plain)].concat();
@@ -313,7 +313,7 @@ fn a_native_histogram_is_refused_and_the_samples_beside_it_are_taken() {
 }
 
 #[test]
-fn labels_of_remote_write_may_stand_anywhere_in_a_series() {
+fn remote_write_labels_may_appear_anywhere_in_a_series() {
     // One without a value is none.
     let named = [label("env", ""), label("__name__", "up")].concat();
     let parts = [label("job", "a"), sample(1.0, 5), named, sample(2.0, 6)];
@@ -382,7 +382,7 @@ fn peak_bytes() -> usize {
 }
 
 #[test]
-fn an_array_behind_a_refused_number_is_refused_when_no_row_has_so_many_values() {
+fn array_after_a_refused_number_is_refused_if_no_row_fits() {
     let good = "+cpu host=a\r\n:7\r\n+1.5\r\n";
     let (found, refusals) = resp(format!(":5\r\n:7\r\n*99999\r\n{good}").as_bytes());
     assert_eq!(found, ["cpu host=a 7 1.5"]);
@@ -391,7 +391,7 @@ fn an_array_behind_a_refused_number_is_refused_when_no_row_has_so_many_values() 
 }
 
 #[test]
-fn rows_that_are_skipped_with_an_array_too_large_for_a_row_are_refused_each() {
+fn skipped_rows_with_too_large_arrays_are_each_refused() {
     let mut text = "*2\n+cpu host=a\n:7\n:7\n:1\n*1000\n".to_owned();
     text.push_str(&":7\n:2\n+1\n".repeat(3));
     let (found, refusals) = resp(text.as_bytes());
@@ -405,7 +405,7 @@ fn rows_that_are_skipped_with_an_array_too_large_for_a_row_are_refused_each() {
 }
 
 #[test]
-fn dictionaries_of_all_connections_share_their_room() {
+fn dictionaries_of_all_connections_share_one_quota() {
     let room = DictionaryRoom::new(2);
     let (mut one, mut other) = (RespReader::new(room.clone()), RespReader::new(room.clone()));
     let told = |reader: &mut RespReader, text: &str| {

@@ -209,7 +209,7 @@ async fn until(stream: &mut TcpStream, heard: &mut String, what: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_sync_is_answered_in_its_place_however_they_are_cut() {
+async fn each_sync_is_answered_in_order_however_the_bytes_are_split() {
     let ports = ports().await;
     let text =
         "+a host=x\r\n:7\r\n+1\r\n+sync\r\n+sync\r\nbad\r\n+a host=x\r\n:8\r\n+2\r\n+sync\r\n";
@@ -239,7 +239,7 @@ async fn a_sync_behind_refusals_that_were_left_out_says_how_many() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sync_is_answered_although_the_refusals_before_it_fill_their_room() {
+async fn sync_is_answered_even_if_refusals_fill_the_reply_buffer() {
     let ports = ports().await;
     let mut stream = TcpStream::connect(ports.resp).await.unwrap();
     // Each refusal takes about a thousand bytes.
@@ -298,7 +298,7 @@ fn gzip(parts: &[&[u8]]) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lines_in_gzip_are_lines_and_what_they_unpack_to_obeys_the_limit() {
+async fn gzip_lines_are_accepted_within_the_unpacked_limit() {
     let ports = ports().await;
     let header = "Content-Encoding: GZIP\r\n";
     let write = async |coding: &str, body: &[u8]| {
@@ -341,7 +341,7 @@ async fn questions_over_the_limit_are_refused_whatever_they_ask() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_page_in_a_browser_cannot_write_through_ports_that_take_lines() {
+async fn browser_page_cannot_write_through_line_ports() {
     let ports = ports().await;
     let put = (ports.opentsdb, "put cpu 7 1 host=x\nsync\n");
     let resp = (ports.resp, "+cpu host=x\r\n:7\r\n+1\r\n+sync\r\n");
@@ -389,7 +389,7 @@ fn request(timeseries: Vec<TimeSeries>) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bad_line_of_lines_is_named_and_costs_neither_connection_nor_neighbours() {
+async fn bad_line_is_named_and_the_connection_and_others_continue() {
     let ports = ports().await;
     let resp = |time: i64| format!("+r host=x\r\n:{time}\r\n+1\r\n");
     let put = |time: i64| format!("put o {time} 1 host=x\n");
@@ -427,7 +427,7 @@ async fn a_bad_line_of_lines_is_named_and_costs_neither_connection_nor_neighbour
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bad_line_of_a_request_is_named_and_costs_neither_connection_nor_neighbours() {
+async fn bad_line_of_a_request_is_named_and_the_others_are_stored() {
     let ports = ports().await;
     let mut stream = TcpStream::connect(ports.http).await.unwrap();
     for round in 0..2 {
@@ -456,7 +456,7 @@ async fn a_bad_line_of_a_request_is_named_and_costs_neither_connection_nor_neigh
 const LARGE: [i64; 2] = [2 * 4096, 3 * 4096 + 100];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_large_request_brought_survives_a_power_cut_behind_its_answer() {
+async fn large_acknowledged_request_survives_a_power_cut() {
     for (seed, samples) in (1..).zip(LARGE.into_iter().cycle().take(6)) {
         let disk = SimDisk::new(seed);
         let options =
@@ -482,7 +482,7 @@ async fn what_a_large_request_brought_survives_a_power_cut_behind_its_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_last_row_of_a_request_holds_and_a_bad_line_of_it_is_named_however_large_it_is() {
+async fn last_row_wins_and_a_bad_line_is_named_in_any_size_of_request() {
     let ports = ports().await;
     let mut lines = String::new();
     for i in 0..9000 {

@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_query_is_ended_by_time_by_its_client_and_by_memory_and_says_which() {
+    fn query_ended_by_time_client_or_memory_names_the_cause() {
         let late = Budget::new(Duration::ZERO, Memory::default(), || false);
         assert!(late.check().unwrap_err().contains("took longer"));
         let lonely = Budget::new(QUERY_TIME_MAX, Memory::default(), || true);

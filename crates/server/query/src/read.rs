@@ -340,7 +340,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_query_whose_client_goes_in_the_middle_ends() {
+    fn query_ends_when_its_client_disconnects() {
         let (_folder, store) = store();
         let share = r#"{"name": "heavy-hitters", "error": 0.1, "portion": 0.1}"#;
         for (what, apply) in [

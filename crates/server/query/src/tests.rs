@@ -431,7 +431,7 @@ fn samples_of_every_partition_are_shown_either_way() {
 }
 
 #[test]
-fn what_cannot_be_read_of_one_member_is_told_beside_the_rest_of_its_line() {
+fn unreadable_member_is_reported_with_the_rest_of_its_line() {
     let folder = tempfile::tempdir().unwrap();
     let options = StoreOptions { wal: Wal::Off, background: false, ..StoreOptions::default() };
     let dir = folder.path().join("s");

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_allowed_failure_blocks_until_the_first_one_is_old_enough() {
+    fn last_allowed_failure_blocks_until_the_first_one_expires() {
         let mut attempts = Attempts::new(50, BLOCK);
         let source: IpAddr = "192.0.2.7".parse().unwrap();
         for n in 0..49 {

@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_cannot_be_decided_gives_nothing_under_not_either_and_is_refused_when_written() {
+    fn undecidable_rule_matches_nothing_and_is_refused_when_written() {
         let context = json!({"office": "20", "inner": {"office": "20"}});
         for bad in [
             json!({"MATCH": {"office": "r'('"}}),

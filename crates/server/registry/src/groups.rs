@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sum_of_a_group_is_told_while_others_read_the_fleet() {
+    fn group_sum_is_returned_while_others_read_the_fleet() {
         let folder = tempfile::TempDir::new().unwrap();
         let registry = open(folder.path(), RegistryOptions::default());
         registry.create_group(&WriteContext::server(), "web").unwrap();
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stored_text_that_this_server_cannot_take_is_told_until_it_is_put_again() {
+    fn unusable_stored_text_is_reported_until_it_is_replaced() {
         let folder = tempfile::TempDir::new().unwrap();
         let text = "[sync]\nheartbeat = \"240s\"\n";
         let registry = open(folder.path(), RegistryOptions::default());

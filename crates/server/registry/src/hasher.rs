@@ -164,7 +164,7 @@ mod tests {
     const COST: HashCost = HashCost { memory_kib: 64, passes: 1, lanes: 1 };
 
     #[test]
-    fn a_processor_is_left_to_everybody_else() {
+    fn hashing_leaves_one_processor_free() {
         for (logins, processors, wanted) in
             [(2, 2, 1), (10, 2, 1), (2, 8, 2), (10, 4, 3), (1, 1, 1)]
         {
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn logins_and_new_passwords_go_on_where_the_threads_are_not_let_run() {
+    fn logins_and_new_passwords_work_where_threads_cannot_start() {
         let hash = Hasher::start(1).unwrap().hash("Correct-Horse-9", COST, &SystemRandom).unwrap();
         // No thread takes a task, as if the threads never ran.
         let (tasks, queue) = channel();

@@ -37,7 +37,7 @@ fn at(us: u64) -> UnixTime {
 }
 
 #[test]
-fn a_tls_library_accepts_the_servers_certificate_for_each_of_its_names() {
+fn tls_library_accepts_the_server_certificate_for_all_its_names() {
     let fixture = fixture();
     let names = ["fleet.example.org".to_owned(), "192.0.2.1".to_owned()];
     let issued = fixture.registry.issue_server_certificate(&names).unwrap();
@@ -63,7 +63,7 @@ fn a_tls_library_accepts_the_servers_certificate_for_each_of_its_names() {
 }
 
 #[test]
-fn the_certificate_shown_is_another_one_after_two_thirds_of_its_life_and_not_before() {
+fn server_certificate_is_replaced_after_two_thirds_of_its_life() {
     let fixture = fixture();
     let shown = fixture.registry.server_certificate(&[]).unwrap();
     let of = |key: Arc<rustls::sign::CertifiedKey>| key.cert[0].to_vec();
@@ -91,7 +91,7 @@ fn the_certificate_shown_is_another_one_after_two_thirds_of_its_life_and_not_bef
 }
 
 #[test]
-fn an_agents_certificate_is_for_clients_only_and_bears_its_number() {
+fn agent_certificate_is_for_clients_only_and_has_its_number() {
     let fixture = fixture();
     let enrolled =
         fixture.registry.enroll(&fixture.token(), &csr("root-of-all"), &common::named("web"));
@@ -129,7 +129,7 @@ fn keys_are_readable_by_their_owner_alone() {
 }
 
 #[test]
-fn the_authority_survives_a_restart_and_is_never_silently_replaced() {
+fn authority_survives_a_restart_and_is_never_silently_replaced() {
     let fixture = fixture();
     let (ca, fingerprint) = (fixture.registry.ca_pem(), fixture.registry.ca_fingerprint());
     let enrolled = fixture.enroll("web");
@@ -199,7 +199,7 @@ fn a_renewal_that_was_under_way_does_not_outlive_the_revocation() {
 }
 
 #[test]
-fn an_agent_that_never_keeps_what_it_renews_does_not_fill_the_registry() {
+fn agent_that_loses_renewed_certificates_does_not_fill_registry() {
     let fixture = fixture();
     let old = fixture.enroll("web");
     let old_leaf = der(&old.certificate_pem);
@@ -221,7 +221,7 @@ fn an_agent_that_never_keeps_what_it_renews_does_not_fill_the_registry() {
 }
 
 #[test]
-fn the_old_certificate_works_until_the_new_one_is_used_and_then_is_refused() {
+fn old_certificate_works_until_the_new_one_is_used() {
     let fixture = fixture();
     let old = fixture.enroll("web");
     let old_leaf = der(&old.certificate_pem);
@@ -252,7 +252,7 @@ fn of_two_copies_that_both_renew_only_one_stays() {
 }
 
 #[test]
-fn a_renewal_over_a_certificate_that_was_superseded_meanwhile_comes_to_nothing() {
+fn renewal_with_a_superseded_certificate_has_no_effect() {
     let fixture = fixture();
     let image = fixture.enroll("web");
     let shared = der(&image.certificate_pem);
@@ -267,7 +267,7 @@ fn a_renewal_over_a_certificate_that_was_superseded_meanwhile_comes_to_nothing()
 }
 
 #[test]
-fn an_agent_whose_first_certificate_was_never_used_can_still_renew() {
+fn agent_that_never_used_its_first_certificate_can_renew() {
     let fixture = fixture();
     let enrolled = fixture.enroll("web");
     let renewed = fixture.registry.renew(enrolled.agent, &csr("web")).unwrap();
@@ -279,7 +279,7 @@ fn an_agent_whose_first_certificate_was_never_used_can_still_renew() {
 }
 
 #[test]
-fn expired_certificates_are_forgotten_once_they_are_superseded_or_revoked() {
+fn superseded_or_revoked_certificates_are_deleted_on_expiry() {
     let fixture = fixture();
     let (a, b) = (fixture.enroll("a1"), fixture.enroll("b1"));
     let old = der(&a.certificate_pem);

@@ -109,7 +109,7 @@ fn a_command_survives_a_kill_and_is_delivered_after_it() {
 }
 
 #[test]
-fn an_unanswered_command_expires_and_a_late_answer_is_still_the_truth() {
+fn unanswered_command_expires_and_a_late_answer_still_counts() {
     let fixture = fixture();
     let ids = fleet(&fixture, 2);
     let id = fixture
@@ -160,7 +160,7 @@ fn a_removed_agent_leaves_no_open_outcome() {
 }
 
 #[test]
-fn beyond_the_limit_the_oldest_finished_command_goes() {
+fn beyond_the_limit_the_oldest_finished_command_is_dropped() {
     let fixture = fixture();
     let ids = fleet(&fixture, 1);
     let open = fixture
@@ -286,7 +286,7 @@ fn an_agent_with_many_open_commands_gets_them_some_at_a_time() {
 }
 
 #[test]
-fn a_command_that_is_being_dropped_is_shown_to_nobody_half() {
+fn command_being_dropped_is_never_listed_in_part() {
     let fixture = fixture();
     let ids = fleet(&fixture, 6_000);
     let id = fixture
@@ -325,7 +325,7 @@ fn a_command_that_is_being_dropped_is_shown_to_nobody_half() {
 }
 
 #[test]
-fn a_command_whose_agents_cannot_be_read_keeps_the_server_from_nothing() {
+fn command_with_unreadable_agents_does_not_block_the_server() {
     let fixture = fixture();
     let ids = fleet(&fixture, 3);
     let broken = fixture
@@ -349,7 +349,7 @@ fn a_command_whose_agents_cannot_be_read_keeps_the_server_from_nothing() {
 }
 
 #[test]
-fn the_same_order_again_is_the_same_command_until_it_is_answered() {
+fn repeated_command_is_the_same_one_until_it_is_answered() {
     let fixture = fixture();
     let ids = fleet(&fixture, 3);
     let order = |kind, ids: &[AgentId]| {
@@ -371,7 +371,7 @@ fn the_same_order_again_is_the_same_command_until_it_is_answered() {
 }
 
 #[test]
-fn an_order_stands_for_no_other_user_and_not_for_one_that_is_to_last_longer() {
+fn command_is_not_shared_across_users_or_with_a_longer_one() {
     let fixture = fixture();
     let ids = fleet(&fixture, 2);
     let order = |user: &str| {
@@ -425,7 +425,7 @@ fn one_user_does_not_take_all_places_of_commands() {
 }
 
 #[test]
-fn a_tick_goes_on_where_one_of_its_parts_fails() {
+fn tick_continues_after_one_of_its_parts_fails() {
     let fixture = fixture();
     let ids = fleet(&fixture, 1);
     fixture

@@ -182,7 +182,7 @@ proptest! {
 }
 
 #[test]
-fn systems_are_counted_with_every_change_and_forgotten_with_the_last_agent() {
+fn systems_are_counted_on_every_change_and_dropped_at_zero() {
     let fixture = fixture();
     let ids = fixture
         .registry
@@ -206,7 +206,7 @@ fn systems_are_counted_with_every_change_and_forgotten_with_the_last_agent() {
 }
 
 #[test]
-fn a_kill_between_a_groups_change_and_the_flags_of_its_agents_leaves_no_false_flag() {
+fn kill_during_a_group_change_leaves_no_false_flag() {
     let fixture = fixture();
     let ids = fixture
         .registry

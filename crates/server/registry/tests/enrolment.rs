@@ -49,7 +49,7 @@ fn the_groups_of_the_token_come_before_those_of_the_agent() {
 }
 
 #[test]
-fn a_token_registers_as_many_agents_as_it_says_and_not_after_its_end() {
+fn token_registers_its_number_of_agents_until_it_expires() {
     let fixture = fixture();
     let token =
         fixture.registry.create_enrolment_token(&WriteContext::server(), &[], 2, 60).unwrap();
@@ -186,7 +186,7 @@ fn a_hundred_enrolments_at_once_get_a_hundred_numbers() {
 }
 
 #[test]
-fn a_token_for_one_agent_registers_one_of_twenty_that_try_at_once() {
+fn token_for_one_agent_registers_one_of_twenty_at_once() {
     let fixture = fixture();
     let token =
         fixture.registry.create_enrolment_token(&WriteContext::server(), &[], 1, 60).unwrap();

@@ -22,7 +22,7 @@ use registry::{
 use tempfile::TempDir;
 
 #[test]
-fn a_key_that_is_asked_for_is_the_same_each_time_and_nothing_is_written() {
+fn requested_key_is_stable_and_writes_nothing() {
     let world = fixture();
     world
         .registry
@@ -42,7 +42,7 @@ fn a_key_that_is_asked_for_is_the_same_each_time_and_nothing_is_written() {
 }
 
 #[test]
-fn an_import_keeps_numbers_names_addresses_and_keys_or_takes_nothing() {
+fn import_keeps_numbers_names_addresses_and_keys_or_nothing() {
     let world = fixture();
     let (a, b) = ("a".repeat(64), "b".repeat(64));
     let text = format!("007 web 192.0.2.7 {a}\n012 db any {b}\n\n009 !gone any {a}\n# note\n");
@@ -92,7 +92,7 @@ fn a_silent_agent_gives_way_and_a_living_one_does_not() {
 }
 
 #[test]
-fn a_refused_insert_removes_nobody() {
+fn refused_insert_removes_no_agent() {
     let world = fixture();
     let name =
         world.registry.add_agents(&WriteContext::server(), &[(None, named("web"))]).unwrap()[0];
@@ -185,7 +185,7 @@ fn a_number_that_would_end_enrolment_is_refused() {
 }
 
 #[test]
-fn a_scan_that_began_keeps_the_end_of_the_one_before_until_it_ends() {
+fn running_scan_keeps_the_end_of_the_previous_one_until_done() {
     let world = fixture();
     let id =
         world.registry.add_agents(&WriteContext::server(), &[(None, named("web"))]).unwrap()[0];
@@ -197,7 +197,7 @@ fn a_scan_that_began_keeps_the_end_of_the_one_before_until_it_ends() {
 }
 
 #[test]
-fn whoever_keeps_something_of_agents_is_told_of_each_that_is_removed_by_whatever_way() {
+fn every_removal_of_an_agent_reaches_all_subscribers() {
     let fixture = fixture();
     let told = Arc::new(Mutex::new(Vec::new()));
     let list = Arc::clone(&told);
@@ -221,7 +221,7 @@ fn whoever_keeps_something_of_agents_is_told_of_each_that_is_removed_by_whatever
 }
 
 #[test]
-fn what_an_agent_told_of_its_scan_is_not_the_next_ones_of_its_number() {
+fn scan_of_a_removed_agent_is_not_that_of_its_successor() {
     let fixture = fixture();
     let ids =
         fixture.registry.add_agents(&WriteContext::server(), &[(None, named("one"))]).unwrap();
@@ -238,7 +238,7 @@ fn what_an_agent_told_of_its_scan_is_not_the_next_ones_of_its_number() {
 const AT_ONCE: ForceRules = ForceRules { enabled: true, disconnected_s: None, registered_s: 0 };
 
 #[test]
-fn an_agent_that_is_inserted_anew_with_its_number_and_name_stays_who_it_is() {
+fn agent_reinserted_with_its_number_and_name_keeps_its_identity() {
     let fixture = fixture();
     fixture.registry.create_group(&WriteContext::server(), "web").unwrap();
     let enrolled = fixture.enroll("web-1");
@@ -277,7 +277,7 @@ fn an_agent_that_is_inserted_anew_with_its_number_and_name_stays_who_it_is() {
 }
 
 #[test]
-fn nobody_waits_for_the_journal_of_an_insertion() {
+fn no_caller_waits_for_the_journal_of_an_insertion() {
     let fixture = fixture();
     fixture.registry.add_agents(&WriteContext::server(), &[(None, named("web"))]).unwrap();
     let request = named("web");
@@ -296,7 +296,7 @@ fn nobody_waits_for_the_journal_of_an_insertion() {
 }
 
 #[test]
-fn the_number_of_an_agent_that_went_while_the_journal_was_waited_for_is_taken_over() {
+fn number_freed_during_the_journal_wait_is_reused() {
     let fixture = fixture();
     let old =
         fixture.registry.add_agents(&WriteContext::server(), &[(None, named("web"))]).unwrap()[0];
@@ -315,7 +315,7 @@ fn the_number_of_an_agent_that_went_while_the_journal_was_waited_for_is_taken_ov
 }
 
 #[test]
-fn what_changed_while_the_journal_was_waited_for_is_not_replaced() {
+fn change_during_the_journal_wait_is_not_overwritten() {
     let fixture = fixture();
     let old =
         fixture.registry.add_agents(&WriteContext::server(), &[(None, named("web"))]).unwrap()[0];
@@ -339,7 +339,7 @@ fn what_changed_while_the_journal_was_waited_for_is_not_replaced() {
 }
 
 #[test]
-fn what_was_ordered_of_an_agent_is_not_told_of_the_next_one_of_its_number() {
+fn commands_for_a_removed_agent_do_not_reach_its_successor() {
     let fixture = fixture();
     let names = ["one", "two", "three"].map(|name| (None, named(name)));
     let ids = fixture.registry.add_agents(&WriteContext::server(), &names).unwrap();

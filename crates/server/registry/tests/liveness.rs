@@ -12,7 +12,7 @@ fn status(fixture: &Fixture, id: AgentId) -> AgentStatus {
 }
 
 #[test]
-fn an_agent_goes_from_never_connected_over_pending_to_active_and_says_goodbye() {
+fn agent_goes_from_never_connected_to_pending_active_and_closed() {
     let fixture = fixture();
     let id = fixture.enroll("web").agent;
     assert_eq!(status(&fixture, id), AgentStatus::NeverConnected);
@@ -40,7 +40,7 @@ fn what_is_unknown_is_not_alive() {
 }
 
 #[test]
-fn silence_for_the_disconnection_time_disconnects_and_not_a_second_less() {
+fn silence_for_exactly_the_disconnection_time_disconnects() {
     let fixture = fixture();
     let (a, b) = (fixture.enroll("a1").agent, fixture.enroll("b1").agent);
     let never = fixture.enroll("c1").agent;
@@ -68,7 +68,7 @@ fn silence_for_the_disconnection_time_disconnects_and_not_a_second_less() {
 }
 
 #[test]
-fn neither_a_jump_of_the_clock_nor_a_restart_disconnects_anybody() {
+fn clock_jump_or_restart_disconnects_no_agent() {
     let fixture = fixture();
     let id = fixture.enroll("a1").agent;
     fixture.registry.keepalive(id, &AgentInfo::default());
@@ -104,7 +104,7 @@ fn keepalives_are_written_in_batches_and_at_close() {
 }
 
 #[test]
-fn lists_and_counters_show_a_change_at_once_and_the_latest_keepalive() {
+fn lists_and_counters_show_a_change_and_the_last_keepalive() {
     let fixture = fixture();
     let id = fixture.enroll("a1").agent;
     fixture.registry.keepalive(id, &info("debian", "Holdfast v0.1.0"));

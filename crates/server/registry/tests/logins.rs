@@ -29,7 +29,7 @@ fn login(fixture: &Fixture, name: &str, password: &str) -> Result<User, LoginErr
 }
 
 #[test]
-fn the_first_start_makes_one_administrator_with_a_random_password() {
+fn first_start_creates_one_administrator_with_a_random_password() {
     let fixture = fixture();
     let password = fixture.registry.ensure_admin(None).unwrap().unwrap();
     assert!(password.len() >= 20, "{password}");
@@ -94,7 +94,7 @@ fn an_unknown_user_takes_as_long_as_a_wrong_password() {
 }
 
 #[test]
-fn the_fiftieth_failure_blocks_its_source_and_nobody_else() {
+fn fiftieth_failure_blocks_its_source_only() {
     let fixture = fixture();
     fixture.registry.ensure_admin(Some(PASSWORD)).unwrap();
     for n in 0..50 {
@@ -207,7 +207,7 @@ fn tokens_die_by_role_by_context_and_all_with_the_keys() {
 }
 
 #[test]
-fn a_revocation_by_another_process_is_taken_over_and_forgotten_when_it_is_over() {
+fn revocation_by_another_process_is_adopted_and_expires() {
     let fixture = fixture();
     fixture.registry.ensure_admin(Some(PASSWORD)).unwrap();
     let nbf_s = fixture.registry.token_nbf_s(1, &[1], false);
@@ -266,7 +266,7 @@ fn users_come_and_go_and_the_reserved_one_stays() {
 }
 
 #[test]
-fn a_change_of_one_setting_leaves_the_other_as_another_has_just_put_it() {
+fn change_of_one_setting_keeps_a_concurrent_change_of_the_other() {
     let fixture = fixture();
     let registry = &fixture.registry;
     std::thread::scope(|scope| {
@@ -376,7 +376,7 @@ fn what_memory_refuses_is_refused_after_a_restart_too() {
 }
 
 #[test]
-fn a_revocation_reaches_a_token_that_lies_ahead_of_a_clock_that_was_put_back() {
+fn revocation_covers_tokens_issued_before_a_clock_set_back() {
     let fixture = fixture();
     fixture.registry.ensure_admin(Some(PASSWORD)).unwrap();
     let user = login(&fixture, "admin", PASSWORD).unwrap();
@@ -391,7 +391,7 @@ fn a_revocation_reaches_a_token_that_lies_ahead_of_a_clock_that_was_put_back() {
 }
 
 #[test]
-fn a_clock_that_was_years_ahead_leaves_no_token_alive_and_locks_nobody_out() {
+fn clock_years_ahead_leaves_no_token_and_locks_out_no_user() {
     let fixture = fixture();
     fixture.registry.ensure_admin(Some(PASSWORD)).unwrap();
     let user = login(&fixture, "admin", PASSWORD).unwrap();
@@ -428,7 +428,7 @@ fn a_clock_that_was_years_ahead_leaves_no_token_alive_and_locks_nobody_out() {
 }
 
 #[test]
-fn a_token_of_a_clock_that_was_days_ahead_does_not_live_when_its_day_comes() {
+fn token_from_a_clock_days_ahead_is_not_valid_on_its_date() {
     let fixture = fixture();
     fixture.registry.ensure_admin(Some(PASSWORD)).unwrap();
     let user = login(&fixture, "admin", PASSWORD).unwrap();
@@ -463,7 +463,7 @@ fn a_token_of_a_clock_that_was_days_ahead_does_not_live_when_its_day_comes() {
 }
 
 #[test]
-fn new_passwords_wait_in_the_queue_of_logins_and_are_refused_when_it_is_full() {
+fn new_passwords_share_the_login_queue_and_fail_when_full() {
     let hash_cost = HashCost { memory_kib: 19 * 1024, passes: 2, lanes: 1 };
     let few = RegistryOptions { hash_cost, login_workers: 1, login_queue_max: 1, ..options() };
     let fixture = fixture_with(few);

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_becomes_as_large_as_what_it_stands_for() {
+    fn share_grows_to_the_size_of_its_content() {
         let budget = Budget::new(10);
         let mut share = budget.reserve(6).unwrap();
         share.resize(2);

@@ -102,7 +102,7 @@ mod tests {
     const LIFE: Incarnation = Incarnation(5);
 
     #[test]
-    fn beyond_the_room_the_oldest_reports_go_and_the_newest_are_there() {
+    fn above_the_limit_oldest_reports_are_dropped() {
         let reports = Reports::default();
         let fits = REPORT_BYTES_MAX / (SMALL_BODY_BYTES_MAX + REPORT_OVERHEAD_BYTES);
         for n in 0..fits as u32 + 3 {
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removed_agents_reports_are_gone_for_its_next_life_and_give_their_room_back() {
+    fn reports_of_a_removed_agent_are_dropped_and_their_quota_freed() {
         let reports = Reports::default();
         for kind in [ReportKind::Stats, ReportKind::Config] {
             reports.put(AgentId(7), LIFE, kind, b"{}".to_vec());

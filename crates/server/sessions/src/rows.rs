@@ -266,12 +266,12 @@ mod tests {
     }
 
     #[test]
-    fn a_row_at_the_end_of_time_is_refused_and_its_neighbours_are_stored() {
+    fn row_at_the_end_of_time_is_refused_and_others_are_stored() {
         assert_eq!(counts(&[7, i64::MAX, 8]), (2, 1));
     }
 
     #[test]
-    fn an_agent_with_as_many_series_as_it_may_have_costs_no_other_agent_and_none_of_its_own() {
+    fn agent_at_its_series_limit_costs_no_other_agent() {
         let (_folder, store) = store();
         let told = |agent: &Owner, names: &[&str]| {
             let rows: Vec<String> = names.iter().map(|n| format!("[{n:?},[1,2]]")).collect();

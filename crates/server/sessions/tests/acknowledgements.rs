@@ -42,7 +42,7 @@ async fn a_session_sent_again_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn older_versions_are_left_out_and_named_by_their_place() {
+async fn older_versions_are_omitted_and_named_by_their_index() {
     let server = Server::start();
     let agent = server.enroll("web").await;
     assert_eq!(agent.send(&agent.delta(vec![document("a", 10, 'a')])).await.status, 200);
@@ -127,7 +127,7 @@ async fn sessions_of_one_agent_apply_in_their_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_that_was_begun_is_finished_when_its_sender_goes_away() {
+async fn started_session_completes_when_its_sender_disconnects() {
     use tokio::io::AsyncWriteExt as _;
     let server = Server::start();
     let agent = server.enroll("web").await;

@@ -68,7 +68,7 @@ async fn an_agent_enrols_starts_sends_and_is_known() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn commands_go_out_with_the_heartbeat_and_their_outcomes_come_back() {
+async fn commands_are_sent_by_heartbeat_and_outcomes_return() {
     let server = Server::start();
     let agent = server.enroll("web").await;
     let id = server
@@ -90,7 +90,7 @@ async fn commands_go_out_with_the_heartbeat_and_their_outcomes_come_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_that_speaks_for_another_agent_is_refused() {
+async fn session_on_behalf_of_another_agent_is_refused() {
     let server = Server::start();
     let (a, b) = (server.enroll("a-1").await, server.enroll("b-1").await);
     let answered = a.send(&delta(b.id, vec![document("x", 1, 'a')])).await;

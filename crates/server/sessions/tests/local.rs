@@ -19,7 +19,7 @@ use registry::{Reader, WriteContext};
 use sessions::{ReportKind, Sessions, SessionsError, SessionsOptions};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_local_caller_speaks_for_any_agent() {
+async fn local_caller_may_act_for_any_agent() {
     let server = Server::start();
     let mode = std::fs::metadata(server.socket()).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o660);
@@ -52,7 +52,7 @@ async fn another_users_process_is_refused_whatever_it_asks() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_removed_agent_loses_documents_and_certificate_and_keeps_its_events() {
+async fn removed_agent_loses_documents_and_certificate_keeps_events() {
     let server = Server::start();
     for (n, head) in [
         "DELETE /agents HTTP/1.1\r\nX-Wazuh-Agent-Id: ",
@@ -129,7 +129,7 @@ async fn futures_of(all: impl Iterator<Item = impl Future<Output = u16>>) -> Vec
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_was_never_registered_can_be_removed_and_come_back() {
+async fn agent_that_was_never_registered_can_be_removed_and_return() {
     let server = Server::start();
     let id = AgentId(4711);
     let session = delta(id, vec![document("a", 1, 'a'), event("e-1")]);
@@ -144,7 +144,7 @@ async fn an_agent_that_was_never_registered_can_be_removed_and_come_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_route_of_the_agents_goes_to_the_local_router() {
+async fn unknown_agent_route_is_passed_to_the_local_router() {
     let other = axum::Router::new()
         .route("/hello", axum::routing::get(|| async { "hello" }))
         .route("/agents", axum::routing::delete(|| async { "a list of agents" }));
@@ -162,7 +162,7 @@ async fn what_is_no_route_of_the_agents_goes_to_the_local_router() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_may_only_speak_for_agents_is_no_administrator() {
+async fn permission_to_act_for_agents_gives_no_administration() {
     let other = axum::Router::new()
         .route("/hello", axum::routing::get(|| async { "hello" }))
         .route("/agents", axum::routing::delete(|| async { "a list of agents" }));
@@ -245,7 +245,7 @@ async fn reports_are_kept_and_metrics_are_shown() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_report_on_the_way_does_not_come_back_behind_its_agents_removal() {
+async fn report_in_transit_is_not_stored_after_its_agents_removal() {
     use tokio::io::AsyncWriteExt as _;
     let server = Server::start();
     let agent = server.enroll("web").await;
@@ -269,7 +269,7 @@ async fn a_report_on_the_way_does_not_come_back_behind_its_agents_removal() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_socket_is_replaced_only_when_nobody_answers_on_it() {
+async fn socket_is_replaced_only_if_no_server_answers_on_it() {
     let server = Server::start();
     let start = |path: &std::path::Path| {
         let options = SessionsOptions { unix: Some(path.to_owned()), ..Default::default() };

@@ -16,7 +16,7 @@ use registry::{Reader, WriteContext};
 
 /// Sent as by a client of the contract: deletes and cleans have no version.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_captured_request_sent_again_undoes_nothing_that_came_after_it() {
+async fn replayed_request_undoes_no_later_change() {
     let server = Server::start();
     let agent = server.enroll("web").await;
     let send = async |id: &str, value| {
@@ -140,7 +140,7 @@ async fn a_session_whose_answer_was_lost_hears_again_what_was_newer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_that_the_store_takes_nothing_of_is_not_answered_200() {
+async fn session_that_the_store_rejects_is_not_answered_200() {
     let server = Server::start();
     let agent = server.enroll("web").await;
     assert_eq!(agent.send(&agent.delta(vec![document("a", 1, 'a')])).await.status, 200);
@@ -156,7 +156,7 @@ async fn a_session_that_the_store_takes_nothing_of_is_not_answered_200() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn documents_of_a_life_that_the_registry_has_lost_can_be_removed() {
+async fn documents_of_an_unregistered_agent_can_be_removed() {
     let server = Server::start();
     let agent = server.enroll("web").await;
     assert_eq!(agent.send(&agent.delta(vec![document("a", 1, 'a')])).await.status, 200);
@@ -174,7 +174,7 @@ async fn documents_of_a_life_that_the_registry_has_lost_can_be_removed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_number_can_be_spoken_for_again_after_the_agent_that_had_it_is_gone() {
+async fn number_of_a_removed_agent_can_be_used_again() {
     let server = Server::start();
     let first = delta(AgentId(1), vec![document("local", 1, 'a')]);
     assert_eq!(server.local_session(AgentId(1), &first).await.status, 200);
@@ -195,7 +195,7 @@ async fn a_number_can_be_spoken_for_again_after_the_agent_that_had_it_is_gone() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_local_caller_tells_of_an_agent_is_kept_by_its_version() {
+async fn agent_description_by_a_local_caller_is_kept_by_version() {
     let server = Server::start();
     let id = AgentId(4711);
     let tell = async |mode, version, host: &str| {

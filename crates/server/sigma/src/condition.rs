@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_condition_is_told() {
+    fn invalid_condition_is_reported() {
         for (text, part) in [
             ("", "empty"),
             ("  ", "empty"),

@@ -30,7 +30,7 @@ fn open(ttl: Duration) -> (TempDir, ManualClock, RuleFolder) {
 }
 
 #[test]
-fn a_first_start_puts_ten_rules_that_are_rules_and_have_ids_of_their_own() {
+fn first_start_installs_ten_valid_rules_with_unique_ids() {
     let (_dir, _clock, folder) = open(TTL);
     let files = folder.files().unwrap();
     assert_eq!(files.len(), 10);
@@ -114,7 +114,7 @@ fn links_pipes_and_folders_are_no_rules_files() {
 }
 
 #[test]
-fn an_id_belongs_to_one_file_and_a_file_is_replaced_only_when_asked() {
+fn id_belongs_to_one_file_and_replacing_needs_a_flag() {
     let (_dir, _clock, folder) = open(TTL);
     folder.put("a.yml", &rule(1, "a"), false).unwrap();
     let same = folder.put("b.yml", &rule(1, "b"), false).unwrap_err();
@@ -165,7 +165,7 @@ fn with_no_time_nothing_is_kept() {
 }
 
 #[test]
-fn readers_beside_a_writer_never_see_what_it_has_replaced() {
+fn concurrent_readers_never_see_a_replaced_file() {
     let (_dir, _clock, folder) = open(TTL);
     folder.put("a.yml", &rule(1, "0"), false).unwrap();
     let over = AtomicBool::new(false);

@@ -105,7 +105,7 @@ fn what_is_no_yaml_map_is_no_rule() {
 }
 
 #[test]
-fn a_bomb_of_aliases_is_refused_before_it_goes_off() {
+fn alias_bomb_is_refused_before_it_expands() {
     let mut text = String::from("a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n");
     for n in 1..12 {
         let refs = vec![format!("*a{}", n - 1); 10].join(",");

@@ -185,7 +185,7 @@ fn a_new_database_holds_what_the_fixture_holds() {
 }
 
 #[test]
-fn policies_of_ones_own_keep_what_they_said_where_actions_were_divided() {
+fn custom_policies_keep_their_meaning_after_actions_were_split() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("registry.db");
     std::fs::copy(fixture(1), &path).unwrap();
@@ -251,7 +251,7 @@ fn files_of_other_programs_are_refused_and_left_alone() {
 }
 
 #[test]
-fn every_write_but_the_named_ones_is_durable_by_the_databases_own_setting() {
+fn every_unnamed_write_is_durable_by_the_database_setting() {
     let folder = TempDir::new().unwrap();
     let store = SqliteControl::open(&folder.path().join("registry.db")).unwrap();
     let level = || store.durability().unwrap();

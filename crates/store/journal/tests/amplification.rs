@@ -126,7 +126,7 @@ fn amplification(layout: Layout, record_bytes: usize, count: u64) -> (f64, f64, 
 }
 
 #[test]
-fn sparse_and_ring_reach_the_promised_write_amplification_at_16_bytes() {
+fn sparse_and_ring_reach_the_promised_amplification_at_16_bytes() {
     let (zlib, lz4, _) = amplification(Layout::Packed, 16, 2000);
     assert!(zlib > 90.0 && lz4 > 90.0, "packed: zlib={zlib:.2} lz4={lz4:.2}");
     let (zlib, lz4, _) = amplification(Layout::Sparse, 16, 2000);

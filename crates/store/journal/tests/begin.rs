@@ -20,7 +20,7 @@ fn options(layout: Layout) -> Options {
 }
 
 #[test]
-fn a_journal_goes_on_from_where_it_was_begun_in_every_layout() {
+fn journal_continues_from_its_begin_position_in_every_layout() {
     for layout in [Layout::Packed, Layout::Sparse, Layout::Ring] {
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path().join("journal");

@@ -140,7 +140,7 @@ fn until_it_waits<T>(journal: &Journal, appending: &ScopedJoinHandle<'_, T>) {
 const LAYOUTS: [Layout; 2] = [Layout::Packed, Layout::Sparse];
 
 #[test]
-fn appends_go_on_beside_a_flush_and_wait_for_the_next_one() {
+fn appends_continue_during_a_flush_and_wait_for_the_next() {
     for (layout, seed) in LAYOUTS.into_iter().zip(1..) {
         let disk = SimDisk::new(seed);
         let (journal, gate) = open(&disk, layout);
@@ -177,7 +177,7 @@ fn appends_go_on_beside_a_flush_and_wait_for_the_next_one() {
 }
 
 #[test]
-fn an_append_to_be_persisted_and_one_for_a_new_segment_wait_for_the_flush_and_survive() {
+fn persisted_append_and_new_segment_wait_for_the_flush() {
     let (large, small) = (vec![7; 40 << 10], vec![7; 100]);
     for layout in LAYOUTS {
         for (record, durability) in [(&small, Durability::Persist), (&large, Durability::Flush)] {
@@ -206,7 +206,7 @@ fn an_append_to_be_persisted_and_one_for_a_new_segment_wait_for_the_flush_and_su
 }
 
 #[test]
-fn of_a_flush_that_failed_nobody_behind_it_is_told_that_it_is_persisted() {
+fn failed_flush_reports_no_later_record_as_persisted() {
     for layout in LAYOUTS {
         for rolls in [false, true] {
             let disk = SimDisk::new(5);
@@ -265,7 +265,7 @@ fn damage(disk: &SimDisk, begin: &[u8]) {
 }
 
 #[test]
-fn of_damage_before_many_groups_beside_a_flush_the_next_group_tells() {
+fn next_group_reports_damage_before_many_groups_and_a_flush() {
     for layout in LAYOUTS {
         let disk = SimDisk::new(9);
         let gate = Arc::<Gate>::default();

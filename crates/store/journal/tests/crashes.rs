@@ -195,7 +195,7 @@ fn failing_calls_poison_or_refuse_and_lose_nothing() {
 }
 
 #[test]
-fn with_many_writers_every_acknowledged_record_survives_a_power_cut() {
+fn acknowledged_records_of_many_writers_survive_a_power_cut() {
     for seed in 0..number("HOLDFAST_CRASHES", CRASHES) / 40 {
         let mut noise = Noise(seed ^ 0x7468_7265);
         let disk = SimDisk::new(seed);

@@ -83,7 +83,7 @@ fn any_flipped_bit_of_a_closed_journal_is_reported_or_harmless() {
 }
 
 #[test]
-fn damage_anywhere_in_the_archive_of_tiny_records_is_reported_or_harmless() {
+fn damage_in_the_archive_of_tiny_records_is_found_or_harmless() {
     let disk = SimDisk::new(1);
     let sizes = |disk: &SimDisk| journal::Options {
         segment_bytes: 256 << 10,
@@ -112,7 +112,7 @@ fn damage_anywhere_in_the_archive_of_tiny_records_is_reported_or_harmless() {
 }
 
 #[test]
-fn every_flipped_bit_of_a_packed_journal_is_reported_but_for_its_last_group() {
+fn flipped_bits_are_reported_except_in_the_last_packed_group() {
     let disk = SimDisk::new(1);
     let journal = fill(&disk, Layout::Packed, 12);
     let path = files(&disk, "segment-").remove(0);
@@ -173,7 +173,7 @@ fn damage_names_file_block_and_position_and_a_repair_cuts_there() {
 }
 
 #[test]
-fn a_segment_that_is_gone_or_swapped_is_reported() {
+fn missing_or_swapped_segment_is_reported() {
     for layout in LAYOUTS {
         let disk = SimDisk::new(1);
         fill(&disk, layout, 100).close().unwrap();
@@ -256,7 +256,7 @@ fn verify_stat_and_dump_read_a_journal_that_is_open() {
 }
 
 #[test]
-fn a_full_disk_refuses_appends_and_takes_them_again_after_a_trim() {
+fn full_disk_refuses_appends_until_a_trim() {
     for layout in LAYOUTS {
         let disk = SimDisk::new(1);
         disk.set_capacity(Some(300 << 10));
@@ -292,7 +292,7 @@ fn a_journal_opens_on_a_full_disk_and_can_be_read_and_trimmed() {
 }
 
 #[test]
-fn where_direct_access_is_refused_the_page_cache_is_used_and_reported() {
+fn refused_direct_access_falls_back_to_the_page_cache() {
     let disk = SimDisk::new(1);
     disk.refuse_direct();
     let (journal, recovery) = open(&disk, Layout::Packed, "refused");

@@ -85,7 +85,7 @@ fn golden_files_are_read_as_what_was_written() {
 }
 
 #[test]
-fn the_first_frame_of_a_sparse_segment_is_what_the_document_says() {
+fn first_frame_of_a_sparse_segment_matches_the_format_document() {
     let bytes = std::fs::read(golden(Layout::Sparse, "segment-0000000000000001")).unwrap();
     assert_eq!(&bytes[..11], b"hfjourna\x01\x00\x02");
     let journal = &bytes[16..24];

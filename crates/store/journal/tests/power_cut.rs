@@ -138,7 +138,7 @@ fn what_was_acknowledged_survives_every_power_cut() {
 }
 
 #[test]
-fn each_durability_keeps_what_its_name_says_when_the_power_goes() {
+fn each_durability_keeps_its_promise_after_a_power_cut() {
     let Some(mut device) = device(false) else { return };
     for layout in LAYOUTS {
         let dir = device.folder().join(format!("{layout:?}"));
@@ -175,7 +175,7 @@ fn each_durability_keeps_what_its_name_says_when_the_power_goes() {
 }
 
 #[test]
-fn a_commit_into_a_recycled_segment_costs_one_block_and_nothing_of_the_file_system() {
+fn commit_to_a_recycled_segment_costs_one_block_and_no_metadata() {
     const COMMITS: u64 = 400;
     let Some(device) = device(true) else { return };
     let dir = device.folder().join("journal");

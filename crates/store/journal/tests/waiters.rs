@@ -121,7 +121,7 @@ fn an_append_larger_than_the_bytes_in_flight_passes_alone() {
 }
 
 #[test]
-fn a_task_that_gives_up_harms_nobody() {
+fn cancelled_task_harms_no_other_caller() {
     let disk = SimDisk::new(1);
     let (journal, _) = Journal::open(Path::new(DIR), threaded(&disk, Layout::Packed)).unwrap();
     for n in 0..100u8 {

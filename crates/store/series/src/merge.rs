@@ -409,7 +409,7 @@ mod tests {
     use crate::options::PARTITION_NS;
 
     #[test]
-    fn rows_of_deletes_are_looked_at_only_where_a_part_waits_for_them() {
+    fn delete_rows_are_checked_only_where_a_part_is_pending() {
         let range = TimeRange { from_ns: 0, to_ns: PARTITION_NS };
         let tombstones = [Tombstone { position: 9, range, rows: vec![(1, Vec::new())] }];
         let files: Arc<dyn Files> = Arc::new(SimDisk::new(1));

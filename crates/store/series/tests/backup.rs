@@ -34,7 +34,7 @@ fn opened(disk: &SimDisk, dir: &str, wal: Wal) -> Store {
 }
 
 #[test]
-fn a_copy_at_any_time_holds_what_the_store_holds_and_goes_on_by_itself() {
+fn backup_at_any_time_equals_the_store_and_opens_alone() {
     for seed in 0..3 {
         let disk = SimDisk::new(seed);
         let mut draw = Draw(seed);
@@ -75,7 +75,7 @@ fn a_copy_at_any_time_holds_what_the_store_holds_and_goes_on_by_itself() {
 }
 
 #[test]
-fn a_copy_under_load_holds_everything_acknowledged_before_it_began() {
+fn backup_under_load_holds_everything_acknowledged_before_it() {
     let disk = SimDisk::new(5);
     let background = StoreOptions {
         background: true,

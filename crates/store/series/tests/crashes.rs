@@ -66,7 +66,7 @@ fn workload() -> (u64, u64) {
 }
 
 #[test]
-fn after_a_power_cut_at_every_call_what_was_acknowledged_is_there() {
+fn acknowledged_writes_survive_a_power_cut_at_every_call() {
     let (steps, seeds) = workload();
     let mut seals = 0;
     // Of a disk that keeps the order of all names, and of one that keeps that of each folder.
@@ -113,7 +113,7 @@ fn go_on(store: Store, disk: &SimDisk, found: &Model) {
 }
 
 #[test]
-fn after_any_failed_call_the_run_goes_on_and_loses_nothing_that_was_acknowledged() {
+fn run_continues_after_any_failed_call_without_losing_writes() {
     let (steps, seeds) = workload();
     let mut refused = 0;
     for seed in 1..=seeds {
@@ -184,7 +184,7 @@ fn fail(seed: u64, steps: u64, fault: Fault) -> u32 {
 }
 
 #[test]
-fn what_nobody_waits_for_is_persisted_without_anybody_asking() {
+fn unawaited_writes_are_persisted_without_a_request() {
     let interval = Wal::Interval(std::time::Duration::from_millis(20));
     for (wal, ack) in [(Wal::Always, Ack::Flushed), (interval, Ack::Persisted)] {
         let disk = SimDisk::new(1);
@@ -255,7 +255,7 @@ fn a_full_disk_refuses_writes_and_reads_go_on() {
 }
 
 #[test]
-fn a_store_that_was_killed_is_read_where_the_disk_has_no_room_at_all() {
+fn killed_store_is_readable_on_a_full_disk() {
     let disk = SimDisk::new(3);
     let (store, _) = open(&disk, Wal::Always);
     let (mut model, mut draw, mut clock_s) = (Model::new(), Draw(3), 1000);
@@ -279,7 +279,7 @@ fn a_store_that_was_killed_is_read_where_the_disk_has_no_room_at_all() {
 }
 
 #[test]
-fn a_store_that_was_closed_is_read_where_the_disk_has_no_room_and_takes_writes_when_there_is() {
+fn closed_store_on_a_full_disk_is_readable_and_writable_later() {
     for wal in [Wal::Always, Wal::Off] {
         let disk = SimDisk::new(3);
         let (store, _) = open(&disk, wal);

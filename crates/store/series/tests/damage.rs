@@ -130,7 +130,7 @@ fn a_flipped_bit_hides_nothing_that_is_healthy() {
 }
 
 #[test]
-fn a_part_that_is_gone_hides_nothing_that_is_healthy() {
+fn missing_part_hides_no_healthy_part() {
     let disk = SimDisk::new(1);
     let (store, _) = open(&disk, Wal::Always);
     for part in 0..3 {
@@ -178,7 +178,7 @@ fn of_a_large_index_one_bad_block_costs_its_own_rows() {
 }
 
 #[test]
-fn events_that_cannot_be_read_for_a_moment_are_told() {
+fn temporarily_unreadable_events_are_reported() {
     let disk = SimDisk::new(1);
     let reads = Reads::of(&disk);
     let options = StoreOptions {
@@ -210,7 +210,7 @@ fn events_that_cannot_be_read_for_a_moment_are_told() {
 }
 
 #[test]
-fn what_is_wrong_with_a_file_of_many_parts_is_told_once() {
+fn problem_of_a_file_with_many_parts_is_reported_once() {
     let disk = SimDisk::new(1);
     let (store, _) = open(&disk, Wal::Always);
     let row = store.row(b"load host=a").unwrap();

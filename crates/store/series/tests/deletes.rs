@@ -30,7 +30,7 @@ fn hours(store: &Store, from: i64, to: i64) {
 }
 
 #[test]
-fn a_delete_writes_nothing_anew_that_has_none_of_the_series() {
+fn delete_rewrites_no_part_without_the_series() {
     let disk = SimDisk::new(1);
     let (store, _) = open(&disk, Wal::Always);
     hours(&store, 0, 12);
@@ -57,7 +57,7 @@ fn a_delete_writes_nothing_anew_that_has_none_of_the_series() {
 }
 
 #[test]
-fn a_delete_of_a_store_that_nobody_writes_to_is_sealed_and_takes_its_samples() {
+fn delete_in_an_idle_store_is_sealed_and_removes_its_samples() {
     let (disk, clock) = (SimDisk::new(1), ManualClock::at(24 * 3600 * 1_000_000));
     let background = StoreOptions {
         background: true,
@@ -76,7 +76,7 @@ fn a_delete_of_a_store_that_nobody_writes_to_is_sealed_and_takes_its_samples() {
 }
 
 #[test]
-fn all_parts_of_a_partition_that_a_delete_hits_are_written_as_one() {
+fn all_parts_of_a_partition_hit_by_a_delete_are_written_as_one() {
     let disk = SimDisk::new(1);
     let (store, _) = open(&disk, Wal::Always);
     // In the partition of now, where three parts alone are not worth a merge.

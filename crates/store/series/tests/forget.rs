@@ -80,7 +80,7 @@ fn names(store: &Store) -> Vec<String> {
 }
 
 #[test]
-fn a_series_goes_with_its_last_sample_and_gives_its_place_to_another() {
+fn series_ends_with_its_last_sample_and_frees_its_slot() {
     let it = Fixture::new();
     let store = it.open();
     add(&store, "load host=old", 60, 1.0);
@@ -259,7 +259,7 @@ fn with_last(model: &Model) -> Model {
 }
 
 #[test]
-fn a_power_cut_or_a_failure_at_any_call_of_forgetting_loses_nothing() {
+fn power_cut_or_failure_during_forget_loses_nothing() {
     let calls = {
         let it = Fixture::new();
         let (store, mut model) = before_forgetting(&it);

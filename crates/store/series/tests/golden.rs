@@ -60,7 +60,7 @@ fn the_bytes_of_every_file_are_as_they_were() {
 }
 
 #[test]
-fn a_store_of_the_version_before_is_read_and_its_deletes_are_applied() {
+fn store_of_the_previous_version_opens_with_deletes_applied() {
     let now = SimDisk::new(1);
     let expected = contents(&store(&now));
     let disk = disk_of(BEFORE);
@@ -83,7 +83,7 @@ fn compare(disk: &SimDisk, name: &str, golden: &Path) {
 }
 
 #[test]
-fn the_bytes_of_a_roll_up_are_as_they_were_and_say_what_its_samples_said() {
+fn roll_up_bytes_are_unchanged_and_match_their_samples() {
     let disk = SimDisk::new(1);
     let (store, _) = open(&disk, Wal::Off);
     let row = store.row(b"cpu.user|cpu.sys host=a").unwrap();

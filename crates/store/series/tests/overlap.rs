@@ -96,7 +96,7 @@ fn parts_that_overlap_all_along_are_read_a_window_at_a_time() {
 }
 
 #[test]
-fn rows_that_came_in_no_order_are_read_a_window_at_a_time_from_head_and_parts() {
+fn unordered_rows_are_read_by_window_from_head_and_parts() {
     let (store, _) = open(&SimDisk::new(1), Wal::Off);
     let (mut expected, mut draw) = (Samples::new(), Draw(7));
     let times: Vec<i64> = (0..150_000).map(|_| draw.below(120_000) as i64 * 1000).collect();
@@ -114,7 +114,7 @@ fn rows_that_came_in_no_order_are_read_a_window_at_a_time_from_head_and_parts() 
 }
 
 #[test]
-fn parts_that_came_in_no_order_are_read_once_and_not_for_every_window() {
+fn unordered_parts_are_read_once_not_once_per_window() {
     const PARTS: u64 = 100;
     let disk = SimDisk::new(1);
     let reads = Reads::of(&disk);
@@ -139,7 +139,7 @@ fn parts_that_came_in_no_order_are_read_once_and_not_for_every_window() {
 }
 
 #[test]
-fn what_was_deleted_stays_away_from_every_window_and_what_came_after_is_there() {
+fn deleted_samples_stay_hidden_and_later_ones_appear() {
     let (store, _) = open(&SimDisk::new(1), Wal::Off);
     let mut expected = Samples::new();
     let all: Vec<i64> = (0..20_000).map(|i| i * 1000).collect();

@@ -56,7 +56,7 @@ fn calls_of_a_seal() -> std::ops::RangeInclusive<u64> {
 }
 
 #[test]
-fn one_seal_over_several_partitions_cut_in_the_middle_loses_nothing() {
+fn interrupted_seal_over_several_partitions_loses_nothing() {
     for call in calls_of_a_seal() {
         for after in 0..3 {
             let disk = SimDisk::new(1);
@@ -70,7 +70,7 @@ fn one_seal_over_several_partitions_cut_in_the_middle_loses_nothing() {
 }
 
 #[test]
-fn one_seal_whose_partitions_share_files_cut_in_the_middle_loses_nothing() {
+fn interrupted_seal_with_shared_files_loses_nothing() {
     // More partitions than files.
     let prepared = |disk: &SimDisk| {
         let (store, _) = open(disk, Wal::Always);
@@ -105,7 +105,7 @@ fn one_seal_whose_partitions_share_files_cut_in_the_middle_loses_nothing() {
 }
 
 #[test]
-fn a_call_of_a_seal_that_fails_loses_nothing_whatever_comes_after_it() {
+fn failed_call_of_a_seal_loses_nothing_whatever_follows() {
     for call in calls_of_a_seal() {
         for failure in [Failure::Io, Failure::Full] {
             let disk = SimDisk::new(1);
@@ -130,7 +130,7 @@ fn a_call_of_a_seal_that_fails_loses_nothing_whatever_comes_after_it() {
 }
 
 #[test]
-fn a_failed_seal_and_a_cut_of_the_next_one_leave_a_store_that_opens() {
+fn failed_seal_and_a_cut_during_the_next_leave_a_valid_store() {
     let named = |store: &Store, name: &str| {
         let row = store.row(format!("a-name-that-is-long host={name}").as_bytes()).unwrap();
         let mut batch = Batch::new();
@@ -180,7 +180,7 @@ fn a_log_that_lost_its_first_segment_is_refused_by_name() {
 }
 
 #[test]
-fn a_log_that_lost_its_last_segments_is_told_by_verify() {
+fn log_without_its_last_segments_is_reported_by_verify() {
     let disk = SimDisk::new(1);
     let (store, _) = open(&disk, Wal::Always);
     (0..300).for_each(|number| spread(&store, number));
@@ -197,7 +197,7 @@ fn a_log_that_lost_its_last_segments_is_told_by_verify() {
 }
 
 #[test]
-fn a_log_that_is_gone_is_missed_unless_all_of_it_is_in_parts() {
+fn missing_log_is_an_error_unless_parts_hold_all_of_it() {
     let files = |disk: &SimDisk| -> Arc<dyn Files> { Arc::new(disk.clone()) };
     let verified = |disk: &SimDisk| series::verify(Path::new("/series"), &files(disk)).unwrap();
     let log = Path::new("/series/log");
@@ -277,7 +277,7 @@ fn a_log_damaged_after_a_clean_end_is_set_aside() {
 }
 
 #[test]
-fn what_was_set_aside_of_a_log_and_cannot_be_removed_keeps_no_store_from_opening() {
+fn log_set_aside_that_cannot_be_removed_blocks_no_open() {
     let log = Path::new("/series/log");
     let whole = SimDisk::new(1);
     let (store, _) = open(&whole, Wal::Always);
@@ -310,7 +310,7 @@ fn what_was_set_aside_of_a_log_and_cannot_be_removed_keeps_no_store_from_opening
 }
 
 #[test]
-fn parts_that_were_merged_go_only_when_the_manifest_without_them_is_persisted() {
+fn merged_parts_are_removed_after_the_manifest_is_persisted() {
     let merged = |failing: Option<u64>| {
         let disk = SimDisk::new(1);
         disk.scatter_names();
@@ -339,7 +339,7 @@ fn parts_that_were_merged_go_only_when_the_manifest_without_them_is_persisted() 
 }
 
 #[test]
-fn what_a_writer_was_told_has_failed_does_not_come_back_without_its_name() {
+fn write_reported_as_failed_does_not_return_without_its_name() {
     let mut passed_over = 0;
     for call in 1..=5 {
         let disk = SimDisk::new(1);
@@ -396,7 +396,7 @@ fn a_dictionary_records_log_is_trimmed_and_its_names_stay() {
 }
 
 #[test]
-fn batches_logged_below_a_seals_position_and_applied_after_it_are_all_there() {
+fn batches_logged_before_a_seal_and_applied_after_it_are_kept() {
     let disk = SimDisk::new(5);
     let background = StoreOptions {
         background: true,

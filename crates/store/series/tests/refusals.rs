@@ -50,7 +50,7 @@ fn part(store: &Store, partition: i64, from: i64, samples: i64) {
 }
 
 #[test]
-fn a_partition_that_is_never_read_again_goes_after_a_day_of_trying() {
+fn unreadable_partition_is_dropped_after_a_day_of_retries() {
     let (disk, clock) = (SimDisk::new(1), ManualClock::at(0));
     let reads = Reads::of(&disk);
     let store = rolling(&disk, &clock, &reads);
@@ -187,7 +187,7 @@ fn refusals_add_up_over_clean_ends_and_kills() {
 }
 
 #[test]
-fn a_partition_whose_merge_found_damage_goes_when_it_is_old() {
+fn partition_with_damage_found_by_a_merge_expires_normally() {
     let (disk, clock) = (SimDisk::new(1), ManualClock::at(0));
     let store = rolling(&disk, &clock, &Reads::of(&disk));
     part(&store, 0, 0, 200);
@@ -202,7 +202,7 @@ fn a_partition_whose_merge_found_damage_goes_when_it_is_old() {
 }
 
 #[test]
-fn damage_beside_it_does_not_hide_a_refusal() {
+fn damage_does_not_hide_a_refusal() {
     let (disk, clock) = (SimDisk::new(1), ManualClock::at(0));
     let reads = Reads::of(&disk);
     let store = rolling(&disk, &clock, &reads);

@@ -98,7 +98,7 @@ fn calls_of_retention(by: By, bytes_max: u64) -> (std::ops::RangeInclusive<u64>,
 }
 
 #[test]
-fn retention_that_is_cut_or_fails_takes_whole_partitions_oldest_first() {
+fn interrupted_retention_drops_whole_partitions_oldest_first() {
     let bytes_max = filled(&SimDisk::new(1)).2 / 2;
     for by in [By::Age, By::Size] {
         let (calls, kept) = calls_of_retention(by, bytes_max);
@@ -155,7 +155,7 @@ impl Again for Store {
 }
 
 #[test]
-fn roll_ups_that_outlive_their_samples_leave_room_for_samples() {
+fn roll_ups_that_outlive_their_samples_leave_space_for_samples() {
     const BYTES_MAX: u64 = 40_000;
     let disk = SimDisk::new(1);
     let options = StoreOptions {
@@ -258,7 +258,7 @@ fn by_size_hours_are_kept_where_five_minutes_are_too_much() {
 }
 
 #[test]
-fn by_size_nothing_stays_in_place_of_samples_that_are_smaller() {
+fn size_retention_keeps_nothing_in_place_of_smaller_samples() {
     let disk = SimDisk::new(1);
     let open = |bytes_max| {
         let options = StoreOptions {
@@ -318,7 +318,7 @@ fn hosts(store: &Store, partition: i64, step: i64) {
 }
 
 #[test]
-fn by_size_a_late_row_does_not_take_along_what_is_said_of_all_others() {
+fn size_retention_of_a_late_row_keeps_all_other_roll_ups() {
     let disk = SimDisk::new(1);
     let store = by_size(&disk, u64::MAX, false);
     (0..2).for_each(|partition| hosts(&store, partition, 10));
@@ -344,7 +344,7 @@ fn by_size_a_late_row_does_not_take_along_what_is_said_of_all_others() {
 }
 
 #[test]
-fn by_size_hours_stay_where_five_minutes_are_larger_than_the_samples() {
+fn size_retention_keeps_hours_where_minutes_are_too_large() {
     let disk = SimDisk::new(1);
     let store = by_size(&disk, u64::MAX, true);
     (0..6).for_each(|partition| hosts(&store, partition, 60));

@@ -394,7 +394,7 @@ fn every_call(by: By) {
 }
 
 #[test]
-fn samples_that_become_minutes_and_minutes_that_become_hours_count_once_whatever_fails() {
+fn samples_rolled_into_minutes_then_hours_count_once() {
     every_call(By::Age);
 }
 
@@ -404,11 +404,11 @@ fn late_rows_that_join_a_roll_up_count_once_whatever_fails() {
 }
 
 #[test]
-fn what_goes_by_size_is_a_partition_or_what_is_said_of_it_whatever_fails() {
+fn size_retention_drops_a_partition_or_its_roll_ups_only() {
     every_call(By::Size);
 }
 
 #[test]
-fn roll_ups_that_a_delete_makes_anew_lose_what_it_hit_alone_whatever_fails() {
+fn roll_ups_rebuilt_by_a_delete_lose_only_the_deleted_samples() {
     every_call(By::Delete);
 }

@@ -256,7 +256,7 @@ fn roll_ups_say_what_the_samples_say_and_outlive_them() {
 }
 
 #[test]
-fn roll_ups_without_samples_stay_while_a_tool_has_the_store_open() {
+fn roll_ups_without_samples_survive_an_open_by_a_tool() {
     let (disk, clock) = (SimDisk::new(1), ManualClock::at(1_000_000));
     let store = opened(&disk, &clock, false);
     write(&store, (0..720).map(|i| i * 10));
@@ -299,7 +299,7 @@ fn roll_ups_of_a_partition_go_when_all_of_it_was_deleted() {
 }
 
 #[test]
-fn a_store_that_is_opened_without_a_retention_keeps_what_outlived_its_samples() {
+fn store_without_retention_keeps_roll_ups_of_dropped_samples() {
     let (disk, clock) = (SimDisk::new(1), ManualClock::at(0));
     let store = opened(&disk, &clock, false);
     for partition in 0..3 {
@@ -420,7 +420,7 @@ fn write(store: &Store, times_s: impl Iterator<Item = i64>) {
 }
 
 #[test]
-fn what_joins_a_roll_up_of_hours_stands_in_its_hour() {
+fn samples_added_to_an_hourly_roll_up_land_in_its_hour() {
     let (disk, clock) = (SimDisk::new(1), ManualClock::at(0));
     let year = Duration::from_hours(24 * 365);
     let opened = |age, bytes_max, rollup_age| {
@@ -457,7 +457,7 @@ fn what_joins_a_roll_up_of_hours_stands_in_its_hour() {
 }
 
 #[test]
-fn a_damaged_late_part_takes_nothing_of_what_is_said_of_the_others() {
+fn damaged_late_part_does_not_remove_roll_ups_of_others() {
     let (disk, clock) = (SimDisk::new(1), ManualClock::at(0));
     let opened = |age, bytes_max| {
         let options = StoreOptions {

@@ -163,7 +163,7 @@ fn go_on(image: &SimDisk, told: &Writes, when: &str) {
 }
 
 #[test]
-fn a_power_cut_at_each_call_of_a_seal_that_trims_and_of_the_batches_after_it_loses_nothing() {
+fn power_cut_in_a_trimming_seal_loses_nothing() {
     let (from, to) = calls();
     for call in from..=to {
         let disk = SimDisk::new(1);
@@ -177,7 +177,7 @@ fn a_power_cut_at_each_call_of_a_seal_that_trims_and_of_the_batches_after_it_los
 }
 
 #[test]
-fn a_call_that_fails_of_a_seal_that_trims_and_of_the_batches_after_it_loses_nothing() {
+fn failed_call_in_a_trimming_seal_loses_nothing() {
     let (from, to) = calls();
     let mut refused = 0;
     for call in from..=to {

@@ -74,7 +74,7 @@ fn a_device_that_dies_refuses_from_that_moment_on() {
 }
 
 #[test]
-fn a_subset_keeps_some_blocks_whole_and_a_torn_one_single_sectors() {
+fn subset_keeps_whole_blocks_and_a_torn_one_keeps_sectors() {
     for (cut, whole) in [(PowerCut::subset(3), true), (PowerCut::torn(3), false)] {
         let Some(mut device) = mounted(Fs::Ext4, SMALL) else { return };
         let path = device.folder().join("file");
@@ -112,7 +112,7 @@ fn write_direct(path: &std::path::Path, bytes: usize) {
 }
 
 #[test]
-fn blocks_are_told_apart_by_where_they_lie() {
+fn blocks_are_distinguished_by_their_position() {
     let Some(device) = mounted(Fs::Ext4, DeviceOptions { measure: true, ..SMALL }) else { return };
     let path = device.folder().join("log");
     let mut file = File::create(&path).unwrap();

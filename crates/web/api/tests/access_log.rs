@@ -36,7 +36,7 @@ impl<'a> MakeWriter<'a> for Collected {
 }
 
 #[tokio::test]
-async fn the_access_log_tells_who_asked_what_and_keeps_secrets() {
+async fn access_log_has_users_and_requests_without_secrets() {
     let log = Collected::default();
     let subscriber = tracing_subscriber::fmt().json().with_writer(log.clone()).finish();
     let _guard = tracing::subscriber::set_default(subscriber);

@@ -82,7 +82,7 @@ async fn a_token_ends_with_its_time() {
 }
 
 #[tokio::test]
-async fn logging_out_ends_every_token_of_the_user_and_of_nobody_else() {
+async fn logout_ends_every_token_of_that_user_only() {
     let world = world();
     let (first, second, other) = (world.admin().await, world.admin().await, world.reader().await);
     let header = format!("Bearer {first}");
@@ -124,7 +124,7 @@ async fn ones_own_password_is_changed_with_the_old_one_only() {
 }
 
 #[tokio::test]
-async fn an_address_with_too_many_failures_is_blocked_on_the_login_only() {
+async fn address_with_too_many_failures_is_blocked_on_login_only() {
     let world = world();
     let token = world.admin().await;
     for _ in 0..50 {

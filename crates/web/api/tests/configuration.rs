@@ -21,7 +21,7 @@ async fn put(world: &World, path: &str, kind: &str, body: &'static [u8]) -> (Sta
 const OCTETS: &str = "application/octet-stream";
 
 #[tokio::test]
-async fn a_new_file_is_checked_stored_and_told_with_what_waits_for_a_start() {
+async fn new_file_is_checked_stored_and_lists_restart_settings() {
     let file = Arc::new(TestFile::default());
     let shared = Arc::clone(&file);
     let world = world_with(move |options| options.config = Some(shared));
@@ -78,7 +78,7 @@ async fn a_server_without_a_file_says_so() {
 }
 
 #[tokio::test]
-async fn a_groups_configuration_is_told_block_by_block() {
+async fn group_configuration_is_shown_block_by_block() {
     let world = world();
     let admin = world.admin().await;
     let xml =

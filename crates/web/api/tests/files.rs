@@ -113,7 +113,7 @@ async fn pages_select_and_distinct_cut_the_list() {
 }
 
 #[tokio::test]
-async fn documents_of_an_unregistered_agent_carry_what_was_told_of_it() {
+async fn documents_of_an_unregistered_agent_include_its_description() {
     let (world, token) = filled().await;
     let overlay = model::Overlay {
         agent_name: "foreign".into(),

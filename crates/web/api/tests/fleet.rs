@@ -140,7 +140,7 @@ async fn select_and_distinct_cut_items_down() {
 }
 
 #[tokio::test]
-async fn an_agent_that_is_not_there_is_told_beside_those_that_are() {
+async fn missing_agent_is_reported_with_the_existing_ones() {
     let world = world();
     let token = world.admin().await;
     let some = world.ok("/agents?agents_list=001,60000", &token).await;
@@ -260,7 +260,7 @@ async fn different_values_are_those_that_lists_show() {
 }
 
 #[tokio::test]
-async fn statements_of_finding_out_who_asks_and_of_failures_are_told() {
+async fn statements_of_authentication_and_failures_are_counted() {
     let world = world();
     let token = world.admin().await;
     let queries = async |path: &str| {

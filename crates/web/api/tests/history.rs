@@ -65,7 +65,7 @@ async fn filters_narrow_the_history_newest_first() {
 }
 
 #[tokio::test]
-async fn before_and_after_tell_what_kind_of_change_it_was() {
+async fn before_and_after_show_the_kind_of_change() {
     let (world, token) = filled().await;
     let answer = world.ok("/changes?file=/etc/a", &token).await;
     let items = answer["data"]["affected_items"].as_array().unwrap();

@@ -178,7 +178,7 @@ const FAILED: &[(&str, &str, u16)] = &[
 ];
 
 #[tokio::test]
-async fn a_list_tells_what_of_it_failed() {
+async fn list_reports_its_failed_items() {
     let world = world();
     let bearer = format!("Bearer {}", world.admin().await);
     let headers = [("authorization", bearer.as_str())];
@@ -230,7 +230,7 @@ async fn bodies_are_json_of_the_described_shape_and_size() {
 }
 
 #[tokio::test]
-async fn what_the_series_store_refuses_is_told_as_a_text() {
+async fn series_store_refusals_are_reported_as_text() {
     let world = world();
     let bearer = format!("Bearer {}", world.admin().await);
     let headers = [("authorization", bearer.as_str()), ("content-type", "text/plain")];
@@ -241,7 +241,7 @@ async fn what_the_series_store_refuses_is_told_as_a_text() {
 }
 
 #[tokio::test]
-async fn lines_for_the_series_store_may_come_in_gzip_and_in_nothing_else() {
+async fn series_lines_may_be_gzip_and_no_other_encoding() {
     let world = world();
     let bearer = format!("Bearer {}", world.admin().await);
     let gzip = |lines: &[u8]| {
@@ -273,7 +273,7 @@ async fn lines_for_the_series_store_may_come_in_gzip_and_in_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_declared_body_beyond_the_limit_is_refused_before_it_is_read() {
+async fn declared_body_beyond_the_limit_is_refused_unread() {
     let world = world();
     let bearer = format!("Bearer {}", world.admin().await);
     let mut headers = vec![
@@ -289,7 +289,7 @@ async fn a_declared_body_beyond_the_limit_is_refused_before_it_is_read() {
 }
 
 #[tokio::test]
-async fn one_address_too_eager_is_told_to_wait_and_this_machine_is_not() {
+async fn hasty_address_must_wait_and_this_machine_need_not() {
     let world = world_with(|options| options.requests_per_minute_max = 5);
     for _ in 0..5 {
         assert_eq!(world.get("/agents", "x").await.status, StatusCode::UNAUTHORIZED);
@@ -413,7 +413,7 @@ async fn the_page_answers_navigations_and_the_api_programs() {
 
 /// Another program holds the write lock of the registry's database, which the operation needs.
 #[tokio::test]
-async fn a_request_that_takes_longer_than_it_may_is_given_up_unless_it_is_to_wait() {
+async fn slow_request_is_abandoned_unless_it_is_meant_to_wait() {
     const TIME: Duration = Duration::from_millis(50);
     let world = world_with(|options| options.request_timeout_ms = TIME.as_millis() as u64);
     let create = async |group: &str, more: &str| {
@@ -446,7 +446,7 @@ async fn a_request_that_takes_longer_than_it_may_is_given_up_unless_it_is_to_wai
 
 /// One hashing thread, one place in its queue, and more requests that need a password hashed.
 #[tokio::test]
-async fn what_there_is_no_time_for_now_is_told_when_to_come_back() {
+async fn overload_answer_says_when_to_retry() {
     let options = RegistryOptions {
         login_workers: 1,
         login_queue_max: 1,

@@ -118,7 +118,7 @@ async fn a_number_named_twice_is_named_once() {
 }
 
 #[tokio::test]
-async fn the_different_values_of_a_field_with_fields_inside_are_grouped_by_the_database() {
+async fn distinct_values_of_nested_fields_are_grouped_by_the_database() {
     let world = world();
     let token = world.admin().await;
     let path = "/agents?distinct=true&q=id>0&select=os";
@@ -153,7 +153,7 @@ async fn the_different_values_of_a_field_with_fields_inside_are_grouped_by_the_d
 }
 
 #[tokio::test]
-async fn an_order_behind_those_of_others_is_on_the_first_page_of_who_may_see_it() {
+async fn visible_command_behind_hidden_ones_is_on_the_first_page() {
     let world = world();
     let order = |agents: &[u32]| {
         let agents: Vec<AgentId> = agents.iter().copied().map(AgentId).collect();

@@ -74,7 +74,7 @@ async fn groups_are_narrowed() {
 }
 
 #[tokio::test]
-async fn what_was_named_and_is_denied_is_told_in_histories_and_counters() {
+async fn denied_objects_are_named_in_histories_and_counters() {
     let world = world();
     let token = narrow(&world).await;
     let file = observed(0o644, 5);
@@ -110,7 +110,7 @@ async fn what_was_named_and_is_denied_is_told_in_histories_and_counters() {
 /// The groups of a removed agent are unknown. A user who may not see some group therefore does not see
 /// the history of removed agents either.
 #[tokio::test]
-async fn what_was_hidden_of_an_agent_stays_hidden_when_it_is_gone() {
+async fn hidden_agent_stays_hidden_after_its_removal() {
     let world = world();
     let admin = world.admin().await;
     let bearer = format!("Bearer {admin}");
@@ -236,7 +236,7 @@ async fn commands_are_narrowed_with_their_counts() {
 }
 
 #[tokio::test]
-async fn a_stream_does_not_tell_whether_an_agent_is_there_that_is_not_the_callers() {
+async fn stream_does_not_reveal_agents_outside_the_callers_scope() {
     let world = world();
     let policies: [(&[&str], &str, &str); 2] =
         [(&["change:read"], "agent:id:*", "allow"), (&["change:read"], "agent:id:002", "deny")];
@@ -321,7 +321,7 @@ async fn ask_on(world: &World, token: &str) {
 /// Cached permissions are never used for another user, and a change applies to the next request, even
 /// while other requests run.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn what_is_kept_of_access_is_nobody_elses_and_gone_with_a_change() {
+async fn cached_access_is_per_user_and_dropped_on_a_change() {
     let world = world();
     let token = narrow(&world).await;
     let admin = world.admin().await;

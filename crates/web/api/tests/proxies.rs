@@ -38,7 +38,7 @@ fn behind_a_proxy(each_max: u32) -> World {
 const PROXY: &str = "127.0.0.1:7";
 
 #[tokio::test]
-async fn wrong_passwords_through_a_proxy_block_whoever_gave_them_and_nobody_else() {
+async fn wrong_passwords_through_a_proxy_block_only_their_client() {
     let world = behind_a_proxy(0);
     for _ in 0..50 {
         let refused = ask(&world, PROXY, "203.0.113.9", LOGIN, Some("Wrong-Horse-9")).await;
@@ -59,7 +59,7 @@ async fn wrong_passwords_through_a_proxy_block_whoever_gave_them_and_nobody_else
 }
 
 #[tokio::test]
-async fn who_comes_through_a_proxy_is_counted_and_is_never_this_machine() {
+async fn proxied_client_is_counted_and_never_local() {
     let world = behind_a_proxy(3);
     let metrics = async |peer: &str, named: &str| ask(&world, peer, named, "/metrics", None).await;
     // Also without an address: some proxies omit the header when the client asks for that.

@@ -54,7 +54,7 @@ async fn every_role_may_do_what_the_table_says() {
 }
 
 #[tokio::test]
-async fn every_action_of_the_programs_policies_is_asked_by_an_operation() {
+async fn every_policy_action_is_required_by_an_operation() {
     let world = world();
     let admin = world.admin().await;
     let asked = world.ok("/security/actions", &admin).await;
@@ -356,7 +356,7 @@ async fn try_write(
 }
 
 #[tokio::test]
-async fn every_operation_that_changes_something_leaves_one_row_in_the_audit_log() {
+async fn every_changing_operation_writes_one_audit_row() {
     let world = world_with_file();
     for write in WRITES {
         let (method, path, _) = write;

@@ -60,7 +60,7 @@ async fn all_among_statuses_is_every_status() {
 }
 
 #[tokio::test]
-async fn an_agent_whose_removal_the_journal_refuses_stays_and_can_be_removed_again() {
+async fn agent_whose_removal_the_journal_refuses_can_be_removed_later() {
     let world = world();
     let admin = world.admin().await;
     world.session(2, vec![upsert("/etc/a", &observed(0o644, 5), 1)]).await;
@@ -103,7 +103,7 @@ async fn a_removed_agent_takes_its_documents_along() {
 
 /// `purge` frees the number; the next agent with it is a different one, in the history as well.
 #[tokio::test]
-async fn a_purged_number_may_be_given_again_and_brings_no_history_along() {
+async fn purged_number_may_be_reused_without_its_history() {
     let (by, world) = (&WriteContext::server(), world());
     let admin = world.admin().await;
     let found =
@@ -178,7 +178,7 @@ async fn a_purged_number_may_be_given_again_and_brings_no_history_along() {
 }
 
 #[tokio::test]
-async fn an_agent_that_is_keyed_anew_keeps_its_past_and_only_who_may_remove_it_does_that() {
+async fn rekeyed_agent_keeps_its_past_and_needs_the_remove_permission() {
     let world = world();
     let admin = world.admin().await;
     let found = common::change("/etc/a", None, Some(&observed(0o644, 5)), common::NOW_US);
@@ -230,7 +230,7 @@ async fn an_agent_that_is_keyed_anew_keeps_its_past_and_only_who_may_remove_it_d
 }
 
 #[tokio::test]
-async fn a_full_agent_keeps_nobody_else_out_of_a_group() {
+async fn agent_with_all_groups_blocks_no_other_from_a_group() {
     let world = world();
     let admin = world.admin().await;
     let names: Vec<String> = (0..128).map(|n| format!("g{n}")).collect();
@@ -247,7 +247,7 @@ async fn a_full_agent_keeps_nobody_else_out_of_a_group() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn leaving_a_group_keeps_what_was_joined_meanwhile() {
+async fn leaving_a_group_keeps_concurrent_joins() {
     let world = world();
     let admin = world.admin().await;
     for name in ["a", "b", "c"] {
@@ -294,7 +294,7 @@ fn takes_the_place_of(number: &str, name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn nobody_is_removed_when_the_metrics_cannot_be_deleted() {
+async fn no_agent_is_removed_if_its_metrics_cannot_be_deleted() {
     let mut store = None;
     let world = common::world_with(|options| store = options.series.clone());
     let admin = world.admin().await;

@@ -154,7 +154,7 @@ async fn files_are_narrowed_to_those_a_role_may_read() {
 }
 
 #[tokio::test]
-async fn the_metrics_tell_what_was_kept_and_what_was_read() {
+async fn metrics_count_cache_hits_and_reads() {
     let world = world();
     let token = world.reader().await;
     let value = |text: &str, name: &str| -> u64 {

@@ -151,7 +151,7 @@ async fn what_belongs_to_the_program_cannot_be_changed() {
 }
 
 #[tokio::test]
-async fn links_stand_at_their_places_and_a_later_policy_overrides() {
+async fn links_keep_their_position_and_a_later_policy_overrides() {
     let world = world();
     let admin = world.admin().await;
     let (_, role, first) = made(&world, &admin, allow(&["agent:read"], &["agent:id:*"])).await;
@@ -178,7 +178,7 @@ async fn links_stand_at_their_places_and_a_later_policy_overrides() {
 }
 
 #[tokio::test]
-async fn lists_are_narrowed_without_a_word_and_single_agents_are_refused() {
+async fn lists_are_filtered_silently_but_single_agents_are_refused() {
     let world = world();
     let admin = world.admin().await;
     made(&world, &admin, allow(&["agent:read", "agent:restart"], &["agent:group:web"])).await;
@@ -305,7 +305,7 @@ async fn a_login_with_a_context_gets_the_roles_of_the_rules() {
 }
 
 #[tokio::test]
-async fn a_token_is_renewed_for_twelve_hours_and_never_when_it_is_refused() {
+async fn token_is_renewed_for_twelve_hours_unless_refused() {
     let world = world();
     let mut token = world.reader().await;
     let renew =
@@ -377,7 +377,7 @@ async fn a_token_that_is_renewed_while_it_is_revoked_is_revoked() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_login_that_races_with_the_end_of_its_rule_keeps_nothing_of_it() {
+async fn login_racing_with_the_removal_of_its_rule_gains_nothing() {
     let world = std::sync::Arc::new(world());
     let mut admin = world.admin().await;
     done(&world, "POST", "/security/roles", &admin, Some(json!({"name": "web"}))).await;

@@ -79,7 +79,7 @@ async fn plain_http_is_served_on_loopback_only() {
 }
 
 #[tokio::test]
-async fn a_path_longer_than_http_takes_is_refused_and_the_next_request_answered() {
+async fn too_long_path_is_refused_and_the_next_request_is_answered() {
     let world = world();
     let server = plain(&world).await;
     let address = server.local_addr().unwrap();
@@ -192,7 +192,7 @@ async fn stopping_lets_a_request_in_flight_finish() {
 
 /// Opens as many silent connections as there are permits, and then one that sends a request.
 #[tokio::test]
-async fn silent_connections_make_room_the_longest_silent_first() {
+async fn silent_connections_are_closed_longest_first() {
     let world = world();
     let options = ServeOptions::new("127.0.0.1:0".parse().unwrap(), None);
     let options = ServeOptions { connections_max: 2, ..options };
@@ -309,7 +309,7 @@ async fn take_slowly(address: std::net::SocketAddr) -> (usize, Duration) {
 
 /// The body leaves the program at once, its bytes only as the reader makes room for them.
 #[tokio::test]
-async fn an_answer_on_a_slow_line_is_not_cut_off_while_its_reader_takes_of_it() {
+async fn slow_reader_is_not_cut_off_while_it_reads() {
     let body = "x".repeat(SLOW_BYTES);
     let router = axum::Router::new().route("/", axum::routing::get(async move || body));
     let options = ServeOptions::new("127.0.0.1:0".parse().unwrap(), None);
@@ -342,7 +342,7 @@ async fn try_login(address: std::net::SocketAddr) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn more_logins_than_may_wait_are_told_when_to_come_back_and_hold_up_nobody() {
+async fn excess_logins_get_a_retry_time_and_block_no_request() {
     // One hashing thread, two places in its queue, and a hash that takes longer than twenty requests.
     let options = RegistryOptions {
         login_workers: 1,

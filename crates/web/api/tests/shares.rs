@@ -35,7 +35,7 @@ async fn unread(world: &World, path: &str, token: Option<&str>) -> Response<Body
 }
 
 #[tokio::test]
-async fn a_user_who_reads_none_of_their_lists_keeps_nobody_else_from_theirs() {
+async fn user_who_reads_no_list_blocks_no_other_user() {
     let world = world();
     let (reader, admin) = (world.reader().await, world.admin().await);
     for some in 0..5 {
@@ -87,7 +87,7 @@ impl HttpBody for Half {
 }
 
 #[tokio::test]
-async fn one_network_whose_logins_never_end_keeps_no_other_from_logging_in() {
+async fn endless_logins_of_one_network_block_no_other_network() {
     let world = world();
     world
         .registry
@@ -119,7 +119,7 @@ async fn one_network_whose_logins_never_end_keeps_no_other_from_logging_in() {
 
 /// Another program writes to the registry's database, and all writers wait for it.
 #[tokio::test]
-async fn one_user_whose_requests_take_long_keeps_no_other_from_an_answer() {
+async fn slow_requests_of_one_user_block_no_other_user() {
     let world = world();
     let (admin, reader) = (world.admin().await, world.reader().await);
     world.registry.flush().unwrap();
@@ -151,7 +151,7 @@ async fn one_user_whose_requests_take_long_keeps_no_other_from_an_answer() {
 
 /// Each request writes before its body is checked, and the disk delays that write.
 #[tokio::test]
-async fn who_changes_a_password_again_and_again_keeps_no_other_from_an_answer() {
+async fn repeated_password_changes_block_no_other_user() {
     let world = world_with(|options| {
         options.requests_per_minute_max = 0;
         options.request_timeout_ms = 3_600_000;
@@ -244,7 +244,7 @@ async fn who_may_nothing_pushes_nothing_out_of_the_audit_log() {
 }
 
 #[tokio::test]
-async fn a_program_on_the_unix_socket_tells_of_the_whole_fleet_at_once() {
+async fn unix_socket_program_may_send_for_the_whole_fleet() {
     let world = world();
     let uname = "x".repeat(250);
     let told: Vec<_> = (1..50_000)
@@ -292,7 +292,7 @@ async fn an_agent_that_comes_back_while_others_are_removed_stays() {
 }
 
 #[tokio::test]
-async fn nobody_is_cut_off_whose_removal_cannot_be_recorded() {
+async fn agent_is_not_cut_off_if_its_removal_cannot_be_recorded() {
     let world = world();
     let database = rusqlite::Connection::open(world.folder.path().join("registry.db")).unwrap();
     let certificate = "INSERT INTO certificate (fingerprint, agent, incarnation, not_before_s,
@@ -321,7 +321,7 @@ async fn a_key_has_no_more_characters_than_a_key_has() {
 }
 
 #[tokio::test]
-async fn enrolment_tokens_are_listed_without_their_secret_and_taken_back() {
+async fn enrolment_tokens_are_listed_without_secret_and_revoked() {
     let world = world();
     let admin = world.admin().await;
     let make = async |groups: &str| {

@@ -38,7 +38,7 @@ async fn read(body: &mut Body, wanted: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_that_comes_back_misses_nothing_that_was_told_late() {
+async fn resumed_reader_misses_no_late_event() {
     let world = world();
     let open = async |last: Option<&str>| {
         let mut request = Request::get("/events/stream").body(Body::empty()).unwrap();
@@ -152,7 +152,7 @@ async fn one_user_leaves_places_for_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_tells_gaps_and_agents_that_are_gone_only_to_whom_they_are_not_hidden() {
+async fn stream_shows_gaps_and_removed_agents_only_in_scope() {
     let world = world();
     let policy = |name: &str, action: &str, resource: &str, allow| registry::Policy {
         id: 0,

@@ -69,7 +69,7 @@ async fn an_agent_is_added_has_a_key_and_is_removed() {
 }
 
 #[tokio::test]
-async fn an_inserted_agent_takes_anothers_place_only_by_the_rules() {
+async fn inserted_agent_replaces_another_only_by_the_rules() {
     let world = world();
     let token = world.admin().await;
     let key = "k".repeat(64);
@@ -162,7 +162,7 @@ async fn orders_reach_the_active_agents_of_a_group_and_a_node() {
 }
 
 #[tokio::test]
-async fn lists_tell_different_values_old_programs_and_lone_agents() {
+async fn lists_show_distinct_values_old_versions_and_lone_agents() {
     let world = world();
     let token = world.admin().await;
     let stats = world.ok("/agents/stats/distinct?fields=os.platform,status&q=id>0", &token).await;
@@ -247,7 +247,7 @@ async fn local_callers_get_bare_answers() {
 }
 
 #[tokio::test]
-async fn the_server_tells_of_itself_in_the_shapes_of_a_cluster() {
+async fn server_describes_itself_in_cluster_format() {
     let world = world();
     let token = world.admin().await;
     assert_eq!(world.ok("/cluster/status", &token).await["data"]["running"], "no");

@@ -139,7 +139,7 @@ mod tests {
                           /dev/a /again ext4 rw 0 0\n/dev/c /a\\040b ext4 rw 0 0\n";
 
     #[test]
-    fn a_mount_that_does_not_answer_keeps_no_other_from_its_row_and_is_not_asked_again() {
+    fn hung_mount_blocks_no_other_mount_and_is_not_queried_again() {
         let hang = Arc::new(Mutex::new(()));
         let asked: Arc<Mutex<Vec<String>>> = Arc::default();
         let (door, log) = (Arc::clone(&hang), Arc::clone(&asked));

@@ -60,7 +60,7 @@ async fn hold(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_pending_in_a_database_put_back_is_told_before_a_scan_has_ended() {
+async fn nothing_pending_in_a_restored_database_is_sent_before_a_scan() {
     let folder = tempfile::tempdir().unwrap();
     let (server, mut settings) = house(folder.path()).await;
     settings.sync.heartbeat = Duration::from_millis(100);
@@ -80,7 +80,7 @@ async fn nothing_pending_in_a_database_put_back_is_told_before_a_scan_has_ended(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_scan_that_hangs_silences_the_agent_for_ten_minutes_and_no_longer() {
+async fn hung_scan_silences_the_agent_for_at_most_ten_minutes() {
     let folder = tempfile::tempdir().unwrap();
     let (server, mut settings) = house(folder.path()).await;
     settings.sync.heartbeat = Duration::from_millis(100);

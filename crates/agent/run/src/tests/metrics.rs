@@ -31,7 +31,7 @@ fn database(settings: &AgentSettings) -> rusqlite::Result<Connection> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_queue_of_metrics_that_cannot_be_opened_is_told_and_tried_again_and_files_are_watched() {
+async fn metrics_queue_that_fails_to_open_is_logged_and_retried() {
     let folder = tempfile::tempdir().unwrap();
     let settings = looking(folder.path()).await;
     std::fs::write(folder.path().join("tree/file"), "watched").unwrap();
@@ -54,8 +54,7 @@ async fn a_queue_of_metrics_that_cannot_be_opened_is_told_and_tried_again_and_fi
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_queue_of_metrics_that_is_damaged_is_opened_anew_without_a_restart_and_not_at_once_again()
-{
+async fn damaged_metrics_queue_is_recreated_without_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let settings = looking(folder.path()).await;
     let clock = Arc::new(HangingClock::default());

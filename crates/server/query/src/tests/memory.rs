@@ -83,7 +83,7 @@ fn events_are_read_a_chunk_at_a_time_in_either_direction() {
 }
 
 #[test]
-fn a_long_series_is_read_a_little_at_a_time_however_its_samples_came() {
+fn long_series_is_read_in_small_pieces_whatever_its_order() {
     const PARTS: i64 = 5;
     const ROWS: i64 = 300_000;
     let (_folder, store) = empty();
@@ -115,7 +115,7 @@ fn a_long_series_is_read_a_little_at_a_time_however_its_samples_came() {
 }
 
 #[test]
-fn a_query_that_needs_too_much_before_it_says_anything_is_answered_by_the_error_alone() {
+fn query_out_of_memory_before_its_first_row_returns_an_error() {
     let (_folder, store) = empty();
     for host in ["a", "b"] {
         let samples: Vec<(i64, f64)> = (0..200_000).map(|t| (t, t as f64)).collect();

@@ -113,7 +113,7 @@ async fn a_checkpoint_comes_by_itself_when_enough_was_applied() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_journal_that_lacks_what_the_state_needs_is_refused_with_both_named() {
+async fn journal_that_lacks_records_of_the_state_is_refused() {
     let place = DataFolder::new();
     let first = place.open();
     submit(&first, 0, 600).await;
@@ -195,7 +195,7 @@ async fn damage_in_the_middle_of_the_journal_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_record_that_cannot_be_read_as_one_is_set_aside_and_the_rest_applied() {
+async fn undecodable_record_is_set_aside_and_the_rest_is_applied() {
     let place = DataFolder::new();
     {
         let (journal, _) = Journal::open(&place.journal(), small_segments()).unwrap();
@@ -216,7 +216,7 @@ async fn a_record_that_cannot_be_read_as_one_is_set_aside_and_the_rest_applied()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_record_of_a_newer_version_refuses_the_start_and_is_there_for_the_newer_program() {
+async fn record_of_a_newer_version_blocks_the_start_and_is_kept() {
     let place = DataFolder::new();
     {
         let (journal, _) = Journal::open(&place.journal(), small_segments()).unwrap();
@@ -260,7 +260,7 @@ fn catching_up_applies_what_is_new_and_nothing_twice() {
 }
 
 #[test]
-fn catching_up_with_a_journal_that_grows_meanwhile_goes_on() {
+fn catching_up_with_a_growing_journal_continues() {
     const RECORDS: u64 = 2_000;
     let place = DataFolder::new();
     let (journal, _) = Journal::open(&place.journal(), small_segments()).unwrap();

@@ -40,14 +40,14 @@ fn sorts(plan: &[String]) -> bool {
 }
 
 #[test]
-fn the_plain_list_walks_the_table_in_its_order_and_stops_at_the_limit() {
+fn plain_list_scans_the_table_in_order_and_stops_at_the_limit() {
     let plan = page_plan(&AgentQuery::default());
     assert_eq!(plan[0], "SCAN a", "{plan:?}");
     assert!(!sorts(&plan), "{plan:?}");
 }
 
 #[test]
-fn filters_by_status_name_address_system_version_group_and_number_use_an_index() {
+fn every_filter_of_the_agent_list_uses_an_index() {
     let text = || vec!["x".to_owned()];
     let all = AgentQuery::default;
     for query in [
@@ -184,7 +184,7 @@ fn the_status_is_counted_by_one_statement_on_one_key() {
 }
 
 #[test]
-fn a_page_of_commands_or_of_outcomes_is_read_in_the_order_of_its_key() {
+fn page_of_commands_or_outcomes_is_read_in_key_order() {
     let folder = tempfile::TempDir::new().unwrap();
     let store = SqliteControl::open(&folder.path().join("registry.db")).unwrap();
     let new = NewCommand {
@@ -211,7 +211,7 @@ fn a_page_of_commands_or_of_outcomes_is_read_in_the_order_of_its_key() {
 
 /// Others' commands are passed over by their sets: no outcome of theirs is looked for.
 #[test]
-fn commands_of_other_agents_cost_a_narrowed_caller_no_look_at_outcomes() {
+fn commands_of_other_agents_cost_a_scoped_caller_no_reads() {
     let folder = tempfile::TempDir::new().unwrap();
     let store = SqliteControl::open(&folder.path().join("registry.db")).unwrap();
     let order = |agents: std::ops::RangeInclusive<u32>| {
@@ -254,7 +254,7 @@ fn commands_of_other_agents_cost_a_narrowed_caller_no_look_at_outcomes() {
 }
 
 #[test]
-fn who_has_a_name_a_number_or_an_address_is_looked_up_in_an_index() {
+fn names_numbers_and_addresses_are_found_by_index() {
     let statements = ran(|tx| {
         agents::rivals(tx, "web", Some(AgentId(7)), Some("192.0.2.7")).unwrap();
     });
@@ -262,7 +262,7 @@ fn who_has_a_name_a_number_or_an_address_is_looked_up_in_an_index() {
 }
 
 #[test]
-fn counting_what_an_indexed_filter_finds_looks_at_nobody_else() {
+fn counting_an_indexed_filter_reads_matching_rows_only() {
     let text = || vec!["x".to_owned()];
     let all = AgentQuery::default;
     let some = || Permitted::Only(vec![AgentId(3), AgentId(9)].into());
@@ -292,7 +292,7 @@ fn counting_what_an_indexed_filter_finds_looks_at_nobody_else() {
 }
 
 #[test]
-fn lists_beside_the_fleet_do_not_grow_with_it() {
+fn lists_next_to_the_fleet_do_not_grow_with_it() {
     let folder = tempfile::TempDir::new().unwrap();
     let store = SqliteControl::open(&folder.path().join("registry.db")).unwrap();
     let statements = ran_on(&store, |tx| {
@@ -325,7 +325,7 @@ fn a_counter_waits_for_no_list_while_a_reader_is_free() {
 }
 
 #[test]
-fn who_somebody_is_and_what_they_may_do_waits_for_no_list() {
+fn identity_and_permissions_are_read_without_waiting_for_lists() {
     let folder = tempfile::TempDir::new().unwrap();
     let store = SqliteControl::open_with(&folder.path().join("registry.db"), 2).unwrap();
     let roles = [store.roles(&Reader::server()).unwrap()[0].id];

@@ -276,7 +276,7 @@ mod tests {
     use crate::{SqliteControl, WriteContext};
 
     #[test]
-    fn what_changed_nothing_pushes_nothing_out_of_the_audit_log_that_was_done() {
+    fn requests_that_change_nothing_evict_no_audit_entries() {
         let folder = tempfile::TempDir::new().unwrap();
         let store = SqliteControl::open(&folder.path().join("registry.db")).unwrap();
         let row = |outcome, n: u64| AuditEntry {

@@ -64,7 +64,7 @@ fn all_there(appended: &[Appended]) {
 }
 
 #[test]
-fn threads_lead_or_follow_and_each_is_told() {
+fn threads_lead_or_follow_and_each_gets_its_result() {
     model(|| {
         let (core, _) = open(Layout::Packed);
         let others = [spawn(&core), spawn(&core)];
@@ -75,7 +75,7 @@ fn threads_lead_or_follow_and_each_is_told() {
 }
 
 #[test]
-fn a_task_is_woken_by_the_journals_thread_beside_a_thread_that_leads() {
+fn task_is_woken_by_the_journal_thread_while_a_thread_leads() {
     model(|| {
         let (core, _) = open(Layout::Packed);
         let server = {
@@ -121,7 +121,7 @@ fn closing_finishes_what_was_taken() {
 }
 
 #[test]
-fn persisting_goes_before_the_group_that_forms_and_holds_nobody_up() {
+fn persist_passes_the_forming_group_and_blocks_no_writer() {
     model(|| {
         let (core, _) = open(Layout::Packed);
         let others = [spawn(&core), spawn(&core)];
@@ -132,7 +132,7 @@ fn persisting_goes_before_the_group_that_forms_and_holds_nobody_up() {
 }
 
 #[test]
-fn a_flush_beside_appends_persists_what_was_there_before_it() {
+fn flush_during_appends_persists_all_earlier_records() {
     model(|| {
         let (core, _) = open(Layout::Packed);
         let first = core.gate.append(&[[7; 16]], Durability::Flush);
@@ -154,7 +154,7 @@ fn a_flush_beside_appends_persists_what_was_there_before_it() {
 }
 
 #[test]
-fn closing_waits_for_a_flush_beside_appends() {
+fn close_waits_for_a_flush_during_appends() {
     model(|| {
         let (core, _) = open(Layout::Packed);
         core.gate.append(&[[7; 16]], Durability::Flush).unwrap();
@@ -169,7 +169,7 @@ fn closing_waits_for_a_flush_beside_appends() {
 }
 
 #[test]
-fn a_flush_that_fails_beside_appends_poisons_them() {
+fn failed_flush_during_appends_poisons_them() {
     model(|| {
         let (core, disk) = open(Layout::Packed);
         core.gate.append(&[[7; 16]], Durability::Flush).unwrap();
@@ -182,7 +182,7 @@ fn a_flush_that_fails_beside_appends_poisons_them() {
 }
 
 #[test]
-fn the_ring_is_archived_beside_appends() {
+fn ring_is_archived_during_appends() {
     model(|| {
         let (core, _) = open(Layout::Ring);
         let archiver = {

@@ -124,7 +124,7 @@ proptest! {
 }
 
 #[test]
-fn a_random_walk_of_two_decimals_takes_little_more_than_its_noise() {
+fn random_walk_of_two_decimals_costs_little_more_than_its_noise() {
     let (mut state, mut digits) = (7u64, 10_000i64);
     let values: Vec<f64> = (0..720)
         .map(|_| {

@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn an_item_that_is_not_a_file_stands_under_its_key() {
+    fn item_that_is_not_a_file_is_stored_by_its_key() {
         let package = model::PackageBody { name: "bash".into(), ..model::PackageBody::default() };
         let event = model::EventBody::of_package(None, Some(&package), 1).unwrap().to_json();
         let body = model::PackageDocument::new(package).to_json();
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_tells_its_columns() {
+    fn event_columns_are_extracted() {
         let body = br#"{"@timestamp":"1970-01-01T00:00:01Z","event":{"action":"modified"},
             "file":{"path":"/a"},"holdfast":{"changed_fields":["mode","uid"]}}"#;
         let event = EventColumns::read(body).unwrap();

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_number_of_our_time_tells_one() {
+    fn only_a_plausible_number_gives_a_time() {
         for id in ["", "fim", "fim-1", "fim-4096000", "fim-x", "1-fim", "fim-99999999999999999999"]
         {
             assert_eq!(number(id), 0, "{id}");
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_is_outdated_and_what_came_out_of_order_is_not() {
+    fn forgotten_session_is_outdated_but_a_late_one_is_not() {
         let mut sessions = Sessions::default();
         let kept = SESSIONS_KEPT as u64;
         for n in 0..kept {
@@ -241,7 +241,7 @@ mod tests {
     /// An upgrade refuses neither a client that asks again whether its last session arrived, nor
     /// another part of the agent whose numbers are lower.
     #[test]
-    fn sessions_of_before_version_4_are_known_by_their_ids_and_shut_out_none() {
+    fn sessions_before_version_4_are_known_by_id_and_block_none() {
         let ids: Vec<String> =
             (0..32).map(|n| at(NOW_US + 10 * n).session).chain(["untimed".into()]).collect();
         let keys: Vec<u8> = ids.iter().flat_map(|id| id_key(id)).collect();

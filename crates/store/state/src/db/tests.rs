@@ -119,7 +119,7 @@ fn a_database_of_version_1_opens() {
 }
 
 #[test]
-fn a_session_of_a_database_of_version_3_is_not_applied_again_and_shuts_out_none() {
+fn session_of_a_version_3_database_is_not_applied_again() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("state.db");
     let at_us = 1_790_000_000_000_000;
@@ -176,7 +176,7 @@ fn bless(fixture: &Path) {
 }
 
 #[test]
-fn a_checkpoint_tells_what_it_completed() {
+fn checkpoint_reports_what_it_completed() {
     let store = fresh();
     apply(&*store, session(1, 1, vec![document("/a", 1, |_| ())]));
     assert_eq!(store.checkpoint().unwrap(), Position(1));
@@ -194,7 +194,7 @@ fn a_checkpoint_tells_what_it_completed() {
 }
 
 #[test]
-fn the_log_starts_anew_after_a_checkpoint() {
+fn log_restarts_after_a_checkpoint() {
     let store = fresh();
     let log = store.file.with_extension("db-wal");
     let mut largest = 0;
@@ -279,7 +279,7 @@ fn what_is_set_aside_is_bounded_in_bytes_and_the_newest_stays() {
 }
 
 #[test]
-fn a_record_set_aside_after_a_restore_is_told_of_although_positions_begin_again() {
+fn record_set_aside_after_a_restore_is_listed_despite_positions() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("state.db");
     let store = open(&file);
@@ -293,7 +293,7 @@ fn a_record_set_aside_after_a_restore_is_told_of_although_positions_begin_again(
 }
 
 #[test]
-fn a_promoted_copy_goes_on_under_a_new_name() {
+fn promoted_copy_continues_under_a_new_name() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("state.db");
     let store = open(&file);

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_takes_more_than_a_share_and_all_together_no_more_than_there_is() {
+    fn no_user_exceeds_its_share_and_all_stay_within_the_total() {
         let quota = Quota::new(10, 4);
         let first = quota.reserve(user("first"), 3).unwrap();
         assert!(quota.reserve(user("first"), 2).is_none(), "four are for one user");
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn callers_on_the_unix_socket_have_room_whatever_users_have_taken() {
+    fn unix_socket_callers_have_a_quota_of_their_own() {
         let quota = Quota::new(8, 4);
         let all =
             [quota.reserve(user("first"), 4).unwrap(), quota.reserve(user("second"), 4).unwrap()];

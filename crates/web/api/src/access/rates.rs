@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn one_address_at_its_limit_leaves_room_for_others() {
+    fn address_at_its_limit_does_not_block_others() {
         let rate = RequestRate::new(3, 5);
         let now = Duration::from_secs(100);
         for _ in 0..3 {

@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn the_error_number_tells_all_some_and_none() {
+    fn error_number_distinguishes_all_some_and_none() {
         let all = List::new(vec![json!(1)], 7, MESSAGES).into_value();
         assert_eq!((&all["error"], &all["message"]), (&json!(0), &json!("all")));
         assert_eq!(all["data"]["total_affected_items"], 7);

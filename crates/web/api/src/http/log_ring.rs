@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_line_goes_and_long_ones_are_cut() {
+    fn oldest_line_is_dropped_and_long_lines_are_cut() {
         let ring = LogRing::default();
         for at_us in 0..=LINES_MAX as u64 {
             let text = "ä".repeat(LINE_BYTES_MAX);

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_in_memory_arrives_whole_and_gives_its_room_back() {
+    async fn answer_in_memory_arrives_whole_and_frees_its_quota() {
         let quota = Quota::new(1, 1);
         let body = in_memory(vec![7; BYTES], whole(&quota).unwrap());
         assert!(whole(&quota).is_none());
@@ -274,7 +274,7 @@ mod tests {
     const MINUTE: Duration = Duration::from_mins(1);
 
     #[tokio::test]
-    async fn an_answer_that_nobody_reads_gives_its_room_back_and_is_not_taken_for_whole() {
+    async fn unread_answer_frees_its_quota_and_is_marked_incomplete() {
         let quota = Quota::new(1, 1);
         let patience = Patience { piece: LITTLE, whole: MINUTE };
         let body = kept(vec![7; BYTES].into(), whole(&quota).unwrap(), patience);
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_list_that_nobody_reads_gives_its_place_back() {
+    async fn unread_list_releases_its_permit() {
         let quota = Quota::new(1, 1);
         let endless = || Ok(Some(b"1".repeat(PIECE_BYTES)));
         let patience = Patience { piece: LITTLE, whole: MINUTE };
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_list_that_is_read_but_does_not_come_to_its_end_gives_its_place_back() {
+    async fn list_read_too_slowly_releases_its_permit() {
         let quota = Quota::new(1, 1);
         let endless = || Ok(Some(b"1".repeat(PIECE_BYTES)));
         let patience = Patience { piece: MINUTE, whole: LITTLE };

@@ -31,7 +31,7 @@ fn a_name_that_is_not_persisted_may_be_lost() {
 }
 
 #[test]
-fn names_of_a_folder_wait_for_those_of_another_unless_they_are_scattered() {
+fn folder_entries_wait_for_other_folders_unless_scattered() {
     for scattered in [false, true] {
         let disk = SimDisk::new(1);
         if scattered {
@@ -101,7 +101,7 @@ fn what_a_failed_flush_should_have_flushed_stays_in_doubt() {
 }
 
 #[test]
-fn full_disks_short_writes_and_misaligned_direct_access_are_refused_as_they_are() {
+fn full_disk_short_write_and_misaligned_direct_io_are_refused() {
     let disk = SimDisk::new(1);
     disk.set_capacity(Some(1000));
     let file = disk.open(&path("a"), Access::CREATE).unwrap();

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn bodies_share_their_room_and_give_it_back() {
+    async fn bodies_share_a_quota_and_release_it() {
         let quota = Quota::new(100, 100);
         let owner = || Owner::of(&Caller::Anyone);
         let named = |refused: Refused| match refused {

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_is_believed() {
+    fn untrusted_peers_cannot_set_the_source() {
         for peer in ["203.0.113.9", "127.0.0.2"] {
             for lines in [&["127.0.0.1"][..], &["nonsense"], &["198.51.100.7, 127.0.0.1"]] {
                 assert_eq!(of(&format!("{peer}:9"), lines), Some(peer.into()));

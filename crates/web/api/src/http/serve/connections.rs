@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_silent_gives_its_place_up_and_first_one_that_never_asked() {
+    fn longest_silent_connection_is_closed_first() {
         let mut permits = ConnectionPermits::new(4, 4);
         permits.grace = Duration::ZERO;
         let take = |permits: &mut ConnectionPermits| {

@@ -220,7 +220,7 @@ mod tests {
     };
 
     #[test]
-    fn a_connection_ends_a_while_after_its_last_request_and_not_during_one() {
+    fn idle_connection_ends_but_not_during_a_request() {
         let pulse = Pulse::new();
         let left = |seconds| {
             pulse.left(QUIET, Duration::from_secs(seconds)).map(|left| left.as_secs_f64().ceil())
@@ -233,7 +233,7 @@ mod tests {
         assert_eq!((left(59), left(61)), (Some(1.0), None));
     }
     #[tokio::test]
-    async fn a_connection_goes_on_while_its_reader_takes_of_an_answer_and_not_for_pings() {
+    async fn connection_stays_while_its_answer_is_read_but_not_for_pings() {
         let long = QUIET.idle * 2;
         let started = Instant::now().checked_sub(long).expect("since the machine started");
         let pulse = Pulse::since(started);

@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_later_policy_overrides_and_a_wildcard_removes_what_came_before_it() {
+    fn later_policy_overrides_and_a_wildcard_clears_earlier_ones() {
         let policy = |allow, resources: &[&str]| Policy {
             id: 1,
             name: "p".into(),
