@@ -88,7 +88,7 @@ pub(crate) async fn agent(file: &Path) -> anyhow::Result<()> {
         if let Some(error) = ended.error() {
             return Err(error);
         }
-        console.line("the agent restarts as ordered");
+        console.line("the agent restarts on command");
     }
 }
 

@@ -143,7 +143,7 @@ async fn local_agent(
         if let Some(error) = ended.error() {
             return Err(error);
         }
-        console.line("the agent restarts as ordered");
+        console.line("the agent restarts on command");
     }
 }
 

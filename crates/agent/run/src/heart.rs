@@ -14,7 +14,7 @@ use tracing::{debug, info, warn};
 
 use crate::config::AgentSettings;
 use crate::group;
-use crate::shared::{Begin, Ended, Order, Shared};
+use crate::shared::{Begin, Ended, ScanCommand, Shared};
 
 /// Most commands remembered as accepted, so that one that is sent twice is executed once.
 const TAKEN_MAX: usize = 1_000;
@@ -194,9 +194,9 @@ impl Heart {
         if self.taken.len() == TAKEN_MAX {
             self.taken.pop_front();
         }
-        info!(command = command.id, kind = command.kind, "order taken");
+        info!(command = command.id, kind = command.kind, "command accepted");
         let accepted = match command.kind.as_str() {
-            "rescan" => match self.shared.orders.try_send(Order::Scan(command.id)) {
+            "rescan" => match self.shared.scan_commands.try_send(ScanCommand::Scan(command.id)) {
                 Ok(()) => Ok(()),
                 // Not accepted: the server sends it again.
                 Err(_) => return,

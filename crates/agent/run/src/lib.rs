@@ -40,7 +40,7 @@ pub use metrics::FILE as METRICS_FILE;
 pub use notes::last_scan;
 pub use shared::Ended;
 
-use shared::{Begin, Left, Order, Shared};
+use shared::{Begin, Left, ScanCommand, Shared};
 use start::Start;
 
 /// Longest time that a stop waits for the answer to the last heartbeat.
@@ -96,7 +96,7 @@ impl Agent {
         self.shared.cancel.cancel();
         self.stop.send_replace(true);
         // The scanner may be waiting for its next command or be in the middle of a scan.
-        let _ = self.shared.orders.try_send(Order::Stop);
+        let _ = self.shared.scan_commands.try_send(ScanCommand::Stop);
         for task in self.tasks {
             let _ = task.await;
         }

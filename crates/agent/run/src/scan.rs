@@ -16,7 +16,7 @@ use crate::datasets::DatasetKind;
 use crate::display;
 use crate::notes::{self, Alive};
 use crate::packages::{LookOutcome, Packages};
-use crate::shared::{Begin, Order, Shared};
+use crate::shared::{Begin, ScanCommand, Shared};
 use crate::uptime::Uptime;
 
 /// Interval at which the agent notes that it runs. A gap after a crash begins at the last note.
@@ -115,7 +115,7 @@ impl Scanning {
     }
 
     /// Scans now, then whenever a scan is due or requested, until stopped.
-    pub(super) fn run(mut self, orders: &Receiver<Order>) {
+    pub(super) fn run(mut self, scan_commands: &Receiver<ScanCommand>) {
         // Many agents may receive another configuration in the same seconds: scan at the pace of
         // rescans.
         self.scan_unasked(match self.begin {
@@ -129,17 +129,17 @@ impl Scanning {
         loop {
             self.note_alive();
             let wait = due.min(look).saturating_duration_since(Instant::now()).min(ALIVE_EVERY);
-            let order = orders.recv_timeout(wait);
-            if matches!(order, Ok(Order::Scan(_))) || Instant::now() >= look {
+            let received = scan_commands.recv_timeout(wait);
+            if matches!(received, Ok(ScanCommand::Scan(_))) || Instant::now() >= look {
                 self.look_at_packages();
                 look = Instant::now() + self.packages.interval();
             }
-            match order {
-                Ok(Order::Scan(command)) => {
+            match received {
+                Ok(ScanCommand::Scan(command)) => {
                     let done = self.scan(ScanBudget::UNLIMITED);
                     self.report_outcome(command, done);
                 }
-                Ok(Order::Stop) | Err(RecvTimeoutError::Disconnected) => break,
+                Ok(ScanCommand::Stop) | Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) if Instant::now() < due => continue,
                 Err(RecvTimeoutError::Timeout) => {
                     self.scan_unasked(self.background());

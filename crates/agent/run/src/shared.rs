@@ -54,7 +54,7 @@ pub(crate) enum Begin {
 
 /// A request to the scanning thread.
 #[derive(Debug)]
-pub(crate) enum Order {
+pub(crate) enum ScanCommand {
     /// Scan now, at full speed; report the outcome under this command's number.
     Scan(u64),
     Stop,
@@ -98,7 +98,7 @@ pub(crate) struct Shared {
     pub(crate) console: Console,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) cancel: Cancel,
-    pub(crate) orders: std::sync::mpsc::SyncSender<Order>,
+    pub(crate) scan_commands: std::sync::mpsc::SyncSender<ScanCommand>,
     /// Notified when there is something to report.
     pub(crate) tell: Notify,
     /// Notified when a heartbeat should be sent now.

@@ -19,11 +19,11 @@ use tracing::warn;
 
 use crate::config::{AgentSettings, QueueConfig};
 use crate::scan::History;
-use crate::shared::{Begin, Left, Order, Part, Shared};
+use crate::shared::{Begin, Left, Part, ScanCommand, Shared};
 use crate::{Agent, group, heart, metrics, notes, packages, scan, tell};
 
 /// Most scans that are requested and have not begun.
-const ORDERS_MAX: usize = 16;
+const SCAN_COMMANDS_MAX: usize = 16;
 
 /// The arguments of a start.
 pub(super) struct Start<'a> {
@@ -100,7 +100,7 @@ impl Start<'_> {
         if reason.is_some() {
             syncer.set_check_due(reason);
         }
-        let (orders, inbox) = std::sync::mpsc::sync_channel(ORDERS_MAX);
+        let (scan_commands, inbox) = std::sync::mpsc::sync_channel(SCAN_COMMANDS_MAX);
         let (ended, ended_inbox) = mpsc::channel(1);
         let shared = Arc::new(Shared {
             queue,
@@ -113,7 +113,7 @@ impl Start<'_> {
             console: self.console.clone(),
             clock: self.clock.clone(),
             cancel: Cancel::new(),
-            orders,
+            scan_commands,
             tell: Notify::new(),
             beat: Notify::new(),
             outcomes: Mutex::new(Vec::new()),
@@ -164,7 +164,7 @@ fn check_reason(report: &QueueOpenReport) -> Option<&'static str> {
 fn spawn_scanner(
     part: Part,
     scanning: scan::Scanning,
-    inbox: std::sync::mpsc::Receiver<Order>,
+    inbox: std::sync::mpsc::Receiver<ScanCommand>,
 ) -> anyhow::Result<thread::JoinHandle<()>> {
     let run = move || {
         let _part = part;

@@ -29,7 +29,7 @@ mod server;
 
 use super::{Agent, AgentSettings, Console, Ended};
 use crate::config::{InventoryConfig, MetricsConfig, QueueConfig, ScanConfig, SyncConfig};
-use crate::shared::{Begin, Left, Order};
+use crate::shared::{Begin, Left, ScanCommand};
 use crate::start::Start;
 use server::Server;
 
@@ -187,7 +187,7 @@ async fn a_scan_thread_that_dies_ends_the_agent_by_name() {
     let mut agent = start.run().unwrap();
     clock.broken.store(true, Ordering::SeqCst);
     // The thread may be in its first scan or wait for a command: either way it reads the clock.
-    let _ = agent.shared.orders.try_send(Order::Scan(1));
+    let _ = agent.shared.scan_commands.try_send(ScanCommand::Scan(1));
     let ended = agent.ended().await.unwrap();
     assert_eq!(ended, Ended::Broken("scan thread"));
     let error = ended.error().unwrap().to_string();

@@ -21,9 +21,9 @@ use crate::limits::{
 };
 use crate::{Registry, RegistryError};
 
-/// The result of ordering a command.
+/// The result of issuing a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ordered {
+pub struct IssuedCommand {
     pub command: u64,
     /// True if an unfinished command was joined and nothing was changed.
     pub joined: bool,
@@ -32,7 +32,7 @@ pub struct Ordered {
 /// One unfinished command.
 struct Open {
     kind: CommandKind,
-    /// The user who ordered it.
+    /// The user who issued it.
     user: String,
     /// Expiry time, seconds since the epoch.
     expires_at_s: i64,
@@ -210,10 +210,10 @@ impl Outstanding {
 }
 
 impl Registry {
-    /// Does the same as [`Registry::order`], and returns the command's number.
+    /// Does the same as [`Registry::issue_command`], and returns the command's number.
     ///
     /// # Errors
-    /// As [`Registry::order`].
+    /// As [`Registry::issue_command`].
     pub fn create_command(
         &self,
         context: &WriteContext,
@@ -221,7 +221,7 @@ impl Registry {
         agents: &[AgentId],
         user: &str,
     ) -> Result<u64, RegistryError> {
-        Ok(self.order(context, kind, agents, user)?.command)
+        Ok(self.issue_command(context, kind, agents, user)?.command)
     }
 
     /// Creates a command for agents; durable when it returns, and handed out only then. Numbers
@@ -231,13 +231,13 @@ impl Registry {
     ///
     /// # Errors
     /// `Store(Limit)` when too many commands are unfinished, altogether or of this user.
-    pub fn order(
+    pub fn issue_command(
         &self,
         context: &WriteContext,
         kind: CommandKind,
         agents: &[AgentId],
         user: &str,
-    ) -> Result<Ordered, RegistryError> {
+    ) -> Result<IssuedCommand, RegistryError> {
         let now_s = self.now().s;
         let mut agents = agents.to_vec();
         agents.sort_unstable();
@@ -248,14 +248,14 @@ impl Registry {
         let new =
             NewCommand { kind, agents, user, now_s, expires_at_s: now_s + COMMAND_TTL_SECONDS };
         if let Some(command) = self.inner.outstanding.lock().same(&new) {
-            return Ok(Ordered { command, joined: true });
+            return Ok(IssuedCommand { command, joined: true });
         }
         let id = self.inner.store.create_command(context, &new)?;
         if !new.agents.is_empty() {
             let open = Open::new(kind, &new.user, new.expires_at_s, &new.agents);
             self.inner.outstanding.lock().add(id, open);
         }
-        Ok(Ordered { command: id, joined: false })
+        Ok(IssuedCommand { command: id, joined: false })
     }
 
     /// Returns the commands for the agent. A command is handed out again after a minute without an

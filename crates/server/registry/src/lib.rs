@@ -85,7 +85,7 @@ pub use access::{AccessCounts, Account, Clearance, SecurityConfig};
 pub use attempts::network;
 pub use ca::{Validity, certificate_begin_s, reissue_authority};
 pub use client_keys::ImportReport;
-pub use commands::Ordered;
+pub use commands::IssuedCommand;
 pub use context::check_rule;
 pub use control::Reader;
 pub use control::{

@@ -9,9 +9,9 @@ use crate::http::envelope::{FailedError, FailedItem, MessageAnswer, Problem};
 use crate::http::operation::{Access, Operation};
 use crate::resource::common::{ASSIGN, AgentRef};
 use crate::resource::{
-    agent_list, agent_writes, agents, changes, clock, cluster, commands, configuration, enrolment,
-    event_item, feed, file_item, fleet, group_item, groups, local, members, orders, overview,
-    rules_files, scans, security, series, server, states, summary, syscheck,
+    agent_commands, agent_list, agent_writes, agents, changes, clock, cluster, commands,
+    configuration, enrolment, event_item, feed, file_item, fleet, group_item, groups, local,
+    members, overview, rules_files, scans, security, series, server, states, summary, syscheck,
 };
 
 /// Actions that an operation requires in addition to its own, depending on its input: the operation,
@@ -51,7 +51,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Operation> {
         members::OPERATIONS,
         groups::OPERATIONS,
         summary::OPERATIONS,
-        orders::OPERATIONS,
+        agent_commands::OPERATIONS,
         overview::OPERATIONS,
         syscheck::OPERATIONS,
         scans::OPERATIONS,

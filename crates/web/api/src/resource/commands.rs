@@ -203,7 +203,7 @@ fn one(call: &Call) -> Result<Answer, Failure> {
 }
 
 /// Returns the action that is required to create or cancel a command of this kind.
-fn ordered_with(kind: CommandKind) -> &'static str {
+fn permission_to_issue(kind: CommandKind) -> &'static str {
     match kind {
         CommandKind::Reconnect => "agent:reconnect",
         CommandKind::Rescan => "syscheck:run",
@@ -222,7 +222,7 @@ fn cancel(call: &Call) -> Result<Answer, Failure> {
     // Without numbers that have since been given to another agent.
     let present = Permitted::Except(Arc::default());
     let (kind, whole) = counts(&present)?.ok_or_else(missing)?;
-    let scope = call.scope_of(ordered_with(kind));
+    let scope = call.scope_of(permission_to_issue(kind));
     // A command is cancelled for all of its agents, so the caller must be permitted on all of them.
     let own = counts(&scope)?.map(|(_, own)| own);
     if !scope.is_all() && (whole == 0 || own != Some(whole)) {

@@ -1,6 +1,7 @@
 //! The operations, one file per resource. Code that several of them share is in `common.rs`; no file
 //! imports the code of another one's operations.
 
+pub(crate) mod agent_commands;
 pub(crate) mod agent_list;
 mod agent_values;
 pub(crate) mod agent_writes;
@@ -21,11 +22,10 @@ pub(crate) mod fleet;
 pub(crate) mod group_form;
 pub(crate) mod group_item;
 pub(crate) mod groups;
+mod issuing;
 pub(crate) mod local;
 pub(crate) mod members;
 mod node;
-mod ordering;
-pub(crate) mod orders;
 pub(crate) mod overlay;
 pub(crate) mod overview;
 pub(crate) mod rules_files;

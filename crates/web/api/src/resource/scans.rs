@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 use super::common::only_failed;
 use super::common::seconds_z;
-use super::ordering::order;
+use super::issuing::issue_command;
 use crate::code::Code;
 use crate::error::Failure;
 use crate::http::call::Call;
@@ -101,5 +101,5 @@ fn scan(call: &Call) -> Result<Answer, Failure> {
         "Syscheck scan was not restarted on some agents",
         "No syscheck scan was restarted",
     ];
-    order(call, CommandKind::Rescan, wanted, messages)
+    issue_command(call, CommandKind::Rescan, wanted, messages)
 }

@@ -17,7 +17,7 @@ pub(super) fn active(call: &Call) -> AgentQuery {
 
 /// Creates a command for the named agents, or for all active ones. Named agents that cannot receive it
 /// are reported individually.
-pub(super) fn order(
+pub(super) fn issue_command(
     call: &Call,
     kind: CommandKind,
     wanted: Option<Vec<AgentId>>,
@@ -25,7 +25,7 @@ pub(super) fn order(
 ) -> Result<Answer, Failure> {
     let Some(mut wanted) = wanted else {
         let agents = call.registry().agent_ids(call.reader(), &active(call))?;
-        return send(call, kind, agents, Vec::new(), messages);
+        return issue_to(call, kind, agents, Vec::new(), messages);
     };
     wanted.sort_unstable();
     wanted.dedup();
@@ -38,11 +38,11 @@ pub(super) fn order(
         }
         None => true,
     });
-    send(call, kind, wanted, failed, messages)
+    issue_to(call, kind, wanted, failed, messages)
 }
 
 /// Creates one durable command for all agents except agent 000.
-pub(super) fn send(
+pub(super) fn issue_to(
     call: &Call,
     kind: CommandKind,
     mut agents: Vec<AgentId>,
@@ -50,12 +50,12 @@ pub(super) fn send(
     messages: [&'static str; 3],
 ) -> Result<Answer, Failure> {
     agents.retain(|id| *id != AgentId::SERVER);
-    let ordered = if agents.is_empty() {
+    let issued = if agents.is_empty() {
         None
     } else {
-        Some(call.registry().order(&call.context, kind, &agents, &call.caller.name())?)
+        Some(call.registry().issue_command(&call.context, kind, &agents, &call.caller.name())?)
     };
-    if ordered.is_none_or(|ordered| ordered.joined) {
+    if issued.is_none_or(|issued| issued.joined) {
         call.effect.set_unchanged();
     }
     let mut items = ItemWriter::default();
@@ -66,8 +66,8 @@ pub(super) fn send(
     for (code, id) in failed {
         list.fail(code, id.to_string());
     }
-    Ok(Answer::List(match ordered {
-        Some(ordered) => list.with("command", json!(ordered.command)),
+    Ok(Answer::List(match issued {
+        Some(issued) => list.with("command", json!(issued.command)),
         None => list,
     }))
 }

@@ -4,7 +4,7 @@ use model::AgentId;
 use registry::{AgentQuery, CommandKind};
 
 use super::group_item::{GROUP_ID, existing};
-use super::ordering::{active, order, send};
+use super::issuing::{active, issue_command, issue_to};
 use crate::error::Failure;
 use crate::http::call::Call;
 use crate::http::envelope::Answer;
@@ -24,7 +24,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         shape: Shape::List("AgentNumber"),
         handler: Handler::Blocking(|call| {
             let wanted = call.parameters.agents("agents_list").map(<[AgentId]>::to_vec);
-            order(call, CommandKind::Restart, wanted, RESTART_MESSAGES)
+            issue_command(call, CommandKind::Restart, wanted, RESTART_MESSAGES)
         }),
     },
     Operation {
@@ -38,7 +38,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         shape: Shape::List("AgentNumber"),
         handler: Handler::Blocking(|call| {
             let wanted = Some(vec![call.parameters.agent()?]);
-            order(call, CommandKind::Restart, wanted, RESTART_MESSAGES)
+            issue_command(call, CommandKind::Restart, wanted, RESTART_MESSAGES)
         }),
     },
     Operation {
@@ -74,7 +74,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         shape: Shape::List("AgentNumber"),
         handler: Handler::Blocking(|call| {
             let wanted = call.parameters.agents("agents_list").map(<[AgentId]>::to_vec);
-            order(call, CommandKind::Configure, wanted, RELOAD_MESSAGES)
+            issue_command(call, CommandKind::Configure, wanted, RELOAD_MESSAGES)
         }),
     },
     Operation {
@@ -110,19 +110,19 @@ const RECONNECT_MESSAGES: [&str; 3] = [
 
 fn reconnect(call: &Call) -> Result<Answer, Failure> {
     let wanted = call.parameters.agents("agents_list").map(<[AgentId]>::to_vec);
-    order(call, CommandKind::Reconnect, wanted, RECONNECT_MESSAGES)
+    issue_command(call, CommandKind::Reconnect, wanted, RECONNECT_MESSAGES)
 }
 
 fn restart_group(call: &Call) -> Result<Answer, Failure> {
     let group = existing(call)?;
     let query = AgentQuery { group: vec![group], ..active(call) };
     let agents = call.registry().agent_ids(call.reader(), &query)?;
-    send(call, CommandKind::Restart, agents, Vec::new(), RESTART_MESSAGES)
+    issue_to(call, CommandKind::Restart, agents, Vec::new(), RESTART_MESSAGES)
 }
 
 fn restart_node(call: &Call) -> Result<Answer, Failure> {
     let node = call.parameters.text("node_id").unwrap_or_default();
     call.require("cluster:read", "node:id", node)?;
     super::node::own_node(call)?;
-    order(call, CommandKind::Restart, None, RESTART_MESSAGES)
+    issue_command(call, CommandKind::Restart, None, RESTART_MESSAGES)
 }
