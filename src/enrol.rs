@@ -71,7 +71,7 @@ pub(crate) async fn remove(args: &RemoveArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Enrol this machine's agent.
+/// Enrols this machine's agent.
 pub(crate) async fn enroll(args: &EnrollArgs) -> anyhow::Result<()> {
     let config: AgentConfig = config::load(&args.config.config)?;
     expect_no_server(&config.data)?;

@@ -14,7 +14,7 @@ use run::print_scan;
 
 use crate::cli::ScanArgs;
 
-/// Scan and print; whether all there is could be read.
+/// Scans and print; whether all there is could be read.
 pub(crate) fn run(args: &ScanArgs) -> anyhow::Result<bool> {
     let mut paths = Vec::new();
     for path in &args.path {

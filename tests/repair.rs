@@ -193,7 +193,7 @@ fn restored_older_database_deletes_nothing_before_a_scan() {
     fs::write(deployment.tree.join("d1/f1"), "now longer content").unwrap();
     let agent = deployment.agent();
     let (mut fewest, disk) = (held, disk(&deployment.tree));
-    eventually("the gap is told and the server equals the disk", || {
+    eventually("the gap is reported and the server equals the disk", || {
         fewest = fewest.min(stored(&api, "001").len());
         if !gaps(&api, "001").contains(&"database_rebuilt".to_owned()) {
             return Err("no gap".into());
@@ -211,7 +211,7 @@ fn unwatched_packages_are_deleted_even_if_the_database_is_lost() {
     let (server, api) = deployment.server();
     assert_eq!(deployment.enroll("unwatched").0, 0);
     let agent = deployment.agent();
-    eventually("packages are told", || has_packages(&api, &[("bash", "1"), ("old", "1")]));
+    eventually("packages are reported", || has_packages(&api, &[("bash", "1"), ("old", "1")]));
     deployment.equal(&api, "001");
     assert_eq!(agent.stop(), 0);
     deployment.lose(&["agent.db"]);

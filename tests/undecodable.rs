@@ -101,7 +101,7 @@ fn undecodable_package_is_found_again_and_stays_on_the_server() {
     assert_eq!(deployment.enroll("packages").0, 0);
     let agent = deployment.agent();
     let installed = [("bash", "1"), ("old", "1")];
-    eventually("packages are told", || has_packages(&api, &installed));
+    eventually("packages are reported", || has_packages(&api, &installed));
     // So long that its time of change is past, and a look does not have to be made again for that.
     let settled = || {
         let db = Connection::open(deployment.base.join("agent/agent.db")).unwrap();

@@ -236,7 +236,7 @@ fn vanished_root_is_a_gap_and_not_a_thousand_deletes() {
     fs::rename(&away, &place.tree).unwrap();
     api.rescan("001");
     assert_eq!(history(&api), [], "back as it was");
-    eventually("the gap told once when it began and once when it was over", || {
+    eventually("the gap is reported when it begins and when it ends", || {
         let mut gaps = api.history("/coverage");
         gaps.retain(|g| g["kind"] == "root_gone");
         let one = gaps.len() == 2 && gaps[0]["from"] == gaps[1]["from"];

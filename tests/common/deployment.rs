@@ -95,7 +95,7 @@ impl Deployment {
         start(&self.base, "agent")
     }
 
-    /// Enrol; exit code and what was printed as an error.
+    /// Enrols; exit code and what was printed as an error.
     pub(crate) fn enroll(&self, name: &str) -> (i32, String) {
         let (code, token, error) = run(&["token", "--data", self.data().to_str().unwrap()]);
         assert_eq!(code, 0, "{error}");

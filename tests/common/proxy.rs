@@ -51,7 +51,7 @@ impl Proxy {
         Self { port, shared }
     }
 
-    /// Do it to every connection there is.
+    /// Does it to every connection there is.
     pub(crate) fn fault(&self, fault: Fault) {
         let connections = std::mem::take(&mut self.shared.state.lock().unwrap().connections);
         for (agent, server) in connections {
@@ -66,7 +66,7 @@ impl Proxy {
         }
     }
 
-    /// Hold everything back that comes from now on, or let it pass again.
+    /// Holds everything back that comes from now on, or lets it pass again.
     pub(crate) fn pause(&self, paused: bool) {
         self.shared.state.lock().unwrap().paused = paused;
         self.shared.changed.notify_all();

@@ -145,7 +145,7 @@ pub fn device() -> anyhow::Result<Device> {
     Ok(device)
 }
 
-/// Use segments and give them back until a recycled one is in use.
+/// Uses segments and gives them back until a recycled one is in use.
 fn recycle(journal: &Journal) -> anyhow::Result<()> {
     let filler = vec![0x5A; FILLER_BYTES];
     let until = Instant::now() + RECYCLE_TIME_MAX;

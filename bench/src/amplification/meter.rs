@@ -32,7 +32,7 @@ struct State {
 pub struct Meter(Arc<Mutex<State>>);
 
 impl Meter {
-    /// Forget what was counted so far.
+    /// Forgets what was counted so far.
     pub fn restart(&self) {
         *self.0.lock() = State::default();
     }

@@ -66,7 +66,7 @@ fn connections() -> usize {
     if quick() { files.min(500) } else { files }
 }
 
-/// Enrol agents with certificates and register the rest without.
+/// Enrols agents with certificates and registers the rest without.
 fn enrol(folder: &Path, connected: usize, agents: usize) -> anyhow::Result<Credentials> {
     let keys = folder.join("keys");
     fs::create_dir_all(&keys)?;

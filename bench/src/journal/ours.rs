@@ -50,7 +50,7 @@ impl Log for Ours {
         Ok(())
     }
 
-    /// Use segments and give them back until a recycled one is in use.
+    /// Uses segments and gives them back until a recycled one is in use.
     fn settle(&self) -> anyhow::Result<()> {
         if !self.recycled {
             return Ok(());

@@ -186,7 +186,7 @@ struct Acknowledged {
     building_seconds: f64,
 }
 
-/// Lease, build, acknowledge, session by session.
+/// Leases, build, acknowledge, session by session.
 fn lease_and_ack(queue: &Queue) -> anyhow::Result<Acknowledged> {
     let files = Dataset::fim_files();
     let mut told = Acknowledged::default();

@@ -117,7 +117,7 @@ impl Bare {
         self.flush()
     }
 
-    /// Return when what was written before is flushed, by this thread or another one.
+    /// Returns when what was written before is flushed, by this thread or another one.
     fn flush(&self) -> anyhow::Result<()> {
         let poisoned = || anyhow::anyhow!("a thread died");
         let mut group = self.group.lock().map_err(|_| poisoned())?;

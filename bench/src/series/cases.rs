@@ -81,7 +81,7 @@ fn write(
     Ok(Wrote { samples, generating })
 }
 
-/// Ingest, seal, merge; what the disk holds then.
+/// Ingests, seals, merges; what the disk holds then.
 pub fn ingest(dir: &Path, wal: &str, kind: &str, rows: usize, times: i64) -> anyhow::Result<()> {
     let (store, _) = Store::open(dir, options(wal))?;
     let mut generator = Generator::new(&store, Kind::named(kind), rows)?;

@@ -192,7 +192,7 @@ impl Side {
         Ok(it)
     }
 
-    /// Feed it for some time, and until all is acknowledged: persisted, where the log is on.
+    /// Feeds it for some time, and until all is acknowledged: persisted, where the log is on.
     fn turn(&mut self, time: Duration) -> anyhow::Result<Run> {
         // What the other one left to the operating system is not written in this one's time.
         rustix::fs::sync();
@@ -283,7 +283,7 @@ struct Turn {
     time: Duration,
 }
 
-/// Look how it goes until the turn is over.
+/// Looks how it goes until the turn is over.
 fn watch(
     subject: &mut Subject,
     course: &mut Course,

@@ -187,7 +187,7 @@ fn make_file(i: usize, times: i64) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// Stream all files, and ask until the last point of each is there; the points.
+/// Streams all files, and asks until the last point of each is there; the points.
 fn stream(files: &[PathBuf], times: i64, subject: &Subject) -> anyhow::Result<f64> {
     let mut streams = Vec::new();
     for path in files {
@@ -253,8 +253,8 @@ fn loaded_by(subject: &Subject) -> Protocol {
     }
 }
 
-/// Bring the same rows to all at once, each over two connections: the slowest one takes most of the
-/// time.
+/// Brings the same rows to all at once, each over two connections: the slowest one takes most of
+/// the time.
 fn load(subjects: &[Subject], times: i64) -> anyhow::Result<()> {
     let some = 50;
     let bring = |protocol: Protocol| -> anyhow::Result<()> {

@@ -18,7 +18,7 @@ use state::{SqliteState, StateOptions, StateStore};
 /// Certificates are made with one key: what is measured is the server.
 const TOKEN_USES: u32 = 1_000;
 
-/// Enrol agents and leave what their clients need in the folder: `agents.json` with the CA, one
+/// Enrols agents and leave what their clients need in the folder: `agents.json` with the CA, one
 /// key, and a certificate for each.
 pub fn enrol(folder: &Path, agents: usize) -> anyhow::Result<()> {
     let registry = registry(folder)?;
@@ -92,8 +92,8 @@ pub fn serve(folder: &Path, core: Option<usize>) -> anyhow::Result<()> {
     Ok(registry.close()?)
 }
 
-/// Answer everything with 200 without reading more than its length: what TLS, HTTP and the
-/// sockets cost by themselves, with the same certificates.
+/// Answers everything with 200 without reading more than its length: what TLS, HTTP and the sockets
+/// cost by themselves, with the same certificates.
 pub fn echo(folder: &Path) -> anyhow::Result<()> {
     let registry = registry(folder)?;
     let runtime =

@@ -35,7 +35,7 @@ impl Bucket {
         Some(Self { bytes_per_second: rate, state: Mutex::new(state) })
     }
 
-    /// Take the bytes, then wait until they are paid for. Ends early when cancelled.
+    /// Takes the bytes, then waits until they are paid for. Ends early when cancelled.
     pub(crate) fn spend(&self, bytes: u64, cancel: &Cancel) {
         let mut wait = self.debt_after(bytes, Instant::now());
         while !wait.is_zero() && !cancel.is_cancelled() {
@@ -58,7 +58,7 @@ impl Bucket {
     }
 }
 
-/// Put the calling thread behind everyone else, for CPU and disk. What the system refuses is left
+/// Puts the calling thread behind everyone else, for CPU and disk. What the system refuses is left
 /// as it is: the budget in bytes still holds.
 pub(crate) fn step_back() {
     // On Linux a process id of zero here is the calling thread alone.

@@ -39,7 +39,7 @@ pub(crate) struct Listing {
 }
 
 impl Listing {
-    /// Read the names and the stat of each. An entry that vanishes in between is left out.
+    /// Reads the names and the stat of each. An entry that vanishes in between is left out.
     pub(crate) fn read(&mut self, directory: BorrowedFd<'_>) -> Result<(), Errno> {
         self.names.clear();
         self.entries.clear();

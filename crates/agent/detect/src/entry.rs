@@ -140,7 +140,7 @@ impl Walk<'_, '_> {
         selection.takes(&self.scratch, is_directory)
     }
 
-    /// Bring the baseline's device number up to date.
+    /// Brings the baseline's device number up to date.
     fn translate(&mut self, at: &mut At<'_>) -> Result<(), ScanError> {
         let Some(before) = &mut at.before else { return Ok(()) };
         if before.device == at.stat.device {

@@ -8,7 +8,7 @@ use crate::report::ScanError;
 use crate::root::Root;
 use crate::writer::Writer;
 
-/// Drop everything that lies at or below one of `paths` (everything at all when `None`) and at or
+/// Drops everything that lies at or below one of `paths` (everything at all when `None`) and at or
 /// below no root. Answers how many items went.
 pub(crate) fn forget(
     path: Option<&[u8]>,

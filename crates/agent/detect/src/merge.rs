@@ -20,7 +20,7 @@ pub(crate) enum Met {
     Gone(usize),
 }
 
-/// Sort the baseline's items by name unless they are.
+/// Sorts the baseline's items by name unless they are.
 pub(crate) fn sort(items: &mut [BaselineItem]) {
     if !items.is_sorted_by(|a, b| a.name <= b.name) {
         items.sort_unstable_by(|a, b| a.name.cmp(&b.name));
@@ -98,7 +98,8 @@ impl Mask {
     }
 }
 
-/// Judge `now` against what the baseline held. `renumbered`: the device of `before` was translated.
+/// Judges `now` against what the baseline held. `renumbered`: the device of `before` was
+/// translated.
 pub(crate) fn judge(
     before: Option<&Observation>,
     now: &Observation,
@@ -136,7 +137,7 @@ fn told_differs(before: &Observation, now: &Observation) -> bool {
     before.hashes != now.hashes || (before.error != now.error && now.kind != Kind::Directory)
 }
 
-/// Move an observation out of a baseline item that is not looked at again.
+/// Moves an observation out of a baseline item that is not looked at again.
 pub(crate) fn take_observation(item: &mut BaselineItem) -> Box<Observation> {
     Box::new(std::mem::replace(&mut item.observation, Observation::empty(Kind::File)))
 }

@@ -22,7 +22,7 @@ impl SystemNames {
         Self::default()
     }
 
-    /// Forget every answer.
+    /// Forgets every answer.
     pub fn clear(&self) {
         self.users.lock().clear();
         self.groups.lock().clear();

@@ -50,7 +50,7 @@ impl Pool {
         Self { shared: Arc::default(), threads: Vec::new(), readers, background, around }
     }
 
-    /// Hand in a share; waits while too many are waiting. Finished results go to `into`.
+    /// Hands in a share; waits while too many are waiting. Finished results go to `into`.
     pub(crate) fn submit(&mut self, chunk: Chunk, into: &mut Vec<Done>) -> Result<(), ScanError> {
         if self.threads.len() < self.readers {
             self.start()?;
@@ -71,7 +71,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Wait until nothing is in hand.
+    /// Waits until nothing is in hand.
     pub(crate) fn drain(&mut self, into: &mut Vec<Done>) -> Result<(), ScanError> {
         let mut state = self.shared.state.lock();
         while state.in_hand > 0 && !state.failed {

@@ -36,7 +36,7 @@ impl Cancel {
         Self::default()
     }
 
-    /// Ask. The scan ends after the files in hand.
+    /// Asks. The scan ends after the files in hand.
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -99,7 +99,7 @@ impl Progress {
         self.0.bytes_hashed.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Show what the finished roots and the current one have met so far.
+    /// Shows what the finished roots and the current one have met so far.
     pub(crate) fn show(&self, totals: &Counts, current: &Counts) {
         let store = |cell: &AtomicU64, of: fn(&Counts) -> u64| {
             cell.store(of(totals) + of(current), Ordering::Relaxed);

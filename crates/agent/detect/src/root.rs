@@ -54,7 +54,7 @@ impl Root {
     }
 }
 
-/// Find the roots. A path that two rules lead to belongs to the first; of nested roots the deeper
+/// Finds the roots. A path that two rules lead to belongs to the first; of nested roots the deeper
 /// one answers for what lies below it.
 pub(crate) fn resolve(rules: &[Arc<Rule>]) -> Vec<Root> {
     let mut roots: Vec<Root> = Vec::new();

@@ -153,7 +153,7 @@ fn default_rehash_days() -> u32 {
 }
 
 impl Watch {
-    /// Watch `path` with every default.
+    /// Watches `path` with every default.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
@@ -196,7 +196,7 @@ pub enum RulesError {
 pub struct Rules(pub Vec<Watch>);
 
 impl Rules {
-    /// Watch these paths with every default.
+    /// Watches these paths with every default.
     pub fn of_paths<P: Into<PathBuf>>(paths: impl IntoIterator<Item = P>) -> Self {
         Self(paths.into_iter().map(Watch::new).collect())
     }
@@ -208,7 +208,7 @@ impl Rules {
         (Self::of_paths(there), missing)
     }
 
-    /// Check every rule.
+    /// Checks every rule.
     ///
     /// # Errors
     /// The first value that cannot be used, with its key and the remedy.

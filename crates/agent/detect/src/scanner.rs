@@ -69,7 +69,7 @@ impl Scanner {
     /// A scanner for these rules.
     ///
     /// # Errors
-    /// When a rule cannot be used.
+    /// Returns an error if a rule cannot be used.
     pub fn new(
         rules: Rules,
         options: ScanOptions,
@@ -87,7 +87,7 @@ impl Scanner {
         &self.rules
     }
 
-    /// Change the budget of the next scans.
+    /// Changes the budget of the next scans.
     pub fn set_budget(&self, budget: ScanBudget) {
         *self.budget.lock() = budget;
     }
@@ -102,10 +102,11 @@ impl Scanner {
         self.gaps.lock().restore(gaps);
     }
 
-    /// Scan every root once.
+    /// Scans every root once.
     ///
     /// # Errors
-    /// When the baseline cannot be read or a batch not committed. What was committed before stays.
+    /// Returns an error if the baseline cannot be read or a batch not committed. What was committed
+    /// before stays.
     pub fn scan(
         &self,
         baseline: &mut dyn Baseline,
@@ -159,11 +160,11 @@ impl Scanner {
         })
     }
 
-    /// Drop what the baseline holds below `path`, and `path` itself, without changes: for a path
+    /// Drops what the baseline holds below `path`, and `path` itself, without changes: for a path
     /// that is no longer watched. What a rule still covers is kept. Answers how many items went.
     ///
     /// # Errors
-    /// As [`Scanner::scan`].
+    /// See [`Scanner::scan`].
     pub fn forget(
         &self,
         path: &[u8],
@@ -181,7 +182,7 @@ impl Scanner {
     /// removed items.
     ///
     /// # Errors
-    /// As [`Scanner::scan`].
+    /// See [`Scanner::scan`].
     pub fn forget_unwatched(
         &self,
         baseline: &mut dyn Baseline,

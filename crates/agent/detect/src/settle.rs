@@ -9,7 +9,7 @@ use crate::report::ScanError;
 use crate::walk::Walk;
 
 impl Walk<'_, '_> {
-    /// Take one reader's result.
+    /// Takes one reader's result.
     pub(crate) fn read(&mut self, done: Done) -> Result<(), ScanError> {
         let Done { job, outcome, bytes } = done;
         self.counts.bytes_hashed += bytes;
@@ -30,7 +30,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// Write what the pair comes to.
+    /// Writes what the pair comes to.
     pub(crate) fn write_pair(
         &mut self,
         directory: &[u8],
@@ -98,7 +98,7 @@ impl Walk<'_, '_> {
         self.cx.writer.push(Op::Delete { key, change: Some(Box::new(change)) })
     }
 
-    /// Delete every item below a directory; the directory's own item is the caller's to delete,
+    /// Deletes every item below a directory; the directory's own item is the caller's to delete,
     /// last, so that an interruption in between is made good by the next scan.
     pub(crate) fn delete_below(&mut self, directory: &[u8], told: bool) -> Result<(), ScanError> {
         if self.blank {
@@ -126,7 +126,7 @@ impl Walk<'_, '_> {
         self.delete_below(&path, false)
     }
 
-    /// Write into the item of the directory at the current path whether it can be entered.
+    /// Records in the item of the current directory whether it can be entered.
     pub(crate) fn mark(
         &mut self,
         error: Option<ObserveError>,

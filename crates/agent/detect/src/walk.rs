@@ -144,7 +144,7 @@ impl<'c, 'a> Walk<'c, 'a> {
         }
     }
 
-    /// Walk everything below the root's descriptor. `Some` when the root itself cannot be read.
+    /// Walks everything below the root's descriptor. `Some` when the root itself cannot be read.
     pub(crate) fn below_root(
         &mut self,
         fd: OwnedFd,
@@ -182,7 +182,7 @@ impl<'c, 'a> Walk<'c, 'a> {
         Ok(None)
     }
 
-    /// Read and compare the directory at `self.path`. `Some` when it cannot be read.
+    /// Reads and compare the directory at `self.path`. `Some` when it cannot be read.
     fn enter(
         &mut self,
         base: Arc<Base>,
@@ -341,7 +341,7 @@ impl<'c, 'a> Walk<'c, 'a> {
         self.root.rule.watch.max_depth.is_none_or(|max| depth + 1 < max)
     }
 
-    /// Hand the collected files to the readers when the share is full.
+    /// Hands the collected files to the readers when the share is full.
     pub(crate) fn hand_over(&mut self, all: bool) -> Result<(), ScanError> {
         let full = self.chunk.len() >= limits::CHUNK_FILES
             || self.chunk_bytes >= limits::CHUNK_BYTES
@@ -356,7 +356,7 @@ impl<'c, 'a> Walk<'c, 'a> {
         self.cx.pool.submit(chunk, &mut self.done)
     }
 
-    /// Take what the readers have done.
+    /// Takes what the readers have done.
     fn collect(&mut self) -> Result<(), ScanError> {
         let mut done = std::mem::take(&mut self.done);
         for done in done.drain(..) {
@@ -366,7 +366,7 @@ impl<'c, 'a> Walk<'c, 'a> {
         Ok(())
     }
 
-    /// Wait for the readers and take what they have done.
+    /// Waits for the readers and takes what they have done.
     pub(crate) fn finish(&mut self) -> Result<(), ScanError> {
         self.hand_over(true)?;
         let mut done = std::mem::take(&mut self.done);

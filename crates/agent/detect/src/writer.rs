@@ -18,13 +18,13 @@ impl<'a> Writer<'a> {
         Self { sink, batch: ChangeBatch::with_capacity(limit), limit }
     }
 
-    /// Add one; commits when the batch is full.
+    /// Adds one; commits when the batch is full.
     pub(crate) fn push(&mut self, op: Op) -> Result<(), ScanError> {
         self.batch.push(op);
         if self.batch.len() >= self.limit { self.hand_over() } else { Ok(()) }
     }
 
-    /// Commit what there is, and what the sink kept back.
+    /// Commits what there is, and what the sink kept back.
     pub(crate) fn flush(&mut self) -> Result<(), ScanError> {
         self.hand_over()?;
         self.sink.flush().map(drop).map_err(ScanError::Sink)

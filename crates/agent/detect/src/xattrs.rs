@@ -91,7 +91,7 @@ impl At<'_> {
     }
 }
 
-/// Call with a small buffer, then with the largest that the kernel fills.
+/// Calls with a small buffer, then with the largest that the kernel fills.
 fn growing(
     buffer: &mut Vec<u8>,
     call: impl Fn(&mut [u8]) -> Result<usize, Errno>,

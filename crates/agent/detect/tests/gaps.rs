@@ -81,7 +81,7 @@ fn a_root_replaced_by_a_file_keeps_its_baseline() {
     assert_eq!(b.store.len(), 2);
 }
 
-/// Change every kept observation, as if it had been made elsewhere.
+/// Changes every kept observation, as if it had been made elsewhere.
 fn rewrite(b: &Bench, change: impl Fn(&ItemKey, &mut Observation)) {
     for (key, o) in &mut b.store.0.lock().items {
         change(key, o);
@@ -149,7 +149,7 @@ fn same_root_inode_with_other_files_is_a_gap() {
     assert!(b.store.changes().is_empty());
 }
 
-/// Run as a user without rights, on a thread of its own.
+/// Runs as a user without rights, on a thread of its own.
 #[expect(unsafe_code, reason = "setfsuid has no safe wrapper")]
 fn as_nobody<T: Send>(run: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {

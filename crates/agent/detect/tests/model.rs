@@ -57,7 +57,7 @@ fn pick(root: &Path, pick: u16) -> Option<PathBuf> {
     if all.is_empty() { None } else { all.get(usize::from(pick) % all.len()).cloned() }
 }
 
-/// Do it to the disk; what the file system refuses is left.
+/// Does it to the disk; what the file system refuses is left.
 fn edit(root: &Path, step: &Step) {
     match step {
         Step::Write { at, content } => {

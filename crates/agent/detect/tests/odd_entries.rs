@@ -52,7 +52,7 @@ fn deep(f: &Folder, levels: usize) -> PathBuf {
     path
 }
 
-/// Take the deep tree down again: a temporary folder's own removal may not manage.
+/// Takes the deep tree down again: a temporary folder's own removal may not manage.
 fn remove_deep(f: &Folder, levels: usize) {
     let name = "d".repeat(200);
     for level in (0..levels).rev() {

@@ -93,7 +93,7 @@ impl<R: BufRead> Stanzas<R> {
         Ok(None)
     }
 
-    /// Take the line at hand into the stanza.
+    /// Takes the line at hand into the stanza.
     fn append_line(&self, open: &mut Open) -> Result<(), Fault> {
         open.bytes = open.bytes.saturating_add(self.text.len());
         if open.bytes > STANZA_BYTES_MAX {
@@ -132,7 +132,7 @@ impl<R: BufRead> Stanzas<R> {
         Ok(())
     }
 
-    /// Read one line; `false` at the end.
+    /// Reads one line; `false` at the end.
     fn read_line(&mut self) -> Result<bool, Fault> {
         self.text.clear();
         loop {

@@ -110,7 +110,7 @@ impl Dpkg {
         Ok(Stamp::of(&meta))
     }
 
-    /// Read all of it, with the stamp of what was read.
+    /// Reads all of it, with the stamp of what was read.
     ///
     /// # Errors
     /// Any [`InventoryError`]; then nothing is known of any package.

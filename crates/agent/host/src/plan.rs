@@ -39,7 +39,7 @@ impl Plan {
     }
 }
 
-/// Compare. With `found_at_us` (microseconds since the epoch) every difference becomes an event;
+/// Compares. With `found_at_us` (microseconds since the epoch) every difference becomes an event;
 /// without, what is there is the baseline. A package that is moving is left as it is.
 pub fn plan(baseline: &StoredDocuments, inventory: &Inventory, found_at_us: Option<u64>) -> Plan {
     let mut plan = Plan::default();

@@ -29,7 +29,7 @@ pub struct AckOutcome {
     pub exceptions: u64,
 }
 
-/// Give the row the clock's next value.
+/// Gives the row the clock's next value.
 pub(crate) fn stamp(
     txn: &mut Txn<'_>,
     place: ItemPlace<'_>,
@@ -52,7 +52,7 @@ pub(crate) fn stamp(
     Ok(())
 }
 
-/// Carry out what the session's answer says of its items.
+/// Carries out what the session's answer says of its items.
 pub(crate) fn apply_answer(
     txn: &mut Txn<'_>,
     id: i64,

@@ -33,7 +33,7 @@ impl Placed<'_> {
     }
 }
 
-/// Apply the jobs inside the open transaction.
+/// Applies the jobs inside the open transaction.
 pub(crate) fn apply(
     txn: &mut Txn<'_>,
     feed: &Feed,
@@ -109,7 +109,7 @@ impl Run {
     }
 }
 
-/// Apply the steps of one directory, sorted by name; equal names in the order they came.
+/// Applies the steps of one directory, sorted by name; equal names in the order they came.
 fn apply_run(
     txn: &mut Txn<'_>,
     feed: &Feed,
@@ -185,7 +185,7 @@ fn before(
     Ok(found)
 }
 
-/// Carry one item through its steps and write what it came to.
+/// Carries one item through its steps and writes what it came to.
 fn apply_item(
     txn: &mut Txn<'_>,
     feed: &Feed,

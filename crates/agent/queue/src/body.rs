@@ -39,7 +39,7 @@ impl Body {
         (!files && bytes.first() == Some(&DOCUMENT_TAG)) || Observation::decode(bytes).is_some()
     }
 
-    /// Decode stored bytes; `None` when they are neither form.
+    /// Decodes stored bytes; `None` when they are neither form.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         match bytes.split_first()? {
             (&DOCUMENT_TAG, document) => Some(Self::Document(document.to_vec())),

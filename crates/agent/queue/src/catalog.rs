@@ -143,7 +143,7 @@ impl Catalog {
         self.datasets.get(&dataset).and_then(|state| state.directories.get(&id))
     }
 
-    /// Divide the block of a directory that this stretch is.
+    /// Divides the block of a directory that this stretch is.
     pub(crate) fn divide(&mut self, place: DirectoryPlace, stretch: &Stretch, at: Vec<Box<[u8]>>) {
         let state = self.datasets.get_mut(&place.dataset);
         let directory = state.and_then(|state| state.directories.get_mut(&place.directory));
@@ -152,7 +152,7 @@ impl Catalog {
         }
     }
 
-    /// Mirror a commit. Directories without rows go. Gives the directories, with their datasets,
+    /// Mirrors a commit. Directories without rows go. Gives the directories, with their datasets,
     /// of which blocks are to be divided.
     pub(crate) fn apply(&mut self, delta: Delta) -> BTreeSet<DirectoryPlace> {
         let mut grown = BTreeSet::new();
@@ -243,7 +243,7 @@ impl Catalog {
         Ok(Loaded { catalog, last, unsound })
     }
 
-    /// Count what the directories hold, and look at every row: one that cannot be decoded would
+    /// Counts what the directories hold, and looks at every row: one that cannot be decoded would
     /// stop each scan and each cycle that meets it. Returns the highest version.
     fn load_items(
         &mut self,

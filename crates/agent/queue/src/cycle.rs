@@ -75,7 +75,7 @@ impl<'a> Candidates<'a> {
         Self { inner, walk, from: walk.start.directory, page: Vec::new().into_iter() }
     }
 
-    /// Look at some more directories; `false` when there are none.
+    /// Looks at some more directories; `false` when there are none.
     fn next_page(&mut self) -> bool {
         let catalog = self.inner.catalog.read();
         let Some(state) = catalog.datasets.get(&self.walk.id) else { return false };
@@ -178,7 +178,7 @@ impl Inner {
             .ok_or_else(|| QueueError::NoCycle { dataset: dataset.to_string() })
     }
 
-    /// Collect items until the budget is used up.
+    /// Collects items until the budget is used up.
     fn fill(
         &self,
         conn: &Connection,
@@ -300,7 +300,7 @@ const PENDING: &str = "SELECT name, seen, observation FROM item \
      WHERE dataset = ?1 AND directory = ?2 AND name >= ?3 AND name < ?4 AND seen > ?5 \
      AND (seen <= ?6 OR known) ORDER BY name";
 
-/// Collect items of one stretch.
+/// Collects items of one stretch.
 fn fill_from(
     select: &mut Statement<'_>,
     walk: &Walk,

@@ -34,7 +34,7 @@ fn put(queue: &Queue, numbers: impl Iterator<Item = u64>, size: u64) {
     sink.flush().unwrap();
 }
 
-/// Tell everything; how many items.
+/// Sends everything; returns the number of items.
 fn cycle(queue: &Queue) -> usize {
     let files = Dataset::fim_files();
     queue.begin_cycle(&files).unwrap();

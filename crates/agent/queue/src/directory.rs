@@ -66,7 +66,7 @@ impl Directory {
         Self { path, newest: 0, rows: 0, blocks: Vec::new() }
     }
 
-    /// Count the row behind all others: names come in their order.
+    /// Counts the row behind all others: names come in their order.
     pub(crate) fn load(&mut self, name: &[u8], seen: u64) {
         if self.rows > 0 && self.rows.is_multiple_of(BLOCK_ROWS) {
             if self.blocks.is_empty() {
@@ -160,7 +160,7 @@ impl Directory {
         large.map(|(block, to)| Stretch { from: block.from.clone(), to }).collect()
     }
 
-    /// Divide the block that begins at `from` at these names, each [`BLOCK_ROWS`] rows behind the
+    /// Divides the block that begins at `from` at these names, each [`BLOCK_ROWS`] rows behind the
     /// one before.
     pub(crate) fn divide(&mut self, from: &[u8], at: Vec<Box<[u8]>>) {
         if at.is_empty() {

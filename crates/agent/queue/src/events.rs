@@ -35,7 +35,7 @@ pub struct EventLease {
 }
 
 impl EventLease {
-    /// Keep the first `count` events: the next lease begins with the rest.
+    /// Keeps the first `count` events: the next lease begins with the rest.
     pub fn truncate(&mut self, count: usize) {
         self.items.truncate(count);
     }

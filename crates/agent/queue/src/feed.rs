@@ -63,7 +63,7 @@ impl Rows {
 pub(crate) struct Feed(Arc<Mutex<Rows>>);
 
 impl Feed {
-    /// Make the virtual table known to a connection.
+    /// Makes the virtual table known to a connection.
     pub(crate) fn attach(conn: &Connection) -> Result<Self> {
         const MODULE: Module<'static, FeedTable> = Module::eponymous_only_module();
         let feed = Self::default();
@@ -89,7 +89,7 @@ impl Feed {
         rows.rows.push(Fed { dataset, directory, row, start, body: at, end });
     }
 
-    /// Write the group's rows.
+    /// Writes the group's rows.
     pub(crate) fn write(&self, conn: &Connection) -> Result<()> {
         let few = {
             let rows = self.0.lock();

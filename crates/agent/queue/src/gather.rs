@@ -64,7 +64,7 @@ impl ScanSink {
             || now.saturating_sub(self.since) >= AGE_MAX
     }
 
-    /// Count how often the new steps go back in the order of the table. New directories are
+    /// Counts how often the new steps go back in the order of the table. New directories are
     /// numbered as they come: they never do.
     fn look_at_order(&mut self) {
         let mut path: &[u8] = &[];

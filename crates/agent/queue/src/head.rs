@@ -24,7 +24,7 @@ pub(crate) struct Cursor {
     pub(crate) name: Vec<u8>,
 }
 
-/// Write the dataset's watermarks and cursor.
+/// Writes the dataset's watermarks and cursor.
 pub(crate) fn store(conn: &Connection, id: i64, head: &Head) -> rusqlite::Result<()> {
     conn.prepare_cached(
         "UPDATE dataset SET leased = ?2, told = ?3, reached = ?4, unfinished = ?5, cycle = ?6, \

@@ -103,7 +103,7 @@ impl Inner {
         schema::open_reader(&self.path).map_err(|e| self.classify("open for reading", e))
     }
 
-    /// Run `read` on a read connection.
+    /// Runs `read` on a read connection.
     pub(crate) fn read<T>(
         &self,
         read: impl FnOnce(&Connection) -> rusqlite::Result<T>,

@@ -45,7 +45,7 @@ impl<'a> LeasedItem<'a> {
     /// Its content, with bytes of its own.
     ///
     /// # Errors
-    /// As [`LeasedItem::observation`].
+    /// See [`LeasedItem::observation`].
     pub fn body(&self) -> Result<Body, QueueError> {
         if self.gone {
             return Ok(Body::Gone);
@@ -132,7 +132,7 @@ impl Lease {
         &self.dataset
     }
 
-    /// Keep the first `count` items (at least one) and give back the rest: the next lease begins
+    /// Keeps the first `count` items (at least one) and give back the rest: the next lease begins
     /// with them. For sessions that turn out too large.
     pub fn truncate(&mut self, count: usize) {
         self.leased.truncate(count.max(1));
@@ -155,7 +155,7 @@ impl Lease {
         self.paths.push(Arc::clone(path));
     }
 
-    /// Append an item of the directory entered last; nothing is stored of one that is gone.
+    /// Appends an item of the directory entered last; nothing is stored of one that is gone.
     pub(crate) fn push(&mut self, directory: i64, name: &[u8], seen: u64, stored: &[u8]) {
         let gone = stored.is_empty();
         let start = self.bytes.len();

@@ -70,7 +70,7 @@ impl Attempt {
     }
 }
 
-/// Open, repair by replacing, load.
+/// Opens, repairs by replacing, loads.
 pub(crate) fn open(
     path: &Path,
     options: &QueueOptions,
@@ -172,7 +172,7 @@ impl Opening<'_> {
         Ok(conn)
     }
 
-    /// Mark the database as in use, draw an epoch, and take everything held for possibly known.
+    /// Marks the database as in use, draws an epoch, and takes everything held for possibly known.
     fn finish(
         &self,
         conn: Connection,
@@ -191,7 +191,7 @@ impl Opening<'_> {
             // Under the new epoch.
             let detail = format!(
                 "{} items of the agent's database could not be decoded and were dropped, the first \
-                 of them {}; found again they are told as created",
+                 of them {}; they are reported as created when they are found again",
                 dropped.items, dropped.first
             );
             append_gap(&conn, self.gap(detail))?;
@@ -222,7 +222,7 @@ impl Opening<'_> {
     }
 }
 
-/// Look at the whole file.
+/// Looks at the whole file.
 fn check(conn: &Connection) -> Result<(), Attempt> {
     let found: String = conn.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
     if found != "ok" {
@@ -248,7 +248,7 @@ fn check(conn: &Connection) -> Result<(), Attempt> {
     Ok(())
 }
 
-/// Drop the rows that cannot be decoded: what they held is found again by a scan and a check, and
+/// Drops the rows that cannot be decoded: what they held is found again by a scan and a check, and
 /// their events stay.
 fn drop_rows(conn: &mut Connection, unsound: &[Unsound]) -> Result<Dropped, Attempt> {
     let first = unsound.first().map(|row| row.path.clone()).unwrap_or_default();
@@ -330,7 +330,7 @@ fn modified_us(path: &Path) -> u64 {
         .map_or(0, |since| since.as_micros() as u64)
 }
 
-/// Rename the database and its log; gives the new name.
+/// Renames the database and its log; gives the new name.
 fn move_aside(path: &Path, now_s: u64) -> Result<PathBuf, QueueError> {
     let free = (now_s..now_s + COPY_NAMES_MAX)
         .map(|at| beside(path, &format!(".corrupt-{at}")))
@@ -366,7 +366,7 @@ fn move_aside(path: &Path, now_s: u64) -> Result<PathBuf, QueueError> {
     Ok(target)
 }
 
-/// Bound the damaged copies. Failing to is no reason not to start.
+/// Bounds the damaged copies. Failing to is no reason not to start.
 fn remove_old_copies(path: &Path, folder: &Path) {
     let Some(name) = path.file_name() else { return };
     let prefix = format!("{}.corrupt-", name.to_string_lossy());

@@ -63,7 +63,7 @@ pub struct Peeked {
 /// Reads the state of a database in one read transaction; another process may have it open.
 ///
 /// # Errors
-/// When it cannot be read, is not an agent's, or was written by a newer version.
+/// Returns an error if it cannot be read, is not an agent's, or was written by a newer version.
 pub fn peek(path: &Path) -> Result<Peeked, QueueError> {
     let failed = |source| QueueError::Sqlite {
         path: path.to_owned(),
@@ -108,7 +108,7 @@ pub fn peek(path: &Path) -> Result<Peeked, QueueError> {
 /// A note of the program, as [`crate::Queue::meta_get`] reads it.
 ///
 /// # Errors
-/// When the database cannot be read.
+/// Returns an error if the database cannot be read.
 pub fn peek_note(path: &Path, name: &str) -> Result<Option<Vec<u8>>, QueueError> {
     let read = || -> rusqlite::Result<Option<Vec<u8>>> {
         schema::open_reader(path)?

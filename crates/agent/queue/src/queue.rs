@@ -35,7 +35,7 @@ impl Queue {
         &self.inner
     }
 
-    /// Open or create the database. A damaged one is moved aside and replaced
+    /// Opens or create the database. A damaged one is moved aside and replaced
     /// ([`QueueOpenReport::rebuilt`]).
     ///
     /// # Errors
@@ -56,7 +56,7 @@ impl Queue {
     /// The dataset's baseline on a read connection of its own.
     ///
     /// # Errors
-    /// When the database cannot be opened once more.
+    /// Returns an error if the database cannot be opened once more.
     pub fn baseline(&self, dataset: &Dataset) -> Result<QueueBaseline, QueueError> {
         let id = self.inner.dataset_id(dataset)?;
         QueueBaseline::new(Arc::clone(&self.inner), id)
@@ -65,7 +65,7 @@ impl Queue {
     /// Returns a sink for the dataset's changes. Events name users and groups by `names`.
     ///
     /// # Errors
-    /// When a new dataset cannot be registered.
+    /// Returns an error if a new dataset cannot be registered.
     pub fn sink(&self, dataset: &Dataset, names: Arc<dyn Names>) -> Result<QueueSink, QueueError> {
         let id = self.inner.dataset_id(dataset)?;
         Ok(QueueSink::new(Arc::clone(&self.inner), id, names))
@@ -74,7 +74,7 @@ impl Queue {
     /// Returns a sink for a scan's changes: gathered into large groups, durable at [`model::Sink::flush`].
     ///
     /// # Errors
-    /// When a new dataset cannot be registered.
+    /// Returns an error if a new dataset cannot be registered.
     pub fn scan_sink(
         &self,
         dataset: &Dataset,
@@ -83,11 +83,11 @@ impl Queue {
         self.sink(dataset, names).map(ScanSink::new)
     }
 
-    /// Put documents of a dataset without observations: key and body of each. Returns how many
+    /// Puts documents of a dataset without observations: key and body of each. Returns how many
     /// changed.
     ///
     /// # Errors
-    /// As [`Queue::apply_documents`].
+    /// See [`Queue::apply_documents`].
     pub fn put_documents(
         &self,
         dataset: &Dataset,
@@ -113,10 +113,10 @@ impl Queue {
         self.put_documents(dataset, &[(key, body)]).map(|changed| changed > 0)
     }
 
-    /// Put and delete documents of a dataset and append their events, and `events` that belong to
-    /// none of them, in one transaction; with [`crate::Transaction::PerEvent`] each with its event
-    /// in one of its own. A document equal to the stored one changes nothing. Items are counted
-    /// where they changed.
+    /// Puts and deletes documents of a dataset and appends their events, and `events` that belong
+    /// to none of them, in one transaction; with [`crate::Transaction::PerEvent`] each with its
+    /// event in one of its own. A document equal to the stored one changes nothing. Items are
+    /// counted where they changed.
     ///
     /// # Errors
     /// [`QueueError::TooLarge`], or when it could not be committed; then nothing was, or with a
@@ -141,7 +141,7 @@ impl Queue {
     /// The documents of a dataset that are not gone, key and body of each: its baseline.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// Returns an error if they cannot be read.
     pub fn documents(
         &self,
         dataset: &Dataset,
@@ -154,7 +154,7 @@ impl Queue {
     /// Returns the content of an item, if it exists.
     ///
     /// # Errors
-    /// When the database cannot be read, or the item cannot be decoded.
+    /// Returns an error if the database cannot be read, or the item cannot be decoded.
     pub fn body(&self, dataset: &Dataset, key: &ItemKey) -> Result<Option<Body>, QueueError> {
         let id = self.inner.dataset_id(dataset)?;
         let stored = self.inner.stored(id, key)?;
@@ -163,30 +163,30 @@ impl Queue {
         stored.map(|bytes| decode(bytes).ok_or_else(damaged)).transpose()
     }
 
-    /// Append a coverage event that no sink carries.
+    /// Appends a coverage event that no sink carries.
     ///
     /// # Errors
-    /// When it could not be committed.
+    /// Returns an error if it could not be committed.
     pub fn append_coverage(&self, dataset: &Dataset, gap: Coverage) -> Result<(), QueueError> {
         let id = self.inner.dataset_id(dataset)?;
         let events = vec![EventBody::of_coverage(gap).to_json()];
         self.inner.submit(Job { dataset: id, events, ..Job::default() }).result.map(drop)
     }
 
-    /// Append events of a dataset, each written already, in one transaction. What they hold is for
+    /// Appends events of a dataset, each written already, in one transaction. What they hold is for
     /// who leases them: a queue that sessions are made of holds [`EventBody`]s alone.
     ///
     /// # Errors
-    /// When they could not be committed; then none was.
+    /// Returns an error if they could not be committed; then none was.
     pub fn append_events(&self, dataset: &Dataset, events: Vec<Vec<u8>>) -> Result<(), QueueError> {
         let id = self.inner.dataset_id(dataset)?;
         self.inner.submit(Job { dataset: id, events, ..Job::default() }).result.map(drop)
     }
 
-    /// Begin a cycle, or go on with the unfinished one. Committed when this returns.
+    /// Begins a cycle, or goes on with the unfinished one. Committed when this returns.
     ///
     /// # Errors
-    /// When it could not be committed.
+    /// Returns an error if it could not be committed.
     pub fn begin_cycle(&self, dataset: &Dataset) -> Result<Cycle, QueueError> {
         self.inner.begin_cycle(dataset)
     }
@@ -228,19 +228,19 @@ impl Queue {
         self.inner.end_cycle(dataset)
     }
 
-    /// Tell these items again in the next cycle, under new versions (repair). Returns those that
+    /// Sends these items again in the next cycle, under new versions (repair). Returns those that
     /// there are none of, in their order.
     ///
     /// # Errors
-    /// When it could not be committed.
+    /// Returns an error if it could not be committed.
     pub fn resend(&self, dataset: &Dataset, keys: &[ItemKey]) -> Result<Vec<ItemKey>, QueueError> {
         self.inner.resend(dataset, keys)
     }
 
-    /// Tell every item again under its version: the server's store is a new one.
+    /// Sends every item again under its version: the server's store is a new one.
     ///
     /// # Errors
-    /// When it could not be committed.
+    /// Returns an error if it could not be committed.
     pub fn resend_all(&self, dataset: &Dataset) -> Result<(), QueueError> {
         self.inner.resend_all(dataset)
     }
@@ -249,7 +249,7 @@ impl Queue {
     /// when there are none.
     ///
     /// # Errors
-    /// When the database cannot be read.
+    /// Returns an error if the database cannot be read.
     pub fn lease_events(&self, count: usize, bytes: usize) -> Result<EventLease, QueueError> {
         self.inner.lease_events(count, bytes)
     }
@@ -257,7 +257,7 @@ impl Queue {
     /// The events of a dataset behind this number, oldest first: number and body of each.
     ///
     /// # Errors
-    /// When the database cannot be read.
+    /// Returns an error if the database cannot be read.
     pub fn events_after(
         &self,
         dataset: &Dataset,
@@ -270,7 +270,7 @@ impl Queue {
     /// The body of the event of this number, while it is queued.
     ///
     /// # Errors
-    /// When the database cannot be read.
+    /// Returns an error if the database cannot be read.
     pub fn event(&self, seq: u64) -> Result<Option<Vec<u8>>, QueueError> {
         self.inner.event(seq)
     }
@@ -278,7 +278,7 @@ impl Queue {
     /// The server has them: remove. Returns how many were removed.
     ///
     /// # Errors
-    /// When it could not be committed.
+    /// Returns an error if it could not be committed.
     #[expect(clippy::needless_pass_by_value, reason = "a lease is answered once")]
     pub fn ack_events(&self, lease: EventLease) -> Result<u64, QueueError> {
         self.inner.ack_events(&lease)
@@ -287,7 +287,7 @@ impl Queue {
     /// The dataset at this instant, on one read transaction.
     ///
     /// # Errors
-    /// When the database cannot be read.
+    /// Returns an error if the database cannot be read.
     pub fn snapshot(&self, dataset: &Dataset) -> Result<QueueSnapshot, QueueError> {
         QueueSnapshot::new(&self.inner, dataset)
     }
@@ -307,7 +307,7 @@ impl Queue {
     /// Returns its content and cost.
     ///
     /// # Errors
-    /// When the database cannot be read.
+    /// Returns an error if the database cannot be read.
     pub fn status(&self) -> Result<QueueStatus, QueueError> {
         self.inner.status()
     }
@@ -315,12 +315,12 @@ impl Queue {
     /// A note of the program by its name.
     ///
     /// # Errors
-    /// When the database cannot be read.
+    /// Returns an error if the database cannot be read.
     pub fn meta_get(&self, name: &str) -> Result<Option<Vec<u8>>, QueueError> {
         self.inner.note(name)
     }
 
-    /// Keep a note durably, at most [`crate::NOTE_BYTES_MAX`] bytes.
+    /// Keeps a note durably, at most [`crate::NOTE_BYTES_MAX`] bytes.
     ///
     /// # Errors
     /// [`QueueError::TooLarge`] for its value or for one name too many, or when it could not be
@@ -329,18 +329,18 @@ impl Queue {
         self.inner.set_note(name, value)
     }
 
-    /// Give unused space back to the file system. Returns the bytes given back.
+    /// Gives unused space back to the file system. Returns the bytes given back.
     ///
     /// # Errors
-    /// When the database cannot be written.
+    /// Returns an error if the database cannot be written.
     pub fn compact(&self) -> Result<u64, QueueError> {
         self.inner.compact()
     }
 
-    /// Mark a clean end and fold the write-ahead log in. Later calls on any clone fail.
+    /// Marks a clean end and fold the write-ahead log in. Later calls on any clone fail.
     ///
     /// # Errors
-    /// When it could not be committed; the next opening is then unclean.
+    /// Returns an error if it could not be committed; the next opening is then unclean.
     pub fn close(&self) -> Result<(), QueueError> {
         self.inner.close()
     }

@@ -38,11 +38,11 @@ pub struct ReaderProcess {
     pub pages_behind: u64,
 }
 
-/// Read transactions of other processes, the oldest first. Only for a process that does not have
+/// Reads transactions of other processes, the oldest first. Only for a process that does not have
 /// the database open itself: closing the index would drop its locks.
 ///
 /// # Errors
-/// When the index cannot be read.
+/// Returns an error if the index cannot be read.
 pub fn readers(path: &Path) -> Result<Vec<ReaderProcess>, QueueError> {
     let index = beside(path, "-shm");
     let failed = |error| io_error(&index, "read", error);

@@ -96,7 +96,7 @@ pub(crate) fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
     Ok(conn)
 }
 
-/// Make the tables in one transaction.
+/// Makes the tables in one transaction.
 pub(crate) fn create(conn: &mut Connection) -> rusqlite::Result<()> {
     let tx = conn.transaction()?;
     tx.execute_batch(CREATE)?;
@@ -120,7 +120,7 @@ pub(crate) fn meta(conn: &Connection, key: &str) -> rusqlite::Result<Option<i64>
         .map(Option::flatten)
 }
 
-/// Set a number of the `meta` table.
+/// Sets a number of the `meta` table.
 pub(crate) fn set_meta(conn: &Connection, key: &str, value: i64) -> rusqlite::Result<()> {
     conn.prepare_cached("INSERT OR REPLACE INTO meta(key, value) VALUES(?1, ?2)")?
         .execute((key, value))

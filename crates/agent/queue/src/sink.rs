@@ -32,7 +32,7 @@ impl QueueSink {
         Job { dataset: self.dataset, ..Job::default() }
     }
 
-    /// Move the operations' keys into a job, bodies and events encoded.
+    /// Moves the operations' keys into a job, bodies and events encoded.
     pub(crate) fn prepare_into(&self, job: &mut Job, ops: &mut [Op]) {
         job.steps.reserve(ops.len());
         job.bodies.reserve(ops.len() * OBSERVATION_BYTES_USUAL);
@@ -61,7 +61,7 @@ impl QueueSink {
         }
     }
 
-    /// Commit these operations. When that fails they are as before.
+    /// Commits these operations. When that fails they are as before.
     fn commit(&self, ops: &mut [Op]) -> Result<SinkOutcome, QueueError> {
         let mut job = self.job();
         self.prepare_into(&mut job, ops);

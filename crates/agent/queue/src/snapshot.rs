@@ -78,7 +78,7 @@ impl QueueSnapshot {
     /// Every acknowledged item that is neither pending nor an exception, in the order of the table.
     ///
     /// # Errors
-    /// When the database cannot be read, or with what `visit` gives.
+    /// Returns an error if the database cannot be read, or with what `visit` gives.
     pub fn for_each(
         &self,
         visit: &mut dyn FnMut(ToldItem) -> Result<(), QueueError>,

@@ -25,7 +25,7 @@ impl Size {
     }
 }
 
-/// Give back at most `pages` unused pages, all when 0. Each step of the statement frees one.
+/// Gives back at most `pages` unused pages, all when 0. Each step of the statement frees one.
 pub(crate) fn vacuum(conn: &Connection, pages: u32) -> rusqlite::Result<()> {
     let mut statement = conn.prepare(&format!("PRAGMA incremental_vacuum({pages})"))?;
     let mut rows = statement.query([])?;
@@ -33,12 +33,12 @@ pub(crate) fn vacuum(conn: &Connection, pages: u32) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Copy the log into the database and empty it, as far as readers allow.
+/// Copies the log into the database and empties it, as far as readers allow.
 pub(crate) fn fold(conn: &Connection) -> rusqlite::Result<()> {
     conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
 }
 
-/// Copy the log into the database without waiting for anybody: what it held can be overwritten.
+/// Copies the log into the database without waiting for anybody: what it held can be overwritten.
 pub(crate) fn fold_quietly(conn: &Connection) {
     let folded = conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
     if let Err(error) = folded {

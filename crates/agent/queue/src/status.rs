@@ -127,7 +127,7 @@ impl Inner {
         Ok(catalog.datasets.get(&id).map(|state| describe(state, &pending)))
     }
 
-    /// Count what is pending, reading only where some may be.
+    /// Counts what is pending, reading only where some may be.
     fn pending(&self, conn: &Connection, id: i64) -> rusqlite::Result<Pending> {
         let (told, stretches) = {
             let catalog = self.catalog.read();

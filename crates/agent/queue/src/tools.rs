@@ -49,11 +49,11 @@ pub struct Listed {
     pub body: Body,
 }
 
-/// Give every item that the filter lets through to `visit`, in the order of the table, on one read
+/// Gives every item that the filter lets through to `visit`, in the order of the table, on one read
 /// transaction.
 ///
 /// # Errors
-/// When the database cannot be read, or holds an item that cannot be decoded.
+/// Returns an error if the database cannot be read, or holds an item that cannot be decoded.
 pub fn list(
     path: &Path,
     filter: &ListFilter,
@@ -182,11 +182,11 @@ const CONTRADICTIONS: [(&str, &str); 10] = [
     ),
 ];
 
-/// Check the file's structure and everything that must hold between its tables, on one read
+/// Checks the file's structure and everything that must hold between its tables, on one read
 /// transaction.
 ///
 /// # Errors
-/// When the database cannot be opened; what is wrong inside is in the answer.
+/// Returns an error if the database cannot be opened; what is wrong inside is in the answer.
 pub fn verify(path: &Path) -> Result<Verified, QueueError> {
     let conn = crate::peek::open(path)?;
     let mut found = Verified::default();

@@ -50,7 +50,7 @@ impl Inner {
         self.classify(action, error)
     }
 
-    /// Run `change` in one transaction; the catalog follows its commit.
+    /// Runs `change` in one transaction; the catalog follows its commit.
     pub(crate) fn transact<T>(
         &self,
         writer: &mut Writer,
@@ -110,8 +110,8 @@ impl Inner {
         Ok((value, delta))
     }
 
-    /// Divide a directory's large blocks. When their names cannot be read they stay as they are:
-    /// a lease then reads more than it needs to.
+    /// Divides a directory's large blocks. When their names cannot be read they stay as they are: a
+    /// lease then reads more than it needs to.
     fn divide(&self, conn: &Connection, place: DirectoryPlace) {
         let large = {
             let catalog = self.catalog.read();

@@ -60,7 +60,7 @@ impl Txn<'_> {
         Ok(())
     }
 
-    /// Remove a row.
+    /// Removes a row.
     pub(crate) fn remove(&mut self, place: ItemPlace<'_>) -> rusqlite::Result<()> {
         let removed = self
             .conn

@@ -34,7 +34,7 @@ const VACUUM_PAGES_PER_STEP: u32 = 2048;
 const LOG_LOOKS_PER_LIMIT: u64 = 4;
 
 impl Inner {
-    /// Look after the limits once enough was written (`written` more bytes). A failure is logged:
+    /// Looks after the limits once enough was written (`written` more bytes). A failure is logged:
     /// what was committed before stays so.
     pub(crate) fn upkeep(&self, writer: &mut Writer, written: u64) {
         // Removing counts too: it makes space to give back.
@@ -55,8 +55,8 @@ impl Inner {
         (pages * u64::from(self.options.page_bytes)).max(self.options.journal_size_limit_bytes)
     }
 
-    /// Look at the log's size once it can have passed its limit (`rows` more were written, each
-    /// in a page of its own at worst). A failure is logged.
+    /// Looks at the log's size once it can have passed its limit (`rows` more were written, each in
+    /// a page of its own at worst). A failure is logged.
     pub(crate) fn watch_log(&self, writer: &mut Writer, rows: u64) {
         writer.log_bytes_max += rows.max(1) * u64::from(self.options.page_bytes);
         if writer.log_bytes_max < self.log_limit() / LOG_LOOKS_PER_LIMIT {
@@ -84,7 +84,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Drop the oldest events until about `excess` bytes are free, and say so in one transaction.
+    /// Drops the oldest events until about `excess` bytes are free, and say so in one transaction.
     fn drop_events(&self, writer: &mut Writer, used: u64, excess: u64) -> Result<(), QueueError> {
         let limit = self.options.byte_limit;
         let reported = writer.limit_reported;
@@ -137,7 +137,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Say when the log does not shrink: in the program's log, as a coverage event and in the
+    /// Says when the log does not shrink: in the program's log, as a coverage event and in the
     /// status. Writers never wait for that reader, and the log shrinks once it is gone.
     fn report_log(&self, writer: &mut Writer) -> Result<(), QueueError> {
         let limit = self.log_limit();
@@ -192,7 +192,7 @@ impl Inner {
         Ok((before.pages - after.pages).max(0) as u64 * after.page_bytes)
     }
 
-    /// Mark a clean end and fold the log in; see [`crate::Queue::close`].
+    /// Marks a clean end and fold the log in; see [`crate::Queue::close`].
     pub(crate) fn close(&self) -> Result<(), QueueError> {
         let mut guard = self.writer.lock();
         let Some(writer) = guard.take() else { return Ok(()) };
@@ -232,7 +232,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Count for the next opening that damage was met: what no opening finds must not be met for
+    /// Counts for the next opening that damage was met: what no opening finds must not be met for
     /// ever.
     fn count_damage(&self, conn: &Connection) {
         let count = || -> rusqlite::Result<()> {

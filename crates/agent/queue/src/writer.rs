@@ -60,7 +60,7 @@ impl Writer {
     }
 }
 
-/// Roll back what a panic left open.
+/// Rolls back what a panic left open.
 pub(crate) fn roll_back_open(conn: &Connection) -> rusqlite::Result<()> {
     if conn.is_autocommit() { Ok(()) } else { conn.execute_batch("ROLLBACK") }
 }

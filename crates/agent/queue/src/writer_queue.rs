@@ -124,7 +124,7 @@ impl<J, A> WriterQueue<J, A> {
         }
     }
 
-    /// Wait for company within the window.
+    /// Waits for company within the window.
     #[cfg(not(loom))]
     fn gather<'a>(
         &'a self,

@@ -255,7 +255,7 @@ impl Theirs<'_> {
     }
 }
 
-/// Run one sequence; `None` when the disk cannot do it. Gives whether the table's server is right.
+/// Runs one sequence; `None` when the disk cannot do it. Gives whether the table's server is right.
 fn run(table: &Table, sequence: &[Op]) -> Option<bool> {
     let mut disk = Disk::default();
     let mut ours = [Ours::default(), Ours { late_end: true, ..Ours::default() }];

@@ -70,7 +70,7 @@ fn observation_that_looks_like_a_document_is_removed_too() {
     assert_eq!((report.items, baseline(&queue, "/a").len()), (2, 1));
 }
 
-/// Flip one bit, as a disk may: the lowest one of the byte right before this content.
+/// Flips one bit, as a disk may: the lowest one of the byte right before this content.
 fn flip_before(path: &Path, content: &[u8]) {
     let all = std::fs::read(path).unwrap();
     let places = all.windows(content.len()).enumerate().filter(|(_, w)| *w == content);

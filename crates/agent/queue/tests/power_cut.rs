@@ -78,7 +78,7 @@ fn open(path: &Path, options: &QueueOptions) -> (Queue, QueueOpenReport) {
     }
 }
 
-/// Write batch after batch, telling a server now and then, until the power is gone.
+/// Writes batch after batch, telling a server now and then, until the power is gone.
 fn write(queue: &Queue, from: u64, acknowledged: &AtomicU64, server: &mut Server) {
     let mut sink = queue.sink(&files(), Arc::new(NoNames)).unwrap();
     let mut next = from;

@@ -53,7 +53,7 @@ pub(super) fn config_report(
 /// Returns the agent's own settings with a stored text over them.
 ///
 /// # Errors
-/// As [`overlay`].
+/// See [`overlay`].
 pub(super) fn effective(own: &AgentSettings, text: &str) -> anyhow::Result<AgentSettings> {
     if text.is_empty() { Ok(own.clone()) } else { overlay(own, text) }
 }

@@ -81,7 +81,7 @@ impl Syncer {
     /// [`Syncer::end_check`].
     ///
     /// # Errors
-    /// As [`Syncer::check`].
+    /// See [`Syncer::check`].
     pub async fn check_part(
         &self,
         dataset: &Dataset,

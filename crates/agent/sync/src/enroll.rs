@@ -72,7 +72,7 @@ pub async fn enroll(options: &EnrollOptions) -> Result<Identity, SyncError> {
 /// as pending until the server has accepted a request with it.
 ///
 /// # Errors
-/// As [`enroll`].
+/// See [`enroll`].
 pub(crate) async fn renew(client: &Client, folder: &IdentityFolder) -> Result<(), SyncError> {
     let key = KeyPair::generate()?;
     let answer: RenewAnswer = client.call("/renew", &RenewRequest { csr: request(&key)? }).await?;

@@ -258,9 +258,9 @@ impl Syncer {
     /// appended if the server holds nothing of the dataset.
     ///
     /// # Errors
-    /// When the server does not answer or refuses, or the queue cannot be used; then it is to be
-    /// called again. No event is appended twice, unless a scan queues an event of the same item at
-    /// the same instant.
+    /// Returns an error if the server does not answer or refuses, or the queue cannot be used; then
+    /// it is to be called again. No event is appended twice, unless a scan queues an event of the
+    /// same item at the same instant.
     pub async fn report_lost_changes(
         &self,
         dataset: &Dataset,

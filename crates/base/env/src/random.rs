@@ -8,13 +8,13 @@ pub trait Random: Send + Sync {
     /// Fills `into` completely.
     ///
     /// # Errors
-    /// When the operating system's source cannot be read.
+    /// Returns an error if the operating system's source cannot be read.
     fn fill(&self, into: &mut [u8]) -> io::Result<()>;
 
     /// Returns eight random bytes as a number.
     ///
     /// # Errors
-    /// As [`Random::fill`].
+    /// See [`Random::fill`].
     fn next_u64(&self) -> io::Result<u64> {
         let mut bytes = [0; 8];
         self.fill(&mut bytes)?;

@@ -165,7 +165,7 @@ impl Settings {
     /// Parses the TOML form.
     ///
     /// # Errors
-    /// As [`Settings::parse`].
+    /// See [`Settings::parse`].
     pub fn from_toml(text: &str) -> Result<Self, SettingsError> {
         toml::from_str(text).map_err(|error| {
             let at = error.span().map_or(0, |span| span.start);

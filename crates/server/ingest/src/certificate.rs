@@ -26,10 +26,10 @@ pub struct CertificateFiles {
 }
 
 impl CertificateFiles {
-    /// Read them for the first time.
+    /// Reads them for the first time.
     ///
     /// # Errors
-    /// When they are no certificate and key, or do not fit together.
+    /// Returns an error if they are no certificate and key, or do not fit together.
     pub fn open(chain: PathBuf, key: PathBuf) -> Result<Self, String> {
         let stamp = [&*chain, &*key].map(stamp);
         let held = RwLock::new((stamp, read(&chain, &key)?));

@@ -33,7 +33,7 @@ pub struct Guard {
 /// Returns the TLS acceptor for line-based connections. The certificate is looked up at each handshake.
 ///
 /// # Errors
-/// If the TLS library cannot be set up.
+/// Returns an error if the TLS library cannot be set up.
 pub fn tls(certificate: Arc<dyn ResolvesServerCert>) -> Result<TlsAcceptor, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ServerConfig::builder_with_provider(provider)
@@ -77,7 +77,7 @@ impl Token {
         colon.and_then(|at| pair.get(at + 1..)).is_some_and(|password| self.is(password))
     }
 
-    /// Read the first line of a connection into `buffer` and take it away; whether it shows the
+    /// Reads the first line of a connection into `buffer` and takes it away; whether it shows the
     /// token. What came behind it stays in the buffer.
     pub(crate) async fn begins<S: AsyncRead + Unpin>(
         &self,
@@ -102,7 +102,7 @@ impl std::fmt::Debug for Token {
     }
 }
 
-/// Read until there is a line; where the next one begins.
+/// Reads until there is a line; where the next one begins.
 async fn first_line<S: AsyncRead + Unpin>(stream: &mut S, buffer: &mut BytesMut) -> Option<usize> {
     loop {
         if let Some(end) = buffer.iter().position(|c| *c == b'\n') {

@@ -183,7 +183,7 @@ fn busy(text: String) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, later, text).into_response()
 }
 
-/// Wait for a turn among the requests that walk the catalogue.
+/// Waits for a turn among the requests that walk the catalogue.
 async fn turn(quotas: &QueryQuotas) -> Result<OwnedSemaphorePermit, Response> {
     let permit = timeout(quotas.turn_time, Arc::clone(&quotas.names).acquire_owned()).await;
     permit
@@ -205,7 +205,7 @@ async fn search(
     }
 }
 
-/// Look for names away from the tasks: there may be many.
+/// Looks for names away from the tasks: there may be many.
 async fn suggest(
     State(store): State<Store>,
     Extension(quotas): Extension<QueryQuotas>,

@@ -56,7 +56,7 @@ enum FieldValue<'a> {
     Text(&'a [u8]),
 }
 
-/// Read all lines of a request. `now_ns` is the time of lines without one.
+/// Reads all lines of a request. `now_ns` is the time of lines without one.
 pub fn read(body: &[u8], precision: Precision, now_ns: i64, collector: &mut RowCollector<'_>) {
     let (mut rest, mut number, mut scratch) = (body, 0u64, Scratch::default());
     while !rest.is_empty() {

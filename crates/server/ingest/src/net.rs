@@ -77,7 +77,7 @@ impl Protocol {
     }
 }
 
-/// Serve a TCP port until `stop` changes; returns when all connections have ended and what they
+/// Serves a TCP port until `stop` changes; returns when all connections have ended and what they
 /// brought is persisted.
 pub async fn serve_tcp(
     listener: TcpListener,
@@ -187,7 +187,7 @@ impl Reader {
         }
     }
 
-    /// Keep the rows it knows by other than their names.
+    /// Keeps the rows it knows by other than their names.
     fn keep(&mut self, store: &Store) {
         if let Self::Resp(reader) = self {
             reader.keep(store);
@@ -232,7 +232,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
     }
 
-    /// Serve it to its end; each time `due` is ready its rows are kept.
+    /// Serves it to its end; each time `due` is ready its rows are kept.
     async fn run(
         mut self,
         mut stop: watch::Receiver<bool>,
@@ -337,7 +337,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
     }
 
-    /// Wait until everything taken so far is persisted.
+    /// Waits until everything taken so far is persisted.
     async fn persist(&mut self) {
         if !std::mem::take(&mut self.unsettled) {
             return;
@@ -353,7 +353,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
     }
 
-    /// Wait until everything is persisted, then tell what is left to tell.
+    /// Waits until everything is persisted, then tell what is left to tell.
     async fn finish(&mut self) {
         self.persist().await;
         let replies = std::mem::take(&mut self.replies);
@@ -425,7 +425,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         if matches!(told, Ok(Ok(()))) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     }
 
-    /// Add to the replies; whether there was room.
+    /// Adds to the replies; whether there was room.
     fn queue_reply(&mut self, text: &str) -> bool {
         let room = self.replies.len() + text.len() <= REPLY_BYTES_MAX;
         if room {
@@ -434,7 +434,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         room
     }
 
-    /// Hand over as much of the replies as the client takes now. Never waits: a client that does
+    /// Hands over as much of the replies as the client takes now. Never waits: a client that does
     /// not read its replies goes on writing.
     async fn reply(&mut self) {
         if self.replies.is_empty() {

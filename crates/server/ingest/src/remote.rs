@@ -75,10 +75,10 @@ pub struct Sample {
     pub timestamp: i64,
 }
 
-/// Read one request's body by itself; see [`RemoteReader::read`].
+/// Reads one request's body by itself; see [`RemoteReader::read`].
 ///
 /// # Errors
-/// As [`RemoteReader::read`].
+/// See [`RemoteReader::read`].
 pub fn read(body: &[u8], collector: &mut RowCollector<'_>) -> Result<(), String> {
     RemoteReader::default().read(body, collector)
 }
@@ -125,7 +125,7 @@ impl LabelCache {
         labels_of(&self.entries, &self.labels, place)
     }
 
-    /// Forget all when the store may have forgotten rows since they were asked for.
+    /// Forgets all when the store may have forgotten rows since they were asked for.
     fn renew(&mut self, epoch: u32) {
         if self.epoch != epoch {
             (self.entries, self.labels, self.table) = Default::default();
@@ -133,7 +133,7 @@ impl LabelCache {
         }
     }
 
-    /// Remember labels; the place they have.
+    /// Remembers labels; the place they have.
     fn insert(&mut self, labels: &[u8], row: Row) -> usize {
         let bytes = self.labels.len() + labels.len() + (self.entries.len() + 1) * ENTRY_BYTES;
         if bytes > LABELS_BYTES_MAX {
@@ -157,10 +157,11 @@ fn labels_of<'a>(entries: &[Entry], labels: &'a [u8], place: usize) -> &'a [u8] 
 }
 
 impl RemoteReader {
-    /// Read a request's body; refusals name their series. One reader serves one store.
+    /// Reads a request's body; refusals name their series. One reader serves one store.
     ///
     /// # Errors
-    /// When the body as a whole cannot be read; what the collector still holds must not be stored then.
+    /// Returns an error if the body as a whole cannot be read; what the collector still holds must
+    /// not be stored then.
     pub fn read(&self, body: &[u8], collector: &mut RowCollector<'_>) -> Result<(), String> {
         let length = snap::raw::decompress_len(body).map_err(|e| format!("body: snappy: {e}"))?;
         if length > MESSAGE_BYTES_MAX {

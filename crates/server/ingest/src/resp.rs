@@ -139,7 +139,7 @@ impl RespReader {
         }
     }
 
-    /// Read all whole items of a buffer, passing over `+sync`; the number of bytes that are done
+    /// Reads all whole items of a buffer, passing over `+sync`; the number of bytes that are done
     /// with.
     pub fn read(&mut self, buffer: &[u8], collector: &mut RowCollector<'_>) -> usize {
         let mut done = 0;
@@ -153,7 +153,7 @@ impl RespReader {
         }
     }
 
-    /// Keep the dictionary's rows for another epoch of the store; numbers of those that it has
+    /// Keeps the dictionary's rows for another epoch of the store; numbers of those that it has
     /// forgotten stand for nothing from then on.
     pub(crate) fn keep(&mut self, store: &Store) {
         let epoch = store.epoch();
@@ -168,7 +168,7 @@ impl RespReader {
         self.named = self.named.filter(|row| store.keep(*row));
     }
 
-    /// Read whole items of a buffer up to the first `+sync`, which is [`Asked::Sync`].
+    /// Reads whole items of a buffer up to the first `+sync`, which is [`Asked::Sync`].
     pub(crate) fn read_until_asked(
         &mut self,
         buffer: &[u8],
@@ -242,7 +242,7 @@ impl RespReader {
         self.refuse(reason, text, collector);
     }
 
-    /// Refuse the sample at hand; what may still come of it is skipped.
+    /// Refuses the sample at hand; what may still come of it is skipped.
     fn refuse(&mut self, reason: impl Into<String>, text: &[u8], collector: &mut RowCollector<'_>) {
         collector.refuse(self.line, reason, text);
         self.place = Expected::Skip(match self.place {

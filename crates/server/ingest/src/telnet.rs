@@ -41,7 +41,7 @@ pub struct TelnetReader {
 }
 
 impl TelnetReader {
-    /// Read all whole lines of a buffer; the number of bytes that are done with, and what was
+    /// Reads all whole lines of a buffer; the number of bytes that are done with, and what was
     /// asked.
     pub fn read(&mut self, buffer: &[u8], collector: &mut RowCollector<'_>) -> (usize, Vec<Asked>) {
         let (mut done, mut all) = (0, Vec::new());
@@ -54,7 +54,7 @@ impl TelnetReader {
         }
     }
 
-    /// Read whole lines of a buffer up to the first that asks for something.
+    /// Reads whole lines of a buffer up to the first that asks for something.
     pub(crate) fn read_until_asked(
         &mut self,
         buffer: &[u8],

@@ -69,7 +69,7 @@ async fn ports_of(options: StoreOptions) -> Ports {
     ports
 }
 
-/// Send everything, close our side, read until the server closes its own.
+/// Sends everything, closes our side, reads until the server closes its own.
 async fn tell(port: SocketAddr, text: &str) -> String {
     let mut stream = TcpStream::connect(port).await.unwrap();
     stream.write_all(text.as_bytes()).await.unwrap();

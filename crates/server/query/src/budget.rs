@@ -72,7 +72,8 @@ impl Budget {
     /// Checks that the query may go on.
     ///
     /// # Errors
-    /// If the time is over, the client has disconnected, or a limit was exceeded before.
+    /// Returns an error if the time is over, the client has disconnected, or a limit was exceeded
+    /// before.
     pub(super) fn check(&self) -> Result<(), String> {
         if let Some(why) = self.over() {
             return Err(why.to_owned());
@@ -124,7 +125,7 @@ impl HeldMemory {
     /// Sets the number of bytes held.
     ///
     /// # Errors
-    /// If the query must end.
+    /// Returns an error if the query must end.
     pub(super) fn set(&mut self, bytes: usize) -> Result<(), String> {
         let before = std::mem::replace(&mut self.bytes, bytes);
         if bytes < before {

@@ -15,7 +15,7 @@ const SERIES_BYTES: usize = 1024;
 /// `each`, until it stops the search.
 ///
 /// # Errors
-/// If the query must end.
+/// Returns an error if the query must end.
 pub(super) fn names(
     store: &Store,
     metric: &str,

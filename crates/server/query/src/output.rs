@@ -42,7 +42,7 @@ impl<F: FnMut(Bytes) -> bool> Output<F> {
         }
     }
 
-    /// Write a name alone; whether to go on.
+    /// Writes a name alone; whether to go on.
     pub(super) fn name(&mut self, name: &str) -> bool {
         // Writing to memory does not fail.
         let _ = if self.csv {
@@ -58,7 +58,7 @@ impl<F: FnMut(Bytes) -> bool> Output<F> {
         if self.csv { format!("{},", quoted(name)) } else { format!("+{name}\r\n") }
     }
 
-    /// Write a row behind its name, as [`Output::shown`] gives it; whether to go on.
+    /// Writes a row behind its name, as [`Output::shown`] gives it; whether to go on.
     pub(super) fn row(&mut self, shown: &str, row: &RowOut) -> bool {
         if self.csv {
             self.csv_row(shown, row);
@@ -138,12 +138,12 @@ impl<F: FnMut(Bytes) -> bool> Output<F> {
         }
     }
 
-    /// Tell what could not be read.
+    /// Reports what could not be read.
     pub(super) fn error(&mut self, message: &str) {
         let _ = write!(self.text, "-{}\r\n", message.replace(['\r', '\n'], " "));
     }
 
-    /// Forget what was written, if nothing of it went to the client yet; whether it is so.
+    /// Forgets what was written, if nothing of it went to the client yet; whether it is so.
     pub(super) fn take_back(&mut self) -> bool {
         if !self.sent {
             self.text.clear();

@@ -184,7 +184,7 @@ impl Query {
         }
     }
 
-    /// Read a search for names, `{"select": metric or "", "where", "limit", "offset"}`. Its answer
+    /// Reads a search for names, `{"select": metric or "", "where", "limit", "offset"}`. Its answer
     /// is always RESP.
     pub fn parse_search(body: &[u8]) -> Result<Self, String> {
         let (mut metric, mut query) = (None, Self::new(What::Names(String::new())));
@@ -202,7 +202,7 @@ impl Query {
         Ok(query)
     }
 
-    /// Read a query.
+    /// Reads a query.
     pub fn parse(body: &[u8]) -> Result<Self, String> {
         let fields = Fields::parse(body)?;
         let mut query = Self::new(What::Names(String::new()));

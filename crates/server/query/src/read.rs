@@ -191,7 +191,7 @@ impl Samples {
         Some(RowOut { time_ns: *time_ns, cells: Cells::One(value) })
     }
 
-    /// Read the next run.
+    /// Reads the next run.
     fn read(&mut self) -> Option<Result<(), String>> {
         let (run, scan) = match self.state.next(&self.budget)? {
             Ok(read) => read,
@@ -234,7 +234,7 @@ struct Events {
 }
 
 impl Events {
-    /// Read the next ones.
+    /// Reads the next ones.
     fn read(&mut self) -> Option<Result<(), String>> {
         let (some, scan) = match self.state.next(&self.budget)? {
             Ok(read) => read,

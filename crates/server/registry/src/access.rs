@@ -171,7 +171,7 @@ impl Registry {
     /// ten seconds, or until a change. `None`: there is no such user.
     ///
     /// # Errors
-    /// When the store fails.
+    /// Returns an error if the store fails.
     pub fn clearance(
         &self,
         reader: &Reader,
@@ -192,7 +192,7 @@ impl Registry {
     /// Returns the permissions of these roles for any user; reads the store each time.
     ///
     /// # Errors
-    /// When the store fails.
+    /// Returns an error if the store fails.
     pub fn grants(&self, reader: &Reader, roles: &[u32]) -> Result<Grants, RegistryError> {
         let mode = self.security_config(reader)?.mode;
         Ok(Grants::new(mode, Arc::new(self.inner.store.policies(reader, roles)?)))
@@ -223,7 +223,7 @@ impl Registry {
     /// Returns true if the roles permit the action on the resource (`agent:id:001`, `*:*:*`).
     ///
     /// # Errors
-    /// When the store fails.
+    /// Returns an error if the store fails.
     pub fn permits(
         &self,
         reader: &Reader,
@@ -250,7 +250,7 @@ impl Registry {
     /// Returns the life of tokens and the mode; cached for ten seconds, or until a change.
     ///
     /// # Errors
-    /// When the store fails.
+    /// Returns an error if the store fails.
     pub fn security_config(&self, reader: &Reader) -> Result<SecurityConfig, RegistryError> {
         let access = &self.inner.access;
         access.keep(&access.config, (), || {
@@ -281,7 +281,7 @@ impl Registry {
     /// token is refused from now on.
     ///
     /// # Errors
-    /// When the store fails; then nothing is changed.
+    /// Returns an error if the store fails; then nothing is changed.
     pub fn change_security_config(
         &self,
         context: &WriteContext,
@@ -297,7 +297,7 @@ impl Registry {
     /// Does the same as [`Registry::change_security_config`] for both; `None` restores the defaults.
     ///
     /// # Errors
-    /// As [`Registry::change_security_config`].
+    /// See [`Registry::change_security_config`].
     pub fn set_security_config(
         &self,
         context: &WriteContext,

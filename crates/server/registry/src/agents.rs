@@ -60,7 +60,7 @@ impl Registry {
     /// Returns the enrolment tokens in force, by their digests.
     ///
     /// # Errors
-    /// When the store fails.
+    /// Returns an error if the store fails.
     pub fn enrolment_tokens(
         &self,
         reader: &Reader,
@@ -71,7 +71,7 @@ impl Registry {
     /// Forgets an enrolment token by its digest; returns true if it existed.
     ///
     /// # Errors
-    /// When the store fails.
+    /// Returns an error if the store fails.
     pub fn revoke_enrolment_token(
         &self,
         context: &WriteContext,
@@ -215,7 +215,7 @@ impl Registry {
     /// a number that is in use is refused. Returns their numbers.
     ///
     /// # Errors
-    /// As [`Registry::enroll`].
+    /// See [`Registry::enroll`].
     pub fn add_agents(
         &self,
         context: &WriteContext,

@@ -18,7 +18,7 @@ impl Registry {
     /// elsewhere, or by several threads. Durable when it returns.
     ///
     /// # Errors
-    /// When the store fails; then nothing should be changed.
+    /// Returns an error if the store fails; then nothing should be changed.
     pub fn write_audit(&self, context: &WriteContext) -> Result<(), RegistryError> {
         Ok(self.inner.store.write_audit(context)?)
     }
@@ -26,7 +26,7 @@ impl Registry {
     /// Sets the outcome of a context's row; a row that no change has written is written now.
     ///
     /// # Errors
-    /// When the store fails.
+    /// Returns an error if the store fails.
     pub fn end_audit(
         &self,
         context: &WriteContext,
@@ -39,7 +39,7 @@ impl Registry {
     /// of them. If something was changed, the row gets the outcome.
     ///
     /// # Errors
-    /// When the store fails.
+    /// Returns an error if the store fails.
     pub fn leave_out_audit(
         &self,
         context: &WriteContext,
@@ -62,7 +62,7 @@ impl Registry {
     /// Appends an action that was completed to the audit log; durable when it returns.
     ///
     /// # Errors
-    /// When the store fails.
+    /// Returns an error if the store fails.
     pub fn audit(&self, user: &str, action: &str, detail: &str) -> Result<(), RegistryError> {
         Ok(self.inner.store.audit(&self.entry(user, action, detail, AuditOutcome::Done))?)
     }
@@ -70,7 +70,7 @@ impl Registry {
     /// Returns the audit log, newest first, below the row `before` if given.
     ///
     /// # Errors
-    /// When the store fails.
+    /// Returns an error if the store fails.
     pub fn audit_log(
         &self,
         reader: &Reader,

@@ -55,7 +55,7 @@ pub struct Validity {
 /// refused. Returns the new validity. No server may be running on the folder.
 ///
 /// # Errors
-/// When there is no authority in `folder`, or a file cannot be read or written.
+/// Returns an error if there is no authority in `folder`, or a file cannot be read or written.
 pub fn reissue_authority(
     folder: &Path,
     random: &dyn Random,

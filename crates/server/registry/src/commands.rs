@@ -213,7 +213,7 @@ impl Registry {
     /// Does the same as [`Registry::issue_command`], and returns the command's number.
     ///
     /// # Errors
-    /// As [`Registry::issue_command`].
+    /// See [`Registry::issue_command`].
     pub fn create_command(
         &self,
         context: &WriteContext,
@@ -290,7 +290,7 @@ impl Registry {
     /// Returns one command with its counts, everything reported so far included.
     ///
     /// # Errors
-    /// When the store fails.
+    /// Returns an error if the store fails.
     pub fn command(&self, reader: &Reader, id: u64) -> Result<Option<CommandRow>, RegistryError> {
         let none = OutcomeFilter::default();
         Ok(self.command_page(reader, id, &Permitted::All, none)?.map(|(command, _)| command))
@@ -300,7 +300,7 @@ impl Registry {
     /// agent number, from one snapshot; everything reported so far is included.
     ///
     /// # Errors
-    /// When the store fails.
+    /// Returns an error if the store fails.
     pub fn command_page(
         &self,
         reader: &Reader,
@@ -316,7 +316,7 @@ impl Registry {
     /// agents, from one snapshot.
     ///
     /// # Errors
-    /// When the store fails.
+    /// Returns an error if the store fails.
     pub fn commands(
         &self,
         reader: &Reader,
@@ -330,7 +330,7 @@ impl Registry {
     /// Returns the outcomes of a command, by agent number, above `after`.
     ///
     /// # Errors
-    /// When the store fails.
+    /// Returns an error if the store fails.
     pub fn outcomes(
         &self,
         reader: &Reader,
@@ -347,7 +347,7 @@ impl Registry {
     /// Cancels a command for agents that have not answered yet; returns their number.
     ///
     /// # Errors
-    /// When the store fails.
+    /// Returns an error if the store fails.
     pub fn cancel_command(&self, context: &WriteContext, id: u64) -> Result<u64, RegistryError> {
         self.finish_command(context, id, OutcomeState::Cancelled)
     }

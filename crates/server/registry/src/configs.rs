@@ -133,7 +133,7 @@ impl Configs {
     /// Returns the settings of these groups, in their order, for [`settings::merged`], as references.
     ///
     /// # Errors
-    /// When a group's text cannot be parsed.
+    /// Returns an error if a group's text cannot be parsed.
     pub(crate) fn of(&self, groups: &[String]) -> Result<Vec<Arc<Settings>>, SettingsError> {
         let set = groups.iter().filter_map(|name| self.settings.get(name));
         set.cloned().collect::<Option<_>>().ok_or(SettingsError::Unreadable)

@@ -114,7 +114,7 @@ impl Registry {
     /// Returns every group with its number of agents, by name.
     ///
     /// # Errors
-    /// When the store fails.
+    /// Returns an error if the store fails.
     pub fn groups(&self, reader: &Reader) -> Result<Vec<GroupCount>, RegistryError> {
         Ok(self.inner.store.groups(reader)?)
     }

@@ -158,7 +158,7 @@ impl Registry {
     /// Returns the agents that have the name, the number or the address.
     ///
     /// # Errors
-    /// If the rules do not let one of them be replaced.
+    /// Returns an error if the rules do not let one of them be replaced.
     fn rivals(
         &self,
         reader: &Reader,

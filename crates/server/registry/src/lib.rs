@@ -165,8 +165,8 @@ impl Registry {
     /// in `folder` at first start, writes agent 000.
     ///
     /// # Errors
-    /// When a key file is missing although agents rely on it, is readable by others or damaged;
-    /// when the store fails.
+    /// Returns an error if a key file is missing although agents rely on it, is readable by others
+    /// or damaged; when the store fails.
     pub fn open(
         store: Arc<dyn ControlStore>,
         folder: &Path,
@@ -237,7 +237,7 @@ impl Registry {
     /// Writes everything that is still only in memory and makes it survive a power cut.
     ///
     /// # Errors
-    /// When the store fails; what was not written is still in memory.
+    /// Returns an error if the store fails; what was not written is still in memory.
     pub fn close(&self) -> Result<(), RegistryError> {
         self.flush()?;
         Ok(self.inner.store.checkpoint()?)
@@ -344,7 +344,7 @@ impl Registry {
     /// Writes the agents' reports now; returns the number of agents.
     ///
     /// # Errors
-    /// When the store fails; what was not written is still in memory.
+    /// Returns an error if the store fails; what was not written is still in memory.
     pub fn flush(&self) -> Result<u64, RegistryError> {
         self.flush_outcomes()?;
         self.flush_scans()?;
@@ -422,7 +422,7 @@ impl Registry {
     /// Returns a certificate for this server under all of `names`, which renews itself while in use.
     ///
     /// # Errors
-    /// As [`Registry::issue_server_certificate`].
+    /// See [`Registry::issue_server_certificate`].
     pub fn server_certificate(&self, names: &[String]) -> Result<ServerCertificate, RegistryError> {
         ServerCertificate::new(self.clone(), names)
     }

@@ -20,7 +20,7 @@ impl Registry {
     /// reads the text of every agent in memory; if it is the only filter, the page is made from memory.
     ///
     /// # Errors
-    /// When the store fails.
+    /// Returns an error if the store fails.
     pub fn agents(&self, reader: &Reader, query: &AgentQuery) -> Result<AgentPage, RegistryError> {
         if only_search(query)
             && let Some(text) = &query.search
@@ -43,7 +43,7 @@ impl Registry {
     /// ignored. With status and scope alone they come from memory.
     ///
     /// # Errors
-    /// When the store fails.
+    /// Returns an error if the store fails.
     pub fn agent_ids(
         &self,
         reader: &Reader,
@@ -66,7 +66,7 @@ impl Registry {
     /// Returns a page of [`Registry::agent_ids`] and the number of matches.
     ///
     /// # Errors
-    /// When the store fails.
+    /// Returns an error if the store fails.
     pub fn agent_ids_page(
         &self,
         reader: &Reader,
@@ -130,7 +130,7 @@ impl Registry {
     /// counters.
     ///
     /// # Errors
-    /// When the store fails.
+    /// Returns an error if the store fails.
     pub fn summary(&self, reader: &Reader) -> Result<FleetSummary, RegistryError> {
         self.write_pending(false)?;
         Ok(self.inner.store.summary(reader)?)
@@ -139,7 +139,7 @@ impl Registry {
     /// Returns the overview of the fleet from one snapshot of stored counters.
     ///
     /// # Errors
-    /// When the store fails.
+    /// Returns an error if the store fails.
     pub fn overview(&self, reader: &Reader) -> Result<Overview, RegistryError> {
         self.write_pending(false)?;
         Ok(self.inner.store.overview(reader)?)
@@ -149,7 +149,7 @@ impl Registry {
     /// sorted.
     ///
     /// # Errors
-    /// When the store fails.
+    /// Returns an error if the store fails.
     pub fn distinct(
         &self,
         reader: &Reader,

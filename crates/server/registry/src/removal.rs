@@ -40,7 +40,7 @@ impl Registry {
     /// Refuses every certificate of the agent from now on; returns how many were in force.
     ///
     /// # Errors
-    /// When the store fails; then none is refused.
+    /// Returns an error if the store fails; then none is refused.
     pub fn revoke(&self, context: &WriteContext, id: AgentId) -> Result<u64, RegistryError> {
         let now_s = self.now().s;
         let _order = self.inner.decisions.lock();
@@ -53,7 +53,7 @@ impl Registry {
     /// that exist, for the journal's removal records.
     ///
     /// # Errors
-    /// When the store fails; then none is refused.
+    /// Returns an error if the store fails; then none is refused.
     pub fn revoke_agents(
         &self,
         context: &WriteContext,
@@ -75,7 +75,7 @@ impl Registry {
     /// by now stays. Returns the numbers of those that were removed.
     ///
     /// # Errors
-    /// When the store fails; then none is removed.
+    /// Returns an error if the store fails; then none is removed.
     pub fn remove_agents(
         &self,
         context: &WriteContext,
@@ -92,7 +92,7 @@ impl Registry {
     /// stored under them is gone.
     ///
     /// # Errors
-    /// When the store fails; then none is free.
+    /// Returns an error if the store fails; then none is free.
     pub fn free_numbers(
         &self,
         context: &WriteContext,

@@ -17,7 +17,7 @@ impl Registry {
     /// Returns users, roles, policies and rules from one snapshot.
     ///
     /// # Errors
-    /// When the store fails.
+    /// Returns an error if the store fails.
     pub fn security(&self, reader: &Reader) -> Result<SecurityImage, RegistryError> {
         Ok(self.inner.store.security(reader)?)
     }
@@ -58,7 +58,7 @@ impl Registry {
     /// Returns a user by id.
     ///
     /// # Errors
-    /// When the store fails.
+    /// Returns an error if the store fails.
     pub fn user_by_id(&self, reader: &Reader, id: u32) -> Result<Option<User>, RegistryError> {
         Ok(self.inner.store.user_by_id(reader, id)?.map(crate::users::public))
     }
@@ -146,7 +146,7 @@ impl Registry {
     /// that cannot be evaluated gives none.
     ///
     /// # Errors
-    /// When the store fails; a stored rule that is no JSON is an error too.
+    /// Returns an error if the store fails; a stored rule that is no JSON is an error too.
     pub fn roles_of_context(
         &self,
         reader: &Reader,

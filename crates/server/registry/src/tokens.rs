@@ -156,7 +156,7 @@ impl Registry {
     /// Replaces the key pair: every token becomes invalid, so the revocations are forgotten.
     ///
     /// # Errors
-    /// When the key file cannot be written; then the old keys stay.
+    /// Returns an error if the key file cannot be written; then the old keys stay.
     pub fn replace_token_keys(&self, context: &WriteContext) -> Result<TokenKeys, RegistryError> {
         let mut keys = self.inner.tokens.keys.write();
         *keys = make(&self.inner.tokens.path)?;
@@ -169,7 +169,7 @@ impl Registry {
     /// Refuses tokens of the target issued up to now; durable when it returns.
     ///
     /// # Errors
-    /// When the store fails.
+    /// Returns an error if the store fails.
     pub fn revoke_tokens(
         &self,
         context: &WriteContext,

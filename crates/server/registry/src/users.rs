@@ -29,7 +29,7 @@ impl Registry {
     /// password is returned, to be shown once. Only its hash is stored.
     ///
     /// # Errors
-    /// When the preset's length breaks the rule, or the store fails.
+    /// Returns an error if the preset's length breaks the rule, or the store fails.
     pub fn ensure_admin(&self, preset: Option<&str>) -> Result<Option<String>, RegistryError> {
         if self.inner.store.user(&Reader::server(), ADMIN_USER)?.is_some() {
             return Ok(None);
@@ -272,7 +272,7 @@ impl Registry {
     /// Returns a user by name.
     ///
     /// # Errors
-    /// When the store fails.
+    /// Returns an error if the store fails.
     pub fn user(&self, reader: &Reader, name: &str) -> Result<Option<User>, RegistryError> {
         Ok(self.inner.store.user(reader, name)?.map(public))
     }
@@ -280,7 +280,7 @@ impl Registry {
     /// Returns all users by id.
     ///
     /// # Errors
-    /// When the store fails.
+    /// Returns an error if the store fails.
     pub fn users(&self, reader: &Reader) -> Result<Vec<User>, RegistryError> {
         Ok(self.inner.store.users(reader)?.into_iter().map(public).collect())
     }

@@ -59,7 +59,7 @@ pub struct FollowOptions {
 /// held at the beginning is persisted here.
 ///
 /// # Errors
-/// When the server refuses this follower, or a file cannot be read or written.
+/// Returns an error if the server refuses this follower, or a file cannot be read or written.
 pub async fn follow(
     options: FollowOptions,
     stop: impl Future<Output = ()>,
@@ -311,7 +311,7 @@ fn pieces(mut answer: Response) -> mpsc::Receiver<Result<bytes::Bytes, String>> 
 /// caller has claimed the folder. Blocks.
 ///
 /// # Errors
-/// When a file cannot be read or written.
+/// Returns an error if a file cannot be read or written.
 pub fn promote(folder: &FollowerFolder) -> Result<u64, FollowError> {
     let last = copy::promote(folder)?;
     Marker::remove(&folder.path)?;

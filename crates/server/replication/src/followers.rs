@@ -144,7 +144,7 @@ impl Shipping {
     /// Loads the followers known to the journal's folder.
     ///
     /// # Errors
-    /// When the folder cannot be read.
+    /// Returns an error if the folder cannot be read.
     pub fn open(
         journal: Journal,
         commit: Arc<Commit>,

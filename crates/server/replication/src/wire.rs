@@ -138,7 +138,7 @@ impl Decoder {
     /// Returns the next whole frame; `None` until more bytes arrive.
     ///
     /// # Errors
-    /// When the bytes are not a frame. The bytes after them cannot be trusted.
+    /// Returns an error if the bytes are not a frame. The bytes after them cannot be trusted.
     pub fn next_frame(&mut self) -> Result<Option<Frame>, WireError> {
         let rest = self.buffer.get(self.taken..).unwrap_or_default();
         let Some((head, rest)) = rest.split_first_chunk::<HEAD_BYTES>() else { return Ok(None) };

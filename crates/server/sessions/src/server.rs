@@ -32,8 +32,8 @@ impl Sessions {
     /// with time and I/O enabled.
     ///
     /// # Errors
-    /// When no listener is configured, one cannot be created, or the certificate cannot be issued.
-    /// Nothing is left running then.
+    /// Returns an error if no listener is configured, one cannot be created, or the certificate
+    /// cannot be issued. Nothing is left running then.
     pub fn start(
         options: SessionsOptions,
         commit: Arc<Commit>,

@@ -112,7 +112,7 @@ pub(crate) fn judge(
     let low = !matches!(state, DiskState::Fine(_));
     if critical && !shared.disk_full.load(Ordering::Relaxed) {
         tracing::error!(folder = %folder.display(), free_bytes = state.free_bytes(),
-            "disk nearly full: sessions are refused until there is room");
+            "disk nearly full: sessions are refused until space is free");
     }
     if !critical {
         // Before the event is submitted: a full commit would refuse it.
@@ -130,7 +130,7 @@ pub(crate) fn judge(
         }
         Some(since_us) if !low => {
             tracing::info!(folder = %folder.display(), free_bytes = free, "the disk has free space again");
-            let detail = format!("there is room again: {free} bytes are free");
+            let detail = format!("{free} bytes are free again");
             let to_us = now_us.max(since_us);
             record_low_disk(shared, sender, low_disk(folder, since_us, to_us, detail));
             *low_since = None;

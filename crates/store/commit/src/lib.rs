@@ -87,7 +87,8 @@ impl Commit {
     /// during the replay.
     ///
     /// # Errors
-    /// When the journal lacks records that the state needs, cannot be read, or the state fails.
+    /// Returns an error if the journal lacks records that the state needs, cannot be read, or the
+    /// state fails.
     pub fn open(
         journal: Journal,
         state: Arc<dyn StateStore>,
@@ -136,7 +137,7 @@ impl Commit {
     /// Does the same as [`Commit::submit`], for threads that may block.
     ///
     /// # Errors
-    /// As [`Commit::submit`].
+    /// See [`Commit::submit`].
     pub fn submit_blocking(&self, record: Record) -> Result<Committed, CommitError> {
         submit_blocking(&self.shared, &self.sender, record)
     }
@@ -144,7 +145,7 @@ impl Commit {
     /// Waits until everything persisted before the call is applied, and returns that position.
     ///
     /// # Errors
-    /// When the state fails, or the commit is closed first.
+    /// Returns an error if the state fails, or the commit is closed first.
     pub async fn barrier(&self) -> Result<Position, CommitError> {
         let target = self.shared.journal.persisted_position();
         let mut progress = self.shared.progress.subscribe();
@@ -162,7 +163,7 @@ impl Commit {
     /// that is no longer needed. Blocks.
     ///
     /// # Errors
-    /// When the state or the journal cannot be written.
+    /// Returns an error if the state or the journal cannot be written.
     pub fn checkpoint(&self) -> Result<Position, CommitError> {
         self.shared.checkpoint()
     }
@@ -183,7 +184,8 @@ impl Commit {
     /// Stops accepting submits, finishes those under way, makes a checkpoint and closes the journal.
     ///
     /// # Errors
-    /// When the last checkpoint fails; the journal then keeps what the next start replays.
+    /// Returns an error if the last checkpoint fails; the journal then keeps what the next start
+    /// replays.
     pub async fn close(&self) -> Result<(), CommitError> {
         self.shared.close();
         self.shared.drained().await;

@@ -36,7 +36,7 @@ struct Replay<'a> {
 /// folder, which accepts no submits. Blocks.
 ///
 /// # Errors
-/// As [`crate::Commit::open`].
+/// See [`crate::Commit::open`].
 pub fn catch_up(
     journal: &Journal,
     state: &dyn StateStore,

@@ -172,7 +172,7 @@ fn kept_roles(conn: &Connection) -> ControlResult<Vec<(u32, Vec<u32>)>> {
     Ok(roles)
 }
 
-/// Give the roles their policies.
+/// Gives the roles their policies.
 fn link(tx: &Transaction<'_>) -> ControlResult<()> {
     for (id, _, policies) in ROLES {
         for (level, policy) in policies.iter().enumerate() {
@@ -185,7 +185,7 @@ fn link(tx: &Transaction<'_>) -> ControlResult<()> {
     Ok(())
 }
 
-/// Write them; ids of what people add start above the reserved ones.
+/// Writes them; ids of what people add start above the reserved ones.
 pub(super) fn insert(tx: &Transaction<'_>) -> ControlResult<()> {
     for (id, name, actions, resources) in list(POLICIES, policy) {
         tx.execute(

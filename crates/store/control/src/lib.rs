@@ -216,7 +216,7 @@ pub trait ControlStore: SecurityStore {
     /// has now.
     ///
     /// # Errors
-    /// As [`ControlStore::set_agent_groups`].
+    /// See [`ControlStore::set_agent_groups`].
     fn set_groups_of(
         &self,
         context: &WriteContext,

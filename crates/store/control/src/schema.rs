@@ -22,8 +22,8 @@ const STEPS: [&str; 7] = [
 /// The version that this program writes.
 pub(super) const VERSION: i64 = STEPS.len() as i64;
 
-/// Bring the database to [`VERSION`], each step in a transaction of its own, and what belongs to the
-/// program to what this program has.
+/// Brings the database to [`VERSION`], each step in a transaction of its own, and what belongs to
+/// the program to what this program has.
 pub(super) fn migrate(conn: &mut Connection) -> ControlResult<()> {
     let found: i64 = conn.query_row("PRAGMA user_version", [], |r| r.get(0))?;
     if found > VERSION {

@@ -143,13 +143,13 @@ pub trait SecurityStore: Send + Sync {
     /// A user by id.
     ///
     /// # Errors
-    /// When the database fails.
+    /// Returns an error if the database fails.
     fn user_by_id(&self, reader: &Reader, id: u32) -> ControlResult<Option<UserRow>>;
 
     /// A user, the policies of a set of roles and some settings, by one statement.
     ///
     /// # Errors
-    /// When the database fails.
+    /// Returns an error if the database fails.
     fn access(
         &self,
         reader: &Reader,
@@ -161,10 +161,10 @@ pub trait SecurityStore: Send + Sync {
     /// Users, roles, policies and rules from one snapshot.
     ///
     /// # Errors
-    /// When the database fails.
+    /// Returns an error if the database fails.
     fn security(&self, reader: &Reader) -> ControlResult<SecurityImage>;
 
-    /// Change users, roles, policies, rules or links in one durable transaction with the
+    /// Changes users, roles, policies, rules or links in one durable transaction with the
     /// revocations; the id of what was created, else 0.
     ///
     /// # Errors

@@ -57,7 +57,7 @@ fn record(bytes: usize, writer: usize) -> Vec<u8> {
     (0..bytes).map(|_| next()).collect()
 }
 
-/// Give up what is not needed, so that segments are recycled as in real use.
+/// Gives up what is not needed, so that segments are recycled as in real use.
 fn trim(journal: &Journal, position: u64) {
     if position.is_multiple_of(1 << 16) {
         let _ = journal.trim(position);

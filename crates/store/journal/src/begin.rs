@@ -18,11 +18,11 @@ use crate::writer::{Setup, Writer};
 /// Bytes of the segment that only says where the journal begins.
 const SEGMENT_BYTES: u64 = BLOCK_BYTES as u64 * 4;
 
-/// Begin an empty journal in `dir` whose first record will have `position`, which survives a power
+/// Begins an empty journal in `dir` whose first record will have `position`, which survives a power
 /// cut from here on. [`crate::Journal::open`] goes on from there.
 ///
 /// # Errors
-/// When `dir` holds a journal already, `position` is 0, or the disk refuses.
+/// Returns an error if `dir` holds a journal already, `position` is 0, or the disk refuses.
 pub fn begin_at(dir: &Path, position: u64) -> Result<(), OpenError> {
     begin_at_with(&(Arc::new(RealFiles) as Arc<dyn Files>), dir, position)
 }
@@ -30,7 +30,7 @@ pub fn begin_at(dir: &Path, position: u64) -> Result<(), OpenError> {
 /// As [`begin_at`], on another disk.
 ///
 /// # Errors
-/// As [`begin_at`].
+/// See [`begin_at`].
 pub fn begin_at_with(files: &Arc<dyn Files>, dir: &Path, position: u64) -> Result<(), OpenError> {
     if position == 0 {
         let (name, min, max) = ("position", 1, u64::MAX);

@@ -10,14 +10,14 @@ pub(crate) fn array<const N: usize>(from: &[u8], at: usize) -> Option<[u8; N]> {
     from.get(at..at.checked_add(N)?)?.try_into().ok()
 }
 
-/// Copy `what` to `at`; nothing is copied where it does not fit.
+/// Copies `what` to `at`; nothing is copied where it does not fit.
 pub(crate) fn put(into: &mut [u8], at: usize, what: &[u8]) {
     if let Some(place) = into.get_mut(at..at.saturating_add(what.len())) {
         place.copy_from_slice(what);
     }
 }
 
-/// Append `value` as a LEB128 varint.
+/// Appends `value` as a LEB128 varint.
 pub(crate) fn push_varint(into: &mut Vec<u8>, mut value: u32) {
     while value >= 0x80 {
         into.push(value as u8 | 0x80);
@@ -26,7 +26,7 @@ pub(crate) fn push_varint(into: &mut Vec<u8>, mut value: u32) {
     into.push(value as u8);
 }
 
-/// Read a varint: value and width. `None` when it is cut off, too long or not the shortest form.
+/// Reads a varint: value and width. `None` when it is cut off, too long or not the shortest form.
 pub(crate) fn varint(from: &[u8]) -> Option<(u32, usize)> {
     let mut value = 0u64;
     for (i, byte) in from.iter().take(VARINT_BYTES_MAX).enumerate() {
@@ -52,7 +52,7 @@ impl Blocks {
         Self { raw: Vec::new(), begin: 0, used: 0 }
     }
 
-    /// Make it `bytes` long (rounded up to whole blocks), all zero.
+    /// Makes it `bytes` long (rounded up to whole blocks), all zero.
     pub(crate) fn reset(&mut self, bytes: usize) -> &mut [u8] {
         self.reset_behind(bytes, 0)
     }

@@ -79,7 +79,7 @@ pub(crate) fn load(files: &dyn Files, dir: &Path, names: &[String]) -> Result<Pi
     Ok(pins)
 }
 
-/// Lower every checkpoint above `last` to it; those that were lowered, with where they were.
+/// Lowers every checkpoint above `last` to it; those that were lowered, with where they were.
 pub(crate) fn lower(
     files: &dyn Files,
     dir: &Path,
@@ -113,7 +113,7 @@ pub struct Consumer {
 }
 
 impl Consumer {
-    /// Find the consumer `name`, or add it with a checkpoint just below the oldest record kept.
+    /// Finds the consumer `name`, or add it with a checkpoint just below the oldest record kept.
     pub(crate) fn open(core: &Arc<Core>, name: &str) -> Result<Self, AppendError> {
         let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
         if name.is_empty() || name.len() > CONSUMER_NAME_BYTES_MAX || !name.chars().all(good) {
@@ -136,18 +136,18 @@ impl Consumer {
         self.core.pins.lock().0.get(&self.name).copied().unwrap_or(0)
     }
 
-    /// Read what it is not done with.
+    /// Reads what it is not done with.
     ///
     /// # Errors
-    /// As [`crate::Journal::read_from`].
+    /// See [`crate::Journal::read_from`].
     pub fn read(&self) -> Result<JournalReader, JournalReadError> {
         JournalReader::new(Arc::clone(&self.core), self.position() + 1)
     }
 
-    /// Remember, through power loss, that everything up to `position` is done with.
+    /// Remembers, through power loss, that everything up to `position` is done with.
     ///
     /// # Errors
-    /// When the position is not persisted in the journal yet, or the disk refuses.
+    /// Returns an error if the position is not persisted in the journal yet, or the disk refuses.
     pub fn checkpoint(&self, position: u64) -> Result<(), AppendError> {
         if position > self.core.gate.persisted() {
             return Err(AppendError::Io {
@@ -159,10 +159,10 @@ impl Consumer {
         self.store(position)
     }
 
-    /// Forget this consumer: it holds back no trim any more.
+    /// Forgets this consumer: it holds back no trim any more.
     ///
     /// # Errors
-    /// When the disk refuses.
+    /// Returns an error if the disk refuses.
     pub fn remove(self) -> Result<(), AppendError> {
         let path = self.core.dir.join(consumer_name(&self.name));
         let mut pins = self.core.pins.lock();

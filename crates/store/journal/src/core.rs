@@ -43,7 +43,7 @@ pub(crate) struct Core {
     lock: Mutex<Option<Box<dyn Lock>>>,
 }
 
-/// Take the lock of the journal in `dir`.
+/// Takes the lock of the journal in `dir`.
 pub(crate) fn lock(files: &dyn Files, dir: &Path) -> Result<Box<dyn Lock>, OpenError> {
     let path = dir.join(LOCK_NAME);
     let lock = files.lock(&path).map_err(refused(&path, "cannot lock"))?;
@@ -119,7 +119,7 @@ pub(crate) fn new_journal(dir: &Path) -> u64 {
 }
 
 impl Core {
-    /// Recover the journal in `dir` and make it ready for appends.
+    /// Recovers the journal in `dir` and makes it ready for appends.
     pub(crate) fn open(dir: &Path, options: Options) -> Result<(Arc<Self>, Recovery), OpenError> {
         let began = Instant::now();
         let options = checked(options)?;
@@ -184,7 +184,7 @@ impl Core {
         }
     }
 
-    /// Give up whole segments below `below`, and below what a consumer still needs.
+    /// Gives up whole segments below `below`, and below what a consumer still needs.
     pub(crate) fn trim(&self, below: u64) -> Result<TrimOutcome, AppendError> {
         let _one_at_a_time = self.trimming.lock();
         let below = self.pins.lock().lowest().map_or(below, |pin| below.min(pin + 1));
@@ -238,7 +238,7 @@ impl Core {
         Ok(outcome)
     }
 
-    /// Close: see [`crate::Journal::close`].
+    /// Closes: see [`crate::Journal::close`].
     pub(crate) fn close(&self) -> Result<(), AppendError> {
         let closed = self.gate.close();
         self.pool.stop();

@@ -149,7 +149,7 @@ impl Segment {
         self.sealed.store(true, Ordering::Release);
     }
 
-    /// Remember where a frame begins, now and then.
+    /// Remembers where a frame begins, now and then.
     pub(crate) fn mark(&self, mark: Mark) {
         let mut index = self.index.lock();
         let due = index.last().is_none_or(|m| mark.start >= m.start + INDEX_BYTES);

@@ -91,7 +91,7 @@ impl Header {
         put(block, 12, &checksum.to_le_bytes());
     }
 
-    /// Read and verify a block.
+    /// Reads and verifies a block.
     pub(crate) fn decode(block: &[u8]) -> Result<Self, HeaderFault> {
         let short = HeaderFault::Damaged("the header is cut off");
         let (Some(magic), Some(version), Some(checksum)) =

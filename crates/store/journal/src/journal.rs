@@ -44,7 +44,7 @@ impl Handle {
 }
 
 impl Journal {
-    /// Open the journal in `dir`, creating it if there is none, and recover what it holds.
+    /// Opens the journal in `dir`, creating it if there is none, and recover what it holds.
     ///
     /// # Errors
     /// See [`OpenError`]. A torn tail is no error: it is cut and reported. Any other damage is.
@@ -71,7 +71,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Append one record. Returns when it is as durable as asked for.
+    /// Appends one record. Returns when it is as durable as asked for.
     ///
     /// # Errors
     /// See [`AppendError`].
@@ -83,7 +83,7 @@ impl Journal {
         self.0.core.gate.append(&[record], durability)
     }
 
-    /// Append several records, of which all survive or none.
+    /// Appends several records, of which all survive or none.
     ///
     /// # Errors
     /// See [`AppendError`].
@@ -118,7 +118,7 @@ impl Journal {
         self.0.core.gate.persist().map(|_| ())
     }
 
-    /// Read persisted records from `position` on (0: from the oldest one kept).
+    /// Reads persisted records from `position` on (0: from the oldest one kept).
     ///
     /// # Errors
     /// [`JournalReadError::Trimmed`] when the position is not kept any more.
@@ -130,7 +130,7 @@ impl Journal {
     /// The consumer of this name, added if there is none.
     ///
     /// # Errors
-    /// When the name is not one, or the disk refuses.
+    /// Returns an error if the name is not one, or the disk refuses.
     pub fn consumer(&self, name: &str) -> Result<Consumer, AppendError> {
         Consumer::open(&self.0.core, name)
     }
@@ -157,10 +157,10 @@ impl Journal {
         self.0.core.gate.has_left(bytes)
     }
 
-    /// Give up records below `below`, in whole segments, as far as no consumer needs them.
+    /// Gives up records below `below`, in whole segments, as far as no consumer needs them.
     ///
     /// # Errors
-    /// When the disk refuses; the journal itself stays good.
+    /// Returns an error if the disk refuses; the journal itself stays good.
     pub fn trim(&self, below: u64) -> Result<TrimOutcome, AppendError> {
         self.0.core.trim(below)
     }
@@ -170,11 +170,11 @@ impl Journal {
         self.0.core.stats()
     }
 
-    /// Take no more appends, finish and persist those that were taken, and mark the journal as
+    /// Takes no more appends, finishes and persist those that were taken, and mark the journal as
     /// closed in good order. Clones that still exist answer [`AppendError::Closed`].
     ///
     /// # Errors
-    /// When the last flush fails, or the journal was poisoned before.
+    /// Returns an error if the last flush fails, or the journal was poisoned before.
     pub fn close(self) -> Result<(), AppendError> {
         self.0.close()
     }

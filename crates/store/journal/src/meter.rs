@@ -141,7 +141,7 @@ impl Cost {
         self.compressed += used + blocks * COMPRESSION_OVERHEAD_BYTES;
     }
 
-    /// Count another write to it.
+    /// Counts another write to it.
     pub(crate) fn add(&mut self, other: &Self) {
         self.bytes += other.bytes;
         self.archive_bytes += other.archive_bytes;

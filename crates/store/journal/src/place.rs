@@ -65,7 +65,7 @@ impl Grid {
         blocks * if self == Self::Packed { BLOCK - HINT } else { BLOCK }
     }
 
-    /// Copy a frame, given in two parts, to `start` of the file whose bytes from `base` on are
+    /// Copies a frame, given in two parts, to `start` of the file whose bytes from `base` on are
     /// `out`.
     pub(crate) fn lay(self, out: &mut [u8], base: u64, start: u64, parts: [&[u8]; 2]) {
         let mut at = (start - base) as usize;
@@ -96,7 +96,7 @@ impl Grid {
         HINT_BYTES
     }
 
-    /// Collect `bytes` of a frame that begins at `at` of `from`. `None` when `from` is too short
+    /// Collects `bytes` of a frame that begins at `at` of `from`. `None` when `from` is too short
     /// or a block's hint is not what that frame would have left there.
     pub(crate) fn collect(self, from: &[u8], at: usize, bytes: usize, into: &mut Vec<u8>) -> bool {
         into.clear();

@@ -82,7 +82,7 @@ impl Fill {
         self.doubt.load(Ordering::Acquire)
     }
 
-    /// Note whether the writer streams.
+    /// Notes whether the writer streams.
     pub(crate) fn set_streams(&self, streams: bool) {
         self.streams.store(streams && self.reserved, Ordering::Release);
     }
@@ -104,7 +104,7 @@ impl Fill {
         self.fill(frontier, end)
     }
 
-    /// Write zeros from the frontier on to `end` and some more.
+    /// Writes zeros from the frontier on to `end` and some more.
     fn fill(&self, mut frontier: MutexGuard<'_, u64>, end: u64) -> Result<(), WriteError> {
         let to =
             end.max(*frontier + self.ahead).min(self.size).next_multiple_of(BLOCK_BYTES as u64);
@@ -126,7 +126,7 @@ impl Fill {
         Ok(())
     }
 
-    /// Fill ahead of a writer that is at `next`, if it comes near.
+    /// Fills ahead of a writer that is at `next`, if it comes near.
     pub(crate) fn keep_ahead(&self, next: u64) -> Result<(), WriteError> {
         let wanted = (next + self.ahead).min(self.size);
         let frontier = self.frontier.lock();
@@ -204,7 +204,7 @@ impl Pool {
         state.number - 1
     }
 
-    /// Take back file number `number`, whose name is persisted. Whether it is kept.
+    /// Takes back file number `number`, whose name is persisted. Whether it is kept.
     pub(crate) fn recycle(&self, number: u64) -> bool {
         let mut state = self.state.lock();
         let room = state.idle.len() + state.ready.len() < self.keep;
@@ -312,13 +312,13 @@ impl Pool {
         }
     }
 
-    /// Let [`Pool::serve`] return.
+    /// Lets [`Pool::serve`] return.
     pub(crate) fn stop(&self) {
         self.state.lock().stopped = true;
         self.signal.notify_all();
     }
 
-    /// Do what is to be done ahead of the writer. What fails here is tried again when needed.
+    /// Does what is to be done ahead of the writer. What fails here is tried again when needed.
     pub(crate) fn work_ahead(&self, size: u64) {
         let Some((fill, next)) = self.state.lock().active.clone() else { return };
         if fill.keep_ahead(next).is_err() {

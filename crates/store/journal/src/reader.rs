@@ -109,7 +109,7 @@ impl JournalReader {
         Ok(self.take_from_ring() || start < segment.end() || segment.is_sealed())
     }
 
-    /// Go on in the segment that follows `segment`.
+    /// Goes on in the segment that follows `segment`.
     fn after(&mut self, segment: &Segment, position: u64) -> Result<(), JournalReadError> {
         let catalog = self.core.catalog.read();
         let epoch = segment.header.epoch;
@@ -126,7 +126,7 @@ impl JournalReader {
         Ok(())
     }
 
-    /// Take the records of the next frame of the segment.
+    /// Takes the records of the next frame of the segment.
     fn frame(&mut self) -> Result<(), JournalReadError> {
         let Some(place) = &mut self.place else { return Ok(()) };
         place.scan.set_limit(place.segment.grid().written_end(place.segment.end()));
@@ -156,7 +156,7 @@ impl JournalReader {
         Ok(())
     }
 
-    /// Take the records of the next group that only the ring has.
+    /// Takes the records of the next group that only the ring has.
     fn take_from_ring(&mut self) -> bool {
         let catalog = self.core.catalog.read();
         let holds = |g: &&RingGroup| g.next_position() > self.position;

@@ -57,7 +57,7 @@ struct Walk<'a> {
     found: Found,
 }
 
-/// Read the folder. With `persist`, what the last segment and its ring hold is persisted before it
+/// Reads the folder. With `persist`, what the last segment and its ring hold is persisted before it
 /// is trusted; without, nothing is written.
 pub(crate) fn examine(files: &dyn Files, dir: &Path, persist: bool) -> Result<Found, OpenError> {
     let names = files.list(dir).map_err(refused(dir, "cannot list the folder"))?;
@@ -86,8 +86,8 @@ pub(crate) fn examine(files: &dyn Files, dir: &Path, persist: bool) -> Result<Fo
 }
 
 impl Walk<'_> {
-    /// Open every segment and verify its header and its place in the chain. Stops with the damage
-    /// noted at the first one that is wrong.
+    /// Opens every segment and verifies its header and its place in the chain. Stops with the
+    /// damage noted at the first one that is wrong.
     fn headers(&mut self, epochs: &[u64]) -> Result<Vec<(Arc<Segment>, u64)>, OpenError> {
         let mut headers: Vec<(Arc<Segment>, u64)> = Vec::new();
         for epoch in epochs {
@@ -127,7 +127,7 @@ impl Walk<'_> {
         });
     }
 
-    /// Verify one segment up to its seal, or up to its end if it is the last.
+    /// Verifies one segment up to its seal, or up to its end if it is the last.
     fn segment(
         &mut self,
         segment: &Arc<Segment>,
@@ -373,9 +373,9 @@ impl Doubt {
     }
 }
 
-/// Write what is read once more and persist it. A flush that failed in the process before may have
-/// left pages that read as written, count as clean, and are not on the medium: flushing alone
-/// would not bring them there.
+/// Writes what is read once more and persists it. A flush that failed in the process before may have
+/// left pages that read as written, count as clean, and are not on the medium: flushing alone would
+/// not bring them there.
 fn rewrite(files: &dyn Files, path: &Path, ranges: &[(u64, u64)]) -> Result<(), OpenError> {
     let failed = |what| refused(path, what);
     let file = files.open(path, Access::WRITE).map_err(failed("cannot open for persisting"))?;

@@ -30,7 +30,7 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// Open the ring, creating and filling it if need be.
+    /// Opens the ring, creating and filling it if need be.
     pub(crate) fn open(writer: &Writer) -> Result<Self, WriteError> {
         let blocks = (writer.options.ring_bytes / BLOCK) as u32;
         let path = writer.dir.join(ring_name(blocks));
@@ -71,7 +71,7 @@ impl Ring {
 }
 
 impl Writer {
-    /// Write one group to the ring, or to the archive if it is large.
+    /// Writes one group to the ring, or to the archive if it is large.
     pub(crate) fn group_in_ring(&mut self, batch: Batch<'_>) -> Result<(), WriteError> {
         let need = blocks_of(batch);
         if self.goes_straight(need) {
@@ -136,7 +136,7 @@ impl Writer {
         self.active.as_ref()?.ring.as_ref()?.place(blocks, oldest)
     }
 
-    /// Move what only the ring has to the archive: in whole blocks, or all of it.
+    /// Moves what only the ring has to the archive: in whole blocks, or all of it.
     fn archive(&mut self, all: bool) -> Result<(), WriteError> {
         let groups: Vec<RingGroup> = self.catalog.read().ring.iter().cloned().collect();
         self.persist_ring()?;

@@ -68,12 +68,12 @@ impl Scanner {
         Self { file, grid, seed, limit, window, base: 0, frame, head_bytes: 0, bytes_read: 0 }
     }
 
-    /// Look no further than `limit` from now on.
+    /// Looks no further than `limit` from now on.
     pub(crate) fn set_limit(&mut self, limit: u64) {
         self.limit = limit;
     }
 
-    /// Forget what was read, so that it is read again.
+    /// Forgets what was read, so that it is read again.
     pub(crate) fn forget(&mut self) {
         self.window.clear();
     }

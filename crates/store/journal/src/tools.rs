@@ -121,16 +121,17 @@ fn name_of(path: &Path) -> String {
 /// Returns true if a segment, or anything else that only a journal has, is in `dir`.
 ///
 /// # Errors
-/// When the folder cannot be read.
+/// Returns an error if the folder cannot be read.
 pub fn holds_journal(dir: &Path) -> Result<bool, OpenError> {
     let names = RealFiles.list(dir).map_err(refused(dir, "cannot list the folder"))?;
     Ok(names.iter().any(|name| named(name) != Named::Other))
 }
 
-/// Verify every group of the journal in `dir`.
+/// Verifies every group of the journal in `dir`.
 ///
 /// # Errors
-/// When the folder cannot be read, or was written by a newer version. Damage is no error here.
+/// Returns an error if the folder cannot be read, or was written by a newer version. Damage is no
+/// error here.
 pub fn verify(dir: &Path) -> Result<VerifyReport, OpenError> {
     verify_with(&RealFiles, dir)
 }
@@ -138,7 +139,7 @@ pub fn verify(dir: &Path) -> Result<VerifyReport, OpenError> {
 /// As [`verify`], on another disk.
 ///
 /// # Errors
-/// As [`verify`].
+/// See [`verify`].
 pub fn verify_with(files: &dyn Files, dir: &Path) -> Result<VerifyReport, OpenError> {
     let found = examine(files, dir, false)?;
     let consumers = consumer::load(files, dir, &found.names)?;
@@ -174,7 +175,7 @@ pub fn verify_with(files: &dyn Files, dir: &Path) -> Result<VerifyReport, OpenEr
 /// Describes the files of the folder, without reading the records.
 ///
 /// # Errors
-/// If the folder cannot be read.
+/// Returns an error if the folder cannot be read.
 pub fn stat(dir: &Path) -> Result<FolderStat, OpenError> {
     stat_with(&RealFiles, dir)
 }
@@ -182,7 +183,7 @@ pub fn stat(dir: &Path) -> Result<FolderStat, OpenError> {
 /// As [`stat`], on another disk.
 ///
 /// # Errors
-/// As [`stat`].
+/// See [`stat`].
 pub fn stat_with(files: &dyn Files, dir: &Path) -> Result<FolderStat, OpenError> {
     let names = files.list(dir).map_err(refused(dir, "cannot list the folder"))?;
     let mut stat = FolderStat::default();
@@ -207,11 +208,11 @@ pub fn stat_with(files: &dyn Files, dir: &Path) -> Result<FolderStat, OpenError>
     Ok(stat)
 }
 
-/// Show every group from the one that holds `position` on, until `each` breaks off or the journal
+/// Shows every group from the one that holds `position` on, until `each` breaks off or the journal
 /// ends or is damaged.
 ///
 /// # Errors
-/// When the folder cannot be read.
+/// Returns an error if the folder cannot be read.
 pub fn dump(
     dir: &Path,
     position: u64,
@@ -223,7 +224,7 @@ pub fn dump(
 /// As [`dump`], on another disk.
 ///
 /// # Errors
-/// As [`dump`].
+/// See [`dump`].
 pub fn dump_with(
     files: &dyn Files,
     dir: &Path,
@@ -291,8 +292,7 @@ fn dump_segment(
 /// if unknown: an apparent torn tail below it is damage as well.
 ///
 /// # Errors
-/// If the journal is open, or an I/O operation fails.
-/// When the journal is open, or the disk refuses.
+/// Returns an error if the journal is open, or the disk refuses.
 pub fn repair(dir: &Path, seen: u64) -> Result<RepairReport, OpenError> {
     repair_with(&(Arc::new(RealFiles) as Arc<dyn Files>), dir, seen)
 }
@@ -300,7 +300,7 @@ pub fn repair(dir: &Path, seen: u64) -> Result<RepairReport, OpenError> {
 /// As [`repair`], on another disk.
 ///
 /// # Errors
-/// As [`repair`].
+/// See [`repair`].
 pub fn repair_with(
     files: &Arc<dyn Files>,
     dir: &Path,
@@ -319,7 +319,7 @@ pub fn repair_with(
     Ok(RepairReport { damage: found.damage, last_position, set_aside, consumers_lowered })
 }
 
-/// Copy the damaged segment and ring, rename the segments after it.
+/// Copies the damaged segment and ring, rename the segments after it.
 fn move_aside(files: &dyn Files, dir: &Path, found: &Found) -> Result<Vec<String>, OpenError> {
     let kept = found.segments.last().map_or(0, |s| s.header.epoch);
     let mut lost = Vec::new();
@@ -354,7 +354,7 @@ fn copy(files: &dyn Files, from: &Path, to: &Path) -> Result<(), OpenError> {
     target.persist().map_err(refused(to, "cannot persist"))
 }
 
-/// Start a segment that says where the one before it ends.
+/// Starts a segment that says where the one before it ends.
 fn seal(files: &Arc<dyn Files>, dir: &Path, found: &Found) -> Result<(), OpenError> {
     let header = found.segments.last().map(|s| s.header);
     let Some(header) = header else { return Ok(()) };

@@ -132,7 +132,7 @@ impl Writer {
         }
     }
 
-    /// Write one group; its records get the next positions. Gives its cost.
+    /// Writes one group; its records get the next positions. Gives its cost.
     pub(crate) fn group(&mut self, batch: Batch<'_>) -> Result<Cost, WriteError> {
         self.cost = Cost::default();
         let bytes = frame_bytes(Grid::Packed, batch.body.len(), LAG_UNKNOWN);
@@ -160,7 +160,7 @@ impl Writer {
         self.active.as_ref().map_or(0, |a| a.size.saturating_sub(a.next))
     }
 
-    /// Let zeros and the next segment be prepared: by their thread, or here without one.
+    /// Lets zeros and the next segment be prepared: by their thread, or here without one.
     fn work_ahead(&self) {
         let due = self.active.as_ref().is_some_and(|a| self.pool.writing(&a.fill, a.next));
         if due && !self.options.background {
@@ -216,7 +216,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Persist whatever is written and not persisted.
+    /// Persists whatever is written and not persisted.
     pub(crate) fn persist(&mut self) -> Result<Cost, WriteError> {
         self.cost = Cost::default();
         if let Some(active) = &mut self.active {
@@ -265,13 +265,13 @@ impl Writer {
         }
     }
 
-    /// Start the next segment with what only the ring has, and room for a frame of `bytes`.
+    /// Starts the next segment with what only the ring has, and room for a frame of `bytes`.
     pub(crate) fn roll(&mut self, bytes: u64) -> Result<(), WriteError> {
         let left: Vec<RingGroup> = self.catalog.read().ring.iter().cloned().collect();
         self.roll_with(&left, bytes)
     }
 
-    /// Start the next segment; it begins with the groups `left`, and has room for a frame of
+    /// Starts the next segment; it begins with the groups `left`, and has room for a frame of
     /// `bytes` after them.
     pub(crate) fn roll_with(&mut self, left: &[RingGroup], bytes: u64) -> Result<(), WriteError> {
         let before = self.cost;
@@ -340,7 +340,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Write the header and what only the ring has into a spare, and persist both. Gives the last
+    /// Writes the header and what only the ring has into a spare, and persists both. Gives the last
     /// block, as far as it is in use.
     fn prefill(
         &mut self,
@@ -380,7 +380,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Let readers have the new segment.
+    /// Lets readers have the new segment.
     fn enter(&mut self, segment: &Arc<Segment>, left: &[RingGroup], end: u64) {
         let grid = segment.grid();
         let mut start = grid.first();
@@ -417,7 +417,7 @@ impl Writer {
         }
     }
 
-    /// Say in the segment that everything before was persisted, if there is room for it.
+    /// Says in the segment that everything before was persisted, if there is room for it.
     pub(crate) fn close(&mut self) -> Result<Cost, WriteError> {
         self.persist()?;
         let fits =

@@ -127,7 +127,7 @@ fn flushing<'scope>(
     flushing
 }
 
-/// Wait until an append has the lead, and so waits for the flush.
+/// Waits until an append has the lead, and so waits for the flush.
 fn until_it_waits<T>(journal: &Journal, appending: &ScopedJoinHandle<'_, T>) {
     let began = Instant::now();
     while !journal.is_busy() {
@@ -250,7 +250,7 @@ fn a_segment_says_whether_it_takes_more_before_another_begins() {
     }
 }
 
-/// Flip a bit of what begins with these bytes.
+/// Flips a bit of what begins with these bytes.
 fn damage(disk: &SimDisk, begin: &[u8]) {
     for name in disk.list(Path::new(DIR)).unwrap() {
         let path = Path::new(DIR).join(name);

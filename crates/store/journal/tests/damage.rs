@@ -49,7 +49,7 @@ fn files(disk: &SimDisk, prefix: &str) -> Vec<PathBuf> {
     names.iter().filter(|n| n.starts_with(prefix)).map(|n| dir().join(n)).collect()
 }
 
-/// Open after a flip: the complete journal, or the error.
+/// Opens after a flip: the complete journal, or the error.
 fn reopened(disk: &SimDisk, layout: Layout) -> Result<Vec<(u64, Vec<u8>)>, OpenError> {
     Journal::open(dir(), options(disk, layout)).map(|(journal, _)| all(&journal))
 }

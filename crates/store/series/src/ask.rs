@@ -10,7 +10,7 @@ impl Store {
     /// Writing an empty batch goes through the log and is persisted, which proves more than any check.
     ///
     /// # Errors
-    /// As [`Store::delete`].
+    /// See [`Store::delete`].
     pub fn can_delete(&self) -> Result<(), WriteError> {
         self.core().check_tombstones()?;
         if let Some(why) = self.stats().trouble {

@@ -36,12 +36,12 @@ pub struct BackupReport {
     pub records: u64,
 }
 
-/// Copy the store in `from`, which may be in use, into the folder `to`, which is empty or not there.
-/// [`crate::Store::open`] opens the copy. It is persisted when this returns.
+/// Copies the store in `from`, which may be in use, into the folder `to`, which is empty or not
+/// there. [`crate::Store::open`] opens the copy. It is persisted when this returns.
 ///
 /// # Errors
-/// When a file cannot be read or written, is damaged, or the store changes faster than it can be
-/// copied.
+/// Returns an error if a file cannot be read or written, is damaged, or the store changes faster
+/// than it can be copied.
 pub fn backup(
     from: &Path,
     to: &Path,
@@ -192,7 +192,7 @@ impl Copying<'_> {
         Ok(whole.then_some(reading.next - first))
     }
 
-    /// Put the manifest in its place, and what it does not name away.
+    /// Puts the manifest in its place, and what it does not name away.
     fn finish(&self, manifest: &Manifest) -> Result<(), SeriesOpenError> {
         let dir = self.to.join("parts");
         let names = self.files.list(&dir).map_err(failed(&dir, "cannot list"))?;

@@ -39,20 +39,21 @@ impl Batch {
         Self::default()
     }
 
-    /// Add a row of floats. Units: nanoseconds since the epoch.
+    /// Adds a row of floats. Units: nanoseconds since the epoch.
     ///
     /// # Errors
-    /// When the number of values is not that of the row's metrics, or the batch is full.
+    /// Returns an error if the number of values is not that of the row's metrics, or the batch is
+    /// full.
     pub fn push(&mut self, row: Row, time_ns: i64, values: &[f64]) -> Result<(), WriteError> {
         self.admit(row, time_ns, values.len())?;
         self.values.extend(values.iter().map(|v| v.to_bits()));
         Ok(())
     }
 
-    /// Add a row of floats and integers.
+    /// Adds a row of floats and integers.
     ///
     /// # Errors
-    /// As [`Batch::push`].
+    /// See [`Batch::push`].
     pub fn push_values(
         &mut self,
         row: Row,
@@ -87,10 +88,10 @@ impl Batch {
         Ok(())
     }
 
-    /// Add an event.
+    /// Adds an event.
     ///
     /// # Errors
-    /// When the row holds values, or the text or the batch is too large.
+    /// Returns an error if the row holds values, or the text or the batch is too large.
     pub fn push_event(&mut self, row: Row, time_ns: i64, text: &[u8]) -> Result<(), WriteError> {
         if !row.events {
             return Err(WriteError::Shape { row: row.id, found: 1, expected: row.columns() });
@@ -135,7 +136,7 @@ impl Batch {
             + HEADS_BYTES_MAX
     }
 
-    /// Forget everything, keep the memory.
+    /// Forgets everything, keeps the memory.
     pub fn clear(&mut self) {
         self.rows.clear();
         self.columns.clear();

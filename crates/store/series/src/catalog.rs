@@ -147,7 +147,7 @@ impl Catalog {
         self.names.read().alias(self.hasher.hash_one(raw), raw)
     }
 
-    /// Remember a row for bytes that are no name.
+    /// Remembers a row for bytes that are no name.
     pub(crate) fn remember(&self, raw: &[u8], row: Row) {
         let hash = self.hasher.hash_one(raw);
         let mut names = self.names.write();
@@ -190,9 +190,9 @@ impl Catalog {
         Ok(self.insert(&mut names, name, text, hash))
     }
 
-    /// Take a row over from disk, where they stand in ascending order. One that is not known though
-    /// later ones are was forgotten; the earlier of two of one name, too. `None` if it is known by
-    /// another text, or its text is no name.
+    /// Takes a row over from disk, where they stand in ascending order. One that is not known
+    /// though later ones are was forgotten; the earlier of two of one name, too. `None` if it is
+    /// known by another text, or its text is no name.
     pub(crate) fn restore(&self, id: u32, text: &str) -> Option<()> {
         let mut names = self.names.write();
         if let Some(entry) = names.rows.get(id) {
@@ -225,7 +225,7 @@ impl Catalog {
         row
     }
 
-    /// Append the definitions of rows `from..to`: runs of neighbours.
+    /// Appends the definitions of rows `from..to`: runs of neighbours.
     pub(crate) fn encode(&self, from: u32, to: u32, into: &mut Vec<u8>) {
         let names = self.names.read();
         let mut ids = names.live.range(from..to).peekable();
@@ -242,7 +242,7 @@ impl Catalog {
         }
     }
 
-    /// Take definitions over; `None` when they are damaged.
+    /// Takes definitions over; `None` when they are damaged.
     pub(crate) fn decode(&self, input: &mut Input<'_>) -> Option<()> {
         while !input.is_empty() {
             let from = input.varint()?;

@@ -55,7 +55,7 @@ pub(crate) struct Scratch {
     exceptions: Vec<u16>,
 }
 
-/// Append a column. `values` are bits of floats, or integers; at most [`COLUMN_VALUES_MAX`].
+/// Appends a column. `values` are bits of floats, or integers; at most [`COLUMN_VALUES_MAX`].
 pub(crate) fn encode(kind: Kind, values: &[u64], scratch: &mut Scratch, into: &mut Vec<u8>) {
     debug_assert!(values.len() <= COLUMN_VALUES_MAX);
     let Some(first) = values.first().copied() else { return };
@@ -104,7 +104,7 @@ pub(crate) fn bits_of(values: &[u64], scratch: &mut Scratch) -> usize {
     integers::width(&scratch.digits) as usize * values.len()
 }
 
-/// Read a column of `count` values to the end of `into`; `None` if the bytes are none.
+/// Reads a column of `count` values to the end of `into`; `None` if the bytes are none.
 pub(crate) fn decode(
     input: &mut Input<'_>,
     count: usize,
@@ -241,7 +241,7 @@ fn push_exceptions(values: &[u64], exceptions: &[u16], into: &mut Vec<u8>) {
     }
 }
 
-/// Append times; at most [`COLUMN_VALUES_MAX`]. Trailing zeros that all share are cut.
+/// Appends times; at most [`COLUMN_VALUES_MAX`]. Trailing zeros that all share are cut.
 pub(crate) fn encode_times(times: &[i64], scratch: &mut Scratch, into: &mut Vec<u8>) {
     let digits = &mut scratch.digits;
     digits.clear();
@@ -282,7 +282,7 @@ fn divide<const TEN: i64>(times: &[i64], into: &mut Vec<i64>) {
     }));
 }
 
-/// Read `count` times to the end of `into`.
+/// Reads `count` times to the end of `into`.
 pub(crate) fn decode_times(
     input: &mut Input<'_>,
     count: usize,

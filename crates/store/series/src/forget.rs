@@ -23,7 +23,7 @@ const ROWS_AT_ONCE: usize = 65_536;
 /// Rows in one frame of a rewritten catalogue.
 const FRAME_ROWS: u32 = 1 << 16;
 impl Core {
-    /// Forget rows that have no samples, if any may have lost them.
+    /// Forgets rows that have no samples, if any may have lost them.
     pub(crate) fn forget(&self) -> Result<(), WriteError> {
         if !self.forgetting.take_look() {
             return Ok(());

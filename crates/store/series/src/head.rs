@@ -47,7 +47,7 @@ struct Chunk {
 }
 
 impl Chunk {
-    /// Add the partitions of its rows.
+    /// Adds the partitions of its rows.
     fn partitions(&self, work: &mut Work, into: &mut BTreeSet<i64>) {
         let (first, last) = (partition_of(self.first), partition_of(self.last));
         into.extend([first, last]);
@@ -210,7 +210,7 @@ impl RowHead {
         more
     }
 
-    /// Append the rows of a range, unsettled, in the order of arrival.
+    /// Appends the rows of a range, unsettled, in the order of arrival.
     fn read(
         &self,
         from: Runs<'_>,
@@ -301,7 +301,7 @@ impl Head {
         self.batches == 0
     }
 
-    /// Put a batch in.
+    /// Puts a batch in.
     pub(crate) fn apply(&mut self, batch: &Batch, sharing: &Sharing) {
         self.batches += 1;
         self.samples += batch.samples() as u64;
@@ -335,7 +335,7 @@ impl Head {
         }
     }
 
-    /// Add a row; `flags` are the columns that hold integers.
+    /// Adds a row; `flags` are the columns that hold integers.
     fn push(&mut self, place: usize, time: i64, row: &[u64], flags: &[u32]) {
         let Some(head) = self.rows.get_mut(place) else { return };
         let before = head.open.capacity();
@@ -355,8 +355,8 @@ impl Head {
         }
     }
 
-    /// Let the rows that share a series with a new one have its values, where they have a sample at
-    /// its time.
+    /// Lets the rows that share a series with a new one have its values, where they have a sample
+    /// at its time.
     fn agree(&mut self, shared: &[Shared], time: i64, row: &[u64], flags: &[u32]) {
         for Shared { own, row: other, column } in shared {
             let Some(place) = self.place_of(*other) else { continue };

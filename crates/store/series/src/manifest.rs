@@ -166,7 +166,7 @@ impl Manifest {
         Ok(Some(Self::decode(&bytes).ok_or_else(damage)?))
     }
 
-    /// Put this manifest in place of the one there is, durably. The bytes written.
+    /// Puts this manifest in place of the one there is, durably. The bytes written.
     pub(crate) fn store(&self, files: &dyn Files, dir: &Path) -> Result<u64, WriteError> {
         let (path, new) = (dir.join(NAME), dir.join(format!("{NAME}.new")));
         let bytes = self.encode();

@@ -43,7 +43,7 @@ pub(crate) enum MergeStep {
 }
 
 impl Core {
-    /// Merge until nothing is worth merging.
+    /// Merges until nothing is worth merging.
     pub(crate) fn merge(&self) -> Result<MergeOutcome, WriteError> {
         let mut outcome = MergeOutcome::default();
         while self.merge_once(&mut outcome)? == MergeStep::More {}
@@ -110,8 +110,8 @@ impl Core {
         Ok(())
     }
 
-    /// Remember a partition that cannot be read, so that the others go on; on disk, too: every hour of
-    /// refusals at once, less with the next manifest.
+    /// Remembers a partition that cannot be read, so that the others go on; on disk, too: every
+    /// hour of refusals at once, less with the next manifest.
     pub(crate) fn noting<T>(
         &self,
         manifest: &mut Manifest,
@@ -129,8 +129,8 @@ impl Core {
         done
     }
 
-    /// Merge runs of parts, each of one partition, into one file; where that fails, the first alone,
-    /// so that what cannot be read keeps nothing else from being merged.
+    /// Merges runs of parts, each of one partition, into one file; where that fails, the first
+    /// alone, so that what cannot be read keeps nothing else from being merged.
     fn merge_runs(
         &self,
         manifest: &mut Manifest,
@@ -178,7 +178,7 @@ impl Core {
         self.put(manifest, &gone, &metas, merged, outcome)
     }
 
-    /// Put what was written in the place of some parts, or remove what came of it.
+    /// Puts what was written in the place of some parts, or removes what came of it.
     pub(crate) fn put(
         &self,
         manifest: &mut Manifest,
@@ -241,8 +241,8 @@ impl Core {
         if self.upkeep.is_stopping() { Err(WriteError::Closed) } else { Ok(()) }
     }
 
-    /// Finish a file of parts in which tombstones up to a position are applied; those without rows
-    /// are left out, unless they may be empty.
+    /// Finishes a file of parts in which tombstones up to a position are applied; those without
+    /// rows are left out, unless they may be empty.
     fn written(
         &self,
         writer: PartWriter,
@@ -259,7 +259,7 @@ impl Core {
         Ok(done.map(|m| PartMeta { applied, ..m }).collect())
     }
 
-    /// Write a part of rows made one after another, unless there are none and it may not be empty.
+    /// Writes a part of rows made one after another, unless there are none and it may not be empty.
     pub(crate) fn write_rows(
         &self,
         meta: PartMeta,
@@ -279,7 +279,7 @@ impl Core {
         self.written(writer, &[meta], applied, even_empty)
     }
 
-    /// Put parts, or nothing, in the place of some parts: durably, then for readers.
+    /// Puts parts, or nothing, in the place of some parts: durably, then for readers.
     pub(crate) fn replace(
         &self,
         manifest: &mut Manifest,

@@ -282,7 +282,7 @@ impl Summary {
         }
     }
 
-    /// Add what is said of other, later samples.
+    /// Adds what is said of other, later samples.
     pub fn add(&mut self, later: &Self) {
         self.count += later.count;
         self.sum += later.sum;

@@ -20,10 +20,10 @@ pub struct RowName {
 }
 
 impl RowName {
-    /// Take raw text apart.
+    /// Takes raw text apart.
     ///
     /// # Errors
-    /// When the text is no name, or over a limit.
+    /// Returns an error if the text is no name, or over a limit.
     pub fn parse(raw: &[u8]) -> Result<Self, NameError> {
         let malformed = |what| NameError::Malformed { text: quote(raw), what };
         limit("name_bytes", raw.len(), 2 * NAME_BYTES_MAX)?;
@@ -51,10 +51,10 @@ impl RowName {
         Self::new(metrics, tags)
     }
 
-    /// Put a name together; the tags need not be sorted, and tags without a value do not count.
+    /// Puts a name together; the tags need not be sorted, and tags without a value do not count.
     ///
     /// # Errors
-    /// When it is no name, or over a limit.
+    /// Returns an error if it is no name, or over a limit.
     pub fn new(metrics: Vec<String>, mut tags: Vec<(String, String)>) -> Result<Self, NameError> {
         tags.retain(|(_, value)| !value.is_empty());
         tags.sort();
@@ -139,7 +139,7 @@ fn unescape(text: &str) -> String {
     out
 }
 
-/// Split at each separator that is not escaped.
+/// Splits at each separator that is not escaped.
 fn split(text: &str, separator: char) -> Vec<&str> {
     let (mut pieces, mut begin, mut escaped) = (Vec::new(), 0, false);
     for (i, c) in text.char_indices() {

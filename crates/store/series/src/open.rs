@@ -29,7 +29,7 @@ const LOG_SPARES: usize = 8;
 const MARKING_TIME_MAX: Duration = Duration::from_secs(1);
 
 impl Core {
-    /// Open the store in `dir`.
+    /// Opens the store in `dir`.
     pub(crate) fn open(
         dir: &Path,
         options: StoreOptions,
@@ -76,7 +76,7 @@ impl Core {
         Ok((Arc::new(core), report))
     }
 
-    /// Open the store in `dir` as it is, to be read.
+    /// Opens the store in `dir` as it is, to be read.
     pub(crate) fn open_read_only(
         dir: &Path,
         options: StoreOptions,
@@ -138,7 +138,7 @@ impl Core {
         self.show(&mut self.live.write(), manifest);
     }
 
-    /// Remove files of seals, merges and catalogues that were interrupted.
+    /// Removes files of seals, merges and catalogues that were interrupted.
     fn remove_leftovers(&self, manifest: &Manifest) -> Result<u64, SeriesOpenError> {
         let parts: HashSet<String> = manifest.parts.iter().map(PartMeta::file_name).collect();
         let left = |name: &str| name.starts_with("part-") && !parts.contains(name);
@@ -187,7 +187,7 @@ impl Core {
         Ok(removed)
     }
 
-    /// Open the log, replay what is not sealed, and make the positions to come follow.
+    /// Opens the log, replays what is not sealed, and makes the positions to come follow.
     fn open_log(
         &self,
         manifest: &Manifest,
@@ -239,7 +239,7 @@ impl Core {
         self.mark_open(base)
     }
 
-    /// Give the files of a log names that are none of a log.
+    /// Gives the files of a log names that are none of a log.
     fn set_aside(&self, dir: &Path, names: &[String]) -> Result<(), SeriesOpenError> {
         let files = &self.options.files;
         let failed =
@@ -292,7 +292,7 @@ impl Core {
         }
     }
 
-    /// Note it now if there was no room for that.
+    /// Notes it now if there was no room for that.
     pub(crate) fn ensure_marked(&self) -> Result<(), WriteError> {
         if !self.folder.is_unmarked() {
             return Ok(());
@@ -357,7 +357,7 @@ impl Core {
     }
 }
 
-/// Take the lock of a store.
+/// Takes the lock of a store.
 fn locked(files: &dyn Files, dir: &Path) -> Result<Box<dyn Lock>, SeriesOpenError> {
     let path = dir.join("lock");
     let held = files.lock(&path);
@@ -391,7 +391,7 @@ fn gap(dir: &Path, first: u64, from: u64) -> Option<Damage> {
 /// Returns the defects in the files of a closed store, one line each. Changes nothing.
 ///
 /// # Errors
-/// If the manifest or the catalogue cannot be read at all, or the store is open.
+/// Returns an error if the manifest or the catalogue cannot be read at all, or the store is open.
 pub fn verify(dir: &Path, files: &Arc<dyn Files>) -> Result<Vec<String>, SeriesOpenError> {
     let held = locked(&**files, dir)?;
     let manifest = match Manifest::load(&**files, dir) {

@@ -42,7 +42,7 @@ impl<T> Pages<T> {
         region.pages.get(page)?.as_ref()?.places.get(place)?.as_ref()
     }
 
-    /// Put something at a number; what was there.
+    /// Puts something at a number; what was there.
     pub(crate) fn insert(&mut self, number: u32, it: T) -> Option<T> {
         let (region, page, place) = split(number);
         if self.regions.len() <= region {
@@ -68,7 +68,7 @@ impl<T> Pages<T> {
         before
     }
 
-    /// Take away what is at a number.
+    /// Takes away what is at a number.
     pub(crate) fn remove(&mut self, number: u32) -> Option<T> {
         let (region, page, place) = split(number);
         let whole = self.regions.get_mut(region)?;

@@ -28,7 +28,7 @@ impl Probe {
         Self { bits, column: column.clamp(1, COLUMN_VALUES_MAX), ..Self::default() }
     }
 
-    /// Encode all values once; the bytes.
+    /// Encodes all values once; the bytes.
     pub fn encode(&mut self) -> usize {
         self.bytes.clear();
         for some in self.bits.chunks(self.column) {
@@ -37,7 +37,7 @@ impl Probe {
         self.bytes.len()
     }
 
-    /// Decode what was encoded; how many values came back.
+    /// Decodes what was encoded; how many values came back.
     pub fn decode(&mut self) -> usize {
         let mut input = Input(&self.bytes);
         let mut values = 0;

@@ -226,7 +226,7 @@ fn numbers(values: impl Iterator<Item = i64>, room: &mut EncodeBuffers, into: &m
     }
 }
 
-/// Take a record apart; `None` when it is none.
+/// Takes a record apart; `None` when it is none.
 pub(crate) fn decode(record: &[u8], position: u64) -> Option<Record<'_>> {
     let mut input = Input(record);
     match input.u8()? {
@@ -282,7 +282,7 @@ fn decode_batch(input: &mut Input<'_>, turned: impl Fn(&Batch) -> Option<usize>)
     input.is_empty().then_some(batch)
 }
 
-/// Read one column into values that stand row by row.
+/// Reads one column into values that stand row by row.
 fn read_column(
     input: &mut Input<'_>,
     column: usize,

@@ -74,7 +74,7 @@ impl Core {
         partition_range(partition).to_ns <= self.older_than(age)
     }
 
-    /// Drop partitions that are older, or more, than the retention keeps.
+    /// Drops partitions that are older, or more, than the retention keeps.
     pub(crate) fn retain(&self) -> Result<MergeOutcome, WriteError> {
         let (mut outcome, mut refused) = (MergeOutcome::default(), None);
         loop {
@@ -229,7 +229,7 @@ impl Core {
         self.counters.dropped_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Drop the samples of a partition; its roll-up stays alone if the retention says so.
+    /// Drops the samples of a partition; its roll-up stays alone if the retention says so.
     fn drop_samples(
         &self,
         manifest: &mut Manifest,

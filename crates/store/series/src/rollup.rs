@@ -41,7 +41,7 @@ pub(crate) fn begin_of(time_ns: i64) -> i64 {
     begin(time_ns, STEPS_S[0])
 }
 
-/// Add the samples of one column of a sorted table.
+/// Adds the samples of one column of a sorted table.
 pub(crate) fn roll(times: &[i64], column: &Column, step_s: u32, into: &mut Buckets) {
     let floats = column.floats();
     let mut at = 0;
@@ -58,7 +58,7 @@ pub(crate) fn roll(times: &[i64], column: &Column, step_s: u32, into: &mut Bucke
     }
 }
 
-/// Add a bucket to those there are.
+/// Adds a bucket to those there are.
 pub(crate) fn join(into: &mut Buckets, bucket: i64, some: &Summary) {
     into.entry(bucket).and_modify(|all| *all = all.with(some)).or_insert(*some);
 }

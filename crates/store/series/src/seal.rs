@@ -28,7 +28,7 @@ impl Core {
         self.dir.join("parts")
     }
 
-    /// Seal everything written so far.
+    /// Seals everything written so far.
     pub(crate) fn seal(&self) -> Result<SealOutcome, WriteError> {
         let mut manifest = self.manifest.lock();
         {
@@ -57,7 +57,7 @@ impl Core {
         Ok(outcome)
     }
 
-    /// Seal one closed head, or, without one, what came without samples.
+    /// Seals one closed head, or, without one, what came without samples.
     fn seal_one(
         &self,
         manifest: &mut Manifest,
@@ -96,7 +96,7 @@ impl Core {
         Ok(())
     }
 
-    /// Let readers see the parts that a manifest names.
+    /// Lets readers see the parts that a manifest names.
     pub(crate) fn show(&self, live: &mut Live, manifest: &Manifest) {
         let shown = live.parts.values().flatten().chain(live.rollups.values());
         let known: HashMap<u64, Arc<Part>> = shown.map(|p| (p.meta.id, Arc::clone(p))).collect();
@@ -160,7 +160,7 @@ impl Core {
         }
     }
 
-    /// Append the rows that are new to the catalogue's file. The bytes written.
+    /// Appends the rows that are new to the catalogue's file. The bytes written.
     fn write_catalog(&self, next: &mut Manifest) -> Result<u64, WriteError> {
         let rows = self.catalog.rows();
         if rows == next.catalog_rows {
@@ -179,7 +179,7 @@ impl Core {
         Ok(frame.len() as u64)
     }
 
-    /// Write the parts of a closed head; their names are not persisted yet.
+    /// Writes the parts of a closed head; their names are not persisted yet.
     fn write_parts(
         &self,
         cell: &HeadCell,
@@ -235,7 +235,7 @@ impl Core {
         Ok(done)
     }
 
-    /// Remove files of parts that came to nothing. A manifest that could be put in place but not
+    /// Removes files of parts that came to nothing. A manifest that could be put in place but not
     /// persisted may name them: those stay. What cannot be removed is at the next opening.
     pub(crate) fn remove_files(&self, metas: &[PartMeta]) {
         let Ok(manifest) = Manifest::load(&*self.options.files, &self.dir) else { return };

@@ -48,7 +48,7 @@ impl Sharing {
         }
     }
 
-    /// Forget what a row shares.
+    /// Forgets what a row shares.
     pub(crate) fn leave(&mut self, row: u32) {
         for other in self.rows.remove(&row).unwrap_or_default() {
             let Some(there) = self.rows.get_mut(&other.row) else { continue };

@@ -57,8 +57,8 @@ impl Handle {
 }
 
 impl Store {
-    /// Open the store in `dir`, which was closed in good order, to be read: nothing in it is changed, so
-    /// it may be on a medium that cannot be written. Writes are refused.
+    /// Opens the store in `dir`, which was closed in good order, to be read: nothing in it is
+    /// changed, so it may be on a medium that cannot be written. Writes are refused.
     ///
     /// # Errors
     /// See [`SeriesOpenError`]; [`SeriesOpenError::NotClosed`] when only [`Store::open`] knows all that is in it.
@@ -68,7 +68,7 @@ impl Store {
         Ok(Self(Arc::new(Handle { core, threads, closed })))
     }
 
-    /// Open the store in `dir`, creating it if there is none, and replay what is not sealed.
+    /// Opens the store in `dir`, creating it if there is none, and replay what is not sealed.
     ///
     /// # Errors
     /// See [`SeriesOpenError`].
@@ -99,7 +99,7 @@ impl Store {
     /// text seen before costs one look into a table.
     ///
     /// # Errors
-    /// When the text is no name, or the store holds as many series as it may.
+    /// Returns an error if the text is no name, or the store holds as many series as it may.
     pub fn row(&self, raw: &[u8]) -> Result<Row, NameError> {
         self.0.core.catalog.row(raw)
     }
@@ -107,7 +107,7 @@ impl Store {
     /// As [`Store::row`], of a name taken apart.
     ///
     /// # Errors
-    /// When the store holds as many series as it may.
+    /// Returns an error if the store holds as many series as it may.
     pub fn row_of(&self, name: &RowName) -> Result<Row, NameError> {
         self.0.core.catalog.row_of(name)
     }
@@ -116,7 +116,7 @@ impl Store {
     /// `max` series already: none of many who write may use up the store's limit for all.
     ///
     /// # Errors
-    /// As [`Store::row_of`], and [`NameError::QuotaReached`].
+    /// See [`Store::row_of`], and [`NameError::QuotaReached`].
     pub fn row_within(&self, name: &RowName, tag: &str, max: u64) -> Result<Row, NameError> {
         self.0.core.catalog.row_within(name, Some((tag, max)))
     }
@@ -126,9 +126,9 @@ impl Store {
         self.0.core.catalog.known(raw)
     }
 
-    /// Remember a row series for bytes by which a protocol names it and that are no name (they hold
-    /// control characters), so that the next time costs one look into a table. What is remembered
-    /// is forgotten beyond a bound of memory.
+    /// Remembers a row series for bytes by which a protocol names it and that are no name (they
+    /// hold control characters), so that the next time costs one look into a table. What is
+    /// remembered is forgotten beyond a bound of memory.
     pub fn remember(&self, raw: &[u8], row: Row) {
         self.0.core.catalog.remember(raw, row);
     }
@@ -190,7 +190,7 @@ impl Store {
         Snapshot::of(&self.0.core)
     }
 
-    /// Delete samples and events of series in a range. What is written later stays. Persisted when
+    /// Deletes samples and events of series in a range. What is written later stays. Persisted when
     /// it returns; the disk's space comes back with merges.
     ///
     /// # Errors
@@ -224,7 +224,7 @@ impl Store {
         Ok(outcome)
     }
 
-    /// Seal the head: everything written so far is in parts when it returns, and the log trimmed.
+    /// Seals the head: everything written so far is in parts when it returns, and the log trimmed.
     ///
     /// # Errors
     /// See [`WriteError`]. The head stays as it was and is sealed another time.
@@ -232,7 +232,7 @@ impl Store {
         self.0.core.seal()
     }
 
-    /// Merge what is worth merging.
+    /// Merges what is worth merging.
     ///
     /// # Errors
     /// See [`WriteError`].
@@ -240,8 +240,8 @@ impl Store {
         self.0.core.merge()
     }
 
-    /// Drop what is older, or more, than the retention keeps; heads that are due are sealed between
-    /// its steps.
+    /// Drops what is older, or more, than the retention keeps; heads that are due are sealed
+    /// between its steps.
     ///
     /// # Errors
     /// See [`WriteError`].
@@ -258,7 +258,7 @@ impl Store {
         self.0.core.catalog.epoch()
     }
 
-    /// Keep a handle for another epoch; false when its row series was forgotten.
+    /// Keeps a handle for another epoch; false when its row series was forgotten.
     pub fn keep(&self, row: Row) -> bool {
         self.0.core.catalog.keep(row.id)
     }
@@ -307,11 +307,11 @@ impl Store {
         }
     }
 
-    /// Take no more, finish what was taken, seal, and close. Clones that still exist answer that
-    /// the store is closed.
+    /// Takes no more, finishes what was taken, seals, and closes. Clones that still exist answer
+    /// that the store is closed.
     ///
     /// # Errors
-    /// When the last seal fails; with the log on nothing is lost by that.
+    /// Returns an error if the last seal fails; with the log on nothing is lost by that.
     pub fn close(self) -> Result<(), WriteError> {
         self.0.close()
     }

@@ -114,7 +114,7 @@ impl Column {
         self.absent.get(i).copied().unwrap_or(false)
     }
 
-    /// Append an encoded column. `None`: the bytes are none.
+    /// Appends an encoded column. `None`: the bytes are none.
     fn decode(&mut self, block: &mut Input<'_>, count: usize, digits: &mut Vec<i64>) -> Option<()> {
         if block.0.first() != Some(&GAPS) {
             let kind = codec::decode(block, count, digits, &mut self.bits)?;
@@ -140,7 +140,7 @@ impl Column {
         Some(())
     }
 
-    /// Append some rows, all of one kind, encoded.
+    /// Appends some rows, all of one kind, encoded.
     fn encode(
         &self,
         rows: Range<usize>,
@@ -165,7 +165,7 @@ impl Column {
         codec::encode(kind, bits, scratch, into);
     }
 
-    /// Take over a value of another column.
+    /// Takes over a value of another column.
     pub(crate) fn take_over(&mut self, place: usize, from: &Self, at: usize) {
         if from.is_absent(at) {
             return;
@@ -209,7 +209,7 @@ impl Table {
         self.times.is_empty()
     }
 
-    /// Forget the rows, keep the shape and the memory.
+    /// Forgets the rows, keeps the shape and the memory.
     pub(crate) fn clear(&mut self) {
         self.times.clear();
         self.texts.clear();
@@ -226,7 +226,7 @@ impl Table {
         self.times.len() * self.columns.len().max(1) - absent
     }
 
-    /// Take the values of a column away at times that are hit.
+    /// Takes the values of a column away at times that are hit.
     pub(crate) fn blank(&mut self, column: u16, hit: impl Fn(i64) -> bool) {
         let Some(column) = self.columns.get_mut(usize::from(column)) else { return };
         if !self.times.iter().any(|t| hit(*t)) {
@@ -238,7 +238,7 @@ impl Table {
         }
     }
 
-    /// Drop rows that have no value left.
+    /// Drops rows that have no value left.
     pub(crate) fn drop_absent(&mut self) {
         if self.columns.is_empty() || self.columns.iter().any(|c| c.absent.is_empty()) {
             return;
@@ -275,7 +275,7 @@ impl Table {
         self.times.iter().zip(self.times.iter().skip(1)).all(|(a, b)| a < b)
     }
 
-    /// Sort by time; of rows with the same time the last one holds.
+    /// Sorts by time; of rows with the same time the last one holds.
     pub(crate) fn sort_rows(&mut self) {
         if self.is_sorted() {
             return;
@@ -293,7 +293,7 @@ impl Table {
         self.pick(&kept);
     }
 
-    /// Keep only rows whose time passes.
+    /// Keeps only rows whose time passes.
     pub(crate) fn keep(&mut self, passes: impl Fn(i64) -> bool) {
         if self.times.iter().all(|t| passes(*t)) {
             return;
@@ -331,7 +331,7 @@ impl Table {
         ends
     }
 
-    /// Append the chunk of rows `begin..end`, which must be one of [`Table::chunk_ends`]' runs.
+    /// Appends the chunk of rows `begin..end`, which must be one of [`Table::chunk_ends`]' runs.
     pub(crate) fn encode(&self, begin: usize, end: usize, work: &mut Work, into: &mut Vec<u8>) {
         let times = self.times.get(begin..end).unwrap_or_default();
         push_varint(into, times.len() as u64);
@@ -356,7 +356,7 @@ impl Table {
         }
     }
 
-    /// Append the rows of a chunk. `None`: the bytes are none.
+    /// Appends the rows of a chunk. `None`: the bytes are none.
     pub(crate) fn decode(&mut self, chunk: &[u8], want: Want, work: &mut Work) -> Option<()> {
         let mut input = Input(chunk);
         let count = input.varint()? as usize;

@@ -47,12 +47,12 @@ impl Unread {
         self.0.iter().map(|(partition, r)| (*partition, seconds(r))).collect()
     }
 
-    /// Forget those that are not among these any more.
+    /// Forgets those that are not among these any more.
     pub(crate) fn keep(&mut self, partitions: &BTreeSet<i64>) {
         self.0.retain(|partition, _| partitions.contains(partition));
     }
 
-    /// Note what became of a try at `now`; whether another hour of refusals is full with it.
+    /// Notes what became of a try at `now`; whether another hour of refusals is full with it.
     pub(crate) fn note<T>(
         &mut self,
         partition: i64,

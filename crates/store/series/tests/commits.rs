@@ -47,7 +47,7 @@ impl Gate {
         self.0.lock().unwrap().came
     }
 
-    /// Wait until one more flush came than at last.
+    /// Waits until one more flush came than at last.
     fn until_one_comes(&self, before: u32) {
         let state = self.0.lock().unwrap();
         let waited = self.1.wait_timeout_while(state, HANG, |it| it.came == before).unwrap();
@@ -218,7 +218,7 @@ fn try_submit_returns_the_batch_when_the_queue_is_full() {
     assert!(matches!(refused, Err(WriteError::Closed)));
 }
 
-/// Write rows of a host one by one until the store is closed; how many it took.
+/// Writes rows of a host one by one until the store is closed; how many it took.
 fn write_many(store: &Store, host: u32) -> usize {
     let write = |i: i64| {
         let ack = if i % 4 == 1 { Ack::Flushed } else { Ack::Persisted };

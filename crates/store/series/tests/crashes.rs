@@ -322,7 +322,7 @@ fn closed_store_on_a_full_disk_is_readable_and_writable_later() {
     }
 }
 
-/// Say what differs, not everything.
+/// Says what differs, not everything.
 fn same(found: &Model, model: &Model, when: &str) {
     for name in found.keys().chain(model.keys()) {
         let (found, model) = (found.get(name), model.get(name));

@@ -29,7 +29,7 @@ const WINDOW_MAX: usize = 9 * WINDOW + 1024;
 
 type Samples = BTreeMap<i64, f64>;
 
-/// Write samples at these times, each with a value of its own.
+/// Writes samples at these times, each with a value of its own.
 fn write(store: &Store, expected: &mut Samples, times: &[i64]) {
     let row = store.row(NAME.as_bytes()).unwrap();
     for some in times.chunks(1000) {

@@ -7,7 +7,7 @@ use rusqlite::config::DbConfig;
 /// and loads what queries with lists of values need.
 ///
 /// # Errors
-/// When SQLite refuses a setting.
+/// Returns an error if SQLite refuses a setting.
 pub fn configure(conn: &Connection, cache_kib: i64, statements: usize) -> rusqlite::Result<()> {
     // Otherwise a bound LIMIT makes SQLite prepare a statement again for each value.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;

@@ -52,7 +52,7 @@ impl DiskState {
 /// Asks the file system that holds `folder` for the space that this process may still use.
 ///
 /// # Errors
-/// When the file system cannot be queried.
+/// Returns an error if the file system cannot be queried.
 pub fn disk_state(folder: &Path, thresholds: &DiskThresholds) -> Result<DiskState, StateError> {
     let stat = rustix::fs::statvfs(folder)
         .map_err(|e| StateError::Io { path: folder.to_owned(), source: e.into() })?;

@@ -24,27 +24,27 @@ pub trait StateStore: Send + Sync {
     /// fail the batch. Returns one result per record, in order.
     ///
     /// # Errors
-    /// When the transaction fails; then nothing of the batch was applied.
+    /// Returns an error if the transaction fails; then nothing of the batch was applied.
     fn apply(&self, batch: &[(Position, Record)]) -> Result<Vec<Applied>, StateError>;
 
     /// Sets aside the bytes of a record that cannot be decoded, with a coverage event, and stores its
     /// position. Does nothing when the position is already applied.
     ///
     /// # Errors
-    /// When the transaction fails.
+    /// Returns an error if the transaction fails.
     fn quarantine(&self, position: Position, bytes: &[u8], reason: &str) -> Result<(), StateError>;
 
     /// Returns the position of the last record applied.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// Returns an error if the store cannot be read.
     fn applied(&self) -> Result<Position, StateError>;
 
     /// Makes applied records survive a power cut. Returns the position up to which that holds,
     /// which is lower than the applied one when a reader kept the checkpoint from completing.
     ///
     /// # Errors
-    /// When the store cannot be written.
+    /// Returns an error if the store cannot be written.
     fn checkpoint(&self) -> Result<Position, StateError>;
 
     /// Returns the store's random name, drawn at its creation. An agent uses it to check that this
@@ -54,20 +54,20 @@ pub trait StateStore: Send + Sync {
     /// Returns the session id of the agent's last applied session.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// Returns an error if the store cannot be read.
     fn last_session(&self, reader: &Reader, agent: AgentId) -> Result<Option<String>, StateError>;
 
     /// Returns the agent's overlay as of its last applied session, or as the agent described itself
     /// ([`model::Write::Describe`]); kept after the agent's removal, for its events.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// Returns an error if the store cannot be read.
     fn overlay(&self, reader: &Reader, agent: AgentId) -> Result<Option<Overlay>, StateError>;
 
     /// Returns one document.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// Returns an error if the store cannot be read.
     fn document(
         &self,
         reader: &Reader,
@@ -79,7 +79,7 @@ pub trait StateStore: Send + Sync {
     /// Returns documents of one agent and dataset.
     ///
     /// # Errors
-    /// When the query is beyond the limits or the store cannot be read.
+    /// Returns an error if the query is beyond the limits or the store cannot be read.
     fn documents(&self, reader: &Reader, query: &DocumentQuery)
     -> Result<DocumentPage, StateError>;
 
@@ -87,7 +87,8 @@ pub trait StateStore: Send + Sync {
     /// totals are stored counters; with one, every document of those agents is examined.
     ///
     /// # Errors
-    /// When the query is beyond the limits, takes too long or the store cannot be read.
+    /// Returns an error if the query is beyond the limits, takes too long or the store cannot be
+    /// read.
     fn fleet_documents(
         &self,
         reader: &Reader,
@@ -99,7 +100,7 @@ pub trait StateStore: Send + Sync {
     /// digest of the empty text.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// Returns an error if the store cannot be read.
     fn checksum(
         &self,
         reader: &Reader,
@@ -113,7 +114,7 @@ pub trait StateStore: Send + Sync {
     /// visited in the given order and must not overlap; within a range there is no order. Stops when `visit`
     /// returns `false`. One snapshot and one time limit cover the call; it costs what it visits.
     /// # Errors
-    /// When the store cannot be read.
+    /// Returns an error if the store cannot be read.
     fn each_in_ranges(
         &self,
         reader: &Reader,
@@ -126,7 +127,8 @@ pub trait StateStore: Send + Sync {
     /// Returns events, newest first.
     ///
     /// # Errors
-    /// When the query is beyond the limits, the cursor is foreign or the store cannot be read.
+    /// Returns an error if the query is beyond the limits, the cursor is foreign or the store
+    /// cannot be read.
     fn changes(&self, reader: &Reader, query: &ChangeQuery) -> Result<ChangePage, StateError>;
 
     /// Visits events in the order of arrival, after a given number, until `visit` returns `false` or
@@ -134,7 +136,7 @@ pub trait StateStore: Send + Sync {
     /// Holds one event in memory at a time.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// Returns an error if the store cannot be read.
     fn arrivals(
         &self,
         reader: &Reader,
@@ -145,25 +147,26 @@ pub trait StateStore: Send + Sync {
     /// Returns the stored counters of the whole store.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// Returns an error if the store cannot be read.
     fn counts(&self, reader: &Reader) -> Result<StateCounts, StateError>;
 
     /// Returns the stored counters of one agent.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// Returns an error if the store cannot be read.
     fn agent_counts(&self, reader: &Reader, agent: AgentId) -> Result<AgentCounts, StateError>;
 
     /// Drops events that exceed the policy and expired tombstones. Each run that drops events adds one
     /// coverage event of agent 000.
     ///
     /// # Errors
-    /// When a transaction fails; the coverage event reports what earlier ones dropped.
+    /// Returns an error if a transaction fails; the coverage event reports what earlier ones
+    /// dropped.
     fn retain(&self, policy: &Retention, now_us: u64) -> Result<Retained, StateError>;
 
     /// Writes a consistent copy to a new file while the store is in use.
     ///
     /// # Errors
-    /// When the file exists or cannot be written.
+    /// Returns an error if the file exists or cannot be written.
     fn backup_to(&self, file: &Path) -> Result<(), StateError>;
 }

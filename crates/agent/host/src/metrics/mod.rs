@@ -56,7 +56,7 @@ impl Look {
         }
     }
 
-    /// Take the rows of one source, or note why there are none.
+    /// Takes the rows of one source, or notes why there are none.
     fn part(&mut self, what: &str, read: impl FnOnce(&mut Self) -> Option<()>) {
         if read(self).is_none() {
             self.problems.push(format!("{what}: not there, or not as proc(5) describes it"));
@@ -82,8 +82,8 @@ impl Metrics {
         Self { root: root.to_owned(), names, ignored, space: space::Space::default() }
     }
 
-    /// Look now. Blocks on the kernel alone, and some seconds at most: no network file system is asked,
-    /// and a local one that does not answer is passed over.
+    /// Looks now. Blocks on the kernel alone, and some seconds at most: no network file system is
+    /// asked, and a local one that does not answer is passed over.
     pub fn sample(&self) -> Look {
         let mut look = Look::default();
         look.part("/proc/stat", |look| system::stat(&self.text("stat")?, look));

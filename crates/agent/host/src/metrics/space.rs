@@ -69,7 +69,7 @@ impl Space {
         Some(())
     }
 
-    /// Ask mounts one after the other. How many answered before one that does not, and where its
+    /// Asks mounts one after the other. How many answered before one that does not, and where its
     /// answer will be; `None` when all did.
     fn ask(&self, mounts: &[String], look: &mut Look) -> Option<(usize, Receiver<Option<Values>>)> {
         let (send, answers) = channel();

@@ -114,7 +114,7 @@ pub(crate) fn paths(lease: &Lease) -> Vec<(String, Option<u64>)> {
         .collect()
 }
 
-/// Run a whole cycle in which everything is accepted; gives what was sent.
+/// Runs a whole cycle in which everything is accepted; gives what was sent.
 pub(crate) fn cycle(queue: &Queue) -> Vec<(String, Option<u64>)> {
     cycle_skipping(queue, &|_| Vec::new())
 }
@@ -162,7 +162,7 @@ pub(crate) fn fill(queue: &Queue) {
     apply(queue, (0..2000).map(|n| base(&format!("/d{}/{n:05}", n / 50), n)).collect());
 }
 
-/// Write over a part of a file.
+/// Writes over a part of a file.
 pub(crate) fn overwrite(path: &Path, from: u64, bytes: &[u8]) {
     let mut file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
     file.seek(SeekFrom::Start(from)).unwrap();

@@ -28,7 +28,7 @@ impl EventIndex {
     /// Adds the events that were queued since the last update.
     ///
     /// # Errors
-    /// When the queue cannot be read.
+    /// Returns an error if the queue cannot be read.
     pub(super) fn update(
         &mut self,
         queue: &Queue,
@@ -59,7 +59,7 @@ impl EventIndex {
     /// Returns how the first scan found the item, as far as events say.
     ///
     /// # Errors
-    /// When the queue cannot be read.
+    /// Returns an error if the queue cannot be read.
     pub(super) fn first_scan(&self, queue: &Queue, key: u64) -> Result<FirstScan, QueueError> {
         let Some(first) = self.first.get(&key) else { return Ok(FirstScan::NoEvent) };
         let body = queue.event(first.seq)?;

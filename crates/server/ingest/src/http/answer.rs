@@ -26,7 +26,7 @@ const PIECES_MAX: usize = 4;
 /// Why an answer is not whole, if it is not: its end must not look like one.
 type Cut = Arc<Mutex<Option<String>>>;
 
-/// Answer a query piece by piece, as its client takes them; one that is a single piece whole.
+/// Answers a query piece by piece, as its client takes them; one that is a single piece whole.
 pub(super) async fn stream_answer(
     store: Store,
     query: query::Query,
@@ -63,7 +63,7 @@ pub(super) async fn stream_answer(
     ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], body).into_response()
 }
 
-/// Give the client a piece of its answer; whether to go on. `cut` tells of a client that read
+/// Gives the client a piece of its answer; whether to go on. `cut` tells of a client that read
 /// nothing for so long that the answer ends here.
 async fn hand_over(
     send: &mpsc::Sender<Bytes>,

@@ -206,7 +206,7 @@ async fn write_remote(
     store_body(&store, &quotas, request, REMOTE, read).await
 }
 
-/// Read a body, take it apart, store it, and answer when it is persisted.
+/// Reads a body, takes it apart, stores it, and answers when it is persisted.
 async fn store_body(
     store: &Store,
     quotas: &WriteQuotas,

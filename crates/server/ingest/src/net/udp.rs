@@ -19,7 +19,7 @@ const DATAGRAM_BYTES_MAX: usize = 64 << 10;
 /// but not reported to the sender.
 ///
 /// # Errors
-/// If the socket fails permanently.
+/// Returns an error if the socket fails permanently.
 pub async fn serve_udp(
     socket: UdpSocket,
     store: Store,

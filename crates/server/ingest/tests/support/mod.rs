@@ -43,7 +43,7 @@ pub fn contents(store: &Store) -> Vec<String> {
     found
 }
 
-/// Read with a reader, store; what is there and what was refused.
+/// Reads with a reader, stores; what is there and what was refused.
 pub fn after(read: impl FnOnce(&mut RowCollector<'_>)) -> (Vec<String>, Vec<RowRefusal>) {
     let (_folder, store) = store();
     let mut collector = RowCollector::new(&store);

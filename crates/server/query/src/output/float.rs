@@ -21,7 +21,7 @@ const POWERS: [u128; 22] = {
     powers
 };
 
-/// Write a float as `%.17g` does: every one comes back exactly.
+/// Writes a float as `%.17g` does: every one comes back exactly.
 pub(super) fn push(out: &mut Vec<u8>, f: f64) {
     // By way of an integer: it has no negative zero.
     let whole = f as i64;

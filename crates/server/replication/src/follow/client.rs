@@ -172,7 +172,7 @@ fn token(server: &ServerAddress) -> Result<String, FollowError> {
 /// Returns a TLS configuration that trusts only one certificate authority.
 ///
 /// # Errors
-/// When the file cannot be read or is not a certificate.
+/// Returns an error if the file cannot be read or is not a certificate.
 pub fn trust_authority(ca: &Path) -> Result<rustls::ClientConfig, FollowError> {
     let path = || ca.to_owned();
     let pem = fs::read(ca).map_err(|cause| FollowError::Authority { path: path(), cause })?;

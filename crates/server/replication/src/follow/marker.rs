@@ -44,7 +44,7 @@ impl Marker {
     /// Loads the marker of a folder; `None` if it does not follow.
     ///
     /// # Errors
-    /// When the file cannot be read or parsed.
+    /// Returns an error if the file cannot be read or parsed.
     pub fn load(folder: &Path) -> Result<Option<Self>, FollowError> {
         let path = Self::path(folder);
         match fs::read(&path) {

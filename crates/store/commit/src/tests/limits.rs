@@ -172,7 +172,7 @@ async fn low_disk_is_recorded_at_its_start_and_with_its_interval() {
     let bodies: Vec<_> = items.iter().map(|item| String::from_utf8_lossy(&item.body)).collect();
     assert_eq!(bodies.len(), 2, "{bodies:?}");
     assert!(bodies[0].contains("1 bytes are free"), "{bodies:?}");
-    assert!(bodies[1].contains("there is room again: 3 bytes are free"), "{bodies:?}");
+    assert!(bodies[1].contains("3 bytes are free again"), "{bodies:?}");
     open.commit.submit(one("a")).await.unwrap();
 }
 

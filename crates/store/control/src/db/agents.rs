@@ -96,7 +96,7 @@ pub(super) fn rivals(
     Ok(found)
 }
 
-/// Register one agent. Its number is the next one, or its own if that was never given or has just
+/// Registers one agent. Its number is the next one, or its own if that was never given or has just
 /// become free.
 pub(super) fn add(
     tx: &Transaction<'_>,
@@ -157,8 +157,8 @@ pub(super) fn is_known(tx: &Transaction<'_>, new: &NewAgent) -> ControlResult<bo
     Ok(tx.prepare_cached(sql)?.exists(params![id.0, new.name])?)
 }
 
-/// Give an agent that is there another key, address and date, and other groups where some are named;
-/// its certificates are revoked. All else is its own still.
+/// Gives an agent that is there another key, address and date, and other groups where some are
+/// named; its certificates are revoked. All else is its own still.
 pub(super) fn key_anew(tx: &Transaction<'_>, new: &NewAgent) -> ControlResult<AgentRow> {
     let id = new.id.unwrap_or(AgentId::SERVER);
     tx.prepare_cached(

@@ -136,7 +136,7 @@ pub(super) fn add_token(tx: &Transaction<'_>, token: &NewEnrolmentToken) -> Cont
     Ok(())
 }
 
-/// Count one use; the token's groups.
+/// Counts one use; the token's groups.
 ///
 /// Every digest is compared in full, so that the time taken says nothing about any of them.
 pub(super) fn use_token(

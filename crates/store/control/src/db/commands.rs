@@ -149,7 +149,7 @@ fn make_room(tx: &Transaction<'_>, user: &str) -> ControlResult<()> {
 const DROPPED: &str =
     "agents IS NULL AND pending + sent + acknowledged + failed + expired + cancelled = 0";
 
-/// Drop finished commands beyond the limit, the oldest first: hidden at once, and then some of
+/// Drops finished commands beyond the limit, the oldest first: hidden at once, and then some of
 /// their outcomes at a time, so that other writes get in between. Whether there is more to drop.
 pub(super) fn trim(tx: &Transaction<'_>) -> ControlResult<bool> {
     let kept =
@@ -241,7 +241,7 @@ fn in_order(rows: &[OutcomeRow]) -> Vec<&OutcomeRow> {
     rows
 }
 
-/// Move `n` of a command's outcomes from one count to another.
+/// Moves `n` of a command's outcomes from one count to another.
 fn count(
     tx: &Transaction<'_>,
     command: u64,

@@ -44,8 +44,8 @@ pub(super) struct Writer {
 }
 
 impl SqliteControl {
-    /// Open or create the database at `path` (mode 0600: it holds password hashes) and bring it
-    /// to this program's version.
+    /// Opens or create the database at `path` (mode 0600: it holds password hashes) and bring it to
+    /// this program's version.
     ///
     /// # Errors
     /// `Newer` when a later program wrote it; `Corrupt` when it is no registry.
@@ -56,7 +56,7 @@ impl SqliteControl {
     /// Opens the database as [`SqliteControl::open`] does, with `readers` connections for queries, at least one.
     ///
     /// # Errors
-    /// As [`SqliteControl::open`].
+    /// See [`SqliteControl::open`].
     pub fn open_with(path: &Path, readers: usize) -> ControlResult<Self> {
         create_private(path)?;
         let mut writer = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
@@ -78,7 +78,7 @@ impl SqliteControl {
     /// statements prepared and their pages at hand.
     ///
     /// # Errors
-    /// When the database fails.
+    /// Returns an error if the database fails.
     pub fn warm(&self) -> ControlResult<()> {
         let page = AgentQuery { limit: 1, ..AgentQuery::default() };
         self.readers.each(|conn| {
@@ -110,7 +110,7 @@ impl SqliteControl {
     /// Journal mode and `synchronous` level (1 NORMAL, 2 FULL) of the last transaction.
     ///
     /// # Errors
-    /// When the database fails.
+    /// Returns an error if the database fails.
     pub fn durability(&self) -> ControlResult<(String, i64)> {
         let conn = &self.writer.lock().conn;
         let journal = conn.query_row("PRAGMA journal_mode", [], |r| r.get(0))?;
@@ -167,7 +167,7 @@ impl SqliteControl {
         work(&conn.transaction_with_behavior(TransactionBehavior::Immediate)?)
     }
 
-    /// Copy the log into the database, as far as no reader needs it. Holds up no write.
+    /// Copies the log into the database, as far as no reader needs it. Holds up no write.
     pub(super) fn copy_log(&self) -> ControlResult<()> {
         let conn = self.checkpointer.lock();
         Ok(conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?)

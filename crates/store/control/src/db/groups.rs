@@ -7,7 +7,7 @@ use super::rows::{self, GroupNames, unsigned};
 use crate::limits::{DEFAULT_GROUP, GROUPS_PER_AGENT_MAX, NAME_CHARS_MAX};
 use crate::{ControlError, ControlResult, GroupConfig, GroupCount};
 
-/// Replace the agent's groups; duplicates count once, none becomes `default`.
+/// Replaces the agent's groups; duplicates count once, none becomes `default`.
 pub(super) fn assign(
     tx: &Transaction<'_>,
     agent: AgentId,
@@ -45,7 +45,7 @@ fn id(tx: &Transaction<'_>, name: &str) -> ControlResult<i64> {
         .ok_or_else(|| ControlError::NotFound { what: "group", name: name.to_owned() })
 }
 
-/// Refuse groups that do not exist.
+/// Refuses groups that do not exist.
 pub(super) fn require(tx: &Transaction<'_>, names: &[String]) -> ControlResult<()> {
     names.iter().try_for_each(|name| id(tx, name).map(drop))
 }

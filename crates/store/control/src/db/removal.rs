@@ -6,7 +6,7 @@ use rusqlite::Transaction;
 use super::{agents, certificates, commands, groups};
 use crate::{AgentRow, ControlResult, NewAgent};
 
-/// Remove agents; the rows as they were.
+/// Removes agents; the rows as they were.
 pub(super) fn remove(
     tx: &Transaction<'_>,
     ids: &[AgentId],
@@ -25,7 +25,7 @@ pub(super) fn remove(
     Ok(rows)
 }
 
-/// Remove agents and register one in their place, or give the one of them that it is another key.
+/// Removes agents and registers one in their place, or give the one of them that it is another key.
 pub(super) fn replace(
     tx: &Transaction<'_>,
     gone: &[AgentId],

@@ -7,8 +7,8 @@ use rusqlite::{Params, Row, Transaction};
 
 use crate::{AgentRow, ConfigState, ControlError, ControlResult, StatusCode};
 
-/// Run a statement that changes something; each is prepared once for a connection. How many rows it
-/// changed.
+/// Runs a statement that changes something; each is prepared once for a connection. How many rows
+/// it changed.
 pub(super) fn run(tx: &Transaction<'_>, sql: &str, values: impl Params) -> rusqlite::Result<usize> {
     tx.prepare_cached(sql)?.execute(values)
 }

@@ -135,7 +135,7 @@ fn user(tx: &Transaction<'_>, id: u32) -> ControlResult<Option<UserRow>> {
     name.map_or(Ok(None), |name| users::one(tx, &name))
 }
 
-/// Carry out a change; the id of what it created, else 0.
+/// Carries out a change; the id of what it created, else 0.
 fn carry_out(tx: &Transaction<'_>, write: &SecurityWrite) -> ControlResult<u32> {
     let id = change(tx, &write.change)?;
     for revocation in &write.revoked {
@@ -217,7 +217,7 @@ fn drawn(tx: &Transaction<'_>) -> ControlResult<u32> {
         .map_err(|_| ControlError::Limit { what: "ids", max: u64::from(u32::MAX) })
 }
 
-/// Refuse what another row than `own` has already.
+/// Refuses what another row than `own` has already.
 fn free(
     tx: &Transaction<'_>,
     sql: &str,

@@ -207,7 +207,7 @@ pub(super) fn audit(tx: &Transaction<'_>, entry: &AuditEntry) -> ControlResult<u
     Ok(id)
 }
 
-/// Keep the newest rows of what changed nothing, and of everything else.
+/// Keeps the newest rows of what changed nothing, and of everything else.
 fn trim_audit(tx: &Transaction<'_>, kept_max: u64, idle_max: u64) -> ControlResult<()> {
     rows::run(
         tx,

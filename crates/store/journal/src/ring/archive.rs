@@ -54,7 +54,7 @@ pub(crate) struct Archival {
 }
 
 impl Archival {
-    /// Write and persist it.
+    /// Writes and persists it.
     pub(crate) fn write(&mut self) -> Result<Cost, WriteError> {
         self.fill.ensure(self.upto.max(self.from)).map_err(in_use)?;
         let range = (self.from - self.base) as usize..(self.upto - self.base) as usize;
@@ -80,7 +80,7 @@ impl Writer {
         self.archiving.due && !self.archiving.under_way
     }
 
-    /// Archive no more pieces ahead of need.
+    /// Archives no more pieces ahead of need.
     pub(crate) fn stop_archiving(&mut self) {
         self.archiving.stopped = true;
     }
@@ -122,7 +122,7 @@ impl Writer {
         Ok(laid)
     }
 
-    /// Let the writer have the archive again, or not.
+    /// Lets the writer have the archive again, or not.
     pub(crate) fn archiving(&mut self, under_way: bool) {
         self.archiving.under_way = under_way;
     }
@@ -144,7 +144,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Append groups to the archive, persisted. Without `all`, only blocks that are full: a group
+    /// Appends groups to the archive, persisted. Without `all`, only blocks that are full: a group
     /// that reaches into the next one stays in the ring.
     pub(super) fn append_to_archive(
         &mut self,

@@ -45,7 +45,7 @@ impl Writer {
         Ok(Some(Flush { file, path, segment, next: active.next, next_position, next_sequence }))
     }
 
-    /// End it. Of one that failed nothing behind it is persisted either.
+    /// Ends it. Of one that failed nothing behind it is persisted either.
     pub(crate) fn end_flush(
         &mut self,
         flush: &Flush,

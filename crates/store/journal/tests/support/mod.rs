@@ -150,7 +150,7 @@ pub(crate) fn open(disk: &SimDisk, layout: Layout, what: &str) -> (Journal, Reco
     }
 }
 
-/// Verify what a recovered journal holds, and let the model go on from there.
+/// Verifies what a recovered journal holds, and let the model go on from there.
 pub(crate) fn check(
     journal: &Journal,
     recovery: &Recovery,

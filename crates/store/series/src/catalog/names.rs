@@ -82,7 +82,7 @@ impl Names {
         asked.is_some_and(|asked| asked.saturating_add(2) <= self.epoch)
     }
 
-    /// Take a row out.
+    /// Takes a row out.
     pub(super) fn remove(&mut self, id: u32, hasher: &DefaultHashBuilder, sharing: &mut Sharing) {
         let Some(entry) = self.rows.remove(id) else { return };
         self.live.remove(id);
@@ -112,7 +112,7 @@ impl Names {
         sharing.leave(id);
     }
 
-    /// Give memory back after rows were taken out.
+    /// Gives memory back after rows were taken out.
     pub(super) fn shrink(&mut self, hasher: &DefaultHashBuilder) {
         let (rows, bytes) = (&self.rows, &mut self.alias_bytes);
         self.aliases.retain(|alias| {

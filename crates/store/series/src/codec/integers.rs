@@ -18,7 +18,7 @@ const NARROW_BITS: u32 = 32;
 const LOOKED_AT: usize = 160;
 
 for_wide_registers! {
-    /// Append `values`. `work` is room to work in.
+    /// Appends `values`. `work` is room to work in.
     pub(crate) fn encode(values: &[i64], work: &mut Vec<i64>, into: &mut Vec<u8>) = append;
 }
 
@@ -32,7 +32,7 @@ fn width_of(values: &[i64]) -> u32 {
     narrowest(values).1
 }
 
-/// Append up to a column of the same value, as [`encode`] does.
+/// Appends up to a column of the same value, as [`encode`] does.
 pub(crate) fn encode_same(value: i64, into: &mut Vec<u8>) {
     into.push(PLAIN | REGULAR);
     push_signed(into, value);
@@ -157,7 +157,7 @@ impl Spread {
     }
 }
 
-/// Read `count` values in place of what `values` holds.
+/// Reads `count` values in place of what `values` holds.
 pub(crate) fn decode(input: &mut Input<'_>, count: usize, values: &mut Vec<i64>) -> Option<()> {
     values.clear();
     if count == 0 {

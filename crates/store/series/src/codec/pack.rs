@@ -10,7 +10,7 @@ const LANES: usize = 4;
 
 type Lanes = [u32; LANES];
 
-/// Append 128 values of `width` (0 to 32) bits: value `4 i + l` is the `i`-th of lane `l`; the
+/// Appends 128 values of `width` (0 to 32) bits: value `4 i + l` is the `i`-th of lane `l`; the
 /// lanes' words alternate.
 #[inline(always)]
 pub(crate) fn pack(values: &[u32; RUN], width: u32, into: &mut Vec<u8>) {
@@ -47,7 +47,7 @@ pub(crate) fn pack(values: &[u32; RUN], width: u32, into: &mut Vec<u8>) {
     }
 }
 
-/// Read 128 values of `width` (0 to 32) bits.
+/// Reads 128 values of `width` (0 to 32) bits.
 pub(crate) fn unpack(input: &mut Input<'_>, width: u32, values: &mut [u32; RUN]) -> Option<()> {
     if width == 0 {
         *values = [0; RUN];
@@ -74,7 +74,7 @@ pub(crate) fn unpack(input: &mut Input<'_>, width: u32, values: &mut [u32; RUN])
     Some(())
 }
 
-/// Append at most 128 values minus `min`, `width` (0 to 64) bits each, one after another, the last
+/// Appends at most 128 values minus `min`, `width` (0 to 64) bits each, one after another, the last
 /// byte filled up with zeros.
 #[inline(always)]
 pub(crate) fn pack_wide(values: &[i64], min: i64, width: u32, into: &mut Vec<u8>) {
@@ -95,7 +95,7 @@ pub(crate) fn pack_wide(values: &[i64], min: i64, width: u32, into: &mut Vec<u8>
     into.truncate(end);
 }
 
-/// Read `count` (at most 128) values of `width` (0 to 64) bits, plus `min`.
+/// Reads `count` (at most 128) values of `width` (0 to 64) bits, plus `min`.
 pub(crate) fn unpack_wide(
     input: &mut Input<'_>,
     count: usize,

@@ -22,7 +22,7 @@ pub(crate) struct Stretch {
 }
 
 impl Stretch {
-    /// Take the next one in, if they may be one.
+    /// Takes the next one in, if they may be one.
     fn join(&mut self, next: &Self) -> bool {
         let (first, last) = (self.first.min(next.first), self.last.max(next.last));
         let is_one = |first, last| partition_of(first) == partition_of(last);
@@ -90,7 +90,7 @@ impl Head {
         row.table(id, from, range, want, work)
     }
 
-    /// Add the partitions that a stretch of a row has samples of.
+    /// Adds the partitions that a stretch of a row has samples of.
     pub(crate) fn touched(&self, id: u32, of: &Stretch, work: &mut Work, into: &mut BTreeSet<i64>) {
         let Some(row) = self.row(id) else { return };
         row.chunks_of(of).iter().for_each(|chunk| chunk.partitions(work, into));

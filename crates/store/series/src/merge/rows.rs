@@ -48,8 +48,8 @@ impl<'a> Rows<'a> {
         Ok(Self { row, shared, tombstones, sources })
     }
 
-    /// Hand out what the parts have of it together, settled, oldest first, in whole chunks but for the
-    /// last.
+    /// Hands out what the parts have of it together, settled, oldest first, in whole chunks but for
+    /// the last.
     pub(super) fn each(
         &self,
         work: &mut Work,
@@ -107,7 +107,7 @@ impl<'a> Rows<'a> {
         Ok(all)
     }
 
-    /// Let what was read so far have the values that a later part has of its series.
+    /// Lets what was read so far have the values that a later part has of its series.
     fn agree(
         &self,
         all: &mut Table,

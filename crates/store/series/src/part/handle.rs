@@ -135,7 +135,7 @@ impl Part {
         Ok((!entry.chunks.is_empty()).then_some(entry))
     }
 
-    /// Append the rows of a chunk.
+    /// Appends the rows of a chunk.
     pub(crate) fn chunk(
         &self,
         chunk: &ChunkRef,
@@ -185,7 +185,7 @@ impl Part {
         Ok(table)
     }
 
-    /// Look at every byte: what is wrong with it, one line each.
+    /// Looks at every byte: what is wrong with it, one line each.
     pub(crate) fn verify(&self) -> Vec<ReadError> {
         let (mut found, expected) = (Vec::new(), self.meta.header());
         let header = self.file.open().and_then(|file| self.file.read(&*file, 0, expected.len()));

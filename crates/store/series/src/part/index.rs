@@ -70,7 +70,7 @@ impl Builder {
         Self { base, summaries, ..Self::default() }
     }
 
-    /// Begin a row: the next one in ascending order.
+    /// Begins a row: the next one in ascending order.
     pub(crate) fn row(&mut self, id: u32, columns: usize) {
         self.end_row();
         if self.directory.len() + self.entries.len() >= BLOCK_BYTES {

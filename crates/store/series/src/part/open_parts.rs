@@ -64,7 +64,7 @@ impl Opened {
         self.blocks.lock().get(&at).cloned()
     }
 
-    /// Keep a block of the index.
+    /// Keeps a block of the index.
     pub(crate) fn keep(&self, at: usize, block: &Arc<[u8]>) {
         if self.blocks.lock().insert(at, Arc::clone(block)).is_none() {
             self.bytes.fetch_add(block.len() as u64, Ordering::Relaxed);
@@ -75,7 +75,7 @@ impl Opened {
 }
 
 impl OpenParts {
-    /// Put an open part into its slot.
+    /// Puts an open part into its slot.
     pub(crate) fn put(
         self: &Arc<Self>,
         slot: &Arc<Slot>,
@@ -102,7 +102,7 @@ impl OpenParts {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Let go of what is too much. Who reads it now reads on, the next one opens it again.
+    /// Lets go of what is too much. Who reads it now reads on, the next one opens it again.
     fn bound(&self) {
         let mut spared = self.slots.lock().len();
         loop {

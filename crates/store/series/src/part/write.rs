@@ -54,7 +54,7 @@ impl PartWriter {
         Ok(Self { parts: metas.iter().map(begun).collect(), file, path, buffer, written: 0 })
     }
 
-    /// Add settled rows of a row series to one of the parts; those of one come one after another.
+    /// Adds settled rows of a row series to one of the parts; those of one come one after another.
     pub(crate) fn row(
         &mut self,
         part: usize,
@@ -99,7 +99,7 @@ impl PartWriter {
         Ok(())
     }
 
-    /// Finish and persist the file (not its name).
+    /// Finishes and persist the file (not its name).
     pub(crate) fn finish(mut self) -> Result<Vec<PartMeta>, WriteError> {
         let mut done = Vec::with_capacity(self.parts.len());
         for part in std::mem::take(&mut self.parts) {

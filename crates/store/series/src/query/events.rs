@@ -30,7 +30,7 @@ impl Snapshot {
     /// All events of a series at once, in the direction of the scan.
     ///
     /// # Errors
-    /// When a part of it cannot be read, with the others.
+    /// Returns an error if a part of it cannot be read, with the others.
     pub fn events(
         &self,
         series: &Series,

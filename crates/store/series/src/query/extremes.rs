@@ -21,12 +21,12 @@ pub enum Extreme {
 }
 
 impl Snapshot {
-    /// Add what a series has to the steps of `step_ns` from `range.from_ns` on, by their indexes.
+    /// Adds what a series has to the steps of `step_ns` from `range.from_ns` on, by their indexes.
     /// Of each summary only the value that is asked for is right, and that the step is not empty;
     /// the rest, its time included, is of the samples that had to be read.
     ///
     /// # Errors
-    /// When a part of it cannot be read; the others are added.
+    /// Returns an error if a part of it cannot be read; the others are added.
     pub fn extremes(
         &self,
         series: &Series,

@@ -43,7 +43,7 @@ impl Piece {
         range.touches(span.first, span.last)
     }
 
-    /// Add the partitions that it has samples of.
+    /// Adds the partitions that it has samples of.
     pub(super) fn partitions(&self, into: &mut BTreeSet<i64>, work: &mut Work) {
         let span = self.span();
         let (first, last) = (partition_of(span.first), partition_of(span.last));

@@ -138,8 +138,8 @@ impl Source<'_> {
     }
 }
 
-/// Remember the first thing that could not be read, of all that is only refused before what is damaged:
-/// that may be over later.
+/// Remembers the first thing that could not be read, of all that is only refused before what is
+/// damaged: that may be over later.
 pub(super) fn note(torn: &mut Option<ReadError>, e: ReadError) {
     let refused = matches!(e, ReadError::Io { .. });
     if torn.is_none() || (refused && matches!(torn, Some(ReadError::Corrupt(_)))) {

@@ -70,7 +70,7 @@ impl Sorted {
         it
     }
 
-    /// Sort a run and keep it.
+    /// Sorts a run and keeps it.
     fn add(&mut self, mut run: Table, rows: usize, work: &mut Work) {
         run.sort_rows();
         let mut begin = 0;
@@ -87,7 +87,7 @@ impl Sorted {
         }
     }
 
-    /// Let half of it go where it is too much: what a scan comes to last.
+    /// Lets half of it go where it is too much: what a scan comes to last.
     fn bound(&mut self, bytes_max: usize, direction: Direction) {
         if self.bytes <= bytes_max {
             return;

@@ -18,7 +18,7 @@ pub(super) trait Sink {
         false
     }
 
-    /// Take a summary of samples from this time on.
+    /// Takes a summary of samples from this time on.
     fn add_summary(&mut self, first_ns: i64, some: Summary);
 }
 
@@ -70,7 +70,7 @@ impl Snapshot {
     /// own summaries already say.
     ///
     /// # Errors
-    /// When a part of it cannot be read, with the summary of the others.
+    /// Returns an error if a part of it cannot be read, with the summary of the others.
     pub fn summary(&self, series: &Series, range: TimeRange) -> Found<Option<Summary>> {
         let mut all: Option<Summary> = None;
         let mut sink = Every(|_, some| add(&mut all, some));
@@ -82,7 +82,7 @@ impl Snapshot {
     /// out: index of the step, and what is in it.
     ///
     /// # Errors
-    /// When a part of it cannot be read, with the steps of the others.
+    /// Returns an error if a part of it cannot be read, with the steps of the others.
     pub fn steps(
         &self,
         series: &Series,
@@ -97,10 +97,10 @@ impl Snapshot {
         partial(steps, read.err())
     }
 
-    /// Hand out the same one after another, until `each` says that it is enough.
+    /// Hands out the same one after another, until `each` says that it is enough.
     ///
     /// # Errors
-    /// When a part of it cannot be read; the steps of the others were handed out.
+    /// Returns an error if a part of it cannot be read; the steps of the others were handed out.
     pub fn each_step(
         &self,
         series: &Series,
@@ -115,8 +115,8 @@ impl Snapshot {
         torn.map_or(Ok(()), Err)
     }
 
-    /// Hand out summaries of runs that lie in one step, oldest first, each with its first time. The
-    /// first thing that could not be read.
+    /// Hands out summaries of runs that lie in one step, oldest first, each with its first time.
+    /// The first thing that could not be read.
     pub(super) fn summarize(
         &self,
         series: &Series,
@@ -160,7 +160,7 @@ impl Snapshot {
         torn
     }
 
-    /// Hand out the summaries of one piece: its own, or those of its samples.
+    /// Hands out the summaries of one piece: its own, or those of its samples.
     fn emit_summaries(
         &self,
         piece: &Piece,

@@ -53,7 +53,7 @@ impl Windows {
                 > self.rows.saturating_mul(ROWS_OVER)
     }
 
-    /// Sort what is in a window, or in a part of it; that part.
+    /// Sorts what is in a window, or in a part of it; that part.
     fn sort(
         &mut self,
         window: TimeRange,
@@ -71,12 +71,12 @@ impl Windows {
         sorted.window
     }
 
-    /// Leave pieces out that cannot be read, ascending.
+    /// Leaves pieces out that cannot be read, ascending.
     fn leave_out(&mut self, lost: Vec<usize>) {
         lost.into_iter().rev().for_each(|i| drop(self.pieces.remove(i)));
     }
 
-    /// Read what is left of a window later.
+    /// Reads what is left of a window later.
     fn put_back(&mut self, planned: TimeRange, window: TimeRange) {
         if window.to_ns < planned.to_ns {
             self.left.push_front(TimeRange { from_ns: window.to_ns, ..planned });
@@ -243,7 +243,7 @@ impl Reading {
         self.heads.len() * size_of::<Piece>() + windows
     }
 
-    /// Look what there is in the next partition; `None` behind the last one.
+    /// Looks what there is in the next partition; `None` behind the last one.
     fn advance(&mut self) -> Option<()> {
         let partition = match self.direction {
             Direction::Forward => self.partitions.pop_front()?,

@@ -19,12 +19,12 @@ impl Store {
         self.0.core.spares.batch()
     }
 
-    /// Keep the memory of a batch that is not stored.
+    /// Keeps the memory of a batch that is not stored.
     pub fn spare(&self, batch: Batch) {
         self.0.core.spares.give(batch, Vec::new());
     }
 
-    /// Store a batch. Returns when it is as durable as asked for, and in the head.
+    /// Stores a batch. Returns when it is as durable as asked for, and in the head.
     ///
     /// # Errors
     /// See [`WriteError`].
@@ -40,12 +40,12 @@ impl Store {
         self.submit_async(batch, ack).await?.await
     }
 
-    /// Send a batch on its way; waits only while too much waits for the log already. Drop the
+    /// Sends a batch on its way; waits only while too much waits for the log already. Drop the
     /// ticket to fire and forget: what fails then is counted in
     /// [`batches_failed`](crate::StoreStats::batches_failed).
     ///
     /// # Errors
-    /// When the batch is not acceptable, or the store takes nothing any more.
+    /// Returns an error if the batch is not acceptable, or the store takes nothing any more.
     pub fn submit(&self, batch: Batch, ack: Ack) -> Result<Ticket, WriteError> {
         self.0.core.ensure_marked()?;
         self.0.core.submit(batch, ack)
@@ -54,7 +54,7 @@ impl Store {
     /// As [`Store::submit`], from a task: no thread waits.
     ///
     /// # Errors
-    /// As [`Store::submit`].
+    /// See [`Store::submit`].
     pub async fn submit_async(&self, batch: Batch, ack: Ack) -> Result<Ticket, WriteError> {
         self.0.core.ensure_marked()?;
         self.0.core.submit_async(batch, ack).await
@@ -64,7 +64,7 @@ impl Store {
     /// some, the batch comes back.
     ///
     /// # Errors
-    /// As [`Store::submit`].
+    /// See [`Store::submit`].
     pub fn try_submit(&self, batch: Batch, ack: Ack) -> Result<TrySubmit, WriteError> {
         self.0.core.ensure_marked()?;
         self.0.core.try_submit(batch, ack)

@@ -103,7 +103,8 @@ impl SqliteState {
     /// Opens or creates the database file.
     ///
     /// # Errors
-    /// When it cannot be read, is not a state database, or was written by a newer version.
+    /// Returns an error if it cannot be read, is not a state database, or was written by a newer
+    /// version.
     pub fn open(file: &Path, options: StateOptions) -> Result<Self, StateError> {
         let mut writer = open_writer(file)?;
         let new = schema::migrate(&mut writer, file)?;
@@ -136,7 +137,7 @@ impl SqliteState {
     /// prepared and their pages cached.
     ///
     /// # Errors
-    /// When the database fails.
+    /// Returns an error if the database fails.
     pub fn warm(&self) -> Result<(), StateError> {
         const WHAT: &str = "warm the readers";
         let changes = ChangeQuery { limit: 1, ..ChangeQuery::default() };
@@ -170,7 +171,7 @@ impl SqliteState {
     /// Returns the position that a database has applied, even if another process has it open. Reads only.
     ///
     /// # Errors
-    /// When it cannot be read or is not a state database.
+    /// Returns an error if it cannot be read or is not a state database.
     pub fn peek_applied(file: &Path) -> Result<Position, StateError> {
         const WHAT: &str = "read the state's position";
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY;
@@ -186,7 +187,7 @@ impl SqliteState {
     /// continue from there, and the store draws a new name, so that every agent checks what it holds.
     ///
     /// # Errors
-    /// As [`SqliteState::open`].
+    /// See [`SqliteState::open`].
     pub fn prepare_restored(file: &Path, end: Position) -> Result<(), StateError> {
         const WHAT: &str = "prepare the restored state";
         let mut db = open_writer(file)?;
@@ -202,7 +203,7 @@ impl SqliteState {
     /// the copy holds. Positions continue.
     ///
     /// # Errors
-    /// As [`SqliteState::open`].
+    /// See [`SqliteState::open`].
     pub fn prepare_promoted(file: &Path) -> Result<(), StateError> {
         let mut db = open_writer(file)?;
         schema::migrate(&mut db, file)?;

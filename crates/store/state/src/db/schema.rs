@@ -152,7 +152,7 @@ pub(crate) fn version() -> i64 {
 /// Migrates the database to the newest version. Returns true if it was empty before.
 ///
 /// # Errors
-/// When it is newer than this program, belongs to something else, or a step fails.
+/// Returns an error if it is newer than this program, belongs to something else, or a step fails.
 pub(crate) fn migrate(db: &mut Connection, file: &Path) -> Result<bool, StateError> {
     let number = |name: &str| db.query_row(&format!("PRAGMA {name}"), [], |r| r.get::<_, i64>(0));
     let found = number("user_version").context("read the version of the state")?;

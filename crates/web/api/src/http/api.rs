@@ -57,7 +57,7 @@ pub trait ConfigFile: Send + Sync {
     /// Returns the keys, such as `api.listen`, whose values differ from those of the running server.
     ///
     /// # Errors
-    /// As [`ConfigFile::values`].
+    /// See [`ConfigFile::values`].
     fn waiting(&self, text: &str) -> Result<Vec<String>, String>;
 
     /// Replaces the file's content atomically; the new content is durable on return.
