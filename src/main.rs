@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cause_is_logged_once() {
+    fn repeated_cause_is_formatted_once() {
         let cause = anyhow::anyhow!("file is not a database");
         let told = cause.context("registry.db: file is not a database").context("registry");
         assert_eq!(in_one_line(&told), "registry: registry.db: file is not a database");

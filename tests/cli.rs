@@ -424,7 +424,7 @@ fn printed_configurations_pass_their_own_check() {
 }
 
 #[test]
-fn agent_queue_is_listed_verified_and_compacted_offline() {
+fn open_queue_is_listed_and_verified_but_compacted_when_closed() {
     let folder = folder("cli-queue");
     let data = folder.to_str().unwrap();
     let path = folder.join("agent/agent.db");

@@ -340,7 +340,7 @@ fn fifty_kills_of_either_side_leave_a_prefix_that_can_take_over() {
 }
 
 #[test]
-fn network_follower_sends_its_token_and_pins_the_certificate() {
+fn network_follower_sends_its_token_and_verifies_the_server() {
     let base = folder("follow-network");
     configure(&base, "first", "");
     let first = base.join("first");

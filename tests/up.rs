@@ -156,7 +156,7 @@ fn a_data_folder_is_served_by_one_process() {
 }
 
 #[test]
-fn local_agent_recovers_its_key_but_a_lost_registry_is_kept() {
+fn local_agent_recovers_its_key_but_lost_registry_fails_start() {
     let place = Folders::new("up-lost-key");
     let up = place.up();
     up.line("synchronised: ");

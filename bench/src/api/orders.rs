@@ -8,7 +8,7 @@ use crate::load::{heartbeats, one_by_one};
 use crate::server::Server;
 use crate::{AGENTS, SUBJECT};
 
-/// Restarts everybody, deliver it to every agent, and count what became of it.
+/// Restarts all agents, delivers the command to each, and counts what became of it.
 pub fn restart(server: &Server, results: &mut Results) -> anyhow::Result<()> {
     let case = format!("{AGENTS} PUT /agents/restart");
     let mut client = server.client(&server.login()?)?;

@@ -18,7 +18,7 @@ use state::{SqliteState, StateOptions, StateStore};
 /// Certificates are made with one key: what is measured is the server.
 const TOKEN_USES: u32 = 1_000;
 
-/// Enrols agents and leave what their clients need in the folder: `agents.json` with the CA, one
+/// Enrols agents and leaves what their clients need in the folder: `agents.json` with the CA, one
 /// key, and a certificate for each.
 pub fn enrol(folder: &Path, agents: usize) -> anyhow::Result<()> {
     let registry = registry(folder)?;

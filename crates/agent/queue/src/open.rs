@@ -281,6 +281,8 @@ fn drop_rows(conn: &mut Connection, unsound: &[Unsound]) -> Result<Dropped, Atte
     Ok(Dropped { items: unsound.len() as u64, first })
 }
 
+/// Prepares an opened database in one transaction: marks it as in use, stores the clock and the
+/// settings, begins an epoch of event ids, and opens the marks of each dataset. Changes the catalog too.
 fn prepare(
     conn: &Connection,
     options: &QueueOptions,

@@ -35,7 +35,7 @@ impl Queue {
         &self.inner
     }
 
-    /// Opens or create the database. A damaged one is moved aside and replaced
+    /// Opens or creates the database. A damaged one is moved aside and replaced
     /// ([`QueueOpenReport::rebuilt`]).
     ///
     /// # Errors

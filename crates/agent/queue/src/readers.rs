@@ -38,7 +38,7 @@ pub struct ReaderProcess {
     pub pages_behind: u64,
 }
 
-/// Reads transactions of other processes, the oldest first. Only for a process that does not have
+/// Lists the read transactions of other processes, the oldest first. Only for a process that does not have
 /// the database open itself: closing the index would drop its locks.
 ///
 /// # Errors

@@ -137,7 +137,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Says when the log does not shrink: in the program's log, as a coverage event and in the
+    /// Reports a log that does not shrink: in the program's log, as a coverage event and in the
     /// status. Writers never wait for that reader, and the log shrinks once it is gone.
     fn report_log(&self, writer: &mut Writer) -> Result<(), QueueError> {
         let limit = self.log_limit();

@@ -147,6 +147,8 @@ fn unknown(agent: AgentId) -> Refusal {
     Refusal::forbidden("unknown_agent", format!("agent {agent} is not registered here: enrol it"))
 }
 
+/// Builds the answer to a heartbeat: who the agent is, the limits of sessions, pending commands, and the
+/// checksum of its groups' configuration.
 async fn build_answer(
     app: &App,
     caller: &Caller,

@@ -76,6 +76,10 @@ impl Writes {
     }
 }
 
+/// Verifies a session and decides what it asks for.
+///
+/// # Errors
+/// Returns the refusal for a session that is malformed, too large, or names another agent.
 pub(crate) fn plan(
     bytes: &[u8],
     limits: &Limits,

@@ -185,6 +185,8 @@ impl Applier<'_> {
         batch
     }
 
+    /// Applies a batch in one transaction and answers its callers. A transient failure keeps the batch for
+    /// a retry; any other one fails the commit and every pending caller.
     fn apply(&mut self, batch: Batch) -> Attempt {
         let started = Instant::now();
         match self.shared.state.apply(&batch.records) {

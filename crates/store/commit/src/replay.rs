@@ -120,6 +120,8 @@ impl Replay<'_> {
         Ok(())
     }
 
+    /// Adds one record to the batch, and applies the batch when it is full. A record that cannot be
+    /// decoded is set aside after the records before it were applied.
     fn replay_record(&mut self, position: Position, bytes: &[u8]) -> Result<(), CommitError> {
         self.bytes += bytes.len() as u64;
         self.since_checkpoint += bytes.len() as u64;

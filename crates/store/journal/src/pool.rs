@@ -312,7 +312,7 @@ impl Pool {
         }
     }
 
-    /// Lets [`Pool::serve`] return.
+    /// Makes [`Pool::serve`] return.
     pub(crate) fn stop(&self) {
         self.state.lock().stopped = true;
         self.signal.notify_all();

@@ -188,7 +188,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// The last segment ended at a bad frame: torn or damaged?
+    /// Handles the bad frame that ends the last segment: cuts a torn tail, or notes damage if later frames
+    /// prove that more was written. A ring layout continues in the ring.
     fn tail(
         &mut self,
         segment: &Arc<Segment>,
@@ -224,7 +225,8 @@ impl Walk<'_> {
         self.found.cut = Some(TornTail { file, offset, position: self.found.next_position });
     }
 
-    /// The ring continues where the archive ends.
+    /// Reads the groups of the ring, which continues where the archive ends. A gap that later groups prove
+    /// is damage; otherwise they are cut. `persist`: rewrites the groups that may not be on the disk.
     fn ring(
         &mut self,
         segment: &Arc<Segment>,

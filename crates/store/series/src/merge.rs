@@ -51,7 +51,8 @@ impl Core {
         Ok(outcome)
     }
 
-    /// Makes one merge or roll-up, if any is worth it.
+    /// Makes one merge or roll-up if one is due. Parts that no delete hits are recorded as such first, so
+    /// that their deletes are not examined again.
     pub(crate) fn merge_once(&self, outcome: &mut MergeOutcome) -> Result<MergeStep, WriteError> {
         let mut manifest = self.manifest.lock();
         let live = self.live.read();
@@ -86,7 +87,7 @@ impl Core {
         });
         let missed = deletes.missed;
         if !missed.is_empty() {
-            return self.pass_by(&mut manifest, &missed).map(|()| MergeStep::More);
+            return self.record_missed(&mut manifest, &missed).map(|()| MergeStep::More);
         }
         if !runs.is_empty() {
             let tombstones = manifest.tombstones.clone();
@@ -99,8 +100,12 @@ impl Core {
         self.noting(&mut manifest, partition, done).map(|()| MergeStep::More)
     }
 
-    /// Note of parts that the deletes there are do not hit that these are applied.
-    fn pass_by(&self, manifest: &mut Manifest, missed: &HashSet<u64>) -> Result<(), WriteError> {
+    /// Records that all present deletes are applied to parts that none of them hits.
+    fn record_missed(
+        &self,
+        manifest: &mut Manifest,
+        missed: &HashSet<u64>,
+    ) -> Result<(), WriteError> {
         let mut next = manifest.clone();
         for part in next.parts.iter_mut().filter(|part| missed.contains(&part.id)) {
             part.applied = next.sealed;
@@ -110,8 +115,8 @@ impl Core {
         Ok(())
     }
 
-    /// Remembers a partition that cannot be read, so that the others go on; on disk, too: every
-    /// hour of refusals at once, less with the next manifest.
+    /// Records a partition that cannot be read, so that the others continue. The manifest is written at once
+    /// when another hour of failures is full, and otherwise by its next change.
     pub(crate) fn noting<T>(
         &self,
         manifest: &mut Manifest,

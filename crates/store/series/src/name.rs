@@ -51,10 +51,10 @@ impl RowName {
         Self::new(metrics, tags)
     }
 
-    /// Puts a name together; the tags need not be sorted, and tags without a value do not count.
+    /// Builds a name. The tags need not be sorted; tags without a value are dropped.
     ///
     /// # Errors
-    /// Returns an error if it is no name, or over a limit.
+    /// Returns an error if they form no valid name, or exceed a limit.
     pub fn new(metrics: Vec<String>, mut tags: Vec<(String, String)>) -> Result<Self, NameError> {
         tags.retain(|(_, value)| !value.is_empty());
         tags.sort();

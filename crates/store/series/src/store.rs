@@ -61,7 +61,7 @@ impl Store {
     /// changed, so it may be on a medium that cannot be written. Writes are refused.
     ///
     /// # Errors
-    /// See [`SeriesOpenError`]; [`SeriesOpenError::NotClosed`] when only [`Store::open`] knows all that is in it.
+    /// See [`SeriesOpenError`]; [`SeriesOpenError::NotClosed`] if [`Store::open`] is needed.
     pub fn open_read_only(dir: &Path, options: StoreOptions) -> Result<Self, SeriesOpenError> {
         let core = Core::open_read_only(dir, options)?;
         let (threads, closed) = (Mutex::default(), Mutex::new(true));

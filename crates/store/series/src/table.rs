@@ -356,7 +356,7 @@ impl Table {
         }
     }
 
-    /// Appends the rows of a chunk. `None`: the bytes are none.
+    /// Appends the rows of a chunk. Returns `None` if the bytes are not a chunk.
     pub(crate) fn decode(&mut self, chunk: &[u8], want: Want, work: &mut Work) -> Option<()> {
         let mut input = Input(chunk);
         let count = input.varint()? as usize;

@@ -44,7 +44,7 @@ pub(super) struct Writer {
 }
 
 impl SqliteControl {
-    /// Opens or create the database at `path` (mode 0600: it holds password hashes) and bring it to
+    /// Opens or creates the database at `path` (mode 0600: it holds password hashes) and brings it to
     /// this program's version.
     ///
     /// # Errors

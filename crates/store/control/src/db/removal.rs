@@ -25,7 +25,7 @@ pub(super) fn remove(
     Ok(rows)
 }
 
-/// Removes agents and registers one in their place, or give the one of them that it is another key.
+/// Removes agents and registers one in their place, or gives the one of them that it is another key.
 pub(super) fn replace(
     tx: &Transaction<'_>,
     gone: &[AgentId],

@@ -191,6 +191,7 @@ impl TransactionCache {
         Ok(())
     }
 
+    /// Writes the counters of changed collections, and adds the differences to those of their datasets.
     fn save_collections(&mut self, db: &Connection) -> rusqlite::Result<()> {
         let mut datasets: HashMap<i64, Change> = HashMap::new();
         for (before, now) in self.collections.values_mut() {
