@@ -5,13 +5,13 @@
 //! 4 KiB block and every flush is seen here, however the program made it.
 //!
 //! ```no_run
-//! use device::{Cut, Device, Fs};
+//! use device::{PowerCut, Device, Fs};
 //!
 //! # fn main() -> Result<(), device::DeviceError> {
 //! let mut device = Device::new(64 << 20)?;
 //! let folder = device.mount(Fs::Ext4)?;
 //! // ... write below `folder`, fsync, write more ...
-//! device.power_cut(&Cut::ALL)?; // what was not flushed is gone
+//! device.power_cut(&PowerCut::ALL)?; // what was not flushed is gone
 //! let folder = device.remount()?; // the file system's own recovery runs; go on
 //! # let _ = folder;
 //! # Ok(())
