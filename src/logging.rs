@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asked_what_is_not_among_the_lines_for_readers_of_the_log() {
+    fn access_lines_are_not_in_the_readable_log() {
         let ring = LogRing::default();
         let kept = Keep { clock: SystemClock::new(), ring: ring.clone() };
         tracing::subscriber::with_default(tracing_subscriber::registry().with(kept), || {

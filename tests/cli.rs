@@ -303,7 +303,7 @@ fn running_server_reports_refusals_and_records_actions() {
 }
 
 #[test]
-fn what_was_mistyped_is_named_with_what_helps() {
+fn typing_error_is_named_with_its_remedy() {
     let dir = folder("cli-mistyped");
     let path = |name: &str| dir.join(name).to_str().unwrap().to_owned();
     fs::create_dir_all(dir.join("data/series")).unwrap();

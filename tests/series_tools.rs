@@ -27,7 +27,7 @@ use common::{Running, folder, run};
 const OTHER: u32 = 4242;
 
 #[test]
-fn what_is_exported_is_imported_and_the_tools_say_what_is_there() {
+fn exported_data_is_imported_and_listed_by_the_tools() {
     let base = folder("series-tools");
     let (first, second) = (base.join("first"), base.join("second"));
     let (first, second) = (first.to_str().unwrap(), second.to_str().unwrap());

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unknown_is_neither_the_same_nor_another() {
+    fn unknown_instance_is_neither_equal_nor_different() {
         let [a, b]: [Instance; 2] = ["..1".parse().unwrap(), "d.b.1".parse().unwrap()];
         assert!(!a.same_boot(&a) && !a.other_machine(&b) && !b.other_machine(&b));
     }

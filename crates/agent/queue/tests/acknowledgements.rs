@@ -92,7 +92,7 @@ fn a_lease_answered_twice_or_late_is_refused() {
 }
 
 #[test]
-fn what_changes_during_a_cycle_is_sent_as_it_is_and_once_more() {
+fn item_changed_during_a_cycle_is_sent_now_and_again() {
     let (_folder, _, _, queue) = open_new();
     apply(&queue, vec![base("/a/1", 1), base("/a/2", 2)]);
     queue.begin_cycle(&files()).unwrap();

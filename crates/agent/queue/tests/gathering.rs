@@ -27,7 +27,7 @@ fn scan_sink(queue: &Queue) -> queue::ScanSink {
 }
 
 #[test]
-fn what_is_gathered_is_committed_by_the_flush() {
+fn gathered_changes_are_committed_by_the_flush() {
     let (_folder, _, _, queue) = open_new();
     let mut sink = scan_sink(&queue);
     let kept = sink.apply(&mut vec![base("/a/1", 1), changed("/a/2", 2)]).unwrap();

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_no_escape_is_what_json_writes_as_it_is() {
+    fn characters_without_escape_match_the_json_library() {
         for byte in 0..=255 {
             let text = char::from(byte).to_string();
             let same = serde_json::to_string(&text).unwrap() == format!("\"{text}\"");

@@ -27,7 +27,7 @@ fn toml_is_read_and_written_back_the_same() {
 }
 
 #[test]
-fn what_a_group_may_not_set_is_refused_with_its_line() {
+fn forbidden_group_setting_is_refused_with_its_line() {
     for (text, line, word) in [
         ("[scan]\ninterval = \"1s\"\nserver = \"x\"\n", 3, "server"),
         ("\nserver = \"https://evil\"\n", 2, "server"),
@@ -115,7 +115,7 @@ fn unsupported_agent_config_is_refused_by_name_and_line() {
 }
 
 #[test]
-fn of_several_groups_the_last_one_counts_key_by_key() {
+fn last_of_several_groups_wins_key_by_key() {
     let one = Settings::parse(
         "[scan]\ninterval = \"1h\"\nthreads = 2\n[[watch]]\npath = \"/a\"\nmax_depth = 1\n\
          [[watch]]\npath = \"/b\"\n",

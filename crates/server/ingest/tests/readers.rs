@@ -470,7 +470,7 @@ proptest! {
     }
 
     #[test]
-    fn where_a_resp_stream_is_cut_does_not_matter(cuts in proptest::collection::vec(0usize..220, 0..6)) {
+    fn resp_stream_decodes_equally_at_every_split(cuts in proptest::collection::vec(0usize..220, 0..6)) {
         let text = b"*2\n+cpu host=d\n:1\n:1\n:7\n+5\n+x|y host=a\r\n:7\r\n*2\r\n+1\r\n:2\r\nbad\r\n\
             $10\r\ncpu host=a\r\n+19700101T000001\r\n$3\r\n1.5\r\n+!log host=a\n:7\n+user=bob\n";
         let whole = resp(text);

@@ -113,7 +113,7 @@ const ALL: &str = r#""range": {"from": 0, "to": 1000}"#;
 const BACK: &str = r#""range": {"from": 999, "to": -1}"#;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_end_of_a_stream_acknowledges_is_found() {
+async fn data_acknowledged_by_the_end_of_a_stream_is_stored() {
     let ports = ports().await;
     let answer =
         tell(ports.resp, "+a host=x\r\n:7\r\n+1.5\r\nbad\r\n+a host=y\r\n:8\r\n:2\r\n").await;

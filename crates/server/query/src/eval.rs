@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_expression_is_refused_with_its_text() {
+    fn invalid_expression_is_refused_with_its_text() {
         for (text, part) in [
             ("", "read"),
             ("1 +", "read"),

@@ -256,7 +256,7 @@ fn both_formats_and_both_kinds_of_time_say_the_same() {
 }
 
 #[test]
-fn who_has_nothing_in_the_range_is_not_the_most_of_anything() {
+fn series_without_samples_in_range_has_no_rank() {
     let (_folder, store) = store();
     let mut batch = Batch::new();
     for (host, time_ns) in [("below", 10), ("elsewhere", 500)] {
@@ -274,7 +274,7 @@ fn who_has_nothing_in_the_range_is_not_the_most_of_anything() {
 }
 
 #[test]
-fn what_is_no_number_is_not_the_most_of_anything() {
+fn nan_has_no_rank() {
     let (_folder, store) = store();
     let row = store.row(b"cpu dc=1 host=c").unwrap();
     let mut batch = Batch::new();
@@ -293,7 +293,7 @@ fn what_is_no_number_is_not_the_most_of_anything() {
 const TWO_SHARES: &str = r#"{"name": "heavy-hitters", "error": 0, "portion": 0.1}, {"name": "frequent-items", "error": 0, "portion": 0.1}"#;
 
 #[test]
-fn what_cannot_be_asked_is_refused_and_says_why() {
+fn invalid_query_is_refused_with_the_reason() {
     let (_folder, store) = store();
     let range = r#""range": {"from": 0, "to": 9}"#;
     let cases = [

@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_nested_too_deeply_matches_nothing_and_costs_little() {
+    fn too_deep_nesting_matches_nothing_at_little_cost() {
         let mut rule = json!({"MATCH": {"a": 1}});
         let mut context = json!({"a": 1});
         for _ in 0..200 {

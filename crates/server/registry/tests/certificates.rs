@@ -239,7 +239,7 @@ fn old_certificate_works_until_the_new_one_is_used() {
 }
 
 #[test]
-fn of_two_copies_that_both_renew_only_one_stays() {
+fn only_one_of_two_renewing_copies_stays_valid() {
     let fixture = fixture();
     let image = fixture.enroll("web");
     let shared = der(&image.certificate_pem);

@@ -29,7 +29,7 @@ fn agent_goes_from_never_connected_to_pending_active_and_closed() {
 }
 
 #[test]
-fn what_is_unknown_is_not_alive() {
+fn unknown_agent_is_not_alive() {
     let fixture = fixture();
     let nobody = AgentId(9);
     assert!(!fixture.registry.startup(nobody, &AgentInfo::default()));

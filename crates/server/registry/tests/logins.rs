@@ -347,7 +347,7 @@ impl env::clock::Clock for Hasty {
 }
 
 #[test]
-fn what_memory_refuses_is_refused_after_a_restart_too() {
+fn revocation_known_in_memory_survives_a_restart() {
     let folder = tempfile::TempDir::new().unwrap();
     let open = || {
         let store = SqliteControl::open(&folder.path().join("registry.db")).unwrap();

@@ -230,7 +230,7 @@ async fn metadata_and_group_sessions_are_taken() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_acknowledged_is_there_after_the_server_starts_again() {
+async fn acknowledged_sessions_survive_a_server_restart() {
     let server = Server::start();
     let agent = server.enroll("web").await;
     let values = vec![document("a", 1, 'a'), event("e-1")];

@@ -136,7 +136,7 @@ fn a_refused_rule_leaves_what_was_there() {
 }
 
 #[test]
-fn what_was_read_is_kept_for_its_time_and_forgotten_by_a_write() {
+fn read_file_is_cached_until_it_expires_or_a_write() {
     let (dir, clock, folder) = open(TTL);
     let reads = || folder.counts().file_reads;
     folder.files().unwrap();

@@ -87,7 +87,7 @@ fn each_fault_is_named() {
 }
 
 #[test]
-fn what_is_no_yaml_map_is_no_rule() {
+fn rule_must_be_a_yaml_map() {
     for (text, part) in [
         ("", "empty"),
         (" \n", "empty"),

@@ -44,7 +44,7 @@ fn open(dir: &Path, layout: Layout) -> Journal {
 }
 
 #[test]
-fn what_was_appended_is_read_before_and_after_opening_again() {
+fn appended_records_are_read_before_and_after_reopening() {
     for layout in LAYOUTS {
         let dir = tempfile::tempdir().unwrap();
         let mut expected = Vec::new();
@@ -314,7 +314,7 @@ fn the_way_to_the_medium_is_reported_with_its_reason() {
 }
 
 #[test]
-fn what_is_written_in_a_stream_is_not_filled_with_zeros_before() {
+fn streamed_writes_are_not_preceded_by_zeros() {
     let zeros = |durability, layout| {
         let dir = tempfile::tempdir().unwrap();
         let options = Options { segment_bytes: 4 << 20, ..small(layout) };

@@ -108,7 +108,7 @@ fn scenario(seed: u64) -> u64 {
 }
 
 #[test]
-fn whatever_was_acknowledged_survives_a_power_cut_at_every_call() {
+fn acknowledged_records_survive_a_power_cut_at_every_call() {
     let wanted = number("HOLDFAST_CRASHES", CRASHES);
     let begin = number("HOLDFAST_CRASH_SEED", 0);
     let threads: Vec<_> = (0..2u64)

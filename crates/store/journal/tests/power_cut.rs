@@ -96,7 +96,7 @@ fn check(journal: &Journal, acknowledged: &BTreeMap<u64, u64>, what: &str) {
 }
 
 #[test]
-fn what_was_acknowledged_survives_every_power_cut() {
+fn acknowledged_records_survive_every_power_cut() {
     let Some(mut device) = device(false) else { return };
     let cuts: usize =
         std::env::var("HOLDFAST_POWER_CUTS").ok().and_then(|v| v.parse().ok()).unwrap_or(6);

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_name_is_refused_with_its_text() {
+    fn invalid_name_is_refused_with_its_text() {
         for raw in
             ["", "m tag", "m =x", "m a=b=c", "m a=1 a=2", "m|m a=1", "m|!e a=1", "m\u{1} a=1"]
         {

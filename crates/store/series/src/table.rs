@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn of_rows_with_the_same_time_the_last_one_holds() {
+    fn last_of_rows_with_the_same_time_wins() {
         let mut table = a_table();
         table.sort_rows();
         assert_eq!(table.times, [10, 20, 30]);

@@ -427,7 +427,7 @@ fn a_damaged_manifest_or_a_second_opening_is_refused() {
 }
 
 #[test]
-fn what_many_writers_wrote_is_all_there_after_a_stop() {
+fn writes_of_many_threads_survive_a_stop() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().join("series");
     let small = StoreOptions { head_bytes_max: 200 << 10, ..StoreOptions::default() };

@@ -154,7 +154,7 @@ fn missing_part_hides_no_healthy_part() {
 }
 
 #[test]
-fn of_a_large_index_one_bad_block_costs_its_own_rows() {
+fn one_bad_block_of_a_large_index_costs_its_own_rows() {
     let disk = SimDisk::new(1);
     let (store, _) = open(&disk, Wal::Always);
     let mut batch = Batch::new();

@@ -141,7 +141,7 @@ fn a_deleted_agent_is_forgotten_and_may_come_again() {
 }
 
 #[test]
-fn what_was_asked_for_lately_or_is_unsealed_is_not_forgotten() {
+fn recently_used_or_unsealed_series_is_not_forgotten() {
     let it = Fixture::new();
     let store = it.open();
     let asked = store.row(b"asked host=a").unwrap();
@@ -197,7 +197,7 @@ fn rows_that_share_a_series_with_one_that_went_still_agree() {
 }
 
 #[test]
-fn what_a_look_has_found_the_next_one_does_not_read_again() {
+fn series_found_in_a_part_is_not_read_again() {
     const PARTS: u64 = 1000;
     let it = Fixture::new();
     let reads = Reads::of(&it.disk);

@@ -48,7 +48,7 @@ fn kills() -> i64 {
 }
 
 #[test]
-fn what_was_acknowledged_before_a_kill_is_there() {
+fn acknowledged_writes_survive_a_kill() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().join("series");
     let mut begin = 0;

@@ -154,7 +154,7 @@ fn extremes(snapshot: &series::Snapshot, all: &[series::Series], range: TimeRang
 }
 
 #[test]
-fn what_is_read_is_what_was_written() {
+fn queries_return_what_was_written() {
     for seed in 0..10 * soak() {
         run(seed, 60);
     }

@@ -188,7 +188,7 @@ fn roll_ups_that_outlive_their_samples_leave_space_for_samples() {
 }
 
 #[test]
-fn what_is_due_is_sealed_between_the_steps_of_a_long_retention() {
+fn due_seals_run_between_steps_of_a_long_retention() {
     let disk = SimDisk::new(1);
     let clock = ManualClock::at(0);
     let age = Duration::from_secs(PARTITION_S as u64);

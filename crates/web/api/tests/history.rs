@@ -102,7 +102,7 @@ async fn pages_stay_where_they_are_while_more_arrives() {
 }
 
 #[tokio::test]
-async fn what_is_new_can_be_asked_for_alone() {
+async fn history_can_be_limited_to_new_events() {
     let (world, token) = filled().await;
     let page = world.ok("/changes?limit=1", &token).await;
     let newest = page["data"]["newest"].as_u64().unwrap();

@@ -68,7 +68,7 @@ async fn a_search_looks_into_every_column_as_it_is_printed() {
 }
 
 #[tokio::test]
-async fn what_has_no_value_is_not_unequal() {
+async fn missing_value_does_not_match_not_equal() {
     let world = world();
     let token = world.admin().await;
     for (query, expected) in [

@@ -168,7 +168,7 @@ async fn who_may(world: &World, name: &str, allowed: &[Allowed]) -> String {
 }
 
 #[tokio::test]
-async fn what_an_operation_asks_further_is_refused_without_it() {
+async fn further_permissions_of_an_operation_are_required() {
     for (method, path, first, further) in FURTHER {
         let world = world();
         let agents = [model::AgentId(1)];
@@ -411,7 +411,7 @@ fn world_with_file() -> World {
 }
 
 #[tokio::test]
-async fn what_is_refused_leaves_one_row_too() {
+async fn refused_operation_writes_one_audit_row() {
     let world = world_with_file();
     for write in WRITES {
         let (method, path, body) = write;
@@ -432,7 +432,7 @@ async fn what_is_refused_leaves_one_row_too() {
 }
 
 #[tokio::test]
-async fn what_fails_midway_leaves_one_row_that_says_so() {
+async fn operation_that_fails_midway_writes_one_row_saying_so() {
     let world = world();
     let admin = world.admin().await;
     for name in ["a", "b", "c"] {

@@ -116,7 +116,7 @@ async fn users_are_created_listed_changed_and_deleted() {
 }
 
 #[tokio::test]
-async fn what_belongs_to_the_program_cannot_be_changed() {
+async fn reserved_objects_cannot_be_changed() {
     let world = world();
     let admin = world.admin().await;
     for (method, path, body, code) in [

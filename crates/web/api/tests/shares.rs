@@ -194,7 +194,7 @@ async fn ask(world: &World, method: &str, path: &str, token: &str, body: String)
 }
 
 #[tokio::test]
-async fn who_may_nothing_pushes_nothing_out_of_the_audit_log() {
+async fn user_without_permissions_evicts_no_audit_rows() {
     let world = world_with(|options| options.requests_per_minute_max = 0);
     let mut reader = world.reader().await;
     world

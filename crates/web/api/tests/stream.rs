@@ -108,7 +108,7 @@ async fn a_stream_ends_with_its_token_whatever_ends_that() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_waiting_comes_in_order_and_in_pieces() {
+async fn waiting_events_arrive_in_order_and_in_pieces() {
     let world = world();
     let admin = world.admin().await;
     let file = observed(0o644, 5);

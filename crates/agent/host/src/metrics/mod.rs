@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named_and_gives_no_row() {
+    fn missing_value_is_named_and_gives_no_row() {
         let look = Metrics::new(Path::new("/does/not/exist"), &["x".into()], &[]).sample();
         assert_eq!((look.rows.len(), look.problems.len()), (0, 7), "{look:?}");
     }

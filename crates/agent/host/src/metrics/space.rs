@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_proc_writes_in_octal_is_read() {
+    fn octal_escapes_of_proc_are_decoded() {
         assert_eq!(mounts(MOUNTS).unwrap(), ["/", "/gone", "/a b"]);
         assert_eq!(unescaped("/a\\040b\\134c"), "/a b\\c");
         assert!(mounts("nonsense\n").is_none());

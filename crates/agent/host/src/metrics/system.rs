@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_or_malformed_gives_no_row() {
+    fn truncated_or_malformed_text_gives_no_row() {
         assert!(of(|look| stat("cpu  1 2 3\n", look)).is_none());
         assert!(of(|look| stat("cpu  1 2 3 4 5 6 7 x\nctxt 1\n", look)).is_none());
         assert!(of(|look| load("0.1 NaN 0.2 1/2 3", look)).is_none());

@@ -64,7 +64,7 @@ fn acknowledged(text: &str, into: &mut BTreeSet<String>) -> usize {
 }
 
 #[test]
-fn what_was_acknowledged_survives_sigkill() {
+fn acknowledged_records_survive_sigkill() {
     let rounds =
         std::env::var("HOLDFAST_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(ROUNDS);
     let folder = DataFolder::new();

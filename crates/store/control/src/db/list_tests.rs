@@ -343,7 +343,7 @@ fn identity_and_permissions_are_read_without_waiting_for_lists() {
 }
 
 #[test]
-fn what_authorisation_asks_is_one_statement_on_keys() {
+fn authorisation_is_one_indexed_statement() {
     let folder = tempfile::TempDir::new().unwrap();
     let store = SqliteControl::open(&folder.path().join("registry.db")).unwrap();
     store.create_user(&WriteContext::server(), "admin", "hash", true, &[1]).unwrap();

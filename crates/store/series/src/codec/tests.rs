@@ -138,7 +138,7 @@ fn random_walk_of_two_decimals_costs_little_more_than_its_noise() {
 }
 
 #[test]
-fn what_repeats_has_the_bytes_that_all_of_it_has() {
+fn repeated_values_encode_like_the_whole() {
     for (value, count) in [(0, 1), (10, 2), (-7, 128), (256, 2048)] {
         let (mut all, mut one) = (Vec::new(), Vec::new());
         integers::encode(&vec![value; count], &mut Vec::new(), &mut all);

@@ -262,7 +262,7 @@ fn set_aside(file: &Path) -> Vec<(i64, i64)> {
 }
 
 #[test]
-fn what_is_set_aside_is_bounded_in_bytes_and_the_newest_stays() {
+fn records_set_aside_are_bounded_and_the_newest_stay() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("state.db");
     let store = open(&file);

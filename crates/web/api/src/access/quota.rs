@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_larger_than_a_share_is_alone() {
+    fn request_larger_than_a_share_runs_alone() {
         let quota = Quota::new(10, 4);
         let large = quota.reserve(user("first"), 1_000).unwrap();
         assert!(quota.reserve(user("first"), 1).is_none());

@@ -90,7 +90,7 @@ mod tests {
     const B: Option<IpAddr> = Some(IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2)));
 
     #[test]
-    fn what_one_user_does_in_vain_does_not_fill_the_audit_log() {
+    fn requests_without_effect_do_not_fill_the_audit_log() {
         let rows = IdleRows::default();
         let now = Duration::from_secs(100);
         for _ in 0..IDLE_ROWS_MAX {

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_refused_with_its_code() {
+    fn unparsable_query_is_refused_with_its_code() {
         let deep = format!("{}name=a{}", "(".repeat(17), ")".repeat(17));
         let long = vec!["name=a"; 101].join(";");
         for (text, code) in [

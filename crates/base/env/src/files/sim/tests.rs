@@ -11,7 +11,7 @@ fn dsync() -> Access {
 }
 
 #[test]
-fn what_is_persisted_survives_every_power_cut() {
+fn persisted_data_survives_every_power_cut() {
     let disk = SimDisk::new(1);
     let file = disk.open(&path("a"), Access::CREATE).unwrap();
     file.write_all_at(&[1; 3000], 0).unwrap();
@@ -86,7 +86,7 @@ fn a_cut_write_is_torn_and_nothing_works_after_it() {
 }
 
 #[test]
-fn what_a_failed_flush_should_have_flushed_stays_in_doubt() {
+fn data_of_a_failed_flush_may_or_may_not_survive() {
     let disk = SimDisk::new(1);
     let file = disk.open(&path("a"), dsync()).unwrap();
     file.write_all_at(&[0; SECTOR_BYTES], 0).unwrap();

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_begun_before_the_server_was_busy_keeps_its_row() {
+    fn request_started_before_overload_keeps_its_audit_row() {
         use AuditOutcome::{Done, Failed, Partly, Refused, Unchanged};
         for (outcome, busy, begun, expected, idle) in [
             (Done, false, false, Done, false),
