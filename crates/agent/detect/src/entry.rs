@@ -60,7 +60,7 @@ impl Walk<'_, '_> {
         if is_directory {
             return self.subdirectory(at);
         }
-        self.translate(&mut at)?;
+        self.update_device(&mut at)?;
         if at.before.as_ref().is_some_and(|b| may_hold(b.kind) && b.kind != stat.kind) {
             self.delete_below(&join(&directory.path, name), true)?;
         }
@@ -141,7 +141,7 @@ impl Walk<'_, '_> {
     }
 
     /// Brings the baseline's device number up to date.
-    fn translate(&mut self, at: &mut At<'_>) -> Result<(), ScanError> {
+    fn update_device(&mut self, at: &mut At<'_>) -> Result<(), ScanError> {
         let Some(before) = &mut at.before else { return Ok(()) };
         if before.device == at.stat.device {
             return Ok(());
@@ -154,6 +154,8 @@ impl Walk<'_, '_> {
         Ok(())
     }
 
+    /// Compares a directory with its baseline and queues it for the walk, unless it is on a file system
+    /// that the rule excludes; then everything known below it is deleted.
     fn subdirectory(&mut self, mut at: At<'_>) -> Result<(), ScanError> {
         let (directory, name, stat) = (at.directory, at.name, at.stat);
         self.counts.directories += 1;
@@ -166,11 +168,11 @@ impl Walk<'_, '_> {
         };
         if let Some(before) = known {
             let path = join(&directory.path, name);
-            if let Some(gap) = self.ground(directory, &path, name, before, &stat)? {
+            if let Some(gap) = self.file_system_gap(directory, &path, name, before, &stat)? {
                 return self.gap(&path, gap.kind, gap.detail);
             }
         }
-        self.translate(&mut at)?;
+        self.update_device(&mut at)?;
         let mut now = stat.observation(self.recipe.racy_from_ns);
         now.error = child.error;
         self.settle_stat(at, now)?;

@@ -27,7 +27,7 @@ pub(crate) fn sort(items: &mut [BaselineItem]) {
     }
 }
 
-/// The next name of both lists, from the places `at`, which move on.
+/// Returns the next name of both sorted lists, and advances the indexes `at` past it.
 pub(crate) fn next(
     listing: &Listing,
     items: &[BaselineItem],

@@ -75,7 +75,7 @@ impl Walk<'_, '_> {
     }
 
     /// Returns the gap if a known directory is not on the file system that it was on.
-    pub(crate) fn ground(
+    pub(crate) fn file_system_gap(
         &mut self,
         parent: &Directory,
         path: &[u8],

@@ -159,6 +159,7 @@ impl Reader {
         now
     }
 
+    /// Reads and hashes an open file, at the speed that the budget allows. Adds the bytes read to `bytes`.
     fn content(
         &mut self,
         fd: BorrowedFd<'_>,

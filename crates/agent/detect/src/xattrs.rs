@@ -32,7 +32,8 @@ pub(crate) enum Of<'a> {
 }
 
 impl Reader {
-    /// The attributes; none where the file system has none or they cannot be listed.
+    /// Reads the extended attributes, sorted by name. Returns none if they cannot be listed; attributes
+    /// beyond the limit are represented by one digest.
     pub(crate) fn read(&mut self, of: Of<'_>) -> Vec<Xattr> {
         let entry;
         let at = match of {

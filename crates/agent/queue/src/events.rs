@@ -149,10 +149,10 @@ pub(crate) fn event_gap(body: &[u8]) -> Option<Coverage> {
         coverage: Option<Coverage>,
     }
     #[derive(serde::Deserialize)]
-    struct QueuedEvent {
+    struct EventDocument {
         holdfast: HoldfastFields,
     }
-    serde_json::from_slice::<QueuedEvent>(body).ok()?.holdfast.coverage
+    serde_json::from_slice::<EventDocument>(body).ok()?.holdfast.coverage
 }
 
 /// When the event happened; 0 when its body does not say.

@@ -342,6 +342,9 @@ impl Syncer {
         Ok(())
     }
 
+    /// Applies the answer to a heartbeat: stores its limits, and makes a check due if the server's store is
+    /// another one, lacks sessions that this agent sent, or has sessions that this database does not know.
+    /// Each of these reasons is raised once until a check ends.
     async fn apply_answer(
         &self,
         answer: &ControlAnswer,

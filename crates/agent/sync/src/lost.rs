@@ -218,7 +218,7 @@ impl LostChange {
 }
 
 /// One running comparison.
-struct Comparison<'a> {
+struct LostComparison<'a> {
     dataset: &'a Dataset,
     watched: Watched,
     new_roots: Vec<Vec<u8>>,
@@ -226,7 +226,7 @@ struct Comparison<'a> {
     report: LostReport,
 }
 
-impl Comparison<'_> {
+impl LostComparison<'_> {
     /// Returns the event of a change and counts it; `None` if there is nothing to report.
     fn event(&mut self, change: &LostChange) -> Option<EventBody> {
         let LostChange { before, after, from_event } = change;
@@ -283,7 +283,7 @@ impl Syncer {
         let events = self.update_index(dataset, EventIndex::default()).await?;
         candidates.add_items_of(&events);
         let Candidates { on_server, only_here, new_roots, .. } = candidates;
-        let mut comparison = Comparison { dataset, watched, new_roots, events, report };
+        let mut comparison = LostComparison { dataset, watched, new_roots, events, report };
         for page in pages(on_server) {
             let before = self.server_items(dataset, &page).await?;
             self.append_lost_changes(&mut comparison, page, before).await?;
@@ -386,7 +386,7 @@ impl Syncer {
     /// Appends the events of these items in one transaction; `before` is what the server holds.
     async fn append_lost_changes(
         &self,
-        comparison: &mut Comparison<'_>,
+        comparison: &mut LostComparison<'_>,
         page: Vec<Candidate>,
         mut before: HashMap<u64, Item>,
     ) -> Result<(), SyncError> {

@@ -101,24 +101,24 @@ pub(crate) fn parse(text: &str) -> Read<Settings> {
         let line = error.pos().row as usize;
         SettingsError::at(line.min(text.lines().count().max(1)), format!("not XML: {error}"))
     })?;
-    let place = ErrorContext(&document);
+    let context = ErrorContext(&document);
     let mut settings = Settings::default();
     for node in document.root_element().children() {
         if node.is_element() {
             if node.tag_name().name() != "agent_config" {
-                return Err(place.of(node, "the document's root must be <agent_config>"));
+                return Err(context.of(node, "the document's root must be <agent_config>"));
             }
-            block(&place, node, &mut settings)?;
+            block(&context, node, &mut settings)?;
         } else if node.is_text() && !node.text().unwrap_or_default().trim().is_empty() {
-            return Err(place.of(node, "text outside of <agent_config>"));
+            return Err(context.of(node, "text outside of <agent_config>"));
         }
     }
     let root = document.root_element();
-    watch::check(&settings.watch).map_err(|problem| place.of(root, problem))?;
-    crate::merged([&settings]).map_err(|error| place.of(root, error.to_string()))?;
+    watch::check(&settings.watch).map_err(|problem| context.of(root, problem))?;
+    crate::merged([&settings]).map_err(|error| context.of(root, error.to_string()))?;
     // Agents are handed the other form: whatever that refuses is refused here.
     let read = Settings::from_toml(&settings.to_toml());
-    read.map_err(|error| place.of(root, format!("as agents would be handed it: {error}")))
+    read.map_err(|error| context.of(root, format!("as agents would be handed it: {error}")))
 }
 
 /// Returns the number of line ends in the XML declaration, and the text after it.
@@ -133,68 +133,68 @@ fn split_declaration(text: &str) -> (usize, &str) {
     (text.bytes().take(head).filter(|b| *b == b'\n').count(), body)
 }
 
-fn block(place: &ErrorContext<'_>, node: Node<'_, '_>, settings: &mut Settings) -> Read<()> {
+fn block(context: &ErrorContext<'_>, node: Node<'_, '_>, settings: &mut Settings) -> Read<()> {
     for attribute in node.attributes() {
         // Every agent runs on Linux: this asks for nothing.
         if attribute.name() == "os" && attribute.value().eq_ignore_ascii_case("linux") {
             continue;
         }
         let why = "a group's configuration is for all its agents; make a group for each kind";
-        return Err(place.refused(node, &attribute, why));
+        return Err(context.refused(node, &attribute, why));
     }
     for child in node.children() {
         if child.is_text() && !child.text().unwrap_or_default().trim().is_empty() {
-            return Err(place.of(child, "text in <agent_config>"));
+            return Err(context.of(child, "text in <agent_config>"));
         }
         if !child.is_element() {
             continue;
         }
         match child.tag_name().name() {
-            "syscheck" => syscheck::read(place, child, settings)?,
-            "wodle" => inventory(place, child, settings)?,
-            _ => return Err(place.unknown(child)),
+            "syscheck" => syscheck::read(context, child, settings)?,
+            "wodle" => inventory(context, child, settings)?,
+            _ => return Err(context.unknown(child)),
         }
     }
     Ok(())
 }
 
 /// Reads `<wodle name="syscollector">`: packages and their interval.
-fn inventory(place: &ErrorContext<'_>, node: Node<'_, '_>, settings: &mut Settings) -> Read<()> {
+fn inventory(context: &ErrorContext<'_>, node: Node<'_, '_>, settings: &mut Settings) -> Read<()> {
     if node.attribute("name") != Some("syscollector") || node.attributes().len() != 1 {
-        return Err(place.of(node, "only <wodle name=\"syscollector\"> is supported"));
+        return Err(context.of(node, "only <wodle name=\"syscollector\"> is supported"));
     }
     let inventory = &mut settings.inventory;
     if let Some(text) =
         node.children().find(|c| c.is_text() && c.text().is_some_and(|t| !t.trim().is_empty()))
     {
-        return Err(place.of(text, "text in <wodle>"));
+        return Err(context.of(text, "text in <wodle>"));
     }
     for child in node.children().filter(Node::is_element) {
         if let Some(attribute) = child.attributes().next() {
-            return Err(place.refused(child, &attribute, "leave it out"));
+            return Err(context.refused(child, &attribute, "leave it out"));
         }
-        let text = place.text(child)?;
+        let text = context.text(child)?;
         match child.tag_name().name() {
             "disabled" => {
-                let off = place.yes(child, text)?;
+                let off = context.yes(child, text)?;
                 inventory.packages = Some(!off);
             }
-            "packages" => inventory.packages = Some(place.yes(child, text)?),
+            "packages" => inventory.packages = Some(context.yes(child, text)?),
             "interval" => {
-                inventory.interval = Some(place.interval(child, seconds(place, child, text)?)?);
+                inventory.interval = Some(context.interval(child, seconds(context, child, text)?)?);
             }
-            "scan_on_start" => place.holds(child, true)?,
+            "scan_on_start" => context.holds(child, true)?,
             "hardware" | "os" | "network" | "ports" | "processes" | "hotfixes" => {
-                place.holds(child, false)?;
+                context.holds(child, false)?;
             }
-            _ => return Err(place.unknown(child)),
+            _ => return Err(context.unknown(child)),
         }
     }
     Ok(())
 }
 
 /// Parses `90`, `90s`, `5m`, `1h`, `2d` or `1w` into seconds.
-pub(super) fn seconds(place: &ErrorContext<'_>, node: Node<'_, '_>, text: &str) -> Read<u64> {
+pub(super) fn seconds(context: &ErrorContext<'_>, node: Node<'_, '_>, text: &str) -> Read<u64> {
     let (digits, unit) = match text.char_indices().last() {
         Some((at, 's')) => (text.get(..at), 1),
         Some((at, 'm')) => (text.get(..at), 60),
@@ -203,20 +203,20 @@ pub(super) fn seconds(place: &ErrorContext<'_>, node: Node<'_, '_>, text: &str) 
         Some((at, 'w')) => (text.get(..at), 7 * 86_400),
         _ => (Some(text), 1),
     };
-    let number = place.number(node, digits.unwrap_or_default())?;
+    let number = context.number(node, digits.unwrap_or_default())?;
     Ok(number.saturating_mul(unit))
 }
 
 /// Adds a path, or refuses one that is there already.
 pub(super) fn add(
-    place: &ErrorContext<'_>,
+    context: &ErrorContext<'_>,
     node: Node<'_, '_>,
     watches: &mut Vec<WatchSettings>,
     new: WatchSettings,
 ) -> Read<()> {
     if watches.iter().any(|known| known.path == new.path) {
         let text = format!("{} is watched twice: join the two", new.path);
-        return Err(place.of(node, text));
+        return Err(context.of(node, text));
     }
     watches.push(new);
     Ok(())

@@ -224,6 +224,10 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
+    /// Adds the samples of one series of a request; what is refused goes to the collector.
+    ///
+    /// # Errors
+    /// Returns an error if the request cannot be decoded, or holds too many samples.
     fn series(
         &mut self,
         number: u64,

@@ -13,7 +13,7 @@ use model::{AgentId, AgentRecord, Incarnation, Overlay};
 
 use crate::fleet::Now;
 use crate::limits::{AGENT_NUMBER_MAX, TOKEN_SECRET_BYTES};
-use crate::types::{AgentEnrolment, AgentInfo, CertificateOwner, EnrolledAgent};
+use crate::types::{AgentEnrolment, AgentInfo, CertificateOwner, IssuedIdentity};
 use crate::{EnrollError, IdentityError, Registry, RegistryError, ca};
 
 /// First part of an enrolment token: its version.
@@ -89,7 +89,7 @@ impl Registry {
         token: &str,
         csr_pem: &str,
         request: &AgentEnrolment,
-    ) -> Result<EnrolledAgent, EnrollError> {
+    ) -> Result<IssuedIdentity, EnrollError> {
         let digest = self.token_digest(token)?;
         let now = self.now();
         let agent = NewAgent {
@@ -128,7 +128,7 @@ impl Registry {
     ///
     /// # Errors
     /// `NoSuchAgent`, `Request`, `Revoked`: a renewal under way does not outlive a revocation.
-    pub fn renew(&self, agent: AgentId, csr_pem: &str) -> Result<EnrolledAgent, EnrollError> {
+    pub fn renew(&self, agent: AgentId, csr_pem: &str) -> Result<IssuedIdentity, EnrollError> {
         self.renew_over(agent, csr_pem, None)
     }
 
@@ -143,7 +143,7 @@ impl Registry {
         agent: AgentId,
         csr_pem: &str,
         certificate_der: &[u8],
-    ) -> Result<EnrolledAgent, EnrollError> {
+    ) -> Result<IssuedIdentity, EnrollError> {
         self.renew_over(agent, csr_pem, Some(ca::fingerprint(certificate_der)))
     }
 
@@ -152,7 +152,7 @@ impl Registry {
         agent: AgentId,
         csr_pem: &str,
         presented: Option<[u8; 32]>,
-    ) -> Result<EnrolledAgent, EnrollError> {
+    ) -> Result<IssuedIdentity, EnrollError> {
         let now = self.now();
         let now_s = now.s;
         let certificate = self.sign(agent, csr_pem, now)?;
@@ -182,8 +182,8 @@ impl Registry {
         id: AgentId,
         incarnation: Incarnation,
         new: NewCertificate,
-    ) -> EnrolledAgent {
-        EnrolledAgent {
+    ) -> IssuedIdentity {
+        IssuedIdentity {
             agent: id,
             incarnation,
             certificate_pem: new.pem,

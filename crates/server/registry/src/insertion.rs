@@ -67,7 +67,7 @@ pub struct Displaced<'a> {
     /// The lives that end.
     pub gone: &'a [Life],
     /// The agent itself, inserted with its own number and name: it stays, with another key.
-    pub keyed_anew: Option<AgentId>,
+    pub rekeyed: Option<AgentId>,
 }
 
 /// Writes the removal records of displaced agents to the journal. If it fails, none of them is removed.
@@ -100,12 +100,12 @@ impl Registry {
         }
         self.inner.store.try_replace_agents(context.reader(), &rivals, &agent)?;
         let lives = self.lives_of(&rivals);
-        let keyed_anew = self.is_same_agent(&rivals, &agent);
+        let rekeyed = self.is_same_agent(&rivals, &agent);
         // Other decisions go on while this call waits for the journal's disk.
         drop(order);
         let gone: Vec<Life> =
-            lives.iter().filter(|life| Some(life.agent) != keyed_anew).copied().collect();
-        record(Displaced { gone: &gone, keyed_anew }).map_err(ControlError::Unrecorded)?;
+            lives.iter().filter(|life| Some(life.agent) != rekeyed).copied().collect();
+        record(Displaced { gone: &gone, rekeyed }).map_err(ControlError::Unrecorded)?;
         let _order = self.inner.decisions.lock();
         // A life that began since then is not displaced. A displaced agent that connected since then was
         // removed already; its number stays reserved for this insertion.

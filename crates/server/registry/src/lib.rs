@@ -103,7 +103,7 @@ pub use options::{HashCost, RegistryOptions};
 pub use rbac::{Grants, RbacMode};
 pub use server_certificate::ServerCertificate;
 pub use types::{
-    AgentEnrolment, AgentInfo, CertificateOwner, ConfigProblem, ConfigTold, EnrolledAgent,
+    AgentEnrolment, AgentInfo, CertificateOwner, ConfigProblem, ConfigTold, IssuedIdentity,
     IssuedKeyPair, TickReport, TokenKeys, User,
 };
 

@@ -45,7 +45,7 @@ pub struct AgentEnrolment {
 
 /// The result of an enrolment or a renewal.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EnrolledAgent {
+pub struct IssuedIdentity {
     /// The agent's number.
     pub agent: AgentId,
     /// The life of that number.

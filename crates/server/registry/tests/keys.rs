@@ -255,7 +255,7 @@ fn agent_reinserted_with_its_number_and_name_keeps_its_identity() {
     let new = InsertAgent { id: Some(id), request: named("web-1"), key, force: Some(AT_ONCE) };
     let mut told = Vec::new();
     let mut record = |displaced: Displaced<'_>| {
-        told.push((displaced.gone.to_vec(), displaced.keyed_anew));
+        told.push((displaced.gone.to_vec(), displaced.rekeyed));
         Ok(())
     };
     let Inserted { id: same, key, removed } =

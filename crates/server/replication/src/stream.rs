@@ -74,6 +74,8 @@ pub(crate) fn records(
     })
 }
 
+/// Sends records of the journal as they are persisted, and the status at intervals. Returns when the
+/// follower has left or connected again, or the server stops.
 fn send_records(
     shipping: &Shipping,
     name: &str,

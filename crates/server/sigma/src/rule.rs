@@ -181,6 +181,7 @@ fn inner(name: &str) -> String {
     format!("logsource.{name}")
 }
 
+/// Checks the `detection` of a rule: its selections, and a condition that names only them.
 fn detection(fields: &Map<String, Value>) -> Result<(), RuleError> {
     let detection = match fields.get("detection") {
         None | Some(Value::Null) => return Err(RuleError::Missing("detection")),

@@ -55,6 +55,7 @@ async fn serve_file(method: Method, uri: Uri, headers: HeaderMap) -> Response {
     if method == Method::HEAD { response.map(|_| Body::empty()) } else { response }
 }
 
+/// Answers with a file, or 304 if the client has it.
 fn serve(path: &str, file: &EmbeddedFile, headers: &HeaderMap) -> Response {
     let etag = format!("\"{}\"", hex::encode(file.metadata.sha256_hash()));
     let same = headers

@@ -13,8 +13,9 @@ enum Ignored {
     Pattern(String),
 }
 
+/// Reads `<syscheck>`: watched directories with their options, ignored paths, and the scan interval.
 pub(super) fn read(
-    place: &ErrorContext<'_>,
+    context: &ErrorContext<'_>,
     node: Node<'_, '_>,
     settings: &mut Settings,
 ) -> Read<()> {
@@ -22,45 +23,45 @@ pub(super) fn read(
     let mut ignored = Vec::new();
     for child in node.children() {
         if child.is_text() && !child.text().unwrap_or_default().trim().is_empty() {
-            return Err(place.of(child, "text in <syscheck>"));
+            return Err(context.of(child, "text in <syscheck>"));
         }
         if !child.is_element() {
             continue;
         }
         match child.tag_name().name() {
-            "directories" => directories(place, child, &mut found)?,
-            "ignore" => ignore(place, child, &mut ignored)?,
+            "directories" => directories(context, child, &mut found)?,
+            "ignore" => ignore(context, child, &mut ignored)?,
             "frequency" => {
-                let seconds = place.number(child, plain(place, child)?)?;
-                settings.scan.interval = Some(place.interval(child, seconds)?);
+                let seconds = context.number(child, plain(context, child)?)?;
+                settings.scan.interval = Some(context.interval(child, seconds)?);
             }
             "disabled" => {
-                plain(place, child)?;
-                place.holds(child, false)?;
+                plain(context, child)?;
+                context.holds(child, false)?;
             }
             "scan_on_start" | "alert_new_files" | "skip_proc" | "skip_sys" => {
-                plain(place, child)?;
-                place.holds(child, true)?;
+                plain(context, child)?;
+                context.holds(child, true)?;
             }
             // No differences of content are made of any file.
-            "nodiff" => drop(place.text(child)?),
-            _ => return Err(place.unknown(child)),
+            "nodiff" => drop(context.text(child)?),
+            _ => return Err(context.unknown(child)),
         }
     }
-    leave_out(place, ignored, &mut found)?;
-    found.into_iter().try_for_each(|watch| add(place, node, &mut settings.watch, watch))
+    leave_out(context, ignored, &mut found)?;
+    found.into_iter().try_for_each(|watch| add(context, node, &mut settings.watch, watch))
 }
 
 /// Returns the text of an element that has no attributes.
-fn plain<'a>(place: &ErrorContext<'_>, node: Node<'a, '_>) -> Read<&'a str> {
+fn plain<'a>(context: &ErrorContext<'_>, node: Node<'a, '_>) -> Read<&'a str> {
     match node.attributes().next() {
-        Some(attribute) => Err(place.refused(node, &attribute, "leave it out")),
-        None => place.text(node),
+        Some(attribute) => Err(context.refused(node, &attribute, "leave it out")),
+        None => context.text(node),
     }
 }
 
 fn directories(
-    place: &ErrorContext<'_>,
+    context: &ErrorContext<'_>,
     node: Node<'_, '_>,
     found: &mut Vec<WatchSettings>,
 ) -> Read<()> {
@@ -68,16 +69,16 @@ fn directories(
     // Without any check_* all are made; with check_all="no" only those that are named.
     let mut checks = Checks { all: true, set: Vec::new() };
     for attribute in node.attributes() {
-        option(place, node, &attribute, &mut options, &mut checks)?;
+        option(context, node, &attribute, &mut options, &mut checks)?;
     }
     checks.apply(&mut options);
-    for text in place.text(node)?.split(',') {
-        let path = watch::normal(text.trim()).map_err(|problem| place.of(node, problem))?;
+    for text in context.text(node)?.split(',') {
+        let path = watch::normal(text.trim()).map_err(|problem| context.of(node, problem))?;
         if path.contains(['*', '?', '$', '%']) {
             let text = format!("{path}: wildcards and variables are not supported in a path");
-            return Err(place.of(node, text));
+            return Err(context.of(node, text));
         }
-        add(place, node, found, WatchSettings { path, ..options.clone() })?;
+        add(context, node, found, WatchSettings { path, ..options.clone() })?;
     }
     Ok(())
 }
@@ -118,7 +119,7 @@ impl Checks {
 }
 
 fn option(
-    place: &ErrorContext<'_>,
+    context: &ErrorContext<'_>,
     node: Node<'_, '_>,
     attribute: &XmlAttribute<'_, '_>,
     options: &mut WatchSettings,
@@ -127,7 +128,7 @@ fn option(
     use WatchedAttribute::{Gid, Hash, Inode, Mode, Mtime, Size, Uid};
     let value = attribute.value();
     if let Some(name) = attribute.name().strip_prefix("check_") {
-        let wanted = place.yes(node, value)?;
+        let wanted = context.yes(node, value)?;
         let check: (&'static [WatchedAttribute], Option<HashAlgorithm>) = match name {
             "all" => {
                 (checks.all, checks.set) = (wanted, Vec::new());
@@ -147,7 +148,7 @@ fn option(
             "perm" => (&[Mode], None),
             "mtime" => (&[Mtime], None),
             "inode" => (&[Inode], None),
-            _ => return Err(place.refused(node, attribute, "leave it out")),
+            _ => return Err(context.refused(node, attribute, "leave it out")),
         };
         checks.set.push((check.0, check.1, wanted));
         return Ok(());
@@ -155,29 +156,30 @@ fn option(
     match attribute.name() {
         "recursion_level" => {
             // Theirs counts folders below the path, ours levels of entries.
-            let levels = place.number(node, value)?.saturating_add(1);
+            let levels = context.number(node, value)?.saturating_add(1);
             let most = limits::DEPTH_MAX;
             let depth = u32::try_from(levels).ok().filter(|levels| *levels <= most);
             options.max_depth = Some(depth.ok_or_else(|| {
-                place.of(node, format!("recursion_level {value}: at most {}", most - 1))
+                context.of(node, format!("recursion_level {value}: at most {}", most - 1))
             })?);
         }
-        "follow_symbolic_link" => options.follow_symlinks = Some(place.yes(node, value)?),
+        "follow_symbolic_link" => options.follow_symlinks = Some(context.yes(node, value)?),
         "tags" => {
             let tags = value.split(',').map(|tag| tag.trim().to_owned());
             options.tags = Some(tags.filter(|tag| !tag.is_empty()).collect());
         }
-        "realtime" | "whodata" | "report_changes" if !place.yes(node, value)? => {}
+        "realtime" | "whodata" | "report_changes" if !context.yes(node, value)? => {}
         "realtime" | "whodata" => {
-            return Err(place.refused(node, attribute, "changes are found by scans"));
+            return Err(context.refused(node, attribute, "changes are found by scans"));
         }
-        _ => return Err(place.refused(node, attribute, "leave it out")),
+        _ => return Err(context.refused(node, attribute, "leave it out")),
     }
     Ok(())
 }
 
+/// Reads `<ignore>`: a list of paths or, with `type="sregex"`, patterns in a subset of that language.
 fn ignore(
-    place: &ErrorContext<'_>,
+    context: &ErrorContext<'_>,
     node: Node<'_, '_>,
     ignored: &mut Vec<(usize, Ignored)>,
 ) -> Read<()> {
@@ -185,14 +187,14 @@ fn ignore(
     let mut sregex = false;
     for attribute in node.attributes() {
         if (attribute.name(), attribute.value()) != ("type", "sregex") {
-            return Err(place.refused(node, &attribute, "only type=\"sregex\" is"));
+            return Err(context.refused(node, &attribute, "only type=\"sregex\" is"));
         }
         sregex = true;
     }
-    let text = place.text(node)?;
+    let text = context.text(node)?;
     if !sregex {
         for path in text.split(',') {
-            let path = watch::normal(path.trim()).map_err(|problem| place.of(node, problem))?;
+            let path = watch::normal(path.trim()).map_err(|problem| context.of(node, problem))?;
             ignored.push((at, Ignored::Path(path)));
         }
         return Ok(());
@@ -203,9 +205,9 @@ fn ignore(
                 "{term:?} cannot be written as a gitignore pattern: use a part of a name, NAME$ for \
                  its end, or the path without type"
             );
-            place.of(node, text)
+            context.of(node, text)
         })?;
-        watch::pattern(&pattern).map_err(|problem| place.of(node, problem))?;
+        watch::pattern(&pattern).map_err(|problem| context.of(node, problem))?;
         ignored.push((at, Ignored::Pattern(pattern)));
     }
     Ok(())
@@ -238,12 +240,12 @@ fn escaped(text: &str) -> String {
 
 /// Adds the ignored paths and patterns to the watched paths that they concern.
 fn leave_out(
-    place: &ErrorContext<'_>,
+    context: &ErrorContext<'_>,
     ignored: Vec<(usize, Ignored)>,
     found: &mut [WatchSettings],
 ) -> Read<()> {
     if ignored.len().saturating_mul(found.len().max(1)) > limits::PATTERNS_MAX {
-        let line = ignored.first().map_or(0, |(at, _)| place.0.text_pos_at(*at).row as usize);
+        let line = ignored.first().map_or(0, |(at, _)| context.0.text_pos_at(*at).row as usize);
         let (n, paths) = (ignored.len(), found.len());
         let text =
             format!("{n} patterns for {paths} paths: at most {} together", limits::PATTERNS_MAX);
@@ -263,7 +265,7 @@ fn leave_out(
             used = true;
         }
         if !used {
-            let line = place.0.text_pos_at(at).row as usize;
+            let line = context.0.text_pos_at(at).row as usize;
             let text = match one {
                 Ignored::Path(path) => format!("{path} lies below no <directories> of this block"),
                 Ignored::Pattern(_) => "<ignore> without <directories> in this block".into(),

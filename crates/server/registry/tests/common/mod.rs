@@ -10,7 +10,7 @@ use env::random::SystemRandom;
 use model::{AgentId, AgentOs};
 use rcgen::{CertificateParams, KeyPair};
 use registry::{
-    AgentEnrolment, AgentInfo, EnrollError, EnrolledAgent, HashCost, Registry, RegistryError,
+    AgentEnrolment, AgentInfo, EnrollError, HashCost, IssuedIdentity, Registry, RegistryError,
     RegistryOptions, SqliteControl, WriteContext,
 };
 use tempfile::TempDir;
@@ -87,11 +87,15 @@ impl Fixture {
         self.registry.create_enrolment_token(&WriteContext::server(), &[], 1_000, 3_600).unwrap()
     }
 
-    pub(crate) fn enroll(&self, name: &str) -> EnrolledAgent {
+    pub(crate) fn enroll(&self, name: &str) -> IssuedIdentity {
         self.try_enroll(name, &self.token()).unwrap()
     }
 
-    pub(crate) fn try_enroll(&self, name: &str, token: &str) -> Result<EnrolledAgent, EnrollError> {
+    pub(crate) fn try_enroll(
+        &self,
+        name: &str,
+        token: &str,
+    ) -> Result<IssuedIdentity, EnrollError> {
         self.registry.enroll(token, &csr(name), &named(name))
     }
 

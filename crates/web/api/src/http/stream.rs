@@ -200,6 +200,8 @@ fn sent(
     body
 }
 
+/// Sends a list piece by piece between `before` and `behind`, with commas between the pieces. A failure
+/// after the first piece leaves the answer incomplete, which its reader can detect.
 async fn send_list(
     sender: PieceSender,
     (before, behind): (Vec<u8>, Vec<u8>),

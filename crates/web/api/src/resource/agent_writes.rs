@@ -179,7 +179,7 @@ fn add(call: &Call) -> Result<Answer, Failure> {
     let new: NewAgent = call.json()?;
     let ip = address(call, new.ip);
     let request = AgentEnrolment { name: new.name, ip, groups: Vec::new() };
-    done(call, &InsertAgent { request, ..InsertAgent::default() })
+    insert_agent(call, &InsertAgent { request, ..InsertAgent::default() })
 }
 
 fn insert(call: &Call) -> Result<Answer, Failure> {
@@ -203,7 +203,7 @@ fn insert(call: &Call) -> Result<Answer, Failure> {
     let ip = address(call, new.ip);
     let request = AgentEnrolment { name: new.name, ip, groups: Vec::new() };
     let force = new.force.as_ref().map(rules).transpose()?;
-    done(call, &InsertAgent { id, request, key: new.key, force })
+    insert_agent(call, &InsertAgent { id, request, key: new.key, force })
 }
 
 fn rules(force: &Force) -> Result<ForceRules, Failure> {
@@ -228,19 +228,19 @@ fn rules(force: &Force) -> Result<ForceRules, Failure> {
 fn quick(call: &Call) -> Result<Answer, Failure> {
     let name = call.parameters.text("agent_name").unwrap_or_default().to_owned();
     let request = AgentEnrolment { name, ..AgentEnrolment::default() };
-    done(call, &InsertAgent { request, ..InsertAgent::default() })
+    insert_agent(call, &InsertAgent { request, ..InsertAgent::default() })
 }
 
 /// Adds an agent. Conflicting agents are replaced only if the caller may remove them; the audit log
 /// lists them.
-fn done(call: &Call, new: &InsertAgent) -> Result<Answer, Failure> {
+fn insert_agent(call: &Call, new: &InsertAgent) -> Result<Answer, Failure> {
     let at_us = call.api.options.clock.guarded_us();
     let (mut denied, mut busy) = (Vec::new(), None);
     let mut record = |displaced: Displaced<'_>| {
-        let Displaced { gone, keyed_anew } = displaced;
+        let Displaced { gone, rekeyed } = displaced;
         let scope = call.scope_of(DELETE);
         let going = || gone.iter().map(|life| life.agent);
-        let kept = going().chain(keyed_anew).filter(|agent| !scope.holds(*agent));
+        let kept = going().chain(rekeyed).filter(|agent| !scope.holds(*agent));
         denied.extend(kept.map(|agent| agent.to_string()));
         if !denied.is_empty() {
             return Err("the caller may not remove who is in the way".to_owned());

@@ -284,6 +284,8 @@ fn distinct_files(
     Ok(Answer::List(List::new(items, seen.len() as u64, MESSAGES)))
 }
 
+/// Converts the parameters of a file list to a query. Parameters that only a registry value can match
+/// give a condition that matches nothing.
 fn file_query(call: &Call, agent: AgentId) -> Result<DocumentQuery, Failure> {
     let parameters = &call.parameters;
     let mut all = Vec::new();

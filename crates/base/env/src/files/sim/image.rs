@@ -15,7 +15,7 @@ pub(super) enum NameChange {
 
 /// A change of a file that is not durable yet.
 #[derive(Debug, Clone)]
-enum ClockChange {
+enum PendingChange {
     Sector {
         index: usize,
         bytes: Box<[u8; SECTOR_BYTES]>,
@@ -29,7 +29,7 @@ enum ClockChange {
 struct Node {
     seen: Vec<u8>,
     durable: Vec<u8>,
-    pending: Vec<ClockChange>,
+    pending: Vec<PendingChange>,
 }
 
 /// Names and files. A file outlives the removal of its name, as an open file does.
@@ -65,10 +65,10 @@ fn apply_name(names: &mut BTreeMap<PathBuf, usize>, change: &NameChange, node: u
 }
 
 impl Node {
-    fn apply(&mut self, change: &ClockChange) {
+    fn apply(&mut self, change: &PendingChange) {
         match change {
-            ClockChange::Size(bytes) => self.durable.resize(*bytes, 0),
-            ClockChange::Sector { index, bytes, .. } => {
+            PendingChange::Size(bytes) => self.durable.resize(*bytes, 0),
+            PendingChange::Sector { index, bytes, .. } => {
                 let begin = index * SECTOR_BYTES;
                 let end = (begin + SECTOR_BYTES).min(self.durable.len());
                 if let Some(to) = self.durable.get_mut(begin..end) {
@@ -86,7 +86,7 @@ impl Node {
         let end = offset + from.len();
         if end > self.seen.len() {
             self.seen.resize(end, 0);
-            self.pending.push(ClockChange::Size(end));
+            self.pending.push(PendingChange::Size(end));
         }
         if let Some(to) = self.seen.get_mut(offset..end) {
             to.copy_from_slice(from);
@@ -95,21 +95,21 @@ impl Node {
             let mut bytes = Box::new([0; SECTOR_BYTES]);
             // Dirty again: the next flush writes it, even if an earlier one failed.
             self.pending.retain(
-                |c| !matches!(c, ClockChange::Sector { index: i, forgotten: true, .. } if *i == index),
+                |c| !matches!(c, PendingChange::Sector { index: i, forgotten: true, .. } if *i == index),
             );
             let begin = index * SECTOR_BYTES;
             let now = self.seen.get(begin..(begin + SECTOR_BYTES).min(self.seen.len()));
             for (to, from) in bytes.iter_mut().zip(now.unwrap_or_default()) {
                 *to = *from;
             }
-            self.pending.push(ClockChange::Sector { index, bytes, forgotten: false });
+            self.pending.push(PendingChange::Sector { index, bytes, forgotten: false });
         }
     }
 
     fn persist(&mut self) {
         for change in std::mem::take(&mut self.pending) {
             match &change {
-                ClockChange::Sector { forgotten: true, .. } => self.pending.push(change),
+                PendingChange::Sector { forgotten: true, .. } => self.pending.push(change),
                 _ => self.apply(&change),
             }
         }
@@ -124,8 +124,8 @@ impl Node {
         let range = offset / SECTOR_BYTES..end.div_ceil(SECTOR_BYTES);
         for change in std::mem::take(&mut self.pending) {
             match &change {
-                ClockChange::Sector { index, .. } if range.contains(index) => self.apply(&change),
-                ClockChange::Size(size) if *size <= self.durable.len() => {}
+                PendingChange::Sector { index, .. } if range.contains(index) => self.apply(&change),
+                PendingChange::Size(size) if *size <= self.durable.len() => {}
                 _ => self.pending.push(change),
             }
         }
@@ -181,7 +181,7 @@ impl Image {
     pub(super) fn resize(&mut self, node: usize, bytes: usize) {
         if let Some(node) = self.nodes.get_mut(node) {
             node.seen.resize(bytes, 0);
-            node.pending.push(ClockChange::Size(bytes));
+            node.pending.push(PendingChange::Size(bytes));
         }
     }
 
@@ -200,7 +200,7 @@ impl Image {
     /// Marks a failed flush: the pending content reads as written, and no later flush makes it durable.
     pub(super) fn forget(&mut self, node: usize) {
         for change in self.nodes.get_mut(node).iter_mut().flat_map(|n| &mut n.pending) {
-            if let ClockChange::Sector { forgotten, .. } = change {
+            if let PendingChange::Sector { forgotten, .. } = change {
                 *forgotten = true;
             }
         }
