@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn adding_a_digest_or_moving_the_limit_reports_no_change() {
+    fn added_digest_and_changed_size_limit_are_quiet_updates() {
         let mut more = file();
         more.hashes.md5 = Some([2; 16]);
         assert_eq!(judged(&file(), &more), Verdict::Quiet);
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn attributes_not_selected_are_updated_without_a_change() {
+    fn unselected_attributes_are_quiet_updates() {
         let mut chmod = file();
         chmod.mode = 0o600;
         chmod.ctime_ns = 7;

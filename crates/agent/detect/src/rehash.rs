@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn every_file_is_reread_once_a_week_spread_over_the_week() {
+    fn every_file_is_rehashed_once_a_week_spread_over_the_hours() {
         let mut per_hour = vec![0u32; 7 * 24];
         for file in 0..5_000u32 {
             let hours = hours(hash(hash(SEED, b"/usr/bin"), &file.to_le_bytes()));

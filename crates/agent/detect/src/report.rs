@@ -299,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unread_counts_refused_files_but_not_changing_or_large_ones() {
+    fn only_os_errors_count_as_unread() {
         let mut counts = Counts::default();
         assert!(!counts.has_unread());
         counts.error(ObserveError::Unstable);

@@ -11,7 +11,7 @@ use detect::{Algorithm, Attribute, RootState, Rules, Watch};
 use model::{ChangeKind, CoverageKind, Kind};
 
 #[test]
-fn first_scan_is_the_baseline_and_reports_no_change() {
+fn first_scan_builds_the_baseline_and_reports_no_change() {
     let f = Folder::new();
     f.write("a/b/c.txt", "hello");
     symlink("c.txt", f.at("a/b/link")).unwrap();
@@ -31,7 +31,7 @@ fn first_scan_is_the_baseline_and_reports_no_change() {
 }
 
 #[test]
-fn second_scan_of_an_unchanged_tree_reports_nothing() {
+fn rescan_of_an_unchanged_tree_reports_nothing() {
     let f = Folder::new();
     for i in 0..150 {
         f.write(&format!("d{}/f{i}", i % 7), format!("{i}"));
@@ -50,7 +50,7 @@ fn second_scan_of_an_unchanged_tree_reports_nothing() {
 }
 
 #[test]
-fn created_file_is_reported_with_its_content() {
+fn created_file_is_reported_with_its_hash() {
     let f = Folder::new();
     let b = Bench::of(&f.path);
     b.scan();
@@ -63,7 +63,7 @@ fn created_file_is_reported_with_its_content() {
 }
 
 #[test]
-fn modified_file_is_reported_with_old_and_new_content() {
+fn modified_file_is_reported_with_old_and_new_state() {
     let f = Folder::new();
     let path = f.write("a", "one");
     let b = Bench::of(&f.path);
@@ -106,7 +106,7 @@ fn chmod_is_reported_as_mode_and_ctime_only() {
 }
 
 #[test]
-fn chmod_of_a_directory_is_separate_from_its_new_entries() {
+fn directory_chmod_and_new_entry_are_reported_separately() {
     let f = Folder::new();
     f.write("d/a", "one");
     let b = Bench::of(&f.path);
@@ -157,7 +157,7 @@ fn every_item_below_a_deleted_directory_is_reported() {
 }
 
 #[test]
-fn directory_replaced_by_a_file_and_back_reports_every_item() {
+fn directory_swapped_with_a_file_is_reported_per_item() {
     let f = Folder::new();
     f.write("x/a", "1");
     let b = Bench::of(&f.path);
@@ -184,7 +184,7 @@ fn a_renamed_file_is_a_deletion_and_a_creation() {
 }
 
 #[test]
-fn retargeted_link_is_reported() {
+fn retargeted_symlink_is_reported() {
     let f = Folder::new();
     symlink("one", f.at("l")).unwrap();
     let b = Bench::of(&f.path);
@@ -223,7 +223,7 @@ fn extended_attributes_are_observed_sorted_and_bounded() {
 }
 
 #[test]
-fn attributes_of_directories_and_uncached_names_are_compared() {
+fn directory_xattrs_beyond_the_stored_limit_are_compared() {
     let f = Folder::new();
     fs::create_dir(f.at("d")).unwrap();
     let set = |i: usize, value: &[u8]| {
@@ -243,7 +243,7 @@ fn attributes_of_directories_and_uncached_names_are_compared() {
 }
 
 #[test]
-fn four_digests_are_computed_and_adding_one_is_no_change() {
+fn added_digest_algorithms_are_computed_without_a_change() {
     let f = Folder::new();
     let path = f.write("a", "abc");
     let b = Bench::of(&f.path);
@@ -292,7 +292,7 @@ fn no_hashes_means_that_no_content_is_read() {
 }
 
 #[test]
-fn large_file_has_attributes_only_and_a_moved_limit_is_silent() {
+fn oversized_file_is_not_hashed_and_a_new_limit_is_no_change() {
     let f = Folder::new();
     let path = f.write("a", [1u8; 100]);
     let mut watch = Watch::new(&f.path);

@@ -20,7 +20,7 @@ fn gap_of(report: &ScanReport) -> GapKind {
 }
 
 #[test]
-fn root_that_never_existed_is_named_and_others_are_scanned() {
+fn missing_root_is_reported_and_other_roots_are_scanned() {
     let f = Folder::new();
     f.write("there/a", "1");
     let b = Bench::new(Rules::of_paths([f.at("missing"), f.at("there")]));
@@ -55,7 +55,7 @@ fn missing_root_keeps_its_baseline_until_it_returns() {
 }
 
 #[test]
-fn gaps_reported_before_a_restart_are_not_reported_again() {
+fn gaps_reported_before_a_restart_are_not_repeated() {
     let f = Folder::new();
     let b = Bench::of(&f.at("missing"));
     b.scan();
@@ -109,7 +109,7 @@ fn a_renumbered_device_is_one_note_and_no_change() {
 }
 
 #[test]
-fn another_file_system_at_the_root_is_a_gap_until_accepted() {
+fn other_file_system_at_the_root_is_a_gap_until_accepted() {
     let f = Folder::new();
     f.write("d/a", "1");
     let b = Bench::of(&f.path);
@@ -134,7 +134,7 @@ fn another_file_system_at_the_root_is_a_gap_until_accepted() {
 }
 
 #[test]
-fn same_root_inode_with_other_files_is_a_gap() {
+fn other_file_system_with_the_same_root_inode_is_a_gap() {
     let f = Folder::new();
     f.write("a", "1");
     f.write("b", "1");
@@ -178,7 +178,7 @@ fn open_folder() -> Option<Folder> {
 }
 
 #[test]
-fn unreadable_directory_keeps_its_baseline_and_is_reported_once() {
+fn unreadable_directory_keeps_baseline_and_is_reported_once() {
     let Some(f) = open_folder() else { return };
     f.write("d/e/a", "1");
     f.write("b", "2");
@@ -218,7 +218,7 @@ fn a_new_unreadable_directory_is_one_change_and_one_gap() {
 }
 
 #[test]
-fn directory_without_stat_permission_keeps_its_baseline() {
+fn directory_without_search_permission_keeps_its_baseline() {
     let Some(f) = open_folder() else { return };
     f.write("d/a", "1");
     let b = Bench::of(&f.path);
@@ -313,7 +313,7 @@ fn an_unmounted_root_is_a_gap_and_its_files_are_not_deleted() {
 }
 
 #[test]
-fn unmounted_file_system_below_a_root_is_a_gap() {
+fn nested_unmount_is_a_gap_and_the_rest_is_compared() {
     let f = Folder::new();
     fs::create_dir(f.at("m")).unwrap();
     let Some(mount) = Mount::at(&f.at("m")) else { return };
@@ -338,7 +338,7 @@ fn unmounted_file_system_below_a_root_is_a_gap() {
 }
 
 #[test]
-fn mount_over_known_files_is_a_gap_but_over_an_empty_dir_is_not() {
+fn mount_over_known_files_is_a_gap_but_over_empty_dir_is_not() {
     let f = Folder::new();
     f.write("known/a", "1");
     fs::create_dir(f.at("empty")).unwrap();
@@ -356,7 +356,7 @@ fn mount_over_known_files_is_a_gap_but_over_an_empty_dir_is_not() {
 }
 
 #[test]
-fn one_file_system_is_not_left_and_pseudo_ones_are_skipped() {
+fn one_file_system_skips_mounts_and_pseudo_fs_is_never_entered() {
     let f = Folder::new();
     fs::create_dir(f.at("m")).unwrap();
     fs::create_dir(f.at("proc")).unwrap();

@@ -16,7 +16,7 @@ use model::{CoverageKind, Kind};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 
 #[test]
-fn longest_and_non_utf8_names_are_kept_exactly() {
+fn longest_and_non_utf8_names_are_stored_exactly() {
     let f = Folder::new();
     let long = "n".repeat(255);
     f.write(&long, "1");
@@ -66,7 +66,7 @@ fn remove_deep(f: &Folder, levels: usize) {
 }
 
 #[test]
-fn path_beyond_the_limit_is_named_and_its_parents_are_watched() {
+fn path_over_the_limit_is_reported_and_its_parents_are_scanned() {
     let f = Folder::new();
     let levels = 25;
     deep(&f, levels);
@@ -195,7 +195,7 @@ fn pipes_sockets_and_devices_are_observed_and_never_opened() {
 }
 
 #[test]
-fn pipe_that_replaces_a_file_is_reported_with_its_new_kind() {
+fn file_replaced_by_a_fifo_is_reported_as_a_type_change() {
     let f = Folder::new();
     let path = f.write("x", "1");
     let b = Bench::of(&f.path);

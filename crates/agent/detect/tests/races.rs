@@ -20,7 +20,7 @@ use model::{
 const DAY: Duration = Duration::from_hours(24);
 
 #[test]
-fn file_that_changes_while_read_is_unstable_and_reread_later() {
+fn file_written_during_hashing_is_unstable_and_reread_later() {
     let f = Folder::new();
     let path = f.write("log", vec![1u8; 1 << 20]);
     let stop = Arc::new(AtomicBool::new(false));
@@ -75,7 +75,7 @@ fn scan_meanwhile(b: &Bench, act: impl FnMut(&[u8])) -> detect::ScanReport {
 }
 
 #[test]
-fn files_that_vanish_during_the_scan_do_not_disturb_it() {
+fn scan_tolerates_files_and_directories_that_vanish() {
     let f = Folder::new();
     f.write("dir/known", "1");
     f.write("dir/sub/x", "1");
@@ -100,7 +100,7 @@ fn files_that_vanish_during_the_scan_do_not_disturb_it() {
 }
 
 #[test]
-fn file_replaced_before_open_is_left_to_the_next_scan() {
+fn file_swapped_before_open_is_left_to_the_next_scan() {
     let f = Folder::new();
     let outside = Folder::new();
     outside.write("secret", "do not read");
@@ -157,7 +157,7 @@ fn a_racy_file_is_read_again_once_and_that_is_no_change() {
 }
 
 #[test]
-fn tampering_that_keeps_the_stat_is_found_within_seven_days() {
+fn weekly_rehash_finds_tampering_that_stat_does_not_show() {
     let f = Folder::new();
     for i in 0..60 {
         f.write(&format!("f{i}"), "1");
@@ -199,7 +199,7 @@ impl Sink for Stopping {
 }
 
 #[test]
-fn cancelled_first_scan_keeps_its_items_and_remains_first() {
+fn cancelled_first_scan_keeps_progress_and_resumes_as_baseline() {
     let f = Folder::new();
     for i in 0..2000 {
         f.write(&format!("d{}/f{i}", i % 200), "1");
@@ -220,7 +220,7 @@ fn cancelled_first_scan_keeps_its_items_and_remains_first() {
 }
 
 #[test]
-fn interrupted_first_scan_continues_without_changes() {
+fn first_scan_resumes_after_store_failure_without_new_changes() {
     let f = Folder::new();
     for i in 0..400 {
         f.write(&format!("d{}/f{i}", i % 40), "1");

@@ -83,7 +83,7 @@ fn a_refused_value_names_its_key_and_the_remedy() {
 }
 
 #[test]
-fn default_watches_existing_system_folders_and_names_the_others() {
+fn default_rules_watch_existing_system_dirs_and_list_missing() {
     let (rules, missing) = Rules::default_system();
     assert_eq!(rules.0.len() + missing.len(), 5);
     assert!(rules.0.iter().all(|w| w.path.exists()) && missing.iter().all(|p| !p.exists()));
@@ -97,7 +97,7 @@ fn paths(b: &Bench, below: &Path) -> Vec<String> {
 }
 
 #[test]
-fn patterns_select_files_and_a_changed_selection_is_no_change() {
+fn patterns_filter_paths_and_new_patterns_report_no_change() {
     let f = Folder::new();
     for name in ["a.conf", "a.tmp", "d/b.conf", "d/b.txt", "cache/x.conf"] {
         f.write(name, "1");
@@ -139,7 +139,7 @@ fn depth_is_counted_in_levels_below_the_path() {
 }
 
 #[test]
-fn overlapping_rules_count_files_once_and_the_deeper_one_wins() {
+fn overlapping_rules_count_files_once_and_the_deepest_rule_wins() {
     let f = Folder::new();
     f.write("a", "1");
     f.write("d/b", "1");
@@ -165,7 +165,7 @@ fn overlapping_rules_count_files_once_and_the_deeper_one_wins() {
 }
 
 #[test]
-fn missing_inner_root_is_a_gap_even_below_an_outer_root() {
+fn missing_nested_root_is_a_gap_not_a_deletion() {
     let f = Folder::new();
     f.write("a/d/b", "1");
     f.write("a/x", "1");
@@ -214,7 +214,7 @@ fn a_single_file_can_be_watched_and_its_absence_is_a_gap() {
 }
 
 #[test]
-fn forgetting_drops_uncovered_items_without_reporting() {
+fn forget_drops_unwatched_items_and_reports_no_change() {
     let f = Folder::new();
     f.write("a/d/b", "1");
     f.write("a/e/c", "1");

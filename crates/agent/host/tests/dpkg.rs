@@ -68,7 +68,7 @@ fn a_package_is_read_with_everything_that_is_known_of_it() {
 }
 
 #[test]
-fn only_installed_packages_count_and_pending_ones_are_detected() {
+fn only_installed_packages_count_and_unfinished_ones_are_moving() {
     let mut text = DPKG.to_owned();
     for (name, status) in [
         ("held", "hold ok installed"),
@@ -89,7 +89,7 @@ fn only_installed_packages_count_and_pending_ones_are_detected() {
 }
 
 #[test]
-fn incomplete_database_is_an_error_never_a_shorter_list() {
+fn incomplete_dpkg_database_is_an_error_not_a_shorter_list() {
     let missing = tempfile::tempdir().unwrap();
     let error = Dpkg::new(missing.path()).read().unwrap_err();
     assert_eq!(error.coverage(), CoverageKind::RootGone);
@@ -162,7 +162,7 @@ fn hostile_bytes_in_a_text_are_shown_safely() {
 }
 
 #[test]
-fn stamp_settles_only_after_the_window_that_can_hide_a_write() {
+fn stamp_settles_only_once_no_write_can_share_its_timestamp() {
     let root = tempfile::tempdir().unwrap();
     let dpkg = write(root.path(), DPKG.as_bytes());
     let stamp = dpkg.stamp().unwrap();

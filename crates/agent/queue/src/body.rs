@@ -54,7 +54,7 @@ mod tests {
     use model::Kind;
 
     #[test]
-    fn both_formats_are_distinguished_by_their_first_byte() {
+    fn first_byte_distinguishes_observation_from_document() {
         let observation = Observation::empty(Kind::File);
         let mut bytes = Vec::new();
         observation.encode(&mut bytes);

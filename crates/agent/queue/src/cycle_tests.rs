@@ -65,7 +65,7 @@ fn steps_of_few(queue: &Queue, size: u64) -> i32 {
 }
 
 #[test]
-fn few_pending_in_a_large_directory_are_leased_by_few_reads() {
+fn lease_of_few_pending_items_does_not_scan_a_large_directory() {
     let folder = tempfile::tempdir().unwrap();
     let queue = open(folder.path());
     put(&queue, 0..ITEMS, 1);

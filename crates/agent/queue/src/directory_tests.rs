@@ -25,7 +25,7 @@ fn a_small_directory_has_one_stretch_or_none() {
 }
 
 #[test]
-fn large_directory_with_few_new_items_has_few_ranges() {
+fn newer_ranges_of_a_large_directory_cover_only_changed_blocks() {
     let mut large = directory();
     (0..20 * BLOCK_ROWS).for_each(|n| large.load(&name(n), 1));
     for n in [0, 5 * BLOCK_ROWS, 6 * BLOCK_ROWS + 1, 20 * BLOCK_ROWS - 1] {
@@ -43,7 +43,7 @@ fn large_directory_with_few_new_items_has_few_ranges() {
 }
 
 #[test]
-fn newest_mark_is_dropped_with_the_block_that_held_it() {
+fn dropping_an_empty_block_lowers_the_newest_mark() {
     let mut large = directory();
     (0..3 * BLOCK_ROWS).for_each(|n| large.load(&name(n), 1));
     large.change(1, 9, 0);

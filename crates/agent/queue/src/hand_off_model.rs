@@ -305,21 +305,21 @@ const fn gone(name: Name, event: u32) -> Change {
 }
 
 #[test]
-fn change_and_insert_during_a_cycle_are_each_sent_once() {
+fn change_and_create_during_a_cycle_are_each_reported_once() {
     race(&["a", "z"], &[there("a", 1)], &[there("b", 2)], false);
 }
 
 #[test]
-fn delete_and_undo_during_a_cycle_whose_session_is_lost() {
+fn delete_and_recreate_survive_a_cycle_with_a_lost_session() {
     race(&["a", "z"], &[gone("a", 1)], &[there("a", 2)], true);
 }
 
 #[test]
-fn two_changes_of_one_producer_interleave_with_another() {
+fn two_changes_by_one_producer_race_with_another_producer() {
     race(&["a", "z"], &[there("a", 1), gone("a", 2)], &[there("z", 3)], false);
 }
 
 #[test]
-fn item_deleted_in_a_cycle_is_sent_only_if_it_was_sent_before() {
+fn short_lived_item_is_reported_deleted_only_if_it_was_sent() {
     race(&["a", "z"], &[there("b", 1), gone("b", 2)], &[there("b", 3)], true);
 }

@@ -163,7 +163,7 @@ mod model {
     use super::WriterQueue;
 
     #[test]
-    fn every_job_commits_and_answers_once_in_every_interleaving() {
+    fn every_interleaving_commits_and_answers_each_job_once() {
         loom::model(|| {
             let line: Arc<WriterQueue<u32, u32>> = Arc::new(WriterQueue::default());
             let committed: Arc<Mutex<Vec<u32>>> = Arc::default();

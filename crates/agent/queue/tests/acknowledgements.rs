@@ -124,7 +124,7 @@ fn a_directory_born_during_a_cycle_waits_for_the_next_one() {
 
 /// Names that only grow come behind the cursor as fast as they are told.
 #[test]
-fn cycle_ends_although_inserts_behind_its_cursor_outpace_it() {
+fn cycle_ends_when_items_are_created_faster_than_it_sends() {
     let (_folder, _, _, queue) = open_new();
     let name = |n: u64| format!("/a/{n:06}");
     apply(&queue, (1..=30).map(|n| base(&name(n), n)).collect());
@@ -150,7 +150,7 @@ fn cycle_ends_although_inserts_behind_its_cursor_outpace_it() {
 
 /// Nor do names that live for less than a cycle hold it up, spool files for example.
 #[test]
-fn cycle_ends_although_inserts_behind_its_cursor_change_again() {
+fn cycle_ends_when_new_items_change_or_are_deleted_again() {
     let (_folder, _, _, queue) = open_new();
     let name = |n: u64| format!("/a/{n:06}");
     apply(&queue, (1..=30).map(|n| base(&name(n), n)).collect());
@@ -178,7 +178,7 @@ fn cycle_ends_although_inserts_behind_its_cursor_change_again() {
 
 /// It is told as it is found, in every cycle, however often it changes meanwhile.
 #[test]
-fn item_that_changes_faster_than_a_cycle_is_sent_by_each() {
+fn item_changing_faster_than_a_cycle_is_sent_by_every_cycle() {
     let (_folder, _, _, queue) = open_new();
     apply(&queue, vec![base("/a/1", 1), base("/a/2", 2)]);
     let mut content = 10;
@@ -195,7 +195,7 @@ fn item_that_changes_faster_than_a_cycle_is_sent_by_each() {
 }
 
 #[test]
-fn item_deleted_after_the_cycle_that_sent_it_is_still_reported() {
+fn delete_after_the_cycle_is_sent_for_item_changed_within_it() {
     let (_folder, _, _, queue) = open_new();
     apply(&queue, vec![base("/a/1", 1), base("/a/2", 2)]);
     queue.begin_cycle(&files()).unwrap();
@@ -210,7 +210,7 @@ fn item_deleted_after_the_cycle_that_sent_it_is_still_reported() {
 }
 
 #[test]
-fn item_never_sent_is_deleted_without_a_report() {
+fn unsent_item_is_deleted_without_a_tombstone() {
     let (_folder, _, _, queue) = open_new();
     apply(&queue, vec![base("/a/1", 1), base("/b/1", 1)]);
     apply(&queue, vec![gone("/a/1"), gone("/a/1"), gone("/nowhere/1")]);
@@ -220,7 +220,7 @@ fn item_never_sent_is_deleted_without_a_report() {
 }
 
 #[test]
-fn deleted_item_that_returns_is_an_item_again() {
+fn deleted_item_that_is_recreated_survives_the_tombstone_ack() {
     let (_folder, _, _, queue) = open_new();
     apply(&queue, vec![base("/a/1", 1)]);
     cycle(&queue);
@@ -297,7 +297,7 @@ fn a_refused_item_is_an_exception_until_it_changes() {
 }
 
 #[test]
-fn snapshot_is_stable_and_lists_pending_items() {
+fn snapshot_is_immutable_and_lists_pending_keys() {
     let (_folder, _, _, queue) = open_new();
     apply(&queue, vec![base("/a/1", 1), base("/a/2", 2)]);
     cycle(&queue);

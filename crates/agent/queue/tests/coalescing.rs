@@ -297,7 +297,7 @@ fn contains(sequence: &[Op], part: &[Op]) -> bool {
 }
 
 #[test]
-fn server_equals_disk_after_every_sequence_of_losses() {
+fn server_equals_disk_and_reference_table_losses_are_unchanged() {
     let table = Table::load();
     assert_eq!(table.states.len(), 26);
     let mut losses: BTreeSet<(usize, Vec<Op>)> = BTreeSet::new();

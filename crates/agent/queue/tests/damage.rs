@@ -21,7 +21,7 @@ use model::Dataset;
 use queue::QueueError;
 
 #[test]
-fn undecodable_content_names_its_item_and_is_removed_on_reopen() {
+fn undecodable_item_is_named_and_dropped_at_the_next_open() {
     let (_folder, path, clock, queue) = open_new();
     fill(&queue);
     apply(&queue, vec![changed("/e/1", 1), changed("/e/2", 2)]);
@@ -54,7 +54,7 @@ fn undecodable_content_names_its_item_and_is_removed_on_reopen() {
 
 /// One bit, and an observation looks like a document of another dataset.
 #[test]
-fn observation_that_looks_like_a_document_is_removed_too() {
+fn observation_that_decodes_as_a_document_is_dropped() {
     let (_folder, path, clock, queue) = open_new();
     apply(&queue, vec![base("/a/1", 1), base("/a/2", 2)]);
     let packages = Dataset::inventory_packages();
@@ -89,7 +89,7 @@ fn types(path: &Path, query: &str) -> Vec<String> {
 
 /// Blob and text differ in one bit of the record's header, which no check of the engine looks at.
 #[test]
-fn event_body_turned_into_text_by_one_bit_is_still_leased() {
+fn event_body_flipped_to_text_is_still_leased() {
     let (_folder, path, clock, queue) = open_new();
     apply(&queue, vec![changed("/e/1", 1), changed("/e/2", 2)]);
     let told = queue.lease_events(9, usize::MAX).unwrap().items;
@@ -115,7 +115,7 @@ fn event_body_turned_into_text_by_one_bit_is_still_leased() {
 
 /// One bit each, as SQL: 8-byte integer and real, zero and an empty text, blob and text.
 #[test]
-fn item_with_a_column_of_wrong_type_is_removed_alone() {
+fn item_with_a_mistyped_column_is_dropped_alone() {
     for odd in [
         "observation = CAST(observation AS TEXT)",
         "seen = CAST(seen AS REAL) + 0.5",
@@ -167,7 +167,7 @@ fn notes_and_numbers_of_an_odd_type_stop_nothing() {
 /// An opening cannot look at everything: what it does not find must not send the agent round and
 /// round.
 #[test]
-fn damage_missed_by_opening_is_moved_aside_after_some_failures() {
+fn damage_undetected_at_open_is_moved_aside_after_three_hits() {
     let (_folder, path, clock, queue) = open_new();
     apply(&queue, vec![base("/a/1", 1)]);
     queue.meta_set("n", b"value").unwrap();

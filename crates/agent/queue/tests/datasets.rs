@@ -15,7 +15,7 @@ use model::{Baseline as _, Dataset, ItemKey, Op};
 use queue::{Body, DocumentStep, QueueError};
 
 #[test]
-fn baseline_of_a_directory_omits_subdirs_and_deleted_items() {
+fn baseline_lists_a_directory_without_nested_or_deleted_items() {
     let (_folder, _, _, queue) = open_new();
     apply(&queue, vec![base("/a/1", 1), base("/a/2", 2), base("/a/b/3", 3), base("/ab/4", 4)]);
     cycle(&queue);
@@ -40,7 +40,7 @@ fn the_root_itself_is_not_below_itself() {
 }
 
 #[test]
-fn touch_reports_nothing_but_is_stored() {
+fn touch_updates_the_baseline_and_sends_nothing() {
     let (_folder, _, _, queue) = open_new();
     apply(&queue, vec![base("/a/1", 1)]);
     cycle(&queue);
@@ -87,7 +87,7 @@ fn names_of_any_bytes_are_kept_exactly() {
 }
 
 #[test]
-fn documents_of_any_dataset_are_sent_and_equal_ones_are_not() {
+fn documents_of_any_dataset_are_sent_but_equal_ones_are_not() {
     let (_folder, _, _, queue) = open_new();
     let packages = Dataset::new("inventory-packages");
     let put = |key: &[u8], body: &[u8]| queue.put_document(&packages, key, body).unwrap();

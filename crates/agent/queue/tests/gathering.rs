@@ -38,7 +38,7 @@ fn gathered_changes_are_committed_by_the_flush() {
 }
 
 #[test]
-fn group_in_table_order_ends_early_and_a_scattered_one_grows() {
+fn ordered_group_commits_early_and_scattered_group_grows() {
     let (_folder, _, _, queue) = open_new();
     let path = |n: u64| format!("/d{:02}/{n:05}", n % 32);
     let ordered: Vec<Op> =

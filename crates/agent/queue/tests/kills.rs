@@ -163,6 +163,6 @@ fn everything_acknowledged_survives_kills_with_a_flush_each() {
 }
 
 #[test]
-fn acknowledged_items_survive_kills_with_one_transaction_each() {
+fn acknowledged_data_survives_kills_in_per_event_mode() {
     kills("per event", count(), 3);
 }

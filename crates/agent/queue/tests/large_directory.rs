@@ -50,7 +50,7 @@ fn tell(queue: &Queue, sessions: u64, server: &mut ServerVersions) -> bool {
 }
 
 #[test]
-fn large_directory_is_sent_whole_despite_other_changes() {
+fn large_directory_is_sent_completely_despite_interruptions() {
     let (_folder, path, clock, mut queue) = open_new();
     let random = SeededRandom::new(5);
     let number = |below: u64| random.next_u64().unwrap() % below;

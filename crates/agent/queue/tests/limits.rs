@@ -32,7 +32,7 @@ fn storm(queue: &Queue, rounds: u64) -> u64 {
 }
 
 #[test]
-fn above_the_limit_oldest_events_are_dropped_with_a_gap_event() {
+fn oldest_events_over_the_limit_are_dropped_and_reported() {
     let options = QueueOptions { byte_limit: 2_000_000, ..QueueOptions::default() };
     let (_folder, _, _, queue) = open_new_with(options);
     let gone = Coverage {

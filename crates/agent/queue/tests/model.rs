@@ -462,7 +462,7 @@ proptest! {
 }
 
 #[test]
-fn items_created_and_deleted_in_a_cycle_survive_any_crash() {
+fn short_lived_items_are_correct_after_any_crash_in_a_cycle() {
     let session = || Step::Session { bytes: 1, arrives: true, refuse: None };
     let steps = [
         Step::Write(vec![0, 2], false),

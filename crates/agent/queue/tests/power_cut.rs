@@ -224,12 +224,12 @@ fn power_mode_keeps_everything_acknowledged_with_a_window() {
 }
 
 #[test]
-fn process_mode_may_lose_the_last_changes_but_is_never_damaged() {
+fn process_mode_is_consistent_after_power_cuts() {
     survive(&small());
 }
 
 #[test]
-fn process_mode_with_single_transactions_is_never_damaged() {
+fn per_event_process_mode_is_consistent_after_power_cuts() {
     survive(&QueueOptions { transaction: Transaction::PerEvent, ..small() });
 }
 

@@ -166,7 +166,7 @@ fn nothing_is_lost_or_doubled_while_the_process_lives() {
 }
 
 #[test]
-fn group_flush_loses_and_duplicates_nothing() {
+fn shared_flush_loses_and_duplicates_nothing() {
     race(&QueueOptions { durability: QueueDurability::Power, ..QueueOptions::default() });
 }
 
@@ -177,6 +177,6 @@ fn nothing_is_lost_or_doubled_while_groups_wait_for_company() {
 }
 
 #[test]
-fn one_change_per_transaction_loses_and_duplicates_nothing() {
+fn per_event_transactions_lose_and_duplicate_nothing() {
     race(&QueueOptions { transaction: Transaction::PerEvent, ..QueueOptions::default() });
 }

@@ -62,7 +62,7 @@ fn reports(queue: &Queue) -> usize {
 }
 
 #[test]
-fn long_reader_blocks_no_writer_and_a_large_log_is_logged_once() {
+fn long_reader_blocks_no_writer_and_large_wal_is_reported_once() {
     let (_folder, path, clock, queue) = open_new_with(small_log());
     write(&queue, 0);
     let snapshot = queue.snapshot(&files()).unwrap();
@@ -93,7 +93,7 @@ fn long_reader_blocks_no_writer_and_a_large_log_is_logged_once() {
 }
 
 #[test]
-fn large_log_without_a_reader_is_not_logged() {
+fn large_wal_without_a_reader_is_not_reported() {
     let (_folder, _, _, queue) = open_new_with(small_log());
     // One transaction far above the limit.
     apply(&queue, (0..20_000).map(|n| common::base(&format!("/d/{n:05}"), n)).collect());

@@ -85,7 +85,7 @@ fn a_lost_directory_is_damage() {
 
 /// Where the end of the events is looked up before anything else reads them.
 #[test]
-fn damaged_events_after_a_clean_close_are_moved_aside_too() {
+fn damaged_events_after_a_clean_close_are_moved_aside() {
     let (_folder, path, clock, queue) = open_new();
     apply(&queue, (0..2000).map(|n| changed(&format!("/e/{n:05}"), n)).collect());
     queue.close().unwrap();
@@ -109,7 +109,7 @@ fn damaged_events_after_a_clean_close_are_moved_aside_too() {
 /// A database that is older than what was told: its items may be known although it does not know of
 /// the cycle that told them.
 #[test]
-fn items_of_a_restored_copy_are_reported_as_deleted() {
+fn delete_of_an_item_in_a_restored_copy_is_sent() {
     for (unfinished, clean) in [(false, false), (true, false), (false, true), (true, true)] {
         let (_folder, path, clock, queue) = open_new();
         apply(&queue, vec![base("/a/1", 1)]);
@@ -225,7 +225,7 @@ fn event_ids_survive_a_kill_and_are_never_used_twice() {
 }
 
 #[test]
-fn after_an_unclean_end_a_delete_is_always_sent() {
+fn delete_after_an_unclean_shutdown_is_always_sent() {
     let (_folder, path, clock, queue) = open_new();
     apply(&queue, vec![base("/a/1", 1)]);
     // The server may have had the item in a cycle that the power cut took from us.

@@ -56,7 +56,7 @@ fn the_list_shows_what_the_filter_lets_through() {
 }
 
 #[test]
-fn open_database_is_verified_and_damage_is_named() {
+fn verify_accepts_an_open_database_and_names_damage() {
     let (_folder, path, _, queue) = open_new();
     apply(&queue, (0..300).map(|n| changed(&format!("/d{}/{n}", n % 7), n)).collect());
     cycle(&queue);

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn group_settings_overlay_the_agents_own_settings() {
+    fn group_settings_override_local_ones_and_keep_the_rest() {
         let folder = tempfile::tempdir().unwrap();
         let own = own(folder.path());
         let text = "[scan]\ninterval = \"10m\"\n[metrics]\nenabled = false\n\

@@ -393,7 +393,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failed_configuration_is_retried_later_and_a_new_one_at_once() {
+    fn failed_fetch_backs_off_and_a_different_one_is_due_at_once() {
         let mut later: Option<Later> = None;
         let mut longest = Duration::ZERO;
         for failures in 0..20 {
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn outcomes_are_sent_in_heartbeats_that_the_server_accepts() {
+    fn outcomes_are_split_into_heartbeats_within_the_size_limit() {
         let mut left: Vec<_> =
             (0..3000).map(|id| done(id, "1,000 files; nothing changed")).collect();
         left.insert(7, failed(7, "x".repeat(100_000)));

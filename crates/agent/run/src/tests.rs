@@ -198,7 +198,7 @@ async fn a_scan_thread_that_dies_ends_the_agent_by_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn unusable_configuration_falls_back_and_is_reported() {
+async fn unusable_config_falls_back_to_the_previous_and_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let (server, settings) = house(folder.path()).await;
     // Its answer would be that nothing is configured.
@@ -229,7 +229,7 @@ async fn unusable_configuration_falls_back_and_is_reported() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn new_configuration_needs_no_restart_and_keeps_unsent_reports() {
+async fn reload_keeps_pending_restart_and_unreported_outcomes() {
     let folder = tempfile::tempdir().unwrap();
     let (server, settings) = house(folder.path()).await;
     server.stop().await;
@@ -251,7 +251,7 @@ async fn new_configuration_needs_no_restart_and_keeps_unsent_reports() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn restart_command_with_a_lost_answer_is_resent_and_completed() {
+async fn restart_command_is_reported_again_after_a_lost_response() {
     let folder = tempfile::tempdir().unwrap();
     let (server, mut settings) = house(folder.path()).await;
     settings.sync.heartbeat = Duration::from_millis(200);

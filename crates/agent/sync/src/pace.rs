@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_link_gets_smaller_sessions_and_fewer_attempts_to_grow() {
+    fn slow_connection_shrinks_sessions_and_delays_their_growth() {
         let mut pace = Pace::new(5_000_000);
         for _ in 0..20 {
             pace.slow(pace.bytes());

@@ -35,7 +35,7 @@ async fn a_check_of_equals_matches_with_one_small_session() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn check_repairs_missing_different_and_surplus_documents_only() {
+async fn check_repairs_only_missing_different_and_surplus_documents() {
     let server = Server::start().await;
     let mut agent = server.agent("web").await;
     agent.base("/etc", 200);
@@ -115,7 +115,7 @@ async fn repaired(lost: u64) -> (u64, u64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_missing_of_many_is_found_in_few_bytes_and_round_trips() {
+async fn one_missing_document_is_repaired_in_few_bytes_and_requests() {
     let (bytes, trips) = repaired(1).await;
     assert!(bytes <= 64 * 1024, "{bytes} bytes");
     assert!(trips <= 6, "{trips} round trips");
@@ -129,7 +129,7 @@ async fn a_hundred_scattered_ones_cost_a_few_round_trips_more() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn server_without_range_comparison_gets_everything() {
+async fn server_without_ranges_is_fully_resent_and_loses_only_surplus() {
     let mut server = Server::start().await;
     server.restart(|options| options.contract_only = true).await;
     let mut agent = server.agent("web").await;
@@ -149,7 +149,7 @@ async fn server_without_range_comparison_gets_everything() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn server_without_range_comparison_keeps_pending_documents() {
+async fn server_without_ranges_is_not_cleared_while_items_are_pending() {
     let mut server = Server::start().await;
     server.restart(|options| options.contract_only = true).await;
     let mut agent = server.agent("web").await;
@@ -202,7 +202,7 @@ async fn a_repair_that_is_too_large_at_once_is_made_in_parts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn surplus_on_the_server_is_deleted_only_after_a_full_scan() {
+async fn surplus_is_removed_only_after_everything_was_scanned() {
     let server = Server::start().await;
     let agent = server.agent("web").await;
     agent.cycle().await;
@@ -248,7 +248,7 @@ async fn a_repair_keeps_to_the_servers_limits() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn different_server_store_receives_everything_again() {
+async fn new_server_store_is_sent_everything_again() {
     let mut server = Server::start().await;
     let mut agent = server.agent("web").await;
     agent.base("/etc", 120);
@@ -274,7 +274,7 @@ async fn different_server_store_receives_everything_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn server_restored_from_a_backup_ends_equal_to_the_agent() {
+async fn server_restored_from_an_old_backup_converges_to_the_agent() {
     let mut server = Server::start().await;
     let mut agent = server.agent("web").await;
     agent.base("/etc", 100);
@@ -328,7 +328,7 @@ async fn a_restored_server_is_found_out_even_if_nothing_differs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn agent_database_without_its_last_cycle_ends_equal_to_server() {
+async fn agent_database_missing_its_last_cycle_converges() {
     let server = Server::start().await;
     let mut agent = server.agent("web").await;
     agent.base("/etc", 50);
@@ -373,7 +373,7 @@ async fn found_anew(server: &Server, count: u64) -> Agent {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn documents_of_a_lost_database_are_deleted_even_if_pending() {
+async fn delete_is_sent_for_item_that_was_pending_at_the_check() {
     let server = Server::start().await;
     let mut agent = found_anew(&server, 50).await;
     let report = agent.syncer.check(&files()).await.unwrap();
@@ -384,7 +384,7 @@ async fn documents_of_a_lost_database_are_deleted_even_if_pending() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn document_deleted_during_the_check_of_a_lost_database() {
+async fn item_deleted_during_the_check_is_removed_as_surplus() {
     let server = Server::start().await;
     let mut agent = found_anew(&server, 2_000).await;
     agent.disk.remove("/etc/lost");
@@ -398,7 +398,7 @@ async fn document_deleted_during_the_check_of_a_lost_database() {
 
 /// The copy is of a database in use, as a power cut or a copied disk image leaves it.
 #[tokio::test(flavor = "multi_thread")]
-async fn events_after_a_restored_copy_have_new_ids() {
+async fn events_after_restoring_a_live_copy_have_unique_ids() {
     let server = Server::start().await;
     let mut agent = server.agent("web").await;
     agent.write("/etc/f0", 500);

@@ -100,7 +100,7 @@ async fn a_copy_is_refused_by_a_server_that_has_just_started_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn copy_with_the_same_machine_id_is_refused_after_the_first() {
+async fn clone_with_same_machine_id_is_refused_once_original_connects() {
     let server = Server::start().await;
     let first = original(&server).await;
     let twin = Machine { boot: "02b9".into(), ..machine(1) };
@@ -118,7 +118,7 @@ async fn copy_with_the_same_machine_id_is_refused_after_the_first() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn copy_on_the_same_boot_is_refused_and_then_repaired() {
+async fn clone_on_the_same_boot_is_refused_and_its_writes_repaired() {
     let server = Server::start().await;
     let first = original(&server).await;
     let mut second = first.copy_on(&machine(1));
@@ -162,7 +162,7 @@ async fn a_restart_and_a_reboot_are_no_copies() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn restored_or_lost_database_on_one_machine_ends_with_the_disk() {
+async fn restored_or_lost_database_on_one_machine_matches_the_disk() {
     let server = Server::start().await;
     let agent = original(&server).await;
     let mut earlier = None;
@@ -190,7 +190,7 @@ async fn restored_or_lost_database_on_one_machine_ends_with_the_disk() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn copy_that_enrols_again_has_its_own_documents() {
+async fn re_enrolled_clone_has_its_own_documents() {
     let server = Server::start().await;
     let first = original(&server).await;
     let mut second = first.copy_on(&machine(2));

@@ -70,7 +70,7 @@ async fn deletes_arrive_and_stay() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn changes_behind_an_interrupted_cycle_are_sent_by_the_next() {
+async fn changes_after_an_interrupted_cycle_are_sent_by_the_next() {
     let mut server = Server::start().await;
     let mut agent = server.agent("web").await;
     agent.base("/etc", 100);
@@ -93,7 +93,7 @@ async fn changes_behind_an_interrupted_cycle_are_sent_by_the_next() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn server_that_stops_midway_receives_the_rest_later() {
+async fn server_stopped_mid_cycle_receives_the_rest_after_restart() {
     let mut server = Server::start().await;
     let mut agent = server.agent("web").await;
     agent.base("/etc", 300);
@@ -224,7 +224,7 @@ fn package(name: &str, bytes: usize) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn oversized_document_is_set_aside_and_named_others_arrive() {
+async fn oversized_document_is_set_aside_and_the_others_arrive() {
     let mut server = Server::start().await;
     let agent = server.agent("web").await;
     agent.beat().await;
@@ -254,7 +254,7 @@ async fn oversized_document_is_set_aside_and_named_others_arrive() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn server_that_rejects_every_session_sets_nothing_aside() {
+async fn server_rejecting_every_session_sets_no_document_aside() {
     let mut server = Server::start().await;
     let mut agent = server.agent("web").await;
     agent.beat().await;
@@ -316,7 +316,7 @@ async fn a_clock_one_hour_back_holds_nothing_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clock_one_hour_ahead_that_is_corrected_delays_nothing() {
+async fn clock_set_back_by_an_hour_delays_nothing() {
     let server = Server::start().await;
     let mut agent = server.agent("web").await;
     agent.base("/etc", 5);
@@ -342,7 +342,7 @@ async fn clock_one_hour_ahead_that_is_corrected_delays_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn commands_arrive_once_and_their_outcomes_are_reported() {
+async fn commands_are_delivered_once_and_outcomes_are_reported() {
     let server = Server::start().await;
     let agent = server.agent("web").await;
     let startup = agent.syncer.heartbeat(ControlAction::Startup, &[]).await.unwrap();
@@ -379,7 +379,7 @@ async fn one_connection_carries_many_cycles() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn session_without_an_answer_is_recognised_after_a_restart() {
+async fn unanswered_session_is_recognized_as_own_after_a_restart() {
     let server = Server::start().await;
     let mut agent = server.agent("web").await;
     agent.base("/etc", 20);
@@ -409,7 +409,7 @@ async fn session_without_an_answer_is_recognised_after_a_restart() {
 /// Items found faster than they are sent, always ahead of the cycle's position, belong to the next cycle;
 /// otherwise the items before that position would wait for ever.
 #[tokio::test(flavor = "multi_thread")]
-async fn cycle_ends_while_a_scan_finds_more_than_it_sends() {
+async fn cycle_ends_during_a_scan_that_outpaces_it() {
     let server = Server::start().await;
     let mut agent = server.agent_of("web", 4 * 1024 * 1024).await;
     agent.base("/etc", 60);

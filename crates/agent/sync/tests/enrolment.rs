@@ -21,7 +21,7 @@ use rustls::pki_types::pem::PemObject as _;
 use sync::{IdentityFolder, SyncError, enroll};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn token_gives_an_identity_that_can_connect() {
+async fn token_enrolment_yields_a_working_identity() {
     let server = Server::start().await;
     let mut agent = server.agent("web").await;
     let identity = IdentityFolder::new(agent.folder.path()).load().unwrap().unwrap();
@@ -70,7 +70,7 @@ async fn a_used_up_token_is_refused_by_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn certificate_is_renewed_by_a_heartbeat_and_old_one_is_void() {
+async fn heartbeat_renews_certificate_and_old_one_is_superseded() {
     let now_us = SystemClock::new().now_us();
     let days = |n: u64| Duration::from_secs(n * 24 * 3600);
     let server = Server::start_at(now_us - days(250).as_micros() as u64).await;
@@ -176,7 +176,7 @@ async fn a_revoked_agent_is_refused_by_name_and_keeps_its_queue() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn failed_renewal_is_retried_later_not_with_each_heartbeat() {
+async fn failed_renewal_is_retried_with_backoff() {
     let now_us = SystemClock::new().now_us();
     let days = |n: u64| Duration::from_secs(n * 24 * 3600);
     let server = Server::start_at(now_us - days(250).as_micros() as u64).await;

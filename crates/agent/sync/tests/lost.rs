@@ -119,7 +119,7 @@ async fn interrupted_comparison_reports_each_change_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn changes_scanned_before_the_comparison_are_reported_once() {
+async fn scan_changes_before_the_comparison_are_reported_once() {
     let mut server = Server::start().await;
     let (mut agent, mut expected) = lost(&server).await;
     let tree = |name: &str| format!("/lost/tree/{name}");
@@ -166,7 +166,7 @@ async fn changes_scanned_before_the_comparison_are_reported_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn empty_server_produces_no_events() {
+async fn comparison_with_an_empty_server_creates_no_events() {
     let server = Server::start().await;
     let agent = server.agent("web").await;
     agent.cycle().await;
@@ -196,7 +196,7 @@ fn install(agent: &Agent, all: &[(&str, &str)]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn packages_changed_while_the_database_was_lost_are_reported() {
+async fn package_changes_during_database_loss_are_reported() {
     let server = Server::start().await;
     let agent = server.agent("web").await;
     install(&agent, &[("bash", "1"), ("dpkg", "1"), ("half", "1"), ("old", "1")]);

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn process_that_ends_during_sampling_does_not_lose_the_others() {
+    fn process_exiting_during_the_read_keeps_rows_of_the_others() {
         let proc = tempfile::tempdir().unwrap();
         let process = |number: &str| {
             let folder = proc.path().join(number);

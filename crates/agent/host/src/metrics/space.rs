@@ -139,7 +139,7 @@ mod tests {
                           /dev/a /again ext4 rw 0 0\n/dev/c /a\\040b ext4 rw 0 0\n";
 
     #[test]
-    fn hung_mount_blocks_no_other_mount_and_is_not_queried_again() {
+    fn hanging_mount_does_not_block_others_and_is_not_queried_again() {
         let hang = Arc::new(Mutex::new(()));
         let asked: Arc<Mutex<Vec<String>>> = Arc::default();
         let (door, log) = (Arc::clone(&hang), Arc::clone(&asked));

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn container_interfaces_are_skipped_unless_selected() {
+    fn container_interfaces_are_ignored_by_default() {
         let names =
             ["eth0", "cali0a1b2c3d4e5", "lxc5f00", "eni0a1b2c3d4e5", "br-0a1b2c3d4e5f", "br0"];
         let line = |name| format!("{name}: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n");

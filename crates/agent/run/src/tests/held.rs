@@ -60,7 +60,7 @@ async fn hold(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_pending_in_a_restored_database_is_sent_before_a_scan() {
+async fn restored_database_sends_nothing_until_a_scan_has_ended() {
     let folder = tempfile::tempdir().unwrap();
     let (server, mut settings) = house(folder.path()).await;
     settings.sync.heartbeat = Duration::from_millis(100);
@@ -80,7 +80,7 @@ async fn nothing_pending_in_a_restored_database_is_sent_before_a_scan() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hung_scan_silences_the_agent_for_at_most_ten_minutes() {
+async fn hanging_scan_holds_reports_back_for_ten_minutes_at_most() {
     let folder = tempfile::tempdir().unwrap();
     let (server, mut settings) = house(folder.path()).await;
     settings.sync.heartbeat = Duration::from_millis(100);

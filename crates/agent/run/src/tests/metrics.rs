@@ -31,7 +31,7 @@ fn database(settings: &AgentSettings) -> rusqlite::Result<Connection> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn metrics_queue_that_fails_to_open_is_logged_and_retried() {
+async fn metrics_queue_open_failure_is_reported_and_retried() {
     let folder = tempfile::tempdir().unwrap();
     let settings = looking(folder.path()).await;
     std::fs::write(folder.path().join("tree/file"), "watched").unwrap();
@@ -54,7 +54,7 @@ async fn metrics_queue_that_fails_to_open_is_logged_and_retried() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn damaged_metrics_queue_is_recreated_without_a_restart() {
+async fn damaged_metrics_queue_is_recreated_live_and_rate_limited() {
     let folder = tempfile::tempdir().unwrap();
     let settings = looking(folder.path()).await;
     let clock = Arc::new(HangingClock::default());

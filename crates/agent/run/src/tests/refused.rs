@@ -5,7 +5,7 @@ use super::*;
 use registry::WriteContext;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn check_removes_nothing_while_the_group_config_is_refused() {
+async fn check_deletes_nothing_while_the_group_config_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let (server, mut settings) = house(folder.path()).await;
     settings.sync.heartbeat = Duration::from_millis(100);
