@@ -205,35 +205,29 @@ fn crates_stay_small() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// With `HOLDFAST_BLESS`, a list that became shorter is written.
 #[test]
 fn comments_and_documents_use_plain_words() {
-    let list = root().join("tests/tidy/words.txt");
-    let listed = words::listed(&fs::read_to_string(&list).unwrap());
-    let (mut wrong, mut now) = (Vec::new(), Vec::new());
+    let mut wrong = Vec::new();
     for path in files() {
         let name = path.strip_prefix(root()).unwrap().to_string_lossy().into_owned();
         let checked = path.extension().is_some_and(|end| end == "rs" || end == "md");
-        if !checked || name == "CHANGELOG.md" || name == "tests/tidy/words.rs" {
-            continue;
-        }
-        let count = words::count(&path, &fs::read_to_string(&path).unwrap());
-        let allowed = listed.get(&name).copied().unwrap_or(0);
-        if count > allowed {
-            wrong.push(format!(
-                "{name}: {count} of at most {allowed} words that tests/tidy/words.rs bans"
-            ));
-        } else if count < allowed && std::env::var_os("HOLDFAST_BLESS").is_none() {
-            wrong.push(format!("{name}: {count} words, {allowed} listed: bless the shorter list"));
-        }
-        if count > 0 {
-            now.push(format!("{count} {name}\n"));
+        if checked && name != "CHANGELOG.md" && name != "tests/tidy/words.rs" {
+            wrong.extend(words::wrong(&path, &fs::read_to_string(&path).unwrap()));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    if std::env::var_os("HOLDFAST_BLESS").is_some() {
-        fs::write(list, now.concat()).unwrap();
+}
+
+#[test]
+fn test_names_are_short() {
+    let mut long = Vec::new();
+    for path in files().into_iter().filter(|path| path.extension().is_some_and(|e| e == "rs")) {
+        let text = fs::read_to_string(&path).unwrap();
+        let names = text.lines().filter_map(|line| line.trim_start().split_once("fn "));
+        let names = names.filter_map(|(_, rest)| rest.split_once(['(', '<']));
+        long.extend(names.filter(|(name, _)| name.len() > 60).map(|(name, _)| name.to_owned()));
     }
+    assert!(long.is_empty(), "longer than 60 characters: {long:#?}");
 }
 
 #[test]

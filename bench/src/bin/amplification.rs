@@ -68,7 +68,7 @@ struct Arguments {
     /// --device.
     #[arg(long, value_name = "DIR", conflicts_with = "device")]
     dir: Option<PathBuf>,
-    /// Show other logs' figures beside, from the results of a comparison (JSON).
+    /// Also show the figures of other logs, from the results of a comparison (JSON).
     #[arg(long, value_name = "FILE")]
     beside: Option<PathBuf>,
     /// Draw the figures into this file.

@@ -122,7 +122,7 @@ fn a_directory_born_during_a_cycle_waits_for_the_next_one() {
     assert_eq!(cycle(&queue), own(&[("/new/1", Some(2))]));
 }
 
-/// Names that only grow come behind the cursor as fast as they are told.
+/// Ever larger names are inserted behind the cursor as fast as they are sent.
 #[test]
 fn cycle_ends_when_items_are_created_faster_than_it_sends() {
     let (_folder, _, _, queue) = open_new();
@@ -176,7 +176,7 @@ fn cycle_ends_when_new_items_change_or_are_deleted_again() {
     assert_eq!(cycle(&queue), []);
 }
 
-/// It is told as it is found, in every cycle, however often it changes meanwhile.
+/// It is sent in its present state in every cycle, however often it changes in between.
 #[test]
 fn item_changing_faster_than_a_cycle_is_sent_by_every_cycle() {
     let (_folder, _, _, queue) = open_new();

@@ -77,7 +77,7 @@ impl Disk {
     }
 }
 
-/// What a session carries of the item.
+/// The content of the item in a session.
 #[derive(Debug, Clone, Copy)]
 struct Sent {
     version: u64,

@@ -1,5 +1,5 @@
-//! Damage: a bit that a disk lost, content that cannot be decoded. What can be used goes on, what
-//! cannot goes alone and is told, and nothing sends the agent round and round.
+//! Damage: a bit flipped by the disk, content that cannot be decoded. Usable items are kept, unusable ones
+//! are dropped alone and reported, and no damage makes the agent restart endlessly.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -204,7 +204,7 @@ fn a_clean_run_in_between_forgets_the_damage_of_before() {
     }
 }
 
-/// With so many the file is no place to go on from.
+// A file with this many of them is not continued.
 #[test]
 fn more_rows_than_can_be_dropped_move_the_file_aside() {
     let (_folder, path, clock, queue) = open_new();

@@ -72,7 +72,7 @@ fn child() {
     }
 }
 
-/// What the child said before it died.
+/// The child's output before it died.
 #[derive(Default)]
 struct Said {
     written: u64,

@@ -75,7 +75,7 @@ fn large_directory_is_sent_completely_despite_interruptions() {
             queue = open(&path, &clock).0;
         }
     }
-    // What a cycle that went on had passed by before is told by the next one.
+    // A change behind the cursor of a continued cycle is sent by the next one.
     while !tell(&queue, u64::MAX, &mut server) || queue.status().unwrap().datasets[0].pending > 0 {}
     assert_eq!(server, disk);
     assert_eq!(queue.status().unwrap().datasets[0].items, disk.len() as u64);

@@ -1,7 +1,7 @@
 //! Random operations, crashes, power cuts and clock jumps against plain maps: at the end of a
 //! successful cycle the server holds what the disk holds, every event that was committed arrived
-//! exactly once and in order, no version ever went back, and nobody was told that something went
-//! that no cycle had found there.
+//! exactly once and in order, no version ever decreased, and no delete was sent for an item that no cycle
+//! had found.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -36,7 +36,7 @@ enum Step {
     Touch(usize),
     /// Begin a cycle or go on with it.
     Begin,
-    /// Hand out about so many bytes, and send them to the server or lose them.
+    /// Lease about this many bytes, and send them to the server or lose them.
     Session {
         bytes: usize,
         arrives: bool,
@@ -54,7 +54,7 @@ enum Step {
     Close,
     /// The process dies.
     Crash,
-    /// The power fails: the last so many percent of the log are lost too.
+    /// The power fails: the last part of the log, this many percent, is lost too.
     PowerCut(u64),
 }
 
@@ -135,8 +135,7 @@ struct World {
     committed: Vec<Vec<u8>>,
     /// Items whose refusal was acknowledged since they last changed.
     refused: BTreeSet<ItemKey>,
-    /// Items of which it may be told that they went: there when a cycle began, or when the database
-    /// was opened.
+    /// Items whose delete may be sent: they existed when a cycle began, or when the database was opened.
     tellable: BTreeSet<ItemKey>,
     /// Length of the log that is on the disk for sure.
     persisted: u64,
@@ -240,7 +239,7 @@ impl World {
         if !arrives {
             return self.queue.return_(lease);
         }
-        // Stale when the cycle ended meanwhile: what was seen after its mark does not hold it up.
+        // Stale if the cycle ended in between: versions after its mark do not delay it.
         let outcome = match self.queue.ack(lease.clone(), &skipped) {
             Err(QueueError::StaleLease { .. }) => return,
             outcome => outcome.unwrap(),
@@ -253,7 +252,7 @@ impl World {
         for skip in skipped.iter().filter(|skip| skip.reason != SkipReason::Stale) {
             let item = lease.items().nth(skip.index).unwrap();
             let size = item.observation().unwrap().map(|observation| observation.size);
-            // What changed meanwhile is sent again and no exception.
+            // An item that changed in between is sent again and is no exception.
             if self.disk.get(&item.key.to_owned()).copied() == size {
                 self.refused.insert(item.key.to_owned());
             }
@@ -294,13 +293,13 @@ impl World {
         self.persisted = self.log_bytes();
         self.tellable.extend(self.disk.keys().cloned());
         if lose.is_some() {
-            // Where it forgot that a delete was answered, it is told again.
+            // Where the acknowledgement of a delete was lost, the delete is sent again.
             self.tellable.extend(KEYS.map(|key| ItemKey::of_path(key.as_bytes())));
             self.rescan();
         }
     }
 
-    /// What the restart scan does after a power cut: the disk is compared with the baseline.
+    /// The restart scan after a power cut: the disk is compared with the baseline.
     fn rescan(&mut self) {
         let mut baseline = self.queue.baseline(&files()).unwrap();
         let mut held = BTreeMap::new();
@@ -404,8 +403,8 @@ impl World {
     }
 
     fn settle(&mut self) {
-        // The first goes on with what broke off, the second tells what changed meanwhile, the
-        // third what the server found stale.
+        // The first continues an interrupted cycle, the second sends what changed in between, the third
+        // what the server found stale.
         for _ in 0..3 {
             self.full_cycle();
         }

@@ -43,7 +43,7 @@ fn cuts() -> u64 {
     })
 }
 
-/// What the server holds: version and size by path.
+/// The server's documents: version and size by path.
 type Server = BTreeMap<String, (u64, u64)>;
 
 /// Change number `n` writes this file with the size `n`; every seventh takes it away.
@@ -114,7 +114,7 @@ fn tell(queue: &Queue, server: &mut Server) -> Result<(), QueueError> {
     queue.end_cycle(&files())
 }
 
-/// What the queue's baseline holds, and which number of changes leads there.
+/// The content of the queue's baseline, and the number of changes that leads to it.
 fn held(queue: &Queue) -> BTreeMap<String, u64> {
     let mut baseline = queue.baseline(&files()).unwrap();
     let mut found = BTreeMap::new();
@@ -143,7 +143,7 @@ fn rescan(queue: &Queue, disk: &BTreeMap<String, u64>) {
     queue.sink(&files(), Arc::new(NoNames)).unwrap().apply(&mut ops).unwrap();
 }
 
-/// The check that an unclean end asks for: what the server holds too much goes; then all is told.
+/// The check after an unclean end: removes surplus documents from the server, then sends everything.
 fn settle(
     queue: &Queue,
     report: &QueueOpenReport,
@@ -152,7 +152,7 @@ fn settle(
 ) {
     assert!(report.needs_check(), "an unclean end went unnoticed");
     rescan(queue, disk);
-    // Twice: what the server held newer is told again above its version.
+    // Twice: documents that are newer on the server are sent again above their versions.
     tell(queue, server).unwrap();
     tell(queue, server).unwrap();
     server.retain(|path, held| held.1 == 0 || disk.contains_key(path));

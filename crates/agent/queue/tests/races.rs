@@ -48,7 +48,7 @@ struct Server {
     events: Vec<(String, EventBody)>,
 }
 
-/// Sessions until everything was written and told; every third is lost after it arrived.
+/// Runs sessions until everything was written and sent; every third is lost after it arrived.
 fn send(queue: &Queue, written: &AtomicBool) -> Server {
     let mut server = Server::default();
     let mut ids = BTreeSet::new();
@@ -89,7 +89,7 @@ fn send(queue: &Queue, written: &AtomicBool) -> Server {
     }
 }
 
-/// What a scan, a check and a person do meanwhile.
+/// The concurrent actions of a scan, a check and a person.
 fn look(queue: &Queue) {
     let mut baseline = queue.baseline(&files()).unwrap();
     let mut items = Vec::new();

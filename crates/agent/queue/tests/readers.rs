@@ -1,4 +1,4 @@
-//! A reader that stays: writers go on, the log's growth is told, and it ends with the reader.
+//! A long reader: writers continue, the log's growth is reported, and it ends with the reader.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -31,7 +31,7 @@ fn small_log() -> QueueOptions {
     }
 }
 
-/// How long the reader stays: a minute in a soak.
+/// Time that the reader stays: a minute in a soak.
 fn stays() -> Duration {
     let soak = std::env::var("HOLDFAST_SOAK").is_ok();
     if soak { Duration::from_mins(1) } else { Duration::from_millis(1500) }

@@ -83,7 +83,7 @@ fn a_lost_directory_is_damage() {
     assert_rebuilt(&queue, &report);
 }
 
-/// Where the end of the events is looked up before anything else reads them.
+/// The end of the events is looked up there before anything else reads them.
 #[test]
 fn damaged_events_after_a_clean_close_are_moved_aside() {
     let (_folder, path, clock, queue) = open_new();
@@ -106,8 +106,8 @@ fn damaged_events_after_a_clean_close_are_moved_aside() {
     assert_rebuilt(&queue, &report);
 }
 
-/// A database that is older than what was told: its items may be known although it does not know of
-/// the cycle that told them.
+/// A database older than the last acknowledged cycle: the server may have its items although it has no
+/// record of the cycle that sent them.
 #[test]
 fn delete_of_an_item_in_a_restored_copy_is_sent() {
     for (unfinished, clean) in [(false, false), (true, false), (false, true), (true, true)] {
@@ -249,12 +249,12 @@ fn a_clean_end_leaves_one_file_and_no_doubt() {
     assert!(!report.needs_check() && !report.created);
     assert_eq!((report.items, report.events), (1, 1));
     assert_ne!(report.epoch, epoch, "a copy that is put back must not make an id twice");
-    // The event that was queued keeps the id it may have been told under.
+    // The queued event keeps the id under which it may have been sent.
     assert_eq!(queue.lease_events(1, 1).unwrap().items[0].id, format!("{epoch}-1"));
     assert_eq!(baseline(&queue, "/a"), [("1".to_owned(), 1)]);
 }
 
-/// The system's clock that breaks once when told to.
+/// The system's clock, which fails once on request.
 struct BreakingClock(SystemClock, AtomicBool);
 
 impl Clock for BreakingClock {

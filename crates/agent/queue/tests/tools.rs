@@ -1,4 +1,4 @@
-//! What `holdfast queue list`, `verify` and `compact` are made of.
+//! The functions behind `holdfast queue list`, `verify` and `compact`.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -93,7 +93,7 @@ fn compacting_gives_space_back_and_keeps_everything() {
     assert_eq!(listed(&path, &ListFilter::default()), before);
     let (queue, report) = open(&path, &clock);
     assert!(report.unclean, "compacting does not make an unclean end a clean one");
-    // Numbers of events are never used twice, not even after the table was written anew.
+    // Numbers of events are never reused, not even after the table was rewritten.
     apply(&queue, vec![changed("/x", 1)]);
     assert_eq!(queue.lease_events(1, usize::MAX).unwrap().items[0].seq, 20_001);
 }

@@ -1,5 +1,5 @@
 //! A database of format version 1, as the first release wrote it: every later one must open it and
-//! find what it holds. Made with `HOLDFAST_BLESS=1`; never made anew once released.
+//! find what it holds. Made with `HOLDFAST_BLESS=1`; never changed once released.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

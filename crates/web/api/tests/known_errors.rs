@@ -289,7 +289,7 @@ async fn declared_body_beyond_the_limit_is_refused_unread() {
 }
 
 #[tokio::test]
-async fn hasty_address_must_wait_and_this_machine_need_not() {
+async fn rate_limited_address_must_wait_but_localhost_is_exempt() {
     let world = world_with(|options| options.requests_per_minute_max = 5);
     for _ in 0..5 {
         assert_eq!(world.get("/agents", "x").await.status, StatusCode::UNAUTHORIZED);

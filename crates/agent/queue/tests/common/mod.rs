@@ -1,4 +1,4 @@
-//! What several test files share.
+//! Helpers shared by several test files.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::io::{Seek as _, SeekFrom, Write as _};
@@ -48,7 +48,7 @@ pub(crate) fn open_new_with(
     (folder, path, clock, queue)
 }
 
-/// An observation whose content is told apart by `size`.
+/// An observation whose content is distinguished by `size`.
 pub(crate) fn file(size: u64) -> Observation {
     let mut observation = Observation::empty(Kind::File);
     observation.size = size;
@@ -134,8 +134,8 @@ pub(crate) fn cycle_skipping(
     sent
 }
 
-/// What the death of the process leaves: the database and its log as they are now, in a folder of
-/// their own.
+/// Copies the database and its log as they are now, which is what a killed process leaves, to a folder
+/// of their own.
 pub(crate) fn crash_image(path: &Path) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let copy = folder.path().join("agent.db");

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn longest_silent_connection_is_closed_first() {
+    fn unused_connections_are_closed_first_then_longest_silent() {
         let mut permits = ConnectionPermits::new(4, 4);
         permits.grace = Duration::ZERO;
         let take = |permits: &mut ConnectionPermits| {
