@@ -185,7 +185,7 @@ fn a_new_database_holds_what_the_fixture_holds() {
 }
 
 #[test]
-fn custom_policies_keep_their_meaning_after_actions_were_split() {
+fn custom_policies_keep_their_meaning_after_actions_are_split() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("registry.db");
     std::fs::copy(fixture(1), &path).unwrap();
@@ -251,7 +251,7 @@ fn files_of_other_programs_are_refused_and_left_alone() {
 }
 
 #[test]
-fn every_unnamed_write_is_durable_by_the_database_setting() {
+fn liveness_write_lowers_durability_for_its_transaction_only() {
     let folder = TempDir::new().unwrap();
     let store = SqliteControl::open(&folder.path().join("registry.db")).unwrap();
     let level = || store.durability().unwrap();

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn block_buffer_is_aligned_and_zero_after_each_reset() {
+    fn block_buffer_is_aligned_and_zeroed_after_each_reset() {
         let mut blocks = Blocks::new();
         for bytes in [1, 5000, 4096, 100_000, 3] {
             let all = blocks.reset(bytes);

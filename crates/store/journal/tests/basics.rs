@@ -154,7 +154,7 @@ fn tasks_share_groups_without_a_thread_each() {
 }
 
 #[test]
-fn trimmed_segments_are_reused_and_their_records_removed() {
+fn trimmed_segments_are_recycled_and_their_records_dropped() {
     for layout in LAYOUTS {
         let dir = tempfile::tempdir().unwrap();
         let journal = open(dir.path(), layout);
@@ -200,7 +200,7 @@ fn the_way_through_the_page_cache_works_as_well() {
 }
 
 #[test]
-fn flushed_records_are_readable_once_persisted() {
+fn flushed_records_become_readable_only_once_persisted() {
     for layout in LAYOUTS {
         let dir = tempfile::tempdir().unwrap();
         let journal = open(dir.path(), layout);
@@ -339,7 +339,7 @@ fn streamed_writes_are_not_preceded_by_zeros() {
 }
 
 #[test]
-fn small_groups_are_no_stream_however_often_a_block_is_written() {
+fn small_groups_rewriting_a_block_are_not_taken_for_a_stream() {
     let dir = tempfile::tempdir().unwrap();
     let options = Options { segment_bytes: 4 << 20, ..small(Layout::Packed) };
     let (journal, _) = Journal::open(dir.path(), options).unwrap();

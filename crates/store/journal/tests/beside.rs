@@ -140,7 +140,7 @@ fn until_it_waits<T>(journal: &Journal, appending: &ScopedJoinHandle<'_, T>) {
 const LAYOUTS: [Layout; 2] = [Layout::Packed, Layout::Sparse];
 
 #[test]
-fn appends_continue_during_a_flush_and_wait_for_the_next() {
+fn appends_continue_during_a_flush_and_persist_with_the_next() {
     for (layout, seed) in LAYOUTS.into_iter().zip(1..) {
         let disk = SimDisk::new(seed);
         let (journal, gate) = open(&disk, layout);
@@ -177,7 +177,7 @@ fn appends_continue_during_a_flush_and_wait_for_the_next() {
 }
 
 #[test]
-fn persisted_append_and_new_segment_wait_for_the_flush() {
+fn persist_append_and_segment_roll_wait_for_flush_and_survive() {
     let (large, small) = (vec![7; 40 << 10], vec![7; 100]);
     for layout in LAYOUTS {
         for (record, durability) in [(&small, Durability::Persist), (&large, Durability::Flush)] {
@@ -206,7 +206,7 @@ fn persisted_append_and_new_segment_wait_for_the_flush() {
 }
 
 #[test]
-fn failed_flush_reports_no_later_record_as_persisted() {
+fn failed_flush_poisons_waiting_appends_and_persists_nothing() {
     for layout in LAYOUTS {
         for rolls in [false, true] {
             let disk = SimDisk::new(5);
@@ -265,7 +265,7 @@ fn damage(disk: &SimDisk, begin: &[u8]) {
 }
 
 #[test]
-fn next_group_reports_damage_before_many_groups_and_a_flush() {
+fn group_after_a_flush_exposes_damage_before_many_groups() {
     for layout in LAYOUTS {
         let disk = SimDisk::new(9);
         let gate = Arc::<Gate>::default();

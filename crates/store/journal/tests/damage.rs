@@ -83,7 +83,7 @@ fn any_flipped_bit_of_a_closed_journal_is_reported_or_harmless() {
 }
 
 #[test]
-fn damage_in_the_archive_of_tiny_records_is_found_or_harmless() {
+fn archive_damage_with_tiny_records_is_reported_or_harmless() {
     let disk = SimDisk::new(1);
     let sizes = |disk: &SimDisk| journal::Options {
         segment_bytes: 256 << 10,
@@ -256,7 +256,7 @@ fn verify_stat_and_dump_read_a_journal_that_is_open() {
 }
 
 #[test]
-fn full_disk_refuses_appends_until_a_trim() {
+fn full_disk_rejects_appends_until_a_trim() {
     for layout in LAYOUTS {
         let disk = SimDisk::new(1);
         disk.set_capacity(Some(300 << 10));
@@ -292,7 +292,7 @@ fn a_journal_opens_on_a_full_disk_and_can_be_read_and_trimmed() {
 }
 
 #[test]
-fn refused_direct_access_falls_back_to_the_page_cache() {
+fn refused_direct_io_falls_back_unless_explicitly_requested() {
     let disk = SimDisk::new(1);
     disk.refuse_direct();
     let (journal, recovery) = open(&disk, Layout::Packed, "refused");

@@ -57,7 +57,7 @@ fn writer_that_is_killed() {
 }
 
 #[test]
-fn records_acknowledged_to_a_killed_process_are_readable() {
+fn acknowledged_records_survive_process_kills() {
     let kills: usize =
         std::env::var("HOLDFAST_KILLS").ok().and_then(|v| v.parse().ok()).unwrap_or(200);
     let dir = tempfile::tempdir().unwrap();

@@ -121,7 +121,7 @@ fn an_append_larger_than_the_bytes_in_flight_passes_alone() {
 }
 
 #[test]
-fn cancelled_task_harms_no_other_caller() {
+fn dropped_append_futures_still_append_and_block_no_others() {
     let disk = SimDisk::new(1);
     let (journal, _) = Journal::open(Path::new(DIR), threaded(&disk, Layout::Packed)).unwrap();
     for n in 0..100u8 {

@@ -34,7 +34,7 @@ fn opened(disk: &SimDisk, dir: &str, wal: Wal) -> Store {
 }
 
 #[test]
-fn backup_at_any_time_equals_the_store_and_opens_alone() {
+fn backup_at_any_time_equals_the_store_and_accepts_writes() {
     for seed in 0..3 {
         let disk = SimDisk::new(seed);
         let mut draw = Draw(seed);

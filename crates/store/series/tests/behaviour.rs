@@ -45,7 +45,7 @@ fn count(store: &Store) -> u64 {
 }
 
 #[test]
-fn series_above_the_limit_is_refused_by_name_others_continue() {
+fn series_above_the_limit_is_rejected_and_known_ones_still_work() {
     let disk = SimDisk::new(1);
     let options = StoreOptions { series_max: 3, ..options(&disk, Wal::Always) };
     let (store, _) = Store::open(Path::new("/s"), options).unwrap();
@@ -81,7 +81,7 @@ fn batches_keep_their_order() {
 }
 
 #[test]
-fn groups_larger_than_a_segment_are_logged_in_pieces() {
+fn groups_and_definitions_larger_than_a_segment_are_split() {
     let disk = SimDisk::new(1);
     let options = StoreOptions {
         background: true,
@@ -142,7 +142,7 @@ fn a_damaged_part_does_not_keep_others_from_being_merged() {
 }
 
 #[test]
-fn missing_part_does_not_block_merging_the_others() {
+fn missing_part_does_not_block_merging_other_partitions() {
     let disk = SimDisk::new(1);
     let (store, _) = open(&disk, Wal::Always);
     for _ in 0..2 {
@@ -158,7 +158,7 @@ fn missing_part_does_not_block_merging_the_others() {
 }
 
 #[test]
-fn later_value_of_two_rows_wins_before_and_after_merges() {
+fn later_value_of_a_series_in_two_rows_wins_across_merges() {
     let disk = SimDisk::new(1);
     let (store, _) = open(&disk, Wal::Always);
     let (narrow, wide) = (store.row(b"cpu host=a").unwrap(), store.row(b"cpu|mem host=a").unwrap());
@@ -272,7 +272,7 @@ fn one_series_in_two_rows_is_one_series() {
 }
 
 #[test]
-fn expired_partitions_are_dropped_and_late_rows_refused() {
+fn expired_partitions_are_dropped_and_late_rows_rejected() {
     let disk = SimDisk::new(1);
     let clock = ManualClock::at(24 * 3600 * 1_000_000);
     let age = Some(Duration::from_hours(12));
@@ -350,7 +350,7 @@ fn a_deleted_agent_leaves_the_disk_with_the_next_merge() {
 }
 
 #[test]
-fn deleted_metric_of_a_row_leaves_at_the_next_merge() {
+fn deleted_metric_of_a_row_is_removed_by_merge_and_may_return() {
     let disk = SimDisk::new(1);
     let (store, _) = open(&disk, Wal::Always);
     let row = store.row(b"load|user host=a").unwrap();
@@ -446,7 +446,7 @@ fn writes_of_many_threads_survive_a_stop() {
 }
 
 #[test]
-fn store_without_its_folder_accepts_nothing_until_it_returns() {
+fn store_rejects_writes_while_its_folder_is_missing() {
     let folder = tempfile::tempdir().unwrap();
     let (dir, away) = (folder.path().join("series"), folder.path().join("away"));
     let (store, _) = Store::open(&dir, StoreOptions::default()).unwrap();

@@ -113,7 +113,7 @@ fn go_on(store: Store, disk: &SimDisk, found: &Model) {
 }
 
 #[test]
-fn run_continues_after_any_failed_call_without_losing_writes() {
+fn failed_call_loses_no_acknowledged_write_and_run_continues() {
     let (steps, seeds) = workload();
     let mut refused = 0;
     for seed in 1..=seeds {
@@ -184,7 +184,7 @@ fn fail(seed: u64, steps: u64, fault: Fault) -> u32 {
 }
 
 #[test]
-fn unawaited_writes_are_persisted_without_a_request() {
+fn unawaited_batches_are_persisted_in_the_background() {
     let interval = Wal::Interval(std::time::Duration::from_millis(20));
     for (wal, ack) in [(Wal::Always, Ack::Flushed), (interval, Ack::Persisted)] {
         let disk = SimDisk::new(1);
@@ -279,7 +279,7 @@ fn killed_store_is_readable_on_a_full_disk() {
 }
 
 #[test]
-fn closed_store_on_a_full_disk_is_readable_and_writable_later() {
+fn closed_store_is_read_only_while_the_disk_is_full() {
     for wal in [Wal::Always, Wal::Off] {
         let disk = SimDisk::new(3);
         let (store, _) = open(&disk, wal);

@@ -130,7 +130,7 @@ fn a_flipped_bit_hides_nothing_that_is_healthy() {
 }
 
 #[test]
-fn missing_part_hides_no_healthy_part() {
+fn missing_part_does_not_hide_healthy_parts() {
     let disk = SimDisk::new(1);
     let (store, _) = open(&disk, Wal::Always);
     for part in 0..3 {
@@ -178,7 +178,7 @@ fn one_bad_block_of_a_large_index_costs_its_own_rows() {
 }
 
 #[test]
-fn temporarily_unreadable_events_are_reported() {
+fn event_scan_returns_an_error_while_reads_fail() {
     let disk = SimDisk::new(1);
     let reads = Reads::of(&disk);
     let options = StoreOptions {
@@ -210,7 +210,7 @@ fn temporarily_unreadable_events_are_reported() {
 }
 
 #[test]
-fn problem_of_a_file_with_many_parts_is_reported_once() {
+fn damaged_header_of_a_shared_part_file_is_reported_once() {
     let disk = SimDisk::new(1);
     let (store, _) = open(&disk, Wal::Always);
     let row = store.row(b"load host=a").unwrap();

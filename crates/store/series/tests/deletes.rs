@@ -76,7 +76,7 @@ fn delete_in_an_idle_store_is_sealed_and_removes_its_samples() {
 }
 
 #[test]
-fn all_parts_of_a_partition_hit_by_a_delete_are_written_as_one() {
+fn parts_of_a_partition_hit_by_a_delete_are_merged_into_one() {
     let disk = SimDisk::new(1);
     let (store, _) = open(&disk, Wal::Always);
     // In the partition of now, where three parts alone are not worth a merge.

@@ -80,7 +80,7 @@ fn names(store: &Store) -> Vec<String> {
 }
 
 #[test]
-fn series_ends_with_its_last_sample_and_frees_its_slot() {
+fn series_is_forgotten_with_its_last_sample_and_frees_its_slot() {
     let it = Fixture::new();
     let store = it.open();
     add(&store, "load host=old", 60, 1.0);

@@ -83,7 +83,7 @@ fn compare(disk: &SimDisk, name: &str, golden: &Path) {
 }
 
 #[test]
-fn roll_up_bytes_are_unchanged_and_match_their_samples() {
+fn roll_up_bytes_are_stable_and_its_steps_match_the_samples() {
     let disk = SimDisk::new(1);
     let (store, _) = open(&disk, Wal::Off);
     let row = store.row(b"cpu.user|cpu.sys host=a").unwrap();

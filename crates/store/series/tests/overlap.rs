@@ -139,7 +139,7 @@ fn unordered_parts_are_read_once_not_once_per_window() {
 }
 
 #[test]
-fn deleted_samples_stay_hidden_and_later_ones_appear() {
+fn deleted_samples_stay_hidden_and_later_writes_are_visible() {
     let (store, _) = open(&SimDisk::new(1), Wal::Off);
     let mut expected = Samples::new();
     let all: Vec<i64> = (0..20_000).map(|i| i * 1000).collect();

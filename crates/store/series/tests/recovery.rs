@@ -105,7 +105,7 @@ fn interrupted_seal_with_shared_files_loses_nothing() {
 }
 
 #[test]
-fn failed_call_of_a_seal_loses_nothing_whatever_follows() {
+fn failed_seal_loses_nothing_after_a_kill_crash_or_retry() {
     for call in calls_of_a_seal() {
         for failure in [Failure::Io, Failure::Full] {
             let disk = SimDisk::new(1);
@@ -130,7 +130,7 @@ fn failed_call_of_a_seal_loses_nothing_whatever_follows() {
 }
 
 #[test]
-fn failed_seal_and_a_cut_during_the_next_leave_a_valid_store() {
+fn failed_seal_then_power_cut_in_the_next_loses_nothing() {
     let named = |store: &Store, name: &str| {
         let row = store.row(format!("a-name-that-is-long host={name}").as_bytes()).unwrap();
         let mut batch = Batch::new();
@@ -277,7 +277,7 @@ fn a_log_damaged_after_a_clean_end_is_set_aside() {
 }
 
 #[test]
-fn log_set_aside_that_cannot_be_removed_blocks_no_open() {
+fn set_aside_log_that_cannot_be_removed_does_not_block_open() {
     let log = Path::new("/series/log");
     let whole = SimDisk::new(1);
     let (store, _) = open(&whole, Wal::Always);
@@ -310,7 +310,7 @@ fn log_set_aside_that_cannot_be_removed_blocks_no_open() {
 }
 
 #[test]
-fn merged_parts_are_removed_after_the_manifest_is_persisted() {
+fn merged_parts_are_deleted_only_after_manifest_is_persisted() {
     let merged = |failing: Option<u64>| {
         let disk = SimDisk::new(1);
         disk.scatter_names();
@@ -339,7 +339,7 @@ fn merged_parts_are_removed_after_the_manifest_is_persisted() {
 }
 
 #[test]
-fn write_reported_as_failed_does_not_return_without_its_name() {
+fn failed_write_is_not_replayed_without_its_row_name() {
     let mut passed_over = 0;
     for call in 1..=5 {
         let disk = SimDisk::new(1);

@@ -202,7 +202,7 @@ fn partition_with_damage_found_by_a_merge_expires_normally() {
 }
 
 #[test]
-fn damage_does_not_hide_a_refusal() {
+fn damaged_part_does_not_mask_a_read_error_of_another() {
     let (disk, clock) = (SimDisk::new(1), ManualClock::at(0));
     let reads = Reads::of(&disk);
     let store = rolling(&disk, &clock, &reads);

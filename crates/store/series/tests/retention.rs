@@ -258,7 +258,7 @@ fn by_size_hours_are_kept_where_five_minutes_are_too_much() {
 }
 
 #[test]
-fn size_retention_keeps_nothing_in_place_of_smaller_samples() {
+fn size_retention_creates_no_roll_up_larger_than_its_samples() {
     let disk = SimDisk::new(1);
     let open = |bytes_max| {
         let options = StoreOptions {
@@ -318,7 +318,7 @@ fn hosts(store: &Store, partition: i64, step: i64) {
 }
 
 #[test]
-fn size_retention_of_a_late_row_keeps_all_other_roll_ups() {
+fn size_retention_with_a_late_row_keeps_other_roll_ups() {
     let disk = SimDisk::new(1);
     let store = by_size(&disk, u64::MAX, false);
     (0..2).for_each(|partition| hosts(&store, partition, 10));
@@ -344,7 +344,7 @@ fn size_retention_of_a_late_row_keeps_all_other_roll_ups() {
 }
 
 #[test]
-fn size_retention_keeps_hours_where_minutes_are_too_large() {
+fn size_retention_keeps_hours_where_5_minutes_exceed_samples() {
     let disk = SimDisk::new(1);
     let store = by_size(&disk, u64::MAX, true);
     (0..6).for_each(|partition| hosts(&store, partition, 60));

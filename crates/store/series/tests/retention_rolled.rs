@@ -394,7 +394,7 @@ fn every_call(by: By) {
 }
 
 #[test]
-fn samples_rolled_into_minutes_then_hours_count_once() {
+fn samples_rolled_up_by_age_count_once_under_any_failure() {
     every_call(By::Age);
 }
 
@@ -404,7 +404,7 @@ fn late_rows_that_join_a_roll_up_count_once_whatever_fails() {
 }
 
 #[test]
-fn size_retention_drops_a_partition_or_its_roll_ups_only() {
+fn size_retention_leaves_consistent_partitions_on_any_failure() {
     every_call(By::Size);
 }
 

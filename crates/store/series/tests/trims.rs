@@ -163,7 +163,7 @@ fn go_on(image: &SimDisk, told: &Writes, when: &str) {
 }
 
 #[test]
-fn power_cut_in_a_trimming_seal_loses_nothing() {
+fn power_cut_in_a_trimming_seal_or_later_batches_loses_nothing() {
     let (from, to) = calls();
     for call in from..=to {
         let disk = SimDisk::new(1);
@@ -177,7 +177,7 @@ fn power_cut_in_a_trimming_seal_loses_nothing() {
 }
 
 #[test]
-fn failed_call_in_a_trimming_seal_loses_nothing() {
+fn failure_in_a_trimming_seal_or_later_batches_loses_nothing() {
     let (from, to) = calls();
     let mut refused = 0;
     for call in from..=to {

@@ -37,7 +37,7 @@ async fn many_sessions_share_groups_and_transactions() {
 }
 
 #[tokio::test]
-async fn answer_contains_the_result_of_applying() {
+async fn submit_returns_the_result_of_applying() {
     let place = DataFolder::new();
     let open = place.open();
     open.commit.submit(session(1, "a", vec![document("x", 5)])).await.unwrap();
@@ -90,7 +90,7 @@ async fn a_barrier_waits_for_what_was_persisted_before() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn close_answers_pending_records_and_leaves_no_replay() {
+async fn close_answers_pending_submits_and_leaves_nothing_to_replay() {
     let place = DataFolder::new();
     let open = place.open();
     let tasks: Vec<_> = (0..50)

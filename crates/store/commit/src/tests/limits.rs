@@ -18,7 +18,7 @@ fn hold(place: &DataFolder) -> Connection {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn too_much_in_flight_is_refused_until_space_is_free() {
+async fn submit_is_rejected_while_in_flight_bytes_exceed_the_limit() {
     let place = DataFolder::new();
     let open = place
         .try_open(CommitOptions { in_flight_bytes_max: 1, ..CommitOptions::default() })
@@ -52,7 +52,7 @@ async fn a_state_that_cannot_take_more_refuses_and_catches_up() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn stalled_state_blocks_no_caller_and_no_shutdown() {
+async fn stalled_state_rejects_waiting_submits_then_recovers() {
     let place = DataFolder::new();
     // One record per transaction: the others wait behind the one that finds the disk full.
     let open =
@@ -149,7 +149,7 @@ async fn a_disk_that_is_getting_full_becomes_an_event() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn low_disk_is_recorded_at_its_start_and_with_its_interval() {
+async fn low_disk_is_recorded_when_it_begins_and_when_it_ends() {
     let place = DataFolder::new();
     let open = place.open();
     let (shared, sender) = (open.commit.shared.clone(), open.commit.sender.clone());

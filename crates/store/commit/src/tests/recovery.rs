@@ -113,7 +113,7 @@ async fn a_checkpoint_comes_by_itself_when_enough_was_applied() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn journal_that_lacks_records_of_the_state_is_refused() {
+async fn journal_missing_records_the_state_needs_is_rejected() {
     let place = DataFolder::new();
     let first = place.open();
     submit(&first, 0, 600).await;
@@ -195,7 +195,7 @@ async fn damage_in_the_middle_of_the_journal_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn undecodable_record_is_set_aside_and_the_rest_is_applied() {
+async fn undecodable_record_is_quarantined_and_the_rest_applied() {
     let place = DataFolder::new();
     {
         let (journal, _) = Journal::open(&place.journal(), small_segments()).unwrap();
@@ -216,7 +216,7 @@ async fn undecodable_record_is_set_aside_and_the_rest_is_applied() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn record_of_a_newer_version_blocks_the_start_and_is_kept() {
+async fn newer_version_record_fails_startup_and_stays_in_the_journal() {
     let place = DataFolder::new();
     {
         let (journal, _) = Journal::open(&place.journal(), small_segments()).unwrap();
@@ -260,7 +260,7 @@ fn catching_up_applies_what_is_new_and_nothing_twice() {
 }
 
 #[test]
-fn catching_up_with_a_growing_journal_continues() {
+fn catch_up_continues_while_the_journal_grows() {
     const RECORDS: u64 = 2_000;
     let place = DataFolder::new();
     let (journal, _) = Journal::open(&place.journal(), small_segments()).unwrap();

@@ -47,7 +47,7 @@ fn plain_list_scans_the_table_in_order_and_stops_at_the_limit() {
 }
 
 #[test]
-fn every_filter_of_the_agent_list_uses_an_index() {
+fn agent_list_filters_use_an_index() {
     let text = || vec!["x".to_owned()];
     let all = AgentQuery::default;
     for query in [
@@ -211,7 +211,7 @@ fn page_of_commands_or_outcomes_is_read_in_key_order() {
 
 /// Others' commands are passed over by their sets: no outcome of theirs is looked for.
 #[test]
-fn commands_of_other_agents_cost_a_scoped_caller_no_reads() {
+fn other_agents_commands_cost_scoped_callers_no_outcome_lookup() {
     let folder = tempfile::TempDir::new().unwrap();
     let store = SqliteControl::open(&folder.path().join("registry.db")).unwrap();
     let order = |agents: std::ops::RangeInclusive<u32>| {
@@ -254,7 +254,7 @@ fn commands_of_other_agents_cost_a_scoped_caller_no_reads() {
 }
 
 #[test]
-fn names_numbers_and_addresses_are_found_by_index() {
+fn names_numbers_and_addresses_are_looked_up_by_index() {
     let statements = ran(|tx| {
         agents::rivals(tx, "web", Some(AgentId(7)), Some("192.0.2.7")).unwrap();
     });
@@ -292,7 +292,7 @@ fn counting_an_indexed_filter_reads_matching_rows_only() {
 }
 
 #[test]
-fn lists_next_to_the_fleet_do_not_grow_with_it() {
+fn group_user_and_key_queries_do_not_grow_with_the_fleet() {
     let folder = tempfile::TempDir::new().unwrap();
     let store = SqliteControl::open(&folder.path().join("registry.db")).unwrap();
     let statements = ran_on(&store, |tx| {
@@ -325,7 +325,7 @@ fn a_counter_waits_for_no_list_while_a_reader_is_free() {
 }
 
 #[test]
-fn identity_and_permissions_are_read_without_waiting_for_lists() {
+fn identity_and_access_reads_do_not_wait_for_list_readers() {
     let folder = tempfile::TempDir::new().unwrap();
     let store = SqliteControl::open_with(&folder.path().join("registry.db"), 2).unwrap();
     let roles = [store.roles(&Reader::server()).unwrap()[0].id];

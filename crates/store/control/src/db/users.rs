@@ -276,7 +276,7 @@ mod tests {
     use crate::{SqliteControl, WriteContext};
 
     #[test]
-    fn requests_that_change_nothing_evict_no_audit_entries() {
+    fn refused_and_unchanged_entries_evict_no_done_audit_entries() {
         let folder = tempfile::TempDir::new().unwrap();
         let store = SqliteControl::open(&folder.path().join("registry.db")).unwrap();
         let row = |outcome, n: u64| AuditEntry {

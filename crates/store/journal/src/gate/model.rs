@@ -121,7 +121,7 @@ fn closing_finishes_what_was_taken() {
 }
 
 #[test]
-fn persist_passes_the_forming_group_and_blocks_no_writer() {
+fn persist_runs_before_the_forming_group_and_blocks_no_writer() {
     model(|| {
         let (core, _) = open(Layout::Packed);
         let others = [spawn(&core), spawn(&core)];
@@ -169,7 +169,7 @@ fn close_waits_for_a_flush_during_appends() {
 }
 
 #[test]
-fn failed_flush_during_appends_poisons_them() {
+fn failed_flush_poisons_concurrent_appends() {
     model(|| {
         let (core, disk) = open(Layout::Packed);
         core.gate.append(&[[7; 16]], Durability::Flush).unwrap();

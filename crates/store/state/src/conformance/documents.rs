@@ -189,7 +189,7 @@ pub fn the_checksum_is_over_sorted_checksums(store: &dyn StateStore) {
     );
 }
 
-pub fn id_ranges_hold_their_documents_and_each_other_id_once(store: &dyn StateStore) {
+pub fn id_ranges_yield_their_documents_and_each_other_id_once(store: &dyn StateStore) {
     let packages = Dataset::new("inventory-packages");
     let named = |id: String, dataset: &Dataset| Write::Upsert {
         dataset: dataset.clone(),

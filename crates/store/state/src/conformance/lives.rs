@@ -117,7 +117,7 @@ pub fn an_event_is_of_the_life_that_told_it(store: &dyn StateStore) {
     assert_eq!((former.agent_name.as_str(), former.former), ("local", true));
 }
 
-pub fn reapplied_session_writes_nothing_and_names_newer_values(store: &dyn StateStore) {
+pub fn replayed_session_writes_nothing_and_reports_newer_versions(store: &dyn StateStore) {
     let clean = || vec![Write::Clean { dataset: Dataset::fim_files() }];
     let first = session(1, 1, vec![document("/a", 5, |_| ()), document("/b", 5, |_| ())]);
     apply(store, first.clone());
@@ -217,7 +217,7 @@ pub fn what_local_callers_told_of_a_removed_number_stays_told(store: &dyn StateS
     assert_eq!(paths(store, 1), ["/own"], "a registered life begins without a past");
 }
 
-pub fn number_without_a_registered_agent_starts_again(store: &dyn StateStore) {
+pub fn unregistered_number_restarts_after_removal_and_ends_no_life(store: &dyn StateStore) {
     let local = |at_us, path| session_of_life(7, 0, at_us, vec![document(path, 1, |_| ())]);
     apply(store, local(1, "/local"));
     let overtaken = apply(store, session_of_life(7, 9, 2, vec![document("/own", 1, |_| ())]));

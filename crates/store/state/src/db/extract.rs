@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn item_that_is_not_a_file_is_stored_by_its_key() {
+    fn non_file_item_uses_its_key_as_path() {
         let package = model::PackageBody { name: "bash".into(), ..model::PackageBody::default() };
         let event = model::EventBody::of_package(None, Some(&package), 1).unwrap().to_json();
         let body = model::PackageDocument::new(package).to_json();

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_plausible_number_gives_a_time() {
+    fn session_number_is_zero_unless_it_encodes_a_plausible_time() {
         for id in ["", "fim", "fim-1", "fim-4096000", "fim-x", "1-fim", "fim-99999999999999999999"]
         {
             assert_eq!(number(id), 0, "{id}");
@@ -241,7 +241,7 @@ mod tests {
     /// An upgrade refuses neither a client that asks again whether its last session arrived, nor
     /// another part of the agent whose numbers are lower.
     #[test]
-    fn sessions_before_version_4_are_known_by_id_and_block_none() {
+    fn sessions_before_version_4_match_by_id_and_set_no_floor() {
         let ids: Vec<String> =
             (0..32).map(|n| at(NOW_US + 10 * n).session).chain(["untimed".into()]).collect();
         let keys: Vec<u8> = ids.iter().flat_map(|id| id_key(id)).collect();

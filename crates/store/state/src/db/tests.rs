@@ -119,7 +119,7 @@ fn a_database_of_version_1_opens() {
 }
 
 #[test]
-fn session_of_a_version_3_database_is_not_applied_again() {
+fn version_3_session_is_not_reapplied_and_blocks_no_others() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("state.db");
     let at_us = 1_790_000_000_000_000;
@@ -176,7 +176,7 @@ fn bless(fixture: &Path) {
 }
 
 #[test]
-fn checkpoint_reports_what_it_completed() {
+fn checkpoint_returns_the_position_it_completed() {
     let store = fresh();
     apply(&*store, session(1, 1, vec![document("/a", 1, |_| ())]));
     assert_eq!(store.checkpoint().unwrap(), Position(1));
@@ -194,7 +194,7 @@ fn checkpoint_reports_what_it_completed() {
 }
 
 #[test]
-fn log_restarts_after_a_checkpoint() {
+fn wal_restarts_after_a_checkpoint() {
     let store = fresh();
     let log = store.file.with_extension("db-wal");
     let mut largest = 0;
@@ -279,7 +279,7 @@ fn records_set_aside_are_bounded_and_the_newest_stay() {
 }
 
 #[test]
-fn record_set_aside_after_a_restore_is_listed_despite_positions() {
+fn quarantine_after_a_restore_gets_its_own_event_id() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("state.db");
     let store = open(&file);
@@ -293,7 +293,7 @@ fn record_set_aside_after_a_restore_is_listed_despite_positions() {
 }
 
 #[test]
-fn promoted_copy_continues_under_a_new_name() {
+fn promoted_copy_continues_under_a_new_store_id() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("state.db");
     let store = open(&file);
