@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn unread_queries_do_not_accumulate() {
+    async fn unread_queries_hold_permits_and_excess_queries_are_rejected() {
         let (_folder, store) = store();
         let quotas = QueryQuotas::default();
         let ask = async || {
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn unread_searches_make_others_wait_and_then_refuse_them() {
+    async fn searches_wait_then_are_rejected_while_others_are_unread() {
         let (_folder, store) = store();
         for host in 0..30_000 {
             store.row(format!("many host=host_{host}").as_bytes()).unwrap();
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn query_that_fails_before_its_first_row_returns_its_error() {
+    async fn query_that_fails_before_its_first_row_returns_only_the_error() {
         let (_folder, store) = store();
         let quotas = QueryQuotas { query_time: Duration::ZERO, ..QueryQuotas::default() };
         let (store, quotas) = (State(store), Extension(quotas));

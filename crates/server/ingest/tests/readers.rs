@@ -44,7 +44,7 @@ fn resp_takes_points_rows_events_and_dictionaries() {
 }
 
 #[test]
-fn bad_resp_sample_is_refused_with_its_text_and_others_are_kept() {
+fn bad_resp_sample_is_rejected_with_its_text_and_others_stored() {
     let good = "+cpu host=a\r\n:7\r\n+1.5\r\n";
     let last = "+cpu host=z\r\n:9\r\n+2.5\r\n";
     let long = format!("+{}\r\n:1\r\n:1\r\n", "x".repeat(40_000));
@@ -173,7 +173,7 @@ fn influx_lines_become_rows_and_a_bad_line_is_named() {
 }
 
 #[test]
-fn influx_line_may_have_more_fields_than_a_row() {
+fn influx_line_with_more_fields_than_a_row_holds_is_accepted() {
     for width in [1, 30] {
         let fields = (0..600).map(|i| format!("{}{i}={i}", "f".repeat(width)));
         let text = format!("mysql,host=a {},text=\"x\" 7\n", fields.collect::<Vec<_>>().join(","));
@@ -187,7 +187,7 @@ fn influx_line_may_have_more_fields_than_a_row() {
 }
 
 #[test]
-fn lines_with_the_same_fields_are_split_where_names_require_it() {
+fn influx_lines_with_equal_fields_are_split_by_their_own_name() {
     let fields = |count: usize, width: usize| {
         let fields = (0..count).map(|i| format!("{}{i}={i}", "f".repeat(width)));
         fields.collect::<Vec<_>>().join(",")
@@ -206,7 +206,7 @@ fn lines_with_the_same_fields_are_split_where_names_require_it() {
 }
 
 #[test]
-fn influx_line_with_too_long_text_stores_none_of_its_numbers() {
+fn influx_line_with_oversized_text_stores_none_of_its_numbers() {
     let text = format!("log,host=a n=1,text=\"{}\" 7\nm f=1 8\n", "x".repeat(5000));
     let (found, refusals) = after(|collector| {
         influx::read(text.as_bytes(), Precision::NANOSECONDS, 99, collector);
@@ -301,7 +301,7 @@ fn remote(reader: &RemoteReader, message: &[u8]) -> (Vec<String>, Vec<RowRefusal
 }
 
 #[test]
-fn native_histogram_is_refused_and_other_samples_are_accepted() {
+fn native_histogram_is_rejected_and_other_samples_are_stored() {
     let histogram = [label("__name__", "took"), field(4, &[0x08, 0x05])].concat();
     let plain = [label("__name__", "up"), sample(1.0, 5)].concat();
     let message = [field(1, &histogram), field(1, &plain)].concat();
@@ -382,7 +382,7 @@ fn peak_bytes() -> usize {
 }
 
 #[test]
-fn array_after_a_refused_number_is_refused_if_no_row_fits() {
+fn oversized_array_after_a_rejected_number_is_also_rejected() {
     let good = "+cpu host=a\r\n:7\r\n+1.5\r\n";
     let (found, refusals) = resp(format!(":5\r\n:7\r\n*99999\r\n{good}").as_bytes());
     assert_eq!(found, ["cpu host=a 7 1.5"]);
@@ -391,7 +391,7 @@ fn array_after_a_refused_number_is_refused_if_no_row_fits() {
 }
 
 #[test]
-fn skipped_rows_with_too_large_arrays_are_each_refused() {
+fn rows_skipped_with_an_oversized_array_are_each_rejected() {
     let mut text = "*2\n+cpu host=a\n:7\n:7\n:1\n*1000\n".to_owned();
     text.push_str(&":7\n:2\n+1\n".repeat(3));
     let (found, refusals) = resp(text.as_bytes());

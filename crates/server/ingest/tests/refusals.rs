@@ -28,7 +28,7 @@ fn lines(text: &str) -> (Vec<String>, Vec<RowRefusal>) {
 }
 
 #[test]
-fn too_large_number_is_refused_and_spelled_infinity_is_accepted() {
+fn number_beyond_float_range_is_rejected_and_inf_is_accepted() {
     let (found, refusals) = resp(b"+m a=1\n:7\n+1e400\n+m a=1\n:8\n+-1e999\n+m a=1\n:9\n+inf\n");
     assert_eq!((found, told(&refusals)), (vec!["m a=1 9 inf".to_owned()], vec!["1e400", "-1e999"]));
     let (found, refusals) = telnet("put m 7 1e400 a=1\nput m 8 -Infinity a=1\nput m 9 nan a=1\n");
@@ -39,7 +39,7 @@ fn too_large_number_is_refused_and_spelled_infinity_is_accepted() {
 }
 
 #[test]
-fn name_without_metric_or_tag_without_value_is_refused() {
+fn name_without_metric_or_tag_without_value_is_rejected() {
     let good = "+dt b=2\n:7\n+1\n";
     let (found, refusals) =
         resp(format!("+ a=1\n:7\n+1\n{good}+dt a=\n:7\n+1\n+a=1\n:7\n+1\n").as_bytes());
@@ -56,7 +56,7 @@ fn name_without_metric_or_tag_without_value_is_refused() {
 }
 
 #[test]
-fn put_for_several_metrics_or_events_is_refused_with_its_line() {
+fn put_for_several_metrics_or_events_is_rejected_with_its_line() {
     let (found, refusals) = telnet("put a|b 7 1 h=x\nput !log 7 1 h=x\nput a 7 1 h=x\n");
     assert_eq!(found, ["a h=x 7000000000 1"]);
     assert_eq!(told(&refusals), ["put a|b 7 1 h=x", "put !log 7 1 h=x"]);

@@ -209,7 +209,7 @@ async fn until(stream: &mut TcpStream, heard: &mut String, what: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_sync_is_answered_in_order_however_the_bytes_are_split() {
+async fn each_sync_is_answered_in_order_among_samples_and_errors() {
     let ports = ports().await;
     let text =
         "+a host=x\r\n:7\r\n+1\r\n+sync\r\n+sync\r\nbad\r\n+a host=x\r\n:8\r\n+2\r\n+sync\r\n";
@@ -239,7 +239,7 @@ async fn a_sync_behind_refusals_that_were_left_out_says_how_many() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sync_is_answered_even_if_refusals_fill_the_reply_buffer() {
+async fn sync_is_answered_after_rejections_fill_their_buffer() {
     let ports = ports().await;
     let mut stream = TcpStream::connect(ports.resp).await.unwrap();
     // Each refusal takes about a thousand bytes.
@@ -298,7 +298,7 @@ fn gzip(parts: &[&[u8]]) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn gzip_lines_are_accepted_within_the_unpacked_limit() {
+async fn gzip_lines_are_accepted_and_limited_by_their_unpacked_size() {
     let ports = ports().await;
     let header = "Content-Encoding: GZIP\r\n";
     let write = async |coding: &str, body: &[u8]| {
@@ -341,7 +341,7 @@ async fn questions_over_the_limit_are_refused_whatever_they_ask() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn browser_page_cannot_write_through_line_ports() {
+async fn browser_page_cannot_write_through_line_protocol_ports() {
     let ports = ports().await;
     let put = (ports.opentsdb, "put cpu 7 1 host=x\nsync\n");
     let resp = (ports.resp, "+cpu host=x\r\n:7\r\n+1\r\n+sync\r\n");
@@ -389,7 +389,7 @@ fn request(timeseries: Vec<TimeSeries>) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bad_line_is_named_and_the_connection_and_others_continue() {
+async fn bad_line_on_a_socket_is_reported_and_the_rest_is_stored() {
     let ports = ports().await;
     let resp = |time: i64| format!("+r host=x\r\n:{time}\r\n+1\r\n");
     let put = |time: i64| format!("put o {time} 1 host=x\n");
@@ -427,7 +427,7 @@ async fn bad_line_is_named_and_the_connection_and_others_continue() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bad_line_of_a_request_is_named_and_the_others_are_stored() {
+async fn bad_line_in_a_request_is_reported_and_the_rest_is_stored() {
     let ports = ports().await;
     let mut stream = TcpStream::connect(ports.http).await.unwrap();
     for round in 0..2 {
@@ -456,7 +456,7 @@ async fn bad_line_of_a_request_is_named_and_the_others_are_stored() {
 const LARGE: [i64; 2] = [2 * 4096, 3 * 4096 + 100];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn large_acknowledged_request_survives_a_power_cut() {
+async fn acknowledged_large_request_survives_power_loss() {
     for (seed, samples) in (1..).zip(LARGE.into_iter().cycle().take(6)) {
         let disk = SimDisk::new(seed);
         let options =
@@ -482,7 +482,7 @@ async fn large_acknowledged_request_survives_a_power_cut() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn last_row_wins_and_a_bad_line_is_named_in_any_size_of_request() {
+async fn large_request_keeps_last_duplicates_and_reports_its_bad_line() {
     let ports = ports().await;
     let mut lines = String::new();
     for i in 0..9000 {

@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn query_ended_by_time_client_or_memory_names_the_cause() {
+    fn query_stopped_by_time_client_or_memory_reports_the_cause() {
         let late = Budget::new(Duration::ZERO, Memory::default(), || false);
         assert!(late.check().unwrap_err().contains("took longer"));
         let lonely = Budget::new(QUERY_TIME_MAX, Memory::default(), || true);

@@ -340,7 +340,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn query_ends_when_its_client_disconnects() {
+    fn query_stops_when_its_client_disconnects_midway() {
         let (_folder, store) = store();
         let share = r#"{"name": "heavy-hitters", "error": 0.1, "portion": 0.1}"#;
         for (what, apply) in [

@@ -431,7 +431,7 @@ fn samples_of_every_partition_are_shown_either_way() {
 }
 
 #[test]
-fn unreadable_member_is_reported_with_the_rest_of_its_line() {
+fn damaged_group_member_is_reported_and_the_rest_is_returned() {
     let folder = tempfile::tempdir().unwrap();
     let options = StoreOptions { wal: Wal::Off, background: false, ..StoreOptions::default() };
     let dir = folder.path().join("s");

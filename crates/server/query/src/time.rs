@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn units_are_distinguished_by_size() {
+    fn time_units_are_inferred_from_magnitude() {
         assert_eq!(parse_guess(b"1427040405"), Some(1_427_040_405_000_000_000));
         assert_eq!(parse_guess(b"1427040405123"), Some(1_427_040_405_123_000_000));
         assert_eq!(parse_guess(b"1427040405123456789"), Some(1_427_040_405_123_456_789));

@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn undecidable_rule_matches_nothing_and_is_refused_when_written() {
+    fn invalid_rule_never_matches_even_negated_and_fails_validation() {
         let context = json!({"office": "20", "inner": {"office": "20"}});
         for bad in [
             json!({"MATCH": {"office": "r'('"}}),

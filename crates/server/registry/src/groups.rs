@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn group_sum_is_returned_while_others_read_the_fleet() {
+    fn group_sum_is_returned_while_the_fleet_is_read_locked() {
         let folder = tempfile::TempDir::new().unwrap();
         let registry = open(folder.path(), RegistryOptions::default());
         registry.create_group(&WriteContext::server(), "web").unwrap();
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn unusable_stored_text_is_reported_until_it_is_replaced() {
+    fn unusable_stored_group_config_is_reported_until_replaced() {
         let folder = tempfile::TempDir::new().unwrap();
         let text = "[sync]\nheartbeat = \"240s\"\n";
         let registry = open(folder.path(), RegistryOptions::default());

@@ -164,7 +164,7 @@ mod tests {
     const COST: HashCost = HashCost { memory_kib: 64, passes: 1, lanes: 1 };
 
     #[test]
-    fn hashing_leaves_one_processor_free() {
+    fn hasher_threads_leave_one_processor_free() {
         for (logins, processors, wanted) in
             [(2, 2, 1), (10, 2, 1), (2, 8, 2), (10, 4, 3), (1, 1, 1)]
         {
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn logins_and_new_passwords_work_where_threads_cannot_start() {
+    fn logins_and_new_passwords_work_with_starved_hasher_threads() {
         let hash = Hasher::start(1).unwrap().hash("Correct-Horse-9", COST, &SystemRandom).unwrap();
         // No thread takes a task, as if the threads never ran.
         let (tasks, queue) = channel();

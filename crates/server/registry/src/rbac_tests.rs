@@ -51,7 +51,7 @@ fn one_by_one(grants: &Grants) -> Vec<u32> {
 }
 
 #[test]
-fn last_policy_that_names_an_agent_decides() {
+fn last_policy_that_matches_an_agent_decides() {
     use RbacMode::{Black, White};
     type Case = (RbacMode, &'static [(bool, &'static [&'static str])], &'static [u32]);
     let cases: &[Case] = &[
@@ -157,7 +157,7 @@ impl Members for Moving {
 }
 
 #[test]
-fn scope_is_recomputed_only_when_a_group_it_names_changes() {
+fn scope_is_resolved_again_only_when_a_group_it_names_changes() {
     let grants = grants(RbacMode::White, vec![policy(true, &["agent:group:web"])]);
     let mut fleet = Moving { web: 1, db: 1, asked: std::cell::Cell::default() };
     grants.agents("agent:read", &fleet);

@@ -37,7 +37,7 @@ fn at(us: u64) -> UnixTime {
 }
 
 #[test]
-fn tls_library_accepts_the_server_certificate_for_all_its_names() {
+fn tls_verifier_accepts_server_certificate_for_all_its_names() {
     let fixture = fixture();
     let names = ["fleet.example.org".to_owned(), "192.0.2.1".to_owned()];
     let issued = fixture.registry.issue_server_certificate(&names).unwrap();
@@ -91,7 +91,7 @@ fn server_certificate_is_replaced_after_two_thirds_of_its_life() {
 }
 
 #[test]
-fn agent_certificate_is_for_clients_only_and_has_its_number() {
+fn agent_certificate_is_client_only_and_carries_its_agent_id() {
     let fixture = fixture();
     let enrolled =
         fixture.registry.enroll(&fixture.token(), &csr("root-of-all"), &common::named("web"));
@@ -129,7 +129,7 @@ fn keys_are_readable_by_their_owner_alone() {
 }
 
 #[test]
-fn authority_survives_a_restart_and_is_never_silently_replaced() {
+fn ca_survives_a_restart_and_is_never_silently_replaced() {
     let fixture = fixture();
     let (ca, fingerprint) = (fixture.registry.ca_pem(), fixture.registry.ca_fingerprint());
     let enrolled = fixture.enroll("web");
@@ -199,7 +199,7 @@ fn a_renewal_that_was_under_way_does_not_outlive_the_revocation() {
 }
 
 #[test]
-fn agent_that_loses_renewed_certificates_does_not_fill_registry() {
+fn repeated_unused_renewals_do_not_fill_the_registry() {
     let fixture = fixture();
     let old = fixture.enroll("web");
     let old_leaf = der(&old.certificate_pem);
@@ -221,7 +221,7 @@ fn agent_that_loses_renewed_certificates_does_not_fill_registry() {
 }
 
 #[test]
-fn old_certificate_works_until_the_new_one_is_used() {
+fn old_certificate_works_until_the_new_one_is_first_used() {
     let fixture = fixture();
     let old = fixture.enroll("web");
     let old_leaf = der(&old.certificate_pem);
@@ -252,7 +252,7 @@ fn only_one_of_two_renewing_copies_stays_valid() {
 }
 
 #[test]
-fn renewal_with_a_superseded_certificate_has_no_effect() {
+fn renewal_with_a_superseded_certificate_is_rejected() {
     let fixture = fixture();
     let image = fixture.enroll("web");
     let shared = der(&image.certificate_pem);
@@ -267,7 +267,7 @@ fn renewal_with_a_superseded_certificate_has_no_effect() {
 }
 
 #[test]
-fn agent_that_never_used_its_first_certificate_can_renew() {
+fn agent_with_an_unused_first_certificate_can_renew() {
     let fixture = fixture();
     let enrolled = fixture.enroll("web");
     let renewed = fixture.registry.renew(enrolled.agent, &csr("web")).unwrap();
@@ -279,7 +279,7 @@ fn agent_that_never_used_its_first_certificate_can_renew() {
 }
 
 #[test]
-fn superseded_or_revoked_certificates_are_deleted_on_expiry() {
+fn expired_superseded_or_revoked_certificates_are_deleted() {
     let fixture = fixture();
     let (a, b) = (fixture.enroll("a1"), fixture.enroll("b1"));
     let old = der(&a.certificate_pem);

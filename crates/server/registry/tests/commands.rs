@@ -160,7 +160,7 @@ fn a_removed_agent_leaves_no_open_outcome() {
 }
 
 #[test]
-fn beyond_the_limit_the_oldest_finished_command_is_dropped() {
+fn oldest_finished_command_is_deleted_beyond_the_limit() {
     let fixture = fixture();
     let ids = fleet(&fixture, 1);
     let open = fixture
@@ -286,7 +286,7 @@ fn an_agent_with_many_open_commands_gets_them_some_at_a_time() {
 }
 
 #[test]
-fn command_being_dropped_is_never_listed_in_part() {
+fn partially_deleted_command_is_never_visible() {
     let fixture = fixture();
     let ids = fleet(&fixture, 6_000);
     let id = fixture
@@ -349,7 +349,7 @@ fn command_with_unreadable_agents_does_not_block_the_server() {
 }
 
 #[test]
-fn repeated_command_is_the_same_one_until_it_is_answered() {
+fn repeated_command_is_deduplicated_until_it_is_answered() {
     let fixture = fixture();
     let ids = fleet(&fixture, 3);
     let order = |kind, ids: &[AgentId]| {
@@ -371,7 +371,7 @@ fn repeated_command_is_the_same_one_until_it_is_answered() {
 }
 
 #[test]
-fn command_is_not_shared_across_users_or_with_a_longer_one() {
+fn command_is_not_reused_for_another_user_or_a_later_expiry() {
     let fixture = fixture();
     let ids = fleet(&fixture, 2);
     let order = |user: &str| {
@@ -425,7 +425,7 @@ fn one_user_does_not_take_all_places_of_commands() {
 }
 
 #[test]
-fn tick_continues_after_one_of_its_parts_fails() {
+fn tick_continues_after_one_of_its_steps_fails() {
     let fixture = fixture();
     let ids = fleet(&fixture, 1);
     fixture

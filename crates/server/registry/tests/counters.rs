@@ -182,7 +182,7 @@ proptest! {
 }
 
 #[test]
-fn systems_are_counted_on_every_change_and_dropped_at_zero() {
+fn systems_are_counted_on_change_and_dropped_with_last_agent() {
     let fixture = fixture();
     let ids = fixture
         .registry
@@ -206,7 +206,7 @@ fn systems_are_counted_on_every_change_and_dropped_at_zero() {
 }
 
 #[test]
-fn kill_during_a_group_change_leaves_no_false_flag() {
+fn kill_between_group_change_and_agent_flags_leaves_none_stale() {
     let fixture = fixture();
     let ids = fixture
         .registry

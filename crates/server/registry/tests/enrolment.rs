@@ -49,7 +49,7 @@ fn the_groups_of_the_token_come_before_those_of_the_agent() {
 }
 
 #[test]
-fn token_registers_its_number_of_agents_until_it_expires() {
+fn token_enrolls_its_number_of_agents_and_only_until_it_expires() {
     let fixture = fixture();
     let token =
         fixture.registry.create_enrolment_token(&WriteContext::server(), &[], 2, 60).unwrap();
@@ -186,7 +186,7 @@ fn a_hundred_enrolments_at_once_get_a_hundred_numbers() {
 }
 
 #[test]
-fn token_for_one_agent_registers_one_of_twenty_at_once() {
+fn single_use_token_enrolls_one_of_twenty_concurrent_agents() {
     let fixture = fixture();
     let token =
         fixture.registry.create_enrolment_token(&WriteContext::server(), &[], 1, 60).unwrap();

@@ -22,7 +22,7 @@ use registry::{
 use tempfile::TempDir;
 
 #[test]
-fn requested_key_is_stable_and_writes_nothing() {
+fn requested_client_key_is_stable_and_writes_nothing() {
     let world = fixture();
     world
         .registry
@@ -42,7 +42,7 @@ fn requested_key_is_stable_and_writes_nothing() {
 }
 
 #[test]
-fn import_keeps_numbers_names_addresses_and_keys_or_nothing() {
+fn import_keeps_ids_names_addresses_and_keys_or_changes_nothing() {
     let world = fixture();
     let (a, b) = ("a".repeat(64), "b".repeat(64));
     let text = format!("007 web 192.0.2.7 {a}\n012 db any {b}\n\n009 !gone any {a}\n# note\n");
@@ -92,7 +92,7 @@ fn a_silent_agent_gives_way_and_a_living_one_does_not() {
 }
 
 #[test]
-fn refused_insert_removes_no_agent() {
+fn rejected_insert_removes_no_agent() {
     let world = fixture();
     let name =
         world.registry.add_agents(&WriteContext::server(), &[(None, named("web"))]).unwrap()[0];
@@ -185,7 +185,7 @@ fn a_number_that_would_end_enrolment_is_refused() {
 }
 
 #[test]
-fn running_scan_keeps_the_end_of_the_previous_one_until_done() {
+fn running_scan_keeps_the_previous_end_time_until_it_ends() {
     let world = fixture();
     let id =
         world.registry.add_agents(&WriteContext::server(), &[(None, named("web"))]).unwrap()[0];
@@ -197,7 +197,7 @@ fn running_scan_keeps_the_end_of_the_previous_one_until_done() {
 }
 
 #[test]
-fn every_removal_of_an_agent_reaches_all_subscribers() {
+fn removal_callback_is_called_for_every_kind_of_agent_removal() {
     let fixture = fixture();
     let told = Arc::new(Mutex::new(Vec::new()));
     let list = Arc::clone(&told);
@@ -221,7 +221,7 @@ fn every_removal_of_an_agent_reaches_all_subscribers() {
 }
 
 #[test]
-fn scan_of_a_removed_agent_is_not_that_of_its_successor() {
+fn last_scan_does_not_carry_over_to_a_reused_agent_id() {
     let fixture = fixture();
     let ids =
         fixture.registry.add_agents(&WriteContext::server(), &[(None, named("one"))]).unwrap();
@@ -238,7 +238,7 @@ fn scan_of_a_removed_agent_is_not_that_of_its_successor() {
 const AT_ONCE: ForceRules = ForceRules { enabled: true, disconnected_s: None, registered_s: 0 };
 
 #[test]
-fn agent_reinserted_with_its_number_and_name_keeps_its_identity() {
+fn agent_reinserted_with_its_id_and_name_keeps_its_identity() {
     let fixture = fixture();
     fixture.registry.create_group(&WriteContext::server(), "web").unwrap();
     let enrolled = fixture.enroll("web-1");
@@ -277,7 +277,7 @@ fn agent_reinserted_with_its_number_and_name_keeps_its_identity() {
 }
 
 #[test]
-fn no_caller_waits_for_the_journal_of_an_insertion() {
+fn other_writes_do_not_wait_for_the_journal_of_an_insert() {
     let fixture = fixture();
     fixture.registry.add_agents(&WriteContext::server(), &[(None, named("web"))]).unwrap();
     let request = named("web");
@@ -296,7 +296,7 @@ fn no_caller_waits_for_the_journal_of_an_insertion() {
 }
 
 #[test]
-fn number_freed_during_the_journal_wait_is_reused() {
+fn id_of_agent_removed_during_the_journal_wait_is_reused() {
     let fixture = fixture();
     let old =
         fixture.registry.add_agents(&WriteContext::server(), &[(None, named("web"))]).unwrap()[0];
@@ -315,7 +315,7 @@ fn number_freed_during_the_journal_wait_is_reused() {
 }
 
 #[test]
-fn change_during_the_journal_wait_is_not_overwritten() {
+fn agent_added_during_the_journal_wait_is_not_replaced() {
     let fixture = fixture();
     let old =
         fixture.registry.add_agents(&WriteContext::server(), &[(None, named("web"))]).unwrap()[0];
@@ -339,7 +339,7 @@ fn change_during_the_journal_wait_is_not_overwritten() {
 }
 
 #[test]
-fn commands_for_a_removed_agent_do_not_reach_its_successor() {
+fn command_outcomes_do_not_carry_over_to_a_reused_agent_id() {
     let fixture = fixture();
     let names = ["one", "two", "three"].map(|name| (None, named(name)));
     let ids = fixture.registry.add_agents(&WriteContext::server(), &names).unwrap();

@@ -12,7 +12,7 @@ fn status(fixture: &Fixture, id: AgentId) -> AgentStatus {
 }
 
 #[test]
-fn agent_goes_from_never_connected_to_pending_active_and_closed() {
+fn agent_status_follows_startup_keepalive_and_goodbye() {
     let fixture = fixture();
     let id = fixture.enroll("web").agent;
     assert_eq!(status(&fixture, id), AgentStatus::NeverConnected);
@@ -104,7 +104,7 @@ fn keepalives_are_written_in_batches_and_at_close() {
 }
 
 #[test]
-fn lists_and_counters_show_a_change_and_the_last_keepalive() {
+fn lists_and_counters_reflect_changes_and_the_latest_keepalive() {
     let fixture = fixture();
     let id = fixture.enroll("a1").agent;
     fixture.registry.keepalive(id, &info("debian", "Holdfast v0.1.0"));

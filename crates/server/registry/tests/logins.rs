@@ -94,7 +94,7 @@ fn an_unknown_user_takes_as_long_as_a_wrong_password() {
 }
 
 #[test]
-fn fiftieth_failure_blocks_its_source_only() {
+fn fiftieth_failed_login_blocks_only_its_source() {
     let fixture = fixture();
     fixture.registry.ensure_admin(Some(PASSWORD)).unwrap();
     for n in 0..50 {
@@ -207,7 +207,7 @@ fn tokens_die_by_role_by_context_and_all_with_the_keys() {
 }
 
 #[test]
-fn revocation_by_another_process_is_adopted_and_expires() {
+fn revocation_by_another_process_is_adopted_and_later_expires() {
     let fixture = fixture();
     fixture.registry.ensure_admin(Some(PASSWORD)).unwrap();
     let nbf_s = fixture.registry.token_nbf_s(1, &[1], false);
@@ -266,7 +266,7 @@ fn users_come_and_go_and_the_reserved_one_stays() {
 }
 
 #[test]
-fn change_of_one_setting_keeps_a_concurrent_change_of_the_other() {
+fn concurrent_changes_of_two_settings_are_both_kept() {
     let fixture = fixture();
     let registry = &fixture.registry;
     std::thread::scope(|scope| {
@@ -391,7 +391,7 @@ fn revocation_covers_tokens_issued_before_a_clock_set_back() {
 }
 
 #[test]
-fn clock_years_ahead_leaves_no_token_and_locks_out_no_user() {
+fn clock_years_ahead_leaves_no_valid_token_and_no_lockout() {
     let fixture = fixture();
     fixture.registry.ensure_admin(Some(PASSWORD)).unwrap();
     let user = login(&fixture, "admin", PASSWORD).unwrap();
@@ -428,7 +428,7 @@ fn clock_years_ahead_leaves_no_token_and_locks_out_no_user() {
 }
 
 #[test]
-fn token_from_a_clock_days_ahead_is_not_valid_on_its_date() {
+fn token_issued_by_a_clock_days_ahead_never_becomes_valid() {
     let fixture = fixture();
     fixture.registry.ensure_admin(Some(PASSWORD)).unwrap();
     let user = login(&fixture, "admin", PASSWORD).unwrap();
@@ -463,7 +463,7 @@ fn token_from_a_clock_days_ahead_is_not_valid_on_its_date() {
 }
 
 #[test]
-fn new_passwords_share_the_login_queue_and_fail_when_full() {
+fn new_passwords_share_the_login_queue_and_fail_when_it_is_full() {
     let hash_cost = HashCost { memory_kib: 19 * 1024, passes: 2, lanes: 1 };
     let few = RegistryOptions { hash_cost, login_workers: 1, login_queue_max: 1, ..options() };
     let fixture = fixture_with(few);

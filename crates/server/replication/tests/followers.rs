@@ -162,7 +162,7 @@ async fn a_follower_gets_every_record_in_order_and_what_comes_later() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn other_store_other_history_or_lost_end_is_refused_by_name() {
+async fn other_store_diverged_history_or_lost_end_is_rejected_by_code() {
     let primary = primary(u64::MAX);
     primary.load(3, 10).await;
     let last = primary.journal.read_from(2).unwrap().next().unwrap().unwrap().1;
@@ -186,7 +186,7 @@ async fn other_store_other_history_or_lost_end_is_refused_by_name() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn request_without_token_or_socket_is_refused() {
+async fn request_without_a_valid_token_is_rejected() {
     let primary = primary(u64::MAX);
     let routes = [
         ("GET", "/journal/follow?follower=f&store=x&from=1"),
@@ -209,7 +209,7 @@ async fn request_without_token_or_socket_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn journal_keeps_unacknowledged_records_across_a_restart() {
+async fn journal_retains_unacknowledged_records_across_a_restart() {
     let mut primary = primary(u64::MAX);
     primary.load(10, 10).await;
     let (_, body) = primary.ask("GET", &primary.follow(1, ""), None).await;
@@ -244,7 +244,7 @@ async fn journal_keeps_unacknowledged_records_across_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn follower_that_costs_too_much_is_dropped_and_reported() {
+async fn follower_holding_too_many_bytes_is_dropped_and_reported() {
     let primary = primary(256 << 10);
     primary.load(10, 10).await;
     drop(primary.ask("GET", &primary.follow(1, ""), None).await);

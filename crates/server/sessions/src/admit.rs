@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn share_grows_to_the_size_of_its_content() {
+    fn budget_share_resizes_to_the_size_it_accounts_for() {
         let budget = Budget::new(10);
         let mut share = budget.reserve(6).unwrap();
         share.resize(2);

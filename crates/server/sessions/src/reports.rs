@@ -102,7 +102,7 @@ mod tests {
     const LIFE: Incarnation = Incarnation(5);
 
     #[test]
-    fn above_the_limit_oldest_reports_are_dropped() {
+    fn oldest_reports_are_dropped_beyond_the_byte_limit() {
         let reports = Reports::default();
         let fits = REPORT_BYTES_MAX / (SMALL_BODY_BYTES_MAX + REPORT_OVERHEAD_BYTES);
         for n in 0..fits as u32 + 3 {
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_of_a_removed_agent_are_dropped_and_their_quota_freed() {
+    fn reports_of_a_removed_agent_are_deleted_and_free_their_bytes() {
         let reports = Reports::default();
         for kind in [ReportKind::Stats, ReportKind::Config] {
             reports.put(AgentId(7), LIFE, kind, b"{}".to_vec());

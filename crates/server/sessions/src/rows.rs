@@ -266,12 +266,12 @@ mod tests {
     }
 
     #[test]
-    fn row_at_the_end_of_time_is_refused_and_others_are_stored() {
+    fn row_at_the_maximum_time_is_rejected_and_others_are_stored() {
         assert_eq!(counts(&[7, i64::MAX, 8]), (2, 1));
     }
 
     #[test]
-    fn agent_at_its_series_limit_costs_no_other_agent() {
+    fn agent_at_series_limit_affects_no_other_or_existing_series() {
         let (_folder, store) = store();
         let told = |agent: &Owner, names: &[&str]| {
             let rows: Vec<String> = names.iter().map(|n| format!("[{n:?},[1,2]]")).collect();

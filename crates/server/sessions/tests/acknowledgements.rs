@@ -42,7 +42,7 @@ async fn a_session_sent_again_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn older_versions_are_omitted_and_named_by_their_index() {
+async fn stale_versions_are_skipped_and_reported_by_index() {
     let server = Server::start();
     let agent = server.enroll("web").await;
     assert_eq!(agent.send(&agent.delta(vec![document("a", 10, 'a')])).await.status, 200);

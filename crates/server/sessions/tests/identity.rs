@@ -68,7 +68,7 @@ async fn an_agent_enrols_starts_sends_and_is_known() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn commands_are_sent_by_heartbeat_and_outcomes_return() {
+async fn commands_are_sent_on_heartbeat_and_outcomes_are_recorded() {
     let server = Server::start();
     let agent = server.enroll("web").await;
     let id = server
@@ -90,7 +90,7 @@ async fn commands_are_sent_by_heartbeat_and_outcomes_return() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn session_on_behalf_of_another_agent_is_refused() {
+async fn session_for_another_agent_is_rejected() {
     let server = Server::start();
     let (a, b) = (server.enroll("a-1").await, server.enroll("b-1").await);
     let answered = a.send(&delta(b.id, vec![document("x", 1, 'a')])).await;

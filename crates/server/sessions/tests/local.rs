@@ -52,7 +52,7 @@ async fn another_users_process_is_refused_whatever_it_asks() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn removed_agent_loses_documents_and_certificate_keeps_events() {
+async fn removal_deletes_documents_and_certificate_but_keeps_events() {
     let server = Server::start();
     for (n, head) in [
         "DELETE /agents HTTP/1.1\r\nX-Wazuh-Agent-Id: ",
@@ -129,7 +129,7 @@ async fn futures_of(all: impl Iterator<Item = impl Future<Output = u16>>) -> Vec
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn agent_that_was_never_registered_can_be_removed_and_return() {
+async fn unregistered_agent_can_be_removed_and_return() {
     let server = Server::start();
     let id = AgentId(4711);
     let session = delta(id, vec![document("a", 1, 'a'), event("e-1")]);
@@ -144,7 +144,7 @@ async fn agent_that_was_never_registered_can_be_removed_and_return() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn unknown_agent_route_is_passed_to_the_local_router() {
+async fn non_agent_route_is_passed_to_the_local_router() {
     let other = axum::Router::new()
         .route("/hello", axum::routing::get(|| async { "hello" }))
         .route("/agents", axum::routing::delete(|| async { "a list of agents" }));
@@ -162,7 +162,7 @@ async fn unknown_agent_route_is_passed_to_the_local_router() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn permission_to_act_for_agents_gives_no_administration() {
+async fn local_caller_without_operator_uid_is_denied_operator_routes() {
     let other = axum::Router::new()
         .route("/hello", axum::routing::get(|| async { "hello" }))
         .route("/agents", axum::routing::delete(|| async { "a list of agents" }));
@@ -245,7 +245,7 @@ async fn reports_are_kept_and_metrics_are_shown() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn report_in_transit_is_not_stored_after_its_agents_removal() {
+async fn report_in_transit_is_not_stored_after_its_agent_is_removed() {
     use tokio::io::AsyncWriteExt as _;
     let server = Server::start();
     let agent = server.enroll("web").await;
@@ -269,7 +269,7 @@ async fn report_in_transit_is_not_stored_after_its_agents_removal() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn socket_is_replaced_only_if_no_server_answers_on_it() {
+async fn socket_is_replaced_only_if_no_server_is_listening_on_it() {
     let server = Server::start();
     let start = |path: &std::path::Path| {
         let options = SessionsOptions { unix: Some(path.to_owned()), ..Default::default() };

@@ -140,7 +140,7 @@ async fn a_session_whose_answer_was_lost_hears_again_what_was_newer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn session_that_the_store_rejects_is_not_answered_200() {
+async fn session_rejected_by_the_store_is_not_answered_200() {
     let server = Server::start();
     let agent = server.enroll("web").await;
     assert_eq!(agent.send(&agent.delta(vec![document("a", 1, 'a')])).await.status, 200);
@@ -156,7 +156,7 @@ async fn session_that_the_store_rejects_is_not_answered_200() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn documents_of_an_unregistered_agent_can_be_removed() {
+async fn documents_of_an_agent_lost_by_the_registry_can_be_removed() {
     let server = Server::start();
     let agent = server.enroll("web").await;
     assert_eq!(agent.send(&agent.delta(vec![document("a", 1, 'a')])).await.status, 200);
@@ -174,7 +174,7 @@ async fn documents_of_an_unregistered_agent_can_be_removed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn number_of_a_removed_agent_can_be_used_again() {
+async fn id_of_a_removed_agent_can_be_used_again_by_local_callers() {
     let server = Server::start();
     let first = delta(AgentId(1), vec![document("local", 1, 'a')]);
     assert_eq!(server.local_session(AgentId(1), &first).await.status, 200);
@@ -195,7 +195,7 @@ async fn number_of_a_removed_agent_can_be_used_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn agent_description_by_a_local_caller_is_kept_by_version() {
+async fn metadata_and_groups_from_a_local_caller_are_kept_by_version() {
     let server = Server::start();
     let id = AgentId(4711);
     let tell = async |mode, version, host: &str| {

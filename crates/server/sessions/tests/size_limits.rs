@@ -110,7 +110,7 @@ async fn beyond_the_bytes_in_flight_the_answer_is_503_and_it_passes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_agent_cannot_use_the_whole_quota() {
+async fn one_agent_cannot_use_the_whole_request_quota() {
     let server = Server::with(|o| o.limits.agent_requests_max = 2);
     let (greedy, other) = (server.enroll("greedy").await, server.enroll("other").await);
     let first = stalled(&server, &greedy, 1000).await;
@@ -181,7 +181,7 @@ async fn an_unread_answer_counts(
 
 /// The answer is larger than the kernel's buffer of a connection.
 #[tokio::test(flavor = "multi_thread")]
-async fn unread_answer_counts_and_ends_its_connection() {
+async fn unread_answer_counts_towards_quota_and_ends_its_connection() {
     let server = Server::start();
     let agent = server.enroll("web").await;
     for n in 0..16 {
@@ -207,7 +207,7 @@ async fn unread_answer_counts_and_ends_its_connection() {
 
 /// Values left out are named in the answer: megabytes for a whole session of them.
 #[tokio::test(flavor = "multi_thread")]
-async fn unread_session_answer_counts_too() {
+async fn unread_session_answer_counts_towards_quota() {
     let server = Server::start();
     let agent = server.enroll("web").await;
     let left_out = |n: u32| {
@@ -248,7 +248,7 @@ async fn an_answer_about_ranges_is_given_whatever_it_has_become() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn group_config_counts_towards_bytes_and_requests_of_an_agent() {
+async fn group_config_counts_towards_byte_and_agent_request_limits() {
     let server = Server::with(|o| {
         o.limits.in_flight_bytes_max = 50_000;
         o.limits.agent_requests_max = 2;
@@ -297,7 +297,7 @@ async fn beyond_the_connections_the_answer_is_503() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn slow_header_is_cut_off_but_an_idle_connection_is_not() {
+async fn slow_header_is_cut_off_and_an_idle_connection_is_not() {
     let server = Server::with(|o| o.timeouts.header = Duration::from_millis(100));
     let mut idle = server.connect(None).await;
     let ask = async |stream: &mut TlsStream<TcpStream>| {

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_condition_is_reported() {
+    fn invalid_condition_is_rejected_with_its_reason() {
         for (text, part) in [
             ("", "empty"),
             ("  ", "empty"),

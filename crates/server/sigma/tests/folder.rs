@@ -114,7 +114,7 @@ fn links_pipes_and_folders_are_no_rules_files() {
 }
 
 #[test]
-fn id_belongs_to_one_file_and_replacing_needs_a_flag() {
+fn rule_id_belongs_to_one_file_replaced_only_on_request() {
     let (_dir, _clock, folder) = open(TTL);
     folder.put("a.yml", &rule(1, "a"), false).unwrap();
     let same = folder.put("b.yml", &rule(1, "b"), false).unwrap_err();

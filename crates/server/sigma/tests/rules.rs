@@ -105,7 +105,7 @@ fn rule_must_be_a_yaml_map() {
 }
 
 #[test]
-fn alias_bomb_is_refused_before_it_expands() {
+fn alias_bomb_is_rejected_before_expansion() {
     let mut text = String::from("a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n");
     for n in 1..12 {
         let refs = vec![format!("*a{}", n - 1); 10].join(",");

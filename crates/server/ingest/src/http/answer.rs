@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn unread_answer_is_cut_and_ends_with_an_error() {
+    async fn unread_answer_is_cut_off_and_ends_with_an_error() {
         let (send, receive) = mpsc::channel(1);
         let cut = Cut::default();
         let mut answer = Pieces { first: None, receive, cut: Arc::clone(&cut), chunked: true };

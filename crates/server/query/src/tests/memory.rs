@@ -83,7 +83,7 @@ fn events_are_read_a_chunk_at_a_time_in_either_direction() {
 }
 
 #[test]
-fn long_series_is_read_in_small_pieces_whatever_its_order() {
+fn long_series_is_read_in_bounded_memory_in_any_sample_order() {
     const PARTS: i64 = 5;
     const ROWS: i64 = 300_000;
     let (_folder, store) = empty();
@@ -115,7 +115,7 @@ fn long_series_is_read_in_small_pieces_whatever_its_order() {
 }
 
 #[test]
-fn query_out_of_memory_before_its_first_row_returns_an_error() {
+fn query_out_of_memory_before_its_first_row_returns_only_error() {
     let (_folder, store) = empty();
     for host in ["a", "b"] {
         let samples: Vec<(i64, f64)> = (0..200_000).map(|t| (t, t as f64)).collect();

@@ -172,7 +172,7 @@ fn a_scan_that_is_asked_for_is_noted() {
 }
 
 #[test]
-fn too_large_is_distinguished_from_malformed() {
+fn oversized_session_is_distinguished_from_a_malformed_one() {
     let bytes = encode(&delta(vec![value(FILES, "a", b"{}"), value(FILES, "b", b"{}")]));
     let limits = Limits { values_max: 1, ..Limits::default() };
     let refusal = plan(&bytes, &limits, AgentId(7), "holdfast").unwrap_err();
