@@ -366,7 +366,7 @@ mod tests {
         let error = expect_no_server(dir.path()).unwrap_err().to_string();
         assert!(error.contains("a server's data folder"), "{error}");
         fs::write(dir.path().join("core.4711"), "").unwrap();
-        DataFolder::new(dir.path()).claim().expect("a data folder with something beside it");
+        DataFolder::new(dir.path()).claim().expect("a data folder and another file");
     }
 
     #[test]

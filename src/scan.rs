@@ -14,7 +14,7 @@ use run::print_scan;
 
 use crate::cli::ScanArgs;
 
-/// Scans and print; whether all there is could be read.
+/// Scans and prints. Returns false if something could not be read.
 pub(crate) fn run(args: &ScanArgs) -> anyhow::Result<bool> {
     let mut paths = Vec::new();
     for path in &args.path {

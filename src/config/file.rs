@@ -157,7 +157,7 @@ mod tests {
         file.store(changed).unwrap();
         assert_eq!(file.read().unwrap(), changed);
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left");
         drop(folder);
         assert!(file.store(changed).is_err());
     }

@@ -1,6 +1,6 @@
 """Requests made from the OpenAPI document, right and wrong ones, against the real program: none may
 be answered with a failure of the server. As an administrator, as one who may only read, and of the
-operations that end sessions; then bodies that nobody means, to every operation that takes one.
+operations that end sessions; then invalid bodies, to every operation that takes one.
 HOLDFAST_FUZZ_SECONDS sets how long (60); the later runs take a quarter."""
 
 import json
@@ -32,7 +32,7 @@ KINDS = ["application/json", "application/octet-stream", "application/xml", "tex
 
 def run(server, seconds, document, options, name, password):
     """One run of schemathesis from the server's own description, as a user whose session is begun
-    anew whenever it ended."""
+    again whenever it ended."""
     file = os.path.join(server.folder.name, "openapi.json")
     with open(file, "w", encoding="utf-8") as out:
         json.dump(document, out)
@@ -62,7 +62,7 @@ def as_user(server, seconds, document, name, password):
 
 
 def hostile(server, document):
-    """Every body that nobody means to every operation that takes one; how many were sent."""
+    """Sends every invalid body to every operation that takes one. Returns how many were sent."""
     token, sent = server.login(), 0
     for path, operations in document["paths"].items():
         for method, operation in operations.items():

@@ -7,7 +7,7 @@ from server import PASSWORD, Server
 from wazuh_api_client import AsyncWazuhClient
 from wazuh_api_client.managers import AgentsManager, SysCheckManager
 
-# Unless told otherwise it asks for those that run their groups' configuration.
+# By default it asks for those that run their groups' configuration.
 ALL = {"group_config_status": None}
 
 

@@ -1,5 +1,5 @@
 """Schemathesis' hooks for requests that may end the session they are asked in: each carries what it
-needs, and a session that ended is begun anew."""
+needs, and a session that ended is started again."""
 
 import base64
 import json

@@ -112,7 +112,7 @@ async function openChange(name, kind) {
 
 async function scanNow() {
   await page.getByRole("button", { name: "Scan now" }).click();
-  await page.getByText(/^(Ordered|The agent has received the command|Scanned)\./).waitFor();
+  await page.getByText(/^(Command issued|The agent has received the command|Scanned)\./).waitFor();
 }
 
 describe("the dashboard", { concurrency: false }, () => {

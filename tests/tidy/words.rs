@@ -20,16 +20,26 @@ const WORDS: &[&str] = &[
 /// First words of doc comments that are not sentences.
 const HEADLESS: &[&str] = &["What", "Whether", "Who", "Whom", "Whose", "How", "Where"];
 
-/// Returns the lines with such words in the comments of a Rust file, or in a document.
+/// Returns the lines with such words: in comments and, outside of tests, in texts of Rust files; in
+/// comments of scripts and of the page; everywhere in documents, help and the API's description.
 pub(crate) fn wrong(path: &Path, text: &str) -> Vec<String> {
-    let rust = path.extension().is_some_and(|end| end == "rs");
+    let end = path.extension().and_then(|end| end.to_str()).unwrap_or_default();
+    // Texts of `bench/` are keys of stored results.
+    let within = |name: &str| path.components().any(|part| part.as_os_str() == name);
+    let shipped = within("src") && !within("bench");
     let mut before = false;
     let mut found = Vec::new();
     for (number, line) in text.lines().enumerate() {
         let line = line.trim_start();
-        if (line.starts_with("//") || !rust)
-            && (has_words(line) || (rust && !before && is_headless(line)))
-        {
+        let comment = ["//", "/*", "* ", "# "].iter().any(|start| line.starts_with(start));
+        let bad = match end {
+            "rs" if comment => has_words(&outside_quotes(line)) || (!before && is_headless(line)),
+            "rs" => shipped && texts(line).iter().any(|text| has_words(text)),
+            "ts" | "tsx" | "mjs" | "py" | "sh" => comment && has_words(&outside_quotes(line)),
+            "md" => has_words(&outside_quotes(line)),
+            _ => has_words(line),
+        };
+        if bad {
             found.push(format!("{}:{}: {line}", path.display(), number + 1));
         }
         before = line.starts_with("///") || line.starts_with("//!");
@@ -38,10 +48,20 @@ pub(crate) fn wrong(path: &Path, text: &str) -> Vec<String> {
 }
 
 fn has_words(line: &str) -> bool {
-    let text = outside_quotes(line).to_lowercase();
-    let plain = text.replace(|c: char| !c.is_alphanumeric(), " ");
+    let plain = line.to_lowercase().replace(|c: char| !c.is_alphanumeric(), " ");
     let plain = format!(" {} ", plain.split_whitespace().collect::<Vec<_>>().join(" "));
     WORDS.iter().any(|word| plain.contains(&format!(" {word} ")))
+}
+
+/// Returns the texts of a line of code, without their placeholders. SQL and single words are code.
+fn texts(line: &str) -> Vec<String> {
+    let quoted = line.split('"').skip(1).step_by(2).map(|text| {
+        let parts = text.split('{').map(|part| part.split_once('}').map_or(part, |(_, rest)| rest));
+        parts.collect::<Vec<_>>().join(" ")
+    });
+    let is_sql =
+        |text: &str| ["SELECT ", "UPDATE ", "INSERT "].iter().any(|sql| text.contains(sql));
+    quoted.filter(|text| text.trim().contains(' ') && !is_sql(text)).collect()
 }
 
 /// Code and quoted text may use any word.

@@ -219,7 +219,7 @@ impl Worker {
 
     /// The one that is there longest is removed, and its certificate is worth nothing any more.
     fn go(&mut self) -> anyhow::Result<()> {
-        let Present { id, line } = self.present.pop_front().context("nobody is there")?;
+        let Present { id, line } = self.present.pop_front().context("no agent is there")?;
         let path = format!("/agents?agents_list={id}&status=active&older_than=0s&purge=true");
         let answer = self.api.send("DELETE", &path, "", b"")?;
         let body: Value = serde_json::from_slice(&answer.body)?;

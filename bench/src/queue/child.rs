@@ -186,7 +186,7 @@ struct Acknowledged {
     building_seconds: f64,
 }
 
-/// Leases, build, acknowledge, session by session.
+/// Leases, buildss and acknowledges, session by session.
 fn lease_and_ack(queue: &Queue) -> anyhow::Result<Acknowledged> {
     let files = Dataset::fim_files();
     let mut told = Acknowledged::default();

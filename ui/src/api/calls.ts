@@ -35,7 +35,7 @@ export const change = (id: string, signal?: AbortSignal) =>
 
 export const coverage = (p: Parameters, signal?: AbortSignal) => list<Gap>("/coverage", p, signal);
 
-/** Order a scan now; the agent takes the order up at its next heartbeat. Answers its number. */
+/** Issues the command to scan now; the agent receives it with its next heartbeat. Returns its number. */
 export async function scan(id: string): Promise<number> {
   const body = await request(access, "PUT", address("/syscheck", { agents_list: id }));
   const [failed] = listOf<string>(body).failed;
@@ -45,7 +45,7 @@ export async function scan(id: string): Promise<number> {
   return (body as { data: { command: number } }).data.command;
 }
 
-/** How far one agent is with an order; null where the server knows nothing of it. */
+/** The outcome of a command at one agent; null if the server has none. */
 export async function outcome(command: number, id: string, stop: AbortSignal) {
   const path = `/commands/${command}`;
   const { outcomes } = await data<{ outcomes: Outcome[] }>(path, {}, stop);
@@ -54,7 +54,7 @@ export async function outcome(command: number, id: string, stop: AbortSignal) {
 
 /**
  * A loader of the newest changes that asks only whether something is new, once it has them: the
- * answer is a page of files before and after, which nobody needs every few seconds. `key` names
+ * answer is a page of files before and after, which need not be refreshed every few seconds. `key` names
  * the filter, without the moment in which it was applied.
  */
 export function newest() {

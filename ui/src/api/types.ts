@@ -116,7 +116,7 @@ export interface Clock {
   held: { since: string; offset_s: number; follows_in_s: number; detail: string } | null;
 }
 
-/** How far an agent is with an order. */
+/** The outcome of a command at an agent. */
 export interface Outcome {
   agent: string;
   state: "pending" | "sent" | "acknowledged" | "failed" | "expired" | "cancelled";
@@ -128,7 +128,7 @@ export interface List<T> {
   items: T[];
   total: number;
   cursor: string | null;
-  /** Number up to which a history is told. */
+  /** Number of the last event that the history includes. */
   newest: number | null;
   message: string;
   failed: { code: number; message: string; remediation?: string; ids: string[] }[];

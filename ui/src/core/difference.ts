@@ -22,7 +22,7 @@ type Field =
 
 export interface Value {
   text: string;
-  /** Said beside the value in a quieter voice: `rw-r--r--`, `12.4 MiB`. */
+  /** Shown next to the value in a muted colour: `rw-r--r--`, `12.4 MiB`. */
   note: string;
 }
 

@@ -27,7 +27,7 @@ describe("permissions", () => {
     ]);
   });
 
-  test("special bits are capital where nobody may execute", () => {
+  test("special bits are capital without execute permission", () => {
     expect(["4755", "4644", "2755", "2644", "1777", "1666"].map(permissions)).toEqual([
       "rwsr-xr-x",
       "rwSr--r--",
@@ -46,7 +46,7 @@ describe("permissions", () => {
 describe("times", () => {
   const now = Date.parse("2026-11-21T12:00:00Z");
 
-  test("are told from now, and a clock ahead of ours is now", () => {
+  test("are relative to now, and a clock ahead of ours is now", () => {
     const at = ["2026-11-21T12:00:09Z", "2026-11-21T11:59:15Z", "2026-11-18T11:00:00Z", "soon"];
     expect(at.map((t) => ago(t, now))).toEqual(["just now", "45 s ago", "3 d ago", "soon"]);
   });

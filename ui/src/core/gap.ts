@@ -17,5 +17,5 @@ const TITLES: Record<string, string> = {
 
 export const title = (kind: string): string => TITLES[kind] ?? kind.replaceAll("_", " ");
 
-/** Kinds that are part of a normal life and need nobody's attention. */
+/** Kinds that are part of a normal life and need no attention. */
 export const calm = (kind: string): boolean => kind === "baseline" || kind === "retention";

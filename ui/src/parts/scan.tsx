@@ -1,4 +1,4 @@
-// Ordering a scan of one agent, and how far it is.
+// The button that starts a scan of one agent, and the state of that command.
 
 import { useEffect, useState } from "preact/hooks";
 import { outcome, scan } from "../api/calls";
@@ -8,8 +8,8 @@ import { Failure, Safe } from "./text";
 
 const WATCH_MS = 1000;
 
-const SAID: Record<Outcome["state"], string> = {
-  pending: "Ordered. The agent receives the command with its next heartbeat.",
+const STATES: Record<Outcome["state"], string> = {
+  pending: "Command issued. The agent receives it with its next heartbeat.",
   sent: "The agent has received the command.",
   acknowledged: "Scanned.",
   failed: "The agent could not scan:",
@@ -17,37 +17,37 @@ const SAID: Record<Outcome["state"], string> = {
   cancelled: "The command was cancelled.",
 };
 
-interface Order {
+interface Issued {
   busy: boolean;
   command: number | null;
   outcome: Pick<Outcome, "state" | "detail"> | null;
   error: ApiError | null;
 }
 
-const NONE: Order = { busy: false, command: null, outcome: null, error: null };
+const NONE: Issued = { busy: false, command: null, outcome: null, error: null };
 
 const fault = (cause: unknown) =>
   cause instanceof ApiError ? cause : new ApiError(0, "Unexpected", String(cause));
 
-const open = (order: Order) => ["pending", "sent"].includes(order.outcome?.state ?? "");
+const open = (issued: Issued) => ["pending", "sent"].includes(issued.outcome?.state ?? "");
 
 export function ScanNow({ id }: { id: string }) {
-  const [order, setOrder] = useState<Order>(NONE);
-  const { command, outcome: told } = order;
-  const waiting = command !== null && open(order);
+  const [issued, setIssued] = useState<Issued>(NONE);
+  const { command, outcome: reported } = issued;
+  const waiting = command !== null && open(issued);
 
   useEffect(() => {
     if (!waiting) return;
     const stop = new AbortController();
-    const look = async () => {
+    const refresh = async () => {
       try {
         const found = await outcome(command, id, stop.signal);
-        setOrder((o) => (o.command === command ? { ...o, outcome: found } : o));
+        setIssued((o) => (o.command === command ? { ...o, outcome: found } : o));
       } catch {
         // Asked again in a moment; the views say when the server does not answer.
       }
     };
-    const timer = setInterval(() => void look(), WATCH_MS);
+    const timer = setInterval(() => void refresh(), WATCH_MS);
     return () => {
       stop.abort();
       clearInterval(timer);
@@ -55,35 +55,35 @@ export function ScanNow({ id }: { id: string }) {
   }, [command, waiting, id]);
 
   const send = async () => {
-    if (order.busy) return;
-    setOrder({ ...NONE, busy: true });
+    if (issued.busy) return;
+    setIssued({ ...NONE, busy: true });
     try {
       const number = await scan(id);
-      setOrder({ ...NONE, command: number, outcome: { state: "pending", detail: "" } });
+      setIssued({ ...NONE, command: number, outcome: { state: "pending", detail: "" } });
     } catch (cause) {
-      setOrder({ ...NONE, error: fault(cause) });
+      setIssued({ ...NONE, error: fault(cause) });
     }
   };
   return (
     <>
       <div class="order">
         <span class="quiet" role="status">
-          {told ? (
+          {reported ? (
             <>
-              {SAID[told.state]} <Safe text={told.detail.replace(/^scan: /, "")} />
+              {STATES[reported.state]} <Safe text={reported.detail.replace(/^scan: /, "")} />
             </>
           ) : null}
         </span>
         <button
           type="button"
           class="button primary"
-          aria-disabled={order.busy}
+          aria-disabled={issued.busy}
           onClick={() => void send()}
         >
           Scan now
         </button>
       </div>
-      {order.error ? <Failure error={order.error} /> : null}
+      {issued.error ? <Failure error={issued.error} /> : null}
     </>
   );
 }

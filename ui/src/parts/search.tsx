@@ -24,7 +24,7 @@ export function Search({ label, hint, value, slash = false, list, ask }: Props) 
 
   useLayoutEffect(() => {
     // The address changed by other means, such as the browser's back. Before the paint: after it
-    // what was typed meanwhile would be taken back.
+    // text typed in between would be lost.
     if (value !== asked.current) {
       asked.current = value;
       setText(value);

@@ -104,7 +104,7 @@ export function Title({ title, children }: { title: string; children?: Component
   useEffect(() => {
     document.title = `${title} · Holdfast`;
   }, [title]);
-  // Before the paint: whoever sees the view finds the focus in it.
+  // Before the paint: the view never appears without the focus in it.
   useLayoutEffect(() => {
     if (moved.value) heading.current?.focus({ preventScroll: true });
   }, []);

@@ -182,7 +182,7 @@ impl<'c, 'a> Walk<'c, 'a> {
         Ok(None)
     }
 
-    /// Reads and compare the directory at `self.path`. `Some` when it cannot be read.
+    /// Reads and compares the directory at `self.path`. `Some` when it cannot be read.
     fn enter(
         &mut self,
         base: Arc<Base>,

@@ -152,7 +152,7 @@ impl Catalog {
         }
     }
 
-    /// Mirrors a commit. Directories without rows go. Gives the directories, with their datasets,
+    /// Mirrors a commit. Directories without rows go. Returns the directories, with their datasets,
     /// of which blocks are to be divided.
     pub(crate) fn apply(&mut self, delta: Delta) -> BTreeSet<DirectoryPlace> {
         let mut grown = BTreeSet::new();

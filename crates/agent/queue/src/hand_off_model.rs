@@ -231,7 +231,7 @@ struct Server {
 impl Server {
     fn take(&mut self, lease: &Lease) {
         for (name, row) in &lease.items {
-            assert!(!self.settled.contains(&(*name, row.version)), "{name} told again");
+            assert!(!self.settled.contains(&(*name, row.version)), "{name} sent again");
             let before = self.documents.insert(*name, *row);
             assert!(before.is_none_or(|before| before.version <= row.version), "{name} went back");
             assert!(

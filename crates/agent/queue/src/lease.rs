@@ -132,7 +132,7 @@ impl Lease {
         &self.dataset
     }
 
-    /// Keeps the first `count` items (at least one) and give back the rest: the next lease begins
+    /// Keeps the first `count` items (at least one) and gives back the rest: the next lease begins
     /// with them. For sessions that turn out too large.
     pub fn truncate(&mut self, count: usize) {
         self.leased.truncate(count.max(1));

@@ -332,7 +332,7 @@ fn modified_us(path: &Path) -> u64 {
         .map_or(0, |since| since.as_micros() as u64)
 }
 
-/// Renames the database and its log; gives the new name.
+/// Renames the database and its log; returns the new name.
 fn move_aside(path: &Path, now_s: u64) -> Result<PathBuf, QueueError> {
     let free = (now_s..now_s + COPY_NAMES_MAX)
         .map(|at| beside(path, &format!(".corrupt-{at}")))

@@ -337,7 +337,7 @@ impl Queue {
         self.inner.compact()
     }
 
-    /// Marks a clean end and fold the write-ahead log in. Later calls on any clone fail.
+    /// Marks a clean end and checkpoints the write-ahead log. Later calls on any clone fail.
     ///
     /// # Errors
     /// Returns an error if it could not be committed; the next opening is then unclean.

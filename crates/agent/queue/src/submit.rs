@@ -13,7 +13,7 @@ use crate::writer_queue::Window;
 const WINDOW_CHANGES_MAX: usize = 1000;
 
 impl Inner {
-    /// Commits the job, together with those of other writers. Gives the job back.
+    /// Commits the job, together with those of other writers. Returns the job back.
     pub(crate) fn submit(&self, job: Job) -> Submitted {
         let weight = job.steps.len() + job.events.len();
         let answer = self.line.submit(job, weight, self.window(), |jobs| self.commit_line(jobs));

@@ -84,7 +84,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Drops the oldest events until about `excess` bytes are free, and say so in one transaction.
+    /// Drops the oldest events until about `excess` bytes are free, and records this in the same transaction.
     fn drop_events(&self, writer: &mut Writer, used: u64, excess: u64) -> Result<(), QueueError> {
         let limit = self.options.byte_limit;
         let reported = writer.limit_reported;
@@ -192,7 +192,7 @@ impl Inner {
         Ok((before.pages - after.pages).max(0) as u64 * after.page_bytes)
     }
 
-    /// Marks a clean end and fold the log in; see [`crate::Queue::close`].
+    /// Marks a clean end and checkpoints the log; see [`crate::Queue::close`].
     pub(crate) fn close(&self) -> Result<(), QueueError> {
         let mut guard = self.writer.lock();
         let Some(writer) = guard.take() else { return Ok(()) };

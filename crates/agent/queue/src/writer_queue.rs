@@ -56,7 +56,7 @@ impl<J, A> Default for WriterQueue<J, A> {
     }
 }
 
-/// Held by the one who commits a group; gives the lead back however that ends, with an answer for
+/// Held by the one who commits a group; returns the lead back however that ends, with an answer for
 /// every job taken.
 struct Lead<'a, J, A> {
     line: &'a WriterQueue<J, A>,

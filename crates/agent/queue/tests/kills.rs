@@ -108,7 +108,7 @@ fn run_and_kill(path: &Path, mode: &str, from: u64, after_lines: u64) -> Said {
     said
 }
 
-/// Everything acknowledged is there; gives the last number that is.
+/// Everything acknowledged is there; returns the last number that is.
 fn verify(path: &Path, mode: &str, said: &Said) -> u64 {
     let clock = ManualClock::at(common::START_US);
     let (queue, report) = common::try_open(path, options(mode), &clock).unwrap();

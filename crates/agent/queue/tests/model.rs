@@ -293,7 +293,7 @@ impl World {
         self.persisted = self.log_bytes();
         self.tellable.extend(self.disk.keys().cloned());
         if lose.is_some() {
-            // Where the acknowledgement of a delete was lost, the delete is sent again.
+            // If the acknowledgement of a delete was lost, the delete is sent again.
             self.tellable.extend(KEYS.map(|key| ItemKey::of_path(key.as_bytes())));
             self.rescan();
         }

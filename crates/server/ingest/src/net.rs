@@ -353,7 +353,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
     }
 
-    /// Waits until everything is persisted, then tell what is left to tell.
+    /// Waits until everything is persisted, then sends the remaining replies.
     async fn finish(&mut self) {
         self.persist().await;
         let replies = std::mem::take(&mut self.replies);

@@ -42,7 +42,7 @@ impl<F: FnMut(Bytes) -> bool> Output<F> {
         }
     }
 
-    /// Writes a name alone; whether to go on.
+    /// Writes a name alone. Returns false to stop.
     pub(super) fn name(&mut self, name: &str) -> bool {
         // Writing to memory does not fail.
         let _ = if self.csv {
@@ -58,7 +58,7 @@ impl<F: FnMut(Bytes) -> bool> Output<F> {
         if self.csv { format!("{},", quoted(name)) } else { format!("+{name}\r\n") }
     }
 
-    /// Writes a row behind its name, as [`Output::shown`] gives it; whether to go on.
+    /// Writes a row behind its name, as [`Output::shown`] gives it. Returns false to stop.
     pub(super) fn row(&mut self, shown: &str, row: &RowOut) -> bool {
         if self.csv {
             self.csv_row(shown, row);

@@ -359,7 +359,7 @@ mod tests {
                 let mut rows = Reader::new(store.snapshot(), &query, &budget)
                     .samples(store.find(&series::Selector::metric("cpu")));
                 let told = rows.by_ref().take(100).count();
-                assert!(told < 100, "an error is told again and again");
+                assert!(told < 100, "an error is reported repeatedly");
                 let _ = run(&store, &query, &budget, |_| true);
             }
         }

@@ -93,7 +93,7 @@ mod tests {
         assert_eq!(attempts.blocked("192.0.2.8".parse().unwrap(), at(50)), None);
         assert_eq!(attempts.blocked(source, at(300)), None);
         attempts.failed(source, at(301));
-        assert_eq!(attempts.blocked(source, at(301)), None, "the counter started anew");
+        assert_eq!(attempts.blocked(source, at(301)), None, "the counter restarted");
     }
 
     #[test]

@@ -311,7 +311,7 @@ mod tests {
         let sum = sum.recv_timeout(std::time::Duration::from_mins(1));
         drop(held);
         asking.join().unwrap();
-        assert_eq!(sum.expect("told although the fleet is read").as_ref(), "");
+        assert_eq!(sum.expect("returned although the fleet is read").as_ref(), "");
     }
 
     #[test]

@@ -188,7 +188,7 @@ mod tests {
             ("selection | count() > 5", "aggregation"),
             ("selection & filter_a", "'&' belongs"),
             ("nobody", "names \"nobody\""),
-            ("1 of nobody_*", "names \"nobody_*\""),
+            ("1 of other_*", "names \"other_*\""),
             ("all", "names \"all\""),
         ] {
             let error = check(text, &NAMES).unwrap_err().to_string();

@@ -113,7 +113,7 @@ pub struct Consumer {
 }
 
 impl Consumer {
-    /// Finds the consumer `name`, or add it with a checkpoint just below the oldest record kept.
+    /// Finds the consumer `name`, or adds it with a checkpoint just below the oldest record kept.
     pub(crate) fn open(core: &Arc<Core>, name: &str) -> Result<Self, AppendError> {
         let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
         if name.is_empty() || name.len() > CONSUMER_NAME_BYTES_MAX || !name.chars().all(good) {

@@ -44,7 +44,7 @@ impl Handle {
 }
 
 impl Journal {
-    /// Opens the journal in `dir`, creating it if there is none, and recover what it holds.
+    /// Opens the journal in `dir`, creating it if there is none, and recovers what it holds.
     ///
     /// # Errors
     /// See [`OpenError`]. A torn tail is no error: it is cut and reported. Any other damage is.
@@ -170,7 +170,7 @@ impl Journal {
         self.0.core.stats()
     }
 
-    /// Takes no more appends, finishes and persist those that were taken, and mark the journal as
+    /// Takes no more appends, finishes and persists those that were taken, and marks the journal as
     /// closed in good order. Clones that still exist answer [`AppendError::Closed`].
     ///
     /// # Errors

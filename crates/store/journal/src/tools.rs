@@ -319,7 +319,7 @@ pub fn repair_with(
     Ok(RepairReport { damage: found.damage, last_position, set_aside, consumers_lowered })
 }
 
-/// Copies the damaged segment and ring, rename the segments after it.
+/// Copies the damaged segment and ring, and renames the segments after it.
 fn move_aside(files: &dyn Files, dir: &Path, found: &Found) -> Result<Vec<String>, OpenError> {
     let kept = found.segments.last().map_or(0, |s| s.header.epoch);
     let mut lost = Vec::new();

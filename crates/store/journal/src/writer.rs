@@ -132,7 +132,7 @@ impl Writer {
         }
     }
 
-    /// Writes one group; its records get the next positions. Gives its cost.
+    /// Writes one group; its records get the next positions. Returns its cost.
     pub(crate) fn group(&mut self, batch: Batch<'_>) -> Result<Cost, WriteError> {
         self.cost = Cost::default();
         let bytes = frame_bytes(Grid::Packed, batch.body.len(), LAG_UNKNOWN);
@@ -340,7 +340,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes the header and what only the ring has into a spare, and persists both. Gives the last
+    /// Writes the header and what only the ring has into a spare, and persists both. Returns the last
     /// block, as far as it is in use.
     fn prefill(
         &mut self,

@@ -103,7 +103,7 @@ fn write_until(journal: &Journal, t: u64, stop: &AtomicBool, told: &Acknowledged
     }
 }
 
-/// Recovers an image and compare it with what had been acknowledged before it was taken.
+/// Recovers an image and compares it with what had been acknowledged before it was taken.
 fn check(image: &SimDisk, told: &BTreeMap<u64, (u64, u64)>, what: &str) {
     let (journal, recovery) =
         Journal::open(Path::new(DIR), options(image, Layout::Packed)).expect(what);

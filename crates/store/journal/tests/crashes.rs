@@ -43,7 +43,7 @@ fn history(noise: &mut Noise) -> (SimDisk, Model) {
     (disk, model)
 }
 
-/// Runs until the power goes at `call` (counted from here); never if it is 0. Gives the calls made.
+/// Runs until the power goes at `call` (counted from here); never if it is 0. Returns the calls made.
 fn run(disk: &SimDisk, model: &mut Model, noise: &mut Noise, call: u64, steps: u64) -> u64 {
     let before = disk.calls();
     if call > 0 {

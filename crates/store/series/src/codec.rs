@@ -104,7 +104,7 @@ pub(crate) fn bits_of(values: &[u64], scratch: &mut Scratch) -> usize {
     integers::width(&scratch.digits) as usize * values.len()
 }
 
-/// Reads a column of `count` values to the end of `into`; `None` if the bytes are none.
+/// Reads a column of `count` values to the end of `into`; `None` if the bytes are malformed.
 pub(crate) fn decode(
     input: &mut Input<'_>,
     count: usize,

@@ -82,7 +82,7 @@ impl Manifest {
         b
     }
 
-    /// `None`: the bytes are none.
+    /// Returns `None` if the bytes are malformed.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let (body, crc) = bytes.split_at_checked(bytes.len().checked_sub(4)?)?;
         if crc != crc32c::crc32c(body).to_le_bytes() {
@@ -166,7 +166,7 @@ impl Manifest {
         Ok(Some(Self::decode(&bytes).ok_or_else(damage)?))
     }
 
-    /// Puts this manifest in place of the one there is, durably. The bytes written.
+    /// Puts this manifest in place of the one there is, durably. Returns the bytes written.
     pub(crate) fn store(&self, files: &dyn Files, dir: &Path) -> Result<u64, WriteError> {
         let (path, new) = (dir.join(NAME), dir.join(format!("{NAME}.new")));
         let bytes = self.encode();

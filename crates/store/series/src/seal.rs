@@ -160,7 +160,7 @@ impl Core {
         }
     }
 
-    /// Appends the rows that are new to the catalogue's file. The bytes written.
+    /// Appends the rows that are new to the catalogue's file. Returns the bytes written.
     fn write_catalog(&self, next: &mut Manifest) -> Result<u64, WriteError> {
         let rows = self.catalog.rows();
         if rows == next.catalog_rows {

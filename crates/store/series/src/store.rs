@@ -68,7 +68,7 @@ impl Store {
         Ok(Self(Arc::new(Handle { core, threads, closed })))
     }
 
-    /// Opens the store in `dir`, creating it if there is none, and replay what is not sealed.
+    /// Opens the store in `dir`, creating it if there is none, and replays what is not sealed.
     ///
     /// # Errors
     /// See [`SeriesOpenError`].

@@ -114,7 +114,7 @@ impl Column {
         self.absent.get(i).copied().unwrap_or(false)
     }
 
-    /// Appends an encoded column. `None`: the bytes are none.
+    /// Appends an encoded column. Returns `None` if the bytes are malformed.
     fn decode(&mut self, block: &mut Input<'_>, count: usize, digits: &mut Vec<i64>) -> Option<()> {
         if block.0.first() != Some(&GAPS) {
             let kind = codec::decode(block, count, digits, &mut self.bits)?;

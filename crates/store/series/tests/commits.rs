@@ -218,7 +218,7 @@ fn try_submit_returns_the_batch_when_the_queue_is_full() {
     assert!(matches!(refused, Err(WriteError::Closed)));
 }
 
-/// Writes rows of a host one by one until the store is closed; how many it took.
+/// Writes rows of a host one by one until the store is closed; returns how many it took.
 fn write_many(store: &Store, host: u32) -> usize {
     let write = |i: i64| {
         let ack = if i % 4 == 1 { Ack::Flushed } else { Ack::Persisted };

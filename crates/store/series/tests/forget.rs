@@ -66,7 +66,7 @@ fn add(store: &Store, name: &str, time_s: u64, value: f64) -> Row {
     row
 }
 
-/// Merges, so that deletes are applied, and let two epochs pass.
+/// Merges, so that deletes are applied, and lets two epochs pass.
 fn settle(store: &Store) -> Result<(), WriteError> {
     store.seal()?;
     for _ in 0..4 {

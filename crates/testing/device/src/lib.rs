@@ -5,7 +5,7 @@
 //! 4 KiB block and every flush is seen here, however the program made it.
 //!
 //! ```no_run
-//! use device::{PowerCut, Device, Fs};
+//! use device::{Device, Fs, PowerCut};
 //!
 //! # fn main() -> Result<(), device::DeviceError> {
 //! let mut device = Device::new(64 << 20)?;

@@ -114,7 +114,7 @@ pub(crate) fn paths(lease: &Lease) -> Vec<(String, Option<u64>)> {
         .collect()
 }
 
-/// Runs a whole cycle in which everything is accepted; gives what was sent.
+/// Runs a whole cycle in which everything is accepted; returns what was sent.
 pub(crate) fn cycle(queue: &Queue) -> Vec<(String, Option<u64>)> {
     cycle_skipping(queue, &|_| Vec::new())
 }

@@ -20,7 +20,7 @@ async fn put_back(folder: &Path, settings: &AgentSettings) -> std::path::PathBuf
     let told = async |bytes: usize| {
         std::fs::write(&file, "x".repeat(bytes)).unwrap();
         let agent = Agent::start(settings, Console::new()).unwrap();
-        until("it is told", || stored_bytes(folder, &file) == Some(bytes)).await;
+        until("it is reported", || stored_bytes(folder, &file) == Some(bytes)).await;
         agent.stop().await.unwrap();
     };
     let database = settings.folder.join("agent.db");
@@ -68,7 +68,7 @@ async fn restored_database_sends_nothing_until_a_scan_has_ended() {
     let clock = Arc::new(HangingClock::default());
     let agent = hold(folder.path(), &settings, &file, &clock).await;
     clock.go_on();
-    until("everything is told", || {
+    until("everything is reported", || {
         assert_eq!(stored_bytes(folder.path(), &file), Some(NOW), "the server went back");
         let status = agent.shared.queue.status().unwrap();
         let pending: u64 = status.datasets.iter().map(|dataset| dataset.pending).sum();
@@ -89,10 +89,14 @@ async fn hanging_scan_holds_reports_back_for_ten_minutes_at_most() {
     let agent = hold(folder.path(), &settings, &file, &clock).await;
     clock.advance(HELD_FOR);
     agent.shared.tell.notify_one();
-    until("it is told all the same", || stored_bytes(folder.path(), &file) == Some(PENDING)).await;
+    until("it is reported all the same", || stored_bytes(folder.path(), &file) == Some(PENDING))
+        .await;
     // Once the scan goes on, the server ends with what is on the disk.
     clock.go_on();
-    until("the disk is told", || stored_bytes(folder.path(), &file) == Some(NOW)).await;
+    until("the content of the disk is reported", || {
+        stored_bytes(folder.path(), &file) == Some(NOW)
+    })
+    .await;
     agent.stop().await.unwrap();
     server.stop().await;
 }

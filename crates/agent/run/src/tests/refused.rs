@@ -21,7 +21,7 @@ async fn check_deletes_nothing_while_the_group_config_is_refused() {
     };
     let stored = |file: &Path| stored_bytes(folder.path(), file);
     let agent = Agent::start(&watched, Console::new()).unwrap();
-    until("both are told", || (stored(&here), stored(&there)) == (Some(4), Some(5))).await;
+    until("both are reported", || (stored(&here), stored(&there)) == (Some(4), Some(5))).await;
     agent.stop().await.unwrap();
 
     // With its own settings no configuration of a group can be used.
@@ -43,7 +43,7 @@ async fn check_deletes_nothing_while_the_group_config_is_refused() {
     assert!(agent.shared.syncer.check_due().is_some(), "its database was lost");
     clock.go_on();
     until("the check is done", || agent.shared.syncer.check_due().is_none()).await;
-    until("the rest is told", || stored(&here) == Some(8)).await;
+    until("the rest is reported", || stored(&here) == Some(8)).await;
     assert_eq!(stored(&there), Some(5), "it was taken away");
     agent.stop().await.unwrap();
     server.stop().await;

@@ -63,7 +63,7 @@ pub(super) async fn stream_answer(
     ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], body).into_response()
 }
 
-/// Gives the client a piece of its answer; whether to go on. `cut` tells of a client that read
+/// Sends the client a piece of its answer. Returns false to stop. `cut` records a client that read
 /// nothing for so long that the answer ends here.
 async fn hand_over(
     send: &mpsc::Sender<Bytes>,

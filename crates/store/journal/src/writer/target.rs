@@ -43,7 +43,7 @@ impl Target {
         (self.since, self.between) = (0, self.since);
     }
 
-    /// Writes whole blocks; the number of flushes it took.
+    /// Writes whole blocks; returns the number of flushes it took.
     pub(crate) fn write(
         &mut self,
         bytes: &[u8],
@@ -76,7 +76,7 @@ impl Target {
         Some(Arc::clone(&self.plain))
     }
 
-    /// Persists what was written; the number of flushes it took.
+    /// Persists what was written; returns the number of flushes it took.
     pub(crate) fn persist(&mut self) -> Result<u32, WriteError> {
         if !self.dirty {
             return Ok(0);

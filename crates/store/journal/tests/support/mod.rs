@@ -150,7 +150,7 @@ pub(crate) fn open(disk: &SimDisk, layout: Layout, what: &str) -> (Journal, Reco
     }
 }
 
-/// Verifies what a recovered journal holds, and let the model go on from there.
+/// Compares a recovered journal with the model, and continues the model from it.
 pub(crate) fn check(
     journal: &Journal,
     recovery: &Recovery,

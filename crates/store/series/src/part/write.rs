@@ -99,7 +99,7 @@ impl PartWriter {
         Ok(())
     }
 
-    /// Finishes and persist the file (not its name).
+    /// Finishes and persists the file (not its name).
     pub(crate) fn finish(mut self) -> Result<Vec<PartMeta>, WriteError> {
         let mut done = Vec::with_capacity(self.parts.len());
         for part in std::mem::take(&mut self.parts) {

@@ -230,7 +230,7 @@ pub fn unregistered_number_restarts_after_removal_and_ends_no_life(store: &dyn S
     assert_eq!(paths(store, 7), ["/again"]);
     assert_eq!(apply(store, removed(7, 0, 6)).changed, 1);
     assert!(paths(store, 7).is_empty());
-    assert_eq!(apply(store, local(5, "/again")).changed, 1, "it begins anew");
+    assert_eq!(apply(store, local(5, "/again")).changed, 1, "it restarts");
     assert!(apply(store, local(5, "/again")).replayed);
     assert_eq!(apply(store, local(7, "/once more")).changed, 1);
     assert_eq!(paths(store, 7), ["/again", "/once more"]);
@@ -274,7 +274,7 @@ pub fn an_agent_is_what_it_told_last_by_version(store: &dyn StateStore) {
     apply(store, told(0, 2, is("b", "h"), describe(AgentSubject::Metadata, 5, false)));
     assert_eq!(now(), pair("b", "g"), "metadata are not groups");
     apply(store, told(0, 3, is("c", "h"), vec![document("/a", 2, |_| ())]));
-    assert_eq!(now(), pair("b", "h"), "what a version was told of is mentioned in vain");
+    assert_eq!(now(), pair("b", "h"), "a described version is not changed by a mention");
     let stale = apply(store, told(0, 4, is("d", "i"), describe(AgentSubject::Metadata, 4, false)));
     assert_eq!((stale.skipped[0].reason, stale.skipped[0].version), (SkipReason::Stale, 5));
     assert_eq!(now(), pair("b", "h"));

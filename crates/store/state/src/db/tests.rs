@@ -144,7 +144,7 @@ fn version_3_session_is_not_reapplied_and_blocks_no_others() {
     assert!(apply(&store, sent(at_us, "/a")).replayed);
     // Another part of the agent, whose numbers are lower.
     assert_eq!(apply(&store, sent(at_us - 1, "/b")).changed, 1);
-    assert!(apply(&store, sent(at_us, "/a")).replayed, "nor when it is written anew");
+    assert!(apply(&store, sent(at_us, "/a")).replayed, "nor when it is rewritten");
     assert_eq!(apply(&store, sent(at_us + 1, "/c")).changed, 1);
     assert_eq!(paths(&store, 1), ["/a", "/b", "/c"]);
 }

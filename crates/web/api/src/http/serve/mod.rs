@@ -424,7 +424,7 @@ mod tests {
         let (stop, stopping) = watch::channel(false);
         let permit =
             ConnectionPermits::new(1, 1).acquire(Owner::from_network([192, 0, 2, 1].into()));
-        let permit = permit.expect("nobody else is there");
+        let permit = permit.expect("no other connection is open");
         let short = Duration::from_millis(1);
         let quiet = Quiet { idle: short, stalled: Duration::from_hours(1), stopping: short };
         let pulse = Arc::clone(&permit.pulse);
