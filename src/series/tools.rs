@@ -14,8 +14,8 @@ use ingest::{RespReader, RowCollector, TelnetReader, influx};
 use model::timestamp;
 use serde_json::{Value as Json, json};
 use series::{
-    Ack, Direction, ReadError, Selector, Series, SeriesOpenError, Store, StoreOptions, StoreStats,
-    Ticket, TimeRange, Values,
+    Ack, Direction, Selector, Series, SeriesOpenError, SeriesReadError, Store, StoreOptions,
+    StoreStats, Ticket, TimeRange, Values,
 };
 
 use crate::cli::{
@@ -246,7 +246,7 @@ struct LeftOut(BTreeMap<String, u64>);
 
 impl LeftOut {
     /// Returns what was read. Reports an error once: one damaged block may affect many series.
-    fn readable<T>(&mut self, series: &str, read: Result<T, ReadError>) -> Option<T> {
+    fn readable<T>(&mut self, series: &str, read: Result<T, SeriesReadError>) -> Option<T> {
         let error = match read {
             Ok(read) => return Some(read),
             Err(e) => e.to_string(),

@@ -8,7 +8,8 @@ use std::vec;
 
 use regex::Regex;
 use series::{
-    Direction, Event, EventScan, Extreme, ReadError, Run, Scan, Series, Snapshot, TimeRange, Value,
+    Direction, Event, EventScan, Extreme, Run, Scan, Series, SeriesReadError, Snapshot, TimeRange,
+    Value,
 };
 
 use super::budget::{Budget, HeldMemory};
@@ -155,7 +156,7 @@ enum State<S> {
     Done,
 }
 
-impl<T, S: Iterator<Item = Result<T, ReadError>>> State<S> {
+impl<T, S: Iterator<Item = Result<T, SeriesReadError>>> State<S> {
     /// Returns the next item with the scan. Ends if the budget is exceeded.
     fn next(&mut self, budget: &Budget) -> Option<Result<(T, &S), String>> {
         if matches!(self, Self::Done) {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use series::{Direction, Extreme, Found, ReadError, Series, Snapshot, Summary, TimeRange};
+use series::{Direction, Extreme, Found, Series, SeriesReadError, Snapshot, Summary, TimeRange};
 
 use super::budget::Budget;
 
@@ -131,7 +131,7 @@ fn each_step(
     grid: Grid,
     direction: Direction,
     mut each: impl FnMut(i64, Summary) -> bool,
-) -> Result<(), ReadError> {
+) -> Result<(), SeriesReadError> {
     let Grid { range, step_ns } = grid;
     if direction == Direction::Forward {
         return snapshot.each_step(series, range, step_ns, each);

@@ -64,10 +64,10 @@ impl From<AppendError> for FollowerRefusal {
     }
 }
 
-impl From<journal::JournalReadError> for FollowerRefusal {
-    fn from(error: journal::JournalReadError) -> Self {
+impl From<journal::ReadError> for FollowerRefusal {
+    fn from(error: journal::ReadError) -> Self {
         match error {
-            journal::JournalReadError::Trimmed { position, first } => {
+            journal::ReadError::Trimmed { position, first } => {
                 Self::Trimmed { from: position, first }
             }
             other => Self::Busy(other.to_string()),

@@ -81,7 +81,7 @@ fn send_records(
     name: &str,
     attached: Attached,
     sender: &mpsc::Sender<Bytes>,
-) -> Result<(), journal::JournalReadError> {
+) -> Result<(), journal::ReadError> {
     let Attached { mut reader, stream } = attached;
     let inner = &shipping.0;
     let mut told: Option<Instant> = None;

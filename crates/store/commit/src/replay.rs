@@ -97,7 +97,7 @@ fn check(applied: Position, first: u64, end: u64) -> Result<(), CommitError> {
 
 impl Replay<'_> {
     fn read(&mut self, journal: &Journal, end: u64) -> Result<(), CommitError> {
-        let failed = |position, error: journal::JournalReadError| CommitError::Journal {
+        let failed = |position, error: journal::ReadError| CommitError::Journal {
             position,
             reason: error.to_string(),
         };

@@ -12,7 +12,7 @@ use env::files::{Access, Files};
 
 use crate::bytes::{array, put};
 use crate::core::Core;
-use crate::error::{AppendError, JournalDamage, JournalReadError, OpenError};
+use crate::error::{AppendError, Damage, OpenError, ReadError};
 use crate::folder::{Named, consumer_name, named};
 use crate::options::CONSUMER_NAME_BYTES_MAX;
 use crate::reader::JournalReader;
@@ -66,7 +66,7 @@ pub(crate) fn load(files: &dyn Files, dir: &Path, names: &[String]) -> Result<Pi
         let read = file.read_at(&mut bytes, 0);
         bytes.truncate(read.map_err(refused(&path, "cannot read the checkpoint"))?);
         let Some(position) = decode(&bytes) else {
-            return Err(OpenError::Corrupt(JournalDamage {
+            return Err(OpenError::Corrupt(Damage {
                 file: path,
                 block: 0,
                 position: 0,
@@ -140,7 +140,7 @@ impl Consumer {
     ///
     /// # Errors
     /// See [`crate::Journal::read_from`].
-    pub fn read(&self) -> Result<JournalReader, JournalReadError> {
+    pub fn read(&self) -> Result<JournalReader, ReadError> {
         JournalReader::new(Arc::clone(&self.core), self.position() + 1)
     }
 

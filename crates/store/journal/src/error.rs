@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 /// Damage that recovery will not guess about.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct JournalDamage {
+pub struct Damage {
     /// Path of the damaged file.
     pub file: PathBuf,
     /// The first damaged block of that file, counted in 4 KiB from its beginning.
@@ -19,7 +19,7 @@ pub struct JournalDamage {
     pub records_lost_at_least: u64,
 }
 
-impl std::fmt::Display for JournalDamage {
+impl std::fmt::Display for Damage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
@@ -52,7 +52,7 @@ pub enum OpenError {
     },
     /// Damage below the durable horizon.
     #[error("{0}; see `holdfast journal verify` and `repair`")]
-    Corrupt(JournalDamage),
+    Corrupt(Damage),
     /// It ends below a position that was acknowledged.
     #[error(
         "{}: ends at position {end}, below {expected} which {by} has seen: records are missing; \
@@ -135,7 +135,7 @@ pub enum AppendError {
 /// Why records could not be read.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
-pub enum JournalReadError {
+pub enum ReadError {
     /// The position was trimmed away.
     #[error("position {position} was trimmed; the first one kept is {first}")]
     Trimmed {
@@ -146,7 +146,7 @@ pub enum JournalReadError {
     },
     /// The stored data differs from what was written.
     #[error("{0}")]
-    Corrupt(JournalDamage),
+    Corrupt(Damage),
     /// The operating system refused.
     #[error("{}: {what}: {cause}", path.display())]
     Io {

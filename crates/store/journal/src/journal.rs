@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use crate::consumer::Consumer;
 use crate::core::Core;
-use crate::error::{AppendError, JournalReadError, OpenError};
+use crate::error::{AppendError, OpenError, ReadError};
 use crate::meter::{AppendOutcome, Recovery, Stats, TrimOutcome};
 use crate::options::{Durability, Layout, Options};
 use crate::reader::JournalReader;
@@ -121,8 +121,8 @@ impl Journal {
     /// Reads persisted records from `position` on (0: from the oldest one kept).
     ///
     /// # Errors
-    /// [`JournalReadError::Trimmed`] when the position is not kept any more.
-    pub fn read_from(&self, position: u64) -> Result<JournalReader, JournalReadError> {
+    /// [`ReadError::Trimmed`] when the position is not kept any more.
+    pub fn read_from(&self, position: u64) -> Result<JournalReader, ReadError> {
         let position = if position == 0 { self.0.core.beginning() } else { position };
         JournalReader::new(Arc::clone(&self.0.core), position)
     }

@@ -69,7 +69,7 @@ mod writer;
 
 pub use begin::{begin_at, begin_at_with};
 pub use consumer::Consumer;
-pub use error::{AppendError, JournalDamage, JournalReadError, OpenError};
+pub use error::{AppendError, Damage, OpenError, ReadError};
 pub use journal::Journal;
 pub use meter::{AppendOutcome, Recovery, Stats, TornTail, TrimOutcome};
 pub use options::{

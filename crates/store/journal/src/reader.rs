@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::core::Core;
-use crate::error::{JournalDamage, JournalReadError};
+use crate::error::{Damage, ReadError};
 use crate::folder::{RingGroup, Segment};
 use crate::format::Records;
 use crate::options::BLOCK_BYTES;
@@ -32,7 +32,7 @@ struct FramePosition {
 }
 
 impl JournalReader {
-    pub(crate) fn new(core: Arc<Core>, position: u64) -> Result<Self, JournalReadError> {
+    pub(crate) fn new(core: Arc<Core>, position: u64) -> Result<Self, ReadError> {
         let mut reader = Self { core, position, place: None, records: VecDeque::new() };
         reader.seek(position)?;
         Ok(reader)
@@ -45,10 +45,7 @@ impl JournalReader {
 
     /// The next record; waits for it up to `timeout`. `None` when the time is over or the journal
     /// was closed or poisoned.
-    pub fn next_within(
-        &mut self,
-        timeout: Duration,
-    ) -> Option<Result<(u64, Vec<u8>), JournalReadError>> {
+    pub fn next_within(&mut self, timeout: Duration) -> Option<Result<(u64, Vec<u8>), ReadError>> {
         let until = Instant::now() + timeout;
         loop {
             if let Some(next) = self.next() {
@@ -60,11 +57,11 @@ impl JournalReader {
         }
     }
 
-    fn seek(&mut self, position: u64) -> Result<(), JournalReadError> {
+    fn seek(&mut self, position: u64) -> Result<(), ReadError> {
         let catalog = self.core.catalog.read();
         let first = catalog.segments.front().map_or(1, |s| s.header.first_position);
         if position < first {
-            return Err(JournalReadError::Trimmed { position, first });
+            return Err(ReadError::Trimmed { position, first });
         }
         let Some(segment) = catalog.find(position) else { return Ok(()) };
         drop(catalog);
@@ -77,7 +74,7 @@ impl JournalReader {
     }
 
     /// Have records at hand, if there are any. False at the persisted end.
-    fn fill(&mut self) -> Result<bool, JournalReadError> {
+    fn fill(&mut self) -> Result<bool, ReadError> {
         while self.records.is_empty() {
             if self.position > self.core.gate.persisted() {
                 return Ok(false);
@@ -96,7 +93,7 @@ impl JournalReader {
     }
 
     /// At the end of a segment: go on in the next one, or in the ring. False when there is no more.
-    fn beyond(&mut self) -> Result<bool, JournalReadError> {
+    fn beyond(&mut self) -> Result<bool, ReadError> {
         let Some(place) = &self.place else { return Ok(true) };
         let segment = Arc::clone(&place.segment);
         let (start, position) = (place.start, place.position);
@@ -110,7 +107,7 @@ impl JournalReader {
     }
 
     /// Goes on in the segment that follows `segment`.
-    fn after(&mut self, segment: &Segment, position: u64) -> Result<(), JournalReadError> {
+    fn after(&mut self, segment: &Segment, position: u64) -> Result<(), ReadError> {
         let catalog = self.core.catalog.read();
         let epoch = segment.header.epoch;
         let next = catalog.segments.iter().find(|s| s.header.epoch > epoch).cloned();
@@ -118,7 +115,7 @@ impl JournalReader {
         drop(catalog);
         if next.header.first_position > position {
             let first = next.header.first_position;
-            return Err(JournalReadError::Trimmed { position, first });
+            return Err(ReadError::Trimmed { position, first });
         }
         let scan = Scanner::new(Arc::clone(&next.file), next.grid(), next.seed(), 0);
         let (start, sequence) = (next.grid().first(), next.header.first_sequence);
@@ -127,10 +124,10 @@ impl JournalReader {
     }
 
     /// Takes the records of the next frame of the segment.
-    fn frame(&mut self) -> Result<(), JournalReadError> {
+    fn frame(&mut self) -> Result<(), ReadError> {
         let Some(place) = &mut self.place else { return Ok(()) };
         place.scan.set_limit(place.segment.grid().written_end(place.segment.end()));
-        let failed = |e: std::io::Error| JournalReadError::Io {
+        let failed = |e: std::io::Error| ReadError::Io {
             path: place.segment.path.clone(),
             what: "cannot read the segment",
             cause: e.to_string(),
@@ -173,16 +170,16 @@ impl JournalReader {
     }
 
     /// A frame is not what was written: trimmed under the reader, or damaged.
-    fn broken(&self, why: &str) -> JournalReadError {
+    fn broken(&self, why: &str) -> ReadError {
         let catalog = self.core.catalog.read();
         let Some(place) = &self.place else {
-            return JournalReadError::Trimmed { position: self.position, first: self.position };
+            return ReadError::Trimmed { position: self.position, first: self.position };
         };
         let first = catalog.segments.front().map_or(1, |s| s.header.first_position);
         if !catalog.segments.iter().any(|s| Arc::ptr_eq(s, &place.segment)) {
-            return JournalReadError::Trimmed { position: self.position, first };
+            return ReadError::Trimmed { position: self.position, first };
         }
-        JournalReadError::Corrupt(JournalDamage {
+        ReadError::Corrupt(Damage {
             file: place.segment.path.clone(),
             block: place.start / BLOCK_BYTES as u64,
             position: place.position,
@@ -193,7 +190,7 @@ impl JournalReader {
 }
 
 impl Iterator for JournalReader {
-    type Item = Result<(u64, Vec<u8>), JournalReadError>;
+    type Item = Result<(u64, Vec<u8>), ReadError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         match self.fill() {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use env::files::{Access, Files};
 
-use crate::error::{JournalDamage, OpenError};
+use crate::error::{Damage, OpenError};
 use crate::folder::{Mark, Named, RingGroup, Segment, at, named, ring_name, segment_name};
 use crate::format::{Header, HeaderFault, Seed, VERSION};
 use crate::meter::TornTail;
@@ -32,7 +32,7 @@ pub(crate) struct Found {
     pub(crate) ring: VecDeque<RingGroup>,
     pub(crate) spares: Vec<u64>,
     pub(crate) names: Vec<String>,
-    pub(crate) damage: Option<JournalDamage>,
+    pub(crate) damage: Option<Damage>,
     pub(crate) cut: Option<TornTail>,
     pub(crate) closed: bool,
     pub(crate) groups: u64,
@@ -118,7 +118,7 @@ impl Walk<'_> {
 
     fn note(&mut self, file: PathBuf, offset: u64, position: u64, what: &str, lost: u64) {
         let block = offset / BLOCK;
-        self.found.damage.get_or_insert(JournalDamage {
+        self.found.damage.get_or_insert(Damage {
             file,
             block,
             position,

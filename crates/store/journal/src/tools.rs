@@ -12,7 +12,7 @@ use parking_lot::RwLock;
 use crate::bytes::Blocks;
 use crate::consumer;
 use crate::core::lock;
-use crate::error::{JournalDamage, OpenError};
+use crate::error::{Damage, OpenError};
 use crate::folder::{Catalog, Named, RingGroup, Segment, named};
 use crate::format::{Header, Records};
 use crate::meter::TornTail;
@@ -42,7 +42,7 @@ pub struct VerifyReport {
     /// A torn tail, which opening would cut.
     pub cut: Option<TornTail>,
     /// Damage, which opening would refuse.
-    pub damage: Option<JournalDamage>,
+    pub damage: Option<Damage>,
     /// Consumers and their checkpoints.
     pub consumers: Vec<(String, u64)>,
 }
@@ -105,7 +105,7 @@ pub struct DumpedGroup {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepairReport {
     /// The damage it cut away, if there was any.
-    pub damage: Option<JournalDamage>,
+    pub damage: Option<Damage>,
     /// Last position kept.
     pub last_position: u64,
     /// Files with what was cut away, in the same folder; nothing reads them any more.

@@ -14,9 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use env::files::{Access, Files as _, RealFiles};
-use journal::{
-    AppendError, Durability, IoPath, Journal, JournalReadError, Layout, OpenError, Options,
-};
+use journal::{AppendError, Durability, IoPath, Journal, Layout, OpenError, Options, ReadError};
 
 const LAYOUTS: [Layout; 3] = [Layout::Packed, Layout::Sparse, Layout::Ring];
 
@@ -163,7 +161,7 @@ fn trimmed_segments_are_recycled_and_their_records_dropped() {
         }
         let outcome = journal.trim(390).unwrap();
         assert!(outcome.first_position > 1 && outcome.first_position <= 390, "{outcome:?}");
-        assert!(matches!(journal.read_from(1), Err(JournalReadError::Trimmed { .. })));
+        assert!(matches!(journal.read_from(1), Err(ReadError::Trimmed { .. })));
         for n in 400..1200 {
             journal.append(&record(n), Durability::Persist).unwrap();
             journal.trim(n).unwrap();

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use env::files::{Access, Files, SimDisk};
 use journal::{
-    AppendError, Durability, Journal, JournalReadError, Layout, OpenError, dump_with, repair_with,
+    AppendError, Durability, Journal, Layout, OpenError, ReadError, dump_with, repair_with,
     stat_with, verify_with,
 };
 use support::{DIR, Noise, open, options};
@@ -229,7 +229,7 @@ fn a_reader_reports_damage_that_came_after_opening() {
         disk.flip(&path, 4096 + 15, 0);
         let mut reader = journal.read_from(1).unwrap();
         let found = reader.next().unwrap();
-        assert!(matches!(found, Err(JournalReadError::Corrupt(_))), "{layout:?} {found:?}");
+        assert!(matches!(found, Err(ReadError::Corrupt(_))), "{layout:?} {found:?}");
     }
 }
 

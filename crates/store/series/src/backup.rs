@@ -17,7 +17,7 @@ use std::sync::Arc;
 use env::files::{Access, Files};
 use journal::{DumpedGroup, Durability, Journal};
 
-use crate::error::{Damage, SeriesOpenError};
+use crate::error::{SeriesDamage, SeriesOpenError};
 use crate::manifest::Manifest;
 
 /// Manifests that are tried, one after the other, before the copy gives up.
@@ -141,7 +141,7 @@ impl Copying<'_> {
             let read = source.read_at(into, at).map_err(failed(from, "cannot read"))?;
             let Some(some) = buffer.get(..read).filter(|some| !some.is_empty()) else {
                 let what = format!("the file ends here instead of at {bytes}");
-                return Err(Damage { file: from.to_owned(), offset: at, what }.into());
+                return Err(SeriesDamage { file: from.to_owned(), offset: at, what }.into());
             };
             target.write_all_at(some, at).map_err(failed(to, "cannot write"))?;
             at += read as u64;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// Damage in a file of the store.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}: offset={offset}: {what}; restore the file", file.display())]
-pub struct Damage {
+pub struct SeriesDamage {
     pub file: PathBuf,
     /// Where, in bytes from its beginning.
     pub offset: u64,
@@ -37,13 +37,13 @@ pub enum SeriesOpenError {
     },
     /// A file that everything depends on is damaged.
     #[error("{0}; `holdfast series verify` lists all damage")]
-    Corrupt(#[from] Damage),
+    Corrupt(#[from] SeriesDamage),
     /// The journal refuses.
     #[error("journal: {0}")]
     Journal(#[from] journal::OpenError),
     /// The journal cannot be read.
     #[error("journal: {0}")]
-    Replay(#[from] journal::JournalReadError),
+    Replay(#[from] journal::ReadError),
     /// An option outside its limits.
     #[error("series option {name}={value} is outside {min}..={max}; choose one inside")]
     Option {
@@ -179,16 +179,16 @@ pub enum WriteError {
     },
     /// A file that the change needs is damaged.
     #[error("{0}; `holdfast series verify` lists all damage")]
-    Corrupt(Damage),
+    Corrupt(SeriesDamage),
 }
 
 /// Why a read failed. It concerns the one series it was asked for.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
-pub enum ReadError {
+pub enum SeriesReadError {
     /// Damage in a part.
     #[error("{0}; `holdfast series verify` lists all damage")]
-    Corrupt(#[from] Damage),
+    Corrupt(#[from] SeriesDamage),
     /// The operating system refused.
     #[error("{}: {what}: {cause}", path.display())]
     Io {
@@ -207,25 +207,25 @@ pub struct Partial<T: std::fmt::Debug> {
     /// The readable portion.
     pub found: T,
     /// The first thing that could not be read.
-    pub error: ReadError,
+    pub error: SeriesReadError,
 }
 
 /// The complete result of a read, or the readable portion with an error.
 pub type Found<T> = Result<T, Box<Partial<T>>>;
 
 /// A result with what was read, whole or not.
-pub(crate) fn partial<T: std::fmt::Debug>(found: T, torn: Option<ReadError>) -> Found<T> {
+pub(crate) fn partial<T: std::fmt::Debug>(found: T, torn: Option<SeriesReadError>) -> Found<T> {
     match torn {
         Some(error) => Err(Box::new(Partial { found, error })),
         None => Ok(found),
     }
 }
 
-impl From<ReadError> for WriteError {
-    fn from(e: ReadError) -> Self {
+impl From<SeriesReadError> for WriteError {
+    fn from(e: SeriesReadError) -> Self {
         match e {
-            ReadError::Corrupt(damage) => Self::Corrupt(damage),
-            ReadError::Io { path, what, cause } => {
+            SeriesReadError::Corrupt(damage) => Self::Corrupt(damage),
+            SeriesReadError::Io { path, what, cause } => {
                 Self::Unread { path: path.display().to_string(), what, cause }
             }
         }
@@ -262,7 +262,7 @@ pub(crate) fn refused(
 pub(crate) fn unread(
     path: &std::path::Path,
     what: &'static str,
-) -> impl Fn(io::Error) -> ReadError {
+) -> impl Fn(io::Error) -> SeriesReadError {
     let path = path.to_owned();
-    move |e| ReadError::Io { path: path.clone(), what, cause: e.to_string() }
+    move |e| SeriesReadError::Io { path: path.clone(), what, cause: e.to_string() }
 }

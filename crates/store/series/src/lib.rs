@@ -83,7 +83,9 @@ mod unread;
 
 pub use backup::{BackupReport, backup};
 pub use batch::Batch;
-pub use error::{Damage, Found, NameError, Partial, ReadError, SeriesOpenError, WriteError};
+pub use error::{
+    Found, NameError, Partial, SeriesDamage, SeriesOpenError, SeriesReadError, WriteError,
+};
 pub use model::*;
 pub use name::RowName;
 pub use open::verify;

@@ -7,7 +7,7 @@ use std::path::Path;
 use env::files::{Access, Files};
 
 use crate::bytes::Input;
-use crate::error::{Damage, SeriesOpenError, WriteError, refused};
+use crate::error::{SeriesDamage, SeriesOpenError, WriteError, refused};
 use crate::part::{PartMeta, VERSION_WHOLE_INDEX};
 use crate::record::Tombstone;
 
@@ -161,8 +161,11 @@ impl Manifest {
         {
             return Err(SeriesOpenError::NewerVersion { file: path, found, known: VERSION });
         }
-        let damage =
-            || Damage { file: path.clone(), offset: 0, what: "the manifest is damaged".into() };
+        let damage = || SeriesDamage {
+            file: path.clone(),
+            offset: 0,
+            what: "the manifest is damaged".into(),
+        };
         Ok(Some(Self::decode(&bytes).ok_or_else(damage)?))
     }
 

@@ -10,7 +10,7 @@ use journal::Journal;
 
 use crate::bytes::Input;
 use crate::core::Core;
-use crate::error::{Damage, SeriesOpenError, WriteError};
+use crate::error::{SeriesDamage, SeriesOpenError, WriteError};
 use crate::manifest::Manifest;
 use crate::model::OpenReport;
 use crate::options::{StoreOptions, Wal};
@@ -103,13 +103,13 @@ impl Core {
             let read = file.read_at(&mut bytes, 0).map_err(failed)?;
             if (read as u64) < manifest.catalog_bytes {
                 let what = format!("the catalogue ends here instead of at {}", bytes.len());
-                return Err(Damage { file: path, offset: read as u64, what }.into());
+                return Err(SeriesDamage { file: path, offset: read as u64, what }.into());
             }
             let mut input = Input(&bytes);
             while !input.is_empty() {
                 let offset = (bytes.len() - input.0.len()) as u64;
                 let what = "a frame of the catalogue is damaged".into();
-                let damage = || Damage { file: path.clone(), offset, what };
+                let damage = || SeriesDamage { file: path.clone(), offset, what };
                 self.load_frame(&mut input).ok_or_else(damage)?;
             }
         }
@@ -117,7 +117,7 @@ impl Core {
         // Fewer are no damage: rows are forgotten before they were ever written here, too.
         if rows > all {
             let what = format!("{rows} rows instead of {all}");
-            return Err(Damage { file: path, offset: manifest.catalog_bytes, what }.into());
+            return Err(SeriesDamage { file: path, offset: manifest.catalog_bytes, what }.into());
         }
         self.catalog.go_on_from(all);
         self.commit.lock().rows_logged = all;
@@ -321,7 +321,7 @@ impl Core {
         for record in journal.read_from(from)? {
             let (position, bytes) = record?;
             let position = base + position;
-            self.replay_one(&bytes, position, report).ok_or_else(|| Damage {
+            self.replay_one(&bytes, position, report).ok_or_else(|| SeriesDamage {
                 file: dir.to_owned(),
                 offset: position,
                 what: format!("record {position} is no record of this store"),
@@ -380,12 +380,12 @@ fn is_missed(manifest: &Manifest) -> bool {
 }
 
 /// Returns the damage if the log begins at record `first` and records from `from` on are in no part.
-fn gap(dir: &Path, first: u64, from: u64) -> Option<Damage> {
+fn gap(dir: &Path, first: u64, from: u64) -> Option<SeriesDamage> {
     let what = format!(
         "the log begins at record {first}, but those from {from} on are in no part: put back what \
          was taken away there, or the last backup"
     );
-    (first > from).then(|| Damage { file: dir.to_owned(), offset: first, what })
+    (first > from).then(|| SeriesDamage { file: dir.to_owned(), offset: first, what })
 }
 
 /// Returns the defects in the files of a closed store, one line each. Changes nothing.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use roaring::RoaringBitmap;
 
 use crate::core::{Core, Parts};
-use crate::error::{ReadError, WriteError};
+use crate::error::{SeriesReadError, WriteError};
 use crate::head::partition_range;
 use crate::manifest::Manifest;
 use crate::model::{ColumnId, MergeOutcome, TimeRange};
@@ -43,7 +43,7 @@ fn step_of(alone: Option<Alone>, before: Option<&Arc<Part>>) -> u32 {
 }
 
 /// Says of what could not be read whether to go on without it.
-type Pass<'a> = dyn Fn(ReadError) -> Result<(), WriteError> + 'a;
+type Pass<'a> = dyn Fn(SeriesReadError) -> Result<(), WriteError> + 'a;
 
 /// The outcome of a retention step.
 pub(crate) enum Step {
@@ -311,8 +311,8 @@ impl Core {
         of: Sources,
     ) -> Result<Vec<PartMeta>, WriteError> {
         // It goes now: what can be read of the others is kept.
-        let pass = |e: ReadError| {
-            if !(meta.alone && (of.lost || matches!(e, ReadError::Corrupt(_)))) {
+        let pass = |e: SeriesReadError| {
+            if !(meta.alone && (of.lost || matches!(e, SeriesReadError::Corrupt(_)))) {
                 return Err(WriteError::from(e));
             }
             tracing::warn!("roll-up: {e}");

@@ -103,7 +103,7 @@ pub enum FollowError {
     #[error(transparent)]
     Append(#[from] journal::AppendError),
     #[error(transparent)]
-    Read(#[from] journal::JournalReadError),
+    Read(#[from] journal::ReadError),
     /// The last record of the journal is missing.
     #[error("the journal's last record {0} cannot be read: verify the journal")]
     LastRecord(u64),

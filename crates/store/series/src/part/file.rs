@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use env::files::{Access, File, Files};
 
-use crate::error::{Damage, ReadError, unread};
+use crate::error::{SeriesDamage, SeriesReadError, unread};
 
 /// See the module.
 pub(crate) struct PartFile {
@@ -41,12 +41,12 @@ impl PartFile {
         self.parts.fetch_sub(1, Ordering::AcqRel);
     }
 
-    pub(crate) fn open(&self) -> Result<Arc<dyn File>, ReadError> {
+    pub(crate) fn open(&self) -> Result<Arc<dyn File>, SeriesReadError> {
         self.files.open(&self.path, Access::READ).map_err(unread(&self.path, "cannot open"))
     }
 
-    pub(crate) fn damage(&self, offset: u64, what: &str) -> ReadError {
-        Damage { file: self.path.clone(), offset, what: what.into() }.into()
+    pub(crate) fn damage(&self, offset: u64, what: &str) -> SeriesReadError {
+        SeriesDamage { file: self.path.clone(), offset, what: what.into() }.into()
     }
 
     pub(crate) fn read(
@@ -54,7 +54,7 @@ impl PartFile {
         file: &dyn File,
         offset: u64,
         bytes: usize,
-    ) -> Result<Vec<u8>, ReadError> {
+    ) -> Result<Vec<u8>, SeriesReadError> {
         let mut buffer = vec![0; bytes];
         let read = file.read_at(&mut buffer, offset);
         if read.map_err(unread(&self.path, "cannot read"))? < bytes {

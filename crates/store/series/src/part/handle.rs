@@ -10,7 +10,7 @@ use super::file::PartFile;
 use super::index::{self, ChunkRef, Entry};
 use super::meta::{PartMeta, VERSION_WHOLE_INDEX};
 use super::open_parts::{OpenParts, Opened, Slot};
-use crate::error::ReadError;
+use crate::error::SeriesReadError;
 use crate::head::partition_range;
 use crate::model::TimeRange;
 use crate::table::{Table, Want, Work};
@@ -65,7 +65,7 @@ impl Part {
         self.file.leave();
     }
 
-    fn opened(&self) -> Result<Arc<Opened>, ReadError> {
+    fn opened(&self) -> Result<Arc<Opened>, SeriesReadError> {
         if let Some(opened) = self.slot.read() {
             return Ok(opened);
         }
@@ -83,12 +83,12 @@ impl Part {
         Ok(self.open_parts.put(&self.slot, file, top))
     }
 
-    fn odd_index(&self, at: u64) -> ReadError {
+    fn odd_index(&self, at: u64) -> SeriesReadError {
         self.file.damage(at, "the index is no index")
     }
 
     /// A block of the index.
-    fn block(&self, opened: &Opened, at: usize) -> Result<Arc<[u8]>, ReadError> {
+    fn block(&self, opened: &Opened, at: usize) -> Result<Arc<[u8]>, SeriesReadError> {
         if let Some(block) = opened.block(at) {
             return Ok(block);
         }
@@ -106,7 +106,7 @@ impl Part {
         Ok(bytes)
     }
 
-    pub(crate) fn rows(&self) -> Result<RoaringBitmap, ReadError> {
+    pub(crate) fn rows(&self) -> Result<RoaringBitmap, SeriesReadError> {
         let opened = self.opened()?;
         if let Some(rows) = opened.top.rows() {
             return Ok(rows.clone());
@@ -116,7 +116,7 @@ impl Part {
             .ok_or_else(|| self.odd_index(self.meta.index_at))
     }
 
-    pub(crate) fn take_from(&self, rows: &mut RoaringBitmap) -> Result<(), ReadError> {
+    pub(crate) fn take_from(&self, rows: &mut RoaringBitmap) -> Result<(), SeriesReadError> {
         match self.opened()?.top.rows() {
             Some(own) => *rows -= own,
             None => *rows -= self.rows()?,
@@ -125,7 +125,7 @@ impl Part {
     }
 
     /// Returns its entry for a row, with the summaries of the requested columns.
-    pub(crate) fn entry(&self, row: u32, want: Want) -> Result<Option<Entry>, ReadError> {
+    pub(crate) fn entry(&self, row: u32, want: Want) -> Result<Option<Entry>, SeriesReadError> {
         let base = partition_range(self.meta.partition).from_ns;
         let opened = self.opened()?;
         let Some(at) = opened.top.find(row) else { return Ok(None) };
@@ -142,7 +142,7 @@ impl Part {
         want: Want,
         into: &mut Table,
         work: &mut Work,
-    ) -> Result<(), ReadError> {
+    ) -> Result<(), SeriesReadError> {
         let opened = self.opened()?;
         let bytes = self.file.read(&*opened.file, chunk.offset, chunk.length + CRC_BYTES)?;
         let (body, crc) = bytes.split_at_checked(chunk.length).unwrap_or((&[], &[]));
@@ -164,7 +164,7 @@ impl Part {
         range: TimeRange,
         want: Want,
         work: &mut Work,
-    ) -> Result<Option<Table>, ReadError> {
+    ) -> Result<Option<Table>, SeriesReadError> {
         let Some(entry) = self.entry(row, Want::None)? else { return Ok(None) };
         self.table_of(&entry, range, want, work).map(Some)
     }
@@ -176,7 +176,7 @@ impl Part {
         range: TimeRange,
         want: Want,
         work: &mut Work,
-    ) -> Result<Table, ReadError> {
+    ) -> Result<Table, SeriesReadError> {
         let mut table = Table::with_columns(want.of(entry.columns));
         for chunk in entry.chunks.iter().filter(|c| range.touches(c.first, c.last)) {
             self.chunk(chunk, want, &mut table, work)?;
@@ -186,7 +186,7 @@ impl Part {
     }
 
     /// Looks at every byte: what is wrong with it, one line each.
-    pub(crate) fn verify(&self) -> Vec<ReadError> {
+    pub(crate) fn verify(&self) -> Vec<SeriesReadError> {
         let (mut found, expected) = (Vec::new(), self.meta.header());
         let header = self.file.open().and_then(|file| self.file.read(&*file, 0, expected.len()));
         match header {
@@ -201,7 +201,7 @@ impl Part {
         found
     }
 
-    fn verify_row(&self, row: u32, found: &mut Vec<ReadError>) {
+    fn verify_row(&self, row: u32, found: &mut Vec<SeriesReadError>) {
         let entry = self.entry(row, Want::All);
         let entry = entry.and_then(|e| e.ok_or_else(|| self.odd_index(self.meta.index_at)));
         let mut work = Work::default();

@@ -3,7 +3,7 @@
 
 use super::snapshot::{Snapshot, note};
 use super::windows::Reading;
-use crate::error::{Found, ReadError, partial};
+use crate::error::{Found, SeriesReadError, partial};
 use crate::model::{Direction, Event, Series, TimeRange};
 
 /// Events that are read at a time, about: those of a block.
@@ -56,7 +56,7 @@ impl EventScan {
 }
 
 impl Iterator for EventScan {
-    type Item = Result<Vec<Event>, ReadError>;
+    type Item = Result<Vec<Event>, SeriesReadError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         Some(self.reading.next()?.map(|table| {

@@ -8,7 +8,7 @@ use super::grid::Grid;
 use super::piece::Piece;
 use super::snapshot::Snapshot;
 use super::summaries::Sink;
-use crate::error::ReadError;
+use crate::error::SeriesReadError;
 use crate::model::{Series, Summary, TimeRange};
 
 /// Which end of the values is asked for.
@@ -34,7 +34,7 @@ impl Snapshot {
         step_ns: i64,
         extreme: Extreme,
         into: &mut BTreeMap<i64, Summary>,
-    ) -> Result<(), ReadError> {
+    ) -> Result<(), SeriesReadError> {
         let grid = Grid::new(range.from_ns, step_ns);
         let mut sink = Extremes { steps: into, range, grid, extreme };
         let torn = self.summarize(series, range, grid, &mut sink);

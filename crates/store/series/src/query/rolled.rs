@@ -8,7 +8,7 @@ use super::piece::Piece;
 use super::snapshot::{Snapshot, Source, note};
 use super::summaries::runs;
 use super::windows::{ROWS, Windows, planned};
-use crate::error::ReadError;
+use crate::error::SeriesReadError;
 use crate::head::partition_range;
 use crate::model::{ColumnId, Direction, Summary, TimeRange};
 use crate::part::Part;
@@ -76,7 +76,7 @@ impl Snapshot {
         of: ColumnId,
         others: &[ColumnId],
         work: &mut Work,
-    ) -> Result<Buckets, ReadError> {
+    ) -> Result<Buckets, SeriesReadError> {
         let mut own = all_buckets(rollup, of, work)?;
         let applied = rollup.meta.applied;
         let buried = |t: &&Tombstone| t.hits(of, applied);
@@ -99,7 +99,7 @@ impl Snapshot {
 }
 
 /// Returns all buckets of one metric of a row in a roll-up.
-fn all_buckets(rollup: &Part, of: ColumnId, work: &mut Work) -> Result<Buckets, ReadError> {
+fn all_buckets(rollup: &Part, of: ColumnId, work: &mut Work) -> Result<Buckets, SeriesReadError> {
     let fields = FIELDS as u16;
     let Some(from) = of.column.checked_mul(fields) else { return Ok(Buckets::new()) };
     let table = rollup.table(of.row, TimeRange::ALL, Want::Some(from, fields), work)?;
@@ -118,7 +118,7 @@ impl Snapshot {
         source: &Source<'_>,
         grid: Grid,
         work: &mut Work,
-        torn: &mut Option<ReadError>,
+        torn: &mut Option<SeriesReadError>,
     ) -> Option<Vec<Summary>> {
         let partition = source.partition;
         let rollup = self.rollups.get(&partition)?;
@@ -162,7 +162,7 @@ impl Snapshot {
         source: &Source<'_>,
         grid: Grid,
         work: &mut Work,
-        torn: &mut Option<ReadError>,
+        torn: &mut Option<SeriesReadError>,
     ) -> Vec<Summary> {
         let mut found = Vec::new();
         for of in source.columns {

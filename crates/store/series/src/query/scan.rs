@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::snapshot::Snapshot;
 use super::windows::{ROWS, Reading};
-use crate::error::ReadError;
+use crate::error::SeriesReadError;
 use crate::model::{Direction, Run, Series, TimeRange, Values};
 use crate::table::Table;
 
@@ -45,7 +45,7 @@ impl Scan {
 }
 
 impl Iterator for Scan {
-    type Item = Result<Run, ReadError>;
+    type Item = Result<Run, SeriesReadError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {

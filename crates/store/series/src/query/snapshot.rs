@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::piece::Piece;
 use crate::core::{Core, Parts};
-use crate::error::ReadError;
+use crate::error::SeriesReadError;
 use crate::head::{HeadCell, partition_range};
 use crate::model::{ColumnId, Series, TimeRange};
 use crate::part::Part;
@@ -70,7 +70,11 @@ impl Snapshot {
     }
 
     /// Returns the pieces of a series in a partition, sources with lower positions first.
-    pub(super) fn pieces(&self, source: &Source<'_>, torn: &mut Option<ReadError>) -> Vec<Piece> {
+    pub(super) fn pieces(
+        &self,
+        source: &Source<'_>,
+        torn: &mut Option<SeriesReadError>,
+    ) -> Vec<Piece> {
         let (mut pieces, here) = (Vec::new(), source.here());
         let parts = self.parts.get(&source.partition).into_iter().flatten();
         for (part, of) in parts.flat_map(|p| source.columns.iter().map(move |c| (p, *c))) {
@@ -93,7 +97,7 @@ impl Snapshot {
         piece: &Piece,
         range: TimeRange,
         work: &mut Work,
-    ) -> Result<Table, ReadError> {
+    ) -> Result<Table, SeriesReadError> {
         match piece {
             Piece::Head(cell, stretch, of) => {
                 // What came since must not be read in the place of what another piece has.
@@ -140,9 +144,9 @@ impl Source<'_> {
 
 /// Remembers the first thing that could not be read, of all that is only refused before what is
 /// damaged: that may be over later.
-pub(super) fn note(torn: &mut Option<ReadError>, e: ReadError) {
-    let refused = matches!(e, ReadError::Io { .. });
-    if torn.is_none() || (refused && matches!(torn, Some(ReadError::Corrupt(_)))) {
+pub(super) fn note(torn: &mut Option<SeriesReadError>, e: SeriesReadError) {
+    let refused = matches!(e, SeriesReadError::Io { .. });
+    if torn.is_none() || (refused && matches!(torn, Some(SeriesReadError::Corrupt(_)))) {
         *torn = Some(e);
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::piece::{Block, Piece};
 use super::snapshot::{Snapshot, note};
 use super::windows::ROWS_OVER;
-use crate::error::ReadError;
+use crate::error::SeriesReadError;
 use crate::model::{Direction, TimeRange};
 use crate::table::{Table, Work};
 
@@ -42,7 +42,7 @@ impl Sorted {
         direction: Direction,
         snapshot: &Snapshot,
         work: &mut Work,
-        torn: &mut Option<ReadError>,
+        torn: &mut Option<SeriesReadError>,
     ) -> Self {
         let mut it = Self { window, blocks: Vec::new(), bytes: 0, lost: Vec::new() };
         let mut run: Option<Table> = None;

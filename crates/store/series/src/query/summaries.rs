@@ -5,7 +5,7 @@ use super::grid::Grid;
 use super::piece::{Piece, Span};
 use super::snapshot::{Snapshot, Source, note};
 use super::windows::{ROWS, Windows};
-use crate::error::{Found, ReadError, partial};
+use crate::error::{Found, SeriesReadError, partial};
 use crate::model::{Direction, Series, Summary, TimeRange};
 use crate::part::stats::summary_of;
 use crate::table::{Table, Work};
@@ -107,7 +107,7 @@ impl Snapshot {
         range: TimeRange,
         step_ns: i64,
         each: impl FnMut(i64, Summary) -> bool,
-    ) -> Result<(), ReadError> {
+    ) -> Result<(), SeriesReadError> {
         let grid = Grid::new(range.from_ns, step_ns);
         let mut steps = Steps { each, grid, last: None, enough: false };
         let torn = self.summarize(series, range, grid, &mut steps);
@@ -123,7 +123,7 @@ impl Snapshot {
         range: TimeRange,
         grid: Grid,
         sink: &mut impl Sink,
-    ) -> Option<ReadError> {
+    ) -> Option<SeriesReadError> {
         let heads = self.of_heads(series, range);
         let (mut work, mut torn) = (Work::default(), None);
         for partition in self.all_partitions(range, &heads) {
@@ -168,7 +168,7 @@ impl Snapshot {
         grid: Grid,
         sink: &mut impl Sink,
         work: &mut Work,
-    ) -> Result<(), ReadError> {
+    ) -> Result<(), SeriesReadError> {
         if let Some((first, some)) = self.known(piece, range, grid) {
             sink.add_summary(first, some);
             return Ok(());

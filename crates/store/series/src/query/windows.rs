@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use super::piece::{Piece, Span};
 use super::snapshot::{Snapshot, Source, note};
 use super::sorted::Sorted;
-use crate::error::ReadError;
+use crate::error::SeriesReadError;
 use crate::model::{Direction, Series, TimeRange};
 use crate::table::{Table, Work};
 
@@ -60,7 +60,7 @@ impl Windows {
         snapshot: &Snapshot,
         direction: Direction,
         work: &mut Work,
-        torn: &mut Option<ReadError>,
+        torn: &mut Option<SeriesReadError>,
     ) -> TimeRange {
         let rows = self.rows;
         let sorted = Sorted::of(&self.pieces, window, rows, direction, snapshot, work, torn);
@@ -93,7 +93,7 @@ impl Windows {
         snapshot: &Snapshot,
         direction: Direction,
         work: &mut Work,
-        torn: &mut Option<ReadError>,
+        torn: &mut Option<SeriesReadError>,
     ) -> Option<Table> {
         if let Some((sorted, _)) = &mut self.sorted {
             match sorted.next(snapshot, direction, work, torn) {
@@ -187,7 +187,7 @@ impl Snapshot {
         &self,
         source: &Source<'_>,
         work: &mut Work,
-        torn: &mut Option<ReadError>,
+        torn: &mut Option<SeriesReadError>,
     ) -> Table {
         let pieces = self.pieces(source, torn);
         let mut one = Windows::new(pieces, source.here(), usize::MAX);
@@ -207,7 +207,7 @@ pub(super) struct Reading {
     pub(super) rows: usize,
     work: Work,
     /// A read failure that is not reported yet; the samples that could be read.
-    torn: Option<ReadError>,
+    torn: Option<SeriesReadError>,
     table: Option<Table>,
 }
 
@@ -259,7 +259,7 @@ impl Reading {
 
 impl Iterator for Reading {
     /// Settled samples, ascending within; an error precedes the samples that could be read.
-    type Item = Result<Table, ReadError>;
+    type Item = Result<Table, SeriesReadError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
