@@ -212,6 +212,7 @@ fn open_stores(
     let options = StateOptions {
         readers: config.db.readers,
         clock: clock.clone(),
+        wal_bytes_max: config.db.wal_mib * 1024 * 1024,
         ..StateOptions::default()
     };
     let state = SqliteState::open(&folder.state_db(), options)

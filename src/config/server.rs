@@ -64,6 +64,7 @@ impl ServerConfig {
         within("api.request_timeout", &self.api.request_timeout, &second, &year)?;
         within("auth.workers", &self.auth.workers, &1, &50)?;
         within("db.readers", &self.db.readers, &1, &64)?;
+        within("db.wal_mib", &self.db.wal_mib, &1, &65_536)?;
         within("agents.connections_max", &self.agents.connections_max, &1, &1_000_000)?;
         within("api.max_connections", &self.api.max_connections, &8, &100_000)?;
         // Longer than the heartbeat that agents have unless configured.
@@ -163,11 +164,12 @@ impl Default for AuthConfig {
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct DbConfig {
     pub(crate) readers: usize,
+    pub(crate) wal_mib: u64,
 }
 
 impl Default for DbConfig {
     fn default() -> Self {
-        Self { readers: 3 }
+        Self { readers: 3, wal_mib: 128 }
     }
 }
 

@@ -12,7 +12,7 @@ use state::DiskState;
 use state::disk::disk_state;
 
 use crate::applier::Message;
-use crate::options::DISK_CHECK_INTERVAL;
+use crate::options::{DISK_CHECK_INTERVAL, LOW_DISK_LOG_BYTES};
 use crate::shared::{FolderId, Shared};
 
 /// Runs until the commit is closed. `sender` is used for the server's own events.
@@ -23,6 +23,9 @@ pub(crate) fn run(shared: &Arc<Shared>, sender: Sender<Message>) {
     loop {
         if watch_folders(shared) {
             watch_disk(shared, &mut low_since, sender.as_ref());
+            if low_since.is_some() && shared.state.log_bytes() > LOW_DISK_LOG_BYTES {
+                shrink(shared);
+            }
         }
         wait(shared, checkpointed_at);
         if shared.is_closed() {
@@ -38,12 +41,28 @@ pub(crate) fn run(shared: &Arc<Shared>, sender: Sender<Message>) {
             if let Err(error) = shared.checkpoint() {
                 tracing::error!(%error, "checkpoint failed");
                 metrics::counter!("holdfast_commit_checkpoint_failures_total").increment(1);
+                pause(shared);
             }
         }
         publish(shared);
     }
     // The applier ends when the last sender is dropped.
     sender.take();
+}
+
+/// Waits before a checkpoint that failed is tried again.
+fn pause(shared: &Shared) {
+    let mut due = shared.due.lock();
+    let end = Instant::now() + DISK_CHECK_INTERVAL;
+    // Each applied batch wakes the keeper while a checkpoint is due.
+    while !shared.is_closed() && !shared.wake.wait_until(&mut due, end).timed_out() {}
+}
+
+/// Folds the state's own log into the database while there is still space for that.
+fn shrink(shared: &Shared) {
+    if let Err(error) = shared.checkpoint().and_then(|_| shared.shrink()) {
+        tracing::warn!(%error, "the state's log cannot be made smaller");
+    }
 }
 
 /// Waits until there may be work, or the commit is closed.
@@ -173,6 +192,7 @@ fn publish(shared: &Shared) {
     metrics::counter!("holdfast_journal_payload_bytes_total").absolute(journal.payload_bytes);
     metrics::counter!("holdfast_journal_blocks_total").absolute(journal.blocks);
     metrics::counter!("holdfast_journal_flushes_total").absolute(journal.flushes);
+    metrics::gauge!("holdfast_state_log_bytes").set(shared.state.log_bytes() as f64);
     metrics::gauge!("holdfast_commit_in_flight_bytes").set(shared.stats().in_flight_bytes as f64);
     if journal.payload_bytes > 0 {
         let ratio = journal.bytes_written as f64 / journal.payload_bytes as f64;

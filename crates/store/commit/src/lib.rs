@@ -40,7 +40,6 @@
 //!
 //! A full disk refuses submits until there is free space. After a failed flush of the journal or damage to
 //! the state database every submit fails until the program is restarted, which replays the journal.
-//! every further submit until the program is started again: then the journal is replayed.
 
 mod applier;
 mod error;
@@ -96,6 +95,10 @@ impl Commit {
     ) -> Result<(Arc<Self>, ReplayReport), CommitError> {
         let report = replay::replay(&journal, &*state, &options)?;
         let shared = Arc::new(Shared::new(journal, state, options, report.to));
+        // A process that is killed before each checkpoint must not leave more and more behind.
+        if let Err(error) = shared.checkpoint().and_then(|_| shared.shrink()) {
+            tracing::warn!(%error, "no checkpoint at opening: the journal keeps what was applied");
+        }
         let (sender, receiver) = mpsc::channel();
         let start = |name: &str, work: Box<dyn FnOnce() + Send>| {
             std::thread::Builder::new()
@@ -198,7 +201,7 @@ impl Commit {
                 // A thread that panicked has already logged it; its records are replayed at the next start.
                 let _ = thread.join();
             }
-            let checkpoint = shared.checkpoint().map(|_| ());
+            let checkpoint = shared.checkpoint().and_then(|_| shared.shrink()).map(drop);
             let closed = shared.journal.clone().close().map_err(CommitError::from);
             checkpoint.and(closed)
         });

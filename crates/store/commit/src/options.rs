@@ -25,6 +25,8 @@ const CHECKPOINT_BYTES: u64 = 64 * 1024 * 1024;
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(30);
 /// Time for which a measurement of the free space is valid.
 pub(crate) const DISK_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Size of the state's own log above which it is folded while the disk is low, bytes.
+pub(crate) const LOW_DISK_LOG_BYTES: u64 = 4 * 1024 * 1024;
 
 /// Options for opening a commit.
 #[derive(Debug, Clone)]

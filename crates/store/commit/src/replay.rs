@@ -28,7 +28,6 @@ struct Replay<'a> {
     options: &'a CommitOptions,
     batch: Vec<(Position, Record)>,
     bytes: u64,
-    since_checkpoint: u64,
     report: ReplayReport,
 }
 
@@ -56,8 +55,7 @@ pub(crate) fn replay(
     let end = journal.persisted_position();
     check(applied, journal.first_position(), end)?;
     let report = ReplayReport { from: applied, to: applied, ..ReplayReport::default() };
-    let mut replay =
-        Replay { state, options, batch: Vec::new(), bytes: 0, since_checkpoint: 0, report };
+    let mut replay = Replay { state, options, batch: Vec::new(), bytes: 0, report };
     if end > applied.0 {
         replay.read(journal, end)?;
     }
@@ -124,7 +122,6 @@ impl Replay<'_> {
     /// decoded is set aside after the records before it were applied.
     fn replay_record(&mut self, position: Position, bytes: &[u8]) -> Result<(), CommitError> {
         self.bytes += bytes.len() as u64;
-        self.since_checkpoint += bytes.len() as u64;
         known(position, bytes)?;
         match Record::decode(bytes) {
             Ok(record) => self.batch.push((position, record)),
@@ -142,11 +139,6 @@ impl Replay<'_> {
         {
             self.flush()?;
         }
-        if self.since_checkpoint >= self.options.checkpoint_bytes {
-            self.flush()?;
-            self.state.checkpoint().map_err(state_failed)?;
-            self.since_checkpoint = 0;
-        }
         Ok(())
     }
 
@@ -160,6 +152,11 @@ impl Replay<'_> {
             applied.iter().filter(|a| a.quarantined.is_some()).count() as u64;
         self.report.to = last;
         self.batch.clear();
+        // The log's own size counts: a follower catches up in many calls, and a process that is killed
+        // again and again replays a little each time.
+        if self.state.checkpoint_due() {
+            self.state.checkpoint().map_err(state_failed)?;
+        }
         Ok(())
     }
 }

@@ -36,11 +36,13 @@ pub(crate) struct Counters {
     pub(crate) checkpoints: AtomicU64,
 }
 
-/// Records and bytes applied since the last checkpoint.
+/// What was applied since the last checkpoint.
 #[derive(Debug, Default)]
 pub(crate) struct Due {
     pub(crate) records: u64,
     pub(crate) bytes: u64,
+    /// The state's own log has grown too large.
+    pub(crate) log: bool,
 }
 
 pub(crate) struct Shared {
@@ -248,16 +250,20 @@ impl Shared {
         metrics::histogram!("holdfast_commit_batch_records").record(records as f64);
         metrics::histogram!("holdfast_commit_apply_seconds").record(took.as_secs_f64());
         self.progress.send_modify(|progress| progress.applied = position);
+        let log = self.state.checkpoint_due();
         let mut due = self.due.lock();
         due.records += records;
         due.bytes += bytes;
+        due.log |= log;
         if self.is_due(&due) {
             self.wake.notify_all();
         }
     }
 
     pub(crate) fn is_due(&self, due: &Due) -> bool {
-        due.records >= self.options.checkpoint_records || due.bytes >= self.options.checkpoint_bytes
+        due.log
+            || due.records >= self.options.checkpoint_records
+            || due.bytes >= self.options.checkpoint_bytes
     }
 
     /// Makes a checkpoint, one at a time: first the state, then the journal is trimmed below it.
@@ -270,6 +276,7 @@ impl Shared {
                 let mut due = self.due.lock();
                 due.records += before.records;
                 due.bytes += before.bytes;
+                due.log |= before.log;
                 return Err(CommitError::State(error.to_string()));
             }
         };
@@ -283,6 +290,12 @@ impl Shared {
             metrics::gauge!("holdfast_commit_checkpointed_position").set(position.0 as f64);
         }
         Ok(*checkpointed)
+    }
+
+    /// Gives the space of the state's own log back to the file system, unless a query prevents it.
+    pub(crate) fn shrink(&self) -> Result<bool, CommitError> {
+        let _one_at_a_time = self.checkpointed.lock();
+        self.state.shrink().map_err(|error| CommitError::State(error.to_string()))
     }
 
     pub(crate) fn stats(&self) -> CommitStats {

@@ -4,6 +4,7 @@ mod acknowledgements;
 mod kills;
 mod limits;
 mod recovery;
+mod state_log;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -23,6 +23,7 @@ use crate::reader::Reader;
 
 /// Readers that are lent in turn.
 pub(crate) struct Readers<R> {
+    count: usize,
     /// Readers that one user may hold.
     each_max: usize,
     /// Time that a query waits for a reader.
@@ -33,6 +34,8 @@ pub(crate) struct Readers<R> {
 
 struct State<R> {
     free: Vec<R>,
+    /// Calls to [`Readers::paused`] that wait or run: no reader is lent.
+    pauses: usize,
     /// Number of readers by the user that holds them; no entry for zero.
     held: HashMap<Arc<str>, usize>,
     /// Waiting queries in the order of their arrival.
@@ -59,6 +62,9 @@ impl<R> State<R> {
 
     /// Takes a free reader for the query with this ticket if it is next.
     fn next(&mut self, ticket: u64, each_max: usize) -> Option<R> {
+        if self.pauses > 0 {
+            return None;
+        }
         let queue = self.queue.iter().enumerate();
         // `min_by_key` returns the first of equal elements: the one that has waited longest.
         let (at, first) = queue.min_by_key(|(_, query)| self.held_by(query.user.as_ref()))?;
@@ -88,9 +94,11 @@ impl<R> State<R> {
 impl<R> Readers<R> {
     pub(crate) fn new(free: Vec<R>) -> Self {
         let each_max = free.len().saturating_sub(1).max(1);
-        let state = State { free, held: HashMap::new(), queue: Vec::new(), last_ticket: 0 };
+        let count = free.len();
+        let state =
+            State { free, pauses: 0, held: HashMap::new(), queue: Vec::new(), last_ticket: 0 };
         let state = Mutex::new(state);
-        Self { each_max, wait: READER_WAIT, state, changed: Condvar::new() }
+        Self { count, each_max, wait: READER_WAIT, state, changed: Condvar::new() }
     }
 
     /// Runs work with a reader; `None` if there was none for [`READER_WAIT`].
@@ -122,9 +130,36 @@ impl<R> Readers<R> {
         Some(Lent { readers: self, user, reader: Some(taken?) })
     }
 
+    /// Runs work while no reader is lent: lends none from now on and waits for those that are. `None`
+    /// if one of them was not given back within `wait`; the work did not run.
+    pub(crate) fn paused<T>(&self, wait: Duration, work: impl FnOnce() -> T) -> Option<T> {
+        let end = Instant::now() + wait;
+        let mut state = self.state.lock();
+        state.pauses += 1;
+        let _pause = Pause(self);
+        while state.free.len() < self.count {
+            if self.changed.wait_until(&mut state, end).timed_out() {
+                break;
+            }
+        }
+        let all = state.free.len() == self.count;
+        drop(state);
+        all.then(work)
+    }
+
     /// Visits every free reader. None is lent while it runs.
     pub(crate) fn each<E>(&self, visit: impl FnMut(&mut R) -> Result<(), E>) -> Result<(), E> {
         self.state.lock().free.iter_mut().try_for_each(visit)
+    }
+}
+
+/// Ends a pause when dropped.
+struct Pause<'a, R>(&'a Readers<R>);
+
+impl<R> Drop for Pause<'_, R> {
+    fn drop(&mut self) {
+        self.0.state.lock().pauses -= 1;
+        self.0.changed.notify_all();
     }
 }
 
@@ -172,7 +207,8 @@ mod tests {
     fn next_is_the_user_with_fewest_then_the_longest_waiting() {
         let name = |name: &str| -> Arc<str> { name.into() };
         let held = [(name("joe"), 1), (name("bob"), 2)].into();
-        let mut state = State { free: Vec::new(), held, queue: Vec::new(), last_ticket: 0 };
+        let mut state =
+            State { free: Vec::new(), pauses: 0, held, queue: Vec::new(), last_ticket: 0 };
         for user in ["joe", "ann", "ann", "eve"] {
             state.enqueue(Some(name(user)));
         }
@@ -199,6 +235,22 @@ mod tests {
             drop(held);
             assert!(next.join().unwrap());
         });
+    }
+
+    #[test]
+    fn pause_waits_for_lent_readers_and_holds_queries_back() {
+        let readers = Readers::new(vec!['a', 'b']);
+        let held = readers.take_reader(&Reader::server());
+        assert_eq!(readers.paused(Duration::from_millis(1), || ()), None, "one is lent");
+        drop(held);
+        let now = || {
+            let ticket = readers.state.lock().enqueue(None);
+            let reader = readers.state.lock().next(ticket, 2);
+            readers.state.lock().queue.clear();
+            reader
+        };
+        assert_eq!(readers.paused(Duration::ZERO, now), Some(None), "none is lent in a pause");
+        assert_eq!(now(), Some('b'), "queries go on");
     }
 
     #[test]

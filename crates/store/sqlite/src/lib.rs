@@ -9,6 +9,7 @@ mod pool;
 mod reader;
 
 pub use connection::configure;
+pub use limits::READ_TIME_MAX;
 pub use meter::{Charge, Meter};
 pub use pool::ReaderPool;
 pub use reader::{Cost, Reader, statements};

@@ -4,8 +4,8 @@
 //! # Locking
 //! See [`crate::lend`]. A query holds its connection and no lock; only `each`, which runs before
 //! requests are served, visits all free readers with the lock held. The writer of the same database is
-//! behind a mutex of its own. A caller may hold it while it takes a connection here, never the reverse:
-//! then the two cannot wait for each other.
+//! behind a mutex of its own. The work of `paused` may take it, so a caller that holds the writer takes
+//! no connection here, and a query does not take the writer: then none of them waits for another.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -53,6 +53,12 @@ impl ReaderPool {
         let run =
             |timed: &mut Timed| timed.run(reader, self.started.elapsed() + self.time_max, query);
         self.readers.with(reader, run)
+    }
+
+    /// Runs work while no query runs: new queries wait, and those that run are waited for. `None` if one
+    /// of them ran for longer than `wait`; the work did not run.
+    pub fn paused<T>(&self, wait: Duration, work: impl FnOnce() -> T) -> Option<T> {
+        self.readers.paused(wait, work)
     }
 
     /// Has every free connection run a query once.

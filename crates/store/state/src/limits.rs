@@ -20,6 +20,8 @@ pub const EVENT_AGE_DAYS: u64 = 400;
 pub const EVENT_BYTES_MAX: u64 = 20_000_000_000;
 /// Events and tombstones that one transaction of retention drops at most.
 pub const RETAIN_CHUNK_ROWS: usize = 5_000;
+/// Default size of the write-ahead log above which a checkpoint is due, bytes.
+pub const WAL_BYTES_MAX: u64 = 128 * 1024 * 1024;
 /// Connections for queries.
 pub const READERS: usize = 4;
 /// Maximum event numbers that one call for arrivals examines, before other readers may run.

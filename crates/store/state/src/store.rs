@@ -47,6 +47,25 @@ pub trait StateStore: Send + Sync {
     /// Returns an error if the store cannot be written.
     fn checkpoint(&self) -> Result<Position, StateError>;
 
+    /// Returns true if the store's own log has grown so much that a checkpoint is due.
+    fn checkpoint_due(&self) -> bool {
+        false
+    }
+
+    /// Returns the size of the store's own log, bytes: what a checkpoint moves out of it.
+    fn log_bytes(&self) -> u64 {
+        0
+    }
+
+    /// Makes a checkpoint and gives the space of the store's own log back to the file system. Returns
+    /// false if a query that is running prevents it; the log then stays for now.
+    ///
+    /// # Errors
+    /// Returns an error if the store cannot be written.
+    fn shrink(&self) -> Result<bool, StateError> {
+        Ok(true)
+    }
+
     /// Returns the store's random name, drawn at its creation. An agent uses it to check that this
     /// store is still the one that holds what the agent reported.
     fn store_id(&self) -> String;

@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 use env::clock::{Clock, SystemClock};
 
+use state::StateStore as _;
+
 use super::{DataFolder, event_ids, one};
 use crate::{Commit, CommitOptions};
 
@@ -88,6 +90,7 @@ fn acknowledged_records_survive_sigkill() {
         acknowledged(&rest, &mut known);
 
         let open = folder.open();
+        assert_eq!(open.state.log_bytes(), 0, "the log of the killed process was truncated");
         let ids = event_ids(&*open.state);
         let stored: BTreeSet<_> = ids.iter().cloned().collect();
         assert_eq!(stored.len(), ids.len(), "no event twice");

@@ -15,18 +15,18 @@ const WRITER_STATEMENTS: usize = 64;
 const READER_CACHE_KIB: i64 = 8 * 1024;
 /// Statements that each reader keeps prepared.
 const READER_STATEMENTS: usize = 32;
-/// Size to which the write-ahead log is truncated when it restarts, bytes.
-const WAL_BYTES_KEPT: i64 = 128 * 1024 * 1024;
 /// Time that another process may lock the file before a write is refused.
 pub(super) const BUSY_WAIT: Duration = Duration::from_secs(1);
-pub(super) fn open_writer(file: &Path) -> Result<Connection, StateError> {
+
+/// Opens a connection that writes. The write-ahead log is truncated to `wal_bytes_max` when it restarts.
+pub(super) fn open_writer(file: &Path, wal_bytes_max: u64) -> Result<Connection, StateError> {
     let db = Connection::open(file).context("open state.db")?;
     let set = || {
         db.busy_timeout(BUSY_WAIT)?;
         db.pragma_update(None, "journal_mode", "WAL")?;
         db.pragma_update(None, "synchronous", "NORMAL")?;
         db.pragma_update(None, "wal_autocheckpoint", 0)?;
-        db.pragma_update(None, "journal_size_limit", WAL_BYTES_KEPT)
+        db.pragma_update(None, "journal_size_limit", wal_bytes_max.cast_signed())
     };
     if let Err(error) = set() {
         let not_ours = error.sqlite_error_code() == Some(rusqlite::ErrorCode::NotADatabase);

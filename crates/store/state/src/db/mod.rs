@@ -23,6 +23,7 @@ mod statements;
 #[cfg(test)]
 mod tests;
 mod transaction_cache;
+mod wal;
 
 use std::fmt;
 use std::fs::File;
@@ -62,6 +63,8 @@ pub struct StateOptions {
     pub random: Arc<dyn Random>,
     /// Clock for the time at which undecodable bytes are set aside.
     pub clock: Arc<dyn Clock>,
+    /// Size of the write-ahead log above which a checkpoint is due, bytes.
+    pub wal_bytes_max: u64,
 }
 
 impl Default for StateOptions {
@@ -70,6 +73,7 @@ impl Default for StateOptions {
             readers: crate::limits::READERS,
             random: Arc::new(SystemRandom),
             clock: Arc::new(SystemClock::new()),
+            wal_bytes_max: crate::limits::WAL_BYTES_MAX,
         }
     }
 }
@@ -91,6 +95,7 @@ pub struct SqliteState {
     readers: ReaderPool,
     applied: AtomicU64,
     persisted: AtomicU64,
+    wal_bytes_max: u64,
 }
 
 impl fmt::Debug for SqliteState {
@@ -106,7 +111,7 @@ impl SqliteState {
     /// Returns an error if it cannot be read, is not a state database, or was written by a newer
     /// version.
     pub fn open(file: &Path, options: StateOptions) -> Result<Self, StateError> {
-        let mut writer = open_writer(file)?;
+        let mut writer = open_writer(file, options.wal_bytes_max)?;
         let new = schema::migrate(&mut writer, file)?;
         let store_id = match stored_id(&writer)? {
             Some(id) => id,
@@ -114,11 +119,13 @@ impl SqliteState {
         };
         if new {
             // A new store's name must survive a power cut before it is sent to any agent.
-            checkpoint(&writer)?;
+            wal::checkpoint(&writer)?;
             sync_folder(file)?;
+        } else {
+            wal::truncate_left_behind(&writer)?;
         }
         let applied = Progress::load(&writer).context("read the state's position")?.applied;
-        let checkpointer = open_writer(file)?;
+        let checkpointer = open_writer(file, options.wal_bytes_max)?;
         let readers = ReaderPool::open(options.readers, || open_reader(file))
             .context("open state.db for queries")?;
         Ok(Self {
@@ -130,6 +137,7 @@ impl SqliteState {
             readers,
             applied: AtomicU64::new(applied),
             persisted: AtomicU64::new(0),
+            wal_bytes_max: options.wal_bytes_max,
         })
     }
 
@@ -190,12 +198,12 @@ impl SqliteState {
     /// See [`SqliteState::open`].
     pub fn prepare_restored(file: &Path, end: Position) -> Result<(), StateError> {
         const WHAT: &str = "prepare the restored state";
-        let mut db = open_writer(file)?;
+        let mut db = open_writer(file, crate::limits::WAL_BYTES_MAX)?;
         schema::migrate(&mut db, file)?;
         // A position is the number of a record; it never reaches 2^63.
         db.execute("UPDATE progress SET applied = ?1", [end.0.cast_signed()]).context(WHAT)?;
         draw_id(&db, file, &SystemRandom)?;
-        checkpoint(&db)?;
+        wal::checkpoint(&db)?;
         db.close().map_err(|(_, e)| e).context(WHAT)
     }
 
@@ -205,10 +213,10 @@ impl SqliteState {
     /// # Errors
     /// See [`SqliteState::open`].
     pub fn prepare_promoted(file: &Path) -> Result<(), StateError> {
-        let mut db = open_writer(file)?;
+        let mut db = open_writer(file, crate::limits::WAL_BYTES_MAX)?;
         schema::migrate(&mut db, file)?;
         draw_id(&db, file, &SystemRandom)?;
-        checkpoint(&db)?;
+        wal::checkpoint(&db)?;
         db.close().map_err(|(_, e)| e).context("prepare the promoted state")
     }
 
@@ -269,15 +277,19 @@ impl StateStore for SqliteState {
     }
 
     fn checkpoint(&self) -> Result<Position, StateError> {
-        // Most of the work is done without holding the writer; the second checkpoint then copies the few
-        // pages written in the meantime, so that the log can restart with the next write.
-        checkpoint(&self.checkpointer.lock())?;
-        let db = self.writer.lock();
-        let position = self.applied.load(Ordering::Acquire);
-        if checkpoint(&db)? {
-            self.persisted.fetch_max(position, Ordering::AcqRel);
-        }
-        Ok(Position(self.persisted.load(Ordering::Acquire)))
+        self.checkpoint_wal()
+    }
+
+    fn checkpoint_due(&self) -> bool {
+        self.log_bytes() > self.wal_bytes_max
+    }
+
+    fn log_bytes(&self) -> u64 {
+        wal::bytes(&self.file)
+    }
+
+    fn shrink(&self) -> Result<bool, StateError> {
+        self.truncate_wal(wal::PAUSE)
     }
 
     fn store_id(&self) -> String {
@@ -392,15 +404,6 @@ impl StateStore for SqliteState {
         // A separate connection: no query waits for the copy, and its time is not limited.
         backup::backup(&open_reader(&self.file).context("open state.db for a copy")?, file)
     }
-}
-
-/// Copies the log into the database and flushes both; returns true if all of it was copied.
-fn checkpoint(db: &Connection) -> Result<bool, StateError> {
-    db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |r| {
-        let (busy, log, copied): (i64, i64, i64) = (r.get(0)?, r.get(1)?, r.get(2)?);
-        Ok(busy == 0 && log == copied)
-    })
-    .context("checkpoint the state")
 }
 
 fn stored_id(db: &Connection) -> Result<Option<String>, StateError> {

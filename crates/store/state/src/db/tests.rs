@@ -3,6 +3,7 @@
 
 mod model;
 mod prepared;
+mod wal_size;
 
 use std::path::Path;
 use std::sync::Arc;
