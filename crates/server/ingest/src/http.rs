@@ -36,7 +36,7 @@ pub const QUERY_BYTES_MAX: usize = 1 << 20;
 /// Most queries of one port that are answered at a time.
 pub const QUERIES_MAX: usize = 16;
 /// Most requests of one port that scan the catalogue at a time: searches, suggestions, deletes.
-/// Further ones wait for up to [`TURN_TIME_MAX`].
+/// Further ones wait for a limited time.
 pub const NAMES_MAX: usize = 4;
 /// Longest time that a request waits for a permit to scan the catalogue.
 const TURN_TIME_MAX: Duration = Duration::from_secs(10);

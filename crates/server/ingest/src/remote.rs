@@ -201,6 +201,8 @@ impl RemoteReader {
 /// A request being read.
 struct Walk<'a> {
     reader: &'a RemoteReader,
+    /// Read lock on the cache, kept from one series to the next. It must be released before the
+    /// write lock is taken to add labels.
     known: Option<RwLockReadGuard<'a, LabelCache>>,
     /// Index in the cache at which the labels of the next series are expected.
     guess: usize,

@@ -279,6 +279,8 @@ impl RespReader {
         }
     }
 
+    /// Skips an item of a refused sample. `left` is the number of items that may still belong to
+    /// it; an item that can only be a name ends it early.
     fn skip(&mut self, item: Item<'_>, left: usize, collector: &mut RowCollector<'_>) {
         if left == 0 || is_name(item) {
             self.place = Expected::Name;
@@ -304,6 +306,7 @@ impl RespReader {
         });
     }
 
+    /// Returns the row for a number of the dictionary.
     fn stands_for(&self, number: &[u8]) -> Option<Row> {
         parse_int(number).and_then(|id| self.dictionary.get(&id).copied())
     }
@@ -335,6 +338,8 @@ impl RespReader {
         }
     }
 
+    /// Handles one item of a dictionary. `left` counts the remaining items, this one included: a
+    /// name is expected if it is even, the number for that name if it is odd.
     fn entry(&mut self, item: Item<'_>, left: usize, collector: &mut RowCollector<'_>) {
         let next = if left > 1 { Expected::Dictionary(left - 1) } else { Expected::Name };
         if left.is_multiple_of(2) {
