@@ -96,7 +96,7 @@ pub struct RespReader {
     row: Option<Row>,
     time_ns: i64,
     values: Vec<Value>,
-    /// The name that the next dictionary number stands for.
+    /// The row to which the next number of the dictionary is assigned.
     named: Option<Row>,
     /// True while the items of an array that is too long for a row are skipped. Valid samples may
     /// be skipped with them, so each one is reported.

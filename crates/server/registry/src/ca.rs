@@ -89,7 +89,7 @@ fn bad(error: impl std::fmt::Display) -> RegistryError {
     RegistryError::Certificate(error.to_string())
 }
 
-/// SHA-256 of DER bytes.
+/// Returns the SHA-256 of DER bytes.
 pub(crate) fn fingerprint(der: &[u8]) -> [u8; 32] {
     let mut out = [0; 32];
     out.copy_from_slice(digest(&SHA256, der).as_ref());

@@ -256,7 +256,8 @@ async fn store_body(
     ))
 }
 
-/// Queues the batches of a body, lets the next body be parsed, and waits until all is persisted.
+/// Submits the batches of a body, releases the reader's permit, and waits until everything is
+/// persisted.
 async fn persist(
     store: &Store,
     batches: Vec<Batch>,
