@@ -34,7 +34,8 @@
 //! no lock, because that call waits for every holder of [`Registry::storing_metrics`].
 //!
 //! All calls block except [`Registry::login`], and calls that write wait for the disk. An async
-//! caller uses `spawn_blocking` for everything but the four calls that touch memory only.
+//! caller uses `spawn_blocking` for everything but it and the four memory-only calls listed under
+//! Invariants.
 
 mod access;
 mod agents;
