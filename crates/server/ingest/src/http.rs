@@ -274,7 +274,7 @@ fn refused(text: &str) -> Response {
 fn failed(error: &WriteError) -> Response {
     let status = match error {
         WriteError::Full(_) => StatusCode::INSUFFICIENT_STORAGE,
-        // A deletion may be refused while merges are running.
+        // A later merge applies the pending tombstones, so the deletion may be retried.
         WriteError::Failed(_)
         | WriteError::Closed
         | WriteError::TooLarge { what: "tombstones", .. } => StatusCode::SERVICE_UNAVAILABLE,

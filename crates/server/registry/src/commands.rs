@@ -175,8 +175,8 @@ impl Outstanding {
     }
 
     /// Returns an unfinished command that can replace a new one: it has the same kind, user and
-    /// agents, and at least half its lifetime left. The user matters because a user may cancel only
-    /// own commands.
+    /// agents, and at least half its lifetime left. The user must be the same because the user of a
+    /// command may cancel it.
     fn same(&self, new: &NewCommand) -> Option<u64> {
         let agents: RoaringBitmap = new.agents.iter().map(|agent| agent.0).collect();
         let half_s = (new.expires_at_s - new.now_s) / 2;

@@ -4,7 +4,7 @@ use tokio::sync::mpsc;
 
 use super::*;
 
-/// Returns a store with parts to merge, because rows are dropped during a merge.
+/// Returns a store with parts to merge: the store looks for unused rows only after a merge.
 fn store(folder: &tempfile::TempDir) -> Store {
     let options = StoreOptions { background: false, ..StoreOptions::default() };
     let (store, _) = Store::open(&folder.path().join("s"), options).unwrap();
