@@ -1,5 +1,5 @@
-//! The certificate of ports, from files that are replaced while the ports are open: the next
-//! connection gets the new one.
+//! The TLS certificate of ports. If its files are replaced while the ports are open, the next
+//! connection gets the new certificate.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,11 +13,11 @@ use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
-/// When both files were written, and how long they are.
+/// Modification time and size of both files.
 type Stamp = [Option<(SystemTime, u64)>; 2];
 
-/// Certificate chain (leaf first) and key, both PEM. Files that are no certificate and key, or do
-/// not fit together, leave what was read before.
+/// A certificate chain (leaf first) and its key, both PEM. If the files become invalid or do not
+/// match each other, the certificate read before stays in use.
 #[derive(Debug)]
 pub struct CertificateFiles {
     chain: PathBuf,
@@ -26,17 +26,17 @@ pub struct CertificateFiles {
 }
 
 impl CertificateFiles {
-    /// Reads them for the first time.
+    /// Reads both files.
     ///
     /// # Errors
-    /// Returns an error if they are no certificate and key, or do not fit together.
+    /// Returns an error if the files are not a certificate and a key, or do not match.
     pub fn open(chain: PathBuf, key: PathBuf) -> Result<Self, String> {
         let stamp = [&*chain, &*key].map(stamp);
         let held = RwLock::new((stamp, read(&chain, &key)?));
         Ok(Self { chain, key, held })
     }
 
-    /// The one to show now.
+    /// Returns the certificate to present now; reads the files again if they have changed.
     pub fn current(&self) -> Arc<CertifiedKey> {
         let now = [&*self.chain, &*self.key].map(stamp);
         {
@@ -46,7 +46,7 @@ impl CertificateFiles {
             }
         }
         let mut held = self.held.write();
-        // Another connection may have come first.
+        // Another connection may have read the files first.
         if held.0 != now {
             held.0 = now;
             match read(&self.chain, &self.key) {

@@ -1,8 +1,9 @@
-//! Rows on their way from the text of a protocol into batches of the store.
+//! Collects the rows that a protocol's reader parses into batches for the store.
 //!
-//! A reader pushes rows and events as it finds them, and tells what it refuses. A refused row does not
-//! concern its neighbours. A row that the store would refuse with its whole batch (too old, too new) is
-//! refused here, alone; a batch that the log could not take as one record is split.
+//! A reader adds rows and events as it parses them and reports the ones that it refuses. A refused
+//! row does not affect the rows around it. The store refuses a whole batch for one row that is too
+//! old or too new, so such rows are refused here. A batch that would exceed one record of the log
+//! is split.
 
 use series::{Batch, Row, Store, Value, WriteError};
 
@@ -10,8 +11,8 @@ use series::{Batch, Row, Store, Value, WriteError};
 const QUOTED_BYTES_MAX: usize = 200;
 /// Maximum number of refusals of one read or request that are reported one by one.
 pub const REFUSALS_MAX: usize = 100;
-/// Safety margin, in nanoseconds: old rows are refused this long before the store would refuse their
-/// batch. Parsing a request takes some seconds at most.
+/// Safety margin, in nanoseconds: old rows are refused this long before the store would refuse
+/// their batch. Parsing a request takes some seconds at most.
 const AGE_MARGIN_NS: i64 = 30_000_000_000;
 /// Most bytes of one row or event in the log.
 const ROW_BYTES_MAX: usize = 8 << 10;
@@ -19,9 +20,9 @@ const ROW_BYTES_MAX: usize = 8 << 10;
 /// A row that was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowRefusal {
-    /// Number of its line (from 1), where the protocol has lines that are counted.
+    /// Number of its line, counted from 1; the number of the series for remote write.
     pub line: u64,
-    /// Why, and what the remedy is.
+    /// The reason and the remedy.
     pub reason: String,
     /// The offending text, shortened.
     pub text: String,
@@ -45,9 +46,9 @@ pub struct RowCollector<'a> {
     store: &'a Store,
     oldest_ns: i64,
     newest_ns: i64,
-    /// A batch that may take more bytes in the log is full.
+    /// Size in the log above which a batch is full, bytes.
     batch_bytes_max: usize,
-    /// The batch that takes rows.
+    /// The batch to which rows are added.
     batch: Batch,
     collected: CollectedRows,
     lines_before: u64,
@@ -70,7 +71,7 @@ impl<'a> RowCollector<'a> {
         }
     }
 
-    /// Sets the number of lines before what is read: refusals count from there.
+    /// Sets the number of lines that precede the text to be read. Refusals are numbered after them.
     pub fn count_from(&mut self, lines: u64) {
         self.lines_before = lines;
     }
@@ -99,7 +100,8 @@ impl<'a> RowCollector<'a> {
         self.put(time_ns, 1, |batch| batch.push_event(row, time_ns, text))
     }
 
-    /// Adds something to the batch, or to a new one if the batch is full.
+    /// Adds samples with `push` to the batch, or to a new one if the batch is full. `push` may be
+    /// called twice.
     fn put(
         &mut self,
         time_ns: i64,
@@ -111,7 +113,7 @@ impl<'a> RowCollector<'a> {
             self.start_batch();
         }
         let pushed = match push(&mut self.batch) {
-            // The batch has no room for it. An event that is too large fits into none.
+            // The row does not fit into this batch. An event that is too large fits into no batch.
             Err(WriteError::TooLarge { what, .. }) if what != "event_bytes" => {
                 self.start_batch();
                 push(&mut self.batch)
@@ -143,7 +145,7 @@ impl<'a> RowCollector<'a> {
         }
     }
 
-    /// Counts a refusal, and keeps the first of them.
+    /// Counts a refusal and stores the first [`REFUSALS_MAX`] of them.
     pub(crate) fn refuse(&mut self, line: u64, reason: impl Into<String>, text: &[u8]) {
         let Self { collected, lines_before, .. } = self;
         collected.refused += 1;
@@ -155,7 +157,6 @@ impl<'a> RowCollector<'a> {
         }
     }
 
-    /// Returns what was collected.
     pub fn finish(mut self) -> CollectedRows {
         if self.batch.is_empty() {
             self.store.spare(self.batch);
@@ -166,7 +167,8 @@ impl<'a> RowCollector<'a> {
     }
 }
 
-/// Returns the store's error about a row without its row number: the offending text is reported with it.
+/// Returns the store's error about a row without its row number: the offending text is reported
+/// with it.
 fn reason(error: &WriteError) -> String {
     match error {
         WriteError::Shape { expected: 0, .. } => {

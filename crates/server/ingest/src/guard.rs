@@ -1,7 +1,7 @@
 //! Access to a port that is not on a loopback address: TLS, and a token.
 //!
-//! HTTP carries the token as `Authorization: Bearer TOKEN`, or as the password of `Basic`. The first
-//! line of a line-based connection is `auth TOKEN` (RESP: `+auth TOKEN`), within
+//! HTTP carries the token as `Authorization: Bearer TOKEN`, or as the password of `Basic`. The
+//! first line of a line-based connection is `auth TOKEN` (RESP: `+auth TOKEN`), within
 //! [`AUTH_TIME_MAX`].
 
 use std::sync::Arc;
@@ -21,16 +21,18 @@ pub const TOKEN_BYTES_MAX: usize = 256;
 /// Longest first line, in bytes.
 const LINE_BYTES_MAX: usize = TOKEN_BYTES_MAX + 16;
 
-/// The credentials that a caller must present. The default admits every caller: for loopback addresses.
+/// The credentials that a caller must present. The default admits every caller: for loopback
+/// addresses.
 #[derive(Clone, Default)]
 pub struct Guard {
-    /// The certificate that connections of lines are taken with.
+    /// Accepts TLS on line-based connections; `None` for plain text.
     pub tls: Option<TlsAcceptor>,
     /// The required token.
     pub token: Option<Token>,
 }
 
-/// Returns the TLS acceptor for line-based connections. The certificate is looked up at each handshake.
+/// Returns the TLS acceptor for line-based connections. The certificate is looked up at each
+/// handshake.
 ///
 /// # Errors
 /// Returns an error if the TLS library cannot be set up.
@@ -44,27 +46,27 @@ pub fn tls(certificate: Arc<dyn ResolvesServerCert>) -> Result<TlsAcceptor, Stri
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// A secret that callers show.
+/// A secret that callers present.
 #[derive(Clone)]
 pub struct Token(Arc<str>);
 
 impl Token {
-    /// Of a text, spaces around it left out; `None` if it is empty, longer than
-    /// [`TOKEN_BYTES_MAX`] or holds anything but visible ASCII.
+    /// Creates a token from a text, without the spaces around it. Returns `None` if the text is
+    /// empty, longer than [`TOKEN_BYTES_MAX`] or contains anything but visible ASCII.
     pub fn new(text: &str) -> Option<Self> {
         let text = text.trim();
         let fits = !text.is_empty() && text.len() <= TOKEN_BYTES_MAX;
         (fits && text.bytes().all(|c| c.is_ascii_graphic())).then(|| Self(text.into()))
     }
 
-    /// Returns true if a text is the token; takes as long for one wrong text as for another of its length.
+    /// Returns true if a text is the token. Compares in constant time for texts of the same length.
     pub fn is(&self, text: &[u8]) -> bool {
         let own = self.0.as_bytes();
         let differs = own.iter().zip(text).fold(0, |all, (a, b)| all | (a ^ b));
         own.len() == text.len() && std::hint::black_box(differs) == 0
     }
 
-    /// Returns true if the value of an `Authorization` header shows it.
+    /// Returns true if the value of an `Authorization` header contains the token.
     pub(crate) fn shown_by(&self, authorization: &str) -> bool {
         let Some((scheme, shown)) = authorization.split_once(' ') else { return false };
         let shown = shown.trim();
@@ -77,8 +79,8 @@ impl Token {
         colon.and_then(|at| pair.get(at + 1..)).is_some_and(|password| self.is(password))
     }
 
-    /// Reads the first line of a connection into `buffer` and takes it away; whether it shows the
-    /// token. What came behind it stays in the buffer.
+    /// Reads the first line of a connection. Returns true if it presents the token. Bytes received
+    /// after the line stay in `buffer`.
     pub(crate) async fn begins<S: AsyncRead + Unpin>(
         &self,
         stream: &mut S,
@@ -102,7 +104,8 @@ impl std::fmt::Debug for Token {
     }
 }
 
-/// Reads until there is a line; where the next one begins.
+/// Reads until `buffer` contains a line. Returns the offset of the next line, or `None` if the line
+/// is too long or the stream ends.
 async fn first_line<S: AsyncRead + Unpin>(stream: &mut S, buffer: &mut BytesMut) -> Option<usize> {
     loop {
         if let Some(end) = buffer.iter().position(|c| *c == b'\n') {

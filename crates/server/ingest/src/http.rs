@@ -1,9 +1,9 @@
 //! The query port: `/api/...` of the store's own query language, `/write` for the Influx line
 //! protocol, `/api/v1/write` for Prometheus remote write.
 //!
-//! Writes are answered after they are persisted. [`HttpOptions`] sets the token that callers present and
-//! the origins from which a browser may call. Requests from other origins are refused, so that a page
-//! opened in a browser on this machine can neither write nor read here.
+//! Writes are answered after they are persisted. [`HttpOptions`] sets the token that callers
+//! present and the origins from which a browser may call. Requests from other origins are refused,
+//! so that a page opened in a browser on this machine can neither write nor read here.
 //!
 //! Limits: [`WRITE_BYTES_MAX`], [`WRITES_BYTES_MAX`], [`QUERY_BYTES_MAX`], [`QUERIES_MAX`],
 //! [`NAMES_MAX`], [`UNREAD_TIME_MAX`]; a query ends after ten minutes, or when it holds too much
@@ -35,20 +35,20 @@ pub use write::{WRITE_BYTES_MAX, WRITES_BYTES_MAX};
 pub const QUERY_BYTES_MAX: usize = 1 << 20;
 /// Most queries of one port that are answered at a time.
 pub const QUERIES_MAX: usize = 16;
-/// Most requests of one port that walk the catalogue at a time: searches, suggestions, deletes.
-/// More wait a while.
+/// Most requests of one port that scan the catalogue at a time: searches, suggestions, deletes.
+/// Further ones wait for a limited time.
 pub const NAMES_MAX: usize = 4;
-/// Longest time that a request waits for others.
+/// Longest time that a request waits for a permit to scan the catalogue.
 const TURN_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// The access rules of the query port.
 #[derive(Debug, Clone, Default)]
 pub struct HttpOptions {
-    /// The required token; `None` admits every caller: for loopback addresses and callers that were
-    /// already authenticated.
+    /// The required token. `None` admits every caller; use it only for loopback addresses and for
+    /// callers that were already authenticated.
     pub token: Option<Token>,
-    /// Origins whose pages may ask from a browser, such as `http://grafana.example:3000`; `*` is
-    /// any.
+    /// Origins whose pages may send requests from a browser, such as `http://grafana.example:3000`;
+    /// `*` allows any.
     pub cors_origins: Vec<String>,
 }
 
@@ -76,7 +76,7 @@ impl Default for QueryQuotas {
     }
 }
 
-/// The routes of the query port, over one store.
+/// Returns the routes of the query port for one store.
 pub fn router(store: Store, options: HttpOptions) -> Router {
     routes(store, options, QueryQuotas::default())
 }
@@ -171,19 +171,19 @@ async fn stats(State(store): State<Store>) -> Response {
     }))
 }
 
-/// An error of a query: in the body, with the status of a success, as clients of this language
-/// expect it.
+/// Returns the answer to a failed query. The status is 200 and the error is in the body, as clients
+/// of this query language expect.
 fn query_error(message: &str) -> Response {
     format!("-{}\r\n", message.replace(['\r', '\n'], " ")).into_response()
 }
 
-/// Too many ask at a time.
+/// Returns the answer for a request above a limit, with status 503.
 fn busy(text: String) -> Response {
     let later = [(header::RETRY_AFTER, "1")];
     (StatusCode::SERVICE_UNAVAILABLE, later, text).into_response()
 }
 
-/// Waits for a turn among the requests that walk the catalogue.
+/// Waits for a permit to scan the catalogue.
 async fn turn(quotas: &QueryQuotas) -> Result<OwnedSemaphorePermit, Response> {
     let permit = timeout(quotas.turn_time, Arc::clone(&quotas.names).acquire_owned()).await;
     permit
@@ -205,7 +205,7 @@ async fn search(
     }
 }
 
-/// Looks for names away from the tasks: there may be many.
+/// Answers a suggestion on a blocking thread, because there may be many names.
 async fn suggest(
     State(store): State<Store>,
     Extension(quotas): Extension<QueryQuotas>,
@@ -227,7 +227,8 @@ async fn suggest(
     }
 }
 
-/// `{"metric", "where", "range"}`: delete samples and events; answered when that is persisted.
+/// Handles `{"metric", "where", "range"}`: deletes samples and events, and answers when the
+/// deletion is persisted.
 async fn delete(
     State(store): State<Store>,
     Extension(quotas): Extension<QueryQuotas>,
@@ -273,11 +274,11 @@ fn refused(text: &str) -> Response {
 fn failed(error: &WriteError) -> Response {
     let status = match error {
         WriteError::Full(_) => StatusCode::INSUFFICIENT_STORAGE,
-        // Deletes wait for merges.
+        // A later merge applies the pending tombstones, so the deletion may be retried.
         WriteError::Failed(_)
         | WriteError::Closed
         | WriteError::TooLarge { what: "tombstones", .. } => StatusCode::SERVICE_UNAVAILABLE,
-        // The same request fails the same way again: senders must not repeat it.
+        // The same request would fail again, so the status must tell senders not to retry.
         WriteError::TooLarge { .. }
         | WriteError::TooOld { .. }
         | WriteError::TooNew { .. }
@@ -296,7 +297,7 @@ mod tests {
 
     use super::*;
 
-    /// A query whose answer is larger than what waits for a client that does not read.
+    /// A query whose answer is larger than the buffers for a client that does not read.
     const LARGE: &[u8] = br#"{"select": "cpu", "range": {"from": 0, "to": 100000}}"#;
 
     fn store() -> (tempfile::TempDir, Store) {
@@ -329,7 +330,7 @@ mod tests {
         assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
         assert!(refused.headers().contains_key(header::RETRY_AFTER));
         drop(unread);
-        // The clients are gone: every query ends.
+        // The clients have disconnected, so every query ends.
         drop(quotas.queries.acquire_many(QUERIES_MAX as u32).await.unwrap());
         assert_eq!(ask().await.status(), StatusCode::OK);
     }
@@ -361,7 +362,8 @@ mod tests {
             assert!(refused.headers().contains_key(header::RETRY_AFTER));
         }
         drop(unread);
-        // The clients are gone: every search ends, and what waits has its turn.
+        // The clients have disconnected, so every search ends and the waiting ones get their
+        // permits.
         drop(quotas.names.acquire_many(NAMES_MAX as u32).await.unwrap());
         assert_eq!(ask().await.status(), StatusCode::OK);
     }

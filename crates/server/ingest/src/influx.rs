@@ -1,8 +1,9 @@
 //! The Influx line protocol: `measurement,tag=value field=1.5,other=2i time`.
 //!
-//! A field becomes the metric `measurement_field`. The fields of a line are one row, or several if they
-//! exceed the columns of a row. Integers stay integers, booleans are 1 and 0, a text field is an event of
-//! `!measurement_field`. A line ends at the first line feed, even in quotes: an open quote costs one line.
+//! A field becomes the metric `measurement_field`. The fields of a line are one row, or several if
+//! they exceed the columns of a row. Integers stay integers, booleans are 1 and 0, a text field is
+//! an event of `!measurement_field`. A line ends at the first line feed, even in quotes: an open
+//! quote costs one line.
 
 use memchr::{memchr, memchr2, memchr3};
 use query::time::parse_int;
@@ -22,7 +23,7 @@ impl Precision {
     /// Nanoseconds.
     pub const NANOSECONDS: Self = Self(1);
 
-    /// By its name in the query; nanoseconds without one.
+    /// Parses the name of a unit in the query string; the default is nanoseconds.
     pub fn parse(name: Option<&str>) -> Option<Self> {
         Some(Self(match name.unwrap_or("ns") {
             "" | "n" | "ns" => 1,
@@ -79,30 +80,30 @@ pub fn read(body: &[u8], precision: Precision, now_ns: i64, collector: &mut RowC
     }
 }
 
-/// Buffers that are refilled for each line and reused by all of them, and what is cached of the line
-/// before.
+/// Buffers that are reused for each line, and the cached metrics of the previous line.
 #[derive(Default)]
 struct Scratch<'a> {
     fields: Vec<Field<'a>>,
     name: Vec<u8>,
     tags: Vec<u8>,
     values: Vec<Value>,
-    /// Rows of the line, and where the values of each end.
+    /// The rows of the line, each with the end of its values in `values`.
     rows: Vec<(Row, usize)>,
     known: LastRow<'a>,
 }
 
-/// The metrics of the last line whose fields were the numbers of one row: mostly those of the next line.
+/// The metrics of the last line whose fields were all numbers and fitted into one row. The next
+/// line usually has the same.
 #[derive(Default)]
 struct LastRow<'a> {
     measurement: &'a [u8],
     fields: Vec<&'a [u8]>,
-    /// As the name of its row begins.
+    /// The escaped metrics, with which the name of its row begins.
     metrics: Vec<u8>,
 }
 
 impl<'a> LastRow<'a> {
-    /// Returns true if the fields of a line are numbers of these names.
+    /// Returns true if a line has this measurement and numeric fields with the cached names.
     fn are(&self, measurement: &[u8], fields: &[Field<'_>]) -> bool {
         let is =
             |(known, field): (&&[u8], &Field<'_>)| *known == field.name && field.number().is_some();
@@ -144,7 +145,8 @@ fn read_line<'a>(
         return Err("no measurement; write name,tag=value field=1 time".into());
     }
     parse_fields(fields, &mut scratch.fields)?;
-    // All or nothing of a line: rows are asked for, and texts measured, before anything is taken.
+    // A line is stored as a whole or not at all, so all rows are looked up and all texts are
+    // measured before anything is added.
     numbers(measurement, tags, scratch, collector)?;
     let mut events = Vec::new();
     for field in &scratch.fields {
@@ -169,7 +171,8 @@ fn read_line<'a>(
     events.into_iter().try_for_each(|(row, text)| collector.push_event(row, time_ns, &text))
 }
 
-/// The rows of a line's numbers: one, or as many as their metrics and names need.
+/// Looks up the rows for the numeric fields of a line: one row, or several if the limits of columns
+/// or name length require it.
 fn numbers<'a>(
     measurement: &'a [u8],
     tags: &[u8],
@@ -201,7 +204,7 @@ fn numbers<'a>(
             name.extend_from_slice(words);
             rows.push((collector.row(name)?, values.len()));
             name.clear();
-            // Without its separator.
+            // Leave out the separator.
             name.extend_from_slice(next.get(1..).unwrap_or_default());
             columns = 1;
         }
@@ -251,7 +254,7 @@ fn field_value(text: &[u8]) -> Option<FieldValue<'_>> {
     }
 }
 
-/// The first such byte that is not escaped.
+/// Returns the position of the first unescaped byte of this value.
 fn find(text: &[u8], wanted: u8) -> Option<usize> {
     let mut at = 0;
     loop {
@@ -259,17 +262,17 @@ fn find(text: &[u8], wanted: u8) -> Option<usize> {
         if text.get(at) == Some(&wanted) {
             return Some(at);
         }
-        // What it escapes is passed over, too.
+        // Skip the escaped byte as well.
         at += 2;
     }
 }
 
-/// The end of a value: a comma outside quotes.
+/// Returns the end of a value: the first comma outside quotes.
 fn value_end(text: &[u8]) -> usize {
     outside_quotes(text, b',')
 }
 
-/// The end of the fields: a space outside quotes.
+/// Returns the end of the fields: the first space outside quotes.
 fn fields_end(text: &[u8]) -> usize {
     outside_quotes(text, b' ')
 }
@@ -279,7 +282,7 @@ fn outside_quotes(text: &[u8], wanted: u8) -> usize {
     while let Some(found) = text.get(at..).and_then(|rest| memchr3(wanted, b'"', b'\\', rest)) {
         at += found;
         match text.get(at) {
-            // What it escapes is passed over, too.
+            // Skip the escaped byte as well.
             Some(b'\\') => at += 1,
             Some(b'"') => quoted = !quoted,
             _ if !quoted => return at,
@@ -313,7 +316,7 @@ fn tag_words(into: &mut Vec<u8>, mut tags: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// From this protocol's escapes to those of series names.
+/// Converts the escapes of this protocol to those of series names.
 fn escape(into: &mut Vec<u8>, mut text: &[u8]) {
     let special = |c: &u8| matches!(c, b'\\' | b' ' | b'=' | b'|');
     while let Some(at) = text.iter().position(special) {
@@ -350,8 +353,8 @@ mod tests {
 
     use super::*;
 
-    /// Searches byte by byte, as a reference for the fast searches: the first wanted byte that is not escaped
-    /// by a backslash and, if quotes `count`, is outside them.
+    /// Searches byte by byte, as a reference for the fast searches: the first wanted byte that is
+    /// not escaped by a backslash and, if quotes `count`, is outside them.
     fn slowly(text: &[u8], wanted: u8, count: bool) -> Option<usize> {
         let (mut quoted, mut escaped) = (false, false);
         text.iter().position(|c| {

@@ -1,18 +1,20 @@
 //! Metric protocols and the query port of the series store.
 //!
 //! Readers ([`RespReader`], [`TelnetReader`], [`influx`], [`remote`]) turn bytes into rows of an
-//! [`RowCollector`], which gives batches and refusals. [`serve_tcp`] and [`serve_udp`] carry them over
-//! sockets, [`router`] over HTTP, where queries are answered too.
+//! [`RowCollector`], which returns batches and refusals. [`serve_tcp`] and [`serve_udp`] serve the
+//! protocols on sockets. [`router`] serves writes and queries over HTTP.
 //!
 //! # Invariants
-//! - A row that is refused does not concern its neighbours, closes no connection, and is answered
-//!   with its text where the protocol can answer.
-//! - HTTP answers a write, and a TCP port a `sync`, after it is persisted as the store's log says.
-//!   A connection is closed after everything it brought is persisted.
-//! - Whatever bytes arrive: no panic, and memory within the limits below.
+//! - A refused row does not affect the rows around it and does not close the connection. The reply
+//!   repeats its text where the protocol has replies.
+//! - An HTTP write and a `sync` on a TCP port are answered after the data is persisted as
+//!   configured for the store's log. A connection is closed after everything received on it is
+//!   persisted.
+//! - No input causes a panic or exceeds the limits below.
 //!
 //! # Limits
-//! Each is a constant of its module: lines, items, dictionaries, connections, bodies, replies.
+//! Each limit is a constant of its module: lines, items, dictionaries, connections, bodies,
+//! replies.
 
 mod certificate;
 mod collector;

@@ -1,13 +1,12 @@
-//! Connections and datagrams that bring rows: one batch for each read buffer. Refusals are reported
-//! in-band and the connection stays open.
+//! Receives rows over connections and datagrams, one batch per read. Refusals are reported in-band
+//! and the connection stays open.
 //!
-//! Accepted rows are not answered: these protocols fire and forget, and rows are persisted within
-//! 100 ms (with the log on). A client that needs confirmation sends `+sync` in RESP or `sync` in
-//! `OpenTSDB`'s lines. The reply is `+OK` or `ok` when everything before it on this connection is
-//! persisted, and an error if some of it was not stored and not reported one by one. Replies come
-//! in order with the refusals. A client that reads no reply for [`ANSWER_TIME_MAX`] is
-//! disconnected. The end of the stream is no confirmation: it looks the same when the server
-//! dies.
+//! Accepted rows get no reply in these protocols. They are persisted within 100 ms if the log is
+//! enabled. A client that needs confirmation sends `+sync` in RESP or `sync` in `OpenTSDB` lines.
+//! The reply is `+OK` or `ok` when everything before it on this connection is persisted, and an
+//! error if some of it was not stored and not reported one by one. Replies come in order with the
+//! refusals. A client that reads no reply for [`ANSWER_TIME_MAX`] is disconnected. The end of the
+//! stream is not a confirmation, because it looks the same when the server crashes.
 //!
 //! Limits: [`CONNECTIONS_MAX`], [`READ_BYTES_MAX`], [`REPLY_BYTES_MAX`], [`PIPELINE_BATCHES_MAX`].
 
@@ -42,19 +41,19 @@ pub use udp::serve_udp;
 pub const CONNECTIONS_MAX: usize = 1024;
 /// Most bytes read into one batch.
 pub const READ_BYTES_MAX: usize = 256 << 10;
-/// Most bytes of refusals that wait for a client that does not read; more are left out, and counted
-/// in the answer to the next `sync`.
+/// Most bytes of queued refusals for a client that does not read. Further refusals are dropped and
+/// counted in the reply to the next `sync`.
 pub const REPLY_BYTES_MAX: usize = 64 << 10;
-/// Longest time that the answer to a `sync` waits for a client that does not read.
+/// Longest time that the reply to a `sync` waits for a client that does not read.
 pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
-/// Most batches of one connection on their way to the log.
+/// Most batches of one connection that may be submitted and not yet written to the log.
 pub const PIPELINE_BATCHES_MAX: usize = 16;
 /// Longest time that the last replies wait for a client that does not read.
 const GOODBYE_TIME_MAX: Duration = Duration::from_secs(2);
 /// The reply to `sync` if the store refused rows before it.
 const LOST: &str = "some rows before were not stored; send them again";
 /// Interval at which an idle connection renews the rows of its dictionary. It is shorter than the
-/// interval at which the store looks for rows to forget.
+/// interval at which the store drops unused rows.
 const KEEP_EVERY: Duration = Duration::from_mins(5);
 /// Pause after a failed accept, most often because no file descriptor is free, or a failed read of
 /// datagrams.
@@ -77,8 +76,8 @@ impl Protocol {
     }
 }
 
-/// Serves a TCP port until `stop` changes; returns when all connections have ended and what they
-/// brought is persisted.
+/// Serves a TCP port until `stop` changes. Returns when all connections have ended and everything
+/// received is persisted.
 pub async fn serve_tcp(
     listener: TcpListener,
     protocol: Protocol,
@@ -108,7 +107,7 @@ pub async fn serve_tcp(
             let _ = stream.try_write(text.as_bytes());
             continue;
         };
-        // Answers are short: they must not wait for an acknowledgement of the one before.
+        // Replies are short and must not wait for the TCP acknowledgement of the previous one.
         let _ = stream.set_nodelay(true);
         let reader = match protocol {
             Protocol::Resp => Reader::Resp(RespReader::new(dictionaries.clone())),
@@ -123,7 +122,7 @@ pub async fn serve_tcp(
     while running.join_next().await.is_some() {}
 }
 
-/// One connection, from the handshake to its end.
+/// Serves one connection, including its TLS handshake if the port uses TLS.
 async fn attend(
     stream: TcpStream,
     reader: Reader,
@@ -187,7 +186,7 @@ impl Reader {
         }
     }
 
-    /// Keeps the rows it knows by other than their names.
+    /// Renews the rows of the dictionary, if the protocol has one.
     fn keep(&mut self, store: &Store) {
         if let Self::Resp(reader) = self {
             reader.keep(store);
@@ -205,11 +204,11 @@ struct Connection<S> {
     begun: bool,
     tickets: VecDeque<Ticket>,
     replies: Vec<u8>,
-    /// Something was sent to the store that may not be persisted yet.
+    /// True if something was submitted to the store that may not be persisted yet.
     unsettled: bool,
-    /// Rows since the last `sync` were not stored although they were good.
+    /// True if the store refused or lost valid rows since the last `sync`.
     lost: bool,
-    /// Rows refused since the last `sync` whose refusals were left out.
+    /// Number of rows refused since the last `sync` whose refusals were dropped.
     untold: u64,
 }
 
@@ -232,13 +231,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
     }
 
-    /// Serves it to its end; each time `due` is ready its rows are kept.
+    /// Serves the connection to its end. Each time `due` is ready, the rows of the dictionary are
+    /// renewed.
     async fn run(
         mut self,
         mut stop: watch::Receiver<bool>,
         mut due: impl FnMut(&mut Context<'_>) -> Poll<()>,
     ) {
-        // What came with the token's line.
+        // Process what was received together with the line of the token.
         let mut next = if self.buffer.is_empty() {
             ControlFlow::Continue(())
         } else {
@@ -262,7 +262,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         self.finish().await;
     }
 
-    /// Stores what a read brought. Breaks at the end of the connection.
+    /// Handles the result of a read. Breaks at the end of the connection.
     async fn took(&mut self, read: io::Result<usize>) -> ControlFlow<()> {
         match read {
             Ok(0) => {
@@ -277,8 +277,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
     }
 
-    /// Returns true if the connection begins with a request of HTTP, as no lines of its own do. A page in a
-    /// browser of this machine can send one to any port, and lines in its body.
+    /// Returns true if the connection begins with an HTTP request line, which no line of the
+    /// protocols resembles. A web page in a browser on this machine can send a request to any port,
+    /// with rows in its body.
     fn is_http(&mut self) -> bool {
         let end = self.buffer.iter().position(|c| *c == b'\n');
         self.begun = end.is_some() || self.buffer.len() >= LINE_BYTES_MAX;
@@ -287,7 +288,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             && [&b" HTTP/1.1"[..], b" HTTP/1.0"].iter().any(|version| line.ends_with(version))
     }
 
-    /// Stores what the buffer holds, and answers what it asks. Breaks if the connection is to end.
+    /// Submits the complete rows in the buffer and answers its commands. Breaks if the connection
+    /// must end.
     async fn process_buffer(&mut self) -> ControlFlow<()> {
         if !self.begun && self.is_http() {
             self.queue_reply("-ERR this port takes no HTTP\r\n");
@@ -307,7 +309,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
     }
 
-    /// The client has closed its side: what is left in the buffer is all there is.
+    /// Handles the rest of the buffer after the client has closed its side.
     async fn end(&mut self) {
         let mut collector = RowCollector::new(&self.store);
         match &mut self.reader {
@@ -337,12 +339,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
     }
 
-    /// Waits until everything taken so far is persisted.
+    /// Waits until everything submitted so far is persisted.
     async fn persist(&mut self) {
         if !std::mem::take(&mut self.unsettled) {
             return;
         }
-        // A batch behind all others: it is persisted when they are.
+        // An empty batch after all others is persisted when they are.
         match self.store.submit_async(Batch::new(), Ack::Persisted).await {
             Ok(ticket) => self.tickets.push_back(ticket),
             Err(e) => self.failed(Some(e)),
@@ -361,7 +363,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             self.output.write_all(&replies).await?;
             self.output.shutdown().await
         };
-        // Everything is stored: a client that is gone, or does not listen, loses only the words.
+        // Everything is stored. A client that has disconnected or does not read loses only replies.
         let _ = timeout(GOODBYE_TIME_MAX, goodbye).await;
     }
 
@@ -376,7 +378,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         self.queue_reply(&text);
     }
 
-    /// Answers what was asked. Breaks if the connection is to end.
+    /// Answers a command. Breaks if the connection must end.
     async fn answer_question(&mut self, question: Asked) -> ControlFlow<()> {
         let text = match question {
             Asked::Sync => return self.acknowledge().await,
@@ -391,8 +393,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         ControlFlow::Continue(())
     }
 
-    /// Says that everything so far is persisted, or what is not. Waits for a client that does not
-    /// read: an answer that is left out would be waited for in vain. Breaks if it was not taken.
+    /// Replies that everything so far is persisted, or with the error. Unlike refusals, this reply
+    /// is never dropped, because the client waits for it. Breaks if the client does not read it in
+    /// time.
     async fn acknowledge(&mut self) -> ControlFlow<()> {
         self.persist().await;
         let (lost, untold) = (std::mem::take(&mut self.lost), std::mem::take(&mut self.untold));
@@ -425,7 +428,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         if matches!(told, Ok(Ok(()))) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     }
 
-    /// Adds to the replies; whether there was room.
+    /// Queues a reply. Returns false if it was dropped because the queue is full.
     fn queue_reply(&mut self, text: &str) -> bool {
         let room = self.replies.len() + text.len() <= REPLY_BYTES_MAX;
         if room {
@@ -434,8 +437,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         room
     }
 
-    /// Hands over as much of the replies as the client takes now. Never waits: a client that does
-    /// not read its replies goes on writing.
+    /// Sends as much of the queued replies as the socket accepts now. Does not wait, so a client
+    /// that does not read its replies can go on writing.
     async fn reply(&mut self) {
         if self.replies.is_empty() {
             return;
@@ -454,7 +457,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 }
 
-/// The result of the oldest batch. Stays in the queue until there is one.
+/// Waits for the result of the oldest batch and removes it. Cancel safe: the batch stays in the
+/// queue until its result is there.
 async fn first(tickets: &mut VecDeque<Ticket>) -> Result<(), WriteError> {
     let Some(ticket) = tickets.front_mut() else { return Ok(()) };
     let result = ticket.await;

@@ -1,7 +1,7 @@
-//! Numbers as the protocols of lines write them.
+//! Numbers as the line-based protocols write them.
 
-/// A number as the protocols write floats: whole text, at most 64 bytes, `nan` and `inf` spelled out
-/// allowed. Digits that are more than a float holds are no number.
+/// Parses a whole text of at most 64 bytes as a float; `nan` and `inf` are accepted. Returns `None`
+/// if the digits exceed the range of a float.
 pub(crate) fn parse_float(text: &[u8]) -> Option<f64> {
     if let Some(number) = parse_short(text) {
         return Some(number);
@@ -14,9 +14,10 @@ pub(crate) fn parse_float(text: &[u8]) -> Option<f64> {
     (!overflows).then_some(number)
 }
 
-/// A number of up to 15 digits without an exponent; `None` of any other text. Both the digits as an integer
-/// and the power of ten are exact as floats, and so their quotient is rounded once, as it must be
-/// (Clinger 1990, "How to read floating point numbers accurately", the fast path).
+/// Parses a number of up to 15 digits without an exponent; returns `None` for any other text. The
+/// digits as an integer and the power of ten are both exact as floats, so their quotient is rounded
+/// once and correctly (Clinger 1990, "How to read floating point numbers accurately", the fast
+/// path).
 fn parse_short(text: &[u8]) -> Option<f64> {
     let (negative, digits) = match text {
         [b'-', rest @ ..] => (true, rest),
@@ -43,7 +44,7 @@ fn parse_short(text: &[u8]) -> Option<f64> {
     Some(if negative { -number } else { number })
 }
 
-/// Digits of numbers that are below 2^53 whatever they are.
+/// Number of digits with which any integer is below 2^53.
 const SHORT_DIGITS_MAX: usize = 15;
 const POWERS_OF_TEN: [f64; SHORT_DIGITS_MAX + 1] =
     [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15];
@@ -62,7 +63,8 @@ mod tests {
         fn a_short_number_is_what_the_standard_library_reads(
             text in r"[-+]?[0-9]{0,9}[.]?[0-9]{0,9}|[-+.0-9e]{0,8}"
         ) {
-            // This alphabet spells no `inf`: one comes of digits that are more than a float holds.
+            // These characters cannot spell `inf`, so an infinite result means that the digits
+            // exceed the range of a float.
             let expected = text.parse::<f64>().ok().filter(|number| number.is_finite());
             let bits = |number: Option<f64>| number.map(f64::to_bits);
             prop_assert_eq!(bits(parse_float(text.as_bytes())), bits(expected));

@@ -1,12 +1,12 @@
-//! Fields of a protobuf message, one after the other where they lie.
+//! Reads the fields of a protobuf message in place, without decoding it into structs.
 
-/// The defect of a message.
+/// The reason why a message cannot be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Malformed(pub(crate) &'static str);
 
 const CUT: Malformed = Malformed("a field is cut");
 
-/// Content of a field.
+/// The content of a field, by its wire type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Field<'a> {
     Varint(u64),
@@ -16,7 +16,7 @@ pub(crate) enum Field<'a> {
 }
 
 impl<'a> Field<'a> {
-    /// The content of a field that has a length.
+    /// Returns the bytes of a length-delimited field, or an error for any other wire type.
     pub(crate) fn bytes(self) -> Result<&'a [u8], Malformed> {
         match self {
             Self::Bytes(bytes) => Ok(bytes),
@@ -25,12 +25,12 @@ impl<'a> Field<'a> {
     }
 }
 
-/// The fields that are still to come.
+/// The fields of a message that were not read yet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Fields<'a> {
-    /// Number and content of the next field; `None` behind the last one.
+    /// Returns the number and content of the next field, or `None` at the end of the message.
     #[inline]
     pub(crate) fn next(&mut self) -> Result<Option<(u32, Field<'a>)>, Malformed> {
         if self.0.is_empty() {

@@ -1,8 +1,9 @@
 //! Prometheus remote write, version 1: a snappy block of one protobuf message.
 //!
-//! The message is walked where it lies; nothing is built of it. The bytes of a series' labels are
-//! looked up as they stand: only labels that were not seen before are read and become a name.
-//! Senders repeat their series in the same order, so that most look-ups find the next one at once.
+//! The message is decoded in place and no structs are built from it. The encoded labels of a series
+//! are the key of a cache of rows, so only labels that were not seen before are decoded into a
+//! name. Senders repeat their series in the same order, so most look-ups hit the next entry of the
+//! cache at once.
 //!
 //! Limits: [`MESSAGE_BYTES_MAX`], [`REQUEST_SAMPLES_MAX`], [`LABELS_BYTES_MAX`].
 
@@ -20,15 +21,16 @@ use crate::protobuf::{Field, Fields, Malformed};
 pub const MESSAGE_BYTES_MAX: usize = 64 << 20;
 /// Most samples of one request.
 pub const REQUEST_SAMPLES_MAX: usize = 4 << 20;
-/// Most memory for labels seen before, in bytes; forgotten all at once beyond.
+/// Most memory for cached labels, in bytes. The cache is emptied when it would exceed this.
 pub const LABELS_BYTES_MAX: usize = 128 << 20;
-/// Buffers for messages that are kept for the next requests, and the largest of them, in bytes.
+/// Number of decompression buffers kept for later requests, and the size of the largest one that is
+/// kept, in bytes.
 const BUFFERS_MAX: usize = 4;
 const BUFFER_BYTES_MAX: usize = 8 << 20;
 /// Memory of a cached series in addition to its labels, in bytes.
 const ENTRY_BYTES: usize = 20;
 
-// Numbers of fields.
+// Field numbers of the messages.
 const TIMESERIES: u32 = 1;
 const LABELS: u32 = 1;
 const SAMPLES: u32 = 2;
@@ -41,7 +43,7 @@ const SAMPLE_TIME: u32 = 2;
 /// The tag byte of a label: its field number and the wire type of a length-delimited field.
 const LABEL_TAG: u8 = 0x0a;
 
-/// A request, as a sender builds it. The reader builds none.
+/// A request as a sender builds it, for tests and benchmarks. The reader does not use it.
 #[derive(Clone, PartialEq, Message)]
 pub struct WriteRequest {
     /// The series with their samples.
@@ -51,7 +53,7 @@ pub struct WriteRequest {
 
 #[derive(Clone, PartialEq, Message)]
 pub struct TimeSeries {
-    /// Its labels; `__name__` is the metric.
+    /// The labels of the series; the label `__name__` holds the metric.
     #[prost(message, repeated, tag = "1")]
     pub labels: Vec<Label>,
     #[prost(message, repeated, tag = "2")]
@@ -75,7 +77,7 @@ pub struct Sample {
     pub timestamp: i64,
 }
 
-/// Reads one request's body by itself; see [`RemoteReader::read`].
+/// Reads the body of one request without a cache; see [`RemoteReader::read`].
 ///
 /// # Errors
 /// See [`RemoteReader::read`].
@@ -83,14 +85,14 @@ pub fn read(body: &[u8], collector: &mut RowCollector<'_>) -> Result<(), String>
     RemoteReader::default().read(body, collector)
 }
 
-/// Reads requests; remembers which labels are which row of its store.
+/// Reads requests and caches the row of its store for each set of labels.
 #[derive(Default)]
 pub struct RemoteReader {
     known: RwLock<LabelCache>,
     buffers: Mutex<Vec<Vec<u8>>>,
 }
 
-/// Labels seen before, in the order in which they came.
+/// Cached rows by encoded labels, in the order in which they were inserted.
 #[derive(Default)]
 struct LabelCache {
     entries: Vec<Entry>,
@@ -98,19 +100,20 @@ struct LabelCache {
     labels: Vec<u8>,
     table: HashTable<u32>,
     hasher: DefaultHashBuilder,
-    /// The store's epoch in which they were asked for.
+    /// The store's epoch in which the rows were looked up.
     epoch: u32,
 }
 
 #[derive(Clone, Copy)]
 struct Entry {
-    /// Start of its labels; they end where those of the next series begin.
+    /// Offset of its labels in [`LabelCache::labels`]. They end where those of the next entry
+    /// begin.
     from: u32,
     row: Row,
 }
 
 impl LabelCache {
-    /// The row of labels and its place; `guess` is the place that is looked at first.
+    /// Returns the index and the row of the labels. The entry at `guess` is compared first.
     fn find(&self, labels: &[u8], guess: usize) -> Option<(usize, Row)> {
         if let Some(entry) = self.entries.get(guess).filter(|_| self.of(guess) == labels) {
             return Some((guess, entry.row));
@@ -120,12 +123,12 @@ impl LabelCache {
         Some((place, self.entries.get(place)?.row))
     }
 
-    /// The labels at a place.
+    /// Returns the labels of the entry at an index.
     fn of(&self, place: usize) -> &[u8] {
         labels_of(&self.entries, &self.labels, place)
     }
 
-    /// Forgets all when the store may have forgotten rows since they were asked for.
+    /// Empties the cache if the epoch has changed: the store may have dropped rows since then.
     fn renew(&mut self, epoch: u32) {
         if self.epoch != epoch {
             (self.entries, self.labels, self.table) = Default::default();
@@ -133,13 +136,13 @@ impl LabelCache {
         }
     }
 
-    /// Remembers labels; the place they have.
+    /// Adds labels and returns their index.
     fn insert(&mut self, labels: &[u8], row: Row) -> usize {
         let bytes = self.labels.len() + labels.len() + (self.entries.len() + 1) * ENTRY_BYTES;
         if bytes > LABELS_BYTES_MAX {
             (self.entries, self.labels, self.table) = Default::default();
         }
-        // Below LABELS_BYTES_MAX.
+        // Both fit into `u32` because they are below LABELS_BYTES_MAX.
         let (place, from) = (self.entries.len(), self.labels.len() as u32);
         self.labels.extend_from_slice(labels);
         self.entries.push(Entry { from, row });
@@ -157,11 +160,12 @@ fn labels_of<'a>(entries: &[Entry], labels: &'a [u8], place: usize) -> &'a [u8] 
 }
 
 impl RemoteReader {
-    /// Reads a request's body; refusals name their series. One reader serves one store.
+    /// Reads the body of a request into the collector. Refused series are reported to the collector
+    /// by name. A reader must be used with one store only.
     ///
     /// # Errors
-    /// Returns an error if the body as a whole cannot be read; what the collector still holds must
-    /// not be stored then.
+    /// Returns an error if the body cannot be decoded. The collector may then hold part of the
+    /// request: discard it.
     pub fn read(&self, body: &[u8], collector: &mut RowCollector<'_>) -> Result<(), String> {
         let length = snap::raw::decompress_len(body).map_err(|e| format!("body: snappy: {e}"))?;
         if length > MESSAGE_BYTES_MAX {
@@ -197,8 +201,10 @@ impl RemoteReader {
 /// A request being read.
 struct Walk<'a> {
     reader: &'a RemoteReader,
+    /// Read lock on the cache, kept from one series to the next. It must be released before the
+    /// write lock is taken to add labels.
     known: Option<RwLockReadGuard<'a, LabelCache>>,
-    /// Index at which the next series' labels are most likely found.
+    /// Index in the cache at which the labels of the next series are expected.
     guess: usize,
     name: Vec<u8>,
     samples: usize,
@@ -224,10 +230,11 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Adds the samples of one series of a request; what is refused goes to the collector.
+    /// Adds the samples of one series to the collector, or reports to it why they are refused.
     ///
     /// # Errors
-    /// Returns an error if the request cannot be decoded, or holds too many samples.
+    /// Returns an error if the request cannot be decoded or has too many samples; the whole request
+    /// is then refused.
     fn series(
         &mut self,
         number: u64,
@@ -264,7 +271,7 @@ impl<'a> Walk<'a> {
         };
         let all = taken.and_then(|()| if histograms { Err(NO_HISTOGRAMS.into()) } else { Ok(()) });
         if let Err(reason) = all {
-            // Labels that cannot be read are shown as far as they can be.
+            // If the labels cannot be decoded, the report shows those before the error.
             let _ = write_name(labels, &mut self.name);
             collector.refuse(number, reason, &self.name);
         }
@@ -298,7 +305,7 @@ fn labels_end(series: &[u8]) -> Result<usize, Malformed> {
     Ok(series.len() - fields.0.len())
 }
 
-/// All labels of a series, wherever they stand, one behind the other.
+/// Concatenates all labels of a series, for senders that put other fields between them.
 fn gather(series: &[u8]) -> Result<Vec<u8>, Malformed> {
     let (mut fields, mut all) = (Fields(series), Vec::new());
     loop {
@@ -311,10 +318,12 @@ fn gather(series: &[u8]) -> Result<Vec<u8>, Malformed> {
     }
 }
 
-/// Bits of the value by which Prometheus says that a series ended: no sample of it.
+/// The NaN with which Prometheus marks the end of a series (its staleness marker). It is not stored
+/// as a sample.
 const ENDED: u64 = 0x7ff0_0000_0000_0002;
 
-/// Adds the samples of a series. Only the first refusal is reported; the other samples are still added.
+/// Adds the samples of a series. Only the first refusal is reported; the other samples are still
+/// added.
 fn take_samples(
     row: Row,
     rest: &[u8],
@@ -348,7 +357,7 @@ fn take_samples(
     Ok(all)
 }
 
-/// The name of a row series from labels: `__name__` is the metric.
+/// Builds the name of a row series from labels; `__name__` is the metric.
 fn write_name(labels: &[u8], name: &mut Vec<u8>) -> Result<(), String> {
     name.clear();
     let told = |e: Malformed| format!("labels: {}", e.0);
@@ -356,7 +365,7 @@ fn write_name(labels: &[u8], name: &mut Vec<u8>) -> Result<(), String> {
     while let Some((_, label)) = fields.next().map_err(told)? {
         let (key, value) = pair(label.bytes().map_err(told)?).map_err(told)?;
         if key != b"__name__" {
-            // One without a value is none, as Prometheus has it.
+            // In Prometheus a label with an empty value is the same as no label.
             tags.extend((!value.is_empty()).then_some((key, value)));
         } else if metric.is_none() {
             metric = Some(value);
@@ -377,7 +386,7 @@ fn write_name(labels: &[u8], name: &mut Vec<u8>) -> Result<(), String> {
     }
 }
 
-/// Name and value of a label.
+/// Returns the name and the value of a label.
 fn pair(label: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
     let (mut fields, mut name, mut value) = (Fields(label), &[][..], &[][..]);
     while let Some((field, content)) = fields.next()? {

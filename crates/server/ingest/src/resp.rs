@@ -1,13 +1,13 @@
-//! RESP as series clients write it: name, time, value; rows with `|`-joined metrics and an array of
-//! values; a dictionary of numbers for names.
+//! RESP as clients of the series store write it. A sample is a name, a time and a value. A row
+//! joins its metrics with `|` and has an array of values. A dictionary assigns numbers to names.
 //!
-//! `+sync` asks to be answered when everything before it is persisted.
+//! `+sync` requests a reply once everything before it is persisted.
 //!
-//! A reader keeps its place between two buffers, so that a sample may be cut anywhere. After a
-//! refusal it goes on with the next item that can only be a name, so that neighbours are kept.
+//! The reader keeps its state between buffers, so a sample may be split anywhere. After a refusal
+//! it resumes at the next item that can only be a name, so the samples around a bad one are kept.
 //!
-//! Limits: [`ITEM_BYTES_MAX`], [`DICTIONARY_ENTRIES_MAX`], [`DICTIONARIES_ENTRIES_MAX`], the store's
-//! own for names and rows.
+//! Limits: [`ITEM_BYTES_MAX`], [`DICTIONARY_ENTRIES_MAX`], [`DICTIONARIES_ENTRIES_MAX`], and the
+//! store's limits for names and rows.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub const DICTIONARY_ENTRIES_MAX: usize = 1 << 20;
 /// Most names in the dictionaries of all connections of a port.
 pub const DICTIONARIES_ENTRIES_MAX: usize = 4 << 20;
 
-/// Asks for an acknowledgement.
+/// The item that requests an acknowledgement.
 const SYNC: &[u8] = b"sync";
 
 /// One item of the stream.
@@ -61,8 +61,8 @@ enum Expected {
     Skip(usize),
 }
 
-/// Entries that the dictionaries of a port may still take: [`DICTIONARIES_ENTRIES_MAX`] for all its
-/// connections. Clones are the same room.
+/// The remaining quota of dictionary entries of a port: [`DICTIONARIES_ENTRIES_MAX`] for all its
+/// connections. Clones share the quota.
 #[derive(Debug, Clone)]
 pub struct DictionaryRoom(Arc<AtomicUsize>);
 
@@ -89,22 +89,23 @@ impl DictionaryRoom {
 #[derive(Debug)]
 pub struct RespReader {
     dictionary: HashMap<i64, Row>,
-    /// The store's epoch in which the dictionary's rows were kept.
+    /// The store's epoch in which the dictionary's rows were last renewed.
     epoch: u32,
     room: DictionaryRoom,
     place: Expected,
     row: Option<Row>,
     time_ns: i64,
     values: Vec<Value>,
-    /// The name that the next dictionary number stands for.
+    /// The row to which the next number of the dictionary is assigned.
     named: Option<Row>,
-    /// True if the skipped items belong to an array too long for a row: rows may be among them.
+    /// True while the items of an array that is too long for a row are skipped. Valid samples may
+    /// be skipped with them, so each one is reported.
     doubtful: bool,
-    /// Inside a line that is too long, until its end.
+    /// True inside a line that is too long, until its end.
     overlong: bool,
-    /// The client asked for an acknowledgement of everything before.
+    /// True if the client requested an acknowledgement that is still to be reported to the caller.
     sync: bool,
-    /// Lines so far, with the one at hand.
+    /// Number of lines read, the current one included.
     line: u64,
 }
 
@@ -121,7 +122,7 @@ impl Drop for RespReader {
 }
 
 impl RespReader {
-    /// A reader whose dictionary shares its room with others.
+    /// Creates a reader whose dictionary shares a quota with others.
     pub fn new(room: DictionaryRoom) -> Self {
         Self {
             dictionary: HashMap::new(),
@@ -139,8 +140,8 @@ impl RespReader {
         }
     }
 
-    /// Reads all whole items of a buffer, passing over `+sync`; the number of bytes that are done
-    /// with.
+    /// Reads all complete items of a buffer and ignores `+sync`. Returns the number of bytes
+    /// consumed.
     pub fn read(&mut self, buffer: &[u8], collector: &mut RowCollector<'_>) -> usize {
         let mut done = 0;
         loop {
@@ -153,8 +154,8 @@ impl RespReader {
         }
     }
 
-    /// Keeps the dictionary's rows for another epoch of the store; numbers of those that it has
-    /// forgotten stand for nothing from then on.
+    /// Renews the dictionary's rows if the store's epoch has changed, so that the store does not
+    /// drop them. Numbers whose rows it has dropped already become undefined.
     pub(crate) fn keep(&mut self, store: &Store) {
         let epoch = store.epoch();
         if self.epoch == epoch {
@@ -168,7 +169,8 @@ impl RespReader {
         self.named = self.named.filter(|row| store.keep(*row));
     }
 
-    /// Reads whole items of a buffer up to the first `+sync`, which is [`Asked::Sync`].
+    /// Reads the complete items of a buffer up to the first `+sync`, which is returned as
+    /// [`Asked::Sync`].
     pub(crate) fn read_until_asked(
         &mut self,
         buffer: &[u8],
@@ -207,7 +209,7 @@ impl RespReader {
             if !line.is_empty() {
                 self.accept_item(item, collector);
             }
-            // A text of its own length has lines of its own.
+            // A bulk string may contain line feeds, which count as lines too.
             let text = rest.get(end + 1..used).unwrap_or_default();
             self.line += text.split(|c| *c == b'\n').count() as u64 - 1;
         }
@@ -215,7 +217,7 @@ impl RespReader {
         ReadUntilAsked { bytes: done, asked }
     }
 
-    /// The stream has ended: refuse what is not whole.
+    /// Handles the end of the stream: refuses an incomplete sample.
     pub fn end(&mut self, rest: &[u8], collector: &mut RowCollector<'_>) {
         let whole = matches!(self.place, Expected::Name | Expected::Skip(_)) && rest.is_empty();
         if !whole && !self.overlong {
@@ -227,12 +229,13 @@ impl RespReader {
         }
     }
 
-    /// Returns true if an event's text is due, which may look like anything.
+    /// Returns true if the text of an event is expected. It may look like any other item, even a
+    /// name or `sync`.
     fn awaits_text(&self) -> bool {
         self.place == Expected::Value && self.row.is_some_and(Row::is_events)
     }
 
-    /// Returns true if the next item of a dictionary is a name, which may be that of the question, too.
+    /// Returns true if a name is expected in a dictionary. The name may be `sync`.
     fn awaits_name(&self) -> bool {
         matches!(self.place, Expected::Dictionary(left) if left.is_multiple_of(2))
     }
@@ -242,7 +245,7 @@ impl RespReader {
         self.refuse(reason, text, collector);
     }
 
-    /// Refuses the sample at hand; what may still come of it is skipped.
+    /// Refuses the current sample. The rest of its items, including the current one, is skipped.
     fn refuse(&mut self, reason: impl Into<String>, text: &[u8], collector: &mut RowCollector<'_>) {
         collector.refuse(self.line, reason, text);
         self.place = Expected::Skip(match self.place {
@@ -265,7 +268,7 @@ impl RespReader {
             Expected::Skip(left) => self.skip(item, left, collector),
             Expected::Name => self.name(item, collector),
             Expected::Dictionary(left) => self.entry(item, left, collector),
-            // A name where a time or a value is due: the sample before it is not whole.
+            // A name instead of a time or a value: the sample before it is incomplete.
             _ if is_name(item) && !self.awaits_text() => {
                 self.refuse("PARSER a sample is not whole before", item.text(), collector);
                 self.name(item, collector);
@@ -276,6 +279,8 @@ impl RespReader {
         }
     }
 
+    /// Skips an item of a refused sample. `left` is the number of items that may still belong to
+    /// it; an item that can only be a name ends it early.
     fn skip(&mut self, item: Item<'_>, left: usize, collector: &mut RowCollector<'_>) {
         if left == 0 || is_name(item) {
             self.place = Expected::Name;
@@ -301,6 +306,7 @@ impl RespReader {
         });
     }
 
+    /// Returns the row for a number of the dictionary.
     fn stands_for(&self, number: &[u8]) -> Option<Row> {
         parse_int(number).and_then(|id| self.dictionary.get(&id).copied())
     }
@@ -332,6 +338,8 @@ impl RespReader {
         }
     }
 
+    /// Handles one item of a dictionary. `left` counts the remaining items, this one included: a
+    /// name is expected if it is even, the number for that name if it is odd.
     fn entry(&mut self, item: Item<'_>, left: usize, collector: &mut RowCollector<'_>) {
         let next = if left > 1 { Expected::Dictionary(left - 1) } else { Expected::Name };
         if left.is_multiple_of(2) {
@@ -364,7 +372,8 @@ impl RespReader {
         self.place = next;
     }
 
-    /// Returns true if the dictionary may take a number; room for it is taken.
+    /// Returns true if the number may be added to the dictionary, and takes an entry of the quota
+    /// for a new one.
     fn has_room(&self, id: i64) -> bool {
         self.dictionary.contains_key(&id)
             || (self.dictionary.len() < DICTIONARY_ENTRIES_MAX && self.room.acquire())
@@ -391,7 +400,7 @@ impl RespReader {
             match count_of(count) {
                 Some(n) if (1..=COLUMNS_MAX).contains(&n) => self.place = Expected::Values(n),
                 n => {
-                    // What the array holds is skipped with it.
+                    // Skip the items of the array too. `refuse` subtracts one for the current item.
                     self.place = Expected::Values(n.unwrap_or(0) + 1);
                     self.doubtful = true;
                     let reason = format!("PARSER an array has 1 to {COLUMNS_MAX} values");
@@ -428,7 +437,8 @@ impl RespReader {
     }
 }
 
-/// The item of a line, with the bytes it takes; `None` while a bulk string is not whole.
+/// Returns the item that begins with a line and the number of bytes it takes, or `None` while a
+/// bulk string is incomplete. `behind` is the offset in `rest` of the next line.
 fn item<'a>(line: &'a [u8], rest: &'a [u8], behind: usize) -> Option<(Item<'a>, usize)> {
     let text = line.get(1..).unwrap_or_default();
     Some(match line.first() {
@@ -469,8 +479,8 @@ fn is_name(item: Item<'_>) -> bool {
     matches!(item, Item::Text(text) if is_resp_name(text))
 }
 
-/// Returns true if a series name may stand before its samples. One without tags, or that begins as a number
-/// does, must stand in a dictionary.
+/// Returns true if a series name may precede its samples directly. A name that has no tags or
+/// begins like a number can only be sent in a dictionary.
 pub fn is_resp_name(text: &[u8]) -> bool {
     let letter = text.first().is_some_and(|c| !c.is_ascii_digit() && !b"+-.".contains(c));
     letter && text.contains(&b'=') && parse_float(text).is_none()

@@ -1,7 +1,7 @@
-//! The telnet commands of `OpenTSDB`: `put metric time value tag=value ...`, a line each.
+//! The telnet commands of `OpenTSDB`, one per line: `put metric time value tag=value ...`.
 //!
-//! Nothing answers a `put` that was taken; one that was not is answered by a line that repeats it.
-//! `sync` asks to be answered when everything before it is persisted.
+//! An accepted `put` gets no reply; a refused one gets a line that repeats it. `sync` requests a
+//! reply once everything before it is persisted.
 
 use query::time::{parse_guess, parse_int};
 use series::Value;
@@ -12,23 +12,23 @@ use crate::number::parse_float;
 /// Longest line, in bytes.
 pub const LINE_BYTES_MAX: usize = 16 << 10;
 
-/// A request that a line makes instead of bringing a row.
+/// A command that asks for a reply or closes the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asked {
     Version,
     Stats,
-    /// An answer when everything before is persisted.
+    /// Asks for a reply when everything before is persisted.
     Sync,
-    /// The end of the connection.
+    /// Closes the connection.
     Exit,
 }
 
-/// The extent to which a buffer was read.
+/// The part of a buffer that was read, and the command that stopped the reader.
 #[derive(Debug)]
 pub(crate) struct ReadUntilAsked {
-    /// Bytes that are done with.
+    /// Number of bytes consumed.
     pub(crate) bytes: usize,
-    /// The request that follows them; `None` when all whole lines or items are read.
+    /// The command at the end of these bytes; `None` if all complete lines or items were read.
     pub(crate) asked: Option<Asked>,
 }
 
@@ -41,8 +41,7 @@ pub struct TelnetReader {
 }
 
 impl TelnetReader {
-    /// Reads all whole lines of a buffer; the number of bytes that are done with, and what was
-    /// asked.
+    /// Reads all complete lines of a buffer. Returns the number of bytes consumed and the commands.
     pub fn read(&mut self, buffer: &[u8], collector: &mut RowCollector<'_>) -> (usize, Vec<Asked>) {
         let (mut done, mut all) = (0, Vec::new());
         loop {
@@ -54,7 +53,7 @@ impl TelnetReader {
         }
     }
 
-    /// Reads whole lines of a buffer up to the first that asks for something.
+    /// Reads the complete lines of a buffer up to the first command that asks for a reply.
     pub(crate) fn read_until_asked(
         &mut self,
         buffer: &[u8],
@@ -87,7 +86,8 @@ impl TelnetReader {
         ReadUntilAsked { bytes: done, asked: None }
     }
 
-    /// A connection has ended: a line without its end may lack more than that, and is refused.
+    /// Handles the end of a connection: refuses a line without its line feed, because it may be
+    /// truncated.
     pub(crate) fn cut(&mut self, rest: &[u8], collector: &mut RowCollector<'_>) {
         if !self.overlong && !rest.trim_ascii().is_empty() {
             let reason = "the stream ends inside a line; end it with a line feed and send it again";
@@ -95,7 +95,7 @@ impl TelnetReader {
         }
     }
 
-    /// A file has ended: the last line may do without its end.
+    /// Handles the end of a file: the last line may lack its line feed.
     pub fn end(&mut self, rest: &[u8], collector: &mut RowCollector<'_>) {
         self.line += 1;
         if !self.overlong {
@@ -150,7 +150,7 @@ fn too_long() -> String {
     format!("line is over the limit of {LINE_BYTES_MAX} bytes; shorten it")
 }
 
-/// The first word, and what follows.
+/// Splits a line into its first word and the rest.
 fn word(line: &[u8]) -> (&[u8], &[u8]) {
     let line = line.trim_ascii_start();
     let end = line.iter().position(u8::is_ascii_whitespace).unwrap_or(line.len());

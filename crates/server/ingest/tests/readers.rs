@@ -1,4 +1,4 @@
-//! Readers of the protocols, without sockets: what is taken, what is refused, whatever arrives.
+//! Tests the readers of the protocols without sockets: accepted and refused rows, and random input.
 
 #![allow(
     clippy::unwrap_used,
@@ -26,7 +26,7 @@ fn resp_takes_points_rows_events_and_dictionaries() {
     let cases: &[(&str, &[&str])] = &[
         ("+cpu host=a\r\n+19700101T000001\r\n+1.5\r\n", &["cpu host=a 1000000000 1.5"]),
         ("+cpu host=a\n:7\n:-3\n", &["cpu host=a 7 -3"]),
-        // As an export writes a metric that is called like the question.
+        // A dictionary may contain a metric named `sync`.
         ("*2\n+sync\n:1\n:1\n:7\n:3\n+sync\n", &["sync 7 3"]),
         ("+x|y host=a\n:7\n*2\n+1\n:2\n", &["x host=a 7 1", "y host=a 7 2"]),
         ("$10\r\ncpu host=a\r\n:7\r\n$3\r\n1.5\r\n", &["cpu host=a 7 1.5"]),
@@ -192,7 +192,8 @@ fn influx_lines_with_equal_fields_are_split_by_their_own_name() {
         let fields = (0..count).map(|i| format!("{}{i}={i}", "f".repeat(width)));
         fields.collect::<Vec<_>>().join(",")
     };
-    // The second name is too long for one row; more fields than a row has room for come twice.
+    // The second name is too long for one row, and the line with more fields than columns occurs
+    // twice.
     let (named, many) = (fields(30, 100), fields(300, 1));
     let long = "x".repeat(1500);
     let text = format!(
@@ -216,7 +217,7 @@ fn influx_line_with_oversized_text_stores_none_of_its_numbers() {
     assert!(refusals[0].reason.contains("event_bytes=5000"), "{refusals:?}");
 }
 
-/// An Influx line without its time.
+/// Generates an Influx line without a time.
 fn influx_line() -> impl Strategy<Value = String> {
     let name = prop::sample::select(vec!["m", "n", "m_a", "n\\ x"]);
     let tags = prop::sample::select(vec!["", ",h=a", ",h=b\\,c,i=d", ",h"]);
@@ -275,7 +276,7 @@ fn remote_write_takes_what_is_good_and_names_the_rest() {
     });
 }
 
-/// Protobuf by hand: a field of bytes.
+/// Encodes a protobuf field of bytes.
 fn field(number: u8, content: &[u8]) -> Vec<u8> {
     let mut bytes = vec![number << 3 | 2];
     let mut length = content.len();
@@ -314,7 +315,7 @@ fn native_histogram_is_rejected_and_other_samples_are_stored() {
 
 #[test]
 fn remote_write_labels_may_appear_anywhere_in_a_series() {
-    // One without a value is none.
+    // A label without a value is ignored.
     let named = [label("env", ""), label("__name__", "up")].concat();
     let parts = [label("job", "a"), sample(1.0, 5), named, sample(2.0, 6)];
     let message = field(1, &parts.concat());
@@ -330,7 +331,7 @@ fn a_remote_series_that_was_seen_before_is_the_same_one() {
     let (_folder, store) = store();
     let reader = RemoteReader::default();
     let names = ["a", "b", "c"];
-    // Other orders, more and fewer series, from one request to the next.
+    // The requests differ in the order and number of their series.
     for (round, order) in [[0, 1, 2], [2, 0, 1], [1, 1, 0]].iter().enumerate() {
         let one = |i: &usize| {
             let millis = (round * 10 + i) as i64;
@@ -363,7 +364,7 @@ fn a_remote_series_that_was_seen_before_is_the_same_one() {
 
 #[test]
 fn a_remote_message_of_empty_series_costs_no_memory() {
-    // 8 MiB of them: as structs they would be 200 MB and more.
+    // 8 MiB of empty series, which would take more than 200 MB as structs.
     let message = [0x0a, 0x00].repeat(4 << 20);
     let body = snap::raw::Encoder::new().compress_vec(&message).unwrap();
     let before = peak_bytes();
@@ -374,7 +375,7 @@ fn a_remote_message_of_empty_series_costs_no_memory() {
     assert!(grown < 100 << 20, "{grown} bytes more");
 }
 
-/// Most memory that this process ever had.
+/// Returns the peak memory of this process, in bytes.
 fn peak_bytes() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|l| l.starts_with("VmHWM:")).unwrap();
@@ -398,7 +399,7 @@ fn rows_skipped_with_an_oversized_array_are_each_rejected() {
     assert!(found.is_empty(), "{found:?}");
     let texts: Vec<&str> = refusals.iter().map(|r| &*r.text).collect();
     assert_eq!(texts, ["1000", "7", "7", "7"]);
-    // Neither its values nor what comes behind it.
+    // Neither the values of the array nor the samples after them are stored.
     let behind = format!("*2\n+cpu host=a\n:7\n:7\n:1\n*300\n{}:7\n:2\n+1\n", "+9\n".repeat(300));
     let (found, refusals) = resp(behind.as_bytes());
     assert_eq!((&*found, refusals.len()), (&["cpu host=a 2 1".to_owned()][..], 1));
@@ -430,7 +431,7 @@ fn a_request_larger_than_a_segment_of_the_log_is_stored_whole() {
     let count = 80_000;
     let mut text = String::new();
     for i in 0..count {
-        // Full floats and jittered times: nothing of it can be packed.
+        // Random floats and jittered times do not compress.
         let noise = (i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let value = f64::from_bits(0x3ff0_0000_0000_0000 | noise >> 12);
         let time = i64::from(i) * 1_000_000 + (noise >> 45) as i64;

@@ -14,7 +14,7 @@ use ingest::influx::{self, Precision};
 use ingest::{RowRefusal, TelnetReader};
 use support::{after, resp};
 
-/// The texts that were refused.
+/// Returns the refused texts.
 fn told(refusals: &[RowRefusal]) -> Vec<&str> {
     refusals.iter().map(|r| &*r.text).collect()
 }

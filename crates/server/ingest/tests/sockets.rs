@@ -1,4 +1,4 @@
-//! The ports over real sockets and a real store: what is acknowledged is found by queries.
+//! Tests the ports over real sockets with a real store: queries return everything acknowledged.
 
 #![allow(
     clippy::unwrap_used,
@@ -79,13 +79,13 @@ async fn tell(port: SocketAddr, text: &str) -> String {
     answer
 }
 
-/// A POST; status and body, chunks put together.
+/// Sends a POST. Returns the status and the body, with chunks joined.
 async fn post(ports: &Ports, path: &str, body: &str) -> (u16, String) {
     post_as(ports, path, "", body.as_bytes()).await
 }
 
-/// The same with lines of a head, each with its end. Who refuses a body may end the connection
-/// before it has read all of it, and its answer be lost so: then it is asked again.
+/// Does the same with extra header lines. Repeats the request if its answer was lost because the
+/// server closed the connection before it read the whole body.
 async fn post_as(ports: &Ports, path: &str, headers: &str, body: &[u8]) -> (u16, String) {
     let length = body.len();
     let head =
@@ -103,7 +103,7 @@ async fn post_as(ports: &Ports, path: &str, headers: &str, body: &[u8]) -> (u16,
     panic!("no answer to POST {path} with {length} bytes");
 }
 
-/// Rows of a query as CSV with raw times.
+/// Returns the rows of a query as CSV with raw times.
 async fn query(ports: &Ports, fields: &str) -> String {
     let body = format!(r#"{{{fields}, "output": {{"format": "csv", "timestamp": "raw"}}}}"#);
     post(ports, "/api/query", &body).await.1
@@ -198,7 +198,7 @@ async fn a_line_that_the_end_of_its_connection_cuts_is_refused() {
     assert_eq!(counts, ["r:count host=x,1,1", "t:count host=x,1000000000,1"]);
 }
 
-/// Lines read so far hold this.
+/// Reads until the received lines contain `what`.
 async fn until(stream: &mut TcpStream, heard: &mut String, what: &str) {
     let mut bytes = vec![0; 1 << 16];
     while !heard.contains(what) {
@@ -311,7 +311,7 @@ async fn gzip_lines_are_accepted_and_limited_by_their_unpacked_size() {
     let all = "m_f host=x,5,1\nm_f host=y,6,2\nm_f host=z,7,3\n";
     let held = async || query(&ports, &format!(r#""select": "m_f", {ALL}"#)).await;
     assert_eq!(held().await, all);
-    // Nothing of these is stored.
+    // None of these bodies is stored.
     let cut = gzip(&[b"m,host=cut f=1 5"]);
     for broken in [&cut[..cut.len() - 4], &cut[..5], b"m,host=plain f=1 5"] {
         let (status, text) = write("gzip", broken).await;
@@ -350,7 +350,7 @@ async fn browser_page_cannot_write_through_line_protocol_ports() {
         let request = format!("POST / HTTP/1.1\r\nhost: x\r\n\r\n{lines}");
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = Vec::new();
-        // It may end the connection before it has read everything.
+        // The server may close the connection before it has read everything.
         let _ = stream.read_to_end(&mut answer).await;
         assert!(!answer.windows(2).any(|w| w.eq_ignore_ascii_case(b"ok")), "{answer:?}");
     }
@@ -360,7 +360,7 @@ async fn browser_page_cannot_write_through_line_protocol_ports() {
     assert_eq!((&*taken, query(&ports, all).await.lines().count()), ("ok\n", 1));
 }
 
-/// A request on a connection that stays open; status and body.
+/// Sends a request on a connection that stays open. Returns the status and the body.
 async fn ask(stream: &mut TcpStream, path: &str, body: &[u8]) -> (u16, String) {
     let head = format!("POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", body.len());
     stream.write_all(&[head.as_bytes(), body].concat()).await.unwrap();
@@ -413,7 +413,7 @@ async fn bad_line_on_a_socket_is_reported_and_the_rest_is_stored() {
             assert!(heard.contains(named), "{heard}");
         }
     }
-    // Datagrams are not answered; those that are sent again are the same rows.
+    // Datagrams get no reply. Sending them again writes the same rows.
     let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let text = "+u host=x\r\n:0\r\n+1\r\nbad\r\n+u host=x\r\n:1\r\n+1\r\n";
     let count = async |metric: &str| {
@@ -452,7 +452,7 @@ async fn bad_line_in_a_request_is_reported_and_the_rest_is_stored() {
     }
 }
 
-/// Samples of each of the requests.
+/// Number of samples of each request.
 const LARGE: [i64; 2] = [2 * 4096, 3 * 4096 + 100];
 
 #[tokio::test(flavor = "multi_thread")]

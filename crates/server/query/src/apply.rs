@@ -61,7 +61,7 @@ pub(super) enum Function {
     Share(Share),
 }
 
-/// The least share of all samples, or of the sum of all values, that a line must have.
+/// The minimum share of all samples, or of the sum of all values, that a line must have.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Share {
     pub(super) of_values: bool,

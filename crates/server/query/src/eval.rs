@@ -1,7 +1,7 @@
 //! Arithmetic over the columns of a row: `x / y * 100`.
 //!
-//! Numbers, names of columns, `+ - * / ^`, brackets, and the functions of [`FUNCTIONS`]. A column
-//! that a row lacks makes its result missing.
+//! An expression consists of numbers, names of columns, `+ - * / ^`, brackets and the functions of
+//! [`FUNCTIONS`]. If a row lacks one of the columns, it has no result.
 
 /// Most nodes of one expression.
 const NODES_MAX: usize = 1000;
@@ -70,7 +70,8 @@ impl Expression {
             .collect()
     }
 
-    /// Returns the value; `column` returns a column by name. Without one of the columns there is no value.
+    /// Returns the value of the expression, or `None` if a column is missing. `column` returns the
+    /// value of a column by name.
     pub(super) fn value(&self, column: impl Fn(&str) -> Option<f64>) -> Option<f64> {
         let mut stack: Vec<f64> = Vec::new();
         for step in &self.0 {

@@ -33,8 +33,8 @@ impl Frontier {
         Self { sources, next, heap, due, spent: false, backward }
     }
 
-    /// Takes the next row and its source; with `at`, only if the row has this time. Failures come
-    /// before all rows.
+    /// Returns the next row and the index of its source; with `at`, only if the row has this time.
+    /// Read failures are returned before any row.
     pub(super) fn next_row(&mut self, at: Option<i64>) -> Option<Result<(usize, RowOut), String>> {
         if let Err(e) = self.fill() {
             return Some(Err(e));

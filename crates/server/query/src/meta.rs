@@ -1,4 +1,4 @@
-//! Names of series, metrics and tags.
+//! Searches, suggestions and deletion by the names of series, metrics and tags.
 
 use std::fmt::Write as _;
 
@@ -8,11 +8,11 @@ use series::{Selector, Store, Test, TimeRange, WriteError};
 use super::budget::Budget;
 use super::parse::{Fields, Query, TagTests, is_exactly, read_range, read_where, text};
 
-/// Estimate of the memory of a series found and of its name, in bytes.
+/// Estimated memory of a matching series and its name, in bytes.
 const SERIES_BYTES: usize = 1024;
 
-/// Passes the names of the series of a metric ("" for all metrics) that match a query's tag tests to
-/// `each`, until it stops the search.
+/// Calls `each` with the name of every series of a metric ("" for all metrics) that matches the
+/// query's tag tests, until it returns false. Names are sorted if there are several sets of tests.
 ///
 /// # Errors
 /// Returns an error if the query must end.
@@ -58,7 +58,8 @@ fn lines(names: &[String]) -> String {
     out
 }
 
-/// Answers `{"select": "metric-names" | "tag-names" | "tag-values", "metric", "tag", "starts-with"}`.
+/// Answers `{"select": "metric-names" | "tag-names" | "tag-values", "metric", "tag",
+/// "starts-with"}`.
 pub fn suggest(store: &Store, body: &[u8]) -> Result<String, String> {
     let fields = Fields::parse(body)?.0;
     for (name, _) in &fields {
@@ -79,7 +80,8 @@ pub fn suggest(store: &Store, body: &[u8]) -> Result<String, String> {
     }))
 }
 
-/// The reason why nothing, or not everything, was deleted.
+/// The reason why a deletion failed. If the store refused it, some of the series may already be
+/// deleted.
 pub enum DeleteError {
     /// The request is invalid.
     Query(String),
@@ -88,8 +90,9 @@ pub enum DeleteError {
 }
 
 /// Executes `{"metric": name, "where": {...}, "range": {"from", "to"}}`: deletes the samples of the
-/// series of the metric in the range (its later end excluded; without a range, all). Returns the number of
-/// series. Each object of a list in `where` names all tags of a series. Only with tags, "metric" is optional.
+/// matching series and returns the number of series. The range excludes its later end; without a
+/// range all samples are deleted. Each object of a list in `where` names all tags of a series.
+/// "metric" may be left out if `where` names a tag.
 pub fn delete(store: &Store, body: &[u8]) -> Result<usize, DeleteError> {
     let (mut metric, mut sets, mut range) = (None, Vec::new(), TimeRange::ALL);
     let mut exact = false;

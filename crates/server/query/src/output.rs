@@ -1,4 +1,4 @@
-//! Rows as text: RESP or CSV, in pieces.
+//! Writes rows as text, in RESP or CSV, and sends it in pieces.
 
 use std::io::Write as _;
 
@@ -14,17 +14,17 @@ use crate::time::format_iso;
 /// Size of a piece of an answer, in bytes; only the last one is smaller.
 pub const PIECE_BYTES: usize = 128 << 10;
 
-/// Writes rows, hands over pieces.
+/// Writes rows and passes full pieces to `send`.
 pub(super) struct Output<F> {
     text: Vec<u8>,
     csv: bool,
     raw_time: bool,
-    /// The time of the row before, and how it is written: the next row often has the same.
+    /// The time of the previous row and its text. The next row often has the same time.
     time: (i64, Vec<u8>),
     send: F,
-    /// Something went to the client.
+    /// True if a piece was sent to the client.
     sent: bool,
-    /// The client takes no more.
+    /// True if the client accepts no more pieces.
     gone: bool,
 }
 
@@ -58,7 +58,7 @@ impl<F: FnMut(Bytes) -> bool> Output<F> {
         if self.csv { format!("{},", quoted(name)) } else { format!("+{name}\r\n") }
     }
 
-    /// Writes a row behind its name, as [`Output::shown`] gives it. Returns false to stop.
+    /// Writes a row after its name, which is formatted by [`Output::shown`]. Returns false to stop.
     pub(super) fn row(&mut self, shown: &str, row: &RowOut) -> bool {
         if self.csv {
             self.csv_row(shown, row);
@@ -124,7 +124,8 @@ impl<F: FnMut(Bytes) -> bool> Output<F> {
                     }
                 }
             }
-            // A text with line ends would be taken for rows.
+            // A text with line ends is sent with its length, so that it is not read as several
+            // rows.
             Cells::Text(text) if text.iter().any(|c| matches!(c, b'\r' | b'\n')) => {
                 let _ = write!(out, "${}\r\n", text.len());
                 out.extend_from_slice(text);
@@ -138,12 +139,12 @@ impl<F: FnMut(Bytes) -> bool> Output<F> {
         }
     }
 
-    /// Reports what could not be read.
+    /// Writes an error line.
     pub(super) fn error(&mut self, message: &str) {
         let _ = write!(self.text, "-{}\r\n", message.replace(['\r', '\n'], " "));
     }
 
-    /// Forgets what was written, if nothing of it went to the client yet; whether it is so.
+    /// Discards the text written so far and returns true, unless a piece was already sent.
     pub(super) fn take_back(&mut self) -> bool {
         if !self.sent {
             self.text.clear();
@@ -175,11 +176,12 @@ fn quoted(text: &str) -> std::borrow::Cow<'_, str> {
     text.into()
 }
 
-/// Decimal digits of every number.
+/// Number of digits that [`digits`] returns.
 const DIGITS_MAX: usize = 24;
 
-/// The eight digits of a number below 10^8, worked out side by side: first as two numbers of four
-/// digits in 32 bits each, then as four of two in 16, then as eight in a byte each.
+/// Returns the eight digits of a number below 10^8. They are computed in parallel within one word:
+/// first as two numbers of four digits in 32 bits each, then as four numbers of two digits in 16
+/// bits each, then as eight digits in a byte each.
 fn eight(n: u64) -> [u8; 8] {
     let fours = (n / 10_000) | ((n % 10_000) << 32);
     let high = ((fours * 10_486) >> 20) & 0x0000_007f_0000_007f;
@@ -189,14 +191,14 @@ fn eight(n: u64) -> [u8; 8] {
     (ones | 0x3030_3030_3030_3030).to_le_bytes()
 }
 
-/// The digits of a number, behind zeros: [`DIGITS_MAX`] together.
+/// Returns the digits of a number, padded with zeros to [`DIGITS_MAX`].
 fn digits(n: u64) -> [[u8; 8]; 3] {
     const EIGHT: u64 = 100_000_000;
     let (high, low) = (n / EIGHT, n % EIGHT);
     [eight(high / EIGHT), eight(high % EIGHT), eight(low)]
 }
 
-/// A number in decimal.
+/// Writes an integer in decimal.
 fn integer(out: &mut Vec<u8>, value: i64) {
     if value < 0 {
         out.push(b'-');
@@ -213,7 +215,7 @@ fn resp_number(out: &mut Vec<u8>, value: Value) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// A value as C's `%.17g` writes it: every float comes back exactly.
+/// Writes a value as C's `%.17g` does, so that every float can be parsed back exactly.
 fn number(out: &mut Vec<u8>, value: Value) {
     match value {
         Value::I64(i) => integer(out, i),

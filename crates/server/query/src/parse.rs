@@ -29,7 +29,7 @@ pub(crate) enum What {
 }
 
 impl What {
-    /// The columns of each kind of line of a query.
+    /// Returns the columns of each kind of line of the answer.
     pub(super) fn columns(&self) -> Vec<Arc<[Column]>> {
         let of = |metric: &String| Column::of(metric);
         let each = |metrics: &[String], funcs: &[Func]| -> Vec<Arc<[Column]>> {
@@ -51,7 +51,7 @@ impl What {
     }
 }
 
-/// Which tags stay in the names of the answer; series that become one name are merged.
+/// The tags that remain in the names of the answer. Series that get the same name are merged.
 #[derive(Debug, Clone, Default)]
 pub(super) enum Regroup {
     #[default]
@@ -63,7 +63,7 @@ pub(super) enum Regroup {
 /// Conditions on values.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Filter {
-    /// Column ("": each) and its bounds.
+    /// Bounds by column; the column "" stands for every column.
     bounds: Vec<(String, Vec<Bound>)>,
     any: bool,
 }
@@ -82,7 +82,7 @@ enum Side {
     Le,
 }
 
-/// Tests of tags, all of which a series passes.
+/// Tests of tags that a series must all pass.
 pub(super) type TagTests = Vec<(String, Test)>;
 
 /// Returns true if a series has only the tags that are tested.
@@ -95,9 +95,9 @@ pub struct Query {
     pub(super) what: What,
     pub(super) range: TimeRange,
     pub(super) direction: Direction,
-    /// Sets of tests of tags: a series passes one of them.
+    /// Sets of tests of tags. A series must pass one of the sets.
     pub(super) tags: Vec<TagTests>,
-    /// A series has no other tags than those tested.
+    /// True if a series must not have tags that are not tested.
     pub(super) exact: bool,
     pub(super) regroup: Regroup,
     pub(super) by_time: bool,
@@ -109,7 +109,7 @@ pub struct Query {
     pub(super) apply: Vec<Function>,
 }
 
-/// The fields of a JSON object in their order, the same name twice included.
+/// The fields of a JSON object in their order, including duplicates.
 pub(super) struct Fields(pub(super) Vec<(String, Json)>);
 
 struct Object;
@@ -153,7 +153,7 @@ pub(super) fn text(value: &Json, field: &str) -> Result<String, String> {
     value.as_str().map(str::to_owned).ok_or_else(|| format!("Field {field} is no string"))
 }
 
-/// A string, or several.
+/// Reads a string or a list of strings.
 fn texts(value: &Json, field: &str) -> Result<Vec<String>, String> {
     let list = match value {
         Json::Array(list) => list.iter().map(|v| text(v, field)).collect::<Result<Vec<_>, _>>()?,
@@ -246,8 +246,8 @@ impl Query {
         Ok(self)
     }
 
-    /// Names of columns in conditions and expressions must be there: what none has would let
-    /// everything pass, or nothing.
+    /// Checks that the columns named in conditions and expressions exist: a condition on an unknown
+    /// column would pass every row or none.
     fn check_columns(&self) -> Result<(), String> {
         let columns = self.what.columns();
         let known = |name: &str| columns.iter().flat_map(|c| c.iter()).any(|c| c.is(name));
@@ -298,7 +298,7 @@ impl Query {
                     return Err("Field apply has frequent-items or heavy-hitters once".into());
                 }
             }
-            // An expression by itself, or in an object.
+            // The value is an expression, or an object that contains one.
             "eval" => {
                 let text = value.get("expr").unwrap_or(value);
                 self.apply.push(Function::read(&json!({"name": "eval", "expr": text}))?);
@@ -322,8 +322,8 @@ impl Query {
     }
 }
 
-/// `{"from", "to"}`: times as text or numbers. From the later to the earlier is backward; the
-/// first end is inside, the second is not.
+/// Reads `{"from", "to"}`, times as text or numbers. The direction is backward if `from` is later
+/// than `to`. `from` is included in the range and `to` is not.
 pub(super) fn read_range(value: &Json) -> Result<(TimeRange, Direction), String> {
     let time = |end: &str| {
         let value = value.get(end).ok_or_else(|| format!("Field range.{end} is missing"))?;
@@ -341,7 +341,7 @@ pub(super) fn read_range(value: &Json) -> Result<(TimeRange, Direction), String>
     Ok((TimeRange { from_ns: from, to_ns: to }, Direction::Forward))
 }
 
-/// The kind of query a field asks for.
+/// Returns the kind of query that a field requests, or `None` if it is another field.
 fn kind(name: &str, value: &Json) -> Result<Option<What>, String> {
     let part =
         |field: &str| value.get(field).ok_or_else(|| format!("Field {name}.{field} is missing"));
@@ -394,8 +394,8 @@ fn kind(name: &str, value: &Json) -> Result<Option<What>, String> {
     }))
 }
 
-/// `{tag: value | [values]}`, or a list of objects with all tags of a series each; whether it is a
-/// list.
+/// Reads `{tag: value | [values]}`, or a list of objects that each name all tags of a series. Also
+/// returns true if it is a list.
 pub(super) fn read_where(value: &Json) -> Result<(Vec<TagTests>, bool), String> {
     let (objects, exact) = match value {
         Json::Array(list) => (list.iter().collect(), true),
@@ -436,13 +436,14 @@ impl Filter {
         Ok(filter)
     }
 
-    /// Returns true if everything passes.
+    /// Returns true if the filter has no bounds, so that every row passes.
     pub(super) fn is_empty(&self) -> bool {
         self.bounds.is_empty()
     }
 
-    /// Returns true if a row passes: all bounded columns, or any of them. A missing value does not; a row
-    /// that has none of the columns, being of another metric, does.
+    /// Returns true if a row passes: if all bounded columns are within their bounds or, with `any`,
+    /// at least one is. A missing value is outside any bounds. A row without any of the columns
+    /// belongs to another metric and passes.
     pub(super) fn passes(&self, columns: &[Column], cells: &Cells) -> bool {
         let one;
         let cells: &[Option<Value>] = match cells {

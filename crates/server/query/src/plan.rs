@@ -1,4 +1,4 @@
-//! From a query to lines of rows: series found, and grouped by the names of the answer.
+//! Finds the series of a query and groups them into the lines of the answer.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use super::read::Reader;
 use super::row::{Column, NamedRowSet, NamedRows, Rows};
 use super::steps::{Summed, total};
 
-/// Estimate of the memory of a series found and of its part in a line, in bytes.
+/// Estimated memory of a matching series and its share of a line, in bytes.
 const SERIES_BYTES: usize = 1024;
 
 type Tags = Vec<(String, String)>;
 
-/// Finds series, and holds the memory for them.
+/// Finds series, and reserves memory for all series found so far.
 struct Finder<'a> {
     store: &'a Store,
     snapshot: &'a Snapshot,
@@ -32,11 +32,12 @@ impl<'a> Finder<'a> {
         Self { store, snapshot, query, budget, held: budget.nothing(), found: 0 }
     }
 
-    /// Series of a metric by the tags their names keep.
+    /// Returns the series of a metric, grouped by the tags that remain in the names of the answer.
+    /// Adds them to the finder's memory reservation. Fails if the query must end.
     fn groups(&mut self, metric: &str) -> Result<BTreeMap<Tags, Vec<Series>>, String> {
         let query = self.query;
         let mut groups: BTreeMap<Tags, Vec<Series>> = BTreeMap::new();
-        // One set of tests finds no series twice.
+        // Duplicates are possible only with several sets of tests.
         let mut seen = HashSet::new();
         let several = query.tags.len() > 1;
         for tags in &query.tags {
@@ -63,8 +64,9 @@ impl<'a> Finder<'a> {
     }
 }
 
+/// Returns the name of a line: its metrics and its tags.
 fn named(columns: &[Column], tags: &Tags) -> String {
-    // Of an answer: it may be longer than names of series are, and have a metric twice.
+    // Unlike the name of a series, this one may exceed the length limit and repeat a metric.
     let metrics = columns.iter().map(|c| c.name.clone()).collect();
     RowName { metrics, tags: tags.clone() }.text()
 }
@@ -73,7 +75,7 @@ fn line(columns: &Arc<[Column]>, tags: &Tags, rows: Rows) -> NamedRows {
     NamedRows { name: named(columns, tags), columns: Arc::clone(columns), rows }
 }
 
-/// The lines of a query's answer, sorted by name within each metric.
+/// Returns the lines of the answer, sorted by name within each metric.
 pub(super) fn lines(store: &Store, query: &Query, budget: &Budget) -> Result<NamedRowSet, String> {
     let snapshot = store.snapshot();
     let mut finder = Finder::new(store, &snapshot, query, budget);
@@ -123,7 +125,7 @@ pub(super) fn lines(store: &Store, query: &Query, budget: &Budget) -> Result<Nam
     Ok(NamedRowSet { lines, held: finder.held })
 }
 
-/// Lines of a column per metric, one line per tags that any of the metrics has.
+/// Adds one line for each set of tags that any of the metrics has, with one column per metric.
 fn joined(
     finder: &mut Finder<'_>,
     metrics: &[String],
@@ -166,7 +168,7 @@ pub(super) fn sums(
     let snapshot = store.snapshot();
     let mut finder = Finder::new(store, &snapshot, query, budget);
     let columns = [Column::of(metric)];
-    // What is not found here is not found by the lines, which say why.
+    // If this fails, finding the lines fails too, and that error is reported.
     let groups = finder.groups(metric).unwrap_or_default();
     let mut sums = Vec::with_capacity(groups.len());
     for (tags, members) in groups {
@@ -175,7 +177,7 @@ pub(super) fn sums(
             Ok(Summed { found: Some(all), torn: None }) => {
                 sums.push(LineSum { name, sum: all.sum });
             }
-            // It has nothing in the range.
+            // The line has no samples in the range.
             Ok(Summed { found: None, torn: None }) => {}
             _ => drop(failed.insert(name)),
         }

@@ -1,5 +1,5 @@
-//! Rows of series, read on demand and within the query's budget: samples a run at a time, events,
-//! aggregates put together from the summaries of blocks.
+//! Reads the rows of series on demand and within the query's budget: samples in runs, events in
+//! chunks, aggregates from the summaries of blocks.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,13 +19,14 @@ use super::parse::Query;
 use super::row::{Cells, RowOut, Rows};
 use super::steps::{Grid, Summed, all_steps, extremes, total};
 
-/// Memory of a row that was made before it is asked for, in bytes.
+/// Memory of an event in addition to its text, in bytes.
 const ROW_BYTES: usize = 64;
-/// Memory of a sample that was read, in bytes: time and value.
+/// Memory of a sample in bytes: its time and its value.
 const SAMPLE_BYTES: usize = 16;
-/// Steps whose memory is not worth a look.
+/// Number of steps up to which memory is not checked while they are computed.
 const STEPS_FEW: i128 = 1 << 20;
-/// Samples that all series of a query together have in memory, about; each a share within limits.
+/// Approximate number of samples in memory for all series of a query. Each series gets a share
+/// within [`SAMPLES_OF_ONE`].
 const SAMPLES: usize = 4 << 20;
 const SAMPLES_OF_ONE: std::ops::RangeInclusive<usize> = 1024..=65_536;
 
@@ -35,7 +36,7 @@ pub(super) struct Reader {
     range: TimeRange,
     direction: Direction,
     budget: Budget,
-    /// Series whose samples are read.
+    /// Number of series whose samples are read.
     read: Arc<AtomicUsize>,
 }
 
@@ -58,6 +59,8 @@ impl Reader {
         Box::new(Merged(Frontier::new(sources, backward)))
     }
 
+    /// Returns the samples of these series, merged by time. Nothing is read before the first row is
+    /// requested.
     pub(super) fn samples(&self, members: Vec<Series>) -> Rows {
         self.read.fetch_add(members.len(), Ordering::Relaxed);
         let one = |series: Series| -> Rows {
@@ -75,7 +78,7 @@ impl Reader {
         self.merged(members.into_iter().map(one).collect())
     }
 
-    /// Events that a filter lets through.
+    /// Returns the events that match a filter.
     pub(super) fn events(&self, members: Vec<Series>, filter: Option<&Regex>) -> Rows {
         let one = |series: Series| -> Rows {
             let (snapshot, range, direction) = (self.snapshot.clone(), self.range, self.direction);
@@ -87,6 +90,8 @@ impl Reader {
         self.merged(members.into_iter().map(one).collect())
     }
 
+    /// Returns one row with the aggregate of these series, or none if they have no samples in the
+    /// range.
     pub(super) fn aggregate(&self, members: Vec<Series>, func: Func) -> Rows {
         let (snapshot, range) = (self.snapshot.clone(), self.range);
         self.lazy(move |budget| {
@@ -101,8 +106,9 @@ impl Reader {
         })
     }
 
-    /// Rows of steps that begin at the range's first time in the direction of the query; a row's
-    /// time is where its step begins.
+    /// Returns one row per step that has samples. Steps are counted from the first time of the
+    /// range in the direction of the query, and the time of a row is that of the beginning of its
+    /// step.
     pub(super) fn steps(&self, members: Vec<Series>, funcs: Vec<Func>, step_ns: i64) -> Rows {
         let (snapshot, range, direction) = (self.snapshot.clone(), self.range, self.direction);
         self.lazy(move |budget| {
@@ -149,7 +155,7 @@ struct Samples {
     run: Option<(Run, usize)>,
 }
 
-/// A scan that begins when something of it is asked for.
+/// A scan that starts when its first item is requested.
 enum State<S> {
     Due(Box<dyn FnOnce() -> S + Send>),
     Going(Box<S>),
@@ -157,7 +163,8 @@ enum State<S> {
 }
 
 impl<T, S: Iterator<Item = Result<T, SeriesReadError>>> State<S> {
-    /// Returns the next item with the scan. Ends if the budget is exceeded.
+    /// Returns the next item and the scan. Returns an error once, then nothing more, if the query
+    /// must end.
     fn next(&mut self, budget: &Budget) -> Option<Result<(T, &S), String>> {
         if matches!(self, Self::Done) {
             return None;
@@ -181,7 +188,7 @@ impl<T, S: Iterator<Item = Result<T, SeriesReadError>>> State<S> {
 }
 
 impl Samples {
-    /// The next sample of what was read.
+    /// Returns the next sample of the current run.
     fn taken(&mut self) -> Option<RowOut> {
         let (run, at) = self.run.as_mut()?;
         let (Some(time_ns), Some(value)) = (run.times.get(*at), run.values.get(*at)) else {
@@ -214,7 +221,7 @@ impl Iterator for Samples {
             }
             match self.read() {
                 None => {
-                    // Nothing is held any more, so this cannot be too much.
+                    // Zero bytes never exceed the budget.
                     let _ = self.held.set(0);
                     return None;
                 }
@@ -225,7 +232,7 @@ impl Iterator for Samples {
     }
 }
 
-/// The events of one series, those of a chunk at a time.
+/// The events of one series, one chunk at a time.
 struct Events {
     budget: Budget,
     held: HeldMemory,
@@ -235,7 +242,7 @@ struct Events {
 }
 
 impl Events {
-    /// Reads the next ones.
+    /// Reads the next chunk of events.
     fn read(&mut self) -> Option<Result<(), String>> {
         let (some, scan) = match self.state.next(&self.budget)? {
             Ok(read) => read,
@@ -247,7 +254,7 @@ impl Events {
         Some(held)
     }
 
-    /// The next of those that were read which the filter lets through.
+    /// Returns the next event of the current chunk that matches the filter.
     fn taken(&mut self) -> Option<RowOut> {
         while let Some(Event { time_ns, text }) = self.some.pop_front() {
             let shown = || String::from_utf8_lossy(&text);
@@ -269,7 +276,7 @@ impl Iterator for Events {
             }
             match self.read() {
                 None => {
-                    // Nothing is held any more, so this cannot be too much.
+                    // Zero bytes never exceed the budget.
                     let _ = self.held.set(0);
                     return None;
                 }
@@ -280,12 +287,12 @@ impl Iterator for Events {
     }
 }
 
-/// Rows that were made: their times, and the values of each, one behind the other.
+/// Computed rows: their times, and the concatenated values of all rows.
 #[derive(Default)]
 struct Lot {
     times: vec::IntoIter<i64>,
     values: vec::IntoIter<Value>,
-    /// Values of a row.
+    /// Number of values per row.
     width: usize,
     /// The first read failure.
     torn: Option<String>,
@@ -311,7 +318,7 @@ impl Iterator for Lot {
 /// See [`Reader::lazy`].
 struct Lazy<M> {
     budget: Budget,
-    /// The memory of what was made, until all of it is taken.
+    /// The memory of the computed rows.
     held: HeldMemory,
     make: Option<M>,
     lot: Lot,

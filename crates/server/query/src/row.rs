@@ -1,4 +1,4 @@
-//! Rows of an answer, and the lines that they are of.
+//! The rows of an answer and the lines to which they belong.
 
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ pub(super) struct RowOut {
 /// The values of a row.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Cells {
-    /// A time says it all.
+    /// The row consists of its time only.
     Empty,
     One(Value),
-    /// One for each column, some of them missing.
+    /// One cell per column; `None` for a missing value.
     Many(Vec<Option<Value>>),
     Text(Vec<u8>),
 }
@@ -36,7 +36,7 @@ pub(super) struct Column {
 }
 
 impl Column {
-    /// The samples of a metric.
+    /// Returns the column for the samples of a metric.
     pub(super) fn of(metric: &str) -> Self {
         Self { name: metric.into(), metric: metric.into() }
     }
@@ -46,7 +46,7 @@ impl Column {
         Self { name: format!("{metric}:{}", func.name()), metric: metric.into() }
     }
 
-    /// Returns true if a query means it: by its name, or by its metric.
+    /// Returns true if a query may refer to the column by this name: its own name or its metric.
     pub(super) fn is(&self, name: &str) -> bool {
         self.name == name || self.metric == name
     }
@@ -59,7 +59,7 @@ pub(super) struct NamedRows {
     pub(super) rows: Rows,
 }
 
-/// Lines, and the memory for them.
+/// Lines and the memory reserved for them.
 pub(super) struct NamedRowSet {
     pub(super) lines: Vec<NamedRows>,
     pub(super) held: HeldMemory,

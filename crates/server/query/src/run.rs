@@ -1,4 +1,4 @@
-//! Running a query: its lines are ordered, filtered and written.
+//! Runs a query: filters, orders and writes its lines.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use super::plan::LineSum;
 use super::row::{Cells, Column, NamedRowSet, NamedRows, RowOut, Rows};
 use super::{meta, plan};
 
-/// Runs a query and passes pieces of the answer to `send`, which returns false to stop. Returns the reason
-/// if the answer is incomplete, so that the client can see that more rows would have followed. A query that
-/// fails before anything was sent is answered with the error alone.
+/// Runs a query and passes pieces of the answer to `send`, which returns false to stop. Returns the
+/// reason if the answer is incomplete, so that the client can see that more rows would have
+/// followed. A query that fails before anything was sent is answered with the error alone.
 #[must_use]
 pub fn run(
     store: &Store,
@@ -98,7 +98,7 @@ fn largest(
     let mut names = HashSet::new();
     let untouched = query.filter.is_empty() && !query.apply.iter().any(Function::is_of_rows);
     let mut sums = match &query.what {
-        // Blocks know their sums: no sample is read.
+        // Blocks store their sums, so no sample is read.
         What::Select(metric) if untouched => plan::sums(store, query, metric, budget, &mut names),
         _ => read_sums(lines, &mut names),
     };
@@ -110,7 +110,8 @@ fn largest(
     Ok(names)
 }
 
-/// Returns the sum of each line that has values; the names of lines that cannot be read go to `failed`.
+/// Returns the sum of each line that has values; the names of lines that cannot be read go to
+/// `failed`.
 fn read_sums(lines: NamedRowSet, failed: &mut HashSet<String>) -> Vec<LineSum> {
     let mut sums = Vec::new();
     for line in lines.lines {
@@ -141,8 +142,8 @@ struct Weighed {
     failures: Vec<Result<RowOut, String>>,
 }
 
-/// Returns one row for each line that has its share: the number of its samples or the sum of its values,
-/// at the time of its last row. Read failures are included.
+/// Returns one row for each line that has its share: the number of its samples or the sum of its
+/// values, at the time of its last row. Read failures are included.
 fn with_share(
     lines: Vec<NamedRows>,
     share: Share,

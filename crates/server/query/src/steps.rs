@@ -1,4 +1,4 @@
-//! Summaries of several series together, by steps or as a whole.
+//! Combines the summaries of several series, by steps or over the whole range.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use series::{Direction, Extreme, Found, Series, SeriesReadError, Snapshot, Summa
 
 use super::budget::Budget;
 
-/// Memory of a step that is put together, in bytes: about that of its summary.
+/// Memory of a combined step, in bytes: about that of its summary.
 const STEP_BYTES: usize = 128;
 /// Steps that are computed between two checks of the query's budget.
 const STEPS_UNCHECKED_MAX: usize = 4096;
@@ -52,8 +52,8 @@ pub(super) fn total(
     Ok(Summed { found: all, torn })
 }
 
-/// Returns summaries of several series by steps in which only the minimum or only the maximum is valid.
-/// Most blocks need not be read for that.
+/// Returns summaries of several series by steps in which only the minimum or only the maximum is
+/// valid. Most blocks need not be read for that.
 pub(super) fn extremes(
     snapshot: &Snapshot,
     members: &[Series],
@@ -71,7 +71,8 @@ pub(super) fn extremes(
     Ok(Summed { found: all.into_iter().collect(), torn })
 }
 
-/// Returns the summaries of several series by steps.
+/// Returns the combined summaries of several series by steps. The steps are in the query's budget
+/// only while this function runs: the caller reserves memory for what it keeps.
 pub(super) fn all_steps(
     snapshot: &Snapshot,
     members: &[Series],
@@ -123,8 +124,8 @@ pub(super) fn all_steps(
     Ok(Summed { found: all.into_iter().collect(), torn })
 }
 
-/// Passes summaries of one series to `each`, oldest first, by steps counted in the direction of the
-/// query, until `each` stops it.
+/// Calls `each` with the number and the summary of each step of one series, oldest first, until it
+/// returns false. Steps are numbered in the direction of the query.
 fn each_step(
     snapshot: &Snapshot,
     series: &Series,
@@ -136,7 +137,7 @@ fn each_step(
     if direction == Direction::Forward {
         return snapshot.each_step(series, range, step_ns, each);
     }
-    // Steps are counted from the newest time: the oldest of them may be cut short.
+    // Steps begin at the newest time, so the oldest one may be shorter.
     let width = range.to_ns.saturating_sub(range.from_ns);
     let whole = width / step_ns;
     let aligned = TimeRange { from_ns: range.to_ns - whole * step_ns, to_ns: range.to_ns };

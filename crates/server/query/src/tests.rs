@@ -4,7 +4,7 @@ use super::*;
 
 mod memory;
 
-/// Two hosts, one of them with two metrics that share times; events.
+/// Returns a store with two hosts, one of which has two metrics with common times, and events.
 pub(super) fn store() -> (tempfile::TempDir, Store) {
     let folder = tempfile::tempdir().unwrap();
     let options = StoreOptions { wal: Wal::Off, background: false, ..StoreOptions::default() };
@@ -45,7 +45,7 @@ fn answer_within(store: &Store, text: &str, budget: &Budget) -> String {
     String::from_utf8(answer).unwrap()
 }
 
-/// Each case: fields of a query over everything, and the rows as CSV with raw times.
+/// Each case has the fields of a query over all times, and its rows as CSV with raw times.
 const CASES: &[(&str, &str)] = &[
     // Kinds of queries.
     (r#""select": "mem", "limit": 2"#, "mem dc=1 host=a,10,10\nmem dc=1 host=a,20,8\n"),
@@ -91,12 +91,12 @@ const CASES: &[(&str, &str)] = &[
         "cpu:sum|mem:sum dc=1 host=a,0,3,18\ncpu:sum|mem:sum dc=1 host=a,30,12,12\n\
          cpu:sum|mem:sum dc=1 host=a,60,6,0\n",
     ),
-    // Names keep their tags, whatever comes twice.
+    // A metric that is named twice does not change the tags in the names.
     (
         r#""group-aggregate": {"metric": "cpu", "func": ["max", "max"], "step": "60n"}, "where": {"host": "a"}, "limit": 1"#,
         "cpu:max|cpu:max dc=1 host=a,0,5,5\n",
     ),
-    // Which series, under which names.
+    // Selection of series and their names in the answer.
     (
         r#""select": "cpu", "where": {"host": ["b", "z"], "dc": "1"}, "limit": 1"#,
         "cpu dc=1 host=b,15,10\n",
@@ -105,7 +105,7 @@ const CASES: &[(&str, &str)] = &[
         r#""select": "cpu", "where": [{"host": "b", "dc": "1"}], "limit": 1"#,
         "cpu dc=1 host=b,15,10\n",
     ),
-    // A series that passes two sets of tests is there once.
+    // A series that passes two sets of tests appears once.
     (
         r#""select": "cpu", "where": [{"host": "b", "dc": "1"}, {"dc": "1", "host": ["a", "b"]}], "pivot-by-tag": ["dc"], "limit": 3"#,
         "cpu dc=1,10,1\ncpu dc=1,15,10\ncpu dc=1,20,2\n",
@@ -127,7 +127,7 @@ const CASES: &[(&str, &str)] = &[
         r#""group-aggregate": {"metric": "cpu", "func": "max", "step": "1us"}, "pivot-by-tag": ["dc"]"#,
         "cpu:max dc=1,0,30\n",
     ),
-    // Which rows, in which order.
+    // Selection of rows and their order.
     (
         r#""select": "cpu", "order-by": "series", "offset": 5, "limit": 2"#,
         "cpu dc=1 host=a,60,6\ncpu dc=1 host=b,15,10\n",
@@ -140,7 +140,7 @@ const CASES: &[(&str, &str)] = &[
         r#""join": ["cpu", "mem"], "filter": {"cpu": {"ge": 3}, "mem": {"lt": 5}}"#,
         "cpu|mem dc=1 host=a,40,4,4\ncpu|mem dc=1 host=a,50,5,2\ncpu|mem dc=1 host=a,60,6,0\n",
     ),
-    // A condition on one metric says nothing of another.
+    // A condition on one metric does not affect another.
     (
         r#""aggregate": {"cpu": "max", "mem": "max"}, "filter": {"cpu": {"gt": 9}}"#,
         "cpu:max dc=1 host=b,35,30\nmem:max dc=1 host=a,60,10\n",
@@ -266,7 +266,7 @@ fn series_without_samples_in_range_has_no_rank() {
     store.write(batch, Ack::Persisted).unwrap();
     let top = r#""apply": [{"name": "top", "N": 1}], "range": {"from": 0, "to": 99}"#;
     let output = r#""output": {"format": "csv", "timestamp": "raw"}"#;
-    // The sums of blocks, and those of rows.
+    // The first query uses the sums of blocks, the second one the sums of rows.
     for what in [r#""select": "debt""#, r#""select": "debt", "filter": {"lt": 0}"#] {
         let rows = answer(&store, &format!("{{{what}, {top}, {output}}}"));
         assert_eq!(rows, "debt host=below,10,-5\n", "{what}");
@@ -358,7 +358,7 @@ fn names_with_colons_are_known_to_conditions_and_expressions() {
         ),
         "job:x:rate|job:x:max job=a,1,9\n"
     );
-    // The metric job:x is another one, although job:x:max looks like an aggregate of it.
+    // job:x is a different metric, although job:x:max looks like an aggregate of it.
     assert!(ask(r#""select": "job:x:max", "filter": {"job:x": {"gt": 2}}"#).starts_with('-'));
 }
 
@@ -371,7 +371,7 @@ fn a_query_over_its_budget_says_so_and_ends() {
     assert!(said.starts_with("-Query took longer"), "{said}");
     let names = r#"{"select": "meta:names"}"#;
     assert!(answer_within(&store, names, &late).contains("-Query took longer"));
-    // A client that is gone ends a query whose conditions let nothing pass.
+    // A disconnected client ends a query even if no row passes its conditions.
     let gone = Budget::new(QUERY_TIME_MAX, Memory::default(), || true);
     let text = r#"{"select": "cpu", "filter": {"gt": 999}, "range": {"from": 0, "to": 1000}}"#;
     assert!(answer_within(&store, text, &gone).contains("gone"));
@@ -447,7 +447,7 @@ fn damaged_group_member_is_reported_and_the_rest_is_returned() {
     let mut batch = Batch::new();
     batch.push(a, 70, &[1.0]).unwrap();
     store.write(batch, Ack::Persisted).unwrap();
-    // The first chunk is of host a, behind a header of 44 bytes.
+    // The first chunk belongs to host a and follows a header of 44 bytes.
     let part = std::fs::read_dir(dir.join("parts")).unwrap().next().unwrap().unwrap().path();
     let mut bytes = std::fs::read(&part).unwrap();
     bytes[46] ^= 1;

@@ -1,16 +1,18 @@
-//! Times as the protocols write them: ISO 8601 basic, numbers of seconds to nanoseconds, steps.
+//! Parses and formats the times of the protocols: ISO 8601 basic format, numbers in seconds to
+//! nanoseconds, and steps.
 
 /// Nanoseconds of a second.
 pub(crate) const SECOND_NS: i64 = 1_000_000_000;
 /// Seconds of a day.
 const DAY_S: i64 = 86_400;
-/// Numbers below are seconds where a protocol does not name the unit, 2^32.
+/// Where a protocol does not name the unit, numbers below this are seconds.
 const SECONDS_MAX: i64 = 1 << 32;
-/// Numbers below, and not below [`SECONDS_MAX`], are milliseconds, 2^32 thousands.
+/// Where a protocol does not name the unit, numbers from [`SECONDS_MAX`] up to this are
+/// milliseconds, and larger ones nanoseconds.
 const MILLIS_MAX: i64 = SECONDS_MAX * 1000;
 
-/// Returns the days from the epoch to a date of the proleptic Gregorian calendar. Counts whole eras of 400
-/// years, in which a year begins in March.
+/// Returns the days from the epoch to a date of the proleptic Gregorian calendar. Counts whole eras
+/// of 400 years, in which a year begins in March.
 fn days(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));

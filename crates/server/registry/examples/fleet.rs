@@ -1,7 +1,7 @@
 //! Creates a fleet and prints the cost of its common queries:
 //! `cargo run --release -p holdfast-registry --example fleet [AGENTS]` (default 50,000).
 //!
-//! CPU is this thread's, from `/proc/thread-self/schedstat`.
+//! CPU time is that of the calling thread, from `/proc/thread-self/schedstat`.
 
 #![allow(
     clippy::print_stdout,
@@ -63,7 +63,8 @@ fn fill(registry: &Registry, clock: &ManualClock, agents: u32) -> Vec<AgentId> {
         })
         .collect();
     let ids = registry.add_agents(&WriteContext::server(), &requests).unwrap();
-    // A tenth disconnected, a tenth never heard from, some pending, the rest active.
+    // A tenth is disconnected, a tenth has never connected, some are pending, and the rest is
+    // active.
     for id in ids.iter().filter(|id| id.0 % 10 == 1) {
         registry.keepalive(*id, &info(id.0));
     }

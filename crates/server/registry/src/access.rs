@@ -1,8 +1,8 @@
-//! Authorisation data of every request, cached for at most ten seconds: the user with an id, the
+//! Caches the authorisation data of requests for at most ten seconds: the user with its id, the
 //! permissions of its roles, and the security configuration.
 //!
-//! Every cached value carries the generation in which it was read. A write ends the generation after its
-//! commit, so that nothing read before it is used again; nothing is shared between users.
+//! Every cached value has the generation in which it was read. A write starts a new generation
+//! after its commit, so values read before are not used again. No value is shared between users.
 
 use std::hash::Hash;
 use std::sync::Arc;
@@ -142,7 +142,8 @@ impl Access {
             return Ok(value);
         }
         self.misses.fetch_add(1, Ordering::Relaxed);
-        // Read before the load, so that a value changed by a write in the meantime never counts as fresh.
+        // Read before the load, so that a value changed by a write in the meantime never counts as
+        // fresh.
         let generation = self.generation.load(Ordering::Acquire);
         let value = load()?;
         if !self.ttl.is_zero() {
@@ -167,8 +168,8 @@ impl Members for Fleet {
 }
 
 impl Registry {
-    /// Returns a user with the permissions of these roles and the configuration, by one statement; cached for
-    /// ten seconds, or until a change. `None`: there is no such user.
+    /// Returns a user with the permissions of these roles and the configuration, by one statement,
+    /// or `None` if there is no such user. Cached for ten seconds, or until a change.
     ///
     /// # Errors
     /// Returns an error if the store fails.
@@ -209,7 +210,8 @@ impl Registry {
         grants.agents(action, &*self.inner.fleet.read())
     }
 
-    /// Returns true if the grants permit an action on an agent, by its number or its groups. Memory only.
+    /// Returns true if the grants permit an action on an agent, by its number or its groups. Memory
+    /// only.
     pub fn permits_agent(&self, grants: &Grants, action: &str, id: AgentId) -> bool {
         let number = id.to_string();
         let fleet = self.inner.fleet.read();
@@ -277,8 +279,8 @@ impl Registry {
         SecurityConfig { token_ttl_s: self.inner.options.token_ttl_s, mode: RbacMode::default() }
     }
 
-    /// Changes the life of tokens and the mode in one durable step; `None` leaves a value unchanged. Every
-    /// token is refused from now on.
+    /// Changes the life of tokens and the mode in one durable step; `None` leaves a value
+    /// unchanged. Revokes every token.
     ///
     /// # Errors
     /// Returns an error if the store fails; then nothing is changed.
@@ -294,7 +296,8 @@ impl Registry {
         self.write_security_config(context, &named)
     }
 
-    /// Does the same as [`Registry::change_security_config`] for both; `None` restores the defaults.
+    /// Does the same as [`Registry::change_security_config`] for both; `None` restores the
+    /// defaults.
     ///
     /// # Errors
     /// See [`Registry::change_security_config`].

@@ -18,7 +18,7 @@ use crate::{EnrollError, IdentityError, Registry, RegistryError, ca};
 
 /// First part of an enrolment token: its version.
 const TOKEN_VERSION: &str = "hf1";
-/// Address of an agent that may come from anywhere.
+/// Registered address of an agent that may connect from any address.
 const ANY_IP: &str = "any";
 
 impl Registry {
@@ -57,7 +57,7 @@ impl Registry {
         Ok(format!("{TOKEN_VERSION}.{secret}.{}", self.ca_fingerprint()))
     }
 
-    /// Returns the enrolment tokens in force, by their digests.
+    /// Returns the valid enrolment tokens, by their digests.
     ///
     /// # Errors
     /// Returns an error if the store fails.
@@ -101,7 +101,7 @@ impl Registry {
             client_key: None,
             now_s: now.s,
         };
-        // The request is examined only with a valid token.
+        // The signing request is parsed only if the token is valid.
         let mut refused = None;
         let mut sign = |id: AgentId| match self.sign(id, csr_pem, now) {
             Ok(certificate) => Ok(certificate),
@@ -127,17 +127,18 @@ impl Registry {
     /// Issues a further certificate; the present one stays valid until the new one is used.
     ///
     /// # Errors
-    /// `NoSuchAgent`, `Request`, `Revoked`: a renewal under way does not outlive a revocation.
+    /// `NoSuchAgent`, `Request`, `Revoked`. A renewal that is in progress during a revocation
+    /// fails.
     pub fn renew(&self, agent: AgentId, csr_pem: &str) -> Result<IssuedIdentity, EnrollError> {
         self.renew_over(agent, csr_pem, None)
     }
 
-    /// Does the same as [`Registry::renew`] for a caller that presents a certificate (the leaf's DER bytes).
-    /// It is checked again under the lock of decisions, so that a renewal that was requested before the
-    /// certificate was superseded or revoked fails.
+    /// Does the same as [`Registry::renew`] for a caller that presents a certificate (the leaf's
+    /// DER bytes). The certificate is checked again with `decisions` locked, so that the renewal
+    /// fails if it was superseded or revoked in the meantime.
     ///
     /// # Errors
-    /// As [`Registry::renew`], and `Presented` when that certificate is no longer in force.
+    /// As [`Registry::renew`], and `Presented` if that certificate is no longer valid.
     pub fn renew_presented(
         &self,
         agent: AgentId,
@@ -171,7 +172,8 @@ impl Registry {
     }
 
     fn sign(&self, id: AgentId, csr: &str, now: Now) -> Result<NewCertificate, EnrollError> {
-        // The later of the two: a certificate must not end with a hold.
+        // Use the later of the two times: a certificate issued by a held guarded time could expire
+        // when the hold ends.
         let now_s = now.s.max(now.wall_s);
         let csr = ca::read_csr(csr).map_err(EnrollError::Request)?;
         Ok(self.inner.authority.agent_certificate(id, &csr, &*self.inner.random, now_s)?)
@@ -211,8 +213,8 @@ impl Registry {
         Ok(Incarnation(self.inner.random.next_u64()?))
     }
 
-    /// Registers agents without token and certificate (import, or by an operator), all or none; a name or
-    /// a number that is in use is refused. Returns their numbers.
+    /// Registers agents without token and certificate, for an import or an operator: all of them or
+    /// none. A name or a number that is in use is refused. Returns their numbers.
     ///
     /// # Errors
     /// See [`Registry::enroll`].
@@ -252,7 +254,7 @@ impl Registry {
         })
     }
 
-    /// Inserts agents. The caller holds the lock of decisions.
+    /// Inserts agents. The caller holds `decisions`.
     pub(crate) fn insert_agents(
         &self,
         context: &WriteContext,
@@ -268,8 +270,8 @@ impl Registry {
         Ok(ids)
     }
 
-    /// Returns the owner of a certificate (the leaf's DER bytes). Memory only; the first use of a renewed
-    /// certificate is written with the next flush.
+    /// Returns the owner of a certificate (the leaf's DER bytes). Memory only; the first use of a
+    /// renewed certificate is written with the next flush.
     ///
     /// # Errors
     /// [`IdentityError`], the reason why it is refused.
@@ -283,7 +285,8 @@ impl Registry {
         Ok(identity)
     }
 
-    /// Marks the agent as pending: its program started. `false` when there is no such agent. Memory only.
+    /// Marks the agent as pending: its program started. `false` when there is no such agent. Memory
+    /// only.
     pub fn startup(&self, id: AgentId, info: &AgentInfo) -> bool {
         self.inner.fleet.write().startup(id, info, self.now())
     }
@@ -293,14 +296,14 @@ impl Registry {
         self.inner.fleet.write().keepalive(id, info, self.now())
     }
 
-    /// Marks the agent as disconnected: its program stopped. `false` when there is no such agent. Memory
-    /// only.
+    /// Marks the agent as disconnected: its program stopped. `false` when there is no such agent.
+    /// Memory only.
     pub fn goodbye(&self, id: AgentId) -> bool {
         self.inner.fleet.write().goodbye(id, self.now())
     }
 
-    /// Returns the server's data about the agent, for a session's record; `None` when there is no such
-    /// agent. Memory only.
+    /// Returns the server's data about the agent, for a session's record; `None` when there is no
+    /// such agent. Memory only.
     pub fn overlay(&self, id: AgentId) -> Option<Overlay> {
         self.inner.fleet.read().overlay(id, &self.inner.options.cluster_name)
     }

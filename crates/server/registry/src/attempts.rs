@@ -1,8 +1,8 @@
 //! Failed logins per source. No I/O.
 //!
-//! The n-th failure blocks the source; failures and block end together, a fixed time after the
-//! *first* failure (`docs/reference/wire.md`, "API: failed logins"). An IPv6 source counts by its
-//! /64: one host has them all.
+//! The n-th failure blocks the source. The failures are forgotten and the block ends a fixed time
+//! after the *first* failure (`docs/reference/wire.md`, "API: failed logins"). IPv6 sources are
+//! counted by /64 network, because one host can use all addresses of one.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -18,7 +18,7 @@ struct Failures {
     count: u32,
 }
 
-/// Failures in memory; a restart forgets them.
+/// The failures, in memory only: a restart forgets them.
 pub(crate) struct Attempts {
     max: u32,
     block: Duration,
@@ -26,7 +26,8 @@ pub(crate) struct Attempts {
 }
 
 impl Attempts {
-    /// The `max`-th failure within `block` of the first one blocks. 0 never blocks.
+    /// Creates a counter that blocks a source at its `max`-th failure within `block` of the first
+    /// one. With 0 nothing is blocked.
     pub(crate) fn new(max: u32, block: Duration) -> Self {
         Self { max, block, sources: HashMap::new() }
     }

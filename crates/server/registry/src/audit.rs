@@ -1,5 +1,6 @@
-//! The audit log: who changed what, and the outcome. A caller that makes changes passes a
-//! [`WriteContext`] through the calls of the registry; its row is written with the first durable change.
+//! The audit log: every change with its user and its outcome. A caller that makes changes passes a
+//! [`WriteContext`] through the calls of the registry; its row is written with the first durable
+//! change.
 
 use control::Reader;
 use control::{AuditEntry, AuditOutcome, WriteContext};
@@ -7,15 +8,15 @@ use control::{AuditEntry, AuditOutcome, WriteContext};
 use crate::{Registry, RegistryError};
 
 impl Registry {
-    /// Returns a context for changes by a user. The first durable change under it writes a row of the
-    /// audit log in the same transaction, as begun; [`Registry::end_audit`] sets the outcome.
+    /// Returns a context for changes by a user. The first durable change under it writes a row of
+    /// the audit log in the same transaction, as begun; [`Registry::end_audit`] sets the outcome.
     pub fn audited(&self, reader: Reader, user: &str, action: &str, detail: &str) -> WriteContext {
         let entry = self.entry(user, action, detail, AuditOutcome::Begun);
         WriteContext::audited(reader, entry)
     }
 
-    /// Writes the row of a context as begun, if no change has written it yet: what comes next is changed
-    /// elsewhere, or by several threads. Durable when it returns.
+    /// Writes the row of a context as begun, if no change has written it yet. Call this before
+    /// changes that are made elsewhere or by several threads. Durable when it returns.
     ///
     /// # Errors
     /// Returns an error if the store fails; then nothing should be changed.
@@ -35,8 +36,8 @@ impl Registry {
         Ok(self.inner.store.end_audit(context, outcome)?)
     }
 
-    /// Leaves out the row of a context under which nothing was changed, because the user has made too many
-    /// of them. If something was changed, the row gets the outcome.
+    /// Leaves out the row of a context under which nothing was changed, because the user has made
+    /// too many of them. If something was changed, the row gets the outcome.
     ///
     /// # Errors
     /// Returns an error if the store fails.

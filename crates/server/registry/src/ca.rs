@@ -1,6 +1,6 @@
-//! The server's certificate authority (EC P-256): made at first start, its key in `ca.key` (mode
-//! 0600), its certificate in `ca.pem`. It signs this server's certificates and those of agents,
-//! and nothing else.
+//! The server's certificate authority (EC P-256). It is created at first start, with its key in
+//! `ca.key` (mode 0600) and its certificate in `ca.pem`. It signs only this server's certificates
+//! and those of agents.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -49,10 +49,11 @@ pub struct Validity {
     pub ends_s: i64,
 }
 
-/// Writes the authority's certificate again, with the same key and name and a new validity, where
-/// it was made at a wrong time. Agents that are enrolled go on, because they trust the key; anyone who
-/// installed the old certificate must install the new one, and enrolment tokens made before are
-/// refused. Returns the new validity. No server may be running on the folder.
+/// Reissues the authority's certificate with the same key and name and a new validity, for an
+/// authority that was created at a wrong time. Enrolled agents continue to work, because they trust
+/// the key. The old certificate must be replaced where it was installed by hand, and earlier
+/// enrolment tokens become invalid. Returns the new validity. No server may be running on the
+/// folder.
 ///
 /// # Errors
 /// Returns an error if there is no authority in `folder`, or a file cannot be read or written.
@@ -88,7 +89,7 @@ fn bad(error: impl std::fmt::Display) -> RegistryError {
     RegistryError::Certificate(error.to_string())
 }
 
-/// SHA-256 of DER bytes.
+/// Returns the SHA-256 of DER bytes.
 pub(crate) fn fingerprint(der: &[u8]) -> [u8; 32] {
     let mut out = [0; 32];
     out.copy_from_slice(digest(&SHA256, der).as_ref());
@@ -96,8 +97,8 @@ pub(crate) fn fingerprint(der: &[u8]) -> [u8; 32] {
 }
 
 impl Authority {
-    /// Loads the authority from `folder`, or creates it there. `relied_on`: agents trust an existing one, so
-    /// a missing one is an error and not a first start.
+    /// Loads the authority from `folder`, or creates it there. If `relied_on` is true, agents trust
+    /// an existing authority, so a missing one is an error and not a first start.
     pub(crate) fn open(
         folder: &Path,
         cluster: &str,
@@ -144,8 +145,8 @@ impl Authority {
         Ok(Self { fingerprint: hex::encode(fingerprint(&der)), pem, issuer, validity })
     }
 
-    /// Issues a certificate for an agent's signing request. Only the request's key is used: name, use and
-    /// validity are the authority's.
+    /// Issues a certificate for an agent's signing request. Only the key of the request is used.
+    /// The authority sets name, usage and validity.
     pub(crate) fn agent_certificate(
         &self,
         agent: AgentId,
@@ -183,14 +184,16 @@ impl Authority {
         ))
     }
 
-    /// Returns the start of a certificate issued now: that of the authority, so that a clock that is behind
-    /// does not reject it as not yet valid. An authority made at a wrong time may begin later.
+    /// Returns the start of a certificate issued now. It is that of the authority, so that a client
+    /// whose clock is behind does not reject the certificate. An authority that was created at a
+    /// wrong time may begin later.
     fn begin_s(&self, now_s: i64) -> i64 {
         self.validity.begins_s.min(now_s - CLOCK_SKEW_SECONDS)
     }
 
-    /// Issues a certificate and key for this server under all of `names`, valid at both times of `now`:
-    /// agents and browsers check it against their own clocks, and either of ours may be wrong.
+    /// Issues a certificate and key for this server under all of `names`, valid at both times of
+    /// `now`: agents and browsers check it against their own clocks, and either of ours may be
+    /// wrong.
     pub(crate) fn server_certificate(
         &self,
         names: &[String],
@@ -214,8 +217,8 @@ impl Authority {
     }
 }
 
-/// Returns when a certificate (DER) begins, seconds since the epoch; `None` if it is none, or
-/// begins before 1970.
+/// Returns the start of a certificate (DER), seconds since the epoch, or `None` if it is invalid or
+/// starts before 1970.
 pub fn certificate_begin_s(der: &[u8]) -> Option<u64> {
     let (_, parsed) = x509_parser::parse_x509_certificate(der).ok()?;
     u64::try_from(parsed.validity().not_before.timestamp()).ok()

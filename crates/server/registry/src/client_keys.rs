@@ -1,5 +1,5 @@
-//! The keys of 64 characters that 4.x clients use for agents (our own agents have certificates), and the
-//! import of a whole `client.keys`.
+//! The keys of 64 characters that 4.x clients use for agents (our own agents have certificates),
+//! and the import of a whole `client.keys`.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -28,7 +28,7 @@ pub struct ImportReport {
 }
 
 impl Registry {
-    /// Returns the agent's key: the one it was inserted with, else one derived from its number, its
+    /// Returns the agent's key: the one it was inserted with, or one derived from its number, its
     /// life and the registry's secret. Nothing is written.
     ///
     /// # Errors
@@ -57,7 +57,7 @@ impl Registry {
     /// agent, removed ones marked with `!`. Ids, names, addresses and keys are preserved.
     ///
     /// # Errors
-    /// `Refused` names the line that is not one; otherwise as [`Registry::add_agents`].
+    /// `Refused` with the invalid line; otherwise as [`Registry::add_agents`].
     pub fn import_client_keys(
         &self,
         context: &WriteContext,
@@ -98,7 +98,8 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// Returns the secret from which keys of other agents are derived; drawn once for a registry.
+/// Returns the secret from which the keys of agents without a stored key are derived. It is
+/// generated once per registry.
 pub(crate) fn client_secret(
     store: &dyn ControlStore,
     random: &dyn Random,
@@ -108,7 +109,7 @@ pub(crate) fn client_secret(
     }
     let mut bytes = [0; CLIENT_KEY_CHARS / 2];
     random.fill(&mut bytes)?;
-    // Another process may have drawn one as well: the first is used by both.
+    // Another process may have generated one as well; both use the first one stored.
     Ok(store.setting_or(CLIENT_SECRET, &hex(&bytes))?)
 }
 

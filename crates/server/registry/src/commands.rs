@@ -1,6 +1,7 @@
-//! Commands to agents. Unfinished commands are also in memory, so that a heartbeat costs no query;
-//! hand-outs and outcomes are written in batches. After a crash between outcome and flush the command is
-//! handed out again: the agent recognises by its number that it has already run it.
+//! Commands to agents. Unfinished commands are also kept in memory, so that a heartbeat costs no
+//! query. Hand-outs and outcomes are written in batches. After a crash between an outcome and its
+//! flush, the command is handed out again; the agent recognises by its number that it has already
+//! run it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -48,7 +49,7 @@ impl Open {
         Self { kind, user: user.to_owned(), expires_at_s, agents, sent: HashMap::new() }
     }
 
-    /// Removes agents from the command; `set` holds the same agents as `gone`.
+    /// Removes agents from the command. `set` has the same agents as `gone`.
     fn forget(&mut self, gone: &[AgentId], set: &RoaringBitmap) {
         if self.agents.is_disjoint(set) {
             return;
@@ -60,9 +61,9 @@ impl Open {
     }
 }
 
-/// Unfinished commands, and outcomes not yet in the database. A command costs the same whatever its
-/// number of agents; a heartbeat examines the commands of its own agent and those that many agents have
-/// not answered.
+/// Unfinished commands, and outcomes not yet in the database. The cost of a command does not depend
+/// on its number of agents. A heartbeat examines the commands of its own agent, and those that many
+/// agents have not answered.
 #[derive(Default)]
 pub(crate) struct Outstanding {
     open: BTreeMap<u64, Open>,
@@ -83,7 +84,7 @@ impl Outstanding {
         all
     }
 
-    /// Adds a command; one without agents only waits for its expiry.
+    /// Adds a command. A command without agents stays until it expires.
     fn add(&mut self, id: u64, open: Open) {
         self.wide.insert(id);
         self.narrow(id, &open);
@@ -99,7 +100,7 @@ impl Outstanding {
         }
     }
 
-    /// Removes a command from an agent's list.
+    /// Removes a command from the agent's list in `few`.
     fn unlist(&mut self, agent: AgentId, id: u64) {
         if let Some(own) = self.few.get_mut(&agent) {
             own.retain(|other| *other != id);
@@ -123,7 +124,8 @@ impl Outstanding {
         own.chain(self.wide.iter().copied().filter(has))
     }
 
-    /// Hands out commands: first those never handed out, then those that wait longest for an answer.
+    /// Returns the commands that are due, and marks them as handed out: first those never handed
+    /// out, then those that have waited longest for an answer.
     fn hand_out(&mut self, agent: AgentId, now: Duration, now_s: i64) -> Vec<Command> {
         let repeat = Duration::from_secs(COMMAND_REPEAT_SECONDS);
         let sent = |id| self.open.get(&id).and_then(|one| one.sent.get(&agent).copied());
@@ -172,13 +174,14 @@ impl Outstanding {
         }
     }
 
-    /// Returns an unfinished command that can replace a new one: of the same user, who may cancel it, for
-    /// exactly these agents, and with at least half its lifetime left.
+    /// Returns an unfinished command that can replace a new one: it has the same kind, user and
+    /// agents, and at least half its lifetime left. The user must be the same because the user of a
+    /// command may cancel it.
     fn same(&self, new: &NewCommand) -> Option<u64> {
         let agents: RoaringBitmap = new.agents.iter().map(|agent| agent.0).collect();
         let half_s = (new.expires_at_s - new.now_s) / 2;
         let same = |open: &Open| {
-            // A scan that is already running may have passed what this command is meant to cover.
+            // A running scan may already have passed the files that this command should cover.
             let fresh = new.kind != CommandKind::Rescan || open.sent.is_empty();
             let lives = open.expires_at_s - new.now_s >= half_s;
             open.kind == new.kind
@@ -191,7 +194,7 @@ impl Outstanding {
         found.map(|(id, _)| *id)
     }
 
-    /// Forgets removed agents: examines each command that many agents have not answered once.
+    /// Forgets removed agents. Each command that many agents have not answered is examined once.
     pub(crate) fn forget(&mut self, gone: &[AgentId]) {
         let own = |agent: &AgentId| self.few.get(agent).cloned().unwrap_or_default();
         let few: Vec<(AgentId, Vec<u64>)> = gone.iter().map(|agent| (*agent, own(agent))).collect();
@@ -224,13 +227,13 @@ impl Registry {
         Ok(self.issue_command(context, kind, agents, user)?.command)
     }
 
-    /// Creates a command for agents; durable when it returns, and handed out only then. Numbers
-    /// that are not registered are skipped. Unanswered commands expire after a day. The call joins an
-    /// unfinished command of the same kind and user, if exactly these agents have yet to answer it and
-    /// it has at least half its lifetime left.
+    /// Creates a command for agents. It is durable when this returns, and handed out only
+    /// afterwards. Unregistered numbers are skipped. Unanswered commands expire after a day.
+    /// Instead of creating a command, this joins an unfinished one of the same kind and user, if
+    /// exactly these agents have yet to answer it and it has at least half its lifetime left.
     ///
     /// # Errors
-    /// `Store(Limit)` when too many commands are unfinished, altogether or of this user.
+    /// `Store(Limit)` if there are too many unfinished commands, in total or of this user.
     pub fn issue_command(
         &self,
         context: &WriteContext,
@@ -265,9 +268,9 @@ impl Registry {
         self.inner.outstanding.lock().hand_out(agent, now.monotonic, now.s)
     }
 
-    /// Records the agent's report; it is written with the next flush. Returns `false` when the agent had no
-    /// such command open, or the report says neither acknowledged nor failed; a late report of an expired
-    /// command is still recorded.
+    /// Records the outcome of a command at an agent, which is written with the next flush. Returns
+    /// false if the agent has no such open command, or the outcome is neither acknowledged nor
+    /// failed. A late outcome of an expired command is still recorded.
     pub fn command_outcome(&self, agent: AgentId, id: u64, outcome: &CommandOutcome) -> bool {
         if !matches!(outcome.state, OutcomeState::Acknowledged | OutcomeState::Failed) {
             return false;
@@ -287,7 +290,7 @@ impl Registry {
         found
     }
 
-    /// Returns one command with its counts, everything reported so far included.
+    /// Returns one command with its counts, which include all outcomes reported so far.
     ///
     /// # Errors
     /// Returns an error if the store fails.
@@ -296,8 +299,8 @@ impl Registry {
         Ok(self.command_page(reader, id, &Permitted::All, none)?.map(|(command, _)| command))
     }
 
-    /// Returns one command with its counts over the agents of a scope, and a page of their outcomes by
-    /// agent number, from one snapshot; everything reported so far is included.
+    /// Returns one command with its counts over the agents of a scope, and a page of their outcomes
+    /// by agent number, from one snapshot. Includes all outcomes reported so far.
     ///
     /// # Errors
     /// Returns an error if the store fails.
@@ -312,8 +315,8 @@ impl Registry {
         Ok(self.inner.store.command(reader, id, scope, outcomes)?)
     }
 
-    /// Returns the newest commands for agents of a scope, newest first, with their counts over these
-    /// agents, from one snapshot.
+    /// Returns the newest commands for agents of a scope, newest first, with their counts over
+    /// these agents, from one snapshot.
     ///
     /// # Errors
     /// Returns an error if the store fails.
@@ -359,7 +362,7 @@ impl Registry {
         state: OutcomeState,
     ) -> Result<u64, RegistryError> {
         self.flush_outcomes()?;
-        // Held so that no new order joins this command in the meantime.
+        // The lock prevents a new request from joining this command in the meantime.
         let _order = self.inner.decisions.lock();
         let n = self.inner.store.finish_command(context, id, state, self.now().s)?;
         self.inner.outstanding.lock().remove(id);
@@ -394,7 +397,7 @@ impl Registry {
     }
 }
 
-/// Puts rows back before those that came in the meantime, so that the order of an agent's rows is kept.
+/// Puts rows back before newer ones, so that the order of an agent's rows is kept.
 fn put_back(outstanding: &Mutex<Outstanding>, mut rows: Vec<OutcomeRow>) {
     let mut outstanding = outstanding.lock();
     rows.append(&mut outstanding.waiting);

@@ -1,6 +1,6 @@
-//! The groups' configurations in memory: the settings of each group, and the digest for the agents of each
-//! set of groups. A write drops the digests that it affects; a heartbeat computes nothing, and merging,
-//! which takes long, is done without blocking other callers ([`Draft`]).
+//! The groups' configurations in memory: the settings of each group, and the digest for the agents
+//! of each set of groups. A write drops the digests that it affects. A heartbeat computes nothing.
+//! Merging takes long and is done on a [`Draft`], without blocking other callers.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ type ByGroup = HashMap<String, Option<Arc<Settings>>>;
 /// Digests by set of groups; `None`: the digest cannot be determined.
 type Sums = HashMap<Vec<String>, Option<Arc<str>>>;
 
-/// Merged texts by digest, for the agents that fetch one in the same minutes.
+/// Creates the cache of merged texts by digest, for agents that fetch the same one within minutes.
 pub(crate) fn kept() -> moka::sync::Cache<Arc<str>, Arc<Merged>> {
     moka::sync::Cache::builder()
         .weigher(|_, merged: &Arc<Merged>| u32::try_from(merged.text.len()).unwrap_or(u32::MAX))
@@ -29,16 +29,16 @@ pub(crate) fn kept() -> moka::sync::Cache<Arc<str>, Arc<Merged>> {
 pub(crate) struct Configs {
     settings: ByGroup,
     sums: Sums,
-    /// Errors in texts that were stored under other rules, by group, until the text is stored
-    /// again.
+    /// Errors by group, in texts that were stored when other rules applied. An error is kept until
+    /// the text is stored again.
     problems: HashMap<String, String>,
     /// Incremented with every change of a group's settings.
     version: u64,
 }
 
 impl Configs {
-    /// Loads the stored texts. `silence`: the time after which a server of this configuration considers an
-    /// agent disconnected.
+    /// Loads the stored texts. `silence` is the time after which this server considers an agent
+    /// disconnected.
     pub(crate) fn load(texts: Vec<(String, Vec<u8>)>, silence: Duration) -> Self {
         let mut all = Self::default();
         for (group, text) in texts {
@@ -82,8 +82,8 @@ impl Configs {
         self.version == draft.version
     }
 
-    /// Returns the digest for these groups, if it was computed; the inner value is `None` if it cannot
-    /// be determined.
+    /// Returns the digest for these groups, if it was computed; the inner value is `None` if it
+    /// cannot be determined.
     #[expect(clippy::option_option, reason = "not reckoned yet is another thing than none")]
     pub(crate) fn known(&self, groups: &[String]) -> Option<Option<Arc<str>>> {
         self.sums.get(groups).cloned()
@@ -116,8 +116,8 @@ impl Configs {
         self.sums.extend(draft.sums);
     }
 
-    /// Returns the digest for agents of these groups, empty for no configuration; `None` when it cannot be
-    /// determined, and agents keep what they run.
+    /// Returns the digest for agents of these groups, empty for no configuration; `None` when it
+    /// cannot be determined, and agents keep what they run.
     pub(crate) fn sum(&mut self, groups: &[String]) -> Option<Arc<str>> {
         if let Some(sum) = self.sums.get(groups) {
             return sum.clone();
@@ -130,7 +130,8 @@ impl Configs {
         sum
     }
 
-    /// Returns the settings of these groups, in their order, for [`settings::merged`], as references.
+    /// Returns the settings of these groups in their order, for [`settings::merged`]. They are
+    /// shared, not copied.
     ///
     /// # Errors
     /// Returns an error if a group's text cannot be parsed.
@@ -157,7 +158,7 @@ impl Draft {
     /// locked.
     ///
     /// # Errors
-    /// With `strict`: when a set whose texts can all be parsed cannot be merged.
+    /// With `strict`, returns an error if a set whose texts can all be parsed cannot be merged.
     pub(crate) fn reckon(&mut self, sets: Sets, strict: bool) -> Result<(), SettingsError> {
         for groups in sets {
             if self.sums.contains_key(&groups) {

@@ -1,14 +1,14 @@
 //! Rules over an authorization context: they decide the roles of a login with that context.
 //!
-//! A rule is an object whose operators must all hold. `AND` and `OR` take rules (a list, or an
-//! object of them), `NOT` one. `MATCH` compares fields at the top of the context, `FIND` at any
-//! depth; with a trailing `$` the value must be equal, without it a list only needs to contain the wanted
-//! values. A text `r'...'` is a regular expression, for names of fields too.
+//! A rule is an object whose operators must all be true. `AND` and `OR` take several rules (a list
+//! or an object), `NOT` takes one. `MATCH` compares fields at the top of the context, `FIND` at any
+//! depth; with a trailing `$` the value must be equal, without it a list only needs to contain the
+//! wanted values. A text `r'...'` is a regular expression, also as the name of a field.
 //!
-//! Limits: [`DEPTH_MAX`], [`PATTERN_BYTES_MAX`], [`PATTERNS_MAX`]. A rule beyond them is refused when
-//! it is written ([`check_rule`]). A rule that cannot be evaluated, because it is older than that check or
-//! the context is nested too deeply, gives no role, even under `NOT`; the logic has three values, as
-//! SQL's. A regular expression is compiled once per rule and context.
+//! Limits: [`DEPTH_MAX`], [`PATTERN_BYTES_MAX`], [`PATTERNS_MAX`]. A rule beyond them is refused
+//! when it is written ([`check_rule`]). A rule that cannot be evaluated, because it is older than
+//! that check or the context is nested too deeply, gives no role, even under `NOT`: the logic has
+//! three values, as in SQL. A regular expression is compiled once per rule and context.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -51,8 +51,8 @@ fn any(parts: impl Iterator<Item = Option<bool>>) -> Option<bool> {
     all(parts.map(|part| part.map(|part| !part))).map(|none| !none)
 }
 
-/// Checks that a rule can be evaluated: an object of operators with valid operands, within the limits,
-/// with valid regular expressions.
+/// Checks that a rule can be evaluated: an object of operators with valid operands, within the
+/// limits, with valid regular expressions.
 ///
 /// # Errors
 /// The problem and its location.
@@ -166,7 +166,7 @@ impl Matcher {
         }
     }
 
-    /// Evaluates rules in a list, or operators of an object, each as a rule.
+    /// Evaluates the rules in a list, or each operator of an object as a rule.
     fn joined(&self, word: &str, rules: &Value, context: &Value, depth: usize) -> Option<bool> {
         let join = |parts: &mut dyn Iterator<Item = Option<bool>>| {
             if word == "AND" { all(parts) } else { any(parts) }
@@ -339,7 +339,7 @@ mod tests {
             let rule = json!({"NOT": {"FIND": {"office": not}}});
             assert_eq!(matches(&rule, &context), None, "{rule}");
         }
-        // A part that can be evaluated still decides.
+        // A part that can be evaluated still determines the result.
         let (yes, bad) = (json!({"MATCH": {"office": "20"}}), json!({"FIND": {"office": "r'('"}}));
         let no = json!({"MATCH": {"office": "21"}});
         for (rule, expected) in [

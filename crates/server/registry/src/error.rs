@@ -63,7 +63,8 @@ impl RegistryError {
 )]
 pub struct PasswordError;
 
-/// The reason why a peer's certificate is not accepted. All but `Store` are final for that certificate.
+/// The reason why a peer's certificate is not accepted. All but `Store` are final for that
+/// certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum IdentityError {
@@ -73,7 +74,8 @@ pub enum IdentityError {
     /// The certificate or its agent was revoked or removed.
     #[error("the certificate is revoked: enrol the agent again")]
     Revoked,
-    /// A later certificate of the same agent is in use: this is a copy of an old image.
+    /// A later certificate of the same agent is in use, so this one comes from a copy or an old
+    /// image.
     #[error(
         "the certificate is superseded by a later one of the same agent: \
          this may be a copied image, enrol it as an agent of its own"
@@ -84,7 +86,8 @@ pub enum IdentityError {
     Expired,
 }
 
-/// The reason why an enrolment or a renewal was refused. Nothing was changed, the token was not used.
+/// The reason why an enrolment or a renewal was refused. Nothing was changed, the token was not
+/// used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EnrollError {
@@ -94,7 +97,7 @@ pub enum EnrollError {
     /// The name breaks the rule.
     #[error("agent name: {0}")]
     Name(String),
-    /// The address is not one.
+    /// The address is not an IP address.
     #[error("agent address {0}: neither an IP address nor `any`")]
     Ip(String),
     /// The name belongs to another agent.
@@ -111,7 +114,7 @@ pub enum EnrollError {
     DuplicateIp { ip: String, id: model::AgentId },
     #[error("no such group: {0}")]
     Group(String),
-    /// The signing request is not one, or its signature is wrong.
+    /// The signing request is invalid, or its signature is wrong.
     #[error("certificate request: {0}")]
     Request(String),
     /// There is no such agent (renewal).
@@ -120,7 +123,7 @@ pub enum EnrollError {
     /// Its certificates were revoked (renewal).
     #[error("the certificates of agent {0} are revoked: remove it and enrol it again")]
     Revoked(model::AgentId),
-    /// The certificate over which a renewal was asked for is no longer in force.
+    /// The certificate that was presented for a renewal is no longer valid.
     #[error(transparent)]
     Presented(#[from] IdentityError),
     /// The registry failed; try again.
@@ -132,7 +135,7 @@ pub enum EnrollError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoginError {
-    /// Unknown user or wrong password; deliberately the same (401).
+    /// The user is unknown or the password is wrong; deliberately not distinguished (401).
     #[error("invalid credentials")]
     Invalid,
     /// Too many failures from this source (403, code 6000).

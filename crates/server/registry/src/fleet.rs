@@ -5,8 +5,8 @@
 //! Silence is measured on the monotonic clock and only while the server listens: neither a jump of
 //! the wall clock nor the server's own downtime disconnects an agent.
 //!
-//! The configuration that an agent should run follows from its groups ([`Configs`]); the one that it runs is
-//! reported by the agent; a flag for their equality is stored with them.
+//! The configuration that an agent should run is determined by its groups ([`Configs`]). The agent
+//! reports the one that it runs. A flag that tells if both are equal is stored with them.
 
 mod config;
 
@@ -21,18 +21,18 @@ use crate::configs::Configs;
 use crate::roll::{Moving, Roll, Search};
 use crate::types::{AgentInfo, ConfigProblem};
 
-/// Longest text of an agent's description of itself, bytes; longer ones are cut.
+/// Longest text in an agent's description of itself, bytes. Longer ones are cut.
 const INFO_BYTES_MAX: usize = 512;
 
 struct Live {
     record: AgentRecord,
     status_code: StatusCode,
     heard: Duration,
-    /// Only the keepalive time changed since the row was written.
+    /// True if only the keepalive time changed since the row was written.
     seen: bool,
-    /// Its status changed since it was written.
+    /// True if the status changed since the row was written.
     changed: bool,
-    /// Its description of itself changed since the row was written.
+    /// True if its description of itself changed since the row was written.
     info: bool,
     /// Digest of its groups' configuration; `None` when that cannot be determined.
     wanted: Option<Arc<str>>,
@@ -40,7 +40,7 @@ struct Live {
     runs: Option<Arc<str>>,
     /// The configuration that it refused, with the reason.
     problem: Option<Box<ConfigProblem>>,
-    /// One of the two digests changed since the row was written.
+    /// True if one of the two digests changed since the row was written.
     config: bool,
 }
 
@@ -128,7 +128,7 @@ impl Fleet {
         }
     }
 
-    /// Records that the agent got another key: it counts as never connected until it connects.
+    /// Records that the agent got another key. It counts as never connected until it connects.
     pub(crate) fn key_anew(&mut self, row: AgentRecord) {
         let id = row.id;
         let Some(live) = self.agents.get_mut(&id) else { return };
@@ -153,7 +153,7 @@ impl Fleet {
     fn join(&mut self, id: AgentId, groups: &[String]) {
         self.membership += 1;
         for group in groups {
-            // Most groups are known already: then no name is copied.
+            // Most groups are known already, and then no name is copied.
             if !self.groups.contains_key(group) {
                 self.groups.insert(group.clone(), Members::default());
             }
@@ -281,8 +281,9 @@ impl Fleet {
         true
     }
 
-    /// Sets the status of an agent and marks what has to be written. `told` is true if the agent also
-    /// reported other changes.
+    /// Sets the status of an agent and queues its row to be written: as changed, or as seen if
+    /// neither its status nor its description changed. `told` is true if its description changed
+    /// with this call, so that the roll must be updated.
     fn become_status(
         &mut self,
         id: AgentId,
@@ -334,8 +335,8 @@ impl Fleet {
     }
 
     /// Takes up to `max` rows to write: first those whose status or description changed, then, with
-    /// `all`, those with a new keepalive only. Sorted by number, so that each page of the table is written
-    /// once, from one end to the other.
+    /// `all`, those with a new keepalive only. Sorted by number, so that each page of the table is
+    /// written once, from one end to the other.
     pub(crate) fn take_unwritten(&mut self, max: usize, all: bool) -> Vec<LivenessRow> {
         let mut ids = drain(&mut self.changed, max);
         if all {
@@ -393,8 +394,8 @@ impl Live {
     }
 }
 
-/// Merges the agent's description of itself; returns true if anything is new. Most heartbeats contain
-/// nothing new: then nothing is copied.
+/// Merges the agent's description of itself; returns true if anything is new. Most heartbeats
+/// contain nothing new, and then nothing is copied.
 fn merge(record: &mut AgentRecord, info: &AgentInfo) -> bool {
     let mut new = replace(&mut record.version, info.version.as_deref());
     new |= replace(&mut record.hostname, info.hostname.as_deref());

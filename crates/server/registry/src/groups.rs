@@ -15,16 +15,16 @@ use crate::{Registry, RegistryError, limits};
 /// The way new groups of an agent are combined with its present ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GroupChange {
-    /// Appended to the present ones.
+    /// The new groups are appended.
     Add,
-    /// Replacing the present ones.
+    /// The new groups replace the present ones.
     Replace,
-    /// Removed from the present ones.
+    /// The groups are removed from the present ones.
     Remove,
 }
 
 impl GroupChange {
-    /// Returns the groups of an agent that has `now`, in their order.
+    /// Returns the groups that an agent with the groups `now` has after the change, in their order.
     fn of(self, now: &[String], group: &str) -> Vec<String> {
         let kept = now.iter().filter(|name| match self {
             Self::Add => true,
@@ -57,8 +57,8 @@ impl Registry {
         Ok(groups)
     }
 
-    /// Removes the agent from groups in one durable step, whatever others it joined in the meantime;
-    /// `default` when none is left. Returns its groups after the call.
+    /// Removes the agent from groups in one durable step. Groups that it joined in the meantime are
+    /// kept; `default` if none is left. Returns its groups after the call.
     ///
     /// # Errors
     /// `Store(NotFound)` for the agent.
@@ -78,7 +78,7 @@ impl Registry {
         Ok(groups)
     }
 
-    /// Creates a group: 1 to 128 of `A-Z a-z 0-9 . _ -`.
+    /// Creates a group. Its name has 1 to 128 characters of `A-Z a-z 0-9 . _ -`.
     ///
     /// # Errors
     /// `Store(Exists)`, `Store(Refused)` for a bad name, `Refused` beyond [`limits::GROUPS_MAX`].
@@ -91,7 +91,8 @@ impl Registry {
         Ok(self.inner.store.create_group(context, name, self.now().s)?)
     }
 
-    /// Deletes a group; agents left without a group get `default`. Returns its former number of agents.
+    /// Deletes a group; agents left without a group get `default`. Returns its former number of
+    /// agents.
     ///
     /// # Errors
     /// `Store(NotFound)`, `Store(Refused)` for `default`.
@@ -101,7 +102,8 @@ impl Registry {
         let n = changed.len() as u64;
         let (mut draft, _) = self.inner.fleet.read().draft(name, None);
         let sets: HashSet<&Vec<String>> = changed.iter().map(|(_, groups)| groups).collect();
-        // The deletion is done: a set that cannot be merged is not handed out.
+        // The group is already deleted, so an error is ignored: a set that cannot be merged is not
+        // handed out.
         let _ = draft.reckon(sets.into_iter().cloned().collect(), false);
         let mut fleet = self.inner.fleet.write();
         fleet.take_draft(draft);
@@ -162,12 +164,12 @@ impl Registry {
         Ok(self.inner.store.group_config(reader, name)?)
     }
 
-    /// Stores the configuration of a group, in either of its text forms; durable when it returns. From
-    /// then on every agent of the group is notified in the answer to its next heartbeat.
+    /// Stores the configuration of a group, in either of its text forms; durable when it returns.
+    /// From then on every agent of the group is notified in the answer to its next heartbeat.
     ///
     /// # Errors
-    /// `Settings` when the text is not valid, with its line, or conflicts with the settings of other
-    /// groups of its agents, or with this server's disconnection time; `Store(NotFound)`.
+    /// `Settings` with the line if the text is not valid, or if it conflicts with the settings of
+    /// other groups of its agents or with this server's disconnection time; `Store(NotFound)`.
     pub fn set_group_config(
         &self,
         context: &WriteContext,
@@ -179,7 +181,7 @@ impl Registry {
         settings.check_silence(silence)?;
         let (body, sum) = (text.as_bytes().to_vec(), settings::sum(text));
         let config = GroupConfig { body, sum, at_s: self.now().s };
-        // Merging may take long: done here, without the lock of decisions.
+        // Merging may take long, so it is done before `decisions` is locked.
         let (mut draft, sets) = self.inner.fleet.read().draft(name, Some(&settings));
         draft.reckon(sets, true)?;
         {
@@ -188,22 +190,24 @@ impl Registry {
             if !self.inner.fleet.read().configs().is_base_of(&draft) {
                 draft = now;
             }
-            // Sets of groups that appeared in the meantime.
+            // Computes only the sets of groups that appeared in the meantime, or all sets if any
+            // group's settings changed since.
             draft.reckon(sets, true)?;
             self.inner.store.set_group_config(context, name, &config)?;
             let mut fleet = self.inner.fleet.write();
             fleet.take_draft(draft);
             fleet.want_group(name);
         }
-        // The caller of this function waits for the agents' flags, not the next reader of the counters.
+        // The agents' flags are written here, so that the next reader of the counters does not wait
+        // for them.
         if let Err(error) = self.write_pending(false) {
             tracing::warn!(%error, "the agents' configuration states are written with a later flush");
         }
         Ok(())
     }
 
-    /// Computes the digests for these sets of groups before the fleet is locked for them; the
-    /// caller holds the lock of decisions.
+    /// Computes missing digests of these sets of groups, before the fleet is locked to use them.
+    /// The caller holds `decisions`.
     fn reckon<'a>(&self, sets: impl Iterator<Item = &'a Vec<String>>) {
         let sets = sets.map(Vec::as_slice);
         let (mut draft, sets) = self.inner.fleet.read().configs().unknown(sets);
@@ -214,8 +218,8 @@ impl Registry {
         }
     }
 
-    /// Returns the merged configuration for agents of these groups, in this order; merged once for all of
-    /// them, and cached while they fetch it.
+    /// Returns the merged configuration for agents of these groups, in this order. It is merged
+    /// once and cached while the agents fetch it.
     ///
     /// # Errors
     /// `Settings` when the groups together watch too many paths.
@@ -232,8 +236,8 @@ impl Registry {
         self.inner.merged.try_get_with(sum, merge).map_err(|error| (*error).clone().into())
     }
 
-    /// Returns the digest of the configuration for agents of this group alone; empty for none. Memory only;
-    /// locks the fleet for writing only on the first call after a change.
+    /// Returns the digest of the configuration for agents of this group alone; empty for none.
+    /// Memory only; locks the fleet for writing only on the first call after a change.
     pub fn merged_sum(&self, group: &str) -> Arc<str> {
         let groups = [group.to_owned()];
         let known = self.inner.fleet.read().configs().known(&groups);
@@ -241,32 +245,32 @@ impl Registry {
         sum.unwrap_or_else(|| "".into())
     }
 
-    /// Returns the error in a group's configuration that was stored under an earlier version or other
-    /// settings of this server, if any. Memory only.
+    /// Returns the error in a group's configuration that was stored under an earlier version or
+    /// other settings of this server, if any. Memory only.
     pub fn group_problem(&self, group: &str) -> Option<String> {
         self.inner.fleet.read().configs().problem(group).map(str::to_owned)
     }
 
-    /// Returns a number that changes with every change of a group's configuration: anything derived from the
-    /// configurations before must then be recreated. Memory only.
+    /// Returns a number that changes with every change of a group's configuration: anything derived
+    /// from the configurations before must then be recreated. Memory only.
     pub fn configs_version(&self) -> u64 {
         self.inner.fleet.read().configs().version()
     }
 
-    /// Returns the digest that the agent should run, empty for none; `None` when it should keep what it
-    /// runs, or there is no such agent. Memory only, and nothing is computed.
+    /// Returns the digest that the agent should run, empty for none; `None` when it should keep
+    /// what it runs, or there is no such agent. Memory only, and nothing is computed.
     pub fn wanted_config(&self, id: AgentId) -> Option<Arc<str>> {
         self.inner.fleet.read().wanted(id)
     }
 
-    /// Returns the state of the agent's configuration and the one that it refused; `None` when there is
-    /// no such agent. Memory only.
+    /// Returns the state of the agent's configuration and the one that it refused; `None` when
+    /// there is no such agent. Memory only.
     pub fn agent_config(&self, id: AgentId) -> Option<(ConfigState, Option<ConfigProblem>)> {
         self.inner.fleet.read().config(id)
     }
 
-    /// Records the configuration that the agent runs and the one it refused; in the database with the next
-    /// flush. Memory only.
+    /// Records the configuration that the agent runs and the one it refused; in the database with
+    /// the next flush. Memory only.
     pub fn config_told(&self, id: AgentId, told: ConfigTold) {
         if self.inner.fleet.read().knows(id, &told) {
             return;
@@ -325,11 +329,11 @@ mod tests {
         registry.set_group_config(&WriteContext::server(), "db", text).unwrap();
         assert_eq!(registry.group_problem("web"), None);
         drop(registry);
-        // As another version may have accepted it.
+        // Stores a text that another version may have accepted.
         let conn = rusqlite::Connection::open(folder.path().join("registry.db")).unwrap();
         conn.execute("UPDATE agent_group SET config = x'3c61' WHERE name = 'db'", []).unwrap();
         drop(conn);
-        // And a silence shorter than the heartbeat that the text asks for.
+        // The disconnection time is shorter than the heartbeat in the text.
         let short = RegistryOptions { disconnection_s: 60, ..RegistryOptions::default() };
         let registry = open(folder.path(), short);
         let problem = |group| registry.group_problem(group).unwrap_or_default();

@@ -1,14 +1,15 @@
 //! The threads that hash passwords, to check them and to set new ones. There are fewer of them than
 //! processors, and they use idle CPU time only.
 //!
-//! A request that takes a fraction of a millisecond must not wait for a time slice of a hash that takes
-//! fifty times as long. A lower nice value does not prevent that: a task that wakes up is still queued
-//! behind the slice of the running one, and a slice ends with the kernel's tick (4 ms at 250 Hz).
-//! `SCHED_IDLE` (sched(7)) does: any task that wakes up runs at once. Nothing is locked, read or allocated
-//! under it, because other threads would then wait for a thread that gets no CPU time.
+//! A request that takes a fraction of a millisecond must not wait for a time slice of a hash that
+//! takes fifty times as long. A lower nice value does not prevent that: a task that wakes up is
+//! still queued behind the slice of the running one, and a slice ends with the kernel's tick (4 ms
+//! at 250 Hz). `SCHED_IDLE` (sched(7)) does: any task that wakes up runs at once. Nothing is
+//! locked, read or allocated under it, because other threads would then wait for a thread that gets
+//! no CPU time.
 //!
-//! If the machine has no idle time at all, the login's own thread stops waiting and checks the password
-//! itself: logins become slower, but they continue to work.
+//! If the machine has no idle time at all, the thread of the login stops waiting and computes the
+//! hash itself. Logins become slower but continue to work.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -38,14 +39,14 @@ struct Task {
     computed: SyncSender<Option<Output>>,
 }
 
-/// The error that the threads get no CPU time.
+/// The error if the threads get no CPU time.
 struct NotRun;
 
 /// The hashing threads. They end when it is dropped.
 pub(crate) struct Hasher {
     tasks: Sender<Task>,
     patience: Duration,
-    /// The threads get no CPU time: a caller gave up, and no thread took a task since.
+    /// True if the threads get no CPU time: a caller gave up, and no thread has taken a task since.
     starved: Arc<AtomicBool>,
 }
 
@@ -85,13 +86,14 @@ impl Hasher {
         hashing::with(&like, computed.ok_or_else(bad)?)
     }
 
-    /// Computes the output for a password with a hash's salt and cost; `None` if the hash is not valid.
+    /// Computes the output for a password with a hash's salt and cost; `None` if the hash is not
+    /// valid.
     fn compute(&self, password: &str, like: &str) -> Option<Output> {
         self.ask(password, like)
             .unwrap_or_else(|NotRun| hashing::compute(password, like, &mut Vec::new()))
     }
 
-    /// Asks the threads for an output.
+    /// Queues a task for the threads and waits for its output. Fails if they get no CPU time.
     fn ask(&self, password: &str, like: &str) -> Result<Option<Output>, NotRun> {
         if self.starved.load(Ordering::Acquire) {
             return Err(NotRun);
@@ -105,7 +107,8 @@ impl Hasher {
         if answer.is_err() {
             given_up.store(true, Ordering::Release);
             self.starved.store(true, Ordering::Release);
-            // A thread that takes this task clears the flag: that is how the end of starvation is found.
+            // Queue an abandoned task: the thread that takes it clears the flag, which ends the
+            // starvation.
             let (computed, _) = sync_channel(1);
             let (password, like) = (String::new(), String::new());
             let _ = self.tasks.send(Task { password, like, given_up, computed });
@@ -114,14 +117,15 @@ impl Hasher {
     }
 }
 
-/// Returns the number of threads: leaves one processor free where there is more than one.
+/// Returns the number of threads. Leaves one processor free if there is more than one.
 fn threads(logins: usize, processors: usize) -> usize {
     logins.min(processors.saturating_sub(1)).max(1)
 }
 
 fn work(queue: &Mutex<Receiver<Task>>, starved: &AtomicBool) {
     step_back();
-    // Reused: a hash takes megabytes, and allocating them again takes locks that all threads share.
+    // The memory is reused: a hash takes megabytes, and allocating them takes locks that all
+    // threads share.
     let mut memory: Vec<Block> = Vec::new();
     loop {
         // The lock is held while waiting: the thread that holds it takes the next task.
@@ -189,7 +193,7 @@ mod tests {
     #[test]
     fn logins_and_new_passwords_work_with_starved_hasher_threads() {
         let hash = Hasher::start(1).unwrap().hash("Correct-Horse-9", COST, &SystemRandom).unwrap();
-        // No thread takes a task, as if the threads never ran.
+        // No thread receives from this queue, which simulates threads that never run.
         let (tasks, queue) = channel();
         let starved = Arc::new(AtomicBool::new(false));
         let hasher =

@@ -1,5 +1,5 @@
-//! Password hashes (Argon2id) and the pool of login threads: a fixed number, behind a bounded queue. The
-//! pool runs logins only, and no other work waits for a login.
+//! Password hashes (Argon2id) and the pool of login threads, a fixed number of threads with a
+//! bounded queue. The pool runs only logins, so no other work waits for a login.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -17,15 +17,15 @@ use tokio::sync::oneshot;
 use crate::options::HashCost;
 use crate::{RegistryError, files};
 
-/// Amount by which the priority of these threads is lowered (nice(2)): they compute hashes themselves when
-/// the hasher's threads get no CPU time.
+/// Amount by which the priority of the pool's threads is lowered (nice(2)). They compute hashes
+/// themselves when the hasher's threads get no CPU time.
 const NICE: i32 = 5;
 /// Bytes of salt: RFC 9106, 3.1 recommends 16.
 const SALT_BYTES: usize = 16;
 const HASH_BYTES: usize = 32;
 
-/// Returns a hash for which no password is known: random bytes in the usual form. Checking a password
-/// against it takes as long as against a real one; making it takes no time.
+/// Returns a hash for which no password is known: random bytes in the usual format. Checking a
+/// password against it takes as long as against a real hash, but creating it is cheap.
 pub(crate) fn of_nothing(cost: HashCost, random: &dyn Random) -> Result<String, RegistryError> {
     let mut bytes = [0; SALT_BYTES + HASH_BYTES];
     random.fill(&mut bytes)?;
@@ -42,7 +42,7 @@ pub(crate) fn of_nothing(cost: HashCost, random: &dyn Random) -> Result<String, 
 
 /// Returns true if the output equals that of the hash.
 pub(crate) fn fits(hash: &str, computed: &Output) -> bool {
-    // The two are compared in constant time.
+    // The comparison takes constant time.
     PasswordHash::new(hash).is_ok_and(|hash| hash.hash.as_ref() == Some(computed))
 }
 
@@ -53,8 +53,8 @@ pub(crate) fn with(hash: &str, computed: Output) -> Result<String, RegistryError
     Ok(hash.to_string())
 }
 
-/// Computes the output for a password with the salt and cost of the hash `like`. `memory` is grown to
-/// the size needed and can be reused.
+/// Computes the output for a password with the salt and cost of the hash `like`. `memory` is grown
+/// to the size needed and can be reused.
 pub(crate) fn compute(password: &str, like: &str, memory: &mut Vec<Block>) -> Option<Output> {
     let like = PasswordHash::new(like).ok()?;
     let algorithm = Algorithm::new(like.algorithm.as_str()).ok()?;
@@ -83,7 +83,7 @@ pub(crate) struct Pool {
     jobs: SyncSender<Job>,
 }
 
-/// The error that all threads are busy and the queue is full.
+/// The error if all threads are busy and the queue is full.
 pub(crate) struct Full;
 
 impl Pool {
@@ -114,8 +114,8 @@ impl Pool {
     }
 }
 
-/// Lowers the priority of the calling thread (on Linux, priority is per thread). If that is refused, it stays
-/// as it was.
+/// Lowers the priority of the calling thread (on Linux, priority is per thread). A failure is
+/// ignored.
 pub(crate) fn step_down() {
     let own = rustix::process::getpriority_process(None).unwrap_or(0);
     let _ = rustix::process::setpriority_process(None, own.saturating_add(NICE));

@@ -1,4 +1,4 @@
-//! Certificates in memory: by fingerprint, so that a request is identified without a query.
+//! The certificates in memory, by fingerprint, so that a request is identified without a query.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -16,7 +16,7 @@ type Fingerprint = [u8; 32];
 pub(crate) struct Certificates {
     rows: HashMap<Fingerprint, CertificateRow>,
     by_agent: HashMap<AgentId, Vec<Fingerprint>>,
-    /// Agents with certificates whose changes are not yet in the database.
+    /// Agents whose certificates have changes that are not in the database yet.
     changed: BTreeSet<AgentId>,
 }
 
@@ -34,8 +34,8 @@ impl Certificates {
         self.rows.insert(row.fingerprint, row);
     }
 
-    /// Records an issued certificate: an earlier one that was never used is superseded if another one is
-    /// in use.
+    /// Records an issued certificate: an earlier one that was never used is superseded if another
+    /// one is in use.
     pub(crate) fn issued(
         &mut self,
         agent: AgentId,
@@ -63,8 +63,8 @@ impl Certificates {
         });
     }
 
-    /// Forgets certificates that were issued, never used and are superseded, once the database has recorded
-    /// that: the database forgets them with the next renewal too.
+    /// Forgets the agent's certificates that were superseded without ever being used, once the
+    /// database has recorded that. The database forgets them with the next renewal.
     fn forget_unused(&mut self, agent: AgentId) {
         if self.changed.contains(&agent) {
             return;
@@ -101,7 +101,7 @@ impl Certificates {
         });
     }
 
-    /// Returns the owner of a certificate, and whether this is its first use.
+    /// Returns the owner of a certificate, and true if this is its first use.
     pub(crate) fn check(
         &self,
         fingerprint: &Fingerprint,
@@ -117,8 +117,8 @@ impl Certificates {
         if now_s > row.not_after_s {
             return Err(IdentityError::Expired);
         }
-        // The start of validity is not checked: this server issued it, so a time before it means a clock that
-        // is wrong now, or was then.
+        // The start of validity is not checked: this server issued the certificate, so a time
+        // before it only means that the clock is wrong now or was wrong then.
         let identity = CertificateOwner {
             agent: row.agent,
             incarnation: row.incarnation,
@@ -127,8 +127,8 @@ impl Certificates {
         Ok((identity, row.used_at_s.is_none()))
     }
 
-    /// Records a first use: every other certificate of the agent is superseded. Checked again, since two
-    /// certificates may be used for the first time at once: the second is refused.
+    /// Records a first use, which supersedes every other certificate of the agent. Checks the
+    /// certificate again: if two are used for the first time concurrently, the second is refused.
     pub(crate) fn first_use(
         &mut self,
         fingerprint: &Fingerprint,
@@ -172,8 +172,8 @@ impl Certificates {
         self.changed.extend(rows.iter().map(|row| row.agent));
     }
 
-    /// Forgets expired certificates that would be refused in any case. The last one of a registered agent
-    /// stays, so that a wrong clock does not lock it out for good.
+    /// Forgets expired certificates that would be refused in any case. The last certificate of a
+    /// registered agent is kept, so that a wrong clock does not lock the agent out permanently.
     pub(crate) fn forget_expired(&mut self, now_s: i64) {
         self.rows.retain(|_, row| {
             let refused = row.superseded_at_s.is_some() || row.revoked_at_s.is_some();

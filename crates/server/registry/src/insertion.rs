@@ -1,10 +1,11 @@
-//! Insertion of an agent that a 4.x client names by number, key or address, and the rules by which it takes the
-//! place of agents that have them already.
+//! Inserts an agent for which a 4.x client gives the number, key or address, and replaces agents
+//! that have them already, by the rules of the client.
 //!
-//! An insertion in someone's place ends lives, so it takes three steps: the registry finds out that it is
-//! possible, the caller writes the removal records to the journal, and the registry replaces the rows in one
-//! transaction. A crash between the last two leaves rows of lives that have ended in the journal. They are
-//! removed when their agents connect, or when the insertion is repeated; documents without an agent never exist.
+//! An insertion that replaces agents ends their lives, so it takes three steps: the registry checks
+//! that it is possible, the caller writes the removal records to the journal, and the registry
+//! replaces the rows in one transaction. A crash between the last two leaves rows of lives that
+//! have ended in the journal. These rows are removed when their agents connect, or when the
+//! insertion is repeated. There are never documents without an agent.
 
 use control::Reader;
 use control::{ControlError, NewAgent, WriteContext};
@@ -26,7 +27,7 @@ pub struct ForceRules {
 }
 
 impl Default for ForceRules {
-    /// Returns an hour for both, as 4.x does.
+    /// Returns one hour for both times, as 4.x does.
     fn default() -> Self {
         Self { enabled: true, disconnected_s: Some(3_600), registered_s: 3_600 }
     }
@@ -57,33 +58,36 @@ pub struct Life {
 pub struct Inserted {
     pub id: AgentId,
     pub key: String,
-    /// The lives that ended to make room.
+    /// The lives that the insertion ended.
     pub removed: Vec<Life>,
 }
 
-/// The agents that make room for an insertion.
+/// The agents that an insertion displaces.
 #[derive(Debug, Clone, Copy)]
 pub struct Displaced<'a> {
     /// The lives that end.
     pub gone: &'a [Life],
-    /// The agent itself, inserted with its own number and name: it stays, with another key.
+    /// The agent that is inserted again with its own number and name. It keeps its life and gets
+    /// another key.
     pub rekeyed: Option<AgentId>,
 }
 
-/// Writes the removal records of displaced agents to the journal. If it fails, none of them is removed.
+/// Writes the removal records of displaced agents to the journal. If it fails, none of them is
+/// removed.
 pub type RecordLives<'a> = &'a mut dyn FnMut(Displaced<'_>) -> Result<(), String>;
 
 impl Registry {
-    /// Inserts one agent with its key; durable when it returns. An agent that is registered with the same
-    /// number and name, and may be replaced, keeps its life: it gets the key, and counts as never connected
-    /// until it connects.
+    /// Inserts one agent with its key; durable when it returns. If an agent with the same number
+    /// and name is registered and may be replaced, it keeps its life, gets the key and counts as
+    /// never connected until it connects.
     ///
-    /// `record` is called with no lock held, after everything has been found to be possible.
+    /// `record` is called without locks, after all checks have passed.
     ///
     /// # Errors
-    /// As [`Registry::add_agents`]; `Refused` for a key that is too short; `DuplicateIp` for an address that
-    /// another agent registered with; `Store(Unrecorded)` if `record` fails. Nothing is changed, unless
-    /// `record` was called: then displaced agents may be gone, and the call can be repeated.
+    /// As [`Registry::add_agents`]; `Refused` for a key that is too short; `DuplicateIp` for an
+    /// address that another agent registered with; `Store(Unrecorded)` if `record` fails. Nothing
+    /// is changed, unless `record` was called: then displaced agents may have been removed, and the
+    /// call can be repeated.
     pub fn insert_agent(
         &self,
         context: &WriteContext,
@@ -101,14 +105,14 @@ impl Registry {
         self.inner.store.try_replace_agents(context.reader(), &rivals, &agent)?;
         let lives = self.lives_of(&rivals);
         let rekeyed = self.is_same_agent(&rivals, &agent);
-        // Other decisions go on while this call waits for the journal's disk.
+        // Other decisions proceed while this call waits for the journal.
         drop(order);
         let gone: Vec<Life> =
             lives.iter().filter(|life| Some(life.agent) != rekeyed).copied().collect();
         record(Displaced { gone: &gone, rekeyed }).map_err(ControlError::Unrecorded)?;
         let _order = self.inner.decisions.lock();
-        // A life that began since then is not displaced. A displaced agent that connected since then was
-        // removed already; its number stays reserved for this insertion.
+        // A life that began in the meantime is not displaced. A displaced agent that connected in
+        // the meantime is already removed; its number stays reserved for this insertion.
         let still = self.still_current(&lives);
         let (id, removed) = self.put_in_place(context, &still, &rivals, &agent)?;
         Ok(Inserted { id, key, removed })
@@ -124,15 +128,15 @@ impl Registry {
         }
     }
 
-    /// Returns the number of the agent if it is the new agent itself: with the same number and name.
+    /// Returns the number of the agent that has the same number and the same name as the new one.
     fn is_same_agent(&self, rivals: &[AgentId], new: &NewAgent) -> Option<AgentId> {
         let id = new.id.filter(|id| rivals.contains(id))?;
         let fleet = self.inner.fleet.read();
         fleet.get(id).is_some_and(|known| known.name == new.name).then_some(id)
     }
 
-    /// Puts the agent in the place of others, in store and memory. `freed` are the numbers that it may have
-    /// although they were used before. The caller holds `decisions`.
+    /// Replaces other agents by this one, in the store and in memory. It may get a number in
+    /// `freed` although that was used before. The caller holds `decisions`.
     fn put_in_place(
         &self,
         context: &WriteContext,
@@ -155,7 +159,7 @@ impl Registry {
         Ok((id, removed))
     }
 
-    /// Returns the agents that have the name, the number or the address.
+    /// Returns the existing agents that have the new agent's name, number or address.
     ///
     /// # Errors
     /// Returns an error if the rules do not let one of them be replaced.

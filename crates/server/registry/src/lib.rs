@@ -6,33 +6,36 @@
 //!
 //! Invariants
 //! - Decisions of operators (enrolment, removal, revocation, groups, users, commands) are durable
-//!   before the call returns. Reports of agents (keepalives, outcomes) are in memory at once and in
-//!   the database with the next flush; a crash loses at most one flush interval of them, and the
-//!   next heartbeat restores them.
+//!   before the call returns. Reports of agents (keepalives, outcomes) are visible in memory at
+//!   once and written to the database by the next flush. A crash loses at most one flush interval
+//!   of them; the next heartbeat restores them.
 //! - [`Registry::identify`], [`Registry::overlay`], [`Registry::keepalive`] and
 //!   [`Registry::pending_commands`] touch memory only.
 //! - A certificate is refused the moment its revocation returns.
 //! - Lists and counters reflect every status change made before the call.
 //!
 //! # Locking
-//! `decisions` is held over store and memory by every call that decides (enrolment, removal, groups, commands),
-//! so that both see decisions in the same order; otherwise a removal could overtake an enrolment in one of them.
-//! `flush` is held while what agents said is written, so that an older row never overwrites a newer one. Neither
-//! is taken under the other, and both are taken before any lock below.
+//! Every call that makes a decision (enrolment, removal, groups, commands) holds `decisions` while
+//! it changes the store and the memory. Both therefore see decisions in the same order; otherwise a
+//! removal could overtake an enrolment in one of them. `flush` is held while reports of agents are
+//! written, so that an older row never overwrites a newer one. Neither of the two is taken while
+//! the other is held, and both are taken before any lock below.
 //!
-//! The maps in memory come next: `certificates` before `fleet`, so that a certificate in force never names an
-//! agent that the fleet does not know. The token keys come before the revocations of tokens. All other locks
-//! (`outstanding`, `scans`, `due`, `attempts`, the login logs, `removed`) are taken alone, for one step in
-//! memory.
+//! The maps in memory come next, `certificates` before `fleet`, so that a valid certificate never
+//! names an agent that the fleet does not know. The token keys come before the revocations of
+//! tokens. All other locks (`outstanding`, `scans`, `due`, `attempts`, the login logs, `removed`)
+//! are taken alone, for one step in memory.
 //!
-//! The store has its own lock, for its writer. It is taken under `decisions`, `flush` or the token keys, never
-//! under `certificates`, `fleet` or `outstanding`: those are read on every request of an agent, and must not wait
-//! for a disk. Work inside a transaction takes no lock of the registry. Listeners for removed agents
-//! ([`Registry::when_removed`]) are called under `decisions` and must not call the registry. A caller of
-//! [`Registry::metrics_stored`] must hold no lock: it waits for every holder of [`Registry::storing_metrics`].
+//! The store has its own lock, for its writer. It may be taken while `decisions`, `flush` or the
+//! token keys are held, but never under `certificates`, `fleet` or `outstanding`: those are read on
+//! every request of an agent and must not wait for a disk. Code inside a transaction takes no lock
+//! of the registry. Listeners for removed agents ([`Registry::when_removed`]) are called under
+//! `decisions` and must not call the registry. A caller of [`Registry::metrics_stored`] must hold
+//! no lock, because that call waits for every holder of [`Registry::storing_metrics`].
 //!
-//! All calls block except [`Registry::login`]; those that write wait for the disk, so an async
-//! caller goes through `spawn_blocking` for everything but the four named above.
+//! All calls block except [`Registry::login`], and calls that write wait for the disk. An async
+//! caller uses `spawn_blocking` for everything but it and the four memory-only calls listed under
+//! Invariants.
 
 mod access;
 mod agents;
@@ -141,13 +144,13 @@ struct Inner {
     hasher: hasher::Hasher,
     /// The hash that a password for an unknown user is checked against.
     nobody_hash: String,
-    /// See the crate's head.
+    /// See the module documentation.
     decisions: Mutex<()>,
     /// See [`Registry::storing_metrics`].
     storing: Arc<tokio::sync::RwLock<()>>,
     /// The listeners for removed agents.
     removed: RwLock<Vec<TellRemoved>>,
-    /// See the crate's head.
+    /// See the module documentation.
     flush: Mutex<()>,
     due: Mutex<Due>,
 }
@@ -161,12 +164,12 @@ struct Due {
 }
 
 impl Registry {
-    /// Opens the registry: loads the fleet into memory, creates the certificate authority and the token keys
-    /// in `folder` at first start, writes agent 000.
+    /// Opens the registry: loads the fleet into memory and writes agent 000. The first start
+    /// creates the certificate authority and the token keys in `folder`.
     ///
     /// # Errors
-    /// Returns an error if a key file is missing although agents rely on it, is readable by others
-    /// or damaged; when the store fails.
+    /// Returns an error if a key file is damaged, readable by others, or missing although agents
+    /// rely on it, or if the store fails.
     pub fn open(
         store: Arc<dyn ControlStore>,
         folder: &Path,
@@ -243,8 +246,8 @@ impl Registry {
         Ok(self.inner.store.checkpoint()?)
     }
 
-    /// Adds a listener that is called with every removed agent before another life of its number can begin:
-    /// for callers that keep data of agents in memory. It must not call the registry.
+    /// Adds a listener for callers that keep data of agents in memory. It is called for every
+    /// removed agent, before its number can be used again, and must not call the registry.
     pub fn when_removed(&self, tell: impl Fn(AgentId) + Send + Sync + 'static) {
         self.inner.removed.write().push(Box::new(tell));
     }
@@ -271,11 +274,12 @@ impl Registry {
     }
 
     /// Disconnects silent agents, expires commands, and writes the agents' reports if the flush
-    /// interval has passed. The binary calls it every second. Every part runs even if an earlier one
-    /// failed.
+    /// interval has passed. The binary calls it every second. Every part runs even if an earlier
+    /// one failed.
     ///
     /// # Errors
-    /// The first failure; what was not written is written with a later tick.
+    /// Returns the first failure. A part that failed runs again when it is due next; nothing
+    /// unwritten is lost.
     pub fn tick(&self) -> Result<TickReport, RegistryError> {
         let now = self.now();
         let silence = Duration::from_secs(self.inner.options.disconnection_s);
@@ -333,7 +337,7 @@ impl Registry {
 
     /// Loads the keys and the revocations that another process wrote.
     fn take_over_revocations(&self) -> Result<(), RegistryError> {
-        // First, because replaced keys end the revocations before them.
+        // The keys come first, because replacing them clears the revocations.
         self.inner.tokens.reload()?;
         for revocation in self.inner.store.revocations()? {
             self.inner.tokens.add(revocation);
@@ -351,7 +355,8 @@ impl Registry {
         self.write_liveness(true)
     }
 
-    /// Writes what a list or a counter would miss, before it is read. `all`: the keepalives too.
+    /// Writes what lists and counters would otherwise miss. If `all` is true, also writes the
+    /// keepalives.
     fn write_pending(&self, all: bool) -> Result<(), RegistryError> {
         if all || self.inner.fleet.read().unsettled() {
             self.write_liveness(all)?;
@@ -390,7 +395,7 @@ impl Registry {
         }
     }
 
-    /// Writes first uses of certificates, and the certificates that they superseded.
+    /// Writes the first uses of certificates, and which certificates they superseded.
     fn write_uses(&self) -> Result<(), RegistryError> {
         if !self.inner.certificates.read().unsettled() {
             return Ok(());
@@ -403,8 +408,9 @@ impl Registry {
         Ok(())
     }
 
-    /// Returns the problem of the authority's validity by the wall clock, and the remedy; `None` if there is
-    /// none. Agents still connect, but browsers refuse every certificate of such an authority.
+    /// Returns the problem of the authority's validity by the wall clock, and the remedy; `None` if
+    /// there is none. Agents still connect, but browsers refuse every certificate of such an
+    /// authority.
     pub fn authority_problem(&self) -> Option<String> {
         self.inner.authority.problem(self.now().wall_s)
     }
@@ -419,7 +425,8 @@ impl Registry {
         self.inner.authority.fingerprint.clone()
     }
 
-    /// Returns a certificate for this server under all of `names`, which renews itself while in use.
+    /// Returns a certificate for this server under all of `names`, which renews itself while in
+    /// use.
     ///
     /// # Errors
     /// See [`Registry::issue_server_certificate`].
@@ -427,11 +434,11 @@ impl Registry {
         ServerCertificate::new(self.clone(), names)
     }
 
-    /// Issues a server certificate for `names` (DNS names and IP addresses) and localhost, 127.0.0.1,
-    /// `::1`, the host's name. Valid for 397 days: issue one at every start.
+    /// Issues a server certificate for `names` (DNS names and IP addresses) and localhost,
+    /// 127.0.0.1, `::1`, the host's name. It is valid for 397 days, so issue one at every start.
     ///
     /// # Errors
-    /// `Certificate` for a name that is neither.
+    /// `Certificate` if a name is neither.
     pub fn issue_server_certificate(
         &self,
         names: &[String],
@@ -446,18 +453,18 @@ impl Registry {
         self.inner.authority.server_certificate(&all, &*self.inner.random, self.now())
     }
 
-    /// Copies `registry.db` consistently while it is in use, the agents' reports included; the caller copies
-    /// `ca.key`, `ca.pem` and `token.key`.
+    /// Copies `registry.db` consistently while it is in use, the agents' reports included; the
+    /// caller copies `ca.key`, `ca.pem` and `token.key`.
     ///
     /// # Errors
-    /// `Store(Exists)` when the file is there already.
+    /// `Store(Exists)` if the file exists.
     pub fn backup_to(&self, file: &Path) -> Result<(), RegistryError> {
         self.flush()?;
         Ok(self.inner.store.backup_to(file)?)
     }
 }
 
-/// The first of several failures.
+/// Collects the first of several failures.
 #[derive(Default)]
 struct Failures(Option<RegistryError>);
 

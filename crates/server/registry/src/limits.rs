@@ -37,14 +37,14 @@ pub const LOGIN_LINES_PER_MINUTE_MAX: u32 = 10;
 pub const COMMAND_REPEAT_SECONDS: u64 = 60;
 /// Most commands in one answer to an agent; the rest follows with its next heartbeats.
 pub const COMMANDS_AT_ONCE_MAX: usize = 16;
-/// A command that at most this many agents have not answered is indexed by agent; heartbeats of other
-/// agents do not examine it.
+/// A command that at most this many agents have not answered is indexed by agent; heartbeats of
+/// other agents do not examine it.
 pub const COMMAND_AGENTS_FEW: u64 = 64;
-/// Unanswered commands expire after this long unless asked otherwise, seconds: 1 day.
+/// Default time after which unanswered commands expire, seconds: 1 day.
 pub const COMMAND_TTL_SECONDS: i64 = 24 * 3600;
 /// Interval at which expired certificates and tokens are forgotten, seconds.
 pub const FORGET_EVERY_SECONDS: u64 = 3600;
-/// Most rows written in one transaction of a flush; other writes get in between.
+/// Most rows written in one transaction of a flush, so that other writes can run in between.
 pub const FLUSH_ROWS_MAX: usize = 5_000;
 /// Agents with a new keepalive only are written with every N-th flush.
 pub const KEEPALIVE_FLUSHES: u32 = 12;
@@ -54,8 +54,8 @@ pub const TOKEN_SECRET_BYTES: usize = 32;
 pub const OUTCOMES_WAITING_MAX: usize = 100_000;
 /// Interval at which revocations written by another process are loaded, seconds.
 pub const REVOCATIONS_RELOAD_SECONDS: u64 = 10;
-/// Most sets of groups whose configuration's digest is kept in memory in addition to the agents' own;
-/// about 200 bytes each.
+/// Most sets of groups whose configuration's digest is kept in memory in addition to the agents'
+/// own; about 200 bytes each.
 pub const GROUP_SETS_KEPT_MAX: usize = 100_000;
 /// Most bytes of merged configurations that are cached for the agents that fetch them.
 pub const MERGED_BYTES_MAX: u64 = 64 * 1024 * 1024;
@@ -65,8 +65,8 @@ pub const MERGED_IDLE: Duration = Duration::from_mins(5);
 pub const POLICIES_TTL_SECONDS: u64 = 10;
 /// Most role sets whose policies are cached.
 pub const POLICIES_KEPT_MAX: u64 = 1_000;
-/// A token that was issued further ahead of the clock than this, seconds, is refused: a day. It was
-/// made by a clock that has been put back.
+/// Longest time by which a token may be ahead of the clock, seconds: a day. A token further ahead
+/// was issued before the clock was set back, and is refused.
 pub const TOKEN_AHEAD_SECONDS_MAX: i64 = 24 * 3600;
 /// Longest life of an API token, seconds: a year.
 pub const TOKEN_TTL_SECONDS_MAX: u64 = 365 * 24 * 3600;

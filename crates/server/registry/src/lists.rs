@@ -16,8 +16,9 @@ use crate::roll::Search;
 use crate::{Registry, RegistryError};
 
 impl Registry {
-    /// Returns one page of agents, 000 included, with all reports received up to the call. A search
-    /// reads the text of every agent in memory; if it is the only filter, the page is made from memory.
+    /// Returns one page of agents, 000 included, with all reports received before the call. A
+    /// search scans the text of every agent in memory. If there is no other filter, the whole page
+    /// comes from memory.
     ///
     /// # Errors
     /// Returns an error if the store fails.
@@ -39,8 +40,8 @@ impl Registry {
         Ok(page)
     }
 
-    /// Returns the numbers of all matching agents, ascending, 000 included; offset, limit and order are
-    /// ignored. With status and scope alone they come from memory.
+    /// Returns the numbers of all matching agents, ascending, 000 included; offset, limit and order
+    /// are ignored. With status and scope alone they come from memory.
     ///
     /// # Errors
     /// Returns an error if the store fails.
@@ -126,8 +127,8 @@ impl Registry {
         Ok(self.inner.fleet.read().status())
     }
 
-    /// Returns agents by status, platform, group and version, without 000, from one snapshot of stored
-    /// counters.
+    /// Returns agents by status, platform, group and version, without 000, from one snapshot of
+    /// stored counters.
     ///
     /// # Errors
     /// Returns an error if the store fails.
@@ -162,8 +163,8 @@ impl Registry {
         Ok(self.inner.store.distinct(reader, query, columns, self.now().s)?)
     }
 
-    /// Returns agents of a scope by status, and how many of them run the configuration of their groups, at
-    /// one instant; never the server. Memory only.
+    /// Returns the number of agents of a scope by status, and of those that run the configuration
+    /// of their groups, all at one instant. The server is not counted. Memory only.
     pub fn status_of(&self, permitted: &Permitted) -> StatusSummary {
         let fleet = self.inner.fleet.read();
         let mut counts = StatusSummary::default();
@@ -174,8 +175,8 @@ impl Registry {
         counts
     }
 
-    /// Calls `look` for every agent but 000 that the caller may see, all at one instant and in no order.
-    /// Memory only.
+    /// Calls `look` for every agent but 000 that the caller may see, all at one instant and in no
+    /// order. Memory only.
     pub fn for_each_agent(&self, permitted: &Permitted, mut look: impl FnMut(&AgentRecord)) {
         look_at(&self.inner.fleet.read(), permitted, |record, _| look(record));
     }
@@ -202,7 +203,7 @@ fn look_at(fleet: &Fleet, permitted: &Permitted, mut look: impl FnMut(&AgentReco
     }
 }
 
-/// Returns true if the query uses the keepalive time, so that all of them must be written first.
+/// Returns true if the query uses the keepalive time, so that all keepalives must be written first.
 fn by_keepalive(query: &AgentQuery) -> bool {
     fn looks(condition: &AgentCondition) -> bool {
         match condition {
@@ -217,12 +218,12 @@ fn by_keepalive(query: &AgentQuery) -> bool {
         || query.condition.as_ref().is_some_and(looks)
 }
 
-/// Returns true if nothing but scope and status narrows the query.
+/// Returns true if the query filters only by scope and status.
 fn only_status(query: &AgentQuery) -> bool {
     query.ids.is_none() && query.search.is_none() && is_plain(query)
 }
 
-/// Returns true if nothing but scope and search narrows the query, and it is ordered by number.
+/// Returns true if the query filters only by scope and search, and is ordered by number.
 fn only_search(query: &AgentQuery) -> bool {
     let by_number = |sort: &[Sort]| sort.first().is_none_or(|s| s.column == AgentColumn::Id);
     query.ids.is_none() && query.status.is_empty() && by_number(&query.sort) && is_plain(query)

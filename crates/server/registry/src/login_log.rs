@@ -1,5 +1,5 @@
-//! Limits the log lines about failed logins to N per minute, so that an attacker who guesses passwords
-//! cannot fill the log. No I/O.
+//! Limits the log lines about failed logins to N per minute, so that an attacker who guesses
+//! passwords cannot fill the log. No I/O.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ pub(crate) struct LoginLog {
 }
 
 impl LoginLog {
-    /// Counts an occurrence at `now`. If a line may be logged, returns the number of earlier occurrences that
-    /// were suppressed.
+    /// Counts an occurrence at `now`. If a line may be logged, returns the number of earlier
+    /// occurrences that were suppressed.
     pub(crate) fn line(&mut self, now: Duration) -> Option<u64> {
         if self.said == 0 || now >= self.since + MINUTE {
             (self.since, self.said) = (now, 0);

@@ -31,20 +31,22 @@ pub struct RegistryOptions {
     pub disconnection_s: u64,
     /// Interval at which [`crate::Registry::tick`] writes what agents reported to the database.
     pub flush_interval: Duration,
-    /// Logins processed at once; of their hashes, one less than there are processors.
+    /// Logins processed concurrently. Fewer of their hashes are computed at a time if there are
+    /// fewer processors, because one processor is left free.
     pub login_workers: usize,
-    /// Logins that may wait for a thread; beyond it they are refused.
+    /// Logins that may wait for a thread; further ones are refused.
     pub login_queue_max: usize,
     /// Failed logins from one address until it is blocked.
     pub login_attempts_max: u32,
-    /// Time for which failures of an address are remembered and it stays blocked, seconds.
+    /// Time for which failures of an address are counted and the address stays blocked, seconds.
     pub login_block_s: u64,
     /// Cost of one password hash.
     pub hash_cost: HashCost,
     /// Life of a token, seconds; revocations are kept that long.
     pub token_ttl_s: u64,
-    /// Latest time up to which earlier processes may have issued tokens, guarded time in seconds since the
-    /// epoch: revocations cover it even if the wall clock is behind it now.
+    /// Latest time up to which earlier processes may have issued tokens, guarded time in seconds
+    /// since the epoch: revocations cover these tokens even if the wall clock is behind that time
+    /// now.
     pub tokens_until_s: Option<i64>,
     /// Time for which authorisation data is cached; at most ten seconds, zero disables the cache.
     pub cache_ttl: Duration,

@@ -5,10 +5,11 @@ use env::random::Random;
 use crate::limits::{PASSWORD_CHARS_MAX, PASSWORD_CHARS_MIN, PASSWORD_MADE_CHARS};
 use crate::{PasswordError, RegistryError};
 
-/// Characters of a generated password: none that a shell or a reader may misread.
+/// Characters of generated passwords, without those that a shell or a reader may misread.
 const ALPHABET: &[u8; 64] = b"abcdefghijkmnpqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789-_.+=:@%";
 
-/// Checks for 8 to 64 characters with a lower-case and an upper-case letter, a digit and a symbol.
+/// Checks that a password has 8 to 64 characters and at least one lower-case letter, upper-case
+/// letter, digit and symbol.
 pub(crate) fn check(password: &str) -> Result<(), PasswordError> {
     let has = |kind: fn(char) -> bool| password.chars().any(kind);
     let fine = length_fits(password)
@@ -19,12 +20,12 @@ pub(crate) fn check(password: &str) -> Result<(), PasswordError> {
     fine.then_some(()).ok_or(PasswordError)
 }
 
-/// Returns true if its length is within the rule.
+/// Returns true if the length of a password satisfies the rule.
 pub(crate) fn length_fits(password: &str) -> bool {
     (PASSWORD_CHARS_MIN..=PASSWORD_CHARS_MAX).contains(&password.chars().count())
 }
 
-/// Generates a random password that satisfies the rule: 24 characters of 6 bits.
+/// Generates a random password that satisfies the rule: 24 characters with 6 random bits each.
 pub(crate) fn make(random: &dyn Random) -> Result<String, RegistryError> {
     loop {
         let mut bytes = [0; PASSWORD_MADE_CHARS];

@@ -1,9 +1,10 @@
-//! Permissions of a set of roles: policies in their order, decided per action and resource.
+//! The permissions of a set of roles: an ordered list of policies, evaluated per action and
+//! resource.
 //!
-//! A resource is `type:attribute:value`, `*` for every value; parts joined with `&` must all match
-//! (`agent:id:001&agent:group:web`). An agent is its number and each of its groups. Of the policies
-//! that apply to an action and a resource the last one decides; if none applies, the mode does:
-//! white forbids, black permits (`docs/reference/wire.md`, "API: access control").
+//! A resource is `type:attribute:value`, with `*` for every value. Parts joined with `&` must all
+//! match (`agent:id:001&agent:group:web`). An agent matches by its number and by each of its
+//! groups. The last policy that applies to an action and a resource decides. If none applies, the
+//! mode decides: white forbids, black permits (`docs/reference/wire.md`, "API: access control").
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -59,14 +60,14 @@ impl Parts {
         text.split('&').map(part).collect::<Option<Vec<_>>>().map(Self)
     }
 
-    /// Returns true if every part matches one of the resources in question.
+    /// Returns true if every part matches one of the requested resources.
     fn cover(&self, asked: &[(&str, &str)]) -> bool {
         self.0.iter().all(|(kind, value)| {
             asked.iter().any(|(k, v)| k == kind && (value == ANY || value == v))
         })
     }
 
-    /// Returns true if it names resources of this type; an agent's group names agents.
+    /// Returns true if it refers to resources of this type. A group of agents refers to agents too.
     fn speaks_of(&self, kind: &str) -> bool {
         self.0.iter().any(|(own, _)| own == kind || (kind == AGENT_ID && own == AGENT_GROUP))
     }
@@ -84,13 +85,13 @@ struct Entry {
     allow: bool,
 }
 
-/// The policies of one set of roles, ready to be asked.
+/// The policies of one set of roles, indexed by action.
 #[derive(Debug)]
 pub struct Grants {
     mode: RbacMode,
     policies: Arc<Vec<Policy>>,
     actions: HashMap<String, Vec<Entry>>,
-    /// Agents by action, as of a generation of each group that the action names.
+    /// Cached agents by action, with the generations of the groups that its policies name.
     scopes: Mutex<HashMap<String, (Vec<u64>, Permitted)>>,
 }
 
@@ -133,15 +134,16 @@ impl Grants {
         self.mode == RbacMode::Black
     }
 
-    /// Returns true if the action is permitted on what these `(type:attribute, value)` pairs together
-    /// name: one thing, and everything it belongs to.
+    /// Returns true if the action is permitted on one object. `asked` lists the object and
+    /// everything it belongs to as `(type:attribute, value)` pairs.
     pub fn permit(&self, action: &str, asked: &[(&str, &str)]) -> bool {
         let last = self.entries(action).iter().rev().find(|entry| entry.parts.cover(asked));
         last.map_or_else(|| self.unless_told(), |entry| entry.allow)
     }
 
-    /// Returns true if the action is permitted on an agent that is gone. Its number is known, its groups are
-    /// not any more: what is denied of a group is denied of it, what is allowed of one is not allowed.
+    /// Returns true if the action is permitted on a removed agent, whose number is known but whose
+    /// groups are not. A policy that denies a group denies the agent; a policy that allows a group
+    /// does not allow it.
     pub fn permit_gone(&self, action: &str, id: AgentId) -> bool {
         let number = id.to_string();
         let mut permitted = self.unless_told();
@@ -156,8 +158,8 @@ impl Grants {
         permitted
     }
 
-    /// Returns true if the action may be permitted on anything of this type (`agent:id`, `*:*`): what a
-    /// list must be narrowed to is another question.
+    /// Returns true if the action may be permitted on some object of this type (`agent:id`, `*:*`).
+    /// The caller still has to filter lists with the other functions.
     pub fn permit_some(&self, action: &str, kind: &str) -> bool {
         let mut rest = self.unless_told();
         for entry in self.entries(action).iter().filter(|entry| entry.parts.speaks_of(kind)) {
@@ -178,7 +180,7 @@ impl Grants {
             return scope.clone();
         }
         let scope = self.resolve(action, members);
-        // The keys are actions of operations: their number is small.
+        // The keys are the actions of API operations, so their number is small.
         self.scopes.lock().insert(action.to_owned(), (generations, scope.clone()));
         scope
     }

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// 001 in web; 002 in web and db; 003 in db; 000 in none.
+/// A fleet with 001 in web, 002 in web and db, 003 in db, and 000 in no group.
 struct Fleet;
 
 const GROUPS: [(u32, &[&str]); 4] = [(0, &[]), (1, &["web"]), (2, &["web", "db"]), (3, &["db"])];
@@ -33,13 +33,13 @@ fn grants(mode: RbacMode, policies: Vec<Policy>) -> Grants {
     Grants::new(mode, Arc::new(policies))
 }
 
-/// The numbers that are permitted, asked as lists do.
+/// Returns the permitted numbers, determined as for lists.
 fn scope(grants: &Grants) -> Vec<u32> {
     let scope = grants.agents("agent:read", &Fleet);
     GROUPS.iter().map(|(id, _)| *id).filter(|id| scope.holds(AgentId(*id))).collect()
 }
 
-/// The same, asked one by one.
+/// Returns the permitted numbers, determined one by one.
 fn one_by_one(grants: &Grants) -> Vec<u32> {
     let may = |(id, groups): &(u32, &[&str])| {
         let number = AgentId(*id).to_string();
@@ -136,7 +136,7 @@ proptest! {
     }
 }
 
-/// A fleet that says how often it was asked for the agents of a group.
+/// A fleet that counts the lookups of a group's agents.
 struct Moving {
     web: u64,
     db: u64,

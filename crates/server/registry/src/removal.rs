@@ -1,8 +1,8 @@
 //! Removal of agents.
 //!
-//! It takes three steps: their certificates are revoked, the caller writes removal records to the journal, and
-//! their rows are removed. After a crash in between the rows are still there, and a repeated removal does the
-//! rest.
+//! A removal takes three steps: the registry revokes the certificates, the caller writes removal
+//! records to the journal, and the registry deletes the rows. After a crash between two steps the
+//! rows still exist, and a repeated removal completes the rest.
 
 use std::sync::Arc;
 
@@ -19,8 +19,9 @@ impl Life {
 }
 
 impl Registry {
-    /// Removes the agent; its certificates are revoked, its number is never drawn again. Returns the life that
-    /// ended, for the journal's removal record; `None` if there is no such agent.
+    /// Removes the agent: its certificates are revoked, and its number is not assigned
+    /// automatically again. Returns the life that ended, for the journal's removal record, or
+    /// `None` if there is no such agent.
     ///
     /// # Errors
     /// `Store(Refused)` for 000.
@@ -37,10 +38,10 @@ impl Registry {
         Ok(life)
     }
 
-    /// Refuses every certificate of the agent from now on; returns how many were in force.
+    /// Revokes every certificate of the agent. Returns the number of those that were valid.
     ///
     /// # Errors
-    /// Returns an error if the store fails; then none is refused.
+    /// Returns an error if the store fails; then none is revoked.
     pub fn revoke(&self, context: &WriteContext, id: AgentId) -> Result<u64, RegistryError> {
         let now_s = self.now().s;
         let _order = self.inner.decisions.lock();
@@ -49,11 +50,11 @@ impl Registry {
         Ok(n)
     }
 
-    /// Refuses every certificate of these agents from now on, in one durable step. Returns the lives of those
+    /// Revokes every certificate of these agents in one durable step. Returns the lives of those
     /// that exist, for the journal's removal records.
     ///
     /// # Errors
-    /// Returns an error if the store fails; then none is refused.
+    /// Returns an error if the store fails; then none is revoked.
     pub fn revoke_agents(
         &self,
         context: &WriteContext,
@@ -71,8 +72,9 @@ impl Registry {
         Ok(lives)
     }
 
-    /// Removes agents in one durable step, as [`Registry::remove_agent`] does. An agent whose life is another one
-    /// by now stays. Returns the numbers of those that were removed.
+    /// Removes agents in one durable step, as [`Registry::remove_agent`] does. An agent whose
+    /// number has begun another life since is not removed. Returns the numbers of the removed
+    /// agents.
     ///
     /// # Errors
     /// Returns an error if the store fails; then none is removed.
@@ -88,11 +90,11 @@ impl Registry {
         Ok(self.forget_removed(&gone, now_s))
     }
 
-    /// Lets numbers of removed agents be given to new agents that ask for one of them. Call this when everything
-    /// stored under them is gone.
+    /// Releases the numbers of removed agents, so that new agents may request them. Call this when
+    /// everything stored under them is deleted.
     ///
     /// # Errors
-    /// Returns an error if the store fails; then none is free.
+    /// Returns an error if the store fails; then none is released.
     pub fn free_numbers(
         &self,
         context: &WriteContext,
@@ -101,14 +103,14 @@ impl Registry {
         Ok(self.inner.store.free_numbers(context, ids)?)
     }
 
-    /// Returns a guard to hold while an agent's metrics are stored. Take it before checking that the agent
-    /// is in force, and keep it until the metrics are stored.
+    /// Returns a guard to hold while an agent's metrics are stored. Take it before checking that
+    /// the agent is registered, and hold it until the metrics are stored.
     pub async fn storing_metrics(&self) -> impl Send + use<> {
         Arc::clone(&self.inner.storing).read_owned().await
     }
 
-    /// Waits until metrics that are being stored are stored. After that nothing is stored for agents that
-    /// were revoked or removed before the call.
+    /// Waits until the metrics that are being stored at the moment are stored. Afterwards, nothing
+    /// more is stored for agents that were revoked or removed before the call.
     pub async fn metrics_stored(&self) {
         drop(self.inner.storing.write().await);
     }
@@ -131,8 +133,9 @@ impl Registry {
         lives.iter().filter(same).map(|life| life.agent).collect()
     }
 
-    /// Forgets agents that are removed from the store, and calls the listeners for removed agents. The caller
-    /// holds `decisions`, so no other life of their numbers begins before every listener has returned.
+    /// Forgets agents that are removed from the store, and calls the listeners for removed agents.
+    /// The caller holds `decisions`, so no other life of their numbers begins before every listener
+    /// has returned.
     pub(crate) fn forget_removed(&self, gone: &[Life], now_s: i64) -> Vec<AgentId> {
         let mut ids: Vec<AgentId> = gone.iter().map(|life| life.agent).collect();
         ids.sort_unstable();

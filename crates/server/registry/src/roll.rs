@@ -1,9 +1,9 @@
-//! The roll: every agent by number with its status and its search text. A search reads only this text, one
-//! agent after the other.
+//! The roll: an index of all agents by number, with status and search text. A search scans only
+//! this text.
 //!
-//! The text holds each column that changes rarely, in lower-case ASCII, each followed by a NUL. No column
-//! contains one, so a match never spans two columns. What changes with every heartbeat ([`Moving`]) is
-//! formatted during the search, and only the parts that the search can match.
+//! The text holds each column that changes rarely, in lower-case ASCII, each followed by a NUL. No
+//! column contains one, so a match never spans two columns. What changes with every heartbeat
+//! ([`Moving`]) is formatted during the search, and only the parts that the search can match.
 
 use std::collections::BTreeMap;
 
@@ -46,8 +46,8 @@ impl Roll {
             .collect()
     }
 
-    /// Returns the agents of a scope that match the search, ascending; `moving` returns the columns of
-    /// an agent that are not in the roll.
+    /// Returns the agents of a scope that match the search, ascending; `moving` returns the columns
+    /// of an agent that are not in the roll.
     pub(crate) fn found<'a>(
         &self,
         scope: &Permitted,

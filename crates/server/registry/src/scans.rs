@@ -17,7 +17,7 @@ impl Registry {
         known.ended_at_s = scan.ended_at_s.or(known.ended_at_s);
     }
 
-    /// Returns what the agent reported of its last scan.
+    /// Returns the start and end of the agent's last scan.
     ///
     /// # Errors
     /// `Store(NotFound)`.

@@ -22,8 +22,8 @@ impl Registry {
         Ok(self.inner.store.security(reader)?)
     }
 
-    /// Changes users, roles, policies, rules or links; durable when it returns, and the affected tokens are
-    /// refused from then on. Returns the id of the created object, else 0.
+    /// Changes users, roles, policies, rules or links; durable when it returns, and the affected
+    /// tokens are revoked. Returns the id of the created object, else 0.
     ///
     /// # Errors
     /// `Store(NotFound)`, `Store(Exists)`.
@@ -102,9 +102,9 @@ impl Registry {
         })
     }
 
-    /// Returns the roles that the rules give to a login with this authorization context, and the `nbf` of its
-    /// token; `login_nbf_s` comes from [`Registry::login_for_token`]. The time is taken before the rules
-    /// are read, so that a later change of the rules refuses the token.
+    /// Returns the roles that the rules give to a login with this authorization context, and the
+    /// `nbf` of its token; `login_nbf_s` comes from [`Registry::login_for_token`]. The time is
+    /// taken before the rules are read, so that a later change of the rules revokes the token.
     ///
     /// # Errors
     /// `Invalid` when the user was changed since it logged in; `Busy` when the rules change faster
@@ -142,8 +142,8 @@ impl Registry {
         Ok(())
     }
 
-    /// Returns the ids of the roles that the rules give to a login with this authorization context; a rule
-    /// that cannot be evaluated gives none.
+    /// Returns the ids of the roles that the rules give to a login with this authorization context;
+    /// a rule that cannot be evaluated gives none.
     ///
     /// # Errors
     /// Returns an error if the store fails; a stored rule that is no JSON is an error too.

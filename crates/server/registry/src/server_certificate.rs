@@ -1,5 +1,5 @@
-//! The certificate that this server presents to clients: issued at start, and issued again for the next
-//! connection after two thirds of its life. Existing connections keep theirs.
+//! The certificate that this server presents to clients. It is issued at start, and issued again at
+//! the first connection after two thirds of its life. Existing connections are not affected.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::{Registry, RegistryError};
 /// Delay before a certificate that could not be issued is retried, seconds.
 const RETRY_SECONDS: i64 = 60;
 
-/// A server's certificate with its key, as a TLS library asks for it at each handshake.
+/// A server's certificate with its key, which the TLS library requests at each handshake.
 pub struct ServerCertificate {
     registry: Registry,
     names: Vec<String>,

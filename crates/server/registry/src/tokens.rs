@@ -16,16 +16,16 @@ use crate::{Registry, RegistryError, files};
 /// The private key; the public one is derived from it.
 const KEY_FILE: &str = "token.key";
 
-/// Keys and revocations in memory.
+/// The keys and the revocations in memory.
 pub(crate) struct Tokens {
     path: PathBuf,
     keys: RwLock<TokenKeys>,
     refused: RwLock<HashMap<RevocationTarget, Revocation>>,
     /// Incremented when the keys are replaced.
     generation: AtomicU64,
-    /// Latest `nbf` of a token, seconds since the epoch.
+    /// Latest `nbf` of any token issued, seconds since the epoch.
     issued_s: AtomicI64,
-    /// A valid token was presented whose time is too far ahead to be accepted.
+    /// True after a valid token was presented whose `nbf` is too far ahead to be accepted.
     ahead: AtomicBool,
 }
 
@@ -35,7 +35,8 @@ impl Tokens {
         folder.join(KEY_FILE).exists()
     }
 
-    /// Opens the keys. `issued_until_s`: latest time up to which an earlier process may have issued tokens.
+    /// Opens the keys. `issued_until_s`: latest time up to which an earlier process may have issued
+    /// tokens.
     pub(crate) fn open(
         folder: &Path,
         revocations: &[Revocation],
@@ -68,15 +69,16 @@ impl Tokens {
         known.expires_at_s = known.expires_at_s.max(revocation.expires_at_s);
     }
 
-    /// Returns the latest time for which a token was issued: revocations cover tokens up to it. Tokens
-    /// further ahead are refused without one.
+    /// Returns the latest time for which a token may have been issued. Revocations cover tokens up
+    /// to it; tokens further ahead are refused anyway.
     pub(crate) fn last_nbf_s(&self, now_s: i64) -> i64 {
         let ahead_s = now_s.saturating_add(TOKEN_AHEAD_SECONDS_MAX);
         now_s.max(self.issued_s.load(Ordering::Acquire).min(ahead_s))
     }
 
-    /// Returns true if the clock was put back by more than a token may be ahead: a later token would be
-    /// accepted once its time comes, and a revocation up to there would refuse all tokens issued now.
+    /// Returns true if the clock was set back by more than a token may be ahead of it. The keys
+    /// must then be replaced: a token from the later time would become valid once the clock reaches
+    /// it, and a revocation up to that time would revoke all tokens issued now.
     fn of_another_time(&self, now_s: i64) -> bool {
         let ahead_s = now_s.saturating_add(TOKEN_AHEAD_SECONDS_MAX);
         self.ahead.load(Ordering::Acquire)
@@ -84,7 +86,8 @@ impl Tokens {
             || self.refused.read().values().any(|r| r.issued_until_s >= ahead_s)
     }
 
-    /// Forgets revocations and times, after the keys were replaced: no earlier token is valid.
+    /// Forgets revocations and times after the keys were replaced, because no earlier token is
+    /// valid.
     fn forget_all(&self) {
         self.refused.write().clear();
         self.issued_s.store(i64::MIN, Ordering::Release);
@@ -105,8 +108,8 @@ impl Tokens {
         Ok(())
     }
 
-    /// Forgets revocations of tokens that have expired by now. If the time goes back afterwards, the
-    /// keys are replaced, as if a token had been issued now.
+    /// Forgets revocations of expired tokens. Counts as issuing a token now, so that the keys are
+    /// replaced if the clock is set back behind this time.
     pub(crate) fn forget_expired(&self, now_s: i64) {
         self.issued_s.fetch_max(now_s, Ordering::AcqRel);
         self.refused.write().retain(|_, r| r.expires_at_s > now_s);
@@ -148,12 +151,13 @@ impl Registry {
         Ok(self.inner.tokens.keys.read().clone())
     }
 
-    /// Returns a number that changes whenever [`Registry::token_keys`] returns another pair. Memory only.
+    /// Returns a number that changes whenever [`Registry::token_keys`] returns another pair. Memory
+    /// only.
     pub fn token_keys_generation(&self) -> u64 {
         self.inner.tokens.generation.load(Ordering::Acquire)
     }
 
-    /// Replaces the key pair: every token becomes invalid, so the revocations are forgotten.
+    /// Replaces the key pair. Every token becomes invalid, so the revocations are forgotten.
     ///
     /// # Errors
     /// Returns an error if the key file cannot be written; then the old keys stay.
@@ -166,7 +170,7 @@ impl Registry {
         Ok(keys.clone())
     }
 
-    /// Refuses tokens of the target issued up to now; durable when it returns.
+    /// Revokes the tokens of the target issued up to now; durable when it returns.
     ///
     /// # Errors
     /// Returns an error if the store fails.
@@ -185,9 +189,9 @@ impl Registry {
         self.inner.tokens.refused_until(user, roles, run_as).is_some_and(|until| nbf_s <= until)
     }
 
-    /// Returns the `nbf` of a token issued now: now, or the second after the latest revocation that covers
-    /// it, so that a login right after a logout gives a valid token. It may be ahead of the clock: only the
-    /// end of a token is compared with the time.
+    /// Returns the `nbf` of a token issued now: now, or the second after the latest revocation that
+    /// covers it, so that a login right after a logout gives a valid token. It may be ahead of the
+    /// clock, because only the end of a token is compared with the time.
     pub fn token_nbf_s(&self, user: u32, roles: &[u32], run_as: bool) -> i64 {
         let until = self.inner.tokens.refused_until(user, roles, run_as);
         let nbf_s = self.now().s.max(until.map_or(i64::MIN, |until| until.saturating_add(1)));
@@ -195,8 +199,8 @@ impl Registry {
         nbf_s
     }
 
-    /// Records that a valid token with this `nbf` was presented, so that revocations cover it even if the
-    /// clock was put back behind it. Returns `false` when it is too far ahead to be accepted.
+    /// Records that a valid token with this `nbf` was presented, so that revocations cover it even
+    /// if the clock was set back behind it. Returns false if it is too far ahead to be accepted.
     pub fn token_seen(&self, nbf_s: i64) -> bool {
         if nbf_s.saturating_sub(self.now().s) > TOKEN_AHEAD_SECONDS_MAX {
             self.inner.tokens.ahead.store(true, Ordering::Release);
@@ -206,8 +210,8 @@ impl Registry {
         true
     }
 
-    /// Replaces the keys if the clock was put back by more than a day. Every token becomes invalid, and the
-    /// revocations are forgotten.
+    /// Replaces the keys if the clock was set back by more than a day. Every token becomes invalid,
+    /// and the revocations are forgotten.
     pub(crate) fn end_tokens_of_another_time(&self) -> Result<(), RegistryError> {
         if self.inner.tokens.of_another_time(self.now().s) {
             tracing::warn!("the clock was put back by more than a day: every login is ended");
@@ -216,9 +220,9 @@ impl Registry {
         Ok(())
     }
 
-    /// Returns the `nbf` of a token that replaces an old one: now, or the old one's if that is ahead. The
-    /// caller checks afterwards that the old one is still valid, so that a revocation in between refuses
-    /// one of them or both.
+    /// Returns the `nbf` of a token that replaces an old one: now, or the old one's if that is
+    /// ahead. The caller checks afterwards that the old one is still valid, so that a revocation in
+    /// between refuses one of them or both.
     pub fn renewed_nbf_s(&self, old_s: i64) -> i64 {
         let nbf_s = self.now().s.max(old_s);
         self.inner.tokens.issued_s.fetch_max(nbf_s, Ordering::AcqRel);

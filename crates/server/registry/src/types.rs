@@ -37,7 +37,7 @@ pub struct TokenKeys {
 pub struct AgentEnrolment {
     /// Its name: 2 to 128 of `A-Z a-z 0-9 . _ -`.
     pub name: String,
-    /// Address to register with: an IP address, or `any`; empty means `any`.
+    /// Address to register: an IP address or `any`; empty means `any`.
     pub ip: String,
     /// Groups, after those of the token.
     pub groups: Vec<String>,
@@ -56,8 +56,8 @@ pub struct IssuedIdentity {
     pub cluster_name: String,
 }
 
-/// An agent's description of itself at startup and with each keepalive. A field that is `None` leaves
-/// the stored value unchanged.
+/// An agent's description of itself at startup and with each keepalive. A field that is `None`
+/// leaves the stored value unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AgentInfo {
     /// Version of its program, e.g. `Holdfast v0.1.0`.

@@ -24,9 +24,9 @@ pub(crate) fn public(row: UserRow) -> User {
 }
 
 impl Registry {
-    /// Creates the first user (`admin`, role administrator) unless a user exists. A preset (8 to 64
-    /// characters chosen by the operator) becomes its password, and `None` is returned; otherwise a random
-    /// password is returned, to be shown once. Only its hash is stored.
+    /// Creates the first user (`admin`, role administrator) unless a user exists. With a preset (8
+    /// to 64 characters chosen by the operator) as its password, returns `None`. Otherwise returns
+    /// a random password, to be shown once. Only the hash is stored.
     ///
     /// # Errors
     /// Returns an error if the preset's length breaks the rule, or the store fails.
@@ -62,7 +62,8 @@ impl Registry {
     /// caller, never blocked). Takes as long for an unknown user as for a wrong password.
     ///
     /// # Errors
-    /// [`LoginError`]: all but `Registry` are the caller's to answer with their own status.
+    /// [`LoginError`]. Each variant but `Registry` has a status of its own, with which the caller
+    /// answers.
     pub async fn login(
         &self,
         name: &str,
@@ -72,8 +73,8 @@ impl Registry {
         self.login_for_token(&Reader::server(), name, password, source).await.map(|(user, _)| user)
     }
 
-    /// Does the same as [`Registry::login`], and returns the `nbf` of a token for this login: a change of the
-    /// user between the check and the token refuses that token.
+    /// Does the same as [`Registry::login`], and returns the `nbf` of a token for this login: a
+    /// change of the user between the check and the token refuses that token.
     pub async fn login_for_token(
         &self,
         reader: &Reader,
@@ -101,7 +102,7 @@ impl Registry {
         })
     }
 
-    /// Counts a failed login, and logs it within the limit of lines.
+    /// Counts a failed login, and logs it if the limit of lines allows.
     fn failed(&self, reader: &Reader, name: &str, source: Option<IpAddr>) {
         let now = self.inner.clock.monotonic();
         let blocks = source.is_some_and(|source| self.inner.attempts.lock().failed(source, now));
@@ -144,15 +145,16 @@ impl Registry {
         let row = row.filter(|_| right).ok_or(LoginError::Invalid)?;
         let roles: Vec<u32> = row.roles.iter().map(|role| role.id).collect();
         let nbf_s = self.token_nbf_s(row.id, &roles, false);
-        // A change of the user since then refuses tokens up to that time.
+        // The user may have been changed since it was read; that change revoked tokens up to its
+        // time.
         if self.inner.store.user(reader, name)?.as_ref() != Some(&row) {
             return Err(LoginError::Invalid);
         }
         Ok((public(row), nbf_s))
     }
 
-    /// Checks as many passwords at once as there may be logins, so that the first logins are as fast as
-    /// later ones. Blocks until it is done.
+    /// Checks as many passwords concurrently as there may be logins, so that the first logins are
+    /// as fast as later ones. Blocks until it is done.
     pub fn warm_logins(&self) {
         let gate =
             std::sync::Arc::new(std::sync::Barrier::new(self.inner.options.login_workers.max(1)));
@@ -171,17 +173,19 @@ impl Registry {
         }
     }
 
-    /// Returns the hash of a new password, for [`SecurityChange::SetPassword`]. Blocks until it is done.
+    /// Returns the hash of a new password, for [`SecurityChange::SetPassword`]. Blocks until it is
+    /// done.
     ///
     /// # Errors
-    /// `Password` when it breaks the rule, `Store(Busy)` when too many are waiting; nothing is changed.
+    /// `Password` when it breaks the rule, `Store(Busy)` when too many are waiting; nothing is
+    /// changed.
     pub fn hash_of_new(&self, password: &str) -> Result<String, RegistryError> {
         passwords::check(password)?;
         self.hash(password)
     }
 
-    /// Hashes a new password in the queue of logins, so that the limit on concurrent hashes holds and only
-    /// idle CPU time is used. Blocks until it is done.
+    /// Hashes a new password in the queue of logins, so that the limit on concurrent hashes applies
+    /// and only idle CPU time is used. Blocks until it is done.
     fn hash(&self, password: &str) -> Result<String, RegistryError> {
         let (registry, password) = (self.clone(), password.to_owned());
         let (done, hash) = std::sync::mpsc::sync_channel(1);
@@ -256,7 +260,7 @@ impl Registry {
         self.require_user(context.reader(), name)
     }
 
-    /// Deletes a user; its tokens are refused. Returns true if the user existed.
+    /// Deletes a user and revokes its tokens. Returns true if the user existed.
     ///
     /// # Errors
     /// `Store(Refused)` for a user of the program itself.
@@ -293,8 +297,9 @@ impl Registry {
         Revocation { target, issued_until_s: until_s, expires_at_s }
     }
 
-    /// Refuses tokens after these revocations were written, including tokens issued in the meantime. If
-    /// there were any, the rows are rewritten, for a restart and for other processes.
+    /// Applies revocations in memory after they were written, and extends them to tokens issued in
+    /// the meantime. If there are such tokens, rewrites the rows, for a restart and for other
+    /// processes.
     pub(crate) fn refuse(
         &self,
         context: &WriteContext,

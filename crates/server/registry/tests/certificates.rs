@@ -85,7 +85,7 @@ fn server_certificate_is_replaced_after_two_thirds_of_its_life() {
     let now = Duration::from_micros(fixture.clock.now_us());
     assert!(at(UnixTime::since_unix_epoch(now)));
     assert!(at(UnixTime::since_unix_epoch(now + Duration::from_secs(life_s - 1))));
-    // The clock was set back: a new certificate would not be valid yet.
+    // The clock is set back, so a new certificate would not be valid yet.
     fixture.clock.jump_to(common::START_US);
     assert_ne!(of(shown.current()), second);
 }
@@ -259,7 +259,8 @@ fn renewal_with_a_superseded_certificate_is_rejected() {
     fixture.registry.identify(&shared).unwrap();
     let renewed = fixture.registry.renew_presented(image.agent, &csr("web"), &shared).unwrap();
     let renewed = der(&renewed.certificate_pem);
-    // Admitted before: a copy's request that is still running when the original switches certificates.
+    // A request of a copy was admitted earlier and is still running when the original switches
+    // certificates.
     assert!(fixture.registry.identify(&renewed).is_ok());
     let late = fixture.registry.renew_presented(image.agent, &csr("web"), &shared);
     assert!(matches!(late, Err(EnrollError::Presented(IdentityError::Superseded))));
@@ -296,7 +297,7 @@ fn expired_superseded_or_revoked_certificates_are_deleted() {
         assert_eq!(removed, Err(IdentityError::Unknown));
         assert_eq!(fixture.registry.identify(&new), Err(IdentityError::Expired));
     }
-    // The clock was wrong: no agent is locked out.
+    // The clock was wrong; no agent is locked out.
     fixture.clock.jump_to(common::START_US);
     assert!(fixture.registry.identify(&new).is_ok());
 }

@@ -1,4 +1,5 @@
-//! Expiry and forgetting use the guarded time: no jump of the wall clock causes them.
+//! Tests that expiry and deletion use the guarded time, so that no jump of the wall clock causes
+//! them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod common;
@@ -43,7 +44,7 @@ impl Guarded {
         Self { folder: self.folder, wall: self.wall, clock, registry }
     }
 
-    /// Forgets everything that is due by now.
+    /// Runs the hourly removal of expired data.
     fn forget(&self) {
         self.wall.advance(Duration::from_hours(1));
         self.registry.tick().unwrap();
@@ -119,7 +120,7 @@ fn a_clock_that_is_right_makes_everything_expire_a_day_later() {
     assert_eq!(world.registry.identify(&leaf), Err(IdentityError::Expired));
 }
 
-/// The token was issued by a process that ended, and its clock then went back by less than a day.
+/// The token was issued by an earlier process, and the clock was then set back by less than a day.
 #[test]
 fn a_revocation_reaches_tokens_of_before_a_small_step_back() {
     let world = Guarded::open();
@@ -129,7 +130,7 @@ fn a_revocation_reaches_tokens_of_before_a_small_step_back() {
     assert!(world.registry.token_revoked(1, &[], false, nbf_s));
 }
 
-/// A registry of a version that forgot revocations by the wall clock.
+/// The registry was written by a version that expired revocations by the wall clock.
 #[test]
 fn tokens_of_an_earlier_version_are_ended_once() {
     let world = Guarded::open();
@@ -162,8 +163,8 @@ fn no_active_agent_is_old_while_the_clock_is_held() {
     }
 }
 
-/// The clock went far ahead, revocations were forgotten, and it was put back: the tokens that they
-/// refused must not become valid again.
+/// The clock jumped far ahead, revocations were forgotten, and the clock was set back. The revoked
+/// tokens must not become valid again.
 #[test]
 fn a_time_that_is_put_back_ends_every_login() {
     let world = Guarded::open();
@@ -192,7 +193,7 @@ fn an_agent_enrolled_while_the_clock_is_held_stays_after_it() {
     world.registry.identify(&der(&enrolled.certificate_pem)).unwrap();
 }
 
-/// Clients check the server's certificate by their own clocks: it is valid at both times.
+/// Clients check the server's certificate with their own clocks, so it must be valid at both times.
 #[test]
 fn the_server_certificate_is_valid_by_both_times() {
     let world = Guarded::open();

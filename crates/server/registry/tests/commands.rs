@@ -278,7 +278,7 @@ fn an_agent_with_many_open_commands_gets_them_some_at_a_time() {
     assert_eq!(given(&fixture), made[..16]);
     assert_eq!(given(&fixture), made[16..]);
     assert!(given(&fixture).is_empty());
-    // A new command does not wait behind unanswered ones.
+    // A new command does not wait for unanswered ones.
     fixture.after(61);
     let new = order(21);
     let again = given(&fixture);
@@ -304,7 +304,7 @@ fn partially_deleted_command_is_never_visible() {
             .unwrap();
     }
     fixture.registry.flush().unwrap();
-    // One step of several: some outcomes of the oldest command are gone, but not all.
+    // Runs one of several steps, which deletes some outcomes of the oldest command but not all.
     let store = SqliteControl::open(&fixture.folder.path().join("registry.db")).unwrap();
     assert!(store.trim_commands().unwrap());
     let page = OutcomeFilter { limit: 10_000, ..OutcomeFilter::default() };

@@ -1,5 +1,5 @@
-//! Compares stored counters with counted ones under random operations: agents enrol, leave, report, become
-//! silent and change groups; the server is killed in between.
+//! Compares stored counters with counted ones under random operations: agents enrol, leave, report,
+//! become silent and change groups; the server is killed in between.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod common;
@@ -92,7 +92,7 @@ fn apply(mut fixture: Fixture, step: &Step, made: &mut u32) -> Fixture {
                 CONFIGS[usize::from(*n)],
             ));
         }
-        // Most of the time, the configuration that it should run.
+        // Usually reports the configuration that the agent should run.
         Step::Told(n, what) => {
             let wanted = registry.wanted_config(pick(n)).unwrap_or_default();
             let sum = if *what < 4 { wanted.as_ref().to_owned() } else { what.to_string() };

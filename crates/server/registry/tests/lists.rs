@@ -10,8 +10,8 @@ use registry::{
     StatusSummary, WriteContext,
 };
 
-/// 001 active on debian in web and default, 002 disconnected on rocky in web, 003 never
-/// connected, 004 pending on debian with a lower version.
+/// Returns a fleet with 001 active on debian in web and default, 002 disconnected on rocky in web,
+/// 003 never connected, 004 pending on debian with a lower version.
 fn fleet() -> Fixture {
     let fixture = fixture();
     fixture.registry.create_group(&WriteContext::server(), "web").unwrap();

@@ -77,7 +77,8 @@ fn wrong_and_unknown_are_the_same_answer() {
 
 #[test]
 fn an_unknown_user_takes_as_long_as_a_wrong_password() {
-    // A hash so expensive that its absence is visible above any noise: a hundred times the rest.
+    // The hash is a hundred times as expensive as the rest, so that its absence is visible above
+    // the noise.
     let hash_cost = HashCost { memory_kib: 16_384, passes: 2, lanes: 1 };
     let fixture = fixture_with(RegistryOptions { hash_cost, login_attempts_max: 0, ..options() });
     fixture.registry.ensure_admin(Some(PASSWORD)).unwrap();
@@ -381,7 +382,7 @@ fn revocation_covers_tokens_issued_before_a_clock_set_back() {
     fixture.registry.ensure_admin(Some(PASSWORD)).unwrap();
     let user = login(&fixture, "admin", PASSWORD).unwrap();
     let ahead_s = (common::START_US / 1_000_000) as i64 + 3_600;
-    // Issued before a restart, by a clock an hour ahead of this one.
+    // The token was issued before a restart, by a clock that was an hour ahead.
     fixture.registry.token_seen(ahead_s);
     fixture
         .registry
@@ -404,7 +405,7 @@ fn clock_years_ahead_leaves_no_valid_token_and_no_lockout() {
         .unwrap();
     let nbf_s = fixture.registry.token_nbf_s(user.id, &user.role_ids(), false);
     assert!(nbf_s <= now_s + 1, "a login after the logout begins now, not in {} s", nbf_s - now_s);
-    // Revoked while the clock was ahead.
+    // The revocation was made while the clock was ahead.
     let store = SqliteControl::open(&fixture.folder.path().join("registry.db")).unwrap();
     let until =
         |target, issued_until_s| Revocation { target, issued_until_s, expires_at_s: i64::MAX };
@@ -453,7 +454,7 @@ fn token_issued_by_a_clock_days_ahead_never_becomes_valid() {
         .unwrap();
     let nbf_s = fixture.registry.token_nbf_s(user.id, &user.role_ids(), false);
     assert!(nbf_s <= now_s + 12, "and a login after a logout begins now");
-    // Issued before a restart, and only presented since.
+    // The token was issued before a restart, and was only presented afterwards.
     let (fixture, before) = (fixture.reopen(), before);
     assert!(!fixture.registry.token_seen(now_s + 3 * 86_400));
     let kept = public(&fixture);

@@ -1,12 +1,11 @@
-//! Follows a server: a second folder keeps every persisted record of it, and becomes a server when
-//! the first is gone (`docs/reference/journal.md`).
+//! Follows a server: a second folder stores every persisted record of the server, and can be
+//! promoted to a server when the first one is lost (`docs/reference/journal.md`).
 //!
 //! # Invariants
 //! - A position is acknowledged only after every record up to it is persisted here.
-//! - Only records that follow the last one without a hole are accepted; anything else ends the
-//!   connection, and the next one begins where the journal ends.
-//! - A folder that follows is locked by one process, and no server starts on it before it is
-//!   promoted.
+//! - Only records that follow the last one without a gap are accepted. Anything else ends the
+//!   connection, and the next connection continues at the end of the journal.
+//! - A following folder is locked by one process, and no server starts on it before it is promoted.
 
 mod client;
 mod copy;
@@ -49,7 +48,7 @@ pub struct FollowOptions {
     pub folder: FollowerFolder,
     /// Part of the follower's name at the server.
     pub host: String,
-    /// Ends when everything that the server held at the beginning is persisted here.
+    /// Return when everything that the server held at the beginning is persisted here.
     pub once: bool,
     /// Receives lines for the person who started the program.
     pub show: Box<dyn Fn(&str) + Send + Sync>,
@@ -87,7 +86,7 @@ pub async fn follow(
     Ok(())
 }
 
-/// Returns the folder's marker, or makes one if the folder is new or restored.
+/// Returns the folder's marker, or creates one if the folder is new or restored.
 fn adopt(options: &FollowOptions) -> Result<Marker, FollowError> {
     let FollowerFolder { path, journal, state_db, restored_marker, .. } = &options.folder;
     let known = Marker::load(path)?;
@@ -307,7 +306,7 @@ fn pieces(mut answer: Response) -> mpsc::Receiver<Result<bytes::Bytes, String>> 
     receiver
 }
 
-/// Makes a folder that followed a server's own, and returns the position of its last record. The
+/// Promotes a following folder to a server's folder. Returns the position of its last record. The
 /// caller has claimed the folder. Blocks.
 ///
 /// # Errors

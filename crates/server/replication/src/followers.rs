@@ -59,9 +59,11 @@ pub struct FollowerStatus {
     pub connected: bool,
     /// Records it lacks.
     pub lag_records: u64,
-    /// Bytes of records it lacks; a lower bound if it has been away since before the server started.
+    /// Bytes of records it lacks; a lower bound if it has been away since before the server
+    /// started.
     pub lag_bytes: u64,
-    /// Seconds since the first record that it lacks was persisted; a lower bound as for `lag_bytes`.
+    /// Seconds since the first record that it lacks was persisted; a lower bound as for
+    /// `lag_bytes`.
     pub lag_seconds: u64,
     /// Bytes of segments that the journal keeps for it.
     pub held_bytes: u64,
@@ -86,7 +88,7 @@ pub(crate) struct Attached {
     pub(crate) stream: u64,
 }
 
-/// A segment that is full.
+/// A segment that is complete: no more records are appended to it.
 struct SealedSegment {
     last_position: u64,
     bytes: u64,
@@ -111,7 +113,9 @@ struct Follower {
 }
 
 impl Follower {
-    /// The last record that the follower has stays in the journal, so that both can be compared.
+    /// Stores the follower's position in its consumer's checkpoint. The stored position is one
+    /// lower, so that the journal keeps the last record that the follower has and both can be
+    /// compared.
     fn store(&mut self) -> Result<(), AppendError> {
         let pin = self.acknowledged.saturating_sub(1);
         if pin != self.stored {
@@ -232,11 +236,12 @@ impl Shipping {
     /// Removes a follower; the journal keeps nothing for it from then on.
     ///
     /// # Errors
-    /// [`FollowerRefusal::Unknown`] if there is no such follower; [`FollowerRefusal::Busy`] if the disk refuses.
+    /// [`FollowerRefusal::Unknown`] if there is no such follower; [`FollowerRefusal::Busy`] if the
+    /// disk refuses.
     pub fn remove(&self, name: &str) -> Result<(), FollowerRefusal> {
         let unknown = || FollowerRefusal::Unknown(name.to_owned());
-        // Held until the checkpoint is removed: a follower that reconnects in between would otherwise open the
-        // same checkpoint and lose it.
+        // The lock is held until the checkpoint is removed: a follower that reconnects in between
+        // would otherwise open the same checkpoint and lose it.
         let mut followers = self.0.followers.lock();
         let follower = followers.remove(name).ok_or_else(unknown)?;
         follower.consumer.remove()?;
@@ -338,6 +343,7 @@ impl Shipping {
         Ok(())
     }
 
+    /// Adds the current position of the journal to the trail.
     fn mark(&self) {
         let stats = self.0.journal.stats();
         self.0.trail.lock().mark(Instant::now(), stats.persisted_position, stats.payload_bytes);
@@ -348,7 +354,8 @@ impl Shipping {
         if self.0.followers.lock().is_empty() {
             return;
         }
-        // The journal was trimmed during the measurement: the next one will do.
+        // This fails if the journal is trimmed at the same time. The next measurement is soon
+        // enough.
         let Ok(stat) = journal::stat(&self.0.options.journal_dir) else { return };
         let checkpointed = self.0.commit.stats().checkpointed.0;
         let mut segments: Vec<(u64, u64)> =
@@ -378,6 +385,8 @@ impl Shipping {
         }
     }
 
+    /// Removes a follower, trims the journal and records the removal as an event. Blocks for the
+    /// commit. The caller must not hold `followers`.
     fn give_up(&self, follower: &Overdue) {
         let Overdue { name, held_bytes, acknowledged } = follower;
         let max = self.0.options.held_bytes_max;
@@ -395,7 +404,8 @@ impl Shipping {
                 %error, follower = name.as_str(), "the follower's position could not be removed"
             ),
         }
-        // Trim now: the follower may reconnect at once and must then get the error that its records are gone.
+        // Trim now: the follower may reconnect at once and must then get the error that its records
+        // are gone.
         let checkpointed = self.0.commit.stats().checkpointed.0;
         if let Err(error) = self.0.journal.trim(checkpointed) {
             tracing::error!(%error, "the journal could not be trimmed");

@@ -22,7 +22,7 @@ use crate::stream::{records, seed};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LocalFollower;
 
-/// The routes of a follower.
+/// Returns the routes for followers.
 pub fn router(shipping: Shipping) -> Router {
     Router::new()
         .route("/journal/follow", get(follow))
@@ -50,7 +50,8 @@ impl IntoResponse for FollowerRefusal {
     }
 }
 
-/// Refuses requests without a valid token or an allowed local user, and every request while stopping.
+/// Refuses requests without a valid token or an allowed local user, and every request while
+/// stopping.
 async fn guard(State(shipping): State<Shipping>, request: Request, next: Next) -> Response {
     if request.extensions().get::<LocalFollower>().is_none()
         && !shows_token(request.headers(), &shipping.0.options.token_file)

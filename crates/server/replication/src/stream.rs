@@ -1,5 +1,5 @@
-//! The bodies of answers: records as they are persisted, and the files of a seed. Each is produced by
-//! its own thread, which waits while the connection is full and ends with it.
+//! The bodies of answers: records as they are persisted, and the files of a seed. Each is produced
+//! by its own thread, which waits while the connection is full and ends with it.
 
 use std::convert::Infallible;
 use std::fs::{self, File};
@@ -74,8 +74,8 @@ pub(crate) fn records(
     })
 }
 
-/// Sends records of the journal as they are persisted, and the status at intervals. Returns when the
-/// follower has left or connected again, or the server stops.
+/// Sends records of the journal as they are persisted, and the status at intervals. Returns when
+/// the follower has left or connected again, or the server stops.
 fn send_records(
     shipping: &Shipping,
     name: &str,
@@ -106,7 +106,8 @@ fn send_records(
                 return Ok(());
             }
         } else if sender.is_closed() || began.elapsed() < WAIT / 2 {
-            // The follower has gone, or the journal was closed or poisoned and returns no more records.
+            // The follower has disconnected, or the journal was closed or poisoned and returns no
+            // more records.
             return Ok(());
         }
     }

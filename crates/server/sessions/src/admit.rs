@@ -43,8 +43,7 @@ impl Budget {
 }
 
 impl Share {
-    /// Changes the size of the share, however full the budget is: the memory that it stands for is
-    /// already allocated.
+    /// Changes the size of the share, however full the budget is: the memory is already allocated.
     pub(crate) fn resize(&mut self, bytes: usize) {
         let used = &self.budget.0.used;
         match bytes.checked_sub(self.bytes) {

@@ -10,8 +10,8 @@
 //! # Locking
 //! Locks are taken in this order:
 //!
-//! 1. [`AgentLock`], an asynchronous mutex per agent. It is the only lock of this crate that is held
-//!    across an `.await`: a session, a removal and a digest keep it until their last call to
+//! 1. [`AgentLock`], an asynchronous mutex per agent. It is the only lock of this crate that is
+//!    held across an `.await`: a session, a removal and a digest keep it until their last call to
 //!    commit, state store and registry has returned.
 //! 2. The locks of registry, commit and state store, within such a call.
 //! 3. The mutexes of this crate: the map of queues, the last session of a queue, the leases and the
@@ -26,11 +26,11 @@
 //! - A digest or a check that follows an answered session sees what that session wrote: with the
 //!   lock held, it waits until everything in the journal is applied, and then reads.
 //! - No session is stored after the removal of its agent. A removal over the unix socket holds the
-//!   lock, and a session identifies its sender again once it has the lock. A removal through the API
-//!   does not take the lock; its record deletes what was stored before it, and the state store
+//!   lock, and a session identifies its sender again once it has the lock. A removal through the
+//!   API does not take the lock; its record deletes what was stored before it, and the state store
 //!   refuses a later record of the incarnation that has ended.
-//! - An agent never has two queues. A queue that is in use is referred to by a permit, the reference is
-//!   taken with the map locked, and an idle queue is dropped with the map locked.
+//! - An agent never has two queues. A queue that is in use is referred to by a permit, the
+//!   reference is taken with the map locked, and an idle queue is dropped with the map locked.
 //!
 //! A caller must not wait for a body, or for a second agent's lock, while it holds an
 //! [`AgentLock`]. The registry calls back for a removed agent with its own locks held; the callback
@@ -56,7 +56,7 @@ pub(crate) struct AgentQueues {
 struct AgentQueue {
     order: Arc<tokio::sync::Mutex<()>>,
     requests: AtomicUsize,
-    /// `None` until the store was asked.
+    /// `None` until it was read from the store.
     last_session: Mutex<Option<LastSession>>,
 }
 
@@ -96,7 +96,8 @@ impl AgentQueues {
             .map(|_| RequestPermit { queue })
     }
 
-    /// Returns the last session of this incarnation; `None` if only the store knows it.
+    /// Returns the last session of this incarnation, or `None` if it is not cached and has to be
+    /// read from the store.
     pub(crate) fn last_session(
         &self,
         agent: AgentId,
@@ -107,8 +108,8 @@ impl AgentQueues {
         last.as_ref().filter(|last| last.incarnation == incarnation).cloned()
     }
 
-    /// Caches the store's answer, unless a session was applied since it was asked. That there was no
-    /// session is cached too: otherwise each heartbeat of a new agent would ask the store again.
+    /// Caches the store's answer, unless a session was applied since it was asked. The absence of a
+    /// session is cached too: otherwise each heartbeat of a new agent would query the store.
     pub(crate) fn cache_last_session(
         &self,
         agent: AgentId,

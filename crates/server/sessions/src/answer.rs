@@ -1,4 +1,4 @@
-//! Answers: JSON bodies, and refusals with their status, reason and remedy.
+//! Answers in JSON, and refusals with their status, reason and remedy.
 
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};

@@ -1,4 +1,4 @@
-//! The state that all requests share, and its calls of the stores.
+//! The state that all requests share, and calls into the stores and the registry.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

@@ -1,5 +1,5 @@
-//! `POST /control`: startup, heartbeat, goodbye; receives outcomes, returns commands. `GET /configuration`:
-//! the configuration of the agent's groups.
+//! `POST /control`: startup, heartbeat, goodbye; receives outcomes, returns commands. `GET
+//! /configuration`: the configuration of the agent's groups.
 
 use std::sync::Arc;
 
@@ -56,7 +56,7 @@ pub(crate) async fn control(
         let started_at_s = Some(scan.started_at_s);
         app.registry.scanned(caller.agent, LastScan { started_at_s, ended_at_s: scan.ended_at_s });
     }
-    // An agent that sends none, for example after a downgrade, runs none.
+    // An agent that reports no configuration, for example after a downgrade, runs none.
     let config = request.config.as_ref().map_or_else(ConfigTold::default, config_report);
     app.registry.config_told(caller.agent, config);
     let mut response = Json(build_answer(&app, &caller, request.action).await?).into_response();
@@ -66,6 +66,7 @@ pub(crate) async fn control(
     Ok(response)
 }
 
+/// Records the startup, keepalive or goodbye of an agent.
 fn heard(app: &App, peer: &Peer, caller: &Caller, request: &ControlRequest) -> Result<(), Refusal> {
     let agent = caller.agent;
     let known = match request.action {
@@ -123,8 +124,8 @@ pub(crate) async fn configuration(
     let (parts, _) = request.into_parts();
     let caller = app.caller(&peer, &parts.headers)?;
     app.admit_instance(&peer, &parts.headers, &caller).await?;
-    // Without the agent's lock, because nothing is changed. The answer may have megabytes, and counts
-    // as a request until it is read.
+    // The agent's lock is not taken, because nothing is changed. The answer may have megabytes, so
+    // it keeps its permit and its share of the bytes in flight until it is read.
     let permit = app.take_permit(caller.agent)?;
     let groups = app.registry.agent(caller.agent).map(|record| record.groups);
     let groups = groups.ok_or_else(|| unknown(caller.agent))?;
@@ -147,8 +148,8 @@ fn unknown(agent: AgentId) -> Refusal {
     Refusal::forbidden("unknown_agent", format!("agent {agent} is not registered here: enrol it"))
 }
 
-/// Builds the answer to a heartbeat: who the agent is, the limits of sessions, pending commands, and the
-/// checksum of its groups' configuration.
+/// Builds the answer to a heartbeat: who the agent is, the limits of sessions, pending commands,
+/// and the checksum of its groups' configuration.
 async fn build_answer(
     app: &App,
     caller: &Caller,

@@ -1,5 +1,5 @@
-//! `POST /digest`: sums of ranges of the agent's documents, or the documents of small ranges, so that the
-//! agent finds differences without a listing of everything.
+//! `POST /digest`: returns sums of ranges of the agent's documents, or the documents of small
+//! ranges, so that the agent finds differences without a list of all documents.
 
 use std::sync::Arc;
 
@@ -41,8 +41,9 @@ pub(crate) async fn digest(
     let ranges = ranges(&asked)?;
     let permit = app.take_permit(agent)?;
     let lock = permit.lock_agent().await;
-    // Before anything is read, so that no answer is prepared in vain; and with the lock, so that the
-    // share is not held while waiting for other requests of this agent.
+    // The share is taken before the store is read, so that no answer is prepared and then refused.
+    // It is taken with the lock, so that it is not held while waiting for other requests of this
+    // agent.
     let room = ranges.room(&asked);
     let mut share = app.take_share(room)?;
     app.commit.barrier().await?;
@@ -68,6 +69,7 @@ pub(crate) async fn digest(
     Ok(unread::json(bytes, share, lock.release()))
 }
 
+/// Parses and checks the ranges of a request.
 fn ranges(asked: &DigestRequest) -> Result<Asked, Refusal> {
     if asked.split > SPLIT_DIGITS_MAX {
         let detail = format!("ranges are split by at most {SPLIT_DIGITS_MAX} digits");
@@ -141,6 +143,7 @@ impl Asked {
     }
 }
 
+/// Returns the sums of all parts of the ranges, each split by `split` hex digits.
 fn sums(
     state: &dyn StateStore,
     agent: AgentId,
@@ -187,7 +190,7 @@ fn listing(
         &asked.bounds(),
         &mut |id, version, checksum| {
             let Some(found) = asked.range_of(key(id)) else { return true };
-            // The range was dropped because it did not fit.
+            // This range was dropped because it did not fit.
             let Some(list) = lists.get_mut(found.index) else { return true };
             let (id, checksum, body) = (id.to_owned(), checksum.to_owned(), String::new());
             list.push(DigestItem { id, version, checksum, body });

@@ -1,4 +1,5 @@
-//! `POST /enroll` (a token, no certificate yet) and `POST /renew` (a further certificate).
+//! `POST /enroll` enrols an agent with a token, before it has a certificate. `POST /renew` issues a
+//! further certificate.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
-//! Time limits for a connection's peer: for sending a request's header, counted from its first byte (the
-//! limit of a connection that is idle between requests is separate and may be longer), and for reading an
-//! answer.
+//! Time limits for a connection's peer: for sending a request's header, counted from its first byte
+//! (the limit of a connection that is idle between requests is separate and may be longer), and for
+//! reading an answer.
 
 use std::io;
 use std::pin::Pin;
@@ -84,8 +84,8 @@ impl Header {
         self.stage.clone()
     }
 
-    /// Returns ready when a header that has begun is not complete in time. Poll this after the connection
-    /// itself, which reads.
+    /// Returns ready if a header that has begun is not complete in time. Poll this after the
+    /// connection, because the connection reads the header.
     pub(crate) fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(header) = self.stage.arriving() else {
             self.alarm = None;
@@ -152,7 +152,7 @@ fn late() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "the answer was not read")
 }
 
-/// A stream that notices arriving bytes and limits the time it waits for the peer.
+/// A stream that records when bytes arrive and limits the time for which writes wait for the peer.
 pub(crate) struct Watched<S> {
     stream: S,
     stage: Stage,

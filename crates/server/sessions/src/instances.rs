@@ -1,5 +1,5 @@
-//! Admits a request only from the instance that holds its agent's lease, and records each clone
-//! that is found as a coverage event of the server which names both machines.
+//! Admits requests only from the instance that holds its agent's lease. Records each detected clone
+//! as a coverage event of the server that names both machines.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,7 +18,7 @@ use crate::meter::add;
 
 /// Characters of a machine's and a boot's digest in messages.
 const SHOWN_CHARS: usize = 8;
-/// Longest heartbeat that is accepted; a longer one counts as this.
+/// Longest accepted interval between heartbeats. A longer one counts as this.
 const HEARTBEAT_MAX: Duration = Duration::from_hours(1);
 
 impl App {

@@ -276,6 +276,7 @@ impl Lease {
         Some(self.refuse(candidate.claimant))
     }
 
+    /// Remembers the instance as refused.
     fn refuse(&mut self, refused: Claimant) -> CloneFound {
         push_bounded(&mut self.refused, refused.instance.clone());
         CloneFound { holder: self.holder.clone(), refused }

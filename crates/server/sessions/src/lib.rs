@@ -3,19 +3,19 @@
 //!
 //! # Invariants
 //! - A session is answered 200 only after its record is persisted in the journal and applied.
-//! - Sessions of one agent are committed in the order in which they arrived; a check is compared
-//!   after everything that this agent was answered before.
+//! - Sessions of one agent are committed in the order in which they arrived. A check sees
+//!   everything for which this agent got a 200 before.
 //! - Over TLS the certificate identifies the sender and is looked up for each request: a revoked
-//!   certificate is refused from the moment of its revocation. On the unix socket the kernel identifies
-//!   the process, and a process of an allowed user may act as any agent.
+//!   certificate is refused from the moment of its revocation. On the unix socket the kernel
+//!   identifies the process, and a process of an allowed user may act as any agent.
 //! - One instance at a time acts as an agent: a copy of its identity on a second machine is refused
 //!   with an error that names the holder.
-//! - No body is read before its sender is known and its length admitted; nothing waits without bound.
-//!   Beyond a limit the answer is 503 with Retry-After, or 413.
+//! - No body is read before its sender is identified and its length is admitted. Every queue and
+//!   every wait is bounded. Above a limit the answer is 503 with Retry-After, or 413.
 //!
 //! # What survives
-//! Only the last `/stats` and `/config` of each agent are kept here, in memory. Work that has begun is
-//! finished even if its sender disconnects.
+//! This crate stores only the last `/stats` and `/config` of each agent, in memory. A request that
+//! has begun is completed even if its sender disconnects.
 
 mod admit;
 mod agent_queues;

@@ -150,7 +150,7 @@ async fn serve_agent(
     let peer = Peer { origin: Origin::Tls { address, certificate, number }, turned_away };
     let mut stream = serve(app, stream, peer, routes, stop).await;
     if shut_down(&mut stream).await {
-        // Further bytes are not even decrypted.
+        // The rest of the request is drained without decrypting it.
         linger(stream.into_inner().0).await;
     }
 }
@@ -188,7 +188,8 @@ pub(crate) async fn local(
     finish(tasks, app.options.timeouts.shutdown).await;
 }
 
-/// Identifies a local peer by its kernel credentials; a disallowed one is logged here and gets 403 later.
+/// Identifies a local peer by its kernel credentials; a disallowed one is logged here and gets 403
+/// later.
 fn local_peer(app: &App, stream: &UnixStream, turned_away: bool) -> Option<Peer> {
     let uid = match stream.peer_cred() {
         Ok(credentials) => credentials.uid(),
@@ -205,6 +206,7 @@ fn local_peer(app: &App, stream: &UnixStream, turned_away: bool) -> Option<Peer>
     Some(Peer { origin: Origin::Unix { uid, allowed }, turned_away })
 }
 
+/// Returns an accepted connection. Logs an error and pauses if the accept failed.
 async fn taken<T>(accepted: io::Result<T>) -> Option<T> {
     match accepted {
         Ok(connection) => Some(connection),
@@ -269,8 +271,8 @@ async fn shut_down<S: AsyncWrite + Unpin>(stream: &mut S) -> bool {
     matches!(tokio::time::timeout(LINGER, stream.shutdown()).await, Ok(Ok(())))
 }
 
-/// Closes so that a sender in the middle of a refused body still gets the answer: closing with unread
-/// bytes would reset the connection and discard the answer.
+/// Closes so that a sender in the middle of a refused body still gets the answer: closing with
+/// unread bytes would reset the connection and discard the answer.
 async fn linger<S: AsyncRead + Unpin>(mut stream: S) {
     let draining = async {
         let mut buffer = vec![0; 64 * 1024];
@@ -285,6 +287,7 @@ async fn linger<S: AsyncRead + Unpin>(mut stream: S) {
     let _ = tokio::time::timeout(LINGER, draining).await;
 }
 
+/// Waits for the connections to end, and aborts those that do not end in time.
 async fn finish(mut tasks: JoinSet<()>, within: Duration) {
     let all = async { while tasks.join_next().await.is_some() {} };
     if tokio::time::timeout(within, all).await.is_err() {

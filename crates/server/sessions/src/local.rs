@@ -1,4 +1,4 @@
-//! Requests on the unix socket that are not for the agents' routes.
+//! Handles requests on the unix socket for other routes than the agents'.
 
 use axum::extract::Request;
 use axum::http::StatusCode;

@@ -1,4 +1,4 @@
-//! Counters of this side, for `GET /metrics` and the process's own recorder.
+//! Counters of the sessions side, for `GET /metrics` and the process's own recorder.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,12 +13,12 @@ pub(crate) struct Meter {
     pub(crate) sessions: AtomicU64,
     /// Sessions that changed nothing: repeated, or overtaken by newer versions.
     pub(crate) unchanged: AtomicU64,
-    /// Sessions that had been applied before.
+    /// Repeated sessions, answered without being applied again.
     pub(crate) replayed: AtomicU64,
     /// Sessions refused because they may have been applied before.
     pub(crate) outdated: AtomicU64,
     pub(crate) values: AtomicU64,
-    /// Values left out.
+    /// Values that were skipped, with a reason in the answer.
     pub(crate) skipped: AtomicU64,
     /// Requests answered 503 with Retry-After.
     pub(crate) shed: AtomicU64,
@@ -26,7 +26,7 @@ pub(crate) struct Meter {
     pub(crate) scans_skipped: AtomicU64,
     /// Local callers whose user is not allowed.
     pub(crate) refused_uids: AtomicU64,
-    /// Refused requests of a copied identity.
+    /// Requests refused because another instance holds the agent's lease.
     pub(crate) copies_refused: AtomicU64,
     pub(crate) handshakes_failed: AtomicU64,
 }
@@ -39,7 +39,7 @@ pub(crate) fn add(counter: &AtomicU64, n: u64) {
     counter.fetch_add(n, Ordering::Relaxed);
 }
 
-/// Values that are kept elsewhere and reported with the counters.
+/// Values from other parts of the program that are reported with the counters.
 pub(crate) struct Readings {
     pub(crate) in_flight_bytes: usize,
     /// Open connections over TLS.

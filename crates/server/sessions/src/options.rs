@@ -45,10 +45,11 @@ pub(crate) const DIGEST_ITEMS_MAX: usize = 10_000;
 pub(crate) const DIGEST_ITEM_BYTES: usize = 160;
 /// Approximate size of the sum of one part of a range, bytes.
 pub(crate) const DIGEST_PART_BYTES: usize = 40;
-/// Bodies of documents in one answer about ranges, bytes; the range that exceeds it is still completed.
+/// Bodies of documents in one answer about ranges, bytes; the range that exceeds it is still
+/// completed.
 pub(crate) const DIGEST_BODY_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Bodies of documents of one range, bytes; an answer with bodies reserves this much of the bytes in
-/// flight.
+/// Bodies of documents of one range, bytes; an answer with bodies reserves this much of the bytes
+/// in flight.
 pub(crate) const DIGEST_RANGE_BODY_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Most ranges in one request.
 pub(crate) const DIGEST_RANGES_MAX: usize = 2_048;
@@ -56,8 +57,8 @@ pub(crate) const DIGEST_RANGES_MAX: usize = 2_048;
 pub(crate) const DIGEST_PARTS_MAX: usize = 32_768;
 /// Bodies above this size are verified on a thread that may block, bytes.
 pub(crate) const INLINE_BYTES_MAX: usize = 64 * 1024;
-/// Bytes that are read and discarded from a rejected sender before the connection is closed: a little
-/// more than the longest session.
+/// Bytes that are read and discarded from a rejected sender before the connection is closed: a
+/// little more than the longest session.
 pub(crate) const LINGER_BYTES_MAX: usize = model::limits::SESSION_BYTES_MAX + 4 * 1024 * 1024;
 
 /// Limits on what agents send.
@@ -90,21 +91,22 @@ impl Default for SessionsLimits {
     }
 }
 
-/// Time limits.
+/// Time limits for connections and requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
     pub handshake: Duration,
     /// Time that a connection may stay idle: longer than a heartbeat's interval, or each heartbeat
     /// would cost a handshake.
     pub idle: Duration,
-    /// A request's header, from its first byte on.
+    /// Time to receive a request's header, counted from its first byte.
     pub header: Duration,
-    /// A request's body.
+    /// Time to receive a request's body.
     pub body: Duration,
-    /// From header to answer; then 504. Work that has begun is still completed.
+    /// The time from a request's header to its answer; above it, the answer is 504. Work that has
+    /// begun is still completed.
     pub response: Duration,
-    /// Time that an answer waits for a reader that takes nothing of it; then the connection ends.
-    /// A slow reader has [`Timeouts::response`] for the whole answer.
+    /// Time that an answer waits while the reader reads nothing; then the connection ends. A slow
+    /// reader has [`Timeouts::response`] for the whole answer.
     pub unread: Duration,
     /// Time that a shutdown waits for running requests.
     pub shutdown: Duration,
@@ -142,25 +144,27 @@ pub struct SessionsOptions {
     pub unix: Option<PathBuf>,
     /// User ids whose processes may send for agents on the unix socket.
     pub allowed_uids: Vec<u32>,
-    /// Those of them that may also use `local`, with an administrator's permissions.
+    /// User ids among `allowed_uids` that may also use `local`, with an administrator's
+    /// permissions.
     pub operator_uids: Vec<u32>,
     /// Limits on what agents send.
     pub limits: SessionsLimits,
-    /// Time limits.
+    /// Time limits for connections and requests.
     pub timeouts: Timeouts,
     /// The clock for the times in records.
     pub clock: Arc<dyn Clock>,
-    /// The answer to `GET /metrics` on the unix socket for callers that accept `text/plain`; other callers
-    /// get this side's own counters as JSON.
+    /// The answer to `GET /metrics` on the unix socket for callers that accept `text/plain`; other
+    /// callers get this side's own counters as JSON.
     pub metrics: Option<Renderer>,
-    /// The boot of this host as its own agent reports it (`link::Instance::boot`); empty when unknown.
-    /// An agent on this boot need not wait until an instance of an earlier boot is silent for long enough.
+    /// The boot of this host as its own agent reports it (`link::Instance::boot`); empty when
+    /// unknown. An agent on this boot need not wait until an instance of an earlier boot is silent
+    /// for long enough.
     pub boot: String,
     /// The store for agents' metrics; without it `POST /series` returns 503.
     pub series: Option<series::Store>,
     /// Most series of one agent; rows of further series are refused.
     pub agent_series_max: u64,
-    /// Serves only the routes of the contract, as an older server does: no `POST /digest`.
+    /// Serves only the routes of the contract, without `POST /digest`, as an older server does.
     pub contract_only: bool,
     /// The router for local callers of the unix socket for everything that is not a route of the
     /// agents' side; without one such requests get 404 or 405.

@@ -1,6 +1,6 @@
-//! Decides without I/O what a session asks for. The checks have the order of
-//! `docs/reference/wire.md`, "Sessions: order of checks". An error in the session refuses it; an error
-//! in one value leaves out that value.
+//! Verifies a session and plans its writes, without I/O. The checks run in the order of
+//! `docs/reference/wire.md`, "Sessions: order of checks". An error in the session refuses it; an
+//! error in one value skips that value.
 
 use link::{Limits, Mode, Operation, PayloadView, SessionView, SyncOption, ValueView, verify};
 use model::limits::{DOCUMENT_BYTES_MAX, DOCUMENT_ID_BYTES_MAX};
@@ -11,21 +11,21 @@ use crate::answer::Refusal;
 use crate::identity::parse_agent;
 use crate::strict;
 
-/// An index that may be emptied, although it is never written.
+/// An index that may be emptied but not written.
 const CLEAN_ONLY: &str = "wazuh-states-vulnerabilities";
 
-/// Longest text that is kept of a session's description of its agent, characters.
+/// Longest text of a session's description of its agent, characters. Longer ones are cut.
 const SAID_CHARS_MAX: usize = 256;
-/// Maximum number of groups in it.
+/// Maximum number of groups in that description.
 const SAID_GROUPS_MAX: usize = 128;
 
 /// The action to take for a session.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
     pub(crate) task: Task,
-    /// The sender's description of itself: used where the server has no data of its own.
+    /// The sender's description of itself, used where the server has no data of its own.
     pub(crate) said: Overlay,
-    /// The session also asked for a scan.
+    /// True if the session also requested a scan.
     pub(crate) scan: bool,
 }
 
@@ -46,7 +46,7 @@ pub(crate) enum Task {
     },
 }
 
-/// The writes of a session, and the values that were left out.
+/// The writes of a session, and the values that were skipped.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Writes {
     pub(crate) list: Vec<Write>,
@@ -66,7 +66,8 @@ impl Writes {
         self.skipped.push(Skipped { index: place as u32, id, reason, version: 0 });
     }
 
-    /// Converts values that the store left out from indexes of writes to indexes of the session's values.
+    /// Converts the indexes of values that the store skipped: from indexes of writes to indexes of
+    /// the session's values.
     pub(crate) fn at_values(places: &[u32], stale: Vec<Skipped>) -> impl Iterator<Item = Skipped> {
         stale.into_iter().map(|mut s| {
             let place = usize::try_from(s.index).ok().and_then(|n| places.get(n));
@@ -76,7 +77,7 @@ impl Writes {
     }
 }
 
-/// Verifies a session and decides what it asks for.
+/// Verifies a session and returns the action to take for it.
 ///
 /// # Errors
 /// Returns the refusal for a session that is malformed, too large, or names another agent.

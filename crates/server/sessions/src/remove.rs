@@ -1,5 +1,5 @@
-//! `DELETE /agents` and `POST /agents/delete`, on the unix socket only: removal of an agent with its
-//! documents. Its events stay.
+//! `DELETE /agents` and `POST /agents/delete`, on the unix socket only: removes an agent and its
+//! documents. Its events are kept.
 
 use std::sync::Arc;
 
@@ -73,8 +73,8 @@ async fn remove_locked(
     Ok(answered(StatusCode::OK, &answer))
 }
 
-/// Revokes the certificates, then writes the record, then deletes the registry's row. If a step fails,
-/// the row still exists, and a repeated request does all steps again.
+/// Revokes the certificates, then writes the record, then deletes the registry's row. If a step
+/// fails, the row still exists, and a repeated request does all steps again.
 async fn remove_registered(
     app: &App,
     agent: AgentId,
@@ -95,9 +95,9 @@ async fn remove_registered(
     Ok(Removal::Removed)
 }
 
-/// Removes an agent that the registry does not know. Ends the life that the store holds documents of:
-/// one of local callers, or one that the registry has lost. A later sender of this number starts with
-/// no documents.
+/// Removes an agent that the registry does not know: an agent of local callers, or one that the
+/// registry has lost. Ends the incarnation to which the store's documents belong, so that a later
+/// agent with this number starts without documents.
 async fn remove_unregistered(app: &App, agent: AgentId) -> Result<Removal, Refusal> {
     let known = app.read(move |state| state.agent_counts(&Reader::server(), agent)).await?;
     let Some(incarnation) = known.life else { return Ok(Removal::NothingStored) };

@@ -22,7 +22,7 @@ pub(crate) struct Reports(Mutex<StoredReports>);
 #[derive(Default)]
 struct StoredReports {
     reports: HashMap<ReportKey, Report>,
-    /// Reports by age: each gets the next number when it arrives.
+    /// Keys of the reports by arrival number, oldest first.
     ages: BTreeMap<u64, ReportKey>,
     newest: u64,
     bytes: usize,
@@ -35,7 +35,7 @@ struct ReportKey {
 }
 
 struct Report {
-    /// The life of the agent that sent it.
+    /// The incarnation of the agent that sent it.
     life: Incarnation,
     age: u64,
     text: Vec<u8>,
@@ -66,7 +66,7 @@ impl Reports {
         }
     }
 
-    /// Returns the last report of this life of the agent.
+    /// Returns the last report of this incarnation of the agent.
     pub(crate) fn get(
         &self,
         agent: AgentId,

@@ -1,5 +1,5 @@
-//! The routes, and the checks of every request: the caller, the size of the header and the time for an
-//! answer.
+//! The routes, and what is checked for every request: the caller, the size of the header and the
+//! time until the answer.
 
 use std::sync::Arc;
 
@@ -63,7 +63,7 @@ async fn not_allowed(
 ) -> Response {
     let detail = "the route exists for other methods: see the header allow";
     let refusal = Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail);
-    // The only path that both routers have.
+    // This is the only path that both routers have.
     if request.uri().path() == "/agents" {
         return hand_over(&app, &peer, request, refusal).await;
     }
@@ -93,7 +93,7 @@ async fn metrics(
     })
 }
 
-/// Wraps every request.
+/// Checks, limits, counts and logs every request.
 async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let peer = request.extensions().get::<Peer>().map(Peer::name).unwrap_or_default();
     let method = request.method().clone();

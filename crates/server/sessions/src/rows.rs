@@ -1,8 +1,8 @@
-//! `POST /series`: an agent's rows of metrics, into the series store (`docs/format/rows.md`).
+//! `POST /series`: stores an agent's rows of metrics in the series store (`docs/format/rows.md`).
 //!
-//! Answered 200 after everything is persisted. A refused row does not affect its neighbours and is not
-//! requested again: the answer counts it, and gives the reason if a limit of series was reached. Sending
-//! the same rows again changes nothing.
+//! The answer is 200 after everything is persisted. A refused row does not affect the others and
+//! must not be sent again. The answer counts refused rows, and gives the reason if a limit of
+//! series was reached. Sending the same rows again changes nothing.
 
 use std::sync::Arc;
 
@@ -20,9 +20,9 @@ use crate::identity::Peer;
 
 /// Most bytes of one request.
 pub(crate) const ROWS_BYTES_MAX: usize = 4 << 20;
-/// Seconds after which a store that refuses now may accept again.
+/// Value of Retry-After when the store refuses a request, seconds.
 const RETRY_SECONDS: u64 = 10;
-/// One sample of several rows: a line of the body.
+/// One line of the body: several rows of the same time.
 #[derive(Deserialize)]
 struct Look {
     /// Nanoseconds since the epoch.
@@ -36,7 +36,7 @@ struct Look {
 pub(crate) struct Taken {
     rows: u64,
     refused: u64,
-    /// Reason for the first of them.
+    /// Reason for the first refused row.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
     /// Number of refused rows that are more than a day ahead of the server's clock.
@@ -67,13 +67,13 @@ pub(crate) async fn rows(
         return Err(Refusal::busy("this server runs without a series store", RETRY_SECONDS));
     };
     let length = body::length(&parts.headers, ROWS_BYTES_MAX)?;
-    // Without the agent's lock, because rows have no order. The permit keeps one agent's bodies from
-    // using the whole budget.
+    // The agent's lock is not taken, because rows have no order. The permit keeps one agent's
+    // bodies from using the whole budget.
     let _permit = app.take_permit(caller.agent).map_err(Refusal::closing)?;
     let _share = app.take_share(length).map_err(Refusal::closing)?;
     let bytes = body::read(incoming, length, app.options.timeouts.body).await?;
-    // If the agent was removed while the body arrived, the check below refuses it. Holding this makes a purge
-    // wait until what is stored from here on can be deleted as well.
+    // If the agent was removed while the body arrived, the check below refuses it. While this guard
+    // is held, a purge waits, so that it also deletes the rows stored here.
     let _storing = app.registry.storing_metrics().await;
     app.caller(&peer, &parts.headers)?;
     let agent = Owner { name: caller.agent.to_string(), series_max: app.options.agent_series_max };
@@ -126,7 +126,7 @@ struct Parsed {
 /// Returns the batches of a body.
 fn read(store: &Store, agent: &Owner, body: &[u8]) -> Result<Parsed, Refusal> {
     let (mut batches, mut taken) = (vec![Batch::new()], Taken::default());
-    // Read once: the same bounds apply to all rows of a request.
+    // Read once, so that the same bounds apply to all rows of a request.
     let bounds = Bounds { oldest_ns: store.oldest_ns(), newest_ns: store.newest_ns() };
     for line in body.split(|c| *c == b'\n').filter(|line| !line.is_empty()) {
         let look: Look = serde_json::from_slice(line)
@@ -251,7 +251,8 @@ mod tests {
         Owner { name: name.into(), series_max }
     }
 
-    /// Returns the accepted and refused rows for samples at these times, one row each; stores the accepted.
+    /// Returns the accepted and refused rows for samples at these times, one row each; stores the
+    /// accepted.
     fn counts(times: &[i64]) -> (u64, u64) {
         let (_folder, store) = store();
         let rows = r#""rows":[["load.1 cpu=all",[1]]]"#;
@@ -289,7 +290,7 @@ mod tests {
         assert!(reason.contains("limit of 5 reached by agent=1"), "{reason}");
         let taken = told(&other, &["a|b n=1", "a|b n=2"]);
         assert_eq!((taken.rows, taken.refused, taken.reason), (2, 0, None));
-        // Its existing series still accept rows.
+        // The agent's existing series still accept rows.
         assert_eq!(told(&greedy, &["a|b n=2"]).rows, 1);
         assert_eq!(store.stats().series, 8);
     }

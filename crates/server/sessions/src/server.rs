@@ -1,4 +1,4 @@
-//! Starting and stopping the agents' side.
+//! Starts and stops the sessions side.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -33,7 +33,7 @@ impl Sessions {
     ///
     /// # Errors
     /// Returns an error if no listener is configured, one cannot be created, or the certificate
-    /// cannot be issued. Nothing is left running then.
+    /// cannot be issued. Nothing is left running in that case.
     pub fn start(
         options: SessionsOptions,
         commit: Arc<Commit>,
@@ -118,7 +118,8 @@ impl SessionsHandle {
         self.app.reports.get(agent, life, kind)
     }
 
-    /// Returns this side's own counters: `{"name","timestamp","metrics":[{"name","type","value"}]}`.
+    /// Returns this side's own counters:
+    /// `{"name","timestamp","metrics":[{"name","type","value"}]}`.
     pub fn counters(&self) -> serde_json::Value {
         self.app.counters()
     }

@@ -1,4 +1,4 @@
-//! `POST /stateful`: one session, one answer.
+//! `POST /stateful`: receives one session and answers it.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ pub(crate) async fn stateful(
     let share = app.take_share(length).map_err(Refusal::closing)?;
     let bytes = body::read(incoming, length, app.options.timeouts.body).await?;
     let arrived = Arrived { peer, headers, caller, session, bytes, permit, share };
-    // In a separate task: the session is completed in its order even if the sender disconnects.
+    // A separate task completes the session in its order even if the sender disconnects.
     tokio::spawn(async move { process_session(&app, arrived).await }).await?
 }
 
@@ -96,8 +96,9 @@ struct Sender<'a> {
 }
 
 impl Sender<'_> {
-    /// Returns the refusal for an agent that the store no longer accepts: it was removed while its session
-    /// was in transit, or its removal stopped before the registry's row was deleted; then deletes the row.
+    /// Returns the refusal for an agent that the store no longer accepts, because it was removed
+    /// while its session was in transit. If its removal stopped before the registry's row was
+    /// deleted, this deletes the row.
     async fn gone(&self, app: &App) -> Refusal {
         let Caller { agent, incarnation, .. } = *self.caller;
         if incarnation != Incarnation(0) {

@@ -33,8 +33,8 @@ pub(crate) async fn config(
     keep(&app, &peer, request, ReportKind::Config).await
 }
 
-/// Stores a report. The sender is identified again with the agent's lock held: a report that arrives
-/// while its agent is removed is not kept after the removal.
+/// Stores a report. The sender is identified again with the agent's lock held, so that a report in
+/// transit is not stored after its agent was removed.
 async fn keep(
     app: &Arc<App>,
     peer: &Peer,

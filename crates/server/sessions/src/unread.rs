@@ -1,6 +1,6 @@
-//! Large answers that wait for their reader: they are sent in pieces, and hold their share of the bytes
-//! in flight and their request permit until the last piece. The connection limits the time that a
-//! reader may take ([`crate::header::Watched`]).
+//! Large answers. They are sent in pieces, and keep their share of the bytes in flight and their
+//! request permit until the last piece is sent. The connection limits the time that a reader may
+//! take ([`crate::header::Watched`]).
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -27,8 +27,8 @@ struct Unread {
     _permit: RequestPermit,
 }
 
-/// Returns the answer to a stored session. A small one is written at once; a large one, which names many
-/// values that were left out, counts as in flight until it is read.
+/// Returns the answer to a stored session. A small answer is written at once. A large one, which
+/// lists many skipped values, counts as in flight until it is read.
 pub(crate) fn session_response(
     answer: &Answer,
     mut share: Share,

@@ -1,8 +1,8 @@
 //! Verifies the certificates that agents present, using the guarded time.
 //!
-//! The start of a certificate's validity is not checked: only this server's authority issues them, so a start
-//! in the future means that the certificate was issued while the clock was ahead. Revocation and expiry are
-//! checked again for each request, by the registry.
+//! The start of a certificate's validity is not checked: only this server's authority issues them,
+//! so a start in the future means that the certificate was issued while the clock was ahead.
+//! Revocation and expiry are checked again for each request, by the registry.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 
-/// A verifier that calls another one with a time that it chooses.
+/// Wraps another verifier and replaces the time at which a certificate is verified.
 pub(crate) struct AgentVerifier {
     inner: Arc<dyn ClientCertVerifier>,
     registry: Registry,

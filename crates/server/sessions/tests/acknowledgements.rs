@@ -1,4 +1,4 @@
-//! The meaning of 200 and of the other answers.
+//! Tests what an answer of 200 promises, and the other answers.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,4 +1,4 @@
-//! Sums and lists of ranges of documents, for the repair by difference.
+//! Tests sums and lists of ranges of documents, with which an agent repairs differences.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -66,7 +66,7 @@ async fn ranges_are_summed_and_listed() {
 async fn ranges_are_answered_in_the_order_of_the_question() {
     let server = Server::start();
     let agent = server.enroll("web").await;
-    // Ids of both kinds: those in hex are their own keys, the others are keyed by a digest.
+    // Both kinds of ids: an id in hex is its own key, any other id has a digest as its key.
     let id = |n: u64| {
         if n.is_multiple_of(2) { format!("{:040x}", u128::from(n) << 92) } else { format!("f{n}") }
     };

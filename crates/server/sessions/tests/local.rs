@@ -110,7 +110,7 @@ async fn a_removal_takes_what_was_still_queued_along() {
     server.stop().await;
 }
 
-/// Awaits all of them at once.
+/// Awaits all futures concurrently.
 async fn futures_of(all: impl Iterator<Item = impl Future<Output = u16>>) -> Vec<u16> {
     let mut all: Vec<_> = all.map(Box::pin).collect();
     let mut done = vec![0; all.len()];
@@ -179,7 +179,7 @@ async fn local_caller_without_operator_uid_is_denied_operator_routes() {
     server.stop().await;
 }
 
-/// Holds for each kind of removal: over the agents' socket, by the API, or by a replacing agent.
+/// Covers each kind of removal: over the agents' socket, by the API, and by a replacing agent.
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_kept_of_agents_that_are_removed() {
     let server = Server::start();

@@ -1,4 +1,4 @@
-//! Replays of a captured request, of a removed agent's and of a local caller's.
+//! Tests replays of captured requests, also of removed agents and of local callers.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -14,7 +14,7 @@ use link::{Mode, Payload, Session};
 use model::{AgentId, Record};
 use registry::{Reader, WriteContext};
 
-/// Sent as by a client of the contract: deletes and cleans have no version.
+/// Sends what a client of the contract sends: deletes and cleans without a version.
 #[tokio::test(flavor = "multi_thread")]
 async fn replayed_request_undoes_no_later_change() {
     let server = Server::start();
@@ -60,10 +60,10 @@ async fn no_captured_request_brings_a_document_back_or_takes_one_away() {
     // A document with a version, removed by a client that sends no version.
     let first = send(&agent, "s-1", &agent.delta(vec![document("a", 5, 'a')])).await;
     send(&agent, "s-2", &agent.delta(vec![removal("a", 0)])).await;
-    // Removed with the version that it had.
+    // The document is removed with its own version.
     let second = send(&agent, "s-3", &agent.delta(vec![document("b", 5, 'b')])).await;
     send(&agent, "s-4", &agent.delta(vec![removal("b", 5)])).await;
-    // Emptied.
+    // The index is emptied.
     let third = send(&agent, "s-5", &agent.delta(vec![document("c", 5, 'c')])).await;
     let emptied = send(&agent, "s-6", &clean(&agent)).await;
     send(&agent, "s-7", &agent.delta(vec![document("d", 1, 'd')])).await;
@@ -81,7 +81,8 @@ async fn no_captured_request_brings_a_document_back_or_takes_one_away() {
     server.stop().await;
 }
 
-/// Holds however many sessions came since: ids of the contract contain the time of a session.
+/// The number of later sessions does not matter, because ids of the contract contain the time of a
+/// session.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_captured_long_ago_changes_nothing_and_is_counted() {
     let server = Server::start();
@@ -144,7 +145,7 @@ async fn session_rejected_by_the_store_is_not_answered_200() {
     let server = Server::start();
     let agent = server.enroll("web").await;
     assert_eq!(agent.send(&agent.delta(vec![document("a", 1, 'a')])).await.status, 200);
-    // As if the agent is removed while its session is in transit.
+    // Simulates a removal while a session of the agent is in transit.
     let incarnation = server.registry.agent(agent.id).unwrap().incarnation;
     let removed = Record::AgentRemoved { agent: agent.id, incarnation, at_us: 1 };
     server.commit.submit(removed).await.unwrap();
@@ -160,7 +161,7 @@ async fn documents_of_an_agent_lost_by_the_registry_can_be_removed() {
     let server = Server::start();
     let agent = server.enroll("web").await;
     assert_eq!(agent.send(&agent.delta(vec![document("a", 1, 'a')])).await.status, 200);
-    // As if only the registry was restored from a backup.
+    // Simulates a registry that was restored alone from a backup.
     server.registry.remove_agent(&WriteContext::server(), agent.id).unwrap();
     let local = delta(agent.id, vec![document("local", 1, 'b')]);
     let refused = server.local_session(agent.id, &local).await;

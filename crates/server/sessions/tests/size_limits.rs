@@ -154,8 +154,8 @@ async fn asks(server: &Server, agent: &Agent, route: &str, body: &[u8]) -> TlsSt
     stream
 }
 
-/// Checks that the answer to this request counts while it is not read, and that its connection ends.
-/// Returns the restarted server and its agent.
+/// Checks that the answer to this request counts while it is not read, and that its connection
+/// ends. Returns the restarted server and its agent.
 async fn an_unread_answer_counts(
     server: Server,
     agent: Agent,
@@ -199,13 +199,13 @@ async fn unread_answer_counts_towards_quota_and_ends_its_connection() {
     };
     let body = serde_json::to_vec(&asked).unwrap();
     let (server, agent) = an_unread_answer_counts(server, agent, "/digest", &body).await;
-    // When it is read, it arrives complete.
+    // An answer that is read arrives complete.
     let answer: link::DigestAnswer = agent.json("/digest", &asked).await;
     assert_eq!(answer.items.len(), 16);
     server.stop().await;
 }
 
-/// Values left out are named in the answer: megabytes for a whole session of them.
+/// The answer lists skipped values, which takes megabytes if a whole session is skipped.
 #[tokio::test(flavor = "multi_thread")]
 async fn unread_session_answer_counts_towards_quota() {
     let server = Server::start();
@@ -222,8 +222,8 @@ async fn unread_session_answer_counts_towards_quota() {
     server.stop().await;
 }
 
-/// The answer in JSON may be larger than the reserved size. It is sent all the same: it exists already,
-/// and a repeated request would never succeed.
+/// The answer in JSON may be larger than the reserved size. It is sent anyway, because it is in
+/// memory already and a repeated request would fail in the same way.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_about_ranges_is_given_whatever_it_has_become() {
     let server = Server::with(|o| o.limits.in_flight_bytes_max = 17 * 1024 * 1024);

@@ -1,6 +1,6 @@
-//! The condition of a detection: `selection and not (filter or 1 of other_*)`. Words are read
-//! without case, `not` binds closest, then `and`, then `or`, as the Sigma specification has it.
-//! Aggregations behind `|` were taken out of that specification and are refused.
+//! The condition of a detection: `selection and not (filter or 1 of other_*)`. Keywords are
+//! case-insensitive. `not` binds closest, then `and`, then `or`, as in the Sigma specification.
+//! Aggregations after `|` were removed from that specification and are refused.
 
 use crate::error::RuleError;
 use crate::limits::{CONDITION_BYTES_MAX, CONDITION_DEPTH_MAX};

@@ -34,7 +34,7 @@ pub enum RuleError {
         /// The problem and the expected value.
         why: String,
     },
-    /// A condition that cannot be read.
+    /// The condition cannot be parsed.
     #[error("detection.condition: {0}")]
     Condition(String),
     /// The condition names a selection that does not exist.

@@ -1,4 +1,4 @@
-//! The folder of rules: names, files and the cache of both.
+//! The folder of rules: its files, and a cache of their names and contents.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File, OpenOptions};
@@ -320,7 +320,7 @@ fn write(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), FolderError> {
     })
 }
 
-/// Creates the folder with all shipped rules, or nothing.
+/// Creates the folder with all shipped rules, or does not create it.
 fn ship(folder: &Path) -> Result<(), FolderError> {
     let new = folder.with_extension("new");
     let made = (|| {

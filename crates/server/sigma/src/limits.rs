@@ -6,9 +6,9 @@ pub const RULE_BYTES_MAX: usize = 64 * 1024;
 pub const FILES_MAX: usize = 5_000;
 /// Longest name of a file, bytes.
 pub const NAME_BYTES_MAX: usize = 128;
-/// Most bytes of files that are kept in memory.
+/// Most bytes of cached files.
 pub const KEPT_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// Longest title, characters, as the Sigma specification has it.
+/// Longest title, characters, as in the Sigma specification.
 pub const TITLE_CHARS_MAX: usize = 256;
 /// Most selections of one rule.
 pub const SELECTIONS_MAX: usize = 256;

@@ -1,7 +1,8 @@
 //! One Sigma rule: conversion from YAML to JSON, and the checks before it is accepted.
 //!
-//! Source: the Sigma specification 2.0 (rules, modifiers). Stricter here: `id` must be there, since
-//! an alert names its rule by it, and a file holds one rule. Correlations are not read.
+//! Source: the Sigma specification 2.0 (rules, modifiers). This parser is stricter: `id` is
+//! required, because alerts refer to their rule by it, and a file holds one rule. Correlations are
+//! not supported.
 
 use serde_json::{Map, Value};
 
@@ -65,7 +66,7 @@ impl Rule {
     /// Reads a rule from the bytes of its file.
     ///
     /// # Errors
-    /// The first error found, with its field.
+    /// Returns the first error found, with its field.
     pub fn read(bytes: &[u8]) -> Result<Self, RuleError> {
         if bytes.len() > RULE_BYTES_MAX {
             return Err(RuleError::TooLarge(bytes.len()));
@@ -213,7 +214,8 @@ fn detection(fields: &Map<String, Value>) -> Result<(), RuleError> {
     condition::check(condition, &names)
 }
 
-/// Checks a selection: fields with values, a list of those, or a list of texts to find in any field.
+/// Checks a selection: fields with values, a list of those, or a list of texts to find in any
+/// field.
 fn check_selection(name: &str, selection: &Value) -> Result<(), RuleError> {
     let place = format!("detection.{name}");
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');

@@ -1,6 +1,6 @@
-//! The rules that a first start puts into the folder.
+//! The rules that the first start writes into the folder.
 
-/// Name and content of each.
+/// File name and content of each rule.
 pub(crate) const SHIPPED: [(&str, &str); 10] = [
     ("account_database_changed.yml", include_str!("../shipped/account_database_changed.yml")),
     ("authorized_keys_changed.yml", include_str!("../shipped/authorized_keys_changed.yml")),

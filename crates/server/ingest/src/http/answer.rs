@@ -1,4 +1,4 @@
-//! Answers of queries on their way to the client.
+//! Streams the answers of queries to the client.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,13 +20,15 @@ use super::QueryQuotas;
 
 /// Longest time that a query waits for a client that reads nothing of its answer.
 pub const UNREAD_TIME_MAX: Duration = Duration::from_secs(30);
-/// Pieces of an answer that wait for the client; the query waits then.
+/// Pieces of an answer that may be queued for the client. The query waits when the queue is full.
 const PIECES_MAX: usize = 4;
 
-/// Why an answer is not whole, if it is not: its end must not look like one.
+/// The reason why an answer is incomplete, if it is. Its end must then not look like the end of a
+/// complete answer.
 type Cut = Arc<Mutex<Option<String>>>;
 
-/// Answers a query piece by piece, as its client takes them; one that is a single piece whole.
+/// Answers a query in pieces as the client reads them. An answer of a single piece is sent with its
+/// length.
 pub(super) async fn stream_answer(
     store: Store,
     query: query::Query,
@@ -42,7 +44,7 @@ pub(super) async fn stream_answer(
     let budget = query::Budget::new(quotas.query_time, quotas.memory.clone(), gone);
     let runtime = Handle::current();
     tokio::task::spawn_blocking(move || {
-        // The client going away, or reading nothing, ends the query.
+        // The query ends if the client disconnects or reads nothing for too long.
         let over = query::run(&store, &query, &budget, |piece| {
             let patience = budget.left().min(UNREAD_TIME_MAX);
             runtime.block_on(hand_over(&send, piece, patience, &told))
@@ -78,13 +80,14 @@ async fn hand_over(
     matches!(sent, Ok(Ok(())))
 }
 
-/// An answer on its way.
+/// The body of an answer, received in pieces from the thread of the query.
 struct Pieces {
     first: Option<Bytes>,
     receive: mpsc::Receiver<Bytes>,
     cut: Cut,
-    /// True if the end of the body is explicit. In HTTP/1.0 it is not: data sent before a connection error
-    /// may be lost and the answer would look complete, so the reason is sent as a query error instead.
+    /// True if the end of the body is explicit. In HTTP/1.0 it is not: data sent before a
+    /// connection error may be lost and the answer would look complete, so the reason is sent as a
+    /// query error instead.
     chunked: bool,
 }
 

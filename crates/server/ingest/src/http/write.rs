@@ -1,9 +1,10 @@
 //! Writes over HTTP: Influx lines, Prometheus remote write.
 //!
-//! Bodies are read within [`WRITES_BYTES_MAX`] for all connections together, what they unpack into
-//! included, and taken apart by [`READERS_MAX`] at a time, also those whose clients have left; a body that
-//! does not come in [`BODY_TIME_MAX`] is given up. What packed lines hold is bounded as a body is, a message
-//! of remote write by [`MESSAGE_BYTES_MAX`].
+//! All connections together hold at most [`WRITES_BYTES_MAX`] of bodies and unpacked bodies. At
+//! most [`READERS_MAX`] bodies are parsed at a time; a body counts until it is parsed, even if its
+//! client has disconnected. A body that does not arrive within [`BODY_TIME_MAX`] is refused.
+//! Unpacked lines have the same limit as a body, a message of remote write has
+//! [`MESSAGE_BYTES_MAX`].
 
 use std::io::Read as _;
 use std::sync::Arc;
@@ -29,27 +30,28 @@ use crate::{influx, net};
 
 /// Largest body of a write, in bytes.
 pub const WRITE_BYTES_MAX: usize = 32 << 20;
-/// Most bytes of the bodies of all writes that are being read, wait to be taken apart, or are, with what
-/// they unpack into.
+/// Most bytes of all bodies that are being received, waiting to be parsed or being parsed, together
+/// with what they unpack into.
 pub const WRITES_BYTES_MAX: usize = 256 << 20;
-/// Most bodies that are taken apart at a time.
+/// Most bodies that are parsed at a time.
 const READERS_MAX: usize = 4;
-/// Longest time that a body takes to come.
+/// Longest time in which a body must arrive.
 const BODY_TIME_MAX: Duration = Duration::from_mins(1);
-/// Longest time that a write waits for the bodies of others.
+/// Longest time that a write waits for the quotas that other bodies hold.
 const TURN_TIME_MAX: Duration = Duration::from_secs(30);
-/// Bodies up to here are taken apart as what they are, a moment's work, in bytes.
+/// Bodies up to this size, in bytes, are parsed on the spot without waking another thread first.
 const TINY_BYTES: usize = 16 << 10;
-/// Bodies up to here are taken apart at once, as what a connection of lines brings is; others away
-/// from the tasks, in bytes.
+/// Bodies up to this size, in bytes, are parsed on the async thread, as a read of a line-based
+/// connection is. Larger ones are parsed on a blocking thread.
 const SMALL_BYTES: usize = net::READ_BYTES_MAX;
 /// Bodies that unpack into more than this are not parsed on the spot either, in bytes.
 const SMALL_UNPACKED_BYTES: usize = 2 << 20;
 const TOO_MANY: &str = "too many writes are being read; send it again later\n";
-/// Unit of the rooms for bodies, in bytes.
+/// Unit of the quotas for bodies, in bytes.
 const UNIT_BYTES: usize = 1 << 10;
-/// Units of bodies as they come. There are as many for what they unpack into: who has some of these waits
-/// for no more.
+/// Units for bodies as they arrive, and the same number for what they unpack into. The quotas are
+/// separate so that a request that holds units of the second one never waits for units of the
+/// first.
 const UNITS: usize = WRITES_BYTES_MAX / 2 / UNIT_BYTES;
 
 /// The quotas that the writes of one port share.
@@ -87,7 +89,8 @@ struct Protocol {
     name: &'static str,
     /// The noun for the items that it counts.
     noun: &'static str,
-    /// Bodies up to this size, in bytes, are parsed on the spot, larger ones outside the async tasks.
+    /// Bodies up to this size, in bytes, are parsed on the spot, larger ones outside the async
+    /// tasks.
     small: usize,
     /// Most bytes that a body unpacks into.
     unpacked: fn(&[u8]) -> usize,
@@ -95,21 +98,22 @@ struct Protocol {
 
 const LINES: Protocol =
     Protocol { name: "influx", noun: "line", small: SMALL_BYTES, unpacked: |_| 0 };
-/// A thousand bytes may be a million.
+/// A gzip stream of a thousand bytes may unpack into a million, so lines in one are never parsed on
+/// the async thread.
 const PACKED_LINES: Protocol = Protocol { small: 0, unpacked: |_| WRITE_BYTES_MAX, ..LINES };
 const REMOTE: Protocol = Protocol {
     name: "remote",
     noun: "series",
     small: SMALL_BYTES,
-    // A body that is none, or too large, is refused before it is unpacked.
+    // An invalid or too large body is refused before it is unpacked.
     unpacked: |body| snap::raw::decompress_len(body).unwrap_or(0).min(MESSAGE_BYTES_MAX),
 };
 
-/// Why a body was not parsed; nothing of it is stored.
+/// The reason why a body was not parsed. Nothing of it is stored.
 enum Unread {
     /// The reason of the refusal.
     Refused(String),
-    /// It holds more than [`WRITE_BYTES_MAX`].
+    /// The body unpacks into more than [`WRITE_BYTES_MAX`].
     TooLarge,
 }
 
@@ -127,7 +131,7 @@ enum Coding {
 }
 
 impl Coding {
-    /// As the headers say; what is wrong with them otherwise.
+    /// Returns the encoding that the headers name, or the error in them.
     fn of(headers: &HeaderMap) -> Result<Self, String> {
         let mut named = headers.get_all(header::CONTENT_ENCODING).iter();
         let name = match (named.next(), named.next()) {
@@ -206,7 +210,7 @@ async fn write_remote(
     store_body(&store, &quotas, request, REMOTE, read).await
 }
 
-/// Reads a body, takes it apart, stores it, and answers when it is persisted.
+/// Reads, parses and stores a body, and answers when it is persisted.
 async fn store_body(
     store: &Store,
     quotas: &WriteQuotas,
@@ -252,7 +256,8 @@ async fn store_body(
     ))
 }
 
-/// Queues the batches of a body, lets the next body be parsed, and waits until all is persisted.
+/// Submits the batches of a body, releases the reader's permit, and waits until everything is
+/// persisted.
 async fn persist(
     store: &Store,
     batches: Vec<Batch>,
@@ -274,7 +279,7 @@ fn too_large() -> Response {
     (StatusCode::PAYLOAD_TOO_LARGE, text).into_response()
 }
 
-/// The body of a request, with the room it takes.
+/// The body of a request, with its share of the quota.
 struct ReceivedBody {
     bytes: Bytes,
     room: OwnedSemaphorePermit,
@@ -317,10 +322,11 @@ struct Parsed {
     reader: OwnedSemaphorePermit,
 }
 
-/// Makes another thread of the runtime poll the connections while this one computes. If all others sleep
-/// and none of them polls for I/O, no connection makes progress. Of two new tasks, the spawning thread keeps
-/// one for itself and wakes a sleeping thread, if any, for the other. Tokio 1.54 does so but does not
-/// promise it; otherwise a connection waits until the body of another is parsed.
+/// Makes another thread of the runtime poll the connections while this one computes. If all others
+/// sleep and none of them polls for I/O, no connection makes progress. Of two new tasks, the
+/// spawning thread keeps one for itself and wakes a sleeping thread, if any, for the other. Tokio
+/// 1.54 does so but does not promise it; otherwise a connection waits until the body of another is
+/// parsed.
 fn wake_another_thread() {
     if Handle::current().metrics().num_workers() > 1 {
         for _ in 0..2 {

@@ -4,7 +4,7 @@ use tokio::sync::mpsc;
 
 use super::*;
 
-/// A store with something to merge, so that it looks for rows to be forgotten.
+/// Returns a store with parts to merge: the store looks for unused rows only after a merge.
 fn store(folder: &tempfile::TempDir) -> Store {
     let options = StoreOptions { background: false, ..StoreOptions::default() };
     let (store, _) = Store::open(&folder.path().join("s"), options).unwrap();
@@ -45,7 +45,7 @@ async fn a_silent_connection_keeps_the_numbers_of_its_dictionary() {
     let unwritten = store.row(b"mem host=b").unwrap();
     store.merge().unwrap();
     for _ in 0..3 {
-        // There is room for the second one when the connection has come by the first.
+        // The second send returns only after the connection has handled the first.
         for _ in 0..2 {
             tick.send(()).await.unwrap();
         }

@@ -1,4 +1,4 @@
-//! Rows in datagrams.
+//! Receives rows in datagrams.
 
 use std::io;
 
@@ -34,8 +34,8 @@ pub async fn serve_udp(
         };
         let mut length = match first {
             Ok((length, _)) => length,
-            // Most often a refusal by the receiver of an earlier datagram. One that stays must not
-            // keep a core busy.
+            // Usually the ICMP error of an earlier datagram. The pause keeps a permanent error from
+            // occupying a core.
             Err(e) => {
                 tracing::warn!("udp: {e}");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -61,7 +61,7 @@ pub async fn serve_udp(
             }
         }
     }
-    // The store reports a failure here when it is closed.
+    // An error here means that the store is closed, so there is nothing left to do.
     let _ = store.write_async(Batch::new(), Ack::Persisted).await;
     Ok(())
 }

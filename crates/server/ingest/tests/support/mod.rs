@@ -1,4 +1,4 @@
-//! A store to read into, and what is in it.
+//! A store for the readers under test, and its contents as text.
 
 #![allow(
     clippy::unwrap_used,
@@ -20,7 +20,7 @@ pub fn store() -> (tempfile::TempDir, Store) {
     (folder, store)
 }
 
-/// Everything in the store as `name time value`, sorted.
+/// Returns everything in the store as lines `name time value`, sorted.
 pub fn contents(store: &Store) -> Vec<String> {
     let snapshot = store.snapshot();
     let mut found = Vec::new();
@@ -43,7 +43,7 @@ pub fn contents(store: &Store) -> Vec<String> {
     found
 }
 
-/// Reads with a reader, stores; what is there and what was refused.
+/// Runs a reader and stores its rows. Returns the contents of the store and the refusals.
 pub fn after(read: impl FnOnce(&mut RowCollector<'_>)) -> (Vec<String>, Vec<RowRefusal>) {
     let (_folder, store) = store();
     let mut collector = RowCollector::new(&store);

@@ -1,15 +1,15 @@
-//! Floats as C's `%.17g` writes them.
+//! Formats floats as C's `%.17g` does.
 
 use std::io::Write as _;
 
-/// Decimal digits that tell every float apart.
+/// Number of decimal digits that distinguish any two floats.
 const DIGITS: i32 = 17;
-/// The least number of 17 digits.
+/// The smallest number of 17 digits.
 const LEAST: u64 = 10_000_000_000_000_000;
-/// Sizes of the floats that [`plain`] writes.
+/// Absolute values of the floats that [`plain`] writes.
 const PLAIN: std::ops::Range<f64> = 1e-4..1e15;
 
-/// Powers of ten, for the digits behind the point of [`PLAIN`] floats.
+/// Powers of ten for the digits after the decimal point of floats in [`PLAIN`].
 #[expect(clippy::indexing_slicing, reason = "checked when it is compiled")]
 const POWERS: [u128; 22] = {
     let mut powers = [1; 22];
@@ -21,9 +21,10 @@ const POWERS: [u128; 22] = {
     powers
 };
 
-/// Writes a float as `%.17g` does: every one comes back exactly.
+/// Writes a float as `%.17g` does, so that it can be parsed back exactly.
 pub(super) fn push(out: &mut Vec<u8>, f: f64) {
-    // By way of an integer: it has no negative zero.
+    // A whole number is written as an integer. The bits are compared because an integer has no
+    // negative zero.
     let whole = f as i64;
     if (whole as f64).to_bits() == f.to_bits() && f.abs() < 1e15 {
         super::integer(out, whole);
@@ -41,7 +42,7 @@ pub(super) fn push(out: &mut Vec<u8>, f: f64) {
     }
 }
 
-/// Any finite float.
+/// Writes any finite float.
 fn any(out: &mut Vec<u8>, f: f64) {
     let text = format!("{f:.*e}", (DIGITS - 1) as usize);
     let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
@@ -58,24 +59,24 @@ fn any(out: &mut Vec<u8>, f: f64) {
     let _ = write!(out, "{digits}{tail}");
 }
 
-/// The digits of `mantissa / 2^shift`, whose first one stands for 10^`exponent`; rounded, halves to
-/// even.
+/// Returns the 17 digits of `mantissa / 2^shift`, the first of which has the weight 10^`exponent`.
+/// Rounds half to even.
 fn digits_of(mantissa: u64, shift: u32, exponent: i32) -> u64 {
     let power = POWERS.get((DIGITS - 1 - exponent) as usize).copied().unwrap_or(1);
-    // At most 53 bits and 70.
+    // The factors have at most 53 and 70 bits.
     let wide = u128::from(mantissa) * power;
     let (whole, rest, half) = (wide >> shift, wide & ((1 << shift) - 1), 1 << (shift - 1));
     let up = rest > half || (rest == half && whole & 1 == 1);
     (whole + u128::from(up)) as u64
 }
 
-/// A float of [`PLAIN`] size: its digits come exactly from one product of 128 bits.
+/// Writes a float in [`PLAIN`]. Its digits are computed exactly by one multiplication in 128 bits.
 fn plain(out: &mut Vec<u8>, f: f64) {
     let bits = f.abs().to_bits();
     let mantissa = (bits & ((1 << 52) - 1)) | (1 << 52);
-    // 3 to 66 in this range.
+    // The shift is 3 to 66 in this range.
     let shift = 1075 - (bits >> 52) as u32;
-    // The logarithm by the power of two: right, or one too low.
+    // The decimal exponent, estimated from the binary one: it is exact or one too low.
     let mut exponent = ((52 - shift as i32) * 1233) >> 12;
     let mut digits = digits_of(mantissa, shift, exponent);
     if digits >= 10 * LEAST {
@@ -87,7 +88,7 @@ fn plain(out: &mut Vec<u8>, f: f64) {
     }
     let text = super::digits(digits);
     let text = text.as_flattened().get(super::DIGITS_MAX - DIGITS as usize..).unwrap_or_default();
-    // Zeros at the end are not written behind the point.
+    // Trailing zeros after the decimal point are not written.
     let kept = text.iter().rposition(|c| *c != b'0').map_or(0, |last| last + 1);
     let point = usize::try_from(exponent + 1).unwrap_or(0);
     match text.get(..point) {

@@ -53,8 +53,8 @@ fn the_memory_of_a_query_is_given_back() {
 fn events_are_read_a_chunk_at_a_time_in_either_direction() {
     let (_folder, store) = empty();
     let log = store.row(b"!log host=a").unwrap();
-    // Parts whose times overlap only at their ends, and one time that is written twice.
-    // What comes last is in no part yet, with a gap before it.
+    // The times of the parts overlap only at their ends, where one time is written twice. The last
+    // rows follow a gap and are not in a part yet.
     for times in [2_000..4_000, 0..2_001, 4_000..6_000, 6_100..6_200] {
         let sealed = times.end <= 6_000;
         for some in times.collect::<Vec<i64>>().chunks(500) {
@@ -87,8 +87,8 @@ fn long_series_is_read_in_bounded_memory_in_any_sample_order() {
     const PARTS: i64 = 5;
     const ROWS: i64 = 300_000;
     let (_folder, store) = empty();
-    // Each part has every fifth time, from the newest to the oldest; then a third of all comes again
-    // with other values, and stays in the head.
+    // Each part has every fifth time, from the newest to the oldest. A third of the times is then
+    // written again with other values and stays in the head.
     for part in 0..PARTS {
         let times = (0..ROWS / PARTS).rev().map(|i| i * PARTS + part);
         write(&store, "long host=a", &times.map(|t| (t, t as f64)).collect::<Vec<_>>());
@@ -121,7 +121,7 @@ fn query_out_of_memory_before_its_first_row_returns_only_error() {
         let samples: Vec<(i64, f64)> = (0..200_000).map(|t| (t, t as f64)).collect();
         write(&store, &format!("fine host={host}"), &samples);
     }
-    // Others leave this query what is sure, and no more.
+    // Other queries hold all memory except what this query is guaranteed.
     let memory = Memory::default();
     let others: Vec<Budget> =
         (0..2).map(|_| Budget::new(QUERY_TIME_MAX, memory.clone(), || false)).collect();

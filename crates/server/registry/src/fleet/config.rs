@@ -12,7 +12,8 @@ use crate::configs::{Configs, Draft, Sets};
 use crate::types::{ConfigProblem, ConfigTold};
 
 impl Fleet {
-    /// Returns a draft with a group's settings replaced or removed, and the sets of groups of its agents.
+    /// Returns a draft with a group's settings replaced or removed, and the sets of groups of its
+    /// agents.
     pub(crate) fn draft(&self, group: &str, settings: Option<&Arc<Settings>>) -> (Draft, Sets) {
         let members = self.groups.get(group).into_iter().flat_map(|members| &members.ids);
         let groups = members.filter_map(|id| Some(self.agents.get(id)?.record.groups.as_slice()));
@@ -27,7 +28,8 @@ impl Fleet {
         &self.configs
     }
 
-    /// Applies a draft; agents follow with [`Fleet::want_group`] or their next change of groups.
+    /// Applies a draft. The agents' wanted digests are updated by [`Fleet::want_group`], or by
+    /// their next change of groups.
     pub(crate) fn take_draft(&mut self, draft: Draft) {
         self.configs.apply_draft(draft);
     }
@@ -87,7 +89,8 @@ impl Fleet {
         })
     }
 
-    /// Records the agent's report; returns true if it refuses something that it did not refuse before.
+    /// Records the agent's report; returns true if it refuses something that it did not refuse
+    /// before.
     pub(crate) fn record_report(&mut self, id: AgentId, told: ConfigTold) -> bool {
         let Some(live) = self.agents.get_mut(&id) else { return false };
         let news = told.problem.is_some() && live.problem.as_deref() != told.problem.as_ref();
@@ -136,7 +139,7 @@ impl Fleet {
         }
     }
 
-    /// Assumes, until its first report, that a connected agent runs no configuration of its groups.
+    /// Assumes that a connected agent runs no configuration until it reports one.
     pub(super) fn heard_first(&mut self, id: AgentId) {
         if let Some(live) = self.agents.get_mut(&id)
             && live.runs.is_none()

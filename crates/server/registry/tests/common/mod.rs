@@ -58,7 +58,7 @@ pub(crate) fn fixture_with(options: RegistryOptions) -> Fixture {
 }
 
 impl Fixture {
-    /// Closes without a goodbye and opens again.
+    /// Drops the registry without closing it and opens it again.
     pub(crate) fn reopen(self) -> Self {
         let Self { folder, clock, registry } = self;
         drop(registry);

@@ -32,7 +32,7 @@ impl From<FollowError> for Trouble {
     }
 }
 
-/// Returns the trouble of a request that failed on the way.
+/// Converts the error of a request that failed in transit.
 pub(super) fn lost(error: reqwest::Error) -> Trouble {
     Trouble::Lost(chain(&error.without_url()))
 }
@@ -125,7 +125,7 @@ impl Client {
         })
     }
 
-    /// Sends a request; any answer other than 200 is an error.
+    /// Sends a request. Any status other than 2xx is an error: 5xx and 429 are temporary.
     pub(super) async fn ask(
         &self,
         method: Method,

@@ -1,4 +1,4 @@
-//! The files of a folder that follows.
+//! The paths in a folder that follows a server.
 
 use std::path::PathBuf;
 
@@ -11,6 +11,7 @@ pub struct FollowerFolder {
     pub state_db: PathBuf,
     pub registry_db: PathBuf,
     pub keys: PathBuf,
-    /// File that says that the state was restored from a backup and continues without its old journal.
+    /// File that says that the state was restored from a backup and continues without its old
+    /// journal.
     pub restored_marker: PathBuf,
 }

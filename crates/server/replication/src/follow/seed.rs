@@ -17,7 +17,8 @@ use crate::wire::{Decoder, Frame};
 /// Folder in which a seed is assembled until it is complete.
 const INCOMING: &str = "incoming";
 
-/// Returns true if a file of this name may be written: only files of a server's data folder are.
+/// Returns true if a file of this name may be written: only the files of a server's data folder may
+/// be.
 fn is_expected(name: &str) -> bool {
     match name.split_once('/') {
         None => name == "state.db" || name == "registry.db",
@@ -101,6 +102,8 @@ impl Receiver {
         Ok(Self { incoming: incoming.to_owned(), names: BTreeSet::new(), open: None })
     }
 
+    /// Writes the content of a frame into the incoming folder. After an error the seed is invalid
+    /// and must be fetched again from the beginning.
     fn accept_frame(&mut self, frame: Frame) -> Result<Received, FollowError> {
         match frame {
             Frame::File { size, name } => {
@@ -141,6 +144,7 @@ impl Receiver {
         }
     }
 
+    /// Completes and syncs the open file, if any; fails if bytes are missing.
     fn finish(&mut self) -> Result<(), FollowError> {
         let Some(open) = self.open.take() else { return Ok(()) };
         let (written, size) = (open.written_bytes, open.size_bytes);

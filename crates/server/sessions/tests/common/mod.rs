@@ -28,7 +28,7 @@ use tokio_rustls::client::TlsStream;
 
 pub(crate) const FILES: &str = "wazuh-states-fim-files";
 pub(crate) const EVENTS: &str = "holdfast-events";
-/// Time that any expected event may take on a busy machine.
+/// Longest time that an expected event may take on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(10);
 
 pub(crate) struct Server {
@@ -77,7 +77,7 @@ impl Server {
         Self { handle, commit, state, registry, folder }
     }
 
-    /// Stops and starts again in the same folder.
+    /// Restarts in the same folder.
     pub(crate) async fn again(self) -> Self {
         self.again_with(|_| {}).await
     }
