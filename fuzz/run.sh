@@ -1,6 +1,7 @@
 #!/bin/bash
 # Builds the fuzzers and runs each for SECONDS_EACH seconds on one core at low priority. Failing
-# inputs are written to fuzz/artifacts/TARGET, new inputs to fuzz/corpus/TARGET (MERGE=1 merges them).
+# inputs are written to fuzz/artifacts/TARGET, new inputs to fuzz/corpus/TARGET (MERGE=1 merges
+# them).
 # The project's own toolchain is sufficient: it contains the coverage passes, and the tested code is
 # safe Rust, so no sanitizer is needed.
 set -euo pipefail

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Checks the API of the real binary against its description: with a client written from the
 # documented examples, with a published client of the 4.x API, and with property-based requests
-# generated from the OpenAPI document. The tools are installed in a virtual environment under target/.
+# generated from the OpenAPI document. The tools are installed in a virtual environment below
+# target/.
 # HOLDFAST_FUZZ_SECONDS sets the duration in seconds (default 60).
 set -euo pipefail
 cd "$(dirname "$0")"

@@ -1,5 +1,5 @@
-"""Sends valid and invalid requests generated from the OpenAPI document to the real program. No answer
-may be a server error. There are runs as an administrator, as a user who may only read, and for the
+"""Sends valid and invalid requests generated from the OpenAPI document to the real program. No
+answer may be a server error. There are runs as an administrator, as a user who may only read, and for the
 operations that end sessions; then invalid bodies are sent to every operation that takes a body.
 HOLDFAST_FUZZ_SECONDS sets the duration (default 60); the later runs take a quarter of it."""
 
@@ -31,8 +31,8 @@ KINDS = ["application/json", "application/octet-stream", "application/xml", "tex
 
 
 def run(server, seconds, document, options, name, password):
-    """Runs schemathesis once with the server's description, as a user whose session is started again
-    whenever it ended. Returns the exit code."""
+    """Runs schemathesis once with the server's description, as a user whose session is started
+    again whenever it ended. Returns the exit code."""
     file = os.path.join(server.folder.name, "openapi.json")
     with open(file, "w", encoding="utf-8") as out:
         json.dump(document, out)

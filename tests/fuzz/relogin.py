@@ -1,5 +1,5 @@
-"""Hooks of Schemathesis for requests that may end the session they are sent in. Each request gets the
-credentials it needs, and a session that ended is started again."""
+"""Hooks of Schemathesis for requests that may end the session they are sent in. Each request gets
+the credentials it needs, and a session that ended is started again."""
 
 import base64
 import json

@@ -1,6 +1,6 @@
 // The dashboard of the real program in a real browser, on real files, as a user operates it.
-// Every wait is for something to appear; nothing waits for time to pass. A value that is read from
-// the page once may be older than the event that a test waited for, so assertions on it are retried.
+// Every wait is for something to appear; nothing waits for time to pass. A value read once from the
+// page may be older than the event that a test waited for, so assertions on it are retried.
 
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
