@@ -1,8 +1,9 @@
 #!/bin/bash
-# Build the fuzzers and run each for SECONDS_EACH seconds on one core at low priority; what they find
-# lands in fuzz/artifacts/TARGET, new inputs in fuzz/corpus/TARGET (merge them with MERGE=1).
-# Works with the project's own toolchain: the coverage passes are part of it, and the code under
-# test is safe Rust, so that no sanitizer is needed.
+# Builds the fuzzers and runs each for SECONDS_EACH seconds on one core at low priority. Failing
+# inputs are written to fuzz/artifacts/TARGET, new inputs to fuzz/corpus/TARGET (MERGE=1 merges
+# them).
+# The project's own toolchain is sufficient: it contains the coverage passes, and the tested code is
+# safe Rust, so no sanitizer is needed.
 set -euo pipefail
 cd "$(dirname "$0")"
 seconds=${SECONDS_EACH:-60}

@@ -1,4 +1,4 @@
-//! `holdfast queue list`, `verify` and `compact`: an agent's database from outside.
+//! `holdfast queue`: commands on an agent's database, which a running agent may have open.
 
 use std::fmt::Write as _;
 use std::ops::ControlFlow;
@@ -16,7 +16,7 @@ use crate::config::{self, AgentConfig};
 use crate::folder::{DataFolder, is_there};
 use crate::inspect;
 
-/// Runs one of them: `false` when a verification found something.
+/// Runs one command. Returns false if a verification found a problem.
 pub(crate) fn run(command: QueueCommand) -> anyhow::Result<bool> {
     match command {
         QueueCommand::Status { of, json } => inspect::queue(&database(&of)?, json)?,
@@ -32,7 +32,7 @@ pub(crate) fn run(command: QueueCommand) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// The database in an agent's own folder.
+/// Returns the path of the database in an agent's own folder; fails if it does not exist.
 pub(crate) fn of_agent(folder: &Path) -> anyhow::Result<PathBuf> {
     let path = folder.join("agent.db");
     if is_there(&path)? {
@@ -47,7 +47,7 @@ fn database(of: &QueueOf) -> anyhow::Result<PathBuf> {
         return of_agent(&config.data);
     }
     let path = DataFolder::new(&of.data).agent().join("agent.db");
-    // The folder of an agent apart holds it directly.
+    // The folder of a separate agent holds the database directly.
     let own = of.data.join("agent.db");
     for path in [&path, &own] {
         if is_there(path)? {
@@ -61,7 +61,7 @@ fn database(of: &QueueOf) -> anyhow::Result<PathBuf> {
     )
 }
 
-/// That a dataset is known, if one is named: of a mistyped one nothing would be listed.
+/// Returns an error if the named dataset is unknown: for a mistyped name the list would be empty.
 fn expect_dataset(file: &Path, named: Option<&str>) -> anyhow::Result<()> {
     let Some(named) = named else { return Ok(()) };
     let known: Vec<String> = queue::peek(file)?.datasets.into_iter().map(|d| d.name).collect();
@@ -168,7 +168,7 @@ fn compact(path: &Path, as_json: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The settings and readers of a database, as `queue status` shows them: lines of text.
+/// Formats the settings and the oldest reader of a database as lines for `queue status`.
 pub(crate) fn settings(status: &Peeked, readers: &[ReaderProcess]) -> String {
     let mut text = format!(
         "durability {}, transaction {}, page {} bytes, wal_autocheckpoint {} pages, \
@@ -199,7 +199,7 @@ pub(crate) fn settings(status: &Peeked, readers: &[ReaderProcess]) -> String {
     text
 }
 
-/// An option as it stands in the configuration.
+/// Returns the word for an option in the configuration.
 fn word(option: impl serde::Serialize) -> String {
     let value = serde_json::to_value(option).ok();
     value.and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()

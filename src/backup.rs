@@ -1,12 +1,12 @@
 //! `holdfast backup` and `restore`: a consistent copy of a data folder while it is in use.
 //!
-//! Each database is copied through SQLite's online backup, which sees one committed state. Order
-//! matters: the agent's queue first, then the server's state, then its registry. An agent that
-//! reported less than the restored server knows repeats itself, which is harmless; in the other order
-//! it would consider changes acknowledged that the server does not have. The journal is not copied: a state
-//! holds everything up to its position, and a restored server begins a new journal behind it. The
-//! series store comes last: rows that the copied agent has not yet sent are sent again, which changes
-//! nothing.
+//! Each database is copied with SQLite's online backup, which sees one committed state. The order
+//! is important: first the agent's queue, then the server's state, then its registry. In this order
+//! the restored agent may report changes again that the restored server already has, which is
+//! harmless. In the other order it would consider changes acknowledged that the server does not
+//! have. The journal is not copied: the state holds everything up to its position, and a restored
+//! server starts a new journal after that position. The series store is copied last: the restored
+//! agent may send rows again that are already stored, which changes nothing.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -21,11 +21,11 @@ use rusqlite::{Connection, OpenFlags};
 use crate::cli::{BackupArgs, RestoreArgs};
 use crate::folder::{DataFolder, is_there};
 
-/// Pages copied at a time; writers get their turn in between.
+/// Pages copied at a time; writers can proceed between two steps.
 const PAGES_PER_STEP: i32 = 2_000;
 /// Time to wait for a busy database.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
-/// Marker of a complete backup: written last.
+/// Marker of a complete backup; it is written last.
 const MARKER: &str = "holdfast-backup.json";
 /// Permissions of a backup's folder and of a restored one: they hold hashes, keys and everything
 /// that agents reported, in files whose own permissions rely on the folder's.
@@ -53,7 +53,8 @@ pub(crate) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
     };
     fs::create_dir_all(to.agent()).with_context(|| to.agent().display().to_string())?;
     let metrics = run::METRICS_FILE;
-    // Before agent.db: gaps move from here to agent.db, and may be reported twice but not be missing.
+    // Copy this before agent.db: gaps move from it to agent.db, and a gap may be reported twice but
+    // must not be missing.
     database(&from.agent().join(metrics), &to.agent().join(metrics))?;
     database(&from.agent().join("agent.db"), &to.agent().join("agent.db"))?;
     database(&from.state_db(), &to.state_db())?;
@@ -62,7 +63,7 @@ pub(crate) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
         copied.push("series".into());
     }
     copy_folder(&from.keys(), &to.keys())?;
-    // So that a restored folder forgets nothing on its first day.
+    // Without the clock, a restored folder could expire data on its first day.
     copy_file(&from.clock(), &to.clock())?;
     copy_folder(&from.rules(), &to.rules())?;
     for name in AGENT_FILES {
@@ -95,7 +96,7 @@ fn writeln_stdout(line: &str) -> anyhow::Result<()> {
 fn outside(to: &Path, data: &Path) -> anyhow::Result<()> {
     let data = data.canonicalize().with_context(|| data.display().to_string())?;
     let whole = std::path::absolute(to).with_context(|| to.display().to_string())?;
-    // What is not there yet goes where the nearest folder above it really is.
+    // The target need not exist; resolve links in its nearest existing ancestor.
     let there = whole.ancestors().find_map(|above| above.canonicalize().ok());
     if there.is_some_and(|there| there.starts_with(&data)) {
         bail!("{}: lies in the data folder itself; name a folder elsewhere", to.display());
@@ -168,7 +169,7 @@ pub(crate) fn copy_folder(from: &Path, to: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Everything written survives a power cut from here on.
+/// Syncs all files and folders below `folder`, so that they survive a power cut.
 fn persist(folder: &Path) -> anyhow::Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();

@@ -21,8 +21,8 @@ pub(crate) async fn run(args: &ChangesArgs) -> anyhow::Result<()> {
     let mut stop = Stop::listen()?;
     let local = Local::open(&server::socket(&args.data.data))?;
     let console = Console::new();
-    // The arrival number up to which it has been followed: late reports of an agent arrive late,
-    // so following by arrival misses none of them.
+    // The arrival number up to which changes were printed. Following by arrival misses no change
+    // that an agent reports late.
     let mut arrived: Option<u64> = None;
     loop {
         match fetch(&local, args, arrived).await {
@@ -34,7 +34,7 @@ pub(crate) async fn run(args: &ChangesArgs) -> anyhow::Result<()> {
                 items.iter().rev().for_each(|item| console.line(&text(item)));
                 arrived = Some(newest);
             }
-            // A server that restarts is asked again; the first question must be answered.
+            // Retry while a server restarts; only the first request must succeed.
             Err(error) if arrived.is_some() => tracing::warn!("{error:#}; asking again"),
             Err(error) => return Err(error),
         }
@@ -48,7 +48,8 @@ pub(crate) async fn run(args: &ChangesArgs) -> anyhow::Result<()> {
     }
 }
 
-/// Newest first, with the number to go on behind: the latest ones, or all that arrived since.
+/// Returns the latest changes, or all that arrived since `arrived`, newest first, and the arrival
+/// number after which the next call continues.
 async fn fetch(
     local: &Local,
     args: &ChangesArgs,
@@ -68,13 +69,14 @@ async fn fetch(
         add("agents_list", args.agent.clone());
         add("path", args.path.clone());
         add("kind", args.kind.clone().filter(|_| !coverage));
-        // Changes reported late were found long ago: the age limit applies to the first request only.
+        // The age limit applies to the first request only: a change reported late may be old.
         add("from", args.since.filter(|_| arrived.is_none()).map(since));
         add("since", arrived.filter(|number| *number > 0).map(|number| number.to_string()));
         add("cursor", cursor);
         let answer = local.get(if coverage { "/coverage" } else { "/changes" }, &query).await?;
         let data = at(&answer, "/data");
-        // Of the first page: what arrives while the others are read comes with the next question.
+        // Use the number of the first page: changes that arrive while further pages are read are
+        // returned by the next call.
         newest = newest.or_else(|| at(data, "/newest").as_u64());
         items.extend(at(data, "/affected_items").as_array().cloned().unwrap_or_default());
         cursor = at(data, "/next_cursor").as_str().map(str::to_owned);
@@ -84,7 +86,8 @@ async fn fetch(
     }
 }
 
-/// Fails if a named agent is not registered. Call it if there are no changes: a removed agent has some.
+/// Fails if a named agent is not registered. Call it if there are no changes: a removed agent has
+/// some.
 async fn expect_agent(local: &Local, args: &ChangesArgs) -> anyhow::Result<()> {
     let Some(agent) = &args.agent else { return Ok(()) };
     let query = [("agents_list".to_owned(), agent.clone())];

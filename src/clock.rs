@@ -1,5 +1,8 @@
-//! The guarded clock of a data folder: `clock.json` (`docs/format/clock.md`), and what `holdfast
-//! clock` shows and changes.
+//! The guarded clock of a data folder, persisted in `clock.json` (`docs/format/clock.md`), and the
+//! command `holdfast clock`.
+//!
+//! Locking: `written` is held while the file is written. The lock of [`GuardedClock`] is taken
+//! under it, never the other way round.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write as _};
@@ -24,7 +27,8 @@ use crate::local::{Local, at};
 
 /// Interval at which the guarded time is persisted.
 pub(crate) const STORE_EVERY: Duration = Duration::from_mins(1);
-/// No data of this program can be older, microseconds since the epoch: 2026-01-01.
+/// Earliest time that is believed, microseconds since the epoch: 2026-01-01. No data of this
+/// program is older.
 const BELIEVED_US_MIN: u64 = 1_767_225_600_000_000;
 /// Version of the file.
 const VERSION: u32 = 1;
@@ -85,9 +89,9 @@ pub(crate) struct FolderClock {
 
 #[derive(Default)]
 struct Written {
-    /// Monotonic time at which the file is due again.
+    /// Monotonic time of the next regular write.
     due: Duration,
-    /// The last attempt failed.
+    /// True if the last write failed.
     failed: bool,
 }
 
@@ -119,7 +123,7 @@ impl FolderClock {
         changes
     }
 
-    /// Persists the time now. The first of several failures is logged.
+    /// Persists the time now. Only the first of consecutive failures is logged; none is returned.
     pub(crate) fn keep(&self) {
         let before = self.written.lock().failed;
         match self.store() {
@@ -136,7 +140,7 @@ impl FolderClock {
         done
     }
 
-    /// Returns a hold's beginning or end as an event of the server, with its id.
+    /// Returns the event id and the server event for the start or the end of a hold.
     pub(crate) fn event(&self, change: &ClockChange) -> (String, EventBody) {
         let (at_us, detail) = match change {
             ClockChange::Held(hold) => (hold.since_us, held_text(hold, self.folder.path())),
@@ -165,8 +169,8 @@ impl api::ServerClock for FolderClock {
     }
 }
 
-/// Returns the guarded clock of a folder as it was persisted last; also for a command that runs next
-/// to the server.
+/// Returns the guarded clock of a folder as it was last persisted. Commands may call this while a
+/// server runs.
 pub(crate) fn read_guarded(folder: &DataFolder) -> GuardedClock {
     let clock = Arc::new(SystemClock::new());
     let stored = match load(&folder.clock()) {
@@ -180,9 +184,9 @@ pub(crate) fn read_guarded(folder: &DataFolder) -> GuardedClock {
     GuardedClock::new(clock, stored).believing_from(BELIEVED_US_MIN)
 }
 
-/// Without a stored time (a folder of an earlier version) the newest stored data counts. A wall
-/// clock that is behind that is believed: an earlier version may have stored data at a wrong time,
-/// and time that is behind forgets nothing.
+/// Returns the modification time of the newest data file, for folders of earlier versions, which
+/// did not store the time. The result is at most the wall clock: the file may have been written at
+/// a wrong time, and a time that is too early expires no data.
 fn newest(folder: &DataFolder, now_us: u64) -> Option<StoredTime> {
     let newest_us = folder.data_files().iter().filter_map(|path| modified_us(path)).max()?;
     Some(StoredTime { time_us: newest_us.min(now_us), hold: None })
@@ -207,7 +211,7 @@ fn load(path: &Path) -> anyhow::Result<Option<StoredTime>> {
     stored.read().map(Some).with_context(|| format!("{}: not a time", path.display()))
 }
 
-/// Replaces the file as a whole: a crash leaves the old or the new one.
+/// Replaces the file atomically: a crash leaves the old or the new content.
 fn write(path: &Path, time: StoredTime) -> anyhow::Result<()> {
     let what = || path.display().to_string();
     let new: PathBuf = path.with_extension("json.new");
@@ -248,7 +252,7 @@ fn released_text(change: &ClockChange) -> String {
     )
 }
 
-/// A length of time in the largest unit that it holds twice.
+/// Formats a length of time in the largest unit of which it contains at least two.
 fn span(us: u64) -> String {
     let minutes = us / 60_000_000;
     match minutes {
@@ -259,7 +263,7 @@ fn span(us: u64) -> String {
     }
 }
 
-/// `holdfast clock show` and `accept`. Returns `false` if the clock is held.
+/// Runs `holdfast clock show` or `accept`. Returns false if the clock is held.
 pub(crate) async fn run(command: ClockCommand) -> anyhow::Result<bool> {
     match command {
         ClockCommand::Show(args) => show(&DataFolder::new(&args.data)).await,
@@ -311,7 +315,7 @@ async fn accept(folder: &DataFolder) -> anyhow::Result<()> {
     print(&[("clock", Some(format!("{said}; the guarded time is {time}")))])
 }
 
-/// `holdfast authority reissue`.
+/// Runs `holdfast authority reissue`.
 pub(crate) fn reissue(args: &DataArg) -> anyhow::Result<()> {
     let folder = DataFolder::new(&args.data);
     folder.expect_server()?;

@@ -12,7 +12,7 @@ use crate::folder::{DataFolder, expect_no_server};
 use crate::local::Local;
 use crate::server;
 
-/// Creates an enrolment token; works while a server runs.
+/// Creates an enrolment token. A server may be running.
 pub(crate) fn token(args: &TokenArgs) -> anyhow::Result<()> {
     let registry = server::registry_beside(&DataFolder::new(&args.data.data))?;
     let mut detail = format!("enrolment token: uses {}, ttl_s {}", args.uses, args.ttl.as_secs());

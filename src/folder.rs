@@ -53,27 +53,28 @@ pub(crate) fn expect_no_server(agent: &Path) -> anyhow::Result<()> {
 pub(crate) struct DataFolder(PathBuf);
 
 impl DataFolder {
-    /// A folder, existing or not.
+    /// Returns the layout of a folder, which need not exist.
     pub(crate) fn new(folder: impl Into<PathBuf>) -> Self {
         Self(folder.into())
     }
 
-    /// The folder itself.
+    /// Returns the path of the folder itself.
     pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 
-    /// The server's journal.
+    /// Returns the path of the server's journal.
     pub(crate) fn journal(&self) -> PathBuf {
         self.0.join("journal")
     }
 
-    /// Folders whose going away, or whose full disk, stops what is taken.
+    /// Returns the folders that are watched: if one is missing or its disk is full, the server
+    /// accepts no records.
     pub(crate) fn watched(&self) -> Vec<PathBuf> {
         vec![self.0.clone(), self.journal()]
     }
 
-    /// Returns the path of the database of what agents report.
+    /// Returns the path of the database of the agents' reports.
     pub(crate) fn state_db(&self) -> PathBuf {
         self.0.join("state.db")
     }
@@ -83,12 +84,12 @@ impl DataFolder {
         self.0.join("registry.db")
     }
 
-    /// The detection rules.
+    /// Returns the path of the detection rules.
     pub(crate) fn rules(&self) -> PathBuf {
         self.0.join("rules")
     }
 
-    /// The CA and the keys; 0700.
+    /// Returns the path of the CA and the keys (mode 0700).
     pub(crate) fn keys(&self) -> PathBuf {
         self.0.join("keys")
     }
@@ -119,7 +120,7 @@ impl DataFolder {
         let mut secret = [0; 32];
         SystemRandom.fill(&mut secret).with_context(what)?;
         let text = hex::encode(secret);
-        // Whole or not at all, also through a kill.
+        // Write a temporary file and rename it: after a kill the secret is complete or absent.
         let new = path.with_extension("new");
         let mut file = File::options()
             .write(true)
@@ -135,7 +136,7 @@ impl DataFolder {
         Ok(path)
     }
 
-    /// The guarded time.
+    /// Returns the path of the guarded time.
     pub(crate) fn clock(&self) -> PathBuf {
         self.0.join("clock.json")
     }
@@ -174,12 +175,12 @@ impl DataFolder {
         self.expect_server()
     }
 
-    /// The series store.
+    /// Returns the path of the series store.
     pub(crate) fn series(&self) -> PathBuf {
         self.0.join("series")
     }
 
-    /// The configuration of a series store that runs alone.
+    /// Returns the path of the configuration for `holdfast series serve`.
     pub(crate) fn series_toml(&self) -> PathBuf {
         self.0.join("series.toml")
     }
@@ -193,7 +194,7 @@ impl DataFolder {
             .with_context(|| format!("{}: not a token: one word of ASCII", path.display()))
     }
 
-    /// The local agent of `holdfast up`.
+    /// Returns the path of the local agent's folder (`holdfast up`).
     pub(crate) fn agent(&self) -> PathBuf {
         self.0.join("agent")
     }
@@ -202,12 +203,13 @@ impl DataFolder {
         self.0.join("holdfast.sock")
     }
 
-    /// Returns the marker of a state that was restored from a backup and continues without its old journal.
+    /// Returns the path of the marker for a state that was restored from a backup and continues
+    /// without its old journal.
     pub(crate) fn restored_marker(&self) -> PathBuf {
         self.0.join("restored")
     }
 
-    /// Creates the folder (0750) unless it exists. Refuses one that holds anything else.
+    /// Creates the folder (0750) unless it exists. Refuses a folder that holds other files.
     pub(crate) fn make(&self) -> anyhow::Result<()> {
         if is_there(&self.0)? {
             return self.expect_fit();
@@ -217,7 +219,7 @@ impl DataFolder {
         fs::set_permissions(&self.0, fs::Permissions::from_mode(0o750)).with_context(what)
     }
 
-    /// Creates the folder (0750) and takes its lock, which is held as long as the result lives.
+    /// Creates the folder (0750) and takes its lock, which is held until the result is dropped.
     pub(crate) fn claim(&self) -> anyhow::Result<File> {
         self.make()?;
         for database in [self.state_db(), self.registry_db()] {
@@ -260,8 +262,9 @@ impl DataFolder {
         bail!("{} is not a data folder of a server; name it with --data", self.0.display())
     }
 
-    /// Returns an error if the registry's database is missing while data that depends on it exists.
-    /// Creates it in a new folder before all else, so that data without it always means a loss.
+    /// Returns an error if the registry's database is missing but data that depends on it exists.
+    /// In a new folder, creates the database before anything else, so that data without it always
+    /// means that it was lost.
     pub(crate) fn expect_registry(&self) -> anyhow::Result<()> {
         let database = self.registry_db();
         if is_there(&database)? && fs::metadata(&database)?.len() > 0 {
@@ -318,7 +321,7 @@ impl DataFolder {
     }
 }
 
-/// That a file, if it is there, may be written by this user.
+/// Returns an error if the file exists and this user cannot write it.
 fn expect_writable(path: &Path) -> anyhow::Result<()> {
     let Ok(found) = fs::metadata(path) else { return Ok(()) };
     rustix::fs::access(path, rustix::fs::Access::WRITE_OK).map_err(|e| {

@@ -88,7 +88,7 @@ pub(crate) async fn status(folder: &Path) -> anyhow::Result<serde_json::Value> {
     if !is_there(&socket)? {
         return Ok(serde_json::Value::Null);
     }
-    // A socket left by a killed server answers nothing: then there is nothing to report.
+    // A killed server leaves its socket; then there are no followers to report.
     Ok(Local::open(&socket)?.get("/journal/followers", &[]).await.unwrap_or_default())
 }
 
@@ -115,7 +115,7 @@ impl ServerFiles {
                 names.push(format!("keys/{}", entry?.file_name().to_string_lossy()));
             }
         }
-        // After the state: an agent that the state knows is registered.
+        // Copy the registry after the state, so that every agent in the state is also registered.
         backup::copy_database(&self.folder.registry_db(), &to.registry_db())?;
         names.push("registry.db".to_owned());
         Ok(names)

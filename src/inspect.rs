@@ -1,4 +1,5 @@
-//! `holdfast queue` and `holdfast journal`: inspecting stores, whether or not a process has them open.
+//! `holdfast queue` and `holdfast journal`: inspecting stores, whether or not a process has them
+//! open.
 
 use std::fmt::Write as _;
 use std::ops::ControlFlow;
@@ -17,9 +18,9 @@ use crate::folder::{DataFolder, is_there};
 use crate::local::at;
 use crate::show::report as show;
 
-/// `holdfast queue status` and `holdfast agent status` of an agent's database.
+/// Prints an agent's database for `holdfast queue status` and `holdfast agent status`.
 pub(crate) fn queue(path: &Path, as_json: bool) -> anyhow::Result<()> {
-    // Before this process becomes a reader itself.
+    // List the readers before this process becomes one itself.
     let readers = queue::readers(path)?;
     let status = queue::peek(path)?;
     let scan = last_scan(path)?;
@@ -78,8 +79,8 @@ pub(crate) fn queue(path: &Path, as_json: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `holdfast journal verify`: `false` if opening would refuse it, or if the state next to it has
-/// applied more than it still holds.
+/// Runs `holdfast journal verify`. Returns false if the journal could not be opened, or if the
+/// state next to it has applied more records than the journal still holds.
 pub(crate) fn verify(args: &JournalArgs) -> anyhow::Result<bool> {
     let applied = applied_beside(&args.dir)?;
     expect_journal(&args.dir, applied)?;
@@ -124,7 +125,7 @@ pub(crate) fn stat(args: &JournalArgs, following: &Value) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// `holdfast journal dump`: one JSON object per record.
+/// Runs `holdfast journal dump`: prints one JSON object per record.
 pub(crate) fn dump(args: &JournalArgs, from: u64, limit: u64) -> anyhow::Result<()> {
     expect_journal(&args.dir, applied_beside(&args.dir)?)?;
     let console = Console::new();
@@ -145,15 +146,14 @@ pub(crate) fn dump(args: &JournalArgs, from: u64, limit: u64) -> anyhow::Result<
     Ok(())
 }
 
-/// `holdfast journal repair`. A server's state that has applied more than the journal still holds
-/// loses nothing by it: it goes on without those records where the journal ends now, under a new
-/// store name, so that every agent is compared. `false` when something was cut away or the state was
-/// ahead.
+/// Runs `holdfast journal repair`. Returns false if records were cut off or the state was ahead of
+/// the journal. A state that is ahead keeps its content: it continues at the new end of the journal
+/// under a new store name, so that every agent is compared with it.
 pub(crate) fn repair(args: &JournalArgs) -> anyhow::Result<bool> {
     let applied = applied_beside(&args.dir)?;
     expect_journal(&args.dir, applied)?;
     let beside = beside(&args.dir)?;
-    // The server must not start in between.
+    // The lock keeps a server from starting during the repair.
     let _lock = applied.map(|_| DataFolder::new(&beside).claim()).transpose()?;
     if applied.is_some() {
         std::fs::create_dir_all(&args.dir)?;
@@ -184,14 +184,14 @@ fn applied_beside(dir: &Path) -> anyhow::Result<Option<Position>> {
     Ok(Some(SqliteState::peek_applied(&state)?))
 }
 
-/// The data folder that a journal's folder lies in.
+/// Returns the data folder that contains a journal's folder.
 fn beside(dir: &Path) -> anyhow::Result<PathBuf> {
     let whole = std::path::absolute(dir).with_context(|| dir.display().to_string())?;
     Ok(whole.parent().map(Path::to_owned).unwrap_or(whole))
 }
 
-/// Returns an error unless the folder holds a journal; `journal` next to a server's state counts
-/// as one even if its files are lost.
+/// Returns an error unless the folder holds a journal. A folder `journal` next to a server's state
+/// counts as one even if its files are lost.
 fn expect_journal(dir: &Path, applied: Option<Position>) -> anyhow::Result<()> {
     if applied.is_some() && DataFolder::new(beside(dir)?).journal() == std::path::absolute(dir)? {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Requests to a running server over its unix socket: the kernel says who asks.
+//! Requests to a running server over its unix socket. The kernel identifies the caller.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -11,14 +11,14 @@ use crate::folder::is_there;
 
 const NO_SERVER: &str = "no server is running on this data folder";
 
-/// A line to the server of one data folder.
+/// A client for the server of one data folder.
 pub(crate) struct Local {
     http: reqwest::Client,
     socket: String,
 }
 
 impl Local {
-    /// Does not connect yet.
+    /// Returns a client without connecting.
     pub(crate) fn open(socket: &Path) -> anyhow::Result<Self> {
         if !is_there(socket)? {
             bail!("{}: {NO_SERVER}", socket.display());
@@ -35,18 +35,18 @@ impl Local {
         match tokio::net::UnixStream::connect(socket).await {
             // A server that was killed leaves its socket.
             Err(e) if e.kind() == ErrorKind::ConnectionRefused => Ok(None),
-            // Any other failure is named by the request.
+            // The first request reports any other failure.
             _ => Self::open(socket).map(Some),
         }
     }
 
-    /// PUT without a body; the JSON answer.
+    /// Sends a PUT without a body and returns the JSON answer. There is no time limit.
     pub(crate) async fn put(&self, path: &str) -> anyhow::Result<Value> {
         let url = format!("http://localhost{path}");
         self.send_request(path, self.http.put(url)).await
     }
 
-    /// GET a path with its query; the JSON answer.
+    /// Sends a GET with a query and returns the JSON answer. There is no time limit.
     pub(crate) async fn get(
         &self,
         path: &str,
@@ -78,7 +78,7 @@ impl Local {
         serde_json::from_slice(&body).with_context(|| format!("{}: {path}", self.socket))
     }
 
-    /// Why there is no answer, from the last cause alone.
+    /// Returns the error for a request without an answer. Only its innermost cause is used.
     fn unanswered(&self, error: &reqwest::Error) -> anyhow::Error {
         let mut cause: &dyn std::error::Error = error;
         while let Some(next) = cause.source() {
@@ -99,14 +99,14 @@ impl Local {
     }
 }
 
-/// Returns the text of a refusal: the `detail` of either side of the server.
+/// Returns the `detail` of a refusal; the API and the agents' listener use the same field.
 fn refusal(body: &[u8]) -> Option<String> {
     let body: Value = serde_json::from_slice(body).ok()?;
     let detail = at(&body, "/detail").as_str().filter(|text| !text.is_empty())?;
     Some(model::path::show_terminal(detail.as_bytes()))
 }
 
-/// The value at a JSON pointer (RFC 6901), or null.
+/// Returns the value at a JSON pointer (RFC 6901), or null.
 pub(crate) fn at<'a>(value: &'a Value, pointer: &str) -> &'a Value {
     value.pointer(pointer).unwrap_or(&Value::Null)
 }

@@ -1,5 +1,5 @@
-//! Log lines on stderr, as text or JSON; stdout belongs to data. The latest ones also stay in
-//! memory, for `/manager/logs`.
+//! Log lines on stderr, as text or JSON; stdout is for data. The latest lines are also kept in
+//! memory for `/manager/logs`.
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _};
@@ -17,7 +17,7 @@ use tracing_subscriber::{EnvFilter, fmt};
 
 use crate::cli::LogFormat;
 
-/// Targets with lines of their own: the crates of this program, and those of others that report
+/// Log targets that a filter may name: the crates of this program, and the dependencies that log
 /// connections.
 const PARTS: [&str; 32] = [
     "api",
@@ -54,18 +54,18 @@ const PARTS: [&str; 32] = [
     "tower",
 ];
 
-/// A part that had another name before, which filters may still use.
+/// Former name of a part; filters may still use it.
 const FORMER_PART: &str = "ship";
 const ITS_PART_NOW: &str = "replication";
 
 static RING: LazyLock<LogRing> = LazyLock::new(LogRing::default);
 
-/// The latest lines of this process.
+/// Returns the ring of this process's latest lines.
 pub(crate) fn ring() -> LogRing {
     RING.clone()
 }
 
-/// Starts logging; called once, before anything else.
+/// Starts logging. The program calls this once, before anything else.
 pub(crate) fn start(filter: &str, format: LogFormat) -> anyhow::Result<()> {
     let filter = &with_present_parts(filter);
     expect_known(filter)?;
@@ -81,7 +81,7 @@ pub(crate) fn start(filter: &str, format: LogFormat) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A filter in which a part's former name is replaced by its present one.
+/// Returns the filter with a part's former name replaced by its present one.
 fn with_present_parts(filter: &str) -> String {
     let present = |directive: &str| match directive.trim().split_once('=') {
         Some((FORMER_PART, level)) => format!("{ITS_PART_NOW}={level}"),
@@ -91,8 +91,8 @@ fn with_present_parts(filter: &str) -> String {
     filter.split(',').map(present).collect::<Vec<_>>().join(",")
 }
 
-/// That each part of a filter names a level or a part of the program: of a word that is neither, the
-/// filter would make a part that never says anything, and all the others would be silent.
+/// Returns an error unless each word of a filter is a level or a part of the program. `EnvFilter`
+/// would take any other word for a target that never logs, and would disable all other targets.
 fn expect_known(filter: &str) -> anyhow::Result<()> {
     for directive in filter.split(',').map(str::trim).filter(|d| !d.is_empty()) {
         let (part, level) = directive.split_once('=').unwrap_or((directive, "trace"));
@@ -110,7 +110,7 @@ fn expect_known(filter: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Puts each line into the ring.
+/// A layer that appends each line to the ring.
 struct Keep {
     clock: SystemClock,
     ring: LogRing,
@@ -119,7 +119,7 @@ struct Keep {
 impl<S: Subscriber> Layer<S> for Keep {
     fn on_event(&self, event: &Event<'_>, _context: Context<'_, S>) {
         if event.metadata().target() == api::ACCESS_LOG {
-            // Who asked what is not for everybody who may read the log, and would fill it.
+            // Access lines are not for every reader of the log, and they would fill the ring.
             return;
         }
         let mut text = Text(String::new());
@@ -135,12 +135,12 @@ impl<S: Subscriber> Layer<S> for Keep {
     }
 }
 
-/// The message, then its fields.
+/// The text of a line: the message, then its fields.
 struct Text(String);
 
 impl Visit for Text {
     fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        // Writing to a text cannot fail.
+        // Writing to a `String` cannot fail.
         let _ = match field.name() {
             "message" => write!(self.0, "{value:?}"),
             name => write!(self.0, " {name}={value:?}"),

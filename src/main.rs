@@ -1,5 +1,5 @@
-//! `holdfast`: assembly of the crates into one program. What a command does stands in its own
-//! file; the promises stand in `ARCHITECTURE.md`.
+//! `holdfast`: assembly of the crates into one program. Each command has its own file;
+//! `ARCHITECTURE.md` states the guarantees.
 
 mod agent_db;
 mod backup;
@@ -35,20 +35,20 @@ use crate::cli::{
     AgentCommand, AgentsCommand, AuthorityCommand, Cli, Command, ConfigCommand, JournalCommand,
 };
 
-/// Differences were found, or something is not proven.
+/// Exit code if differences were found or something is not proven.
 const EXIT_DIFFERENT: u8 = 1;
-/// The object that a print error names.
+/// Name of stdout in errors.
 const STDOUT: &str = "stdout";
-/// Something went wrong.
+/// Exit code for an error.
 const EXIT_ERROR: u8 = 2;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    // Sets the provider for TLS clients that name none. It can only be set once.
+    // Set the default provider for TLS clients. The call fails only if it is already set.
     let _ = rustls::crypto::ring::default_provider().install_default();
     // Files that this program writes are not readable by other users.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o027));
-    // Commands that run until they are stopped continue without a reader of stdout.
+    // Commands that run until they are stopped ignore a closed stdout.
     let lasts = matches!(cli.command, Command::Up(_) | Command::Server(_) | Command::Agent(_));
     let done = logging::start(&cli.log, cli.log_format).and_then(|()| run(cli.command));
     let done = done.and_then(|fine| if lasts { Ok(fine) } else { printed().map(|()| fine) });
@@ -69,8 +69,8 @@ fn say_error(error: &anyhow::Error) {
     eprintln!("holdfast: {}", in_one_line(error));
 }
 
-/// Formats an error and its causes; leaves out a repeated cause and SQLite's number
-/// for it.
+/// Formats an error and its causes in one line. Repeated causes are left out, also those that
+/// differ only by SQLite's error number.
 fn in_one_line(error: &anyhow::Error) -> String {
     let mut line = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -86,7 +86,7 @@ fn in_one_line(error: &anyhow::Error) -> String {
     line
 }
 
-/// That everything which was printed could be.
+/// Returns an error if some output could not be written to stdout.
 fn printed() -> anyhow::Result<()> {
     let Some(e) = console::Console::lost() else { return Ok(()) };
     let why = match e.kind() {
@@ -103,7 +103,7 @@ fn is_unread(error: &anyhow::Error) -> bool {
         && error.chain().filter_map(|cause| cause.downcast_ref()).any(closed)
 }
 
-/// Runs one command: `true` when all is fine, `false` when differences were found.
+/// Runs one command. Returns true if all is fine, false if differences were found.
 fn run(command: Command) -> anyhow::Result<bool> {
     match command {
         Command::Up(args) => runtime()?.block_on(up::run(args))?,

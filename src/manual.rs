@@ -1,5 +1,5 @@
-//! `holdfast completions` and `holdfast man`: both are made from the command line's own
-//! description, so they cannot differ from it.
+//! `holdfast completions` and `holdfast man`. Both are generated from the description of the
+//! command line, so they cannot differ from it.
 
 use std::fs;
 use std::io::{Write as _, stdout};
@@ -19,7 +19,7 @@ pub(crate) fn completions(shell: Shell) -> anyhow::Result<()> {
     stdout().write_all(&text).context("stdout")
 }
 
-/// Prints the manual page, or writes one of each command into a folder.
+/// Prints the manual page, or writes one page per command into a folder.
 pub(crate) fn man(to: Option<&Path>) -> anyhow::Result<()> {
     let command = Cli::command().disable_help_subcommand(true);
     let Some(folder) = to else {

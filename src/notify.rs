@@ -1,10 +1,10 @@
 //! Messages to the service manager, as `sd_notify(3)` describes them: one datagram with lines of
 //! `NAME=VALUE` to the unix socket that `NOTIFY_SOCKET` names. Without it nothing is sent.
 //!
-//! `READY=1` is sent once everything listens, `STOPPING=1` when a stop begins. With `WATCHDOG_USEC`
-//! (microseconds) the program must show every so often that it works, or it is killed and started
-//! again: `WATCHDOG=1` goes out at half that time, and only when the runtime has just run a task on
-//! each of its kinds of threads, so that a process that hangs falls silent.
+//! `READY=1` is sent once all listeners are open, `STOPPING=1` when a stop begins. If
+//! `WATCHDOG_USEC` (microseconds) is set, the service manager restarts a program that does not send
+//! `WATCHDOG=1` within that time. It is sent at half that interval, each time after a task has run
+//! on an async and on a blocking thread, so that a process that hangs sends nothing.
 
 use std::env::{var, var_os};
 use std::io;
@@ -16,14 +16,14 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tracing::warn;
 
-/// The service manager's end.
+/// The connection to the service manager.
 #[derive(Debug)]
 pub(crate) struct Notify {
     socket: Option<UnixDatagram>,
 }
 
 impl Notify {
-    /// Takes the socket from the environment.
+    /// Connects to the socket named in the environment.
     pub(crate) fn of_environment() -> Self {
         let Some(name) = var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty()) else {
             return Self { socket: None };
@@ -40,7 +40,7 @@ impl Notify {
         }
     }
 
-    /// Everything listens. From now on the watchdog is fed, until the result is dropped.
+    /// Reports that the program is ready, and notifies the watchdog until the result is dropped.
     pub(crate) fn ready(&self) -> Watchdog {
         self.send("READY=1");
         let every = watchdog_interval(
@@ -52,7 +52,7 @@ impl Notify {
         Watchdog(every.zip(socket).map(|(every, socket)| tokio::spawn(feed(socket, every))))
     }
 
-    /// A stop begins.
+    /// Reports that a stop has begun.
     pub(crate) fn stopping(&self) {
         self.send("STOPPING=1");
     }
@@ -66,7 +66,7 @@ impl Notify {
     }
 }
 
-/// Feeds the service manager's watchdog while it lives.
+/// The task that notifies the service manager's watchdog; dropping this stops it.
 #[derive(Debug)]
 pub(crate) struct Watchdog(Option<JoinHandle<()>>);
 
@@ -80,7 +80,7 @@ impl Drop for Watchdog {
 
 async fn feed(socket: UnixDatagram, every: Duration) {
     loop {
-        // Says nothing while no thread for blocking work is to be had.
+        // No message is sent while no thread for blocking work is available.
         if tokio::task::spawn_blocking(|| ()).await.is_ok()
             && let Err(cause) = socket.send(b"WATCHDOG=1")
         {
@@ -90,7 +90,7 @@ async fn feed(socket: UnixDatagram, every: Duration) {
     }
 }
 
-/// A name with `@` in front is one of the abstract namespace (unix(7)).
+/// Connects to a socket. A name that starts with `@` is in the abstract namespace (unix(7)).
 fn connect(name: &[u8]) -> io::Result<UnixDatagram> {
     let socket = UnixDatagram::unbound()?;
     match name.strip_prefix(b"@") {
@@ -102,7 +102,7 @@ fn connect(name: &[u8]) -> io::Result<UnixDatagram> {
     Ok(socket)
 }
 
-/// Half of what the service manager waits, if it watches this process.
+/// Returns half of the service manager's time limit, if it watches this process.
 fn watchdog_interval(usec: Option<&str>, pid: Option<&str>, own: u32) -> Option<Duration> {
     let usec: u64 = usec?.parse().ok().filter(|usec| *usec > 0)?;
     let watched = pid.is_none_or(|pid| pid.parse() == Ok(own));

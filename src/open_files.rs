@@ -1,11 +1,11 @@
 //! This process's limit of open files.
 
-/// Raise this process's limit of open files as far as the system allows; what it is then. Each
-/// connection of an agent is an open file.
+/// Raises this process's limit of open files as far as the system allows and returns the new limit.
+/// Each connection of an agent is an open file.
 pub(crate) fn raise() -> u64 {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    // None is no limit.
+    // `None` means that there is no limit.
     let Some(now) = current else { return u64::MAX };
     let raised = Rlimit { current: maximum, maximum };
     match setrlimit(Resource::Nofile, raised) {

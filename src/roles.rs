@@ -1,4 +1,4 @@
-//! `holdfast server` and `holdfast agent`: the two roles apart.
+//! `holdfast server` and `holdfast agent`: each role in a process of its own.
 
 use std::path::Path;
 
@@ -53,7 +53,7 @@ pub(crate) async fn agent(file: &Path) -> anyhow::Result<()> {
     let console = Console::new();
     let notify = Notify::of_environment();
     loop {
-        // Read again after a restart command, which exists for this purpose.
+        // A restart command re-reads the configuration; that is its purpose.
         let (settings, ready) = agent_settings(file, &console)?;
         let mut agent = Agent::start(&settings, console.clone())?;
         console.line(&ready);
@@ -92,8 +92,8 @@ pub(crate) async fn agent(file: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// Pauses after an agent stopped because its database is damaged. Returns `true` to start it again,
-/// `false` if this process is to end.
+/// Pauses after an agent stopped because its database is damaged. Returns true if the agent should
+/// be started again, false if a stop signal arrived.
 pub(crate) async fn rebuild_after(
     ended_well: anyhow::Result<()>,
     console: &Console,

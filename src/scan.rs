@@ -1,4 +1,4 @@
-//! `holdfast scan`: what a scan sees, without server or database.
+//! `holdfast scan`: scans and prints the result, without a server or a database.
 
 use std::io::{self, BufWriter, Write};
 use std::path::{Component, Path, PathBuf};
@@ -36,7 +36,7 @@ pub(crate) fn run(args: &ScanArgs) -> anyhow::Result<bool> {
         return Err(e).context("stdout");
     }
     let report = report?;
-    // Those of whole roots stand in the report.
+    // Gaps of whole roots are already in the report.
     let of_root = |path: &str| {
         report.roots.iter().any(|root| {
             matches!(root.state, RootState::Gap { .. })
@@ -68,7 +68,8 @@ pub(crate) fn run(args: &ScanArgs) -> anyhow::Result<bool> {
     Ok(whole)
 }
 
-/// A path as rules take it: absolute and without `..`. What it ends in is not followed.
+/// Returns the path as rules need it: absolute and without `..`. A symbolic link as its last
+/// component is not followed.
 pub(crate) fn whole(path: &Path) -> anyhow::Result<PathBuf> {
     let what = || path.display().to_string();
     let absolute = std::path::absolute(path).with_context(what)?;
@@ -81,7 +82,7 @@ pub(crate) fn whole(path: &Path) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// A baseline that knows nothing.
+/// An empty baseline.
 struct Nothing;
 
 impl Baseline for Nothing {
@@ -95,13 +96,13 @@ impl Baseline for Nothing {
     }
 }
 
-/// Prints each item.
+/// A sink that prints each item.
 struct Printer<W: Write> {
     out: BufWriter<W>,
     names: SystemNames,
     json: bool,
     quiet: bool,
-    /// Why it could not print.
+    /// The error that stopped the output.
     failed: Option<io::Error>,
 }
 

@@ -1,5 +1,5 @@
-//! The server as a running thing: journal, state and registry under one commit, the agents' side
-//! and the API in front.
+//! Assembly of the server: journal, state and registry, the commit pipeline that writes them, and
+//! the listeners for agents and for the API.
 
 use std::fs::File;
 use std::net::SocketAddr;
@@ -58,11 +58,11 @@ pub(crate) struct Server {
 /// The addresses of a started server.
 #[derive(Debug)]
 pub(crate) struct Started {
-    /// Page and API.
+    /// URL of the page and the API.
     pub(crate) url: String,
-    /// The agents' side.
+    /// Listen address for agents.
     pub(crate) agents: Option<SocketAddr>,
-    /// The administrator's password if it was just made.
+    /// The administrator's password if it was just created.
     pub(crate) password: Option<String>,
     /// The series store's own ports: name and address.
     pub(crate) series: Vec<(&'static str, SocketAddr)>,
@@ -101,7 +101,7 @@ impl Server {
         let secrets = series_secrets(config, &registry)?;
         let api = serve_api(config, &registry, router.clone()).await?;
         let ports = Ports::open(series.as_ref(), &config.series, &secrets).await?;
-        // Last: what is made here is shown once, by a start that succeeded.
+        // Create the password last: it is shown only once, so the start must have succeeded.
         let password = first_password(&registry)?;
         ready.store(true, Ordering::Release);
         let started = Started {
@@ -142,7 +142,7 @@ impl Server {
     /// Stops listening, finishes requests in progress and persists everything.
     pub(crate) async fn stop(self) -> anyhow::Result<()> {
         self.stop.send_replace(true);
-        // A stream to a follower ends only so.
+        // Streams to followers end only when shipping stops.
         self.shipping.stop();
         self.api.shutdown().await;
         self.sessions.shutdown().await;
@@ -150,7 +150,7 @@ impl Server {
         self.ports.close().await;
         let close = move || self.series.map_or(Ok(()), series::Store::close);
         let series = tokio::task::spawn_blocking(close).await?;
-        // The one does not wait for the other's success: each keeps what it can.
+        // Close each store even if closing another one fails.
         let commit = self.commit.close().await.context("commit");
         let registry = tokio::task::spawn_blocking(move || self.registry.close()).await?;
         commit.and(registry.context("registry")).and(series.context("series"))
@@ -206,7 +206,8 @@ fn open_stores(
     folder.expect_registry()?;
     let restored = folder.restored_marker();
     if restored.exists() {
-        // Only it may go on without its journal; a lost one is refused below.
+        // Only a restored state may continue without its journal; below, a lost journal is an
+        // error.
         SqliteState::prepare_restored(&folder.state_db(), Position(0)).context("restored state")?;
     }
     let options = StateOptions {
@@ -226,7 +227,7 @@ fn open_stores(
             Layout::Ring => journal::Layout::Ring,
         },
         segment_bytes: u64::from(config.journal.segment_mib) * 1024 * 1024,
-        // Checked before a torn tail is cut: a journal that lost its end is left as it is.
+        // Checked before a torn tail is cut, so that a journal that lost its end is not changed.
         position_expected: state.applied().context("state")?.0,
         ..Options::default()
     };
@@ -248,7 +249,8 @@ fn open_stores(
     let opened = Commit::open(journal.clone(), state.clone(), options);
     let (commit, replay) = opened.context("commit")?;
     if restored.exists() {
-        // Persisted: coming back after a power cut it would set the position back once more.
+        // Sync the folder: if the marker reappeared after a power cut, the position would be reset
+        // again.
         std::fs::remove_file(&restored)
             .and_then(|()| File::open(folder.path())?.sync_all())
             .with_context(|| restored.display().to_string())?;
@@ -259,8 +261,8 @@ fn open_stores(
     Ok((state, commit, journal))
 }
 
-/// The series store. Without it, when it alone cannot be opened, the server does all the rest: a file
-/// of metrics that is damaged must not keep changes of files from being seen.
+/// Opens the series store. If it is damaged, logs the error and returns `None`: damaged metrics
+/// must not prevent the server from recording file changes.
 fn open_series(
     config: &ServerConfig,
     folder: &DataFolder,
@@ -270,7 +272,7 @@ fn open_series(
     let options = series::StoreOptions { clock: clock.clone(), ..config.series.store_options() };
     match series::Store::open(&dir, options) {
         Ok((store, _)) => Ok(Some(store)),
-        // Who holds it lets it go; who configured it wants to know.
+        // Both need an administrator: another process has the store open, or an option is wrong.
         Err(e @ (series::SeriesOpenError::Locked(_) | series::SeriesOpenError::Option { .. })) => {
             Err(e).context("series")
         }
@@ -329,14 +331,14 @@ fn open_registry(
     Registry::open(Arc::new(store), &folder.keys(), clock, random, options).context("registry")
 }
 
-/// Up to when earlier processes may have issued tokens: a little longer than their time was
-/// persisted.
+/// Returns the latest time at which earlier processes may have issued tokens. It is a little after
+/// the last persisted time.
 fn tokens_until_s(clock: &GuardedClock) -> i64 {
     let resumed_s = i64::try_from(clock.resumed_us() / 1_000_000).unwrap_or(i64::MAX);
     resumed_s.saturating_add_unsigned(STORE_EVERY.as_secs() + 30)
 }
 
-/// Names the database that does not open, and what to do.
+/// Returns the error text for a database that cannot be opened, with the remedy.
 fn database(file: &Path) -> String {
     format!(
         "{}; if it is damaged, move the data folder away and put the last backup in its place with \
@@ -345,8 +347,7 @@ fn database(file: &Path) -> String {
     )
 }
 
-/// Opens a registry, whether or not a server has it open: for commands on the
-/// server's machine.
+/// Opens the registry for a command on the server's machine; a server may have it open.
 pub(crate) fn registry_beside(folder: &DataFolder) -> anyhow::Result<Registry> {
     folder.expect_server()?;
     if let Some(following) = Marker::load(folder.path())? {
@@ -356,7 +357,8 @@ pub(crate) fn registry_beside(folder: &DataFolder) -> anyhow::Result<Registry> {
     registry_alone(folder)
 }
 
-/// As [`registry_beside`], also where no server has been yet; the caller has claimed the folder.
+/// Opens the registry. If no server has run in the folder yet, creates it; the caller must then
+/// have claimed the folder.
 pub(crate) fn registry_alone(folder: &DataFolder) -> anyhow::Result<Registry> {
     let config = ServerConfig { data: folder.path().to_owned(), ..ServerConfig::default() };
     let clock = Arc::new(read_guarded(folder));
@@ -403,7 +405,7 @@ fn sessions_options(
     }
 }
 
-/// The kernel named the caller's user id; the API takes it for what it is.
+/// Passes the user id, which the kernel reported for the connection, to the API as the source.
 async fn as_local_source(mut request: Request) -> Request {
     if let Some(caller) = request.extensions().get::<LocalCaller>().copied() {
         request.extensions_mut().insert(api::Source::Unix { uid: caller.uid });
@@ -421,7 +423,7 @@ fn open_rules(
     Ok(Arc::new(rules.context("rules files")?))
 }
 
-/// The file of this configuration, for the API.
+/// Returns access to the configuration file for the API; `None` for a server without a file.
 fn config_file(config: &ServerConfig) -> anyhow::Result<Option<Arc<dyn api::ConfigFile>>> {
     let Some(path) = &config.file else { return Ok(None) };
     Ok(Some(Arc::new(ServerFile::new(path)?)))
@@ -470,7 +472,7 @@ async fn serve_api(
     api::serve(options, router).await.context("api")
 }
 
-/// The certificate and the token of the series store's ports, where those need them.
+/// Returns the certificate and the token of the series store's ports if any port needs them.
 fn series_secrets(config: &ServerConfig, registry: &Registry) -> anyhow::Result<Secrets> {
     if !Ports::need_secrets(&config.series) {
         return Ok(Secrets::default());

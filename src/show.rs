@@ -1,4 +1,4 @@
-//! A report as one JSON object, or a line for each field in words.
+//! Prints a report as one JSON object, or as one line of text per field.
 
 use console::Console;
 use serde_json::Value;
@@ -15,7 +15,7 @@ pub(crate) fn report(as_json: bool, report: &Value) {
     }
 }
 
-/// A value for people: `none`, `yes`, `no`, lists with commas, fields with their names.
+/// Formats a value as text: `none`, `yes`, `no`, lists with commas, fields with their names.
 fn words(value: &Value) -> String {
     match value {
         Value::Null => "none".into(),

@@ -2,7 +2,8 @@
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Listens from the moment it is made: a signal that comes during the start is not lost.
+/// Receiver of the stop signals. It listens from its creation on, so that a signal during startup
+/// is not lost.
 pub(crate) struct Stop {
     interrupt: Signal,
     terminate: Signal,

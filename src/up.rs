@@ -61,7 +61,7 @@ fn rules(watch: &[PathBuf]) -> anyhow::Result<(Rules, Vec<PathBuf>)> {
     }
     let mut paths = Vec::new();
     for path in watch {
-        // A relative path means the folder it was typed in.
+        // Relative paths are resolved against the current folder.
         paths.push(whole(path)?);
     }
     let rules = Rules::of_paths(paths);
@@ -93,7 +93,8 @@ fn greet(console: &Console, started: &Started, data: &Path) {
     console.line(&format!("ready: {}", started.url));
 }
 
-/// Runs the local agent until a signal comes.
+/// Runs the local agent until SIGINT or SIGTERM, or until it fails. It reloads its groups'
+/// configuration, restarts on command, and after damage recreates its database.
 async fn local_agent(
     args: &UpArgs,
     server: &Server,
@@ -147,8 +148,9 @@ async fn local_agent(
     }
 }
 
-/// Creates the local agent's identity at first start. Later starts only update the server's address,
-/// whose port may change. An identity that this registry does not know (any more) is recreated.
+/// Creates the local agent's identity at first start. Later starts update the server's address,
+/// whose port may change, and recreate a lost key or certificate. If the registry does not know the
+/// agent, it is enrolled again.
 async fn enrol_once(
     server: &Server,
     server_url: &str,
@@ -186,7 +188,7 @@ async fn enrol_once(
     Ok(())
 }
 
-/// Creates a new key, certified by the registry of this process.
+/// Creates a new key and has it certified by the registry of this process.
 fn certify_again(
     registry: &Registry,
     agent: AgentId,

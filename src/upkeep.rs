@@ -53,11 +53,12 @@ impl Upkeep {
             }
         }
         let stored = tokio::task::spawn_blocking(move || this.clock.keep());
-        // A task that could not be joined left the time of the last minute.
+        // If the task panicked, the time of the last regular write stays on disk.
         let _ = stored.await;
     }
 
-    /// Keeps the guarded time, and records each hold that began or ended as an event.
+    /// Persists the guarded time if it is due, and records each start and end of a hold as an
+    /// event.
     async fn record_clock_changes(self: Arc<Self>) {
         let own = self.clone();
         let tick = move || {
@@ -73,7 +74,7 @@ impl Upkeep {
         }
     }
 
-    /// Drops what is past its retention; the state records an event.
+    /// Drops events that are past their retention. The state records the drop as an event.
     async fn retain(self: Arc<Self>) {
         let now_us = self.registry.guarded_us();
         let own = self.clone();

@@ -1,4 +1,4 @@
-//! `holdfast user`: looking after users on the server's machine.
+//! `holdfast user`: managing users on the server's machine.
 
 use anyhow::Context as _;
 use base64::Engine as _;
@@ -11,7 +11,7 @@ use crate::cli::UserCommand;
 use crate::folder::DataFolder;
 use crate::server;
 
-/// Random bytes of a made password.
+/// Random bytes of a generated password.
 const PASSWORD_BYTES: usize = 18;
 
 pub(crate) fn run(command: &UserCommand) -> anyhow::Result<()> {
@@ -33,7 +33,8 @@ pub(crate) fn run(command: &UserCommand) -> anyhow::Result<()> {
     told.context("the row of the audit log")
 }
 
-/// A password that meets the rule: lower, upper, digit and symbol are all there.
+/// Returns a random password that contains a lower-case and an upper-case letter, a digit and a
+/// symbol, as the password rule requires.
 fn random_password() -> anyhow::Result<String> {
     let mut bytes = [0; PASSWORD_BYTES];
     SystemRandom.fill(&mut bytes)?;

@@ -152,7 +152,7 @@ fn expect_all(cases: &[(&[&str], i32, &str)]) {
 fn a_folder_of_another_kind_is_neither_judged_nor_taken() {
     let dir = folder("cli-folders");
     let path = |name: &str| dir.join(name).to_str().unwrap().to_owned();
-    // An agent's folder, a server's folder that lost its journal, a folder of other files.
+    // Create an agent's folder, a server's folder without its journal, and a folder of other files.
     for name in ["agent", "server/keys", "home", "empty"] {
         fs::create_dir_all(dir.join(name)).unwrap();
     }
@@ -244,7 +244,7 @@ fn denied_permission_is_reported_as_such() {
         let (code, printed) = run_as_nobody(&["scan", secret.to_str().unwrap(), shown]);
         assert!(code == 1 && printed.contains("permission denied"), "{shown}: {printed}");
     }
-    // A database that only others may write.
+    // Make a database that only other users may write.
     mode("data", 0o777);
     mode("data/state.db", 0o444);
     mode("data/registry.db", 0o444);
@@ -282,7 +282,7 @@ fn running_server_reports_refusals_and_records_actions() {
     ];
     assert_eq!(details, expected);
 
-    // A guessed password is in the log.
+    // A login with a wrong password must be in the log.
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
     let request = client.post(format!("{url}security/user/authenticate"));
     let request = request.basic_auth("admin", Some("guessed"));
@@ -350,7 +350,7 @@ fn typing_error_is_named_with_its_remedy() {
         (&["backup", "--data", &data, "--to", &inside], 2, "in the data folder itself"),
     ]);
     assert!(!dir.join("none").exists(), "something was made");
-    // A path is taken as it was typed.
+    // A path with `..` is resolved before it is printed.
     let up_and_down = path("data/sub/../sub");
     let (code, out, error) = run(&["scan", &up_and_down]);
     assert!(code == 0 && out.contains(&path("data/sub")) && !out.contains(".."), "{out}{error}");

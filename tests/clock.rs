@@ -1,4 +1,5 @@
-//! A wrong wall clock destroys nothing: real processes under a shifted clock, put right afterwards.
+//! A wrong wall clock loses no data: real processes run under a shifted clock that is then
+//! corrected.
 
 #![allow(
     clippy::unwrap_used,
@@ -29,7 +30,7 @@ use shifted::{DAY, HOUR, ShiftedClock, YEAR};
 
 const PASSWORD: &str = "Clock-Test-1";
 const JUMPS: [i64; 7] = [-56 * YEAR, -2 * DAY, -HOUR, HOUR, 2 * DAY, 300 * DAY, 10 * YEAR];
-/// Below this a jump is followed at once.
+/// Largest jump that is followed at once.
 const STEP: i64 = DAY;
 
 /// The process whose clock jumps.
@@ -41,7 +42,7 @@ enum Who {
     Up,
 }
 
-/// Server and agent, or both in one process, each with a clock of its own.
+/// Server and agent, each with a clock of its own, or both in one process.
 struct World {
     base: PathBuf,
     tree: PathBuf,
@@ -101,7 +102,7 @@ impl World {
         Running::start_with(&words, &self.base.join(format!("{role}.log")), &env)
     }
 
-    /// Starts what does not run.
+    /// Starts the processes that are not running.
     fn start(&mut self) {
         if self.server.is_none() {
             let server = self.spawn(if self.who == Who::Up { "up" } else { "server" }, 0);
@@ -113,7 +114,7 @@ impl World {
         }
     }
 
-    /// Stops those whose clock jumps.
+    /// Stops the processes whose clock jumps.
     fn stop(&mut self) {
         if self.who != Who::Server
             && let Some(agent) = self.agent.take()
@@ -154,12 +155,12 @@ impl World {
         world
     }
 
-    /// The file that was written last.
+    /// Returns the path of the last file written.
     fn path(&self) -> String {
         self.tree.join(format!("f{}", self.written)).to_str().unwrap().to_owned()
     }
 
-    /// A change is made, found and shown.
+    /// Makes a change and waits until the server has it.
     fn work(&mut self) {
         self.written += 1;
         fs::write(self.path(), "x").unwrap();
@@ -167,7 +168,7 @@ impl World {
         self.settle();
     }
 
-    /// The server equals the disk.
+    /// Waits until the server equals the disk.
     fn settle(&self) {
         let api = self.api();
         eventually("the server equals the disk", || {
@@ -206,7 +207,7 @@ impl World {
         assert_eq!(status, 200, "{text}");
     }
 
-    /// The server has noticed a jump of its own clock; held or followed.
+    /// Waits until the server has detected a jump and holds or follows its clock.
     fn noticed(&self, jump: i64) {
         let held = jump.abs() > STEP && self.who != Who::Agent;
         eventually("the server's clock is held or followed", || {
@@ -221,7 +222,7 @@ impl World {
         }
     }
 
-    /// Rows of metrics that the server has stored since it started.
+    /// Returns the number of metric rows that the server has stored since it started.
     fn rows(&self) -> u64 {
         let (status, text) = http(|http| http.get(format!("{}metrics", self.url)));
         assert_eq!(status, 200, "{text}");
@@ -229,7 +230,7 @@ impl World {
         text.lines().find_map(|line| line.strip_prefix(name)?.parse().ok()).unwrap_or(0)
     }
 
-    /// The agent's metrics are stored.
+    /// Waits until further metrics of the agent are stored.
     fn metrics_go_on(&self) {
         let before = self.rows();
         eventually("rows of metrics are stored", || {
@@ -245,7 +246,7 @@ impl World {
     }
 }
 
-/// One request over TCP: the status and the body.
+/// Sends one request over TCP. Returns the status and the body.
 fn http(request: impl FnOnce(&reqwest::Client) -> reqwest::RequestBuilder) -> (StatusCode, String) {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -255,8 +256,8 @@ fn http(request: impl FnOnce(&reqwest::Client) -> reqwest::RequestBuilder) -> (S
     })
 }
 
-/// Returns true if an agent whose clock is so far off accepts the server's certificate: it begins a day
-/// before the authority was made and ends after 397 days.
+/// Returns true if an agent whose clock is so far off accepts the server's certificate: it begins a
+/// day before the authority was made and ends after 397 days.
 fn talks(who: Who, jump: i64) -> bool {
     who == Who::Server || (-DAY / 2..=380 * DAY).contains(&jump)
 }
@@ -265,8 +266,8 @@ fn ids(changes: &[Value]) -> Vec<String> {
     changes.iter().map(|change| change["event_id"].as_str().unwrap().to_owned()).collect()
 }
 
-/// All jumps, one after the other: during each of them work goes on where it can, and after each
-/// everything from before is there, nothing is doubled, and new work is accepted.
+/// Makes all jumps, one after the other. During a jump, changes are recorded unless the certificate
+/// is out of its validity. After a jump, no earlier change is lost or doubled, and new ones arrive.
 fn jumps(who: Who, restart: bool) {
     let mut world = World::begin(&format!("clock-{who:?}-{restart}").to_lowercase(), who);
     for _ in 0..5 {
@@ -274,9 +275,9 @@ fn jumps(who: Who, restart: bool) {
     }
     let (certificate, kept, revoked) = (world.certificate(), world.log_in(), world.log_in());
     world.log_out(&revoked);
-    // A logout ends the user's tokens of before.
+    // A logout may have ended the user's earlier tokens.
     let kept = if world.may(&kept) { kept } else { world.log_in() };
-    // Made by clocks that are off by less than a day, which order changes as they are.
+    // Paths changed while a clock was off by less than a day; their order follows that clock.
     let mut hour_off = BTreeSet::new();
     for jump in JUMPS {
         println!("{who:?}, restart {restart}: {} days", jump / DAY);
@@ -376,8 +377,8 @@ fn jumps_over_a_restart_of_up_lose_nothing() {
     jumps(Who::Up, true);
 }
 
-/// Days of the clock until which a jump over a restart shows as `clock_jump` and not as a long time
-/// in which the agent was not running.
+/// A jump of two days over a restart is reported as `clock_jump`, and not as two days in which the
+/// agent was not running.
 #[test]
 fn a_jump_over_a_restart_is_no_absence() {
     let mut world = World::begin("clock-absence", Who::Agent);
@@ -392,7 +393,7 @@ fn a_jump_over_a_restart_is_no_absence() {
     let down = of("agent_down");
     assert_eq!(down.len(), 1, "{gaps:?}");
     assert_eq!(day(&down[0]["from"]), day(&down[0]["to"]), "{down:?}");
-    // The agent's clock is off: it is marked, and ordered by the server's.
+    // The agent's clock is wrong: the change has its time too, and is ordered by the server's.
     let change = &world.changes()[0];
     assert!(change["agent_time"].as_str().is_some(), "{change}");
     assert_eq!(change["time"], change["received"], "{change}");
@@ -428,7 +429,7 @@ fn a_clock_that_is_right_is_accepted_by_command() {
     let (code, text, error) = clock(&world, "accept");
     assert_eq!((code, text.contains("accepted")), (0, true), "{text}{error}");
     world.noticed(0);
-    // Over a restart too, and without a server the same commands work on the folder.
+    // A jump over a restart is held too; without a server the commands read the folder.
     world.stop();
     world.shift(0);
     let (code, text, error) = clock(&world, "show");
@@ -440,7 +441,7 @@ fn a_clock_that_is_right_is_accepted_by_command() {
     world.work();
 }
 
-/// A folder of a version that stored no time: its newest file says when it was last used.
+/// A folder of an earlier version has no stored time; its newest file gives the time of last use.
 #[test]
 fn a_start_without_a_stored_time_is_held_by_the_newest_file() {
     let mut world = World::begin("clock-unstored", Who::Server);
@@ -480,7 +481,7 @@ fn an_authority_made_at_a_wrong_time_is_reissued() {
     assert_eq!(warned(&world), 1, "no warning after it was reissued");
 }
 
-/// The walk of an agent that enrolled before: its authority was reissued under it.
+/// The agent enrolled before the authority's certificate was reissued.
 #[test]
 fn enrolled_agents_go_on_after_the_authority_was_reissued() {
     let mut world = World::begin("clock-reissued", Who::Server);

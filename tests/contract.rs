@@ -31,7 +31,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap()
 }
 
-/// The Rust files of the product, without tests and benches.
+/// Returns the Rust files of the product, without tests and benches.
 fn sources() -> Vec<String> {
     fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
         for entry in fs::read_dir(folder).unwrap() {
@@ -54,7 +54,7 @@ fn sources() -> Vec<String> {
         .collect()
 }
 
-/// Operations of the API as `METHOD PATH id`.
+/// Returns the operations of the API as `METHOD PATH id`.
 fn operations(api: &Value) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for (path, methods) in api["paths"].as_object().unwrap() {
@@ -67,7 +67,7 @@ fn operations(api: &Value) -> BTreeSet<String> {
     found
 }
 
-/// Schemas of the API as `Schema.property`.
+/// Returns the schemas of the API as `Schema.property`.
 fn schemas(api: &Value) -> BTreeSet<String> {
     fn properties(name: &str, schema: &Value, found: &mut BTreeSet<String>) {
         if let Some(named) = schema["properties"].as_object() {
@@ -87,7 +87,7 @@ fn schemas(api: &Value) -> BTreeSet<String> {
     found
 }
 
-/// Error codes of the API with their HTTP status, from the generated reference.
+/// Returns the error codes of the API with their HTTP status, from the generated reference.
 fn error_codes() -> BTreeSet<String> {
     let rows = read("docs/reference/api.md");
     rows.lines()
@@ -100,7 +100,7 @@ fn error_codes() -> BTreeSet<String> {
         .collect()
 }
 
-/// Commands and flags, from the help texts.
+/// Returns the commands and flags, from the help texts.
 fn command_line() -> BTreeSet<String> {
     let help = read("tests/golden/help.txt");
     let mut command = String::new();
@@ -127,7 +127,7 @@ fn command_line() -> BTreeSet<String> {
     found
 }
 
-/// String literals `"holdfast_..."`: metric names, Prometheus labels of our own.
+/// Returns the string literals `"holdfast_..."`: metric names and the program's own labels.
 fn metric_names(sources: &[String]) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for text in sources {
@@ -143,8 +143,8 @@ fn metric_names(sources: &[String]) -> BTreeSet<String> {
     found
 }
 
-/// Names in serialised form, of fields and variants, each with the number of its uses: a renamed
-/// field of a type that serde reads or writes shows up here, a renamed type does not.
+/// Returns the serialised names of fields and variants, each with the number of its uses. A renamed
+/// field of a type that serde reads or writes shows up here; a renamed type does not.
 fn serialised_names(sources: &[String]) -> BTreeSet<String> {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for text in sources {
@@ -201,7 +201,7 @@ fn names_of_item(lines: &[&str], at: usize, counts: &mut BTreeMap<String, usize>
     line
 }
 
-/// The name that a line of a struct or an enum declares.
+/// Returns the field or variant that a line of a struct or an enum declares.
 fn field_or_variant(line: &str) -> Option<&str> {
     let line = line.strip_prefix("pub ").unwrap_or(line);
     let line = match line.strip_prefix("pub(") {
@@ -229,7 +229,7 @@ fn to_snake(name: &str) -> String {
     snake
 }
 
-/// Literals may be continued over lines.
+/// Joins string literals that are continued over several lines.
 fn joined(source: &str) -> String {
     let mut text = String::new();
     let mut rest = source;

@@ -1,5 +1,6 @@
-//! A second folder that follows a server, as real processes: what it acknowledged is there whatever
-//! is killed, it never differs from the server's journal, and it can take over.
+//! A second folder that follows a server, with real processes. Whichever process is killed, the
+//! follower keeps every record that it acknowledged, its records equal those of the server, and it
+//! can be promoted.
 
 #![allow(
     clippy::unwrap_used,
@@ -30,20 +31,20 @@ use journal::{Durability, Journal, Options};
 use link::{Mode, Operation, Payload, Session, SessionValue, Start};
 use serde_json::json;
 
-/// Kills of one run unless `HOLDFAST_KILLS` says otherwise.
+/// Default number of kills of one run; `HOLDFAST_KILLS` overrides it.
 const KILLS: u64 = 50;
-/// Kills after which both sides are compared, stopped in good order and started again.
+/// Number of kills after which both sides are compared, stopped cleanly and started again.
 const TRIM_EVERY: u64 = 10;
 const FILES: &str = "wazuh-states-fim-files";
 const EVENTS: &str = "holdfast-events";
-/// The follower's log, so that the test knows what it acknowledged.
+/// Log options of the follower; the test reads the acknowledged positions from its log.
 const LOG: [&str; 4] = ["--log", "info,holdfast::follow=debug", "--log-format", "json"];
 
 fn below(random: &SeededRandom, n: u64) -> u64 {
     random.next_u64().unwrap() % n
 }
 
-/// A server's configuration in `base`; its data folder is `base/NAME`.
+/// Writes a server's configuration in `base`; its data folder is `base/NAME`.
 fn configure(base: &Path, name: &str, api: &str) -> String {
     let file = base.join(format!("{name}.toml"));
     let text = format!(
@@ -63,7 +64,7 @@ fn start_server(base: &Path, name: &str) -> Running {
     server
 }
 
-/// Registers agent 001, for which the test then sends requests on the socket.
+/// Registers agent 001. The test then sends that agent's requests over the socket.
 fn register(base: &Path, server: &Running) {
     let config = base.join("agent.toml");
     fs::write(&config, format!("data = {:?}\n", base.join("agent"))).unwrap();
@@ -89,7 +90,7 @@ fn start_follower(base: &Path) -> Running {
     Running::start(&[&words[..], &LOG].concat(), &base.join("follow.log"))
 }
 
-/// Says to a server what an agent would.
+/// A client that sends an agent's requests to a server.
 struct Teller {
     runtime: tokio::runtime::Runtime,
     http: reqwest::Client,
@@ -140,7 +141,7 @@ fn session(n: u64) -> Session {
         from_us: n,
         to_us: n,
         found: None,
-        // So that records differ in length and many of them fill a segment's blocks.
+        // Vary the length of the records, and make them large enough to fill a segment's blocks.
         detail: "x".repeat((n * 37 % 3_000) as usize),
     });
     let value = |index: &str, id: String, version, data| SessionValue {
@@ -179,13 +180,13 @@ fn load(data: &Path, stop: &AtomicBool, told: &AtomicU64) {
             told.store(n, Ordering::Relaxed);
             n += 1;
         } else {
-            // The server is away; not to wait for it, only not to ask a thousand times a second.
+            // The server is not running; limit the rate of the attempts.
             std::thread::sleep(Duration::from_millis(10));
         }
     }
 }
 
-/// Records of a journal's folder from a position on, open or not.
+/// Returns the records of a journal from a position on. A process may have the journal open.
 fn records(data: &Path, from: u64) -> BTreeMap<u64, Vec<u8>> {
     let mut found = BTreeMap::new();
     journal::dump(&data.join("journal"), from, |group| {
@@ -197,7 +198,7 @@ fn records(data: &Path, from: u64) -> BTreeMap<u64, Vec<u8>> {
     found
 }
 
-/// The highest position that the follower says it acknowledged.
+/// Returns the highest acknowledged position in the follower's log.
 fn acknowledged(base: &Path) -> u64 {
     let log = String::from_utf8_lossy(&fs::read(base.join("follow.log")).unwrap()).into_owned();
     log.lines()
@@ -209,8 +210,8 @@ fn acknowledged(base: &Path) -> u64 {
         .unwrap_or(0)
 }
 
-/// That the follower, which does not run, holds what the server holds, record by record, and
-/// everything it acknowledged; its last position.
+/// Asserts that the stopped follower has every record it acknowledged, and that its records equal
+/// those of the server. Returns its last position.
 fn expect_prefix(base: &Path, from: u64) -> u64 {
     let second = records(&base.join("second"), from);
     let first = records(&base.join("first"), from);
@@ -249,9 +250,9 @@ fn kill_again_and_again(
     follower.as_ref().unwrap().line("following ");
     let (mut compared, mut seen) = (0, 0);
     for kill in 0..kills {
-        // Not to wait for anything: the random instant at which the process dies.
+        // This is no wait for an event: the process is killed at a random instant.
         std::thread::sleep(Duration::from_millis(10 + below(random, 250)));
-        // However slow the machine is, each kill has something to lose.
+        // On a slow machine too, each kill must have a session that it could lose.
         eventually("a session since the last kill", || {
             let before = std::mem::replace(&mut seen, told.load(Ordering::Relaxed));
             if before < seen { Ok(()) } else { Err(format!("{seen} sessions, {kill} kills")) }
@@ -259,7 +260,7 @@ fn kill_again_and_again(
         if kill % TRIM_EVERY == TRIM_EVERY - 1 {
             follower.take().unwrap().kill();
             compared = expect_prefix(base, compared + 1);
-            // Stopped in good order both trim their journals.
+            // On a clean stop both trim their journals.
             let again = start_follower(base);
             again.line("following ");
             assert_eq!(again.stop(), 0);
@@ -308,7 +309,7 @@ fn fifty_kills_of_either_side_leave_a_prefix_that_can_take_over() {
     let documents = api.all("/syscheck/001");
     let history = api.history("/coverage?agents_list=001");
     assert!(history.len() as u64 >= told, "{told} acknowledged, {} told", history.len());
-    // Both die as they are: nothing is tidied up before it is compared.
+    // Kill both, so that nothing is cleaned up before the comparison.
     follower.kill();
     server.kill();
     let last = expect_prefix(&base, 1);
@@ -330,7 +331,7 @@ fn fifty_kills_of_either_side_leave_a_prefix_that_can_take_over() {
     assert!(api.history("/coverage?agents_list=001") == history, "another history");
     assert!(Teller::of(&second).tell(told + 1), "it takes new sessions");
 
-    // A follower of the old store does not follow the new one by mistake.
+    // A folder that followed the old store must not follow the new one.
     let from = socket_of(&second);
     let (code, _, error) =
         run(&["journal", "follow", "--from", &from, "--to", text(&stale), "--once"]);
@@ -366,7 +367,7 @@ fn network_follower_sends_its_token_and_verifies_the_server() {
     let (code, out, error) = run_with(&with_ca, &right);
     assert_eq!(code, 0, "{error}");
     assert!(out.contains("caught up: record 49"), "{out}");
-    // The copies hold token and certificate authority: later it needs neither.
+    // The folder now has copies of the token and the CA, so they need not be passed again.
     (50..80).for_each(|n| assert!(teller.tell(n)));
     let (code, out, error) = run(&words);
     assert_eq!(code, 0, "{error}");
@@ -424,7 +425,7 @@ fn following_folder_serves_no_one_until_promoted() {
     fs::write(other.join("state.db"), b"").unwrap();
     refused(&["journal", "follow", "--from", &from, "--to", text(&other)], "name an empty one");
 
-    // A folder that holds what the server never had.
+    // Append a record that the server never had.
     let (journal, _) = Journal::open(&second.join("journal"), Options::default()).unwrap();
     let own = model::Record::ServerEvent { id: "own".into(), at_us: 1, body: b"{}".to_vec() };
     journal.append(&own.encode(), Durability::Persist).unwrap();

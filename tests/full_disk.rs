@@ -1,5 +1,6 @@
-//! A full disk on either side: a clear word, nothing lost, and on with it once there is room.
-//! Needs root for small file systems of its own; without, it says so and passes.
+//! A full disk on either side: the error is reported, nothing is lost, and work continues once
+//! there is space. The tests need root to mount small file systems; without root they print a
+//! message and pass.
 
 #![allow(
     clippy::unwrap_used,
@@ -92,13 +93,13 @@ fn server_with_a_full_disk_refuses_and_loses_nothing() {
     fill(&tree, 500);
     let (server, agent) = fleet(&base, &data, &base.join("agent"), &tree);
     agent.line("synchronised: ");
-    // Less than what the server keeps in reserve is left: it must refuse before it is too late.
+    // Leave less space than the server's reserve: it must refuse while the reserve is still free.
     let ballast = data.join("ballast");
     fs::write(&ballast, vec![0; 300 * 1024 * 1024]).unwrap();
     let api = Api::of(&data);
     let mut round = 0;
     eventually("the server refuses", || {
-        // What the server knows of the free space is up to a second old: change until it refuses.
+        // The server checks the free space once a second, so make changes until it refuses.
         round += 1;
         fs::write(tree.join(format!("new{round}")), b"meanwhile").unwrap();
         let _ = api.request("PUT", "/syscheck?agents_list=001");

@@ -1,4 +1,4 @@
-//! The fuzzers' corpus (`fuzz/`), through the same functions, in every ordinary run.
+//! Runs the fuzz targets on their committed corpus (`fuzz/`) in every ordinary test run.
 
 #![allow(
     clippy::unwrap_used,
@@ -18,7 +18,7 @@ mod readers;
 #[path = "../fuzz/src/targets.rs"]
 mod targets;
 
-/// The readers, as the fuzzers name them.
+/// The readers, under the names that the fuzz targets use.
 mod ingest {
     pub(crate) use ::ingest::influx::{Precision, read as influx_read};
     pub(crate) use ::ingest::remote::read as remote_read;
@@ -32,7 +32,7 @@ use ::query::answer_all;
 use env::random::{Random as _, SeededRandom};
 use replication::wire;
 
-/// Replay the inputs of one target: about `most` of them, spread evenly; all with `HOLDFAST_SOAK`.
+/// Replays the inputs of one target: about `most` of them, spread evenly; all with `HOLDFAST_SOAK`.
 fn replay(name: &str, most: usize, target: fn(&[u8])) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(name);
     let mut inputs: Vec<_> = fs::read_dir(&folder)
@@ -48,7 +48,7 @@ fn replay(name: &str, most: usize, target: fn(&[u8])) {
         println!("{}", input.display());
         let bytes = fs::read(input).unwrap();
         target(&bytes);
-        // And each once more with one byte changed.
+        // Replay each input once more with one byte changed.
         let mut changed = bytes;
         if !changed.is_empty() {
             let at = random.next_u64().unwrap() as usize % changed.len();

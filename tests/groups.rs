@@ -1,5 +1,5 @@
-//! Groups' configuration on its way to agents: a real server, two real agents, a change over the
-//! API, one that is refused, one that comes while an agent is away, kills in between.
+//! Distribution of group configurations to agents: a real server and two real agents; changes over
+//! the API, among them a refused one and one while an agent is stopped; with kills in between.
 
 #![allow(
     clippy::unwrap_used,
@@ -78,7 +78,7 @@ impl Deployment {
         assert_eq!(code, 0, "{error}");
     }
 
-    /// A folder with a file.
+    /// Creates a folder with one file.
     fn tree(&self, name: &str) -> PathBuf {
         let tree = self.base.join(name);
         fs::create_dir_all(&tree).unwrap();
@@ -101,7 +101,7 @@ fn is_sync(api: &Api, agent: &str) -> Value {
     api.get(&format!("/agents/{agent}/group/is_sync"))["data"]["affected_items"][0].clone()
 }
 
-/// Waits until N agents run what their groups configure; every endpoint reports the same.
+/// Waits until these agents run their groups' configuration. Every endpoint must report the same.
 fn synced(api: &Api, wanted: &[&str]) {
     let list = |word: &str| -> Vec<String> {
         let path = format!("/agents?group_config_status={word}&q=id!=000&select=id");
@@ -140,7 +140,7 @@ fn group_configuration_is_applied_through_kills_and_absence() {
     holds(&api, "002", &[&two]);
     synced(&api, &["001", "002"]);
 
-    // Both are in default; the first is in web too, whose word comes later.
+    // Both agents are in `default`. The first is in `web` too, which takes precedence.
     let text = format!(
         "<agent_config>\n<syscheck>\n<directories>{}</directories>\n</syscheck>\n</agent_config>",
         shared.display()
@@ -166,13 +166,13 @@ fn group_configuration_is_applied_through_kills_and_absence() {
 
     refusals(&api, &web, &[&one, &shared, &web]);
 
-    // A change while the second is away, and the server is killed right behind it.
+    // Change the configuration while the second agent is stopped, then kill the server.
     second.kill();
     put(&api, "web", TOML, &format!("[[watch]]\npath = {web:?}\n"));
     let text = format!("[[watch]]\npath = {shared:?}\n[[watch]]\npath = {late:?}\n");
     put(&api, "default", TOML, &text);
     server.kill();
-    // Without its server the second runs what it was handed last.
+    // Without a server, the second agent runs the last configuration that it received.
     let second = deployment.start("agent", "two");
     let scanned = second.line("scan: ");
     assert!(scanned.starts_with("2 files, "), "{scanned}");
@@ -181,14 +181,14 @@ fn group_configuration_is_applied_through_kills_and_absence() {
     holds(&api, "002", &[&two, &shared, &late]);
     synced(&api, &["001", "002"]);
     assert_eq!(is_sync(&api, "001").get("refused"), None);
-    // The order has nothing to do, and says so.
+    // The order changes nothing, and its outcome reports that.
     outcome(&api, order_reload(&api), "acknowledged", "already");
-    // A killed agent comes back with what it ran.
+    // A killed agent restarts with the configuration that it ran.
     first.kill();
     let first = deployment.start("agent", "one");
     let scanned = first.line("scan: ");
     assert!(scanned.starts_with("5 files, "), "{scanned}");
-    // Nothing is configured any more: what the groups added is no longer watched.
+    // Clear the configurations: the folders that the groups added are no longer watched.
     put(&api, "default", TOML, "");
     put(&api, "web", XML, "<agent_config/>");
     holds(&api, "001", &[&one]);
@@ -199,16 +199,17 @@ fn group_configuration_is_applied_through_kills_and_absence() {
     }
 }
 
-/// A configuration refused by the server changes nothing; one refused by the agent is shown, the old stays.
+/// A configuration that the server refuses changes nothing. If the agent refuses one, the refusal
+/// is shown and the agent keeps the old configuration.
 fn refusals(api: &Api, web: &Path, trees: &[&Path]) {
-    // What is none is refused with its line and changes nothing.
+    // An invalid configuration is refused with the line of the error and changes nothing.
     let bad = "[scan]\ninterval = \"1h\"\nserver = \"https://other\"\n";
     let (status, answer) = api.put("/groups/web/configuration", TOML, bad);
     assert_eq!((status, answer["error"].as_u64()), (400, Some(1114)));
     assert!(answer["detail"].as_str().unwrap().contains("line 3"), "{answer}");
     synced(api, &["001", "002"]);
 
-    // What only the agent can refuse, it does: with its own path there are too many.
+    // Only the agent can refuse this one: together with its own path there are too many.
     let many = (0..999).fold(String::new(), |mut text, n| {
         let _ = writeln!(text, "[[watch]]\npath = \"/nowhere/{n}\"");
         text
@@ -225,7 +226,7 @@ fn refusals(api: &Api, web: &Path, trees: &[&Path]) {
     outcome(api, order_reload(api), "failed", "watch");
 }
 
-/// Waits until the first agent's outcome of a command is this, and says this.
+/// Waits until the first agent's outcome of a command has this state and contains this word.
 fn outcome(api: &Api, command: u64, state: &str, word: &str) {
     eventually("the order has its outcome", || {
         let answer = api.get(&format!("/commands/{command}"));
@@ -235,7 +236,7 @@ fn outcome(api: &Api, command: u64, state: &str, word: &str) {
     });
 }
 
-/// Order the first agent to look at its groups' configuration; the command's number.
+/// Orders the first agent to reload its groups' configuration. Returns the command's number.
 fn order_reload(api: &Api) -> u64 {
     let mut command = None;
     eventually("the order is taken", || {

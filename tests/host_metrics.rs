@@ -1,5 +1,5 @@
-//! The agent's host metrics through an offline period: all samples of that time arrive once
-//! the server is back, and stays through its kill.
+//! The agent's host metrics over an offline period: all samples of that period arrive once the
+//! server is back, and they survive a kill of the server.
 
 #![allow(
     clippy::unwrap_used,
@@ -75,7 +75,7 @@ impl Fleet {
     }
 }
 
-/// Times of the samples of a metric of agent 001, and how many there are.
+/// Returns the times of the samples of a metric of agent 001, and the number of samples.
 fn times(http: SocketAddr, metric: &str) -> (BTreeSet<i64>, usize) {
     let body = format!(
         r#"{{"select": "{metric}", "where": {{"agent": "001"}}, "range": {{"from": 0, "to":
@@ -87,7 +87,7 @@ fn times(http: SocketAddr, metric: &str) -> (BTreeSet<i64>, usize) {
     (times.collect(), answer.lines().count())
 }
 
-/// Samples of a metric of agent 001 with a tag.
+/// Returns the values of a metric of agent 001 with a tag.
 fn values(http: SocketAddr, metric: &str, tag: &str) -> Vec<f64> {
     let body = format!(
         r#"{{"select": "{metric}", "where": {{"agent": "001"}}, "range": {{"from": 0, "to":
@@ -108,8 +108,8 @@ fn at_least(http: SocketAddr, metric: &str, samples: usize) -> BTreeSet<i64> {
     found
 }
 
-/// The named process has its memory, reads and writes; and the agent tells of itself, through its
-/// queue: of more looks than were kept offline.
+/// Asserts that the metrics of the named process are stored, and that the agent's own metrics have
+/// more samples than `looks`, the number that was queued while it was offline.
 fn processes_and_agent(http: SocketAddr, looks: usize) {
     for metric in ["process.resident_bytes", "process.read_bytes", "process.written_bytes"] {
         let samples = values(http, metric, "name=holdfast");
@@ -142,7 +142,7 @@ fn metrics_of_an_offline_period_arrive_whole_and_once() {
     let before = at_least(http, "cpu.user", 3);
     server.kill();
 
-    // Offline: the queue grows, through a kill of the agent too.
+    // While the server is down, the queue grows; a kill of the agent loses none of it.
     let queue = base.join("agent/metrics.db");
     let queued = || {
         let connection = rusqlite::Connection::open(&queue).unwrap();

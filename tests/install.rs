@@ -1,5 +1,5 @@
-//! `make install` into a folder of its own: what is there, that it runs, that systemd takes the
-//! units, and that `make uninstall` leaves only what people wrote.
+//! `make install` into an empty folder: the installed files are complete and run, systemd accepts
+//! the units, and `make uninstall` leaves only files that users wrote.
 
 #![allow(
     clippy::unwrap_used,
@@ -21,8 +21,8 @@ use std::process::{Command, Output};
 
 use common::folder;
 
-/// Highest exposure that `systemd-analyze security` may see in a unit, in tenths (0 is none, 100
-/// all); the agent reads every file of the machine as root.
+/// Highest exposure that `systemd-analyze security` may report for a unit, in tenths (0 to 100).
+/// The agent's is higher, because it reads every file of the machine as root.
 const EXPOSURE_MAX: [(&str, &str); 2] =
     [("holdfast-server.service", "15"), ("holdfast-agent.service", "45")];
 
@@ -37,7 +37,7 @@ fn make(target: &str, variables: &[(&str, &Path)]) -> Output {
     out
 }
 
-/// Every file below a folder, relative, sorted.
+/// Returns the relative paths of all files below a folder, sorted.
 fn files(root: &Path) -> Vec<String> {
     let (mut found, mut todo) = (Vec::new(), vec![root.to_owned()]);
     while let Some(path) = todo.pop() {
@@ -127,13 +127,14 @@ fn a_program_whose_path_has_a_space_is_installed_too() {
     assert!(root.join("usr/bin/holdfast").exists());
 }
 
-/// The value of a key of a unit.
+/// Returns the value of a key of a unit.
 fn value<'a>(unit: &'a str, key: &str) -> &'a str {
     let key = format!("{key}=");
     unit.lines().find_map(|line| line.strip_prefix(&key)).unwrap_or_else(|| panic!("no {key}"))
 }
 
-/// The unit hides /etc from writing: what `PUT /manager/configuration` replaces lies elsewhere.
+/// In the unit /etc is read-only, so the file that `PUT /manager/configuration` replaces must be
+/// elsewhere.
 #[test]
 fn unit_creates_the_server_config_where_it_may_be_replaced() {
     let to = folder("install-config");
@@ -180,7 +181,7 @@ fn systemd_takes_the_units_and_finds_them_hardened() {
         println!("SKIPPED: systemd-analyze is not here");
         return;
     }
-    // With the folder in the paths, so that the program is where the units say.
+    // The units contain the folder in their paths, so that they name the installed program.
     let to = folder("install-units");
     make(
         "install",

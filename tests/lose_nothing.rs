@@ -1,6 +1,6 @@
-//! Agent and server as real processes on a changing tree with deletes, killed with SIGKILL at
-//! random instants, and the network between them cut, half closed and held up: in the end the
-//! server's state is the disk, and every event that was acknowledged is there.
+//! Agent and server as real processes on a changing tree with deletes. They are killed with SIGKILL
+//! at random instants, and the network between them is cut, half closed and paused. In the end the
+//! server's state equals the disk, and every acknowledged event is stored.
 
 #![allow(
     clippy::unwrap_used,
@@ -32,11 +32,11 @@ use common::{
 use env::random::{Random as _, SeededRandom, SystemRandom};
 use proxy::{Fault, Proxy};
 
-/// Kills and cuts of one run; `HOLDFAST_KILLS` says another number.
+/// Default number of kills and cuts of one run; `HOLDFAST_KILLS` overrides it.
 const KILLS: u64 = 200;
-/// Longest that the network is held up, milliseconds.
+/// Longest pause of the network, milliseconds.
 const PAUSE_MS_MAX: u64 = 300;
-/// Most files of the tree.
+/// Maximum number of files in the tree.
 const FILES: u64 = 200;
 
 fn below(random: &SeededRandom, n: u64) -> u64 {
@@ -51,7 +51,7 @@ fn churn(root: &Path, seed: u64, stop: &AtomicBool) -> u64 {
         let name = |i: u64| root.join(format!("d{}/f{i}", i % 7));
         let path = name(below(&random, FILES));
         let _ = fs::create_dir_all(path.parent().unwrap());
-        // Each may fail (the file is not there, a directory just went): that is part of it.
+        // Each operation may fail, because the file or its directory does not exist.
         let _ = match below(&random, 8) {
             0..=2 => fs::write(&path, vec![b'x'; below(&random, 5_000) as usize]),
             3 => fs::remove_file(&path),
@@ -133,7 +133,7 @@ impl Fleet {
         match below(random, 9) {
             0..=2 => {
                 self.agent.take().unwrap().kill();
-                // The database must open in either mode, whichever wrote it.
+                // The database must open in both modes, whichever mode wrote it.
                 let transactions = ["group", "per_event"];
                 self.configure_agent(transactions[below(random, 2) as usize]);
                 self.start_agent();
@@ -141,7 +141,7 @@ impl Fleet {
             3..=5 => {
                 self.server.take().unwrap().kill();
                 self.start_server();
-                // Sometimes the next strike finds it in the midst of its start.
+                // Without the wait, the next strike hits the process during its start.
                 if below(random, 4) > 0 {
                     self.server.as_ref().unwrap().line("ready: ");
                 }
@@ -172,7 +172,7 @@ impl Fleet {
     }
 }
 
-/// Ids of all events that the agent's log says were acknowledged.
+/// Returns the ids of all acknowledged events in the agent's log.
 fn acknowledged(log: &Path) -> BTreeSet<String> {
     let text = String::from_utf8_lossy(&fs::read(log).unwrap()).into_owned();
     text.lines()
@@ -202,7 +202,7 @@ fn nothing_acknowledged_is_lost_over_two_hundred_kills_and_cuts() {
     let churning = std::thread::spawn(move || churn(&root, seed, &flag));
     let kills = std::env::var("HOLDFAST_KILLS").map_or(KILLS, |n| n.parse().unwrap());
     for _ in 0..kills {
-        // Not to wait for anything: the random instant at which it happens.
+        // This is no wait for an event: the process is killed at a random instant.
         std::thread::sleep(Duration::from_millis(5 + below(&random, 150)));
         fleet.strike(&random);
     }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A real netdata from Debian against the series store's OpenTSDB port. Without it the test says why
-# it is skipped.
+# Runs a real netdata from Debian against the series store's OpenTSDB port. Without netdata the test
+# prints why it is skipped.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tests/packages.sh netdata netdata-core || {

@@ -1,4 +1,4 @@
-//! The messages to the service manager, over a real socket by the real program.
+//! The messages that the real program sends to the service manager over a real socket.
 
 #![allow(
     clippy::unwrap_used,
@@ -21,8 +21,8 @@ use std::sync::mpsc::{Receiver, channel};
 
 use common::{NO_PORTS, PATIENCE, Running, folder};
 
-/// Receives the messages, read from the socket at once: the kernel queues a few, and the program does not
-/// wait to send more.
+/// Returns a receiver of the messages. A thread reads the socket at once, because the kernel queues
+/// only a few and the program drops those that do not fit.
 fn listen(path: &Path) -> Receiver<String> {
     let socket = UnixDatagram::bind(path).unwrap();
     let (heard, words) = channel();
@@ -42,7 +42,8 @@ fn next(words: &Receiver<String>) -> String {
     words.recv_timeout(PATIENCE).unwrap()
 }
 
-/// Ready once it serves, alive again and again, stopping before it ends; nothing else.
+/// Asserts that the program sends ready once it serves, then watchdog messages, then stopping, and
+/// nothing else.
 fn tells(words: &[&str], home: &Path) {
     let path = home.join("notify.sock");
     let told = listen(&path);

@@ -1,9 +1,9 @@
-//! Data folders that earlier versions wrote, as `tests/data/*.tar.gz`: this version opens them and
-//! answers what the earlier one answered.
+//! Data folders that earlier versions wrote (`tests/data/*.tar.gz`). This version must open them
+//! and give the same answers as the earlier one.
 //!
-//! Before a release, `HOLDFAST_BLESS=NAME cargo test --test old_data -- --ignored` writes another.
-//! Server and agent were killed, so the journal holds records that no checkpoint covers, and the
-//! agent's queue holds changes that the server has not received.
+//! Before a release, `HOLDFAST_BLESS=NAME cargo test --test old_data -- --ignored` writes another
+//! archive. Server and agent are killed for it, so the journal holds records that no checkpoint
+//! covers, and the agent's queue holds changes that the server has not received.
 
 #![allow(
     clippy::unwrap_used,
@@ -32,7 +32,7 @@ use serde_json::{Value, json};
 use shifted::ShiftedClock;
 
 const PASSWORD: &str = "Old-Folder-26";
-/// In the archive, next to the folders `server` and `agent`.
+/// The expected answers in the archive, next to the folders `server` and `agent`.
 const EXPECTED: &str = "expected.json";
 
 fn archives() -> PathBuf {
@@ -157,7 +157,7 @@ fn opens(archive: &Path, name: &str) {
     tar(&["-C", deployment.base.to_str().unwrap(), "-xzf", archive.to_str().unwrap()]);
     let expected: Value =
         serde_json::from_slice(&fs::read(deployment.base.join(EXPECTED)).unwrap()).unwrap();
-    // Certificates end after a year: the processes see the time at which the archive was made.
+    // Certificates expire after a year, so the clock is set to the time of the archive.
     let clock = ShiftedClock::new(&deployment.base, "clock");
     clock.set(expected["made_at_s"].as_i64().unwrap() + 60 - now_s());
 

@@ -1,4 +1,4 @@
-//! Reports on an agent's scans at the server, and commands that go to a running agent.
+//! The server's reports on an agent's scans, and commands to a running agent.
 
 #![allow(
     clippy::unwrap_used,
@@ -38,7 +38,7 @@ fn scans_have_their_times_and_orders_are_acknowledged() {
     ];
     let up = Running::start(&words, &base.join("log"));
     up.line("ready: ");
-    // It is enrolled by now.
+    // After this line the agent is enrolled.
     up.line("synchronised: ");
     let api = Api::of(&data);
     let times = || {
@@ -52,7 +52,7 @@ fn scans_have_their_times_and_orders_are_acknowledged() {
         other => Err(format!("{other:?}")),
     });
     for path in ["/agents/reconnect?agents_list=001", "/syscheck?agents_list=001"] {
-        // The order needs an active agent: its first heartbeat may still be on its way.
+        // The order needs an active agent, so retry until its first heartbeat has arrived.
         let mut command = 0;
         eventually("the order is taken", || match api.request("PUT", path) {
             Some((200, answer)) if answer["error"] == 0 => {

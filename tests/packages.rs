@@ -1,6 +1,5 @@
-//! Installed packages of a system of its own, from its package database to the server and back:
-//! upgraded, removed and installed, with kills in between, a document lost by the server and a
-//! database that goes away.
+//! Packages of a test system, from its package database to the server: installs, upgrades and
+//! removals, with kills in between, a document lost by the server, and a missing database.
 
 #![allow(
     clippy::unwrap_used,
@@ -26,7 +25,7 @@ use common::{Api, Running, differences, eventually, run};
 use deployment::Deployment;
 use rusqlite::Connection;
 
-/// Names and versions.
+/// Versions by package name.
 type Versions = BTreeMap<String, String>;
 
 struct PackageHost {
@@ -43,7 +42,8 @@ impl PackageHost {
         self.deployment.base.join("system/var/lib/dpkg/status")
     }
 
-    /// Installs, upgrades and removes, and writes the database as dpkg does: to a new file, then renamed.
+    /// Installs, upgrades and removes packages. Writes the database as dpkg does: to a new file,
+    /// which is then renamed.
     fn change(&mut self, put: &[(&str, &str)], removed: &[&str]) {
         for name in removed {
             self.installed.remove(*name).unwrap();
@@ -62,7 +62,7 @@ impl PackageHost {
         fs::rename(new, self.status()).unwrap();
     }
 
-    /// Returns an error unless the server holds what is installed.
+    /// Returns an error unless the server holds exactly the installed packages.
     fn is_told(&self, api: &Api) -> Result<(), String> {
         let mut told = Versions::new();
         for item in api.all("/states/inventory-packages") {
@@ -77,7 +77,7 @@ impl PackageHost {
     }
 }
 
-/// Kind, key and changed fields of every change of a package, sorted.
+/// Returns kind, key and changed fields of every change of a package, sorted.
 fn history(api: &Api) -> Vec<(String, String, String)> {
     let text = |v: &serde_json::Value| v.as_str().unwrap().to_owned();
     let of = |c: &serde_json::Value| {
@@ -122,7 +122,7 @@ fn packages_are_reported_through_kills_losses_and_gaps() {
     assert_eq!(place.deployment.enroll("packages").0, 0);
     let agent = place.deployment.agent();
     eventually("the first look arrives", || place.is_told(&api));
-    // The first look makes documents and no events.
+    // The first look creates documents and no events.
     assert!(history(&api).is_empty());
 
     place.change(&[("bash", "2"), ("new", "1")], &["old"]);
@@ -139,7 +139,7 @@ fn packages_are_reported_through_kills_losses_and_gaps() {
     let version = |when: &str| one[when]["version"].as_str();
     assert_eq!((version("before"), version("after")), (Some("1"), Some("2")));
 
-    // Killed at once, while these may be anywhere between the database and the server.
+    // Kill both at once, while these changes may be anywhere between the database and the server.
     place.change(&[("coreutils", "2"), ("later", "1")], &["new"]);
     agent.kill();
     server.kill();
@@ -151,7 +151,7 @@ fn packages_are_reported_through_kills_losses_and_gaps() {
     assert!(found.starts_with("1 documents differed"), "{found}");
     assert!(found.ends_with(" 0 were too many"), "{found}");
     eventually("what happened around the kill", || place.is_told(&api));
-    // What was repaired is no change. Of the upgrade in two steps one or both were seen.
+    // A repaired document is not a change. The upgrade in two steps was seen as one or two changes.
     changes.extend([("created", "later"), ("deleted", "new"), ("modified", "coreutils")]);
     eventually("the changes around the kill", || {
         let twice = [&changes[..], &[("modified", "coreutils")]].concat();
@@ -159,7 +159,7 @@ fn packages_are_reported_through_kills_losses_and_gaps() {
     });
     let before = history(&api);
 
-    // A database that is gone is a gap and no removal; cut off, it is one too.
+    // A missing or truncated database is reported as a gap, and not as removals.
     let gaps = |kind: &str| -> Vec<serde_json::Value> {
         let gaps = api.history("/coverage");
         let path = place.status().to_str().unwrap().to_owned();
@@ -176,7 +176,7 @@ fn packages_are_reported_through_kills_losses_and_gaps() {
     assert_eq!(place.is_told(&api), Ok(()));
     assert_eq!(history(&api), before);
 
-    // It comes back, and changes in the meantime are found.
+    // Restore the database with a change, which must be found.
     place.change(&[("dpkg", "2")], &[]);
     eventually("the database is back", || place.is_told(&api));
     let path = place.status().to_str().unwrap().to_owned();

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs a Debian package that the tests need, unless the command it brings is there already.
+# Installs Debian packages that the tests need, unless COMMAND already exists.
 # usage: packages.sh COMMAND PACKAGE...
 set -euo pipefail
 command=$1; shift

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The dashboard in a real Chromium, against the real binary on real files.
+# Tests the dashboard in a real Chromium, with the real binary on real files.
 set -euo pipefail
 cd "$(dirname "$0")"
 ./packages.sh chromium chromium

@@ -1,6 +1,6 @@
-//! Documents vanish from the server's database, or the agent's database or identity is lost: the
-//! next start compares both sides, the server ends equal to the disk, and changes in the meantime are
-//! reported.
+//! Documents are missing from the server's database, or the agent's database or identity is lost.
+//! The next start compares both sides; afterwards the server equals the disk, and changes made in
+//! between are reported.
 
 #![allow(
     clippy::unwrap_used,
@@ -24,7 +24,7 @@ use common::{Api, differences, disk, eventually, run, stored};
 use deployment::{Deployment, FILES, FOLDERS, has_packages, start};
 use rusqlite::Connection;
 
-/// Deletes the documents below a folder from the stopped server's database. Returns how many.
+/// Deletes the documents below a folder from the stopped server's database. Returns their number.
 fn remove_documents(database: &Path, below: &Path) -> usize {
     let mut db = Connection::open(database).unwrap();
     let change = db.transaction().unwrap();
@@ -32,7 +32,7 @@ fn remove_documents(database: &Path, below: &Path) -> usize {
     let removed = change
         .execute("DELETE FROM document WHERE substr(path, 1, length(?1)) = ?1", [&from])
         .unwrap();
-    // The counters next to them too, so that only the comparison can find out.
+    // Adjust the counters too, so that only the comparison can detect the loss.
     for table in ["collection", "dataset"] {
         let count = format!("UPDATE {table} SET documents = documents - ?1 WHERE documents > 0");
         change.execute(&count, [removed as i64]).unwrap();
@@ -41,7 +41,7 @@ fn remove_documents(database: &Path, below: &Path) -> usize {
     removed
 }
 
-/// Kind, path and size before and after of every change of an agent, sorted.
+/// Returns kind, path, and size before and after of every change of an agent, sorted.
 fn changes(api: &Api, agent: &str) -> Vec<(String, String, Option<u64>, Option<u64>)> {
     let mut found: Vec<_> = api
         .history(&format!("/changes?agents_list={agent}"))
@@ -56,7 +56,7 @@ fn changes(api: &Api, agent: &str) -> Vec<(String, String, Option<u64>, Option<u
     found
 }
 
-/// The kinds of all gaps of an agent.
+/// Returns the kinds of all gaps of an agent.
 fn gaps(api: &Api, agent: &str) -> Vec<String> {
     let all = api.history(&format!("/coverage?agents_list={agent}"));
     all.iter().map(|gap| gap["kind"].as_str().unwrap().to_owned()).collect()
@@ -78,7 +78,7 @@ fn documents_lost_by_the_server_are_resent_after_an_agent_kill() {
 
     let removed = remove_documents(&data.join("state.db"), &tree.join("d3"));
     assert_eq!(removed, FILES);
-    // The disk changes while no agent watches.
+    // Change the disk while no agent runs.
     fs::write(tree.join("d5/new"), "new").unwrap();
     fs::remove_file(tree.join("d6/f6")).unwrap();
 
@@ -92,7 +92,7 @@ fn documents_lost_by_the_server_are_resent_after_an_agent_kill() {
     assert!(found.ends_with(" 0 were too many"), "{found}");
     eventually("the server equals the disk", || differences(&disk(&tree), &stored(&api, "001")));
 
-    // What was repaired is no change: the history tells of the two real ones alone.
+    // Repaired documents are not changes: the history has the two real changes only.
     let kinds = |kind: &str| {
         let changes = api.history("/changes?agents_list=001");
         changes.iter().filter(|c| c["kind"] == kind).count()
@@ -146,7 +146,7 @@ fn changes_while_agent_db_was_lost_are_reported_as_changes() {
     assert!(gaps(&api, "001").contains(&"database_rebuilt".to_owned()));
     assert_eq!(agent.stop(), 0);
 
-    // The same database again is no lost one.
+    // The next start finds the same database and reports nothing as lost.
     let told = changes(&api, "001").len();
     let agent = deployment.agent();
     agent.line("synchronised: ");
@@ -157,7 +157,7 @@ fn changes_while_agent_db_was_lost_are_reported_as_changes() {
     assert_eq!(server.stop(), 0);
 }
 
-/// Files of the agent's database.
+/// Returns the files of the agent's database.
 fn database(deployment: &Deployment) -> Vec<PathBuf> {
     let entries = fs::read_dir(deployment.base.join("agent")).unwrap().map(|e| e.unwrap().path());
     let is_one = |p: &PathBuf| p.file_name().unwrap().to_str().unwrap().starts_with("agent.db");
@@ -179,7 +179,7 @@ fn restored_older_database_deletes_nothing_before_a_scan() {
     for n in 0..20 {
         fs::write(deployment.tree.join(format!("d5/new{n}")), "new").unwrap();
     }
-    // What is read for so long that heartbeats come in between.
+    // Reading this file takes so long that heartbeats are sent during the scan.
     fs::File::create(deployment.tree.join("large")).unwrap().set_len(128 << 20).unwrap();
     let agent = deployment.agent();
     deployment.equal(&api, "001");
@@ -235,7 +235,7 @@ fn agent_without_identity_needs_a_new_name_and_resends_all() {
     deployment.equal(&api, "001");
     assert_eq!(agent.stop(), 0);
 
-    // The database stays: it was reported to another agent number.
+    // The database is kept, although its items were reported under another agent number.
     deployment.lose(&["agent.json", "key.pem", "cert.pem", "ca.pem"]);
     fs::write(deployment.tree.join("d5/new"), "new").unwrap();
     let (code, error) = deployment.enroll("lost");
@@ -246,7 +246,7 @@ fn agent_without_identity_needs_a_new_name_and_resends_all() {
     deployment.equal(&api, "002");
     assert_eq!(agent.stop(), 0);
 
-    // As the refusal says: the old one removed, its name is free again.
+    // Follow the advice of the error: after the old agent is removed, its name is free.
     let data = deployment.data();
     let (code, _, error) = run(&["remove", "001", "--data", data.to_str().unwrap()]);
     assert_eq!(code, 0, "{error}");

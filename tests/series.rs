@@ -1,6 +1,6 @@
-//! The series store as a real process, killed with SIGKILL while every protocol writes, and stopped
-//! cleanly with the log on and off: what was acknowledged is there, what a query has shown stays, and
-//! no query fails because of another series.
+//! The series store as a real process, killed with SIGKILL under writes over every protocol, and
+//! stopped cleanly with the log on and off. Acknowledged rows are kept, rows that a query has shown
+//! are kept, and no query fails because of another series.
 
 #![allow(
     clippy::unwrap_used,
@@ -29,16 +29,16 @@ use common::{folder, run};
 use env::random::{Random as _, SeededRandom, SystemRandom};
 use load::{Acknowledged, Ended, Load, PROTOCOLS, Ports, ROWS, STREAMS};
 
-/// Kills of one run; `HOLDFAST_KILLS` says another number.
+/// Default number of kills of one run; `HOLDFAST_KILLS` overrides it.
 const KILLS: u64 = 16;
-/// Clean stops of one run; `HOLDFAST_STOPS` says another number.
+/// Default number of clean stops of one run; `HOLDFAST_STOPS` overrides it.
 const STOPS: u64 = 8;
-/// Kills of one pair of folders; the next ones get new folders.
+/// Number of kills after which new folders are used.
 const ERA: usize = 8;
-/// Series of each protocol, by turns.
+/// Number of series of each protocol; the kills use these numbers in turn.
 const SERIES: [u64; 8] = [100, 1_000, 100, 10_000, 100, 1_000, 300, 5_000];
-/// Series of each protocol in two kills of a run, one with a small and one with a large log;
-/// `HOLDFAST_SERIES` says another number.
+/// Number of series of each protocol in two kills of a run, one with a small and one with a large
+/// log; `HOLDFAST_SERIES` overrides it.
 const SERIES_MANY: u64 = 12_500;
 const SECOND: i64 = 1_000_000_000;
 /// Maximum age of rows of unacknowledged streams that are not yet persisted.
@@ -48,7 +48,7 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |n| n.parse().unwrap())
 }
 
-/// Everything acknowledged is there, with its value; the first few that are not.
+/// Asserts that every acknowledged row is stored with its value.
 fn check(store: &Alone, told: &Acknowledged) {
     let all = told.iter().flat_map(|(p, requests)| p.metrics().iter().map(move |m| (m, requests)));
     for (metric, requests) in all {
@@ -67,7 +67,7 @@ fn check(store: &Alone, told: &Acknowledged) {
     assert_eq!(nothing, "");
 }
 
-/// Queries over all series that are being written answer; none fails for another.
+/// Asserts that queries over all series succeed while these are written.
 fn nothing_fails(store: &Alone) {
     for metric in PROTOCOLS.iter().flat_map(|p| p.metrics()) {
         let answer = store.query(&format!(r#""aggregate": {{"{metric}": "count"}}"#));
@@ -76,8 +76,8 @@ fn nothing_fails(store: &Alone) {
     }
 }
 
-/// Returns the end of an unacknowledged stream as a query shows it now: the last row's number plus one.
-/// With `whole`, fails if a row before it is missing.
+/// Returns the end of an unacknowledged stream as a query shows it now: the last row's number plus
+/// one. With `whole`, fails if a row before it is missing.
 fn shown(store: &Alone, metric: &str, life: u64, base: u64, whole: bool) -> u64 {
     let found = store.samples(metric);
     let Some(times) = found.get(&format!("{metric} life={life}")) else { return 0 };
@@ -90,9 +90,9 @@ fn shown(store: &Alone, metric: &str, life: u64, base: u64, whole: bool) -> u64 
     times.values().last().map_or(0, |row| *row as u64 + 1)
 }
 
-/// Returns how many rows of an unacknowledged stream the kill lost, and the age of the oldest of them:
-/// counted from before the last request of each protocol that was acknowledged, since all of the store
-/// may have been waiting for the machine.
+/// Returns how many rows of an unacknowledged stream the kill lost, and the age of the oldest of
+/// them: counted from before the last request of each protocol that was acknowledged, since all of
+/// the store may have been waiting for the machine.
 fn forgotten(sent: &[Instant], kept: u64, alive: Option<Instant>) -> (u64, Duration) {
     let first = sent.get(kept as usize).zip(alive);
     let late = first.map(|(first, alive)| alive.saturating_duration_since(*first));
@@ -103,7 +103,7 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
 
-/// A folder whose log and head are small or large.
+/// Creates a folder whose store is configured with a small or a large log and head.
 fn data(base: &Path, small: bool) -> PathBuf {
     let data = base.join(if small { "small" } else { "large" });
     fs::create_dir_all(&data).unwrap();
@@ -137,7 +137,7 @@ fn kills_under_load_lose_nothing_acknowledged_in_any_protocol() {
         }
         lives.end();
     }
-    // One connection may have waited for the machine while the others went on: seldom.
+    // In rare cases a busy machine delays one connection but not the others.
     let too_late = late.iter().filter(|late| **late > FORGET).count() as u64;
     let within = late.iter().all(|late| *late <= 50 * FORGET);
     assert!(too_late * 4 <= kills.max(4) && within, "older than {FORGET:?} and lost: {late:?}");
@@ -147,7 +147,7 @@ fn kills_under_load_lose_nothing_acknowledged_in_any_protocol() {
     );
 }
 
-/// Two stores, one of small and one of large logs, that are killed again and again.
+/// Two stores, one with a small and one with a large log, that are killed repeatedly.
 struct Lives {
     folders: [PathBuf; 2],
     all: [Acknowledged; 2],
@@ -161,15 +161,15 @@ impl Lives {
         Self { folders, all: Default::default(), turn: 0, begin: now() - 3600 }
     }
 
-    /// One life of a store, from its start to its kill, and what the next start finds: rows
-    /// acknowledged, and of the unacknowledged streams the rows lost and the age of the
-    /// oldest of them.
+    /// Starts a store, kills it under load, and checks it after the next start. Returns the number
+    /// of acknowledged rows, and, of the unacknowledged streams, the number of lost rows and the
+    /// age of the oldest lost row.
     fn live(&mut self, place: usize, series: u64, instant: Duration) -> (u64, u64, Duration) {
         let (turn, begin) = (self.turn, self.begin);
         let store = Alone::start(&self.folders[place], &[]);
         let load = Load::start(Ports::of(&store), begin, series, turn);
         load.wait(if series >= SERIES_MANY { series / ROWS } else { 2 });
-        // Not to wait for anything: the random instant at which it happens.
+        // This is no wait for an event: the process is killed at a random instant.
         std::thread::sleep(instant);
         nothing_fails(&store);
         let before = STREAMS.map(|metric| shown(&store, metric, turn, begin, metric != "datagram"));
@@ -194,7 +194,7 @@ impl Lives {
         (rows, most(lost), late.into_iter().max().unwrap_or_default())
     }
 
-    /// Everything of all lives is there, and every file is whole.
+    /// Asserts that all acknowledged rows of all runs are stored and that every file is intact.
     fn end(self) {
         for (data, told) in self.folders.iter().zip(&self.all) {
             let store = Alone::start(data, &[]);

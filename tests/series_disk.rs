@@ -1,6 +1,6 @@
-//! A series store whose disk is full: refusals say so over every protocol, nothing acknowledged is
-//! lost, and it goes on once there is room. Needs root for a small file system of its own; without, it
-//! says so and passes.
+//! A series store whose disk is full: every protocol refuses rows with the reason, no acknowledged
+//! row is lost, and the store recovers once there is space. The test needs root to mount a small
+//! file system; without root it prints a message and passes.
 
 #![allow(
     clippy::unwrap_used,
@@ -28,7 +28,7 @@ use alone::{Alone, post, tell};
 use common::{eventually, folder, run};
 use mounted::Mounted;
 
-/// Rows of one request.
+/// Number of rows in one request.
 const ROWS: u64 = 500;
 
 /// The acknowledged rows: the value at each second.
@@ -40,7 +40,7 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// One request over RESP: values that no codec makes small. What the server said.
+    /// Sends one request over RESP, with values that do not compress. Returns the server's answer.
     fn write(&mut self) -> String {
         self.turn += 1;
         let second = self.begin + self.turn;
@@ -79,7 +79,7 @@ fn full_store_refuses_by_name_keeps_its_data_and_recovers() {
         assert_eq!(writer.write(), "+OK\r\n");
     }
     let ballast = mounted.0.join("ballast");
-    // As much as there is: the last write fails.
+    // Fill the disk: the last write fails.
     let _ = fs::write(&ballast, vec![1; 64 << 20]);
     let mut refused = String::new();
     eventually("the store refuses", || {
@@ -93,14 +93,14 @@ fn full_store_refuses_by_name_keeps_its_data_and_recovers() {
         text.contains("full") || text.contains("space")
     };
     assert!(named(&refused), "{refused}");
-    // A line or two may still fit into what the log had taken of the disk before.
+    // A line or two may still fit into space that the log has already allocated.
     let line = format!("noise,host=x v=1 {}\n", begin + 1);
     eventually("a refusal over HTTP", || {
         let (status, body) = post(store.http, "/write?precision=s", &[], line.as_bytes()).unwrap();
         let refused = matches!(status, 503 | 507) && named(&body);
         if refused { Ok(()) } else { Err(format!("{status}: {body}")) }
     });
-    // What is there can be read all the time.
+    // Stored rows can be read at all times.
     check(&store, &writer.told);
 
     fs::remove_file(&ballast).unwrap();

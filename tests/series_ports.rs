@@ -1,5 +1,6 @@
-//! Ports of the series store beyond loopback: TLS, the token, and a certificate that is replaced while
-//! they are open. `::ffff:127.0.0.1` is no loopback address to the program, yet only this host reaches it.
+//! Ports of the series store on other addresses than loopback: TLS, the token, and a certificate
+//! that is replaced while they are open. The program does not treat `::ffff:127.0.0.1` as loopback,
+//! but only this host can reach it.
 
 #![allow(
     clippy::unwrap_used,
@@ -32,7 +33,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-/// Not loopback as IPv6 sees it.
+/// An address that is not loopback for IPv6.
 const BEYOND: &str = "[::ffff:127.0.0.1]:0";
 
 /// Writes a new certificate and key. Returns the certificate.
@@ -45,12 +46,12 @@ fn renew(base: &Path) -> CertificateDer<'static> {
 
 type Tls = StreamOwned<ClientConnection, TcpStream>;
 
-/// The certificate that a connection was shown.
+/// Returns the certificate that the server presented on a connection.
 fn shown(stream: &Tls) -> CertificateDer<'static> {
     stream.conn.peer_certificates().unwrap()[0].clone().into_owned()
 }
 
-/// Asks for an acknowledgement.
+/// Requests an acknowledgement and waits for it.
 fn sync(stream: &mut Tls) {
     stream.write_all(b"+sync\r\n").unwrap();
     let mut said = [0; 5];
@@ -58,7 +59,7 @@ fn sync(stream: &mut Tls) {
     assert_eq!(&said, b"+OK\r\n");
 }
 
-/// A client that trusts this certificate alone.
+/// A client that trusts only one certificate.
 struct Client(Arc<ClientConfig>);
 
 impl Client {
@@ -81,18 +82,18 @@ impl Client {
         Ok(StreamOwned::new(session.unwrap(), stream))
     }
 
-    /// Sends this, then reads everything; an error when the certificate is another one.
+    /// Sends bytes and returns the whole answer. Fails if the server presents another certificate.
     fn talk(&self, to: SocketAddr, bytes: &[u8]) -> std::io::Result<String> {
         let mut stream = self.connect(to)?;
         stream.write_all(bytes)?;
-        // A request of HTTP is over by itself; one who says goodbye does not wait for the answer.
+        // Do not close the stream after an HTTP request: the server could drop the answer.
         if !bytes.starts_with(b"GET ") {
             stream.conn.send_close_notify();
         }
         stream.flush()?;
         let mut said = String::new();
         match stream.read_to_string(&mut said) {
-            // A server that has cut an unwelcome client off need not say goodbye.
+            // A server that drops a client without permission need not send a close_notify.
             Ok(_) => Ok(said),
             Err(_) if !said.is_empty() => Ok(said),
             Err(e) => Err(e),
@@ -105,10 +106,10 @@ fn http(to: SocketAddr, client: &Client, authorization: &str) -> std::io::Result
     client.talk(to, head.as_bytes())
 }
 
-/// The ports of a server that names none.
+/// The default ports of a server.
 const USUAL: [(&str, u16); 4] = [("resp", 8282), ("udp", 8383), ("opentsdb", 4242), ("http", 8181)];
 
-/// A configuration of a server in `base`, with more of its lines.
+/// Writes a server's configuration in `base`, with further lines.
 fn configured(base: &Path, api: &str, more: &str) -> String {
     let config = base.join("server.toml");
     let text = format!(
@@ -123,7 +124,7 @@ fn configured(base: &Path, api: &str, more: &str) -> String {
 #[test]
 fn server_opens_usual_ports_on_loopback_and_skips_taken_ones() {
     let base = folder("series-usual");
-    // Opened by this test, or by another process before it.
+    // The port is now in use, by this listener or by another process.
     let _taken = TcpListener::bind("127.0.0.1:8282");
     let config = configured(&base, "127.0.0.1:0", "");
     let server = Running::start(&["server", "--config", &config], &base.join("log"));
@@ -138,7 +139,7 @@ fn server_opens_usual_ports_on_loopback_and_skips_taken_ones() {
     }
     assert_eq!(server.stop(), 0);
 
-    // A default port is not taken from the page.
+    // The page must get its port even if it is the default of a series port.
     let api = TcpListener::bind("127.0.0.1:8181").map(|free| free.local_addr().unwrap());
     if let Ok(api) = api {
         let config = configured(&base, &api.to_string(), "");
@@ -220,7 +221,7 @@ fn non_loopback_ports_use_tls_token_and_reloaded_certificate() {
     let (code, out, error) = run(&[&stat[..], &["--ca", cert.to_str().unwrap()]].concat());
     assert!(code == 0 && out.contains("\"series\":2"), "{out}{error}");
     assert_eq!(run(&stat).0, 2, "nobody else signed it");
-    // In clear: whatever is answered, it is no row stored.
+    // Send a row without TLS: it must not be stored, whatever the answer is.
     let mut clear = TcpStream::connect(resp).unwrap();
     clear.set_read_timeout(Some(PATIENCE)).unwrap();
     clear.write_all(format!("+auth {token}\r\n{rows}").as_bytes()).unwrap();
@@ -241,7 +242,7 @@ fn non_loopback_ports_use_tls_token_and_reloaded_certificate() {
         let old = Client::trusting(&first).talk(port, text.as_bytes());
         assert!(old.is_err(), "the old certificate is shown: {old:?}");
     }
-    // Files that are no certificate leave the one that was read.
+    // Invalid files are ignored, and the previous certificate stays in use.
     fs::write(base.join("cert.pem"), "nonsense").unwrap();
     assert!(http(query, &second, &bearer).unwrap().starts_with("HTTP/1.0 200"));
     assert!(fs::read_to_string(&log).unwrap().contains("the certificate from before is shown"));
@@ -254,7 +255,7 @@ fn server_certificate_is_renewed_while_connections_continue() {
     let renewed_after = Duration::from_secs(SERVER_CERTIFICATE_SECONDS as u64 / 3 * 2);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let begin = now.checked_sub(renewed_after).unwrap();
-    // Both certificates are good by the client's clock, which is that of this machine.
+    // Both certificates are valid by the client's clock, which is this machine's.
     let clock = ManualClock::at(begin.as_micros() as u64);
     let hash_cost = HashCost { memory_kib: 8, passes: 1, lanes: 1 };
     let registry = Registry::open(

@@ -1,4 +1,5 @@
-//! The tools of a series store, its ports, and what other programs ask of it, with the real binary.
+//! The commands on a series store, its ports, and the requests of other programs (Grafana,
+//! netdata), with the real binary.
 
 #![allow(
     clippy::unwrap_used,
@@ -23,7 +24,7 @@ use std::process::Command;
 use alone::{Alone, request, tell};
 use common::{Running, folder, run};
 
-/// The number of an account that is not ours.
+/// The user id of another account.
 const OTHER: u32 = 4242;
 
 #[test]
@@ -71,7 +72,7 @@ fn exported_data_is_imported_and_listed_by_the_tools() {
 
     let stat: serde_json::Value =
         serde_json::from_str(&ok(&["stat", "--data", second, "--json"])).unwrap();
-    // The series of the refused sample exists; it holds the good one.
+    // The series of the refused sample exists, because it also has an accepted one.
     assert_eq!(stat["series"], 11);
     assert_eq!(stat["part_samples"], 12);
     ok(&["delete", "--data", second, "--metric", "cpu_user", "--tag", "host=a"]);
@@ -164,14 +165,14 @@ fn an_export_leaves_out_the_events_of_a_damaged_part_alone() {
     let (data, dump) = (base.join("data"), base.join("dump"));
     let words = data.to_str().unwrap();
     let event = |time: i64, text: &str| format!("+!log host=a\r\n:{time}\r\n$3\r\n{text}\r\n");
-    // Two hours make a partition.
+    // The events are in different partitions; a partition is two hours wide.
     fs::write(&dump, event(1000, "one") + &event(8_000_000_000_000, "two")).unwrap();
     assert_eq!(run(&["series", "create", "--data", words]).0, 0);
     let (code, _, error) = run(&["series", "import", "--data", words, dump.to_str().unwrap()]);
     assert_eq!(code, 0, "{error}");
     let first = data.join("series/parts/part-0000000000000001");
     let mut bytes = fs::read(&first).unwrap();
-    // Behind the header of 44 bytes.
+    // This byte is after the header of 44 bytes.
     bytes[46] ^= 1;
     fs::write(&first, bytes).unwrap();
     let (code, out, error) = run(&["series", "export", "--data", words]);
@@ -235,7 +236,7 @@ fn non_loopback_ports_need_a_certificate_and_exclude_udp() {
     assert!(error.contains("tls_cert"), "{error}");
 }
 
-/// The requests of the Akumuli data source of Grafana, as a browser sends them: its page is of another
+/// Sends the requests of Grafana's Akumuli data source as a browser does, from a page of another
 /// origin.
 #[test]
 fn grafana_asks_from_its_own_origin_and_is_answered() {
@@ -312,8 +313,8 @@ fn grafana_asks_from_its_own_origin_and_is_answered() {
     assert_eq!(store.process.stop(), 0);
 }
 
-/// A real netdata sends its charts to the port of `OpenTSDB`. Skipped where Debian's netdata is not
-/// installed: `tests/netdata.sh` installs it and runs this.
+/// A real netdata sends its charts to the `OpenTSDB` port. The test is skipped if Debian's netdata
+/// is not installed; `tests/netdata.sh` installs it and runs the test.
 #[test]
 fn a_real_netdata_sends_its_charts() {
     let found = Command::new("netdata").arg("-v").output();
@@ -359,7 +360,7 @@ fn a_real_netdata_sends_its_charts() {
     let mut answer = String::new();
     common::eventually("netdata's samples arrive", || {
         answer = store.query(query);
-        // One line an hour: those before and after a full hour count together.
+        // There is one line per hour; the test may cross a full hour, so add them up.
         let counts = answer.lines().filter_map(|line| line.split(',').nth(2)?.parse::<f64>().ok());
         if counts.sum::<f64>() >= 3.0 {
             return Ok(());

@@ -1,5 +1,6 @@
-//! The project's rules that a compiler does not check: which crate may import which, how long a file may be,
-//! that ARCHITECTURE names every crate, that links resolve and that the README's commands exist.
+//! The project's rules that the compiler does not check: the direction of imports, the length of
+//! files, that ARCHITECTURE.md names every crate, that links resolve, and that the commands in the
+//! documents exist.
 
 #![allow(
     clippy::unwrap_used,
@@ -23,16 +24,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Longest source file, lines. What is longer is more than one noun.
+/// Longest source file, lines. A longer file describes more than one thing and should be split.
 const FILE_LINES_MAX: usize = 500;
 
-/// Most files that import each other in a circle.
+/// Most files in one import cycle.
 const CYCLE_FILES_MAX: usize = 3;
 
 /// Most lines of source in a crate, with its unit tests.
 const CRATE_LINES_MAX: usize = 3_000;
 
-/// Larger crates, and their lines in thousands. The list only shrinks.
+/// Crates that may be larger, with their limit in thousands of lines. The list only shrinks.
 const LARGER_CRATES: &[(&str, usize)] = &[
     ("crates/agent/detect", 4),
     ("crates/agent/queue", 7),
@@ -51,7 +52,7 @@ const LARGER_CRATES: &[(&str, usize)] = &[
     ("src", 7),
 ];
 
-/// Which crates each crate may import, by folder. Every crate must be listed.
+/// The crates that each crate may import, by folder. Every crate must be listed.
 const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("base/model", &[]),
     ("base/env", &[]),
@@ -96,7 +97,7 @@ fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Every file that git tracks or would track.
+/// Returns every file that git tracks or would track.
 fn files() -> Vec<PathBuf> {
     let out = Command::new("git")
         .args(["ls-files", "--cached", "--others", "--exclude-standard"])
@@ -162,7 +163,7 @@ fn no_source_file_is_longer_than_one_noun_needs() {
     assert!(long.is_empty(), "{long:#?}");
 }
 
-/// The folders that hold a crate, the program's `src` among them.
+/// Returns the folders that hold a crate, including the program's `src`.
 fn source_folders() -> Vec<(String, PathBuf)> {
     let mut found: Vec<_> = crates()
         .into_iter()
@@ -259,7 +260,7 @@ fn links_in_documents_resolve() {
     assert!(broken.is_empty(), "{broken:#?}");
 }
 
-/// The targets of `[text](target)` outside code.
+/// Returns the targets of `[text](target)` outside code.
 fn links(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut fenced = false;
@@ -306,8 +307,8 @@ fn the_commands_of_the_documents_exist() {
     assert!(broken.is_empty(), "{broken:#?}");
 }
 
-/// A renamed test must not leave a document that names nothing, or a filter that runs nothing and
-/// passes.
+/// After a test is renamed, no document may name it, and no test filter may match nothing, because
+/// such a command passes.
 #[test]
 fn the_tests_that_are_named_exist() {
     let tests = tests_by_file();
@@ -315,7 +316,7 @@ fn the_tests_that_are_named_exist() {
     let named = |path: &PathBuf| path.extension().is_some_and(|e| e == "md" || e == "toml");
     let makefile = |path: &PathBuf| path.ends_with("Makefile");
     for file in files().iter().filter(|path| named(path) || makefile(path)) {
-        // What was released once is not rewritten.
+        // Entries of released versions are not rewritten.
         if file.ends_with("CHANGELOG.md") {
             continue;
         }
@@ -326,7 +327,7 @@ fn the_tests_that_are_named_exist() {
     assert!(broken.is_empty(), "{broken:#?}");
 }
 
-/// The names of test functions by the path of their file.
+/// Returns the text of each Rust file, by its path.
 fn tests_by_file() -> BTreeMap<String, String> {
     let rust = |path: &PathBuf| path.extension().is_some_and(|e| e == "rs");
     let text = |path: PathBuf| {
@@ -336,7 +337,8 @@ fn tests_by_file() -> BTreeMap<String, String> {
     files().into_iter().filter(rust).map(text).collect()
 }
 
-/// Returns the names in a line that no file has: `file.rs::test`, and targets and filters of `cargo test`.
+/// Returns the names in a line that do not exist: `file.rs::test`, and targets and filters of
+/// `cargo test`.
 fn missing_tests(line: &str, tests: &BTreeMap<String, String>) -> Vec<String> {
     let word = |c: char| c.is_ascii_alphanumeric() || "_/.:-".contains(c);
     let mut missing = Vec::new();
@@ -355,7 +357,7 @@ fn missing_tests(line: &str, tests: &BTreeMap<String, String>) -> Vec<String> {
     missing
 }
 
-/// The targets and filters of a `cargo test` command that match nothing.
+/// Returns the targets and filters of a `cargo test` command that match nothing.
 fn missing_filters(command: &str, tests: &BTreeMap<String, String>) -> Vec<String> {
     let mut words = command.split(['`', '|']).next().unwrap().split_whitespace();
     let (mut targets, mut filters) = (Vec::new(), Vec::new());
@@ -387,7 +389,7 @@ fn missing_filters(command: &str, tests: &BTreeMap<String, String>) -> Vec<Strin
     missing
 }
 
-/// Lines of fenced `sh` blocks, without prompt and comment.
+/// Returns the lines of fenced `sh` blocks, without prompt and comment.
 fn shell_lines(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut inside = false;
@@ -417,7 +419,7 @@ fn target_exists(makefile: &str, target: &str) -> bool {
     })
 }
 
-/// `holdfast` takes these words: the sub-commands exist and every long flag stands in their help.
+/// Returns true if the sub-commands exist and their help contains every long flag.
 fn command_exists(words: &[&str]) -> bool {
     let mut path: Vec<&str> = Vec::new();
     let mut help = help_of(&path).unwrap();

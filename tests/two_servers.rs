@@ -1,5 +1,5 @@
-//! A token is verified by its signature alone: a second server process with the same keys takes it
-//! without asking the one that made it.
+//! A token is verified by its signature alone: a second server process with the same keys accepts
+//! it without contacting the server that issued it.
 
 #![allow(
     clippy::unwrap_used,
@@ -41,7 +41,7 @@ fn start(home: &Path, name: &str) -> (Running, String) {
     (running, url)
 }
 
-/// Status and text of one request, over a connection of its own.
+/// Sends one request over a new connection. Returns its status and text.
 fn ask(
     method: Method,
     url: &str,
@@ -75,7 +75,7 @@ fn token_is_valid_at_a_second_server_with_the_same_keys() {
     first.kill();
     assert_eq!(ask(Method::GET, &agents, |r| r.bearer_auth(&token)).0, 200, "without the first");
 
-    // Nor is it taken for its looks: with one character of its signature changed it is not.
+    // With one character of its signature changed, the token must be refused.
     let (body, signature) = token.rsplit_once('.').unwrap();
     let swapped = if signature.starts_with('A') { 'B' } else { 'A' };
     let forged = format!("{body}.{swapped}{}", &signature[1..]);

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The dashboard's sources: types, style, unit tests; and the committed ui/dist is what they build.
+# Checks types, style and unit tests of the dashboard's sources, and that they build to the
+# committed ui/dist.
 set -euo pipefail
 cd "$(dirname "$0")/../ui"
 npm ci --no-audit --no-fund --loglevel=error

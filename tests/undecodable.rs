@@ -1,5 +1,5 @@
-//! Rows of the agent's database that cannot be decoded, in every reader: only they go, are reported
-//! as a gap and found again, and the server never misses what is on the disk.
+//! Rows of the agent's database that cannot be decoded, found by each reader. Only these rows are
+//! dropped; they are reported as a gap and found again, and the server keeps their documents.
 
 #![allow(
     clippy::unwrap_used,
@@ -35,10 +35,10 @@ fn undecodable_item_makes_the_agent_recreate_its_database() {
         let sql = "UPDATE item SET observation = x'ff00' WHERE name = CAST('f9' AS BLOB)";
         assert_eq!(db.execute(sql, []).unwrap(), 1);
     };
-    // Found by the running agent.
+    // The running agent finds this damage.
     damage();
     fs::write(deployment.tree.join("d1/f1"), "now longer content").unwrap();
-    // Its first heartbeat may still be on its way.
+    // The order is refused until the agent's first heartbeat has arrived.
     eventually("the order is taken", || match api.request("PUT", "/syscheck?agents_list=001") {
         Some((200, answer)) if answer["error"] == 0 => Ok(()),
         other => Err(format!("{other:?}")),
@@ -47,7 +47,7 @@ fn undecodable_item_makes_the_agent_recreate_its_database() {
     agent.line("agent.db: items that could not be decoded were dropped (1, the first of them ");
     deployment.equal(&api, "001");
     assert_eq!(agent.stop(), 0);
-    // Found at its start.
+    // The agent finds this damage when it starts.
     damage();
     fs::write(deployment.tree.join("d2/f2"), "now longer content").unwrap();
     let agent = deployment.agent();
@@ -57,14 +57,14 @@ fn undecodable_item_makes_the_agent_recreate_its_database() {
     assert_eq!(server.stop(), 0);
 }
 
-/// When the agent's log last said so, microseconds since the epoch.
+/// Returns the time of the last such line in the agent's log, microseconds since the epoch.
 fn logged_us(deployment: &Deployment, what: &str) -> u64 {
     let log = fs::read_to_string(deployment.base.join("agent.log")).unwrap();
     let line = log.lines().rfind(|line| line.contains(what)).unwrap_or_else(|| panic!("{log}"));
     model::timestamp::parse_micros(line.split_whitespace().next().unwrap()).unwrap()
 }
 
-/// Only a session in preparation reads it: the scan before has seen the file as it was.
+/// The row is damaged after the scan, so the agent reads it only when it prepares a session.
 #[test]
 fn undecodable_item_found_while_sending_recreates_after_a_pause() {
     let deployment = Deployment::new("undecodable-pending");
@@ -86,14 +86,14 @@ fn undecodable_item_found_while_sending_recreates_after_a_pause() {
     let met_us = logged_us(&deployment, "content of ");
     agent.line("agent.db: items that could not be decoded were dropped (1, the first of them ");
     deployment.equal(&api, "001");
-    // What is damaged again at once must not keep the machine busy.
+    // The pause keeps repeated damage from causing restarts in a tight loop.
     let paused_us = logged_us(&deployment, "items that cannot be decoded dropped") - met_us;
     assert!(paused_us >= 10_000_000, "after {paused_us} us");
     assert_eq!(agent.stop(), 0);
     assert_eq!(server.stop(), 0);
 }
 
-/// The package database was not written since: it is looked at all the same, before a check.
+/// The package database has not changed, but the agent must read it again before the next check.
 #[test]
 fn undecodable_package_is_found_again_and_stays_on_the_server() {
     let deployment = Deployment::new("undecodable-package");
@@ -102,7 +102,7 @@ fn undecodable_package_is_found_again_and_stays_on_the_server() {
     let agent = deployment.agent();
     let installed = [("bash", "1"), ("old", "1")];
     eventually("packages are reported", || has_packages(&api, &installed));
-    // So long that its time of change is past, and a look does not have to be made again for that.
+    // Wait until the database's time of change is in the past, so that no further look is due.
     let settled = || {
         let db = Connection::open(deployment.base.join("agent/agent.db")).unwrap();
         let query = "SELECT value FROM note WHERE name = 'packages.last'";
@@ -118,7 +118,7 @@ fn undecodable_package_is_found_again_and_stays_on_the_server() {
     });
     assert_eq!(agent.stop(), 0);
     let db = Connection::open(deployment.base.join("agent/agent.db")).unwrap();
-    // One bit of its first byte.
+    // Change the first byte of the row.
     let flip = "UPDATE item SET observation = CAST(x'01' || substr(observation, 2) AS BLOB) \
                 WHERE name = CAST('bash:amd64' AS BLOB)";
     assert_eq!(db.execute(flip, []).unwrap(), 1);

@@ -1,4 +1,4 @@
-//! `holdfast up` as a person runs it: first start, changes, restart, changes while it was stopped,
+//! `holdfast up` as users run it: first start, changes, restart, changes while it was stopped,
 //! backup and restore, a lost password.
 
 #![allow(
@@ -66,7 +66,7 @@ impl Folders {
     }
 }
 
-/// (kind, path) of every change, oldest first.
+/// Returns kind and path of every change, oldest first.
 fn history(api: &Api) -> Vec<(String, String)> {
     let mut items = api.history("/changes");
     items.reverse();
@@ -178,7 +178,7 @@ fn local_agent_recovers_its_key_but_lost_registry_fails_start() {
     told("no-key", "the local agent's key or certificate was lost: recreated");
     fs::write(place.data.join("agent/cert.pem"), b"garbage").unwrap();
     told("no-certificate", "the local agent's key or certificate was lost: recreated");
-    // An agent that the registry does not know, as after an older backup.
+    // Make the agent unknown to the registry, as after restoring an older backup.
     let registry = rusqlite::Connection::open(place.data.join("registry.db")).unwrap();
     registry.execute("DELETE FROM agent WHERE id = 1", []).unwrap();
     drop(registry);
@@ -338,7 +338,7 @@ fn a_damaged_queue_is_set_aside_and_the_server_repaired() {
 #[test]
 fn damaged_journal_is_refused_and_repair_keeps_the_history() {
     journal_loses(&Folders::new("up-journal"), 0, |segment| {
-        // Somewhere within the first session, behind the segment's own header.
+        // This byte is in the first session, after the segment's header.
         segment[4096 + 300] ^= 1;
     });
 }
@@ -346,14 +346,15 @@ fn damaged_journal_is_refused_and_repair_keeps_the_history() {
 #[test]
 fn a_trimmed_journal_that_lost_its_end_is_repaired_too() {
     journal_loses(&Folders::new("up-trimmed"), 3, |segment| {
-        // The last block that holds something: to the journal alone it looks like a torn tail.
+        // Damage the last block with data: the journal alone cannot tell it from a torn tail.
         let end = segment.iter().rposition(|byte| *byte != 0).unwrap();
         segment[end - 8] ^= 1;
     });
 }
 
-/// Three changes, each applied, behind as many clean stops, each of which trims the journal; a kill,
-/// damage to the segment, what refuses it, and its repair.
+/// Stops the server cleanly `stops` times, which trims the journal; makes three changes and waits
+/// until they are applied; kills the server and damages the last segment. Asserts that the start
+/// fails and that after a repair the history and the documents are complete.
 fn journal_loses(place: &Folders, stops: u32, damage: impl Fn(&mut [u8])) {
     for _ in 0..stops {
         let up = place.up();

@@ -1,5 +1,5 @@
-//! The programs of this very machine: everything below /usr scanned, synchronised and compared
-//! with an independent walk.
+//! Scans and synchronises everything below /usr of this machine, and compares the server's
+//! documents with an independent walk.
 
 #![allow(
     clippy::unwrap_used,
@@ -44,7 +44,7 @@ fn the_servers_documents_of_usr_equal_the_disk() {
     differences(&on_disk, &stored(&api, "001")).unwrap();
     println!("{} entries; agent and server together peaked at {} KiB", told, up.peak_kib());
 
-    // A rescan finds nothing: nothing changed, nothing is reported again.
+    // Nothing changed, so a rescan must report nothing.
     let before = up.lines();
     api.rescan("001");
     let (_, scan) = up.line_after(before, "scan: ");

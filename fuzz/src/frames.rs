@@ -1,8 +1,8 @@
-//! The reader of a follower's stream; see `targets.rs`. The including file must have `wire`.
+//! The reader of a follower's stream; see `targets.rs`. The including file must define `wire`.
 
 use crate::wire;
 
-/// A stream to a follower, in two pieces.
+/// Decodes a stream to a follower that arrives in two pieces.
 #[allow(
     clippy::indexing_slicing,
     clippy::panic,

@@ -1,5 +1,5 @@
-//! The readers of the ingest crate, without its sockets: included by the fuzzers, so that they need
-//! not be built with them.
+//! The readers of the ingest crate, included as source, so that the fuzzers are built without the
+//! crate's sockets.
 
 pub use crate::collector::{CollectedRows, RowCollector};
 pub use crate::influx::{Precision, read as influx_read};

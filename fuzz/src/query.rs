@@ -1,4 +1,4 @@
-//! The reader of queries; see `targets.rs`. The including file must have `answer_all`.
+//! The reader of queries; see `targets.rs`. The including file must define `answer_all`.
 
 #![allow(
     clippy::unwrap_used,
@@ -16,7 +16,8 @@ use series::{Ack, Batch, Store, StoreOptions, Wal};
 
 use crate::answer_all;
 
-/// Two hosts with two metrics, one of them in two row series, times at both ends, and events.
+/// A store with two hosts that have two metrics, one of them in two row series; with the smallest
+/// and the largest times; and with events.
 static STORE: LazyLock<Store> = LazyLock::new(|| {
     let options = StoreOptions {
         wal: Wal::Off,
@@ -44,7 +45,7 @@ static STORE: LazyLock<Store> = LazyLock::new(|| {
     store
 });
 
-/// A query of a stranger: answered, and the same way twice.
+/// Sends any bytes as a query: it is answered, and repeating it gives the same answer.
 pub fn query(data: &[u8]) {
     let said = answer_all(&STORE, data);
     assert!(said == answer_all(&STORE, data), "two answers to one query");

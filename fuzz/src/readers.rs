@@ -1,5 +1,5 @@
-//! The series store's bytes and the readers of its protocols; see `targets.rs`. The including file must
-//! have `ingest`.
+//! The decoders of the series store and the readers of its protocols; see `targets.rs`. The
+//! including file must define `ingest`.
 
 #![allow(
     clippy::indexing_slicing,
@@ -20,11 +20,11 @@ use crate::ingest::{
     CollectedRows, Precision, RespReader, RowCollector, TelnetReader, influx_read, remote_read,
 };
 
-/// Inputs that one store sees.
+/// Most inputs that are given to one store.
 const INPUTS_MAX: u32 = 500;
 
-/// Columns, chunks, indexes, manifests and records of the log: bytes that claim to be one, and
-/// values of any bits.
+/// Decodes any bytes as a column, chunk, index, manifest and log record, and encodes values of any
+/// bits.
 pub fn codec(data: &[u8]) {
     let Some((choice, bytes)) = data.split_first() else { return };
     probe::column(bytes, usize::from(*choice) * 16);
@@ -35,7 +35,7 @@ pub fn codec(data: &[u8]) {
         .map(|some| some.iter().fold(0, |bits, byte| bits << 8 | u64::from(*byte)))
         .collect();
     probe::values(&bits);
-    // Short decimals and what is almost one.
+    // Encode short decimals, one of them with a flipped bit.
     let decimals = |bits: &u64| ((*bits as i64 % 100_000) as f64 / 100.0).to_bits();
     let mut bits: Vec<u64> = bits.iter().map(decimals).collect();
     if let Some(odd) = bits.get_mut(usize::from(*choice)) {
@@ -57,7 +57,7 @@ fn store() -> Store {
 
 static STORE: Mutex<Option<(u32, Store)>> = Mutex::new(None);
 
-/// A store for the next input.
+/// Returns the store for the next input; it is replaced after `INPUTS_MAX` inputs.
 fn next_store() -> Store {
     let mut kept = STORE.lock().unwrap_or_else(PoisonError::into_inner);
     let (inputs, store) = kept.take().unwrap_or_else(|| (0, store()));
@@ -73,7 +73,7 @@ fn taken(store: &Store, read: impl FnOnce(&mut RowCollector<'_>)) -> CollectedRo
 
 fn same(one: &CollectedRows, other: &CollectedRows) {
     assert_eq!((one.samples, one.refused), (other.samples, other.refused));
-    // What stands in brackets may be the time of the clock.
+    // A text in parentheses may contain the current time.
     let reason = |reason: &str| reason.split('(').next().unwrap_or_default().to_owned();
     let said = |taken: &CollectedRows| {
         taken.refusals.iter().map(|r| (reason(&r.reason), r.text.clone())).collect::<Vec<_>>()
@@ -82,8 +82,8 @@ fn same(one: &CollectedRows, other: &CollectedRows) {
     assert!(one.batches == other.batches, "other rows are taken");
 }
 
-/// Streams and bodies of strangers: what is taken does not depend on where a stream is cut, and
-/// refusals count what they should.
+/// Reads any bytes as streams and bodies: the accepted rows do not depend on where a stream is cut,
+/// and the count of refusals is at least their number.
 pub fn readers(data: &[u8]) {
     let Some(([which, cut], bytes)) = data.split_first_chunk::<2>() else { return };
     let (store, cut) = (next_store(), usize::from(*cut).min(bytes.len()));
@@ -116,7 +116,7 @@ pub fn readers(data: &[u8]) {
             same(&read(), &read());
         }
         _ => {
-            // Labels that were seen before lead to the same rows.
+            // The second read finds its labels cached, and must give the same rows.
             let Ok(body) = snap::raw::Encoder::new().compress_vec(bytes) else { return };
             let read = || {
                 let mut collector = RowCollector::new(&store);

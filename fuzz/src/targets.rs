@@ -1,5 +1,6 @@
-//! The fuzz targets: everything that reads bytes of unknown origin. The fuzzers and the ordinary tests
-//! (`tests/fuzz_corpus.rs`) call the same functions. Each panics when a promise does not hold.
+//! The fuzz targets: all code that reads bytes of unknown origin. The fuzzers and the ordinary
+//! tests (`tests/fuzz_corpus.rs`) call the same functions. Each function panics if a guarantee is
+//! violated.
 
 #![allow(
     clippy::unwrap_used,
@@ -47,7 +48,7 @@ fn verified(disk: &SimDisk) -> Option<VerifyReport> {
     journal::verify_with(disk, Path::new(DIR)).ok()
 }
 
-/// Every record that a dump shows.
+/// Returns every record that a dump shows.
 fn dumped(disk: &SimDisk) -> Vec<Vec<u8>> {
     let mut records = Vec::new();
     let _ = journal::dump_with(disk, Path::new(DIR), 0, |group| {
@@ -57,7 +58,8 @@ fn dumped(disk: &SimDisk) -> Vec<Vec<u8>> {
     records
 }
 
-/// That verifying, opening, reading and repairing agree with each other; what reading gives.
+/// Asserts that verifying, opening, reading and repairing agree with each other. Returns the
+/// records that were read.
 fn agree(disk: &SimDisk, layout: Layout) -> Vec<Vec<u8>> {
     let report = verified(disk);
     assert_eq!(report, verified(disk), "verifying changes nothing");
@@ -90,8 +92,8 @@ fn read_all(journal: &Journal) -> Vec<Vec<u8>> {
     reader.map(|record| record.expect("what was recovered can be read").1).collect()
 }
 
-/// A segment whose checksums are right and whose insides are the fuzzer's: two blocks of choices,
-/// then frames, each in blocks of its own as the sparse layout has them.
+/// Reads a segment with valid checksums and any content. The input is eight bytes of choices,
+/// followed by frames, each of which starts a new block as in the sparse layout.
 pub fn segment(data: &[u8]) {
     let Some((choices, mut rest)) = data.split_at_checked(8) else { return };
     let disk = SimDisk::new(1);
@@ -187,7 +189,8 @@ fn write_one(layout: Layout) -> Written {
     Written { files: files.map(|n| (n.clone(), content(n))).collect(), records }
 }
 
-/// A journal that was written well and then damaged: what is read is a prefix of what was written.
+/// Reads a journal that was written correctly and then damaged: the records read are a prefix of
+/// those written.
 pub fn damage(data: &[u8]) {
     let Some((choice, mut patches)) = data.split_first() else { return };
     let well = written(usize::from(*choice));
@@ -207,7 +210,7 @@ pub fn damage(data: &[u8]) {
             1 => content.truncate(at),
             2 => content[at..].iter_mut().take(usize::from(value) * 16).for_each(|b| *b = 0),
             _ => {
-                // A block in the place of another, as a stale or misdirected write leaves it.
+                // Overwrite one block with another, as a stale or misdirected write would.
                 let from = (usize::from(value) * BLOCK) % content.len() / BLOCK * BLOCK;
                 let to = at / BLOCK * BLOCK;
                 let block = content[from..].iter().copied().take(BLOCK).collect::<Vec<_>>();
@@ -226,7 +229,7 @@ pub fn damage(data: &[u8]) {
     assert!(well.records.starts_with(&read), "{} records that were never written", read.len());
 }
 
-/// A session from an agent.
+/// Decodes a session from an agent and encodes it again.
 pub fn session(data: &[u8]) {
     let limits = link::Limits { bytes_max: 1 << 20, values_max: 1_000 };
     let Ok(view) = link::verify(data, &limits) else { return };
@@ -237,7 +240,7 @@ pub fn session(data: &[u8]) {
     assert_eq!(again.to_session(), session);
 }
 
-/// A record of the server's journal.
+/// Decodes a record of the server's journal and encodes it again.
 pub fn record(data: &[u8]) {
     let Ok(record) = model::Record::decode(data) else { return };
     let _ = record.agent();

@@ -1,4 +1,4 @@
-//! A whole data folder: backup, restore, clock.
+//! Commands on a whole data folder: backup, restore, clock, authority.
 
 use std::path::PathBuf;
 

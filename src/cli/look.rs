@@ -1,4 +1,4 @@
-//! Looking: scan, changes.
+//! Commands that only show: scan, changes.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! The command line. Each command says what it does, what it prints and shows an example. The
-//! arguments of a group of commands stand in a file of their own.
+//! The command line. The help of each command says what it does and what it prints, and shows an
+//! example. Each group of commands has a file for its arguments.
 
 mod fleet;
 mod folder;

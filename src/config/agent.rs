@@ -41,7 +41,7 @@ impl Default for AgentConfig {
 }
 
 impl AgentConfig {
-    /// Values that no agent can run with, each by its key.
+    /// Returns an error for the first value that no agent can run with. The error names its key.
     pub(crate) fn validate(&self) -> anyhow::Result<()> {
         self.scan.validate()?;
         self.inventory.validate()?;

@@ -1,4 +1,4 @@
-//! `server.toml` as the API reads and replaces it.
+//! Reads and replaces `server.toml` for the API.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -11,10 +11,10 @@ use serde_json::{Map, Value};
 
 use super::{CONFIG_BYTES_MAX, DEFAULT_SERVER, ServerConfig, parse};
 
-/// The section of the keys that stand in none.
+/// The section for keys outside of any section.
 const GLOBAL: &str = "global";
 
-/// The file that a server was started with, and what it said then.
+/// The file that a server was started with, and its values at that time.
 pub(crate) struct ServerFile {
     path: PathBuf,
     running: Value,
@@ -23,7 +23,7 @@ pub(crate) struct ServerFile {
 }
 
 impl ServerFile {
-    /// The file as it is when the server starts.
+    /// Reads the file. Call this when the server starts.
     pub(crate) fn new(path: &Path) -> anyhow::Result<Self> {
         let path = fs::canonicalize(path).with_context(|| path.display().to_string())?;
         let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
@@ -31,7 +31,8 @@ impl ServerFile {
         Ok(Self { path, running, replacing: Mutex::new(()) })
     }
 
-    /// Writes a temporary file first, so that readers find either the old or the new file, complete.
+    /// Writes a temporary file first, so that readers find either the old or the new file,
+    /// complete.
     fn replace(&self, text: &str) -> anyhow::Result<()> {
         let _one = self.replacing.lock();
         let folder = self.path.parent().context("a file without a folder")?;
@@ -93,7 +94,7 @@ fn values(text: &str) -> anyhow::Result<Value> {
     Ok(Value::Object(sections))
 }
 
-/// Puts the keys of a table over those of another.
+/// Overwrites the keys of `under` with those of `over`, recursively.
 fn put_over(under: &mut Value, over: Value) {
     match (under, over) {
         (Value::Object(under), Value::Object(over)) => {
@@ -105,7 +106,7 @@ fn put_over(under: &mut Value, over: Value) {
     }
 }
 
-/// The keys of two tables whose values are not the same; those of `global` stand without it.
+/// Appends the keys whose values differ between two tables. Keys of `global` have no prefix.
 fn differing(a: &Value, b: &Value, at: &str, keys: &mut Vec<String>) {
     let (Value::Object(left), Value::Object(right)) = (a, b) else {
         if a != b {
@@ -142,7 +143,7 @@ mod tests {
         let now = file.values(&file.read().unwrap()).unwrap();
         assert_eq!(now["global"]["node_name"], "one");
         assert_eq!(now["api"]["request_timeout"], "10s", "a default");
-        // Text, and what of it waits for a start.
+        // Both changed keys take effect at the next start.
         let changed = "node_name = \"two\"\n[api]\nrequest_timeout = \"20s\"\n";
         for (text, keys) in [
             ("node_name = \"one\"", vec![]),

@@ -1,4 +1,5 @@
-//! Configuration files: TOML, every key optional, an unknown one refused with the nearest known.
+//! Configuration files in TOML. Every key is optional. An unknown key is refused, and the error
+//! suggests the nearest known key.
 
 mod agent;
 mod file;
@@ -65,7 +66,7 @@ pub(crate) fn check(role: Role, file: &Path) -> anyhow::Result<()> {
 /// Longest name of a host (RFC 1035, 2.3.4).
 const HOST_BYTES_MAX: usize = 253;
 
-/// That each of these is an IP address or a host's name, perhaps with a wildcard.
+/// Returns an error unless each name is an IP address or a host name; wildcards are allowed.
 fn expect_hosts(key: &str, names: &[String]) -> anyhow::Result<()> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "-._*".contains(c);
     for name in names {
@@ -77,7 +78,7 @@ fn expect_hosts(key: &str, names: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// That each of these is an origin as browsers send it (RFC 6454), or `*`.
+/// Returns an error unless each origin is one as browsers send it (RFC 6454), or `*`.
 fn expect_origins(key: &str, origins: &[String]) -> anyhow::Result<()> {
     for origin in origins {
         let parsed = reqwest::Url::parse(origin).ok();
@@ -99,7 +100,7 @@ pub(crate) fn parse<T: DeserializeOwned>(text: &str) -> anyhow::Result<T> {
     })
 }
 
-/// The known key nearest to the unknown one that a message of serde names:
+/// Returns the known key nearest to the unknown one in a message of serde:
 /// ``unknown field `a`, expected one of `b`, `c` ``.
 fn nearest(message: &str) -> Option<String> {
     let (_, rest) = message.split_once("unknown field `")?;

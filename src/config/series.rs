@@ -1,4 +1,4 @@
-//! `[series]` of `server.toml`, and `series.toml` of a store alone.
+//! `[series]` of `server.toml`, and `series.toml` for `holdfast series serve`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -154,7 +154,7 @@ impl Default for SeriesConfig {
 }
 
 impl SeriesConfig {
-    /// Returns it with the ports of a command line.
+    /// Overrides the ports with those of a command line.
     pub(crate) fn with_ports(mut self, args: &SeriesPortArgs) -> Self {
         self.resp = args.resp.or(self.resp);
         self.udp = args.udp.or(self.udp);
@@ -163,7 +163,7 @@ impl SeriesConfig {
         self
     }
 
-    /// Returns it with all ports set: those that were not get their usual port on loopback.
+    /// Sets each port that is not configured to its default on loopback.
     pub(crate) fn with_all_ports(mut self) -> Self {
         let local = |port| Some(Listen::At(SocketAddr::from(([127, 0, 0, 1], port))));
         self.resp = self.resp.or(local(8282));
@@ -173,7 +173,9 @@ impl SeriesConfig {
         self
     }
 
-    /// Returns an error for values that no store can run with. Names the key, after `prefix`.
+    /// Returns an error for the first value that no store can run with. The error names its key,
+    /// after `prefix`. Ages must increase: `age_max` < `rollup_age` < `hourly_age`, unless a
+    /// roll-up is off.
     pub(crate) fn validate(&self, prefix: &str) -> anyhow::Result<()> {
         let (tick, year) = (Duration::from_millis(1), Duration::from_hours(365 * 24));
         let key = |name: &str| format!("{prefix}{name}");
@@ -207,7 +209,7 @@ impl SeriesConfig {
         Ok(())
     }
 
-    /// Returns the options to open the store with.
+    /// Returns the options for opening the store.
     pub(crate) fn store_options(&self) -> series::StoreOptions {
         series::StoreOptions {
             wal: match self.wal {

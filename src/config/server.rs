@@ -32,7 +32,7 @@ pub(crate) struct ServerConfig {
     pub(crate) journal: JournalConfig,
     pub(crate) retention: RetentionConfig,
     pub(crate) series: SeriesConfig,
-    /// The file that it was read from, if it was.
+    /// The file that the configuration was read from, if any.
     #[serde(skip)]
     pub(crate) file: Option<PathBuf>,
 }
@@ -57,7 +57,7 @@ impl Default for ServerConfig {
 }
 
 impl ServerConfig {
-    /// Values that no server can run with, each by its key.
+    /// Returns an error for the first value that no server can run with. The error names its key.
     pub(crate) fn validate(&self) -> anyhow::Result<()> {
         let (second, year) = (Duration::from_secs(1), Duration::from_hours(365 * 24));
         within("api.token_timeout", &self.api.token_timeout, &second, &year)?;
@@ -67,7 +67,7 @@ impl ServerConfig {
         within("db.wal_mib", &self.db.wal_mib, &1, &65_536)?;
         within("agents.connections_max", &self.agents.connections_max, &1, &1_000_000)?;
         within("api.max_connections", &self.api.max_connections, &8, &100_000)?;
-        // Longer than the heartbeat that agents have unless configured.
+        // The minimum is above the default heartbeat of agents.
         within("agents.idle_time", &self.agents.idle_time, &(second * 11), &year)?;
         expect_hosts("api.names", &self.api.names)?;
         expect_hosts("agents.names", &self.agents.names)?;
@@ -201,10 +201,10 @@ impl Default for AgentsConfig {
     }
 }
 
-/// Longest time that anything is kept: what another process decides is seen within it.
+/// Longest time that data is cached; changes made by another process take effect within this time.
 const CACHE_TTL_MAX: Duration = Duration::from_secs(10);
 
-/// The cache sizes for data that every request needs.
+/// The cache of the data that every request needs.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct CacheConfig {

@@ -1,4 +1,4 @@
-//! `holdfast series serve`, `init` and `create`: the store without the rest.
+//! `holdfast series serve`, `init` and `create`: the series store without a server.
 
 use std::fs;
 use std::sync::Arc;
@@ -69,7 +69,7 @@ pub(super) async fn serve(args: SeriesServeArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The file's configuration with what the command line says.
+/// Returns the configuration of the file, overridden by the command line.
 fn configuration(args: &SeriesServeArgs, folder: &DataFolder) -> anyhow::Result<SeriesConfig> {
     let own = folder.series_toml();
     let file = args.config.clone().or_else(|| own.exists().then_some(own));
@@ -85,7 +85,7 @@ fn configuration(args: &SeriesServeArgs, folder: &DataFolder) -> anyhow::Result<
     config.wal = args.wal.unwrap_or(config.wal);
     config.size_max = args.size_max.unwrap_or(config.size_max);
     config.age_max = args.age_max.unwrap_or(config.age_max);
-    // Named, so that one which is taken is an error: nothing is served without them.
+    // Set every port explicitly, so that a port in use is an error: these ports are all it serves.
     let config = config.with_ports(&args.ports).with_all_ports();
     config.validate("")?;
     Ok(config)
@@ -101,7 +101,7 @@ fn secrets(config: &SeriesConfig, folder: &DataFolder) -> anyhow::Result<Secrets
     Ok(Secrets { certificate, token: Some(folder.series_token()?) })
 }
 
-/// Certificate and key that a configuration names.
+/// Opens the certificate and key that a configuration names. They are reloaded when they change.
 pub(crate) fn certificate_files(
     config: &SeriesConfig,
 ) -> anyhow::Result<Arc<dyn ResolvesServerCert>> {

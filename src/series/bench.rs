@@ -1,5 +1,5 @@
-//! `holdfast series bench`: what the log costs on this machine. One writer, rows of a random walk
-//! with two decimals, batches of a thousand rows, each case in a folder of its own.
+//! `holdfast series bench`: the cost of the log on this machine. One writer appends rows of a
+//! random walk with two decimals in batches of a thousand rows. Each case has its own folder.
 
 use std::path::Path;
 use std::time::Instant;
@@ -115,14 +115,15 @@ fn rows(store: &Store, args: &SeriesBenchArgs) -> anyhow::Result<Vec<Row>> {
     Ok((0..args.series).map(row).collect::<Result<_, _>>()?)
 }
 
-/// A random walk in hundredths for each metric of each row.
+/// A random walk, in hundredths, for each metric of each row series.
 struct Walk {
     state: u64,
     values: Vec<i64>,
 }
 
 impl Walk {
-    /// A step of Marsaglia's xorshift (Journal of Statistical Software 8/14, 2003).
+    /// Returns the next number of Marsaglia's xorshift (Journal of Statistical Software 8/14,
+    /// 2003).
     fn next(&mut self) -> u64 {
         self.state ^= self.state << 13;
         self.state ^= self.state >> 7;

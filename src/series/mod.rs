@@ -1,4 +1,4 @@
-//! `holdfast series`: the series store run alone, and tools that look into one.
+//! `holdfast series`: running the series store without a server, and commands on a store.
 
 mod alone;
 mod bench;
@@ -12,7 +12,7 @@ pub(crate) use alone::certificate_files;
 pub(crate) use own::store as store_own;
 pub(crate) use ports::{Ports, Secrets, tell_ports};
 
-/// Runs one command: `false` when something is not as it should be.
+/// Runs one command. Returns false if it found damage or if samples were refused or unreadable.
 pub(crate) fn run(command: SeriesCommand) -> anyhow::Result<bool> {
     match command {
         SeriesCommand::Serve(args) => crate::runtime()?.block_on(alone::serve(args))?,

@@ -1,5 +1,5 @@
-//! The program's own `/metrics`, stored in its series store: Prometheus text, asked of the API as
-//! a user on this machine asks.
+//! Stores the program's own `/metrics` (Prometheus text) in its series store. The text is requested
+//! from the API in the same way as by a user on this machine.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -13,7 +13,7 @@ use tracing::warn;
 /// Largest text that is read, bytes.
 const TEXT_BYTES_MAX: usize = 16 << 20;
 
-/// Stores them at each interval until stopped.
+/// Stores the metrics at each interval until stopped. A failed write is logged.
 pub(crate) async fn store(
     store: Store,
     router: Router,
@@ -34,6 +34,8 @@ pub(crate) async fn store(
     }
 }
 
+/// Returns the text of `/metrics`, requested as by root on the unix socket. Returns `None` if it is
+/// too large or not UTF-8.
 async fn ask(router: Router) -> Option<String> {
     use tower::ServiceExt as _;
     let mut request = Request::new(Body::empty());
@@ -47,20 +49,20 @@ async fn ask(router: Router) -> Option<String> {
     String::from_utf8(body.to_vec()).ok()
 }
 
-/// One sample for each line of the text; a metric without labels gets `source=server`, since a name
-/// has at least one tag. What is no sample is left out.
+/// Returns one sample for each line of the text. Every metric gets the tag `source=server`, because
+/// a series name needs at least one tag. Lines that are not samples are skipped.
 fn batch(store: &Store, text: &str, time_ns: i64) -> Batch {
     let mut batch = Batch::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {
         let Some((name, value)) = sample(line) else { continue };
         let Ok(row) = store.row_of(&name) else { continue };
-        // A text of more samples than a batch holds is not to be expected.
+        // The push fails if the batch is full, which is not expected for `/metrics`.
         let _ = batch.push(row, time_ns, &[value]);
     }
     batch
 }
 
-/// `name{label="value",...} number`.
+/// Parses one line, `name{label="value",...} number`.
 fn sample(line: &str) -> Option<(RowName, f64)> {
     let (name, value) = line.rsplit_once(' ')?;
     let (metric, labels) = name.split_once('{').unwrap_or((name, "}"));
@@ -75,7 +77,7 @@ fn sample(line: &str) -> Option<(RowName, f64)> {
     Some((name, value.parse().ok()?))
 }
 
-/// A label's value up to its closing quote, and what follows.
+/// Returns a label's value up to its closing quote, and the rest of the text.
 fn unquoted(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut chars = text.char_indices();

@@ -21,14 +21,15 @@ const TRY_EVERY: Duration = Duration::from_mins(1);
 /// Secrets required by ports on addresses other than loopback.
 #[derive(Default)]
 pub(crate) struct Secrets {
-    /// Source of certificate and key at each handshake: they are renewed while ports are open.
+    /// Returns certificate and key at each handshake, because they are renewed while ports are
+    /// open.
     pub(crate) certificate: Option<Arc<dyn ResolvesServerCert>>,
     /// The token that callers must present.
     pub(crate) token: Option<Token>,
 }
 
 pub(crate) struct Ports {
-    /// Name and address of each.
+    /// Name and address of each open port.
     pub(crate) open: Vec<(&'static str, SocketAddr)>,
     stop: watch::Sender<bool>,
     tasks: JoinSet<()>,
@@ -43,20 +44,21 @@ pub(crate) fn tell_ports(console: &Console, open: &[(&'static str, SocketAddr)])
 }
 
 impl Ports {
-    /// Returns true if any port of a configuration is on other than a loopback address.
+    /// Returns true if any configured port is on an address other than loopback.
     pub(crate) fn need_secrets(config: &SeriesConfig) -> bool {
         let far = |port| matches!(port, Some(Listen::At(a)) if !SocketAddr::ip(&a).is_loopback());
         [config.resp, config.opentsdb, config.http].into_iter().any(far)
     }
 
-    /// Opens the configured ports, and for each port without configuration the usual one on
-    /// loopback. Loopback addresses accept every local user in clear text; all others require TLS and
-    /// the token. Opens nothing without a store. Call this after all other listeners of the server are
-    /// open, so that a default port does not take an address that they need.
+    /// Opens the configured ports. A port that is not configured is opened on its default address,
+    /// which is on loopback. Ports on loopback accept every local user in clear text; all others
+    /// require TLS and the token. Without a store, no port is opened. Call this after all other
+    /// listeners of the server are open, so that a default port does not take an address that they
+    /// need.
     ///
     /// # Errors
-    /// Fails if a configured port cannot be opened. A default port that cannot be opened is skipped,
-    /// logged, and retried every minute.
+    /// Fails if a configured port cannot be opened; ports that were already open are closed again.
+    /// A default port that cannot be opened is skipped, logged, and retried every minute.
     pub(crate) async fn open(
         store: Option<&Store>,
         config: &SeriesConfig,
@@ -92,7 +94,7 @@ impl Ports {
         Ok(ports)
     }
 
-    // Default ports are on loopback: they need no secrets.
+    // The functions `*_later` retry default ports. These are on loopback and need no secrets.
 
     fn lines_later(
         &mut self,
@@ -176,7 +178,7 @@ impl Ports {
         Ok(())
     }
 
-    /// Stops accepting. Returns when everything received is persisted.
+    /// Stops accepting connections and waits until everything received is persisted.
     pub(crate) async fn close(mut self) {
         self.stop.send_replace(true);
         if let Some(http) = self.http.take() {
@@ -186,7 +188,7 @@ impl Ports {
     }
 }
 
-/// Retries until the port is free. Returns `None` if stopped first.
+/// Retries `open` at each interval until it succeeds. Returns `None` if stopped first.
 async fn later<T, E, F: Future<Output = Result<T, E>>>(
     name: &'static str,
     every: Duration,
@@ -211,8 +213,8 @@ fn is_open(name: &'static str, open: bool) {
     metrics::gauge!("holdfast_series_port_open", "name" => name).set(f64::from(u8::from(open)));
 }
 
-/// Continues without a default port that another program uses, and logs a warning. Returns true if
-/// the port is open.
+/// Returns true if the port is open. For a default port that cannot be opened, logs a warning and
+/// returns false; for a configured one (`named`), returns the error.
 fn allow(
     name: &'static str,
     address: SocketAddr,

@@ -1,4 +1,5 @@
-//! Tools for a store: stat, and, while no other process has it open, delete, verify, export and import.
+//! Commands on a store: stat, and, while no other process has it open, delete, verify, export and
+//! import.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, File};
@@ -27,7 +28,7 @@ use crate::local::Local;
 
 /// Bytes read at a time.
 const CHUNK_BYTES: usize = 1 << 20;
-/// Batches of an import on their way to the log.
+/// Most batches of an import that wait to be written to the log.
 const PIPELINE_MAX: usize = 16;
 
 fn existing(data: &DataArg) -> anyhow::Result<PathBuf> {
@@ -38,14 +39,15 @@ fn existing(data: &DataArg) -> anyhow::Result<PathBuf> {
     Ok(dir)
 }
 
-/// Everything is kept while a tool has it open: what goes is the server's to say.
+/// Opens the store without retention: only the server's configuration decides what is deleted.
 fn open(dir: &Path) -> anyhow::Result<Store> {
     expect_own(dir)?;
     let (store, _) = Store::open(dir, StoreOptions::default().keeping_all()).context("series")?;
     Ok(store)
 }
 
-/// That root does not open a store of another account, which could not write its files afterwards.
+/// Returns an error if root would open another user's store: that user could not write the files
+/// which root creates.
 fn expect_own(dir: &Path) -> anyhow::Result<()> {
     let above = dir.parent().unwrap_or(dir);
     let Ok(found) = fs::metadata(dir).or_else(|_| fs::metadata(above)) else { return Ok(()) };
@@ -60,8 +62,8 @@ fn expect_own(dir: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The same, changing nothing: the store may be where it cannot be written. One that was not closed in
-/// good order is opened as others are: its log knows what no part has.
+/// Opens the store read-only, so that it may be on a read-only file system. A store that was not
+/// closed cleanly is opened for writing instead, because its log must be replayed into parts.
 fn open_read_only(dir: &Path) -> anyhow::Result<Store> {
     match Store::open_read_only(dir, StoreOptions::default()) {
         Err(e @ SeriesOpenError::NotClosed(_)) => {
@@ -71,7 +73,7 @@ fn open_read_only(dir: &Path) -> anyhow::Result<Store> {
     }
 }
 
-/// Returns true if nothing can be written there.
+/// Returns true if the error was caused by a file system or a folder that cannot be written.
 fn is_read_only(error: &anyhow::Error) -> bool {
     let causes = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>());
     let kinds = [io::ErrorKind::ReadOnlyFilesystem, io::ErrorKind::PermissionDenied];
@@ -103,7 +105,8 @@ fn range(from: Option<&str>, to: Option<&str>) -> anyhow::Result<TimeRange> {
     Ok(TimeRange { from_ns: time(from, i64::MIN)?, to_ns: time(to, i64::MAX)? })
 }
 
-/// The series that are chosen; none is an error, for a mistyped name must not pass for an empty one.
+/// Returns the selected series. No match is an error: a mistyped name must not look like an empty
+/// series.
 fn found(store: &Store, chosen: &Selector) -> anyhow::Result<Vec<Series>> {
     let found = store.find(chosen);
     if found.is_empty() {
@@ -119,7 +122,8 @@ pub(super) fn delete(args: &SeriesDeleteArgs) -> anyhow::Result<()> {
     let dir = existing(&args.data)?;
     let console = Console::new();
     if args.all {
-        // Opening the store proves that no other process has it open. A damaged store can be removed too.
+        // Opening the store proves that no other process has it open. A damaged store can be
+        // removed too.
         match Store::open(&dir, StoreOptions::default().keeping_all()) {
             Err(e @ SeriesOpenError::Locked(_)) => return Err(e).context("series"),
             opened => drop(opened),
@@ -148,7 +152,7 @@ pub(super) async fn stat(args: &SeriesStatArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Of a store at rest, or of the server that has it open.
+/// Returns the statistics of a store, from its files or from the server that has it open.
 async fn of_folder(data: &DataArg) -> anyhow::Result<Json> {
     let dir = existing(data)?;
     let socket = DataFolder::new(&data.data).socket();
@@ -173,6 +177,7 @@ fn is_locked(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(SeriesOpenError::Locked(_)))
 }
 
+/// Returns the statistics from the query port of a running store. There is no time limit.
 async fn ask(url: &str, args: &SeriesStatArgs) -> anyhow::Result<Json> {
     if !reqwest::Url::parse(url).is_ok_and(|url| url.has_host()) {
         bail!("--url {url}: name the store's query port as http://HOST:PORT");
@@ -203,7 +208,7 @@ fn shown(s: &StoreStats) -> Json {
     })
 }
 
-/// `holdfast series verify`: `false` when something is wrong.
+/// Runs `holdfast series verify`. Returns false if a file is damaged.
 pub(super) fn verify(args: &SeriesLookArgs) -> anyhow::Result<bool> {
     let dir = existing(&args.data)?;
     let files: Arc<dyn env::files::Files> = Arc::new(RealFiles);
@@ -222,7 +227,7 @@ pub(super) fn verify(args: &SeriesLookArgs) -> anyhow::Result<bool> {
     Ok(found.is_empty())
 }
 
-/// `holdfast series export`: `false` when something could not be read.
+/// Runs `holdfast series export`. Returns false if something could not be read.
 pub(super) fn export(args: &SeriesExportArgs) -> anyhow::Result<bool> {
     let store = open_read_only(&existing(&args.data)?)?;
     let chosen = selector(args.metric.as_deref(), &args.tag)?;
@@ -245,7 +250,8 @@ pub(super) fn export(args: &SeriesExportArgs) -> anyhow::Result<bool> {
 struct LeftOut(BTreeMap<String, u64>);
 
 impl LeftOut {
-    /// Returns what was read. Reports an error once: one damaged block may affect many series.
+    /// Returns the value if it was read. Logs each error once: one damaged block may affect many
+    /// series.
     fn readable<T>(&mut self, series: &str, read: Result<T, SeriesReadError>) -> Option<T> {
         let error = match read {
             Ok(read) => return Some(read),
@@ -268,7 +274,7 @@ impl LeftOut {
     }
 }
 
-/// Writes what can be read of a series.
+/// Writes the readable samples and events of a series as RESP.
 fn write_series(
     out: &mut impl Write,
     store: &Store,
@@ -280,7 +286,7 @@ fn write_series(
     let head = if ingest::is_resp_name(name.as_bytes()) {
         format!("+{name}")
     } else {
-        // Nothing but a dictionary tells such a name from a value.
+        // Such a name could be read as a value, so it is sent as an entry of a dictionary.
         write!(out, "*2\r\n+{name}\r\n:1\r\n")?;
         ":1".to_owned()
     };
@@ -298,7 +304,8 @@ fn write_series(
         match &run.values {
             Values::F64(values) => {
                 for (time, value) in run.times.iter().zip(values) {
-                    // With an exponent where it is long: what is read back has a limit.
+                    // `{:?}` uses an exponent for long numbers: the import limits the length of a
+                    // number.
                     write!(out, "{head}\r\n:{time}\r\n+{value:?}\r\n")?;
                 }
             }
@@ -312,7 +319,7 @@ fn write_series(
     Ok(())
 }
 
-/// `holdfast series import`: `false` when something was refused.
+/// Runs `holdfast series import`. Returns false if a sample was refused.
 pub(super) fn import(args: &SeriesImportArgs) -> anyhow::Result<bool> {
     let folder = DataFolder::new(&args.data.data);
     if !is_there(folder.path())? {
@@ -348,7 +355,7 @@ pub(super) fn import(args: &SeriesImportArgs) -> anyhow::Result<bool> {
 enum Reader {
     Resp(RespReader),
     Opentsdb(TelnetReader),
-    /// Lines of the file so far.
+    /// Influx lines; the value is the number of lines read so far.
     Influx(u64),
 }
 

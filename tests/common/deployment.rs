@@ -1,4 +1,4 @@
-//! Some files and packages, and server and agent on them as separate processes.
+//! A tree of files, a package database, and a server and an agent as separate processes.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
 
 use std::fs;
@@ -8,9 +8,9 @@ use super::common::{
     Api, NO_PORTS, Running, differences, disk, eventually, folder, free_port, run, stored,
 };
 
-/// Directories of the tree.
+/// Number of directories in the tree.
 pub(crate) const FOLDERS: usize = 8;
-/// Files in each.
+/// Number of files in each directory.
 pub(crate) const FILES: usize = 25;
 
 fn configure(base: &Path, tree: &Path, interval: &str) {
@@ -37,20 +37,20 @@ pub(crate) fn start(base: &Path, role: &str) -> Running {
     Running::start(&[role, "--config", config.to_str().unwrap()], &base.join(format!("{role}.log")))
 }
 
-/// Some files, and server and agent on them as separate processes.
+/// A tree of files, and the configurations of a server and an agent.
 pub(crate) struct Deployment {
     pub(crate) base: PathBuf,
     pub(crate) tree: PathBuf,
 }
 
 impl Deployment {
-    /// With two packages; nothing runs. Neither a scan nor a check by the clock: what repairs is
-    /// the check after a kill.
+    /// Creates a deployment with two packages; nothing is started. Intervals are so long that no
+    /// periodic scan or check runs: repairs come from the check after a kill.
     pub(crate) fn new(name: &str) -> Self {
         Self::looking(name, "1h")
     }
 
-    /// As [`Deployment::new`], but files and packages are looked at on this interval.
+    /// Does the same as [`Deployment::new`], but scans files and packages at this interval.
     pub(crate) fn looking(name: &str, interval: &str) -> Self {
         let base = folder(name);
         let tree = base.join("tree");
@@ -65,7 +65,7 @@ impl Deployment {
         deployment
     }
 
-    /// These packages and no others are installed.
+    /// Writes a package database that contains exactly these packages.
     pub(crate) fn install(&self, packages: &[(&str, &str)]) {
         let folder = self.base.join("system/var/lib/dpkg");
         fs::create_dir_all(folder.join("info")).unwrap();
@@ -78,24 +78,24 @@ impl Deployment {
         fs::rename(folder.join("new"), folder.join("status")).unwrap();
     }
 
-    /// The server's folder.
+    /// Returns the server's data folder.
     pub(crate) fn data(&self) -> PathBuf {
         self.base.join("server")
     }
 
-    /// A server, ready.
+    /// Starts the server and waits until it is ready.
     pub(crate) fn server(&self) -> (Running, Api) {
         let server = start(&self.base, "server");
         server.line("ready: ");
         (server, Api::of(&self.data()))
     }
 
-    /// An agent, starting.
+    /// Starts the agent without waiting.
     pub(crate) fn agent(&self) -> Running {
         start(&self.base, "agent")
     }
 
-    /// Enrols; exit code and what was printed as an error.
+    /// Enrols the agent. Returns the exit code and stderr.
     pub(crate) fn enroll(&self, name: &str) -> (i32, String) {
         let (code, token, error) = run(&["token", "--data", self.data().to_str().unwrap()]);
         assert_eq!(code, 0, "{error}");
@@ -125,7 +125,7 @@ impl Deployment {
     }
 }
 
-/// Names and versions of the packages that the server holds.
+/// Returns the names and versions of the packages that the server holds.
 pub(crate) fn packages(api: &Api) -> Vec<(String, String)> {
     let all = api.all("/states/inventory-packages");
     let text = |package: &serde_json::Value, name: &str| package[name].as_str().unwrap().to_owned();
@@ -138,7 +138,7 @@ pub(crate) fn packages(api: &Api) -> Vec<(String, String)> {
     found
 }
 
-/// Returns an error unless it holds these and no others.
+/// Returns an error unless the server holds exactly these packages.
 pub(crate) fn has_packages(api: &Api, wanted: &[(&str, &str)]) -> Result<(), String> {
     let found = packages(api);
     let wanted: Vec<_> = wanted.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();

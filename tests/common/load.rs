@@ -1,4 +1,4 @@
-//! Load on a series store over all protocols, and what became of it.
+//! Load on a series store over all protocols, and its acknowledged requests.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use prost::Message as _;
 use crate::alone::{Alone, datagram, post, tell};
 use crate::common::eventually;
 
-/// Rows of one request.
+/// Number of rows in one request.
 pub const ROWS: u64 = 100;
 /// Width of a partition, seconds.
 const PARTITION: u64 = 7_200;
@@ -26,13 +26,13 @@ const PARTITION: u64 = 7_200;
 /// The protocols that can acknowledge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Protocol {
-    /// Single samples with their names.
+    /// Single samples, each with its series name.
     Resp,
-    /// Rows of two metrics, their names once, in a dictionary.
+    /// Rows of two metrics; the series names are sent once, in a dictionary.
     Rows,
     OpenTsdb,
     Influx,
-    /// Influx lines in gzip, which are taken apart away from the connections however few they are.
+    /// Influx lines in gzip. Even a short gzip body is parsed outside of the connection's task.
     Packed,
     Remote,
 }
@@ -47,7 +47,7 @@ pub const PROTOCOLS: [Protocol; 6] = [
 ];
 
 impl Protocol {
-    /// The content of its requests, the same value to each.
+    /// Returns the metrics of its requests; all of them get the same value.
     pub fn metrics(self) -> &'static [&'static str] {
         match self {
             Self::Resp => &["resp"],
@@ -60,7 +60,7 @@ impl Protocol {
     }
 }
 
-/// The rows of one request: hosts `first..first + ROWS`, one time, one value.
+/// The rows of one request: the hosts `first..first + ROWS` with one time and one value.
 #[derive(Debug, Clone, Copy)]
 pub struct Request {
     first: u64,
@@ -79,7 +79,7 @@ impl Request {
         self.first..self.first + ROWS
     }
 
-    /// Sends it. Returns true if it was acknowledged. A refusal fails the test.
+    /// Sends the request. Returns true if it was acknowledged. A refusal fails the test.
     fn send(self, protocol: Protocol, to: &Ports) -> bool {
         let (seconds, value) = (self.seconds, self.value);
         let mut text = String::new();
@@ -147,7 +147,8 @@ impl Request {
     }
 }
 
-/// Returns true if the server answered `sync` before it went away; it says nothing else of good rows.
+/// Returns true if the server answered `sync` before it was killed. Any other answer to good rows
+/// fails the test.
 fn fine(said: &str, answer: &str) -> bool {
     assert!(said.is_empty() || said == answer, "good rows were refused: {said}");
     !said.is_empty()
@@ -182,12 +183,12 @@ pub type Acknowledged = BTreeMap<Protocol, Vec<Request>>;
 #[derive(Default)]
 struct Progress {
     requests: [AtomicU64; PROTOCOLS.len()],
-    /// When the last request that was acknowledged began.
+    /// Time at which the last acknowledged request began.
     began: [Mutex<Option<Instant>>; PROTOCOLS.len()],
 }
 
 impl Progress {
-    /// A request of a protocol that began then was acknowledged.
+    /// Records an acknowledged request of a protocol, with the time at which it began.
     fn note(&self, protocol: usize, began: Option<Instant>) {
         let Some(began) = began else { return };
         *self.began[protocol].lock().unwrap() = Some(began);
@@ -195,14 +196,14 @@ impl Progress {
     }
 }
 
-/// Metrics that are written without anybody acknowledging them: over RESP, as lines of `put`, in
-/// datagrams, which may be lost on their way.
+/// Metrics that are written without acknowledgements: over RESP, as lines of `put`, and in
+/// datagrams, which may be lost in transit.
 pub const STREAMS: [&str; 3] = ["forgotten", "put", "datagram"];
 
-/// An unacknowledged stream: when each of its rows was sent.
+/// An unacknowledged stream, as the times at which its rows were sent.
 type Sent = Vec<Instant>;
 
-/// Writers over all protocols, one each, until the store goes away or they are stopped.
+/// One writer per protocol; each runs until it is stopped or the store is killed.
 pub struct Load {
     stop: Arc<AtomicBool>,
     progress: Arc<Progress>,
@@ -214,9 +215,9 @@ pub struct Load {
 pub struct Ended {
     /// The acknowledged requests.
     pub told: Acknowledged,
-    /// When the rows of each of [`STREAMS`] were sent.
+    /// Times at which the rows of each of [`STREAMS`] were sent.
     pub sent: [Sent; 3],
-    /// Since then every protocol has had a whole request acknowledged.
+    /// Time since which every protocol has had a whole request acknowledged.
     pub alive: Option<Instant>,
 }
 
@@ -247,7 +248,7 @@ impl Load {
         Self { stop, progress, writers, streams }
     }
 
-    /// Requests acknowledged so far, by protocol.
+    /// Returns the number of requests acknowledged so far, by protocol.
     pub fn acknowledged(&self) -> Vec<u64> {
         self.progress.requests.iter().map(|n| n.load(Ordering::Relaxed)).collect()
     }
@@ -260,7 +261,7 @@ impl Load {
         });
     }
 
-    /// Returns the result.
+    /// Stops the writers and returns the result.
     pub fn end(self) -> Ended {
         self.stop.store(true, Ordering::Relaxed);
         let told = self.writers.into_iter().map(|(p, w)| (p, w.join().unwrap())).collect();
@@ -271,7 +272,7 @@ impl Load {
     }
 }
 
-/// One connection that never ends and is never answered.
+/// Starts a writer that sends rows over one connection without waiting for answers.
 fn forgetting(
     to: SocketAddr,
     text: impl Fn(u64) -> String + Send + 'static,
@@ -287,14 +288,14 @@ fn forgetting(
                 break;
             }
             sent.push(Instant::now());
-            // A steady stream, not a flood.
+            // Limit the rate to about a thousand rows per second.
             std::thread::sleep(Duration::from_millis(1));
         }
         sent
     })
 }
 
-/// Datagrams.
+/// Starts a writer that sends datagrams.
 fn datagrams(ports: Ports, base: u64, turn: u64, stop: &Arc<AtomicBool>) -> JoinHandle<Sent> {
     let stop = stop.clone();
     std::thread::spawn(move || {

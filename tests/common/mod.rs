@@ -1,4 +1,4 @@
-//! Real processes of the real binary, and what the server says over its unix socket.
+//! Processes of the real binary, and requests to the server over its unix socket.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
 
 use std::collections::BTreeMap;
@@ -17,16 +17,17 @@ use sha2::{Digest as _, Sha256};
 /// Time limit for anything that must happen, on a busy machine.
 pub const PATIENCE: Duration = Duration::from_mins(10);
 
-/// A server's configuration in which the series store has no ports: servers of tests run at the
-/// same time, and none takes those that are usual on this machine.
+/// Configuration of a server whose series store has no ports: tests run servers at the same time,
+/// and these would compete for the default ports.
 pub const NO_PORTS: &str =
     "[series]\nresp = \"off\"\nudp = \"off\"\nopentsdb = \"off\"\nhttp = \"off\"\n";
 
-/// The same for `up`, which has no configuration.
+/// The same as arguments of `up`, which has no configuration file.
 const NO_PORTS_OF_UP: [&str; 8] =
     ["--resp", "off", "--udp", "off", "--opentsdb", "off", "--http", "off"];
 
-/// The words of a command; `up` without ports of the series store unless they name one.
+/// Returns the arguments of a command. For `up`, ports of the series store that are not named are
+/// turned off.
 fn without_ports<'a>(words: &[&'a str]) -> Vec<&'a str> {
     let named = words.contains(&"--resp");
     let up = words.first() == Some(&"up") && !named;
@@ -40,12 +41,12 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts with these words; stderr is appended to `log`.
+    /// Starts a process with these arguments; stderr is appended to `log`.
     pub fn start(words: &[&str], log: &Path) -> Self {
         Self::start_with(words, log, &[])
     }
 
-    /// As [`Running::start`], with environment variables.
+    /// Does the same as [`Running::start`], with environment variables.
     pub fn start_with(words: &[&str], log: &Path, env: &[(&str, &str)]) -> Self {
         let stderr = File::options().create(true).append(true).open(log).unwrap();
         let mut child = Command::new(env!("CARGO_BIN_EXE_holdfast"))
@@ -74,7 +75,7 @@ impl Running {
         self.line_after(0, prefix).1
     }
 
-    /// Waits for such a line at or after index `from`. Returns its index and its rest.
+    /// Waits for a line with this prefix at or after index `from`. Returns its index and its rest.
     pub fn line_after(&self, from: usize, prefix: &str) -> (usize, String) {
         let deadline = Instant::now() + PATIENCE;
         let mut lines = self.lines.0.lock().unwrap();
@@ -92,17 +93,17 @@ impl Running {
         }
     }
 
-    /// Lines printed so far.
+    /// Returns the number of lines printed so far.
     pub fn lines(&self) -> usize {
         self.lines.0.lock().unwrap().len()
     }
 
-    /// Everything printed so far.
+    /// Returns the lines printed so far.
     pub fn printed(&self) -> Vec<String> {
         self.lines.0.lock().unwrap().clone()
     }
 
-    /// SIGKILL.
+    /// Sends SIGKILL and waits for the end.
     pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -114,13 +115,13 @@ impl Running {
         assert!(Command::new("kill").args([&format!("-{name}"), &id]).status().unwrap().success());
     }
 
-    /// SIGTERM; the exit code.
+    /// Sends SIGTERM. Returns the exit code.
     pub fn stop(mut self) -> i32 {
         self.signal("TERM");
         self.wait()
     }
 
-    /// Waits for its end. Returns the exit code.
+    /// Waits for the end of the process. Returns the exit code.
     pub fn wait(&mut self) -> i32 {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -132,7 +133,7 @@ impl Running {
         }
     }
 
-    /// Resident memory at its highest so far, KiB.
+    /// Returns the peak resident memory so far, KiB.
     pub fn peak_kib(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find(|l| l.starts_with("VmHWM:")).unwrap();
@@ -149,12 +150,12 @@ impl Drop for Running {
     }
 }
 
-/// Runs to the end. Returns exit code, stdout and stderr.
+/// Runs a command to its end. Returns exit code, stdout and stderr.
 pub fn run(words: &[&str]) -> (i32, String, String) {
     run_with(words, &[])
 }
 
-/// As [`run`], with environment variables.
+/// Does the same as [`run`], with environment variables.
 pub fn run_with(words: &[&str], env: &[(&str, &str)]) -> (i32, String, String) {
     let out = Command::new(env!("CARGO_BIN_EXE_holdfast"))
         .args(without_ports(words))
@@ -166,8 +167,8 @@ pub fn run_with(words: &[&str], env: &[(&str, &str)]) -> (i32, String, String) {
     (out.status.code().unwrap_or(-1), text(out.stdout), text(out.stderr))
 }
 
-/// Returns a port that is free now and stays so until its program binds it, also after a kill: below
-/// those that the kernel gives to connections and to port 0, and each given once.
+/// Returns a free port that stays free until its program binds it, also after a kill: it is below
+/// the range from which the kernel assigns ports, and each port is returned only once.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     const FIRST: u16 = 20_000;
@@ -180,18 +181,18 @@ pub fn free_port() -> u16 {
         .expect("no port is free")
 }
 
-/// Ask a server over its unix socket.
+/// A client of a server's unix socket.
 pub struct Api {
     runtime: tokio::runtime::Runtime,
     http: reqwest::Client,
 }
 
 impl Api {
-    /// Of the server of this data folder.
+    /// Returns a client for the server of this data folder.
     pub fn of(data: &Path) -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let _ = rustls::crypto::ring::default_provider().install_default();
-        // A connection for each request: one left idle may have been closed by the server.
+        // Use a connection for each request: the server may have closed an idle one.
         let http = reqwest::Client::builder()
             .unix_socket(data.join("holdfast.sock"))
             .pool_max_idle_per_host(0)
@@ -200,7 +201,7 @@ impl Api {
         Self { runtime, http }
     }
 
-    /// One request; `None` when there is no answer.
+    /// Sends one request; returns `None` if there is no answer.
     pub fn request(&self, method: &str, path: &str) -> Option<(u16, Value)> {
         let url = format!("http://localhost{path}");
         let request = self.http.request(method.parse().unwrap(), url);
@@ -212,13 +213,13 @@ impl Api {
         })
     }
 
-    /// PUT with a body of this type; the status and the answer.
+    /// Sends a PUT with a body of this type. Returns the status and the answer.
     pub fn put(&self, path: &str, content_type: &str, body: &str) -> (u16, Value) {
         let (status, answer) = self.send("PUT", path, content_type, body);
         (status, serde_json::from_str(&answer).unwrap_or(Value::Null))
     }
 
-    /// A request with a body of this type; the status and the text of the answer.
+    /// Sends a request with a body of this type. Returns the status and the text of the answer.
     pub fn send(&self, method: &str, path: &str, kind: &str, body: &str) -> (u16, String) {
         let url = format!("http://localhost{path}");
         let request = self.http.request(method.parse().unwrap(), url);
@@ -229,7 +230,7 @@ impl Api {
         })
     }
 
-    /// GET that must succeed.
+    /// Sends a GET, which must succeed.
     pub fn get(&self, path: &str) -> Value {
         let (status, body) =
             self.request("GET", path).unwrap_or_else(|| panic!("no answer: {path}"));
@@ -237,8 +238,8 @@ impl Api {
         body
     }
 
-    /// All items of a list that pages by offset. Up to 100,000 come from one page and so from one
-    /// instant.
+    /// Returns all items of a list that pages by offset. Up to 100,000 items are on one page, so
+    /// they are from one instant.
     pub fn all(&self, path: &str) -> Vec<Value> {
         const PAGE: usize = 100_000;
         let mut items = Vec::new();
@@ -254,7 +255,7 @@ impl Api {
         }
     }
 
-    /// All items of a list that pages by cursor.
+    /// Returns all items of a list that pages by cursor.
     pub fn history(&self, path: &str) -> Vec<Value> {
         let mut items = Vec::new();
         let mut cursor = String::new();
@@ -269,7 +270,7 @@ impl Api {
         }
     }
 
-    /// Order a scan of an agent and wait for its outcome.
+    /// Orders a scan of an agent and waits for its outcome.
     pub fn rescan(&self, agent: &str) {
         let deadline = Instant::now() + PATIENCE;
         let id = loop {
@@ -279,7 +280,7 @@ impl Api {
             if let Some(id) = body["data"]["command"].as_u64() {
                 break id;
             }
-            // 1707: started a moment ago, or the server was.
+            // 1707: the agent is not active yet, because it or the server has just started.
             assert!(Instant::now() < deadline, "the agent does not become active: {body}");
             std::thread::sleep(Duration::from_millis(50));
         };
@@ -303,7 +304,7 @@ pub fn login(url: &str, name: &str, password: &str) -> u16 {
     answer.unwrap().status().as_u16()
 }
 
-/// Poll until it holds.
+/// Polls until the condition holds; panics after [`PATIENCE`].
 pub fn eventually(what: &str, mut holds: impl FnMut() -> Result<(), String>) {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -315,7 +316,8 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> Result<(), String>) {
     }
 }
 
-/// Returns the disk's content: path to (type, size, permission bits, SHA-256), by an independent walk.
+/// Returns the disk's content: path to (type, size, permission bits, SHA-256), by an independent
+/// walk.
 pub fn disk(root: &Path) -> BTreeMap<String, (String, Option<u64>, String, Option<String>)> {
     let mut found = BTreeMap::new();
     let mut todo = vec![root.to_owned()];
@@ -359,7 +361,7 @@ pub fn stored(
     found
 }
 
-/// The first differences of two maps, for a message.
+/// Returns an error with the first differences of two maps.
 pub fn differences<T: PartialEq + std::fmt::Debug>(
     a: &BTreeMap<String, T>,
     b: &BTreeMap<String, T>,
@@ -376,7 +378,7 @@ pub fn differences<T: PartialEq + std::fmt::Debug>(
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
 }
 
-/// A folder of this test below the target folder: real disk, not a tmpfs.
+/// Creates a folder for a test below the target folder, so that it is on a disk and not on a tmpfs.
 pub fn folder(name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = fs::remove_dir_all(&path);

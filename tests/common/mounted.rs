@@ -1,15 +1,15 @@
-//! A small file system of its own.
+//! A small file system for one test.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
 
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// A tmpfs that is unmounted in the end.
+/// A tmpfs that is unmounted when dropped.
 pub struct Mounted(pub PathBuf);
 
 impl Mounted {
-    /// Needs root: without it a word is said, and there is none.
+    /// Mounts a tmpfs. Without root, prints a message and returns `None`.
     pub fn new(path: PathBuf, mib: u32) -> Option<Self> {
         fs::create_dir_all(&path).unwrap();
         let done = Command::new("mount")

@@ -1,11 +1,11 @@
-//! A network that can be cut: a TCP proxy on a port of its own in front of one address.
+//! A network that a test can interrupt: a TCP proxy in front of one address.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
-/// Passes connections on to the target until the mode changes.
+/// A proxy that forwards connections to one target.
 pub(crate) struct Proxy {
     pub(crate) port: u16,
     shared: Arc<Shared>,
@@ -20,18 +20,18 @@ struct Shared {
 #[derive(Default)]
 struct State {
     paused: bool,
-    /// Both ends of every connection; ended ones go when there are many.
+    /// Both ends of every connection; ended ones are dropped when there are many.
     connections: Vec<(TcpStream, TcpStream)>,
 }
 
-/// The state of the network.
+/// A fault of the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// Every connection is reset or closed in both directions.
+    /// Every connection is closed in both directions.
     Cut,
-    /// The server hears the end of what the agent says, and may still answer.
+    /// The server sees the end of the agent's stream and may still answer.
     RequestsEnd,
-    /// The agent hears the end of what the server says, and may still speak.
+    /// The agent sees the end of the server's stream and may still send.
     AnswersEnd,
 }
 
@@ -42,7 +42,7 @@ impl Proxy {
         let shared = Arc::new(Shared::default());
         let all = shared.clone();
         let pass = move |agent: TcpStream| {
-            // No server, no connection.
+            // If the server does not accept, the client's connection is dropped.
             if let Ok(server) = TcpStream::connect(target) {
                 all.serve(&agent, &server);
             }
@@ -51,11 +51,11 @@ impl Proxy {
         Self { port, shared }
     }
 
-    /// Does it to every connection there is.
+    /// Applies the fault to every connection.
     pub(crate) fn fault(&self, fault: Fault) {
         let connections = std::mem::take(&mut self.shared.state.lock().unwrap().connections);
         for (agent, server) in connections {
-            // One that has ended already fails.
+            // The call fails for a connection that has already ended.
             let _ = match fault {
                 Fault::Cut => {
                     agent.shutdown(Shutdown::Both).and_then(|()| server.shutdown(Shutdown::Both))
@@ -66,7 +66,7 @@ impl Proxy {
         }
     }
 
-    /// Holds everything back that comes from now on, or lets it pass again.
+    /// Holds back all further data, or forwards it again.
     pub(crate) fn pause(&self, paused: bool) {
         self.shared.state.lock().unwrap().paused = paused;
         self.shared.changed.notify_all();

@@ -1,4 +1,4 @@
-//! A series store as a real process, its ports, and what it says over them.
+//! A series store as a real process, and requests to its ports.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
 
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ pub struct Alone {
 }
 
 impl Alone {
-    /// Starts on this folder, on ports that are free, with more words.
+    /// Starts a store on this folder and on free ports, with further arguments.
     pub fn start(data: &Path, words: &[&str]) -> Self {
         let log = data.with_extension("log");
         let own = ["series", "serve", "--data", data.to_str().unwrap()];
@@ -33,7 +33,7 @@ impl Alone {
         Self { process, resp, udp, opentsdb, http }
     }
 
-    /// Rows of a query as CSV with raw times.
+    /// Returns the rows of a query as CSV with raw times.
     pub fn query(&self, fields: &str) -> String {
         let body = format!(r#"{{{fields}, "output": {{"format": "csv", "timestamp": "raw"}}}}"#);
         let (status, answer) = post(self.http, "/api/query", &[], body.as_bytes()).unwrap();
@@ -41,7 +41,7 @@ impl Alone {
         answer
     }
 
-    /// Times and values of every series of a metric, by name.
+    /// Returns the times and values of every series of a metric, by name.
     pub fn samples(&self, metric: &str) -> BTreeMap<String, BTreeMap<i64, f64>> {
         let all = r#""range": {"from": 0, "to": "20990101T000000"}, "order-by": "series""#;
         let answer = self.query(&format!(r#""select": "{metric}", {all}"#));
@@ -58,12 +58,13 @@ impl Alone {
     }
 }
 
-/// A POST; status and body. `None` when there is no whole answer.
+/// Sends a POST. Returns status and body, or `None` without a complete answer.
 pub fn post(to: SocketAddr, path: &str, headers: &[&str], body: &[u8]) -> Option<(u16, String)> {
     request("POST", to, path, headers, body).map(|(status, _, body)| (status, body))
 }
 
-/// A request of HTTP/1.0, which ends with the connection; status, head and body.
+/// Sends a request over HTTP/1.0, whose answer ends with the connection. Returns status, head and
+/// body.
 pub fn request(
     method: &str,
     to: SocketAddr,
@@ -87,8 +88,8 @@ pub fn request(
     Some((status, head.to_owned(), body.to_owned()))
 }
 
-/// Sends everything, closes our side and returns the answer until the server closes. `None` when it
-/// went away: nothing is acknowledged.
+/// Sends everything, closes the sending side and returns the answer until the server closes. `None`
+/// means that the server was killed and acknowledged nothing.
 pub fn tell(to: SocketAddr, bytes: &[u8]) -> Option<String> {
     let mut stream = TcpStream::connect(to).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -1,4 +1,4 @@
-//! A wall clock that a test shifts, for real processes: a preloaded library (`shift.c`).
+//! A wall clock that a test shifts for real processes, with a preloaded library (`shift.c`).
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
 
 use std::fs;
@@ -16,7 +16,7 @@ pub struct ShiftedClock {
 }
 
 impl ShiftedClock {
-    /// Builds the library into `base`; the clock is right.
+    /// Builds the library into `base`. The clock starts without a shift.
     pub fn new(base: &Path, name: &str) -> Self {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common/shift.c");
         let library = base.join("shift.so");
@@ -35,7 +35,7 @@ impl ShiftedClock {
         clock
     }
 
-    /// Moves the clock to `seconds` from the right time, also of processes that run.
+    /// Sets the clock to `seconds` after the real time, also for running processes.
     pub fn set(&self, seconds: i64) {
         use std::os::unix::fs::FileExt as _;
         let file = fs::File::options().write(true).create(true).truncate(false).open(&self.file);

@@ -1,5 +1,5 @@
 """A client written from the documented examples: it logs in, pages through the agents, restarts
-one, follows the command, makes a reader of its own, and logs out."""
+one, follows the command, creates a read-only user, and logs out."""
 
 from server import Server
 

@@ -1,7 +1,7 @@
-"""Requests made from the OpenAPI document, right and wrong ones, against the real program: none may
-be answered with a failure of the server. As an administrator, as one who may only read, and of the
-operations that end sessions; then invalid bodies, to every operation that takes one.
-HOLDFAST_FUZZ_SECONDS sets how long (60); the later runs take a quarter."""
+"""Sends valid and invalid requests generated from the OpenAPI document to the real program. No
+answer may be a server error. There are runs as an administrator, as a user who may only read, and for the
+operations that end sessions; then invalid bodies are sent to every operation that takes a body.
+HOLDFAST_FUZZ_SECONDS sets the duration (default 60); the later runs take a quarter of it."""
 
 import json
 import os
@@ -11,16 +11,16 @@ import sys
 from server import PASSWORD, Server
 
 SECONDS = int(os.environ.get("HOLDFAST_FUZZ_SECONDS", "60"))
-# They end the session that asks: a run of their own.
+# These end the session of the caller, so they have a run of their own.
 ENDING = [
     "security.login", "security.login_get", "security.login_run_as", "security.logout",
     "security.revoke", "security.config_update", "security.config_delete", "security.own_password",
 ]
-# It never ends by itself.
+# This answer does not end by itself.
 ENDLESS = ["events.stream"]
 ADMINISTRATOR = ("admin", PASSWORD)
 READER = ("watcher", "Watching-1")
-# What no operation means; bytes as they go over the wire.
+# Bodies that are invalid for every operation, as raw bytes.
 HOSTILE = [
     b"", b"null", b"[]", b"{", b"\xff\xfe\x00", b"1e999", b'"\\ud800"', b"[" * 100_000,
     b'{"a":' * 50_000, b'{"name":"a","name":"b"}', b'{"' + b"k" * 1_000_000 + b'":1}',
@@ -31,8 +31,8 @@ KINDS = ["application/json", "application/octet-stream", "application/xml", "tex
 
 
 def run(server, seconds, document, options, name, password):
-    """One run of schemathesis from the server's own description, as a user whose session is begun
-    again whenever it ended."""
+    """Runs schemathesis once with the server's description, as a user whose session is started
+    again whenever it ended. Returns the exit code."""
     file = os.path.join(server.folder.name, "openapi.json")
     with open(file, "w", encoding="utf-8") as out:
         json.dump(document, out)
@@ -56,7 +56,8 @@ def named(option, operations):
 
 
 def as_user(server, seconds, document, name, password):
-    """Everything but what ends sessions by its name; a change of what the user may do ends them too."""
+    """Runs all operations as a user, except those named for ending sessions. Changes of the user's
+    permissions end sessions too."""
     left_out = named("--exclude-operation-id", ENDING + ENDLESS)
     return run(server, seconds, document, left_out, name, password)
 
@@ -90,7 +91,7 @@ def main():
         known = {o["operationId"] for p in document["paths"].values() for o in p.values()}
         assert known.issuperset(ENDING + ENDLESS), set(ENDING + ENDLESS) - known
         ran = as_user(server, SECONDS, document, *ADMINISTRATOR)
-        # Not before: an administrator's requests remove users.
+        # The user is created here, because the administrator's requests above remove users.
         reader = server.reader(server.login(), *READER)
         ran = as_user(server, SECONDS // 4, document, *READER) or ran
         ends = named("--include-operation-id", ENDING)
@@ -98,7 +99,7 @@ def main():
         assert server.ask("GET", "/healthz")[0] == 200, "the server does not answer any more"
         if ran != 0:
             print(server.said()[-4000:], file=sys.stderr)
-    # Logins may be blocked there by now.
+    # Use a new server, because the first one may have blocked logins by now.
     with Server() as server:
         sent = hostile(server, document)
         assert server.ask("GET", "/healthz")[0] == 200, "the server does not answer any more"

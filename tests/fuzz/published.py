@@ -7,7 +7,7 @@ from server import PASSWORD, Server
 from wazuh_api_client import AsyncWazuhClient
 from wazuh_api_client.managers import AgentsManager, SysCheckManager
 
-# By default it asks for those that run their groups' configuration.
+# By default it lists only agents that run their groups' configuration.
 ALL = {"group_config_status": None}
 
 
@@ -44,7 +44,7 @@ def main():
     with Server() as server:
         server.until_active()
         token = server.login()
-        # Its own way to add one fails before it asks.
+        # Its own function for adding an agent fails before it sends a request.
         for number in range(3):
             body = {"name": f"published-{number}", "ip": "any"}
             assert server.ask("POST", "/agents", token, body)[0] == 200

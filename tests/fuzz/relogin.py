@@ -1,5 +1,5 @@
-"""Schemathesis' hooks for requests that may end the session they are asked in: each carries what it
-needs, and a session that ended is started again."""
+"""Hooks of Schemathesis for requests that may end the session they are sent in. Each request gets
+the credentials it needs, and a session that ended is started again."""
 
 import base64
 import json
@@ -16,7 +16,7 @@ session = {}
 
 
 def bearer():
-    """The session's header; of one that cannot be begun the last one's."""
+    """Returns the session's header. If no new session can be started, returns the last one."""
     if not session.get("works"):
         request = urllib.request.Request(URL + LOGIN, headers={"Authorization": BASIC}, method="POST")
         try:

@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 BINARY = os.environ.get("HOLDFAST_BIN", str(ROOT / "target/debug/holdfast"))
 PASSWORD = "Correct-Horse-4"
-# How long anything that must happen may take on a busy machine.
+# Time limit for anything that must happen, on a busy machine.
 PATIENCE_SECONDS = 300
 
 
@@ -43,7 +43,7 @@ class Server:
             if found:
                 late.cancel()
                 self.url = found[1].rstrip("/")
-                # What it says later is read, so that it never waits for a reader.
+                # Read its further output, so that it never blocks on a full pipe.
                 threading.Thread(target=self.process.stdout.read, daemon=True).start()
                 return self
         late.cancel()
@@ -60,12 +60,12 @@ class Server:
         self.folder.cleanup()
 
     def said(self):
-        """What it wrote to its log."""
+        """Returns the text of its log."""
         self.log.flush()
         return Path(self.log.name).read_text(encoding="utf-8", errors="replace")
 
     def ask(self, method, path, token=None, body=None, headers=None):
-        """Status and JSON (or text) of one request."""
+        """Sends one request. Returns the status and the JSON (or text) of the answer."""
         fields = dict(headers or {})
         if token:
             fields["Authorization"] = f"Bearer {token}"
@@ -76,7 +76,7 @@ class Server:
         return self.send(method, path, data, fields)
 
     def ask_raw(self, method, path, token, data, content_type):
-        """The same with a body as it is."""
+        """Does the same with a body of raw bytes."""
         fields = {"Authorization": f"Bearer {token}", "Content-Type": content_type}
         return self.send(method, path, data, fields)
 
@@ -88,7 +88,7 @@ class Server:
         except urllib.error.HTTPError as refused:
             status, text = refused.code, refused.read().decode()
         except (urllib.error.URLError, ConnectionError) as broken:
-            # A body that is refused may be cut off before the answer is read.
+            # The server may close the connection before the answer to a refused body is read.
             return 0, str(broken)
         try:
             return status, json.loads(text)
@@ -96,7 +96,7 @@ class Server:
             return status, text
 
     def reader(self, token, name, password):
-        """A user who may only read; its number."""
+        """Creates a user who may only read. Returns the user's number."""
         asked = [
             ("POST", "/security/users", {"username": name, "password": password}),
             ("GET", "/security/roles?search=readonly&select=id,name&sort=id", None),
@@ -112,14 +112,14 @@ class Server:
         return users[0]["id"]
 
     def until_active(self):
-        """The local agent is there at once; active after its first keepalive."""
+        """Waits until the local agent is active, which it is after its first keepalive."""
         token, end = self.login(), time.monotonic() + PATIENCE_SECONDS
         while self.ask("GET", "/agents?status=active&q=id%3E0", token)[1]["data"]["total_affected_items"] != 1:
             assert time.monotonic() < end, "the local agent does not become active"
             time.sleep(0.5)
 
     def login(self, name="admin", password=PASSWORD):
-        """A token, as the documentation says."""
+        """Logs in as documented. Returns the token."""
         basic = base64.b64encode(f"{name}:{password}".encode()).decode()
         status, token = self.ask(
             "POST", "/security/user/authenticate?raw=true",

@@ -1,6 +1,6 @@
-// The dashboard of the real program in a real browser, on real files: what a person does and sees.
-// Every wait is for something to appear; nothing waits for time to pass. What is read of the page once
-// may be older than what the test waited for: whatever is asserted of it is asked for until it is so.
+// The dashboard of the real program in a real browser, on real files, as a user operates it.
+// Every wait is for something to appear; nothing waits for time to pass. A value read once from the
+// page may be older than the event that a test waited for, so assertions on it are retried.
 
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
@@ -50,7 +50,7 @@ async function logIn(password = PASSWORD) {
   await page.keyboard.press("Enter");
 }
 
-/** Go there; what is on the page then is the view of that place, and no longer the one before. */
+/** Navigates to a view and waits until the page shows it instead of the previous view. */
 const open = async (place, heading) => {
   const went = (to) =>
     new Promise((done) => {
@@ -62,30 +62,30 @@ const open = async (place, heading) => {
   await page.getByRole("heading", { level: 1, name: heading }).waitFor();
 };
 
-/** The one thing that the browser complained of since it was looked at last. */
+/** Asserts that the browser reported exactly one error since the last check, with these words. */
 async function complained(words) {
   await eventually(() => assert.equal(view.complaints.length, 1));
   assert.match(view.complaints.splice(0)[0], words);
 }
 
-/** Whether the focus is on such an element. */
+/** Waits until an element that matches the selector has the focus. */
 const focused = (selector) =>
   page.waitForFunction((wanted) => document.activeElement?.matches(wanted), selector);
 
 const focusedLink = () => page.evaluate(() => document.activeElement?.getAttribute("href"));
 
-/** The login of the page. */
+/** Returns the token of the page's login. */
 const token = () =>
   page.evaluate(() => JSON.parse(sessionStorage.getItem("holdfast.session")).token);
 
-/** Ask the server itself. */
+/** Sends a request to the server without the page. */
 const ask = (place, bearer) =>
   fetch(new URL(place, server.url), { headers: { authorization: `Bearer ${bearer}` } });
 
 const rowOf = (name) =>
   page.locator("tr.row").filter({ has: page.locator(`a.row-link[title=${JSON.stringify(name)}]`) });
 
-/** Old and new value of an attribute, of the change that is open; null when it is not shown. */
+/** Returns an attribute's old and new value in the open change; null if it is not shown. */
 const values = (label) =>
   page.locator(".of-values tbody tr").evaluateAll((rows, wanted) => {
     const row = rows.find((row) => row.querySelector("th").textContent.startsWith(wanted));
@@ -122,7 +122,7 @@ describe("the dashboard", { concurrency: false }, () => {
     await page.getByRole("alert").getByText("Invalid credentials").waitFor();
     await picture(page, "login-refused");
     await eventually(async () => assert.deepEqual(await page.evaluate(faint), []));
-    // The browser reports the status of that one answer as an error of its own.
+    // The browser also reports the status of that answer as an error.
     await complained(/401.*security\/user\/authenticate/);
   });
 
@@ -140,7 +140,7 @@ describe("the dashboard", { concurrency: false }, () => {
       await page.getByRole("heading", { name: "Coverage" }).waitFor();
       await page.locator(".waiting").first().waitFor({ state: "detached" });
     };
-    // The agent's first word may take its time. From then on the page refreshes nothing by itself.
+    // The agent's first report may take a while. From then on the page refreshes nothing by itself.
     await widgets();
     await page.getByRole("button", { name: /^Live/ }).click();
     await page.getByRole("button", { name: /^Paused/ }).waitFor();
@@ -215,7 +215,7 @@ describe("the dashboard", { concurrency: false }, () => {
       changed: true,
     });
     await shows("Size", { before: "12 B", after: "22 B", changed: true });
-    // What is equal is not in the way.
+    // Attributes that are equal are not shown.
     await shows("Mode", null);
     await page.getByRole("button", { name: /unchanged too/ }).click();
     await shows("Mode", { before: "0644 rw-r--r--", after: "0644 rw-r--r--", changed: false });
@@ -451,7 +451,7 @@ describe("the dashboard", { concurrency: false }, () => {
     await page.getByText("You are logged out.").waitFor();
     await page.waitForFunction(() => sessionStorage.length === 0);
     assert.equal(await status(), 401);
-    // A refresh that was on its way when the session ended.
+    // A refresh may have been in flight when the session ended.
     assert.ok(view.complaints.splice(0).every((c) => c.includes("401")));
     await page.reload();
     await page.getByLabel("Password").waitFor();
@@ -470,7 +470,7 @@ describe("the dashboard", { concurrency: false }, () => {
   test("a clock that is held is named with the remedy", async () => {
     const file = path.join(data.path, "clock.json");
     const stored = JSON.parse(await readFile(file, "utf8"));
-    // As if the server had been off for 300 days, or the wall clock were so far ahead.
+    // This is as if the server had been off for 300 days, or the wall clock were 300 days ahead.
     const time = new Date(Date.parse(stored.time) - 300 * 86_400_000).toISOString();
     await writeFile(file, JSON.stringify({ ...stored, time }));
     server = await up(data.path, tree.path);

@@ -1,4 +1,4 @@
-//! Which file of a crate imports which other, read from the paths in the text: `use` lines and
+//! The imports between the files of a crate, read from the paths in their text: `use` lines and
 //! paths that begin with `crate`, `self` or `super`. A name that a module only re-exports counts
 //! as an import of the file that defines it.
 
@@ -9,13 +9,13 @@ use std::path::Path;
 /// A module by its path in the crate; the crate's root is empty.
 type Module = Vec<String>;
 
-/// The start of a path, and the rest of it.
+/// The module in which a path starts, and the rest of the path.
 type Definition = (Module, Vec<String>);
 
 /// The files of a crate and what each imports.
 pub(crate) struct Modules {
     texts: BTreeMap<Module, String>,
-    /// Re-exported names: the module that does it, the name there, and where it is defined.
+    /// Re-exported names: the re-exporting module and the name in it, with its definition.
     exports: BTreeMap<(Module, String), Definition>,
 }
 
@@ -58,7 +58,7 @@ impl Modules {
         }
     }
 
-    /// The largest set of files of which each imports each other, directly or through others.
+    /// Returns the largest import cycle: files that import each other, directly or through others.
     pub(crate) fn largest_cycle(&self) -> Vec<String> {
         let imports: BTreeMap<&Module, BTreeSet<Module>> =
             self.texts.keys().map(|module| (module, self.imports(module))).collect();
@@ -108,7 +108,7 @@ impl Modules {
             .collect()
     }
 
-    /// The module that a path starts from, and the rest of the path; nothing for other crates.
+    /// Returns the module in which a path starts and the rest of the path; `None` for other crates.
     fn absolute(&self, module: &Module, path: &str) -> Option<Definition> {
         let mut words: Vec<String> = path.split("::").map(|word| word.trim().to_owned()).collect();
         let mut start = match words[0].as_str() {
@@ -133,7 +133,7 @@ impl Modules {
         Some((start, words))
     }
 
-    /// The file that defines what a path names.
+    /// Returns the module whose file defines the item that a path names.
     fn defining(&self, mut module: Module, path: &[String]) -> Module {
         let mut rest: VecDeque<String> = path.iter().cloned().collect();
         // A chain of re-exports ends, since a circle of them would not compile.
@@ -154,19 +154,19 @@ impl Modules {
     }
 }
 
-/// The module of a file of this name in the folder of `parent`.
+/// Returns the module of a file with this name in the folder of `parent`.
 fn module_of(name: &str, parent: &[String], child: Module) -> Module {
     let root = parent.is_empty() && ["lib", "main"].contains(&name);
     if root || name == "mod" { parent.to_vec() } else { child }
 }
 
-/// A text without comments and without the tests at its end.
+/// Returns the text without comments and without the tests at its end.
 fn code(text: &str) -> String {
     let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
     text.lines().map(|line| line.split("//").next().unwrap_or_default().to_owned() + "\n").collect()
 }
 
-/// The paths of the `use` lines, or of those that re-export, with braces expanded.
+/// Returns the paths of the `use` lines, or of the re-exports only, with braces expanded.
 fn uses(text: &str, exports: bool) -> Vec<String> {
     let mut found = Vec::new();
     for statement in text.split(';') {
@@ -185,7 +185,7 @@ fn uses(text: &str, exports: bool) -> Vec<String> {
     found
 }
 
-/// `a::{b, c::{d, e}}` as `a::b`, `a::c::d`, `a::c::e`.
+/// Expands `a::{b, c::{d, e}}` to `a::b`, `a::c::d`, `a::c::e`.
 fn expand(path: &str, found: &mut Vec<String>) {
     let Some((start, rest)) = path.split_once('{') else {
         if !path.trim().is_empty() {

@@ -64,7 +64,7 @@ fn texts(line: &str) -> Vec<String> {
     quoted.filter(|text| text.trim().contains(' ') && !is_sql(text)).collect()
 }
 
-/// Code and quoted text may use any word.
+/// Returns the line without code and quoted text, which may use any word.
 fn outside_quotes(line: &str) -> String {
     let parts = line.split(['`', '"']).enumerate();
     parts.filter(|(n, _)| n % 2 == 0).map(|(_, part)| part).collect::<Vec<_>>().join(" ")

@@ -1,4 +1,4 @@
-// A headless Chromium, and what a page in it said and asked for.
+// A headless Chromium that records a page's console messages and requests.
 
 import { mkdir } from "node:fs/promises";
 import path from "node:path";
@@ -23,7 +23,7 @@ export const launch = () =>
     timeout: PATIENCE_MS,
   });
 
-/** A tab whose complaints and requests are kept. */
+/** Opens a tab whose errors and requests are recorded. */
 export async function tab(browser, url, options = {}) {
   const context = await browser.newContext({ baseURL: url, ...options });
   const page = await context.newPage();
@@ -51,7 +51,7 @@ export async function picture(page, name) {
   await page.screenshot({ path: path.join(PICTURES, `${name}.png`), fullPage: true });
 }
 
-/** Press Tab until the focus is where `test` says so; answers how many it took. */
+/** Presses Tab until `test` accepts the focused element. Returns the number of presses. */
 export async function tabTo(page, test, most = 60) {
   for (let pressed = 1; pressed <= most; pressed += 1) {
     await page.keyboard.press("Tab");
@@ -62,8 +62,8 @@ export async function tabTo(page, test, most = 60) {
 }
 
 /**
- * Texts whose contrast with their ground is below WCAG AA: 4.5 to 1, or 3 to 1 where large.
- * Runs in the page.
+ * Returns the texts whose contrast with their background is below WCAG AA: 4.5 to 1, or 3 to 1
+ * for large text. Runs in the page.
  */
 export function faint() {
   const rgba = (text) => {

@@ -1,4 +1,4 @@
-// The real program: `holdfast up` on a tree and a data folder of its own.
+// The real program: `holdfast up` on a temporary tree and data folder.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -15,10 +15,10 @@ export const USER = "admin";
 export const PASSWORD = "Correct-Horse-4";
 
 const BINARY = process.env.HOLDFAST_BIN ?? path.join(ROOT, "target/debug/holdfast");
-/** How long anything that must happen may take on a busy machine. */
+/** Time limit for anything that must happen, on a busy machine. */
 export const PATIENCE_MS = 180_000;
 
-/** Ask until nothing that is asserted is wrong. */
+/** Repeats the assertions until they pass. */
 export async function eventually(asserted) {
   const end = Date.now() + PATIENCE_MS;
   for (;;) {
@@ -31,7 +31,7 @@ export async function eventually(asserted) {
   }
 }
 
-/** A folder that goes when the test ends. */
+/** Creates a folder that is deleted when the test ends. */
 export async function folder(name) {
   const made = await mkdtemp(path.join(tmpdir(), `holdfast-${name}-`));
   return { path: made, remove: () => rm(made, { recursive: true, force: true }) };
@@ -45,7 +45,7 @@ const within = (ms, what, promise) => {
   return Promise.race([promise, late]).finally(() => clearTimeout(timer));
 };
 
-/** Start it and wait for `ready: URL`. */
+/** Starts the program and waits for `ready: URL`. */
 export async function up(data, tree) {
   if (!existsSync(BINARY)) {
     throw new Error(`${BINARY} is not there: build it, or name another with HOLDFAST_BIN`);
@@ -78,7 +78,7 @@ export async function up(data, tree) {
       url,
       output: () => said.join(""),
       kill,
-      /** As Ctrl-C does; answers the exit code. */
+      /** Sends SIGINT, as Ctrl-C does. Returns the exit code. */
       async stop() {
         child.kill("SIGINT");
         const [code] = await within(PATIENCE_MS, "its stop", exit).catch(tell);

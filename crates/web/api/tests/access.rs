@@ -1,4 +1,5 @@
-//! Access to every operation of the description: without a token, as a reader and as an administrator.
+//! Access to every operation of the description: without a token, as a reader and as an
+//! administrator.
 
 #![allow(clippy::indexing_slicing, reason = "helpers of tests")]
 
@@ -36,7 +37,7 @@ async fn ask(world: &World, method: &str, path: &str, token: Option<&str>) -> St
     world.send(method, &filled(path), &headers, Body::from("{}")).await.status
 }
 
-/// Operations open to every user: on the user's own account, or on the catalogues.
+/// Operations that every user may call: on their own account, or on the catalogues.
 const OWN: &[&str] = &[
     "/security/user/renew",
     "/security/users/me",
@@ -52,7 +53,7 @@ const KEPT: &[&str] = &["/audit", "/enrolment/tokens", "/manager/api/config"];
 /// Queries that are sent with POST because they are too long for a path.
 const ASKED: &[&str] = &["/series/query", "/series/search", "/series/suggest"];
 
-/// The operation that is open to programs on the unix socket only.
+/// The operation that only programs on the unix socket may call.
 const LOCAL: &str = "/v1/agents/sync";
 
 /// Returns the access decision that the status shows.

@@ -1,5 +1,5 @@
-//! Content of the access log. In a file of its own, because a thread's subscriber misses lines while
-//! tests on other threads run without one.
+//! Content of the access log. These tests have a file of their own, because a thread's subscriber
+//! misses lines while tests on other threads run without one.
 
 mod common;
 

@@ -95,7 +95,7 @@ async fn pages_select_and_distinct_cut_the_list() {
     let types = world.ok("/syscheck/001?select=type&distinct=true&sort=type", &token).await;
     assert_eq!(column(&types, "type"), ["dir", "file", "symlink"]);
     assert_eq!(types["data"]["total_affected_items"], 3);
-    // Sorted by a field that is not selected.
+    // The list is sorted by a field that is not selected.
     let sorted = "/syscheck/001?select=file&distinct=true&sort=-size&type=file";
     let sorted = world.ok(sorted, &token).await;
     assert_eq!(column(&sorted, "file"), ["/usr/bin/su", "/etc/passwd", "/root/100%_sure"]);
@@ -157,7 +157,7 @@ async fn a_dataset_is_searched_over_all_agents() {
     assert_eq!((&shown["agent"]["id"], &shown["agent"]["name"]), (&json!("001"), &json!("web-1")));
     assert_eq!(shown["agent"]["host"]["os"]["platform"], "debian");
     assert_eq!(shown["cluster"]["name"], world.registry.options().cluster_name.as_str());
-    // A page that crosses the boundary between two agents.
+    // The page crosses the boundary between two agents.
     let page = world.ok("/states/fim-files?offset=4&limit=2", &token).await;
     let ids: Vec<_> = page["data"]["affected_items"]
         .as_array()

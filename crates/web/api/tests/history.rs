@@ -89,7 +89,8 @@ async fn pages_stay_where_they_are_while_more_arrives() {
     for round in 0..10u64 {
         let page = world.ok(&path, &token).await;
         seen.extend(column(&page, "id"));
-        // One newer event, and one as old as those already read: neither may appear or shift a page.
+        // Add a newer event, and one as old as those already read: neither may appear or shift a
+        // page.
         let o = observed(0o644, round);
         let newer = change("/tmp/new", None, Some(&o), NOW_US + 60_000_000 + round);
         world.events(1, vec![newer]).await;

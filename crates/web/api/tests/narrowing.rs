@@ -1,5 +1,5 @@
-//! Lists are restricted to what the caller's roles permit: silently for implicit lists, with 4000 for
-//! named items.
+//! Lists are restricted to what the caller's roles permit: silently for implicit lists, with 4000
+//! for named items.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests")]
 
@@ -107,8 +107,8 @@ async fn denied_objects_are_named_in_histories_and_counters() {
     }
 }
 
-/// The groups of a removed agent are unknown. A user who may not see some group therefore does not see
-/// the history of removed agents either.
+/// The groups of a removed agent are unknown. A user who may not see some group therefore does not
+/// see the history of removed agents either.
 #[tokio::test]
 async fn hidden_agent_stays_hidden_after_its_removal() {
     let world = world();
@@ -305,7 +305,7 @@ async fn documents_are_narrowed_searched_and_sorted_over_the_fleet() {
     assert_eq!((paths(&named), codes(&named)), (vec!["001 /etc/a".to_owned()], vec![4000]));
     let missing = world.ok("/states/fim-files?agents_list=900", &reader).await;
     assert_eq!(codes(&missing), [1701]);
-    // A number for which only local programs write documents.
+    // Only local programs write documents for this number.
     world.session(99, vec![upsert("/opt/d", &observed(0o644, 1), 1)]).await;
     let local = world.ok("/states/fim-files?agents_list=099,900", &reader).await;
     assert_eq!((paths(&local), codes(&local)), (vec!["099 /opt/d".to_owned()], vec![1701]));
@@ -318,15 +318,15 @@ async fn ask_on(world: &World, token: &str) {
     }
 }
 
-/// Cached permissions are never used for another user, and a change applies to the next request, even
-/// while other requests run.
+/// Cached permissions are never used for another user, and a change applies to the next request,
+/// even while other requests run.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn cached_access_is_per_user_and_dropped_on_a_change() {
     let world = world();
     let token = narrow(&world).await;
     let admin = world.admin().await;
     let ids = async |token: &str| column(&world.ok("/agents?select=id", token).await, "id");
-    // Interleaved requests of two users with different permissions.
+    // Interleave the requests of two users with different permissions.
     for _ in 0..20 {
         let (own, all) = tokio::join!(ids(&token), ids(&admin));
         assert_eq!((own.len(), all.len()), (1, 4));

@@ -62,7 +62,7 @@ async fn wrong_passwords_through_a_proxy_block_only_their_client() {
 async fn proxied_client_is_counted_and_never_local() {
     let world = behind_a_proxy(3);
     let metrics = async |peer: &str, named: &str| ask(&world, peer, named, "/metrics", None).await;
-    // Also without an address: some proxies omit the header when the client asks for that.
+    // The header may be missing: some proxies omit it when the client asks for that.
     for named in ["", "203.0.113.9", "127.0.0.1:7", "127.0.0.1, 2001:db8::7"] {
         assert_eq!(metrics(PROXY, named).await.status, StatusCode::UNAUTHORIZED, "{named}");
     }

@@ -1,5 +1,5 @@
-//! The table of each role's permissions, and a row in the audit log for every operation that changes
-//! something.
+//! The table of each role's permissions, and a row in the audit log for every operation that
+//! changes something.
 
 #![allow(
     clippy::unwrap_used,
@@ -196,7 +196,8 @@ async fn further_permissions_of_an_operation_are_required() {
     }
 }
 
-/// A user who may add agents can neither replace an agent that they may not remove nor assign groups.
+/// A user who may add agents can neither replace an agent that they may not remove nor assign
+/// groups.
 #[tokio::test]
 async fn adding_agents_is_neither_removing_them_nor_assigning_groups() {
     let world = world();
@@ -367,7 +368,7 @@ async fn every_changing_operation_writes_one_audit_row() {
         let nothing = *path == "/syscheck/001";
         assert!(body["error"] != 1 || nothing, "{method} {path}: {body}");
         let [row] = &rows[..] else { panic!("{method} {path}: {rows:?}") };
-        // A command that is already pending, and the user's own logout.
+        // The command is already pending, or the request is the user's own logout.
         let same = row.outcome == AuditOutcome::Unchanged && SAME.iter().any(|s| path.contains(s));
         let outcome = match (nothing, same) {
             (true, _) => AuditOutcome::Refused,

@@ -252,7 +252,7 @@ async fn the_configuration_sets_the_life_of_tokens_and_the_mode() {
     let reader = world.reader().await;
     let deleted = ask(&world, "DELETE", "/security/roles?role_ids=777", &reader, None).await;
     assert_eq!(deleted.status, StatusCode::OK, "black permits what no policy speaks of");
-    // Issued in the second of the change, the token is dated to the next one.
+    // A token that is issued in the second of the change is dated to the next second.
     world.clock.advance(std::time::Duration::from_secs(31));
     assert!(!alive(&world, &reader).await);
     let admin = world.admin().await;
@@ -322,13 +322,13 @@ async fn token_is_renewed_for_twelve_hours_unless_refused() {
     let token = world.reader().await;
     ask(&world, "DELETE", "/security/user/authenticate", &token, None).await;
     assert_eq!(renew(&token).await.status, StatusCode::UNAUTHORIZED);
-    // Renewed in the second of that revocation.
+    // The token is renewed in the same second as that revocation.
     let answer = renew(&world.reader().await).await;
     assert!(alive(&world, &String::from_utf8(answer.body).unwrap()).await);
 }
 
-/// Sends requests that race with the end of the session or account they depend on; returns the tokens
-/// obtained.
+/// Sends requests that race with the end of the session or account they depend on; returns the
+/// tokens obtained.
 async fn raced(world: &std::sync::Arc<World>, request: impl Fn(&World) -> Asked) -> Vec<String> {
     let racing: Vec<_> = (0..4)
         .map(|_| {

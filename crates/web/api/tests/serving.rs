@@ -83,7 +83,7 @@ async fn too_long_path_is_refused_and_the_next_request_is_answered() {
     let world = world();
     let server = plain(&world).await;
     let address = server.local_addr().unwrap();
-    // 60 and 78 thousand bytes.
+    // The two long lists have 60 and 78 thousand bytes.
     for (numbers, status) in [(10_000, "401"), (13_000, "414"), (1, "401")] {
         let path = format!("/agents?agents_list={}", vec!["12345"; numbers].join(","));
         let answer = ask(TcpStream::connect(address).await.unwrap(), &path).await;
@@ -218,7 +218,7 @@ async fn connections_on_which_nothing_comes_end() {
     let address = server.local_addr().unwrap();
     let connect = async || TcpStream::connect(address).await.unwrap();
     assert_eq!(connect().await.read(&mut [0]).await.unwrap(), 0);
-    // One connection that answers pings, and one with a request that never ends.
+    // Open one connection that answers pings, and one with a request that never ends.
     let io = hyper_util::rt::TokioIo::new(connect().await);
     let executor = hyper_util::rt::TokioExecutor::new();
     let (sender, connection) =
@@ -236,8 +236,8 @@ async fn connections_on_which_nothing_comes_end() {
     server.shutdown().await;
 }
 
-/// Returns the types of the frames that an HTTP/2 client without requests receives until its connection
-/// ends.
+/// Returns the types of the frames that an HTTP/2 client without requests receives until its
+/// connection ends.
 async fn told_to_silence(address: std::net::SocketAddr) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let empty_settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
@@ -255,8 +255,8 @@ async fn told_to_silence(address: std::net::SocketAddr) -> Vec<u8> {
     kinds
 }
 
-/// `GOAWAY` (RFC 9113, section 6.8): requests that the server accepted before it are answered, later
-/// ones need another connection.
+/// `GOAWAY` (RFC 9113, section 6.8): requests that the server accepted before it are answered,
+/// later ones need another connection.
 #[tokio::test]
 async fn an_idle_connection_of_http2_is_ended_by_a_goodbye() {
     const GOAWAY: u8 = 7;
@@ -299,7 +299,7 @@ async fn take_slowly(address: std::net::SocketAddr) -> (usize, Duration) {
     while let Some(Ok(frame)) = http_body_util::BodyExt::frame(&mut body).await {
         (longest, last) = (longest.max(last.elapsed()), Instant::now());
         taken += frame.into_data().map_or(0, |data| data.len());
-        // Longer than the idle limit and the time of the GOAWAY together.
+        // The reading takes longer than the idle limit and the time of the GOAWAY together.
         let due = SLOW_IDLE * 3 * u32::try_from(taken).unwrap() / SLOW_BYTES as u32;
         tokio::time::sleep(due.saturating_sub(started.elapsed())).await;
     }
@@ -307,7 +307,8 @@ async fn take_slowly(address: std::net::SocketAddr) -> (usize, Duration) {
     (taken, longest.max(last.elapsed()))
 }
 
-/// The body leaves the program at once, its bytes only as the reader makes room for them.
+/// The whole body is produced at once, but its bytes are sent only as fast as the reader takes
+/// them.
 #[tokio::test]
 async fn slow_reader_is_not_cut_off_while_it_reads() {
     let body = "x".repeat(SLOW_BYTES);
@@ -343,7 +344,8 @@ async fn try_login(address: std::net::SocketAddr) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn excess_logins_get_a_retry_time_and_block_no_request() {
-    // One hashing thread, two places in its queue, and a hash that takes longer than twenty requests.
+    // There are one hashing thread and two places in its queue, and one hash takes longer than
+    // twenty requests.
     let options = RegistryOptions {
         login_workers: 1,
         login_queue_max: 2,

@@ -207,7 +207,7 @@ async fn user_without_permissions_evicts_no_audit_rows() {
     for _ in 0..100 {
         let renewed = ask(&world, "POST", "/security/user/renew", &reader, String::new()).await;
         reader = renewed.json()["data"]["token"].as_str().unwrap().to_owned();
-        // Refused for its target: the agent is not active.
+        // The request is refused because the agent is not active.
         let refused = ask(&world, "PUT", "/agents/002/restart", &orders, String::new()).await;
         assert_eq!(refused.json()["error"], 1);
         // The same command as before, which is still pending.

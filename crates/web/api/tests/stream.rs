@@ -55,7 +55,7 @@ async fn resumed_reader_misses_no_late_event() {
     let text = read(&mut first, "/etc/now").await;
     assert!(text.starts_with("id: 1\nevent: change\ndata: {"), "{text}");
     drop(first);
-    // Detected long before the events already read, reported after them.
+    // This change was detected long before the events already read, and is reported after them.
     world.events(2, vec![change("/etc/late", None, Some(&file), NOW_US - 1_000_000_000)]).await;
     let text = read(&mut open(Some("1")).await, "/etc/late").await;
     assert!(text.starts_with("id: 2\n") && !text.contains("/etc/now"), "{text}");
@@ -115,7 +115,7 @@ async fn waiting_events_arrive_in_order_and_in_pieces() {
     let mut told = 0;
     for session in 0..10 {
         let paths = (0..200).map(|n| format!("/srv/{session}/{n}-{}", "x".repeat(500)));
-        // Detected in the opposite order of their arrival.
+        // The changes are detected in the opposite order of their arrival.
         let found = |n: u64| NOW_US - session * 1_000 - n;
         let bodies: Vec<_> =
             (0..).zip(paths).map(|(n, path)| change(&path, None, Some(&file), found(n))).collect();

@@ -1,5 +1,5 @@
-//! Adding, moving and removing agents and groups as clients of the 4.x API do; commands; further lists;
-//! answers without envelopes for local callers.
+//! Adding, moving and removing agents and groups as clients of the 4.x API do; commands; further
+//! lists; answers without envelopes for local callers.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -222,7 +222,7 @@ async fn local_callers_get_bare_answers() {
     assert_eq!(post("/v1/agents/summary", "[1,2]").await["agents_by_status"]["active"], 1);
     let info = post("/v1/agents/restartinfo", r#"{"ids":[1],"negate":false}"#).await;
     assert_eq!(info["items"], json!([{"id": 1, "version": "Holdfast v0.1.0"}]));
-    // Reports of another program on agents; one on an unknown agent is ignored.
+    // Another program reports states of agents; the report on an unknown agent is ignored.
     let told = r#"{"syncreq":[{"id":3,"version":"v9","os_platform":"rocky","labels":[],
         "connection_status":"pending"}],"syncreq_keepalive":[2,900],
         "syncreq_status":[{"id":1,"connection_status":"disconnected","status_code":3}]}"#;

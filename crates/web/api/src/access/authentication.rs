@@ -8,7 +8,7 @@ use crate::access::caller::Caller;
 use crate::access::token::{self, Claims, Tokens};
 use crate::error::Failure;
 
-/// Verifies the token of an `Authorization` header and returns its claims. Reads memory only.
+/// Verifies the token of an `Authorization` header and returns its claims. Accesses memory only.
 pub(crate) fn claims(
     tokens: &Tokens,
     registry: &Registry,
@@ -23,7 +23,8 @@ pub(crate) fn claims(
     tokens.verify(registry, token.trim(), now_s)
 }
 
-/// Returns the user of a token with the permissions of its roles. Reads memory only if they are cached.
+/// Returns the user of a token with the permissions of its roles. Reads memory only if they are
+/// cached.
 pub(crate) fn recognise(
     registry: &Registry,
     reader: &Reader,

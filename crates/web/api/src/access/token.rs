@@ -1,6 +1,6 @@
-//! Tokens: ES256 JWT, issued at login and verified without a database query. Verified signatures are
-//! cached; expiry, revocation and the user are checked on every request, so revoking a token takes
-//! effect at once, and a second process needs only the keys to verify tokens.
+//! Tokens: ES256 JWT, issued at login and verified without a database query. Verified signatures
+//! are cached; expiry, revocation and the user are checked on every request, so revoking a token
+//! takes effect at once, and a second process needs only the keys to verify tokens.
 
 use std::sync::Arc;
 
@@ -105,7 +105,8 @@ impl Tokens {
         Ok(Self { keys: RwLock::new(Arc::new(keys)), validation, verified })
     }
 
-    /// Returns the registry's current keys. Reads memory only.
+    /// Returns the registry's current keys, and replaces the cached ones if their generation
+    /// changed. Accesses memory only.
     fn keys(&self, registry: &Registry) -> Result<Arc<Keys>, Failure> {
         let generation = registry.token_keys_generation();
         let keys = Arc::clone(&self.keys.read());
@@ -144,8 +145,10 @@ impl Tokens {
             .map_err(|e| Failure::internal(&e))
     }
 
-    /// Returns the claims of a token if its signature is valid and it is neither expired nor revoked.
-    /// Reads memory only. [`stands`] checks whether the user has changed since.
+    /// Returns the claims of a token if its signature is valid and it is neither expired nor
+    /// revoked. Records its time of issue in the registry, so that later revocations cover it even
+    /// if the clock is put back. Accesses memory only. The caller must then call [`stands`], which
+    /// checks whether the user has changed since.
     pub(crate) fn verify(
         &self,
         registry: &Registry,

@@ -86,14 +86,14 @@ pub(crate) struct List {
 }
 
 impl List {
-    /// Returns a list of the items of one page with the total before paging. The messages are for the
-    /// cases that all, some or none of the requested items were processed.
+    /// Returns a list of the items of one page with the total before paging. The messages are for
+    /// the cases that all, some or none of the requested items were processed.
     pub(crate) fn new(items: Vec<Value>, total: u64, messages: [&'static str; 3]) -> Self {
         let messages = messages.map(Cow::Borrowed);
         Self { items: Items::Values(items), total, messages, ..Self::default() }
     }
 
-    /// As [`List::new`], for items that are already serialized.
+    /// Returns the same as [`List::new`], for items that are already serialized.
     pub(crate) fn written(items: ItemWriter, total: u64, messages: [&'static str; 3]) -> Self {
         let messages = messages.map(Cow::Borrowed);
         Self { items: Items::Written(items.0), total, messages, ..Self::default() }
@@ -173,7 +173,8 @@ impl List {
     pub(crate) fn frame(&self) -> (Vec<u8>, Vec<u8>) {
         let tail = Value::Object(self.tail());
         let end = json!({"message": self.message(), "error": self.error()});
-        // Both are JSON objects; the brace that opens each is cut off, as the list continues an object.
+        // Both are JSON objects; the brace that opens each is cut off, as the list continues an
+        // object.
         let (tail, end) = (to_bytes(&tail, false), to_bytes(&end, false));
         let mut behind = b"],".to_vec();
         behind.extend(tail.get(1..).unwrap_or_default());
@@ -188,7 +189,7 @@ impl List {
             Items::Written(bytes) => whole.extend(bytes),
             Items::Values(values) => {
                 let bytes = serde_json::to_vec(values).unwrap_or_default();
-                // Without the enclosing brackets.
+                // Leave out the enclosing brackets.
                 whole.extend(bytes.get(1..bytes.len().saturating_sub(1)).unwrap_or_default());
             }
         }

@@ -2,8 +2,9 @@
 //! memory. Lists that a database filters and sorts do the same in SQL; both use the grammar of
 //! [`crate::http::q`] and the functions of [`crate::http::shape`].
 //!
-//! Texts are compared without regard to case, two numbers as numbers; a list matches if one of its
-//! items does. A missing field equals `null` and satisfies no other comparison, not even `!=`.
+//! Texts are compared without regard to case; two numbers are compared as numbers. A list matches
+//! if one of its items does. A missing field equals `null` and satisfies no other comparison, not
+//! even `!=`.
 
 use std::cmp::Ordering;
 

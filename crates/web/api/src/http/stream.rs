@@ -1,10 +1,10 @@
-//! Answers sent in pieces: large ones, and those that are sent while they are generated and are never
-//! in memory as a whole.
+//! Answers sent in pieces: large ones, and those that are sent while they are generated and are
+//! never in memory as a whole.
 //!
 //! Pieces pass through a bounded queue: the producer waits for the reader, for a bounded time and
-//! without holding a thread. If a body cannot be completed (a failure in the middle, a reader that does
-//! not read), the connection is aborted, since the status has already been sent: a truncated list must
-//! not look like a complete one.
+//! without holding a thread. If a body cannot be completed (a failure in the middle, a reader that
+//! does not read), the connection is aborted, since the status has already been sent: a truncated
+//! list must not look like a complete one.
 
 use std::io;
 use std::pin::Pin;
@@ -34,7 +34,7 @@ const PIECE_BYTES: usize = 64 * 1024;
 #[derive(Clone, Copy)]
 struct Patience {
     piece: Duration,
-    /// For the whole of a list, or of an answer that holds a share of a quota.
+    /// Limit for a whole list, and for a whole answer that holds a share of a quota.
     whole: Duration,
 }
 
@@ -49,8 +49,8 @@ pub(crate) struct PieceSender {
 }
 
 impl PieceSender {
-    /// Sends a piece. Returns false if the reader is gone or took nothing for too long; the caller must
-    /// then drop the sender.
+    /// Sends a piece. Returns false if the reader is gone or took nothing for too long; the caller
+    /// must then drop the sender.
     pub(crate) async fn send(&self, piece: impl Into<Bytes>) -> bool {
         let sent = timeout(self.patience.piece, self.pieces.send(piece.into()));
         matches!(sent.await, Ok(Ok(())))
@@ -100,7 +100,8 @@ fn patient(patience: Patience) -> (PieceSender, Body) {
     (sender, Body::new(UnsyncBoxBody::new(Pieces { waiting, whole })))
 }
 
-/// Returns a body for bytes in memory that holds its share of `room` until it is sent or given up.
+/// Returns a body for bytes in memory. It holds its share of the quota until it is sent or given
+/// up.
 pub(crate) fn in_memory(bytes: Vec<u8>, quota: Share) -> Body {
     kept(bytes.into(), quota, PATIENCE)
 }
@@ -123,8 +124,8 @@ struct BufferedState {
     quota: Option<Share>,
 }
 
-/// Waits until the body is dropped; if its reader stalls or takes too long, frees its memory and its
-/// share.
+/// Waits until the body is dropped; if its reader stalls or takes too long, frees its memory and
+/// its share.
 async fn give_up(held: Weak<Mutex<BufferedState>>, patience: Patience) {
     let (mut waited, mut taken) = (Duration::ZERO, 0);
     loop {
@@ -200,8 +201,8 @@ fn sent(
     body
 }
 
-/// Sends a list piece by piece between `before` and `behind`, with commas between the pieces. A failure
-/// after the first piece leaves the answer incomplete, which its reader can detect.
+/// Sends a list piece by piece between `before` and `behind`, with commas between the pieces. A
+/// failure after the first piece leaves the answer incomplete, which its reader can detect.
 async fn send_list(
     sender: PieceSender,
     (before, behind): (Vec<u8>, Vec<u8>),

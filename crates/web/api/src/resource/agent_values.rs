@@ -22,7 +22,8 @@ pub(super) fn shown(column: AgentColumn, value: Option<String>) -> Option<String
     }
 }
 
-/// Returns the distinct combinations of these fields, of the agents that have at least one of them.
+/// Returns the distinct combinations of the values of these fields. Agents that have none of the
+/// fields are left out.
 pub(super) fn different(
     call: &Call,
     mut query: AgentQuery,

@@ -133,12 +133,13 @@ fn page(call: &Call, query: ChangeQuery) -> Result<Page, Failure> {
     Ok((page, failed))
 }
 
-/// Selects the agents that the request names, or all that the caller may see. A removed agent may still
-/// have a history.
+/// Selects the agents that the request names, or all that the caller may see. A removed agent may
+/// still have a history.
 fn agents(call: &Call) -> Result<Agents, Failure> {
     let scope = call.scope();
     Ok(match named_agents(call) {
-        // A number that no agent has: the permission on removed agents is the same for all of them.
+        // The permission on removed agents is the same for all of them, so any unused number will
+        // do.
         (Permitted::All, _) if call.may_gone(&call.caller, AgentId(u32::MAX)) => {
             Agents { numbers: None, former: true, failed: Vec::new() }
         }

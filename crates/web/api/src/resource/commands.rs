@@ -178,7 +178,8 @@ fn list(call: &Call) -> Result<Answer, Failure> {
     Ok(Answer::List(List::new(items, total, messages)))
 }
 
-/// Returns the command and a page of its outcomes, restricted to the agents that the caller may see.
+/// Returns the command and a page of its outcomes, restricted to the agents that the caller may
+/// see.
 fn find(call: &Call, page: OutcomeFilter) -> Result<(CommandRow, Vec<OutcomeRow>), Failure> {
     let id = call.parameters.whole("command_id");
     let scope = call.scope_of(READ);
@@ -219,7 +220,7 @@ fn cancel(call: &Call) -> Result<Answer, Failure> {
             call.registry().command_page(call.reader(), id, scope, OutcomeFilter::default())?;
         Ok::<_, Failure>(page.map(|(command, _)| (command.kind, command.counts.total)))
     };
-    // Without numbers that have since been given to another agent.
+    // Leave out numbers that have since been given to another agent.
     let present = Permitted::Except(Arc::default());
     let (kind, whole) = counts(&present)?.ok_or_else(missing)?;
     let scope = call.scope_of(permission_to_issue(kind));

@@ -1,5 +1,5 @@
-//! Further lists of agents: those without a group, those with an older version than the server, and the
-//! distinct values of their fields.
+//! Further lists of agents: those without a group, those with an older version than the server, and
+//! the distinct values of their fields.
 
 use registry::{AgentColumn, AgentCondition, AgentQuery, CompareOp};
 use serde_json::{Map, Value, json};
@@ -63,6 +63,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
     },
 ];
 
+/// Returns the query of the parameters, restricted by a further condition.
 fn narrowed(call: &Call, condition: AgentCondition) -> Result<AgentQuery, Failure> {
     let mut query = agent_list::agent_query(call)?;
     query.condition = Some(match query.condition.take() {
@@ -94,6 +95,8 @@ fn outdated(call: &Call) -> Result<Answer, Failure> {
 /// Default fields of `stats/distinct`.
 const FIELDS_DEFAULT: [&str; 2] = ["os.platform", "version"];
 
+/// Returns the distinct values of fields. Fields with the same value for all agents are queried as
+/// [`AgentColumn::Nothing`] and filled in afterwards.
 fn stats(call: &Call) -> Result<Answer, Failure> {
     let named = call.parameters.list("fields");
     let names: Vec<&str> = match named {

@@ -78,7 +78,8 @@ fn seconds(at_s: i64) -> String {
     seconds_z(&model::timestamp::micros(u64::try_from(at_s).unwrap_or(0).saturating_mul(1_000_000)))
 }
 
-/// As in the 4.x API: only agents of versions before 3.12 can be cleared, and there are none.
+/// Always reports a failure: in the 4.x API only agents of versions before 3.12 can be cleared, and
+/// this server has none.
 fn clear(call: &Call) -> Result<Answer, Failure> {
     let agent = call.parameters.agent()?;
     let code = if call.api.registry.agent(agent).is_some() {

@@ -284,8 +284,8 @@ fn distinct_files(
     Ok(Answer::List(List::new(items, seen.len() as u64, MESSAGES)))
 }
 
-/// Converts the parameters of a file list to a query. Parameters that only a registry value can match
-/// give a condition that matches nothing.
+/// Converts the filters and the order of a file list to a query; the caller sets the page. A filter
+/// on values of the Windows registry matches no file.
 fn file_query(call: &Call, agent: AgentId) -> Result<DocumentQuery, Failure> {
     let parameters = &call.parameters;
     let mut all = Vec::new();

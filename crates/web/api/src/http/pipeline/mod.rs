@@ -1,5 +1,5 @@
-//! The pipeline of every request, from the rate limit to the access log. See the crate's documentation
-//! for the order.
+//! The pipeline of every request, from the rate limit to the access log. See the crate's
+//! documentation for the order.
 
 mod audit;
 mod body;
@@ -66,7 +66,7 @@ pub(crate) fn router(
         .fallback(handler(Vec::new()))
 }
 
-/// Fields of the access log other than the request line.
+/// The fields of an access log line that become known while the request is processed.
 #[derive(Default)]
 struct Seen {
     operation: Option<&'static Operation>,
@@ -117,7 +117,8 @@ async fn handle_request(api: Arc<Api>, route: Route, mut request: Request) -> Re
     if method == Method::HEAD { response.map(|_| Body::empty()) } else { response }
 }
 
-/// Returns true if failures are sent as plain text: to local callers of the routes without envelopes.
+/// Returns true if failures are sent as plain text: to local callers of the routes without
+/// envelopes.
 fn bare(source: Option<Source>, path: &str) -> bool {
     matches!(source, Some(Source::Unix { .. })) && path.starts_with("/v1/")
 }
@@ -211,8 +212,8 @@ fn pick(route: &Route, parts: &Parts) -> Picked {
     Picked::Refused(failure)
 }
 
-/// Returns true if a browser navigates to the path: the request has no token and prefers HTML. It is
-/// answered with the page, so that every view can be reloaded.
+/// Returns true if a browser navigates to the path: the request has no token and prefers HTML. It
+/// is answered with the page, so that every view can be reloaded.
 fn is_navigation(api: &Api, operation: &Operation, parts: &Parts) -> bool {
     api.options.page.is_some()
         && operation.verb == Verb::Get

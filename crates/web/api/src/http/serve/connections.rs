@@ -1,7 +1,7 @@
-//! Connection permits: a limit in total and one per network; callers on this machine have a total of
-//! their own. When the limit is reached, the connection that has been idle for longest is closed, first
-//! of all one that has never sent a request. Opening connections without using them therefore blocks no
-//! other client.
+//! Connection permits: a limit in total and one per network; callers on this machine have a
+//! separate limit. When a limit is reached, the connection that has been idle for longest is
+//! closed; connections that have never sent a request are closed first. Opening connections without
+//! using them therefore blocks no other client.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use tokio::time::Instant;
 use super::idle::Pulse;
 use crate::access::quota::Owner;
 
-/// Time that a new connection has before it counts as one that never sent a request; it covers the TLS
-/// handshake.
+/// Time that a new connection has before it counts as one that never sent a request; it covers the
+/// TLS handshake.
 const GRACE: Duration = Duration::from_secs(2);
 /// Minimum time between log messages about the limit.
 const TELL_EVERY: Duration = Duration::from_mins(1);

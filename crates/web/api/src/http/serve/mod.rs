@@ -1,9 +1,9 @@
 //! Listening: HTTPS, plain HTTP on loopback only, and a unix socket for local callers.
 //!
-//! Every request carries its [`Source`]. Limits: number of connections, in total and per network (above
-//! it the longest idle one is closed); time for the TLS handshake, for the head of a request, and
-//! without any request. A connection is closed gracefully (HTTP/2 GOAWAY), and stopping lets requests
-//! in flight finish, both within a bounded time.
+//! Every request carries its [`Source`]. Limits: number of connections, in total and per network
+//! (above it the longest idle one is closed); time for the TLS handshake, for the head of a
+//! request, and without any request. A connection is closed gracefully (HTTP/2 GOAWAY), and
+//! stopping lets requests in flight finish, both within a bounded time.
 
 mod connections;
 mod idle;
@@ -146,8 +146,8 @@ impl Server {
 /// Listens with the router of [`crate::router`].
 ///
 /// # Errors
-/// Fails if the address cannot be used, the certificate is not valid, or plain HTTP is requested on an
-/// address other than loopback.
+/// Fails if the address cannot be used, the certificate is not valid, or plain HTTP is requested on
+/// an address other than loopback.
 pub async fn serve(options: ServeOptions, router: Router) -> Result<Server, ServeError> {
     let plain = options.tls.is_none() && options.resolver.is_none();
     if plain && !options.addr.ip().is_loopback() {
@@ -323,8 +323,8 @@ async fn talk<S>(
         () = permit.is_gone() => (quiet.idle.min(MAKE_ROOM_TIME_MAX), Duration::ZERO),
         () = pulse.stops(quiet) => {
             tracing::debug!("api: nothing came on a connection");
-            // A request in flight has stalled; one that arrives while the GOAWAY is sent gets its full
-            // time.
+            // A request in flight has stalled; one that arrives while the GOAWAY is sent gets its
+            // full time.
             let then = if pulse.is_busy() { Duration::ZERO } else { quiet.stalled };
             (quiet.idle.min(GOODBYE_TIME_MAX), then)
         }
@@ -347,7 +347,7 @@ async fn talk<S>(
     }
 }
 
-/// Returns `after` the stop signal of the listener.
+/// Waits for the stop signal of the listener, and then for `after`.
 async fn stops(stopping: &mut watch::Receiver<bool>, after: Duration) {
     // An error means that the sender is gone, which also stops the listener.
     let _ = stopping.wait_for(|stop| *stop).await;
@@ -373,8 +373,8 @@ mod tests {
     /// The type of the HTTP/2 frame that closes a connection.
     const GOAWAY: u8 = 7;
 
-    /// A stream that marks the connection as busy until something is written to it, and again from the
-    /// GOAWAY on, with which it also stops the server.
+    /// A stream that reports a request in flight until the first write. When the GOAWAY is written,
+    /// it reports another request in flight and stops the server.
     struct Crossed {
         stream: DuplexStream,
         pulse: Arc<Pulse>,
