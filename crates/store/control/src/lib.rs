@@ -445,16 +445,16 @@ pub trait ControlStore: SecurityStore {
     /// `Exists` if the file exists.
     fn backup_to(&self, file: &std::path::Path) -> ControlResult<()>;
 
-    /// Appends the row of the context as begun, durable when it returns, if no change has written it
-    /// yet. Call this before something is changed outside of the store.
+    /// Appends the context's row with the outcome `begun`, durably, unless a change has already
+    /// written it. Call this before something outside the store is changed.
     fn write_audit(&self, context: &WriteContext) -> ControlResult<()>;
 
     /// Sets the outcome of the context's row, and appends the row if no change has written it. Survives a
     /// killed process; a power cut right after it may leave the row as begun.
     fn end_audit(&self, context: &WriteContext, outcome: AuditOutcome) -> ControlResult<()>;
 
-    /// Leaves the row of a context out: it is not written, and deleted where nothing was changed under
-    /// the context. Otherwise it gets the outcome.
+    /// Drops the row of a context if nothing was changed under the context: an unwritten row is not
+    /// written, and a written one is deleted. Otherwise sets the outcome.
     fn leave_out_audit(&self, context: &WriteContext, outcome: AuditOutcome) -> ControlResult<()>;
 
     /// Makes everything written so far survive a power cut, and checkpoints the write-ahead log. Does not

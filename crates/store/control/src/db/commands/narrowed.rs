@@ -1,4 +1,4 @@
-//! Commands as callers see them who may look at some agents only.
+//! Commands as seen by callers who may see only some agents.
 
 use roaring::RoaringBitmap;
 use rusqlite::{Transaction, params};
@@ -8,7 +8,7 @@ use crate::db::rows::{signed, unsigned};
 use crate::db::users::array;
 use crate::{CommandCounts, CommandRow, ControlResult, Permitted};
 
-/// The agents that a scope names: once for all commands that are looked at.
+/// Returns the agents that a scope names, computed once for all commands of a call.
 pub(super) fn named(scope: &Permitted) -> RoaringBitmap {
     match scope {
         Permitted::All => RoaringBitmap::new(),
@@ -54,7 +54,7 @@ pub(super) fn within(
     Ok(row)
 }
 
-/// Of these agents, those that have a row of their own; of none, none is looked for.
+/// Counts those of the agents that have a row of their own, by state. An empty set runs no query.
 fn rows_of(
     tx: &Transaction<'_>,
     command: u64,

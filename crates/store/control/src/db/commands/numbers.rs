@@ -1,4 +1,4 @@
-//! Commands go by the numbers of agents, and a number may become another agent's.
+//! Commands refer to agents by number, and a number may be given to another agent.
 
 use model::AgentId;
 use rusqlite::{Transaction, params};
