@@ -66,7 +66,8 @@ pub struct AuditEntry {
     pub outcome: AuditOutcome,
 }
 
-/// The reader on whose behalf a change is made, and the row of the audit log that is written with it.
+/// The reader on whose behalf a change is made, and the row of the audit log that is written with
+/// it.
 ///
 /// The row is written as begun in the transaction of the first durable change under the context, so
 /// that neither exists without the other and both cost one wait for the disk.

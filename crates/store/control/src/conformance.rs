@@ -32,8 +32,8 @@ pub use users::*;
 
 use crate::{AgentQuery, ControlStore, NewAgent, WriteContext};
 
-/// Makes a test of each promise: `control_conformance!(make)`, where `make()` returns an empty store
-/// (anything that dereferences to one).
+/// Makes a test of each promise: `control_conformance!(make)`, where `make()` returns an empty
+/// store (anything that dereferences to one).
 #[macro_export]
 macro_rules! control_conformance {
     ($make:expr) => {

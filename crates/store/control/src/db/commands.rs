@@ -80,8 +80,9 @@ struct Target {
 }
 
 impl Target {
-    /// Returns `None` for a command of an older version, which has a row for each agent. A damaged set counts
-    /// as empty: the command is not handed out any more and expires, and other commands continue.
+    /// Returns `None` for a command of an older version, which has a row for each agent. A damaged
+    /// set counts as empty: the command is not handed out any more and expires, and other commands
+    /// continue.
     fn of(tx: &Transaction<'_>, id: u64) -> ControlResult<Option<Self>> {
         let mut statement = tx.prepare_cached(
             "SELECT agents, rest, rest_at_s FROM command WHERE id = ?1 AND agents IS NOT NULL",
@@ -144,8 +145,8 @@ fn make_room(tx: &Transaction<'_>, user: &str) -> ControlResult<()> {
     Ok(())
 }
 
-/// Condition of a command that is being deleted: it is hidden and accepts no outcome. A command of an older
-/// version has no set either, but has counts.
+/// Condition of a command that is being deleted: it is hidden and accepts no outcome. A command of
+/// an older version has no set either, but has counts.
 const DROPPED: &str =
     "agents IS NULL AND pending + sent + acknowledged + failed + expired + cancelled = 0";
 
@@ -183,8 +184,8 @@ fn is_dropped(tx: &Transaction<'_>, id: u64) -> ControlResult<bool> {
     Ok(tx.prepare_cached(&sql)?.exists([signed(id)])?)
 }
 
-/// Returns true if `to` may replace `from`: forward only, and an agent's own answer replaces `expired`
-/// and `cancelled`.
+/// Returns true if `to` may replace `from`: forward only, and an agent's own answer replaces
+/// `expired` and `cancelled`.
 fn replaces(from: OutcomeState, to: OutcomeState) -> bool {
     use OutcomeState::{Acknowledged, Cancelled, Expired, Failed, Pending, Sent};
     match from {

@@ -1,5 +1,5 @@
-//! The connections: one writer, a few readers, one reader for users and permissions (so that long lists do
-//! not delay logins), and one that checkpoints.
+//! The connections: one writer, a few readers, one reader for users and permissions (so that long
+//! lists do not delay logins), and one that checkpoints.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
@@ -44,8 +44,8 @@ pub(super) struct Writer {
 }
 
 impl SqliteControl {
-    /// Opens or creates the database at `path` (mode 0600: it holds password hashes) and brings it to
-    /// this program's version.
+    /// Opens or creates the database at `path` (mode 0600: it holds password hashes) and brings it
+    /// to this program's version.
     ///
     /// # Errors
     /// `Newer` when a later program wrote it; `Corrupt` when it is not a registry.
@@ -53,7 +53,8 @@ impl SqliteControl {
         Self::open_with(path, READERS)
     }
 
-    /// Opens the database as [`SqliteControl::open`] does, with `readers` connections for queries, at least one.
+    /// Opens the database as [`SqliteControl::open`] does, with `readers` connections for queries,
+    /// at least one.
     ///
     /// # Errors
     /// See [`SqliteControl::open`].

@@ -205,17 +205,17 @@ fn change(tx: &Transaction<'_>, change: &SecurityChange) -> ControlResult<u32> {
             found(gone, "link", *member)
         }
     }
-/// Returns 0, or `NotFound` if a statement changed no row.
 }
 
+/// Returns 0, or `NotFound` if a statement changed no row.
 fn found(rows: usize, what: &'static str, id: u32) -> ControlResult<u32> {
     if rows == 0 {
         return Err(ControlError::NotFound { what, name: id.to_string() });
     }
     Ok(0)
-/// Returns the id of the row inserted last.
 }
 
+/// Returns the id of the row inserted last.
 fn drawn(tx: &Transaction<'_>) -> ControlResult<u32> {
     u32::try_from(tx.last_insert_rowid())
         .map_err(|_| ControlError::Limit { what: "ids", max: u64::from(u32::MAX) })

@@ -16,9 +16,9 @@ pub(super) fn named(scope: &Permitted) -> RoaringBitmap {
     }
 }
 
-/// Returns the command with the counts of the scope's agents only; `named` are the agents that the scope
-/// names. An earlier agent with the same number is not counted, because a narrowed caller must not see
-/// it. Only the counts of callers who may see every agent include it.
+/// Returns the command with the counts of the scope's agents only; `named` are the agents that the
+/// scope names. An earlier agent with the same number is not counted, because a narrowed caller
+/// must not see it. Only the counts of callers who may see every agent include it.
 pub(super) fn within(
     tx: &Transaction<'_>,
     mut row: CommandRow,
