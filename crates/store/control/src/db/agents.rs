@@ -97,7 +97,7 @@ pub(super) fn rivals(
 }
 
 /// Registers one agent. It gets the next number, or the number that it asks for if that was never
-/// given or has been freed. `freed` are numbers that this transaction frees.
+/// given or has been freed. `freed` are further numbers that the caller allows to be reused.
 pub(super) fn add(
     tx: &Transaction<'_>,
     new: &NewAgent,
