@@ -148,8 +148,8 @@ impl FileWriter {
         into.push(b'}');
     }
 
-    /// Returns the checksum that [`crate::document::checksum`] computes for the same file. It uses
-    /// the path and the times of the last call of [`FileWriter::times`] and `write`.
+    /// Returns the checksum that [`crate::document::checksum`] computes for the same file.
+    /// `self.path` and the times must be those of the entry.
     fn checksum(&mut self, o: &Observation, owners: OwnerNames<'_>, texts: &Texts) -> [u8; 40] {
         let stat = o.kind != Kind::Directory;
         let s = &mut self.state;
