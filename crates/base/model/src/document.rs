@@ -193,10 +193,10 @@ fn value(bytes: &[u8]) -> String {
 
 /// Returns the SHA-1, lower-case hex, of
 /// `size:path:perm:attributes:uid:gid:owner:group:mtime:inode:md5:sha1:sha256` with empty strings
-/// for absent fields (`docs/reference/wire.md`, "Checksums"). mtime is in whole seconds, perm four
-/// octal digits. `attributes` holds the fields that this product adds: kind, nanosecond times,
-/// device, links, target, BLAKE3, xattrs and error, so that documents with equal checksums describe
-/// equal states.
+/// for absent fields (`docs/reference/wire.md`, "Checksums"). `path` is in hex if it is not valid
+/// UTF-8, mtime is in whole seconds, and perm is four octal digits. `attributes` holds the fields
+/// that this product adds: kind, nanosecond times, device, links, target, BLAKE3, xattrs and error,
+/// so that documents with equal checksums describe equal states.
 pub fn checksum(file: &FileBody) -> String {
     let hash = file.hash.clone().unwrap_or_default();
     let text = |o: &Option<String>| o.clone().unwrap_or_default();

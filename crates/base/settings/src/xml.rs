@@ -159,7 +159,8 @@ fn block(context: &ErrorContext<'_>, node: Node<'_, '_>, settings: &mut Settings
     Ok(())
 }
 
-/// Reads `<wodle name="syscollector">`: packages and their interval.
+/// Reads `<wodle name="syscollector">`: packages and their interval. `<disabled>` and `<packages>`
+/// set the same option; the later one applies.
 fn inventory(context: &ErrorContext<'_>, node: Node<'_, '_>, settings: &mut Settings) -> Read<()> {
     if node.attribute("name") != Some("syscollector") || node.attributes().len() != 1 {
         return Err(context.of(node, "only <wodle name=\"syscollector\"> is supported"));

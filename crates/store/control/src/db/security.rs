@@ -278,11 +278,13 @@ fn set_policy(tx: &Transaction<'_>, policy: &Policy, new: bool) -> ControlResult
 
 /// The statements of one kind of link.
 struct Statements {
+    /// Names of an owner and of a member in errors.
     what: [&'static str; 2],
     owner: &'static str,
     member: &'static str,
     list: &'static str,
     insert: &'static str,
+    /// Sets the position of a member in the owner's list.
     level: &'static str,
     delete: &'static str,
 }
