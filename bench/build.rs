@@ -1,4 +1,4 @@
-//! Peers that are C libraries: found, or left out with a word about it at run time.
+//! Peers that are C libraries: found, or left out with a message at run time.
 
 fn main() {
     println!("cargo::rustc-check-cfg=cfg(has_rocksdb, has_wiredtiger)");

@@ -1,5 +1,5 @@
-//! Parts shared by all comparisons: children measured by the kernel's own accounting, medians, a table
-//! with ratios and a results file.
+//! Parts shared by all comparisons: children measured by the kernel's own accounting, medians, a
+//! table with ratios and a results file.
 
 use std::fs;
 use std::io;
@@ -21,7 +21,7 @@ pub struct Cost {
     pub rss_mb: f64,
 }
 
-/// Runs to the end; stdout is dropped. `accepted` lists the exit codes that count as done.
+/// Runs a command to its end and drops its stdout. `accepted` lists the exit codes of success.
 pub fn measure(command: &mut Command, accepted: &[i32]) -> anyhow::Result<Cost> {
     let shown = format!("{command:?}");
     let start = Instant::now();
@@ -59,7 +59,7 @@ fn wait4(pid: u32) -> io::Result<Ended> {
     if found < 0 { Err(io::Error::last_os_error()) } else { Ok(Ended { status, usage }) }
 }
 
-/// The middle one; of an even number of values the mean of the two in the middle.
+/// Returns the median; for an even number of values the mean of the two in the middle.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let at = |n: usize| values.get(n).copied().unwrap_or(f64::NAN);
@@ -103,7 +103,7 @@ impl Row {
 }
 
 impl Results {
-    /// One measured value.
+    /// Adds one measured value.
     pub fn add(&mut self, case: &str, subject: &str, metric: &'static str, unit: &'static str, value: f64) {
         let same = |r: &&mut Row| r.case == case && r.subject == subject && r.metric == metric;
         match self.0.iter_mut().find(same) {
@@ -118,14 +118,14 @@ impl Results {
         }
     }
 
-    /// The three figures of a process.
+    /// Adds the three figures of a process.
     pub fn add_cost(&mut self, case: &str, subject: &str, cost: Cost) {
         self.add(case, subject, "wall_s", "s", cost.wall_s);
         self.add(case, subject, "cpu_s", "s", cost.cpu_s);
         self.add(case, subject, "rss_mb", "MB", cost.rss_mb);
     }
 
-    /// Everything that was added, in that order.
+    /// Returns all values that were added, in order.
     pub fn runs(&self, case: &str, subject: &str, metric: &str) -> Vec<f64> {
         self.0
             .iter()
@@ -134,7 +134,7 @@ impl Results {
             .unwrap_or_default()
     }
 
-    /// The median of what was added.
+    /// Returns the median of the values that were added.
     pub fn get(&self, case: &str, subject: &str, metric: &str) -> Option<f64> {
         self.0
             .iter()
@@ -142,14 +142,14 @@ impl Results {
             .map(|r| median(r.values.clone()))
     }
 
-    /// The rows whose case is wanted.
+    /// Returns the rows of the cases that `wanted` accepts.
     pub fn rows_where(&self, wanted: impl Fn(&str) -> bool) -> Vec<Figure<'_>> {
         let rows = self.0.iter().filter(|r| wanted(&r.case));
         rows.map(Row::figure).collect()
     }
 
-    /// Returns the content of `results/NAME.json`, without the cases of which `again` says that they are
-    /// measured again; medians stand for their values.
+    /// Loads `results/NAME.json` without the cases that `again` says are measured again. Medians
+    /// take the place of their values.
     pub fn load(name: &str, again: impl Fn(&str, &str) -> bool) -> anyhow::Result<Self> {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("results").join(format!("{name}.json"));
         let Ok(text) = fs::read(path) else { return Ok(Self::default()) };
@@ -164,7 +164,7 @@ impl Results {
             rows.push(Row {
                 case: word("case"),
                 subject: word("subject"),
-                // A few dozen names, once in the life of the program.
+                // A few dozen names are leaked, once in the life of the program.
                 metric: word("metric").leak(),
                 unit: word("unit").leak(),
                 values: vec![row["value"].as_f64().unwrap_or(f64::NAN); count],
@@ -173,7 +173,8 @@ impl Results {
         Ok(Self(rows))
     }
 
-    /// Prints as a table; ratios against `yardstick` where it has the same case and metric.
+    /// Prints the rows as a table, with ratios to `yardstick` where it has the same case and
+    /// metric.
     pub fn print(&self, yardstick: &str) {
         println!("| case | subject | metric | median | min..max | ratio to {yardstick} |");
         println!("|---|---|---|---|---|---|");
@@ -194,7 +195,7 @@ impl Results {
         }
     }
 
-    /// Writes `results/NAME.json`: the machine, and a line for the median of each row.
+    /// Writes `results/NAME.json`: the machine, and the median of each row on one line.
     pub fn save(&self, name: &str) -> anyhow::Result<()> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("results");
         fs::create_dir_all(&folder)?;
@@ -219,7 +220,7 @@ impl Results {
     }
 }
 
-/// Describes the machine on which the figures were taken.
+/// Describes the machine of the measurements.
 fn machine() -> Value {
     let field = |file: &str, key: &str| {
         fs::read_to_string(file).ok().and_then(|text| {

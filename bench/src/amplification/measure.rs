@@ -1,5 +1,5 @@
-//! One case: N writers, records of one size, one layout; bytes that reach the file, or the block
-//! device.
+//! One case: N writers, records of one size and one layout. Measures the bytes that reach the file
+//! or the block device.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use crate::meter::{Meter, Metered};
 
 /// Size of a segment while measuring, bytes.
 const SEGMENT_BYTES: u64 = 16 << 20;
-/// Commits before those that are counted.
+/// Commits before the counted ones.
 const WARM_UP: u64 = 100;
 /// Size of the device, bytes.
 const DEVICE_BYTES: u64 = 2 << 30;
-/// Time a flush of the device takes, so that groups form as on a fast drive.
+/// Duration of a flush of the device, so that groups form as on a fast drive.
 const FLUSH_TIME: Duration = Duration::from_micros(100);
-/// Records that fill segments so that recycled ones are measured, bytes.
+/// Size of the records that fill segments, so that recycled segments are measured, bytes.
 const FILLER_BYTES: usize = 1 << 20;
 /// Longest time to wait for a recycled segment.
 const RECYCLE_TIME_MAX: Duration = Duration::from_secs(60);
@@ -44,8 +44,8 @@ fn figures<const N: usize>(figures: [(&'static str, f64); N]) -> Vec<Figure> {
 }
 
 impl Case {
-    /// Commits that are counted: as many of each writer, and enough that the ring is written
-    /// twice, so that its archive has its share.
+    /// Returns the number of counted commits: the same for each writer, and enough that the ring is
+    /// written twice, so that its archive is included.
     fn commits(&self) -> u64 {
         let ring_blocks = journal::RING_BYTES_DEFAULT / journal::BLOCK_BYTES as u64;
         let rounds = if self.layout == Layout::Ring { 2 * ring_blocks } else { 0 };
@@ -83,7 +83,8 @@ impl Case {
         ]))
     }
 
-    /// Measures the bytes that reach the block device, the file system included. Segments are recycled ones.
+    /// Measures the bytes that reach the block device, including the file system's. Only recycled
+    /// segments are used.
     pub fn at_device(&self, device: &Device, dir: &Path) -> anyhow::Result<Vec<Figure>> {
         let (journal, _) = Journal::open(dir, self.options())?;
         recycle(&journal)?;
@@ -113,7 +114,7 @@ impl Case {
         ]))
     }
 
-    /// Appends N records of noise, shared out among the writers.
+    /// Appends N records of noise, divided among the writers.
     fn append(&self, journal: &Journal, count: u64, seed: u64) -> anyhow::Result<()> {
         let writer = |writer| {
             let mut noise = Noise(seed << 32 | writer);
@@ -137,7 +138,7 @@ impl Case {
     }
 }
 
-/// A device with ext4.
+/// Returns a device with ext4.
 pub fn device() -> anyhow::Result<Device> {
     let options = device::DeviceOptions { bytes: DEVICE_BYTES, flush_time: FLUSH_TIME, measure: true };
     let mut device = Device::with(options).context("--device")?;
@@ -145,7 +146,7 @@ pub fn device() -> anyhow::Result<Device> {
     Ok(device)
 }
 
-/// Uses segments and gives them back until a recycled one is in use.
+/// Fills and trims segments until a recycled one is in use.
 fn recycle(journal: &Journal) -> anyhow::Result<()> {
     let filler = vec![0x5A; FILLER_BYTES];
     let until = Instant::now() + RECYCLE_TIME_MAX;
@@ -159,7 +160,7 @@ fn recycle(journal: &Journal) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Splitmix64: nothing in it to compress.
+/// SplitMix64: incompressible data.
 struct Noise(u64);
 
 impl Noise {

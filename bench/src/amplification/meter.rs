@@ -1,4 +1,4 @@
-//! Files that count what reaches them: at each flush every 4 KiB block written since the last one.
+//! Files that count what reaches them: at each flush, every 4 KiB block written since the last one.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Flushed {
     pub flushes: u64,
-    /// Blocks, without those of zeros.
+    /// Blocks other than blocks of zeros.
     pub blocks: u64,
     pub zlib_bytes: u64,
     pub lz4_bytes: u64,
@@ -23,7 +23,7 @@ pub struct Flushed {
 #[derive(Default)]
 struct State {
     flushed: Flushed,
-    /// Flushed blocks that are compressed later, when no commit waits for it.
+    /// Flushed blocks that are compressed later, when no commit waits for them.
     later: Vec<Box<[u8]>>,
 }
 
@@ -32,12 +32,12 @@ struct State {
 pub struct Meter(Arc<Mutex<State>>);
 
 impl Meter {
-    /// Forgets what was counted so far.
+    /// Discards the counts so far.
     pub fn restart(&self) {
         *self.0.lock() = State::default();
     }
 
-    /// Returns the bytes flushed since then.
+    /// Returns the bytes flushed since the last restart.
     pub fn flushed(&self) -> Flushed {
         let mut state = self.0.lock();
         for block in std::mem::take(&mut state.later) {
@@ -60,7 +60,7 @@ impl Meter {
                 state.later.push(block);
             }
         }
-        // A flush of zeros alone is none of a commit.
+        // A flush of zeros alone belongs to no commit.
         state.flushed.flushes += u64::from(data);
     }
 }

@@ -1,5 +1,5 @@
-//! A fleet's heartbeats: as many agents over mutual TLS as open files allow, each on a connection
-//! of its own that it keeps, the rest through the unix socket.
+//! A fleet's heartbeats. As many agents as the open-file limit allows keep a connection of their
+//! own over mutual TLS; the others use the unix socket.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -29,13 +29,13 @@ use crate::seed::BATCH;
 use crate::server::Server;
 use crate::{AGENTS, SUBJECT};
 
-/// Open files of this process and of the server besides those connections.
+/// Open files of this process and of the server, other than those connections.
 const OTHER_FILES: u64 = 1_500;
-/// Connections that are made at once.
+/// Number of connections that are opened at the same time.
 const CONNECTING: usize = 64;
-/// Uses of one enrolment token.
+/// Number of uses of one enrolment token.
 const TOKEN_USES: usize = 1_000;
-/// Enrolments go on for so long at most: each is a flush of the disk.
+/// Maximum time for enrolments, each of which costs a flush of the disk.
 const ENROLLING_MAX: Duration = Duration::from_secs(40);
 /// Time between two heartbeats of an agent.
 const INTERVAL: Duration = Duration::from_secs(10);
@@ -53,7 +53,7 @@ struct AgentConnection {
     request: String,
 }
 
-/// Returns the number of agents with a connection: as open files allow, at most 20,000.
+/// Returns the number of agents with a connection: up to the open-file limit, at most 20,000.
 fn connections() -> usize {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the pointer is valid for both calls.
@@ -66,7 +66,7 @@ fn connections() -> usize {
     if quick() { files.min(500) } else { files }
 }
 
-/// Enrols agents with certificates and registers the rest without.
+/// Enrols some agents with certificates and registers the others without.
 fn enrol(folder: &Path, connected: usize, agents: usize) -> anyhow::Result<Credentials> {
     let keys = folder.join("keys");
     fs::create_dir_all(&keys)?;
@@ -75,7 +75,7 @@ fn enrol(folder: &Path, connected: usize, agents: usize) -> anyhow::Result<Crede
     let clock = Arc::new(SystemClock::new());
     let options = RegistryOptions::default();
     let registry = Registry::open(store.clone(), &keys, clock, Arc::new(SystemRandom), options)?;
-    // One key for all: what is measured is the server.
+    // All agents share one key, because only the server is measured.
     let key = rcgen::KeyPair::generate()?;
     let csr = rcgen::CertificateParams::default().serialize_request(&key)?.pem()?;
     let mut certificates = Vec::with_capacity(connected);
@@ -131,7 +131,8 @@ impl Credentials {
             .with_root_certificates(Arc::clone(&self.roots))
             .with_client_auth_cert(vec![certificate], self.key.clone_key())?;
         config.resumption = rustls::client::Resumption::disabled();
-        // An address of its own for each few thousand: the range of ports is smaller than the fleet.
+        // Each few thousand connections use another source address, because the fleet exceeds the
+        // port range.
         let socket = TcpSocket::new_v4()?;
         socket.bind(SocketAddr::from(([127, 0, 0, (2 + n / 8_000) as u8], 0)))?;
         let stream = socket.connect(to).await?;
@@ -149,7 +150,7 @@ impl Credentials {
 }
 
 impl AgentConnection {
-    /// One heartbeat; how long it took.
+    /// Sends one heartbeat and returns its duration.
     async fn beat(&mut self) -> anyhow::Result<Duration> {
         let begun = Instant::now();
         self.stream.write_all(self.request.as_bytes()).await?;
@@ -177,7 +178,7 @@ impl AgentConnection {
     }
 }
 
-/// Everything about heartbeats.
+/// Runs all measurements of heartbeats.
 pub fn run(binary: &Path, data: &Path, results: &mut Results) -> anyhow::Result<()> {
     let agents = if quick() { 5_000 } else { AGENTS as usize };
     let connected = connections().min(agents);
@@ -191,7 +192,7 @@ pub fn run(binary: &Path, data: &Path, results: &mut Results) -> anyhow::Result<
     let case = format!("{agents} heartbeats, {connected} over TLS");
     let before = (server.cpu_s(), server.rss_mb(), Instant::now());
     let mut lines = runtime.block_on(connect(&credentials, connected, server.agents))?;
-    // The first word of each: what the server keeps of an agent is there afterwards.
+    // After the first heartbeat of each agent the server holds everything that it keeps per agent.
     runtime.block_on(round(&mut lines))?;
     let per = connected as f64;
     let mut add =
@@ -243,7 +244,7 @@ async fn connect(
     Ok(lines)
 }
 
-/// One heartbeat of each, sixteen at once; how long each took, milliseconds.
+/// Sends one heartbeat of each agent, sixteen at a time. Returns the durations, milliseconds.
 async fn round(lines: &mut Vec<AgentConnection>) -> anyhow::Result<Vec<f64>> {
     let part = lines.len().div_ceil(16).max(1);
     let mut tasks = Vec::new();
@@ -273,7 +274,7 @@ struct Paced {
     p99_ms: f64,
 }
 
-/// The fleet's own pace: each agent every ten seconds, spread over the interval.
+/// Sends at the fleet's own pace: each agent every ten seconds, spread over the interval.
 fn paced(
     runtime: &tokio::runtime::Runtime,
     server: &Server,
@@ -300,14 +301,14 @@ fn paced(
                     let at = begun + first + INTERVAL * round;
                     tokio::time::sleep_until(at.into()).await;
                     line.beat().await?;
-                    // From when it was due, so that waiting behind others is counted.
+                    // Measured from the scheduled time, so that waiting behind others counts.
                     took.push(at.elapsed().as_secs_f64() * 1e3);
                 }
                 anyhow::Ok(took)
             })
         })
         .collect();
-    // The socket's agents at the same pace, in ten parts of an interval.
+    // The agents on the socket have the same pace, in ten parts of an interval.
     for part in 0..rounds as usize * 10 {
         let size = rest.len().div_ceil(10).max(1);
         if let Some(agents) = rest.chunks(size).nth(part % 10) {

@@ -1,6 +1,6 @@
-//! Agents that come and go: every other one enrols with a certificate request over the agents'
-//! port and beats over mutual TLS with what it got, the others are registered by the API and beat
-//! through the unix socket. The API removes them all.
+//! Agents that are added and removed. Every second one enrols with a certificate request over the
+//! agents' port and sends heartbeats over mutual TLS; the others are registered by the API and use
+//! the unix socket. The API removes them all.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
@@ -21,40 +21,41 @@ use crate::load::quantile;
 use crate::server::Server;
 use crate::{AGENTS, SUBJECT};
 
-/// Agents that are there at once while others come and go, about.
+/// Approximate number of agents that exist at the same time.
 const STOCK: u32 = 250;
-/// Interval in the paced minute at which one comes and another goes: a little more than the goal.
+/// Additions and removals in the paced minute, slightly more than the goal.
 const ROUNDS: u32 = 1_030;
-/// Hosts that agents are set up on and taken off at the same time.
+/// Number of workers that add and remove agents at the same time.
 const WORKERS: u32 = 4;
 
-/// One agent that is there.
+/// An existing agent.
 struct Present {
     id: String,
-    /// The connection of one that has a certificate, and the header lines of its requests.
+    /// The connection of an agent with a certificate, and the header lines of its requests.
     line: Option<(Client, String)>,
 }
 
-/// Sets agents up and has them removed, one after the other.
+/// Adds agents and removes them, one after the other.
 struct Worker {
-    /// The first of its agents; then every [`WORKERS`]-th.
+    /// Number of the next agent, which grows by [`WORKERS`].
     next: u32,
     api: Client,
     socket: Client,
     port: SocketAddr,
     roots: Arc<RootCertStore>,
-    /// For enrolments, of as many uses as the whole run needs.
+    /// Enrolment token with enough uses for the whole run.
     token: String,
     present: VecDeque<Present>,
-    /// Requests to the API, milliseconds.
+    /// Durations of requests to the API, milliseconds.
     api_ms: Vec<f64>,
-    /// Enrolments with their handshake, milliseconds.
+    /// Durations of enrolments including the handshake, milliseconds.
     enrol_ms: Vec<f64>,
 }
 
-/// A thousand agents a minute enrolled, heard from and dropped: in each round of the paced minute one
-/// comes and says that it is there, and one that came some [`STOCK`] rounds before goes. Every counter
-/// must say the same as before, and at the minute's end exactly the stock more.
+/// Enrols a thousand agents a minute, lets them send a heartbeat and removes them. In each round of
+/// the paced minute one agent is added, and one that was added about [`STOCK`] rounds earlier is
+/// removed. At the end every counter must have its old value, and at the end of the minute exactly
+/// the stock more.
 pub fn run(server: &Server, data: &Path, token: &str, results: &mut Results) -> anyhow::Result<()> {
     let mut client = server.client(token)?;
     let before = counters(&mut client)?;
@@ -76,7 +77,7 @@ pub fn run(server: &Server, data: &Path, token: &str, results: &mut Results) -> 
         Ok(())
     })?;
     let (seconds, cpu_ms) = (started.elapsed().as_secs_f64(), (server.cpu_s() - cpu) * 1e3);
-    // The one from before was closed: a minute without a request.
+    // The earlier connection was closed after a minute without a request.
     let mut client = server.client(token)?;
     let there = counters(&mut client)?;
     let present: usize = workers.iter().map(|worker| worker.present.len()).sum();
@@ -108,7 +109,7 @@ pub fn run(server: &Server, data: &Path, token: &str, results: &mut Results) -> 
     Ok(())
 }
 
-/// They share one enrolment token.
+/// Creates the workers, which share one enrolment token.
 fn workers(
     server: &Server,
     data: &Path,
@@ -143,7 +144,7 @@ fn workers(
         .collect()
 }
 
-/// Each of them does it, at the same time.
+/// Runs `work` on all workers at the same time.
 fn all(
     workers: &mut [Worker],
     work: impl Fn(&mut Worker) -> anyhow::Result<()> + Sync,
@@ -159,7 +160,7 @@ fn all(
 }
 
 impl Worker {
-    /// One comes and says that it is there: active from then on.
+    /// Adds an agent and sends its first heartbeat, after which it is active.
     fn come(&mut self) -> anyhow::Result<()> {
         let number = self.next;
         self.next += WORKERS;
@@ -172,7 +173,8 @@ impl Worker {
         Ok(())
     }
 
-    /// By a certificate request over the agents' port; heard from over mutual TLS.
+    /// Enrols an agent with a certificate request over the agents' port and sends a heartbeat over
+    /// mutual TLS.
     fn enrolled(&mut self, number: u32) -> anyhow::Result<Present> {
         let key = rcgen::KeyPair::generate()?;
         let csr = rcgen::CertificateParams::default().serialize_request(&key)?.pem()?;
@@ -203,7 +205,7 @@ impl Worker {
         Ok(Present { id, line: Some((line, lines)) })
     }
 
-    /// By the API; heard from through the unix socket.
+    /// Registers an agent by the API and sends a heartbeat through the unix socket.
     fn registered(&mut self, number: u32) -> anyhow::Result<Present> {
         let path = format!("/agents/insert/quick?agent_name=churn-{number}");
         let answer = self.api.send("POST", &path, "", b"")?;
@@ -217,7 +219,7 @@ impl Worker {
         Ok(Present { id, line: None })
     }
 
-    /// The one that is there longest is removed, and its certificate is worth nothing any more.
+    /// Removes the oldest agent and checks that its certificate is refused.
     fn go(&mut self) -> anyhow::Result<()> {
         let Present { id, line } = self.present.pop_front().context("no agent is there")?;
         let path = format!("/agents?agents_list={id}&status=active&older_than=0s&purge=true");
@@ -226,7 +228,7 @@ impl Worker {
         ensure!(body["data"]["total_affected_items"] == 1, "churn: {body}");
         self.api_ms.push(answer.took.as_secs_f64() * 1e3);
         if let Some((mut line, lines)) = line {
-            // Refused, or the connection is closed.
+            // The request is refused, or the connection is closed.
             let beat = line.send("POST", "/control", &lines, HEARTBEAT);
             ensure!(!beat.is_ok_and(|heard| heard.status == 200), "{id} is heard still");
         }
@@ -250,18 +252,18 @@ impl Worker {
     }
 }
 
-/// An agent's report, with the system that it counts under.
+/// A heartbeat with an operating system, by which the agent is counted.
 const HEARTBEAT: &[u8] = br#"{"action":"notify","version":"Holdfast v9.9.9","os":{"name":"Churn",
     "platform":"churn","type":"linux","version":"1","arch":"x86_64","uname":"Linux"}}"#;
 
-/// Which process of the agent speaks.
+/// Returns the instance header of an agent.
 fn instance(number: u32) -> String {
     format!(
         "Content-Type: application/json\r\nX-Holdfast-Instance: {number:032x}.b.{number:x}.10000\r\n"
     )
 }
 
-/// The counters as the API gives them: by status, group and platform, and those of the overview.
+/// Returns the counters of the API: by status, group and platform, and those of the overview.
 fn counters(client: &mut Client) -> anyhow::Result<BTreeMap<String, u64>> {
     let mut all = BTreeMap::new();
     let status: Value = serde_json::from_slice(&client.get("/agents/summary/status")?.body)?;
@@ -283,7 +285,7 @@ fn counters(client: &mut Client) -> anyhow::Result<BTreeMap<String, u64>> {
             all.insert(format!("{table} {name}"), row["count"].as_u64().unwrap_or(0));
         }
     }
-    // An empty class may be counted as none, or be absent.
+    // An empty class may have the count 0 or be absent.
     all.retain(|_, count| *count > 0);
     Ok(all)
 }

@@ -1,5 +1,5 @@
-//! A small HTTP/1.1 client that keeps its connection: what it costs itself must be little, for
-//! client and server share the machine.
+//! A small HTTP/1.1 client that keeps its connection. Its own cost must be low, because client and
+//! server share the machine.
 
 use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -15,10 +15,10 @@ use rustls::{ClientConfig, ClientConnection, StreamOwned};
 trait Stream: Read + Write + Send {}
 impl<T: Read + Write + Send> Stream for T {}
 
-/// One kept connection.
+/// One persistent connection.
 pub struct Client {
     stream: BufReader<Box<dyn Stream>>,
-    /// Lines that every request carries.
+    /// Header lines of every request.
     head: String,
 }
 
@@ -44,7 +44,7 @@ impl Client {
         Ok(Self { stream: BufReader::new(Box::new(stream)), head: String::new() })
     }
 
-    /// Over TLS, as an agent connects.
+    /// Connects over TLS, as an agent does.
     pub fn tls(address: SocketAddr, config: Arc<ClientConfig>) -> anyhow::Result<Self> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
@@ -54,7 +54,7 @@ impl Client {
         Ok(Self { stream, head: String::new() })
     }
 
-    /// With a token on every request.
+    /// Adds a token to every request.
     pub fn bearer(mut self, token: &str) -> Self {
         self.head = format!("Authorization: Bearer {token}\r\n");
         self
@@ -64,7 +64,7 @@ impl Client {
         self.send("GET", path, "", b"")
     }
 
-    /// Sends one request and reads its whole answer. `lines` are further header lines.
+    /// Sends one request and reads its whole answer. `lines` are additional header lines.
     pub fn send(
         &mut self,
         method: &str,
@@ -135,7 +135,7 @@ impl Client {
     }
 }
 
-/// `queries;desc="3"` of a `Server-Timing`.
+/// Parses `queries;desc="3"` from a `Server-Timing` header.
 fn described(text: &str, name: &str) -> Option<f64> {
     let part = text.split(',').find_map(|part| part.trim().strip_prefix(name))?;
     part.split('"').nth(1)?.parse().ok()

@@ -1,4 +1,4 @@
-//! A changed group configuration on its way to every agent of the fleet.
+//! Distribution of a changed group configuration to every agent of the fleet.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -12,13 +12,13 @@ use crate::client::Client;
 use crate::server::Server;
 use crate::{AGENTS, SUBJECT};
 
-/// Connections over which the agents speak.
+/// Number of connections that the agents share.
 const CONNECTIONS: usize = 8;
-/// Watched paths of the configuration.
+/// Number of watched paths in the configuration.
 const PATHS: usize = 20;
 
-/// Puts a configuration that all agents are to run, and waits until each has it: a heartbeat
-/// that names it, the fetch, and the heartbeat that tells it runs.
+/// Stores a configuration for all agents and waits until each runs it: a heartbeat whose answer
+/// names it, the fetch, and the heartbeat that confirms it.
 pub fn run(server: &Server, results: &mut Results) -> anyhow::Result<()> {
     let case = format!("{AGENTS} agents take a group's configuration");
     let mut client = server.client(&server.login()?)?;
@@ -45,7 +45,7 @@ pub fn run(server: &Server, results: &mut Results) -> anyhow::Result<()> {
         add("put_ms", "ms", answer.took.as_secs_f64() * 1e3);
         add("put_cpu_ms", "ms", put_cpu_ms);
         add("taken_s", "s", taken_s);
-        // Two heartbeats and a fetch.
+        // One agent costs two heartbeats and a fetch.
         add("cpu_us", "us", cpu_s * 1e6 / f64::from(AGENTS));
     }
     results.add(&case, "goal", "taken_s", "s", 10.0);
@@ -68,7 +68,7 @@ fn all_take(socket: &Path, agents: &[u32]) -> anyhow::Result<()> {
     })
 }
 
-/// One agent that runs something else until now.
+/// Lets one agent fetch and confirm the configuration.
 fn take(client: &mut Client, id: u32) -> anyhow::Result<()> {
     let wanted = beat(client, id, "")?;
     let answer = client.send("GET", "/configuration", &agent(id), b"")?;
@@ -78,7 +78,7 @@ fn take(client: &mut Client, id: u32) -> anyhow::Result<()> {
     beat(client, id, &wanted).map(drop)
 }
 
-/// A heartbeat of an agent that runs this; what it is to run.
+/// Sends a heartbeat of an agent that runs `runs`. Returns the digest that it should run.
 fn beat(client: &mut Client, id: u32, runs: &str) -> anyhow::Result<String> {
     let lines = format!("{}Content-Type: application/json\r\n", agent(id));
     let body = format!(r#"{{"action":"notify","config":{{"sum":"{runs}"}}}}"#);

@@ -1,4 +1,4 @@
-//! Loads on the server: one request after the other, many clients at once, a fleet's heartbeats.
+//! Loads on the server: sequential requests, many clients at once, a fleet's heartbeats.
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -17,14 +17,14 @@ pub struct Each {
     pub queries: f64,
 }
 
-/// The p-th part of sorted values.
+/// Returns the p-quantile of the values.
 pub fn quantile(values: &mut [f64], p: f64) -> f64 {
     values.sort_by(f64::total_cmp);
     let at = ((values.len() as f64 - 1.0) * p).round() as usize;
     values.get(at).copied().unwrap_or(f64::NAN)
 }
 
-/// The same request again and again on one connection.
+/// Sends the same request repeatedly on one connection.
 pub fn one_by_one(
     server: &Server,
     client: &mut Client,
@@ -56,7 +56,7 @@ pub struct Crowd {
     pub requests: f64,
 }
 
-/// `clients` connections ask for `path` for a while, each as fast as it is answered.
+/// Opens `clients` connections that request `path` for a while, each as fast as it is answered.
 pub fn crowd(
     server: &Server,
     token: &str,
@@ -103,12 +103,12 @@ pub struct Round {
     pub wall_s: f64,
     /// Server CPU per heartbeat.
     pub cpu_us: f64,
-    /// Commands that were handed out.
+    /// Number of commands that were delivered.
     pub commands: usize,
 }
 
-/// One heartbeat of each agent through the unix socket, over a few connections. With `done`, each
-/// says that it has carried out that command.
+/// Sends one heartbeat of each agent through the unix socket, over a few connections. With `done`,
+/// each acknowledges that command.
 pub fn heartbeats(
     server: &Server,
     socket: &Path,

@@ -14,11 +14,11 @@ use crate::plot;
 use crate::server::{LOGIN, Server, basic};
 use crate::{SUBJECT, results_file};
 
-/// Hashing threads that are tried.
+/// Numbers of hashing threads that are measured.
 const WORKERS: [u32; 4] = [1, 2, 5, 10];
-/// Logins a second of the plot.
+/// Logins per second of the plot.
 const PLOT_RATE: f64 = 15.0;
-/// The requests of another client, in turn, during the logins.
+/// The requests that another client sends in turn during the logins.
 const OTHERS: [&str; 4] =
     ["/agents/summary/status", "/agents?limit=500", "/agents/summary", "/overview/agents"];
 
@@ -27,16 +27,16 @@ type Others = [Vec<f64>; OTHERS.len()];
 
 /// The results of logins at a steady rate.
 pub struct Logins {
-    /// When each began, seconds from the start, and how long it took, milliseconds.
+    /// Start of each login, seconds after the start of the case, and its duration, milliseconds.
     took: Vec<(f64, f64)>,
     /// Logins that were rejected with a time to retry.
     pub refused: usize,
-    /// The durations of the other requests at that time.
+    /// Durations of the other requests in the same period.
     others: Others,
 }
 
 impl Logins {
-    /// The p-th part of those that began within this part of the time (0 to 1).
+    /// Returns the p-quantile of the logins that started within `part` (0 to 1) of the time.
     fn quantile(&self, p: f64, time: Duration, part: std::ops::Range<f64>) -> f64 {
         let seconds = time.as_secs_f64();
         let within = |at: f64| part.contains(&(at / seconds));
@@ -46,7 +46,8 @@ impl Logins {
     }
 }
 
-/// Logins on their own, at 5 and 15 a second with other requests, and by hashing threads.
+/// Measures logins alone, at 5 and 15 a second with other requests, and by number of hashing
+/// threads.
 pub fn run(binary: &Path, data: &Path, results: &mut Results) -> anyhow::Result<()> {
     beside_others(&Server::start(binary, data, "")?, results)?;
     by_workers(binary, data, results)
@@ -60,7 +61,7 @@ fn beside_others(server: &Server, results: &mut Results) -> anyhow::Result<()> {
     for (rate, seconds) in [(5.0, 30), (15.0, 60)] {
         let time = Duration::from_secs(if quick() { 3 } else { seconds });
         let case = format!("login, {rate}/s");
-        // As many samples of the quiet server, half of them before and half behind.
+        // Half of the samples of the idle server are taken before the logins and half after.
         let mut quiet = idle(server, token, time / 2)?;
         let logins = steadily(server, token, rate, time)?;
         let later = idle(server, token, time / 2)?;
@@ -73,15 +74,15 @@ fn beside_others(server: &Server, results: &mut Results) -> anyhow::Result<()> {
         eprintln!("{case}: {} logins", logins.took.len());
         compared(&case, logins.others, quiet, results);
     }
-    // The hash is nearly all of a login's CPU.
+    // The hash takes nearly all of a login's CPU time.
     results.add("login", "goal", "cpu_ms", "ms", 50.0);
     results.add("login, 5/s", "goal", "p99_to_hash", "ratio", 2.5);
     results.add("login, 15/s", "goal", "other_p99_to_idle", "ratio", 2.0);
     Ok(())
 }
 
-/// Other requests during logins and without them: each kind, and as the case's own figures those
-/// of the kind that suffers most.
+/// Compares other requests with and without logins: each kind, and for the case itself the kind
+/// that slows down most.
 fn compared(case: &str, beside: Others, quiet: Others, results: &mut Results) {
     let mut worst = [0.0; 5];
     for ((path, mut beside), mut quiet) in OTHERS.into_iter().zip(beside).zip(quiet) {
@@ -108,7 +109,7 @@ struct LoginCost {
     cpu_ms: f64,
 }
 
-/// One login after the other.
+/// Measures one login after the other.
 fn alone(server: &Server, times: usize) -> anyhow::Result<LoginCost> {
     let mut client = Client::tcp(server.address)?;
     let (mut took, before) = (Vec::new(), server.cpu_s());
@@ -121,7 +122,7 @@ fn alone(server: &Server, times: usize) -> anyhow::Result<LoginCost> {
     Ok(LoginCost { p50_ms: quantile(&mut took, 0.5), cpu_ms })
 }
 
-/// A new server with N threads each; its first logins next to its later ones.
+/// Starts a server for each number of threads, and compares its first logins with its later ones.
 fn by_workers(binary: &Path, data: &Path, results: &mut Results) -> anyhow::Result<()> {
     let time = Duration::from_secs(match (quick(), wanted("FULL")) {
         (true, _) => 2,
@@ -156,8 +157,8 @@ fn by_workers(binary: &Path, data: &Path, results: &mut Results) -> anyhow::Resu
     results_file("api-login.svg", &plot::svg(&title, "auth.workers", "ms", &lines))
 }
 
-/// `rate` logins a second for a while, each begun at its time however long the ones before it take;
-/// at the same time one client asks for [`OTHERS`].
+/// Starts `rate` logins a second, each at its time however long the ones before it take. At the
+/// same time one client sends [`OTHERS`].
 fn steadily(server: &Server, token: &str, rate: f64, time: Duration) -> anyhow::Result<Logins> {
     let took = Mutex::new(Vec::new());
     let refused = Mutex::new(0);
@@ -199,7 +200,7 @@ fn steadily(server: &Server, token: &str, rate: f64, time: Duration) -> anyhow::
     })
 }
 
-/// Fifty requests a second, each of [`OTHERS`] in its turn.
+/// Sends fifty requests a second, each of [`OTHERS`] in turn.
 fn quiet(server: &Server, token: &str, stop: &AtomicBool) -> anyhow::Result<Others> {
     let mut client = server.client(token)?;
     let mut others = Others::default();
@@ -216,7 +217,7 @@ fn quiet(server: &Server, token: &str, stop: &AtomicBool) -> anyhow::Result<Othe
     }
 }
 
-/// Measures their duration while there are no logins.
+/// Measures the durations of the other requests without logins.
 fn idle(server: &Server, token: &str, time: Duration) -> anyhow::Result<Others> {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {

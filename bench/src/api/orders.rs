@@ -1,4 +1,4 @@
-//! Bulk commands to their outcomes.
+//! Bulk commands and their outcomes.
 
 use anyhow::{Context as _, ensure};
 use holdfast_bench::{Results, quick};
@@ -8,7 +8,7 @@ use crate::load::{heartbeats, one_by_one};
 use crate::server::Server;
 use crate::{AGENTS, SUBJECT};
 
-/// Restarts all agents, delivers the command to each, and counts what became of it.
+/// Restarts all agents, delivers the command to each, and counts the outcomes.
 pub fn restart(server: &Server, results: &mut Results) -> anyhow::Result<()> {
     let case = format!("{AGENTS} PUT /agents/restart");
     let mut client = server.client(&server.login()?)?;
@@ -44,7 +44,7 @@ pub fn restart(server: &Server, results: &mut Results) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The same where no agent is active.
+/// Measures the same command when no agent is active.
 pub fn nobody(server: &Server, results: &mut Results) -> anyhow::Result<()> {
     let mut client = server.client(&server.login()?)?;
     let each = one_by_one(server, &mut client, "PUT", "/agents/restart", 10)?;

@@ -1,8 +1,8 @@
-//! The published design's way to its database, reimplemented from its description: a child process
-//! that answers text over a unix stream socket (four bytes of length, little-endian, then at most
-//! 64 KiB), prepares every statement again, and a client that asks for a count before any data and
-//! takes 500 rows at a time, halving the slice whenever an answer does not fit. What its API does
-//! with the rows is left out, so these figures are a lower bound of its cost.
+//! The published design's access to its database, reimplemented from its description. A child
+//! process answers text over a unix stream socket (a length of four bytes, little-endian, then at
+//! most 64 KiB) and prepares every statement again. The client asks for a count before any data and
+//! reads 500 rows at a time, halving the slice when an answer does not fit. What its API does with
+//! the rows is left out, so these figures are a lower bound of its cost.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -23,12 +23,12 @@ use crate::server::{cpu_of, own_cpu_s};
 pub const SUBJECT: &str = "published statements";
 /// Longest message, bytes.
 const MESSAGE_BYTES_MAX: usize = 65_536;
-/// Rows of a slice at first.
+/// Initial number of rows in a slice.
 const SLICE_ROWS: usize = 500;
-/// The word of a child.
+/// The command-line word that starts the child.
 pub const CHILD: &str = "peer-database";
 
-/// Copies the fleet into a table as that design has it.
+/// Copies the fleet into a table of that design.
 fn seed(from: &Path, to: &Path) -> anyhow::Result<()> {
     let conn = Connection::open(to)?;
     conn.pragma_update(None, "journal_mode", "WAL")?;
@@ -65,7 +65,7 @@ fn seed(from: &Path, to: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The child: answers until it is killed.
+/// Runs the child: answers until it is killed.
 pub fn serve(socket: &Path, file: &Path) -> anyhow::Result<()> {
     let listener = UnixListener::bind(socket)?;
     println!("ready");
@@ -127,7 +127,7 @@ struct Asking {
 }
 
 impl Asking {
-    /// The rows; `None` when they do not fit.
+    /// Returns the rows; `None` if they do not fit.
     fn sql(&mut self, statement: &str) -> anyhow::Result<Option<Vec<Value>>> {
         self.queries += 1;
         write(&mut self.stream, &format!("global sql {statement}"))?;
@@ -138,7 +138,7 @@ impl Asking {
         }
     }
 
-    /// A count, then the rows by slices.
+    /// Reads a count, then the rows by slices.
     fn list(&mut self, what: &str, from: &str, wanted: usize) -> anyhow::Result<Vec<Value>> {
         self.sql(&format!("SELECT COUNT(*) FROM (SELECT id FROM agent {from})"))?;
         let (mut all, mut slice) = (Vec::new(), SLICE_ROWS.min(wanted));
@@ -156,7 +156,7 @@ impl Asking {
         Ok(all)
     }
 
-    /// Agents by some columns: a total, the number of kinds, the kinds.
+    /// Groups agents by some columns: a total, the number of groups, the groups.
     fn group_by(&mut self, columns: &str) -> anyhow::Result<()> {
         self.sql("SELECT COUNT(*) FROM agent WHERE id != 0")?;
         let kinds = format!("FROM agent WHERE id != 0 GROUP BY {columns}");
@@ -172,7 +172,7 @@ const WIDE: &str = "id, name, ip, register_ip, status_code, os_name, os_version,
 
 type Case = (&'static str, fn(&mut Asking, u32) -> anyhow::Result<()>);
 
-/// The queries of each request to its database, as far as its descriptions say.
+/// The database queries of each request, as far as the descriptions give them.
 const CASES: [Case; 6] = [
     ("GET /agents/summary/status", |ask, _| {
         ask.group_by("connection_status")?;
@@ -216,7 +216,7 @@ impl Drop for Database {
     }
 }
 
-/// Asks each case again and again; CPU is that of both sides.
+/// Runs each case repeatedly; the CPU time is that of both sides.
 pub fn run(scratch: &Path, registry: &Path, agents: u32, times: usize, results: &mut Results) -> anyhow::Result<()> {
     let (file, socket) = (scratch.join("peer.db"), scratch.join("peer.sock"));
     seed(registry, &file)?;

@@ -14,18 +14,18 @@ const COLOURS: [&str; 8] =
 /// One line of a plot: its name and its points.
 pub type Line = (String, Vec<(f64, f64)>);
 
-/// A plot of lines; both axes logarithmic.
+/// Returns a plot of lines with two logarithmic axes.
 pub fn svg(title: &str, x_name: &str, y_name: &str, lines: &[Line]) -> String {
     draw(title, (x_name, Axis::decades), (y_name, Axis::decades), lines)
 }
 
-/// A plot of lines; both axes linear and from zero.
+/// Returns a plot of lines with two linear axes that start at zero.
 #[allow(dead_code, reason = "not every comparison that draws has a linear plot")]
 pub fn linear(title: &str, x_name: &str, y_name: &str, lines: &[Line]) -> String {
     draw(title, (x_name, Axis::linear), (y_name, Axis::linear), lines)
 }
 
-/// The content of an axis: the transformed values it spans, and its marks.
+/// An axis: the range of its transformed values, and its marks.
 struct Axis {
     log: bool,
     from: f64,
@@ -106,7 +106,7 @@ fn draw(title: &str, (x_name, x_axis): Side<'_>, (y_name, y_axis): Side<'_>, lin
     out
 }
 
-/// The whole decades around values, as powers of ten.
+/// Returns the whole decades around values, as powers of ten.
 fn decades(values: impl Iterator<Item = f64>) -> (f64, f64) {
     let (min, max) = values.filter(|v| *v > 0.0).fold((f64::MAX, f64::MIN_POSITIVE), |(a, b), v| (a.min(v), b.max(v)));
     let (low, high) = (min.log10().floor(), max.log10().ceil());

@@ -1,6 +1,6 @@
-//! Figures of the published program that cannot run here: quoted, not measured, and no ratio is
-//! made of them. "real Python API over a stand-in for its database": measured once elsewhere, one
-//! client; "its document": what its makers published.
+//! Figures of the published program, which cannot run here. They are quoted, not measured, and no
+//! ratio uses them. "real Python API over a stand-in for its database" was measured once elsewhere
+//! with one client; "its document" was published by its makers.
 
 /// Case, subject, metric, unit, value.
 pub const PEERS: [(&str, &str, &str, &str, f64); 22] = [

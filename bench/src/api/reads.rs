@@ -14,7 +14,7 @@ use crate::server::Server;
 use crate::{AGENTS, SUBJECT, plot, results_file};
 
 const CROWD: usize = 200;
-/// Sizes of the fleets that show how cost grows.
+/// Fleet sizes for the growth of cost.
 const SIZES: [u32; 6] = [1_000, 5_000, 20_000, 50_000, 100_000, 200_000];
 
 /// The requests, with the goal for CPU in milliseconds where there is one.
@@ -29,16 +29,16 @@ pub const READS: [(&str, &str, Option<f64>); 12] = [
     ("GET /agents?q=os.platform=debian", "/agents?q=os.platform=debian&limit=500", None),
     ("GET /agents?select=id&limit=100000", "/agents?select=id&limit=100000", None),
     ("GET /agents?search=agent-0419", "/agents?search=agent-0419", None),
-    // In sums, and in dates: looked for in what moves of every agent.
+    // The search covers sums and dates too, which change for every agent.
     ("GET /agents?search=fade", "/agents?search=fade", None),
     ("GET /agents?search=1999-", "/agents?search=1999-", None),
 ];
 
-/// One request after the other.
+/// Sends one request after the other.
 pub fn each(server: &Server, token: &str, agents: u32, times: usize, results: &mut Results) -> anyhow::Result<()> {
     let mut client = server.client(token)?;
     for (case, path, goal_ms) in READS {
-        // Those that look at every agent fewer times.
+        // Requests that read every agent are repeated less often.
         let times = if goal_ms.is_some() { times } else { (times / 10).max(3) };
         let each = one_by_one(server, &mut client, "GET", path, times)?;
         let case = format!("{agents} {case}");
@@ -52,7 +52,7 @@ pub fn each(server: &Server, token: &str, agents: u32, times: usize, results: &m
     Ok(())
 }
 
-/// All numbers in one answer, next to pages of 500.
+/// Measures all numbers in one answer, next to pages of 500.
 pub fn socket(server: &Server, agents: u32, results: &mut Results) -> anyhow::Result<()> {
     let mut client = Client::unix(&server.socket)?;
     let times = if quick() { 10 } else { 50 };
@@ -74,7 +74,7 @@ pub fn socket(server: &Server, agents: u32, results: &mut Results) -> anyhow::Re
     Ok(())
 }
 
-/// Two hundred clients at once.
+/// Measures two hundred clients at once.
 pub fn crowds(server: &Server, token: &str, results: &mut Results) -> anyhow::Result<()> {
     let time = Duration::from_millis(if quick() { 1_000 } else { 5_000 });
     let ids = ("GET /agents?select=id&limit=100000", "/agents?select=id&limit=100000", None);
@@ -91,7 +91,7 @@ pub fn crowds(server: &Server, token: &str, results: &mut Results) -> anyhow::Re
     Ok(())
 }
 
-/// Measures the growth of cost with the fleet: rows, and a plot of them.
+/// Measures the growth of cost with the fleet: adds rows and draws a plot.
 pub fn linearity(binary: &Path, scratch: &Path, results: &mut Results) -> anyhow::Result<()> {
     let mut lines: Vec<plot::Line> =
         READS.iter().map(|(case, ..)| ((*case).to_owned(), Vec::new())).collect();
@@ -119,8 +119,8 @@ pub fn linearity(binary: &Path, scratch: &Path, results: &mut Results) -> anyhow
     results_file("api-linearity.svg", &svg)
 }
 
-/// The server's CPU for a restart of all, each taken back before the next: the same order again would
-/// be the same command.
+/// Returns the server's CPU for a restart of all agents. Each restart is cancelled before the next
+/// one, because an equal command would be the same command.
 fn restarts(server: &Server, token: &str) -> anyhow::Result<f64> {
     const TIMES: u32 = 4;
     let mut client = server.client(token)?;
@@ -128,7 +128,7 @@ fn restarts(server: &Server, token: &str) -> anyhow::Result<f64> {
     for round in 0..TIMES {
         let before = server.cpu_s();
         let answer = client.send("PUT", "/agents/restart", "", b"")?;
-        // The first one prepares its statements.
+        // The first request prepares its statements.
         cpu_ms += if round > 0 { (server.cpu_s() - before) * 1e3 } else { 0.0 };
         let told: serde_json::Value = serde_json::from_slice(&answer.body)?;
         let command = told["data"]["command"].as_u64().context("no command")?;

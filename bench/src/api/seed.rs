@@ -1,4 +1,4 @@
-//! A fleet that is there before the server starts: written straight into a new `registry.db`.
+//! A fleet that exists before the server starts, written directly into a new `registry.db`.
 
 use std::fs;
 use std::path::Path;
@@ -22,7 +22,7 @@ pub const BATCH: u32 = 10_000;
 /// The share of a fleet that is active.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mix {
-    /// Eight of ten active, one disconnected, one never heard from; a few pending.
+    /// Eight of ten active, one disconnected, one never connected; a few pending.
     Mixed,
     /// All active.
     Active,
@@ -40,7 +40,7 @@ fn status(mix: Mix, n: u32) -> AgentStatus {
     }
 }
 
-/// Creates the folder with that many agents in it; their numbers are 1 to `agents`.
+/// Creates the folder with this number of agents; their numbers are 1 to `agents`.
 pub fn seed(folder: &Path, agents: u32, mix: Mix) -> anyhow::Result<()> {
     fs::create_dir_all(folder)?;
     let file = folder.join("registry.db");

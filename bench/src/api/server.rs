@@ -1,4 +1,4 @@
-//! The real server as a child process, and what it costs.
+//! The real server as a child process, and its cost.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -26,7 +26,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts the release binary on a folder. `more`: further tables of its configuration.
+    /// Starts the release binary on a folder. `more` is appended to its configuration.
     pub fn start(binary: &Path, data: &Path, more: &str) -> anyhow::Result<Self> {
         let config = data.join("server.toml");
         fs::write(
@@ -41,7 +41,7 @@ impl Server {
         // SAFETY: the call takes integers and is safe between fork and exec.
         unsafe {
             command.pre_exec(|| {
-                // The server ends with the measuring process, however that ends.
+                // The server ends with the measuring process, however that process ends.
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                 Ok(())
             });
@@ -67,7 +67,7 @@ impl Server {
                 break;
             }
         }
-        // What it says later must not fill the pipe.
+        // Later output must not fill the pipe.
         std::thread::spawn(move || lines.for_each(drop));
         let (Some(address), Some(agents)) = (address, agents) else {
             bail!("the server did not start")
@@ -75,12 +75,13 @@ impl Server {
         Ok(Self { child, address, agents, socket: data.join("holdfast.sock") })
     }
 
-    /// CPU time of the whole process so far, threads that ended included, seconds.
+    /// Returns the CPU time of the whole process so far, including threads that have ended,
+    /// seconds.
     pub fn cpu_s(&self) -> f64 {
         cpu_of(self.child.id())
     }
 
-    /// Resident memory, MB.
+    /// Returns the resident memory, MB.
     pub fn rss_mb(&self) -> f64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()));
         let line = status.unwrap_or_default();
@@ -88,7 +89,7 @@ impl Server {
         kib.unwrap_or(f64::NAN) * 1024.0 / 1e6
     }
 
-    /// Logs in. Returns the token.
+    /// Logs in and returns the token.
     pub fn login(&self) -> anyhow::Result<String> {
         let mut client = Client::tcp(self.address)?;
         let answer = client.send("POST", LOGIN, &basic(), b"")?;
@@ -96,16 +97,16 @@ impl Server {
         Ok(String::from_utf8(answer.body)?)
     }
 
-    /// A connection with a token.
+    /// Opens a connection with a token.
     pub fn client(&self, token: &str) -> anyhow::Result<Client> {
         Ok(Client::tcp(self.address)?.bearer(token))
     }
 }
 
-/// The login's path.
+/// Path of the login.
 pub const LOGIN: &str = "/security/user/authenticate?raw=true";
 
-/// The header line of the administrator's name and password.
+/// Returns the header line with the administrator's name and password.
 pub fn basic() -> String {
     let text = base64::engine::general_purpose::STANDARD.encode(format!("admin:{PASSWORD}"));
     format!("Authorization: Basic {text}\r\n")
@@ -126,7 +127,7 @@ impl Drop for Server {
     }
 }
 
-/// CPU time of a process so far, threads that ended included, seconds.
+/// Returns the CPU time of a process so far, including threads that have ended, seconds.
 pub fn cpu_of(process: u32) -> f64 {
     let mut clock = 0;
     // SAFETY: the pointer is valid for the call, which only fills it.
@@ -134,7 +135,7 @@ pub fn cpu_of(process: u32) -> f64 {
     if failed { f64::NAN } else { read_clock(clock) }
 }
 
-/// CPU time of this process so far, seconds.
+/// Returns the CPU time of this process so far, seconds.
 pub fn own_cpu_s() -> f64 {
     read_clock(libc::CLOCK_PROCESS_CPUTIME_ID)
 }

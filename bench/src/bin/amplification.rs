@@ -43,7 +43,8 @@ const COLUMNS: [Column; 9] = [
     column("zero_filling_blocks_per_payload", "zero filling, 4 KiB blocks", 1),
 ];
 
-/// Measure how many bytes reach the medium for each byte of log, by layout, record size and writers.
+/// Measure how many bytes reach the medium for each byte of log, by layout, record size and
+/// writers.
 #[derive(Debug, Parser)]
 struct Arguments {
     /// Layouts to measure.
@@ -180,12 +181,12 @@ fn layout_name(layout: LayoutName) -> &'static str {
     }
 }
 
-/// The name of a case, as in the results of the comparisons.
+/// Returns the name of a case, as in the results of the comparisons.
 fn case_name(record_bytes: u32, writers: u16) -> String {
     format!("{record_bytes} B, {writers} writer{}", if writers == 1 { "" } else { "s" })
 }
 
-/// Other logs' figures in the cases measured here.
+/// Returns other logs' figures for the cases measured here.
 fn beside(file: &Path, ours: &[Row]) -> anyhow::Result<Vec<Row>> {
     let text = fs::read(file).with_context(|| file.display().to_string())?;
     let value: Value = serde_json::from_slice(&text).with_context(|| file.display().to_string())?;
@@ -204,7 +205,7 @@ fn beside(file: &Path, ours: &[Row]) -> anyhow::Result<Vec<Row>> {
             metric: word(row, "metric"),
             value,
         };
-        // A figure measured here in another way than there is not comparable with it.
+        // A figure that is measured differently here is not comparable.
         let known = ours.iter().any(|r| r.case == row.case && r.metric == row.metric);
         if known && !row.subject.starts_with("holdfast") {
             found.push(row);
@@ -213,7 +214,7 @@ fn beside(file: &Path, ours: &[Row]) -> anyhow::Result<Vec<Row>> {
     Ok(found)
 }
 
-/// Different values of a field, in the order of their first appearance.
+/// Returns the distinct values of a field, in the order of their first appearance.
 fn distinct<'a>(rows: &'a [Row], field: impl Fn(&'a Row) -> &'a str) -> Vec<&'a str> {
     let mut found = Vec::new();
     for row in rows {
@@ -229,7 +230,7 @@ fn value(rows: &[Row], case: &str, subject: &str, metric: &str) -> Option<f64> {
     row.map(|r| r.value)
 }
 
-/// A table for each case.
+/// Returns a table for each case.
 fn table(rows: &[Row]) -> String {
     let mut text = String::from(
         "Bytes on the medium for each byte of log, every 4 KiB block compressed; a flush for every \
@@ -257,7 +258,7 @@ fn table(rows: &[Row]) -> String {
     text
 }
 
-/// A panel for each size of records and each compressor.
+/// Returns a plot with a panel for each record size and each compressor.
 fn drawing(args: &Arguments, rows: &[Row]) -> String {
     let (prefix, place) = if args.device {
         ("write_amplification", "at the block device, the file system included")

@@ -1,13 +1,13 @@
-//! The API at 50,000 agents: the real release binary, asked over HTTP on loopback.
+//! The API with 50,000 agents: the real release binary, queried over HTTP on loopback.
 //!
-//! CPU is the server process's own (its CPU clock before and after), queries are what the answer's
-//! `Server-Timing` says, p99 is under 200 clients at once. Next to it runs the published design's
-//! way to its database (`peer.rs`); figures of its whole program are quoted (`quoted.rs`).
+//! CPU is the server process's own (its CPU clock before and after), queries are taken from the
+//! answer's `Server-Timing`, and p99 is measured with 200 clients at once. The published design's
+//! access to its database (`peer.rs`) runs next to it; figures of its whole program are quoted
+//! (`quoted.rs`).
 //!
-//! Words on the command line name parts: `reads orders config churn login beats linear`; the others
-//! keep the figures they have. `QUICK=1`: fewer repetitions and smaller fleets; `FULL=1`: the
-//! lengths of time that the goals name. A part that takes longer than it may ends the program; what
-//! was measured before it is saved.
+//! Arguments name parts: `reads orders config churn login beats linear`; the others keep their
+//! figures. `QUICK=1` means fewer repetitions and smaller fleets, `FULL=1` the durations that the
+//! goals name. A part that exceeds its time limit ends the program; earlier measurements are saved.
 
 #[path = "../api/beats.rs"]
 mod beats;
@@ -52,7 +52,7 @@ const AGENTS: u32 = 50_000;
 const SUBJECT: &str = "holdfast";
 const PARTS: [&str; 7] = ["reads", "orders", "config", "churn", "login", "beats", "linear"];
 
-/// Which part measures a case.
+/// Returns the part that measures a case.
 fn part_of(case: &str) -> &'static str {
     let word = |text: &str| case.contains(text);
     match case {
@@ -129,7 +129,7 @@ fn run(
     Ok(())
 }
 
-/// Ends the program when a part takes longer than it may.
+/// Ends the program if a part exceeds its time limit.
 struct Limit(#[expect(dead_code, reason = "its end is the sign")] Sender<()>);
 
 impl Limit {
@@ -137,7 +137,7 @@ impl Limit {
         let scratch = scratch.to_owned();
         let seconds = match (quick(), wanted("FULL")) {
             (true, _) => 120,
-            // Seven minutes of logins, by rate and by workers.
+            // Logins by rate and by workers take seven minutes.
             (false, false) if part == "login" => 600,
             (false, false) => 300,
             (false, true) => 3_600,
@@ -187,7 +187,7 @@ fn one_server(
     reads::crowds(&server, &token, results)
 }
 
-/// The release binary: named, or built where the product builds it.
+/// Returns the release binary: the one named, or the one in the product's build folder.
 fn binary() -> anyhow::Result<PathBuf> {
     let path = match var_os("HOLDFAST_BIN") {
         Some(path) => PathBuf::from(path),

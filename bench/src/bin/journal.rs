@@ -1,5 +1,5 @@
-//! The journal next to other logs: write amplification at a block device, durable commits a second,
-//! recovery. Every subject runs in a process of its own, interleaved.
+//! The journal next to other logs: write amplification at a block device, durable commits per
+//! second, and recovery. Every subject runs in a process of its own, interleaved.
 
 #[path = "../journal/amplify.rs"]
 mod amplify;
@@ -77,7 +77,7 @@ fn main() -> anyhow::Result<()> {
     }
 }
 
-/// One subject, in a process of its own: prints its rows.
+/// Runs one subject in this process and prints its rows.
 fn child_process(words: &[&str]) -> anyhow::Result<()> {
     match words {
         ["amplify", subject, records, writers, commits] => amplify::run(
@@ -131,14 +131,14 @@ fn layout_of(name: &str) -> anyhow::Result<Layout> {
     })
 }
 
-/// Children, their folder and what they reported.
+/// The child processes, their folder and their results.
 struct Bench {
     base: PathBuf,
     results: Results,
 }
 
-/// All parts, or those named: amplification, paced, btrfs, commits, recovery. Parts that are left
-/// out keep the figures they have.
+/// Runs the named parts or all of them: amplification, paced, btrfs, commits, recovery. The other
+/// parts keep their figures.
 fn compare(parts: &[&str]) -> anyhow::Result<()> {
     const PARTS: [&str; 5] = ["amplification", "paced", "btrfs", "commits", "recovery"];
     if let Some(part) = parts.iter().find(|p| !PARTS.contains(p)) {
@@ -180,7 +180,7 @@ impl Bench {
         }
     }
 
-    /// Deterministic with one writer: more rounds only in a full run.
+    /// The result is deterministic with one writer, so only a full run has more rounds.
     fn amplification(&mut self) -> anyhow::Result<()> {
         let (records, writers, commits): (&[usize], &[usize], usize) = match quick() {
             true => (&[16], &[1, 32], COMMITS_QUICK),
@@ -201,7 +201,7 @@ impl Bench {
     }
 
     fn paced(&mut self) -> anyhow::Result<()> {
-        // The cut falls in the middle of a period.
+        // The power cut falls in the middle of a period.
         let mut runs = vec![("second", "1000", if quick() { "1500" } else { "5500" })];
         if full() {
             runs.push(("minute", "60000", "90000"));
@@ -259,7 +259,8 @@ impl Bench {
         self.run(&["recover-write", &path, &bytes], &[])?;
         let case = format!("recover {gigabytes} GB");
         for _ in 0..if quick() { 1 } else { ROUNDS } {
-            // Opening seals the log: each round opens what the one before left, not closed either.
+            // Opening seals the log, so each round opens what the round before left, which is not
+            // closed either.
             let rows = self.child(&["recover-open", &path], &[])?;
             self.add(&case, "holdfast packed", &rows)?;
         }
@@ -279,7 +280,7 @@ impl Bench {
         Ok(())
     }
 
-    /// A child whose rows name their cases.
+    /// Runs a child whose rows name their cases.
     fn cases(&mut self, subject: &str, words: &[&str], more: &[&str]) -> anyhow::Result<()> {
         for row in self.child(words, more)? {
             let case = row.get("case").and_then(Value::as_str).context("a row without a case")?;
@@ -299,7 +300,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Runs this program with those arguments. Returns the rows that it prints.
+    /// Runs this program with these arguments and returns the rows that it prints.
     fn child(&self, words: &[&str], more: &[&str]) -> anyhow::Result<Vec<Value>> {
         Ok(serde_json::from_slice(&self.run(words, more)?)?)
     }
@@ -313,7 +314,7 @@ impl Bench {
     }
 }
 
-/// Figures of an earlier run that none of these parts takes again.
+/// Returns the figures of an earlier run that none of these parts measures again.
 fn kept(parts: &[&str]) -> anyhow::Result<Results> {
     let part_of = |case: &str, metric: &str| match case {
         c if c.contains("flush every") => "paced",
@@ -325,7 +326,7 @@ fn kept(parts: &[&str]) -> anyhow::Result<Results> {
     Results::load("journal", |case, metric| parts.contains(&part_of(case, metric)))
 }
 
-/// Those that are here; a word about the others.
+/// Returns the available subjects and prints why the others are missing.
 fn present(subjects: &'static [Subject]) -> impl Iterator<Item = &'static Subject> {
     subjects.iter().filter(|(name, kind)| {
         let missing = kind.missing();

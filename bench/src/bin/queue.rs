@@ -1,9 +1,9 @@
 //! The agent's queue next to the published transaction-per-event design (reimplemented from its
-//! table and statements): the same ids, documents and order for all, every subject in a process of
-//! its own, interleaved.
+//! table and statements). All have the same ids, documents and order, and every subject runs in a
+//! process of its own, interleaved.
 //!
-//! Insert and coalesce take documents and observations ready-made; lease and acknowledge include
-//! making ours from the observations, since the other design stores documents whole.
+//! Insert and coalesce take finished documents and observations. Lease and acknowledge include
+//! building our documents from the observations, because the other design stores whole documents.
 
 #[path = "../queue/child.rs"]
 mod child;
@@ -36,24 +36,25 @@ use subject::{LATER, OURS_PER_EVENT, SUBJECTS, YARDSTICK};
 use volume::Volume;
 
 const EVENTS: u64 = 100_000;
-/// Events and files of those that flush each one: a flush may take milliseconds.
+/// Number of events and files for subjects that flush each one, because a flush may take
+/// milliseconds.
 const EVENTS_FLUSHED: u64 = 1000;
 const FILES: u64 = 20_000;
 const FILES_FLUSHED: u64 = 1000;
-/// Events for each size of a page.
+/// Number of events for each page size.
 const EVENTS_PAGES: u64 = 20_000;
 const ROUNDS: usize = 3;
-/// Events of each subject on each file system, and of those that flush each one.
+/// Number of events of each subject on each file system, and of those that flush each one.
 const EVENTS_VOLUME: u64 = 20_000;
 const EVENTS_VOLUME_FLUSHED: u64 = 500;
-/// Runs with and without the queue, as published.
+/// Number of runs with and without the queue, as published.
 const RUNS: usize = 5;
-/// Items held, and those of them that change, for a small lease.
+/// Items held and items changed, for a small lease.
 const HELD: u64 = 2_000_000;
 const FEW: u64 = 20;
-/// After so long a part takes no further round of what it has measured once.
+/// Time after which a part repeats no case that it has measured once.
 const PART_TIME: Duration = Duration::from_secs(80);
-/// Scans of the subjects that differ by percents only, in a short run.
+/// Number of scans in a short run, for subjects that differ only by percents.
 const CLOSE_SCANS_QUICK: usize = 2;
 
 /// Every figure that a child may report, with its unit.
@@ -85,18 +86,18 @@ fn main() -> anyhow::Result<()> {
     }
 }
 
-/// Children, their folder and what they reported.
+/// The child processes, their folder and their results.
 struct Bench {
     base: PathBuf,
     results: Results,
-    /// When the part that runs began.
+    /// Start of the current part.
     begun: Instant,
 }
 
 const PARTS: [&str; 6] = ["events", "flushed", "pages", "scans", "few", "volumes"];
 
-/// All parts, or those named. Parts that are left out keep the figures they have; each part's are
-/// saved when it ends.
+/// Runs the named parts or all of them. The other parts keep their figures; the figures of each
+/// part are saved when it ends.
 fn compare(parts: &[&str]) -> anyhow::Result<()> {
     if let Some(part) = parts.iter().find(|p| !PARTS.contains(p)) {
         anyhow::bail!("no part {part}: {}", PARTS.join(", "));
@@ -127,7 +128,7 @@ fn compare(parts: &[&str]) -> anyhow::Result<()> {
     bench.results.save("queue")
 }
 
-/// Which part takes the figures of a case.
+/// Returns the part that measures a case.
 fn part_of(case: &str) -> &'static str {
     let ends = |count: u64| {
         let case = case.strip_suffix(" random").unwrap_or(case);
@@ -144,7 +145,7 @@ fn part_of(case: &str) -> &'static str {
 }
 
 impl Bench {
-    /// One part of the whole run, which takes up to eight minutes where a flush takes 3 ms.
+    /// Runs one part, which takes up to eight minutes if a flush takes 3 ms.
     fn part(&mut self, part: &str) -> anyhow::Result<()> {
         match part {
             "events" => self.all_events(),
@@ -164,7 +165,7 @@ impl Bench {
         }
     }
 
-    /// Those that differ by little three times, the others once.
+    /// Measures subjects with small differences three times, the others once.
     fn all_events(&mut self) -> anyhow::Result<()> {
         let close = ["holdfast", YARDSTICK, LATER, "holdfast power", "holdfast power, groups of 100"];
         for round in 0..ROUNDS {
@@ -181,8 +182,8 @@ impl Bench {
         Ok(())
     }
 
-    /// Measures subjects that flush or journal every event, next to the yardstick; `FULL=1`: as many as
-    /// the others.
+    /// Measures subjects that flush or journal every event, next to the yardstick. With `FULL=1`
+    /// they get as many events as the others.
     fn flushed(&mut self) -> anyhow::Result<()> {
         let full = holdfast_bench::wanted("FULL");
         let count = if full { EVENTS } else { EVENTS_FLUSHED };
@@ -225,7 +226,7 @@ impl Bench {
         self.scans(&tree, FILES_FLUSHED, &[YARDSTICK, "per event, DELETE NORMAL", wal, delete])
     }
 
-    /// The three designs on each file system that can be mounted.
+    /// Measures the three designs on each file system that can be mounted.
     fn volumes(&mut self) -> anyhow::Result<()> {
         for (kind, make) in volume::KINDS {
             let volume = match Volume::new(&self.base, kind, make) {
@@ -289,7 +290,7 @@ impl Bench {
         Ok(tree)
     }
 
-    /// Inserts, coalesces, leases and acknowledges by one subject.
+    /// Measures insert, coalesce, lease and acknowledge of one subject.
     fn events(&mut self, subject: &'static str, count: u64, random: bool) -> anyhow::Result<()> {
         let order = if random { "random" } else { "same" };
         let count = count.to_string();
@@ -308,9 +309,10 @@ impl Bench {
         Ok(())
     }
 
-    /// A scan with nothing kept, then one by each subject; ratios are taken within this call.
+    /// Measures a scan that stores nothing, then one by each subject. Ratios use the scans of this
+    /// call only.
     fn scans(&mut self, tree: &Path, files: u64, subjects: &[&str]) -> anyhow::Result<()> {
-        // The limit must not pay for what the subjects before it left to be written: a scan not counted.
+        // The first scan must not write what the subjects before it left in the page cache.
         ensure!(Command::new("sync").status()?.success(), "sync");
         self.child(&["scan".as_ref(), scan::NOTHING.as_ref(), tree.as_os_str()])?;
         let case = format!("scan {files} files");
@@ -328,7 +330,8 @@ impl Bench {
                 limits.push((wall, cpu));
                 continue;
             }
-            // The published design makes documents while it scans: it is measured against that.
+            // The published design builds documents during the scan, so it is compared with a scan
+            // that does too.
             let limit =
                 if subject.starts_with("holdfast") { limits.first() } else { limits.last() };
             let limit = limit.context("nothing to compare with")?;
@@ -338,7 +341,8 @@ impl Bench {
         Ok(())
     }
 
-    /// Runs this program once more with these arguments and a database of its own; it prints rows.
+    /// Runs this program again with these arguments and a database of its own. Returns the rows
+    /// that it prints.
     fn child(&self, words: &[&OsStr]) -> anyhow::Result<Vec<Value>> {
         let folder = self.base.join("db");
         fs::create_dir_all(&folder)?;

@@ -1,5 +1,5 @@
-//! Scanning files: baseline and rescan of one tree, next to AIDE and to the limits (walk and
-//! statx; read and SHA-256). Interleaved; every figure is a whole process's.
+//! Scanning files: baseline and rescan of one tree, next to AIDE and to two limits (walk and statx;
+//! read and SHA-256). The runs are interleaved, and every figure is that of a whole process.
 //!
 //! TREE names another tree than /usr.
 
@@ -40,7 +40,7 @@ fn compare() -> anyhow::Result<()> {
         measure(Command::new(&own).args(words), &[0])
     };
     let db = base.join("agent.db");
-    // Warm the cache: all subjects find the tree in memory.
+    // Warm the cache, so that all subjects find the tree in memory.
     this(&["read".as_ref(), tree.as_os_str()])?;
     for _ in 0..rounds {
         results.add_cost("rescan", "walk + statx", this(&["walk".as_ref(), tree.as_os_str()])?);
@@ -50,7 +50,7 @@ fn compare() -> anyhow::Result<()> {
         }
         let scan = ["holdfast".as_ref(), tree.as_os_str(), db.as_os_str()];
         results.add_cost("baseline", "holdfast", this(&scan)?);
-        // The first rescan reads again what was racy; the second is the steady state.
+        // The first rescan rereads racy files; the second one is the steady state.
         this(&scan)?;
         results.add_cost("rescan", "holdfast", this(&scan)?);
         let files = count(&tree)?;
@@ -64,7 +64,7 @@ fn compare() -> anyhow::Result<()> {
     results.save("scan")
 }
 
-/// AIDE with the same attributes and hash: init and check.
+/// Measures AIDE with the same attributes and hash: init and check.
 fn aide(tree: &Path, base: &Path, results: &mut Results) -> anyhow::Result<()> {
     let config = base.join("aide.conf");
     let shown = base.display();
@@ -83,12 +83,12 @@ fn aide(tree: &Path, base: &Path, results: &mut Results) -> anyhow::Result<()> {
     };
     results.add_cost("baseline", "aide", run("--init", &[0])?);
     fs::rename(base.join("aide.db.new"), base.join("aide.db"))?;
-    // Up to 7 says which kinds of differences were found; from 8 on it is an error.
+    // Exit codes up to 7 name the kinds of differences; from 8 on they are errors.
     results.add_cost("rescan", "aide", run("--check", &[0, 1, 2, 3, 4, 5, 6, 7])?);
     Ok(())
 }
 
-/// The limit of a rescan: names and statx, one thread.
+/// Measures the limit of a rescan: names and statx, one thread.
 fn walk(tree: &Path, visit: &mut dyn FnMut(PathBuf)) -> anyhow::Result<()> {
     use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, openat, statx};
     let mut todo = vec![tree.to_owned()];
@@ -121,7 +121,7 @@ fn walk(tree: &Path, visit: &mut dyn FnMut(PathBuf)) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The limit of a baseline: read everything, SHA-256, two threads.
+/// Measures the limit of a baseline: reading everything and SHA-256, two threads.
 fn read(tree: &Path) -> anyhow::Result<()> {
     let (sender, receiver) = std::sync::mpsc::sync_channel::<PathBuf>(1024);
     let receiver = Arc::new(Mutex::new(receiver));
@@ -165,7 +165,7 @@ fn count(tree: &Path) -> anyhow::Result<u64> {
     Ok(files)
 }
 
-/// Runs the agent's work: scan into `agent.db`.
+/// Runs the agent's work: a scan into `agent.db`.
 fn holdfast(tree: &str, db: &Path) -> anyhow::Result<()> {
     let clock = Arc::new(SystemClock::new());
     let (queue, _) =

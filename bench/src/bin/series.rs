@@ -1,5 +1,5 @@
-//! The series store: ingest with its log always, by interval and off, bytes, memory, recovery,
-//! queries, codec. Every case in a process of its own, interleaved.
+//! The series store: ingest with its log always, by interval and off; bytes, memory, recovery,
+//! queries and codec. Every case runs in a process of its own, interleaved.
 
 #[path = "../series/bare.rs"]
 mod bare;
@@ -38,7 +38,7 @@ const SUBJECT: &str = "holdfast";
 /// Row series of 10 metrics: 10,000 series.
 const ROWS: usize = 1000;
 const ROWS_MANY: usize = 35_000;
-/// Rows of each of [`ROWS`] row series that are a billion points together.
+/// Rows of each of [`ROWS`] row series, so that all have a billion points together.
 const TIMES_OF_A_BILLION: &str = "100000";
 
 fn main() -> anyhow::Result<()> {
@@ -65,7 +65,7 @@ fn main() -> anyhow::Result<()> {
     }
 }
 
-/// Runs a child. Returns its figures.
+/// Runs a child and returns its figures.
 fn child(dir: &Path, words: &[&str]) -> anyhow::Result<Vec<(String, f64)>> {
     let me = std::env::current_exe()?;
     let out = Command::new(me).arg("--child").arg(dir).args(words).output()?;
@@ -117,13 +117,13 @@ fn add(results: &mut Results, case: &str, figures: Vec<(String, f64)>) {
     }
 }
 
-/// The measurements of each part; a part alone keeps the others' figures.
+/// The parts of the comparison. Running one part keeps the figures of the others.
 const PARTS: [&str; 13] = [
     "codec", "store", "open", "rows", "lines", "remote", "influx", "files", "wide", "queries",
     "scale", "long1", "long2",
 ];
 
-/// The part to which a case belongs.
+/// Returns the part to which a case belongs.
 fn part_of(case: &str) -> &'static str {
     match case {
         _ if case.starts_with("codec") => "codec",
@@ -149,7 +149,8 @@ fn part_of(case: &str) -> &'static str {
 
 type Fresh<'a> = &'a dyn Fn() -> anyhow::Result<PathBuf>;
 
-/// All parts but the long ones (`FULL=1`: these, too), or those named; `long` is both of them.
+/// Runs the named parts, or all parts but the long ones (with `FULL=1` these too); `long` names
+/// both of them.
 fn compare(parts: &[&str]) -> anyhow::Result<()> {
     if let Some(part) = parts.iter().find(|p| **p != "long" && !PARTS.contains(p)) {
         anyhow::bail!("no part {part}: {}, long", PARTS.join(", "));
@@ -186,7 +187,7 @@ fn compare(parts: &[&str]) -> anyhow::Result<()> {
             "long1" => long::long(&mut results, &fresh, &drawings, "0", "1 core")?,
             _ => long::long(&mut results, &fresh, &drawings, "0,1", "2 cores")?,
         }
-        // What is measured stays, even if a later part fails.
+        // The figures are saved even if a later part fails.
         results.save("series")?;
     }
     fresh()?;
@@ -197,14 +198,14 @@ fn compare(parts: &[&str]) -> anyhow::Result<()> {
 
 const BACKFILL: &str = "backfill of a year, series by series";
 
-/// One of a child's figures.
+/// Returns one of a child's figures.
 fn figure(figures: &[(String, f64)], name: &str) -> anyhow::Result<f64> {
     let found = figures.iter().find(|(n, _)| n == name);
     found.map(|f| f.1).with_context(|| format!("no {name}"))
 }
 
-/// The store without sockets: speed with its log always, by interval and off, bytes after a merge;
-/// a backfill during ingest, both until all is sealed.
+/// Measures the store without sockets: speed with its log always, by interval and off, bytes after
+/// a merge, and a backfill during ingest, both until everything is sealed.
 fn store(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<()> {
     let (rounds, times) = if quick() { (2, "300") } else { (9, "4000") };
     let rows = ROWS.to_string();
@@ -241,7 +242,8 @@ fn store(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Opening after a clean end and after a kill, queries without sockets, memory of many series.
+/// Measures opening after a clean end and after a kill, queries without sockets, and the memory of
+/// many series.
 fn open(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<()> {
     let rows = ROWS.to_string();
     let times = if quick() { "400" } else { "2000" };

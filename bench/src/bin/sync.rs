@@ -1,9 +1,9 @@
-//! Sessions of simulated agents over mutual TLS on loopback to durable 200, next to what bounds
-//! them: TLS and HTTP alone with the same bytes, and the journal alone with the same records.
+//! Sessions of simulated agents over mutual TLS on loopback until the durable 200, next to two
+//! limits: TLS and HTTP alone with the same bytes, and the journal alone with the same records.
 //!
 //! The server is a process of its own, measured by the kernel's accounting; the load shares the
-//! machine with it. `FULL=1` takes 1,000 agents for the first sync and 50,000 for the steady
-//! state; without it a fleet is 50 and 2,000, sending at the rate of 50,000.
+//! machine with it. With `FULL=1` the first sync has 1,000 agents and the steady state 50,000;
+//! otherwise they have 50 and 2,000, sending at the rate of 50,000.
 
 #[path = "../sync/cases.rs"]
 mod cases;

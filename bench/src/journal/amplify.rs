@@ -1,5 +1,5 @@
-//! Bytes at the block device for each byte of payload. A child process has a device of its own
-//! with ext4, on which its subject runs all cases.
+//! Bytes at the block device for each byte of payload. A child process has a device of its own with
+//! ext4, on which one subject runs all cases.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,18 +14,18 @@ use crate::subject::{Kind, Log, Noise, files};
 
 /// Size of the device, bytes.
 const DEVICE_BYTES: u64 = 4 << 30;
-/// Time a flush takes, so that groups form as on a fast drive.
+/// Duration of a flush, so that groups form as on a fast drive.
 const FLUSH_TIME: Duration = Duration::from_micros(100);
-/// Commits before those that are counted.
+/// Commits before the counted ones.
 const WARM_UP: usize = 200;
 const BLOCK: f64 = 4096.0;
 
-/// The name of a case.
+/// Returns the name of a case.
 pub fn case(record: usize, writers: usize) -> String {
     format!("{record} B, {writers} writer{}", if writers == 1 { "" } else { "s" })
 }
 
-/// All cases of a subject; prints its rows.
+/// Runs all cases of a subject and prints its rows.
 pub fn run(
     kind: Kind,
     records: &[usize],
@@ -80,7 +80,7 @@ fn add(rows: &mut Vec<Value>, case: &str, report: &Report, commits: usize, recor
     }
 }
 
-/// Writes `count` records by N threads, shared out equally.
+/// Writes `count` records by N threads in equal shares.
 fn write(
     log: &dyn Log,
     writers: usize,
@@ -110,9 +110,9 @@ fn sync(folder: &Path) -> anyhow::Result<()> {
     Ok(rustix::fs::syncfs(folder)?)
 }
 
-/// Records each second of the runs that flush by time.
+/// Records per second in runs that flush by time.
 const PACED_PER_SECOND: u64 = 2000;
-/// Records between two looks at the clock.
+/// Records between two checks of the time.
 const PACED_STEP: u64 = 10;
 const PACED_RECORD: usize = 16;
 
@@ -170,7 +170,7 @@ pub fn paced(layout: Layout, every: Duration, run: Duration) -> anyhow::Result<(
     Ok(())
 }
 
-/// Sparse on a file system that compresses: device bytes for each byte of payload.
+/// Measures the sparse layout on a file system that compresses: device bytes per byte of payload.
 pub fn btrfs(io: IoPath, commits: usize, record: usize) -> anyhow::Result<()> {
     let mut device = Device::with(DeviceOptions {
         bytes: DEVICE_BYTES,
@@ -216,11 +216,11 @@ pub fn btrfs(io: IoPath, commits: usize, record: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Space that the ring's archive takes for each byte of payload, at one writer. The ring itself
-/// does not grow with the log.
+/// Measures the space that the ring's archive takes per byte of payload, with one writer. The ring
+/// itself does not grow with the log.
 pub fn space(count: usize) -> anyhow::Result<()> {
     const RECORD: usize = 16;
-    // What the disk is does not matter here.
+    // The kind of disk does not matter here.
     let files = std::sync::Arc::new(env::files::SimDisk::new(1));
     let options = journal::Options { files, ..ours::options(Layout::Ring, IoPath::Fdatasync) };
     let (journal, _) = Journal::open(Path::new("/journal"), options)?;

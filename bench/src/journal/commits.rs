@@ -1,4 +1,4 @@
-//! Durable commits each second on an ordinary disk, as threads and as tasks.
+//! Durable commits per second on an ordinary disk, from threads and from tasks.
 
 use std::path::Path;
 use std::sync::Barrier;
@@ -13,7 +13,7 @@ use crate::amplify::case;
 use crate::ours;
 use crate::subject::{Kind, Log, Noise};
 
-/// Time before what is measured.
+/// Time before the measurement.
 const WARM_UP: Duration = Duration::from_millis(100);
 
 /// The result of one case.
@@ -24,7 +24,7 @@ struct Measured {
     cpu_seconds: f64,
 }
 
-/// All cases of a subject; prints its rows.
+/// Runs all cases of a subject and prints its rows.
 pub fn run(
     kind: Kind,
     record: usize,
@@ -46,7 +46,7 @@ pub fn run(
     Ok(())
 }
 
-/// The same by tasks of a runtime with as many threads as there are cores.
+/// Runs the same cases with tasks of a runtime that has one thread per core.
 pub fn run_tasks(
     kind: Kind,
     record: usize,
@@ -88,7 +88,7 @@ fn add(rows: &mut Vec<Value>, case: &str, mut measured: Measured) {
     }
 }
 
-/// User and system time of this process so far, seconds.
+/// Returns the user and system time of this process so far, seconds.
 pub fn cpu_seconds() -> f64 {
     // SAFETY: the pointer is valid for the call, and rusage is plain numbers.
     let usage = unsafe {

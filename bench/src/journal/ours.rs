@@ -1,4 +1,4 @@
-//! The product's journal, and what the device itself can do.
+//! The product's journal, and the limits of the device itself.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -50,7 +50,7 @@ impl Log for Ours {
         Ok(())
     }
 
-    /// Uses segments and gives them back until a recycled one is in use.
+    /// Fills and trims segments until a recycled one is in use.
     fn settle(&self) -> anyhow::Result<()> {
         if !self.recycled {
             return Ok(());
@@ -62,7 +62,7 @@ impl Log for Ours {
             let position = self.journal.append(&filler, Durability::Persist)?.position;
             self.journal.trim(position)?;
         }
-        // The ring was overwritten many times by then, if there is one.
+        // If there is a ring, it has been overwritten many times by now.
         Ok(())
     }
 

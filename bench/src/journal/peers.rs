@@ -1,4 +1,4 @@
-//! Other logs.
+//! Logs of other projects.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io;
@@ -15,7 +15,7 @@ const ERROR_BYTES: usize = 256;
 
 /// Returns the error message of a C peer as an error.
 fn said(error: &[c_char; ERROR_BYTES]) -> anyhow::Error {
-    // SAFETY: the peers end what they say with a zero within the buffer, which was all zeros.
+    // SAFETY: the peers terminate their message with a zero inside the buffer, which was all zeros.
     let text = unsafe { CStr::from_ptr(error.as_ptr()) };
     anyhow!("{}", text.to_string_lossy())
 }
@@ -114,7 +114,7 @@ struct WiredTiger {
     writers: Vec<*mut c_void>,
 }
 
-// SAFETY: each writer's session is used by one thread at a time only, that of its number.
+// SAFETY: each writer's session is used by one thread at a time, the thread with its number.
 #[cfg(has_wiredtiger)]
 unsafe impl Sync for WiredTiger {}
 
@@ -191,7 +191,7 @@ impl Log for RaftEngine {
     }
 }
 
-/// The defaults, without compressing the payload: it is noise.
+/// Opens with the defaults, except that the payload is not compressed, because it is noise.
 pub fn raft_engine(folder: &Path) -> anyhow::Result<Box<dyn Log>> {
     let config = Config {
         dir: folder.to_string_lossy().into_owned(),
@@ -201,7 +201,7 @@ pub fn raft_engine(folder: &Path) -> anyhow::Result<Box<dyn Log>> {
     Ok(Box::new(RaftEngine(Engine::open(config)?)))
 }
 
-/// The entries are not needed again: a checkpoint is done at once.
+/// Entries are not needed again, so a checkpoint is done at once.
 #[derive(Debug)]
 struct Forget;
 

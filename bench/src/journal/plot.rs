@@ -1,7 +1,6 @@
 //! Charts as SVG: lines over logarithmic axes, several panels side by side, one legend.
 //!
-//! Each line has a colour and a marker of
-//! its own: colour is never the only signal.
+//! Each line has its own colour and its own marker, so that colour is never the only signal.
 
 use std::fmt::Write as _;
 
@@ -32,7 +31,7 @@ pub struct Panel {
 }
 
 const PANEL_WIDTH: f64 = 430.0;
-/// Room for the words above.
+/// Minimum width, which leaves room for the title.
 const WIDTH_MIN: f64 = 880.0;
 const PLOT_HEIGHT: f64 = 330.0;
 const LEFT: f64 = 70.0;
@@ -41,13 +40,13 @@ const TOP: f64 = 84.0;
 const AXIS: f64 = 52.0;
 const LEGEND_ROW: f64 = 22.0;
 const LEGEND_COLUMN: f64 = 255.0;
-/// Distinguishable with colour blindness, too.
+/// Colours that can be distinguished with colour blindness too.
 const COLOURS: [&str; 10] = [
     "#0057b7", "#d1495b", "#2a9d5c", "#8f5fbf", "#e08e0b", "#00838f", "#7a4a2b", "#c2185b",
     "#5c6b73", "#6b8e00",
 ];
 
-/// The whole picture.
+/// Returns the whole picture.
 pub fn svg(title: &str, note: &str, panels: &[Panel]) -> String {
     let mut names: Vec<(&str, bool)> = Vec::new();
     for line in panels.iter().flat_map(|panel| &panel.lines) {
@@ -82,7 +81,7 @@ pub fn svg(title: &str, note: &str, panels: &[Panel]) -> String {
     out
 }
 
-/// From values to pixels, logarithmically.
+/// A logarithmic scale from values to pixels.
 struct Scale {
     low: f64,
     high: f64,
@@ -91,7 +90,7 @@ struct Scale {
 }
 
 impl Scale {
-    /// Puts the values between two pixels, with room around them.
+    /// Maps the values to the range between two pixels, with a margin.
     fn over(values: impl Iterator<Item = f64>, from: f64, to: f64, room: f64) -> Self {
         let (mut low, mut high) = (f64::MAX, f64::MIN);
         for value in values.filter(|v| *v > 0.0 && v.is_finite()) {
@@ -108,7 +107,7 @@ impl Scale {
         self.from + share * (self.to - self.from)
     }
 
-    /// 1, 2 and 5 of each power of ten within; only the powers when there are many.
+    /// Returns 1, 2 and 5 of each power of ten in range, or only the powers if there are many.
     fn ticks(&self) -> Vec<f64> {
         let decades = (self.high / self.low).log10();
         let steps: &[f64] = if decades > 3.2 { &[1.0] } else { &[1.0, 2.0, 5.0] };
@@ -157,7 +156,7 @@ fn draw(out: &mut String, panel: &Panel, left: f64, names: &[(&str, bool)]) {
     let (ax, ay) = (left + 16.0, f64::midpoint(y0, y1));
     let turned = format!("transform=\"rotate(-90 {ax:.1} {ay:.1})\"");
     text(out, at(ax, ay), "middle", &turned, &panel.y);
-    // Ours last, on top.
+    // Our lines are drawn last, on top.
     for ours in [false, true] {
         for line in panel.lines.iter().filter(|line| line.ours == ours) {
             let index = names.iter().position(|(name, _)| *name == line.name).unwrap_or(0);
@@ -186,7 +185,7 @@ struct Style {
 impl Style {
     fn new(index: usize, ours: bool) -> Self {
         let colour = COLOURS.get(index % COLOURS.len()).copied().unwrap_or("#000000");
-        // Where the colours begin again the markers do not.
+        // When the colours repeat, the markers differ.
         Self { colour, shape: index + index / COLOURS.len(), ours }
     }
 
@@ -230,7 +229,7 @@ fn text(out: &mut String, at: Point, anchor: &str, more: &str, content: &str) {
     );
 }
 
-/// 1000000 as 1 M, 0.5 as 0.5.
+/// Formats 1000000 as 1 M and 0.5 as 0.5.
 fn short(value: f64) -> String {
     for (unit, size) in [("M", 1e6), ("k", 1e3)] {
         if value >= size {

@@ -10,9 +10,9 @@ use serde_json::json;
 use crate::commits::cpu_seconds;
 use crate::subject::Noise;
 
-/// Size of the records of the long log, bytes.
+/// Size of the records in the long log, bytes.
 const RECORD_BYTES: usize = 1024;
-/// Records of it that are appended together.
+/// Number of records appended together.
 const TOGETHER: usize = 256;
 const APPEND_BYTES: usize = 128;
 const APPENDS: u64 = 400_000;
@@ -21,7 +21,7 @@ fn options() -> Options {
     Options { layout: Layout::Packed, spares: 0, ..Options::default() }
 }
 
-/// Writes a log of N bytes. It is left as by a kill: nothing says that it was closed.
+/// Writes a log of N bytes and leaves it unclosed, as after a kill.
 pub fn write(folder: &Path, bytes: u64) -> anyhow::Result<()> {
     let (journal, _) = Journal::open(folder, options())?;
     let mut noise = Noise::new(9);
@@ -37,7 +37,7 @@ pub fn write(folder: &Path, bytes: u64) -> anyhow::Result<()> {
     std::process::exit(0);
 }
 
-/// Opens it; prints the rows.
+/// Opens the log and prints the rows.
 pub fn open(folder: &Path) -> anyhow::Result<()> {
     let cpu = cpu_seconds();
     let began = Instant::now();
@@ -62,7 +62,7 @@ pub fn open(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Appends without waiting for the disk, one by one and several together; prints the rows.
+/// Appends without waiting for the disk, one by one and several together, and prints the rows.
 pub fn append(folder: &Path, together: usize) -> anyhow::Result<()> {
     let (journal, _) = Journal::open(folder, options())?;
     let mut noise = Noise::new(9);
@@ -83,8 +83,8 @@ pub fn append(folder: &Path, together: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Measures the lower bound for a record a call while each is handed to the operating system: one block
-/// written over and over through the page cache; prints the row.
+/// Measures the lower bound for one record per call when each is handed to the operating system:
+/// one block written repeatedly through the page cache. Prints the row.
 pub fn bare_writes(folder: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(folder)?;
     let file = std::fs::File::create(folder.join("bare"))?;
@@ -102,7 +102,7 @@ pub fn bare_writes(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Largest resident set so far, MB (10^6 bytes).
+/// Returns the largest resident set so far, MB (10^6 bytes).
 fn peak_rss() -> anyhow::Result<f64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:")).unwrap_or_default();

@@ -25,7 +25,7 @@ fn names() -> impl Iterator<Item = String> {
     threads.chain(tasks.map(|s| format!("{}{TASKS}", s.0)))
 }
 
-/// All of it.
+/// Prints all tables and goals.
 pub fn print(results: &Results) {
     for record in RECORDS {
         for writers in WRITERS {
@@ -112,7 +112,7 @@ fn commits(results: &Results, case: &str) {
     }
 }
 
-/// Writes the text next to the two tables.
+/// Prints the text next to the two tables.
 fn others(results: &Results) {
     let rows = results.rows_where(|case| !case.contains("writer"));
     if rows.is_empty() {
@@ -129,7 +129,7 @@ fn others(results: &Results) {
     }
 }
 
-/// A goal: its words, what was measured, the limit, whether more is better.
+/// A goal: its description, the measured value, the limit, and whether more is better.
 type Goal = (String, Option<f64>, f64, bool);
 
 fn goals(results: &Results) {
@@ -184,7 +184,7 @@ fn goals(results: &Results) {
     }
 }
 
-/// The two plots, as far as their figures were taken.
+/// Draws the two plots, as far as their figures exist.
 pub fn plot(results: &Results, folder: &Path) -> anyhow::Result<()> {
     let lines = |record: usize, writers: &[usize], metric: &str, subjects: &[String]| {
         let mut lines = Vec::new();

@@ -1,4 +1,5 @@
-//! SQLite as a log: WAL, synchronous=FULL; a transaction for each record, or for all that wait.
+//! SQLite as a log (WAL, synchronous=FULL), with a transaction for each record or for all waiting
+//! records.
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -39,7 +40,7 @@ impl Log for OneByOne {
     }
 }
 
-/// Those who wait for one transaction.
+/// The writers that wait for one transaction.
 #[derive(Default)]
 struct Group {
     done: Condvar,
@@ -53,7 +54,8 @@ struct State {
     leading: bool,
 }
 
-/// A leader writes one transaction for all that wait; the next group is led by one of its own.
+/// A leader writes one transaction for all waiting writers; then one of the next group becomes
+/// leader.
 pub struct Grouped {
     db: Mutex<Connection>,
     state: Mutex<State>,

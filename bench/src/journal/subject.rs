@@ -1,4 +1,4 @@
-//! The compared logs, and the one thing all of them do: make a record durable.
+//! The compared logs, and their common operation: making a record durable.
 
 use std::path::{Path, PathBuf};
 
@@ -9,13 +9,13 @@ use crate::ours::{Limit, Ours};
 use crate::peers;
 use crate::sqlite::{Grouped, OneByOne};
 
-/// A log that several threads write to. Records begin with a key of 8 bytes, for those that want
+/// A log that several threads write to. Records begin with a key of 8 bytes, for logs that need
 /// one.
 pub trait Log: Sync {
-    /// Have the record on the medium (or as durable as the subject's name says) on return.
+    /// Returns once the record is on the medium (or as durable as the subject's name says).
     fn put(&self, writer: usize, record: &[u8]) -> anyhow::Result<()>;
 
-    /// Whatever it takes to be in the state of a log that has been in use for long.
+    /// Brings the log into the state of one that has been in use for long.
     fn settle(&self) -> anyhow::Result<()> {
         Ok(())
     }
@@ -37,10 +37,10 @@ pub enum Kind {
     Limit(Limit),
 }
 
-/// One who is compared, by its name in results.
+/// A compared log, by its name in results.
 pub type Subject = (&'static str, Kind);
 
-/// Blocks of the ring, a group in each.
+/// Number of blocks in the ring; each holds one group.
 const RING_BLOCKS: usize = journal::RING_BYTES_DEFAULT as usize / journal::BLOCK_BYTES;
 
 const fn ours(layout: Layout) -> Kind {
@@ -54,7 +54,7 @@ const fn first_use(layout: Layout) -> Kind {
 /// The subject that ratios refer to.
 pub const YARDSTICK: &str = "rocksdb";
 
-/// All that write amplification is measured of.
+/// The subjects whose write amplification is measured.
 pub const AMPLIFIED: &[Subject] = &[
     ("holdfast sparse", ours(Layout::Sparse)),
     ("holdfast ring", ours(Layout::Ring)),
@@ -67,14 +67,14 @@ pub const AMPLIFIED: &[Subject] = &[
     ("okaywal", Kind::OkayWal),
 ];
 
-/// Ours while segments are used for the first time: the price of zero filling.
+/// Ours while segments are used for the first time, which shows the cost of zero filling.
 pub const FIRST_USE: &[Subject] = &[
     ("holdfast sparse, first use", first_use(Layout::Sparse)),
     ("holdfast ring, first use", first_use(Layout::Ring)),
     ("holdfast packed, first use", first_use(Layout::Packed)),
 ];
 
-/// Those whose commits are counted besides.
+/// The subjects whose commits are timed.
 pub const TIMED: &[Subject] = &[
     (
         "holdfast packed, no sync",
@@ -88,7 +88,7 @@ pub const TIMED: &[Subject] = &[
     ("limit: O_DIRECT|O_DSYNC, zero-filled file", Kind::Limit(Limit::Direct)),
 ];
 
-/// The subject of that name.
+/// Returns the subject with that name.
 pub fn by_name(name: &str) -> anyhow::Result<Kind> {
     let all = AMPLIFIED.iter().chain(FIRST_USE).chain(TIMED);
     match all.into_iter().find(|s| s.0 == name) {
@@ -98,7 +98,7 @@ pub fn by_name(name: &str) -> anyhow::Result<Kind> {
 }
 
 impl Kind {
-    /// Why it cannot be compared here.
+    /// Returns the reason why the subject is not available here.
     pub fn missing(self) -> Option<&'static str> {
         match self {
             Self::RocksDb if !cfg!(has_rocksdb) => Some("librocksdb-dev is not installed"),
@@ -107,18 +107,19 @@ impl Kind {
         }
     }
 
-    /// Commits to count: the ring is written twice at least, so that its archive has its share.
+    /// Returns the number of commits: the ring is written at least twice, so that its archive is
+    /// included.
     pub fn commits(self, wanted: usize, writers: usize) -> usize {
         let ring = matches!(self, Self::Holdfast { layout: Layout::Ring, .. });
         if ring { wanted.max(RING_BLOCKS * 2 * writers) } else { wanted }
     }
 
-    /// Returns true if writers can share its commits; else more of them change nothing.
+    /// Returns true if it is a limit of the device, which more writers do not raise.
     pub fn is_limit(self) -> bool {
         matches!(self, Self::Limit(_))
     }
 
-    /// Opens it in a folder that is empty, for N writers.
+    /// Opens the subject in an empty folder, for N writers.
     pub fn open(self, folder: &Path, writers: usize) -> anyhow::Result<Box<dyn Log>> {
         std::fs::create_dir_all(folder)?;
         Ok(match self {
@@ -135,7 +136,7 @@ impl Kind {
         })
     }
 
-    /// Which of a folder's files are the log itself.
+    /// Returns true if a file of the folder belongs to the log itself.
     pub fn is_log(self, file: &Path) -> bool {
         let name = file.file_name().unwrap_or_default().to_string_lossy();
         match self {
@@ -147,7 +148,7 @@ impl Kind {
     }
 }
 
-/// All files below a folder.
+/// Returns all files below a folder.
 pub fn files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];
@@ -164,7 +165,7 @@ pub fn files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Records of noise: no two alike, nothing in them to compress.
+/// Incompressible records, all different.
 pub struct Noise(u64);
 
 impl Noise {

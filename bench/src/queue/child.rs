@@ -1,6 +1,6 @@
-//! One subject in a process of its own: insert, coalesce, lease and acknowledge. What is given to
-//! it is made before the clock starts; closing, and with it the last checkpoint, is part of every
-//! case. Only of lease and acknowledge the time ends before, the bytes include it there too.
+//! One subject in a process of its own: insert, coalesce, lease and acknowledge. Its input is
+//! generated before the time starts. Closing, with the last checkpoint, is part of every case,
+//! except that the time of lease and acknowledge ends before it; the bytes include it in all cases.
 
 use std::fs;
 use std::path::Path;
@@ -31,12 +31,13 @@ pub struct Cost {
     pub cpu_us: f64,
     pub switches: f64,
     pub written: f64,
-    /// Flushes asked for.
+    /// Number of requested flushes.
     pub syncs: f64,
 }
 
 impl Cost {
-    /// Time that this one thread did not compute: on a quiet machine it waited for the disk.
+    /// Returns the time that this thread did not compute. On a quiet machine it waited for the
+    /// disk.
     pub fn wait_us(&self) -> f64 {
         (self.seconds * 1e6 - self.cpu_us).max(0.0)
     }
@@ -73,15 +74,15 @@ impl Usage {
     }
 }
 
-/// Bytes that this process caused to be written to the block layer.
+/// Returns the bytes that this process caused to be written to the block layer.
 fn written() -> anyhow::Result<u64> {
     let text = fs::read_to_string("/proc/self/io")?;
     let line = text.lines().find_map(|line| line.strip_prefix("write_bytes: "));
     Ok(line.context("no write_bytes in /proc/self/io")?.parse()?)
 }
 
-/// Measures with nothing of the database left to be written by the case before: a page that is
-/// dirty already would not count again.
+/// Measures work after the pages of the case before are written, because a page that is already
+/// dirty would not count again.
 fn measured(db: &Path, work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<Cost> {
     for file in fs::read_dir(db.parent().context("a database without a folder")?)? {
         fs::File::open(file?.path())?.sync_all()?;
@@ -91,7 +92,7 @@ fn measured(db: &Path, work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Res
     start.since()
 }
 
-/// The result of one case, as the parent reads it.
+/// Returns the result of one case in the form that the parent reads.
 fn row(case: &str, count: u64, cost: &Cost) -> Map<String, serde_json::Value> {
     let n = count as f64;
     let mut row = Map::new();
@@ -106,7 +107,7 @@ fn row(case: &str, count: u64, cost: &Cost) -> Map<String, serde_json::Value> {
     row
 }
 
-/// All cases of a subject, as JSON on stdout.
+/// Runs all cases of a subject and prints them as JSON.
 pub fn run(design: Design, count: u64, order: &str, db: &Path) -> anyhow::Result<()> {
     let ordered = workload::order(count, false)?;
     let mut rows = Vec::new();
@@ -155,7 +156,7 @@ fn write(design: Design, order: &[u64], round: u64, db: &Path) -> anyhow::Result
     }
 }
 
-/// Everything pending becomes documents with their ids and is acknowledged.
+/// Leases everything pending, builds the documents with their ids, and acknowledges them.
 fn tell(design: Design, count: u64, db: &Path) -> anyhow::Result<Map<String, serde_json::Value>> {
     let mut store = design.open(db)?;
     let mut told = Acknowledged::default();
@@ -178,15 +179,15 @@ fn tell(design: Design, count: u64, db: &Path) -> anyhow::Result<Map<String, ser
     Ok(row)
 }
 
-/// The acknowledged items. The published design stores its documents ready-made, so the time to build ours
-/// is taken apart.
+/// The acknowledged items. The published design stores complete documents, so the time to build
+/// ours is measured separately.
 #[derive(Default)]
 struct Acknowledged {
     documents: u64,
     building_seconds: f64,
 }
 
-/// Leases, buildss and acknowledges, session by session.
+/// Leases, builds and acknowledges, session by session.
 fn lease_and_ack(queue: &Queue) -> anyhow::Result<Acknowledged> {
     let files = Dataset::fim_files();
     let mut told = Acknowledged::default();
@@ -209,8 +210,8 @@ fn lease_and_ack(queue: &Queue) -> anyhow::Result<Acknowledged> {
     Ok(told)
 }
 
-/// Of `held` items, all acknowledged, `changed` change: the seconds that a whole cycle takes to find, hand
-/// out and acknowledge them. `flat`: all items lie in one directory.
+/// Measures how long a whole cycle takes to find, lease and acknowledge `changed` items among
+/// `held` acknowledged ones. With `flat`, all items are in one directory.
 pub fn few(held: u64, changed: u64, flat: bool, db: &Path) -> anyhow::Result<()> {
     let batches = if flat { workload::flat_batches } else { workload::batches };
     let design = crate::subject::by_name("holdfast")?;
@@ -249,5 +250,5 @@ pub fn few(held: u64, changed: u64, flat: bool, db: &Path) -> anyhow::Result<()>
     Ok(queue.close()?)
 }
 
-/// Items made at a time.
+/// Number of items generated at a time.
 const FEW_STEP: usize = 100_000;

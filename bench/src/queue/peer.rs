@@ -1,7 +1,7 @@
-//! The published design: one SQLite table, an item's row is rewritten by every event, one
-//! transaction per event, rows marked when they are fetched and removed when they were accepted.
-//! Statements are prepared again for every call, as there. The later release gathers up to 100
-//! events or 500 ms in memory and runs without any flush.
+//! The published design: one SQLite table; every event rewrites the row of its item, in a
+//! transaction of its own; rows are marked when they are fetched and deleted when they were
+//! accepted. Statements are prepared again for every call, as in the original. The later release
+//! gathers up to 100 events or 500 ms in memory and runs without any flush.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -10,20 +10,20 @@ use anyhow::Context as _;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension as _, params_from_iter};
 
-/// Items marked by one statement.
+/// Number of items marked by one statement.
 const MARK_IDS: usize = 500;
-/// Longest that an event waits in memory where events are gathered.
+/// Longest time that a gathered event waits in memory.
 const GATHER: Duration = Duration::from_millis(500);
 
-/// An event's description of its item.
+/// The operation of an event on its item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i64)]
 pub enum Operation {
-    /// It is new.
+    /// The item is new.
     Create = 0,
-    /// It changed.
+    /// The item changed.
     Modify = 1,
-    /// It is gone.
+    /// The item was deleted.
     Delete = 2,
 }
 
@@ -35,27 +35,27 @@ const EXISTING: i64 = 0;
 const NEW: i64 = 1;
 const NEW_DELETED: i64 = 2;
 
-/// One event: the item's document as it is to be stored.
+/// One event, with the item's document to be stored.
 #[derive(Debug, Clone)]
 pub struct Event {
     /// The document's id.
     pub id: String,
     /// JSON.
     pub document: String,
-    /// The kind of event.
+    /// The operation.
     pub operation: Operation,
     /// The document's version.
     pub version: i64,
 }
 
-/// Journal mode, synchronous, and how many events one transaction holds.
+/// Journal mode, synchronous level, and number of events per transaction.
 #[derive(Debug, Clone, Copy)]
 pub struct Mode {
     /// `WAL` or `DELETE`.
     pub journal: &'static str,
     /// `OFF`, `NORMAL` or `FULL`.
     pub synchronous: &'static str,
-    /// 1: every event is its own transaction.
+    /// Events per transaction.
     pub events: usize,
 }
 
@@ -82,8 +82,8 @@ impl Peer {
         Ok(Self { conn, mode, gathered: Vec::new(), since: Instant::now() })
     }
 
-    /// Takes one event: durable, as far as the mode goes, once this returns; where events are
-    /// gathered, once the transaction is full.
+    /// Takes one event. It is durable, as far as the mode allows, once this returns; gathered
+    /// events are durable once the transaction is full.
     pub fn submit(&mut self, event: Event) -> anyhow::Result<()> {
         if self.mode.events <= 1 {
             return self.transaction(|conn| store(conn, &event));
@@ -123,8 +123,8 @@ impl Peer {
         }
     }
 
-    /// Everything pending, oldest first, marked as being sent: id, index, document, operation,
-    /// version.
+    /// Returns everything pending, oldest first, and marks it as being sent: id, index, document,
+    /// operation, version.
     pub fn fetch_and_mark(&mut self) -> anyhow::Result<Vec<(String, String, String, i64, i64)>> {
         self.flush()?;
         self.transaction(|conn| {
@@ -148,7 +148,7 @@ impl Peer {
         })
     }
 
-    /// The session was accepted.
+    /// Deletes the rows of an accepted session.
     pub fn remove_synced(&mut self) -> anyhow::Result<()> {
         self.transaction(|conn| {
             conn.prepare("DELETE FROM persistent_queue WHERE sync_status = ?1")?
@@ -167,14 +167,14 @@ impl Peer {
         })
     }
 
-    /// Flushes what is gathered and closes; SQLite checkpoints its log.
+    /// Flushes gathered events and closes; SQLite checkpoints its log.
     pub fn close(mut self) -> anyhow::Result<()> {
         self.flush()?;
         self.conn.close().map_err(|(_, error)| error).context("close")
     }
 }
 
-/// Inserts the item's row or coalesces into it.
+/// Inserts the item's row or coalesces the event into it.
 fn store(conn: &Connection, event: &Event) -> rusqlite::Result<()> {
     let row = conn
         .prepare(
@@ -206,7 +206,7 @@ fn store(conn: &Connection, event: &Event) -> rusqlite::Result<()> {
             .map(drop);
     };
     if event.operation == Operation::Delete && sync == PENDING && create == NEW {
-        // The server never saw it.
+        // The server never received the item.
         return conn
             .prepare("DELETE FROM persistent_queue WHERE id = ?1")?
             .execute([&event.id])
@@ -239,5 +239,5 @@ fn store(conn: &Connection, event: &Event) -> rusqlite::Result<()> {
     .map(drop)
 }
 
-/// The index that files' documents go to.
+/// The index of file documents.
 const INDEX: &str = "wazuh-states-fim-files";

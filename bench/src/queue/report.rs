@@ -12,7 +12,8 @@ use crate::{
 const WAL_FULL: &str = "per event, WAL FULL";
 const DELETE_FULL: &str = "per event, DELETE FULL";
 
-/// All of it. Run by run only what was measured now: of earlier runs the medians are kept.
+/// Prints all tables. Single runs are printed only for cases measured now; earlier runs are stored
+/// as medians.
 pub fn print(results: &Results, scanned: bool) {
     for count in [EVENTS, EVENTS_FLUSHED, EVENTS_PAGES] {
         for case in [
@@ -54,7 +55,7 @@ fn flat_case() -> String {
     format!("{}, one directory", few_case())
 }
 
-/// The runs with and without the queue, one by one, and WAL next to DELETE.
+/// Prints the runs with and without the queue one by one, and WAL next to DELETE.
 fn five_runs(results: &Results, case: &str) {
     let runs = |subject: &str| results.runs(case, subject, "seconds");
     let subjects = [NOTHING_BUILT, YARDSTICK, OURS_PER_EVENT, "holdfast", DELETE_FULL];
@@ -97,7 +98,7 @@ fn five_runs(results: &Results, case: &str) {
     line("mean", &columns.iter().map(mean).collect::<Vec<_>>());
 }
 
-/// A figure, and how it stands to the yardstick's.
+/// Formats a figure, and its ratio to the yardstick's.
 fn cell(results: &Results, at: (&str, &str, &str), scale: f64, digits: usize) -> String {
     let (case, subject, metric) = at;
     let Some(value) = results.get(case, subject, metric) else { return String::new() };
@@ -161,7 +162,7 @@ fn scans(results: &Results, case: &str) {
     }
 }
 
-/// A goal: its words, what was measured, the limit, whether more is better.
+/// A goal: its description, the measured value, the limit, and whether more is better.
 type Goal = (&'static str, Option<f64>, f64, bool);
 
 fn goals(results: &Results) {
@@ -224,7 +225,7 @@ fn goals(results: &Results) {
     }
 }
 
-/// The two figures that the published design's own document gives, next to ours.
+/// Prints the two figures of the published design's own document, next to ours.
 fn published(results: &Results) {
     for files in [FILES, FILES_FLUSHED] {
         let case = format!("scan {files} files");

@@ -1,6 +1,5 @@
-//! A scan by one thread: every file is read once for MD5, SHA-1 and SHA-256, and what was seen
-//! goes to the subject. The thread that reads is the one that writes, so that no second core
-//! hides what a queue costs.
+//! A scan by one thread: every file is read once for MD5, SHA-1 and SHA-256, and the result goes to
+//! the subject. The same thread reads and writes, so that no second core hides the cost of a queue.
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -20,15 +19,15 @@ use crate::peer::{Operation, Peer};
 use crate::subject::{Design, Store, by_name, sink};
 use crate::workload;
 
-/// Nothing is kept.
+/// Stores nothing.
 pub const NOTHING: &str = "nothing persisted";
-/// Nothing is kept, but each file's document is made, as the published design has to.
+/// Stores nothing but builds each file's document, as the published design does.
 pub const NOTHING_BUILT: &str = "nothing persisted, documents built";
 
 /// Bytes of one read.
 const READ_BYTES: usize = 256 * 1024;
 
-/// One scan of `tree` as JSON on stdout.
+/// Runs one scan of `tree` and prints it as JSON.
 pub fn run(subject: &str, tree: &Path, db: &Path) -> anyhow::Result<()> {
     let (store, batch) = match subject {
         NOTHING | NOTHING_BUILT => (None, 1),
@@ -54,7 +53,7 @@ pub fn run(subject: &str, tree: &Path, db: &Path) -> anyhow::Result<()> {
             let mut scanned = scan(tree, batch, &mut into)?;
             let closing = Instant::now();
             into.peer.close()?;
-            // Making the documents is not what is kept track of here.
+            // The time to build documents is not part of the time to store.
             scanned.kept = scanned.kept + closing.elapsed() - into.building;
             scanned
         }
@@ -113,7 +112,7 @@ fn scan(tree: &Path, batch_ops: usize, sink: &mut dyn Sink) -> anyhow::Result<Sc
     Ok(Scanned { files, kept: kept + start.elapsed() })
 }
 
-/// The entries of a folder by inode, the order in which a disk has them.
+/// Returns the entries of a folder by inode, which is their order on the disk.
 fn sorted(folder: &Path) -> anyhow::Result<Vec<std::path::PathBuf>> {
     use std::os::unix::fs::DirEntryExt as _;
     let mut found = fs::read_dir(folder)?

@@ -15,13 +15,13 @@ use crate::peer::{Mode, Peer};
 /// The implementation of a subject.
 #[derive(Debug, Clone, Copy)]
 pub enum Design {
-    /// Ours.
+    /// The product's queue.
     Holdfast(Ours),
-    /// The published one.
+    /// The published design.
     PerEvent(Mode),
 }
 
-/// Ours: its options, and how many operations a batch holds.
+/// Options of the product's queue, and number of operations per batch.
 #[derive(Debug, Clone, Copy)]
 pub struct Ours {
     pub durability: QueueDurability,
@@ -30,7 +30,7 @@ pub struct Ours {
     pub page_bytes: u32,
 }
 
-/// One who is compared, by its name in results.
+/// A compared queue, by its name in results.
 pub type Subject = (&'static str, Design);
 
 const BATCH: usize = detect::limits::BATCH_OPS;
@@ -46,7 +46,7 @@ const fn one_by_one(durability: QueueDurability) -> Design {
     Design::Holdfast(Ours { durability, transaction, batch: BATCH, page_bytes: PAGE_BYTES })
 }
 
-/// Ours with another page: a group, or each event by itself.
+/// Returns our design with another page size, with a transaction per group or per event.
 const fn paged(transaction: Transaction, page_bytes: u32) -> Design {
     let durability = QueueDurability::Process;
     Design::Holdfast(Ours { durability, transaction, batch: BATCH, page_bytes })
@@ -58,12 +58,12 @@ const fn per_event(journal: &'static str, synchronous: &'static str, events: usi
 
 /// The subject that ratios refer to.
 pub const YARDSTICK: &str = "per event, WAL NORMAL";
-/// Its later release.
+/// The later release of the published design.
 pub const LATER: &str = "per event, WAL OFF batch 100";
 /// Ours with one transaction for each event.
 pub const OURS_PER_EVENT: &str = "holdfast per event";
 
-/// All that keep events; `holdfast` is the product as a scan uses it.
+/// The subjects that store events. `holdfast` is the product as a scan uses it.
 pub const SUBJECTS: &[Subject] = &[
     ("holdfast", holdfast(QueueDurability::Process, BATCH)),
     (YARDSTICK, per_event("WAL", "NORMAL", 1)),
@@ -89,13 +89,13 @@ pub const SUBJECTS: &[Subject] = &[
     ("holdfast per event, page 16384", paged(Transaction::PerEvent, 16_384)),
 ];
 
-/// The subject of that name.
+/// Returns the subject with that name.
 pub fn by_name(name: &str) -> anyhow::Result<Design> {
     let found = SUBJECTS.iter().find(|subject| subject.0 == name);
     found.map(|subject| subject.1).with_context(|| format!("no subject {name}"))
 }
 
-/// An open one.
+/// An open queue.
 pub enum Store {
     Holdfast(Queue),
     PerEvent(Peer),
@@ -114,7 +114,7 @@ impl Design {
         }
     }
 
-    /// Returns true if it takes so long that fewer events have to do.
+    /// Returns true if it is so slow that it gets fewer events.
     pub fn is_slow(self) -> bool {
         let journal = matches!(self, Self::PerEvent(mode) if mode.journal == "DELETE");
         self.flushes_each() || journal
@@ -146,7 +146,7 @@ impl Store {
     }
 }
 
-/// Returns the sink of file changes: batches of a scan are gathered, others commit as they are.
+/// Returns the sink of file changes. Batches of a scan are gathered, others commit one by one.
 pub fn sink(queue: &Queue, batch: usize) -> anyhow::Result<Box<dyn Sink>> {
     let (files, names) = (Dataset::fim_files(), Arc::new(NoNames));
     Ok(match batch {

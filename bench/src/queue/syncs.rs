@@ -1,11 +1,11 @@
-//! Counts the flushes that this process asks for: the engine calls these two, and the linker finds
-//! them here first.
+//! Counts the flushes that this process requests. The database engine calls these two functions,
+//! because the linker finds them before those of the C library.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
-/// So far.
+/// Returns the number of flushes so far.
 pub fn count() -> u64 {
     COUNT.load(Ordering::Relaxed)
 }

@@ -1,5 +1,5 @@
-//! File systems of their own to measure on: a file as a loop device. Needs root and the program
-//! that makes the file system; where they are missing the reason is printed.
+//! Separate file systems to measure on, each in a file behind a loop device. They need root and the
+//! program that makes the file system; if one is missing, the reason is printed.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -9,21 +9,21 @@ use anyhow::{Context as _, bail};
 
 const BYTES: u64 = 1 << 30;
 
-/// File systems that are tried, with the program that makes each.
+/// The file systems, with the program that makes each.
 pub const KINDS: [(&str, &[&str]); 3] = [
     ("ext4", &["mkfs.ext4", "-q", "-F"]),
     ("xfs", &["mkfs.xfs", "-q", "-f"]),
     ("btrfs", &["mkfs.btrfs", "-q", "-f"]),
 ];
 
-/// A mounted one; it goes with this.
+/// A mounted file system, unmounted when dropped.
 pub struct Volume {
     pub folder: PathBuf,
     image: PathBuf,
 }
 
 impl Volume {
-    /// Creates and mounts one below `base`.
+    /// Creates and mounts a file system below `base`.
     pub fn new(base: &Path, kind: &str, make: &[&str]) -> anyhow::Result<Self> {
         if !rustix::process::geteuid().is_root() {
             bail!("mounting needs root");

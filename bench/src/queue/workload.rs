@@ -14,7 +14,7 @@ const DIRECTORY_FILES: u64 = 50;
 /// Smallest and largest file of the scanned tree, bytes; sizes between are log-uniform.
 const FILE_BYTES: (f64, f64) = (512.0, 65_536.0);
 
-/// The numbers of all items in the order in which a scan meets them, or shuffled.
+/// Returns the numbers of all items in the order of a scan, or shuffled.
 pub fn order(count: u64, shuffled: bool) -> anyhow::Result<Vec<u64>> {
     if !shuffled {
         return Ok((0..count).collect());
@@ -33,12 +33,12 @@ fn key(number: u64) -> ItemKey {
     )
 }
 
-/// The item where all of them lie in one directory.
+/// Returns the key of an item if all are in one directory.
 fn flat(number: u64) -> ItemKey {
     ItemKey::new("/var/spool/one", format!("file-{number:08}.bin"))
 }
 
-/// Returns the state of an item in a round: every round its content, size and times differ.
+/// Returns the state of an item in a round. Content, size and times differ in every round.
 fn observation(number: u64, round: u64) -> anyhow::Result<Observation> {
     let mut o = Observation::empty(Kind::File);
     o.device = 0xfe00;
@@ -56,12 +56,12 @@ fn observation(number: u64, round: u64) -> anyhow::Result<Observation> {
     Ok(o)
 }
 
-/// The events as batches of operations.
+/// Returns the events as batches of operations.
 pub fn batches(order: &[u64], size: usize, round: u64) -> anyhow::Result<Vec<Vec<Op>>> {
     placed(order, size, round, key)
 }
 
-/// As [`batches`], all items in one directory.
+/// As [`batches`], with all items in one directory.
 pub fn flat_batches(order: &[u64], size: usize, round: u64) -> anyhow::Result<Vec<Vec<Op>>> {
     placed(order, size, round, flat)
 }
@@ -77,13 +77,13 @@ fn placed(
     order.chunks(size).map(|chunk| chunk.iter().map(put).collect()).collect()
 }
 
-/// The same events as documents.
+/// Returns the same events as documents.
 pub fn events(order: &[u64], round: u64) -> anyhow::Result<Vec<Event>> {
     let operation = if round == 0 { Operation::Create } else { Operation::Modify };
     order.iter().map(|n| event(&key(*n), &observation(*n, round)?, operation, round)).collect()
 }
 
-/// An item as a document of the published design.
+/// Returns an item as a document of the published design.
 pub fn event(
     key: &ItemKey,
     observation: &Observation,
@@ -95,7 +95,7 @@ pub fn event(
     Ok(Event { id: key.document_id(), document, operation, version: round as i64 + 1 })
 }
 
-/// Creates the tree to scan. Returns its bytes of content.
+/// Creates the tree to scan and returns the bytes of its content.
 pub fn tree(folder: &Path, files: u64) -> anyhow::Result<u64> {
     let random = SeededRandom::new(11);
     let mut content = vec![0; FILE_BYTES.1 as usize];
@@ -115,7 +115,7 @@ pub fn tree(folder: &Path, files: u64) -> anyhow::Result<u64> {
     Ok(total)
 }
 
-/// Bytes of a typical document and of a typical stored observation.
+/// Size of a typical document and of a typical stored observation, bytes.
 pub struct Sizes {
     pub document: usize,
     pub stored: usize,

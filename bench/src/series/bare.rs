@@ -1,4 +1,4 @@
-//! The disk's bound on a speed: a program that does nothing but compute, write and flush.
+//! The upper bound that the disk sets on a speed: a program that only computes, writes and flushes.
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
@@ -11,23 +11,23 @@ use anyhow::Context as _;
 use rustix::fs::OFlags;
 use rustix::time::{ClockId, clock_gettime};
 
-/// The file that takes the records, written before as what is ahead in a segment of the log is.
+/// Size of the file for the records. It is written in advance, as the log prepares its segments.
 const FILE_BYTES: u64 = 64 << 20;
 const BLOCK_BYTES: usize = 4096;
-/// Duration of each of its turns.
+/// Duration of one measurement.
 const TURN: Duration = Duration::from_millis(150);
 
-/// The way in which a record reaches the disk before its batch is answered.
+/// The way in which a record is persisted before its batch is answered.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum How {
     Not,
-    /// Through the page cache; one thread flushes for all that have written, as a group commit does.
+    /// Through the page cache; one thread flushes for all waiting writers, as in a group commit.
     Grouped,
-    /// By a direct write that returns when the disk has it, next to those of others.
+    /// By a direct write that returns once the data is on the disk, concurrent with other writes.
     Direct,
 }
 
-/// Batches that were written, and up to which they are flushed.
+/// Number of batches written, and of those flushed.
 #[derive(Default)]
 struct Group {
     written: u64,
@@ -38,7 +38,7 @@ struct Group {
 /// A file next to the servers' folders, and the threads that write to it.
 pub struct Bare {
     plain: File,
-    /// Nothing on a file system that takes no direct writes.
+    /// `None` on a file system without direct writes.
     direct: Option<File>,
     at: AtomicU64,
     group: Mutex<Group>,
@@ -57,9 +57,9 @@ impl Bare {
         Ok(Self { plain, direct, at, group, more })
     }
 
-    /// Batches a second of N threads, each of which computes for `work` of a core's time and then has
-    /// `bytes` persisted before it goes on, by those of the same without a log; of the two ways to persist
-    /// them the better one.
+    /// Returns the ratio of two speeds of N threads, with and without a log. Each thread computes
+    /// for `work` of a core's time per batch; with the log it then persists `bytes`. Of the two
+    /// ways to persist, the faster one counts.
     pub fn speed_ratio(&self, threads: usize, work: Duration, bytes: usize) -> anyhow::Result<f64> {
         let without = self.turn(threads, work, bytes, How::Not)?;
         let grouped = self.turn(threads, work, bytes, How::Grouped)?;
@@ -77,11 +77,11 @@ impl Bare {
         bytes: usize,
         how: How,
     ) -> anyhow::Result<f64> {
-        // What others left to the operating system is not written in its time.
+        // Data that others left in the page cache must not be written during the measurement.
         rustix::fs::sync();
         let began = Instant::now();
         let batches = || {
-            // Direct writes are of whole blocks, from where one begins.
+            // Direct writes need whole blocks at block-aligned addresses.
             let room = vec![7; bytes.next_multiple_of(BLOCK_BYTES) + BLOCK_BYTES];
             let record = room.get(room.as_ptr().align_offset(BLOCK_BYTES)..).unwrap_or_default();
             let mut batches = 0;
@@ -100,7 +100,7 @@ impl Bare {
         Ok(batches as f64 / began.elapsed().as_secs_f64())
     }
 
-    /// Have the blocks of the first `bytes` of a record on the disk.
+    /// Persists the blocks of the first `bytes` of a record.
     fn persist(&self, record: &[u8], bytes: usize, how: How) -> anyhow::Result<()> {
         if how == How::Not {
             return Ok(());
@@ -117,7 +117,7 @@ impl Bare {
         self.flush()
     }
 
-    /// Returns when what was written before is flushed, by this thread or another one.
+    /// Waits until everything written so far is flushed, by this thread or another one.
     fn flush(&self) -> anyhow::Result<()> {
         let poisoned = || anyhow::anyhow!("a thread died");
         let mut group = self.group.lock().map_err(|_| poisoned())?;
@@ -142,7 +142,7 @@ impl Bare {
     }
 }
 
-/// Uses this much CPU time of a core.
+/// Uses this much CPU time of one core.
 fn compute(work: Duration) {
     let taken = || {
         let time = clock_gettime(ClockId::ThreadCPUTime);

@@ -1,4 +1,4 @@
-//! The work of one child, each in a process of its own: prints `metric value` lines.
+//! The work of a child process, one case per process. Prints `metric value` lines.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -26,12 +26,12 @@ fn rss() -> f64 {
     line.and_then(|l| l.split_whitespace().nth(1)?.parse::<f64>().ok()).unwrap_or(0.0) * 1024.0
 }
 
-/// Bytes of parts that a store with a small head keeps: two of them fit on a small disk, however long
-/// they are written.
+/// Retention limit of a store with a small head, bytes: two such stores fit on a small disk,
+/// however long they are written.
 const SMALL_BYTES_MAX: u64 = 4 << 30;
 
-/// Returns store options for a setting of the log: `always`, `interval`, `off`; `always small` has a
-/// small head, and keeps no more than [`SMALL_BYTES_MAX`].
+/// Returns the store options for a setting of the log: `always`, `interval` or `off`. `always
+/// small` has a small head and keeps at most [`SMALL_BYTES_MAX`].
 pub fn options(wal: &str) -> StoreOptions {
     let small = wal.ends_with(" small");
     let wal = match wal.trim_end_matches(" small") {
@@ -53,7 +53,7 @@ struct Wrote {
     generating: f64,
 }
 
-/// Writes `times` rows of `rows` row series.
+/// Writes `times` rows to each of `rows` row series.
 fn write(
     store: &Store,
     generator: &mut Generator,
@@ -81,7 +81,7 @@ fn write(
     Ok(Wrote { samples, generating })
 }
 
-/// Ingests, seals, merges; what the disk holds then.
+/// Ingests, seals and merges; then prints what is on the disk.
 pub fn ingest(dir: &Path, wal: &str, kind: &str, rows: usize, times: i64) -> anyhow::Result<()> {
     let (store, _) = Store::open(dir, options(wal))?;
     let mut generator = Generator::new(&store, Kind::named(kind), rows)?;
@@ -112,8 +112,8 @@ pub fn ingest(dir: &Path, wal: &str, kind: &str, rows: usize, times: i64) -> any
     Ok(())
 }
 
-/// A year of some row series, one behind the other: 4,380 partitions each. Until it is sealed and
-/// merged.
+/// Writes a year of some row series, one series after the other, into 4,380 partitions each, and
+/// seals and merges them.
 pub fn backfill(dir: &Path, rows: usize) -> anyhow::Result<()> {
     const EACH_NS: i64 = 300 * 1_000_000_000;
     const SAMPLES: i64 = 365 * 288;
@@ -147,7 +147,7 @@ pub fn backfill(dir: &Path, rows: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Memory of series that are written.
+/// Measures the memory of series that are being written.
 pub fn memory(dir: &Path, rows: usize, times: i64) -> anyhow::Result<()> {
     let (store, _) =
         Store::open(dir, StoreOptions { head_bytes_max: 4 << 30, ..options("always") })?;
@@ -157,11 +157,11 @@ pub fn memory(dir: &Path, rows: usize, times: i64) -> anyhow::Result<()> {
     let own = (rows * COLUMNS * 16) as f64;
     say("memory_bytes_per_series", (rss() - before - own) / (rows * COLUMNS) as f64);
     say("head_bytes_per_series", store.stats().head_bytes as f64 / (rows * COLUMNS) as f64);
-    // What follows is not measured.
+    // Nothing after this point is measured.
     std::process::exit(0);
 }
 
-/// Writes without ever sealing, and ends without closing.
+/// Writes without ever sealing, and exits without closing.
 pub fn abandon(dir: &Path, rows: usize, times: i64) -> anyhow::Result<()> {
     let options = StoreOptions { head_bytes_max: 4 << 30, ..options("always") };
     let (store, _) = Store::open(dir, options)?;
@@ -269,7 +269,7 @@ pub fn query(dir: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The median CPU of a few runs, in milliseconds.
+/// Returns the median CPU time of a few runs, in milliseconds.
 fn timed(name: &str, mut run: impl FnMut() -> anyhow::Result<usize>) -> anyhow::Result<()> {
     let mut times = Vec::new();
     for _ in 0..5 {
@@ -281,7 +281,7 @@ fn timed(name: &str, mut run: impl FnMut() -> anyhow::Result<usize>) -> anyhow::
     Ok(())
 }
 
-/// The codec alone, by the CPU time of one thread.
+/// Measures the codec alone, by the CPU time of one thread.
 pub fn codec(dir: &Path) -> anyhow::Result<()> {
     const ROUNDS: usize = 600;
     for kind in ["gauges", "counters", "floats"] {
@@ -301,14 +301,15 @@ pub fn codec(dir: &Path) -> anyhow::Result<()> {
     record(dir)
 }
 
-/// The log's records of batches as rows over a socket come: N points are read at once.
+/// Measures the log's records of batches in the form in which rows arrive over a socket: N points
+/// are read at once.
 fn record(dir: &Path) -> anyhow::Result<()> {
     const ROUNDS: usize = 1000;
     const TIMES: i64 = 3;
     let (store, _) = Store::open(dir, options("off"))?;
     let mut generator = Generator::new(&store, Kind::Gauges, crate::ROWS)?;
     let mut batch = Batch::new();
-    // The walks have gone apart by then.
+    // The random walks have diverged by then.
     for time in 0..1000 {
         if time < 1000 - TIMES {
             batch.clear();

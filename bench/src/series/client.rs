@@ -1,4 +1,4 @@
-//! One connection to a server under measurement, and what its process costs.
+//! One connection to a server under measurement, and the cost of its process.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -74,7 +74,7 @@ impl Http {
     }
 }
 
-/// User and system time of a process so far, seconds.
+/// Returns the user and system time of a process so far, seconds.
 pub fn cpu_of(pid: u32) -> anyhow::Result<f64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let rest = text.rsplit_once(')').context("no process")?.1;
@@ -83,21 +83,21 @@ pub fn cpu_of(pid: u32) -> anyhow::Result<f64> {
     Ok(ticks / 100.0)
 }
 
-/// Resident memory of a process, bytes.
+/// Returns the resident memory of a process, bytes.
 pub fn rss_of(pid: u32) -> f64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = text.lines().find(|l| l.starts_with("VmRSS:"));
     line.and_then(|l| l.split_whitespace().nth(1)?.parse::<f64>().ok()).unwrap_or(0.0) * 1024.0
 }
 
-/// Bytes that a process caused to be written to the disk.
+/// Returns the bytes that a process caused to be written to the disk.
 pub fn written_of(pid: u32) -> anyhow::Result<f64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/io"))?;
     let line = text.lines().find_map(|l| l.strip_prefix("write_bytes: "));
     Ok(line.context("no count of bytes written")?.parse()?)
 }
 
-/// Bytes that files below a folder occupy.
+/// Returns the bytes that the files below a folder occupy.
 pub fn disk_of(dir: &Path) -> f64 {
     use std::os::unix::fs::MetadataExt as _;
     let Ok(entries) = std::fs::read_dir(dir) else { return 0.0 };

@@ -1,4 +1,4 @@
-//! Generated values: random walks of two decimals, counters, floats of full precision.
+//! Generated values: random walks with two decimals, counters, and floats with full precision.
 
 use series::{Batch, Row, Store};
 
@@ -36,7 +36,7 @@ pub struct Generator {
 }
 
 impl Generator {
-    /// `rows` row series with six tags each.
+    /// Returns a generator of `rows` row series with six tags each.
     pub fn new(store: &Store, kind: Kind, rows: usize) -> anyhow::Result<Self> {
         let metrics: Vec<String> = (0..COLUMNS).map(|c| format!("cpu.m{c}")).collect();
         let metrics = metrics.join("|");
@@ -61,7 +61,8 @@ impl Generator {
         self.state
     }
 
-    /// A step of a random walk: the sum of four uniform numbers, deviation about `sigma`.
+    /// Returns a step of a random walk: the sum of four uniform numbers, with a deviation of about
+    /// `sigma`.
     fn step(&mut self, sigma: i64) -> i64 {
         let bits = self.draw();
         let sum: i64 = (0..4).map(|i| ((bits >> (16 * i)) & 0xffff) as i64).sum();
@@ -90,7 +91,7 @@ impl Generator {
         }
     }
 
-    /// Rows `from..to` of the row series at one time.
+    /// Appends rows `from..to` of the row series at one time.
     pub fn fill(
         &mut self,
         batch: &mut Batch,
@@ -118,7 +119,7 @@ impl Walks {
         Self(Generator { kind, state: 42, digits, floats, rows: Vec::new() })
     }
 
-    /// The next values of a row.
+    /// Returns the next values of a row.
     pub fn next(&mut self, row: usize) -> [f64; COLUMNS] {
         let mut values = [0.0; COLUMNS];
         self.0.values(row, &mut values);
@@ -126,7 +127,7 @@ impl Walks {
     }
 }
 
-/// One series of `n` values.
+/// Returns one series of `n` values.
 pub fn walk(kind: Kind, n: usize) -> Vec<f64> {
     let mut it =
         Generator { kind, state: 42, digits: vec![10_000], floats: vec![1000.0], rows: Vec::new() };

@@ -1,9 +1,9 @@
-//! Minutes of rows with the log off and on, the server held to one core and to two: through many
-//! seals, merges and trims of the log, sampled once a second, then killed and opened again. Both
-//! servers are up during the whole case and are loaded in turns, off, on, on, off: what drifts falls
-//! on both. The one whose turn it is not is stopped (`SIGSTOP`) when it has acknowledged all it was
-//! sent, so that its seals and merges take CPU and disk in its own turns alone. The head is a small
-//! one (32 MiB, of the default's 256): it is sealed about once a second.
+//! Minutes of rows with the log off and on, on one core and on two: through many seals, merges and
+//! trims of the log, sampled once a second, then killed and reopened. Both servers run during the
+//! whole case and are loaded in turns (off, on, on, off), so that drift affects both. The server
+//! that is not in its turn is stopped (`SIGSTOP`) once it has acknowledged everything sent, so that
+//! its seals and merges take CPU and disk in its own turns alone. The head is small (32 MiB instead
+//! of 256) and is sealed about once a second.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -25,12 +25,13 @@ use crate::speeds::Run;
 use crate::subject::{Kind, Subject};
 use crate::{Fresh, ROWS};
 
-/// Seals, merges and trims that each side is to go through.
+/// Minimum number of seals, merges and trims of each side.
 const EVENTS: u64 = 10;
-/// Looks in a second: no seal is to be missed. Each second is kept.
+/// Polls per second, so that no seal is missed. One poll per second is recorded.
 const LOOKS: u32 = 5;
 
-/// The log off and on in turns: 65 s each, `FULL=1` ten minutes each, `QUICK=1` a few seconds.
+/// Measures the log off and on in turns: 65 s each, with `FULL=1` ten minutes each, with `QUICK=1`
+/// a few seconds.
 pub fn long(
     results: &mut Results,
     fresh: Fresh<'_>,
@@ -69,7 +70,7 @@ pub fn long(
     let [speed, cpu] = &ratios;
     spread(results, &case, QUARTILES_OF_SPEED, speed);
     spread(results, &case, QUARTILES_OF_CPU, cpu);
-    // Both die before one of them is opened again.
+    // Both are killed before one of them is reopened.
     let dead = sides.map(Side::kill);
     for side in dead {
         let case = format!("rows for long, wal {}, {shown}", side.wal);
@@ -83,7 +84,8 @@ const QUARTILES_OF_SPEED: [&str; 3] =
 const QUARTILES_OF_CPU: [&str; 3] =
     ["cpu_ratio", "cpu_ratio_lower_quartile", "cpu_ratio_upper_quartile"];
 
-/// Each pair's ratio, whose median is the figure, and the medians of its lower and upper half.
+/// Adds each pair's ratio, whose median is the figure, and the medians of the lower and the upper
+/// half.
 fn spread(results: &mut Results, case: &str, metrics: [&'static str; 3], ratios: &[f64]) {
     let [middle, lower, upper] = metrics;
     for ratio in ratios {
@@ -97,7 +99,7 @@ fn spread(results: &mut Results, case: &str, metrics: [&'static str; 3], ratios:
     results.add(case, "holdfast", upper, "ratio", median(high.to_vec()));
 }
 
-/// Time to open what was killed, and what was closed.
+/// Measures the time to open a killed store and a closed one.
 fn reopen(
     results: &mut Results,
     case: &str,
@@ -118,13 +120,12 @@ fn reopen(
 /// The samples, second by second.
 #[derive(Default)]
 struct Course {
-    /// Seconds that the side was served; CPU seconds of the server, bytes it wrote, bytes of parts
-    /// and of log.
+    /// Seconds served, CPU seconds of the server, bytes written, bytes of parts, and bytes of log.
     samples: Vec<[f64; 5]>,
     seals: u64,
     merges: u64,
     trims: u64,
-    /// Its statistics at the last look.
+    /// The statistics of the last poll.
     before: Vec<(String, f64)>,
 }
 
@@ -133,7 +134,7 @@ impl Course {
         self.before.iter().find(|(n, _)| n == name).map_or(0.0, |s| s.1)
     }
 
-    /// Counts what moved since the last look.
+    /// Counts the seals, merges and trims since the last poll.
     fn look(&mut self, subject: &mut Subject) -> anyhow::Result<()> {
         let before = std::mem::replace(&mut self.before, subject.ask("stats")?);
         if before.is_empty() {
@@ -141,7 +142,7 @@ impl Course {
         }
         let then = |name: &str| before.iter().find(|(n, _)| n == name).map_or(0.0, |s| s.1);
         let fell = |name: &str| self.of(name) < then(name);
-        // Retention takes parts away too, and their partitions with them.
+        // Retention removes parts too, but together with their partitions.
         let merged = fell("part_count") && !fell("partitions");
         let sealed = self.of("sealed") > then("sealed");
         let trimmed = self.of("log_first") > then("log_first");
@@ -151,7 +152,7 @@ impl Course {
         Ok(())
     }
 
-    /// Keeps the figures after N seconds.
+    /// Records the figures after N seconds.
     fn sample(&mut self, subject: &Subject, at: f64) -> anyhow::Result<()> {
         let [parts, log] = ["parts", "log"].map(|folder| disk_of(&subject.dir.join(folder)));
         let written = written_of(subject.pid())?;
@@ -160,21 +161,21 @@ impl Course {
     }
 }
 
-/// One of the two: a server, stopped but for its turns, and what feeds it.
+/// One side: a server that is stopped except during its turns, and its source of rows.
 struct Side {
     wal: &'static str,
-    /// Cores it is held to.
+    /// Cores that it is pinned to.
     cores: &'static str,
     subject: Subject,
     stream: TcpStream,
     rows: Loop,
     course: Course,
-    /// Its turns together.
+    /// Sum of its turns.
     all: Run,
 }
 
 impl Side {
-    /// Starts it in a folder of its own below `base`, sends the names, and stops it.
+    /// Starts a server in a folder of its own below `base`, sends the names, and stops it.
     fn start(base: &Path, wal: &'static str, cores: &'static str) -> anyhow::Result<Self> {
         let dir = base.join(wal);
         fs::create_dir_all(&dir)?;
@@ -192,9 +193,10 @@ impl Side {
         Ok(it)
     }
 
-    /// Feeds it for some time, and until all is acknowledged: persisted, where the log is on.
+    /// Sends for some time, and until everything is acknowledged, which includes persisted if the
+    /// log is on.
     fn turn(&mut self, time: Duration) -> anyhow::Result<Run> {
-        // What the other one left to the operating system is not written in this one's time.
+        // Data that the other server left in the page cache must not be written during this turn.
         rustix::fs::sync();
         let Self { cores, subject, stream, rows, course, all, .. } = self;
         subject.signal(Signal::CONT)?;
@@ -224,22 +226,22 @@ impl Side {
         Ok(run)
     }
 
-    /// Kills it.
+    /// Kills the server.
     fn kill(self) -> Killed {
         let Subject { kind, dir, .. } = &self.subject;
         Killed { wal: self.wal, kind: kind.clone(), dir: dir.clone() }
     }
 }
 
-/// A side that was killed, and where its data is.
+/// A side that was killed, and the folder of its data.
 struct Killed {
     wal: &'static str,
     kind: Kind,
     dir: PathBuf,
 }
 
-/// Rows until the time is over: what was made once, with new times. The points, when the server has
-/// acknowledged them.
+/// Sends generated rows with new times until `time` is over. Returns the number of points once the
+/// server has acknowledged them.
 fn feed(
     stream: &mut TcpStream,
     rows: &mut Loop,
@@ -277,13 +279,13 @@ fn acknowledged(stream: &mut TcpStream) -> anyhow::Result<()> {
 
 /// One turn of a side.
 struct Turn {
-    /// Seconds that the side was served before it.
+    /// Seconds that the side was served before this turn.
     served: f64,
     began: Instant,
     time: Duration,
 }
 
-/// Looks how it goes until the turn is over.
+/// Polls the statistics until the turn is over.
 fn watch(
     subject: &mut Subject,
     course: &mut Course,
@@ -329,7 +331,7 @@ fn report(results: &mut Results, shown: &str, turns: usize, side: &Side) -> anyh
     Ok(())
 }
 
-/// A line of a drawing: its name and its points.
+/// A line of a plot: its name and its points.
 type Drawn = Vec<(String, Vec<(f64, f64)>)>;
 
 #[derive(Default)]
@@ -350,7 +352,7 @@ impl Plots {
         }
     }
 
-    /// CPU of each; bytes of the run on two cores, which are more.
+    /// Draws the CPU of each side, and the bytes of the run on two cores, which has more of them.
     fn save(&self, folder: &Path, shown: &str) -> anyhow::Result<()> {
         fs::create_dir_all(folder)?;
         let time = "s of its own turns";
@@ -366,7 +368,7 @@ impl Plots {
     }
 }
 
-/// Differences a second, over windows of about a fiftieth of the run.
+/// Returns the differences per second, over windows of about a fiftieth of the run.
 fn rate(samples: &[[f64; 5]], at: usize) -> Vec<(f64, f64)> {
     let width = (samples.len() / 50).max(1);
     let pairs = samples.iter().zip(samples.iter().skip(width)).step_by(width);

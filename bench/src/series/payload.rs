@@ -1,4 +1,4 @@
-//! The same rows as bytes of each protocol: random walks, six tags.
+//! The same rows encoded for each protocol: random walks with six tags.
 
 use std::ops::Range;
 
@@ -9,15 +9,15 @@ use crate::generate::{BEGIN_NS, COLUMNS, Kind, STEP_S, Walks};
 
 /// Rows of one request or piece of a stream.
 pub const REQUEST_ROWS: usize = 1000;
-/// Rows of one datagram: as many as go over Ethernet in one.
+/// Rows of one datagram: as many as fit into one Ethernet frame.
 const DATAGRAM_ROWS: usize = 6;
 
 /// The protocol and form in which rows are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
-    /// RESP rows whose names stand once, in a dictionary.
+    /// RESP rows whose names are sent once, in a dictionary.
     Rows,
-    /// RESP, each point with its name.
+    /// RESP points, each with its name.
     Points,
     /// RESP rows in datagrams.
     Udp,
@@ -41,13 +41,13 @@ impl Protocol {
         }
     }
 
-    /// A time as its rows bear it; of the same length from 2001 to 2109.
+    /// Returns a time as its rows contain it, with the same length from 2001 to 2109.
     fn stamp(self, time: i64) -> Vec<u8> {
         let ns = BEGIN_NS + time * STEP_S * 1_000_000_000;
         match self {
             Self::OpenTsdb => (ns / 1_000_000_000).to_string().into_bytes(),
             Self::Remote => {
-                // Field 2 of a sample: a varint of milliseconds.
+                // Field 2 of a sample: milliseconds as a varint.
                 let mut bytes = vec![0x10];
                 prost::encoding::encode_varint((ns / 1_000_000) as u64, &mut bytes);
                 bytes
@@ -57,7 +57,7 @@ impl Protocol {
     }
 }
 
-/// Tags of a row series, sorted by name.
+/// Returns the tags of a row series, sorted by name.
 pub fn tags(row: usize) -> [(&'static str, String); 6] {
     [
         ("arch", "x64".into()),
@@ -86,7 +86,7 @@ fn time_ns(time: i64) -> i64 {
     BEGIN_NS + time * STEP_S * 1_000_000_000
 }
 
-/// Rows that go on where they stopped.
+/// Rows that continue where the last call stopped.
 pub struct Stream {
     protocol: Protocol,
     walks: Walks,
@@ -95,12 +95,12 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Rows of some row series.
+    /// Returns a stream of some row series.
     pub fn new(protocol: Protocol, kind: Kind, rows: Range<usize>) -> Self {
         Self { protocol, walks: Walks::new(kind, rows.end), rows, time: 0 }
     }
 
-    /// Returns the rows of N more times, for a connection of its own.
+    /// Returns the rows of N further times, for a connection of its own.
     pub fn next(&mut self, times: i64) -> Vec<Vec<u8>> {
         let mut pieces = Vec::new();
         if self.protocol == Protocol::Rows {
@@ -121,7 +121,7 @@ fn parts(rows: Range<usize>, most: usize) -> impl Iterator<Item = Range<usize>> 
     rows.step_by(most).map(move |from| from..(from + most).min(end))
 }
 
-/// Dictionaries of the rows of a connection, each as large as the server takes it.
+/// Returns the dictionaries of a connection's rows, each as large as the server accepts.
 pub fn dictionaries(rows: Range<usize>) -> impl Iterator<Item = Vec<u8>> {
     parts(rows, REQUEST_ROWS).map(|rows| {
         let mut text = format!("*{}\r\n", 2 * rows.len());
@@ -132,7 +132,7 @@ pub fn dictionaries(rows: Range<usize>) -> impl Iterator<Item = Vec<u8>> {
     })
 }
 
-/// The rows of some times as one piece; of [`Protocol::Remote`] not compressed yet.
+/// Returns the rows of some times as one piece, not yet compressed for [`Protocol::Remote`].
 fn raw(protocol: Protocol, walks: &mut Walks, times: Range<i64>, rows: Range<usize>) -> Vec<u8> {
     let mut text = String::with_capacity(times.clone().count() * rows.len() * 220);
     let mut series = Vec::new();
@@ -165,7 +165,7 @@ fn packed(protocol: Protocol, raw: &[u8]) -> Vec<u8> {
     }
 }
 
-/// The rows of some times as one request, datagram or piece of a stream.
+/// Returns the rows of some times as one request, datagram or piece of a stream.
 pub fn piece(
     protocol: Protocol,
     walks: &mut Walks,
@@ -176,15 +176,15 @@ pub fn piece(
     if protocol == Protocol::Remote { packed(protocol, &raw) } else { raw }
 }
 
-/// A piece that is sent again and again, each time with later times.
+/// A piece that is sent repeatedly, each time with later times.
 struct Stamped {
     bytes: Vec<u8>,
-    /// The position of times, and how many steps behind the first one.
+    /// Offset of each time in the bytes, and the number of steps after the first time.
     places: Vec<(usize, i64)>,
     points: u64,
 }
 
-/// Bytes to be sent at once, and the points in them.
+/// Bytes to be sent together, and the number of points in them.
 pub struct Piece<'a> {
     pub bytes: &'a [u8],
     pub points: u64,
@@ -196,18 +196,18 @@ pub struct Made {
     points: u64,
 }
 
-/// Rows made once and sent again and again, each time with later times.
+/// Rows that are generated once and sent repeatedly, each time with later times.
 pub struct Loop {
     protocol: Protocol,
     pieces: Vec<Stamped>,
-    /// Pieces that bear the same times, and how many times those are.
+    /// Number of pieces with the same times.
     together: usize,
     times: i64,
     next: usize,
 }
 
 impl Loop {
-    /// About `times` rows of each of some row series, as pieces of at most N rows.
+    /// Returns about `times` rows of each of some row series, as pieces of at most `most` rows.
     pub fn new(protocol: Protocol, kind: Kind, rows: Range<usize>, times: i64, most: usize) -> Self {
         let each = (most / rows.len()).max(1) as i64;
         let (mut walks, mut pieces) = (Walks::new(kind, rows.end), Vec::new());
@@ -246,13 +246,13 @@ impl Loop {
 /// The requests of one connection.
 pub enum Feed {
     Again(Loop),
-    /// The data that takes too long to generate between two requests.
+    /// Requests generated in advance, because generating takes too long between two requests.
     Once(Vec<Made>, usize),
 }
 
 impl Feed {
-    /// Rows of some row series, N in a request, at most N points of those that cannot be sent
-    /// twice.
+    /// Returns rows of some row series, `request` rows per request. If they cannot be sent twice,
+    /// at least `points` points are generated in advance.
     pub fn new(
         protocol: Protocol,
         kind: Kind,
@@ -267,7 +267,7 @@ impl Feed {
             _ => 100,
         };
         let most = if protocol == Protocol::Udp { DATAGRAM_ROWS } else { request };
-        // As many bytes, whatever part of the rows this is.
+        // The number of bytes is the same for each part of the rows.
         let mut pieces = Loop::new(protocol, kind, rows, times, most);
         if protocol != Protocol::Remote {
             return Self::Again(pieces);
@@ -281,7 +281,7 @@ impl Feed {
         Self::Once(all, 0)
     }
 
-    /// Pieces so far.
+    /// Returns the number of pieces sent so far.
     pub fn at(&self) -> usize {
         match self {
             Self::Again(pieces) => pieces.next,
@@ -289,7 +289,7 @@ impl Feed {
         }
     }
 
-    /// Continues behind N pieces: for a server that has had these.
+    /// Continues after N pieces, for a server that has received these.
     pub fn seek(&mut self, to: usize) {
         match self {
             Self::Again(pieces) => pieces.next = to,
@@ -297,7 +297,7 @@ impl Feed {
         }
     }
 
-    /// The next piece, if there is one.
+    /// Returns the next piece, if there is one.
     pub fn next(&mut self) -> Option<Piece<'_>> {
         match self {
             Self::Again(pieces) => Some(pieces.next()),
@@ -310,7 +310,7 @@ impl Feed {
     }
 }
 
-/// A row as RESP behind its name or number.
+/// Appends a row in RESP after its name or number.
 fn resp(text: &mut String, name: &str, time: i64, values: &[f64; COLUMNS]) {
     *text += &format!("{name}\r\n:{}\r\n*{COLUMNS}\r\n", time_ns(time));
     for value in values {

@@ -2,7 +2,7 @@
 
 use crate::generate::{BEGIN_NS, COLUMNS, STEP_S};
 
-/// A query in the words of each subject.
+/// A query in the language of each subject.
 #[derive(Default)]
 pub struct Question {
     pub name: &'static str,
@@ -10,9 +10,9 @@ pub struct Question {
     pub ours: (&'static str, String),
     /// Paths of one or several requests.
     pub prom: Vec<String>,
-    /// Those of Prometheus, where its language lacks what the other one's has; empty: the same.
+    /// Paths for Prometheus where it lacks a function of the other one; empty if they are the same.
     pub plain: Vec<String>,
-    /// SQL for a table of rows; empty where it has no such question.
+    /// SQL for a table of rows; empty if it cannot express the query.
     pub sql: &'static str,
 }
 
@@ -132,7 +132,7 @@ pub fn questions(times: i64) -> Vec<Question> {
     ]
 }
 
-/// Text as it stands in a query of an address.
+/// Returns text escaped for the query of a URL.
 pub fn escaped(text: &str) -> String {
     let plain = |b: &u8| b.is_ascii_alphanumeric();
     text.bytes()

@@ -16,7 +16,7 @@ use crate::speeds::{Run, WALS};
 use crate::subject::{Kind, Subject};
 use crate::{Fresh, ROWS};
 
-/// Paths of peers, as `run.sh` built or installed them; missing ones are reported.
+/// Returns the peers that `run.sh` built or installed, and reports the missing ones.
 pub fn peers() -> Vec<Kind> {
     let found = |path: &str| std::path::absolute(path).ok().filter(|p| p.exists());
     let victoria = found("target/peers/victoriametrics/victoria-metrics");
@@ -36,7 +36,8 @@ pub fn peers() -> Vec<Kind> {
     here.collect()
 }
 
-/// 350,000 series, fifty points each: what is new all the time. `FULL=1`: lines too, and Prometheus.
+/// Measures 350,000 series with fifty points each, so that new series appear all the time. `FULL=1`
+/// adds lines and Prometheus.
 pub fn wide(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<()> {
     for round in 0..if quick() { 1 } else { 3 } {
         let mut order = ["off", "always"];
@@ -69,7 +70,7 @@ pub fn wide(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Row series of the wide case, and rows of each.
+/// Number of row series of the wide case, and rows of each.
 struct WideSize {
     rows: usize,
     times: i64,
@@ -88,7 +89,7 @@ fn wide_name(protocol: Protocol) -> String {
     format!("wide, {} series x {times}, {}", rows * COLUMNS, protocol.name())
 }
 
-/// All the wide rows to one server.
+/// Sends all wide rows to one server.
 fn wide_once(
     results: &mut Results,
     fresh: Fresh<'_>,
@@ -104,7 +105,7 @@ fn wide_once(
     let idle = rss_of(subject.pid());
     let mut stream = Stream::new(protocol, Data::Gauges, 0..rows);
     let mut all = Run::default();
-    // In pieces: all of it at once would not fit into memory as remote write.
+    // The rows are sent in pieces: as one remote write they would not fit into memory.
     for from in (0..times).step_by(5) {
         let some = (from + 5).min(times) - from;
         let pieces = stream.next(some);
@@ -115,7 +116,7 @@ fn wide_once(
     }
     let bytes = (rss_of(subject.pid()) - idle) / (rows * COLUMNS) as f64;
     let name = wide_name(protocol);
-    // The row next to the peers is the one with its log on.
+    // The row next to the peers is the one with the log on.
     let cases = match wal {
         Some("off") => vec![format!("{name}, wal off")],
         Some(wal) => vec![name.clone(), format!("{name}, wal {wal}")],
@@ -133,11 +134,11 @@ fn wide_once(
     Ok(all)
 }
 
-/// Files that are streamed at once.
+/// Number of files streamed at the same time.
 const FILES: usize = 2;
 
-/// Several gzip files at once, each through `gunzip` into a connection of its own; the clock stops
-/// when the last point of each can be queried.
+/// Streams several gzip files at once, each through `gunzip` into a connection of its own. The time
+/// ends when the last point of each can be queried.
 pub fn stream_files(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<()> {
     let times = if quick() { 200 } else { 3000 };
     let files = (0..FILES).map(|i| make_file(i, times)).collect::<anyhow::Result<Vec<_>>>()?;
@@ -187,7 +188,8 @@ fn make_file(i: usize, times: i64) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// Streams all files, and asks until the last point of each is there; the points.
+/// Streams all files and polls until the last point of each is visible. Returns the number of
+/// points.
 fn stream(files: &[PathBuf], times: i64, subject: &Subject) -> anyhow::Result<f64> {
     let mut streams = Vec::new();
     for path in files {
@@ -215,7 +217,7 @@ fn stream(files: &[PathBuf], times: i64, subject: &Subject) -> anyhow::Result<f6
     Ok((ROWS * COLUMNS) as f64 * times as f64)
 }
 
-/// Bytes on disk after everything was merged, memory, and the queries.
+/// Measures bytes on disk after all merges, memory, and the queries.
 pub fn sizes_and_queries(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<()> {
     let times = if quick() { 120 } else { 2000 };
     let points = (ROWS * COLUMNS) as f64 * times as f64;
@@ -244,7 +246,7 @@ pub fn sizes_and_queries(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Res
     Ok(())
 }
 
-/// The protocol that loads rows for queries.
+/// Returns the protocol that loads rows for queries.
 fn loaded_by(subject: &Subject) -> Protocol {
     match subject.kind {
         Kind::Ours(_) => Protocol::Rows,
@@ -253,15 +255,15 @@ fn loaded_by(subject: &Subject) -> Protocol {
     }
 }
 
-/// Brings the same rows to all at once, each over two connections: the slowest one takes most of
-/// the time.
+/// Sends the same rows to all servers at once, each over two connections. The slowest server takes
+/// most of the time.
 fn load(subjects: &[Subject], times: i64) -> anyhow::Result<()> {
     let some = 50;
     let bring = |protocol: Protocol| -> anyhow::Result<()> {
         let halves = [0..ROWS / 2, ROWS / 2..ROWS];
         let mut streams = halves.map(|rows| Stream::new(protocol, Data::Gauges, rows));
         for from in (0..times).step_by(some) {
-            // In pieces: all of it at once would not fit into memory as remote write.
+            // The rows are sent in pieces: as one remote write they would not fit into memory.
             let count = (from + some as i64).min(times) - from;
             let pieces = streams.each_mut().map(|stream| stream.next(count));
             std::thread::scope(|scope| {
@@ -301,7 +303,7 @@ fn sizes(results: &mut Results, subject: &mut Subject, points: f64) -> anyhow::R
     Ok(())
 }
 
-/// The files that hold the points, without the log.
+/// Returns the folder with the points, without the log.
 fn data_of(subject: &Subject) -> PathBuf {
     match subject.kind {
         Kind::Ours(_) => subject.dir.join("parts"),
@@ -311,7 +313,7 @@ fn data_of(subject: &Subject) -> PathBuf {
     }
 }
 
-/// The CPU of the server for one answer, from many of them.
+/// Measures the server's CPU for one answer, from many of them.
 fn ask(results: &mut Results, subject: &Subject, question: &Question) -> anyhow::Result<()> {
     if matches!(subject.kind, Kind::QuestDb(_)) && question.sql.is_empty() {
         return Ok(());
@@ -349,7 +351,7 @@ fn ask(results: &mut Results, subject: &Subject, question: &Question) -> anyhow:
     Ok(())
 }
 
-/// Throughput and memory against the number of series.
+/// Measures throughput and memory by number of series.
 pub fn scale(results: &mut Results, fresh: Fresh<'_>, folder: &Path) -> anyhow::Result<()> {
     let counts: &[usize] =
         if quick() { &[100, 1000, 10_000] } else { &[100, 1000, 10_000, 100_000] };

@@ -1,5 +1,5 @@
-//! Rows over sockets by each protocol: over one connection and several, the log on and off in turn,
-//! next to the peers that speak the protocol. Every run sends for the same time.
+//! Rows over sockets by each protocol: over one connection and several, with the log on and off in
+//! turn, next to the peers that speak the protocol. Every run sends for the same time.
 
 use std::path::Path;
 use std::process::Command;
@@ -17,7 +17,7 @@ use crate::sockets::peers;
 use crate::subject::{Kind, Subject};
 use crate::{Fresh, ROWS};
 
-/// Points of what must be made before it is sent, for each second of a run.
+/// Points generated in advance for each second of a run, for protocols that need it.
 const POINTS_A_SECOND: f64 = 16e6;
 
 /// The cost of one run, from the first byte to the last acknowledgement.
@@ -31,7 +31,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Measures `send`, which says how many points it sent.
+    /// Measures `send`, which returns the number of points it sent.
     pub fn of(
         subject: &mut Subject,
         send: impl FnOnce(&mut Subject) -> anyhow::Result<f64>,
@@ -55,7 +55,7 @@ impl Run {
         self.points / self.wall
     }
 
-    /// Seconds of the server for a point.
+    /// Returns the server's CPU seconds per point.
     pub fn cpu_each(&self) -> f64 {
         self.cpu / self.points
     }
@@ -68,8 +68,7 @@ impl Run {
         add("written_bytes_per_point", "B", self.written / self.points);
     }
 
-    /// Speed of this one by that of its peer, and CPU of that one by that of this one: above 1,
-    /// this one is the better.
+    /// Adds the ratios of speed and of CPU to those of a peer. Above 1, this one is better.
     pub fn compare(&self, results: &mut Results, case: &str, subject: &str, beside: &Self) {
         let cpu = beside.cpu_each() / self.cpu_each();
         results.add(case, subject, "speed_ratio", "ratio", self.speed() / beside.speed());
@@ -77,32 +76,32 @@ impl Run {
     }
 }
 
-/// The payload, and how it is sent.
+/// The payload, and the way in which it is sent.
 struct Case {
     protocol: Protocol,
     data: Data,
     connections: usize,
-    /// Rows in a request.
+    /// Rows per request.
     request: usize,
-    /// Cores that the server is held to.
+    /// Cores that the server is pinned to, and the suffix of the case's name.
     cores: Option<(&'static str, &'static str)>,
     feeds: Vec<Feed>,
 }
 
-/// A server, stopped (`SIGSTOP`) but for its turns.
+/// A server that is stopped (`SIGSTOP`) except during its turns.
 struct Side {
     kind: Kind,
     subject: Subject,
-    /// Pieces that this process has had over each connection.
+    /// Number of pieces that this process has received over each connection.
     had: Vec<usize>,
-    /// Points of these.
+    /// Number of points in these pieces.
     points: f64,
-    /// Turns of it and of the processes before it.
+    /// Turns of this process and of the processes before it.
     turns: Vec<Run>,
     logged: Logged,
 }
 
-/// The bytes that processes logged, and for how many points.
+/// Bytes that the processes logged, and the number of points.
 #[derive(Default)]
 struct Logged {
     payload: f64,
@@ -111,7 +110,7 @@ struct Logged {
 }
 
 impl Side {
-    /// Counts what this process logged.
+    /// Adds the log bytes of the present process.
     fn count_log(&mut self) -> anyhow::Result<()> {
         if matches!(self.wal(), "" | "off") {
             return Ok(());
@@ -123,7 +122,7 @@ impl Side {
         Ok(())
     }
 
-    /// Of ours: the setting of its log.
+    /// Returns the log setting of our own server; empty for a peer.
     fn wal(&self) -> &'static str {
         match self.kind {
             Kind::Ours(wal) => wal,
@@ -165,11 +164,11 @@ impl Case {
         format!("{}{data}{request}{connections}", self.protocol.name())
     }
 
-    /// Sends for one turn, on from where that server is.
+    /// Sends for one turn, from where this server stopped.
     fn turn(&mut self, side: &mut Side) -> anyhow::Result<Run> {
         let Side { subject, had, points: before, .. } = side;
         self.feeds.iter_mut().zip(&*had).for_each(|(feed, had)| feed.seek(*had));
-        // What others left to the operating system is not written in this one's time.
+        // Data that others left in the page cache must not be written during this turn.
         rustix::fs::sync();
         let until = Instant::now() + turn(self.protocol);
         let run = Run::of(subject, |subject| {
@@ -185,7 +184,7 @@ impl Case {
         Ok(run)
     }
 
-    /// Sends over all connections until then. Returns the number of points.
+    /// Sends over all connections until `until`. Returns the number of points.
     fn send(&mut self, subject: &Subject, until: Instant) -> anyhow::Result<f64> {
         let (protocol, each) = (self.protocol, ROWS / self.connections);
         let named = protocol == Protocol::Rows;
@@ -201,8 +200,8 @@ impl Case {
         })
     }
 
-    /// Starts a server in a new folder of its own below `base`, sends to it for an uncounted turn, in
-    /// which series are named and `QuestDB` compiles, and stops it.
+    /// Starts a server in a new folder below `base`, sends to it for an uncounted turn, in which
+    /// series are named and `QuestDB` compiles, and stops it.
     fn start(&mut self, base: &Path, kind: Kind) -> anyhow::Result<Side> {
         let dir = base.join(format!("{kind:?}").replace(|c: char| !c.is_alphanumeric(), ""));
         if dir.exists() {
@@ -218,7 +217,7 @@ impl Case {
         Ok(side)
     }
 
-    /// One turn of a server that is stopped before and behind it.
+    /// Runs one turn of a server that is stopped before and after it.
     fn serve(&mut self, side: &mut Side) -> anyhow::Result<()> {
         side.subject.signal(Signal::CONT)?;
         let run = self.turn(side)?;
@@ -233,9 +232,10 @@ impl Case {
         Ok(())
     }
 
-    /// Servers with the settings of the log in turns, in order and back: what drifts falls on all of
-    /// them. Each setting has several processes, one after the other: of one program some are faster than
-    /// others for as long as they run. In the last rounds peers that speak the protocol have their turns.
+    /// Measures servers with each log setting in turns, in order and in reverse order, so that
+    /// drift affects all of them. Each setting has several processes, one after the other, because
+    /// some processes of the same program are faster than others for their whole life. Peers that
+    /// speak the protocol take part in the last rounds.
     fn measure(
         &mut self,
         results: &mut Results,
@@ -302,8 +302,9 @@ impl Case {
         Ok(())
     }
 
-    /// The disk's bound on the speed of a program that does nothing but take as long for a request as
-    /// ours with the log off, and have as much as our log on the disk before it takes the next one.
+    /// Returns the upper bound that the disk sets on speed: that of a program that takes as long
+    /// per request as ours with the log off, and persists as many bytes as our log before it takes
+    /// the next one.
     fn left_by(&self, bare: &Bare, off: &Run) -> anyhow::Result<f64> {
         let points = (self.request * COLUMNS) as f64;
         let cores = std::thread::available_parallelism()?.get().min(self.connections);
@@ -311,12 +312,13 @@ impl Case {
         bare.speed_ratio(self.connections, work, (points * LOG_BYTES_A_POINT) as usize)
     }
 
-    /// Returns true if each core has a request at most, so that it waits while that one's flush is made.
+    /// Returns true if each core has at most one request, so that it waits during the request's
+    /// flush.
     fn is_lone_request(&self) -> bool {
         matches!(self.protocol, Protocol::Influx | Protocol::Remote) && self.connections <= 2
     }
 
-    /// The results of one side's turns.
+    /// Adds the results of one side's turns.
     fn note(&self, results: &mut Results, side: &mut Side) -> anyhow::Result<()> {
         let suffix = self.cores.map_or("", |c| c.1);
         let (name, wal) = (side.subject.name(), side.wal());
@@ -339,9 +341,10 @@ impl Case {
     }
 }
 
-/// About what the log takes for a point, in bytes.
+/// Approximate bytes that the log takes per point.
 const LOG_BYTES_A_POINT: f64 = 1.5;
-/// Sending time of a turn. The end of datagrams is found by polling until no more come.
+/// Returns the sending time of a turn. The end of datagrams is found by polling until no more
+/// arrive.
 fn turn(protocol: Protocol) -> Duration {
     match (quick(), protocol) {
         (true, _) => Duration::from_millis(300),
@@ -351,22 +354,22 @@ fn turn(protocol: Protocol) -> Duration {
     }
 }
 
-/// Turns of each side.
+/// Returns the number of turns of each side.
 fn turns(protocol: Protocol) -> usize {
     let wanted = if protocol == Protocol::Udp { 6 } else { 15 };
     if quick() { 2 } else { wanted }
 }
 
-/// Turns of one process of ours that count; then it makes way for another. Requests of remote write are
-/// made before, as many as a process of ours takes.
+/// Returns the number of counted turns of one of our processes, after which another one replaces
+/// it. Requests of remote write are generated in advance, as many as one process takes.
 fn turns_of_a_process(protocol: Protocol) -> usize {
     if quick() || protocol == Protocol::Udp { 2 } else { 3 }
 }
 
-/// Rounds at the end in which peers have turns, too.
+/// Number of rounds at the end in which peers have turns too.
 const PEER_TURNS: usize = 5;
 
-/// Points of datagrams that arrived, once no more come.
+/// Returns the points of datagrams that arrived, once no more arrive.
 fn arrived(subject: &mut Subject) -> anyhow::Result<f64> {
     loop {
         let before = subject.figure("samples")?;
@@ -381,12 +384,12 @@ fn arrived(subject: &mut Subject) -> anyhow::Result<f64> {
 const OFF_AND_ON: [&str; 2] = ["off", "always"];
 pub const WALS: [&str; 3] = ["off", "always", "interval"];
 
-/// The settings of the log that a case runs with: all of them over one connection and two.
+/// Returns the log settings of a case: all of them over one and two connections.
 fn wals(connections: usize) -> &'static [&'static str] {
     if connections <= 2 { &WALS } else { &OFF_AND_ON }
 }
 
-/// Rows of a dictionary: connections, kinds of values, cores.
+/// Measures rows with a dictionary, by number of connections, kind of values and number of cores.
 pub fn rows(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<()> {
     let taskset = || Command::new("taskset").arg("--version").output().is_ok();
     for connections in [1, 2, 8] {
@@ -406,7 +409,8 @@ pub fn rows(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Measures protocols that name each point: `OpenTSDB`, points, datagrams. Only arrived datagrams count.
+/// Measures protocols that name each point: `OpenTSDB`, points, datagrams. Only datagrams that
+/// arrive count.
 pub fn lines(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<()> {
     let peers = peers();
     for protocol in [Protocol::OpenTsdb, Protocol::Points, Protocol::Udp] {
@@ -418,15 +422,16 @@ pub fn lines(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A protocol over HTTP: one request in flight on each of one, two and eight connections; of large
-/// requests on one and two; small ones over many, as Prometheus sends what comes faster than one takes it.
+/// Measures a protocol over HTTP with one request in flight per connection: normal requests on one,
+/// two and eight connections, large ones on one and two, and for remote write small ones on many,
+/// as Prometheus sends at high rates.
 pub fn requests(results: &mut Results, fresh: Fresh<'_>, protocol: Protocol) -> anyhow::Result<()> {
     let peers = peers();
     for connections in [1, 2, 8] {
         let mut case = Case::new(protocol, Data::Gauges, connections);
         case.measure(results, fresh, wals(connections), &peers)?;
     }
-    // The answer waits for a flush, however much the request brings.
+    // The answer waits for a flush, whatever the size of the request.
     for connections in [1, 2] {
         let mut case =
             Case::of_requests(protocol, Data::Gauges, connections, LARGE_REQUEST_ROWS);

@@ -15,11 +15,11 @@ use crate::payload::{Feed, Protocol};
 /// A program that is measured.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Kind {
-    /// The store, with its log always, by interval or off.
+    /// The store with a setting of its log: `always`, `interval` or `off`.
     Ours(&'static str),
     VictoriaMetrics(PathBuf),
     Prometheus,
-    /// Its jar.
+    /// Path of its jar.
     QuestDb(PathBuf),
 }
 
@@ -38,7 +38,7 @@ pub struct Subject {
 
 impl Drop for Subject {
     fn drop(&mut self) {
-        // One that is gone already cannot be ended.
+        // A process that has already ended cannot be killed.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -49,7 +49,7 @@ fn free_port() -> anyhow::Result<u16> {
 }
 
 impl Subject {
-    /// Starts it; with `cores`, held to these (as `taskset -c` takes them).
+    /// Starts a server; `cores` pins it to these cores (in the form of `taskset -c`).
     pub fn start(kind: Kind, dir: &Path, cores: Option<&str>) -> anyhow::Result<Self> {
         let mut words: Vec<String> = cores
             .map_or_else(Vec::new, |cores| ["taskset", "-c", cores].map(String::from).to_vec());
@@ -95,7 +95,8 @@ impl Subject {
         }
         let ours = matches!(kind, Kind::Ours(_));
         if !ours {
-            // Stopped, it would stay behind when the comparison is killed; ours sees to that itself.
+            // A stopped server would outlive a killed benchmark; our own server handles that
+            // itself.
             words.splice(0..0, ["setpriv", "--pdeathsig", "KILL"].map(String::from));
         }
         let questdb = matches!(kind, Kind::QuestDb(_));
@@ -161,12 +162,12 @@ impl Subject {
         cpu_of(self.pid())
     }
 
-    /// Pauses it, or resumes it.
+    /// Sends a signal that pauses or resumes the server.
     pub fn signal(&self, signal: Signal) -> anyhow::Result<()> {
         Ok(kill_process(Pid::from_child(&self.child), signal)?)
     }
 
-    /// Lines `name value` up to one that is a dot.
+    /// Reads lines `name value` up to a line with a dot.
     fn answer(&mut self) -> anyhow::Result<Vec<(String, f64)>> {
         let stdout = self.stdout.as_mut().context("it does not talk")?;
         let mut found = Vec::new();
@@ -182,20 +183,20 @@ impl Subject {
         }
     }
 
-    /// Asks our own server.
+    /// Sends a question to our own server and returns the answer.
     pub fn ask(&mut self, word: &str) -> anyhow::Result<Vec<(String, f64)>> {
         writeln!(self.stdin.as_mut().context("it does not listen")?, "{word}")?;
         self.answer()
     }
 
-    /// Ends our own server as it ends by itself.
+    /// Closes our own server in good order.
     pub fn close(mut self) -> anyhow::Result<()> {
         drop(self.stdin.take());
         anyhow::ensure!(self.child.wait()?.success(), "the server ended badly");
         Ok(())
     }
 
-    /// Sends everything over one connection; it returns when all is acknowledged.
+    /// Sends everything over one connection; returns once all of it is acknowledged.
     pub fn send(&self, protocol: Protocol, pieces: &[Vec<u8>]) -> anyhow::Result<()> {
         if protocol == Protocol::Rows {
             let mut stream = TcpStream::connect(("127.0.0.1", self.resp))?;
@@ -216,8 +217,8 @@ impl Subject {
         Ok(())
     }
 
-    /// Sends over one connection until then, or until there is nothing more; it returns the points
-    /// sent when all of them are acknowledged, of datagrams when they are sent.
+    /// Sends over one connection until `until` or until nothing is left. Returns the number of
+    /// points once they are acknowledged (datagrams: once they are sent).
     pub fn feed(
         &self,
         protocol: Protocol,
@@ -261,14 +262,14 @@ impl Subject {
         Ok(points)
     }
 
-    /// One figure of our own server's; see [`serve`].
+    /// Returns one figure of our own server; see [`serve`].
     pub fn figure(&mut self, name: &str) -> anyhow::Result<f64> {
         let stats = self.ask("stats")?;
         let found = stats.iter().find(|(n, _)| n == name).map(|s| s.1);
         found.with_context(|| format!("no {name}"))
     }
 
-    /// Waits until N rows can be queried, where answers come before that.
+    /// Waits until N rows can be queried, for a server that answers before that.
     pub fn until_visible(&self, rows: f64) -> anyhow::Result<()> {
         if !matches!(self.kind, Kind::QuestDb(_)) {
             return Ok(());
@@ -286,7 +287,7 @@ impl Subject {
         }
     }
 
-    /// Compacts what was written, and makes it visible.
+    /// Compacts the written data and makes it visible.
     pub fn settle(&mut self) -> anyhow::Result<()> {
         match self.kind {
             Kind::Ours(_) => drop(self.ask("settle")?),
@@ -301,7 +302,7 @@ impl Subject {
     }
 }
 
-/// Path and head of the requests of a protocol over HTTP.
+/// Returns path and headers of a protocol's HTTP requests.
 fn request_of(protocol: Protocol) -> (&'static str, &'static str) {
     match protocol {
         Protocol::Remote => (
@@ -315,7 +316,7 @@ fn request_of(protocol: Protocol) -> (&'static str, &'static str) {
 
 /// Serves a store until stdin ends; see [`Subject`].
 pub fn serve(dir: &Path, options: series::StoreOptions) -> anyhow::Result<()> {
-    // One that is stopped would stay behind when the comparison is killed.
+    // A stopped server would outlive a killed benchmark.
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let (store, _) = series::Store::open(dir, options)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -337,7 +338,7 @@ pub fn serve(dir: &Path, options: series::StoreOptions) -> anyhow::Result<()> {
     }
     runtime.spawn(ingest::serve_udp(udp, store.clone(), stopped));
     let router = ingest::router(store.clone(), ingest::HttpOptions::default());
-    // The last small piece of an answer does not wait for the client's acknowledgement.
+    // The last small part of an answer must not wait for the client's acknowledgement.
     let http = axum::serve::ListenerExt::tap_io(http, |stream| drop(stream.set_nodelay(true)));
     runtime.spawn(async move { axum::serve(http, router).await });
     for line in std::io::stdin().lock().lines() {

@@ -7,8 +7,7 @@ use holdfast_bench::Results;
 
 const OURS: &str = "holdfast";
 
-/// Each table in the place of the one before in `bench/README.md`, between its two marks; and
-/// printed.
+/// Prints each table and replaces it in `bench/README.md`, between its two marks.
 pub fn publish(results: &Results) -> anyhow::Result<()> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
     let mut text = std::fs::read_to_string(&path)?;
@@ -25,18 +24,18 @@ pub fn publish(results: &Results) -> anyhow::Result<()> {
     Ok(std::fs::write(path, text)?)
 }
 
-/// A figure, `-` where it was not measured.
+/// Formats a figure; `-` if it was not measured.
 fn shown(value: Option<f64>, digits: usize, unit: &str) -> String {
     value.map_or_else(|| "-".into(), |v| format!("{v:.digits$}{unit}"))
 }
 
-/// The cases that ran with the log off, as their name is with it off.
+/// Returns the names of the cases that ran with the log off.
 fn with_log_off(results: &Results) -> Vec<&str> {
     let rows = results.rows_where(|case| case.contains(", wal off"));
     rows.into_iter().filter(|r| r.metric == "points_per_second").map(|r| r.case).collect()
 }
 
-/// In the shape of the published one, for every case that ran with the log off and on.
+/// Returns the table for every case that ran with the log off and on.
 fn log(results: &Results) -> String {
     let mut table = String::from(
         "| what is written | log | n | 10 M points take | write rate | relative speed | CPU of the \
@@ -97,7 +96,7 @@ fn backfill(results: &Results) -> String {
     )
 }
 
-/// The long case: what each side went through, and what became of it.
+/// Returns the table of the long case: the load on each side and its result.
 fn long(results: &Results) -> String {
     let mut table = String::from(
         "| server on | log | served | turns | write rate | each core | seals | merges | trims | open \
@@ -125,7 +124,7 @@ fn long(results: &Results) -> String {
         }
         let case = format!("rows for long, wal on/off, {cores}");
         let figure = |metric: &str| shown(results.get(&case, OURS, metric), 3, "");
-        // Kept as that of the one with the log off by the other's: above 1 is better.
+        // The stored ratio is off/on, where above 1 is better; the table shows on/off.
         let cpu =
             |metric: &str| shown(results.get(&case, OURS, metric).map(|ratio| 1.0 / ratio), 3, "");
         let pairs = results.runs(&case, OURS, "speed_ratio").len();
@@ -143,14 +142,15 @@ fn long(results: &Results) -> String {
     table + &ratios
 }
 
-/// The meaning of an answer of each subject.
+/// The durability that an answer of each subject means.
 const ANSWERS: [(&str, &str); 3] = [
     ("victoriametrics", "in memory; on the disk within 5 s"),
     ("prometheus", "in its log, not flushed"),
     ("questdb", "in its log, not flushed; it can be queried"),
 ];
 
-/// Every case that peers take part in: ours with the log always and off, then each of them.
+/// Returns the table of every case that peers take part in: ours with the log always and off, then
+/// each of them.
 fn peers(results: &Results) -> String {
     let mut table = String::from(
         "| what is written | by | taken means | n | write rate | CPU of the server | ours, log \

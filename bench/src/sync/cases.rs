@@ -19,16 +19,16 @@ use crate::load::Fleet;
 const HOLDFAST: &str = "holdfast";
 const ECHO: &str = "tls echo";
 const JOURNAL: &str = "journal only";
-/// Connections at once when there are more agents than that.
+/// Maximum number of connections, which more agents share.
 const CONNECTIONS_MAX: usize = 256;
-/// Sessions per second of 50,000 agents with one every five minutes.
+/// Sessions per second of 50,000 agents that each send one every five minutes.
 const STEADY_PER_SECOND: f64 = 50_000.0 / 300.0;
 const STEADY_DOCUMENTS: u64 = 10;
 const FIRST_DOCUMENTS: u64 = 5_000;
 /// Documents in a session of a first sync: a few MB.
 const FIRST_SESSION: u64 = 2_500;
 
-/// Agents, documents a session.
+/// Number of agents, and documents per session.
 const CASES: [(usize, u64); 5] = [(1, 10), (1, 100), (100, 10), (100, 100), (10_000, 10)];
 
 struct Sizes {
@@ -65,7 +65,7 @@ fn sizes() -> Sizes {
     }
 }
 
-/// A child that serves.
+/// A child process that serves.
 struct Served {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -152,14 +152,14 @@ impl Load {
 struct Plan {
     agents: usize,
     documents: u64,
-    /// Sessions of each agent, or as many as fit into `seconds`.
+    /// Sessions of each agent; `None` for as many as fit into `seconds`.
     sessions: Option<u64>,
     seconds: f64,
-    /// Sessions per second of all, if bounded.
+    /// Sessions per second of all agents together, if limited.
     rate: Option<f64>,
-    /// Hang up after each session.
+    /// Close the connection after each session.
     hang_up: bool,
-    /// Each session tells other documents than the one before.
+    /// Send other documents in each session.
     fresh: bool,
 }
 
@@ -210,7 +210,7 @@ async fn load(fleet: &Arc<Fleet>, server: &mut Served, plan: Plan) -> anyhow::Re
     Ok(Load { seconds, sessions, documents: sessions * plan.documents, took, shed, before, after })
 }
 
-/// Everything.
+/// Runs all cases.
 pub fn compare() -> anyhow::Result<()> {
     let base = std::env::temp_dir().join(format!("holdfast-bench-sync-{}", std::process::id()));
     let runtime =
@@ -258,7 +258,8 @@ async fn all(base: &Path, results: &mut Results) -> anyhow::Result<()> {
     steady(base, &image, &fleet, &sizes, results).await
 }
 
-/// A folder with enrolled agents, made where flushes cost nothing if there is such a place.
+/// Returns a folder with enrolled agents, created where flushes cost nothing if there is such a
+/// place.
 fn enrolled(base: &Path, agents: usize) -> anyhow::Result<PathBuf> {
     let memory = Path::new("/dev/shm").join(base.file_name().context("no name")?);
     let folder = if fs::create_dir_all(&memory).is_ok() { memory } else { base.join("enrol") };
@@ -285,7 +286,7 @@ fn copy(from: &Path, to: &Path) -> anyhow::Result<PathBuf> {
     Ok(to.to_owned())
 }
 
-/// The records of such sessions into the journal and nothing else, one flush each.
+/// Measures the journal alone: the records of the same sessions, with one flush each.
 fn journal_only(
     base: &Path,
     fleet: &Fleet,

@@ -18,7 +18,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// Times a session is sent before the run fails.
+/// Maximum number of attempts to send a session.
 const TRIES_MAX: u32 = 100;
 
 fn provider() -> Arc<rustls::crypto::CryptoProvider> {
@@ -53,7 +53,7 @@ impl Fleet {
         })
     }
 
-    /// The agent of this place.
+    /// Returns the agent at this index.
     pub fn agent(&self, n: usize) -> anyhow::Result<Agent> {
         let (id, certificate) = self.certificates.get(n).context("too few agents enrolled")?;
         let config = ClientConfig::builder_with_provider(provider())
@@ -67,7 +67,7 @@ impl Fleet {
 
 /// A session that was answered with 200.
 pub struct Answered {
-    /// The time that took, the connection included when there was none.
+    /// Duration, including the connection if there was none.
     pub elapsed: Duration,
     /// Number of failed attempts to send the session.
     pub vain: u32,
@@ -76,7 +76,7 @@ pub struct Answered {
 /// The outcome of one session that was sent.
 enum Sent {
     Durable,
-    /// Refused because the server has enough to do; seconds after which to come again.
+    /// The server sheds load; retry after this number of seconds.
     Shed(f64),
 }
 
@@ -90,7 +90,8 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// A session of documents numbered from `first`; `round` makes their content and version.
+    /// Returns a session of documents numbered from `first`; `round` determines their content and
+    /// version.
     pub fn session(&self, first: u64, documents: u64, round: u64) -> Vec<u8> {
         let index = Dataset::fim_files().wire();
         let mut builder = SessionBuilder::new();
@@ -123,8 +124,8 @@ impl Agent {
         self.line = None;
     }
 
-    /// Sends one session until it is answered with 200, as an agent does: again after Retry-After
-    /// where the server sheds load, and after a second where it hung up.
+    /// Sends one session until it is answered with 200, as an agent does: after Retry-After if the
+    /// server sheds load, and after a second if it closed the connection.
     pub async fn send(
         &mut self,
         to: std::net::SocketAddr,
@@ -140,7 +141,7 @@ impl Agent {
                 Err(problem) => return Err(problem),
             };
             self.hang_up();
-            // Not all of them at once: spread over as long again.
+            // Each agent waits up to twice the time, so that the retries do not arrive together.
             let spread = f64::from(self.id.wrapping_mul(0x9e37_79b9) >> 16) / 65_536.0;
             tokio::time::sleep(Duration::from_secs_f64(pause * (1.0 + spread))).await;
         }
@@ -197,7 +198,7 @@ impl Agent {
     }
 }
 
-/// A server's configuration like the real one's.
+/// Returns a TLS configuration like the real server's.
 pub fn server_config(registry: &registry::Registry) -> anyhow::Result<Arc<ServerConfig>> {
     let issued = registry.issue_server_certificate(&[])?;
     let chain = CertificateDer::pem_slice_iter(issued.cert_chain_pem.as_bytes())

@@ -1,5 +1,5 @@
-//! The child: a real server's parts on a folder, which answers questions about itself on stdin;
-//! and the echo that stands for TLS and HTTP alone.
+//! The child: the parts of a real server on a folder, which prints its figures for each line on
+//! stdin; and an echo server that measures TLS and HTTP alone.
 
 use std::io::BufRead as _;
 use std::path::Path;
@@ -15,11 +15,11 @@ use serde_json::json;
 use sessions::{Sessions, SessionsOptions};
 use state::{SqliteState, StateOptions, StateStore};
 
-/// Certificates are made with one key: what is measured is the server.
+/// All certificates use one key, because only the server is measured.
 const TOKEN_USES: u32 = 1_000;
 
-/// Enrols agents and leaves what their clients need in the folder: `agents.json` with the CA, one
-/// key, and a certificate for each.
+/// Enrols agents and writes what their clients need to `agents.json`: the CA, one key, and a
+/// certificate for each.
 pub fn enrol(folder: &Path, agents: usize) -> anyhow::Result<()> {
     let registry = registry(folder)?;
     let key = rcgen::KeyPair::generate()?;
@@ -53,7 +53,7 @@ fn registry(folder: &Path) -> anyhow::Result<Registry> {
     )?)
 }
 
-/// Serves until stdin ends; each line of stdin is answered with the figures so far.
+/// Serves until stdin ends and answers each line of stdin with the figures so far.
 pub fn serve(folder: &Path, core: Option<usize>) -> anyhow::Result<()> {
     if let Some(core) = core {
         pin(core)?;
@@ -92,8 +92,8 @@ pub fn serve(folder: &Path, core: Option<usize>) -> anyhow::Result<()> {
     Ok(registry.close()?)
 }
 
-/// Answers everything with 200 without reading more than its length: what TLS, HTTP and the sockets
-/// cost by themselves, with the same certificates.
+/// Answers every request with 200 and skips its body by its length. Measures TLS, HTTP and the
+/// sockets with the same certificates.
 pub fn echo(folder: &Path) -> anyhow::Result<()> {
     let registry = registry(folder)?;
     let runtime =
@@ -125,7 +125,7 @@ pub fn echo(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// CPU of this process so far, user and system, seconds.
+/// Returns the CPU time of this process so far, user and system, seconds.
 fn cpu_s() -> f64 {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: the pointer is valid for the call, and rusage is plain numbers.
@@ -137,7 +137,7 @@ fn cpu_s() -> f64 {
     seconds(usage.ru_utime) + seconds(usage.ru_stime)
 }
 
-/// Bytes that this process caused to be written to a disk.
+/// Returns the bytes that this process caused to be written to a disk.
 fn written() -> u64 {
     let text = std::fs::read_to_string("/proc/self/io").unwrap_or_default();
     let line = text.lines().find_map(|l| l.strip_prefix("write_bytes: "));

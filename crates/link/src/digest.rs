@@ -1,11 +1,11 @@
-//! Repair by difference: the digests that agent and server compute over ranges of documents to find the
-//! few that differ among many.
+//! Repair by difference: the digests that agent and server compute over ranges of documents to find
+//! the few that differ among many.
 //!
-//! A document's key has 64 bits: the first 8 bytes of its id if the id is lower-case hex of 16 to 64
-//! bytes, else the first 8 bytes of the id's SHA-1. A range is named by the leading hex digits of its
-//! keys; the empty name is the range of all keys. The sum of a range is the sum of its documents'
-//! hashes modulo 2^64, which does not depend on their order. A document's hash is the first 8 bytes
-//! (big-endian) of SHA-1 over its id, a NUL and its checksum.
+//! A document's key has 64 bits: the first 8 bytes of its id if the id is lower-case hex of 16 to
+//! 64 bytes, else the first 8 bytes of the id's SHA-1. A range is named by the leading hex digits
+//! of its keys; the empty name is the range of all keys. The sum of a range is the sum of its
+//! documents' hashes modulo 2^64, which does not depend on their order. A document's hash is the
+//! first 8 bytes (big-endian) of SHA-1 over its id, a NUL and its checksum.
 
 use sha1::{Digest as _, Sha1};
 
@@ -98,8 +98,8 @@ impl KeyRange {
         name
     }
 
-    /// Returns the parts whose names are longer by this number of digits, in order; the range itself if
-    /// its name cannot get longer.
+    /// Returns the parts whose names are longer by this number of digits, in order; the range
+    /// itself if its name cannot get longer.
     pub fn split(&self, digits: u8) -> impl Iterator<Item = Self> + use<> {
         let digits = digits.min(KEY_DIGITS as u8 - self.digits);
         let (first, all) = (self.first, self.digits + digits);
@@ -108,7 +108,8 @@ impl KeyRange {
             .map(move |n| Self { first: first | n.checked_shl(step).unwrap_or(0), digits: all })
     }
 
-    /// Returns the index of the key's part in the result of [`KeyRange::split`] with the same `digits`.
+    /// Returns the index of the part that contains the key in the result of [`KeyRange::split`]
+    /// with the same `digits`.
     pub fn place(&self, key: u64, digits: u8) -> usize {
         let all = u32::from(self.digits + digits.min(KEY_DIGITS as u8 - self.digits));
         let shifted = (key - self.first).checked_shr(4 * (KEY_DIGITS as u32 - all));

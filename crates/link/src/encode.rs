@@ -72,7 +72,8 @@ impl SessionBuilder {
         self.values.len()
     }
 
-    /// Returns an upper bound of the finished session's bytes; only an unusually long start exceeds it.
+    /// Returns an upper bound of the finished session's bytes; only an unusually long start exceeds
+    /// it.
     pub fn bytes(&self) -> usize {
         let offsets = 4 * (self.values.len() + self.contexts.len());
         self.buffer.unfinished_data().len() + offsets + TAIL_BYTES
@@ -96,7 +97,7 @@ impl SessionBuilder {
     }
 }
 
-/// Returns the bytes of a session.
+/// Encodes a session.
 pub fn encode(session: &Session) -> Vec<u8> {
     let mut b = Builder::with_capacity(1024);
     match &session.payload {
@@ -137,6 +138,8 @@ pub fn encode(session: &Session) -> Vec<u8> {
     }
 }
 
+/// Appends the start, the session and the root around a payload of this kind, and returns the
+/// buffer.
 fn message(mut b: Builder, start: &Start, kind: u8, payload: Option<Written>) -> Vec<u8> {
     let start = write_start(&mut b, start);
     let table = b.start_table();
@@ -154,6 +157,8 @@ fn message(mut b: Builder, start: &Start, kind: u8, payload: Option<Written>) ->
     bytes
 }
 
+/// Appends the start. Fields are pushed by descending size, so that the table has no padding; the
+/// golden files depend on this order.
 fn write_start(b: &mut Builder, start: &Start) -> Written {
     let names = |b: &mut Builder, names: &[String]| {
         let texts: Vec<_> = names.iter().map(|n| b.create_shared_string(n)).collect();

@@ -1,5 +1,5 @@
-//! The identity of a running agent: a machine, one boot of it, one start of the program. A copy of an
-//! agent's folder has the same certificate, but not the same machine, boot or start.
+//! The identity of a running agent: a machine, one boot of it, one start of the program. A copy of
+//! an agent's folder has the same certificate, but not the same machine, boot or start.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,9 +7,9 @@ use std::str::FromStr;
 /// Longest of the three parts, characters.
 const PART_CHARS_MAX: usize = 32;
 
-/// One start of one agent's program on one boot of one machine. The text form is the three parts with
-/// dots between them, each of up to 32 characters `0-9 a-f`. `nonce` is never empty; the others are
-/// empty when unknown.
+/// One start of one agent's program on one boot of one machine. The text form is the three parts
+/// with dots between them, each of up to 32 characters `0-9 a-f`. `nonce` is never empty; the
+/// others are empty when unknown.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Instance {
     /// Digest of the machine's id, unchanged by reboots.

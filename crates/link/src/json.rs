@@ -1,5 +1,5 @@
-//! Answers, heartbeats, enrolment and digests: small JSON objects. Both sides ignore unknown fields and
-//! use defaults for absent ones, so that either side may be the newer one.
+//! Answers, heartbeats, enrolment and digests: small JSON objects. Both sides ignore unknown fields
+//! and use defaults for absent ones, so that either side may be the newer one.
 
 use model::{AgentOs, Skipped};
 use serde::{Deserialize, Serialize};
@@ -148,7 +148,8 @@ pub struct ControlLimits {
 pub struct ControlCommand {
     /// Id to be returned in [`ControlOutcome::id`].
     pub id: u64,
-    /// `rescan`, `restart`, `reconnect` or `configure`; an unknown one is answered with the outcome `failed`.
+    /// `rescan`, `restart`, `reconnect` or `configure`; an unknown one is answered with the outcome
+    /// `failed`.
     pub kind: String,
 }
 
@@ -172,8 +173,8 @@ pub struct ControlAnswer {
     pub commands: Vec<ControlCommand>,
     /// True if the agent's certificate is due for renewal.
     pub renew: bool,
-    /// Digest of the configuration of the agent's groups. An agent that runs another one fetches it.
-    /// Absent from a server that does not distribute configurations.
+    /// Digest of the configuration of the agent's groups. An agent that runs another one fetches
+    /// it. Absent from a server that does not distribute configurations.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config: Option<String>,
 }
@@ -226,8 +227,8 @@ pub struct RenewAnswer {
     pub ca: String,
 }
 
-/// The body of `POST /digest`: a request for the server's copy of some ranges of one dataset of this
-/// agent, either as the sums of their parts or as their documents ([`crate::digest`]).
+/// The body of `POST /digest`: a request for the server's copy of some ranges of one dataset of
+/// this agent, either as the sums of their parts or as their documents ([`crate::digest`]).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(default)]
 pub struct DigestRequest {

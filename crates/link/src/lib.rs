@@ -38,8 +38,8 @@ pub const HEADER_SESSION: &str = "x-session-id";
 /// Header with the sender's instance: [`Instance`], a dot, and the interval of its heartbeats in
 /// milliseconds. Instances of senders that leave it out cannot be distinguished.
 pub const HEADER_INSTANCE: &str = "x-holdfast-instance";
-/// Header with the agent's wall clock, microseconds since the epoch, from which the server detects a
-/// wrong clock. Optional.
+/// Header with the agent's wall clock, microseconds since the epoch, from which the server detects
+/// a wrong clock. Optional.
 pub const HEADER_TIME: &str = "x-holdfast-time";
 /// Longest session id, bytes; characters `0-9 A-Z a-z . _ -`.
 pub const SESSION_ID_BYTES_MAX: usize = 256;

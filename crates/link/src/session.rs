@@ -63,7 +63,8 @@ wire_enum! {
     }
 }
 
-/// The head of a session: the sender and the purpose. Empty texts and zeros are left out of the buffer.
+/// The head of a session: the sender and the purpose. Empty texts and zeros are left out of the
+/// buffer.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Start {
     /// The part of the agent that sends, such as `fim`.

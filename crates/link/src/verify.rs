@@ -72,8 +72,8 @@ impl VerifyError {
     }
 }
 
-/// Verifies a buffer completely: offsets, lengths, UTF-8, nesting, number of tables, expanded size, and
-/// every enum value. The cost is linear in the buffer; nothing is copied.
+/// Verifies a buffer completely: offsets, lengths, UTF-8, nesting, number of tables, expanded size,
+/// and every enum value. The cost is linear in the buffer; nothing is copied.
 ///
 /// # Errors
 /// Returns an error if the buffer is damaged, is not a session, or is above a limit.

@@ -1,8 +1,8 @@
 //! Readers of the tables in `schema/session.fbs` over a verified buffer.
 //!
-//! Field number `n` of a table has the vtable slot `4 + 2 * n`. Absent texts read as empty and absent
-//! numbers as 0, which are the schema's defaults. Only this file reads raw offsets, and a reader can
-//! only be obtained from [`root`], which verifies the whole buffer first.
+//! Field number `n` of a table has the vtable slot `4 + 2 * n`. Absent texts read as empty and
+//! absent numbers as 0, which are the schema's defaults. Only this file reads raw offsets, and a
+//! reader can only be obtained from [`root`], which verifies the whole buffer first.
 #![expect(
     unsafe_code,
     reason = "flatbuffers marks reading by offset unsafe; every read here is of a field that the \
@@ -227,7 +227,8 @@ impl<'a> Message<'a> {
 }
 
 impl Verifiable for Message<'_> {
-    /// Content of a type other than a session is not verified, and there is no reader for it either.
+    /// Content of a type other than a session is not verified, and there is no reader for it
+    /// either.
     fn run_verifier(v: &mut Verifier, at: usize) -> Result<(), InvalidFlatbuffer> {
         let mut table = v.visit_table(at)?;
         let kind = match table.deref(slot(0))? {

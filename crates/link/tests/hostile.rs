@@ -1,5 +1,5 @@
-//! Damaged, truncated and malicious buffers: each gives an error, without a panic or a read outside the
-//! buffer.
+//! Damaged, truncated and malicious buffers: each gives an error, without a panic or a read outside
+//! the buffer.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -116,7 +116,7 @@ fn sharing_does_not_expand_without_bound() {
     };
     let small = encode(&session);
     assert!(read(&small).is_ok());
-    // One long id, and the vector's fifty offsets all bent to its value.
+    // One long id, and the vector's fifty offsets all redirected to its value.
     let Payload::Sync { values, .. } = &mut session.payload else { unreachable!() };
     values[0].data = big;
     let mut bytes = encode(&session);

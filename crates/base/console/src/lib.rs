@@ -1,5 +1,5 @@
-//! Lines for people on stdout. A line that cannot be printed is remembered and ends
-//! nothing: an agent or a server works without a reader.
+//! Lines for people on stdout. The first failure to print is recorded, but stops nothing: an agent
+//! or a server works without a reader.
 
 use std::io::{self, Write as _};
 use std::sync::OnceLock;
@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 /// The first failure to print.
 static LOST: OnceLock<io::Error> = OnceLock::new();
 
-/// Prints lines for people. All of them print to the same place.
+/// Prints lines for people. All instances print to stdout.
 #[derive(Debug, Clone, Default)]
 pub struct Console;
 
@@ -17,6 +17,7 @@ impl Console {
         Self
     }
 
+    /// Prints a line and flushes it.
     pub fn line(&self, text: &str) {
         // A closed stdout is no reason to stop watching.
         let mut out = io::stdout().lock();

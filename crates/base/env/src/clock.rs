@@ -12,8 +12,8 @@ pub trait Clock: Send + Sync {
     /// Returns the time since an arbitrary fixed instant of this process. It never goes back.
     fn monotonic(&self) -> Duration;
     /// Returns the time by which old data expires, microseconds since the epoch. Equal to
-    /// [`Clock::now_us`] unless the clock is a [`GuardedClock`](crate::guard::GuardedClock), which does
-    /// not follow a wall clock that jumps.
+    /// [`Clock::now_us`] unless the clock is a [`GuardedClock`](crate::guard::GuardedClock), which
+    /// does not follow a wall clock that jumps.
     fn guarded_us(&self) -> u64 {
         self.now_us()
     }

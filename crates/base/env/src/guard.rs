@@ -1,10 +1,9 @@
-//! A wall clock that is not believed at once.
+//! A clock that does not follow jumps of the wall clock at once.
 //!
-//! Everything that is forgotten by age (events, samples, revocations, certificates, commands,
-//! tokens) is forgotten by the *guarded time*. It follows the wall clock as long as the two are
-//! within [`STEP_MAX`] of each other. When the wall clock moves further, in either direction, the
-//! guarded time is *held*: it advances with the monotonic clock alone until one of three things
-//! happens:
+//! Everything that expires by age (events, samples, revocations, certificates, commands, tokens)
+//! expires by the *guarded time*. It follows the wall clock as long as the two are within
+//! [`STEP_MAX`] of each other. When the wall clock moves further, in either direction, the guarded
+//! time is *held*: it advances with the monotonic clock alone until one of three things happens:
 //!
 //! - the wall clock comes back within [`STEP_MAX`] of the guarded time;
 //! - the wall clock has kept its new offset for [`HOLD_MAX`] of uptime, restarts included;
@@ -150,8 +149,8 @@ impl GuardedClock {
         Self { clock, resumed_us: time_us, state: Mutex::new(state) }
     }
 
-    /// Sets the time, microseconds since the epoch, before which the guarded time is never held: a
-    /// time so old cannot be right, because the machine had not set its clock yet. Call it before the
+    /// Sets the time, microseconds since the epoch, before which the guarded time is never held: an
+    /// earlier time is wrong, because the machine had not set its clock yet. Call it before the
     /// first reading.
     #[must_use]
     pub fn believing_from(mut self, floor_us: u64) -> Self {
@@ -159,8 +158,8 @@ impl GuardedClock {
         self
     }
 
-    /// Returns the guarded time at which this process resumed, microseconds since the epoch: what
-    /// earlier processes did, they did up to then.
+    /// Returns the guarded time at which this process resumed, microseconds since the epoch.
+    /// Earlier processes acted no later than this.
     pub fn resumed_us(&self) -> u64 {
         self.resumed_us
     }
@@ -198,10 +197,12 @@ impl GuardedClock {
         self.read(|state, _| std::mem::take(&mut state.changes))
     }
 
-    /// Brings the state up to date and hands it out with the monotonic time of that.
+    /// Updates the state from both clocks and calls `get` with it and the monotonic time of the
+    /// update.
     fn read<T>(&self, get: impl FnOnce(&mut State, Duration) -> T) -> T {
         let mut state = self.state.lock();
-        // Both inside the lock: a reading that waited for it must not move the time back.
+        // Both clocks are read under the lock: a reading taken before waiting for it would move the
+        // time back.
         let (wall_us, now) = (self.clock.now_us(), self.clock.monotonic());
         state.observe(wall_us, now);
         get(&mut state, now)
@@ -209,6 +210,7 @@ impl GuardedClock {
 }
 
 impl State {
+    /// Advances the guarded time to a reading of both clocks, and begins, continues or ends a hold.
     fn observe(&mut self, wall_us: u64, now: Duration) {
         self.time_us = self.time_us.saturating_add(micros(now.saturating_sub(self.at)));
         self.at = now;
@@ -229,7 +231,7 @@ impl State {
             }
             return;
         }
-        // The first jump, or another one: the wait starts again.
+        // A first jump, or a further one, begins the wait again.
         let since_us = self.time_us;
         let hold = Active { since_us, offset_us, before: Duration::ZERO, began: now };
         self.note(ClockChange::Held(hold.hold(now)));
@@ -242,6 +244,7 @@ impl State {
         self.time_us = wall_us;
     }
 
+    /// Records a change for [`GuardedClock::take_changes`]; drops it if too many were not taken.
     fn note(&mut self, change: ClockChange) {
         if self.changes.len() < CHANGES_MAX {
             self.changes.push(change);
@@ -412,8 +415,8 @@ mod tests {
     }
 
     proptest! {
-        /// In each step the guarded time moves by at most a day more than the uptime, however the wall
-        /// clock changes, unless it was held for a day.
+        /// In each step the guarded time moves by at most a day more than the uptime, however the
+        /// wall clock changes, unless it was held for a day.
         #[test]
         fn no_jump_moves_the_guarded_time(
             steps in prop::collection::vec((0_u64..4 * YEAR_US, 0_u64..3_600), 1..40)

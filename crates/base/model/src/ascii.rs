@@ -71,12 +71,12 @@ const HEX: [[u8; 2]; 256] = {
     all
 };
 
-/// Returns true if the bytes need no escapes in a JSON string: printable ASCII without quotation mark
-/// and backslash.
+/// Returns true if the bytes need no escapes in a JSON string: printable ASCII without quotation
+/// mark and backslash.
 #[inline]
 #[expect(clippy::needless_bitwise_bool, reason = "a branch for each byte is what it saves")]
 pub(crate) fn is_plain(bytes: &[u8]) -> bool {
-    // Without a branch for each byte: names are short, and nearly all are plain.
+    // There is no branch per byte: names are short, and nearly all are plain.
     let plain = |b: u8| (b.wrapping_sub(b' ') < 0x5f) & (b != b'"') & (b != b'\\');
     bytes.iter().fold(true, |all, byte| all & plain(*byte))
 }
@@ -170,9 +170,9 @@ fn put<const N: usize>(place: &mut [u8], piece: [u8; N]) -> &mut [u8] {
 
 struct Date {
     year: u32,
-    /// From 1.
+    /// Month, from 1.
     month: u32,
-    /// Of the month, from 1.
+    /// Day of the month, from 1.
     day: u32,
 }
 

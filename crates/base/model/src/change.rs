@@ -134,9 +134,9 @@ pub struct Change {
 impl Observation {
     /// Returns the attributes that differ between `self` (before) and `after`.
     ///
-    /// The size, times and link count of a directory are not compared: they follow from its entries,
-    /// each of which is an item of its own. A digest is compared only if both observations have it, so
-    /// that enabling an algorithm does not make every file appear changed.
+    /// The size, times and link count of a directory are not compared: they follow from its
+    /// entries, each of which is an item of its own. A digest is compared only if both observations
+    /// have it, so that enabling an algorithm does not make every file appear changed.
     pub fn difference(&self, after: &Self) -> Fields {
         let mut fields = Fields::default();
         let mut check = |field, differs: bool| {
@@ -175,8 +175,8 @@ impl Observation {
 
     /// Returns true if the result of `stat` alone proves that the content need not be read again:
     /// device, inode, size, mtime, ctime, mode, owner, group and link count are equal, and neither
-    /// observation is in doubt (racy, unstable). An entry that could not be read is read again every
-    /// time.
+    /// observation is in doubt (racy, unstable). An entry that could not be read is read again
+    /// every time.
     pub fn same_stat(&self, now: &Self) -> bool {
         self.kind == now.kind
             && self.device == now.device

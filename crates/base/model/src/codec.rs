@@ -1,5 +1,5 @@
-//! Varints and length-prefixed bytes, the building blocks of the binary forms. LEB128 as in
-//! DWARF 5, section 7.6; signed numbers zigzag first.
+//! Varints and length-prefixed bytes, the building blocks of the binary forms. Varints are LEB128
+//! as in DWARF 5, section 7.6; signed numbers are zigzag-encoded first.
 
 pub(crate) struct Writer<'a>(pub(crate) &'a mut Vec<u8>);
 

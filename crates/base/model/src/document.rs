@@ -22,7 +22,8 @@ pub trait Names: Send + Sync {
     fn group(&self, gid: u32) -> Option<String>;
 }
 
-/// Names that are always unknown: for tests, and for comparisons that must not depend on the machine.
+/// Names that are always unknown: for tests, and for comparisons that must not depend on the
+/// machine.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoNames;
 
@@ -191,10 +192,11 @@ fn value(bytes: &[u8]) -> String {
 }
 
 /// Returns the SHA-1, lower-case hex, of
-/// `size:path:perm:attributes:uid:gid:owner:group:mtime:inode:md5:sha1:sha256` with empty strings for
-/// absent fields (`docs/reference/wire.md`, "Checksums"). mtime is in whole seconds, perm four octal
-/// digits. `attributes` holds the fields that this product adds: kind, nanosecond times, device, links,
-/// target, BLAKE3, xattrs and error, so that documents with equal checksums describe equal states.
+/// `size:path:perm:attributes:uid:gid:owner:group:mtime:inode:md5:sha1:sha256` with empty strings
+/// for absent fields (`docs/reference/wire.md`, "Checksums"). `path` is in hex if it is not valid
+/// UTF-8, mtime is in whole seconds, and perm is four octal digits. `attributes` holds the fields
+/// that this product adds: kind, nanosecond times, device, links, target, BLAKE3, xattrs and error,
+/// so that documents with equal checksums describe equal states.
 pub fn checksum(file: &FileBody) -> String {
     let hash = file.hash.clone().unwrap_or_default();
     let text = |o: &Option<String>| o.clone().unwrap_or_default();

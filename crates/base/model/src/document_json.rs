@@ -71,6 +71,7 @@ impl FileWriter {
         sha1_hex(&mut self.path)
     }
 
+    /// Formats the times of an entry; directories have none.
     fn times(&mut self, o: &Observation) {
         let stat = o.kind != Kind::Directory;
         let instant = |day: &mut Day, ns: i64| {
@@ -82,6 +83,7 @@ impl FileWriter {
         self.ctime = stat.then(|| instant(ctime, o.ctime_ns));
     }
 
+    /// Appends the `file` object. `self.path` and the times must be those of the entry.
     fn file(
         &self,
         into: &mut Vec<u8>,
@@ -101,7 +103,7 @@ impl FileWriter {
             if path.plain {
                 quoted(into, name);
             } else {
-                // A path is two texts joined at a slash.
+                // `write` has checked that both parts are valid UTF-8, so the whole path is too.
                 string(into, std::str::from_utf8(name).unwrap_or_default());
             }
         }
@@ -146,7 +148,8 @@ impl FileWriter {
         into.push(b'}');
     }
 
-    /// As [`crate::document::checksum`].
+    /// Returns the checksum that [`crate::document::checksum`] computes for the same file.
+    /// `self.path` and the times must be those of the entry.
     fn checksum(&mut self, o: &Observation, owners: OwnerNames<'_>, texts: &Texts) -> [u8; 40] {
         let stat = o.kind != Kind::Directory;
         let s = &mut self.state;
@@ -172,7 +175,7 @@ impl FileWriter {
         if stat && o.links != 1 {
             number(s, o.links);
         }
-        // No target, BLAKE3, no extended attributes, error.
+        // The target and the extended attributes are empty here; see `write`.
         s.extend_from_slice(b",,");
         if let Some(digest) = &texts.blake3 {
             s.extend_from_slice(digest);
@@ -218,6 +221,7 @@ fn sha1_hex(message: &mut Vec<u8>) -> [u8; 40] {
     text
 }
 
+/// Appends the document of a rare shape, by way of [`FileDocument`].
 fn by_parts(
     into: &mut Vec<u8>,
     key: KeyRef<'_>,
@@ -304,6 +308,7 @@ fn text<const N: usize>(digest: Option<&[u8; N]>) -> &[u8] {
     digest.map_or(&[], |digest| &digest[..])
 }
 
+/// Appends the `hash` object if there is a digest.
 fn hashes(into: &mut Vec<u8>, texts: &Texts) {
     let all = [
         (&b"\"md5\":"[..], text(texts.md5.as_ref())),

@@ -21,7 +21,8 @@ pub struct EventMeta {
     pub kind: String,
     /// `["file"]`, `["package"]`, or `["host"]` for coverage.
     pub category: Vec<String>,
-    /// `["creation"]` (of a package `["installation"]`), `["change"]`, `["deletion"]` or `["info"]`.
+    /// `["creation"]` (of a package `["installation"]`), `["change"]`, `["deletion"]` or
+    /// `["info"]`.
     #[serde(rename = "type")]
     pub kinds: Vec<String>,
     /// `created`, `modified`, `deleted` or `coverage`.
@@ -112,9 +113,9 @@ impl EventBody {
         }
     }
 
-    /// Builds the event of a file of which only documents are known: created (no `before`), deleted (no
-    /// `after`) or changed, found at this time in microseconds since the epoch. Returns `None` if there
-    /// is neither document, or no [`Field`] differs.
+    /// Builds the event of a file of which only documents are known: created (no `before`), deleted
+    /// (no `after`) or changed, found at this time in microseconds since the epoch. Returns `None`
+    /// if there is neither document, or no [`Field`] differs.
     pub fn of_file(
         before: Option<&FileBody>,
         after: Option<&FileBody>,
@@ -149,8 +150,9 @@ impl EventBody {
         })
     }
 
-    /// Builds the event of a package that was installed (no `before`), removed (no `after`) or changed,
-    /// found at this time in microseconds since the epoch. Returns `None` if there is neither.
+    /// Builds the event of a package that was installed (no `before`), removed (no `after`) or
+    /// changed, found at this time in microseconds since the epoch. Returns `None` if both are
+    /// absent. Unlike [`EventBody::of_file`], it does not check that a field differs.
     pub fn of_package(
         before: Option<&PackageBody>,
         after: Option<&PackageBody>,
@@ -184,8 +186,8 @@ impl EventBody {
         })
     }
 
-    /// Builds the event of a gap; its time is the gap's end. A start after the end, which results from
-    /// a clock that was set back, becomes the end.
+    /// Builds the event of a gap; its time is the gap's end. A start after the end, which results
+    /// from a clock that was set back, becomes the end.
     pub fn of_coverage(coverage: Coverage) -> Self {
         let coverage = Coverage { from_us: coverage.from_us.min(coverage.to_us), ..coverage };
         Self {
@@ -207,7 +209,8 @@ impl EventBody {
         timestamp::parse_micros(&self.timestamp).unwrap_or(0)
     }
 
-    /// Returns the path concerned: the file's or the gap's, or the key of an item that is not a file.
+    /// Returns the path concerned: the file's or the gap's, or the key of an item that is not a
+    /// file.
     pub fn path(&self) -> &str {
         match (&self.file, &self.holdfast.coverage) {
             (Some(file), _) => &file.path,
@@ -216,7 +219,7 @@ impl EventBody {
         }
     }
 
-    /// As JSON bytes.
+    /// Returns the event as JSON bytes.
     pub fn to_json(&self) -> Vec<u8> {
         // A struct of strings and numbers always serialises.
         serde_json::to_vec(self).unwrap_or_default()

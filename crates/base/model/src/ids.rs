@@ -33,8 +33,8 @@ impl FromStr for AgentId {
     }
 }
 
-/// The incarnation of an agent number that a record belongs to. A new one is drawn each time the number
-/// is enrolled, so that a late record of a removed agent cannot affect its successor.
+/// The incarnation of an agent number that a record belongs to. A new one is drawn each time the
+/// number is enrolled, so that a late record of a removed agent cannot affect its successor.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Default,
 )]
@@ -105,8 +105,8 @@ impl Dataset {
     }
 
     /// Returns the dataset of an index name on the wire, if the server accepts writes for it:
-    /// `wazuh-states-inventory-*`, `wazuh-states-fim-*`, `wazuh-states-sca`, `wazuh-states-sca-*` and
-    /// `holdfast-events`.
+    /// `wazuh-states-inventory-*`, `wazuh-states-fim-*`, `wazuh-states-sca`, `wazuh-states-sca-*`
+    /// and `holdfast-events`.
     pub fn from_wire(index: &str) -> Option<Self> {
         if index == Self::EVENTS {
             return Some(Self::events());

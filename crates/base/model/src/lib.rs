@@ -1,6 +1,6 @@
-//! The types that every layer of Holdfast shares: identifiers, paths, observations, changes, events,
-//! documents, sessions, records, agents and limits. No I/O, no clocks, no threads: values and pure
-//! functions over them.
+//! The types that every layer of Holdfast shares: identifiers, paths, observations, changes,
+//! events, documents, sessions, records, agents and limits. No I/O, no clocks, no threads: values
+//! and pure functions over them.
 //!
 //! The glossary is in `ARCHITECTURE.md`.
 

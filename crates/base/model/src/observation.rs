@@ -134,8 +134,8 @@ pub struct Observation {
     pub error: Option<ObserveError>,
     /// When the content was last read and hashed, seconds since the epoch; 0 if never.
     pub verified_at_s: u32,
-    /// True if the inode changed so shortly before the observation that a later change could leave the
-    /// same timestamps. The next scan hashes the content regardless of them.
+    /// True if the inode changed so shortly before the observation that a later change could leave
+    /// the same timestamps. The next scan hashes the content regardless of them.
     pub racy: bool,
 }
 
@@ -165,8 +165,8 @@ impl Observation {
         }
     }
 
-    /// Appends the binary form that `agent.db` stores (`docs/format/agent-db.md`). Around 80 bytes for
-    /// a regular file with SHA-256.
+    /// Appends the binary form that `agent.db` stores (`docs/format/agent-db.md`). Around 80 bytes
+    /// for a regular file with SHA-256.
     pub fn encode(&self, into: &mut Vec<u8>) {
         let mut w = Writer(into);
         w.byte(VERSION);
@@ -220,8 +220,8 @@ impl Observation {
             | u8::from(self.racy) << 7
     }
 
-    /// Decodes the output of [`Observation::encode`]; `None` if the bytes are not an observation, or of
-    /// a newer version.
+    /// Decodes the output of [`Observation::encode`]; `None` if the bytes are not an observation,
+    /// or have a version other than this program's.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut r = Reader(bytes);
         if r.byte()? != VERSION {

@@ -1,8 +1,9 @@
-//! Installed packages: state documents of the dataset `inventory-packages` and the packages in events.
+//! Installed packages: state documents of the dataset `inventory-packages` and the packages in
+//! events.
 //!
 //! Field names: ECS 8 `package.*`, extended by `vendor`, `source`, `category`, `priority` and
-//! `multiarch`; `checksum.hash.sha1` as in documents of files; `holdfast.item` is the item's key, which
-//! takes the place of a file's path.
+//! `multiarch`; `checksum.hash.sha1` as in documents of files; `holdfast.item` is the item's key,
+//! which takes the place of a file's path.
 
 use serde::{Deserialize, Serialize};
 use sha1::{Digest as _, Sha1};

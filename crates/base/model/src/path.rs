@@ -89,8 +89,8 @@ pub fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
     path
 }
 
-/// Returns bytes as text: valid UTF-8 unchanged, otherwise with each invalid byte as `\xNN`. The second
-/// form is for people: a document with it also carries the exact bytes in hex.
+/// Returns bytes as text: valid UTF-8 unchanged, otherwise with each invalid byte as `\xNN`. The
+/// second form is for people: a document with it also carries the exact bytes in hex.
 pub fn show(bytes: &[u8]) -> Cow<'_, str> {
     if let Ok(text) = std::str::from_utf8(bytes) {
         return Cow::Borrowed(text);
@@ -106,8 +106,8 @@ pub fn show(bytes: &[u8]) -> Cow<'_, str> {
     Cow::Owned(text)
 }
 
-/// As [`show`], with control characters escaped too: for terminals and logs, where a hostile file name
-/// could otherwise move the cursor or forge a line.
+/// As [`show`], with control characters escaped too: for terminals and logs, where a hostile file
+/// name could otherwise move the cursor or forge a line.
 pub fn show_terminal(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for c in show(bytes).chars() {

@@ -1,5 +1,5 @@
-//! The set of agents that a caller may see: all, only some, or all but some. Lists and counters filter
-//! by it in the database, so that a small set never costs a scan of the whole fleet.
+//! The set of agents that a caller may see: all, only some, or all but some. Lists and counters
+//! filter by it in the database, so that a small set never costs a scan of the whole fleet.
 
 use std::sync::Arc;
 
@@ -21,7 +21,8 @@ impl Permitted {
         Self::Only(Arc::default())
     }
 
-    /// Builds the set from the rule for all agents and the exceptions to it, ascending and distinct.
+    /// Builds the set from the rule for all agents and the exceptions to it, ascending and
+    /// distinct.
     pub fn of(rest: bool, opposite: Vec<AgentId>) -> Self {
         match (rest, opposite.is_empty()) {
             (true, true) => Self::All,

@@ -60,7 +60,8 @@ pub enum Write {
         body: Vec<u8>,
     },
     /// Store the agent's description from the record's overlay, unless the stored one has a higher
-    /// version. For a registered agent the overlay comes from the server itself and is always stored.
+    /// version. For a registered agent the overlay comes from the server itself and is always
+    /// stored.
     Describe {
         /// Part of the overlay to store.
         told: AgentSubject,
@@ -191,8 +192,8 @@ pub struct Applied {
     pub refused: bool,
     /// True if this session had been applied before; nothing was stored again.
     pub replayed: bool,
-    /// True if the session's id is older than the ids that are still known. The session may have been
-    /// applied before, so nothing was stored.
+    /// True if the session's id is older than the ids that are still known. The session may have
+    /// been applied before, so nothing was stored.
     pub outdated: bool,
 }
 

@@ -57,7 +57,8 @@ pub fn push_seconds_offset(seconds: i64, text: &mut String) {
     text.push_str("00:00");
 }
 
-/// Parses RFC 3339 into microseconds since the epoch; `None` if it is malformed or before the epoch.
+/// Parses RFC 3339 into microseconds since the epoch; `None` if it is malformed or before the
+/// epoch.
 pub fn parse_micros(text: &str) -> Option<u64> {
     let at = OffsetDateTime::parse(text, &Rfc3339).ok()?;
     u64::try_from(at.unix_timestamp_nanos() / 1_000).ok()

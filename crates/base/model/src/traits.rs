@@ -1,5 +1,5 @@
-//! The interface between detection and the queue: detection reads a [`Baseline`] and passes [`ChangeBatch`]es
-//! to a [`Sink`]; the binary connects the two. Neither side imports the other.
+//! The interface between detection and the queue: detection reads a [`Baseline`] and passes
+//! [`ChangeBatch`]es to a [`Sink`]; the binary connects the two. Neither side imports the other.
 
 use std::fmt;
 
@@ -31,8 +31,8 @@ pub struct BaselineItem {
 
 /// The agent's last observation per item, read directory by directory.
 pub trait Baseline {
-    /// Reads the items of one directory (not of its sub-directories), in any order. Deleted items are
-    /// left out. `into` is cleared first.
+    /// Reads the items of one directory (not of its sub-directories), in any order. Deleted items
+    /// are left out. `into` is cleared first.
     ///
     /// # Errors
     /// Returns an error if the store cannot be read.
@@ -52,8 +52,8 @@ pub trait Baseline {
 /// One step of a batch.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Op {
-    /// The item's current state. With `change`, the change becomes an event in the same transaction;
-    /// without, the state is baseline (the first scan of a path).
+    /// The item's current state. With `change`, the change becomes an event in the same
+    /// transaction; without, the state is baseline (the first scan of a path).
     Put {
         key: ItemKey,
         /// Current state.
@@ -88,19 +88,19 @@ pub struct SinkOutcome {
 
 /// Takes verified changes and keeps them durably.
 pub trait Sink {
-    /// Commits the batch in one transaction and drains it. A sink that gathers batches may hold it back
-    /// until [`Sink::flush`], within limits of its own.
+    /// Commits the batch in one transaction and drains it. A sink that gathers batches may hold it
+    /// back until [`Sink::flush`], within limits of its own.
     ///
     /// # Errors
     /// Returns an error if the batch could not be committed; then none of it was.
     fn apply(&mut self, batch: &mut ChangeBatch) -> Result<SinkOutcome, PortError>;
 
-    /// Commits the batches held back. Call it before the baseline of a directory that was written is
-    /// read.
+    /// Commits the batches held back. Call it before the baseline of a directory that was written
+    /// is read.
     ///
     /// # Errors
-    /// Returns an error if they could not be committed; then none of them was, and they are dropped:
-    /// the next scan finds the changes again.
+    /// Returns an error if they could not be committed; then none of them was, and they are
+    /// dropped: the next scan finds the changes again.
     fn flush(&mut self) -> Result<SinkOutcome, PortError> {
         Ok(SinkOutcome::default())
     }

@@ -8,7 +8,7 @@ use crate::limits;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SettingsError {
-    /// Something in it.
+    /// A part of the text is refused.
     #[error("line {line}: {problem}")]
     Line {
         /// Line, from 1.
@@ -16,19 +16,19 @@ pub enum SettingsError {
         /// The problem, and what is valid instead.
         problem: String,
     },
-    /// The text as a whole.
+    /// The text is too long, bytes.
     #[error("{0} bytes: a group's configuration has at most {max}", max = limits::TEXT_BYTES_MAX)]
     TooLong(usize),
-    /// A group's text was stored by a program that knew more, or less.
+    /// A group's stored text was written by a program with a different set of settings.
     #[error("the stored configuration of a group cannot be read: put it again")]
     Unreadable,
-    /// Paths, patterns and tags are too much together.
+    /// Paths, patterns and tags of all groups are too long together, bytes.
     #[error("{0} bytes of paths, patterns and tags: the groups of an agent have at most {max}", max = limits::WATCH_BYTES_MAX)]
     TooMuch(usize),
-    /// Patterns are too many together.
+    /// The groups have too many patterns together.
     #[error("{0} patterns: the groups of an agent have at most {max}", max = limits::PATTERNS_ALL_MAX)]
     TooManyPatterns(usize),
-    /// An agent would be taken for disconnected between two heartbeats.
+    /// The server would consider an agent disconnected between two heartbeats.
     #[error(
         "sync.heartbeat of {heartbeat:?}: at most {most:?} here, a third of the server's \
          agents.disconnection_time"
@@ -39,7 +39,7 @@ pub enum SettingsError {
         /// Longest interval allowed.
         most: Duration,
     },
-    /// Together the groups watch too many paths.
+    /// The groups watch too many paths together.
     #[error("{0} watched paths: the groups of an agent have at most {max}", max = limits::WATCHES_MAX)]
     TooManyWatches(usize),
 }

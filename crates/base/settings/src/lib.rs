@@ -1,6 +1,6 @@
 //! The settings of a group: a part of its agents' configuration, in two text forms (TOML as in
-//! `agent.toml`, and the `agent_config` documents of the 4.x line), merged over the groups of an agent
-//! and identified by its digest (`docs/reference/groups.md`).
+//! `agent.toml`, and the `agent_config` documents of the 4.x line), merged over the groups of an
+//! agent and identified by its digest (`docs/reference/groups.md`).
 //!
 //! Invariants
 //! - Nothing outside [`Settings`] can be set by a group: no folder, server address, name, key,
@@ -176,7 +176,7 @@ impl Settings {
 
     /// Returns the TOML form; empty if nothing is set.
     pub fn to_toml(&self) -> String {
-        // Texts, numbers and lists of them: nothing of it cannot be written.
+        // Texts, numbers and lists of them can always be written as TOML.
         toml::to_string(self).unwrap_or_default()
     }
 
@@ -191,7 +191,8 @@ pub fn is_xml(text: &str) -> bool {
     text.trim_start_matches('\u{feff}').trim_start().starts_with('<')
 }
 
-/// Returns the MD5 of a text in hex, as 4.x clients compare configurations; empty for an empty text.
+/// Returns the MD5 of a text in hex, as 4.x clients compare configurations; empty for an empty
+/// text.
 pub fn sum(text: &str) -> String {
     use md5::Digest as _;
     use std::fmt::Write as _;

@@ -11,10 +11,9 @@ pub struct Merged {
     pub sum: String,
 }
 
-/// Merges the settings of groups in their order of priority. For a key set by several groups the last
-/// one applies; a list is one value. Watched paths are joined; of two entries for one path the last one
-/// applies as a whole, at the place of the first.
-/// one counts as a whole, at the place of the first.
+/// Merges the settings of groups in their order of priority. For a key set by several groups the
+/// last one applies; a list is one value. Watched paths are joined; of two entries for one path the
+/// last one applies as a whole, at the position of the first.
 ///
 /// # Errors
 /// `TooManyWatches`, `TooManyPatterns`, `TooMuch` when the groups together watch too much.

@@ -1,4 +1,5 @@
-//! One watched path, as `docs/reference/rules.md` describes it; only what a group names is there.
+//! One watched path, as `docs/reference/rules.md` describes it. Only fields that a group sets are
+//! present.
 
 use ignore::gitignore::GitignoreBuilder;
 use serde::de::Error as _;
@@ -54,7 +55,7 @@ impl WatchedAttribute {
     ];
 }
 
-/// One watched path. What is absent has the agent's default.
+/// One watched path. An absent field has the agent's default.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WatchSettings {
@@ -64,10 +65,10 @@ pub struct WatchSettings {
     /// Levels below the path.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "depth")]
     pub max_depth: Option<u32>,
-    /// gitignore patterns of what is left out.
+    /// gitignore patterns of ignored entries.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "patterns")]
     pub ignore: Option<Vec<String>>,
-    /// gitignore patterns of what alone is watched.
+    /// gitignore patterns; if present, only matching entries are watched.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "patterns")]
     pub restrict: Option<Vec<String>>,
     /// Content above this size is not read, bytes.
@@ -82,25 +83,25 @@ pub struct WatchSettings {
     /// Read extended attributes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub xattrs: Option<bool>,
-    /// Observe what symbolic links lead to.
+    /// Observe the targets of symbolic links.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub follow_symlinks: Option<bool>,
     /// Do not enter file systems mounted below.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub one_file_system: Option<bool>,
-    /// Take another file system at the path for the same root.
+    /// Treat another file system at the path as the same root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accept_device: Option<bool>,
     /// Days in which unchanged content is read again.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "days")]
     pub rehash_days: Option<u32>,
-    /// Words for people.
+    /// Labels for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tags: Option<Vec<String>>,
 }
 
 impl WatchSettings {
-    /// Bytes of its path, patterns and tags.
+    /// Returns the bytes of the path, patterns and tags.
     pub(crate) fn bytes(&self) -> usize {
         let lists = [&self.ignore, &self.restrict, &self.tags];
         let texts = lists.into_iter().flatten().flatten();

@@ -1,6 +1,6 @@
-//! The `agent_config` documents of the 4.x line. Options that this agent supports are converted; all
-//! others are refused by name. Options that ask for nothing (`<disabled>no</disabled>`, or the value
-//! that always applies here) are accepted too.
+//! The `agent_config` documents of the 4.x line. Options that this agent supports are converted;
+//! all others are refused by name. Options that ask for nothing (`<disabled>no</disabled>`, or the
+//! value that always applies here) are accepted too.
 
 use std::time::Duration;
 
@@ -89,7 +89,7 @@ impl ErrorContext<'_> {
 
 /// Parses one or more `agent_config` elements.
 pub(crate) fn parse(text: &str) -> Read<Settings> {
-    // A document of the 4.x line has as many roots as it likes: one around them, on the same line.
+    // A 4.x document may have any number of roots, so they are wrapped in one, on the same line.
     let (head, body) = split_declaration(text);
     let whole = format!("<all>{}{body}</all>", "\n".repeat(head));
     let options = ParsingOptions {
@@ -116,7 +116,7 @@ pub(crate) fn parse(text: &str) -> Read<Settings> {
     let root = document.root_element();
     watch::check(&settings.watch).map_err(|problem| context.of(root, problem))?;
     crate::merged([&settings]).map_err(|error| context.of(root, error.to_string()))?;
-    // Agents are handed the other form: whatever that refuses is refused here.
+    // Agents receive the TOML form, so whatever that form refuses is refused here.
     let read = Settings::from_toml(&settings.to_toml());
     read.map_err(|error| context.of(root, format!("as agents would be handed it: {error}")))
 }
@@ -133,9 +133,10 @@ fn split_declaration(text: &str) -> (usize, &str) {
     (text.bytes().take(head).filter(|b| *b == b'\n').count(), body)
 }
 
+/// Reads one `agent_config` element.
 fn block(context: &ErrorContext<'_>, node: Node<'_, '_>, settings: &mut Settings) -> Read<()> {
     for attribute in node.attributes() {
-        // Every agent runs on Linux: this asks for nothing.
+        // Every agent runs on Linux, so this attribute selects all of them.
         if attribute.name() == "os" && attribute.value().eq_ignore_ascii_case("linux") {
             continue;
         }
@@ -158,7 +159,8 @@ fn block(context: &ErrorContext<'_>, node: Node<'_, '_>, settings: &mut Settings
     Ok(())
 }
 
-/// Reads `<wodle name="syscollector">`: packages and their interval.
+/// Reads `<wodle name="syscollector">`: packages and their interval. `<disabled>` and `<packages>`
+/// set the same option; the later one applies.
 fn inventory(context: &ErrorContext<'_>, node: Node<'_, '_>, settings: &mut Settings) -> Read<()> {
     if node.attribute("name") != Some("syscollector") || node.attributes().len() != 1 {
         return Err(context.of(node, "only <wodle name=\"syscollector\"> is supported"));
@@ -207,7 +209,7 @@ pub(super) fn seconds(context: &ErrorContext<'_>, node: Node<'_, '_>, text: &str
     Ok(number.saturating_mul(unit))
 }
 
-/// Adds a path, or refuses one that is there already.
+/// Adds a watched path, or refuses one that is already watched.
 pub(super) fn add(
     context: &ErrorContext<'_>,
     node: Node<'_, '_>,

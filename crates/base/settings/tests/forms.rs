@@ -134,8 +134,8 @@ fn last_of_several_groups_wins_key_by_key() {
     assert_eq!(Merged::from(&merged([]).unwrap()), Merged::default());
 }
 
-/// Returns an `agent_config` with this number of blocks and of terms in each, and a path of its own in
-/// each.
+/// Returns an `agent_config` with this number of blocks and of terms in each, and a path of its own
+/// in each.
 fn blocks(blocks: usize, terms: usize) -> String {
     let block = |n: usize| {
         let terms: Vec<String> = (0..terms).map(|t| format!("x{t}")).collect();
@@ -185,7 +185,7 @@ proptest! {
     fn no_text_makes_a_reader_fail_otherwise_than_by_refusing(text in "\\PC{0,200}", xml in any::<bool>()) {
         let text = if xml { format!("<agent_config><syscheck>{text}</syscheck></agent_config>") } else { text };
         if let Ok(settings) = Settings::parse(&text) {
-            // What is taken can be handed out, and is read there as the same.
+            // An accepted text can be distributed and reads back as the same settings.
             prop_assert_eq!(Settings::parse(&settings.to_toml()).unwrap(), settings);
         }
     }

@@ -5,7 +5,8 @@ use link::{Context, Mode, Operation, Payload, Session, SessionValue, Start, Sync
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// Returns a session with every field set to a different value, so that swapped fields are detected.
+/// Returns a session with every field set to a different value, so that swapped fields are
+/// detected.
 pub(crate) fn full() -> Session {
     Session {
         start: Start {

@@ -1,5 +1,5 @@
-//! Rows of the audit log. The row of a change is written with its first step and says `begun` until
-//! the last is done: what a crash cut short stands there as that.
+//! Rows of the audit log. The row of a change is written with the first step of the change and has
+//! the outcome `begun` until the last step is done. After a crash in between it keeps that outcome.
 
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -10,16 +10,16 @@ use sqlite::Reader;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AuditOutcome {
-    /// Some of it is done; whether the rest is, was not written any more.
+    /// Some of it was done. Whether the rest was done is not recorded.
     Begun,
     Done,
-    /// All of it is done, and nothing that others see is another than before.
+    /// All of it was done, and it changed nothing that others can see.
     Unchanged,
-    /// Some of what was asked for was refused.
+    /// Part of the request was refused.
     Partly,
-    /// Nothing was done: it may not be, or cannot.
+    /// Nothing was done: the request was not permitted, or could not be carried out.
     Refused,
-    /// The server failed; what was done before that stays.
+    /// The server failed. What was done before the failure remains.
     Failed,
 }
 
@@ -27,12 +27,12 @@ impl AuditOutcome {
     pub const ALL: [Self; 6] =
         [Self::Begun, Self::Done, Self::Unchanged, Self::Partly, Self::Refused, Self::Failed];
 
-    /// Returns true if it left everything as it was: such rows are the first to go.
+    /// Returns true if the action changed nothing. Such rows are deleted first.
     pub fn is_idle(self) -> bool {
         matches!(self, Self::Unchanged | Self::Refused)
     }
 
-    /// The word in the database and in the API.
+    /// Returns the word in the database and in the API.
     pub fn name(self) -> &'static str {
         match self {
             Self::Begun => "begun",
@@ -44,7 +44,7 @@ impl AuditOutcome {
         }
     }
 
-    /// The outcome of a word; of an unknown one that nothing is known beyond its beginning.
+    /// Returns the outcome named by a word; [`AuditOutcome::Begun`] for an unknown one.
     pub fn from_name(name: &str) -> Self {
         Self::ALL.into_iter().find(|known| known.name() == name).unwrap_or(Self::Begun)
     }
@@ -55,26 +55,27 @@ impl AuditOutcome {
 pub struct AuditEntry {
     /// Its number; ignored when appending.
     pub id: u64,
-    /// When, microseconds since the epoch.
+    /// Time of the action, microseconds since the epoch.
     pub at_us: u64,
     pub user: String,
     /// The action, for example `agent:delete`.
     pub action: String,
-    /// On what, with which values; secrets masked by the caller.
+    /// The object and the values, with secrets masked by the caller.
     pub detail: String,
     /// The outcome of the action.
     pub outcome: AuditOutcome,
 }
 
-/// The reader on whose behalf a change is made, and the row of the audit log that is written with it.
+/// The reader on whose behalf a change is made, and the row of the audit log that is written with
+/// it.
 ///
-/// The row is written as begun in the transaction of the first durable change under the context, so that
-/// neither is there without the other and both cost one wait for the disk.
+/// The row is written as begun in the transaction of the first durable change under the context, so
+/// that neither exists without the other and both cost one wait for the disk.
 /// [`super::ControlStore::end_audit`] then sets the outcome.
 ///
 /// # Locking
-/// The mutex guards the row's state only. The writer of the store looks at it under its own lock; nothing
-/// else is locked under it.
+/// The mutex guards the row's state only. The store reads the state while it holds its own writer
+/// lock; no other lock is taken under this mutex.
 #[derive(Debug, Default)]
 pub struct WriteContext {
     reader: Reader,
@@ -84,14 +85,14 @@ pub struct WriteContext {
 /// State of the audit row of a [`WriteContext`].
 #[derive(Debug, Clone, Default)]
 pub enum PendingAudit {
-    /// There is none, or it has its outcome.
+    /// There is no row, or its outcome is set.
     #[default]
     None,
-    /// It is written with the first durable change.
+    /// The row is written with the first durable change.
     Waiting(AuditEntry),
     Written {
         id: u64,
-        /// Something was changed under the context, so the row stays.
+        /// True if something was changed under the context, so that the row is kept.
         changed: bool,
     },
 }
@@ -112,31 +113,31 @@ impl WriteContext {
         Self { reader, audit: Mutex::new(PendingAudit::Waiting(entry)) }
     }
 
-    /// The reader for what must be read before the change.
+    /// Returns the reader, for what must be read before the change.
     pub fn reader(&self) -> &Reader {
         &self.reader
     }
 
-    /// Extends the detail of a row that is not written yet.
+    /// Extends the detail of a row that has not been written yet.
     pub fn amend(&self, more: &str) {
         if let PendingAudit::Waiting(entry) = &mut *self.audit.lock() {
             entry.detail.push_str(more);
         }
     }
 
-    /// Keeps a row that is written: something is changed outside of the control store.
+    /// Keeps a written row, because something outside the control store is changed.
     pub fn set_changed(&self) {
         if let PendingAudit::Written { changed, .. } = &mut *self.audit.lock() {
             *changed = true;
         }
     }
 
-    /// The state of the row, for stores.
+    /// Returns the state of the row. Stores call this.
     pub fn pending(&self) -> PendingAudit {
         self.audit.lock().clone()
     }
 
-    /// Sets the state of the row, for stores. They call this once the transaction has committed.
+    /// Sets the state of the row. Stores call this once the transaction has committed.
     pub fn set_pending(&self, pending: PendingAudit) {
         *self.audit.lock() = pending;
     }

@@ -14,15 +14,15 @@ pub enum CommandKind {
     Restart,
     /// Drop the connection and connect again.
     Reconnect,
-    /// Take over the groups' configuration.
+    /// Apply the configuration of the agent's groups.
     Configure,
 }
 
 impl CommandKind {
-    /// All of them by number.
+    /// All kinds, in the order of their numbers.
     pub const ALL: [Self; 4] = [Self::Rescan, Self::Restart, Self::Reconnect, Self::Configure];
 
-    /// The word on the wire and in the API.
+    /// Returns the word on the wire and in the API.
     pub fn name(self) -> &'static str {
         match self {
             Self::Rescan => "rescan",
@@ -32,7 +32,7 @@ impl CommandKind {
         }
     }
 
-    /// The kind behind a word.
+    /// Returns the kind named by a word.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|k| k.name() == name)
     }
@@ -64,19 +64,19 @@ pub struct NewCommand {
 pub enum OutcomeState {
     /// Not handed out yet.
     Pending,
-    /// Handed out, no answer yet.
+    /// Handed out, not answered yet.
     Sent,
-    /// Done, the agent says.
+    /// The agent reported success.
     Acknowledged,
-    /// Not done, the agent says.
+    /// The agent reported a failure.
     Failed,
-    /// Its time passed without an answer.
+    /// It expired without an answer.
     Expired,
     Cancelled,
 }
 
 impl OutcomeState {
-    /// All of them by number.
+    /// All states, in the order of their numbers.
     pub const ALL: [Self; 6] = [
         Self::Pending,
         Self::Sent,
@@ -86,7 +86,7 @@ impl OutcomeState {
         Self::Cancelled,
     ];
 
-    /// The word in the API.
+    /// Returns the word in the API.
     pub fn name(self) -> &'static str {
         match self {
             Self::Pending => "pending",
@@ -98,13 +98,13 @@ impl OutcomeState {
         }
     }
 
-    /// The state behind a word.
+    /// Returns the state named by a word.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|s| s.name() == name)
     }
 
-    /// Returns true if nothing follows it. An agent's own answer still replaces `expired` and
-    /// `cancelled`: it is the truth about what happened.
+    /// Returns true if no other state follows. The exception is an agent's own answer, which
+    /// replaces `expired` and `cancelled` because it says what really happened.
     pub fn is_final(self) -> bool {
         !matches!(self, Self::Pending | Self::Sent)
     }
@@ -135,11 +135,11 @@ pub struct CommandOutcome {
 pub struct CommandCounts {
     /// Not handed out yet.
     pub pending: u64,
-    /// Handed out, no answer yet.
+    /// Handed out, not answered yet.
     pub sent: u64,
     pub acknowledged: u64,
     pub failed: u64,
-    /// No answer in time.
+    /// Not answered in time.
     pub expired: u64,
     pub cancelled: u64,
     pub total: u64,
@@ -205,8 +205,8 @@ pub struct OpenCommand {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OutcomeFilter {
     pub state: Option<OutcomeState>,
-    /// Only those of agents with a higher number.
+    /// Only outcomes of agents with a higher number.
     pub after: Option<AgentId>,
-    /// Most outcomes to return.
+    /// Maximum number of outcomes.
     pub limit: u64,
 }

@@ -32,8 +32,8 @@ pub use users::*;
 
 use crate::{AgentQuery, ControlStore, NewAgent, WriteContext};
 
-/// Makes a test of each promise: `control_conformance!(make)`, where `make()` returns an empty store
-/// (anything that dereferences to one).
+/// Makes a test of each promise: `control_conformance!(make)`, where `make()` returns an empty
+/// store (anything that dereferences to one).
 #[macro_export]
 macro_rules! control_conformance {
     ($make:expr) => {
@@ -86,7 +86,7 @@ macro_rules! control_conformance {
     };
 }
 
-/// The context of changes without a row of the audit log.
+/// Returns a context for changes that write no row of the audit log.
 fn by() -> WriteContext {
     WriteContext::server()
 }
@@ -95,7 +95,7 @@ fn reader() -> Reader {
     Reader::server()
 }
 
-/// An agent to register, without number, groups and key.
+/// Returns an agent to register, without a number, groups or a key.
 pub fn new_agent(name: &str) -> NewAgent {
     NewAgent {
         id: None,
@@ -115,7 +115,7 @@ pub fn add(store: &dyn ControlStore, names: &[&str]) -> Vec<AgentId> {
     rows.into_iter().map(|row| row.record.id).collect()
 }
 
-/// The numbers of the agents that match, the server's included.
+/// Returns the numbers of the matching agents, including the server's.
 fn ids(store: &dyn ControlStore, query: &AgentQuery) -> Vec<u32> {
     let page = store.agents(&reader(), query, 1_000).unwrap();
     assert_eq!(page.total, page.items.len() as u64);

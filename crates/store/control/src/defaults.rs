@@ -1,5 +1,5 @@
 //! Roles, policies and rules that exist from the start. Their ids are reserved (up to
-//! [`super::limits::RESERVED_ID_MAX`]) and cannot be changed by people.
+//! [`super::limits::RESERVED_ID_MAX`]) and users cannot change them.
 
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 
@@ -119,7 +119,7 @@ const RULES: &[(u32, &str, &str, u32)] = &[
     (2, "opensearch_admin", r#"{"FIND":{"user_name":"admin"}}"#, 1),
 ];
 
-/// Have the database hold these policies and roles, where an earlier program wrote others.
+/// Replaces the built-in policies and roles in the database if an earlier program wrote other ones.
 pub(super) fn refresh(conn: &mut Connection) -> ControlResult<()> {
     let own =
         (list(POLICIES, policy), list(ROLES, |(id, _, policies)| (*id, list(policies, |p| *p))));
@@ -139,7 +139,7 @@ pub(super) fn refresh(conn: &mut Connection) -> ControlResult<()> {
     Ok(tx.commit()?)
 }
 
-/// A policy as its row holds it.
+/// A built-in policy as its row stores it.
 type DefaultPolicyRow = (u32, String, String, String);
 
 fn list<T, U>(of: &[T], with: impl Fn(&T) -> U) -> Vec<U> {
@@ -160,7 +160,7 @@ fn kept_policies(conn: &Connection) -> ControlResult<Vec<DefaultPolicyRow>> {
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Roles with their policies in order.
+/// Returns the stored roles with their policies in order.
 fn kept_roles(conn: &Connection) -> ControlResult<Vec<(u32, Vec<u32>)>> {
     let mut statement =
         conn.prepare("SELECT policy FROM role_policy WHERE role = ?1 ORDER BY level")?;
@@ -172,7 +172,7 @@ fn kept_roles(conn: &Connection) -> ControlResult<Vec<(u32, Vec<u32>)>> {
     Ok(roles)
 }
 
-/// Gives the roles their policies.
+/// Links the roles to their policies.
 fn link(tx: &Transaction<'_>) -> ControlResult<()> {
     for (id, _, policies) in ROLES {
         for (level, policy) in policies.iter().enumerate() {
@@ -185,7 +185,7 @@ fn link(tx: &Transaction<'_>) -> ControlResult<()> {
     Ok(())
 }
 
-/// Writes them; ids of what people add start above the reserved ones.
+/// Writes the built-in objects. Ids of objects that users add start above the reserved ones.
 pub(super) fn insert(tx: &Transaction<'_>) -> ControlResult<()> {
     for (id, name, actions, resources) in list(POLICIES, policy) {
         tx.execute(

@@ -20,17 +20,17 @@ pub enum ControlError {
     /// An enrolment token is unknown, used up, expired or revoked.
     #[error("the enrolment token is {0}: ask for a new one")]
     Token(&'static str),
-    /// The number was another agent's, or may have been.
+    /// The number was given to another agent before, or may have been.
     #[error(
         "agent number {id}: was given before or lies below the next one, {next}: leave it out to \
          draw the next"
     )]
     NumberUsed {
         id: AgentId,
-        /// The lowest that is free.
+        /// The lowest free number.
         next: AgentId,
     },
-    /// The caller could not record a removal; nothing was changed.
+    /// The caller could not record a removal, so nothing was changed.
     #[error("the removal could not be recorded: {0}")]
     Unrecorded(String),
     /// The name belongs to another agent.
@@ -43,10 +43,10 @@ pub enum ControlError {
     NotFound {
         /// `agent`, `group`, `user`, ...
         what: &'static str,
-        /// Which one was asked for.
+        /// The name or number that was requested.
         name: String,
     },
-    /// There is already such a thing.
+    /// An object with the same name or content exists.
     #[error("{what} {name} already exists")]
     Exists {
         /// `group`, `user`, ...
@@ -56,7 +56,7 @@ pub enum ControlError {
     /// The request breaks a rule.
     #[error("{0}")]
     Refused(String),
-    /// The certificate could not be made.
+    /// The certificate could not be issued.
     #[error("the certificate could not be issued: {0}")]
     Certificate(String),
     /// A limit was reached.
@@ -79,15 +79,16 @@ pub enum ControlError {
 }
 
 impl ControlError {
-    /// Returns true if a query was ended because it took too long: the same one would again.
+    /// Returns true if a query was interrupted because it took too long. Repeating it would fail
+    /// again.
     pub fn is_too_long(&self) -> bool {
         let Self::Sqlite(error) = self else { return false };
         error.sqlite_error_code() == Some(rusqlite::ErrorCode::OperationInterrupted)
     }
 
-    /// Returns true if the same call may succeed later without a change: the disk is full, another process
-    /// holds the database, all readers are in use, or a query took too long. To be answered with
-    /// 503.
+    /// Returns true if the same call may succeed later without a change: the disk is full, another
+    /// process holds the database, all readers are in use, or a query took too long. The API
+    /// answers it with 503.
     pub fn is_transient(&self) -> bool {
         use rusqlite::ErrorCode::{DatabaseBusy, DatabaseLocked, DiskFull, OperationInterrupted};
         match self {

@@ -5,14 +5,14 @@ use serde::Serialize;
 
 use super::AgentRow;
 
-/// The fleet at a glance from one snapshot, without 000; kept, not counted.
+/// The fleet at a glance from one snapshot, without agent 000. Read from stored counters.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Overview {
-    /// By status, group and version.
+    /// Number of agents by status, group and version.
     pub summary: FleetSummary,
-    /// Every group, most agents first.
+    /// All groups, by number of agents, descending.
     pub groups: Vec<GroupCount>,
-    /// OS name, platform and version with their agents, most first.
+    /// OS name, platform and version with the number of agents, descending.
     pub systems: Vec<([String; 3], u64)>,
     /// The agent with the highest number.
     pub last: Option<AgentRow>,
@@ -30,20 +30,20 @@ pub struct GroupCount {
 /// The configuration of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupConfig {
-    /// As it was put.
+    /// The text as it was stored.
     pub body: Vec<u8>,
     /// Its MD5 in hex.
     pub sum: String,
-    /// Since when, seconds since the epoch.
+    /// Time at which it was stored, seconds since the epoch.
     pub at_s: i64,
 }
 
 /// The last scan as an agent reported it, seconds since the epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LastScan {
-    /// When it began.
+    /// Start of the scan.
     pub started_at_s: Option<i64>,
-    /// When it ended; `None` or before the start while it runs.
+    /// End of the scan; `None`, or before the start, while the scan runs.
     pub ended_at_s: Option<i64>,
 }
 
@@ -52,25 +52,25 @@ pub struct LastScan {
 pub struct StatusSummary {
     /// Heard from within the disconnection time.
     pub active: u64,
-    /// Silent, or said goodbye.
+    /// Silent for too long, or shut down.
     pub disconnected: u64,
     /// Registered, never heard from.
     pub never_connected: u64,
     /// Started, no keepalive yet.
     pub pending: u64,
     pub total: u64,
-    /// Those that run what their groups configure.
+    /// Agents that run the configuration of their groups.
     pub synced: u64,
 }
 
 impl StatusSummary {
-    /// One more agent of a status.
+    /// Adds an agent of a status.
     pub fn add(&mut self, status: AgentStatus) {
         *self.of(status) += 1;
         self.total += 1;
     }
 
-    /// One agent of a status less.
+    /// Removes an agent of a status.
     pub fn remove_agent(&mut self, status: AgentStatus) {
         let count = self.of(status);
         *count = count.saturating_sub(1);
@@ -91,10 +91,10 @@ impl StatusSummary {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct FleetSummary {
     pub status: StatusSummary,
-    /// Platform and agents, most first.
+    /// Number of agents by platform, descending.
     pub os: Vec<(String, u64)>,
-    /// Group and agents, most first; groups without agents included.
+    /// Number of agents by group, descending; groups without agents are included.
     pub groups: Vec<(String, u64)>,
-    /// Version and agents, most first.
+    /// Number of agents by version, descending.
     pub versions: Vec<(String, u64)>,
 }

@@ -1,20 +1,22 @@
-//! Agents, groups, certificates, enrolment tokens, users, roles, policies, commands and the audit log,
-//! kept durably in `registry.db` (`docs/format/registry-db.md`). [`SqliteControl`] implements the trait
-//! [`ControlStore`]; another engine implements the same trait and passes the same conformance suite.
+//! Agents, groups, certificates, enrolment tokens, users, roles, policies, commands and the audit
+//! log, kept durably in `registry.db` (`docs/format/registry-db.md`). [`SqliteControl`] implements
+//! the trait [`ControlStore`]; another engine implements the same trait and passes the same
+//! conformance suite.
 //!
 //! # Invariants
 //! - Every write is durable (survives power loss) before its method returns, with these exceptions:
-//!   [`ControlStore::save_liveness`], [`ControlStore::save_configs`], [`ControlStore::save_last_scans`],
-//!   [`ControlStore::save_certificate_uses`], [`ControlStore::save_outcomes`] and the end of an audit
-//!   row survive a killed process, and a power cut once a later durable write or checkpoint followed.
-//!   Their content is reported again or can be derived again.
+//!   [`ControlStore::save_liveness`], [`ControlStore::save_configs`],
+//!   [`ControlStore::save_last_scans`], [`ControlStore::save_certificate_uses`],
+//!   [`ControlStore::save_outcomes`] and the end of an audit row survive a killed process, and a
+//!   power cut once a later durable write or checkpoint followed. Their content is reported again
+//!   or can be derived again.
 //! - Counters (status, group, operating system, version) are kept in the transaction that changes
 //!   what they count. Agent 000, the server itself, is in no counter.
 //! - An agent's number is given to another agent only when it is purged or replaced, with a new
 //!   incarnation, so that no late document of the former agent is taken for its successor's.
 //!
-//! Queries name their [`Reader`], and changes their [`WriteContext`]. All calls block; async callers
-//! use `spawn_blocking`. Limits: the constants of [`limits`].
+//! Queries name their [`Reader`], and changes their [`WriteContext`]. All calls block; async
+//! callers use `spawn_blocking`. Limits: the constants of [`limits`].
 
 mod audit;
 mod command;
@@ -76,7 +78,8 @@ pub trait ControlStore: SecurityStore {
         token: &NewEnrolmentToken,
     ) -> ControlResult<()>;
 
-    /// Returns the enrolment tokens that are neither used up nor expired at `now_s`, with their digests.
+    /// Returns the enrolment tokens that are neither used up nor expired at `now_s`, with their
+    /// digests.
     fn enrolment_tokens(
         &self,
         reader: &Reader,
@@ -90,8 +93,8 @@ pub trait ControlStore: SecurityStore {
         digest: &[u8; 32],
     ) -> ControlResult<bool>;
 
-    /// Uses the token once and registers an agent with groups and the certificate that `sign` issues, in one
-    /// transaction.
+    /// Uses the token once and registers an agent with groups and the certificate that `sign`
+    /// issues, in one transaction.
     ///
     /// # Errors
     /// `Token`, `DuplicateName`, `NotFound` (group), `Certificate`; then nothing was changed and
@@ -113,10 +116,10 @@ pub trait ControlStore: SecurityStore {
         agents: &[NewAgent],
     ) -> ControlResult<Vec<AgentRow>>;
 
-    /// Removes agents and registers one in their place, in one transaction. The new agent may take a number
-    /// of `freed`, without the commands of the former agent. If one of `gone` has its number and name, it
-    /// is the same agent: only key, address, date and (if named) groups change, and its certificates are
-    /// revoked. Returns the removed agents and the new one.
+    /// Removes agents and registers one in their place, in one transaction. The new agent may take
+    /// a number of `freed`, without the commands of the former agent. If one of `gone` has its
+    /// number and name, it is the same agent: only key, address, date and (if named) groups change,
+    /// and its certificates are revoked. Returns the removed agents and the new one.
     ///
     /// # Errors
     /// As [`ControlStore::add_agents`]; then nothing was changed.
@@ -139,8 +142,8 @@ pub trait ControlStore: SecurityStore {
         new: &NewAgent,
     ) -> ControlResult<()>;
 
-    /// Returns the agents that have this name, this number or this registration address (`None`: the
-    /// address may be shared), ascending.
+    /// Returns the agents that have this name, this number or this registration address (`None`:
+    /// the address may be shared), ascending.
     fn rivals(
         &self,
         reader: &Reader,
@@ -149,17 +152,19 @@ pub trait ControlStore: SecurityStore {
         register_ip: Option<&str>,
     ) -> ControlResult<Vec<AgentId>>;
 
-    /// Stores a further certificate of an agent. Superseded certificates that were never used are deleted.
+    /// Stores a further certificate of an agent. Superseded certificates that were never used are
+    /// deleted.
     ///
     /// # Errors
     /// `NotFound` when the agent is gone.
     fn add_certificate(&self, agent: AgentId, certificate: &NewCertificate) -> ControlResult<()>;
 
-    /// Writes the times at which certificates were first used and superseded, in one transaction; survives a
-    /// killed process.
+    /// Writes the times at which certificates were first used and superseded, in one transaction;
+    /// survives a killed process.
     fn save_certificate_uses(&self, rows: &[CertificateRow]) -> ControlResult<()>;
 
-    /// Revokes every certificate of these agents in one transaction; returns the number that were in force.
+    /// Revokes every certificate of these agents in one transaction; returns the number that were
+    /// in force.
     fn revoke_certificates(
         &self,
         context: &WriteContext,
@@ -167,11 +172,12 @@ pub trait ControlStore: SecurityStore {
         now_s: i64,
     ) -> ControlResult<u64>;
 
-    /// Deletes expired certificates, enrolment tokens and revocations of tokens; returns their number.
+    /// Deletes expired certificates, enrolment tokens and revocations of tokens; returns their
+    /// number.
     fn forget_expired(&self, now_s: i64) -> ControlResult<u64>;
 
-    /// Removes the agent with its groups and pending outcomes and revokes its certificates. Returns the
-    /// former row, or `None` if it does not exist.
+    /// Removes the agent with its groups and pending outcomes and revokes its certificates. Returns
+    /// the former row, or `None` if it does not exist.
     ///
     /// # Errors
     /// `Refused` for 000.
@@ -182,8 +188,8 @@ pub trait ControlStore: SecurityStore {
         now_s: i64,
     ) -> ControlResult<Option<AgentRow>>;
 
-    /// Removes agents in one transaction, as [`ControlStore::remove_agent`] does; returns the former rows.
-    /// Numbers that are not registered are skipped.
+    /// Removes agents in one transaction, as [`ControlStore::remove_agent`] does; returns the
+    /// former rows. Numbers that are not registered are skipped.
     ///
     /// # Errors
     /// `Refused` for 000; then none is removed.
@@ -212,8 +218,8 @@ pub trait ControlStore: SecurityStore {
     /// `NotFound` (agent).
     fn last_scan(&self, reader: &Reader, agent: AgentId) -> ControlResult<LastScan>;
 
-    /// Replaces the groups of several agents in one transaction, all or none. Returns the groups that each
-    /// has now.
+    /// Replaces the groups of several agents in one transaction, all or none. Returns the groups
+    /// that each has now.
     ///
     /// # Errors
     /// See [`ControlStore::set_agent_groups`].
@@ -240,8 +246,8 @@ pub trait ControlStore: SecurityStore {
         config: &GroupConfig,
     ) -> ControlResult<()>;
 
-    /// Replaces the agent's groups, in order of priority; an empty list becomes `default`. Returns the groups
-    /// that it has now.
+    /// Replaces the agent's groups, in order of priority; an empty list becomes `default`. Returns
+    /// the groups that it has now.
     ///
     /// # Errors
     /// `NotFound` (agent or group), `Limit` at [`limits::GROUPS_PER_AGENT_MAX`].
@@ -258,8 +264,8 @@ pub trait ControlStore: SecurityStore {
     /// `Exists`, `Refused` (name).
     fn create_group(&self, context: &WriteContext, name: &str, now_s: i64) -> ControlResult<()>;
 
-    /// Deletes a group. Its agents leave it, and those left without a group get `default`. Returns the
-    /// changed agents with their remaining groups.
+    /// Deletes a group. Its agents leave it, and those left without a group get `default`. Returns
+    /// the changed agents with their remaining groups.
     ///
     /// # Errors
     /// `NotFound`; `Refused` for `default`.
@@ -272,12 +278,12 @@ pub trait ControlStore: SecurityStore {
     /// Returns every group with the number of its agents, by name.
     fn groups(&self, reader: &Reader) -> ControlResult<Vec<GroupCount>>;
 
-    /// Writes status and system of agents in one transaction; survives a killed process. Rows of removed
-    /// agents are skipped.
+    /// Writes status and system of agents in one transaction; survives a killed process. Rows of
+    /// removed agents are skipped.
     fn save_liveness(&self, rows: &[LivenessRow]) -> ControlResult<()>;
 
-    /// Writes which configuration agents run, in one transaction; survives a killed process. Rows of removed
-    /// agents are skipped.
+    /// Writes which configuration agents run, in one transaction; survives a killed process. Rows
+    /// of removed agents are skipped.
     fn save_configs(&self, rows: &[ConfigRow]) -> ControlResult<()>;
 
     /// Returns one page of agents and the number of all that match.
@@ -294,12 +300,12 @@ pub trait ControlStore: SecurityStore {
     /// Returns the number of agents by status from stored counters.
     fn status_summary(&self, reader: &Reader) -> ControlResult<StatusSummary>;
 
-    /// Returns the number of agents by status, platform, group and version, from stored counters in one
-    /// snapshot.
+    /// Returns the number of agents by status, platform, group and version, from stored counters in
+    /// one snapshot.
     fn summary(&self, reader: &Reader) -> ControlResult<FleetSummary>;
 
-    /// Returns the distinct values of columns over the agents that match, each with the number of agents.
-    /// Sort steps by other columns are ignored.
+    /// Returns the distinct values of columns over the agents that match, each with the number of
+    /// agents. Sort steps by other columns are ignored.
     fn distinct(
         &self,
         reader: &Reader,
@@ -311,18 +317,19 @@ pub trait ControlStore: SecurityStore {
     /// Returns the overview of the fleet, from stored counters in one snapshot.
     fn overview(&self, reader: &Reader) -> ControlResult<Overview>;
 
-    /// Creates a command for registered agents, as one row for any number of them; returns its number.
+    /// Creates a command for registered agents, as one row for any number of them; returns its
+    /// number.
     ///
     /// # Errors
     /// `Limit` at [`limits::COMMANDS_MAX`] unfinished ones.
     fn create_command(&self, context: &WriteContext, command: &NewCommand) -> ControlResult<u64>;
 
-    /// Deletes some of the oldest finished commands beyond [`limits::COMMANDS_MAX`]; survives a killed
-    /// process. Returns true if there is more to delete.
+    /// Deletes some of the oldest finished commands beyond [`limits::COMMANDS_MAX`]; survives a
+    /// killed process. Returns true if there is more to delete.
     fn trim_commands(&self) -> ControlResult<bool>;
 
-    /// Records outcomes and adjusts the counts in one transaction; survives a killed process. An outcome
-    /// only moves forward (acknowledged stays acknowledged).
+    /// Records outcomes and adjusts the counts in one transaction; survives a killed process. An
+    /// outcome only moves forward (acknowledged stays acknowledged).
     fn save_outcomes(&self, rows: &[OutcomeRow]) -> ControlResult<()>;
 
     /// Sets outcomes that are not final to `state` (expired or cancelled); returns their number.
@@ -334,8 +341,8 @@ pub trait ControlStore: SecurityStore {
         now_s: i64,
     ) -> ControlResult<u64>;
 
-    /// Returns one command with its counts over the agents of `scope`, and a page of their outcomes by agent
-    /// number, from one snapshot.
+    /// Returns one command with its counts over the agents of `scope`, and a page of their outcomes
+    /// by agent number, from one snapshot.
     fn command(
         &self,
         reader: &Reader,
@@ -344,8 +351,8 @@ pub trait ControlStore: SecurityStore {
         outcomes: OutcomeFilter,
     ) -> ControlResult<Option<(CommandRow, Vec<OutcomeRow>)>>;
 
-    /// Returns the newest commands, newest first, each with its counts over the agents of `scope`, from one
-    /// snapshot.
+    /// Returns the newest commands, newest first, each with its counts over the agents of `scope`,
+    /// from one snapshot.
     fn commands(
         &self,
         reader: &Reader,
@@ -398,7 +405,8 @@ pub trait ControlStore: SecurityStore {
     /// Returns all roles by id.
     fn roles(&self, reader: &Reader) -> ControlResult<Vec<RoleRef>>;
 
-    /// Returns the policies of a set of roles in the order in which a later one overrides an earlier one.
+    /// Returns the policies of a set of roles in the order in which a later one overrides an
+    /// earlier one.
     fn policies(&self, reader: &Reader, roles: &[u32]) -> ControlResult<Vec<Policy>>;
 
     /// Refuses tokens issued at or before the revocation's instant.
@@ -427,8 +435,8 @@ pub trait ControlStore: SecurityStore {
     /// Writes a setting unless it exists; returns its present value.
     fn setting_or(&self, name: &str, value: &str) -> ControlResult<String>;
 
-    /// Appends to the audit log. The oldest rows beyond [`limits::AUDIT_ROWS_MAX`] are deleted, and those of
-    /// actions that changed nothing beyond [`limits::AUDIT_IDLE_ROWS_MAX`].
+    /// Appends to the audit log. The oldest rows beyond [`limits::AUDIT_ROWS_MAX`] are deleted, and
+    /// those of actions that changed nothing beyond [`limits::AUDIT_IDLE_ROWS_MAX`].
     fn audit(&self, entry: &AuditEntry) -> ControlResult<()>;
 
     /// Returns rows of the audit log, newest first, with numbers below `before` if given.
@@ -445,19 +453,19 @@ pub trait ControlStore: SecurityStore {
     /// `Exists` if the file exists.
     fn backup_to(&self, file: &std::path::Path) -> ControlResult<()>;
 
-    /// Appends the row of the context as begun, durable when it returns, if no change has written it
-    /// yet. Call this before something is changed outside of the store.
+    /// Appends the context's row with the outcome `begun`, durably, unless a change has already
+    /// written it. Call this before something outside the store is changed.
     fn write_audit(&self, context: &WriteContext) -> ControlResult<()>;
 
-    /// Sets the outcome of the context's row, and appends the row if no change has written it. Survives a
-    /// killed process; a power cut right after it may leave the row as begun.
+    /// Sets the outcome of the context's row, and appends the row if no change has written it.
+    /// Survives a killed process; a power cut right after it may leave the row as begun.
     fn end_audit(&self, context: &WriteContext, outcome: AuditOutcome) -> ControlResult<()>;
 
-    /// Leaves the row of a context out: it is not written, and deleted where nothing was changed under
-    /// the context. Otherwise it gets the outcome.
+    /// Drops the row of a context if nothing was changed under the context: an unwritten row is not
+    /// written, and a written one is deleted. Otherwise sets the outcome.
     fn leave_out_audit(&self, context: &WriteContext, outcome: AuditOutcome) -> ControlResult<()>;
 
-    /// Makes everything written so far survive a power cut, and checkpoints the write-ahead log. Does not
-    /// block writers.
+    /// Makes everything written so far survive a power cut, and checkpoints the write-ahead log.
+    /// Does not block writers.
     fn checkpoint(&self) -> ControlResult<()>;
 }

@@ -1,4 +1,4 @@
-//! Lists of agents: filters, order and page. What a caller asks becomes one [`AgentCondition`] over
+//! Lists of agents: filters, order and page. A caller's query becomes one [`AgentCondition`] over
 //! whitelisted columns; values reach SQL only as bound parameters.
 
 use model::{AgentId, AgentRecord, AgentStatus};
@@ -12,7 +12,7 @@ use super::{ConfigState, Permitted, StatusCode};
 pub enum AgentColumn {
     Id,
     Name,
-    /// Address last heard from, else the one registered with.
+    /// Address last heard from, or else the one registered with.
     Ip,
     /// Address registered with.
     RegisterIp,
@@ -27,25 +27,25 @@ pub enum AgentColumn {
     OsVersion,
     OsArch,
     OsUname,
-    /// When it was registered, seconds since the epoch.
+    /// Time of registration, seconds since the epoch.
     DateAdd,
-    /// When it was last heard from, seconds since the epoch.
+    /// Time at which it was last heard from, seconds since the epoch.
     LastKeepAlive,
-    /// When it went silent, seconds since the epoch.
+    /// Time at which it was found disconnected, seconds since the epoch.
     DisconnectionTime,
-    /// Groups: compares one whole name, finds an agent that has it.
+    /// Groups. A comparison matches if one of the agent's groups matches, a negated one if all do.
     Group,
-    /// Why it has its status, by number.
+    /// Reason for its status, by number.
     StatusCode,
     /// First number of the OS version.
     OsMajor,
     /// Second number of the OS version.
     OsMinor,
-    /// MD5 of the groups' configuration that it runs; no value when it runs none.
+    /// MD5 of the group configuration that it runs; null when it runs none.
     ConfigSum,
-    /// `synced` or `not synced`: whether it runs what its groups configure.
+    /// `synced` or `not synced`: whether it runs the configuration of its groups.
     ConfigStatus,
-    /// A column that no agent has a value in.
+    /// A column that is null for every agent.
     Nothing,
 }
 
@@ -53,7 +53,7 @@ pub enum AgentColumn {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CompareOp {
     Equal,
-    /// Not equal; not true of what has no value.
+    /// Not equal; false for null.
     NotEqual,
     Less,
     Greater,
@@ -64,14 +64,14 @@ pub enum CompareOp {
 /// A tree of comparisons.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AgentCondition {
-    /// All of them; true when empty.
+    /// All conditions hold; true when empty.
     And(Vec<AgentCondition>),
-    /// Any of them; false when empty.
+    /// At least one condition holds; false when empty.
     Or(Vec<AgentCondition>),
     Compare {
         column: AgentColumn,
         op: CompareOp,
-        /// With what; numbers in decimal.
+        /// The value to compare with; numbers in decimal.
         value: String,
     },
     /// The column has no value.
@@ -81,7 +81,7 @@ pub enum AgentCondition {
 }
 
 impl AgentCondition {
-    /// `column` equals any of `values`; the word `null` means no value.
+    /// Returns the condition that `column` equals any of `values`; the word `null` matches null.
     pub fn any_of<'a>(column: AgentColumn, values: impl IntoIterator<Item = &'a str>) -> Self {
         Self::Or(
             values
@@ -95,24 +95,24 @@ impl AgentCondition {
     }
 }
 
-/// One step of an order.
+/// One step of a sort order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sort {
     pub column: AgentColumn,
     pub descending: bool,
 }
 
-/// Selection, order and page of agents. Filters of different fields must all hold; of the
-/// values of one field any. An empty list is no filter.
+/// Filters, order and page of agents. Filters of different fields must all match; of the values of
+/// one field at least one must. An empty list does not filter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentQuery {
-    /// Rows to pass over.
+    /// Number of rows to skip.
     pub offset: u64,
-    /// Rows at most; above [`super::limits::PAGE_ROWS_MAX`] it is cut to it.
+    /// Maximum number of rows, reduced to [`super::limits::PAGE_ROWS_MAX`] if larger.
     pub limit: u64,
     /// Only these numbers; an empty list matches none.
     pub ids: Option<Vec<AgentId>>,
-    /// Of those that the caller may see.
+    /// The agents that the caller may see.
     pub permitted: Permitted,
     pub status: Vec<AgentStatus>,
     pub name: Vec<String>,
@@ -125,12 +125,12 @@ pub struct AgentQuery {
     pub os_name: Vec<String>,
     pub os_version: Vec<String>,
     pub version: Vec<String>,
-    /// Text that any column contains; with a leading `-`, that none does.
+    /// Text that some column contains; with a leading `-`, text that no column contains.
     pub search: Option<String>,
-    /// Last heard from longer ago than this (registered, when never heard from), seconds.
+    /// Last heard from longer ago than this (or registered, if never heard from), seconds.
     pub older_than_s: Option<u64>,
     pub condition: Option<AgentCondition>,
-    /// Order; ties and none: by number.
+    /// Sort order. Ties are resolved by number; an empty order sorts by number.
     pub sort: Vec<Sort>,
 }
 
@@ -161,21 +161,21 @@ impl Default for AgentQuery {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AgentPage {
     pub items: Vec<AgentRecord>,
-    /// Status code of each of them, in the same order.
+    /// Status code of each agent, in the same order.
     pub codes: Vec<StatusCode>,
-    /// Configuration state of each of them, in the same order.
+    /// Configuration state of each agent, in the same order.
     pub configs: Vec<ConfigState>,
-    /// Number of matches without paging.
+    /// Number of matching agents on all pages.
     pub total: u64,
-    /// Which of [`AgentQuery::ids`] are not registered, ascending.
+    /// Those of [`AgentQuery::ids`] that are not registered, ascending.
     pub missing: Vec<AgentId>,
 }
 
 /// The distinct values of some columns, each with the number of agents.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DistinctPage {
-    /// Values in the order of the columns asked for; most agents first unless sorted.
+    /// Values in the order of the requested columns; most agents first unless sorted.
     pub items: Vec<(Vec<Option<String>>, u64)>,
-    /// Number of distinct values without paging.
+    /// Number of distinct values on all pages.
     pub total: u64,
 }

@@ -1,4 +1,4 @@
-//! The tables of `registry.db` and the steps that lead to them. A step that was released is never
+//! The tables of `registry.db` and the migration steps that create them. A released step is never
 //! changed; a new version appends one (`docs/format/registry-db.md`).
 
 use rusqlite::Connection;
@@ -8,7 +8,7 @@ use super::{ControlError, ControlResult, defaults};
 /// `PRAGMA application_id`: `HFRG` in ASCII.
 const APPLICATION_ID: i64 = 0x4846_5247;
 
-/// The steps; step n leads from version n - 1 to n.
+/// The steps; step n migrates from version n - 1 to n.
 const STEPS: [&str; 7] = [
     include_str!("schema_1.sql"),
     include_str!("schema_2.sql"),
@@ -22,8 +22,8 @@ const STEPS: [&str; 7] = [
 /// The version that this program writes.
 pub(super) const VERSION: i64 = STEPS.len() as i64;
 
-/// Brings the database to [`VERSION`], each step in a transaction of its own, and what belongs to
-/// the program to what this program has.
+/// Migrates the database to [`VERSION`], each step in a transaction of its own, and updates the
+/// built-in roles and policies.
 pub(super) fn migrate(conn: &mut Connection) -> ControlResult<()> {
     let found: i64 = conn.query_row("PRAGMA user_version", [], |r| r.get(0))?;
     if found > VERSION {

@@ -1,5 +1,5 @@
-//! Users, roles, policies and rules with their links: what there is, and what changes it. Every
-//! change is one transaction together with the revocations of the tokens it touches.
+//! Users, roles, policies and rules with their links, and the changes of them. Each change is one
+//! transaction together with the revocations of the tokens that it affects.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ pub struct PolicyRow {
     pub roles: Vec<u32>,
 }
 
-/// A rule: which authorization context gets which roles.
+/// A rule: the roles given to a login with a matching authorization context.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleRow {
     pub id: u32,
@@ -56,8 +56,8 @@ pub enum LinkKind {
     RoleRule,
 }
 
-/// A change of users, roles, policies, rules or links. Things with ids up to
-/// [`super::limits::RESERVED_ID_MAX`] are the caller's to protect.
+/// A change of users, roles, policies, rules or links. The caller must protect objects with ids up
+/// to [`super::limits::RESERVED_ID_MAX`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SecurityChange {
     /// Replace a user's password hash.
@@ -83,7 +83,7 @@ pub enum SecurityChange {
     },
     /// Delete a role and its links.
     DeleteRole(u32),
-    /// Create a policy; its id is drawn.
+    /// Create a policy; the store assigns its id.
     CreatePolicy(Policy),
     ReplacePolicy(Policy),
     /// Delete a policy and its links.
@@ -101,8 +101,8 @@ pub enum SecurityChange {
     },
     /// Delete a rule and its links.
     DeleteRule(u32),
-    /// Link `member` to `owner` at a place, from 0; those from there on move one on. Without a
-    /// place, or beyond the last one, at the end.
+    /// Link `member` to `owner` at a position from 0; the links from that position on move back by
+    /// one. Without a position, or with one beyond the end, the link is appended.
     Link {
         kind: LinkKind,
         /// User or role.
@@ -111,7 +111,7 @@ pub enum SecurityChange {
         member: u32,
         position: Option<u64>,
     },
-    /// Take a link away.
+    /// Remove a link.
     Unlink {
         kind: LinkKind,
         /// User or role.
@@ -121,32 +121,32 @@ pub enum SecurityChange {
     },
 }
 
-/// A change and whose tokens it ends.
+/// A change, and the tokens that it revokes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecurityWrite {
     pub change: SecurityChange,
-    /// Written in the same transaction.
+    /// Revocations to store in the same transaction.
     pub revoked: Vec<Revocation>,
 }
 
-/// Rows that authorisation needs of a user and a set of roles.
+/// The rows that an authorisation decision needs, for a user and a set of roles.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccessRows {
     pub user: UserRow,
-    /// Policies in the order of the roles, then of each role's own.
+    /// Policies by role in the order of the roles, then by each role's own order.
     pub policies: Vec<Policy>,
     pub settings: BTreeMap<String, String>,
 }
 
-/// The registry store's part about users, roles, policies and rules. All calls block.
+/// The part of the control store for users, roles, policies and rules. All calls block.
 pub trait SecurityStore: Send + Sync {
-    /// A user by id.
+    /// Returns a user by id.
     ///
     /// # Errors
     /// Returns an error if the database fails.
     fn user_by_id(&self, reader: &Reader, id: u32) -> ControlResult<Option<UserRow>>;
 
-    /// A user, the policies of a set of roles and some settings, by one statement.
+    /// Returns a user, the policies of a set of roles and some settings, with one statement.
     ///
     /// # Errors
     /// Returns an error if the database fails.
@@ -158,14 +158,14 @@ pub trait SecurityStore: Send + Sync {
         settings: &[&str],
     ) -> ControlResult<Option<AccessRows>>;
 
-    /// Users, roles, policies and rules from one snapshot.
+    /// Returns users, roles, policies and rules from one snapshot.
     ///
     /// # Errors
     /// Returns an error if the database fails.
     fn security(&self, reader: &Reader) -> ControlResult<SecurityImage>;
 
     /// Changes users, roles, policies, rules or links in one durable transaction with the
-    /// revocations; the id of what was created, else 0.
+    /// revocations. Returns the id of the created object, or 0 if none was created.
     ///
     /// # Errors
     /// `NotFound`; `Exists` (`role`, `policy`, `policy body`, `rule`, `rule body`, `link`).

@@ -8,23 +8,23 @@ use super::command::OpenCommand;
 /// Reason for the status of an agent (`docs/reference/wire.md`, "API: status of agents").
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum StatusCode {
-    /// Nothing to say.
+    /// No particular reason.
     #[default]
     Ok,
     /// Its version is not accepted.
     InvalidVersion,
     /// Its version could not be read.
     UnreadableVersion,
-    /// It said goodbye.
+    /// The agent shut down.
     Shutdown,
-    /// It fell silent.
+    /// The agent stopped sending keepalives.
     NoKeepalive,
     /// The server reset it.
     Reset,
 }
 
 impl StatusCode {
-    /// All of them by number.
+    /// All codes, in the order of their numbers.
     pub const ALL: [Self; 6] = [
         Self::Ok,
         Self::InvalidVersion,
@@ -34,34 +34,34 @@ impl StatusCode {
         Self::Reset,
     ];
 
-    /// The number in the API and in the database.
+    /// Returns the number in the API and in the database.
     pub fn number(self) -> u8 {
         self as u8
     }
 
-    /// The code behind a number; an unknown one is [`StatusCode::Ok`].
+    /// Returns the code with a number; [`StatusCode::Ok`] for an unknown one.
     pub fn from_number(number: u8) -> Self {
         Self::ALL.get(usize::from(number)).copied().unwrap_or_default()
     }
 }
 
-/// An agent and what the model's record does not carry.
+/// An agent, with what the model's record does not contain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentRow {
     pub record: AgentRecord,
     /// Reason for its status.
     pub status_code: StatusCode,
-    /// Its groups' configuration.
+    /// State of its groups' configuration.
     pub config: ConfigState,
 }
 
 /// The configuration that an agent runs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ConfigState {
-    /// MD5 in hex of what it said it runs; empty when it runs none, `None` while it was never heard
-    /// from.
+    /// MD5 in hex of the configuration that the agent reported; empty when it runs none, `None`
+    /// until its first report.
     pub sum: Option<String>,
-    /// True if that is what its groups configure.
+    /// True if it is the configuration of its groups.
     pub synced: bool,
 }
 
@@ -83,15 +83,15 @@ pub struct CertificateRow {
     pub agent: AgentId,
     /// Incarnation of that agent.
     pub incarnation: Incarnation,
-    /// Start of its time, seconds since the epoch.
+    /// Start of validity, seconds since the epoch.
     pub not_before_s: i64,
-    /// End of its time, seconds since the epoch.
+    /// End of validity, seconds since the epoch.
     pub not_after_s: i64,
-    /// First use, seconds since the epoch.
+    /// Time of its first use, seconds since the epoch.
     pub used_at_s: Option<i64>,
-    /// When a later one of the agent was first used, seconds since the epoch.
+    /// Time at which a later certificate of the agent was first used, seconds since the epoch.
     pub superseded_at_s: Option<i64>,
-    /// When it was revoked, seconds since the epoch.
+    /// Time of its revocation, seconds since the epoch.
     pub revoked_at_s: Option<i64>,
 }
 
@@ -100,9 +100,9 @@ pub struct CertificateRow {
 pub struct NewCertificate {
     /// SHA-256 of its DER bytes.
     pub fingerprint: [u8; 32],
-    /// Start of its time, seconds since the epoch.
+    /// Start of validity, seconds since the epoch.
     pub not_before_s: i64,
-    /// End of its time, seconds since the epoch.
+    /// End of validity, seconds since the epoch.
     pub not_after_s: i64,
     /// The certificate as PEM; not stored.
     pub pem: String,
@@ -111,18 +111,18 @@ pub struct NewCertificate {
 /// An agent to register.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewAgent {
-    /// Its number, when it brings one; else the next is drawn.
+    /// Number that the agent requests; `None` for the next one.
     pub id: Option<AgentId>,
     pub name: String,
-    /// Address it registers with, or `any`.
+    /// Address to register, or `any`.
     pub register_ip: String,
-    /// Groups in order of priority, after those of the token; none means `default`.
+    /// Groups in order of priority, after those of the token; an empty list means `default`.
     pub groups: Vec<String>,
-    /// Random, drawn for this registration.
+    /// Random number, drawn for this registration.
     pub incarnation: Incarnation,
-    /// The key that 4.x clients are given of it, 64 characters.
+    /// Key for 4.x clients, 64 characters.
     pub client_key: Option<String>,
-    /// Now, seconds since the epoch.
+    /// Current time, seconds since the epoch.
     pub now_s: i64,
 }
 
@@ -134,18 +134,18 @@ pub struct EnrolledAgent {
     pub certificate: NewCertificate,
 }
 
-/// An enrolment token to keep.
+/// An enrolment token to store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewEnrolmentToken {
     /// SHA-256 of the token's secret.
     pub digest: [u8; 32],
-    /// Groups its agents get.
+    /// Groups of the agents that register with it.
     pub groups: Vec<String>,
     /// Number of agents that may register with it.
     pub uses: u32,
-    /// End of its time, seconds since the epoch.
+    /// End of validity, seconds since the epoch.
     pub expires_at_s: i64,
-    /// Now, seconds since the epoch.
+    /// Current time, seconds since the epoch.
     pub now_s: i64,
 }
 
@@ -154,11 +154,11 @@ pub struct NewEnrolmentToken {
 pub struct EnrolmentTokenRow {
     /// SHA-256 of the token's secret.
     pub digest: [u8; 32],
-    /// Groups its agents get.
+    /// Groups of the agents that register with it.
     pub groups: Vec<String>,
     /// Number of agents that may still register with it.
     pub uses_left: u32,
-    /// End of its time, seconds since the epoch.
+    /// End of validity, seconds since the epoch.
     pub expires_at_s: i64,
 }
 
@@ -171,9 +171,9 @@ pub struct LivenessRow {
     /// Its status.
     pub status: AgentStatus,
     pub status_code: StatusCode,
-    /// When it was last heard from, seconds since the epoch.
+    /// Time at which it was last heard from, seconds since the epoch.
     pub keepalive_at_s: Option<i64>,
-    /// When it went silent, seconds since the epoch.
+    /// Time at which it was found disconnected, seconds since the epoch.
     pub disconnected_at_s: Option<i64>,
     /// Its version, name, address and system; `None` leaves them unchanged.
     pub info: Option<InfoRow>,
@@ -220,17 +220,17 @@ pub struct Policy {
     pub actions: Vec<String>,
     /// Resources, e.g. `agent:id:*`; pairs joined with `&`.
     pub resources: Vec<String>,
-    /// Allows, or denies.
+    /// True if the policy allows, false if it denies.
     pub allow: bool,
 }
 
-/// Holders of tokens that are refused.
+/// The tokens that a revocation refuses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RevocationTarget {
     User(u32),
-    /// Those that carry a role.
+    /// Tokens that carry a role.
     Role(u32),
-    /// Those made with an authorization context.
+    /// Tokens issued for an authorization context.
     RunAs,
     Everyone,
 }
@@ -241,8 +241,8 @@ pub struct Revocation {
     pub target: RevocationTarget,
     /// Tokens with `nbf` at or before it are refused, seconds since the epoch.
     pub issued_until_s: i64,
-    /// When the row may be forgotten: every such token has expired by then, seconds since the
-    /// epoch.
+    /// Time from which the row may be deleted because every such token has expired, seconds since
+    /// the epoch.
     pub expires_at_s: i64,
 }
 
@@ -257,9 +257,9 @@ pub struct ControlImage {
     pub outstanding: Vec<OpenCommand>,
     /// Token revocations in force.
     pub revocations: Vec<Revocation>,
-    /// Groups that have a configuration, with its text as it was put.
+    /// Groups that have a configuration, with its text as it was stored.
     pub configs: Vec<(String, Vec<u8>)>,
 }
 
-/// Issues a certificate for the number that the store has just drawn.
+/// Issues a certificate for the number that the store has just assigned.
 pub type Sign<'a> = &'a mut dyn FnMut(AgentId) -> Result<NewCertificate, String>;

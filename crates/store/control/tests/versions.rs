@@ -1,5 +1,5 @@
-//! Databases of every version open; those of a later version and of other programs do not.
-//! A fixture of a released version is never written again.
+//! Databases of every version open; those of a later version and of other programs are refused. The
+//! fixture of a released version is never rewritten.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ fn agent(name: &str, groups: &[&str]) -> NewAgent {
     }
 }
 
-/// A little of everything.
+/// Writes something of every kind.
 fn fill(store: &SqliteControl) {
     let by = &WriteContext::server();
     store.create_group(by, "web", NOW_S).unwrap();
@@ -277,7 +277,7 @@ fn the_audit_log_is_bounded_and_its_details_are_cut() {
     };
     store.audit(&entry(&"ü".repeat(5_000))).unwrap();
     assert_eq!(store.audit_log(&Reader::server(), None, 1).unwrap()[0].detail.len(), 4_096);
-    // As many rows of what was refused as are kept, and one more of them and of what was done.
+    // The table holds one refused row more than is kept; the next row triggers the deletion.
     let conn = Connection::open(&path).unwrap();
     conn.execute_batch(
         "WITH RECURSIVE n(i) AS (VALUES (2) UNION ALL SELECT i + 1 FROM n WHERE i <= 100001)

@@ -1,16 +1,17 @@
 //! A fixed number of readers, such as database connections, each lent to one query at a time.
 //!
-//! One user holds at most all readers but one, so one is always left for the others. A free reader goes
-//! to the waiting query of the user that holds the fewest; among those, to the one that has waited
-//! longest. Queries of the server itself hold none in this sense.
+//! One user holds at most all readers but one, so one is always left for the others. A free reader
+//! goes to the waiting query of the user that holds the fewest; among those, to the one that has
+//! waited longest. Queries of the server itself count as holding none.
 //!
 //! # Locking
-//! One mutex guards the free readers, the number of readers that each user holds and the queue. It is
-//! held for the choice only, never while a query runs, and no other lock is taken under it. A query
-//! enters the queue under the mutex before it looks for a reader, so a reader that is returned between
-//! the two is not missed. Every change that may make another query next wakes all of them: a wakeup of
-//! one could reach a query whose turn it is not, and be lost. A caller that holds a reader must not take
-//! a second one: all readers may be held by callers that do the same.
+//! One mutex guards the free readers, the number of readers that each user holds and the queue. It
+//! is held for the choice only, never while a query runs, and no other lock is taken under it. A
+//! query enters the queue under the mutex before it looks for a reader, so a reader that is
+//! returned between the two is not missed. Every change that may make another query next wakes all
+//! waiting queries, because a single wakeup could reach one that is not next and be lost. A caller
+//! that holds a reader must not take a second one: all readers may be held by callers that do the
+//! same.
 
 use std::collections::HashMap;
 use std::sync::Arc;

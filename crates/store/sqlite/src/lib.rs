@@ -1,5 +1,5 @@
-//! SQLite for the server's stores: settings of a connection, a pool of connections for queries that is fair
-//! among users, and the cost of their statements.
+//! SQLite for the server's stores: settings of a connection, a pool of connections for queries that
+//! is fair among users, and the cost of their statements.
 
 mod connection;
 mod lend;

@@ -1,5 +1,5 @@
-//! The cost of the statements of one SQLite connection, as SQLite itself reports it. Counting costs a
-//! few nanoseconds per row.
+//! The cost of the statements of one SQLite connection, as SQLite itself reports it. Counting costs
+//! a few nanoseconds per row.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use rusqlite::trace::{TraceEvent, TraceEventCodes};
 
 use crate::reader::{Cost, Reader, count_statement};
 
-/// Counts what runs on one connection.
+/// Counts the statements and rows of one connection.
 pub struct Meter(Arc<Counts>);
 
 #[derive(Default)]
@@ -28,7 +28,7 @@ impl Meter {
         Ok(Self(counts))
     }
 
-    /// Charges what runs until the returned value is dropped to a reader.
+    /// Charges everything that runs until the returned value is dropped to a reader.
     pub fn charge(&self, reader: &Reader) -> Charge {
         self.0.take_cost();
         Charge { counts: Arc::clone(&self.0), reader: reader.clone() }

@@ -1,5 +1,6 @@
-//! Connections for the queries of one database: a fixed number, each used by one query at a time and for
-//! a bounded time, because a query keeps the write-ahead log from being copied.
+//! Connections for the queries of one database. Their number is fixed. Each is used by one query at
+//! a time and for a bounded time, because a query keeps the write-ahead log from being
+//! checkpointed.
 //!
 //! # Locking
 //! See [`crate::lend`]. A query holds its connection and no lock; only `each`, which runs before
@@ -32,7 +33,8 @@ pub struct ReaderPool {
 struct Timed {
     conn: Connection,
     meter: Meter,
-    /// When the query is interrupted, microseconds after [`ReaderPool::started`]; 0: never.
+    /// Time at which the query is interrupted, microseconds after [`ReaderPool::started`]; 0 means
+    /// never.
     until_us: Arc<AtomicU64>,
 }
 
@@ -48,7 +50,8 @@ impl ReaderPool {
         Ok(Self { readers: Readers::new(readers?), started, time_max: READ_TIME_MAX })
     }
 
-    /// Runs a query on a connection; `None` if none became free in time.
+    /// Runs a query on a connection; `None` if none became free in time. The query is interrupted
+    /// after [`READ_TIME_MAX`].
     pub fn read<T>(&self, reader: &Reader, query: impl FnOnce(&mut Connection) -> T) -> Option<T> {
         let run =
             |timed: &mut Timed| timed.run(reader, self.started.elapsed() + self.time_max, query);
@@ -61,7 +64,7 @@ impl ReaderPool {
         self.readers.paused(wait, work)
     }
 
-    /// Has every free connection run a query once.
+    /// Runs a query once on every free connection.
     pub fn each<E>(
         &self,
         mut query: impl FnMut(&mut Connection) -> Result<(), E>,

@@ -16,8 +16,8 @@ pub struct Cost {
     pub rows: u64,
 }
 
-/// The user on whose behalf queries run, and the counter of their cost. A store lends one user all of
-/// its connections for queries but one. Clones share the counter.
+/// The user on whose behalf queries run, and the counter of their cost. A store lends one user all
+/// of its connections for queries but one. Clones share the counter.
 #[derive(Debug, Clone, Default)]
 pub struct Reader {
     user: Option<Arc<str>>,
@@ -36,7 +36,8 @@ impl Reader {
         Self::default()
     }
 
-    /// Returns a reader for a user, or for whatever else shares the connections. It has the same counter.
+    /// Returns a reader for a user, or for another party that shares the connections. It has the
+    /// same counter.
     #[must_use]
     pub fn with_user(&self, user: &str) -> Self {
         Self { user: Some(user.into()), cost: Arc::clone(&self.cost) }

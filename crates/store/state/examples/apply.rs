@@ -1,5 +1,5 @@
-//! Measures the speed of applying documents: 150,000 documents of files in sessions of 5 MB, first new,
-//! then changed, then sent again; then the queries of the API.
+//! Measures the speed of applying documents: 150,000 documents of files in sessions of 5 MB, first
+//! new, then changed, then sent again; then the queries of the API.
 //!
 //! `cargo run --release -p holdfast-state --example apply [DOCUMENTS]`
 

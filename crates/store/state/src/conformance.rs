@@ -27,8 +27,8 @@ pub use records::*;
 
 use crate::{Reader, StateStore};
 
-/// Makes a test of each promise: `state_conformance!(make)`, where `make()` returns an empty store
-/// (anything that dereferences to one).
+/// Generates a test for each promise: `state_conformance!(make)`, where `make()` returns an empty
+/// store (anything that dereferences to one).
 #[macro_export]
 macro_rules! state_conformance {
     ($make:expr) => {

@@ -1,6 +1,6 @@
-//! The state store: documents and events that agents report, behind the trait [`StateStore`]. It is rebuilt
-//! from the journal after a power cut. [`SqliteState`] implements the trait; another engine implements the
-//! same trait and passes the same conformance suite.
+//! The state store: documents and events that agents report, behind the trait [`StateStore`]. It is
+//! rebuilt from the journal after a power cut. [`SqliteState`] implements the trait; another engine
+//! implements the same trait and passes the same conformance suite.
 //!
 //! # Invariants
 //! - A batch of records is applied in one transaction together with its position, so that replay

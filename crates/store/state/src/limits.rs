@@ -12,7 +12,8 @@ pub const DATASET_NAME_BYTES_MAX: usize = 128;
 pub const EVENT_ID_BYTES_MAX: usize = 128;
 /// Longest session id kept, bytes.
 pub const SESSION_ID_BYTES_MAX: usize = 256;
-/// Sessions of each agent that are remembered by id and content; repeating one of them writes nothing.
+/// Sessions of each agent that are remembered by id and content; repeating one of them writes
+/// nothing.
 pub const SESSIONS_KEPT: usize = 32;
 /// Default age up to which events are kept, days.
 pub const EVENT_AGE_DAYS: u64 = 400;

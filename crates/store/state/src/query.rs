@@ -85,11 +85,11 @@ pub enum Comparison {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Condition {
-    /// All of them hold; an empty list holds.
+    /// All conditions hold; true when empty.
     All(Vec<Condition>),
-    /// At least one holds; an empty list does not.
+    /// At least one condition holds; false when empty.
     Any(Vec<Condition>),
-    /// It does not hold.
+    /// The condition does not hold.
     Not(Box<Condition>),
     /// A field passes a test.
     Field(DocumentField, Comparison, QueryValue),
@@ -302,7 +302,8 @@ pub struct StoredEvent {
     pub agent: AgentId,
     /// Reported by a former life of the number, which may belong to another agent by now.
     pub former: bool,
-    /// Name of that life, or the last reported name of the present one; empty when it never reported one.
+    /// Name of that life, or the last reported name of the present one; empty when it never
+    /// reported one.
     pub agent_name: String,
     /// Id that the agent gave it.
     pub id: String,

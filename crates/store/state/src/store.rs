@@ -11,24 +11,24 @@ use crate::query::{
 };
 use sqlite::Reader;
 
-/// A store of what agents report: documents, events and the position of the last record applied. Calls
-/// block; call them from a thread that may. Only one caller may apply at a time, any number may read; each
-/// query names its [`Reader`].
+/// A store of what agents report: documents, events and the position of the last record applied.
+/// Calls block; call them from a thread that may. Only one caller may apply at a time, any number
+/// may read; each query names its [`Reader`].
 pub trait StateStore: Send + Sync {
     /// Applies records in journal order, in one transaction that also stores the last position. A
-    /// record at or below the stored position is skipped (its [`Applied`] is empty). A session that is
-    /// among the agent's last [`crate::limits::SESSIONS_KEPT`] by id and content writes nothing
+    /// record at or below the stored position is skipped (its [`Applied`] is empty). A session that
+    /// is among the agent's last [`crate::limits::SESSIONS_KEPT`] by id and content writes nothing
     /// ([`Applied::replayed`]), nor does one whose id has an earlier time than theirs
-    /// ([`Applied::outdated`]) or one of a life that has ended ([`Applied::refused`]). A record that
-    /// cannot be applied is set aside with a coverage event ([`Applied::quarantined`]) and does not
-    /// fail the batch. Returns one result per record, in order.
+    /// ([`Applied::outdated`]) or one of a life that has ended ([`Applied::refused`]). A record
+    /// that cannot be applied is set aside with a coverage event ([`Applied::quarantined`]) and
+    /// does not fail the batch. Returns one result per record, in order.
     ///
     /// # Errors
     /// Returns an error if the transaction fails; then nothing of the batch was applied.
     fn apply(&self, batch: &[(Position, Record)]) -> Result<Vec<Applied>, StateError>;
 
-    /// Sets aside the bytes of a record that cannot be decoded, with a coverage event, and stores its
-    /// position. Does nothing when the position is already applied.
+    /// Sets aside the bytes of a record that cannot be decoded, with a coverage event, and stores
+    /// its position. Does nothing when the position is already applied.
     ///
     /// # Errors
     /// Returns an error if the transaction fails.
@@ -102,8 +102,8 @@ pub trait StateStore: Send + Sync {
     fn documents(&self, reader: &Reader, query: &DocumentQuery)
     -> Result<DocumentPage, StateError>;
 
-    /// Returns documents of one dataset over many agents, from one snapshot. Without a condition the
-    /// totals are stored counters; with one, every document of those agents is examined.
+    /// Returns documents of one dataset over many agents, from one snapshot. Without a condition
+    /// the totals are stored counters; with one, every document of those agents is examined.
     ///
     /// # Errors
     /// Returns an error if the query is beyond the limits, takes too long or the store cannot be
@@ -115,8 +115,8 @@ pub trait StateStore: Send + Sync {
     ) -> Result<DocumentPage, StateError>;
 
     /// Returns the SHA-1, lower-case hex, of the agent's document checksums in ascending order,
-    /// concatenated as lower-case hex (`docs/reference/wire.md`, "Checksums"). An empty dataset gives the
-    /// digest of the empty text.
+    /// concatenated as lower-case hex (`docs/reference/wire.md`, "Checksums"). An empty dataset
+    /// gives the digest of the empty text.
     ///
     /// # Errors
     /// Returns an error if the store cannot be read.
@@ -127,11 +127,12 @@ pub trait StateStore: Send + Sync {
         dataset: &Dataset,
     ) -> Result<String, StateError>;
 
-    /// Visits id, version and checksum of every document whose id is lower-case hex of 16 to 64 bytes and
-    /// whose first eight bytes, big-endian, lie in one of the ranges (first and last, both inclusive).
-    /// Documents with other ids are visited once, before the others, whatever the ranges. The ranges are
-    /// visited in the given order and must not overlap; within a range there is no order. Stops when `visit`
-    /// returns `false`. One snapshot and one time limit cover the call; it costs what it visits.
+    /// Visits id, version and checksum of every document whose id is lower-case hex of 16 to 64
+    /// bytes and whose first eight bytes, big-endian, lie in one of the ranges (first and last,
+    /// both inclusive). Documents with other ids are visited once, before the others, whatever the
+    /// ranges. The ranges are visited in the given order and must not overlap; within a range there
+    /// is no order. Stops when `visit` returns `false`. One snapshot and one time limit cover the
+    /// call; it costs what it visits.
     /// # Errors
     /// Returns an error if the store cannot be read.
     fn each_in_ranges(
@@ -150,9 +151,9 @@ pub trait StateStore: Send + Sync {
     /// cannot be read.
     fn changes(&self, reader: &Reader, query: &ChangeQuery) -> Result<ChangePage, StateError>;
 
-    /// Visits events in the order of arrival, after a given number, until `visit` returns `false` or
-    /// [`limits::ARRIVALS_LOOKED_AT_MAX`](crate::limits::ARRIVALS_LOOKED_AT_MAX) numbers were examined.
-    /// Holds one event in memory at a time.
+    /// Visits events in the order of arrival, after a given number, until `visit` returns `false`
+    /// or [`limits::ARRIVALS_LOOKED_AT_MAX`](crate::limits::ARRIVALS_LOOKED_AT_MAX) numbers were
+    /// examined. Holds one event in memory at a time.
     ///
     /// # Errors
     /// Returns an error if the store cannot be read.
@@ -175,8 +176,8 @@ pub trait StateStore: Send + Sync {
     /// Returns an error if the store cannot be read.
     fn agent_counts(&self, reader: &Reader, agent: AgentId) -> Result<AgentCounts, StateError>;
 
-    /// Drops events that exceed the policy and expired tombstones. Each run that drops events adds one
-    /// coverage event of agent 000.
+    /// Drops events that exceed the policy and expired tombstones. Each run that drops events adds
+    /// one coverage event of agent 000.
     ///
     /// # Errors
     /// Returns an error if a transaction fails; the coverage event reports what earlier ones

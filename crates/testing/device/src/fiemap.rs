@@ -10,7 +10,7 @@ use crate::options::BLOCK_BYTES;
 
 /// `_IOWR('f', 11, struct fiemap)`.
 const FS_IOC_FIEMAP: u64 = 0xC020_660B;
-/// Write out what is delayed first.
+/// Write out delayed allocations first.
 const FIEMAP_FLAG_SYNC: u32 = 1;
 /// The last extent of the file.
 const FIEMAP_EXTENT_LAST: u32 = 1;
@@ -39,7 +39,8 @@ struct Request {
     extents: [Extent; EXTENTS_MAX],
 }
 
-/// Ranges of block numbers that hold the file.
+/// Returns the ranges of block numbers that contain the file. Asks in batches until the last
+/// extent.
 pub(crate) fn extents(path: &Path) -> Result<Vec<Range<u64>>, DeviceError> {
     let file = File::open(path).map_err(DeviceError::io(path))?;
     let mut found = Vec::new();

@@ -1,5 +1,5 @@
-//! The two images: the content that the device answers with now, and the content that survives a power
-//! cut.
+//! The two images: the content that the device answers with now, and the content that survives a
+//! power cut.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -72,7 +72,7 @@ struct State {
     unflushed: Vec<(usize, Content)>,
     dirty: BTreeSet<usize>,
     counters: Counters,
-    /// The moment to die at: block writes and flushes that are still answered.
+    /// Block writes and flushes that are still answered before the device dies.
     blocks_left: Option<u64>,
     flushes_left: Option<u64>,
     dead: bool,
@@ -129,8 +129,8 @@ impl Image {
         self.bytes
     }
 
-    /// Returns the name of the file that represents the device now. It changes at each cut, so that a
-    /// process that still has the old file open cannot reach the new one.
+    /// Returns the name of the file that represents the device now. It changes at each cut, so that
+    /// a process that still has the old file open cannot reach the new one.
     pub(crate) fn name(&self) -> String {
         name_of(self.state.lock().generation)
     }
@@ -349,7 +349,8 @@ pub(crate) fn name_of(generation: u64) -> String {
     format!("disk-{generation}")
 }
 
-/// Returns the blocks that a request touches: number, bytes within the block, bytes within the request.
+/// Returns the blocks that a request touches: number, bytes within the block, bytes within the
+/// request.
 fn pieces(offset: u64, bytes: usize) -> impl Iterator<Item = (usize, Range<usize>, Range<usize>)> {
     let mut done = 0;
     std::iter::from_fn(move || {
@@ -379,7 +380,7 @@ fn torn(old: Option<&Block>, new: Option<&Block>, dice: &mut Dice) -> Arc<Block>
     Arc::new(block)
 }
 
-/// Splitmix64: the same throws from the same seed.
+/// SplitMix64: the same seed gives the same sequence.
 struct Dice(u64);
 
 impl Dice {

@@ -20,17 +20,17 @@
 //!
 //! # What survives what
 //! - A flush makes every write that was answered before it durable. Nothing else does.
-//! - [`Device::power_cut`] keeps what is durable and, as [`PowerCut`] says, a random part of the writes
-//!   since the last flush: whole blocks, or single sectors of 512 bytes.
+//! - [`Device::power_cut`] keeps what is durable and, as [`PowerCut`] says, a random part of the
+//!   writes since the last flush: whole blocks, or single sectors of 512 bytes.
 //! - From the cut on, or from the moment set by [`Device::die_after`], every request to the device
 //!   fails: nothing written later can be acknowledged, and open files of the old mount never reach
 //!   the new one.
 //!
 //! # Limits
 //! Linux; root, `/dev/fuse`, loop devices and the `mkfs` of the file system, or
-//! [`DeviceError::Unavailable`]. Everything is in memory: two images that share equal blocks; blocks
-//! of zeros take nothing. A process that is killed leaves its mounts behind; the next [`Device`]
-//! removes them.
+//! [`DeviceError::Unavailable`]. Everything is in memory: two images that share equal blocks;
+//! blocks of zeros take nothing. A process that is killed leaves its mounts behind; the next
+//! [`Device`] removes them.
 
 mod error;
 mod fiemap;
@@ -90,7 +90,7 @@ impl Device {
     /// folder.
     ///
     /// # Errors
-    /// As the programs say; so it is when the file system cannot recover.
+    /// The error of a program, for example if the file system cannot recover.
     pub fn remount(&mut self) -> Result<PathBuf, DeviceError> {
         self.mounts.mount(&self.image.name())
     }
@@ -103,14 +103,14 @@ impl Device {
     /// Unmounts the file system.
     ///
     /// # Errors
-    /// As `umount` says; so it is when a file is still open.
+    /// The error of `umount`, for example if a file is still open.
     pub fn unmount(&mut self) -> Result<(), DeviceError> {
         self.mounts.unmount()
     }
 
-    /// Cuts the power: requests fail from now on, and all writes that were not flushed are lost except
-    /// those that `cut` keeps. The file system is no longer mounted in its folder, and its open files
-    /// fail for good. Continue with [`Device::remount`].
+    /// Cuts the power: requests fail from now on, and all writes that were not flushed are lost
+    /// except those that `cut` keeps. The file system is no longer mounted in its folder, and its
+    /// open files fail for good. Continue with [`Device::remount`].
     ///
     /// # Errors
     /// As the programs say.
@@ -121,8 +121,8 @@ impl Device {
         Ok(())
     }
 
-    /// Makes the device fail by itself at that moment, counted from now: every request fails from then
-    /// on, until [`Device::power_cut`].
+    /// Makes the device fail by itself at that moment, counted from now: every request fails from
+    /// then on, until [`Device::power_cut`].
     pub fn die_after(&self, moment: Moment) {
         self.image.arm(moment);
     }
@@ -132,7 +132,7 @@ impl Device {
         self.image.is_dead()
     }
 
-    /// Requests since the device was made.
+    /// Returns the requests since the device was made.
     pub fn counters(&self) -> Counters {
         self.image.counters()
     }
@@ -142,9 +142,9 @@ impl Device {
         self.image.start_measuring();
     }
 
-    /// Returns the writes that reached the device since [`Device::start_measuring`], by location: the
-    /// files named, the file system's journal, elsewhere. The files must still exist; sync first the
-    /// data that should be counted. Needs [`DeviceOptions::measure`].
+    /// Returns the writes that reached the device since [`Device::start_measuring`], by location:
+    /// the files named, the file system's journal, elsewhere. The files must still exist; sync
+    /// first the data that should be counted. Needs [`DeviceOptions::measure`].
     ///
     /// # Errors
     /// Returns an error if the location of a file's blocks cannot be read.

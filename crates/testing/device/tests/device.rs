@@ -1,4 +1,5 @@
-//! A real file system on the device: what is flushed stays, what is not goes, and what is counted.
+//! A real file system on the device: flushed data survives, other data does not, and writes are
+//! counted.
 
 #![allow(
     clippy::unwrap_used,
@@ -15,7 +16,7 @@ use std::os::unix::fs::FileExt;
 
 use device::{Device, DeviceError, DeviceOptions, Fs, Moment, PowerCut, available};
 
-/// A device with a file system, or a visible reason why there is none.
+/// Returns a mounted device, or prints the reason why there is none.
 fn mounted(fs: Fs, options: DeviceOptions) -> Option<Device> {
     if let Err(DeviceError::Unavailable(why)) = available(fs) {
         eprintln!("skipped: {why}");
@@ -119,7 +120,7 @@ fn blocks_are_distinguished_by_their_position() {
     file.write_all(&vec![0; 64 << 10]).unwrap();
     file.sync_all().unwrap();
     device.start_measuring();
-    // A growing file needs the journal, one that is there already does not.
+    // A growing file needs the journal, an existing one does not.
     for _ in 0..10 {
         file.write_all(&[3; 4096]).unwrap();
         file.sync_data().unwrap();

@@ -1,5 +1,5 @@
-//! Files layered over other files: every call is forwarded to the layer below, except those that a type
-//! overrides.
+//! Files layered over other files: every call is forwarded to the layer below, except those that a
+//! type overrides.
 
 use std::io;
 use std::path::Path;

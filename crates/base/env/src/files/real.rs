@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use super::traits::{Access, File, Files, Lock};
 
 /// `O_DSYNC` alone. rustix's flag of that name is `O_SYNC`, with which a write also persists the
-/// file's times: on ext4 a commit of the file system's journal every few milliseconds.
+/// file's times. On ext4 that commits the file system's journal every few milliseconds.
 const DSYNC: OFlags = OFlags::from_bits_retain(libc::O_DSYNC as u32);
 
 /// The file system of the operating system. New files are readable by their owner alone.
@@ -152,7 +152,7 @@ impl Files for RealFiles {
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
         let flags = OFlags::CLOEXEC | OFlags::RDWR | OFlags::CREATE;
         let file = match rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR) {
-            // One that is there can be held where nothing can be written.
+            // An existing lock file can be locked even where it cannot be written.
             Err(e @ (Errno::ROFS | Errno::ACCESS)) => {
                 let flags = OFlags::CLOEXEC | OFlags::RDONLY;
                 rustix::fs::open(path, flags, Mode::empty()).map_err(|_| e)

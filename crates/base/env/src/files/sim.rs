@@ -2,12 +2,11 @@
 //! for the same seed.
 //!
 //! What it models: a write reaches the medium in sectors of 512 bytes. Until it is persisted, a
-//! power cut keeps any subset of them, so that writes are torn and reordered, and an older write
-//! of a sector may outlive a newer one. Names survive in the order in which they were changed, up
-//! to some point at or after the last persisted folder; those of each folder up to a point of its own
-//! if [`SimDisk::scatter_names`] says so. After a failed flush what was to be
-//! flushed reads as written but never becomes durable, as with a page cache.
-//! What it does not model: bad sectors that heal, time.
+//! power cut keeps any subset of them, so that writes are torn and reordered, and an older write of
+//! a sector may outlive a newer one. Names survive in the order in which they were changed, up to a
+//! random point at or after the last persisted folder; after [`SimDisk::scatter_names`] each folder
+//! has such a point of its own. Data of a failed flush reads as written but never becomes durable,
+//! as with a page cache. What it does not model: bad sectors that heal, time.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -65,7 +64,7 @@ struct State {
     noise: u64,
 }
 
-/// See the module. Clones are the same disk.
+/// A simulated disk; see the module. Clones share the disk.
 #[derive(Clone, Default)]
 pub struct SimDisk(Arc<Mutex<State>>);
 
@@ -89,8 +88,8 @@ impl SimDisk {
         self.0.lock().faults.extend_from_slice(faults);
     }
 
-    /// Returns the number of calls so far that change something: creating, writing, persisting, sizing,
-    /// naming.
+    /// Returns the number of calls so far that change something: creating, writing, persisting,
+    /// sizing, naming.
     pub fn calls(&self) -> u64 {
         self.0.lock().calls
     }
@@ -110,14 +109,14 @@ impl SimDisk {
         self.0.lock().compressing = true;
     }
 
-    /// Makes folders independent from now on: persisting a folder persists only its own names, and a
-    /// power cut may keep later names of one folder without earlier ones of another.
+    /// Makes folders independent from now on: persisting a folder persists only its own names, and
+    /// a power cut may keep later names of one folder without earlier ones of another.
     pub fn scatter_names(&self) {
         self.0.lock().scatters_names = true;
     }
 
-    /// Acknowledges flushes of files, or of folders, without doing them from now on: to show that a
-    /// test would notice.
+    /// From now on acknowledges flushes of files, or of folders, without doing them, to show that a
+    /// test detects it.
     pub fn lie(&self, about_flushes: bool, about_names: bool) {
         self.0.lock().lies = (about_flushes, about_names);
     }
@@ -127,8 +126,8 @@ impl SimDisk {
         self.0.lock().capacity_bytes = bytes;
     }
 
-    /// Returns the disk as it could be found after a power cut at this instant: the durable content,
-    /// and a part of the rest that is drawn from the seed. This disk itself is unaffected.
+    /// Returns a copy of the disk as a power cut at this instant could leave it: the durable
+    /// content, and a part of the rest that is drawn from the seed. This disk itself is unaffected.
     #[must_use]
     pub fn crash(&self, seed: u64) -> Self {
         let state = self.0.lock();
@@ -145,7 +144,8 @@ impl SimDisk {
         })))
     }
 
-    /// Returns the disk as the next process finds it after a kill, with everything that was written.
+    /// Returns a copy of the disk as the next process finds it after a kill, with everything that
+    /// was written.
     #[must_use]
     pub fn kill(&self) -> Self {
         let state = self.0.lock();
@@ -175,7 +175,8 @@ impl SimDisk {
 }
 
 impl State {
-    /// Counts a changing call; returns the way in which it has to fail, if it has to.
+    /// Counts a changing call and returns the failure planned for it, if any. Switches the power
+    /// off for a power cut.
     fn call(&mut self) -> io::Result<Option<Failure>> {
         self.alive()?;
         self.calls += 1;
@@ -189,6 +190,7 @@ impl State {
         if self.off { Err(io::Error::other("the power is off")) } else { Ok(()) }
     }
 
+    /// Returns an error if a file of this size would exceed the capacity.
     fn room(&self, node: usize, bytes: u64) -> io::Result<()> {
         let more = bytes.saturating_sub(self.image.content(node).len() as u64);
         match self.capacity_bytes {

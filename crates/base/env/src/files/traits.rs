@@ -7,7 +7,7 @@ use std::sync::Arc;
 /// The options with which a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Access {
-    /// For writing as well as for reading.
+    /// Allows writing as well as reading.
     pub write: bool,
     pub create: bool,
     /// Bypass the page cache: buffers, offsets and lengths must be multiples of 4 KiB.
@@ -20,7 +20,7 @@ impl Access {
     pub const READ: Self = Self { write: false, create: false, direct: false, dsync: false };
     /// For reading and writing, through the page cache.
     pub const WRITE: Self = Self { write: true, create: false, direct: false, dsync: false };
-    /// As [`Access::WRITE`], created if it is not there.
+    /// As [`Access::WRITE`]; creates a missing file.
     pub const CREATE: Self = Self { write: true, create: true, direct: false, dsync: false };
 }
 
@@ -41,7 +41,8 @@ pub trait File: Send + Sync {
     /// Makes every write of this file so far survive power loss.
     ///
     /// # Errors
-    /// As the operating system. After an error, the durability of earlier writes is unknown for good.
+    /// As the operating system. After an error, the durability of earlier writes is unknown for
+    /// good.
     fn persist(&self) -> io::Result<()>;
 
     /// Returns the length in bytes.
@@ -56,20 +57,20 @@ pub trait File: Send + Sync {
     /// As the operating system.
     fn set_size(&self, bytes: u64) -> io::Result<()>;
 
-    /// Extends the file to `bytes`, if it is smaller, and reserves space for them; the new part reads
-    /// as zeros. Returns true if the space is reserved, so that no first write finds the disk full;
-    /// some file systems cannot reserve.
+    /// Extends the file to `bytes`, if it is smaller, and reserves space for them; the new part
+    /// reads as zeros. Returns true if the space is reserved, so that no first write finds the disk
+    /// full; some file systems cannot reserve.
     ///
     /// # Errors
     /// [`io::ErrorKind::StorageFull`] when there is no room.
     fn allocate(&self, bytes: u64) -> io::Result<bool>;
 
     /// Returns the offset of the first byte that was never written, if there is one before the end,
-    /// else the size; also the size where this cannot be determined. The first write to a range that is
-    /// only reserved costs a change of metadata.
+    /// else the size; also the size where this cannot be determined. The first write to a range
+    /// that is only reserved costs a change of metadata.
     ///
     /// # Errors
-    /// As the system gives them.
+    /// As the operating system.
     fn filled(&self) -> io::Result<u64> {
         self.size()
     }
@@ -91,7 +92,7 @@ pub trait File: Send + Sync {
     }
 }
 
-/// Held as long as it lives; the operating system releases it when the process ends.
+/// A lock, held until it is dropped. The operating system releases it when the process ends.
 pub trait Lock: Send + Sync {}
 
 /// A file system.
@@ -102,8 +103,8 @@ pub trait Files: Send + Sync {
     /// As the operating system; [`io::ErrorKind::InvalidInput`] where direct access is refused.
     fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn File>>;
 
-    /// Returns the name of the file system of `dir` if it may compress data written through the page
-    /// cache and would not compress data written directly; `None` for any other.
+    /// Returns the name of the file system of `dir` if it may compress data written through the
+    /// page cache and would not compress data written directly; `None` for any other.
     fn compressing(&self, _dir: &Path) -> Option<&'static str> {
         None
     }

@@ -13,7 +13,8 @@ enum Ignored {
     Pattern(String),
 }
 
-/// Reads `<syscheck>`: watched directories with their options, ignored paths, and the scan interval.
+/// Reads `<syscheck>`: watched directories with their options, ignored paths, and the scan
+/// interval.
 pub(super) fn read(
     context: &ErrorContext<'_>,
     node: Node<'_, '_>,
@@ -43,7 +44,7 @@ pub(super) fn read(
                 plain(context, child)?;
                 context.holds(child, true)?;
             }
-            // No differences of content are made of any file.
+            // The agent never reports differences of content, so there is nothing to exclude.
             "nodiff" => drop(context.text(child)?),
             _ => return Err(context.unknown(child)),
         }
@@ -60,13 +61,14 @@ fn plain<'a>(context: &ErrorContext<'_>, node: Node<'a, '_>) -> Read<&'a str> {
     }
 }
 
+/// Reads `<directories>`: one watched path for each name, all with the same options.
 fn directories(
     context: &ErrorContext<'_>,
     node: Node<'_, '_>,
     found: &mut Vec<WatchSettings>,
 ) -> Read<()> {
     let mut options = WatchSettings::default();
-    // Without any check_* all are made; with check_all="no" only those that are named.
+    // Checks start from all of them, or with check_all="no" from none.
     let mut checks = Checks { all: true, set: Vec::new() };
     for attribute in node.attributes() {
         option(context, node, &attribute, &mut options, &mut checks)?;
@@ -110,7 +112,7 @@ impl Checks {
         } else if !attributes.contains(&WatchedAttribute::Hash) {
             attributes.push(WatchedAttribute::Hash);
         }
-        // In one order, whatever order they were written in.
+        // The order is fixed, whatever order they were written in.
         options.attributes = Some(
             WatchedAttribute::ALL.into_iter().filter(|name| attributes.contains(name)).collect(),
         );
@@ -118,6 +120,8 @@ impl Checks {
     }
 }
 
+/// Reads one attribute of `<directories>`. The order matters: `check_all` resets the checks before
+/// it.
 fn option(
     context: &ErrorContext<'_>,
     node: Node<'_, '_>,
@@ -155,7 +159,7 @@ fn option(
     }
     match attribute.name() {
         "recursion_level" => {
-            // Theirs counts folders below the path, ours levels of entries.
+            // 4.x counts folders below the path; this agent counts levels of entries.
             let levels = context.number(node, value)?.saturating_add(1);
             let most = limits::DEPTH_MAX;
             let depth = u32::try_from(levels).ok().filter(|levels| *levels <= most);
@@ -177,7 +181,8 @@ fn option(
     Ok(())
 }
 
-/// Reads `<ignore>`: a list of paths or, with `type="sregex"`, patterns in a subset of that language.
+/// Reads `<ignore>`: a list of paths or, with `type="sregex"`, patterns in a subset of that
+/// language.
 fn ignore(
     context: &ErrorContext<'_>,
     node: Node<'_, '_>,
@@ -213,8 +218,8 @@ fn ignore(
     Ok(())
 }
 
-/// Converts a term of a 4.x simple expression to a gitignore pattern: `x$` is the end of a name, `x` a
-/// part of one. All other characters are literal.
+/// Converts a term of a 4.x simple expression to a gitignore pattern: `x$` is the end of a name,
+/// `x` a part of one. All other characters are literal.
 fn pattern(term: &str) -> Option<String> {
     let (text, end) = match term.strip_suffix('$') {
         Some(text) => (text, ""),
@@ -226,7 +231,7 @@ fn pattern(term: &str) -> Option<String> {
     Some(format!("*{}{end}", escaped(text)))
 }
 
-/// Signs that mean something in a gitignore pattern, each with a backslash.
+/// Returns the text with the special characters of a gitignore pattern escaped.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -238,7 +243,8 @@ fn escaped(text: &str) -> String {
     out
 }
 
-/// Adds the ignored paths and patterns to the watched paths that they concern.
+/// Adds each ignored path or pattern to the watched paths that it concerns. One that concerns none
+/// is an error.
 fn leave_out(
     context: &ErrorContext<'_>,
     ignored: Vec<(usize, Ignored)>,

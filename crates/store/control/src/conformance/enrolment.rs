@@ -32,7 +32,7 @@ fn enroll(store: &dyn ControlStore, digest: u8, name: &str) -> ControlResult<Enr
     store.enroll(&[digest; 32], &new_agent(name), &mut sign)
 }
 
-/// The reason why a token was refused.
+/// Returns the reason why a token was refused.
 fn refusal(result: ControlResult<EnrolledAgent>) -> &'static str {
     match result {
         Err(ControlError::Token(reason)) => reason,

@@ -8,7 +8,7 @@ use crate::{
     StatusCode,
 };
 
-/// Agents 1 to 4 with versions and systems; 4 was never heard from.
+/// Registers agents 1 to 4 with versions and systems; 4 is never heard from.
 fn fleet(store: &dyn ControlStore) -> Vec<AgentId> {
     let agents = add(store, &["alpha", "beta", "gamma", "delta"]);
     store.create_group(&by(), "web", 1).unwrap();

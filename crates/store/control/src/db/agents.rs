@@ -1,4 +1,4 @@
-//! Agents: register, remove, what they say of themselves.
+//! Agents: registration, removal, and what they report about themselves.
 
 use model::{AgentId, AgentRecord, AgentStatus};
 use rusqlite::{OptionalExtension, Transaction, params};
@@ -13,7 +13,7 @@ use crate::{
 
 const NEXT_AGENT: &str = "next_agent";
 
-/// Every agent but 000.
+/// Returns every agent but 000.
 pub(super) fn all(tx: &Transaction<'_>) -> ControlResult<Vec<AgentRow>> {
     let sql = format!("SELECT {AGENT_COLUMNS} FROM agent a WHERE a.id > 0 ORDER BY a.id");
     let mut statement = tx.prepare_cached(&sql)?;
@@ -28,7 +28,7 @@ fn one(tx: &Transaction<'_>, id: AgentId, names: &GroupNames) -> ControlResult<O
     statement.query_and_then([id.0], |row| rows::agent(row, names))?.next().transpose()
 }
 
-/// The agent with the highest number; not the server.
+/// Returns the agent with the highest number, other than the server.
 pub(super) fn last(tx: &Transaction<'_>) -> ControlResult<Option<AgentRow>> {
     let sql =
         format!("SELECT {AGENT_COLUMNS} FROM agent a WHERE a.id > 0 ORDER BY a.id DESC LIMIT 1");
@@ -44,7 +44,7 @@ pub(super) fn client_key(tx: &Transaction<'_>, id: AgentId) -> ControlResult<Opt
         .ok_or_else(|| not_found(id))
 }
 
-/// A missing time leaves the stored one.
+/// Stores last scans. A missing time leaves the stored one unchanged.
 pub(super) fn save_last_scans(
     tx: &Transaction<'_>,
     scans: &[(AgentId, LastScan)],
@@ -77,7 +77,7 @@ pub(super) fn require(tx: &Transaction<'_>, id: AgentId) -> ControlResult<()> {
     there.then_some(()).ok_or_else(|| not_found(id))
 }
 
-/// The agents with this name, number or address. Each is looked up in its index.
+/// Returns the agents with this name, number or address. Each is looked up in its own index.
 pub(super) fn rivals(
     tx: &Transaction<'_>,
     name: &str,
@@ -96,8 +96,8 @@ pub(super) fn rivals(
     Ok(found)
 }
 
-/// Registers one agent. Its number is the next one, or its own if that was never given or has just
-/// become free.
+/// Registers one agent. It gets the next number, or the number that it asks for if that was never
+/// given or has been freed. `freed` are further numbers that the caller allows to be reused.
 pub(super) fn add(
     tx: &Transaction<'_>,
     new: &NewAgent,
@@ -150,15 +150,15 @@ pub(super) fn add(
     Ok(AgentRow { record, status_code: StatusCode::Ok, config: ConfigState::default() })
 }
 
-/// Returns true if the new one is an agent that is there already: it has its number and its name.
+/// Returns true if an agent with the same number and name exists.
 pub(super) fn is_known(tx: &Transaction<'_>, new: &NewAgent) -> ControlResult<bool> {
     let Some(id) = new.id else { return Ok(false) };
     let sql = "SELECT 1 FROM agent WHERE id = ?1 AND id > 0 AND name = ?2";
     Ok(tx.prepare_cached(sql)?.exists(params![id.0, new.name])?)
 }
 
-/// Gives an agent that is there another key, address and date, and other groups where some are
-/// named; its certificates are revoked. All else is its own still.
+/// Replaces the key, address and date of an existing agent, and its groups if any are named.
+/// Revokes its certificates; everything else remains.
 pub(super) fn key_anew(tx: &Transaction<'_>, new: &NewAgent) -> ControlResult<AgentRow> {
     let id = new.id.unwrap_or(AgentId::SERVER);
     tx.prepare_cached(
@@ -173,7 +173,7 @@ pub(super) fn key_anew(tx: &Transaction<'_>, new: &NewAgent) -> ControlResult<Ag
     one(tx, id, &groups::names(tx)?)?.ok_or_else(|| not_found(id))
 }
 
-/// Frees a number unless an agent has it.
+/// Marks a number as free unless an agent has it.
 pub(super) fn free_number(tx: &Transaction<'_>, id: AgentId) -> ControlResult<()> {
     let sql = "INSERT OR IGNORE INTO free_number
                SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM agent WHERE id = ?1)";
@@ -181,7 +181,8 @@ pub(super) fn free_number(tx: &Transaction<'_>, id: AgentId) -> ControlResult<()
     Ok(())
 }
 
-/// The numbers only grow: one below the next may have been another agent's, unless it was freed.
+/// Assigns a number. Numbers only grow: one below the next may have been another agent's, so it is
+/// given only if it was freed.
 fn draw_number(tx: &Transaction<'_>, wanted: Option<AgentId>) -> ControlResult<AgentId> {
     let next = users::setting(tx, NEXT_AGENT)?
         .and_then(|text| text.parse::<u32>().ok())
@@ -204,7 +205,7 @@ fn draw_number(tx: &Transaction<'_>, wanted: Option<AgentId>) -> ControlResult<A
     Ok(AgentId(number))
 }
 
-/// With the names of all groups ([`groups::names`]), which are read once for many agents.
+/// Removes an agent and returns its row. `names` ([`groups::names`]) are read once for many agents.
 pub(super) fn remove(
     tx: &Transaction<'_>,
     id: AgentId,
@@ -251,7 +252,8 @@ pub(super) fn save_server(tx: &Transaction<'_>, server: &AgentRecord) -> Control
     )
 }
 
-/// Most rows only move the keepalive, which no index holds; the rest is written where it differs.
+/// Stores the liveness of agents. Most rows change only the keepalive, which is in no index; the
+/// other columns are written only if they differ.
 pub(super) fn save_liveness(tx: &Transaction<'_>, rows: &[LivenessRow]) -> ControlResult<()> {
     let mut seen = tx.prepare_cached(
         "UPDATE agent SET keepalive_at_s = ?1

@@ -51,8 +51,8 @@ pub(super) fn insert(
     Ok(())
 }
 
-/// A renewal. Certificates of earlier ones that never were used and are superseded go: an agent
-/// that cannot keep what it renews asks again and again.
+/// Stores a renewed certificate and deletes superseded ones that were never used: an agent that
+/// cannot store its certificate would add one with each attempt.
 pub(super) fn add(tx: &Transaction<'_>, agent: AgentId, new: &NewCertificate) -> ControlResult<()> {
     let incarnation: Option<i64> = tx
         .prepare_cached("SELECT incarnation FROM agent WHERE id = ?1 AND id > 0")?
@@ -136,9 +136,9 @@ pub(super) fn add_token(tx: &Transaction<'_>, token: &NewEnrolmentToken) -> Cont
     Ok(())
 }
 
-/// Counts one use; the token's groups.
+/// Counts one use of a token and returns the token's groups.
 ///
-/// Every digest is compared in full, so that the time taken says nothing about any of them.
+/// Every digest is compared in full, so that the duration reveals nothing about any of them.
 pub(super) fn use_token(
     tx: &Transaction<'_>,
     digest: &[u8; 32],

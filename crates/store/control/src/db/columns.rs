@@ -2,7 +2,7 @@
 
 use crate::AgentColumn;
 
-/// Comparison of a column's values.
+/// The way in which a column's values are compared.
 pub(super) enum Form {
     /// Text, without case.
     Text(&'static str),

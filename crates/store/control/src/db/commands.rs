@@ -1,6 +1,6 @@
-//! Commands to agents and each one's outcome. A command is one row with the set of its agents; an
-//! agent gets a row of its own with its first outcome. The counts stand with the command and are
-//! changed in the transaction that changes an outcome.
+//! Commands to agents, and the outcome of each agent. A command is one row that contains the set of
+//! its agents; an agent gets a row of its own with its first outcome. The counts are stored with
+//! the command and updated in the transaction that changes an outcome.
 
 mod narrowed;
 mod numbers;
@@ -80,8 +80,9 @@ struct Target {
 }
 
 impl Target {
-    /// Returns `None` for a command of an older version, which has a row for each agent. A damaged set counts
-    /// as empty: the command is not handed out any more and expires, and other commands continue.
+    /// Returns `None` for a command of an older version, which has a row for each agent. A damaged
+    /// set counts as empty: the command is not handed out any more and expires, and other commands
+    /// continue.
     fn of(tx: &Transaction<'_>, id: u64) -> ControlResult<Option<Self>> {
         let mut statement = tx.prepare_cached(
             "SELECT agents, rest, rest_at_s FROM command WHERE id = ?1 AND agents IS NOT NULL",
@@ -105,7 +106,7 @@ fn bytes_of(agents: &RoaringBitmap) -> ControlResult<Vec<u8>> {
     Ok(set)
 }
 
-/// One row, however many agents it is for: an outcome gets its own when there is one.
+/// Creates a command as one row, whatever the number of agents. Outcomes get their rows later.
 pub(super) fn create(tx: &Transaction<'_>, new: &NewCommand) -> ControlResult<u64> {
     make_room(tx, &new.user)?;
     let agents: RoaringBitmap =
@@ -126,7 +127,7 @@ pub(super) fn create(tx: &Transaction<'_>, new: &NewCommand) -> ControlResult<u6
     Ok(tx.last_insert_rowid().cast_unsigned())
 }
 
-/// There is a limit to what is unfinished; what is finished is dropped by [`trim`].
+/// Refuses a new command if too many are unfinished. [`trim`] drops the finished ones.
 fn make_room(tx: &Transaction<'_>, user: &str) -> ControlResult<()> {
     let (open, own) = tx
         .prepare_cached(
@@ -144,13 +145,14 @@ fn make_room(tx: &Transaction<'_>, user: &str) -> ControlResult<()> {
     Ok(())
 }
 
-/// Condition of a command that is being deleted: it is hidden and accepts no outcome. A command of an older
-/// version has no set either, but has counts.
+/// Condition of a command that is being deleted: it is hidden and accepts no outcome. A command of
+/// an older version has no set either, but has counts.
 const DROPPED: &str =
     "agents IS NULL AND pending + sent + acknowledged + failed + expired + cancelled = 0";
 
-/// Drops finished commands beyond the limit, the oldest first: hidden at once, and then some of
-/// their outcomes at a time, so that other writes get in between. Whether there is more to drop.
+/// Drops finished commands beyond the limit, oldest first. A command is hidden at once and its
+/// outcomes are deleted in batches, so that other writers run in between. Returns true if there is
+/// more to drop.
 pub(super) fn trim(tx: &Transaction<'_>) -> ControlResult<bool> {
     let kept =
         tx.prepare_cached("SELECT count(*) FROM command")?.query_row([], |r| unsigned(r, 0))?;
@@ -182,8 +184,8 @@ fn is_dropped(tx: &Transaction<'_>, id: u64) -> ControlResult<bool> {
     Ok(tx.prepare_cached(&sql)?.exists([signed(id)])?)
 }
 
-/// Returns true if `to` may replace `from`: forward only, and an agent's own answer replaces `expired`
-/// and `cancelled`.
+/// Returns true if `to` may replace `from`: forward only, and an agent's own answer replaces
+/// `expired` and `cancelled`.
 fn replaces(from: OutcomeState, to: OutcomeState) -> bool {
     use OutcomeState::{Acknowledged, Cancelled, Expired, Failed, Pending, Sent};
     match from {
@@ -194,7 +196,7 @@ fn replaces(from: OutcomeState, to: OutcomeState) -> bool {
     }
 }
 
-/// Rows of agents that the command is not for are passed over.
+/// Stores outcomes and updates the counts. Skips agents that the command is not addressed to.
 pub(super) fn save_outcomes(tx: &Transaction<'_>, rows: &[OutcomeRow]) -> ControlResult<()> {
     let mut get =
         tx.prepare_cached("SELECT state FROM command_outcome WHERE command = ?1 AND agent = ?2")?;
@@ -203,7 +205,7 @@ pub(super) fn save_outcomes(tx: &Transaction<'_>, rows: &[OutcomeRow]) -> Contro
          VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO UPDATE
          SET state = excluded.state, at_s = excluded.at_s, detail = excluded.detail",
     )?;
-    // `None`: the command is being deleted.
+    // `None` if the command is being deleted.
     let mut targets: BTreeMap<u64, Option<Option<Target>>> = BTreeMap::new();
     let mut moved: BTreeMap<(u64, OutcomeState, OutcomeState), u64> = BTreeMap::new();
     for row in in_order(rows) {
@@ -234,7 +236,7 @@ pub(super) fn save_outcomes(tx: &Transaction<'_>, rows: &[OutcomeRow]) -> Contro
     moved.into_iter().try_for_each(|((command, from, to), n)| count(tx, command, from, to, n))
 }
 
-/// By key, so that the table is written from one end to the other; rows of one key as they came.
+/// Sorts rows by key, so that the table is written in order; rows of one key keep their order.
 fn in_order(rows: &[OutcomeRow]) -> Vec<&OutcomeRow> {
     let mut rows: Vec<&OutcomeRow> = rows.iter().collect();
     rows.sort_by_key(|row| (row.command, row.agent));
@@ -249,7 +251,7 @@ fn count(
     to: OutcomeState,
     n: u64,
 ) -> ControlResult<()> {
-    // The names are words of an enum, never a caller's text.
+    // The names are words of an enum, never text from a caller.
     let sql = format!(
         "UPDATE command SET {from} = {from} - ?2, {to} = {to} + ?2 WHERE id = ?1",
         from = from.name(),
@@ -290,7 +292,7 @@ pub(super) fn finish(
     Ok(total)
 }
 
-/// Unfinished commands, without their agents.
+/// Returns the unfinished commands, without their agents.
 fn unfinished(tx: &Transaction<'_>) -> ControlResult<Vec<OpenCommand>> {
     let mut statement = tx.prepare_cached(
         "SELECT id, kind, user, expires_at_s FROM command WHERE pending + sent > 0 ORDER BY id",
@@ -308,7 +310,7 @@ fn unfinished(tx: &Transaction<'_>) -> ControlResult<Vec<OpenCommand>> {
         .collect()
 }
 
-/// The agents are removed: what they have not answered is taken back.
+/// Cancels the unanswered commands of removed agents.
 pub(super) fn agents_gone(
     tx: &Transaction<'_>,
     agents: &[AgentId],
@@ -357,7 +359,7 @@ pub(super) fn outstanding(tx: &Transaction<'_>) -> ControlResult<Vec<OpenCommand
     Ok(all)
 }
 
-/// One command and a page of its outcomes, as far as the scope goes.
+/// Returns one command and a page of its outcomes, restricted to the scope.
 pub(super) fn one(
     tx: &Transaction<'_>,
     id: u64,
@@ -395,9 +397,9 @@ pub(super) fn newest(
     Ok(seen)
 }
 
-/// Outcomes dropped in one transaction.
+/// Outcomes deleted in one transaction.
 const TRIM_ROWS: usize = 5_000;
-/// Agents looked at together for a page of outcomes, at least.
+/// Minimum number of agents examined at a time for a page of outcomes.
 const AGENTS_AT_ONCE: usize = 1_000;
 
 fn outcomes(

@@ -1,4 +1,4 @@
-//! The promises of a control store, kept by [`SqliteControl`].
+//! Runs the conformance suite on [`SqliteControl`].
 
 use std::ops::Deref;
 
@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 use crate::SqliteControl;
 
-/// A store in a folder that goes with it.
+/// A store in a temporary folder.
 struct Stored {
     store: SqliteControl,
     _folder: TempDir,

@@ -1,5 +1,5 @@
-//! The connections: one writer, a few readers, one reader for users and permissions (so that long lists do
-//! not delay logins), and one that checkpoints.
+//! The connections: one writer, a few readers, one reader for users and permissions (so that long
+//! lists do not delay logins), and one that checkpoints.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
@@ -37,23 +37,24 @@ pub struct SqliteControl {
     checkpointer: Mutex<Connection>,
 }
 
-/// The connection that writes, and the meter of what it costs.
+/// The writing connection, and the meter of its cost.
 pub(super) struct Writer {
     pub(super) conn: Connection,
     meter: Meter,
 }
 
 impl SqliteControl {
-    /// Opens or creates the database at `path` (mode 0600: it holds password hashes) and brings it to
-    /// this program's version.
+    /// Opens or creates the database at `path` (mode 0600: it holds password hashes) and brings it
+    /// to this program's version.
     ///
     /// # Errors
-    /// `Newer` when a later program wrote it; `Corrupt` when it is no registry.
+    /// `Newer` when a later program wrote it; `Corrupt` when it is not a registry.
     pub fn open(path: &Path) -> ControlResult<Self> {
         Self::open_with(path, READERS)
     }
 
-    /// Opens the database as [`SqliteControl::open`] does, with `readers` connections for queries, at least one.
+    /// Opens the database as [`SqliteControl::open`] does, with `readers` connections for queries,
+    /// at least one.
     ///
     /// # Errors
     /// See [`SqliteControl::open`].
@@ -74,8 +75,8 @@ impl SqliteControl {
         })
     }
 
-    /// Have every reader run what lists and counters ask, so that the first requests find their
-    /// statements prepared and their pages at hand.
+    /// Runs the queries of lists and counters on every reader, so that the first requests find
+    /// their statements prepared and their pages cached.
     ///
     /// # Errors
     /// Returns an error if the database fails.
@@ -90,7 +91,7 @@ impl SqliteControl {
         })
     }
 
-    /// Have a test look at the connections of requests.
+    /// Passes the connections that serve requests to a test.
     #[cfg(test)]
     pub(super) fn watched(&self, mut watch: impl FnMut(&mut Connection)) {
         watch(&mut self.writer.lock().conn);
@@ -107,7 +108,8 @@ impl SqliteControl {
         &self.path
     }
 
-    /// Journal mode and `synchronous` level (1 NORMAL, 2 FULL) of the last transaction.
+    /// Returns the journal mode and the `synchronous` level (1 NORMAL, 2 FULL) of the last
+    /// transaction.
     ///
     /// # Errors
     /// Returns an error if the database fails.
@@ -147,15 +149,15 @@ impl SqliteControl {
             };
             Ok((out, written))
         })?;
-        // Before the writer is given up: another thread that writes under this context finds the row
-        // written.
+        // Set while the writer is still locked, so that another thread that writes under this
+        // context does not write a second row.
         if let Some((id, changed)) = written {
             context.set_pending(PendingAudit::Written { id, changed });
         }
         Ok(out)
     }
 
-    /// Finds out if the work could be done: it is done and rolled back.
+    /// Runs the work and rolls it back, to find out whether it would succeed.
     pub(super) fn try_out(
         &self,
         reader: &Reader,
@@ -167,14 +169,14 @@ impl SqliteControl {
         work(&conn.transaction_with_behavior(TransactionBehavior::Immediate)?)
     }
 
-    /// Copies the log into the database, as far as no reader needs it. Holds up no write.
+    /// Copies the log into the database as far as readers allow. Does not block writers.
     pub(super) fn copy_log(&self) -> ControlResult<()> {
         let conn = self.checkpointer.lock();
         Ok(conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?)
     }
 
-    /// One transaction that survives a killed process, and a power cut once a later durable write
-    /// or a checkpoint has followed: both persist the whole log up to their own end.
+    /// Runs one transaction that survives a killed process, and a power cut once a later durable
+    /// write or checkpoint has followed: both persist the log up to their own end.
     pub(super) fn write_soft<T>(
         &self,
         reader: &Reader,
@@ -192,7 +194,7 @@ impl SqliteControl {
         read_from(&self.readers, reader, work)
     }
 
-    /// As [`SqliteControl::read`], of rows by their keys: such a query does not wait for a list.
+    /// As [`SqliteControl::read`], for rows found by key. Such a query does not wait for a list.
     pub(super) fn read_keyed<T>(
         &self,
         reader: &Reader,
@@ -212,8 +214,8 @@ fn read_from<T>(
     answer.unwrap_or(Err(ControlError::Busy))
 }
 
-/// Runs one transaction at a level of `synchronous`, which is set each time so that none inherits
-/// another's.
+/// Runs one transaction at a level of `synchronous`. The level is set each time, so that none
+/// inherits the level of another.
 fn transact<T>(
     writer: &mut Writer,
     reader: &Reader,

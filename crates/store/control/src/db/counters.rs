@@ -1,4 +1,4 @@
-//! The kept counters.
+//! The stored counters.
 
 use model::AgentStatus;
 use rusqlite::Transaction;

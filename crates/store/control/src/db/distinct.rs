@@ -1,4 +1,4 @@
-//! The different values of columns over the agents that match.
+//! The distinct values of columns over the agents that match.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use super::rows;
 use crate::limits::PAGE_ROWS_MAX;
 use crate::{AgentColumn, AgentQuery, ControlResult, DistinctPage};
 
-/// The different values of `columns` with the number of agents that have them.
+/// Returns the distinct values of `columns` with the number of agents that have them.
 pub(super) fn distinct(
     tx: &Transaction<'_>,
     query: &AgentQuery,
@@ -25,7 +25,7 @@ pub(super) fn distinct(
     for step in &query.sort {
         if let Some(place) = columns.iter().position(|column| *column == step.column) {
             let direction = if step.descending { "DESC" } else { "ASC" };
-            // Writing to a text cannot fail.
+            // Writing to a String cannot fail.
             let _ = write!(order, "{} {direction}, ", place + 1);
         }
     }
@@ -53,7 +53,7 @@ pub(super) fn distinct(
     Ok(page)
 }
 
-/// A column's value as text.
+/// Returns the SQL expression of a column's value as text.
 fn shown(column: AgentColumn) -> &'static str {
     match form(column) {
         Form::Text(sql) | Form::Version(sql, _) => sql,

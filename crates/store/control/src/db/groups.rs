@@ -1,4 +1,4 @@
-//! Groups and who is in them.
+//! Groups and their members.
 
 use model::AgentId;
 use rusqlite::{OptionalExtension, Row, Transaction, params};
@@ -7,7 +7,7 @@ use super::rows::{self, GroupNames, unsigned};
 use crate::limits::{DEFAULT_GROUP, GROUPS_PER_AGENT_MAX, NAME_CHARS_MAX};
 use crate::{ControlError, ControlResult, GroupConfig, GroupCount};
 
-/// Replaces the agent's groups; duplicates count once, none becomes `default`.
+/// Replaces the agent's groups. Duplicates count once; an empty list becomes `default`.
 pub(super) fn assign(
     tx: &Transaction<'_>,
     agent: AgentId,
@@ -45,7 +45,7 @@ fn id(tx: &Transaction<'_>, name: &str) -> ControlResult<i64> {
         .ok_or_else(|| ControlError::NotFound { what: "group", name: name.to_owned() })
 }
 
-/// Refuses groups that do not exist.
+/// Returns `NotFound` if one of the groups does not exist.
 pub(super) fn require(tx: &Transaction<'_>, names: &[String]) -> ControlResult<()> {
     names.iter().try_for_each(|name| id(tx, name).map(drop))
 }
@@ -133,7 +133,7 @@ pub(super) fn config(tx: &Transaction<'_>, name: &str) -> ControlResult<Option<G
     Ok(statement.query_row([group], row).optional()?)
 }
 
-/// Every group that has a configuration.
+/// Returns every group that has a configuration, with its text.
 pub(super) fn configs(tx: &Transaction<'_>) -> ControlResult<Vec<(String, Vec<u8>)>> {
     let mut statement =
         tx.prepare_cached("SELECT name, config FROM agent_group WHERE config IS NOT NULL")?;

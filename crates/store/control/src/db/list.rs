@@ -1,5 +1,5 @@
-//! Lists of agents and the kept counters. A query becomes SQL from whitelisted pieces; every value
-//! is a bound parameter.
+//! Lists of agents and the stored counters. A query becomes SQL from whitelisted pieces; every
+//! value is a bound parameter.
 
 use std::rc::Rc;
 
@@ -136,7 +136,7 @@ impl Where {
         }
     }
 
-    /// Which of the two words the comparison holds for.
+    /// Adds a comparison with the configuration status, evaluated here for each of its two words.
     fn config(&mut self, op: CompareOp, value: &str) {
         let value = value.to_lowercase();
         let holds = |word: &str| match op {
@@ -157,7 +157,7 @@ impl Where {
 
     fn operator(&mut self, sql: &str, op: CompareOp, value: Value, collation: &str) {
         let sign = match op {
-            // Of what has no value it is not true, as in SQL.
+            // The result is not true for null, as in SQL.
             CompareOp::NotEqual => " <> ",
             CompareOp::Less => " < ",
             CompareOp::Greater => " > ",
@@ -170,7 +170,7 @@ impl Where {
     }
 
     fn like(&mut self, sql: &str, op: CompareOp, value: &str) {
-        // SQLite ends a pattern at a NUL, and no column holds one.
+        // SQLite ends a pattern at a NUL, and no column contains one.
         if value.contains('\0') {
             return self.push(if op == CompareOp::NotContains { "1" } else { "0" });
         }
@@ -221,7 +221,8 @@ impl Where {
         }
     }
 
-    /// `a.id IN` or `NOT IN` these.
+    /// Adds a condition on the agents' numbers; `sql` is an `IN` or `NOT IN` over the one
+    /// parameter.
     fn numbers(&mut self, sql: &str, ids: &[AgentId]) {
         self.and();
         self.push(sql);
@@ -269,7 +270,7 @@ impl Where {
     }
 }
 
-/// `%text%` with the pattern's own signs escaped.
+/// Returns `%text%` with the special characters of a pattern escaped.
 fn pattern(text: &str) -> String {
     let mut pattern = String::with_capacity(text.len() + 2);
     pattern.push('%');
@@ -283,8 +284,8 @@ fn pattern(text: &str) -> String {
     pattern
 }
 
-/// Columns that a text is searched in. The caller compares values that are the same for every agent, such as
-/// the server's names.
+/// Columns that a text search covers. The caller compares the values that are the same for every
+/// agent, such as the server's names.
 const SEARCHED: [AgentColumn; 19] = [
     AgentColumn::DateAdd,
     AgentColumn::LastKeepAlive,
@@ -330,7 +331,7 @@ fn order(sort: &[Sort]) -> String {
             Form::Text(sql) => (sql, " COLLATE NOCASE"),
             Form::Number(sql) | Form::Date(sql) | Form::Version(_, sql) => (sql, ""),
             Form::Status => ("a.status", ""),
-            // `not synced` stands before `synced`.
+            // `not synced` sorts before `synced`.
             Form::Config => ("a.config_synced", ""),
             Form::Group => (
                 "(SELECT g.name FROM membership m JOIN agent_group g ON g.id = m.grp \
@@ -349,7 +350,7 @@ fn order(sort: &[Sort]) -> String {
     sql
 }
 
-/// The SQL of a page without its values; also what the plan test looks at.
+/// Returns the SQL of a page without its values. The plan test uses it too.
 fn page_sql(filter: &Where, query: &AgentQuery) -> String {
     format!(
         "SELECT {AGENT_COLUMNS} FROM agent a{}{} LIMIT ? OFFSET ?",
@@ -384,7 +385,7 @@ pub(super) fn page(
     Ok(page)
 }
 
-/// Which of the numbers no agent has, ascending.
+/// Returns those of the numbers that no agent has, ascending.
 fn missing(tx: &Transaction<'_>, ids: &[AgentId]) -> ControlResult<Vec<AgentId>> {
     let mut statement = tx.prepare_cached(
         "SELECT DISTINCT w.value FROM rarray(?1) w
@@ -395,7 +396,8 @@ fn missing(tx: &Transaction<'_>, ids: &[AgentId]) -> ControlResult<Vec<AgentId>>
     Ok(missing?)
 }
 
-/// Without a filter, or by status alone, the kept counters know; the server's own row is one more.
+/// Returns the number of matches. Without a filter, or with one by status alone, it comes from the
+/// stored counters plus one for the server's own row.
 fn total(tx: &Transaction<'_>, query: &AgentQuery, filter: &Where) -> ControlResult<u64> {
     if filter.sql.is_empty() || by_status_alone(query) {
         let asked = |status| query.status.is_empty() || query.status.contains(&status);
@@ -450,13 +452,13 @@ pub(super) fn ids(
     let mut ids: Vec<AgentId> = statement
         .query_map(params_from_iter(&filter.values), |r| r.get(0).map(AgentId))?
         .collect::<Result<_, _>>()?;
-    // Stable, for that sort joins runs: the index gives one for each of its few values.
+    // This stable sort merges runs, and the index returns one run for each of its few values.
     ids.sort();
     Ok(ids)
 }
 
-/// Without an order of its own, so that the narrowest index may give the numbers; also what the
-/// plan test looks at.
+/// Returns SQL without an order, so that SQLite may use the narrowest index. The plan test uses it
+/// too.
 fn ids_sql(filter: &Where) -> String {
     format!("SELECT a.id FROM agent a{}", filter.clause())
 }

@@ -1,4 +1,4 @@
-//! The plans of lists and counters: what may scan the fleet and what may not.
+//! Query plans of lists and counters: which of them may scan the fleet.
 
 use std::sync::mpsc;
 
@@ -112,7 +112,7 @@ fn sorts_by_columns_with_an_index_are_read_from_it() {
     }
 }
 
-/// The statements that `work` really runs, each with its plan.
+/// Returns the statements that `work` runs, each with its plan.
 fn ran(work: impl FnOnce(&Transaction<'_>)) -> Vec<(String, Vec<String>)> {
     let folder = tempfile::TempDir::new().unwrap();
     let store = SqliteControl::open(&folder.path().join("registry.db")).unwrap();
@@ -141,13 +141,14 @@ fn ran_on(
     store.readers.read(&Reader::server(), query).unwrap()
 }
 
-/// The plan whatever the values are.
+/// Returns the plan that holds for all values.
 fn plan_of_any(conn: &Connection, sql: &str) -> Vec<String> {
     let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
     statement.raw_query().mapped(|r| r.get(3)).collect::<Result<_, _>>().unwrap()
 }
 
-/// Steps that look at every row of a table that grows with the fleet, or sort its rows.
+/// Returns true if the plan reads every row of a table that grows with the fleet, or sorts its
+/// rows.
 fn grows(plan: &[String]) -> bool {
     let big = ["agent", "a", "membership", "m", "command_outcome", "o", "certificate", "audit"];
     plan.iter().any(|step| {
@@ -209,7 +210,7 @@ fn page_of_commands_or_outcomes_is_read_in_key_order() {
     }
 }
 
-/// Others' commands are passed over by their sets: no outcome of theirs is looked for.
+/// Other agents' commands are skipped by their sets, without a lookup of their outcomes.
 #[test]
 fn other_agents_commands_cost_scoped_callers_no_outcome_lookup() {
     let folder = tempfile::TempDir::new().unwrap();
@@ -404,7 +405,7 @@ fn scans_of_the_fleet_are_those_that_are_allowed_by_name() {
     ] {
         assert!(scans(&query), "{name} has an index now: say so: {:?}", page_plan(&query));
     }
-    // The server's row apart, that is everybody; of each one index is asked.
+    // The filter matches every agent but the server; each agent needs one lookup in an index.
     let plan = page_plan(&asked(lone));
     assert!(plan[0].contains("USING INTEGER PRIMARY KEY (rowid>?)"), "{plan:?}");
     assert!(plan.iter().any(|step| step.starts_with("SEARCH m USING")), "{plan:?}");
@@ -442,7 +443,7 @@ fn different_values_of_a_column_with_an_index_are_read_from_it() {
             "{column:?}: {plan:?}"
         );
     }
-    // Every agent is looked at, once; what is sorted is one row for each different value.
+    // Every agent is read once; the sort covers one row for each distinct value.
     for columns in [&[C::OsPlatform, C::Version][..], &[C::OsArch], &[C::Group], &[C::ConfigStatus]]
     {
         let plan = plan_of(columns);

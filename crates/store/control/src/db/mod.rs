@@ -1,5 +1,6 @@
-//! The control store on SQLite: one writer, a few readers, WAL. See the parent module for what
-//! survives what. One file per family of calls; the connections are in `connections.rs`.
+//! The control store on SQLite: one writer, a few readers and a write-ahead log. The crate's head
+//! says what survives what. Each family of calls has a file; the connections are in
+//! `connections.rs`.
 
 mod agents;
 mod certificates;
@@ -127,7 +128,8 @@ impl ControlStore for SqliteControl {
         id: Option<AgentId>,
         register_ip: Option<&str>,
     ) -> ControlResult<Vec<AgentId>> {
-        // By the writer, which the decision needs anyway, so that it does not wait for long lists.
+        // This uses the writer, which the decision needs anyway, so that it does not wait for long
+        // lists.
         self.write_soft(reader, |tx| agents::rivals(tx, name, id, register_ip))
     }
 
@@ -438,7 +440,7 @@ impl ControlStore for SqliteControl {
         if file.exists() {
             return Err(ControlError::Exists { what: "file", name });
         }
-        // Of its own, so that no reader waits for the copy.
+        // A separate connection, so that no reader waits for the copy.
         let conn = connect(self.path(), OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         conn.execute("VACUUM INTO ?1", [&name])?;
         File::open(file)
@@ -449,7 +451,7 @@ impl ControlStore for SqliteControl {
     }
 
     fn write_audit(&self, context: &WriteContext) -> ControlResult<()> {
-        // Every durable write appends what is waiting.
+        // Every durable write appends the waiting row.
         match context.pending() {
             PendingAudit::Waiting(_) => self.append_audit(context),
             PendingAudit::None | PendingAudit::Written { .. } => Ok(()),

@@ -1,4 +1,4 @@
-//! Statements are prepared once for a connection, whatever values they get.
+//! Statements are prepared once per connection, whatever their values.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,13 +12,13 @@ use crate::{
     SecurityWrite, StatusCode,
 };
 
-/// Accesses that SQLite authorises when it prepares a statement: one line for each table and column.
+/// The authorizer calls of SQLite while it prepares statements: one line for each table and column.
 type Prepared = Arc<Mutex<Vec<String>>>;
 
 fn watch(conn: &mut rusqlite::Connection, prepared: &Prepared) {
     let prepared = Arc::clone(prepared);
     let seen = move |context: AuthContext<'_>| {
-        // Marks of transactions and their level are no statements over tables.
+        // Transaction and pragma statements are not statements over tables.
         if !matches!(context.action, AuthAction::Transaction { .. } | AuthAction::Pragma { .. }) {
             prepared.lock().unwrap().push(format!("{:?}", context.action));
         }
@@ -39,7 +39,7 @@ fn agent(name: String, id: Option<AgentId>) -> NewAgent {
     }
 }
 
-/// Everything that agents and groups write and read; `n` differs each time.
+/// Runs all writes and reads of agents and groups; `n` differs each time.
 fn fleet(store: &SqliteControl, n: u32) {
     let (by, reader) = (&WriteContext::server(), &Reader::server());
     let group = format!("group-{n}");
@@ -131,7 +131,7 @@ fn commands(store: &SqliteControl, n: u32, agent: AgentId) {
     store.commands(&Reader::server(), 3, &Permitted::All).unwrap();
 }
 
-/// Everything that the access of people writes and reads.
+/// Runs all writes and reads of users and permissions; `n` differs each time.
 fn people(store: &SqliteControl, n: u32) {
     let (by, reader) = (&WriteContext::server(), &Reader::server());
     let revoked = |id| Revocation {
@@ -214,7 +214,7 @@ fn audit(store: &SqliteControl, user: String, n: u32) {
 fn a_statement_is_prepared_once_whatever_values_it_gets() {
     let folder = tempfile::TempDir::new().unwrap();
     let store = SqliteControl::open(&folder.path().join("registry.db")).unwrap();
-    // As many finished commands as are kept: each one more is one to be dropped.
+    // The store is full of finished commands, so each further one causes one to be dropped.
     let finished = "WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
         INSERT INTO command (kind, user, created_at_s, expires_at_s) SELECT 'restart', 'x', 1, 9 FROM n";
     let kept = crate::limits::COMMANDS_MAX as i64;

@@ -1,4 +1,4 @@
-//! Agents that go, and those that are registered in their place.
+//! Removal of agents, and registration in place of removed ones.
 
 use model::AgentId;
 use rusqlite::Transaction;
@@ -6,7 +6,7 @@ use rusqlite::Transaction;
 use super::{agents, certificates, commands, groups};
 use crate::{AgentRow, ControlResult, NewAgent};
 
-/// Removes agents; the rows as they were.
+/// Removes agents. Returns the rows of those that existed.
 pub(super) fn remove(
     tx: &Transaction<'_>,
     ids: &[AgentId],
@@ -25,7 +25,8 @@ pub(super) fn remove(
     Ok(rows)
 }
 
-/// Removes agents and registers one in their place, or gives the one of them that it is another key.
+/// Removes agents and registers one in their place. If one of them is the new agent itself,
+/// replaces its key instead of removing it.
 pub(super) fn replace(
     tx: &Transaction<'_>,
     gone: &[AgentId],

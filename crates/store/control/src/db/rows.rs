@@ -1,4 +1,4 @@
-//! Between rows and the registry's types.
+//! Conversions between rows and the registry's types.
 
 use std::collections::HashMap;
 
@@ -7,13 +7,13 @@ use rusqlite::{Params, Row, Transaction};
 
 use crate::{AgentRow, ConfigState, ControlError, ControlResult, StatusCode};
 
-/// Runs a statement that changes something; each is prepared once for a connection. How many rows
-/// it changed.
+/// Runs a statement that changes something, prepared once per connection. Returns the number of
+/// changed rows.
 pub(super) fn run(tx: &Transaction<'_>, sql: &str, values: impl Params) -> rusqlite::Result<usize> {
     tx.prepare_cached(sql)?.execute(values)
 }
 
-/// The one row of a query; prepared once as well.
+/// Returns the single row of a query, which is prepared once per connection too.
 pub(super) fn get<T>(
     tx: &Transaction<'_>,
     sql: &str,
@@ -33,7 +33,7 @@ pub(super) const AGENT_COLUMNS: &str = "a.id, a.incarnation, a.name, a.register_
 /// Names of groups by their numbers: read once per list, not joined to each of its rows.
 pub(super) type GroupNames = HashMap<i64, String>;
 
-/// An agent from a row of [`AGENT_COLUMNS`].
+/// Reads an agent from a row of [`AGENT_COLUMNS`].
 pub(super) fn agent(row: &Row<'_>, names: &GroupNames) -> ControlResult<AgentRow> {
     let status: String = row.get(13)?;
     let status = AgentStatus::from_name(&status).ok_or_else(|| corrupt("status", &status))?;
@@ -78,49 +78,49 @@ fn os(row: &Row<'_>) -> ControlResult<Option<AgentOs>> {
     }))
 }
 
-/// A count or a number that is never negative.
+/// Reads a count or a number that is never negative.
 pub(super) fn unsigned(row: &Row<'_>, at: usize) -> rusqlite::Result<u64> {
     row.get::<_, i64>(at).map(|n| u64::try_from(n).unwrap_or(0))
 }
 
-/// A number as SQLite stores it; one beyond its range becomes the largest.
+/// Returns a number as SQLite stores it; one beyond its range becomes the largest.
 pub(super) fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// The bits of an incarnation as SQLite stores them.
+/// Returns the bits of an incarnation as SQLite stores them.
 pub(super) fn bits(incarnation: Incarnation) -> i64 {
     incarnation.0.cast_signed()
 }
 
-/// An incarnation from its stored bits.
+/// Returns the incarnation with these stored bits.
 pub(super) fn incarnation(bits: i64) -> Incarnation {
     Incarnation(bits.cast_unsigned())
 }
 
-/// A digest from a blob.
+/// Reads a digest from a blob.
 pub(super) fn digest(row: &Row<'_>, at: usize) -> ControlResult<[u8; 32]> {
     let bytes: Vec<u8> = row.get(at)?;
     bytes.try_into().map_err(|_| corrupt("digest", "not 32 bytes"))
 }
 
-/// A list of texts from JSON.
+/// Parses a list of texts from JSON.
 pub(super) fn list(json: &str) -> ControlResult<Vec<String>> {
     serde_json::from_str(json).map_err(|_| corrupt("list", json))
 }
 
-/// A list of texts as JSON.
+/// Returns a list of texts as JSON.
 pub(super) fn json(list: &[String]) -> String {
     // Serialising texts cannot fail.
     serde_json::to_string(list).unwrap_or_default()
 }
 
-/// An error about a stored value.
+/// Returns an error about a stored value.
 pub(super) fn corrupt(what: &str, value: &str) -> ControlError {
     ControlError::Corrupt(format!("{what}: unexpected value {value:?}"))
 }
 
-/// `text` cut to at most `max` bytes, at a character.
+/// Returns `text` cut to at most `max` bytes at a character boundary.
 pub(super) fn cut(text: &str, max: usize) -> &str {
     let mut end = text.len().min(max);
     while !text.is_char_boundary(end) {
@@ -132,8 +132,8 @@ pub(super) fn cut(text: &str, max: usize) -> &str {
 /// Bits per part of a version's sort key.
 const VERSION_PART_BITS: u32 = 20;
 
-/// A version's first three numbers as one that sorts like them: `Holdfast v4.13.1` sorts above
-/// `v4.9.2`. `None` without a digit.
+/// Returns the first three numbers of a version as one number that sorts like them: `Holdfast
+/// v4.13.1` sorts above `v4.9.2`. `None` if there is no digit.
 pub(crate) fn version_key(version: &str) -> Option<i64> {
     let start = version.find(|c: char| c.is_ascii_digit())?;
     let mut parts = version.get(start..)?.split(|c: char| !c.is_ascii_digit());

@@ -1,4 +1,5 @@
-//! Users, roles, policies, rules and links: one snapshot to read, one transaction per change.
+//! Users, roles, policies, rules and links: reads use one snapshot, and each change is one
+//! transaction.
 
 use std::collections::HashMap;
 
@@ -35,7 +36,7 @@ impl SecurityStore for SqliteControl {
     }
 }
 
-/// Everything in one row, lists as JSON: one statement for each request that keeps nothing.
+/// Reads one row with the lists as JSON, so that the rows of a request cost one statement.
 fn access(
     tx: &Transaction<'_>,
     user: u32,
@@ -76,7 +77,7 @@ fn read_policy(
     Ok(Policy { id, name, actions, resources, allow: allow != 0 })
 }
 
-/// Members by owner, in their order.
+/// Members by owner, in the owner's order.
 type Links = HashMap<u32, Vec<u32>>;
 
 fn links(tx: &Transaction<'_>, sql: &str) -> ControlResult<Links> {
@@ -135,7 +136,7 @@ fn user(tx: &Transaction<'_>, id: u32) -> ControlResult<Option<UserRow>> {
     name.map_or(Ok(None), |name| users::one(tx, &name))
 }
 
-/// Carries out a change; the id of what it created, else 0.
+/// Applies a change and its revocations. Returns the id of the created object, or 0.
 fn carry_out(tx: &Transaction<'_>, write: &SecurityWrite) -> ControlResult<u32> {
     let id = change(tx, &write.change)?;
     for revocation in &write.revoked {
@@ -144,6 +145,7 @@ fn carry_out(tx: &Transaction<'_>, write: &SecurityWrite) -> ControlResult<u32> 
     Ok(id)
 }
 
+/// Applies one change. Returns the id of the created object, or 0.
 fn change(tx: &Transaction<'_>, change: &SecurityChange) -> ControlResult<u32> {
     match change {
         SecurityChange::SetPassword { user, hash } => {
@@ -205,6 +207,7 @@ fn change(tx: &Transaction<'_>, change: &SecurityChange) -> ControlResult<u32> {
     }
 }
 
+/// Returns 0, or `NotFound` if a statement changed no row.
 fn found(rows: usize, what: &'static str, id: u32) -> ControlResult<u32> {
     if rows == 0 {
         return Err(ControlError::NotFound { what, name: id.to_string() });
@@ -212,12 +215,14 @@ fn found(rows: usize, what: &'static str, id: u32) -> ControlResult<u32> {
     Ok(0)
 }
 
+/// Returns the id of the row inserted last.
 fn drawn(tx: &Transaction<'_>) -> ControlResult<u32> {
     u32::try_from(tx.last_insert_rowid())
         .map_err(|_| ControlError::Limit { what: "ids", max: u64::from(u32::MAX) })
 }
 
-/// Refuses what another row than `own` has already.
+/// Returns `Exists` if another row than `own` has the value. `sql` selects the ids of all rows that
+/// have it.
 fn free(
     tx: &Transaction<'_>,
     sql: &str,
@@ -241,10 +246,11 @@ fn rule_free(tx: &Transaction<'_>, name: &str, body: &str, own: u32) -> ControlR
     free(tx, "SELECT id FROM rule WHERE body = ?1", "rule body", body, own)
 }
 
+/// Creates a policy if `new`, otherwise replaces it. Its name and its content must be unique.
 fn set_policy(tx: &Transaction<'_>, policy: &Policy, new: bool) -> ControlResult<u32> {
     let own = if new { 0 } else { policy.id };
     free(tx, "SELECT id FROM policy WHERE name = ?1", "policy", &policy.name, own)?;
-    // Two lists of texts always serialise.
+    // A list of strings always serialises.
     let actions = serde_json::to_string(&policy.actions).unwrap_or_default();
     let resources = serde_json::to_string(&policy.resources).unwrap_or_default();
     let same: i64 = tx
@@ -272,11 +278,13 @@ fn set_policy(tx: &Transaction<'_>, policy: &Policy, new: bool) -> ControlResult
 
 /// The statements of one kind of link.
 struct Statements {
+    /// Names of an owner and of a member in errors.
     what: [&'static str; 2],
     owner: &'static str,
     member: &'static str,
     list: &'static str,
     insert: &'static str,
+    /// Sets the position of a member in the owner's list.
     level: &'static str,
     delete: &'static str,
 }
@@ -313,6 +321,7 @@ fn statements(kind: LinkKind) -> Statements {
     }
 }
 
+/// Inserts a link at a position of the owner's list and renumbers the list. Returns 0.
 fn link(
     tx: &Transaction<'_>,
     links: &Statements,

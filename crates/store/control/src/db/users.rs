@@ -15,7 +15,8 @@ use crate::{
     RoleRef, UserRow,
 };
 
-/// Rows of the audit log beyond the limit that go at once: finding the last one to go reads an index.
+/// Number of new audit rows between two deletions of old ones, because finding the oldest row to
+/// keep reads an index.
 const AUDIT_TRIM_ROWS: u64 = 10_000;
 
 pub(super) const USER_COLUMNS: &str = "u.id, u.name, u.password_hash, u.allow_run_as, \
@@ -43,7 +44,8 @@ pub(super) fn all(tx: &Transaction<'_>) -> ControlResult<Vec<UserRow>> {
     tx.prepare_cached(&sql)?.query_and_then([], user)?.collect()
 }
 
-/// The first user is `admin` and gets the reserved id; every other one an id above the reserved.
+/// Creates a user. The first one is `admin` and gets the reserved id; all others get ids above the
+/// reserved ones.
 pub(super) fn create(
     tx: &Transaction<'_>,
     name: &str,
@@ -102,7 +104,7 @@ pub(super) fn roles(tx: &Transaction<'_>) -> ControlResult<Vec<RoleRef>> {
     Ok(roles)
 }
 
-/// In the order of the given roles, then of each role's policies.
+/// Returns the policies in the order of the given roles, then of each role's policies.
 pub(super) fn policies(tx: &Transaction<'_>, roles: &[u32]) -> ControlResult<Vec<Policy>> {
     let mut statement = tx.prepare_cached(
         "SELECT p.id, p.name, p.actions, p.resources, p.allow
@@ -207,7 +209,7 @@ pub(super) fn audit(tx: &Transaction<'_>, entry: &AuditEntry) -> ControlResult<u
     Ok(id)
 }
 
-/// Keeps the newest rows of what changed nothing, and of everything else.
+/// Deletes old rows. Rows of actions that changed nothing have a limit of their own.
 fn trim_audit(tx: &Transaction<'_>, kept_max: u64, idle_max: u64) -> ControlResult<()> {
     rows::run(
         tx,
@@ -265,7 +267,7 @@ pub(super) fn audit_log(
     Ok(rows)
 }
 
-/// Numbers as a value for `rarray`.
+/// Returns numbers as a value for `rarray`.
 pub(super) fn array(ids: impl Iterator<Item = i64>) -> Rc<Vec<Value>> {
     Rc::new(ids.map(Value::Integer).collect())
 }

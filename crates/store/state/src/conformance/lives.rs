@@ -1,4 +1,5 @@
-//! Lives of agents: the data that ends with them, and what stays known of their sessions and overlays.
+//! Lives of agents: the data that ends with them, and what stays known of their sessions and
+//! overlays.
 
 use model::{
     AgentId, AgentSubject, Applied, ChangeKind, Dataset, Incarnation, Overlay, Record, SkipReason,
@@ -93,7 +94,7 @@ pub fn an_event_is_of_the_life_that_told_it(store: &dyn StateStore) {
     told(1, 6, 4, "second");
     apply(store, removed(1, 5, 5));
     assert_eq!(seen(false), [row(4, "second", false)], "what ended before ends nothing again");
-    // A life that was overtaken: its removal comes late, or never.
+    // A life is replaced by the next one before its removal is recorded.
     told(1, 7, 6, "third");
     assert_eq!(seen(false), [row(6, "third", false)]);
     let all = [row(6, "third", false), row(4, "second", true), row(1, "first", true)];

@@ -1,5 +1,5 @@
-//! One row of `agent`: the life that the stored documents belong to, the sessions applied last, and the
-//! agent's overlay.
+//! One row of `agent`: the life that the stored documents belong to, the sessions applied last, and
+//! the agent's overlay.
 
 use model::{AgentId, AgentSubject, Overlay, SessionRecord};
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -81,7 +81,7 @@ impl Agent {
         &self.name
     }
 
-    /// Begins a life; nothing of a former one is left. A sender for a number without a registered
+    /// Begins a life without anything of a former one. A sender for a number without a registered
     /// agent (life 0) counts as the same as before, so its earlier sessions are not applied again.
     pub(super) fn begin(&mut self, life: u64) {
         self.end();
@@ -114,16 +114,16 @@ impl Agent {
         self.sessions.applied(session);
     }
 
-    /// Applies the overlay of an ordinary session. For an agent that is not registered it counts until
-    /// a session about the agent itself has supplied a better one.
+    /// Applies the overlay of an ordinary session. For an unregistered agent it applies only until
+    /// a session about the agent itself has supplied a version.
     pub(super) fn mentioned(&mut self, overlay: &Overlay) {
         let registered = self.incarnation != Some(0);
         let metadata = registered || self.metadata_version == 0;
         self.merge_overlay(overlay, metadata, registered || self.groups_version == 0);
     }
 
-    /// Applies a session about the agent itself. If the stored overlay is newer, returns its version
-    /// as the error and changes nothing.
+    /// Applies a session about the agent itself. If the stored overlay is newer, returns its
+    /// version as the error and changes nothing.
     pub(super) fn described(
         &mut self,
         overlay: &Overlay,
@@ -166,7 +166,8 @@ impl Agent {
     }
 }
 
-/// Parses a stored overlay; for an agent last seen before overlays were stored it has the name only.
+/// Parses a stored overlay; for an agent last seen before overlays were stored it has the name
+/// only.
 pub(super) fn read_overlay(text: &str, name: &str) -> Option<Overlay> {
     match (text, name) {
         ("", "") => None,

@@ -63,7 +63,7 @@ pub(super) struct Applier<'c> {
 }
 
 impl<'c> Applier<'c> {
-    /// Begins on a connection that is already inside a transaction.
+    /// Returns an applier on a connection that is already inside a transaction.
     pub(super) fn begin(db: &'c Connection) -> rusqlite::Result<Self> {
         let run = Statements::prepare(db)?;
         Ok(Self { db, kept: TransactionCache::load(db)?, run })
@@ -74,7 +74,7 @@ impl<'c> Applier<'c> {
         Position(self.kept.progress.applied)
     }
 
-    /// Writes the rows kept in memory back.
+    /// Writes the rows kept in memory back. The caller commits.
     pub(super) fn finish(mut self) -> rusqlite::Result<Position> {
         self.kept.save(self.db)?;
         Ok(Position(self.kept.progress.applied))
@@ -211,8 +211,8 @@ impl<'c> Applier<'c> {
         Ok(applied)
     }
 
-    /// Returns true if records of this life of the agent are still accepted. A new life begins empty;
-    /// life 0, that of a number without a registered agent, ends no other.
+    /// Returns true if records of this life of the agent are still accepted. A new life begins
+    /// empty. Life 0, of a number without a registered agent, ends no other life.
     fn admit(&mut self, agent: AgentId, incarnation: Incarnation) -> Result<bool, Stop> {
         let current = self.kept.agent(self.db, agent)?.incarnation;
         if current == Some(incarnation.0) {
@@ -235,14 +235,14 @@ impl<'c> Applier<'c> {
         Ok(true)
     }
 
-    /// Ends a life and records it with the number of its last event. Life 0 can begin and end again.
-    /// Returns the number of documents removed.
+    /// Ends a life and records it with the number of its last event. Life 0 can begin and end
+    /// again. Returns the number of documents removed.
     fn remove_agent(&mut self, agent: AgentId, incarnation: Incarnation) -> Result<u64, Stop> {
         let last_event = self.kept.progress.last_event;
         let row = self.kept.agent(self.db, agent)?;
         let current = row.incarnation == Some(incarnation.0);
         if current || incarnation.0 != 0 {
-            // A life that another one has followed has reported nothing since then.
+            // A life that was replaced has reported nothing since then.
             let through = if current { last_event } else { 0 };
             self.db
                 .prepare_cached(

@@ -1,9 +1,9 @@
 //! Events, newest first. Keys are found by an index first; bodies are read for the page only.
 //!
 //! Without a path, each kind (and each agent, when few are named) is a range of an index that is
-//! already in the wanted order; the page is the merge of their heads. With a path prefix, a small range of
-//! the path index is sorted; for a large one the events are searched by time, because a page of matches
-//! is then found soon.
+//! already in the wanted order, and the page is merged from the first events of each range. With a
+//! path prefix that few events match, these are read by the path index and sorted. With any other
+//! prefix the events are searched by time, because a page of matches is then found soon.
 
 use std::rc::Rc;
 
@@ -26,7 +26,7 @@ const AGENTS_APART_MAX: usize = 8;
 /// Maximum number of events after `since` that are searched by number.
 const SINCE_EVENTS_MAX: u64 = 10_000;
 
-/// Time found and number: the order of events.
+/// Sort key of events: time found and number.
 type Key = (i64, i64);
 
 enum Bound {
@@ -43,7 +43,7 @@ impl ToSql for Bound {
     }
 }
 
-/// SQL terms that every search has, with their values.
+/// The SQL terms of a search, with their values.
 #[derive(Default)]
 struct Terms {
     sql: String,
@@ -71,7 +71,7 @@ impl Terms {
         self.and(before, Bound::One(SqlValue::Text(value.to_owned())), "");
     }
 
-    /// Excludes events of former lives of the numbers.
+    /// Excludes events that a former life of their agent number reported.
     fn present(&mut self) {
         if !self.sql.is_empty() {
             self.sql.push_str(" AND ");
@@ -100,7 +100,7 @@ impl Terms {
         }
     }
 
-    /// Adds times, the cursor, the number to start after, and the lives.
+    /// Adds the terms for times, `since`, former lives and the cursor.
     fn range(&mut self, q: &ChangeQuery) -> Result<(), StateError> {
         let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
         if let Some(from) = q.from_us {
@@ -128,6 +128,7 @@ impl Terms {
         Ok(())
     }
 
+    /// Runs the search on one index and returns at most `limit` keys, newest first.
     fn keys(&self, db: &Connection, source: &str, limit: usize) -> Result<Vec<Key>, StateError> {
         let condition = if self.sql.is_empty() { "1" } else { self.sql.as_str() };
         let sql = format!(
@@ -236,6 +237,8 @@ fn read_row(r: &Row<'_>) -> rusqlite::Result<StoredEvent> {
     })
 }
 
+/// Returns the keys of at most `limit` matching events, newest first. Chooses the index by the path
+/// and by the number of events after `since`.
 fn search(
     db: &Connection,
     q: &ChangeQuery,
@@ -266,7 +269,7 @@ fn search(
     terms.keys(db, source, limit)
 }
 
-/// Returns true if so few events match the path that they can all be sorted.
+/// Returns true if few enough events match the path to sort all of them.
 fn few(db: &Connection, path: &PathMatch) -> Result<bool, StateError> {
     let mut terms = Terms::default();
     terms.path(path);
@@ -280,6 +283,8 @@ fn few(db: &Connection, path: &PathMatch) -> Result<bool, StateError> {
     Ok((found as usize) < PREFIX_CANDIDATES_MAX)
 }
 
+/// Searches one index range for each kind, or for each kind and agent when few agents are named,
+/// and merges the results. Each range returns up to `limit` keys.
 fn by_time(db: &Connection, q: &ChangeQuery, limit: usize) -> Result<Vec<Key>, StateError> {
     let mut kinds = if q.kinds.is_empty() { EventKind::ALL.to_vec() } else { q.kinds.clone() };
     kinds.sort_unstable();

@@ -179,7 +179,8 @@ impl Where {
         Ok(())
     }
 
-    /// Compares a column, by its index where there is one: packed columns compare with packed values.
+    /// Compares a column through its index if there is one: packed columns compare with packed
+    /// values.
     fn compare(&mut self, column: &Column, operator: &str, value: SqlValue) {
         let value = match value {
             SqlValue::Text(text) if column.packed => match Packed::new(&text) {
@@ -220,7 +221,8 @@ impl Where {
         self.sql.push_str(" ESCAPE '\\', 0)");
     }
 
-    /// Compares by a range, which the index on paths can serve. `path` is never null, other columns may be.
+    /// Compares by a range, which the index on paths can serve. `path` is never null, other columns
+    /// may be.
     fn prefix(&mut self, column: &Column, text: &str) {
         let indexed = column.name == "path";
         self.sql.push_str(if indexed { "(" } else { "coalesce(" });
@@ -401,7 +403,7 @@ pub(super) fn checksum(
     let mut checksums: Vec<String> = Vec::new();
     if let Some((number, documents)) = collection(db, agent, dataset)? {
         checksums.reserve(documents as usize);
-        // By row number: see [`super::ranges`].
+        // In order of the row number; see [`super::ranges`].
         let mut select = db
             .prepare_cached(
                 "SELECT checksum FROM document

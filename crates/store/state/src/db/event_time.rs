@@ -1,6 +1,6 @@
-//! The time by which an event is ordered, paged and filtered: the time at which the agent found it. If the
-//! agent's clock cannot have been right, it is the time at which the server received the event; then only
-//! the event's body holds the agent's time.
+//! The time by which an event is ordered, paged and filtered: the time at which the agent found it.
+//! If the agent's clock cannot have been right, it is the time at which the server received the
+//! event; then only the event's body holds the agent's time.
 
 use model::limits::CLOCK_OFF_US;
 use model::{SessionRecord, Write};
@@ -33,7 +33,8 @@ impl EventTime {
         self.received_us
     }
 
-    /// Returns the time that orders an event whose body says `found_us`, microseconds since the epoch.
+    /// Returns the time that orders an event whose body says `found_us`, microseconds since the
+    /// epoch.
     pub(super) fn order_us(self, found_us: Option<u64>) -> u64 {
         let ahead = |found: u64| found > self.received_us.saturating_add(CLOCK_OFF_US);
         let before_time = |found: u64| found < FOUND_US_MIN && self.received_us >= FOUND_US_MIN;

@@ -1,9 +1,9 @@
 //! Documents of one dataset over many agents.
 //!
-//! The agents that have the dataset, and the number of documents of each, are stored counters: without a
-//! condition a page costs its own documents and one row per agent. By agent and path, each agent's part is
-//! the page that [`super::documents`] reads by its index. Another order reads all documents of the agents
-//! and keeps no more of them than the page needs.
+//! The agents that have the dataset, and the number of documents of each, are stored counters:
+//! without a condition a page costs its own documents and one row per agent. By agent and path,
+//! each agent's part is the page that [`super::documents`] reads by its index. Another order reads
+//! all documents of the agents and keeps no more of them than the page needs.
 
 use model::AgentId;
 use rusqlite::types::Value as SqlValue;
@@ -134,7 +134,8 @@ fn sorted(
         .context(WHAT)
 }
 
-/// Returns the statement of a sorted page and its values; the first value is the list of collections.
+/// Returns the statement of a sorted page and its values; the first value is the list of
+/// collections.
 pub(super) fn sorted_sql(q: &FleetQuery) -> Result<(String, Vec<SqlValue>), StateError> {
     const AGENT: &str = "(SELECT agent FROM collection WHERE number = document.collection)";
     let mut filter = Where {

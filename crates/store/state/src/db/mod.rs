@@ -1,8 +1,8 @@
 //! The state store on SQLite: `state.db` (`docs/format/state-db.md`).
 //!
-//! One writer connection behind a lock, a fixed number of readers on snapshots, and explicit checkpoints
-//! of the write-ahead log: `synchronous=NORMAL` flushes at checkpoints only, and the journal holds the
-//! records that a power cut removes.
+//! One writer connection behind a lock, a fixed number of readers on snapshots, and explicit
+//! checkpoints of the write-ahead log: `synchronous=NORMAL` flushes at checkpoints only, and the
+//! journal holds the records that a power cut removes.
 
 mod agent;
 mod apply;
@@ -141,8 +141,8 @@ impl SqliteState {
         })
     }
 
-    /// Runs the most frequent queries on every reader, so that the first requests find their statements
-    /// prepared and their pages cached.
+    /// Runs the most frequent queries on every reader, so that the first requests find their
+    /// statements prepared and their pages cached.
     ///
     /// # Errors
     /// Returns an error if the database fails.
@@ -176,7 +176,8 @@ impl SqliteState {
         answer.unwrap_or_else(|| Err(StateError::Busy { what: what.to_owned() }))
     }
 
-    /// Returns the position that a database has applied, even if another process has it open. Reads only.
+    /// Returns the position that a database has applied, even if another process has it open. Reads
+    /// only.
     ///
     /// # Errors
     /// Returns an error if it cannot be read or is not a state database.
@@ -190,9 +191,10 @@ impl SqliteState {
         Ok(Position(applied as u64))
     }
 
-    /// Prepares a state for a journal that ends at `end`, before what the state has applied: a restored
-    /// copy for a new, empty journal (0), or the state next to a journal that lost its end. Positions
-    /// continue from there, and the store draws a new name, so that every agent checks what it holds.
+    /// Prepares a state for a journal that ends at `end`, before what the state has applied: a
+    /// restored copy for a new, empty journal (0), or the state next to a journal that lost its
+    /// end. Positions continue from there, and the store draws a new name, so that every agent
+    /// checks what it holds.
     ///
     /// # Errors
     /// See [`SqliteState::open`].
@@ -207,8 +209,8 @@ impl SqliteState {
         db.close().map_err(|(_, e)| e).context(WHAT)
     }
 
-    /// Gives the store of a copy that replaces the original a new name, so that every agent checks what
-    /// the copy holds. Positions continue.
+    /// Gives the store of a copy that replaces the original a new name, so that every agent checks
+    /// what the copy holds. Positions continue.
     ///
     /// # Errors
     /// See [`SqliteState::open`].

@@ -1,5 +1,5 @@
-//! A session that was applied before: it writes nothing, but its answer still names the writes that later
-//! ones have overtaken, in case its sender missed the first answer.
+//! A session that was applied before: it writes nothing, but its answer still names the writes that
+//! later ones have overtaken, in case its sender missed the first answer.
 
 use model::{AgentId, Dataset, SessionRecord, SkipReason, Skipped, Write};
 use rusqlite::{Connection, OptionalExtension, Row, params};

@@ -1,5 +1,5 @@
-//! Retention: drops events by age or size, in short transactions, and expired tombstones. Each transaction
-//! that drops events updates the coverage event that the run's first one added.
+//! Retention: drops events by age or size, in short transactions, and expired tombstones. Each
+//! transaction that drops events updates the coverage event that the run's first one added.
 
 use model::limits::TOMBSTONE_SECONDS;
 use model::timestamp::micros;

@@ -139,7 +139,8 @@ UPDATE removed SET through = (SELECT last_event FROM progress), name = agent.nam
   FROM agent WHERE agent.number = removed.agent AND agent.incarnation IS NULL;
 ";
 
-/// Sessions are identified by content too. A null `session_floor`: `sessions` has keys of the old form.
+/// Sessions are identified by content too. If `session_floor` is null, `sessions` has keys of the
+/// old form.
 const STEP_4: &str = "
 ALTER TABLE agent ADD COLUMN session_floor INTEGER;
 ";

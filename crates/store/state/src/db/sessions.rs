@@ -1,9 +1,9 @@
 //! The applied sessions of an agent, so that a request that is repeated writes nothing.
 //!
-//! The last [`SESSIONS_KEPT`] sessions are remembered by id and content. Of earlier ones a single number is
-//! kept, the floor: an id of the contract's form ends with a number that increases with time
-//! (`docs/reference/wire.md`, "Sessions: size and id"), so an unknown id at or below the floor is either a
-//! replay or from a clock that went back. Neither may write; the server refuses both.
+//! The last [`SESSIONS_KEPT`] sessions are remembered by id and content. Of earlier ones a single
+//! number is kept, the floor: an id of the contract's form ends with a number that increases with
+//! time (`docs/reference/wire.md`, "Sessions: size and id"), so an unknown id at or below the floor
+//! is either a replay or from a clock that went back. Neither may write; the server refuses both.
 
 use model::{SessionRecord, Write};
 use sha1::{Digest as _, Sha1};
@@ -14,14 +14,14 @@ use crate::limits::SESSIONS_KEPT;
 const KEY_BYTES: usize = 8;
 /// Bytes of one stored session: its key, then its number, little-endian.
 const ENTRY_BYTES: usize = KEY_BYTES + 8;
-/// Stored in place of a number: the entry's key is that of an id alone, without the content.
+/// Stored in place of a number if the entry's key is made from the id alone, without the content.
 const BY_ID_ALONE: u64 = u64::MAX;
 /// Bits of a session's number below its time.
 const COUNTER_BITS: u32 = 12;
 /// Numbers with an earlier time are not times, microseconds since the epoch: the year 2001.
 const TIME_US_MIN: u64 = 1_000_000_000_000_000;
 
-/// Knowledge about a session: whether it was applied before.
+/// Whether a session was applied before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SessionStatus {
     /// It was not applied before.
@@ -45,8 +45,8 @@ impl Sessions {
         Self { entries, floor }
     }
 
-    /// Converts the sessions of a database of a version before 4, which stored only the keys of ids,
-    /// oldest first. Nothing is known of earlier sessions.
+    /// Converts the sessions of a database of a version before 4, which stored only the keys of
+    /// ids, oldest first. Nothing is known of earlier sessions.
     pub(super) fn before_version_4(keys: &[u8]) -> Self {
         let entry = |key: &[u8]| [key, &BY_ID_ALONE.to_le_bytes()[..]].concat();
         Self { entries: keys.chunks_exact(KEY_BYTES).flat_map(entry).collect(), floor: 0 }
@@ -60,6 +60,7 @@ impl Sessions {
         self.floor
     }
 
+    /// Returns whether the session was applied before.
     pub(super) fn known(&self, session: &SessionRecord) -> SessionStatus {
         if session.session.is_empty() {
             return SessionStatus::No;
@@ -80,6 +81,7 @@ impl Sessions {
         }
     }
 
+    /// Remembers an applied session and forgets the oldest one beyond the limit.
     pub(super) fn applied(&mut self, session: &SessionRecord) {
         if session.session.is_empty() {
             return;
@@ -97,6 +99,7 @@ impl Sessions {
         self.forget(self.entries.len());
     }
 
+    /// Forgets this many bytes of the oldest entries and raises the floor to their highest number.
     fn forget(&mut self, bytes: usize) {
         let forgotten = self.entries.get(..bytes).unwrap_or_default();
         let numbers = forgotten.chunks_exact(ENTRY_BYTES).filter_map(|entry| entry.last_chunk());
@@ -107,8 +110,8 @@ impl Sessions {
     }
 }
 
-/// Returns the number at the end of an id if it contains a time: (microseconds since the epoch << 12)
-/// plus a counter. Otherwise returns 0.
+/// Returns the number at the end of an id if it contains a time: (microseconds since the epoch <<
+/// 12) plus a counter. Otherwise returns 0.
 fn number(session: &str) -> u64 {
     let last = session.rsplit('-').next().and_then(|last| last.parse().ok());
     last.filter(|number| number >> COUNTER_BITS >= TIME_US_MIN).unwrap_or(0)
@@ -145,7 +148,8 @@ fn key(session: &SessionRecord) -> [u8; KEY_BYTES] {
             Write::ClockOff { .. } => {}
             Write::Describe { told, version, check } => {
                 all.head(4, if *check { "check" } else { "" }, &format!("{told:?}"), *version);
-                // The described overlay is content. In other sessions it may be the registry's current one.
+                // The described overlay is content. In other sessions it may be the registry's
+                // current one.
                 all.bytes(&serde_json::to_vec(&session.overlay).unwrap_or_default());
             }
         }
@@ -213,7 +217,7 @@ mod tests {
         for n in 0..kept {
             sessions.applied(&at(NOW_US + 10 * n));
         }
-        // Two parts of an agent: the other's numbers are in between.
+        // Another part of the agent uses numbers between these.
         assert_eq!(sessions.known(&at(NOW_US + 5)), SessionStatus::No);
         assert_eq!(sessions.known(&at(NOW_US)), SessionStatus::Applied);
         sessions.applied(&at(NOW_US + 10 * kept));
@@ -256,7 +260,7 @@ mod tests {
         }
         assert_eq!(old.known(&at(NOW_US + 5)), SessionStatus::No);
         assert_eq!(old.known(&at(NOW_US - 1)), SessionStatus::No);
-        // They are dropped as the others are, and leave no floor; later ones do.
+        // Old entries are dropped like the others but do not raise the floor; later ones do.
         for n in 0..SESSIONS_KEPT as u64 {
             old.applied(&at(NOW_US + 1_000 + n));
         }

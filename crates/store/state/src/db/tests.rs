@@ -223,7 +223,8 @@ fn a_copy_is_one_moment_of_a_busy_store() {
         let store = Arc::clone(&store);
         std::thread::spawn(move || {
             for n in 21..=60 {
-                // Each session replaces what it adds: the number of documents identifies the moment.
+                // Each session replaces what it adds: the number of documents identifies the
+                // moment.
                 let writes = vec![document(&format!("/x/{n}"), 1, |_| ())];
                 apply(&**store, session(1, n, writes));
             }

@@ -1,5 +1,5 @@
-//! Small rows that a transaction uses repeatedly: progress, agents, datasets, collections. They are read
-//! once, changed in memory, and written back before the transaction commits.
+//! Small rows that a transaction uses repeatedly: progress, agents, datasets, collections. They are
+//! read once, changed in memory, and written back before the transaction commits.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -191,7 +191,8 @@ impl TransactionCache {
         Ok(())
     }
 
-    /// Writes the counters of changed collections, and adds the differences to those of their datasets.
+    /// Writes the counters of changed collections, and adds the differences to those of their
+    /// datasets.
     fn save_collections(&mut self, db: &Connection) -> rusqlite::Result<()> {
         let mut datasets: HashMap<i64, Change> = HashMap::new();
         for (before, now) in self.collections.values_mut() {

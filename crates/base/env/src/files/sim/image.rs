@@ -1,4 +1,5 @@
-//! The content of the simulated disk: the readers' view, the durable state, and the pending changes.
+//! The content of the simulated disk: the readers' view, the durable state, and the pending
+//! changes.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -93,7 +94,7 @@ impl Node {
         }
         for index in offset / SECTOR_BYTES..end.div_ceil(SECTOR_BYTES) {
             let mut bytes = Box::new([0; SECTOR_BYTES]);
-            // Dirty again: the next flush writes it, even if an earlier one failed.
+            // The sector is dirty again, so the next flush writes it even if an earlier one failed.
             self.pending.retain(
                 |c| !matches!(c, PendingChange::Sector { index: i, forgotten: true, .. } if *i == index),
             );
@@ -131,7 +132,8 @@ impl Node {
         }
     }
 
-    /// Returns the content after a power cut: all, none, a prefix, or any subset of the pending writes.
+    /// Returns the content after a power cut: all, none, a prefix, or any subset of the pending
+    /// writes.
     fn after_power_cut(&self, noise: &mut u64) -> Vec<u8> {
         let mut left = Self { durable: self.durable.clone(), ..Self::default() };
         let (manner, prefix) = (draw(noise) % 8, draw(noise));
@@ -162,7 +164,7 @@ impl Image {
         self.nodes.get(node).map(|n| n.seen.as_slice()).unwrap_or_default()
     }
 
-    /// Bytes of all files that have a name.
+    /// Returns the total size of all files that have a name.
     pub(super) fn bytes(&self) -> u64 {
         self.names.values().map(|node| self.content(*node).len() as u64).sum()
     }
@@ -197,7 +199,8 @@ impl Image {
         }
     }
 
-    /// Marks a failed flush: the pending content reads as written, and no later flush makes it durable.
+    /// Marks a failed flush: the pending content reads as written, and no later flush makes it
+    /// durable.
     pub(super) fn forget(&mut self, node: usize) {
         for change in self.nodes.get_mut(node).iter_mut().flat_map(|n| &mut n.pending) {
             if let PendingChange::Sector { forgotten, .. } = change {
@@ -245,7 +248,7 @@ impl Image {
 
     pub(super) fn after_power_cut(&self, scattered: bool, noise: &mut u64) -> Self {
         let mut names = self.durable_names.clone();
-        // One line of changes, or one for each folder.
+        // One sequence of changes, or one for each folder.
         let mut lines: BTreeMap<Option<&Path>, Vec<&(NameChange, usize)>> = BTreeMap::new();
         lines.entry(None).or_default();
         for pending in &self.pending_names {

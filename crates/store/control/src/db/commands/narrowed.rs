@@ -1,4 +1,4 @@
-//! Commands as callers see them who may look at some agents only.
+//! Commands as seen by callers who may see only some agents.
 
 use roaring::RoaringBitmap;
 use rusqlite::{Transaction, params};
@@ -8,7 +8,7 @@ use crate::db::rows::{signed, unsigned};
 use crate::db::users::array;
 use crate::{CommandCounts, CommandRow, ControlResult, Permitted};
 
-/// The agents that a scope names: once for all commands that are looked at.
+/// Returns the agents that a scope names, computed once for all commands of a call.
 pub(super) fn named(scope: &Permitted) -> RoaringBitmap {
     match scope {
         Permitted::All => RoaringBitmap::new(),
@@ -16,9 +16,9 @@ pub(super) fn named(scope: &Permitted) -> RoaringBitmap {
     }
 }
 
-/// Returns the command with the counts of the scope's agents only; `named` are the agents that the scope
-/// names. An earlier agent with the same number is not counted, because a narrowed caller must not see
-/// it. Only the counts of callers who may see every agent include it.
+/// Returns the command with the counts of the scope's agents only; `named` are the agents that the
+/// scope names. An earlier agent with the same number is not counted, because a narrowed caller
+/// must not see it. Only the counts of callers who may see every agent include it.
 pub(super) fn within(
     tx: &Transaction<'_>,
     mut row: CommandRow,
@@ -54,7 +54,7 @@ pub(super) fn within(
     Ok(row)
 }
 
-/// Of these agents, those that have a row of their own; of none, none is looked for.
+/// Counts those of the agents that have a row of their own, by state. An empty set runs no query.
 fn rows_of(
     tx: &Transaction<'_>,
     command: u64,

@@ -1,4 +1,4 @@
-//! Commands go by the numbers of agents, and a number may become another agent's.
+//! Commands refer to agents by number, and a number may be given to another agent.
 
 use model::AgentId;
 use rusqlite::{Transaction, params};
@@ -7,8 +7,8 @@ use super::{Target, bytes_of};
 use crate::ControlResult;
 use crate::db::rows::{signed, unsigned};
 
-/// Removes the number from commands to its former agent, because another agent gets it. The counts of the
-/// commands stay as they are.
+/// Removes the number from commands to its former agent, because another agent gets it. The counts
+/// of the commands stay as they are.
 pub(in crate::db) fn given_again(tx: &Transaction<'_>, agent: AgentId) -> ControlResult<()> {
     let mut all = tx.prepare_cached("SELECT id FROM command")?;
     let ids = all.query_map([], |row| unsigned(row, 0))?.collect::<Result<Vec<_>, _>>()?;

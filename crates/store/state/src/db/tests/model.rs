@@ -27,7 +27,8 @@ enum Step {
         agent: u32,
         life: u64,
     },
-    /// Records that were already applied are applied again, as after a crash of the journal's reader.
+    /// Records that were already applied are applied again, as after a crash of the journal's
+    /// reader.
     Again {
         back: usize,
     },
