@@ -5,9 +5,10 @@
 //! commits append LAYOUT BYTES RECORDS SECONDS [DIR]
 //! commits recover LAYOUT MEBIBYTES [DIR]
 //! ```
-//! `LAYOUT` is packed, sparse or ring. One line is printed: commits per second, p50 and p99 in microseconds, CPU microseconds per commit, records
-//! per group. With `append`, one thread appends that many records at a time without a flush, and CPU
-//! per record is what counts. With `recover`, a journal of that size is written and opened again.
+//! `LAYOUT` is packed, sparse or ring. One line is printed: commits per second, p50 and p99 in
+//! microseconds, CPU microseconds per commit, records per group. With `append`, one thread appends
+//! that many records at a time without a flush, and CPU per record is what counts. With `recover`,
+//! a journal of that size is written and opened again.
 
 #![allow(clippy::print_stdout, reason = "a program")]
 

@@ -319,7 +319,7 @@ impl Walk<'_> {
 
 /// Returns every group in the ring from sequence `from` on, in order of sequence.
 fn in_ring(scan: &mut Scanner, blocks: u32, from: u64) -> io::Result<Vec<(Frame, Arc<[u8]>)>> {
-    // One archive write may have taken as many groups from the ring as it holds.
+    // One archive write may have taken as many groups from the ring as the ring holds.
     let ahead = 2 * u64::from(blocks);
     let mut groups = Vec::new();
     for block in 0..u64::from(blocks) {

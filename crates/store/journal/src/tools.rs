@@ -130,7 +130,8 @@ pub fn holds_journal(dir: &Path) -> Result<bool, OpenError> {
 /// Verifies every group of the journal in `dir`.
 ///
 /// # Errors
-/// Returns an error if the folder cannot be read, or has a newer version. The report contains damage.
+/// Returns an error if the folder cannot be read, or was written by a newer version. Damage is
+/// reported in the result.
 pub fn verify(dir: &Path) -> Result<VerifyReport, OpenError> {
     verify_with(&RealFiles, dir)
 }
@@ -252,6 +253,8 @@ pub fn dump_with(
     Ok(())
 }
 
+/// Passes the groups of one segment from the one that holds `position` on to `each`. Stops without
+/// an error at the first bad frame, which [`verify`] reports.
 fn dump_segment(
     segment: &Segment,
     position: u64,

@@ -1,8 +1,8 @@
 //! Power cuts at every call that changes the disk, over all layouts: what was acknowledged is
 //! there, nothing is invented, appends are whole, and recovering twice gives the same.
 //!
-//! `HOLDFAST_CRASHES` sets how many (default: a hundred thousand in all layouts), `HOLDFAST_CRASH_SEED` where the
-//! seeds begin. A failure names seed and call.
+//! `HOLDFAST_CRASHES` sets how many (default: a hundred thousand in all layouts),
+//! `HOLDFAST_CRASH_SEED` where the seeds begin. A failure names seed and call.
 
 #![allow(
     clippy::unwrap_used,
@@ -43,7 +43,8 @@ fn history(noise: &mut Noise) -> (SimDisk, Model) {
     (disk, model)
 }
 
-/// Runs until the power goes at `call` (counted from here); never if it is 0. Returns the calls made.
+/// Runs until the power goes at `call` (counted from here); never if it is 0. Returns the calls
+/// made.
 fn run(disk: &SimDisk, model: &mut Model, noise: &mut Noise, call: u64, steps: u64) -> u64 {
     let before = disk.calls();
     if call > 0 {

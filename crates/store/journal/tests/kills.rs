@@ -1,5 +1,5 @@
-//! Kills a real process on a real folder with SIGKILL at random instants. Records that were reported
-//! as persisted are still there. `HOLDFAST_KILLS` sets the number of kills (default 200).
+//! Kills a real process on a real folder with SIGKILL at random instants. Records that were
+//! reported as persisted are still there. `HOLDFAST_KILLS` sets the number of kills (default 200).
 
 #![allow(
     clippy::unwrap_used,

@@ -6,8 +6,9 @@ use crate::options::Ack;
 use crate::store::Store;
 
 impl Store {
-    /// Checks that a delete would be accepted now, for callers that must not begin work they cannot finish.
-    /// Writing an empty batch goes through the log and is persisted, which proves more than any check.
+    /// Checks that a delete would be accepted now, for callers that must not begin work they cannot
+    /// finish. Writing an empty batch goes through the log and is persisted, which proves more than
+    /// any check.
     ///
     /// # Errors
     /// See [`Store::delete`].

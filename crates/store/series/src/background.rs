@@ -65,8 +65,8 @@ impl Core {
         rounds.count += 1;
         // A failure here is reported at the next write.
         let _ = self.ensure_marked();
-        // A failed seal is reported as trouble: rows wait for it. Failed merges and retention cost only
-        // space until they succeed.
+        // A failed seal is reported as trouble: rows wait for it. Failed merges and retention cost
+        // only space until they succeed.
         let sealed = if self.is_seal_due() { self.seal().map(drop) } else { Ok(()) };
         let mut outcome = MergeOutcome::default();
         let now = self.options.clock.monotonic();
@@ -86,8 +86,9 @@ impl Core {
         merged.and(retained).and(forgotten)
     }
 
-    /// Returns false while the folder is not the one that was opened: what is written into one that was
-    /// removed, or unmounted, is lost when the program ends, so nothing is taken until it is there again.
+    /// Returns false while the folder is not the one that was opened: what is written into one that
+    /// was removed, or unmounted, is lost when the program ends, so nothing is taken until it is
+    /// there again.
     fn watch_folder(&self) -> bool {
         let change = self.folder.check_folder(&self.dir);
         let dir = self.dir.display();

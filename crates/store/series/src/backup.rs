@@ -1,10 +1,10 @@
 //! Copies a store, in use or at rest. A process that has the store open is not involved.
 //!
-//! Parts never change, and neither does the portion of the catalogue that the manifest counts. The log
-//! loses only records that are in parts. So a manifest, the files it names and the log after it are a
-//! consistent state of the store, provided that all of them could be read. If a merge or a seal removed
-//! one first, the copy continues with the manifest that is current then. The log is not copied but read,
-//! group by group with its checksums, and rewritten.
+//! Parts never change, and neither does the portion of the catalogue that the manifest counts. The
+//! log loses only records that are in parts. So a manifest, the files it names and the log after it
+//! are a consistent state of the store, provided that all of them could be read. If a merge or a
+//! seal removed one first, the copy continues with the manifest that is current then. The log is
+//! not copied but read, group by group with its checksums, and rewritten.
 //!
 //! The copy has everything that was acknowledged before it began. With the log off, it has only the
 //! parts.
@@ -158,8 +158,8 @@ impl Copying<'_> {
         self.copy(&self.from.join(&name), &self.to.join(&name), manifest.catalog_bytes)
     }
 
-    /// Writes the records that the log holds after the parts into a new log. Returns their number, or `None`
-    /// if some of them were removed while they were read.
+    /// Writes the records that the log holds after the parts into a new log. Returns their number,
+    /// or `None` if some of them were removed while they were read.
     fn log(&self, manifest: &Manifest) -> Result<Option<u64>, SeriesOpenError> {
         let (from, to) = (self.from.join("log"), self.to.join("log"));
         let names = self.files.list(&to).map_err(failed(&to, "cannot list"))?;
@@ -186,8 +186,8 @@ impl Copying<'_> {
         if let Some(e) = reading.failed.or(closed.err()) {
             return Err(failed(&to, "cannot write the log")(std::io::Error::other(e.to_string())));
         }
-        // A segment was removed while the folder was read, or is being rewritten: the next attempt reads
-        // the current state.
+        // A segment was removed while the folder was read, or is being rewritten: the next attempt
+        // reads the current state.
         let whole = read.is_ok() && !reading.gap && reading.next > manifest.log_expected;
         Ok(whole.then_some(reading.next - first))
     }

@@ -4,8 +4,8 @@ use crate::error::WriteError;
 use crate::model::{Row, Value};
 use crate::options::{BATCH_EVENT_BYTES_MAX, BATCH_SAMPLES_MAX, EVENT_BYTES_MAX};
 
-/// Maximum size of a row or an event in the log without its values and text, in bytes: its number, its time
-/// and its number of columns or length, each with its share of a block's header.
+/// Maximum size of a row or an event in the log without its values and text, in bytes: its number,
+/// its time and its number of columns or length, each with its share of a block's header.
 const ROW_BYTES_MAX: usize = 24;
 /// Most bytes of a value in the log, with its share of what begins a block.
 const VALUE_BYTES_MAX: usize = 10;

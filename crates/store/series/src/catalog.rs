@@ -1,14 +1,15 @@
 //! The row series that exist: their names, and postings from metrics and tags to rows.
 //!
-//! Rows are numbered in order of creation; numbers are never reused. On disk the catalogue is a file
-//! that is only appended to; the manifest stores how much of it counts. Rows without samples are
-//! forgotten: their names are removed and the file is rewritten.
+//! Rows are numbered in order of creation; numbers are never reused. On disk the catalogue is a
+//! file that is only appended to; the manifest stores how much of it counts. Rows without samples
+//! are forgotten: their names are removed and the file is rewritten.
 //!
 //! # Locking
-//! `names` before `sharing`. With `sharing` held, which the log thread reads while it applies a batch to
-//! a head, no other lock of the store is taken. A new row is looked up again with `names` locked for
-//! writing, so that two writers of one new name get the same row. Long reads lock `names` for a limited
-//! number of rows at a time, so that writers of new names wait for no more than these.
+//! `names` before `sharing`. With `sharing` held, which the log thread reads while it applies a
+//! batch to a head, no other lock of the store is taken. A new row is looked up again with `names`
+//! locked for writing, so that two writers of one new name get the same row. Long reads lock
+//! `names` for a limited number of rows at a time, so that writers of new names wait for no more
+//! than these.
 
 use std::cmp::Ordering;
 use std::hash::BuildHasher;
@@ -109,7 +110,8 @@ impl Catalog {
         names.live.iter().filter(|id| names.is_idle(*id)).collect()
     }
 
-    /// Forgets those of `rows` that no caller requested since the epoch before. Returns their number.
+    /// Forgets those of `rows` that no caller requested since the epoch before. Returns their
+    /// number.
     pub(crate) fn forget(&self, rows: &[u32]) -> usize {
         let mut names = self.names.write();
         let mut sharing = self.sharing.write();
@@ -261,8 +263,8 @@ impl Catalog {
         Some(Row { id, columns: entry.columns, events: entry.events })
     }
 
-    /// Returns the series that match a selector, sorted by name. Names are read a limited number at a time:
-    /// callers that add or look up names wait for no more than these.
+    /// Returns the series that match a selector, sorted by name. Names are read a limited number at
+    /// a time: callers that add or look up names wait for no more than these.
     pub(crate) fn find(&self, selector: &Selector) -> Vec<Series> {
         self.find_among(selector, |rows| rows)
     }

@@ -196,8 +196,8 @@ fn exponent(values: &[u64]) -> Option<usize> {
 }
 
 for_wide_registers! {
-    /// Digits of all values at an exponent in place of what `into` holds; the bits in which any value
-    /// differs from what its digits give.
+    /// Digits of all values at an exponent in place of what `into` holds; the bits in which any
+    /// value differs from what its digits give.
     fn all_digits(values: &[u64], ten: f64, into: &mut Vec<i64>) -> u64 = round_all;
 }
 
@@ -261,8 +261,9 @@ pub(crate) fn encode_times(times: &[i64], scratch: &mut Scratch, into: &mut Vec<
     integers::encode(&scratch.digits, &mut scratch.differences, into);
 }
 
-/// Returns true if a power of ten divides them all; one that is known when this is compiled costs no division.
-/// Of times that follow each other and are the same, as those of many rows are, one is looked at.
+/// Returns true if a power of ten divides them all; one that is known when this is compiled costs
+/// no division. Of times that follow each other and are the same, as those of many rows are, one is
+/// looked at.
 fn all_whole<const TEN: i64>(times: &[i64]) -> bool {
     let mut before = 0;
     times.iter().all(|time| {

@@ -6,23 +6,23 @@
 //! # Locking
 //! A thread that holds a lock takes only locks after it in this list:
 //!
-//! 1. `manifest`: held while files are replaced. Seals, merges, steps of retention and of forgetting
-//!    come one after another, each with the manifest that the one before stored.
-//! 2. the commit queue. The log thread takes a group and unlocks it. Without background threads a writer
-//!    keeps it locked while it commits, so that positions follow the order of the writers.
-//! 3. `commit`: held from the logging of a group to its application. A seal closes the active head, and
-//!    forgetting drops rows, with it held: nothing is then in the log that is not in a head.
+//! 1. `manifest`: held while files are replaced. Seals, merges, steps of retention and of
+//!    forgetting come one after another, each with the manifest that the one before stored.
+//! 2. the commit queue. The log thread takes a group and unlocks it. Without background threads a
+//!    writer keeps it locked while it commits, so that positions follow the order of the writers.
+//! 3. `commit`: held from the logging of a group to its application. A seal closes the active head,
+//!    and forgetting drops rows, with it held: nothing is then in the log that is not in a head.
 //! 4. `live`: held to copy or to replace what readers see, never while a file is read or written.
 //! 5. a head: locked by the log thread while it applies a batch, by readers while they copy rows.
 //! 6. the catalogue's locks: see its module.
 //!
-//! `journal` and the locks within [`Folder`], [`Upkeep`], [`Forgetting`] and the spares are held for
-//! a moment, and no other lock is taken while they are held. The exception is
+//! `journal` and the locks within [`Folder`], [`Upkeep`], [`Forgetting`] and the spares are held
+//! for a moment, and no other lock is taken while they are held. The exception is
 //! `Forgetting::rows_in_parts`, which is held while parts are read.
 //!
-//! `manifest` before `commit`: a long seal or merge stops no writer. `commit` before `live`: no reader
-//! waits for the disk. Do not wait for a [`Ticket`](crate::Ticket) with one of 1 to 5 held: the log
-//! thread needs 2 to 5 to complete it, and writers wait for a seal, which needs 1.
+//! `manifest` before `commit`: a long seal or merge stops no writer. `commit` before `live`: no
+//! reader waits for the disk. Do not wait for a [`Ticket`](crate::Ticket) with one of 1 to 5 held:
+//! the log thread needs 2 to 5 to complete it, and writers wait for a seal, which needs 1.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

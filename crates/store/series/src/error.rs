@@ -199,8 +199,8 @@ pub enum SeriesReadError {
     },
 }
 
-/// The readable portion of a series, with the error of the rest. Damage in one block or part affects
-/// nothing else.
+/// The readable portion of a series, with the error of the rest. Damage in one block or part
+/// affects nothing else.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{error}")]
 pub struct Partial<T: std::fmt::Debug> {

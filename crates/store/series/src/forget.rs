@@ -1,12 +1,14 @@
-//! Forgets row series without samples: those whose last samples were removed by retention, deletes or
-//! merges, and those that were never written. Their names leave memory, searches, limits and the disk.
+//! Forgets row series without samples: those whose last samples were removed by retention, deletes
+//! or merges, and those that were never written. Their names leave memory, searches, limits and the
+//! disk.
 //!
-//! A row stays while a part or a head has samples of it, and while a caller requested it in the last
-//! two epochs: a handle stays valid for that long without another request. Numbers are never reused, so a
-//! stale reference, such as a tombstone, cannot hit another row.
+//! A row stays while a part or a head has samples of it, and while a caller requested it in the
+//! last two epochs: a handle stays valid for that long without another request. Numbers are never
+//! reused, so a stale reference, such as a tombstone, cannot hit another row.
 //!
-//! Memory is updated first. Then the file is rewritten under another name, which the manifest gets when
-//! the file is complete. Rows that a crash brings back have no samples and are forgotten again.
+//! Memory is updated first. Then the file is rewritten under another name, which the manifest gets
+//! when the file is complete. Rows that a crash brings back have no samples and are forgotten
+//! again.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -69,9 +71,9 @@ impl Core {
         rows
     }
 
-    /// Removes the rows that a part not in `looked` has from `rows`. Returns false if a part cannot be
-    /// read. The part in which a row was found is cached: the next call reads nothing for the row while
-    /// that part exists.
+    /// Removes the rows that a part not in `looked` has from `rows`. Returns false if a part cannot
+    /// be read. The part in which a row was found is cached: the next call reads nothing for the
+    /// row while that part exists.
     fn leave_out_held(&self, rows: &mut RoaringBitmap, looked: &mut HashSet<u64>) -> bool {
         let live = self.live.read();
         let (parts, rollups) = (Arc::clone(&live.parts), Arc::clone(&live.rollups));

@@ -115,8 +115,8 @@ impl Manifest {
         input.is_empty().then_some(it)
     }
 
-    /// Merges of version 1 left deletes of some of a row's metrics to the reader: they have still to
-    /// be applied.
+    /// Merges of version 1 left deletes of some of a row's metrics to the reader: they have still
+    /// to be applied.
     fn unapply_partial(&mut self) {
         for t in self.tombstones.iter().filter(|t| t.is_partial()) {
             let before = |p: &&mut PartMeta| p.step_s == 0 && p.position_max < t.position;

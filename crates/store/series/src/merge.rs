@@ -20,7 +20,8 @@ use crate::table::{Table, Work};
 mod rows;
 use rows::Rows;
 
-/// A part joins the run of newer ones if it is at most this many times as large as they are together.
+/// A part joins the run of newer ones if it is at most this many times as large as they are
+/// together.
 const GROWTH: u64 = 4;
 /// Parts of a partition that is still written from which on they are merged.
 const RUN_MIN: usize = 4;
@@ -51,8 +52,8 @@ impl Core {
         Ok(outcome)
     }
 
-    /// Makes one merge or roll-up if one is due. Parts that no delete hits are recorded as such first, so
-    /// that their deletes are not examined again.
+    /// Makes one merge or roll-up if one is due. Parts that no delete hits are recorded as such
+    /// first, so that their deletes are not examined again.
     pub(crate) fn merge_once(&self, outcome: &mut MergeOutcome) -> Result<MergeStep, WriteError> {
         let mut manifest = self.manifest.lock();
         let live = self.live.read();
@@ -115,8 +116,8 @@ impl Core {
         Ok(())
     }
 
-    /// Records a partition that cannot be read, so that the others continue. The manifest is written at once
-    /// when another hour of failures is full, and otherwise by its next change.
+    /// Records a partition that cannot be read, so that the others continue. The manifest is
+    /// written at once when another hour of failures is full, and otherwise by its next change.
     pub(crate) fn noting<T>(
         &self,
         manifest: &mut Manifest,
@@ -317,8 +318,8 @@ impl Core {
     }
 }
 
-/// Deletes with the rows that they hit, and parts for which deletes wait that have none of these rows:
-/// otherwise one delete would rewrite all parts in its range.
+/// Deletes with the rows that they hit, and parts for which deletes wait that have none of these
+/// rows: otherwise one delete would rewrite all parts in its range.
 struct Deletes<'a> {
     /// Rows are looked at where a part waits for a delete, so that those for which none does cost
     /// nothing.
@@ -357,8 +358,8 @@ pub(crate) fn waits(tombstone: &Tombstone, part: &PartMeta) -> bool {
         && part.applied < tombstone.position
 }
 
-/// Neighbours worth merging: those that deletes hit, with those that would be merged anyway where the
-/// two overlap, so that each is written once.
+/// Neighbours worth merging: those that deletes hit, with those that would be merged anyway where
+/// the two overlap, so that each is written once.
 fn pick(parts: &[Arc<Part>], deletes: &mut Deletes<'_>, finished: bool) -> Vec<Arc<Part>> {
     let begin = grown(parts, finished);
     let run = match hit_run(parts, deletes) {
@@ -369,8 +370,8 @@ fn pick(parts: &[Arc<Part>], deletes: &mut Deletes<'_>, finished: bool) -> Vec<A
     parts.get(run).unwrap_or_default().to_vec()
 }
 
-/// From the first part that a delete hits to the last. What is not hit between two of them is written
-/// with them unless it is more than they.
+/// From the first part that a delete hits to the last. What is not hit between two of them is
+/// written with them unless it is more than they.
 fn hit_run(parts: &[Arc<Part>], deletes: &mut Deletes<'_>) -> Option<Range<usize>> {
     let hits: Vec<bool> = parts.iter().map(|part| deletes.hit(part)).collect();
     let start = hits.iter().position(|hit| *hit)?;
@@ -389,7 +390,8 @@ fn hit_run(parts: &[Arc<Part>], deletes: &mut Deletes<'_>) -> Option<Range<usize
     Some(start..end)
 }
 
-/// Returns the index of the first of the newest parts that are worth merging; the length if none are.
+/// Returns the index of the first of the newest parts that are worth merging; the length if none
+/// are.
 fn grown(parts: &[Arc<Part>], finished: bool) -> usize {
     if parts.len() >= PARTS_MAX {
         return 0;

@@ -105,8 +105,8 @@ pub enum Test {
     Is(Vec<String>),
     /// None of these.
     IsNot(Vec<String>),
-    /// Matches if the function returns true (a regular expression, for instance). Called once for each
-    /// distinct text.
+    /// Matches if the function returns true (a regular expression, for instance). Called once for
+    /// each distinct text.
     Where(Arc<dyn Fn(&str) -> bool + Send + Sync>),
 }
 
@@ -246,8 +246,8 @@ pub struct Event {
     pub text: Vec<u8>,
 }
 
-/// An aggregate of samples that can be merged without reading them again. NaN counts in `count`, makes
-/// `sum` NaN, and is ignored by `min` and `max` (which are NaN if there is no other value).
+/// An aggregate of samples that can be merged without reading them again. NaN counts in `count`,
+/// makes `sum` NaN, and is ignored by `min` and `max` (which are NaN if there is no other value).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Summary {
     /// Number of samples.
@@ -346,8 +346,8 @@ pub struct OpenReport {
     pub replayed_batches: u64,
     /// Samples and events replayed.
     pub replayed_samples: u64,
-    /// Batches of the log that were skipped: their rows had been forgotten before they were written.
-    /// Their writers got an error.
+    /// Batches of the log that were skipped: their rows had been forgotten before they were
+    /// written. Their writers got an error.
     pub passed_over_batches: u64,
     /// It was closed in good order.
     pub clean: bool,
@@ -355,7 +355,8 @@ pub struct OpenReport {
     pub rows: u64,
     /// Parts on disk.
     pub parts: u64,
-    /// Files of interrupted seals and merges, and of a damaged log that was set aside, that were removed.
+    /// Files of interrupted seals and merges, and of a damaged log that was set aside, that were
+    /// removed.
     pub removed_files: u64,
     /// Time it took.
     pub elapsed: Duration,

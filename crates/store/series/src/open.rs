@@ -61,8 +61,8 @@ impl Core {
         let core = Self::new(dir.to_owned(), options, manifest.clone(), held);
         core.load_catalog(&manifest)?;
         core.load_parts(&manifest);
-        // The process that replaced the manifest may have been killed before the rename was persisted:
-        // files that only the previous manifest names must not be removed first.
+        // The process that replaced the manifest may have been killed before the rename was
+        // persisted: files that only the previous manifest names must not be removed first.
         files.persist_dir(dir).map_err(|source| SeriesOpenError::Io {
             path: dir.to_owned(),
             what: "cannot persist",
@@ -149,8 +149,8 @@ impl Core {
         Ok(removed + if manifest.clean { self.remove_aside() } else { 0 })
     }
 
-    /// Removes the files of a log that were set aside: the store was closed cleanly since, so nothing
-    /// needs them. Files that cannot be removed stay.
+    /// Removes the files of a log that were set aside: the store was closed cleanly since, so
+    /// nothing needs them. Files that cannot be removed stay.
     fn remove_aside(&self) -> u64 {
         let dir = self.dir.join("log");
         let names = self.options.files.list(&dir).unwrap_or_default();
@@ -379,7 +379,8 @@ fn is_missed(manifest: &Manifest) -> bool {
     manifest.log_expected > 0 && !manifest.clean
 }
 
-/// Returns the damage if the log begins at record `first` and records from `from` on are in no part.
+/// Returns the damage if the log begins at record `first` and records from `from` on are in no
+/// part.
 fn gap(dir: &Path, first: u64, from: u64) -> Option<SeriesDamage> {
     let what = format!(
         "the log begins at record {first}, but those from {from} on are in no part: put back what \

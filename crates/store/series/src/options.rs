@@ -66,8 +66,8 @@ pub enum Ack {
 pub struct SeriesRetention {
     /// Age after which a partition is dropped.
     pub age: Option<Duration>,
-    /// Bytes of parts on disk; oldest partitions go first. Roll-ups without samples take up to half of
-    /// it from those that have some.
+    /// Bytes of parts on disk; oldest partitions go first. Roll-ups without samples take up to half
+    /// of it from those that have some.
     pub bytes_max: Option<u64>,
 }
 
@@ -90,9 +90,9 @@ pub struct StoreOptions {
     pub segment_bytes: u64,
     /// Layout of the log.
     pub layout: journal::Layout,
-    /// Keep 5-minute summaries next to the samples of finished partitions, not only after the samples
-    /// are removed. They cost half a byte more for each sample, and serve queries with steps of 5 minutes or
-    /// more that are aligned to the buckets.
+    /// Keep 5-minute summaries next to the samples of finished partitions, not only after the
+    /// samples are removed. They cost half a byte more for each sample, and serve queries with
+    /// steps of 5 minutes or more that are aligned to the buckets.
     pub rollups_beside: bool,
     /// Age up to which roll-ups of 5 minutes stay when their samples went. `None`: they go with
     /// the samples, so that without a retention those that there are stay.

@@ -2,9 +2,9 @@
 //!
 //! A file holds one part, or those of several partitions that were written together: chunks, each
 //! with its checksum, then per part an index. The index is blocks of rows, each with its checksum
-//! (a directory that is searched in place, and per chunk where it is, its times and what its columns
-//! sum up to), then its top: where the blocks are, and which rows there are. Of an index the top is
-//! read when the part is opened, a block when a row of it is asked for. The bytes:
+//! (a directory that is searched in place, and per chunk where it is, its times and what its
+//! columns sum up to), then its top: where the blocks are, and which rows there are. Of an index
+//! the top is read when the part is opened, a block when a row of it is asked for. The bytes:
 //! docs/format/series.md.
 
 mod file;

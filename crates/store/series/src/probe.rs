@@ -56,8 +56,8 @@ pub fn record(batch: &Batch, room: &mut Vec<u8>) {
     *room = record::batch(batch, std::mem::take(room));
 }
 
-/// Decodes bytes as a column of `count` values, encodes and decodes them again, and compares the values.
-/// Returns false if the bytes are not a column.
+/// Decodes bytes as a column of `count` values, encodes and decodes them again, and compares the
+/// values. Returns false if the bytes are not a column.
 ///
 /// # Panics
 /// If the values differ.

@@ -17,8 +17,9 @@ const TRANSPOSE_ROWS_MIN: usize = 16;
 /// Rows that are looked at to see whether they need be, and how many there are at least then.
 const LOOKED_AT_ROWS: usize = 16;
 const LOOKED_AT_OF_MIN: usize = 8 * LOOKED_AT_ROWS;
-/// A row-by-row encoding may take this many bits more per value: turning values into columns costs more
-/// than writing these bits, and the few rows in the sample vary less in a column than all rows do.
+/// A row-by-row encoding may take this many bits more per value: turning values into columns costs
+/// more than writing these bits, and the few rows in the sample vary less in a column than all rows
+/// do.
 const SPARED_BITS: usize = 1;
 /// Rows that are turned into columns at a time.
 const TURNED_ROWS: usize = 64;
@@ -126,7 +127,8 @@ pub(crate) fn batch(batch: &Batch, mut bytes: Vec<u8>) -> Vec<u8> {
     })
 }
 
-/// Returns true if columns of rows are so much alike that their values take hardly more room row by row.
+/// Returns true if columns of rows are so much alike that their values take hardly more room row by
+/// row.
 fn are_alike(values: &[u64], columns: usize, room: &mut EncodeBuffers) -> bool {
     let rows = values.len() / columns;
     if rows < LOOKED_AT_OF_MIN {
@@ -181,8 +183,8 @@ fn rows(batch: &Batch, turned: Option<usize>, room: &mut EncodeBuffers, into: &m
     }
 }
 
-/// Some columns of values that stand row by row, one behind the other. A few rows at a time, so that
-/// they are read from the nearest cache for each column.
+/// Some columns of values that stand row by row, one behind the other. A few rows at a time, so
+/// that they are read from the nearest cache for each column.
 fn turn(values: &[u64], columns: usize, of: Range<usize>, into: &mut Vec<u64>) {
     let rows = values.len() / columns;
     into.resize(rows * of.len(), 0);

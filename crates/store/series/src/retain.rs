@@ -54,7 +54,8 @@ pub(crate) enum Step {
     Refused(WriteError),
 }
 
-/// Returns true if the roll-up of a finished partition must be created, or recreated for its samples.
+/// Returns true if the roll-up of a finished partition must be created, or recreated for its
+/// samples.
 pub(crate) fn is_due(parts: &[Arc<Part>], rollup: Option<&PartMeta>) -> bool {
     let Some(rollup) = rollup else { return !parts.is_empty() };
     let newer = parts.iter().any(|p| p.meta.position_max > rollup.position_max);
@@ -170,8 +171,8 @@ impl Core {
         Ok(Step::More)
     }
 
-    /// Returns the files of the oldest partitions that are removed completely and at once: those that are too
-    /// old or exceed the size limit, up to the first whose roll-up stays.
+    /// Returns the files of the oldest partitions that are removed completely and at once: those
+    /// that are too old or exceed the size limit, up to the first whose roll-up stays.
     fn whole_partitions(
         &self,
         parts: &Parts,
@@ -249,7 +250,8 @@ impl Core {
         self.roll(manifest, partition, Some(Alone { step_s, must_shrink }), outcome)
     }
 
-    /// Recreates the roll-up of a partition. If it is to be alone, the same manifest drops the samples.
+    /// Recreates the roll-up of a partition. If it is to be alone, the same manifest drops the
+    /// samples.
     pub(crate) fn roll(
         &self,
         manifest: &mut Manifest,
@@ -281,7 +283,8 @@ impl Core {
         let written = self.write_rollup(&snapshot, meta, manifest.sealed, from);
         let samples = if alone.is_some() { parts } else { &[] };
         let gone: Vec<Arc<Part>> = samples.iter().chain(rollup).cloned().collect();
-        // One that was alone before says what nothing else does any more: it stays, whatever joins it.
+        // One that was alone before says what nothing else does any more: it stays, whatever joins
+        // it.
         if let (Ok(written), Some(alone)) = (&written, alone.filter(|_| before.is_none()))
             && alone.must_shrink
             && written.iter().map(|m| m.bytes).sum::<u64>()
@@ -367,8 +370,8 @@ struct Metric<'a> {
 }
 
 impl Snapshot {
-    /// Samples of a metric in a range of its partition at the times that its row has and none before it
-    /// among the others that share the series.
+    /// Samples of a metric in a range of its partition at the times that its row has and none
+    /// before it among the others that share the series.
     fn of_row(
         &self,
         metric: &Metric<'_>,
@@ -397,9 +400,10 @@ impl Snapshot {
         Ok(table)
     }
 
-    /// Returns the buckets of a metric in its partition: those of the samples, if requested, and of a
-    /// roll-up that is alone. If rows share the metric, the latest sample of each time is valid; it counts
-    /// for the first of the rows. Sources that `pass` accepts as unreadable are left out one by one.
+    /// Returns the buckets of a metric in its partition: those of the samples, if requested, and of
+    /// a roll-up that is alone. If rows share the metric, the latest sample of each time is valid;
+    /// it counts for the first of the rows. Sources that `pass` accepts as unreadable are left out
+    /// one by one.
     fn rolled(
         &self,
         metric: &Metric<'_>,

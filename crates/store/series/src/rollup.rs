@@ -1,11 +1,12 @@
 //! Roll-ups: summaries of the samples of each 5 minutes, and later of each hour.
 //!
-//! A roll-up is a part of its own. It is created when retention removes the samples of a partition. With
-//! [`crate::StoreOptions::rollups_beside`] it is created once the partition is finished, next to the
-//! samples, and recreated whenever it no longer matches them. While the samples exist, it is used only
-//! where it gives exactly the same results. Afterwards it is *alone*: a later delete in the partition
-//! removes whole buckets, and samples that are written later are stored next to it. When its own time is
-//! over, the 5-minute buckets become hours.
+//! A roll-up is a part of its own. It is created when retention removes the samples of a partition.
+//! With
+//! [`crate::StoreOptions::rollups_beside`] it is created once the partition is finished, next to
+//! the samples, and recreated whenever it no longer matches them. While the samples exist, it is
+//! used only where it gives exactly the same results. Afterwards it is *alone*: a later delete in
+//! the partition removes whole buckets, and samples that are written later are stored next to it.
+//! When its own time is over, the 5-minute buckets become hours.
 //!
 //! In its tables a row is a bucket that begins at its time, and each metric has [`FIELDS`]
 //! columns; instants are seconds from the bucket's beginning.

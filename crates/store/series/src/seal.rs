@@ -254,7 +254,8 @@ fn range_of(metas: &[PartMeta]) -> TimeRange {
     TimeRange { from_ns: at(metas.first()).from_ns, to_ns: at(metas.last()).to_ns }
 }
 
-/// Writes the rows of a settled table, each to the part of its partition; each writer has several parts.
+/// Writes the rows of a settled table, each to the part of its partition; each writer has several
+/// parts.
 fn write_row(
     writers: &mut [PartWriter],
     row: u32,

@@ -1,5 +1,5 @@
-//! Rows that share a series: row series of the same tags whose metrics are not the same, but some of
-//! them are (`cpu|mem host=a` and `cpu host=a`).
+//! Rows that share a series: row series of the same tags whose metrics are not the same, but some
+//! of them are (`cpu|mem host=a` and `cpu host=a`).
 //!
 //! Of two values of one series and time the later one holds, whichever row brought it. So that no
 //! order among rows is needed, rows agree: in one head, and in one part, all rows that have a
@@ -60,8 +60,8 @@ impl Sharing {
     }
 }
 
-/// Copies values from the first column of `with` into a column of `table` at the times that both have.
-/// Both are settled.
+/// Copies values from the first column of `with` into a column of `table` at the times that both
+/// have. Both are settled.
 pub(crate) fn agree(table: &mut Table, column: u16, with: &Table) {
     let Some(column) = table.columns.get_mut(usize::from(column)) else { return };
     let Some(from) = with.columns.first() else { return };

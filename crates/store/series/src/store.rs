@@ -112,8 +112,8 @@ impl Store {
         self.0.core.catalog.row_of(name)
     }
 
-    /// As [`Store::row_of`], but a new one is refused where those whose `tag` has the same value are
-    /// `max` series already: none of many who write may use up the store's limit for all.
+    /// As [`Store::row_of`], but a new one is refused where those whose `tag` has the same value
+    /// are `max` series already: none of many who write may use up the store's limit for all.
     ///
     /// # Errors
     /// See [`Store::row_of`], and [`NameError::QuotaReached`].
@@ -121,7 +121,8 @@ impl Store {
         self.0.core.catalog.row_within(name, Some((tag, max)))
     }
 
-    /// Returns the row series that [`Store::remember`] stored for these bytes, if it is still known.
+    /// Returns the row series that [`Store::remember`] stored for these bytes, if it is still
+    /// known.
     pub fn known(&self, raw: &[u8]) -> Option<Row> {
         self.0.core.catalog.known(raw)
     }
@@ -154,9 +155,9 @@ impl Store {
         self.0.core.catalog.find(selector)
     }
 
-    /// Returns those of them that may have samples in a range, according to the partitions' sets of rows;
-    /// series without samples there cost nothing. A series that is left out has none. Read the result from
-    /// this snapshot, in this range.
+    /// Returns those of them that may have samples in a range, according to the partitions' sets of
+    /// rows; series without samples there cost nothing. A series that is left out has none. Read
+    /// the result from this snapshot, in this range.
     pub fn find_in(
         &self,
         snapshot: &Snapshot,

@@ -1,9 +1,9 @@
-//! Partitions whose files could not be read: merges and retention pass over them for a while, so that
-//! they keep nothing else from its turn.
+//! Partitions whose files could not be read: merges and retention pass over them for a while, so
+//! that they keep nothing else from its turn.
 //!
-//! For how long nothing but refusals came is kept in the manifest, so that it adds up over restarts,
-//! whose own time does not count; nor does more than [`STEP_MAX`] between two tries. What a kill loses
-//! of it is less than an hour and such a step.
+//! For how long nothing but refusals came is kept in the manifest, so that it adds up over
+//! restarts, whose own time does not count; nor does more than [`STEP_MAX`] between two tries. What
+//! a kill loses of it is less than an hour and such a step.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,8 +15,8 @@ const RETRY_AFTER: Duration = Duration::from_mins(5);
 /// Time of nothing but refusals after which what the operating system does not read counts as
 /// damaged, where samples go anyway: otherwise one bad sector would keep them for good.
 const LOST_AFTER: Duration = Duration::from_hours(24);
-/// Longest time between two attempts that counts as refused. The state in a longer gap is unknown, and a
-/// few refusals far apart do not prove a lasting one.
+/// Longest time between two attempts that counts as refused. The state in a longer gap is unknown,
+/// and a few refusals far apart do not prove a lasting one.
 const STEP_MAX: Duration = Duration::from_hours(2);
 const HOUR_S: u64 = 3600;
 

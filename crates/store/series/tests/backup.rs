@@ -1,5 +1,5 @@
-//! Copies of a store that is in use: they have everything that was acknowledged before, regardless of
-//! concurrent seals, merges and trims.
+//! Copies of a store that is in use: they have everything that was acknowledged before, regardless
+//! of concurrent seals, merges and trims.
 
 #![allow(
     clippy::unwrap_used,

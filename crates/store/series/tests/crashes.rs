@@ -1,5 +1,5 @@
-//! Power cuts and failures at every call that changes the disk: what was acknowledged is there, and nothing
-//! that was never written.
+//! Power cuts and failures at every call that changes the disk: what was acknowledged is there, and
+//! nothing that was never written.
 
 #![allow(
     clippy::unwrap_used,

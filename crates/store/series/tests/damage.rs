@@ -1,5 +1,5 @@
-//! Damage affects only the data that it hit: other parts, the head, other series and events are read,
-//! together with the error.
+//! Damage affects only the data that it hit: other parts, the head, other series and events are
+//! read, together with the error.
 
 #![allow(
     clippy::unwrap_used,
@@ -60,7 +60,8 @@ fn damaged(byte: usize) -> (Store, usize) {
     (open(&disk, Wal::Always).0, size)
 }
 
-/// Returns the number of readable samples or events of a series, and true if an error came with them.
+/// Returns the number of readable samples or events of a series, and true if an error came with
+/// them.
 fn found(snapshot: &Snapshot, series: &Series, direction: Direction) -> (i64, bool) {
     if series.is_events() {
         return match snapshot.events(series, TimeRange::ALL, direction) {

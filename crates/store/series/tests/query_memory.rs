@@ -1,5 +1,5 @@
-//! Memory of queries and merges, for any amount of data. The test is alone in its process, so that all
-//! allocations are theirs.
+//! Memory of queries and merges, for any amount of data. The test is alone in its process, so that
+//! all allocations are theirs.
 
 #![allow(
     clippy::unwrap_used,
@@ -77,8 +77,8 @@ fn scanned(snapshot: &Snapshot, series: &Series, way: Direction, rows: usize) ->
     (count, sum)
 }
 
-/// Bytes for each sample of a window: what is sorted and compressed, the samples that are being sorted,
-/// and what is known of blocks.
+/// Bytes for each sample of a window: what is sorted and compressed, the samples that are being
+/// sorted, and what is known of blocks.
 const BYTES_PER_ROW: usize = 768;
 
 /// `HOLDFAST_SAMPLES` of them, in windows as large as usual.

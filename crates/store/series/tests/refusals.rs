@@ -1,5 +1,5 @@
-//! Files that the operating system refuses to read: their partitions are passed over, nothing else is,
-//! and what lasts for a day counts as lost.
+//! Files that the operating system refuses to read: their partitions are passed over, nothing else
+//! is, and what lasts for a day counts as lost.
 
 #![allow(
     clippy::unwrap_used,
@@ -23,8 +23,8 @@ use support::{PARTITION_S, options};
 
 const SECOND: i64 = 1_000_000_000;
 
-/// A store whose samples go after two partitions, while what is said of 5 minutes stays for longer than
-/// any test goes on.
+/// A store whose samples go after two partitions, while what is said of 5 minutes stays for longer
+/// than any test goes on.
 fn rolling(disk: &SimDisk, clock: &ManualClock, reads: &Reads) -> Store {
     let partition = Duration::from_secs(PARTITION_S as u64);
     let options = StoreOptions {
@@ -110,8 +110,8 @@ fn a_merge_that_comes_through_ends_the_refusals() {
     assert_eq!(manifest[8], 2, "the manifest's version, without refusals");
 }
 
-/// Creates roll-ups of three partitions whose samples were removed by age, and samples of three more; then
-/// opens the store with a size limit that is a byte too small.
+/// Creates roll-ups of three partitions whose samples were removed by age, and samples of three
+/// more; then opens the store with a size limit that is a byte too small.
 fn crowded(disk: &SimDisk, reads: &Reads) -> Store {
     let clock = ManualClock::at(0);
     let open = |age, bytes_max| {

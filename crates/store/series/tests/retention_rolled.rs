@@ -1,6 +1,6 @@
-//! Data that outlives its samples, cut or failing at every call: roll-ups that retention creates, joins
-//! with late rows and widens to hours, and those that a delete recreates. Every sample counts exactly
-//! once, by itself or in its bucket, until its partition is removed.
+//! Data that outlives its samples, cut or failing at every call: roll-ups that retention creates,
+//! joins with late rows and widens to hours, and those that a delete recreates. Every sample counts
+//! exactly once, by itself or in its bucket, until its partition is removed.
 
 #![allow(
     clippy::unwrap_used,
@@ -280,7 +280,8 @@ impl Case {
         write(store, &mut self.given, "cpu host=a", times(), true);
     }
 
-    /// Five minutes of each partition: of what is said of hours an hour goes, of samples what is hit.
+    /// Five minutes of each partition: of what is said of hours an hour goes, of samples what is
+    /// hit.
     fn delete(&mut self, store: &Store) {
         for (partition, path) in (0..).zip(&self.paths) {
             let from_ns = range(partition).from_ns + 600 * SECOND;
@@ -312,7 +313,8 @@ impl Case {
         if self.by == By::Delete { store.merge() } else { store.retain() }.map(drop)
     }
 
-    /// Returns the state of each partition. Checks that it is one of the allowed ones, and complete.
+    /// Returns the state of each partition. Checks that it is one of the allowed ones, and
+    /// complete.
     fn look(&self, store: &Store, when: &str) -> Vec<(i64, Left)> {
         let of = |(partition, path): (i64, &Vec<Left>)| {
             let found = found(store, partition);

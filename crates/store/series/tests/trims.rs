@@ -1,6 +1,6 @@
-//! A log that is trimmed and whose segments are used again, cut or failing at every call of a seal and
-//! of the batches after it: nothing acknowledged is lost, and what the segments held before does not
-//! come back.
+//! A log that is trimmed and whose segments are used again, cut or failing at every call of a seal
+//! and of the batches after it: nothing acknowledged is lost, and what the segments held before
+//! does not come back.
 
 #![allow(
     clippy::unwrap_used,
@@ -38,8 +38,8 @@ fn open(disk: &SimDisk) -> (Store, OpenReport) {
     Store::open(Path::new("/series"), options).unwrap()
 }
 
-/// Returns the value that a batch writes at the times that all batches write to: a full-precision float,
-/// so that a few batches fill a segment.
+/// Returns the value that a batch writes at the times that all batches write to: a full-precision
+/// float, so that a few batches fill a segment.
 fn same(number: i64, i: i64) -> f64 {
     ((number * SAME + i) as f64).sin()
 }
@@ -74,8 +74,8 @@ impl Writes {
         }
     }
 
-    /// Checks that `found` is the result of some of those batches, in their order, with all acknowledged
-    /// ones among them. Returns these batches.
+    /// Checks that `found` is the result of some of those batches, in their order, with all
+    /// acknowledged ones among them. Returns these batches.
     fn check(&self, found: &Model, when: &str) -> BTreeSet<i64> {
         let whole = |values: &BTreeMap<i64, String>| -> BTreeSet<i64> {
             let bits = |text: &String| u64::from_str_radix(text.strip_prefix('f').unwrap(), 16);
@@ -143,8 +143,8 @@ fn calls() -> (u64, u64) {
     (from, disk.calls())
 }
 
-/// It opens with what it has, takes more batches and a seal in the segments there are, and opens with
-/// all of it again.
+/// It opens with what it has, takes more batches and a seal in the segments there are, and opens
+/// with all of it again.
 fn go_on(image: &SimDisk, told: &Writes, when: &str) {
     let mut told = told.clone();
     let (store, report) = open(image);

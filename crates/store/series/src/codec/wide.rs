@@ -1,8 +1,9 @@
-//! Loops that are compiled three times: for every processor, and for those with wide registers (AVX2,
-//! AVX-512), which are asked for when it runs. All do the same arithmetic and give the same bits.
+//! Loops that are compiled three times: for every processor, and for those with wide registers
+//! (AVX2, AVX-512), which are asked for when it runs. All do the same arithmetic and give the same
+//! bits.
 
-/// A function that is `$plain`, which must be inlined into it, compiled for wide registers where the
-/// processor has them.
+/// A function that is `$plain`, which must be inlined into it, compiled for wide registers where
+/// the processor has them.
 macro_rules! for_wide_registers {
     (
         $(#[$doc:meta])*

@@ -62,8 +62,8 @@ impl Core {
 
     /// Notes whether writers have to wait for a seal.
     fn measure_heads(&self) {
-        // Locked until it is noted: no head is closed or goes in between, so that what is noted last
-        // is not older than what another thread noted before.
+        // Locked until it is noted: no head is closed or goes in between, so that what is noted
+        // last is not older than what another thread noted before.
         let live = self.live.read();
         let bytes: usize = live.heads.iter().map(|h| h.head.read().bytes()).sum();
         self.queue.set_heads_full(bytes > HEADS_MAX * self.options.head_bytes_max);
@@ -77,7 +77,8 @@ impl Core {
         let below = live.heads.first().map_or(0, |active| active.first() - 1);
         drop(live);
         let age = self.upkeep.head_age(self.options.clock.monotonic());
-        // Only deletes can follow an empty head; the thread that has the manifest may be sealing them.
+        // Only deletes can follow an empty head; the thread that has the manifest may be sealing
+        // them.
         let deletes = || self.manifest.try_lock().is_some_and(|manifest| below > manifest.sealed);
         closed || (age >= self.options.seal_after && (!empty || deletes()))
     }

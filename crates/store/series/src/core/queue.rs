@@ -1,5 +1,5 @@
-//! The commit queue: batches and deletes between their writers and the log thread, and the writers that
-//! wait for room.
+//! The commit queue: batches and deletes between their writers and the log thread, and the writers
+//! that wait for room.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -68,8 +68,8 @@ impl CommitQueue {
         self.work.notify_one();
     }
 
-    /// Waits until something is queued, and takes as much of it as is logged together. Returns `None`
-    /// when the queue is closed and empty.
+    /// Waits until something is queued, and takes as much of it as is logged together. Returns
+    /// `None` when the queue is closed and empty.
     pub(super) fn take_group(&self, bytes_max: usize) -> Option<Vec<Pending>> {
         let mut queue = self.state.lock();
         while queue.pending.is_empty() && !queue.closed {
@@ -112,8 +112,8 @@ impl CommitQueue {
     }
 }
 
-/// The place of a task among the writers that wait for room. It is left when this is dropped, with room
-/// found or not.
+/// The place of a task among the writers that wait for room. It is left when this is dropped, with
+/// room found or not.
 pub(super) struct WaitingWriter<'a> {
     queue: &'a CommitQueue,
     number: Option<u64>,
@@ -155,8 +155,8 @@ struct Waiters {
 }
 
 impl Waiters {
-    /// Returns true if no other task waits before the task with that number, or before a new task if
-    /// `number` is `None`.
+    /// Returns true if no other task waits before the task with that number, or before a new task
+    /// if `number` is `None`.
     fn is_next(&self, number: Option<u64>) -> bool {
         self.waiting.front().is_none_or(|(first, _)| Some(*first) == number)
     }

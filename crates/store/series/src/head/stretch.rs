@@ -71,7 +71,8 @@ impl RowHead {
 }
 
 impl Head {
-    /// Returns the stretches of a row in a range, in the order of arrival, to be read by [`Head::stretch`].
+    /// Returns the stretches of a row in a range, in the order of arrival, to be read by
+    /// [`Head::stretch`].
     pub(crate) fn stretches(&self, id: u32, range: TimeRange) -> Vec<Stretch> {
         self.row(id).map(|row| row.stretches(range)).unwrap_or_default()
     }

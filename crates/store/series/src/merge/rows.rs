@@ -1,5 +1,5 @@
-//! The rows that a merge writes of one row series: one window of time after another, so that a series
-//! with many metrics at a high rate need not fit into memory.
+//! The rows that a merge writes of one row series: one window of time after another, so that a
+//! series with many metrics at a high rate need not fit into memory.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -86,8 +86,8 @@ impl<'a> Rows<'a> {
         planned(&spans, TimeRange::ALL, (SAMPLES / width).max(CHUNK_ROWS_MAX))
     }
 
-    /// Returns the merged samples of the parts in a window, without deleted ones. If a later part has a
-    /// value of a series that the row shares, that value is valid.
+    /// Returns the merged samples of the parts in a window, without deleted ones. If a later part
+    /// has a value of a series that the row shares, that value is valid.
     fn read(&self, window: TimeRange, work: &mut Work) -> Result<Option<Table>, WriteError> {
         let mut all: Option<Table> = None;
         for Source { part, own, others } in &self.sources {

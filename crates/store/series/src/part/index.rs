@@ -1,5 +1,5 @@
-//! The index of a part. A block: a directory of rows, ascending, that is searched in place, then per
-//! row its chunks. The top: where the blocks begin, and which rows there are.
+//! The index of a part. A block: a directory of rows, ascending, that is searched in place, then
+//! per row its chunks. The top: where the blocks begin, and which rows there are.
 
 use roaring::RoaringBitmap;
 
@@ -233,9 +233,8 @@ pub(crate) fn rows(index: &[u8]) -> Option<Vec<u32>> {
     rows.iter().map(|row| Input(row).u32()).collect()
 }
 
-/// Returns the entry of a row in a block; without columns and chunks if the block has none of the row.
-/// `None`: the bytes are not a valid block.
-/// Summaries are those of the requested columns.
+/// Returns the entry of a row in a block; without columns and chunks if the block has none of the
+/// row. `None`: the bytes are not a valid block. Summaries are those of the requested columns.
 pub(crate) fn find(
     index: &[u8],
     row: u32,

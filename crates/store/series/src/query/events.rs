@@ -1,5 +1,5 @@
-//! Events of one series, a few at a time: texts are long, so that those of one partition may be more
-//! than anybody wants in memory.
+//! Events of one series, a few at a time: texts are long, so that those of one partition may be
+//! more than anybody wants in memory.
 
 use super::snapshot::{Snapshot, note};
 use super::windows::Reading;
@@ -10,7 +10,8 @@ use crate::model::{Direction, Event, Series, TimeRange};
 const ROWS: usize = 1024;
 
 /// Events of one series, in the direction of the scan, about a thousand at a time and at most eight
-/// times as many. An error concerns what could not be read; asked again, the scan goes on behind it.
+/// times as many. An error concerns what could not be read; asked again, the scan goes on behind
+/// it.
 pub struct EventScan {
     reading: Reading,
     direction: Direction,

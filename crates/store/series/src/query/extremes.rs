@@ -1,6 +1,6 @@
 //! Smallest or largest values by steps over many series. What a block says of itself is enough to
-//! leave it unread where a step knows a smaller, or larger, value already: of many series few blocks
-//! are read.
+//! leave it unread where a step knows a smaller, or larger, value already: of many series few
+//! blocks are read.
 
 use std::collections::BTreeMap;
 
@@ -50,8 +50,8 @@ struct Extremes<'a> {
 }
 
 impl Extremes<'_> {
-    /// Returns true if every step that a chunk touches knows a value that none of the chunk's is beyond.
-    /// Samples of the chunk that were deleted or superseded make no difference to that.
+    /// Returns true if every step that a chunk touches knows a value that none of the chunk's is
+    /// beyond. Samples of the chunk that were deleted or superseded make no difference to that.
     fn is_within(&self, piece: &Piece) -> bool {
         let Piece::Chunk(_, chunk, _) = piece else { return false };
         let Some(Some(own)) = chunk.summaries.first() else { return false };

@@ -8,11 +8,12 @@ use crate::model::{ColumnId, TimeRange};
 use crate::part::{ChunkRef, Part};
 use crate::table::{Table, Want, Work};
 
-/// Bytes that a sample counts at least, so that what compresses well is not sorted in too many runs.
+/// Bytes that a sample counts at least, so that what compresses well is not sorted in too many
+/// runs.
 const SAMPLE_BYTES: usize = 2;
 
-/// A run of samples of one series that is not read yet: a chunk of a part, chunks of a head, or what
-/// was sorted of such.
+/// A run of samples of one series that is not read yet: a chunk of a part, chunks of a head, or
+/// what was sorted of such.
 #[derive(Clone)]
 pub(crate) enum Piece {
     Chunk(Arc<Part>, ChunkRef, ColumnId),

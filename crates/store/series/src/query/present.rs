@@ -12,8 +12,8 @@ const PARTS_MAX: usize = 64;
 const ROWS_AT_ONCE: usize = 4096;
 
 impl Snapshot {
-    /// Returns those of `rows` that may have samples in a range. An unreadable part may have all of them:
-    /// reading them reports the error.
+    /// Returns those of `rows` that may have samples in a range. An unreadable part may have all of
+    /// them: reading them reports the error.
     pub(crate) fn present(&self, rows: RoaringBitmap, range: TimeRange) -> RoaringBitmap {
         let touched = |partition: i64| {
             let of = partition_range(partition);

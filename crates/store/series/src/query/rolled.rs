@@ -68,8 +68,8 @@ impl Snapshot {
         self.rollups.get(&partition).is_some_and(|r| r.meta.alone)
     }
 
-    /// Returns the buckets of a series in a roll-up, without those that a later delete touches. Columns in
-    /// `others` may have buckets of the series too.
+    /// Returns the buckets of a series in a roll-up, without those that a later delete touches.
+    /// Columns in `others` may have buckets of the series too.
     pub(crate) fn buckets(
         &self,
         rollup: &Part,

@@ -8,13 +8,13 @@ use crate::error::SeriesReadError;
 use crate::model::{Direction, Run, Series, TimeRange, Values};
 use crate::table::Table;
 
-/// Runs of samples of one series, in the direction of the scan. An error concerns a source that could
-/// not be read; after it, the scan continues with the readable samples.
+/// Runs of samples of one series, in the direction of the scan. An error concerns a source that
+/// could not be read; after it, the scan continues with the readable samples.
 ///
-/// Memory is bounded for any number of samples in any order of arrival. Samples of blocks that follow
-/// each other or overlap a little take about [`Scan::with_rows`] samples, and at most eight times as
-/// many. Samples that arrived unordered are sorted and kept compressed, as many as fit into 512 bytes
-/// for each of [`Scan::with_rows`].
+/// Memory is bounded for any number of samples in any order of arrival. Samples of blocks that
+/// follow each other or overlap a little take about [`Scan::with_rows`] samples, and at most eight
+/// times as many. Samples that arrived unordered are sorted and kept compressed, as many as fit
+/// into 512 bytes for each of [`Scan::with_rows`].
 pub struct Scan {
     reading: Reading,
     direction: Direction,

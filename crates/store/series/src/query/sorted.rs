@@ -1,9 +1,10 @@
-//! Samples of blocks that overlap throughout, such as those of a head whose samples arrived unordered.
-//! They are sorted once and kept compressed while they are read window by window. Reading every block
-//! for every window would take quadratic time.
+//! Samples of blocks that overlap throughout, such as those of a head whose samples arrived
+//! unordered. They are sorted once and kept compressed while they are read window by window.
+//! Reading every block for every window would take quadratic time.
 //!
-//! The memory is bounded: above the limit the later half of the time range is dropped and sorted when
-//! it is reached. So all blocks are read once for each such amount of samples, not once for each window.
+//! The memory is bounded: above the limit the later half of the time range is dropped and sorted
+//! when it is reached. So all blocks are read once for each such amount of samples, not once for
+//! each window.
 
 use std::sync::Arc;
 
@@ -16,7 +17,8 @@ use crate::table::{Table, Work};
 
 /// Bytes that are kept, for each sample of a window: 32 MiB where windows are as large as usual.
 const BYTES_PER_ROW: usize = 512;
-/// Blocks of a window, so that those that a window cuts, one of each run, are few; and their samples.
+/// Blocks of a window, so that those that a window cuts, one of each run, are few; and their
+/// samples.
 const BLOCKS: usize = 64;
 const BLOCK_ROWS: (usize, usize) = (16, 1024);
 
@@ -33,8 +35,8 @@ pub(super) struct Sorted {
 }
 
 impl Sorted {
-    /// Sorts the samples of pieces in a window, or in a part of it on the side where the scan begins. About
-    /// `rows` samples are returned for each window.
+    /// Sorts the samples of pieces in a window, or in a part of it on the side where the scan
+    /// begins. About `rows` samples are returned for each window.
     pub(super) fn of(
         pieces: &[Piece],
         window: TimeRange,

@@ -1,5 +1,5 @@
-//! Summaries of a series, whole or by steps, from what chunks and roll-ups say of themselves where that
-//! is enough.
+//! Summaries of a series, whole or by steps, from what chunks and roll-ups say of themselves where
+//! that is enough.
 
 use super::grid::Grid;
 use super::piece::{Piece, Span};
@@ -12,8 +12,8 @@ use crate::table::{Table, Work};
 
 /// A receiver of summaries.
 pub(super) trait Sink {
-    /// Returns true if what these pieces of one partition hold changes nothing, so that they need not be
-    /// read.
+    /// Returns true if what these pieces of one partition hold changes nothing, so that they need
+    /// not be read.
     fn passes_over(&self, _pieces: &[Piece]) -> bool {
         false
     }

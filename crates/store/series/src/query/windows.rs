@@ -1,9 +1,10 @@
-//! Samples of one series in one partition, a window of time after another: what is in memory follows
-//! neither how many there are nor how blocks overlap.
+//! Samples of one series in one partition, a window of time after another: what is in memory
+//! follows neither how many there are nor how blocks overlap.
 //!
-//! Windows are planned from what blocks say of their times, so that few blocks are cut by them. Where
-//! more samples than expected turn out to be in one, it becomes shorter while it is read. Where blocks
-//! overlap so much that they cannot be cut, they are sorted first: see [`super::sorted`].
+//! Windows are planned from what blocks say of their times, so that few blocks are cut by them.
+//! Where more samples than expected turn out to be in one, it becomes shorter while it is read.
+//! Where blocks overlap so much that they cannot be cut, they are sorted first: see
+//! [`super::sorted`].
 
 use std::collections::VecDeque;
 
@@ -45,7 +46,8 @@ impl Windows {
         self.pieces.len() * size_of::<Piece>() + sorted
     }
 
-    /// Returns true if blocks of a window are to be sorted: it would be cut, and each read again and again.
+    /// Returns true if blocks of a window are to be sorted: it would be cut, and each read again
+    /// and again.
     fn is_tangled(&self, window: TimeRange) -> bool {
         let touching = self.pieces.iter().filter(|piece| piece.touches(window));
         !self.is_sorted
@@ -86,8 +88,8 @@ impl Windows {
         }
     }
 
-    /// Returns the readable samples of the next window, settled; `None` after the last one. A piece that
-    /// cannot be read is reported once and left out from then on.
+    /// Returns the readable samples of the next window, settled; `None` after the last one. A piece
+    /// that cannot be read is reported once and left out from then on.
     pub(super) fn next(
         &mut self,
         snapshot: &Snapshot,
@@ -136,8 +138,8 @@ impl Windows {
     }
 }
 
-/// Cuts a range into windows at the beginnings of blocks, each of at least `rows` samples. There is no cut
-/// through blocks that have more samples than the window: they would be read on both sides.
+/// Cuts a range into windows at the beginnings of blocks, each of at least `rows` samples. There is
+/// no cut through blocks that have more samples than the window: they would be read on both sides.
 pub(crate) fn planned(blocks: &[Span], range: TimeRange, rows: usize) -> VecDeque<TimeRange> {
     let mut from_ns = range.from_ns;
     let mut windows = VecDeque::new();
@@ -166,7 +168,8 @@ pub(crate) fn planned(blocks: &[Span], range: TimeRange, rows: usize) -> VecDequ
     windows
 }
 
-/// Settles the samples of a window and keeps `rows` of them. Returns the window of the samples kept.
+/// Settles the samples of a window and keeps `rows` of them. Returns the window of the samples
+/// kept.
 fn cut(all: &mut Table, window: TimeRange, rows: usize, direction: Direction) -> TimeRange {
     all.sort_rows();
     let beyond = all.len().saturating_sub(rows);
