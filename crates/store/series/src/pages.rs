@@ -24,7 +24,7 @@ struct Region<T> {
 pub(crate) struct Pages<T> {
     regions: Vec<Option<Box<Region<T>>>>,
     taken: usize,
-    /// Number of entries in use, or of pages.
+    /// Number of allocated pages, and of slots for pages.
     used: usize,
     room: usize,
 }

@@ -14,7 +14,8 @@ const BATCH_BY_ROWS: u8 = 4;
 
 /// Minimum number of rows for which values are logged column by column.
 const TRANSPOSE_ROWS_MIN: usize = 16;
-/// Number of rows examined to decide on that, which is also the minimum.
+/// Number of rows examined to see whether columns are alike, and the minimum number of rows for
+/// that.
 const LOOKED_AT_ROWS: usize = 16;
 const LOOKED_AT_OF_MIN: usize = 8 * LOOKED_AT_ROWS;
 /// A row-by-row encoding may take this many bits more per value. Transposing costs more than

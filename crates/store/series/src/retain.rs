@@ -95,7 +95,7 @@ impl Core {
             && self.is_seal_due()
             && let Err(e) = self.seal()
         {
-            // The roll-up is tried again later. Retention continues, because it frees space.
+            // The seal is tried again later. Retention continues, because its steps free space.
             tracing::warn!("series: {e}");
         }
         Ok(step)
@@ -150,7 +150,7 @@ impl Core {
             return self.stepped(manifest, *p, done);
         }
         let is_fine = |rollup: &Part| rollup.meta.step_s == STEPS_S[0];
-        // A partition that is only skipped for a while is the next to be removed.
+        // If a partition is only skipped for a while, its samples have to go first, not roll-ups.
         let by_size = over && (crowded || parts.keys().all(readable));
         let due = |(p, rollup): &(&i64, &Arc<Part>)| {
             let age = if is_fine(rollup) { rollup_age } else { hourly_age };

@@ -27,7 +27,8 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// Creates a part of `file` and registers it there. Takes over the cached state of `before`.
+    /// Creates a part of `file` and registers it there. Releases `before`, the part that it
+    /// replaces.
     pub(crate) fn new(
         file: &Arc<PartFile>,
         open_parts: &Arc<OpenParts>,

@@ -156,7 +156,8 @@ impl Snapshot {
         Some(found)
     }
 
-    /// Returns the time at which a bucket without samples counts: that of its first sample.
+    /// Returns the summaries of a partition whose samples were removed: buckets, each at the time
+    /// of its first sample, and late samples.
     fn of_alone(
         &self,
         rollup: &Part,

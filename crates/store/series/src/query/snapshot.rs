@@ -142,8 +142,7 @@ impl Source<'_> {
     }
 }
 
-/// Keeps the most severe error so far, the first of its kind. Damage is more severe than a refused
-/// read, which may succeed later.
+/// Keeps the first error, but prefers a refused read to damage: a refused read may succeed later.
 pub(super) fn note(torn: &mut Option<SeriesReadError>, e: SeriesReadError) {
     let refused = matches!(e, SeriesReadError::Io { .. });
     if torn.is_none() || (refused && matches!(torn, Some(SeriesReadError::Corrupt(_)))) {

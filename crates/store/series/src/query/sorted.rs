@@ -16,8 +16,7 @@ use crate::table::{Table, Work};
 
 /// Maximum size in bytes per row of a window: 32 MiB for the default window.
 const BYTES_PER_ROW: usize = 512;
-/// Number of blocks in a window, so that few blocks are cut by a window, and the minimum number of
-/// their samples.
+/// Number of blocks in a window, so that few of them are cut by it, and the limits of their rows.
 const BLOCKS: usize = 64;
 const BLOCK_ROWS: (usize, usize) = (16, 1024);
 
