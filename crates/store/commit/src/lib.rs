@@ -183,7 +183,7 @@ impl Commit {
         self.shared.stats()
     }
 
-    /// Stops accepting submits, finishes those under way, makes a checkpoint and closes the
+    /// Stops accepting submits, finishes pending ones, makes a checkpoint and closes the
     /// journal.
     ///
     /// # Errors

@@ -108,7 +108,7 @@ pub enum AppendError {
         "append of {bytes} bytes is over the limit of {bytes_max}; split it or use larger segments"
     )]
     TooLarge {
-        /// Bytes asked for.
+        /// Bytes requested.
         bytes: usize,
         /// Bytes one append can hold.
         bytes_max: usize,
@@ -138,7 +138,7 @@ pub enum ReadError {
     /// The position was trimmed.
     #[error("position {position} was trimmed; the first one kept is {first}")]
     Trimmed {
-        /// The position asked for.
+        /// The position requested.
         position: u64,
         /// The first position kept.
         first: u64,

@@ -89,7 +89,7 @@ pub struct Options {
     pub spares: usize,
     /// Zeros written ahead of the writer at a time, in bytes.
     pub fill_ahead_bytes: u64,
-    /// A position known to have been acknowledged: a journal that ends below it is refused.
+    /// A position known to have been acknowledged: a journal that ends below it is rejected.
     pub position_expected: u64,
     /// If true, zero filling, recycling and deadlines run on separate threads. If false, callers do
     /// that work when they need it, in a deterministic order: for simulations.

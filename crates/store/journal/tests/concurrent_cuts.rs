@@ -1,7 +1,7 @@
 //! Power cuts while real threads append, the ring is archived in the background and segments are
 //! prepared ahead. The disk holds a synchronous write in its cache for a while before it flushes
 //! it, so that writes of several threads are unflushed at once; a cut then keeps any of their
-//! sectors. Images are taken while the writers go on, so one run gives many cuts.
+//! sectors. Images are taken while the writers continue, so one run gives many cuts.
 
 #![allow(
     clippy::unwrap_used,
