@@ -1,9 +1,9 @@
-//! The one thread that applies, in journal order, many records in one transaction.
+//! The applier thread: applies records in journal order, many in one transaction.
 //!
-//! Appends finish in any order; a record that arrives ahead of an earlier one waits. A record that was
-//! persisted but never handed over (its task died with the runtime) is read from the journal after
-//! `HOLE_WAIT`, so that a hole does not block later records. While the disk is full, callers are refused;
-//! the records stay pending and are applied once there is free space.
+//! Appends finish in any order; a record that arrives before an earlier one waits. A record that
+//! was persisted but not sent (its task died with the runtime) is read from the journal after
+//! `HOLE_WAIT`, so that a hole does not block later records. While the disk is full, callers get an
+//! error; the records stay pending and are applied once there is free space.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -28,7 +28,7 @@ const RETRY_WAIT: Duration = Duration::from_millis(500);
 pub(crate) enum Message {
     /// A persisted record.
     Record(Box<Submitted>),
-    /// Apply what was sent before and stop.
+    /// Applies what was sent before, then stops the applier.
     Stop,
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct Caller {
 impl Caller {
     pub(crate) fn send_outcome(self, outcome: Result<Committed, CommitError>) {
         drop(self.permit);
-        // A caller that no longer waits misses nothing: the record is applied in any case.
+        // The caller may no longer wait. The record is applied in any case.
         let _ = self.answer.send(outcome);
     }
 }
@@ -102,10 +102,10 @@ pub(crate) fn run(shared: &Shared, receiver: &Receiver<Message>) {
 }
 
 impl Applier<'_> {
-    /// Waits for a message and takes all that are queued. Breaks if the applier is to stop after
-    /// them.
+    /// Waits for a message and takes all queued ones. Returns `Break` if the applier must stop
+    /// after them.
     fn collect(&mut self, receiver: &Receiver<Message>) -> ControlFlow<()> {
-        // While records are pending, the wait is bounded.
+        // Pending records may become ready without a message: after a retry or a hole's timeout.
         let first = if self.pending.is_empty() {
             receiver.recv().map_err(|_| RecvTimeoutError::Disconnected)
         } else {
@@ -137,8 +137,8 @@ impl Applier<'_> {
         } else if *position > progress.applied {
             self.pending.insert(position.0, submitted);
         } else if caller.is_some() {
-            // The record was read from the journal before its task sent it: it is applied, but the
-            // outcome was not kept. The caller learns it by sending the record again.
+            // The record was read from the journal before its task sent it. It is applied, but the
+            // outcome was not kept. The caller gets it by submitting the record again.
             let position = *position;
             if let Some(caller) = submitted.caller {
                 let late = CommitError::State(format!("record {position} was applied unseen"));
@@ -185,8 +185,8 @@ impl Applier<'_> {
         batch
     }
 
-    /// Applies a batch in one transaction and answers its callers. A transient failure keeps the batch for
-    /// a retry; any other one fails the commit and every pending caller.
+    /// Applies a batch in one transaction and answers its callers. A transient failure keeps the
+    /// batch for a retry; any other one fails the commit and every pending caller.
     fn apply(&mut self, batch: Batch) -> Attempt {
         let started = Instant::now();
         match self.shared.state.apply(&batch.records) {
@@ -229,7 +229,7 @@ impl Applier<'_> {
         }
     }
 
-    /// Handles a full disk: refuses the callers and keeps the records.
+    /// Handles a full disk: sends the callers an error and keeps the records for a retry.
     fn hold(&mut self, batch: Batch, error: &StateError) {
         if !self.shared.stalled.swap(true, Ordering::Relaxed) {
             tracing::error!(%error, "records wait to be applied");
@@ -246,14 +246,15 @@ impl Applier<'_> {
         }
     }
 
-    /// Answers every waiting caller of a pending record with `error`; the records stay.
+    /// Sends `error` to every caller of a pending record. The records stay pending.
     fn refuse_pending(&mut self, error: &CommitError) {
         for caller in self.pending.values_mut().filter_map(|held| held.caller.take()) {
             caller.send_outcome(Err(error.clone()));
         }
     }
 
-    /// Reads the missing records from the journal once the hole has lasted for `HOLE_WAIT`.
+    /// Reads the missing records `next..first` from the journal once the hole has lasted for
+    /// `HOLE_WAIT`. If they cannot be read, the commit fails for good.
     fn fill_hole(&mut self, next: u64, first: u64) -> Attempt {
         match &self.hole {
             Some(hole) if hole.position == next => {

@@ -2,17 +2,17 @@
 
 use model::Position;
 
-/// Failure of a commit.
+/// The error of a submit, a checkpoint or an open.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommitError {
-    /// The limit of bytes in flight is reached, or the disk is full. Nothing was stored; try again later.
+    /// The limit of bytes in flight is reached, or the disk is full.
     #[error("{0}: try again later")]
     Full(String),
     /// One record is larger than the limit. Nothing was stored.
     #[error("the record has {bytes} bytes, more than {limit}: send smaller sessions")]
     TooLarge { bytes: u64, limit: u64 },
-    /// The journal failed earlier and accepts nothing more until the program is restarted.
+    /// The journal failed earlier. Every submit fails until the program is restarted.
     #[error("the journal failed: {0}: check the disk, then start again")]
     Poisoned(String),
     /// The state failed; the records in the journal are applied at the next start.
@@ -46,7 +46,7 @@ pub enum CommitError {
         /// Last record that the state has applied.
         applied: Position,
     },
-    /// A newer program wrote a record. Nothing of it was touched.
+    /// A newer program wrote a record of the journal. The record was not changed.
     #[error(
         "record {position} of the journal has version {found}, this program knows versions up to \
          {known}: start the newer program that wrote it, or restore a backup made before"
@@ -57,7 +57,7 @@ pub enum CommitError {
         /// The newest version that this program knows.
         known: u8,
     },
-    /// The journal cannot be read where replay needs it.
+    /// A record that replay needs cannot be read.
     #[error("the journal cannot be read at record {position}: {reason}")]
     Journal { position: u64, reason: String },
 }

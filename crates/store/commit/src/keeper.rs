@@ -1,5 +1,5 @@
-//! The keeper thread: makes checkpoints when they are due, watches the free disk space and publishes
-//! the journal's counters.
+//! The keeper thread: makes checkpoints when they are due, watches the free disk space and
+//! publishes the journal's counters.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::applier::Message;
 use crate::options::{DISK_CHECK_INTERVAL, LOW_DISK_LOG_BYTES};
 use crate::shared::{FolderId, Shared};
 
-/// Runs until the commit is closed. `sender` is used for the server's own events.
+/// Runs the keeper until the commit is closed. `sender` is used to submit the server's own events.
 pub(crate) fn run(shared: &Arc<Shared>, sender: Sender<Message>) {
     let mut low_since = None;
     let mut checkpointed_at = Instant::now();
@@ -46,7 +46,7 @@ pub(crate) fn run(shared: &Arc<Shared>, sender: Sender<Message>) {
         }
         publish(shared);
     }
-    // The applier ends when the last sender is dropped.
+    // The applier stops when the last sender is dropped.
     sender.take();
 }
 
@@ -65,7 +65,7 @@ fn shrink(shared: &Shared) {
     }
 }
 
-/// Waits until there may be work, or the commit is closed.
+/// Waits until a checkpoint or a disk check is due, or the commit is closed.
 fn wait(shared: &Shared, checkpointed_at: Instant) {
     let mut due = shared.due.lock();
     if !shared.is_closed() && !shared.is_due(&due) {
@@ -76,8 +76,9 @@ fn wait(shared: &Shared, checkpointed_at: Instant) {
     }
 }
 
-/// Returns true if the watched folders are still those of the start. Files written into a folder that
-/// was removed or unmounted are lost when the process ends, so submits are refused until it is back.
+/// Returns true if the watched folders are still the same as at the start. Files written to a
+/// folder that was removed or unmounted are lost when the process ends, so submits fail until it is
+/// back.
 pub(crate) fn watch_folders(shared: &Shared) -> bool {
     let mut folders = shared.options.folders.iter().zip(&shared.folders_found);
     let lost = folders.find(|(folder, found)| found.is_some() && FolderId::of(folder) != **found);
@@ -98,7 +99,7 @@ pub(crate) struct WatchedDisk<'a> {
     pub(crate) state: DiskState,
 }
 
-/// Judges the fullest of the watched disks.
+/// Checks the watched disk with the least free space.
 fn watch_disk(shared: &Arc<Shared>, low_since: &mut Option<u64>, sender: Option<&Sender<Message>>) {
     let mut worst: Option<WatchedDisk> = None;
     for folder in &shared.options.folders {
@@ -118,7 +119,8 @@ fn watch_disk(shared: &Arc<Shared>, low_since: &mut Option<u64>, sender: Option<
     }
 }
 
-/// Applies the state of the fullest disk: refuses or accepts submits, and records when it is low.
+/// Handles the state of the fullest disk: stops or resumes submits, and records an event when the
+/// disk gets low and when it has free space again. `low_since` is the time at which it got low.
 pub(crate) fn judge(
     shared: &Arc<Shared>,
     low_since: &mut Option<u64>,
@@ -134,7 +136,7 @@ pub(crate) fn judge(
             "disk nearly full: sessions are refused until space is free");
     }
     if !critical {
-        // Before the event is submitted: a full commit would refuse it.
+        // This must precede the event, whose submit would fail otherwise.
         shared.disk_full.store(false, Ordering::Relaxed);
     }
     let now_us = shared.options.clock.guarded_us();
@@ -172,8 +174,8 @@ fn low_disk(folder: &Path, from_us: u64, to_us: u64, detail: String) -> Coverage
     }
 }
 
-/// Records a low disk in the history: one event when it begins, while there is still room to store
-/// it, and one with the whole interval when there is free space again.
+/// Submits an event for a low disk: one when it gets low, while submits still succeed, and one with
+/// the whole interval when there is free space again. A failure is only logged.
 fn record_low_disk(shared: &Arc<Shared>, sender: Option<&Sender<Message>>, coverage: Coverage) {
     let Some(sender) = sender else { return };
     let at_us = coverage.to_us;
@@ -185,7 +187,7 @@ fn record_low_disk(shared: &Arc<Shared>, sender: Option<&Sender<Message>>, cover
     }
 }
 
-/// Publishes the journal's costs as metrics.
+/// Publishes the journal's counters as metrics.
 fn publish(shared: &Shared) {
     let journal = shared.journal.stats();
     metrics::counter!("holdfast_journal_bytes_written_total").absolute(journal.bytes_written);

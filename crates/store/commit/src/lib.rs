@@ -1,45 +1,47 @@
-//! Journal first, then apply, then checkpoint; replay.
+//! Commits records: appends them to the journal, applies them to the state, and makes checkpoints.
+//! Replays the journal at open.
 //!
-//! A submitted record is appended to the journal, persisted by the group that it shares with
-//! others, and applied to the state by the one applier in journal order; only then is it answered.
-//! The journal's position is the state's position.
+//! A submitted record is appended to the journal, persisted by a group commit, and applied to the
+//! state by the applier thread in journal order. Only then is the caller answered. The state stores
+//! the journal position of the last record applied.
 //!
 //! # Invariants
-//! - What [`Commit::submit`] answered survives a power cut: it is in the journal, or below a
-//!   completed checkpoint of the state.
+//! - A record whose [`Commit::submit`] returned `Ok` survives a power cut: it is in the journal, or
+//!   below a completed checkpoint of the state.
 //! - Replay starts after the position that the state stored together with its data, so no record is
-//!   applied twice or left out; a journal that lacks records the state needs is refused.
+//!   applied twice or left out. A journal that lacks records the state needs is rejected.
 //! - The journal is trimmed only below the position of the last *completed* checkpoint.
-//! - A submit whose caller stops waiting is either appended and applied, or neither: positions have
-//!   no holes.
-//! - Nothing waits without bound: beyond the limits a submit is refused as [`CommitError::Full`].
+//! - A record is either appended and applied, or neither, even if its caller stops waiting: applied
+//!   positions have no holes.
+//! - Queues are bounded: beyond the limits a submit fails with [`CommitError::Full`].
 //!
 //! # Locking
 //! Submitters, the applier's thread and the keeper's thread, which makes checkpoints, share these:
 //! - `checkpointed` is held through one checkpoint, its I/O in the state and the journal included.
-//!   `stats` takes it, too, and so waits for a checkpoint that is under way.
+//!   `stats` takes it, too, and so waits for a checkpoint in progress.
 //! - `due` is held to count what was applied since the last checkpoint. The condition variable
 //!   `wake` belongs to it.
 //! - `progress` (a watch channel) is locked while it is read or changed, never across a call.
-//! - The locks of the state and of the journal are theirs. None of ours is held while the state
-//!   applies or the journal appends.
+//! - The state and the journal have their own locks. None of the locks above is held while the
+//!   state applies or the journal appends.
 //!
 //! They are taken in this order: `checkpointed`, then the locks of the state and the journal, then
-//! `due`. `progress` and `due` are never held together. One checkpoint at a time is what makes it
-//! safe to trim the journal: the position that the state returned is the lowest that is still
-//! needed, because no older checkpoint is under way.
+//! `due`. `progress` and `due` are never held together. Trimming the journal is safe because only
+//! one checkpoint runs at a time: no older checkpoint in progress needs records below the position
+//! that the state returned.
 //!
-//! Two orders matter in addition. A submit reserves its bytes in flight and then looks at
-//! `closed`; `close` sets `closed` and then waits until no bytes are in flight. So either the
-//! submit sees that the commit is closed, or `close` waits for it. `close` also locks `due` before
-//! it notifies the keeper, which looks at `closed` under the same lock before it waits.
+//! Two more orders matter. A submit reserves its bytes in flight and then checks `closed`; `close`
+//! sets `closed` and then waits until no bytes are in flight. So either the submit sees that the
+//! commit is closed, or `close` waits for it. `close` also locks `due` before it notifies the
+//! keeper, which checks `closed` under the same lock before it waits.
 //!
 //! A caller that blocks in `submit_blocking`, `barrier` or `checkpoint` must not hold a connection
 //! or a lock that the state needs to apply records: the answer comes only after that. The applier
 //! itself must not submit. The keeper may: it writes the events of a full disk.
 //!
-//! A full disk refuses submits until there is free space. After a failed flush of the journal or damage to
-//! the state database every submit fails until the program is restarted, which replays the journal.
+//! On a full disk, submits fail until there is free space. After a failed flush of the journal or
+//! damage to the state database, every submit fails until the program is restarted, which replays
+//! the journal.
 
 mod applier;
 mod error;
@@ -68,7 +70,7 @@ pub use replay::catch_up;
 use applier::{Caller, Message, Submitted};
 use shared::Shared;
 
-/// The only way to write to the journal and the state.
+/// Writes records to the journal and the state. All writes to both go through it.
 pub struct Commit {
     shared: Arc<Shared>,
     sender: mpsc::Sender<Message>,
@@ -82,12 +84,12 @@ impl std::fmt::Debug for Commit {
 }
 
 impl Commit {
-    /// Applies the records that the journal holds after the state's position, then accepts submits. Blocks
+    /// Applies the journal's records after the state's position, then accepts submits. Blocks
     /// during the replay.
     ///
     /// # Errors
-    /// Returns an error if the journal lacks records that the state needs, cannot be read, or the
-    /// state fails.
+    /// Returns an error if the journal lacks records that the state needs or cannot be read, or if
+    /// the state fails.
     pub fn open(
         journal: Journal,
         state: Arc<dyn StateStore>,
@@ -115,20 +117,21 @@ impl Commit {
         Ok((Arc::new(Self { shared, sender, threads: Mutex::new(threads) }), report))
     }
 
-    /// Appends a record and waits until it is persisted and applied. Dropping the future does not cancel
-    /// the record.
+    /// Appends a record and waits until it is persisted and applied. Dropping the future does not
+    /// cancel the append.
     ///
     /// # Errors
     /// [`CommitError::Full`] and [`CommitError::TooLarge`]: nothing was stored, except that after a
-    /// full disk the record may still be applied later; sending it again is harmless. The other variants
-    /// are described at [`CommitError`].
+    /// full disk the record may still be applied later; submitting it again is harmless. For the
+    /// other variants see [`CommitError`].
     pub async fn submit(&self, record: Record) -> Result<Committed, CommitError> {
         let admitted = self.shared.admit(&record)?;
         let shared = Arc::clone(&self.shared);
         let sender = self.sender.clone();
         let (answer, answered) = oneshot::channel();
         let caller = Caller { permit: admitted.permit, answer };
-        // In a separate task: a position that was assigned must reach the applier.
+        // A separate task is not dropped with the caller: an assigned position must reach the
+        // applier.
         tokio::spawn(async move {
             let outcome =
                 shared.journal.append_async(vec![admitted.encoded], Durability::Persist).await;
@@ -162,8 +165,8 @@ impl Commit {
         }
     }
 
-    /// Makes the state survive a power cut up to the returned position, and trims the part of the journal
-    /// that is no longer needed. Blocks.
+    /// Persists the state up to the returned position, and trims the part of the journal that is no
+    /// longer needed. Blocks.
     ///
     /// # Errors
     /// Returns an error if the state or the journal cannot be written.
@@ -174,7 +177,7 @@ impl Commit {
     /// Returns `Ok` if records are accepted now. Cheap: does not access the disk.
     ///
     /// # Errors
-    /// The error that the next submit would get.
+    /// Returns the error that the next submit would get.
     pub fn available(&self) -> Result<(), CommitError> {
         self.shared.available()
     }
@@ -184,21 +187,23 @@ impl Commit {
         self.shared.stats()
     }
 
-    /// Stops accepting submits, finishes those under way, makes a checkpoint and closes the journal.
+    /// Stops accepting submits, finishes pending ones, makes a checkpoint and closes the
+    /// journal.
     ///
     /// # Errors
-    /// Returns an error if the last checkpoint fails; the journal then keeps what the next start
-    /// replays.
+    /// Returns an error if the last checkpoint fails. The journal then keeps the records that the
+    /// next start replays.
     pub async fn close(&self) -> Result<(), CommitError> {
         self.shared.close();
         self.shared.drained().await;
-        // The message ends the applier, the flag ends the keeper.
+        // The message stops the applier; the flag `closed` stops the keeper.
         let _ = self.sender.send(Message::Stop);
         let threads = std::mem::take(&mut *self.threads.lock());
         let shared = Arc::clone(&self.shared);
         let finish = tokio::task::spawn_blocking(move || {
             for thread in threads {
-                // A thread that panicked has already logged it; its records are replayed at the next start.
+                // The panic of a thread is logged already. Its records are replayed at the next
+                // start.
                 let _ = thread.join();
             }
             let checkpoint = shared.checkpoint().and_then(|_| shared.shrink()).map(drop);
@@ -232,7 +237,7 @@ fn submit_blocking(
     answered.blocking_recv().unwrap_or(Err(CommitError::Closed))
 }
 
-/// Hands a persisted record to the applier, or answers the caller if the journal refused the record.
+/// Sends a persisted record to the applier, or answers the caller if the append failed.
 fn hand_over(
     shared: &Shared,
     sender: &mpsc::Sender<Message>,
@@ -244,7 +249,8 @@ fn hand_over(
         Ok(outcome) => {
             let position = Position(outcome.position);
             let submitted = Submitted { position, record, caller: Some(caller) };
-            // If the applier has ended, the caller sees the dropped answer channel.
+            // If the applier has stopped, the answer channel is dropped and the caller gets
+            // `Closed`.
             let _ = sender.send(Message::Record(Box::new(submitted)));
         }
         Err(error) => {

@@ -8,22 +8,22 @@ use env::clock::{Clock, SystemClock};
 use model::{Applied, Position};
 use state::DiskThresholds;
 
-/// Most bytes of records in flight by default: 256 MiB
+/// Default limit of record bytes in flight: 256 MiB
 /// (`docs/reference/wire.md`, "Sessions: limits").
 const IN_FLIGHT_BYTES_MAX: u64 = 256 * 1024 * 1024;
-/// Largest record by default, bytes: the largest session and its frame.
+/// Default limit of one record, bytes: the largest session and its frame.
 const RECORD_BYTES_MAX: u64 = 24 * 1024 * 1024;
-/// Most records in one transaction of the state.
+/// Maximum number of records in one transaction of the state.
 const BATCH_RECORDS_MAX: usize = 1_024;
-/// Most bytes in one transaction of the state.
+/// Maximum number of bytes in one transaction of the state.
 const BATCH_BYTES_MAX: u64 = 16 * 1024 * 1024;
 /// Applied records after which a checkpoint is due.
 const CHECKPOINT_RECORDS: u64 = 50_000;
 /// Applied bytes after which a checkpoint is due.
 const CHECKPOINT_BYTES: u64 = 64 * 1024 * 1024;
-/// Time after which a checkpoint is due when anything was applied.
+/// Time after which a checkpoint is due if anything was applied.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(30);
-/// Time for which a measurement of the free space is valid.
+/// Interval between two checks of the free space and of the watched folders.
 pub(crate) const DISK_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Size of the state's own log above which it is folded while the disk is low, bytes.
 pub(crate) const LOW_DISK_LOG_BYTES: u64 = 4 * 1024 * 1024;
@@ -31,25 +31,25 @@ pub(crate) const LOW_DISK_LOG_BYTES: u64 = 4 * 1024 * 1024;
 /// Options for opening a commit.
 #[derive(Debug, Clone)]
 pub struct CommitOptions {
-    /// Most bytes of records in flight; beyond it a submit is refused.
+    /// Limit of record bytes in flight; beyond it a submit fails.
     pub in_flight_bytes_max: u64,
-    /// Largest record, bytes.
+    /// Limit of one record, bytes.
     pub record_bytes_max: u64,
-    /// Most records in one transaction of the state.
+    /// Maximum number of records in one transaction of the state.
     pub batch_records_max: usize,
-    /// Most bytes in one transaction of the state.
+    /// Maximum number of bytes in one transaction of the state.
     pub batch_bytes_max: u64,
     /// Applied records after which a checkpoint is due.
     pub checkpoint_records: u64,
     /// Applied bytes after which a checkpoint is due.
     pub checkpoint_bytes: u64,
-    /// Time after which a checkpoint is due when anything was applied.
+    /// Time after which a checkpoint is due if anything was applied.
     pub checkpoint_interval: Duration,
-    /// Folders whose file systems must have free space; empty: none is watched.
+    /// Folders whose file systems must have free space. May be empty.
     pub folders: Vec<PathBuf>,
     /// Thresholds of free space.
     pub disk: DiskThresholds,
-    /// The clock for the time at which a disk became full (its guarded time is used).
+    /// The clock whose guarded time dates the events of a full disk.
     pub clock: Arc<dyn Clock>,
 }
 
@@ -86,7 +86,7 @@ pub struct ReplayReport {
     /// Position of the state after the replay.
     pub to: Position,
     pub records: u64,
-    /// Of these, set aside.
+    /// Number of these that were quarantined.
     pub quarantined: u64,
     /// Duration of the replay, microseconds.
     pub took_us: u64,
@@ -97,7 +97,7 @@ pub struct ReplayReport {
 pub struct CommitStats {
     /// Last position applied.
     pub applied: Position,
-    /// Last position that the state survives a power cut with.
+    /// Position of the last completed checkpoint.
     pub checkpointed: Position,
     /// Records submitted and answered.
     pub records: u64,
@@ -105,9 +105,9 @@ pub struct CommitStats {
     pub record_bytes: u64,
     /// Transactions of the state.
     pub batches: u64,
-    /// Records set aside.
+    /// Records quarantined.
     pub quarantined: u64,
-    /// Submits refused for lack of room.
+    /// Submits that failed with `Full`.
     pub refused: u64,
     /// Bytes in flight now.
     pub in_flight_bytes: u64,

@@ -31,8 +31,8 @@ struct Replay<'a> {
     report: ReplayReport,
 }
 
-/// Applies what `journal` holds after the position of `state`: for a follower's copy of a server's
-/// folder, which accepts no submits. Blocks.
+/// Applies the records of `journal` after the position of `state`. Used for a follower's copy of a
+/// server's folder, which accepts no submits. Blocks.
 ///
 /// # Errors
 /// See [`crate::Commit::open`].
@@ -68,8 +68,8 @@ pub(crate) fn replay(
     Ok(report)
 }
 
-/// Refuses a record of a newer version: setting it aside would lose what a newer program accepted
-/// and acknowledged.
+/// Returns an error for a record of a newer version. Quarantining it would lose a record that a
+/// newer program acknowledged.
 pub(crate) fn known(position: Position, bytes: &[u8]) -> Result<(), CommitError> {
     match bytes.first() {
         Some(&found) if found > Record::VERSION => {
@@ -79,13 +79,14 @@ pub(crate) fn known(position: Position, bytes: &[u8]) -> Result<(), CommitError>
     }
 }
 
-/// Checks that the journal holds every record that the state lacks.
+/// Returns an error if the journal lacks a record that the state needs: one after `applied`, or one
+/// that was applied already. `first` is 0 for an empty journal.
 fn check(applied: Position, first: u64, end: u64) -> Result<(), CommitError> {
     if end < applied.0 {
         return Err(CommitError::Behind { end, applied });
     }
     let needed = Position(applied.0 + 1);
-    // An empty journal begins after its end.
+    // The first record of an empty journal will have the position after its end.
     let first = if first == 0 { end + 1 } else { first };
     if first > needed.0 {
         return Err(CommitError::Gap { first, applied, needed });
@@ -110,7 +111,7 @@ impl Replay<'_> {
             self.replay_record(Position(position), &bytes)?;
         }
         self.flush()?;
-        // Records appended during the replay (a follower's journal grows) are applied as well.
+        // `next` may be beyond `end`: a follower's journal grows during the replay.
         if next <= end {
             let reason = format!("the journal ends there instead of at {end}");
             return Err(CommitError::Journal { position: next, reason });
@@ -119,7 +120,7 @@ impl Replay<'_> {
     }
 
     /// Adds one record to the batch, and applies the batch when it is full. A record that cannot be
-    /// decoded is set aside after the records before it were applied.
+    /// decoded is quarantined after the records before it were applied.
     fn replay_record(&mut self, position: Position, bytes: &[u8]) -> Result<(), CommitError> {
         self.bytes += bytes.len() as u64;
         known(position, bytes)?;

@@ -15,7 +15,8 @@ use tokio::sync::{Notify, watch};
 use crate::error::CommitError;
 use crate::options::{CommitOptions, CommitStats};
 
-/// Minimum that a record counts as in flight, bytes, so that the limit also bounds their number.
+/// Minimum number of bytes counted per record in flight, so that the limit also bounds the number
+/// of records.
 const RECORD_BYTES_MIN: u64 = 1_024;
 
 /// The applier's position, and the error that stopped it.
@@ -75,7 +76,7 @@ pub(crate) struct FolderId {
 }
 
 impl FolderId {
-    /// Returns the identity of the folder at a path; `None` if it does not exist or cannot be examined.
+    /// Returns the identity of the folder at a path, or `None` if its metadata cannot be read.
     pub(crate) fn of(folder: &Path) -> Option<Self> {
         let found = std::fs::metadata(folder).ok()?;
         Some(Self { device: found.dev(), inode: found.ino() })
@@ -172,7 +173,7 @@ impl Shared {
             return Err(CommitError::TooLarge { bytes, limit: self.options.record_bytes_max });
         }
         let permit = self.reserve(bytes)?;
-        // Checked again after the reservation: a close waits for every permit it can see.
+        // Checked again after the reservation, because `close` waits only for permits that it sees.
         if self.is_closed() {
             return Err(CommitError::Closed);
         }
@@ -181,8 +182,8 @@ impl Shared {
 
     fn reserve(&self, bytes: u64) -> Result<Permit, CommitError> {
         let counted = bytes.max(RECORD_BYTES_MIN);
-        // Pairs with the load of `closed` in `admit`, in the reverse order of `close` and `drained`:
-        // one of the two sees the other only if all four are sequentially consistent.
+        // Pairs with the load of `closed` in `admit`, in the reverse order of `close` and
+        // `drained`: one of the two sees the other only if all four are sequentially consistent.
         let before = self.in_flight.bytes.fetch_add(counted, Ordering::SeqCst);
         let permit = Permit { in_flight: Arc::clone(&self.in_flight), counted, bytes };
         // A single record is admitted, however small the limit.
@@ -203,7 +204,7 @@ impl Shared {
         metrics::counter!("holdfast_commit_refused_total").increment(1);
     }
 
-    /// Stops accepting submits for good and logs the error once.
+    /// Makes all later submits fail with `error`, if it is the first failure, and logs it.
     pub(crate) fn fail(&self, error: &CommitError) {
         self.progress.send_if_modified(|progress| {
             let first = progress.failed.is_none();
@@ -239,7 +240,8 @@ impl Shared {
         }
     }
 
-    /// Counts an applied batch; a checkpoint may become due.
+    /// Counts an applied batch, publishes its position, and wakes the keeper if a checkpoint is
+    /// due.
     pub(crate) fn applied(&self, position: Position, records: u64, bytes: u64, took: Duration) {
         let counters = &self.counters;
         counters.records.fetch_add(records, Ordering::Relaxed);
@@ -266,7 +268,8 @@ impl Shared {
             || due.bytes >= self.options.checkpoint_bytes
     }
 
-    /// Makes a checkpoint, one at a time: first the state, then the journal is trimmed below it.
+    /// Persists the state, then trims the journal below its position. One checkpoint runs at a
+    /// time.
     pub(crate) fn checkpoint(&self) -> Result<Position, CommitError> {
         let mut checkpointed = self.checkpointed.lock();
         let before = std::mem::take(&mut *self.due.lock());
@@ -281,8 +284,8 @@ impl Shared {
             }
         };
         if position > *checkpointed {
-            // The record at the position itself stays, so that the end of the state can always be
-            // compared with the journal.
+            // The record at the position itself is kept, so that the next open can compare the end
+            // of the state with the journal.
             self.journal.trim(position.0).map_err(CommitError::from)?;
             *checkpointed = position;
             self.counters.checkpoints.fetch_add(1, Ordering::Relaxed);
@@ -302,7 +305,7 @@ impl Shared {
         let read = |n: &AtomicU64| n.load(Ordering::Relaxed);
         let journal = self.journal.stats();
         let c = &self.counters;
-        // Separate statements: `progress` is not held while waiting for a checkpoint.
+        // Two statements, so that `progress` is not held while waiting for a checkpoint.
         let applied = self.progress.borrow().applied;
         let checkpointed = *self.checkpointed.lock();
         CommitStats {

@@ -53,7 +53,7 @@ impl DataFolder {
     }
 }
 
-/// Options with segments so small that trims are visible.
+/// Returns options with small segments, so that a checkpoint trims whole segments.
 fn small_segments() -> Options {
     Options { segment_bytes: 64 * 1024, ..Options::default() }
 }
@@ -132,7 +132,7 @@ fn copy_folder(from: &Path, to: &Path) {
     }
 }
 
-/// The bytes of `docs/format/record.md` and one session, as version 1 wrote them.
+/// The encoded records are the example of `docs/format/record.md` and one session of version 1.
 #[test]
 fn the_documented_bytes_are_these_records() {
     let removed =

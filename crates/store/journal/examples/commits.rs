@@ -1,13 +1,14 @@
-//! Commits per second of one journal in a folder of its own, and what recovery reads per second.
+//! Measures commits per second of one journal in a folder, and the rate of recovery.
 //!
 //! ```text
 //! commits LAYOUT BYTES WRITERS threads|tasks SECONDS persist|flush [DIR]
 //! commits append LAYOUT BYTES RECORDS SECONDS [DIR]
 //! commits recover LAYOUT MEBIBYTES [DIR]
 //! ```
-//! `LAYOUT` is packed, sparse or ring. One line is printed: commits per second, p50 and p99 in microseconds, CPU microseconds per commit, records
-//! per group. With `append`, one thread appends that many records at a time without a flush, and CPU
-//! per record is what counts. With `recover`, a journal of that size is written and opened again.
+//! `LAYOUT` is packed, sparse or ring. One line is printed: commits per second, p50 and p99 in
+//! microseconds, CPU microseconds per commit, records per group. With `append`, one thread appends
+//! that many records at a time without a flush, and CPU per record is what counts. With `recover`,
+//! a journal of that size is written and opened again.
 
 #![allow(clippy::print_stdout, reason = "a program")]
 
@@ -20,7 +21,7 @@ use std::time::{Duration, Instant};
 use journal::{Durability, Journal, Layout, Options, Stats};
 
 type Failure = Box<dyn Error + Send + Sync>;
-/// Latencies kept per writer at most.
+/// Maximum number of latencies kept per writer.
 const SAMPLES_MAX: usize = 1 << 20;
 
 struct Plan {
@@ -57,7 +58,7 @@ fn record(bytes: usize, writer: usize) -> Vec<u8> {
     (0..bytes).map(|_| next()).collect()
 }
 
-/// Gives up what is not needed, so that segments are recycled as in real use.
+/// Trims records that are not needed, so that segments are recycled as in production.
 fn trim(journal: &Journal, position: u64) {
     if position.is_multiple_of(1 << 16) {
         let _ = journal.trim(position);
@@ -103,7 +104,7 @@ fn by_threads(journal: &Journal, plan: &Plan) -> Result<Vec<u32>, Failure> {
     Ok(all.into_inner()?)
 }
 
-/// One task's appends until then; how long each took, ns.
+/// Appends as one task until `until`. Returns the time of each append, in ns.
 async fn append_until(
     journal: Journal,
     record: Vec<u8>,
@@ -144,7 +145,7 @@ fn by_tasks(journal: &Journal, plan: &Plan) -> Result<Vec<u32>, Failure> {
 
 fn commits(dir: &Path, name: &str, plan: &Plan) -> Result<(), Failure> {
     let (journal, recovery) = Journal::open(dir, layout(name)?)?;
-    // The first segment is put into use before the clock starts.
+    // The first segment is created before the measurement starts.
     journal.append(&record(plan.bytes, 0), Durability::Persist)?;
     let (began, cpu_began, stats) = (Instant::now(), cpu(), journal.stats());
     let mut taken =
@@ -206,7 +207,7 @@ fn recover(dir: &Path, name: &str, mebibytes: u64) -> Result<(), Failure> {
     let (journal, _) = Journal::open(dir, layout(name)?)?;
     let records: Vec<Vec<u8>> = (0..8).map(|i| record(128, i)).collect();
     let records: Vec<&[u8]> = records.iter().map(Vec::as_slice).collect();
-    // The tail block of a packed journal is written again and again, but takes room once.
+    // The tail block of a packed journal is rewritten, but counts once.
     let size =
         |s: &Stats| if s.layout == Layout::Sparse { s.bytes_written } else { s.payload_bytes };
     while size(&journal.stats()) < bytes {

@@ -15,19 +15,19 @@ use crate::pool::{Pool, WriteError};
 use crate::recover::{examine, refused};
 use crate::writer::{Setup, Writer};
 
-/// Bytes of the segment that only says where the journal begins.
+/// Size of the segment that only records where the journal begins, in bytes.
 const SEGMENT_BYTES: u64 = BLOCK_BYTES as u64 * 4;
 
-/// Begins an empty journal in `dir` whose first record will have `position`, which survives a power
-/// cut from here on. [`crate::Journal::open`] goes on from there.
+/// Creates an empty journal in `dir` whose first record will have `position`. The result survives a
+/// power cut. [`crate::Journal::open`] opens it afterwards.
 ///
 /// # Errors
-/// Returns an error if `dir` holds a journal already, `position` is 0, or the disk refuses.
+/// Returns an error if `dir` holds a journal already, `position` is 0, or an I/O operation fails.
 pub fn begin_at(dir: &Path, position: u64) -> Result<(), OpenError> {
     begin_at_with(&(Arc::new(RealFiles) as Arc<dyn Files>), dir, position)
 }
 
-/// As [`begin_at`], on another disk.
+/// Does the same as [`begin_at`], on the given `files`.
 ///
 /// # Errors
 /// See [`begin_at`].

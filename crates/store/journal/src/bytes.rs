@@ -1,16 +1,16 @@
-//! Little-endian numbers, varints and block-aligned buffers, without a panic in them.
+//! Little-endian numbers, varints and block-aligned buffers. Nothing here panics.
 
 use crate::options::BLOCK_BYTES;
 
 /// Longest varint of a `u32`, in bytes.
 pub(crate) const VARINT_BYTES_MAX: usize = 5;
 
-/// `N` bytes at `at`.
+/// Returns the `N` bytes at `at`.
 pub(crate) fn array<const N: usize>(from: &[u8], at: usize) -> Option<[u8; N]> {
     from.get(at..at.checked_add(N)?)?.try_into().ok()
 }
 
-/// Copies `what` to `at`; nothing is copied where it does not fit.
+/// Copies `what` to `at`. Copies nothing if it does not fit.
 pub(crate) fn put(into: &mut [u8], at: usize, what: &[u8]) {
     if let Some(place) = into.get_mut(at..at.saturating_add(what.len())) {
         place.copy_from_slice(what);
@@ -26,7 +26,7 @@ pub(crate) fn push_varint(into: &mut Vec<u8>, mut value: u32) {
     into.push(value as u8);
 }
 
-/// Reads a varint: value and width. `None` when it is cut off, too long or not the shortest form.
+/// Reads a varint: value and width. Returns `None` if it is cut off, too long or not minimal.
 pub(crate) fn varint(from: &[u8]) -> Option<(u32, usize)> {
     let mut value = 0u64;
     for (i, byte) in from.iter().take(VARINT_BYTES_MAX).enumerate() {
@@ -39,8 +39,7 @@ pub(crate) fn varint(from: &[u8]) -> Option<(u32, usize)> {
     None
 }
 
-/// A buffer of whole blocks that begins at a multiple of the block size in memory, as direct
-/// access demands.
+/// A buffer of whole blocks, aligned to the block size in memory as `O_DIRECT` requires.
 pub(crate) struct Blocks {
     raw: Vec<u8>,
     begin: usize,
@@ -52,12 +51,12 @@ impl Blocks {
         Self { raw: Vec::new(), begin: 0, used: 0 }
     }
 
-    /// Makes it `bytes` long (rounded up to whole blocks), all zero.
+    /// Sets the length to `bytes`, rounded up to whole blocks, and fills the buffer with zeros.
     pub(crate) fn reset(&mut self, bytes: usize) -> &mut [u8] {
         self.reset_behind(bytes, 0)
     }
 
-    /// The same, but below `written` it may hold anything: all of that is written now.
+    /// Does the same, but leaves the bytes below `written` as they are: the caller overwrites them.
     pub(crate) fn reset_behind(&mut self, bytes: usize, written: usize) -> &mut [u8] {
         let used = bytes.next_multiple_of(BLOCK_BYTES);
         if self.raw.len() < used + BLOCK_BYTES {
@@ -72,7 +71,7 @@ impl Blocks {
         self.bytes_mut()
     }
 
-    /// Returns the bytes added since the last reset.
+    /// Returns the bytes of the buffer, at the length of the last reset.
     pub(crate) fn bytes(&self) -> &[u8] {
         self.raw.get(self.begin..self.begin + self.used).unwrap_or_default()
     }

@@ -1,8 +1,8 @@
 //! Consumers read a journal at their own pace; a checkpoint stores how far each has come.
 //!
 //! A checkpoint is a file of 24 bytes, replaced by rename; file and rename are persisted before
-//! [`Consumer::checkpoint`] returns. A journal is trimmed only below the lowest checkpoint. A journal
-//! that ends below the highest is refused at open: records that a consumer has read are missing.
+//! [`Consumer::checkpoint`] returns. A journal is trimmed only below the lowest checkpoint. A
+//! journal that ends below the highest is rejected at open, because it lacks records already read.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -54,7 +54,7 @@ fn decode(bytes: &[u8]) -> Option<u64> {
     (bytes == encode(position)).then_some(position)
 }
 
-/// The checkpoints of a folder.
+/// Reads the checkpoints of a folder.
 pub(crate) fn load(files: &dyn Files, dir: &Path, names: &[String]) -> Result<Pins, OpenError> {
     let mut pins = Pins::default();
     for name in names {
@@ -79,7 +79,7 @@ pub(crate) fn load(files: &dyn Files, dir: &Path, names: &[String]) -> Result<Pi
     Ok(pins)
 }
 
-/// Lowers every checkpoint above `last` to it; those that were lowered, with where they were.
+/// Lowers every checkpoint above `last` to `last`. Returns them with the old positions.
 pub(crate) fn lower(
     files: &dyn Files,
     dir: &Path,
@@ -106,7 +106,7 @@ fn write(files: &dyn Files, dir: &Path, name: &str, position: u64) -> std::io::R
     files.persist_dir(dir)
 }
 
-/// One that reads the journal at its own pace. Nothing above its checkpoint is trimmed.
+/// A named reader of the journal with a durable checkpoint, above which nothing is trimmed.
 pub struct Consumer {
     core: Arc<Core>,
     name: String,
@@ -131,12 +131,12 @@ impl Consumer {
         Ok(consumer)
     }
 
-    /// The last position it is done with; 0 when none.
+    /// Returns the last position that was processed, 0 if there is none.
     pub fn position(&self) -> u64 {
         self.core.pins.lock().0.get(&self.name).copied().unwrap_or(0)
     }
 
-    /// Reads what it is not done with.
+    /// Reads the records after the checkpoint.
     ///
     /// # Errors
     /// See [`crate::Journal::read_from`].
@@ -144,10 +144,10 @@ impl Consumer {
         JournalReader::new(Arc::clone(&self.core), self.position() + 1)
     }
 
-    /// Remembers, through power loss, that everything up to `position` is done with.
+    /// Stores the checkpoint: everything up to `position` was processed. It survives a power cut.
     ///
     /// # Errors
-    /// Returns an error if the position is not persisted in the journal yet, or the disk refuses.
+    /// Returns an error if the position is not persisted yet, or an I/O operation fails.
     pub fn checkpoint(&self, position: u64) -> Result<(), AppendError> {
         if position > self.core.gate.persisted() {
             return Err(AppendError::Io {
@@ -159,10 +159,10 @@ impl Consumer {
         self.store(position)
     }
 
-    /// Forgets this consumer: it holds back no trim any more.
+    /// Removes this consumer. It no longer prevents any trim.
     ///
     /// # Errors
-    /// Returns an error if the disk refuses.
+    /// Returns an error if an I/O operation fails.
     pub fn remove(self) -> Result<(), AppendError> {
         let path = self.core.dir.join(consumer_name(&self.name));
         let mut pins = self.core.pins.lock();

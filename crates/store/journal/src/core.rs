@@ -22,9 +22,9 @@ use crate::recover::{Found, examine, refused};
 use crate::writer::{Setup, Writer};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
-/// Name of the file that open uses to find out which way to the medium works.
+/// Name of the file with which open tests whether direct I/O works.
 const PROBE_NAME: &str = "probe";
-/// Most bytes of one append, in bytes, however large the segments.
+/// Limit of one append in bytes, however large the segments are.
 pub(crate) const APPEND_BYTES_MAX: u64 = 256 << 20;
 
 /// See the module.
@@ -39,7 +39,7 @@ pub(crate) struct Core {
     io: IoPath,
     io_reason: &'static str,
     trimming: Mutex<()>,
-    /// Given back when the journal is closed, even if readers live on.
+    /// Released when the journal is closed, even if readers still exist.
     lock: Mutex<Option<Box<dyn Lock>>>,
 }
 
@@ -70,13 +70,13 @@ fn checked(mut options: Options) -> Result<Options, OpenError> {
     Ok(options)
 }
 
-/// The way to the medium that was chosen.
+/// The I/O path that was chosen, and the reason.
 struct ChosenIo {
     io: IoPath,
     reason: &'static str,
 }
 
-/// Finds out which way to the medium is right for this file system.
+/// Chooses the I/O path for this file system.
 fn choose_io(files: &dyn Files, dir: &Path, wanted: IoPath) -> Result<ChosenIo, OpenError> {
     let chosen = |io, reason| Ok(ChosenIo { io, reason });
     if wanted == IoPath::Fdatasync {
@@ -92,7 +92,7 @@ fn choose_io(files: &dyn Files, dir: &Path, wanted: IoPath) -> Result<ChosenIo, 
         let mut block = Blocks::new();
         file.write_all_at(block.reset(BLOCK_BYTES), 0)
     });
-    // The probe is nothing: whether it is removed now or at the next open makes no difference.
+    // A probe file that is left behind is harmless: the next open writes and removes it again.
     let _ = files.remove(&path);
     match tried {
         Ok(()) if wanted == IoPath::Direct => chosen(IoPath::Direct, "asked for"),
@@ -107,7 +107,7 @@ fn choose_io(files: &dyn Files, dir: &Path, wanted: IoPath) -> Result<ChosenIo, 
     }
 }
 
-/// A number that differs from journal to journal.
+/// Returns a number that differs from journal to journal.
 pub(crate) fn new_journal(dir: &Path) -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let nanos = now.map_or(0, |d| d.as_nanos() as u64);
@@ -184,7 +184,7 @@ impl Core {
         }
     }
 
-    /// Gives up whole segments below `below`, and below what a consumer still needs.
+    /// Removes whole segments below `below`, but none that a consumer still needs.
     pub(crate) fn trim(&self, below: u64) -> Result<TrimOutcome, AppendError> {
         let _one_at_a_time = self.trimming.lock();
         let below = self.pins.lock().lowest().map_or(below, |pin| below.min(pin + 1));
@@ -213,7 +213,7 @@ impl Core {
             let number = self.pool.number();
             let to = self.dir.join(spare_name(number));
             if let Err(e) = self.files.rename(&from, &to) {
-                // Oldest first, without a gap: what could not be given up stays, and all after it.
+                // Segments are removed oldest first, without a gap: this one and all after it stay.
                 let mut catalog = self.catalog.write();
                 let kept: Vec<_> = std::iter::once(segment).chain(gone).collect();
                 kept.into_iter().rev().for_each(|s| catalog.segments.push_front(s));
@@ -238,7 +238,7 @@ impl Core {
         Ok(outcome)
     }
 
-    /// Closes: see [`crate::Journal::close`].
+    /// Stops the gate and the pool. See [`crate::Journal::close`].
     pub(crate) fn close(&self) -> Result<(), AppendError> {
         let closed = self.gate.close();
         self.pool.stop();

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-/// Damage that recovery will not guess about.
+/// Damage that recovery does not repair on its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
     /// Path of the damaged file.
@@ -14,8 +14,7 @@ pub struct Damage {
     pub position: u64,
     /// The kind of damage.
     pub what: String,
-    /// Records known to lie at or after the damage, which a repair (that cuts here) would lose;
-    /// at least this many.
+    /// Minimum number of records at or after the damage, which a repair that cuts here would lose.
     pub records_lost_at_least: u64,
 }
 
@@ -33,27 +32,27 @@ impl std::fmt::Display for Damage {
     }
 }
 
-/// Why a journal could not be opened.
+/// The reason why a journal could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Another process, or another handle in this one, holds it.
+    /// Another process, or another handle in this process, holds the lock.
     #[error("{}: the journal is already open; stop the process that holds it", .0.display())]
     Locked(PathBuf),
-    /// Written by a newer version.
+    /// A file was written by a newer version.
     #[error("{}: format version {found} is newer than {known}; use a newer program", file.display())]
     NewerVersion {
         /// Path of the file with the newer version.
         file: PathBuf,
-        /// The version the file states.
+        /// The version in the file.
         found: u16,
-        /// The newest version this program reads.
+        /// The newest version that this program reads.
         known: u16,
     },
     /// Damage below the durable horizon.
     #[error("{0}; see `holdfast journal verify` and `repair`")]
     Corrupt(Damage),
-    /// It ends below a position that was acknowledged.
+    /// The journal ends below a position that was acknowledged.
     #[error(
         "{}: ends at position {end}, below {expected} which {by} has seen: records are missing; \
          restore them or start with an empty folder",
@@ -81,19 +80,19 @@ pub enum OpenError {
         /// Largest value allowed.
         max: u64,
     },
-    /// The operating system refused.
+    /// An I/O operation failed.
     #[error("{}: {what}: {source}", path.display())]
     Io {
         /// The file or folder.
         path: PathBuf,
         /// The operation that failed.
         what: &'static str,
-        /// The refusal of the operating system.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
 
-/// Why an append or a trim was refused.
+/// The reason why an append or a trim was rejected.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum AppendError {
@@ -101,7 +100,7 @@ pub enum AppendError {
     /// the failed group survive is unknown until the journal is opened again.
     #[error("the journal is poisoned by an earlier failure: {0}; open it again")]
     Poisoned(String),
-    /// No room for another segment. Nothing was written; the same call may succeed later.
+    /// There is no space for another segment. Nothing was written; the same call may succeed later.
     #[error("no room for another segment: {0}; free space or trim, then try again")]
     Full(String),
     /// More bytes than one group can hold.
@@ -109,7 +108,7 @@ pub enum AppendError {
         "append of {bytes} bytes is over the limit of {bytes_max}; split it or use larger segments"
     )]
     TooLarge {
-        /// Bytes asked for.
+        /// Bytes requested.
         bytes: usize,
         /// Bytes one append can hold.
         bytes_max: usize,
@@ -120,26 +119,26 @@ pub enum AppendError {
     /// The journal was closed.
     #[error("the journal is closed; open it again")]
     Closed,
-    /// The operating system refused something that does not endanger what is written.
+    /// An I/O operation failed that does not endanger the written data.
     #[error("{path}: {what}: {cause}")]
     Io {
         /// The file or folder.
         path: String,
         /// The operation that failed.
         what: &'static str,
-        /// The refusal of the operating system, as text.
+        /// The error of the operating system, as text.
         cause: String,
     },
 }
 
-/// Why records could not be read.
+/// The reason why records could not be read.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// The position was trimmed away.
+    /// The position was trimmed.
     #[error("position {position} was trimmed; the first one kept is {first}")]
     Trimmed {
-        /// The position asked for.
+        /// The position requested.
         position: u64,
         /// The first position kept.
         first: u64,
@@ -147,14 +146,14 @@ pub enum ReadError {
     /// The stored data differs from what was written.
     #[error("{0}")]
     Corrupt(Damage),
-    /// The operating system refused.
+    /// An I/O operation failed.
     #[error("{}: {what}: {cause}", path.display())]
     Io {
         /// The file or folder.
         path: PathBuf,
         /// The operation that failed.
         what: &'static str,
-        /// The refusal of the operating system, as text.
+        /// The error of the operating system, as text.
         cause: String,
     },
 }

@@ -12,17 +12,17 @@ use crate::format::{Header, Seed};
 use crate::options::Layout;
 use crate::place::Grid;
 
-/// Name of the file whose lock says that the journal is open.
+/// Name of the file that is locked while the journal is open.
 pub(crate) const LOCK_NAME: &str = "lock";
-/// Frames between two entries of the index in memory are at least this many bytes apart.
+/// Minimum distance in bytes between two frames of the index in memory.
 const INDEX_BYTES: u64 = 256 << 10;
 
-/// Name of a segment in use.
+/// Returns the file name of a segment in use.
 pub(crate) fn segment_name(epoch: u64) -> String {
     format!("segment-{epoch:016x}")
 }
 
-/// Name of a segment that waits for its use.
+/// Returns the file name of a spare, which becomes a segment later.
 pub(crate) fn spare_name(number: u64) -> String {
     format!("spare-{number:016x}")
 }
@@ -32,7 +32,7 @@ pub(crate) fn ring_name(blocks: u32) -> String {
     format!("ring-{blocks}")
 }
 
-/// Name of the checkpoint of a consumer.
+/// Returns the file name of the checkpoint of a consumer.
 pub(crate) fn consumer_name(consumer: &str) -> String {
     format!("consumer-{consumer}")
 }
@@ -83,7 +83,7 @@ impl Layout {
     }
 }
 
-/// A known beginning of a frame.
+/// The known start of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub(crate) position: u64,
@@ -98,7 +98,7 @@ pub(crate) struct Segment {
     pub(crate) file: Arc<dyn File>,
     /// End of the persisted frames, in bytes.
     end: AtomicU64,
-    /// Last position persisted here; `first_position - 1` when none is.
+    /// Last position persisted here; `first_position - 1` if there is none.
     last: AtomicU64,
     sealed: AtomicBool,
     index: Mutex<Vec<Mark>>,
@@ -138,18 +138,18 @@ impl Segment {
         self.sealed.load(Ordering::Acquire)
     }
 
-    /// Frames up to `end` and records up to `last` may be read.
+    /// Lets readers read frames up to `end` and records up to `last`.
     pub(crate) fn advance(&self, end: u64, last: u64) {
         self.last.store(last, Ordering::Release);
         self.end.store(end, Ordering::Release);
     }
 
-    /// Nothing more will come.
+    /// Marks the segment as complete: no frame will be added.
     pub(crate) fn seal(&self) {
         self.sealed.store(true, Ordering::Release);
     }
 
-    /// Remembers where a frame begins, now and then.
+    /// Records the start of a frame, unless the last recorded one is nearer than `INDEX_BYTES`.
     pub(crate) fn mark(&self, mark: Mark) {
         let mut index = self.index.lock();
         let due = index.last().is_none_or(|m| mark.start >= m.start + INDEX_BYTES);
@@ -158,7 +158,7 @@ impl Segment {
         }
     }
 
-    /// The last known beginning of a frame at or before `position`.
+    /// Returns the last recorded frame start at or before `position`.
     pub(crate) fn nearest(&self, position: u64) -> Mark {
         let index = self.index.lock();
         let after = index.partition_point(|m| m.position <= position);
@@ -181,13 +181,13 @@ pub(crate) struct RingGroup {
     pub(crate) body: Arc<[u8]>,
     /// The lag of its frame in the archive, if a part of that frame is written there already.
     pub(crate) archive_lag: Option<u8>,
-    /// First block of the ring it lies on, and how many.
+    /// First block in the ring, and number of blocks.
     pub(crate) block: u32,
     pub(crate) blocks: u32,
 }
 
 impl RingGroup {
-    /// Position of the record after its last.
+    /// Returns the position of the record after the last one.
     pub(crate) fn next_position(&self) -> u64 {
         self.first_position + u64::from(self.records)
     }
@@ -201,13 +201,13 @@ pub(crate) struct Catalog {
 }
 
 impl Catalog {
-    /// The segment that has or will have `position`: the last one that begins at or before it.
+    /// Returns the segment for `position`: the last one that begins at or before it.
     pub(crate) fn find(&self, position: u64) -> Option<Arc<Segment>> {
         let after = self.segments.partition_point(|s| s.header.first_position <= position);
         after.checked_sub(1).and_then(|i| self.segments.get(i)).cloned()
     }
 
-    /// Oldest position kept; 0 when nothing is.
+    /// Returns the oldest position kept; 0 if there is none.
     pub(crate) fn first_position(&self, last: u64) -> u64 {
         let first = self.segments.front().map_or(0, |s| s.header.first_position);
         if first > last { 0 } else { first }
@@ -216,7 +216,7 @@ impl Catalog {
 
 pub(crate) type SharedCatalog = RwLock<Catalog>;
 
-/// The path of `name` in `dir`.
+/// Returns the path of `name` in `dir`.
 pub(crate) fn at(dir: &Path, name: &str) -> PathBuf {
     dir.join(name)
 }

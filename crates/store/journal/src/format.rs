@@ -1,8 +1,8 @@
-//! The bytes: segment headers and frames. `docs/format/journal.md` describes them field by field.
+//! The byte format: segment headers and frames. `docs/format/journal.md` describes each field.
 //!
-//! A group of records is one *frame* with one checksum, in every layout. What a frame cannot be
-//! mistaken for: the seed of its checksum holds the journal, the epoch of its segment, its place
-//! and its sequence, so that a stale, moved or replayed frame fails like a damaged one.
+//! A group of records is one *frame* with one checksum, in every layout. The seed of the checksum
+//! holds the journal, the epoch of the segment, the offset and the sequence, so a stale, moved or
+//! replayed frame fails verification like a damaged one.
 
 use crate::bytes::{VARINT_BYTES_MAX, array, push_varint, put, varint};
 use crate::options::{BLOCK_BYTES, Layout};
@@ -17,35 +17,35 @@ const CHECKSUM_BYTES: usize = 4;
 pub(crate) const HEAD_BYTES_MAX: usize = CHECKSUM_BYTES + 2 + VARINT_BYTES_MAX + 1;
 /// Shortest frame, in bytes.
 pub(crate) const FRAME_BYTES_MIN: u64 = CHECKSUM_BYTES as u64 + 2;
-/// Bit of a frame's shape: the body is one record, without a length of its own.
+/// Bit of a frame's shape: the body is one record, without a length field.
 const SINGLE: u32 = 1;
-/// Bit of a frame's shape: a byte follows that says how many groups before it were not persisted.
+/// Bit of a frame's shape: a byte follows with the number of unpersisted groups before it.
 const LAGS: u32 = 2;
-/// Bits of a frame's shape below the length of its body.
+/// Number of bits of a frame's shape below the length of its body.
 const SHAPE_BITS: u32 = 2;
-/// Lag that claims nothing about what was persisted before.
+/// Lag value that claims nothing about the groups before.
 pub(crate) const LAG_UNKNOWN: u8 = 0xff;
 
 /// Block 0 of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) layout: Layout,
-    /// Random; the same in every segment of one journal.
+    /// A random number, the same in every segment of one journal.
     pub(crate) journal: u64,
-    /// One more than that of the segment before.
+    /// Number of the segment: one more than that of the previous segment.
     pub(crate) epoch: u64,
     pub(crate) segment_bytes: u64,
-    /// Position of the first record that goes here.
+    /// Position of the first record of this segment.
     pub(crate) first_position: u64,
-    /// Sequence of the first group that goes here.
+    /// Sequence of the first group of this segment.
     pub(crate) first_sequence: u64,
-    /// Epoch of the segment before, 0 for none.
+    /// Epoch of the previous segment, 0 if there is none.
     pub(crate) previous_epoch: u64,
-    /// End of the frames of the segment before, which seals it.
+    /// End of the frames of the previous segment. It seals that segment.
     pub(crate) previous_end: u64,
-    /// End of the frames that were written before the segment got its name.
+    /// End of the frames that were written before the segment was renamed into place.
     pub(crate) prefilled_end: u64,
-    /// Blocks of the ring that belongs to this segment, 0 for none.
+    /// Blocks of the ring that belongs to this segment, 0 if there is none.
     pub(crate) ring_blocks: u32,
 }
 
@@ -57,7 +57,7 @@ fn layout_code(layout: Layout) -> u8 {
     }
 }
 
-/// Why a header was not taken.
+/// The reason why a header was rejected.
 #[derive(Debug)]
 pub(crate) enum HeaderFault {
     Newer(u16),
@@ -65,7 +65,7 @@ pub(crate) enum HeaderFault {
 }
 
 impl Header {
-    /// The block, with its checksum.
+    /// Encodes the header with its checksum into a block.
     pub(crate) fn encode(&self, block: &mut [u8]) {
         block.fill(0);
         put(block, 0, &MAGIC);
@@ -91,7 +91,7 @@ impl Header {
         put(block, 12, &checksum.to_le_bytes());
     }
 
-    /// Reads and verifies a block.
+    /// Decodes and verifies a block.
     pub(crate) fn decode(block: &[u8]) -> Result<Self, HeaderFault> {
         let short = HeaderFault::Damaged("the header is cut off");
         let (Some(magic), Some(version), Some(checksum)) =
@@ -161,9 +161,10 @@ impl Seed {
     }
 }
 
-/// Bytes of the sequence that a frame carries. The checksum is seeded with all of it; these tell a
-/// reader that looks for its way after damage which one to try. Packed blocks hold many frames and
-/// do not mind a byte more; in sparse ones each byte is a sixteenth of amplification at 16 bytes.
+/// Returns the number of low sequence bytes that a frame carries. The checksum is seeded with the
+/// whole sequence; the low bytes tell recovery after damage which sequence to try. A packed block
+/// holds many frames and can afford two bytes. In a sparse block one byte costs a sixteenth for
+/// 16-byte records.
 fn sequence_bytes(grid: Grid) -> usize {
     match grid {
         Grid::Packed => 2,
@@ -176,17 +177,17 @@ pub(crate) fn sequences_told_apart(grid: Grid) -> u64 {
     1 << (8 * sequence_bytes(grid))
 }
 
-/// The head of a frame, as read.
+/// The decoded head of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Head {
     checksum: u32,
     /// The body is one record.
     pub(crate) single: bool,
-    /// Groups before this one that were not persisted when it was written.
+    /// Number of groups before this one that were not persisted when it was written.
     pub(crate) lag: u8,
     /// The low bits of the sequence.
     pub(crate) sequence_low: u64,
-    /// Bytes of the head itself.
+    /// Length of the head, in bytes.
     pub(crate) width: usize,
     pub(crate) body_bytes: usize,
 }
@@ -214,12 +215,12 @@ impl Head {
         })
     }
 
-    /// Bytes of the whole frame.
+    /// Returns the length of the whole frame, in bytes.
     pub(crate) fn frame_bytes(&self) -> u64 {
         (self.width + self.body_bytes) as u64
     }
 
-    /// Returns true if `frame` (head and body) is what was written at `start` as group `sequence`.
+    /// Returns true if `frame` (head and body) was written at `start` as group `sequence`.
     pub(crate) fn matches(&self, frame: &[u8], seed: Seed, start: u64, sequence: u64) -> bool {
         let covered = frame.get(CHECKSUM_BYTES..).unwrap_or_default();
         crc32c::crc32c(covered) ^ seed.at(start, sequence) == self.checksum
@@ -245,7 +246,7 @@ pub(crate) struct NewFrame {
     pub(crate) lag: u8,
 }
 
-/// Builds the head of a frame for `body` into `head`.
+/// Encodes the head of a frame for `body` into `head`.
 pub(crate) fn encode_head(head: &mut Vec<u8>, grid: Grid, body: &[u8], frame: NewFrame) {
     let NewFrame { seed, start, sequence, single, lag } = frame;
     head.clear();
@@ -261,7 +262,7 @@ pub(crate) fn encode_head(head: &mut Vec<u8>, grid: Grid, body: &[u8], frame: Ne
     put(head, 0, &checksum.to_le_bytes());
 }
 
-/// Bytes of the frame that holds `body_bytes`.
+/// Returns the length of the frame for a body of `body_bytes`, in bytes.
 pub(crate) fn frame_bytes(grid: Grid, body_bytes: usize, lag: u8) -> u64 {
     let width = match shape(body_bytes, true, lag) {
         0..0x80 => 1,
@@ -307,7 +308,7 @@ impl<'a> Iterator for Records<'a> {
     }
 }
 
-/// Number of records in a body; `None` when they do not fill it exactly.
+/// Returns the number of records in a body, or `None` if they do not fill it exactly.
 pub(crate) fn count_records(body: &[u8], single: bool) -> Option<u32> {
     let mut count = 0;
     for record in Records::of(body, single) {

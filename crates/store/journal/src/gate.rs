@@ -18,20 +18,20 @@
 //!    if only tasks wait for it. The woken thread starts at step 1.
 //!
 //! The leader is one of these:
-//! - a thread in `append`, for the group that it joined, or for a full group that it could not join;
+//! - a thread in `append`, for the group that it joined or a full group that it could not join;
 //! - the journal's thread (`serve`), for a group whose members are all tasks, or whose deadline has
 //!   passed;
 //! - a task in `append_async`, if the journal has no threads (`Options::background`);
 //! - `close`, for the last group.
 //!
-//! A flush on request and the end of the journal need *exclusive access* to the writer: they wait
-//! until `busy` is clear and set it themselves (`keep.rs`). No leader is elected while one of
-//! them waits, or a steady stream of appends would keep it waiting for ever. The flush needs
+//! A flush on request and the close of the journal need *exclusive access* to the writer: they wait
+//! until `busy` is clear and set it themselves (`keep.rs`). While one of them waits, no leader is
+//! elected; otherwise a steady stream of appends would keep it waiting for ever. The flush needs
 //! exclusive access only to begin. Its fsync runs while groups are written; a group that cannot be
 //! written next to it waits for its end (`Writer::must_wait`).
 //!
 //! # Failure
-//! If the disk refuses a group without harm (no room for another segment), its members get the
+//! If a group cannot be written for lack of space and nothing was written, its members get the
 //! error and the next group tries again. A failed write or fsync poisons the gate: the members of
 //! that group, the members of the forming group and every later caller get
 //! [`AppendError::Poisoned`], and nothing is acknowledged any more.
@@ -46,19 +46,17 @@
 //!
 //! They are taken in this order: `flush`, `writer`, the locks of the catalog and the pool, `state`,
 //! `wakers`. `writer` and `state` are never held together, so that appends join the forming group
-//! while the previous group is written. `busy` protects the order of groups in the meantime: from
-//! while the previous group is written. `busy` protects the order of groups in the meantime: from
-//! step 3 to step 5 no other caller takes a group, so groups reach the writer in the order in which
-//! they write no group.
+//! while the previous group is written. `busy` protects the order of groups: from step 3 to step 5
+//! no other caller takes a group, so groups reach the writer in the order in which they formed. The
+//! archive's thread and the end of a flush lock the writer without `busy`; they write no group.
 //!
-//! No wake-up is lost. A thread looks for its result and at `busy` under `state`, and waits on
-//! `done` under the same lock; the leader sets the result, clears `busy` and notifies in one
-//! critical section of `state`. A task registers its waker first and then looks for the result
-//! again.
+//! No wake-up is lost. A thread checks its result and `busy` under `state`, and waits on `done`
+//! under the same lock; the leader sets the result, clears `busy` and notifies in one critical
+//! section of `state`. A task registers its waker first and then checks the result again.
 //!
-//! Callers must not hold the lock of the catalog, which the writer takes. Wakers are called with
-//! `state` locked: a waker must not call into the journal, nor take a lock that another thread holds
-//! while calling into it.
+//! Callers must not hold the lock of the catalog, which the writer takes. Wakers may be called with
+//! `state` locked: a waker must not call into the journal, nor take a lock that another thread
+//! holds while calling into it.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -80,32 +78,32 @@ use crate::options::Durability;
 use crate::sync::{Condvar, Mutex};
 use crate::writer::Writer;
 
-/// A segment with less room than this, in bytes, counts as full.
+/// A segment with less free space than this, in bytes, counts as full.
 const LEFT_BYTES_MIN: u64 = 4 << 10;
 
 struct State {
     /// The group that takes appends now.
     forming: Forming,
-    /// A leader, or an operation with exclusive access, is at work.
+    /// Set while a leader, or an operation with exclusive access, uses the writer.
     busy: bool,
-    /// Callers that wait for exclusive access. No leader is elected while there are any.
+    /// Number of callers waiting for exclusive access. No leader is elected while it is above zero.
     exclusive_waiters: u32,
     /// Number of members that a leader waits for, 0 if none waits.
     members_wanted: u32,
     /// Number of members of the last group.
     last_members: u32,
-    /// Time that the write of the last group took.
+    /// Duration of the last write of a group.
     last_write: Duration,
-    /// The failure after which nothing is accepted.
+    /// The error that poisoned the journal.
     poisoned: Option<String>,
     closed: bool,
-    /// When everything appended so far must be persisted at the latest.
+    /// Time by which everything appended so far must be persisted.
     deadline: Option<Instant>,
-    /// Buffer of the last group, to be used for the next one.
+    /// Buffer of the last group, reused for the next one.
     spare_body: Vec<u8>,
     /// Bytes of the group that is being written.
     writing_bytes: usize,
-    /// Tasks that wait for room in the forming group.
+    /// Tasks that wait for space in the forming group.
     room_wakers: Vec<Waker>,
 }
 
@@ -114,33 +112,32 @@ pub(crate) struct Gate {
     state: Mutex<State>,
     writer: Mutex<Writer>,
     flush: Mutex<()>,
-    /// Threads wait for room in the forming group.
+    /// Threads wait here for space in the forming group.
     room: Condvar,
-    /// A leader waits for more members.
+    /// A leader waits here for more members.
     members: Condvar,
-    /// The journal's thread waits for a group to lead or a deadline.
+    /// The journal's thread waits here for a group to lead or a deadline.
     work: Condvar,
-    /// Callers wait for exclusive access: for the end of `busy`.
+    /// Callers wait here for exclusive access: until `busy` is clear.
     idle: Condvar,
-    /// Readers wait for more to be persisted.
+    /// Readers wait here for more persisted records.
     more: Condvar,
-    /// The archive's thread waits for a piece to move.
+    /// The archive's thread waits here until a piece is due.
     archive: Condvar,
-    /// Users of the writer wait here for the end of an operation that runs concurrently with appends:
-    /// a flush, or a piece of the archive.
+    /// Users of the writer wait here until a concurrent flush or archive write ends.
     beside: Condvar,
     /// Last position persisted and published to readers.
     persisted: AtomicU64,
     /// Last position appended.
     appended: AtomicU64,
-    /// Room in the active segment, in bytes.
+    /// Free space in the active segment, in bytes.
     left: AtomicU64,
     /// See `Options::in_flight_bytes_max`.
     in_flight_bytes_max: usize,
     append_bytes_max: usize,
     /// See `Options::group_wait`.
     group_wait: Duration,
-    /// The journal has threads of its own, see `Options::background`.
+    /// True if the journal has its own threads. See `Options::background`.
     threaded: bool,
 }
 
@@ -167,7 +164,7 @@ impl State {
         !self.busy && self.exclusive_waiters == 0
     }
 
-    /// Returns the error of a journal that takes no appends.
+    /// Returns an error if the journal is poisoned or closed.
     fn usable(&self) -> Result<(), AppendError> {
         match &self.poisoned {
             Some(why) => Err(AppendError::Poisoned(why.clone())),
@@ -210,8 +207,7 @@ impl Gate {
         self.appended.load(Ordering::Acquire)
     }
 
-    /// Returns true if a record of that size fits in the active segment, together with what else
-    /// its group may hold.
+    /// Returns true if a record of `bytes` and the rest of its group fit in the active segment.
     pub(crate) fn has_left(&self, bytes: u64) -> bool {
         self.left.load(Ordering::Relaxed) > 2 * bytes + LEFT_BYTES_MIN
     }
@@ -230,7 +226,7 @@ impl Gate {
         (state.forming.body.len() + state.writing_bytes) as u64
     }
 
-    /// Appends records from a thread. Returns when the group is as durable as asked for.
+    /// Appends records from a thread. Returns when the group is as durable as requested.
     pub(crate) fn append(
         &self,
         records: &[impl AsRef<[u8]>],
@@ -251,7 +247,7 @@ impl Gate {
             if let Some(result) = ticket.generation.result() {
                 return ticket.outcome(result);
             }
-            // Another leader may have taken the group: its result comes without our help.
+            // Another leader may have taken the group: that leader sets the result.
             let still_forms = Arc::ptr_eq(&state.forming.generation, &ticket.generation);
             state = if still_forms && state.may_lead() {
                 self.lead(state)
@@ -261,7 +257,7 @@ impl Gate {
         }
     }
 
-    /// Appends records from a task. No thread waits.
+    /// Appends records from a task, without blocking a thread.
     pub(crate) async fn append_async(
         &self,
         records: &[Vec<u8>],
@@ -291,8 +287,8 @@ impl Gate {
         .await
     }
 
-    /// Puts an append of a task into the forming group and registers the task with it, or registers
-    /// it for room.
+    /// Adds an append of a task to the forming group and registers its waker there. If the group is
+    /// full, registers the waker for free space.
     fn poll_join(
         &self,
         cx: &Context<'_>,
@@ -313,14 +309,14 @@ impl Gate {
         if state.may_lead() && !self.threaded {
             drop(self.lead(state));
         } else if state.may_lead() && state.forming.members == 1 {
-            // Later members need no wake-up: the journal's thread was notified already. If a leader is busy,
-            // it hands over when it is done.
+            // Only the first member notifies the journal's thread. If a leader is busy, it hands
+            // over when it is done.
             self.work.notify_one();
         }
         Poll::Ready(Ok(ticket))
     }
 
-    /// Returns the bytes that an append takes in a group, or why it can never be taken.
+    /// Returns the bytes that an append takes in a group, or an error if it can never fit.
     fn admit(&self, records: &[impl AsRef<[u8]>]) -> Result<usize, AppendError> {
         if records.is_empty() {
             return Err(AppendError::Empty);
@@ -333,13 +329,13 @@ impl Gate {
         Ok(bytes)
     }
 
-    /// Returns true if the forming group takes an append of that size. An empty group takes any.
+    /// Returns true if the forming group has space for an append of `bytes`. An empty one has.
     fn has_room(&self, state: &State, bytes: usize) -> bool {
         let bytes_max = self.in_flight_bytes_max.min(self.append_bytes_max);
         state.forming.records == 0 || state.forming.body.len() + bytes <= bytes_max
     }
 
-    /// Puts records into the forming group.
+    /// Adds records to the forming group.
     fn join(
         &self,
         state: &mut State,

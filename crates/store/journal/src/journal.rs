@@ -26,7 +26,7 @@ struct Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // What fails here fails again, and is reported, when the journal is opened.
+        // A failure here occurs again at the next open, which reports it.
         let _ = self.close();
     }
 }
@@ -35,7 +35,7 @@ impl Handle {
     fn close(&self) -> Result<(), AppendError> {
         let closed = self.core.close();
         for thread in self.threads.lock().drain(..) {
-            // A thread that panicked has poisoned nothing: its work is done at the moment of need.
+            // A panicked thread poisons nothing: callers do its work when they need it.
             let _ = thread.join();
         }
         self.core.unlock();
@@ -44,10 +44,10 @@ impl Handle {
 }
 
 impl Journal {
-    /// Opens the journal in `dir`, creating it if there is none, and recovers what it holds.
+    /// Opens the journal in `dir`, creating it if there is none, and recovers its content.
     ///
     /// # Errors
-    /// See [`OpenError`]. A torn tail is no error: it is cut and reported. Any other damage is.
+    /// See [`OpenError`]. A torn tail is not an error: it is cut and reported. Other damage is.
     pub fn open(dir: &Path, options: Options) -> Result<(Self, Recovery), OpenError> {
         let (core, recovery) = Core::open(dir, options)?;
         let journal = Self(Arc::new(Handle { core, threads: Mutex::default() }));
@@ -71,7 +71,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Appends one record. Returns when it is as durable as asked for.
+    /// Appends one record. Returns when it is as durable as requested.
     ///
     /// # Errors
     /// See [`AppendError`].
@@ -83,7 +83,7 @@ impl Journal {
         self.0.core.gate.append(&[record], durability)
     }
 
-    /// Appends several records, of which all survive or none.
+    /// Appends several records atomically: either all of them survive or none.
     ///
     /// # Errors
     /// See [`AppendError`].
@@ -95,8 +95,8 @@ impl Journal {
         self.0.core.gate.append(records, durability)
     }
 
-    /// As [`Journal::append_all`], from a task: no thread waits. If the future is dropped, the
-    /// records may or may not be appended.
+    /// Does the same as [`Journal::append_all`] without blocking a thread. If the future is
+    /// dropped, the records may or may not be appended.
     ///
     /// # Errors
     /// See [`AppendError`].
@@ -108,9 +108,9 @@ impl Journal {
         self.0.core.gate.append_async(&records, durability).await
     }
 
-    /// Persists everything appended so far, whatever durability it was appended with. Appends that
-    /// neither need persisting themselves nor begin a segment continue during the flush; appends to a ring
-    /// do not, nor do those of tasks if the flush is for a deadline.
+    /// Persists everything appended so far, whatever its durability. During the flush, appends
+    /// continue unless they must be persisted themselves or begin a segment. Appends to a ring
+    /// wait, and so do appends of tasks if the flush is for a deadline.
     ///
     /// # Errors
     /// See [`AppendError`].
@@ -118,60 +118,60 @@ impl Journal {
         self.0.core.gate.persist().map(|_| ())
     }
 
-    /// Reads persisted records from `position` on (0: from the oldest one kept).
+    /// Reads persisted records from `position` on; 0 means from the oldest record kept.
     ///
     /// # Errors
-    /// [`ReadError::Trimmed`] when the position is not kept any more.
+    /// Returns [`ReadError::Trimmed`] if the position was trimmed.
     pub fn read_from(&self, position: u64) -> Result<JournalReader, ReadError> {
         let position = if position == 0 { self.0.core.beginning() } else { position };
         JournalReader::new(Arc::clone(&self.0.core), position)
     }
 
-    /// The consumer of this name, added if there is none.
+    /// Returns the consumer called `name`, adding it if there is none.
     ///
     /// # Errors
-    /// Returns an error if the name is not one, or the disk refuses.
+    /// Returns an error if the name is invalid, or an I/O operation fails.
     pub fn consumer(&self, name: &str) -> Result<Consumer, AppendError> {
         Consumer::open(&self.0.core, name)
     }
 
-    /// Oldest position kept; 0 when there is none.
+    /// Returns the oldest position kept; 0 if there is none.
     pub fn first_position(&self) -> u64 {
         self.0.core.first_position()
     }
 
-    /// Last position persisted; 0 when there is none.
+    /// Returns the last position persisted; 0 if there is none.
     pub fn persisted_position(&self) -> u64 {
         self.0.core.gate.persisted()
     }
 
-    /// Returns true if a write is in progress, so that an append would wait. Flushes on request do not count.
+    /// Returns true if an append would have to wait for a write. Flushes on request do not count.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         self.0.core.gate.is_busy()
     }
 
-    /// Returns true if `bytes` of records fit without beginning a segment, which callers would wait for.
+    /// Returns true if `bytes` of records fit in the active segment, without beginning a new one.
     #[must_use]
     pub fn has_room(&self, bytes: u64) -> bool {
         self.0.core.gate.has_left(bytes)
     }
 
-    /// Gives up records below `below`, in whole segments, as far as no consumer needs them.
+    /// Removes records below `below`, in whole segments, as far as no consumer needs them.
     ///
     /// # Errors
-    /// Returns an error if the disk refuses; the journal itself stays good.
+    /// Returns an error if an I/O operation fails; the journal stays usable.
     pub fn trim(&self, below: u64) -> Result<TrimOutcome, AppendError> {
         self.0.core.trim(below)
     }
 
-    /// Totals since it was opened, and where it stands.
+    /// Returns the totals since the journal was opened, and its current state.
     pub fn stats(&self) -> Stats {
         self.0.core.stats()
     }
 
-    /// Takes no more appends, finishes and persists those that were taken, and marks the journal as
-    /// closed in good order. Clones that still exist answer [`AppendError::Closed`].
+    /// Rejects further appends, persists the pending ones, and marks the journal as closed cleanly.
+    /// Clones that still exist return [`AppendError::Closed`].
     ///
     /// # Errors
     /// Returns an error if the last flush fails, or the journal was poisoned before.

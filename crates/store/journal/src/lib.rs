@@ -1,7 +1,7 @@
-//! A write-ahead log over bytes: group commit, verified recovery, a meter.
+//! A write-ahead log of byte records: group commit, verified recovery, cost accounting.
 //!
-//! Bytes in, positions out. A position is the number of a record, from 1, in every layout. What an
-//! acknowledged append survives is said by [`Durability`]; what it cost is in its [`AppendOutcome`].
+//! An append takes bytes and returns a position: the number of the record, from 1. [`Durability`]
+//! says what an acknowledged append survives; [`AppendOutcome`] says what it cost.
 //!
 //! ```
 //! use journal::{Durability, Journal, Options};
@@ -25,24 +25,23 @@
 //! ```
 //!
 //! # What survives what
-//! - `Persist`: a power cut, from the acknowledgement on. `Within`: a kill at once, a power cut
-//!   after that time. `Flush`: a kill.
-//! - `append_all` survives whole or not at all, whatever happens when.
-//! - After a failed write or flush the journal is poisoned: every waiter and every later call
-//!   learns of it at once, and nothing is acknowledged any more. Opening it again recovers.
-//! - A full disk refuses ([`AppendError::Full`]); it does not poison.
+//! - `Persist`: a power cut. `Within`: a kill, and a power cut after that time. `Flush`: a kill.
+//! - The records of one `append_all` survive all together or not at all.
+//! - After a failed write or flush the journal is poisoned: all waiters and all later calls get the
+//!   error, and nothing is acknowledged any more. Opening it again recovers it.
+//! - On a full disk an append fails with [`AppendError::Full`]; this does not poison the journal.
 //!
 //! # What recovery promises
-//! What is read is a prefix of what was appended, verified, in order, with nothing invented. A
-//! torn tail (a group that was never acknowledged) is cut and reported. Damage to anything that
-//! something later proves to have been persisted stops the opening with file, block and position;
-//! [`verify`], [`dump`] and [`repair`] are for that. The last group of a journal that was not
-//! closed has nothing later: damage to it alone looks like a torn tail, unless a [`Consumer`] or
-//! [`Options::position_expected`] knows of it.
+//! Recovery returns a verified prefix of the appended records, in order. A torn tail (a group that
+//! was never acknowledged) is cut and reported. Damage to data that later data proves to have been
+//! persisted makes the opening fail with file, block and position; [`verify`], [`dump`] and
+//! [`repair`] handle it. Nothing follows the last group of a journal that was not closed: damage to
+//! it alone looks like a torn tail, unless a [`Consumer`] or [`Options::position_expected`] records
+//! its position.
 //!
 //! # Limits
-//! A group fits in a segment; see [`Options`]. Memory: two groups, the
-//! ring, one index entry per 256 KiB, one window and one group per reader.
+//! A group fits in a segment; see [`Options`]. Memory: two groups, the ring, one index entry per
+//! 256 KiB, and one window and one group per reader.
 
 #![warn(missing_docs, clippy::missing_errors_doc)]
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::options::{IoPath, Layout};
 
-/// The cost of one append. It is the cost of its whole group, as far as the group caused it: later costs
+/// The cost of one append: the cost of its whole group, as far as the group caused it. Later costs
 /// of the ring's archive and of zeros written ahead are counted only in [`Stats`]. Divide by
 /// `group_records` for the share of one record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -16,19 +16,19 @@ pub struct AppendOutcome {
     pub first: u64,
     /// Records in the group, those of other writers included.
     pub group_records: u32,
-    /// Bytes handed to the medium.
+    /// Bytes written to the medium.
     pub bytes_written: u64,
-    /// 4 KiB blocks handed to the medium.
+    /// 4 KiB blocks written to the medium.
     pub blocks: u32,
     /// Flushes of the medium.
     pub flushes: u32,
-    /// Estimate of the bytes a medium that compresses each 4 KiB block would keep: what is not
-    /// padding, which counts as incompressible, and 24 bytes a block. Within 0.7 and 1.5 of what
-    /// lz4 makes of random records (a test); more than it makes of text.
+    /// Estimate of the bytes that a medium which compresses each 4 KiB block would keep: the bytes
+    /// without padding, taken as incompressible, and 24 bytes per block. A test checks that it is
+    /// 0.7 to 1.5 times the lz4 size of random records. For text it is too high.
     pub compressed_bytes: u64,
 }
 
-/// Totals since the journal was opened, and where it stands.
+/// Totals since the journal was opened, and its current state.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Stats {
     /// Records appended.
@@ -37,11 +37,11 @@ pub struct Stats {
     pub groups: u64,
     /// Bytes of the records alone.
     pub payload_bytes: u64,
-    /// Bytes handed to the medium by appends (ring and archive included).
+    /// Bytes written to the medium by appends (ring and archive included).
     pub bytes_written: u64,
     /// Of those, bytes of the ring layout's archive.
     pub archive_bytes: u64,
-    /// 4 KiB blocks handed to the medium by appends.
+    /// 4 KiB blocks written to the medium by appends.
     pub blocks: u64,
     /// Flushes of the medium by appends.
     pub flushes: u64,
@@ -57,19 +57,19 @@ pub struct Stats {
     pub segments: u64,
     /// Oldest position kept; 0 when empty.
     pub first_position: u64,
-    /// Last position appended; 0 when none.
+    /// Last position appended; 0 if there is none.
     pub last_position: u64,
-    /// Last position persisted; 0 when none.
+    /// Last position persisted; 0 if there is none.
     pub persisted_position: u64,
     /// Bytes waiting to be written.
     pub in_flight_bytes: u64,
     /// Layout of new groups.
     pub layout: Layout,
-    /// The way to the medium that was chosen at open.
+    /// The I/O path that was chosen at open.
     pub io: IoPath,
-    /// Why that one.
+    /// The reason for that choice.
     pub io_reason: &'static str,
-    /// The failure that poisoned the journal.
+    /// The error that poisoned the journal.
     pub poisoned: Option<String>,
 }
 
@@ -78,7 +78,7 @@ pub struct Stats {
 pub struct Recovery {
     /// Oldest position kept; 0 when empty.
     pub first_position: u64,
-    /// Last position; 0 when there is none and never was.
+    /// Last position; 0 if there never was a record.
     pub last_position: u64,
     /// Segments that hold records.
     pub segments: u64,
@@ -86,26 +86,26 @@ pub struct Recovery {
     pub groups: u64,
     /// Bytes read from segments and the ring.
     pub bytes_read: u64,
-    /// The journal was closed in good order.
+    /// The journal was closed cleanly.
     pub clean: bool,
     /// The torn tail that was cut, if there was one.
     pub cut: Option<TornTail>,
-    /// The way to the medium that was chosen.
+    /// The I/O path that was chosen.
     pub io: IoPath,
-    /// Why that one.
+    /// The reason for that choice.
     pub io_reason: &'static str,
-    /// Time it took.
+    /// Duration of the opening.
     pub elapsed: Duration,
 }
 
 /// A torn tail: a group whose writing was interrupted and which was never acknowledged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TornTail {
-    /// The file's name.
+    /// Name of the file.
     pub file: String,
     /// Offset of the cut in the file, in bytes.
     pub offset: u64,
-    /// First position that is not there.
+    /// First position after the cut.
     pub position: u64,
 }
 
@@ -129,11 +129,11 @@ pub(crate) struct Cost {
     pub(crate) compressed: u64,
 }
 
-/// Bytes by which a block of zeros and some text is larger, compressed, than the text.
+/// Estimated bytes by which compression of a block with zeros and text exceeds the text alone.
 const COMPRESSION_OVERHEAD_BYTES: u64 = 24;
 
 impl Cost {
-    /// `bytes` in whole blocks were written, of which `used` were not zeros.
+    /// Counts a write of `bytes` in whole blocks, of which `used` were not padding.
     pub(crate) fn write(&mut self, bytes: u64, used: u64, flushes: u32) {
         let blocks = bytes / crate::options::BLOCK_BYTES as u64;
         self.bytes += bytes;
@@ -141,7 +141,7 @@ impl Cost {
         self.compressed += used + blocks * COMPRESSION_OVERHEAD_BYTES;
     }
 
-    /// Counts another write to it.
+    /// Adds the counts of another cost.
     pub(crate) fn add(&mut self, other: &Self) {
         self.bytes += other.bytes;
         self.archive_bytes += other.archive_bytes;

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use env::files::{Files, RealFiles};
 
-/// The grid of every file, in bytes. Writes are whole blocks at multiples of it.
+/// Size of a block, in bytes. Writes are whole blocks at multiples of it.
 pub const BLOCK_BYTES: usize = 4096;
-/// Smallest segment that can be asked for, in bytes.
+/// Smallest segment size, in bytes.
 pub(crate) const SEGMENT_BYTES_MIN: u64 = 4 * BLOCK_BYTES as u64;
-/// Largest segment that can be asked for, in bytes.
+/// Largest segment size, in bytes.
 pub(crate) const SEGMENT_BYTES_MAX: u64 = 1 << 30;
 /// Default size of a segment, in bytes.
 pub const SEGMENT_BYTES_DEFAULT: u64 = 64 << 20;
@@ -19,7 +19,7 @@ pub const RING_BYTES_DEFAULT: u64 = 1 << 20;
 pub(crate) const RING_BYTES_MIN: u64 = 4 * BLOCK_BYTES as u64;
 /// Largest ring, in bytes.
 pub(crate) const RING_BYTES_MAX: u64 = 64 << 20;
-/// Default limit of what waits to be written, in bytes; appends beyond it wait.
+/// Default limit of bytes waiting to be written; appends beyond it wait.
 pub(crate) const IN_FLIGHT_BYTES_DEFAULT: usize = 4 << 20;
 /// Longest time a leader waits for others to join its group, in microseconds.
 pub(crate) const GROUP_WAIT_US_DEFAULT: u64 = 300;
@@ -27,27 +27,27 @@ pub(crate) const GROUP_WAIT_US_DEFAULT: u64 = 300;
 pub(crate) const SPARES_DEFAULT: usize = 2;
 /// Zeros written ahead of the writer at a time, in bytes.
 pub(crate) const FILL_AHEAD_BYTES_DEFAULT: u64 = 1 << 20;
-/// Longest name of a consumer, in bytes.
+/// Maximum length of a consumer's name, in bytes.
 pub(crate) const CONSUMER_NAME_BYTES_MAX: usize = 64;
 
 /// The layout of groups on the blocks of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Layout {
-    /// Groups follow each other byte by byte; the tail block is rewritten. Least space.
+    /// Groups follow each other byte by byte; the tail block is rewritten. Takes the least space.
     #[default]
     Packed,
-    /// Every group starts a new block; the rest of its last block stays zero. Least bytes on a
-    /// medium that compresses.
+    /// Every group starts a new block; the rest of its last block is zero. This writes the fewest
+    /// bytes on a medium that compresses.
     Sparse,
-    /// Sparse in a small ring, packed in an archive before the ring comes round.
+    /// Groups are written sparse to a small ring, and packed to an archive later.
     Ring,
 }
 
 /// The way in which groups are written to the medium.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum IoPath {
-    /// `Direct` where the file system takes it and does not lose its compression by it (btrfs
-    /// does), else `Fdatasync`; chosen at open and reported with the reason.
+    /// `Direct` if the file system supports it and still compresses (btrfs does not compress direct
+    /// writes), otherwise `Fdatasync`. Chosen at open and reported with the reason.
     #[default]
     Auto,
     /// One `O_DIRECT|O_DSYNC` write per group.
@@ -59,16 +59,16 @@ pub enum IoPath {
 /// The failures that an acknowledged append survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Durability {
-    /// Power loss, from the moment of the acknowledgement.
+    /// A power cut, from the acknowledgement on.
     #[default]
     Persist,
-    /// A kill of the process at once; power loss after this time at the latest.
+    /// A kill of the process at once; a power cut after at most this time.
     Within(Duration),
-    /// A kill of the process. Power loss only once something else persists the journal.
+    /// A kill of the process. A power cut only after a later flush persists the journal.
     Flush,
 }
 
-/// Options for opening a journal. [`Options::default`] is right for most uses.
+/// Options for opening a journal. [`Options::default`] suits most uses.
 #[derive(Clone)]
 pub struct Options {
     /// Layout of segments created from now on; older ones keep theirs.
@@ -76,25 +76,25 @@ pub struct Options {
     /// Size of a segment in bytes, from 16 KiB to 1 GiB, rounded up to whole blocks.
     pub segment_bytes: u64,
     /// Size of the ring in bytes, from 16 KiB to 64 MiB and at most half a segment, rounded up to
-    /// whole blocks; [`Layout::Ring`] alone uses it.
+    /// whole blocks. Used only by [`Layout::Ring`].
     pub ring_bytes: u64,
     /// The way in which groups are written to the medium.
     pub io: IoPath,
-    /// Bytes that may wait to be written, in addition to those that are being written, which are
-    /// as many at most; appends beyond it wait. One larger append passes alone.
+    /// Limit of the bytes waiting to be written, in addition to those being written, which are at
+    /// most as many. Appends beyond it wait. A single larger append is accepted.
     pub in_flight_bytes_max: usize,
-    /// Longest time a leader waits for as many writers as last time. Zero switches it off.
+    /// Longest time a leader waits for as many writers as the last group had. Zero disables it.
     pub group_wait: Duration,
     /// Recycled segments kept for later use; more are removed.
     pub spares: usize,
     /// Zeros written ahead of the writer at a time, in bytes.
     pub fill_ahead_bytes: u64,
-    /// A position known to have been acknowledged: a journal that ends below it is refused.
+    /// A position known to have been acknowledged: a journal that ends below it is rejected.
     pub position_expected: u64,
-    /// Zero filling, recycling and deadlines on a thread of their own. Without it they happen at
-    /// the moment of need, in the same order every time: for simulations.
+    /// If true, zero filling, recycling and deadlines run on separate threads. If false, callers do
+    /// that work when they need it, in a deterministic order: for simulations.
     pub background: bool,
-    /// The disk. Tests put a simulated one here.
+    /// The file system. Tests pass a simulated one.
     pub files: Arc<dyn Files>,
 }
 

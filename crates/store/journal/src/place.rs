@@ -1,15 +1,15 @@
-//! The layout of frames on the blocks of a file. Pure arithmetic and copying.
+//! The placement of frames on the blocks of a file. Pure arithmetic and copying.
 //!
-//! *Packed*: frames follow each other byte by byte. The first two bytes of each block are a hint: the
-//! offset at which the first frame of that block begins (0: none does), so that a reader can resume
-//! after damage. The hint is known when the first byte of a block is written and never changes.
-//! *Sparse* (also the ring): each frame begins a block; the rest of its last block stays zero.
+//! *Packed*: frames follow each other byte by byte. The first two bytes of each block are a hint:
+//! the offset at which the first frame of that block begins (0 if none does), so that a reader can
+//! resume after damage. The hint is known when the first byte of a block is written; it is final.
+//! *Sparse* (also the ring): each frame begins a block; the rest of its last block is zero.
 
 use crate::bytes::{array, put};
 use crate::options::BLOCK_BYTES;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
-/// Bytes at the beginning of a packed block that say where its first frame begins.
+/// Length of the hint at the beginning of a packed block, in bytes.
 pub(crate) const HINT_BYTES: usize = 2;
 const HINT: u64 = HINT_BYTES as u64;
 
@@ -20,18 +20,18 @@ pub(crate) enum Grid {
     Sparse,
 }
 
-/// The offset of the block that holds `at`.
+/// Returns the offset of the block that contains `at`.
 pub(crate) fn block_floor(at: u64) -> u64 {
     at - at % BLOCK
 }
 
 impl Grid {
-    /// Returns the offset of the first frame of a segment: after the header's block.
+    /// Returns the offset of the first frame of a segment, after the header block.
     pub(crate) fn first(self) -> u64 {
         self.begin(BLOCK)
     }
 
-    /// Returns the offset at which a frame begins if the ones before it end at `end`.
+    /// Returns the offset at which a frame begins if the previous frame ends at `end`.
     pub(crate) fn begin(self, end: u64) -> u64 {
         match self {
             Self::Packed if end.is_multiple_of(BLOCK) => end + HINT,
@@ -40,7 +40,7 @@ impl Grid {
         }
     }
 
-    /// Returns the offset of the frame after one of `bytes` at `start`.
+    /// Returns the offset of the frame that follows a frame of `bytes` at `start`.
     pub(crate) fn next(self, start: u64, bytes: u64) -> u64 {
         if self == Self::Sparse {
             return self.begin(start.saturating_add(bytes));
@@ -54,19 +54,19 @@ impl Grid {
         if rest == 0 { self.begin(block) } else { block + HINT + rest }
     }
 
-    /// The end of what is written if the next frame begins at `next`.
+    /// Returns the end of the written bytes if the next frame begins at `next`.
     pub(crate) fn written_end(self, next: u64) -> u64 {
         if self == Self::Packed && next % BLOCK == HINT { next - HINT } else { next }
     }
 
-    /// Largest frame that an empty segment of `segment_bytes` holds, in bytes.
+    /// Returns the size of the largest frame that an empty segment of `segment_bytes` holds.
     pub(crate) fn capacity(self, segment_bytes: u64) -> u64 {
         let blocks = (segment_bytes / BLOCK).saturating_sub(1);
         blocks * if self == Self::Packed { BLOCK - HINT } else { BLOCK }
     }
 
-    /// Copies a frame, given in two parts, to `start` of the file whose bytes from `base` on are
-    /// `out`.
+    /// Copies a frame, given in two parts, to offset `start` of the file. `out` holds the file's
+    /// bytes from `base` on.
     pub(crate) fn lay(self, out: &mut [u8], base: u64, start: u64, parts: [&[u8]; 2]) {
         let mut at = (start - base) as usize;
         let mut rest: usize = parts.iter().map(|p| p.len()).sum();
@@ -87,7 +87,7 @@ impl Grid {
     }
 
     /// Writes the hint if a frame with `rest` bytes left enters a packed block at `at`. Returns the
-    /// width of the hint, or 0.
+    /// length of the hint, or 0.
     fn hint(self, out: &mut [u8], at: usize, rest: usize) -> usize {
         if self == Self::Sparse || !at.is_multiple_of(BLOCK_BYTES) {
             return 0;
@@ -96,8 +96,8 @@ impl Grid {
         HINT_BYTES
     }
 
-    /// Collects `bytes` of a frame that begins at `at` of `from`. `None` when `from` is too short
-    /// or a block's hint is not what that frame would have left there.
+    /// Collects `bytes` of a frame that begins at `at` of `from`. Returns false if `from` is too
+    /// short or a block has a different hint than that frame would have written.
     pub(crate) fn collect(self, from: &[u8], at: usize, bytes: usize, into: &mut Vec<u8>) -> bool {
         into.clear();
         if self == Self::Sparse {
@@ -126,7 +126,7 @@ impl Grid {
     }
 }
 
-/// The hint of a block whose first `rest` bytes belong to a frame that began earlier.
+/// Returns the hint of a block whose first `rest` bytes belong to a frame that began earlier.
 fn hint_for(rest: usize) -> u16 {
     if rest < BLOCK_BYTES - HINT_BYTES { (HINT_BYTES + rest) as u16 } else { 0 }
 }

@@ -1,11 +1,11 @@
-//! Files before they become segments: created, reserved and zero-filled ahead of their use, and
-//! taken back after their last one.
+//! The pool of spare files: created, allocated and filled with zeros before they become segments,
+//! and recycled after their segments were trimmed.
 //!
-//! A file whose blocks were written once takes later writes without a change of file-system
-//! metadata; that is why zeros are written ahead of the writer, and why trimmed segments come back
-//! here. A writer that streams, that is, fills as much between two flushes as is filled ahead at a
-//! time, goes without zeros: they would be as many bytes again, for as many changes of metadata.
-//! A spare's name is its own until its header is persisted; only then is it renamed.
+//! Writing to blocks that were written before does not change file-system metadata. That is why
+//! zeros are written ahead of the writer, and why trimmed segments are recycled. A streaming
+//! writer, which writes at least `ahead` bytes between two flushes, skips the zeros: they would
+//! double the bytes written without saving metadata changes. A spare keeps its own name until its
+//! header is persisted; only then is it renamed.
 
 use std::io;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ use crate::options::{BLOCK_BYTES, IoPath, Options};
 /// Zeros written at a time, in bytes.
 const ZERO_BYTES: usize = 256 << 10;
 
-/// Why a write did not happen.
+/// The reason why a write failed.
 #[derive(Debug)]
 pub(crate) enum WriteError {
     /// Nothing was written; the caller may try again.
@@ -33,7 +33,7 @@ pub(crate) enum WriteError {
     Fatal(String),
 }
 
-/// An error that came before anything was published.
+/// Returns an error that occurred before anything was published.
 pub(crate) fn harmless(what: &'static str, path: PathBuf) -> impl FnOnce(io::Error) -> WriteError {
     move |e| {
         let full = matches!(
@@ -48,12 +48,12 @@ pub(crate) fn harmless(what: &'static str, path: PathBuf) -> impl FnOnce(io::Err
     }
 }
 
-/// An error after which what is on the medium is in doubt.
+/// Returns an error after which the content of the medium is in doubt.
 pub(crate) fn fatal(what: &'static str, path: PathBuf) -> impl FnOnce(io::Error) -> WriteError {
     move |e| WriteError::Fatal(format!("{}: {what}: {e}", path.display()))
 }
 
-/// A file that waits for its use.
+/// A file that is ready to become a segment.
 pub(crate) struct Spare {
     pub(crate) path: PathBuf,
     pub(crate) fill: Arc<Fill>,
@@ -67,22 +67,22 @@ pub(crate) struct Fill {
     size: u64,
     pub(crate) ahead: u64,
     frontier: Mutex<u64>,
-    /// Space is allocated before data is written.
+    /// True if space was allocated before data was written.
     reserved: bool,
-    /// Its writer streams.
+    /// True while the writer streams.
     streams: AtomicBool,
-    /// A flush of this file failed: whatever else was not persisted in it may be lost.
+    /// Set when a flush of this file failed: other unpersisted data in it may be lost.
     doubt: AtomicBool,
     totals: Arc<Totals>,
 }
 
 impl Fill {
-    /// Returns true if a flush of zeros failed, and with it, perhaps, one of groups.
+    /// Returns true if a flush of zeros failed. Such a flush may also have covered groups.
     pub(crate) fn is_in_doubt(&self) -> bool {
         self.doubt.load(Ordering::Acquire)
     }
 
-    /// Notes whether the writer streams.
+    /// Records whether the writer streams.
     pub(crate) fn set_streams(&self, streams: bool) {
         self.streams.store(streams && self.reserved, Ordering::Release);
     }
@@ -91,7 +91,7 @@ impl Fill {
         self.streams.load(Ordering::Acquire)
     }
 
-    /// Have everything below `end`, which is to be written next, written once, and some more.
+    /// Fills at least up to `end`, which is written next, so that the write changes no metadata.
     pub(crate) fn ensure(&self, end: u64) -> Result<(), WriteError> {
         let mut frontier = self.frontier.lock();
         if end <= *frontier {
@@ -104,7 +104,7 @@ impl Fill {
         self.fill(frontier, end)
     }
 
-    /// Writes zeros from the frontier on to `end` and some more.
+    /// Writes zeros from the frontier up to `end`, and `ahead` bytes in any case.
     fn fill(&self, mut frontier: MutexGuard<'_, u64>, end: u64) -> Result<(), WriteError> {
         let to =
             end.max(*frontier + self.ahead).min(self.size).next_multiple_of(BLOCK_BYTES as u64);
@@ -126,11 +126,11 @@ impl Fill {
         Ok(())
     }
 
-    /// Fills ahead of a writer that is at `next`, if it comes near.
+    /// Fills ahead of a writer that is at `next`, if less than `ahead` bytes are filled.
     pub(crate) fn keep_ahead(&self, next: u64) -> Result<(), WriteError> {
         let wanted = (next + self.ahead).min(self.size);
         let frontier = self.frontier.lock();
-        // A stream may begin while this waits.
+        // A stream may have begun while this call waited for the lock.
         if self.streams() || wanted <= *frontier {
             return Ok(());
         }
@@ -146,7 +146,7 @@ impl Fill {
     }
 }
 
-/// Spares of one journal.
+/// The spares of one journal.
 pub(crate) struct Pool {
     files: Arc<dyn Files>,
     dir: PathBuf,
@@ -160,7 +160,7 @@ pub(crate) struct Pool {
 
 struct State {
     ready: Vec<Spare>,
-    /// Trimmed files whose new name is persisted, or spares found at open.
+    /// Numbers of trimmed files whose new name is persisted, and of spares found at open.
     idle: Vec<u64>,
     number: u64,
     active: Option<(Arc<Fill>, u64)>,
@@ -197,14 +197,14 @@ impl Pool {
         Access { direct: self.io == IoPath::Direct, ..Access::WRITE }
     }
 
-    /// A name for one more spare.
+    /// Returns the number of a new spare.
     pub(crate) fn number(&self) -> u64 {
         let mut state = self.state.lock();
         state.number += 1;
         state.number - 1
     }
 
-    /// Takes back file number `number`, whose name is persisted. Whether it is kept.
+    /// Recycles file `number`, whose name is persisted. Returns true if it is kept.
     pub(crate) fn recycle(&self, number: u64) -> bool {
         let mut state = self.state.lock();
         let room = state.idle.len() + state.ready.len() < self.keep;
@@ -214,7 +214,7 @@ impl Pool {
         room
     }
 
-    /// A file of at least `size` bytes whose beginning is filled.
+    /// Returns a file of at least `size` bytes whose beginning is filled.
     pub(crate) fn take_file(&self, size: u64) -> Result<Spare, WriteError> {
         let ready = {
             let mut state = self.state.lock();
@@ -224,7 +224,7 @@ impl Pool {
         ready.map_or_else(|| self.make(size), Ok)
     }
 
-    /// A spare that could not be put into use after all. After a failure its file is not trusted.
+    /// Puts back a spare that did not become a segment. Removes its file if `failed`.
     pub(crate) fn give_back(&self, spare: Spare, failed: bool) {
         if failed {
             let _ = self.files.remove(&spare.path);
@@ -245,8 +245,7 @@ impl Pool {
             } else if made.is_err() {
                 let _ = self.files.remove(&path);
             }
-            // An idle spare that cannot be used (made by another account, for instance) is skipped: try
-            // the next.
+            // An idle spare that cannot be used (created by another user, for instance) is skipped.
             if made.is_ok() || full || idle.is_none() {
                 return made;
             }
@@ -263,7 +262,7 @@ impl Pool {
         let access = Access { create: !recycled, ..self.plain() };
         let file = self.files.open(path, access).map_err(failed("cannot open a spare"))?;
         let have = file.size().map_err(failed("cannot size a spare"))?;
-        // A segment that was left early, or whose process ended, is not filled to its end.
+        // A segment that was replaced early, or whose process ended, is not filled to its end.
         let filled = file.filled().map_err(failed("cannot size a spare"))?;
         let mut reserved = false;
         if have.min(filled) < size {
@@ -285,7 +284,7 @@ impl Pool {
         Ok(Spare { path: path.to_owned(), fill: Arc::new(fill), recycled })
     }
 
-    /// The writer is at `next` of this file now. Whether there is something to do ahead of it.
+    /// Records that the writer is at `next` of this file. Returns true if work ahead of it is due.
     pub(crate) fn writing(&self, fill: &Arc<Fill>, next: u64) -> bool {
         let mut state = self.state.lock();
         state.active = Some((Arc::clone(fill), next));
@@ -297,7 +296,7 @@ impl Pool {
         due
     }
 
-    /// Prepares files ahead of the writer, in the journal's second thread, until it is stopped.
+    /// Runs the fill thread: prepares files ahead of the writer until [`Pool::stop`] is called.
     pub(crate) fn serve(&self, size: u64) {
         let mut state = self.state.lock();
         while !state.stopped {
@@ -318,7 +317,7 @@ impl Pool {
         self.signal.notify_all();
     }
 
-    /// Does what is to be done ahead of the writer. What fails here is tried again when needed.
+    /// Fills ahead of the writer and prepares the next spare. A failure is repeated by the writer.
     pub(crate) fn work_ahead(&self, size: u64) {
         let Some((fill, next)) = self.state.lock().active.clone() else { return };
         if fill.keep_ahead(next).is_err() {
@@ -341,7 +340,7 @@ mod tests {
 
     use super::*;
 
-    /// A disk on which files that are there already may not be written.
+    /// A disk on which existing files cannot be opened for writing.
     struct Foreign(SimDisk);
 
     impl FilesOver for Foreign {

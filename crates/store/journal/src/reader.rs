@@ -1,4 +1,4 @@
-//! Reads persisted records in order: once through, or following the writer.
+//! Reads persisted records in order, and can follow the writer.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use crate::format::Records;
 use crate::options::BLOCK_BYTES;
 use crate::scan::{Look, Scanner};
 
-/// Persisted records from a position on. As an iterator it ends at the persisted end; asked again
-/// later it goes on with what came since. Every record is verified before it is handed out.
+/// Reads persisted records from a position on. The iterator ends at the persisted end; called again
+/// later it continues with newer records. Every record is verified before it is returned.
 pub struct JournalReader {
     core: Arc<Core>,
     /// Position of the next record.
@@ -21,7 +21,7 @@ pub struct JournalReader {
     records: VecDeque<Vec<u8>>,
 }
 
-/// The position of the next frame in a segment.
+/// The position of the reader in a segment.
 struct FramePosition {
     segment: Arc<Segment>,
     scan: Scanner,
@@ -38,13 +38,13 @@ impl JournalReader {
         Ok(reader)
     }
 
-    /// Position of the record that comes next.
+    /// Returns the position of the next record.
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// The next record; waits for it up to `timeout`. `None` when the time is over or the journal
-    /// was closed or poisoned.
+    /// Returns the next record, waiting for it up to `timeout`. Returns `None` after the timeout,
+    /// or if the journal was closed or poisoned.
     pub fn next_within(&mut self, timeout: Duration) -> Option<Result<(u64, Vec<u8>), ReadError>> {
         let until = Instant::now() + timeout;
         loop {
@@ -73,7 +73,7 @@ impl JournalReader {
         Ok(())
     }
 
-    /// Have records at hand, if there are any. False at the persisted end.
+    /// Reads the next records into `records` if it is empty. Returns false at the persisted end.
     fn fill(&mut self) -> Result<bool, ReadError> {
         while self.records.is_empty() {
             if self.position > self.core.gate.persisted() {
@@ -92,7 +92,7 @@ impl JournalReader {
         Ok(true)
     }
 
-    /// At the end of a segment: go on in the next one, or in the ring. False when there is no more.
+    /// Continues after the end of a segment: in the next one or the ring. False: no more records.
     fn beyond(&mut self) -> Result<bool, ReadError> {
         let Some(place) = &self.place else { return Ok(true) };
         let segment = Arc::clone(&place.segment);
@@ -102,11 +102,11 @@ impl JournalReader {
             self.after(&segment, position)?;
             return Ok(true);
         }
-        // What left the ring between the two looks is in the segment now.
+        // A group that left the ring after the first check is in the segment now.
         Ok(self.take_from_ring() || start < segment.end() || segment.is_sealed())
     }
 
-    /// Goes on in the segment that follows `segment`.
+    /// Moves to the segment that follows `segment`.
     fn after(&mut self, segment: &Segment, position: u64) -> Result<(), ReadError> {
         let catalog = self.core.catalog.read();
         let epoch = segment.header.epoch;
@@ -123,7 +123,7 @@ impl JournalReader {
         Ok(())
     }
 
-    /// Takes the records of the next frame of the segment.
+    /// Reads the records of the next frame of the segment.
     fn frame(&mut self) -> Result<(), ReadError> {
         let Some(place) = &mut self.place else { return Ok(()) };
         place.scan.set_limit(place.segment.grid().written_end(place.segment.end()));
@@ -153,7 +153,7 @@ impl JournalReader {
         Ok(())
     }
 
-    /// Takes the records of the next group that only the ring has.
+    /// Reads the records of the next group that only the ring has.
     fn take_from_ring(&mut self) -> bool {
         let catalog = self.core.catalog.read();
         let holds = |g: &&RingGroup| g.next_position() > self.position;
@@ -169,7 +169,7 @@ impl JournalReader {
         true
     }
 
-    /// A frame is not what was written: trimmed under the reader, or damaged.
+    /// Returns the error for a bad frame: its segment was trimmed during the read, or is damaged.
     fn broken(&self, why: &str) -> ReadError {
         let catalog = self.core.catalog.read();
         let Some(place) = &self.place else {

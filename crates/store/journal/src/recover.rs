@@ -1,10 +1,10 @@
-//! The whole opening, as far as it only reads: which segments there are, what they hold, where the
-//! journal ends, and whether that end is a torn tail or damage.
+//! The read-only part of opening: finds the segments, verifies their content, finds the end of the
+//! journal, and decides whether that end is a torn tail or damage.
 //!
-//! Strict: every frame of every segment is verified. All segments but the last must reach the seal
-//! that their successor's header carries. The last one ends at its first bad frame; that is a torn
-//! tail unless something later proves that the frame had been persisted: a later frame whose lag
-//! says so, the header's own prefilled end, a consumer's checkpoint or the caller's position.
+//! Every frame of every segment is verified. All segments but the last must reach the seal in the
+//! header of their successor. The last one ends at its first bad frame. That is a torn tail unless
+//! one of these proves that the frame had been persisted: the lag of a later frame, the prefilled
+//! end in the header, a consumer's checkpoint, or the position that the caller expects.
 
 use std::collections::VecDeque;
 use std::io;
@@ -22,10 +22,10 @@ use crate::place::{Grid, block_floor};
 use crate::scan::{Frame, Look, Scanner};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
-/// Rewritten at a time, in bytes.
+/// Bytes rewritten at a time.
 const REWRITE_BYTES: usize = 1 << 20;
 
-/// The readable content of the folder. With `damage`, the content before the damage.
+/// The readable content of the folder; with `damage`, the content before it.
 #[derive(Default)]
 pub(crate) struct Found {
     pub(crate) segments: Vec<Arc<Segment>>,
@@ -41,11 +41,11 @@ pub(crate) struct Found {
     pub(crate) next_position: u64,
     /// Sequence of the next group.
     pub(crate) next_sequence: u64,
-    /// Highest epoch in use, 0 for none.
+    /// Highest epoch in use, 0 if there is none.
     pub(crate) epoch: u64,
 }
 
-/// The operating system's refusal, as an error of opening.
+/// Returns an `OpenError` for a failed I/O operation.
 pub(crate) fn refused(path: &Path, what: &'static str) -> impl FnOnce(io::Error) -> OpenError {
     let path = path.to_owned();
     move |source| OpenError::Io { path, what, source }
@@ -57,8 +57,8 @@ struct Walk<'a> {
     found: Found,
 }
 
-/// Reads the folder. With `persist`, what the last segment and its ring hold is persisted before it
-/// is trusted; without, nothing is written.
+/// Reads the folder. With `persist`, the last segment and its ring are persisted before they are
+/// trusted; otherwise nothing is written.
 pub(crate) fn examine(files: &dyn Files, dir: &Path, persist: bool) -> Result<Found, OpenError> {
     let names = files.list(dir).map_err(refused(dir, "cannot list the folder"))?;
     let mut epochs = Vec::new();
@@ -86,8 +86,8 @@ pub(crate) fn examine(files: &dyn Files, dir: &Path, persist: bool) -> Result<Fo
 }
 
 impl Walk<'_> {
-    /// Opens every segment and verifies its header and its place in the chain. Stops with the
-    /// damage noted at the first one that is wrong.
+    /// Opens every segment and verifies its header and that it continues the previous segment. At
+    /// the first bad header, notes the damage and stops.
     fn headers(&mut self, epochs: &[u64]) -> Result<Vec<(Arc<Segment>, u64)>, OpenError> {
         let mut headers: Vec<(Arc<Segment>, u64)> = Vec::new();
         for epoch in epochs {
@@ -188,8 +188,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Handles the bad frame that ends the last segment: cuts a torn tail, or notes damage if later frames
-    /// prove that more was written. A ring layout continues in the ring.
+    /// Handles the bad frame that ends the last segment: cuts a torn tail, or notes damage if later
+    /// frames prove that more was written. With the ring layout, continues in the ring.
     fn tail(
         &mut self,
         segment: &Arc<Segment>,
@@ -225,8 +225,9 @@ impl Walk<'_> {
         self.found.cut = Some(TornTail { file, offset, position: self.found.next_position });
     }
 
-    /// Reads the groups of the ring, which continues where the archive ends. A gap that later groups prove
-    /// is damage; otherwise they are cut. `persist`: rewrites the groups that may not be on the disk.
+    /// Reads the groups of the ring, which continues where the archive ends. A gap is damage if
+    /// later groups prove it; otherwise those groups are cut. With `persist`, rewrites the groups
+    /// that may not be on the disk.
     fn ring(
         &mut self,
         segment: &Arc<Segment>,
@@ -304,7 +305,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Say of the damage how much lies behind it, as far as later headers tell.
+    /// Adds to the damage the position and the number of lost records, as far as headers show it.
     fn finish(mut self, headers: &[(Arc<Segment>, u64)]) -> Found {
         if let Some(damage) = &mut self.found.damage {
             damage.position = self.found.next_position;
@@ -316,9 +317,9 @@ impl Walk<'_> {
     }
 }
 
-/// Every group in the ring from sequence `from` on, by sequence.
+/// Returns every group in the ring from sequence `from` on, in order of sequence.
 fn in_ring(scan: &mut Scanner, blocks: u32, from: u64) -> io::Result<Vec<(Frame, Arc<[u8]>)>> {
-    // What the ring holds, and as many that one write of the archive may have taken from it.
+    // One archive write may have taken as many groups from the ring as the ring holds.
     let ahead = 2 * u64::from(blocks);
     let mut groups = Vec::new();
     for block in 0..u64::from(blocks) {
@@ -332,9 +333,9 @@ fn in_ring(scan: &mut Scanner, blocks: u32, from: u64) -> io::Result<Vec<(Frame,
 
 /// Findings about a bad frame from the frames after it.
 struct LaterFrames {
-    /// Records that they and the bad one hold, at least.
+    /// Minimum number of records in the bad frame and the later ones.
     lost: u64,
-    /// One of them proves that the bad one had been persisted.
+    /// True if one of the later frames proves that the bad one had been persisted.
     proved: bool,
 }
 
@@ -353,15 +354,15 @@ fn lost_after(scan: &mut Scanner, start: u64, sequence: u64) -> io::Result<Later
     Ok(LaterFrames { lost, proved })
 }
 
-/// The groups at the end of which nothing proves that they are persisted.
+/// The last groups, which no later frame proves to be persisted.
 #[derive(Default)]
 struct Doubt {
-    /// Sequence and beginning of each, oldest first.
+    /// Sequence and start of each, oldest first.
     groups: VecDeque<(u64, u64)>,
 }
 
 impl Doubt {
-    /// One more frame. An archive is written in pieces of at most a ring and one more group.
+    /// Adds one more frame. The archive is written in pieces of at most a ring and one more group.
     fn follow(&mut self, frame: &Frame, layout: Layout) {
         let archive = layout == Layout::Ring;
         while self.groups.front().is_some_and(|(s, _)| archive || frame.proves(*s)) {
@@ -375,9 +376,9 @@ impl Doubt {
     }
 }
 
-/// Writes what is read once more and persists it. A flush that failed in the process before may have
-/// left pages that read as written, count as clean, and are not on the medium: flushing alone would
-/// not bring them there.
+/// Rewrites and persists what was read. A flush that failed in an earlier process may have left
+/// pages in the page cache that are marked clean but are not on the medium; a flush alone would not
+/// write them.
 fn rewrite(files: &dyn Files, path: &Path, ranges: &[(u64, u64)]) -> Result<(), OpenError> {
     let failed = |what| refused(path, what);
     let file = files.open(path, Access::WRITE).map_err(failed("cannot open for persisting"))?;
@@ -395,7 +396,7 @@ fn rewrite(files: &dyn Files, path: &Path, ranges: &[(u64, u64)]) -> Result<(), 
     file.persist().map_err(failed("cannot persist"))
 }
 
-/// Returns true if the rest of the block at `start` is zero: nothing was being written there.
+/// Returns true if the rest of the block at `start` is zero: no write had begun there.
 fn blank(scan: &mut Scanner, start: u64) -> io::Result<bool> {
     let end = block_floor(start) + BLOCK;
     scan.is_zero(start, end)

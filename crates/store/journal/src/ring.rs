@@ -1,5 +1,5 @@
-//! The ring layout's own part: groups go sparse into a small file that is written round and round,
-//! and packed, in whole blocks, into the segment before their place in the ring is needed again.
+//! The ring layout: groups are written sparse into a small file used as a ring, and packed, in
+//! whole blocks, into the segment before their blocks in the ring are reused.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::pool::{WriteError, harmless};
 use crate::writer::{Batch, Target, Writer, no_segment};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
-/// A group above this part of the ring goes straight to the archive.
+/// A group larger than this fraction of the ring is written to the archive directly.
 const RING_SHARE: u32 = 4;
 
 mod archive;
@@ -30,7 +30,7 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// Opens the ring, creating and filling it if need be.
+    /// Opens the ring, creating and filling it if necessary.
     pub(crate) fn open(writer: &Writer) -> Result<Self, WriteError> {
         let blocks = (writer.options.ring_bytes / BLOCK) as u32;
         let path = writer.dir.join(ring_name(blocks));
@@ -51,13 +51,13 @@ impl Ring {
         Ok(Self { target, blocks, at: 0 })
     }
 
-    /// Blocks that only the ring has, or that lie between them.
+    /// Returns the blocks from the oldest group that only the ring has up to `at`, gaps included.
     fn used(&self, oldest: Option<u32>) -> u32 {
         oldest.map_or(0, |oldest| (self.at + self.blocks - oldest) % self.blocks)
     }
 
-    /// Returns the block for a group of `blocks` that does not overwrite `oldest`, the first block of the
-    /// oldest group that only the ring has. One block stays free, so that full and empty differ.
+    /// Returns the block for a group of `blocks` that does not overwrite `oldest`, the first block
+    /// of the oldest group that only the ring has. One block stays free to tell full from empty.
     fn place(&self, blocks: u32, oldest: Option<u32>) -> Option<u32> {
         let wraps = self.at + blocks > self.blocks;
         let at = if wraps { 0 } else { self.at };
@@ -136,14 +136,14 @@ impl Writer {
         self.active.as_ref()?.ring.as_ref()?.place(blocks, oldest)
     }
 
-    /// Moves what only the ring has to the archive: in whole blocks, or all of it.
+    /// Moves the groups that only the ring has to the archive: in whole blocks, or all of them.
     fn archive(&mut self, all: bool) -> Result<(), WriteError> {
         let groups: Vec<RingGroup> = self.catalog.read().ring.iter().cloned().collect();
         self.persist_ring()?;
         self.append_to_archive(&groups, all)
     }
 
-    /// Persists the ring and publishes its groups. Required before the archive may hold them.
+    /// Persists the ring and publishes its groups. This must precede writing them to the archive.
     fn persist_ring(&mut self) -> Result<(), WriteError> {
         let ring = self.active.as_mut().and_then(|a| a.ring.as_mut());
         let flushes = ring.map_or(Ok(0), |r| r.target.persist())?;
@@ -173,7 +173,7 @@ impl Writer {
     }
 }
 
-/// Blocks of the ring that a group takes.
+/// Returns the number of ring blocks that a group takes.
 fn blocks_of(batch: Batch<'_>) -> u32 {
     frame_bytes(Grid::Sparse, batch.body.len(), LAG_UNKNOWN).div_ceil(BLOCK) as u32
 }

@@ -1,6 +1,6 @@
-//! Reads frames off a file, one at a time, and finds frames after damage.
+//! Reads frames from a file, one at a time, and finds frames after damage.
 //!
-//! Memory: one window, and one frame. Nothing is handed out unverified.
+//! Memory: one window and one frame. Every returned frame is verified.
 
 use std::io;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use crate::format::{
 use crate::options::BLOCK_BYTES;
 use crate::place::{Grid, HINT_BYTES, block_floor};
 
-/// Read at a time, in bytes.
+/// Bytes read at a time.
 const WINDOW_BYTES: usize = 256 << 10;
 const BLOCK: u64 = BLOCK_BYTES as u64;
-/// Groups that may be missing between a bad frame and the later one that shows it, at most. More
-/// would make a stale block pass for a later group now and then, by chance of its checksum.
+/// Maximum number of missing groups between a bad frame and the later one that proves it. With a
+/// larger limit, a stale block would sometimes match a later group by chance.
 const AHEAD_MAX: u64 = 1024;
 
-/// A verified frame; its body is in the scanner until the next look.
+/// A verified frame. Its body stays in the scanner until the next read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Frame {
     pub(crate) start: u64,
@@ -29,7 +29,7 @@ pub(crate) struct Frame {
     pub(crate) next: u64,
     pub(crate) sequence: u64,
     pub(crate) single: bool,
-    /// Groups before it that were not persisted when it was written.
+    /// Number of groups before it that were not persisted when it was written.
     pub(crate) lag: u8,
     pub(crate) records: u32,
 }
@@ -37,7 +37,7 @@ pub(crate) struct Frame {
 /// The result of reading at an offset where a frame is expected.
 pub(crate) enum Look {
     Frame(Frame),
-    /// Not that frame, and why not.
+    /// The expected frame is not there, and the reason.
     Bad(&'static str),
 }
 
@@ -48,12 +48,12 @@ impl Frame {
     }
 }
 
-/// Frames of one file.
+/// Reads the frames of one file.
 pub(crate) struct Scanner {
     file: Arc<dyn File>,
     grid: Grid,
     seed: Seed,
-    /// Bytes of the file that may be looked at.
+    /// Bytes of the file that may be read.
     limit: u64,
     window: Vec<u8>,
     base: u64,
@@ -68,22 +68,22 @@ impl Scanner {
         Self { file, grid, seed, limit, window, base: 0, frame, head_bytes: 0, bytes_read: 0 }
     }
 
-    /// Looks no further than `limit` from now on.
+    /// Sets the limit to `limit`.
     pub(crate) fn set_limit(&mut self, limit: u64) {
         self.limit = limit;
     }
 
-    /// Forgets what was read, so that it is read again.
+    /// Discards the window, so that its bytes are read again.
     pub(crate) fn forget(&mut self) {
         self.window.clear();
     }
 
-    /// The body of the last frame.
+    /// Returns the body of the last frame.
     pub(crate) fn body(&self) -> &[u8] {
         self.frame.get(self.head_bytes..).unwrap_or_default()
     }
 
-    /// Have `bytes` from `at` on in the window, or as many as there are.
+    /// Loads `bytes` from `at` on into the window, or as many as there are.
     fn load(&mut self, at: u64, bytes: usize) -> io::Result<()> {
         let end = at.saturating_add(bytes as u64).min(self.limit);
         let have = self.base + self.window.len() as u64;
@@ -100,7 +100,7 @@ impl Scanner {
         Ok(())
     }
 
-    /// Returns true if `from..to` holds nothing but zeros.
+    /// Returns true if `from..to` holds only zeros.
     pub(crate) fn is_zero(&mut self, from: u64, to: u64) -> io::Result<bool> {
         self.load(from, to.saturating_sub(from) as usize)?;
         let begin = (from - self.base) as usize;
@@ -124,7 +124,7 @@ impl Scanner {
         Ok(Head::parse(bytes.get(..filled).unwrap_or_default(), self.grid))
     }
 
-    /// Looks for the frame of group `sequence` at `at`.
+    /// Reads the frame of group `sequence` at `at`.
     pub(crate) fn find_frame(&mut self, at: u64, sequence: u64) -> io::Result<Look> {
         let Some(head) = self.head(at)? else { return Ok(Look::Bad("no frame begins here")) };
         if head.sequence_low != sequence % sequences_told_apart(self.grid) {
@@ -155,7 +155,7 @@ impl Scanner {
         Ok(Look::Frame(Frame { start: at, next, sequence, single, lag, records }))
     }
 
-    /// The frame at `at`, if it is one of the `ahead` groups after `sequence`.
+    /// Returns the frame at `at` if it is one of the `ahead` groups after `sequence`.
     pub(crate) fn look_ahead(
         &mut self,
         at: u64,
@@ -175,8 +175,8 @@ impl Scanner {
         Ok(None)
     }
 
-    /// The first frame of a later group after a bad frame of group `sequence` at `bad`: by the bad
-    /// frame's own length, byte by byte to the end of its block, then on the grid of blocks.
+    /// Returns the first frame of a later group after a bad frame of group `sequence` at `bad`.
+    /// Tries the end given by the bad frame's length, each byte of its block, then later blocks.
     pub(crate) fn resynchronise(&mut self, bad: u64, sequence: u64) -> io::Result<Option<Frame>> {
         if let Some(head) = self.head(bad)? {
             let next = self.grid.next(bad, head.frame_bytes());

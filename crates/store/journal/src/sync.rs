@@ -1,11 +1,11 @@
-//! The locks of the hand-off between writers, so that `make loom` can try them in every order.
+//! The locks of the gate, with a second implementation for loom (`make loom`).
 
 #[cfg(loom)]
 pub(crate) use model::{Condvar, Mutex, MutexGuard};
 #[cfg(not(loom))]
 pub(crate) use real::{Condvar, Mutex, MutexGuard};
 
-/// The end of a wait with a time limit.
+/// The result of a wait with a time limit.
 pub(crate) struct Woken<'a, T> {
     pub(crate) guard: MutexGuard<'a, T>,
     pub(crate) timed_out: bool,

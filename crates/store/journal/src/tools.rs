@@ -1,6 +1,6 @@
-//! For the command line: look at a journal that is not open, verify it, and cut it where it is
-//! damaged. All but [`repair`] only read, and need no lock: on a journal that is in use they see
-//! what is on the medium at that instant, the last group perhaps unfinished.
+//! Command-line tools: inspect a journal that is not open, verify it, and cut it at damage. All but
+//! [`repair`] only read and need no lock: on a journal in use they see what is on the medium at
+//! that moment, where the last group may be incomplete.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -37,18 +37,18 @@ pub struct VerifyReport {
     pub ring_groups: u64,
     /// Bytes read from segments and the ring.
     pub bytes_read: u64,
-    /// Closed in good order.
+    /// True if the journal was closed cleanly.
     pub closed: bool,
-    /// A torn tail, which opening would cut.
+    /// A torn tail, which open would cut.
     pub cut: Option<TornTail>,
-    /// Damage, which opening would refuse.
+    /// Damage, for which open would fail.
     pub damage: Option<Damage>,
     /// Consumers and their checkpoints.
     pub consumers: Vec<(String, u64)>,
 }
 
 impl VerifyReport {
-    /// Returns true if opening would succeed: no damage, and every consumer's checkpoint is within.
+    /// Returns true if open would succeed: no damage, and no consumer's checkpoint beyond the end.
     pub fn is_sound(&self) -> bool {
         self.damage.is_none() && self.consumers.iter().all(|(_, p)| *p <= self.last_position)
     }
@@ -65,7 +65,7 @@ pub struct SegmentReport {
     pub epoch: u64,
     /// Position of its first record.
     pub first_position: u64,
-    /// Position of its last record; one less than the first when it has none.
+    /// Position of its last record; one less than the first if it has none.
     pub last_position: u64,
     /// End of its frames, in bytes.
     pub end: u64,
@@ -78,7 +78,7 @@ pub struct SegmentReport {
 pub struct FolderStat {
     /// Segments, oldest first: name, layout, epoch, first position, size of the file in bytes.
     pub segments: Vec<(String, Layout, u64, u64, u64)>,
-    /// Files that wait for their use.
+    /// Number of spare files.
     pub spares: u64,
     /// Bytes of all files.
     pub bytes: u64,
@@ -86,7 +86,7 @@ pub struct FolderStat {
     pub consumers: Vec<(String, u64)>,
 }
 
-/// One group, as [`dump`] shows it.
+/// One group, as passed to the callback of [`dump`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DumpedGroup {
     /// Name of the file it was read from; the ring's groups come last.
@@ -97,20 +97,20 @@ pub struct DumpedGroup {
     pub sequence: u64,
     /// Position of its first record.
     pub first_position: u64,
-    /// Its records; none in the group that says a journal was closed.
+    /// Its records; the group that marks the journal as closed has none.
     pub records: Vec<Vec<u8>>,
 }
 
 /// The result of [`repair`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepairReport {
-    /// The damage it cut away, if there was any.
+    /// The damage that was cut off, if there was any.
     pub damage: Option<Damage>,
     /// Last position kept.
     pub last_position: u64,
-    /// Files with what was cut away, in the same folder; nothing reads them any more.
+    /// Files with the data that was cut off, in the same folder. Nothing reads them any more.
     pub set_aside: Vec<String>,
-    /// Consumers whose checkpoint was beyond the cut, and where it was.
+    /// Consumers whose checkpoint was beyond the cut, with their old positions.
     pub consumers_lowered: Vec<(String, u64)>,
 }
 
@@ -118,7 +118,7 @@ fn name_of(path: &Path) -> String {
     path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// Returns true if a segment, or anything else that only a journal has, is in `dir`.
+/// Returns true if `dir` contains a segment or another file that only a journal has.
 ///
 /// # Errors
 /// Returns an error if the folder cannot be read.
@@ -130,13 +130,13 @@ pub fn holds_journal(dir: &Path) -> Result<bool, OpenError> {
 /// Verifies every group of the journal in `dir`.
 ///
 /// # Errors
-/// Returns an error if the folder cannot be read, or was written by a newer version. Damage is no
-/// error here.
+/// Returns an error if the folder cannot be read, or was written by a newer version. Damage is
+/// reported in the result.
 pub fn verify(dir: &Path) -> Result<VerifyReport, OpenError> {
     verify_with(&RealFiles, dir)
 }
 
-/// As [`verify`], on another disk.
+/// Does the same as [`verify`], on the given `files`.
 ///
 /// # Errors
 /// See [`verify`].
@@ -180,7 +180,7 @@ pub fn stat(dir: &Path) -> Result<FolderStat, OpenError> {
     stat_with(&RealFiles, dir)
 }
 
-/// As [`stat`], on another disk.
+/// Does the same as [`stat`], on the given `files`.
 ///
 /// # Errors
 /// See [`stat`].
@@ -208,8 +208,8 @@ pub fn stat_with(files: &dyn Files, dir: &Path) -> Result<FolderStat, OpenError>
     Ok(stat)
 }
 
-/// Shows every group from the one that holds `position` on, until `each` breaks off or the journal
-/// ends or is damaged.
+/// Passes every group from the one that holds `position` on to `each`, until `each` breaks or the
+/// journal ends or is damaged.
 ///
 /// # Errors
 /// Returns an error if the folder cannot be read.
@@ -221,7 +221,7 @@ pub fn dump(
     dump_with(&RealFiles, dir, position, each)
 }
 
-/// As [`dump`], on another disk.
+/// Does the same as [`dump`], on the given `files`.
 ///
 /// # Errors
 /// See [`dump`].
@@ -253,6 +253,8 @@ pub fn dump_with(
     Ok(())
 }
 
+/// Passes the groups of one segment from the one that holds `position` on to `each`. Stops without
+/// an error at the first bad frame, which [`verify`] reports.
 fn dump_segment(
     segment: &Segment,
     position: u64,
@@ -286,18 +288,18 @@ fn dump_segment(
     Ok(ControlFlow::Continue(()))
 }
 
-/// Cuts a damaged journal at its damage, so that it opens again. The part that is cut off is kept in
-/// the same folder under names that begin with `lost-`. Checkpoints after the cut are lowered to it. An
-/// intact journal is left unchanged. `seen` is the last position that any reader is known to have seen, 0
-/// if unknown: an apparent torn tail below it is damage as well.
+/// Cuts a damaged journal at its damage, so that it opens again. The part that is cut off is kept
+/// in the same folder in files named `lost-*`. Checkpoints after the cut are lowered to it. An
+/// intact journal is left unchanged. `seen` is the last position that any reader is known to have
+/// seen, 0 if unknown: an apparent torn tail below it is damage as well.
 ///
 /// # Errors
-/// Returns an error if the journal is open, or the disk refuses.
+/// Returns an error if the journal is open, or an I/O operation fails.
 pub fn repair(dir: &Path, seen: u64) -> Result<RepairReport, OpenError> {
     repair_with(&(Arc::new(RealFiles) as Arc<dyn Files>), dir, seen)
 }
 
-/// As [`repair`], on another disk.
+/// Does the same as [`repair`], on the given `files`.
 ///
 /// # Errors
 /// See [`repair`].
@@ -319,7 +321,7 @@ pub fn repair_with(
     Ok(RepairReport { damage: found.damage, last_position, set_aside, consumers_lowered })
 }
 
-/// Copies the damaged segment and ring, and renames the segments after it.
+/// Copies the damaged segment and the ring, and renames the segments after it.
 fn move_aside(files: &dyn Files, dir: &Path, found: &Found) -> Result<Vec<String>, OpenError> {
     let kept = found.segments.last().map_or(0, |s| s.header.epoch);
     let mut lost = Vec::new();
@@ -354,7 +356,7 @@ fn copy(files: &dyn Files, from: &Path, to: &Path) -> Result<(), OpenError> {
     target.persist().map_err(refused(to, "cannot persist"))
 }
 
-/// Starts a segment that says where the one before it ends.
+/// Adds a segment whose header seals the previous one.
 fn seal(files: &Arc<dyn Files>, dir: &Path, found: &Found) -> Result<(), OpenError> {
     let header = found.segments.last().map(|s| s.header);
     let Some(header) = header else { return Ok(()) };

@@ -1,12 +1,12 @@
-//! Writes groups to the medium. One leader at a time owns the writer. A flush that runs concurrently with
-//! appends reports its result to the writer. The writer does not know which callers wait.
+//! Writes groups to the medium. One leader at a time owns the writer; it does not know which
+//! callers wait. A flush that runs concurrently with appends reports its result to the writer.
 //!
 //! Recovery relies on this order:
-//! - a segment gets its name only after its header (which seals the segment before) is persisted,
-//!   and takes its first group only after the folder is;
+//! - a segment is renamed into place only after its header (which seals the previous segment) is
+//!   persisted, and takes its first group only after the rename is;
 //! - a segment is persisted before the next one is started;
-//! - a file is flushed by one at a time (see `flush`);
-//! - a block of the ring is written again only after the archive holds its group, persisted.
+//! - at most one flush of a file runs at a time (see `flush`);
+//! - a block of the ring is reused only after its group is persisted in the archive.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,10 +35,10 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Maximum number of groups that are written during one flush.
 const GROUPS_BESIDE_MAX: u64 = 200;
 
-/// The end of what is persisted.
+/// The end of the persisted data.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Horizon {
-    /// Groups with a smaller sequence are persisted.
+    /// Groups with a lower sequence are persisted.
     pub(crate) sequence: u64,
     /// The last persisted record.
     pub(crate) position: u64,
@@ -61,9 +61,9 @@ pub(crate) struct Active {
     pub(crate) size: u64,
     /// Offset of the next frame.
     pub(crate) next: u64,
-    /// Packed: the block of `next` as it is on the medium.
+    /// Packed layout: the used bytes of the block of `next`.
     pub(crate) tail: Vec<u8>,
-    /// Ring: blocks of the archive below this are complete on the medium.
+    /// Ring layout: blocks of the archive below this offset are complete on the medium.
     pub(crate) complete: u64,
     pub(crate) ring: Option<Ring>,
 }
@@ -92,21 +92,21 @@ pub(crate) struct Writer {
     pub(crate) horizon: Horizon,
     /// The state of the ring's archive.
     pub(crate) archiving: Archiving,
-    /// The first group that the flush in progress does not persist, if a flush runs next to appends.
+    /// The first group that the concurrent flush in progress does not cover, if there is one.
     pub(crate) flushing: Option<u64>,
-    /// The error of a failed flush that ran next to appends.
+    /// The error of a failed concurrent flush.
     doubt: Option<String>,
-    /// Rings in the folder, by their blocks.
+    /// Sizes of the rings in the folder, in blocks.
     pub(crate) rings: Vec<u32>,
     pub(crate) active: Option<Active>,
     pub(crate) blocks: Blocks,
     pub(crate) head: Vec<u8>,
-    /// Costs since they were last taken.
+    /// Costs since the last reset.
     pub(crate) cost: Cost,
 }
 
 impl Writer {
-    /// `journal` is the number that all segments of this journal have in their headers.
+    /// Creates the writer. `journal` is the number in the headers of all its segments.
     pub(crate) fn new(setup: Setup, journal: u64, found: &Found) -> Self {
         let Setup { options, dir, io, catalog, pool } = setup;
         Self {
@@ -132,7 +132,7 @@ impl Writer {
         }
     }
 
-    /// Writes one group; its records get the next positions. Returns its cost.
+    /// Writes one group and assigns the next positions to its records. Returns its cost.
     pub(crate) fn group(&mut self, batch: Batch<'_>) -> Result<Cost, WriteError> {
         self.cost = Cost::default();
         let bytes = frame_bytes(Grid::Packed, batch.body.len(), LAG_UNKNOWN);
@@ -155,12 +155,12 @@ impl Writer {
         Ok(self.cost)
     }
 
-    /// Bytes of groups that the segment takes before there must be another.
+    /// Returns the free space in the active segment, in bytes.
     pub(crate) fn room(&self) -> u64 {
         self.active.as_ref().map_or(0, |a| a.size.saturating_sub(a.next))
     }
 
-    /// Lets zeros and the next segment be prepared: by their thread, or here without one.
+    /// Requests work ahead of the writer from the fill thread, or does it here if there is none.
     fn work_ahead(&self) {
         let due = self.active.as_ref().is_some_and(|a| self.pool.writing(&a.fill, a.next));
         if due && !self.options.background {
@@ -168,7 +168,7 @@ impl Writer {
         }
     }
 
-    /// Returns the number of groups before the next one that are not persisted, as stored in its frame.
+    /// Returns the number of unpersisted groups before the next one, as stored in its frame.
     pub(crate) fn lag(&self) -> u8 {
         let lag = self.next_sequence.saturating_sub(self.horizon.sequence);
         u8::try_from(lag).unwrap_or(LAG_UNKNOWN)
@@ -188,10 +188,10 @@ impl Writer {
         }
         active.fill_to(end)?;
         if !streams {
-            // The segment stops streaming. This group still goes without zeros: they are written during it.
+            // The segment stops streaming after this group, which is still written without zeros.
             active.fill.set_streams(false);
         }
-        // The tail, the frame and, where it is packed, what its blocks begin with.
+        // These are the tail, the frame, and in the packed layout the hints of its blocks.
         let written = match grid {
             Grid::Packed => grid.written_end(next) - base,
             Grid::Sparse => start - base + bytes,
@@ -216,7 +216,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Persists whatever is written and not persisted.
+    /// Persists everything written so far.
     pub(crate) fn persist(&mut self) -> Result<Cost, WriteError> {
         self.cost = Cost::default();
         if let Some(active) = &mut self.active {
@@ -231,19 +231,19 @@ impl Writer {
         Ok(self.cost)
     }
 
-    /// Returns true if a group must wait for an operation that runs next to appends: for space in the
-    /// archive, or for the flush before its own.
+    /// Returns true if a group must wait for a concurrent operation: for space in the archive, or
+    /// for a flush that must end before the group's own.
     pub(crate) fn must_wait(&self, batch: Batch<'_>) -> bool {
         let bytes = frame_bytes(Grid::Packed, batch.body.len(), LAG_UNKNOWN);
         let fits = || self.active.as_ref().is_some_and(|a| a.fits(bytes));
-        // A group says how many before it are not persisted, in a byte: recovery relies on it.
+        // Each frame stores the number of unpersisted groups before it in one byte, for recovery.
         let many = |from: u64| self.next_sequence - from >= GROUPS_BESIDE_MAX;
         let waits = |from: u64| batch.persist || !fits() || many(from);
         self.must_wait_for_archive(batch) || self.flushing.is_some_and(waits)
     }
 
-    /// Checks that no flush of the active file failed while it was filled or next to appends: such a
-    /// failure concerns the data written here, too.
+    /// Returns an error if a flush of the active file failed, of zeros or concurrent with appends:
+    /// such a failure affects the groups written here, too.
     fn trusted(&self) -> Result<(), WriteError> {
         if let Some(why) = &self.doubt {
             return Err(WriteError::Fatal(why.clone()));
@@ -257,7 +257,7 @@ impl Writer {
         }
     }
 
-    /// Everything written so far is persisted: readers may have it.
+    /// Makes everything written so far visible to readers. The caller has persisted it.
     pub(crate) fn published(&mut self) {
         self.horizon = Horizon { sequence: self.next_sequence, position: self.next_position - 1 };
         if let Some(active) = self.active.as_ref().filter(|a| a.ring.is_none()) {
@@ -265,14 +265,13 @@ impl Writer {
         }
     }
 
-    /// Starts the next segment with what only the ring has, and room for a frame of `bytes`.
+    /// Starts the next segment with the groups of the ring and space for a frame of `bytes`.
     pub(crate) fn roll(&mut self, bytes: u64) -> Result<(), WriteError> {
         let left: Vec<RingGroup> = self.catalog.read().ring.iter().cloned().collect();
         self.roll_with(&left, bytes)
     }
 
-    /// Starts the next segment; it begins with the groups `left`, and has room for a frame of
-    /// `bytes` after them.
+    /// Starts the next segment with the groups `left` and space for a frame of `bytes` after them.
     pub(crate) fn roll_with(&mut self, left: &[RingGroup], bytes: u64) -> Result<(), WriteError> {
         let before = self.cost;
         let persisted = self.persist()?;
@@ -293,7 +292,8 @@ impl Writer {
         started
     }
 
-    /// Turn a spare into the active segment.
+    /// Makes a spare the active segment. Until `publish` renames the spare, a failure is harmless;
+    /// from the rename on it is fatal.
     fn start(
         &mut self,
         spare: &Spare,
@@ -340,8 +340,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes the header and what only the ring has into a spare, and persists both. Returns the last
-    /// block, as far as it is in use.
+    /// Writes and persists the header and the groups `left` in a spare. Returns the used bytes of
+    /// the last block.
     fn prefill(
         &mut self,
         fill: &Fill,
@@ -380,7 +380,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Lets readers have the new segment.
+    /// Adds the new segment to the catalog for readers.
     fn enter(&mut self, segment: &Arc<Segment>, left: &[RingGroup], end: u64) {
         let grid = segment.grid();
         let mut start = grid.first();
@@ -396,8 +396,8 @@ impl Writer {
         catalog.ring.clear();
     }
 
-    /// Only the last segment needs a ring, and only its own. What cannot be removed now is found
-    /// again at the next opening.
+    /// Removes the rings other than that of the last segment. A ring that cannot be removed is
+    /// found at the next open.
     fn remove_rings(&mut self, but: u32) {
         for blocks in self.rings.drain(..).filter(|blocks| *blocks != but) {
             let _ = self.files.remove(&self.dir.join(ring_name(blocks)));
@@ -405,19 +405,19 @@ impl Writer {
         self.rings.extend((but > 0).then_some(but));
     }
 
-    /// Nothing more comes to the segment before; one found at open gives back its unused room.
+    /// Seals the previous segment. If it was found at open, its unused space is released.
     fn seal(&self, previous: Option<&Segment>) {
         let Some(previous) = previous else { return };
         let found_at_open = self.active.is_none();
         previous.seal();
         if found_at_open && let Ok(file) = self.files.open(&previous.path, Access::WRITE) {
             let end = previous.grid().written_end(previous.end()).next_multiple_of(BLOCK);
-            // Room only: it is asked for again when the file is recycled.
+            // A failure only wastes space.
             let _ = file.set_size(end);
         }
     }
 
-    /// Says in the segment that everything before was persisted, if there is room for it.
+    /// Writes a last group that proves everything persisted, if the segment has space for it.
     pub(crate) fn close(&mut self) -> Result<Cost, WriteError> {
         self.persist()?;
         let fits =
@@ -437,7 +437,7 @@ fn rings(names: &[String]) -> Vec<u32> {
     names.iter().filter_map(ring).collect()
 }
 
-/// A disk that fails, and is not just full, under a file in use is not trusted any more.
+/// Makes an I/O error on a file in use fatal. A full disk is not fatal.
 pub(crate) fn in_use(error: WriteError) -> WriteError {
     match error {
         WriteError::Refused(AppendError::Io { path, what, cause }) => {
@@ -447,13 +447,13 @@ pub(crate) fn in_use(error: WriteError) -> WriteError {
     }
 }
 
-/// There is always a segment after a successful roll; this names the defect if there is none.
+/// Returns the error for a missing segment, which cannot happen after a successful roll.
 pub(crate) fn no_segment() -> WriteError {
     WriteError::Fatal("no segment takes groups; this is a defect".into())
 }
 
 impl Active {
-    /// Returns true if a frame of `bytes` still goes here.
+    /// Returns true if the segment has space for a frame of `bytes`.
     pub(crate) fn fits(&self, bytes: u64) -> bool {
         if self.ring.is_some() {
             return true;
@@ -462,13 +462,12 @@ impl Active {
         grid.written_end(grid.next(self.next, bytes)) <= self.size
     }
 
-    /// Have everything below `end` written once. A disk that fails at that is not trusted with
-    /// groups either.
+    /// Fills the file up to `end`. An I/O error is fatal: the file holds groups.
     pub(crate) fn fill_to(&self, end: u64) -> Result<(), WriteError> {
         self.fill.ensure(end).map_err(in_use)
     }
 
-    /// The next frame begins at `next`; keep its block if it is packed and in use.
+    /// Moves the start of the next frame to `next`. If packed, keeps the used bytes of its block.
     pub(crate) fn keep_tail(&mut self, out: &[u8], base: u64, next: u64) {
         self.next = next;
         self.tail.clear();

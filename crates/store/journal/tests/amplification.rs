@@ -1,5 +1,5 @@
 //! Bytes that reach the medium per byte of payload, measured by compressing every written block as
-//! a compressing drive would; and the cost of a commit.
+//! a compressing drive would, and the cost of a commit.
 
 #![allow(
     clippy::unwrap_used,
@@ -32,7 +32,7 @@ struct Meter {
     names: AtomicU64,
 }
 
-/// A disk that compresses what is written to it, and counts.
+/// A disk that compresses each written block and counts the bytes.
 struct Metered {
     disk: SimDisk,
     meter: Arc<Meter>,
@@ -53,13 +53,13 @@ impl FileOver for MeteredFile {
 
     fn write_at(&self, from: &[u8], offset: u64) -> io::Result<usize> {
         for block in from.chunks(BLOCK) {
-            // zlib itself, at its fastest: the model of a drive that compresses.
+            // Fast zlib models a drive that compresses.
             let level = flate2::Compression::fast();
             let mut zlib = flate2::write::ZlibEncoder::new(Vec::new(), level);
             zlib.write_all(block)?;
             let zlib = zlib.finish()?.len().min(BLOCK) as u64;
             let lz4 = lz4_flex::compress(block).len().min(BLOCK) as u64;
-            // What is all zero was written ahead of the commits, and is counted apart.
+            // Blocks of zeros were written ahead of the commits, and are counted separately.
             if block.iter().any(|b| *b != 0) {
                 self.meter.zlib.fetch_add(zlib, Ordering::Relaxed);
                 self.meter.lz4.fetch_add(lz4, Ordering::Relaxed);
@@ -68,7 +68,7 @@ impl FileOver for MeteredFile {
             }
         }
         if self.dsync && !self.latency.is_zero() {
-            // The device: groups form while it flushes.
+            // This models the device: groups form while it flushes.
             std::thread::sleep(self.latency);
         }
         self.file.write_at(from, offset)
@@ -92,7 +92,7 @@ impl FilesOver for Metered {
     }
 }
 
-/// Amplification by zlib and by lz4, and bytes of files per byte of payload.
+/// Returns the amplification by zlib and by lz4, and the file bytes per byte of payload.
 fn amplification(layout: Layout, record_bytes: usize, count: u64) -> (f64, f64, f64) {
     let meter = Arc::new(Meter::default());
     let disk = SimDisk::new(1);
@@ -153,7 +153,7 @@ fn sparse_comes_near_the_payload_with_32_writers_at_16_bytes() {
         layout: Layout::Sparse,
         segment_bytes: 16 << 20,
         files: Arc::new(files),
-        // This machine may be busy with other tests: the default gives up on latecomers sooner.
+        // Other tests may slow down this machine: the default wait for group members is too short.
         group_wait: Duration::from_millis(200),
         ..Options::default()
     };

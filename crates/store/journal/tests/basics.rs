@@ -1,4 +1,4 @@
-//! Append, read, reopen, trim: on a real folder, in every layout.
+//! Append, read, reopen and trim on a real folder, in every layout.
 
 #![allow(
     clippy::unwrap_used,
@@ -206,7 +206,7 @@ fn flushed_records_become_readable_only_once_persisted() {
             journal.append(&record(n), Durability::Flush).unwrap();
         }
         assert_eq!((journal.persisted_position(), all(&journal).len()), (0, 0));
-        // The earlier of two deadlines holds, whichever comes first.
+        // The earlier of two deadlines is used, in either order.
         journal.append(b"late", Durability::Within(Duration::from_hours(1))).unwrap();
         journal.append(b"soon", Durability::Within(Duration::from_millis(5))).unwrap();
         let mut reader = journal.read_from(12).unwrap();
@@ -282,7 +282,7 @@ fn a_ring_that_no_segment_needs_any_more_is_removed() {
             journal.append(&record(n), Durability::Persist).unwrap();
         }
         expected += 7;
-        // Not closed in good order: what only the ring has is needed.
+        // The journal is not closed: the groups that only the ring has are needed.
         drop(journal);
         assert_eq!(rings().join(" "), left);
     }
@@ -331,7 +331,7 @@ fn streamed_writes_are_not_preceded_by_zeros() {
     let reserves = probe.allocate(4096).unwrap();
     for layout in [Layout::Packed, Layout::Sparse] {
         assert!(zeros(Durability::Persist, layout) >= 1_000_000, "{layout:?}");
-        // Where nothing can be reserved, zeros find out that the disk is full.
+        // If space cannot be reserved, writing zeros detects the full disk.
         assert!(!reserves || zeros(Durability::Flush, layout) <= 200_000, "{layout:?}");
     }
 }
@@ -341,7 +341,7 @@ fn small_groups_rewriting_a_block_are_not_taken_for_a_stream() {
     let dir = tempfile::tempdir().unwrap();
     let options = Options { segment_bytes: 4 << 20, ..small(Layout::Packed) };
     let (journal, _) = Journal::open(dir.path(), options).unwrap();
-    // Each append rewrites a whole block; between two flushes they fill less than is filled ahead.
+    // Each append rewrites a whole block. Between two flushes they fill less than is filled ahead.
     for i in 0..4000 {
         journal.append(&[7; 100], Durability::Flush).unwrap();
         if i % 100 == 99 {

@@ -1,4 +1,4 @@
-//! A flush on request, and what is appended while it goes on.
+//! Appends during a flush on request.
 
 #![allow(
     clippy::unwrap_used,
@@ -20,21 +20,21 @@ use env::files::{Access, File, FileOver, Files, FilesOver, SimDisk};
 use journal::{AppendError, Durability, Journal, Layout, OpenError, Options};
 use support::{DIR, options};
 
-/// Longest time that a test waits before it says that something hangs.
+/// Timeout after which a test reports a hang.
 const HANG: Duration = Duration::from_mins(1);
 
 #[derive(Default)]
 struct State {
     shut: bool,
     fails: bool,
-    /// Flushes that came since it was shut.
+    /// Number of flushes that have reached the gate since it was closed.
     came: u32,
 }
 
 /// Name of the thread that flushes on request.
 const FLUSHER: &str = "flusher";
 
-/// A gate at the end of the flushes on request.
+/// Blocks flushes on request at their end until opened.
 #[derive(Default)]
 struct Gate(Mutex<State>, Condvar);
 
@@ -62,7 +62,7 @@ impl Gate {
         state.came += 1;
         self.1.notify_all();
         let mut state = self.1.wait_while(state, |it| it.shut).unwrap();
-        // The system tells of a failure once.
+        // The operating system reports a failure once.
         if std::mem::take(&mut state.fails) {
             Err(io::Error::other("the disk fails"))
         } else {
@@ -71,7 +71,7 @@ impl Gate {
     }
 }
 
-/// Nothing waits before it any more when a test ends, however it ends.
+/// Opens the gate when the test ends, also after a panic.
 struct OpenAtEnd<'a>(&'a Gate);
 
 impl Drop for OpenAtEnd<'_> {
@@ -88,7 +88,7 @@ impl FileOver for GatedFile {
     }
 
     fn persist(&self) -> io::Result<()> {
-        // What comes from here on is not persisted by it.
+        // Data written after this call is not covered by the flush.
         self.0.persist()?;
         self.1.pass()
     }
@@ -114,7 +114,7 @@ fn open(disk: &SimDisk, layout: Layout) -> (Journal, Arc<Gate>) {
     (Journal::open(Path::new(DIR), options).unwrap().0, gate)
 }
 
-/// A flush in the middle of the disk's work, until it is let go.
+/// Starts a flush on request and waits until the gate blocks it.
 fn flushing<'scope>(
     scope: &'scope thread::Scope<'scope, '_>,
     (journal, gate): (&'scope Journal, &Gate),
@@ -127,7 +127,7 @@ fn flushing<'scope>(
     flushing
 }
 
-/// Waits until an append has the lead, and so waits for the flush.
+/// Waits until an append leads a group, and so waits for the flush.
 fn until_it_waits<T>(journal: &Journal, appending: &ScopedJoinHandle<'_, T>) {
     let began = Instant::now();
     while !journal.is_busy() {
@@ -250,7 +250,7 @@ fn a_segment_says_whether_it_takes_more_before_another_begins() {
     }
 }
 
-/// Flips a bit of what begins with these bytes.
+/// Flips a bit of the file content that begins with `begin`.
 fn damage(disk: &SimDisk, begin: &[u8]) {
     for name in disk.list(Path::new(DIR)).unwrap() {
         let path = Path::new(DIR).join(name);

@@ -1,6 +1,6 @@
-//! On a real btrfs that compresses: open chooses the way that keeps the compression, says why, and
-//! what is written is compressed. Needs root, loop devices and mkfs.btrfs; says so where they are
-//! missing.
+//! On a real btrfs with compression, open chooses the I/O path that keeps the compression, reports
+//! the reason, and the data is compressed. The test needs root, loop devices and mkfs.btrfs;
+//! without them it reports that it is skipped.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr, reason = "tests")]
 
@@ -43,7 +43,7 @@ impl Mounted {
         self.folder.path().join("mount")
     }
 
-    /// Bytes that reached the device.
+    /// Returns the number of bytes that reached the device.
     fn written(&self) -> u64 {
         let name = self.device.trim_start_matches("/dev/");
         let stat = std::fs::read_to_string(format!("/sys/block/{name}/stat")).unwrap();

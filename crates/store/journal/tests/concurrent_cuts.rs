@@ -1,7 +1,7 @@
 //! Power cuts while real threads append, the ring is archived in the background and segments are
 //! prepared ahead. The disk holds a synchronous write in its cache for a while before it flushes
 //! it, so that writes of several threads are unflushed at once; a cut then keeps any of their
-//! sectors. Images are taken while the writers go on, so one run gives many cuts.
+//! sectors. Images are taken while the writers continue, so one run gives many cuts.
 
 #![allow(
     clippy::unwrap_used,
@@ -27,7 +27,7 @@ use journal::{Durability, Journal, Layout, Options};
 use parking_lot::Mutex;
 use support::{DIR, Noise, options};
 
-/// Longer than anything here takes, short enough to name a hang.
+/// Timeout that is longer than any test, but detects a hang.
 const PATIENCE: Duration = Duration::from_mins(10);
 
 /// A disk whose synchronous writes are unflushed for some turns of the scheduler.
@@ -74,7 +74,7 @@ fn queued(disk: &SimDisk, layout: Layout) -> Options {
     Options { background: true, spares: 8, files, ..options(disk, layout) }
 }
 
-/// The `n`-th append of writer `t`: two records, of which each says what it is.
+/// Returns the `n`-th append of writer `t`: two records with these numbers.
 fn batch(t: u64, n: u64) -> [Vec<u8>; 2] {
     [0u64, 1].map(|half| {
         let id = t << 40 | n << 1 | half;
@@ -97,7 +97,7 @@ fn write_until(journal: &Journal, t: u64, stop: &AtomicBool, told: &Acknowledged
         let outcome = journal.append_all(&records, Durability::Persist).unwrap();
         told.lock().insert(outcome.first, (t, n));
         if (outcome.first - 1).is_multiple_of(64) {
-            // Segments come back, with what is stale in them.
+            // Segments are recycled with stale content.
             journal.trim(outcome.first.saturating_sub(150)).unwrap();
         }
     }
@@ -125,7 +125,7 @@ fn check(image: &SimDisk, told: &BTreeMap<u64, (u64, u64)>, what: &str) {
     }
 }
 
-/// Lets the writers end, however the test does.
+/// Stops the writers when the test ends, also after a panic.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {

@@ -1,8 +1,8 @@
-//! Power cuts at every call that changes the disk, over all layouts: what was acknowledged is
-//! there, nothing is invented, appends are whole, and recovering twice gives the same.
+//! Power cuts at every call that changes the disk, in all layouts: acknowledged records survive,
+//! nothing else appears, appends are atomic, and recovering twice gives the same result.
 //!
-//! `HOLDFAST_CRASHES` sets how many (default: a hundred thousand in all layouts), `HOLDFAST_CRASH_SEED` where the
-//! seeds begin. A failure names seed and call.
+//! `HOLDFAST_CRASHES` sets the number of cuts (default: a hundred thousand in all layouts),
+//! `HOLDFAST_CRASH_SEED` the first seed. A failure reports seed and call.
 
 #![allow(
     clippy::unwrap_used,
@@ -22,14 +22,14 @@ use env::files::{Failure, Fault, SimDisk};
 use journal::{Durability, Journal, Options};
 use support::{DIR, Model, Noise, append, check, layout, open, options, work};
 
-/// Crashes without [`HOLDFAST_CRASHES`](number).
+/// Default number of crashes.
 const CRASHES: u64 = 100_000;
 
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
 }
 
-/// A journal with some history, closed or killed: what every scenario begins with.
+/// Creates a journal with some history, closed or killed, with which every scenario begins.
 fn history(noise: &mut Noise) -> (SimDisk, Model) {
     let disk = SimDisk::new(noise.draw());
     let mut model = Model::new();
@@ -43,7 +43,8 @@ fn history(noise: &mut Noise) -> (SimDisk, Model) {
     (disk, model)
 }
 
-/// Runs until the power goes at `call` (counted from here); never if it is 0. Returns the calls made.
+/// Runs until the power cut at call number `call`, or to the end if it is 0. Returns the number of
+/// calls.
 fn run(disk: &SimDisk, model: &mut Model, noise: &mut Noise, call: u64, steps: u64) -> u64 {
     let before = disk.calls();
     if call > 0 {
@@ -59,7 +60,7 @@ fn run(disk: &SimDisk, model: &mut Model, noise: &mut Noise, call: u64, steps: u
     disk.calls() - before
 }
 
-/// Lose power on `disk` and recover, twice; the disk to go on with.
+/// Cuts the power of `disk` and recovers twice. Returns the disk to continue with.
 fn recover(disk: &SimDisk, model: &mut Model, noise: &mut Noise, what: &str) -> SimDisk {
     let after = disk.crash(noise.draw());
     let layout = layout(noise);
@@ -127,7 +128,7 @@ fn acknowledged_records_survive_a_power_cut_at_every_call() {
     assert!(crashes >= wanted);
 }
 
-/// These tests are worth something only if they notice a disk that does not keep its word.
+/// Checks that these tests detect a disk that does not persist what it confirms.
 #[test]
 fn a_disk_that_lies_about_flushes_or_names_is_found_out() {
     for (flushes, names) in [(true, false), (false, true)] {
@@ -159,7 +160,7 @@ fn a_kill_loses_nothing_that_was_flushed() {
         let (journal, recovery) = open(&after, layout(&mut noise), &what);
         let flushed = model.flushed;
         check(&journal, &recovery, &mut model, flushed, &what);
-        // What recovery found has been persisted by it.
+        // Recovery has persisted what it returned.
         let after = after.crash(noise.draw());
         let (journal, recovery) = open(&after, layout(&mut noise), &what);
         check(&journal, &recovery, &mut model, flushed, &what);
@@ -183,7 +184,8 @@ fn failing_calls_poison_or_refuse_and_lose_nothing() {
         let (journal, recovery) = open(&after, layout(&mut noise), &what);
         let persisted = model.persisted;
         check(&journal, &recovery, &mut model, persisted, &what);
-        // A flush that failed may have left pages that read as written: they must not be trusted.
+        // A failed flush may have left pages in the cache that are marked clean: they must not be
+        // trusted.
         for _ in 0..2 {
             append(&journal, &mut model, &mut noise, true);
         }

@@ -1,4 +1,5 @@
-//! Damage below the durable horizon is reported, never cut; a torn tail is cut, never reported.
+//! Damage below the durable horizon is reported, never cut. A torn tail is cut, never reported as
+//! damage.
 
 #![allow(
     clippy::unwrap_used,
@@ -49,7 +50,7 @@ fn files(disk: &SimDisk, prefix: &str) -> Vec<PathBuf> {
     names.iter().filter(|n| n.starts_with(prefix)).map(|n| dir().join(n)).collect()
 }
 
-/// Opens after a flip: the complete journal, or the error.
+/// Opens after a bit flip. Returns the complete journal, or the error.
 fn reopened(disk: &SimDisk, layout: Layout) -> Result<Vec<(u64, Vec<u8>)>, OpenError> {
     Journal::open(dir(), options(disk, layout)).map(|(journal, _)| all(&journal))
 }

@@ -1,5 +1,5 @@
-//! The bytes on disk, as `docs/format/journal.md` describes them. `HOLDFAST_BLESS=1` rewrites the
-//! golden files; a change of them is a change of the format.
+//! The bytes on disk match `docs/format/journal.md`. `HOLDFAST_BLESS=1` rewrites the golden files.
+//! Any change of them is a change of the format.
 
 #![allow(
     clippy::unwrap_used,
@@ -17,8 +17,8 @@ use env::files::{Access, Files, SimDisk};
 use journal::{Durability, Journal, Layout};
 use support::{DIR, open, options};
 
-/// Every kind of frame: one record, several, an empty one, one that spans blocks, one with a lag,
-/// a closing group.
+/// Writes every kind of frame: one record, several, an empty one, one that spans blocks, one with a
+/// lag, and the last group of a closed journal.
 fn write(disk: &SimDisk, layout: Layout) {
     let journal = open(disk, layout, "golden").0;
     journal.append(b"sixteen bytes...", Durability::Persist).unwrap();
@@ -41,7 +41,7 @@ fn golden(layout: Layout, name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
 }
 
-/// The content without the zeros at its end: what is kept in the repository.
+/// Removes the zeros at the end, which are not kept in the repository.
 fn trimmed(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes.truncate(bytes.iter().rposition(|b| *b != 0).map_or(0, |last| last + 1));
     bytes

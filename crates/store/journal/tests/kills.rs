@@ -1,5 +1,5 @@
-//! Kills a real process on a real folder with SIGKILL at random instants. Records that were reported
-//! as persisted are still there. `HOLDFAST_KILLS` sets the number of kills (default 200).
+//! Kills a real process on a real folder with SIGKILL at random instants. Records that were
+//! reported as persisted are still there. `HOLDFAST_KILLS` sets the number of kills (default 200).
 
 #![allow(
     clippy::unwrap_used,
@@ -31,8 +31,8 @@ fn options(round: usize) -> Options {
     }
 }
 
-/// Not a test of its own: the process that is killed. It appends from four threads and says each
-/// position, and what is there, once it is acknowledged.
+/// The process that is killed, not a test. It appends from four threads and prints each
+/// acknowledged position with its content.
 #[test]
 fn writer_that_is_killed() {
     let Ok(dir) = std::env::var(DIR_VARIABLE) else { return };
@@ -109,7 +109,7 @@ fn acknowledged_records_survive_process_kills() {
         for (position, id) in acknowledged.range(first..) {
             assert_eq!(found.get(position), Some(id), "round {round}: position {position}");
         }
-        // Keep it short: the older half is given up.
+        // The older half is trimmed to keep the test short.
         journal.trim(recovery.last_position / 2).unwrap();
         drop(journal);
     }

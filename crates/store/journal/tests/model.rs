@@ -1,4 +1,4 @@
-//! Random operations and reopens against a plain list.
+//! Random operations and reopens compared with a list.
 
 #![allow(
     clippy::unwrap_used,
@@ -58,7 +58,7 @@ impl Run {
         self.journal.as_ref().unwrap()
     }
 
-    /// A percentage of what there is, as a position.
+    /// Returns a position, given as a percentage of the records.
     fn position(&self, percent: u64) -> u64 {
         1 + self.persisted as u64 * percent / 100
     }
@@ -109,7 +109,7 @@ impl Run {
                 self.persisted = self.records.len();
             }
         }
-        // Starting a segment persists more than was asked for.
+        // Starting a segment persists more than was requested.
         let persisted = self.journal().persisted_position() as usize;
         assert!((self.persisted..=self.records.len()).contains(&persisted));
         self.persisted = persisted;

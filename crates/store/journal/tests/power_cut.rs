@@ -1,6 +1,6 @@
-//! A real file system on a block device that loses its power: what was acknowledged is there, in
-//! every layout, with one writer and with eight; and what a commit costs at the device itself.
-//! `HOLDFAST_POWER_CUTS` sets how many cuts (default 6). Needs root and `/dev/fuse`.
+//! A real file system on a block device that loses power: acknowledged records survive, in every
+//! layout, with one writer and with eight. Also measures the cost of a commit at the device.
+//! `HOLDFAST_POWER_CUTS` sets the number of cuts (default 6). Needs root and `/dev/fuse`.
 
 #![allow(
     clippy::unwrap_used,
@@ -27,7 +27,7 @@ use support::Noise;
 const LAYOUTS: [Layout; 3] = [Layout::Packed, Layout::Sparse, Layout::Ring];
 const DEADLINE: Duration = Duration::from_mins(10);
 
-/// A device with ext4, or a visible reason why there is none.
+/// Returns a device with ext4, or prints why there is none.
 fn device(measure: bool) -> Option<Device> {
     let made =
         Device::with(device::DeviceOptions { bytes: 512 << 20, measure, ..Default::default() });
@@ -57,7 +57,8 @@ fn record(id: u64) -> Vec<u8> {
     id.to_le_bytes().into_iter().cycle().take(bytes).collect()
 }
 
-/// Append from `writers` threads until the device has died; what was acknowledged, by position.
+/// Appends from `writers` threads until the device fails. Returns the acknowledged records by
+/// position.
 fn append_until_death(journal: &Journal, writers: u64, first_id: u64) -> BTreeMap<u64, u64> {
     let acknowledged = Mutex::new(BTreeMap::new());
     let until = Instant::now() + DEADLINE;
@@ -79,7 +80,7 @@ fn append_until_death(journal: &Journal, writers: u64, first_id: u64) -> BTreeMa
     acknowledged.into_inner()
 }
 
-/// Everything acknowledged so far is in the journal, whole and in its place.
+/// Checks that every acknowledged record is in the journal, intact and at its position.
 fn check(journal: &Journal, acknowledged: &BTreeMap<u64, u64>, what: &str) {
     let mut found = BTreeMap::new();
     if journal.persisted_position() > 0 {
@@ -148,7 +149,7 @@ fn each_durability_keeps_its_promise_after_a_power_cut() {
             let outcome = journal.append(&record(id), Durability::Flush).unwrap();
             acknowledged.insert(outcome.position, id);
         }
-        // A persisted record takes those before it along.
+        // Persisting a record persists those before it.
         let outcome = journal.append(&record(20), Durability::Persist).unwrap();
         acknowledged.insert(outcome.position, 20);
         let within = Durability::Within(Duration::from_millis(20));
@@ -162,7 +163,7 @@ fn each_durability_keeps_its_promise_after_a_power_cut() {
             );
             thread::sleep(Duration::from_millis(2));
         }
-        // This one may be lost, alone.
+        // Only this record may be lost.
         let last = journal.append(&record(22), Durability::Flush).unwrap().position;
         device.power_cut(&PowerCut::ALL).unwrap();
         drop(journal);
@@ -181,7 +182,7 @@ fn commit_to_a_recycled_segment_costs_one_block_and_no_metadata() {
     let dir = device.folder().join("journal");
     let options = Options { segment_bytes: 4 << 20, ..options(Layout::Sparse) };
     let (journal, _) = Journal::open(&dir, options).unwrap();
-    // Three segments are used and given back: later ones are recycled.
+    // Three segments are used and trimmed, so that later ones are recycled.
     let filler = vec![5_u8; 512 << 10];
     let mut position = 0;
     for _ in 0..26 {
@@ -203,15 +204,14 @@ fn commit_to_a_recycled_segment_costs_one_block_and_no_metadata() {
     let files: Vec<_> = fs::read_dir(&dir).unwrap().map(|e| e.unwrap().path()).collect();
     let report = device.report(&files).unwrap();
     assert_eq!(report.files.blocks + report.files.zero_blocks, COMMITS, "{report:?}");
-    // The file system writes its journal by the clock, every 5 seconds wherever it stands when this
-    // begins; never for a commit.
+    // The file system writes its own journal every 5 seconds, independent of commits.
     let ticks = began.elapsed().as_secs() / 5 + 1;
     assert!(report.journal.written <= 12 * ticks, "{report:?}");
     assert!(report.flushes <= COMMITS + 4 * ticks, "{report:?}");
     let amplification = report.files.zlib_bytes as f64 / (8 * COMMITS) as f64;
     assert!(amplification < 9.0, "{amplification}");
 
-    // The same into a file that grows, as most logs do it.
+    // This measures the same with a growing file, as most logs use.
     let path = device.folder().join("growing");
     let file = fs::File::create(&path).unwrap();
     sync(device.folder());

@@ -1,4 +1,4 @@
-//! Waiting threads and tasks: each is woken with the outcome of its own group, or with the failure,
+//! Waiting threads and tasks: each is woken with the result of its own group, or with the error,
 //! and none waits for ever.
 
 #![allow(
@@ -23,7 +23,7 @@ use env::files::{Failure, Fault, SimDisk};
 use journal::{AppendError, Durability, Journal, Layout, Options};
 use support::{DIR, options};
 
-/// Longer than anything here takes, short enough to name a hang.
+/// Timeout that is longer than any test, but detects a hang.
 const PATIENCE: Duration = Duration::from_mins(10);
 
 fn threaded(disk: &SimDisk, layout: Layout) -> Options {
@@ -39,7 +39,7 @@ fn a_failure_reaches_every_thread_and_task_at_once() {
     for call in [12, 13, 20, 35] {
         for layout in [Layout::Packed, Layout::Sparse, Layout::Ring] {
             let disk = SimDisk::new(call);
-            // Large enough that the failure does not come while a segment is prepared.
+            // The segment is large, so that the failure does not occur while a segment is prepared.
             let large = Options { segment_bytes: 8 << 20, ..threaded(&disk, layout) };
             let (journal, _) = Journal::open(Path::new(DIR), large).unwrap();
             journal.append(b"first", Durability::Persist).unwrap();

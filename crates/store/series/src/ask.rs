@@ -1,4 +1,4 @@
-//! Checks that are made before a write.
+//! Checks before a write.
 
 use crate::batch::Batch;
 use crate::error::WriteError;
@@ -6,8 +6,9 @@ use crate::options::Ack;
 use crate::store::Store;
 
 impl Store {
-    /// Checks that a delete would be accepted now, for callers that must not begin work they cannot finish.
-    /// Writing an empty batch goes through the log and is persisted, which proves more than any check.
+    /// Checks that a delete would be accepted now. Callers use it before they begin work that ends
+    /// with a delete. Writes an empty batch, which goes through the log and is persisted, so the
+    /// check covers the whole path.
     ///
     /// # Errors
     /// See [`Store::delete`].

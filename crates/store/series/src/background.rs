@@ -1,5 +1,5 @@
-//! The upkeep thread: seals, merges, retention and forgetting when it is time, and the end of the
-//! store.
+//! The upkeep thread: runs seals, merges, retention and forgetting when they are due, and closes
+//! the store.
 
 use std::time::Duration;
 
@@ -9,29 +9,30 @@ use crate::manifest::Manifest;
 use crate::model::MergeOutcome;
 use crate::retain::Step;
 
-/// Interval at which the thread looks for work by itself.
+/// Interval at which the thread checks for work on its own.
 const TICK: Duration = Duration::from_secs(1);
-/// Rounds between two looks at the retention.
+/// Number of rounds between two retention checks.
 const RETAIN_ROUNDS: u32 = 60;
-/// Time between two looks for rows to be forgotten.
+/// Minimum time between two searches for rows to be forgotten.
 const FORGET_EVERY: Duration = Duration::from_mins(10);
-/// Such looks after which one is made though no samples went: for rows that were never written.
+/// Number of intervals after which a search is made even if no samples were removed: for rows that
+/// were never written.
 const FORGET_ANYWAY: u32 = 6;
 
 /// The state of the upkeep thread between rounds.
 struct Rounds {
     count: u32,
-    /// Until then merges rest.
+    /// Time until which merges are paused.
     merges_rest: Duration,
-    /// Retention has more to do.
+    /// True while retention has more to do.
     retaining: bool,
-    /// When rows to be forgotten were looked for last, and how often so far.
+    /// Time of the last search for rows to be forgotten, and the number of intervals so far.
     forgot: Duration,
     looks: u32,
 }
 
 impl Core {
-    /// The upkeep thread, until the store is closed.
+    /// Runs the upkeep thread until the store is closed.
     pub(crate) fn run_upkeep(&self) {
         let mut rounds = Rounds {
             count: 0,
@@ -60,13 +61,13 @@ impl Core {
         }
     }
 
-    /// Does one piece of what is due of each kind of work.
+    /// Does one step of each kind of work that is due.
     fn upkeep_round(&self, rounds: &mut Rounds) -> Result<(), WriteError> {
         rounds.count += 1;
         // A failure here is reported at the next write.
         let _ = self.ensure_marked();
-        // A failed seal is reported as trouble: rows wait for it. Failed merges and retention cost only
-        // space until they succeed.
+        // A failed seal is reported as trouble: rows wait for it. Failed merges and retention cost
+        // only space until they succeed.
         let sealed = if self.is_seal_due() { self.seal().map(drop) } else { Ok(()) };
         let mut outcome = MergeOutcome::default();
         let now = self.options.clock.monotonic();
@@ -74,7 +75,7 @@ impl Core {
         let merged = if merges { self.merge_once(&mut outcome).map(drop) } else { sealed };
         let rest = self.rest_after(outcome.bytes_written);
         rounds.merges_rest = rounds.merges_rest.max(self.options.clock.monotonic() + rest);
-        // Merges come between the steps of a retention that has much to do.
+        // Merges run between the steps of a long retention.
         rounds.retaining |= rounds.count.is_multiple_of(RETAIN_ROUNDS);
         let step = if rounds.retaining { self.retain_step(&mut outcome) } else { Ok(Step::Done) };
         rounds.retaining = matches!(step, Ok(Step::More | Step::Refused(_)));
@@ -86,8 +87,8 @@ impl Core {
         merged.and(retained).and(forgotten)
     }
 
-    /// Returns false while the folder is not the one that was opened: what is written into one that was
-    /// removed, or unmounted, is lost when the program ends, so nothing is taken until it is there again.
+    /// Returns false while the folder is not the one that was opened. Data written to a removed or
+    /// unmounted folder is lost when the program ends, so writes fail until the folder is back.
     fn watch_folder(&self) -> bool {
         let change = self.folder.check_folder(&self.dir);
         let dir = self.dir.display();
@@ -105,7 +106,7 @@ impl Core {
         !self.folder.is_lost()
     }
 
-    /// Looks for rows to be forgotten when it is time.
+    /// Searches for rows to be forgotten if the interval has passed.
     fn forget_in_time(&self, rounds: &mut Rounds) -> Result<(), WriteError> {
         let now = self.options.clock.monotonic();
         if now < rounds.forgot + FORGET_EVERY {
@@ -119,7 +120,7 @@ impl Core {
         self.forget()
     }
 
-    /// Returns how long merges rest after writing `bytes` bytes.
+    /// Returns how long merges pause after writing `bytes` bytes.
     fn rest_after(&self, bytes: u64) -> Duration {
         match self.options.merge_bytes_per_s_max {
             0 => Duration::ZERO,
@@ -127,7 +128,7 @@ impl Core {
         }
     }
 
-    /// Closes the store: seals, closes the log, marks the folder as closed in good order.
+    /// Closes the store: seals, closes the log, and marks the folder as closed cleanly.
     pub(crate) fn finish(&self) -> Result<(), WriteError> {
         let sealed = self.seal();
         let journal = self.journal.write().take();
@@ -137,7 +138,7 @@ impl Core {
         let mut manifest = self.manifest.lock();
         manifest.clean = true;
         let files = &*self.options.files;
-        // Where there was no room to note that it was opened it says so still.
+        // If there was no space to mark the store as open, it is still marked as closed.
         let unmarked = self.folder.is_unmarked();
         if unmarked && matches!(Manifest::load(files, &self.dir), Ok(Some(m)) if m == *manifest) {
             return Ok(());

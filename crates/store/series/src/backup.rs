@@ -1,13 +1,13 @@
-//! Copies a store, in use or at rest. A process that has the store open is not involved.
+//! Copies a store, open or closed. A process that has the store open is not involved.
 //!
-//! Parts never change, and neither does the portion of the catalogue that the manifest counts. The log
-//! loses only records that are in parts. So a manifest, the files it names and the log after it are a
-//! consistent state of the store, provided that all of them could be read. If a merge or a seal removed
-//! one first, the copy continues with the manifest that is current then. The log is not copied but read,
-//! group by group with its checksums, and rewritten.
+//! Parts never change, and neither does the portion of the catalogue that the manifest counts. The
+//! log loses only records that are in parts. So a manifest, the files it names and the log after it
+//! are a consistent state of the store if all of them could be read. If a merge or a seal removed a
+//! file first, the copy continues with the current manifest. The log is not copied as a file: its
+//! records are read, verified and written to a new log.
 //!
-//! The copy has everything that was acknowledged before it began. With the log off, it has only the
-//! parts.
+//! The copy contains everything that was acknowledged before it began. With the log off, it
+//! contains only the parts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -20,7 +20,7 @@ use journal::{DumpedGroup, Durability, Journal};
 use crate::error::{SeriesDamage, SeriesOpenError};
 use crate::manifest::Manifest;
 
-/// Manifests that are tried, one after the other, before the copy gives up.
+/// Maximum number of manifests tried before the copy fails.
 const TRIES_MAX: u32 = 20;
 /// Bytes copied at a time.
 const COPY_BYTES: usize = 1 << 20;
@@ -30,14 +30,14 @@ const COPY_BYTES: usize = 1 << 20;
 pub struct BackupReport {
     /// Parts and roll-ups.
     pub parts: u64,
-    /// Their bytes.
+    /// Bytes of these.
     pub part_bytes: u64,
-    /// Records of the log behind them.
+    /// Records of the log after the parts.
     pub records: u64,
 }
 
-/// Copies the store in `from`, which may be in use, into the folder `to`, which is empty or not
-/// there. [`crate::Store::open`] opens the copy. It is persisted when this returns.
+/// Copies the store in `from`, which may be open, into the folder `to`, which must be empty or
+/// absent. [`crate::Store::open`] opens the copy. The copy is persisted when this returns.
 ///
 /// # Errors
 /// Returns an error if a file cannot be read or written, is damaged, or the store changes faster
@@ -84,7 +84,7 @@ fn failed(path: &Path, what: &'static str) -> impl Fn(std::io::Error) -> SeriesO
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Copied {
     Whole,
-    /// A merge or a seal removed it: there is a newer manifest.
+    /// A merge or a seal removed the file: there is a newer manifest.
     Gone,
 }
 
@@ -95,7 +95,7 @@ struct Copying<'a> {
 }
 
 impl Copying<'_> {
-    /// Copies the parts that are not copied yet.
+    /// Copies the parts that have not been copied yet.
     fn parts(&self, manifest: &Manifest) -> Result<Copied, SeriesOpenError> {
         let dir = self.to.join("parts");
         let done = self.files.list(&dir).map_err(failed(&dir, "cannot list"))?;
@@ -114,7 +114,7 @@ impl Copying<'_> {
         Ok(Copied::Whole)
     }
 
-    /// Copies a file of parts, which gets its name when it is whole.
+    /// Copies a file of parts. It is renamed into place when it is complete.
     fn part(&self, name: &str, bytes: u64) -> Result<Copied, SeriesOpenError> {
         let name = Path::new("parts").join(name);
         let whole = self.to.join(&name);
@@ -126,7 +126,7 @@ impl Copying<'_> {
         Ok(copied)
     }
 
-    /// Copies the first bytes of a file.
+    /// Copies the first `bytes` bytes of a file.
     fn copy(&self, from: &Path, to: &Path, bytes: u64) -> Result<Copied, SeriesOpenError> {
         let source = match self.files.open(from, Access::READ) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Copied::Gone),
@@ -158,8 +158,8 @@ impl Copying<'_> {
         self.copy(&self.from.join(&name), &self.to.join(&name), manifest.catalog_bytes)
     }
 
-    /// Writes the records that the log holds after the parts into a new log. Returns their number, or `None`
-    /// if some of them were removed while they were read.
+    /// Writes the records that the log holds after the parts into a new log. Returns their number,
+    /// or `None` if some of them were removed while they were read.
     fn log(&self, manifest: &Manifest) -> Result<Option<u64>, SeriesOpenError> {
         let (from, to) = (self.from.join("log"), self.to.join("log"));
         let names = self.files.list(&to).map_err(failed(&to, "cannot list"))?;
@@ -186,13 +186,13 @@ impl Copying<'_> {
         if let Some(e) = reading.failed.or(closed.err()) {
             return Err(failed(&to, "cannot write the log")(std::io::Error::other(e.to_string())));
         }
-        // A segment was removed while the folder was read, or is being rewritten: the next attempt reads
-        // the current state.
+        // A segment was removed while the folder was read, or is being rewritten: the next attempt
+        // reads the current state.
         let whole = read.is_ok() && !reading.gap && reading.next > manifest.log_expected;
         Ok(whole.then_some(reading.next - first))
     }
 
-    /// Puts the manifest in its place, and what it does not name away.
+    /// Stores the manifest and removes the files that it does not name.
     fn finish(&self, manifest: &Manifest) -> Result<(), SeriesOpenError> {
         let dir = self.to.join("parts");
         let names = self.files.list(&dir).map_err(failed(&dir, "cannot list"))?;
@@ -208,11 +208,11 @@ impl Copying<'_> {
     }
 }
 
-/// Records on their way into the log of the copy.
+/// Reads the records to be written to the log of the copy.
 struct Reading {
     /// Position of the next record.
     next: u64,
-    /// The record at this position is gone.
+    /// True if the record at this position is missing.
     gap: bool,
     failed: Option<journal::AppendError>,
 }

@@ -4,27 +4,27 @@ use crate::error::WriteError;
 use crate::model::{Row, Value};
 use crate::options::{BATCH_EVENT_BYTES_MAX, BATCH_SAMPLES_MAX, EVENT_BYTES_MAX};
 
-/// Maximum size of a row or an event in the log without its values and text, in bytes: its number, its time
-/// and its number of columns or length, each with its share of a block's header.
+/// Maximum size of a row or an event in the log without its values and text, in bytes: its number,
+/// its time and its number of columns or length, each with its share of a block's header.
 const ROW_BYTES_MAX: usize = 24;
-/// Most bytes of a value in the log, with its share of what begins a block.
+/// Maximum size of a value in the log, with its share of a block's header, in bytes.
 const VALUE_BYTES_MAX: usize = 10;
-/// Most bytes of the place of an integer.
+/// Maximum size of the index of an integer, in bytes.
 const INDEX_BYTES_MAX: usize = 5;
-/// Most bytes of what a record begins with, and of its last blocks that are not full.
+/// Maximum size of a record's header and its last, partly filled blocks, in bytes.
 const HEADS_BYTES_MAX: usize = 512;
 
-/// Rows and events that are stored together: all survive a crash or none. Later entries of one
-/// series and time supersede earlier ones.
+/// Rows and events that are stored together: either all of them survive a crash or none. Later
+/// entries of one series and time supersede earlier ones.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Batch {
     pub(crate) rows: Vec<u32>,
-    /// Values of each row.
+    /// Number of values of each row.
     pub(crate) columns: Vec<u16>,
     pub(crate) times: Vec<i64>,
     /// Bits of the values, row after row.
     pub(crate) values: Vec<u64>,
-    /// Indexes into `values` of those that are integers, ascending.
+    /// Indexes into `values` of the integers, ascending.
     pub(crate) integers: Vec<u32>,
     pub(crate) event_rows: Vec<u32>,
     pub(crate) event_times: Vec<i64>,
@@ -34,16 +34,16 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// An empty batch.
+    /// Creates an empty batch.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a row of floats. Units: nanoseconds since the epoch.
+    /// Adds a row of floats. `time_ns` is in nanoseconds since the epoch.
     ///
     /// # Errors
-    /// Returns an error if the number of values is not that of the row's metrics, or the batch is
-    /// full.
+    /// Returns an error if the number of values differs from the number of the row's metrics, or
+    /// the batch is full.
     pub fn push(&mut self, row: Row, time_ns: i64, values: &[f64]) -> Result<(), WriteError> {
         self.admit(row, time_ns, values.len())?;
         self.values.extend(values.iter().map(|v| v.to_bits()));
@@ -112,22 +112,22 @@ impl Batch {
         Ok(())
     }
 
-    /// Samples and events in it.
+    /// Returns the number of samples and events.
     pub fn samples(&self) -> usize {
         self.values.len() + self.event_rows.len()
     }
 
-    /// Rows and events in it.
+    /// Returns the number of rows and events.
     pub fn len(&self) -> usize {
         self.rows.len() + self.event_rows.len()
     }
 
-    /// Returns true if there is nothing in it.
+    /// Returns true if the batch has no rows or events.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Most bytes that it can take in the log, whatever its numbers are.
+    /// Returns the maximum size of the batch in the log, in bytes, whatever its values are.
     pub fn bytes_max(&self) -> usize {
         ROW_BYTES_MAX * (self.rows.len() + self.event_rows.len())
             + VALUE_BYTES_MAX * self.values.len()
@@ -136,7 +136,7 @@ impl Batch {
             + HEADS_BYTES_MAX
     }
 
-    /// Forgets everything, keeps the memory.
+    /// Removes all entries and keeps the memory.
     pub fn clear(&mut self) {
         self.rows.clear();
         self.columns.clear();
@@ -149,7 +149,7 @@ impl Batch {
         self.event_text.clear();
     }
 
-    /// Memory that it holds, whatever is in it, in bytes.
+    /// Returns the memory allocated by the batch, in bytes.
     pub(crate) fn memory(&self) -> usize {
         let words = [&self.rows, &self.integers, &self.event_rows, &self.event_lengths];
         4 * words.iter().map(|v| v.capacity()).sum::<usize>()
@@ -158,7 +158,7 @@ impl Batch {
             + self.event_text.capacity()
     }
 
-    /// Events with their rows and times.
+    /// Returns the events with their rows and times.
     pub(crate) fn events(&self) -> impl Iterator<Item = (u32, i64, &[u8])> {
         let mut begin = 0;
         let lengths = self.event_rows.iter().zip(&self.event_times).zip(&self.event_lengths);
@@ -169,7 +169,7 @@ impl Batch {
         })
     }
 
-    /// The largest row in it.
+    /// Returns the largest row number in the batch.
     pub(crate) fn row_max(&self) -> Option<u32> {
         self.rows.iter().chain(&self.event_rows).copied().max()
     }

@@ -1,6 +1,7 @@
 //! Little-endian numbers and varints.
 
-/// Bytes that are read from the front. Everything is checked; `None` is the end, or damage.
+/// Reads bytes from the front. All reads are checked; they return `None` at the end or for
+/// malformed bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Input<'a>(pub(crate) &'a [u8]);
 
@@ -53,7 +54,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// Pass over a varint, however long.
+    /// Skips a varint of any length.
     pub(crate) fn skip_varint(&mut self) -> Option<()> {
         let end = self.0.iter().position(|byte| *byte < 0x80)?;
         self.0 = self.0.get(end + 1..)?;

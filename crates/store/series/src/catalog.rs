@@ -1,14 +1,15 @@
 //! The row series that exist: their names, and postings from metrics and tags to rows.
 //!
-//! Rows are numbered in order of creation; numbers are never reused. On disk the catalogue is a file
-//! that is only appended to; the manifest stores how much of it counts. Rows without samples are
-//! forgotten: their names are removed and the file is rewritten.
+//! Rows are numbered in order of creation; numbers are never reused. On disk the catalogue is a
+//! file that is only appended to; the manifest stores how much of it counts. Rows without samples
+//! are forgotten: their names are removed and the file is rewritten.
 //!
 //! # Locking
-//! `names` before `sharing`. With `sharing` held, which the log thread reads while it applies a batch to
-//! a head, no other lock of the store is taken. A new row is looked up again with `names` locked for
-//! writing, so that two writers of one new name get the same row. Long reads lock `names` for a limited
-//! number of rows at a time, so that writers of new names wait for no more than these.
+//! `names` is taken before `sharing`. The log thread reads `sharing` while it applies a batch to a
+//! head; no other lock of the store is taken with `sharing` held. A new row is looked up again with
+//! `names` locked for writing, so that two writers of one new name get the same row. Long reads
+//! lock `names` for a limited number of rows at a time, so that writers of new names wait only for
+//! that.
 
 use std::cmp::Ordering;
 use std::hash::BuildHasher;
@@ -28,7 +29,7 @@ use crate::sharing::Sharing;
 mod names;
 use names::Names;
 
-/// Names that are read while writers of new ones wait.
+/// Maximum number of names read under one lock, while writers of new names wait.
 const READ_AT_ONCE: usize = 4096;
 
 /// See the module.
@@ -50,7 +51,7 @@ impl Catalog {
         self.sharing.read()
     }
 
-    /// The number of the next row: all that were ever known have lower ones.
+    /// Returns the number of the next row. All rows that ever existed have lower numbers.
     pub(crate) fn rows(&self) -> u32 {
         self.names.read().next
     }
@@ -59,18 +60,18 @@ impl Catalog {
         self.names.read().rows.len() as u64
     }
 
-    /// Rows that were known when the file was written had numbers up to this one.
+    /// Sets the number of the next row to `next`, the one stored with the file.
     pub(crate) fn go_on_from(&self, next: u32) {
         let mut names = self.names.write();
         names.next = names.next.max(next);
     }
 
-    /// Rows forgotten since the store was opened.
+    /// Returns the number of rows forgotten since the store was opened.
     pub(crate) fn forgotten(&self) -> u64 {
         self.names.read().forgotten
     }
 
-    /// An error when a row of a batch is not known.
+    /// Returns an error if a row of a batch is unknown.
     pub(crate) fn check(&self, batch: &Batch) -> Result<(), WriteError> {
         let names = self.names.read();
         let holes = names.rows.len() < names.next as usize;
@@ -86,12 +87,12 @@ impl Catalog {
         Ok(())
     }
 
-    /// The epoch, see [`crate::Store::epoch`].
+    /// Returns the epoch. See [`crate::Store::epoch`].
     pub(crate) fn epoch(&self) -> u32 {
         self.names.read().epoch
     }
 
-    /// Note that a row is asked for, if it is still known.
+    /// Records a request for a row in this epoch. Returns false if the row is unknown.
     pub(crate) fn keep(&self, row: u32) -> bool {
         let names = self.names.read();
         names.rows.get(row).is_some_and(|entry| {
@@ -109,7 +110,8 @@ impl Catalog {
         names.live.iter().filter(|id| names.is_idle(*id)).collect()
     }
 
-    /// Forgets those of `rows` that no caller requested since the epoch before. Returns their number.
+    /// Forgets those of `rows` that no caller requested since the epoch before. Returns their
+    /// number.
     pub(crate) fn forget(&self, rows: &[u32]) -> usize {
         let mut names = self.names.write();
         let mut sharing = self.sharing.write();
@@ -122,12 +124,12 @@ impl Catalog {
         idle.len()
     }
 
-    /// Metrics of rows known.
+    /// Returns the number of metrics of all known rows.
     pub(crate) fn series(&self) -> u64 {
         self.names.read().series
     }
 
-    /// The row of a raw text, created if it is new.
+    /// Returns the row of a raw text, creating it if it is new.
     pub(crate) fn row(&self, raw: &[u8]) -> Result<Row, NameError> {
         let hash = self.hasher.hash_one(raw);
         if let Some(row) = self.names.read().lookup(hash, raw) {
@@ -142,12 +144,12 @@ impl Catalog {
         Ok(row)
     }
 
-    /// The row that was remembered for bytes that are no name.
+    /// Returns the row that was remembered for bytes that are not a name.
     pub(crate) fn known(&self, raw: &[u8]) -> Option<Row> {
         self.names.read().alias(self.hasher.hash_one(raw), raw)
     }
 
-    /// Remembers a row for bytes that are no name.
+    /// Remembers a row for bytes that are not a name.
     pub(crate) fn remember(&self, raw: &[u8], row: Row) {
         let hash = self.hasher.hash_one(raw);
         let mut names = self.names.write();
@@ -156,13 +158,13 @@ impl Catalog {
         }
     }
 
-    /// The row of a name, created if it is new.
+    /// Returns the row of a name, creating it if it is new.
     pub(crate) fn row_of(&self, name: &RowName) -> Result<Row, NameError> {
         self.row_within(name, None)
     }
 
-    /// The row of a name, created if it is new and those with the same value of a tag are not as
-    /// many series yet as they may be.
+    /// Returns the row of a name. Creates it if it is new and the series with the same value of a
+    /// tag are below their quota.
     pub(crate) fn row_within(
         &self,
         name: &RowName,
@@ -190,9 +192,9 @@ impl Catalog {
         Ok(self.insert(&mut names, name, text, hash))
     }
 
-    /// Takes a row over from disk, where they stand in ascending order. One that is not known
-    /// though later ones are was forgotten; the earlier of two of one name, too. `None` if it is
-    /// known by another text, or its text is no name.
+    /// Adds a row read from disk, where rows are in ascending order. Skipped numbers are forgotten
+    /// rows, and so is the earlier of two rows with one name. Returns `None` if the number is known
+    /// with another text, or the text is not a name.
     pub(crate) fn restore(&self, id: u32, text: &str) -> Option<()> {
         let mut names = self.names.write();
         if let Some(entry) = names.rows.get(id) {
@@ -225,7 +227,7 @@ impl Catalog {
         row
     }
 
-    /// Appends the definitions of rows `from..to`: runs of neighbours.
+    /// Appends the definitions of the rows `from..to`, in runs of consecutive numbers.
     pub(crate) fn encode(&self, from: u32, to: u32, into: &mut Vec<u8>) {
         let names = self.names.read();
         let mut ids = names.live.range(from..to).peekable();
@@ -242,7 +244,7 @@ impl Catalog {
         }
     }
 
-    /// Takes definitions over; `None` when they are damaged.
+    /// Decodes and adds definitions. Returns `None` if they are damaged.
     pub(crate) fn decode(&self, input: &mut Input<'_>) -> Option<()> {
         while !input.is_empty() {
             let from = input.varint()?;
@@ -261,13 +263,13 @@ impl Catalog {
         Some(Row { id, columns: entry.columns, events: entry.events })
     }
 
-    /// Returns the series that match a selector, sorted by name. Names are read a limited number at a time:
-    /// callers that add or look up names wait for no more than these.
+    /// Returns the series that match a selector, sorted by name. Names are read a limited number at
+    /// a time: callers that add or look up names wait for no more than these.
     pub(crate) fn find(&self, selector: &Selector) -> Vec<Series> {
         self.find_among(selector, |rows| rows)
     }
 
-    /// As [`Catalog::find`], of those rows that `among` leaves.
+    /// Does the same as [`Catalog::find`], limited to the rows that `among` keeps.
     pub(crate) fn find_among(
         &self,
         selector: &Selector,
@@ -298,14 +300,14 @@ impl Catalog {
         found
     }
 
-    /// Names of metrics that begin so.
+    /// Returns the metric names that begin with `prefix`.
     pub(crate) fn metrics(&self, prefix: &str) -> Vec<String> {
         let names = self.names.read();
         let metrics = names.metrics.keys().filter(|m| m.starts_with(prefix));
         metrics.map(ToString::to_string).collect()
     }
 
-    /// Names of tags of a metric's series that begin so.
+    /// Returns the names of tags of a metric's series that begin with `prefix`.
     pub(crate) fn tag_names(&self, metric: &str, prefix: &str) -> Vec<String> {
         let names = self.names.read();
         let of = names.of_metric(metric);
@@ -314,7 +316,7 @@ impl Catalog {
         used.map(|(tag, _)| tag.to_string()).collect()
     }
 
-    /// Values of a tag of a metric's series that begin so.
+    /// Returns the values of a tag of a metric's series that begin with `prefix`.
     pub(crate) fn tag_values(&self, metric: &str, tag: &str, prefix: &str) -> Vec<String> {
         let names = self.names.read();
         let of = names.of_metric(metric);

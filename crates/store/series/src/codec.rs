@@ -1,11 +1,11 @@
-//! Columns of numbers, compressed: lossless for every bit pattern.
+//! Compressed columns of numbers, lossless for every bit pattern.
 //!
-//! Floats that are short decimals become integers (`digits / 10^e`, checked bit by bit; what does
-//! not fit is listed as an exception); other floats are taken by their bits. Integers are stored
-//! plain, as differences, or as differences of differences, whichever is narrower, in runs of 128
-//! that each have a smallest value and a width. A column of one value is that value.
+//! Floats that are short decimals become integers (`digits / 10^e`, checked bit by bit; values that
+//! do not fit are listed as exceptions). Other floats are encoded by their bits. Integers are
+//! stored plain, as differences, or as differences of differences, whichever is narrowest, in runs
+//! of 128 that each have a minimum and a width. A column of equal values is stored as one value.
 //!
-//! The bytes: docs/format/series.md. Limits: [`COLUMN_VALUES_MAX`] values per column.
+//! Byte format: docs/format/series.md. Limit: [`COLUMN_VALUES_MAX`] values per column.
 
 pub(crate) mod integers;
 pub(crate) mod pack;
@@ -14,11 +14,11 @@ mod wide;
 use crate::bytes::{Input, push_varint};
 use wide::for_wide_registers;
 
-/// Most values of one encoded column.
+/// Maximum number of values in one encoded column.
 pub(crate) const COLUMN_VALUES_MAX: usize = 2048;
-/// Largest exponent of ten that is tried: up to 10^15 every digit count is exact.
+/// Largest exponent of ten that is tried.
 const EXPONENT_MAX: usize = 15;
-/// Values looked at to find the exponent.
+/// Number of values examined to find the exponent.
 const SAMPLES: usize = 8;
 /// At most one value in this many may be an exception; otherwise the raw bits are stored.
 const EXCEPTION_SHARE: usize = 16;
@@ -47,7 +47,7 @@ pub(crate) enum Kind {
     I64,
 }
 
-/// Room to work in, kept between columns.
+/// Scratch buffers, reused between columns.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
     digits: Vec<i64>,
@@ -59,7 +59,7 @@ pub(crate) struct Scratch {
 pub(crate) fn encode(kind: Kind, values: &[u64], scratch: &mut Scratch, into: &mut Vec<u8>) {
     debug_assert!(values.len() <= COLUMN_VALUES_MAX);
     let Some(first) = values.first().copied() else { return };
-    // Where the last one differs the others need no look.
+    // If the last value differs, the others need not be compared.
     if values.last() == Some(&first) && values.iter().fold(0, |all, v| all | (v ^ first)) == 0 {
         into.push(if kind == Kind::F64 { CONSTANT } else { CONSTANT_INTEGER });
         into.extend_from_slice(&first.to_le_bytes());
@@ -89,7 +89,7 @@ pub(crate) fn encode(kind: Kind, values: &[u64], scratch: &mut Scratch, into: &m
     integers::encode(&scratch.digits, &mut scratch.differences, into);
 }
 
-/// Bits that floats, given by their bits, take about as one column.
+/// Estimates the size in bits of floats, given by their bits, as one column.
 pub(crate) fn bits_of(values: &[u64], scratch: &mut Scratch) -> usize {
     if let Some(exponent) = exponent(values) {
         decimals(exponent, values, scratch);
@@ -104,7 +104,8 @@ pub(crate) fn bits_of(values: &[u64], scratch: &mut Scratch) -> usize {
     integers::width(&scratch.digits) as usize * values.len()
 }
 
-/// Reads a column of `count` values to the end of `into`; `None` if the bytes are malformed.
+/// Decodes a column of `count` values to the end of `into`. Returns `None` if the bytes are
+/// malformed.
 pub(crate) fn decode(
     input: &mut Input<'_>,
     count: usize,
@@ -154,12 +155,12 @@ pub(crate) fn decode(
     Some(Kind::F64)
 }
 
-/// An integer below 2^51 in magnitude as a float.
+/// Converts an integer below 2^51 in magnitude to a float.
 fn whole(digits: i64) -> f64 {
     f64::from_bits(digits.wrapping_add(MAGIC_BITS) as u64) - MAGIC
 }
 
-/// Bits of a float as an integer that is ordered as the floats are.
+/// Converts the bits of a float to an integer with the same order.
 fn ordered(bits: u64) -> i64 {
     let signed = bits as i64;
     signed ^ ((signed >> 63) as u64 >> 1) as i64
@@ -169,14 +170,14 @@ fn unordered(ordered: i64) -> u64 {
     (ordered ^ ((ordered >> 63) as u64 >> 1) as i64) as u64
 }
 
-/// The digits of a value at an exponent, and whether they give back the value exactly.
+/// Returns the digits of a value at an exponent, and whether they restore the value exactly.
 fn digits(value: f64, ten: f64) -> (i64, bool) {
     let rounded = value * ten + MAGIC;
     let digits = (rounded.to_bits() as i64).wrapping_sub(MAGIC_BITS);
     (digits, (whole(digits) / ten).to_bits() == value.to_bits())
 }
 
-/// The exponent that most of a few values need; `None` if they are no short decimals.
+/// Returns the exponent that most of a few values need, or `None` if they are not short decimals.
 fn exponent(values: &[u64]) -> Option<usize> {
     let step = (values.len() / SAMPLES).max(1);
     let (mut exponent, mut misses, mut looked) = (0, 0, 0);
@@ -196,8 +197,8 @@ fn exponent(values: &[u64]) -> Option<usize> {
 }
 
 for_wide_registers! {
-    /// Digits of all values at an exponent in place of what `into` holds; the bits in which any value
-    /// differs from what its digits give.
+    /// Replaces `into` by the digits of all values at an exponent. Returns the bits in which any
+    /// value differs from the value of its digits.
     fn all_digits(values: &[u64], ten: f64, into: &mut Vec<i64>) -> u64 = round_all;
 }
 
@@ -214,7 +215,7 @@ fn round_all(values: &[u64], ten: f64, into: &mut Vec<i64>) -> u64 {
     differ
 }
 
-/// Digits of all values at an exponent into `scratch.digits`, and the indexes of exceptions.
+/// Puts the digits of all values at an exponent and the indexes of exceptions into `scratch`.
 fn decimals(exponent: usize, values: &[u64], scratch: &mut Scratch) {
     let ten = TENS.get(exponent).copied().unwrap_or(1.0);
     scratch.exceptions.clear();
@@ -241,7 +242,7 @@ fn push_exceptions(values: &[u64], exceptions: &[u16], into: &mut Vec<u8>) {
     }
 }
 
-/// Appends times; at most [`COLUMN_VALUES_MAX`]. Trailing zeros that all share are cut.
+/// Appends times, at most [`COLUMN_VALUES_MAX`]. Common trailing zeros are removed.
 pub(crate) fn encode_times(times: &[i64], scratch: &mut Scratch, into: &mut Vec<u8>) {
     let digits = &mut scratch.digits;
     digits.clear();
@@ -261,8 +262,8 @@ pub(crate) fn encode_times(times: &[i64], scratch: &mut Scratch, into: &mut Vec<
     integers::encode(&scratch.digits, &mut scratch.differences, into);
 }
 
-/// Returns true if a power of ten divides them all; one that is known when this is compiled costs no division.
-/// Of times that follow each other and are the same, as those of many rows are, one is looked at.
+/// Returns true if a power of ten divides all times. The power is a constant, so that the compiler
+/// replaces the division. Runs of equal times, as in batches of many rows, are tested once.
 fn all_whole<const TEN: i64>(times: &[i64]) -> bool {
     let mut before = 0;
     times.iter().all(|time| {
@@ -271,7 +272,7 @@ fn all_whole<const TEN: i64>(times: &[i64]) -> bool {
     })
 }
 
-/// Times divided by a power of ten, to the end of `into`.
+/// Appends times divided by a power of ten to `into`.
 fn divide<const TEN: i64>(times: &[i64], into: &mut Vec<i64>) {
     let (mut before, mut divided) = (0, 0);
     into.extend(times.iter().map(|time| {
@@ -282,7 +283,7 @@ fn divide<const TEN: i64>(times: &[i64], into: &mut Vec<i64>) {
     }));
 }
 
-/// Reads `count` times to the end of `into`.
+/// Decodes `count` times to the end of `into`.
 pub(crate) fn decode_times(
     input: &mut Input<'_>,
     count: usize,

@@ -1,28 +1,29 @@
 //! The state that all handles of a store share.
 //!
 //! Batches and deletes get consecutive positions. They are logged and applied in the order of their
-//! positions, so a head that is closed at position P holds exactly what came up to P.
+//! positions, so a head that is closed at position P contains exactly the batches up to P.
 //!
 //! # Locking
 //! A thread that holds a lock takes only locks after it in this list:
 //!
-//! 1. `manifest`: held while files are replaced. Seals, merges, steps of retention and of forgetting
-//!    come one after another, each with the manifest that the one before stored.
-//! 2. the commit queue. The log thread takes a group and unlocks it. Without background threads a writer
-//!    keeps it locked while it commits, so that positions follow the order of the writers.
-//! 3. `commit`: held from the logging of a group to its application. A seal closes the active head, and
-//!    forgetting drops rows, with it held: nothing is then in the log that is not in a head.
-//! 4. `live`: held to copy or to replace what readers see, never while a file is read or written.
+//! 1. `manifest`: held while files are replaced. Seals, merges, retention steps and forgetting
+//!    steps run one at a time, each based on the manifest that the previous one stored.
+//! 2. the commit queue. The log thread takes a group and unlocks it. Without background threads a
+//!    writer keeps it locked while it commits, so that positions follow the order of the writers.
+//! 3. `commit`: held from the logging of a group until it is applied. A seal closes the active
+//!    head, and forgetting drops rows, with it held, when every logged batch is in a head.
+//! 4. `live`: held to copy or to replace the state that readers see, never during file I/O.
 //! 5. a head: locked by the log thread while it applies a batch, by readers while they copy rows.
 //! 6. the catalogue's locks: see its module.
 //!
-//! `journal` and the locks within [`Folder`], [`Upkeep`], [`Forgetting`] and the spares are held for
-//! a moment, and no other lock is taken while they are held. The exception is
+//! `journal` and the locks within [`Folder`], [`Upkeep`], [`Forgetting`] and the spares are held
+//! briefly, and no other lock is taken while they are held. The exception is
 //! `Forgetting::rows_in_parts`, which is held while parts are read.
 //!
-//! `manifest` before `commit`: a long seal or merge stops no writer. `commit` before `live`: no reader
-//! waits for the disk. Do not wait for a [`Ticket`](crate::Ticket) with one of 1 to 5 held: the log
-//! thread needs 2 to 5 to complete it, and writers wait for a seal, which needs 1.
+//! `manifest` comes before `commit`, so that a long seal or merge does not block writers. `commit`
+//! comes before `live`, so that no reader waits for the disk. Do not wait for a
+//! [`Ticket`](crate::Ticket) with one of 1 to 5 held: the log thread needs 2 to 5 to complete it,
+//! and writers wait for a seal, which needs 1.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -61,10 +62,10 @@ pub(crate) type Parts = BTreeMap<i64, Vec<Arc<Part>>>;
 
 /// The parts and heads that readers see.
 pub(crate) struct Live {
-    /// Oldest first; the last one is active: it takes batches.
+    /// Oldest first. The last one is active: batches are applied to it.
     pub(crate) heads: Vec<Arc<HeadCell>>,
     pub(crate) parts: Arc<Parts>,
-    /// Roll-ups: one per partition at most.
+    /// Roll-ups, at most one per partition.
     pub(crate) rollups: Arc<BTreeMap<i64, Arc<Part>>>,
     pub(crate) tombstones: Arc<Vec<Tombstone>>,
     /// Last position applied.
@@ -96,18 +97,18 @@ pub(crate) struct Core {
     pub(crate) options: StoreOptions,
     pub(crate) folder: Folder,
     pub(crate) catalog: Catalog,
-    /// `None` with the log off, and when it is closed.
+    /// `None` if the log is off or closed.
     pub(crate) journal: RwLock<Option<Journal>>,
     queue: CommitQueue,
     pub(crate) commit: Mutex<LogState>,
     pub(crate) live: RwLock<Live>,
-    /// As it was last stored.
+    /// The manifest as it was last stored.
     pub(crate) manifest: Mutex<Manifest>,
     pub(crate) upkeep: Upkeep,
     pub(crate) forgetting: Forgetting,
     /// The cache of opened parts.
     pub(crate) open_parts: Arc<OpenParts>,
-    /// Batches that were stored, to be filled again.
+    /// Memory of stored batches, for reuse.
     pub(crate) spares: Spares,
     pub(crate) counters: Counters,
 }

@@ -8,40 +8,40 @@ use std::path::PathBuf;
 #[error("{}: offset={offset}: {what}; restore the file", file.display())]
 pub struct SeriesDamage {
     pub file: PathBuf,
-    /// Where, in bytes from its beginning.
+    /// Offset in the file, in bytes.
     pub offset: u64,
     /// The kind of damage.
     pub what: String,
 }
 
-/// Why a store could not be opened.
+/// The reason why a store could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SeriesOpenError {
-    /// Another process, or another handle in this one, holds it.
+    /// Another process, or another handle in this process, holds the lock.
     #[error("{}: the store is already open; stop the process that holds it", .0.display())]
     Locked(PathBuf),
-    /// The process that had it did not close it: what is in its log is in no part yet.
+    /// The last process did not close the store: records in its log are not in parts yet.
     #[error(
         "{}: was not closed in good order, so that opening it writes: open it, or a copy of it, where \
          it may be written", .0.display()
     )]
     NotClosed(PathBuf),
-    /// Written by a newer version.
+    /// A file was written by a newer version.
     #[error("{}: format version {found} is newer than {known}; use a newer program", file.display())]
     NewerVersion {
         file: PathBuf,
         found: u16,
-        /// The newest version this program reads.
+        /// The newest version that this program reads.
         known: u16,
     },
-    /// A file that everything depends on is damaged.
+    /// The manifest or the catalogue is damaged, or the log lacks records.
     #[error("{0}; `holdfast series verify` lists all damage")]
     Corrupt(#[from] SeriesDamage),
-    /// The journal refuses.
+    /// The log could not be opened.
     #[error("journal: {0}")]
     Journal(#[from] journal::OpenError),
-    /// The journal cannot be read.
+    /// The log could not be read.
     #[error("journal: {0}")]
     Replay(#[from] journal::ReadError),
     /// An option outside its limits.
@@ -54,7 +54,7 @@ pub enum SeriesOpenError {
         /// Largest value allowed.
         max: u64,
     },
-    /// The operating system refused.
+    /// An I/O operation failed.
     #[error("{}: {what}: {source}", path.display())]
     Io {
         /// The file or folder.
@@ -65,19 +65,19 @@ pub enum SeriesOpenError {
     },
 }
 
-/// Why a name is refused.
+/// The reason why a name was rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameError {
-    /// Not of the shape `metric|metric tag=value tag=value`.
+    /// The name does not have the form `metric|metric tag=value tag=value`.
     #[error("series name {text:?}: {what}; write metric tag=value ...")]
     Malformed {
         /// The offending text, shortened.
         text: String,
-        /// The reason for the refusal.
+        /// The reason.
         what: &'static str,
     },
-    /// A limit of one name.
+    /// A limit of one name was exceeded.
     #[error("series name: {what}={value} is over the limit of {max}; shorten it")]
     TooLong {
         what: &'static str,
@@ -85,44 +85,44 @@ pub enum NameError {
         value: usize,
         max: usize,
     },
-    /// The store holds as many series as it may.
+    /// The store has the maximum number of series.
     #[error(
         "series limit of {max} reached; remove tags with many values, delete old series or raise \
          series_max"
     )]
     LimitReached { max: u64 },
-    /// Those with this tag are as many series as they may be.
+    /// The series with this tag have reached their quota.
     #[error(
         "series limit of {max} reached by {tag}={value}; let it send fewer, delete old series or \
          raise the limit"
     )]
     QuotaReached {
-        /// The tag's name.
+        /// Name of the tag.
         tag: String,
         value: String,
         max: u64,
     },
-    /// The store takes nothing any more.
+    /// The store was closed.
     #[error("the store is closed; open it again")]
     Closed,
 }
 
-/// Why a write or a change was refused. Nothing of it is in the store, unless said otherwise.
+/// The reason why a write or a change failed. Nothing of it was stored, unless stated otherwise.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// A row handle of another store, or of a row that was forgotten since.
+    /// The row handle belongs to another store, or its row was forgotten.
     #[error("row {0} is not known; ask for it by its name again")]
     UnknownRow(u32),
-    /// A row with another number of values than its row series has metrics.
+    /// The number of values differs from the number of metrics of the row series.
     #[error("row {row}: {found} values for {expected} metrics; give one each")]
     Shape {
         row: u32,
         found: usize,
-        /// Metrics of the row.
+        /// Number of metrics of the row.
         expected: usize,
     },
-    /// A batch or an event over its limit.
+    /// A batch or an event exceeds its limit.
     #[error("{what}={value} is over the limit of {max}; split the batch")]
     TooLarge {
         what: &'static str,
@@ -130,27 +130,27 @@ pub enum WriteError {
         value: usize,
         max: usize,
     },
-    /// A row older than what retention keeps.
+    /// The row is older than retention keeps.
     #[error("timestamp {time_ns} is older than retention keeps ({oldest_ns}); it was not stored")]
     TooOld {
         time_ns: i64,
-        /// The oldest that would be kept.
+        /// The oldest time accepted.
         oldest_ns: i64,
     },
-    /// A row further ahead of the clock than [`crate::AHEAD_MAX`].
+    /// The row is further ahead of the clock than [`crate::AHEAD_MAX`].
     #[error(
         "timestamp {time_ns} is more than a day ahead of the clock (newest taken: {newest_ns}); \
          correct the sender's clock or its unit of time"
     )]
     TooNew {
         time_ns: i64,
-        /// The newest that would be taken.
+        /// The newest time accepted.
         newest_ns: i64,
     },
-    /// A timestamp at the very end of time.
+    /// The timestamp is the largest that can be represented, which is reserved.
     #[error("timestamp {time_ns} is the last there is and cannot be stored; correct the clock")]
     EndOfTime { time_ns: i64 },
-    /// No room on the disk. The same call may succeed later; reads go on.
+    /// There is no space on the disk. The same call may succeed later; reads continue.
     #[error("no room on the disk: {0}; free space or lower the retention, then try again")]
     Full(String),
     /// The log failed earlier; nothing is accepted until the store is opened again. Whether the
@@ -160,7 +160,7 @@ pub enum WriteError {
     /// The store was closed.
     #[error("the store is closed; open it again")]
     Closed,
-    /// The operating system refused something that does not endanger what is stored.
+    /// An I/O operation failed that does not endanger stored data.
     #[error("{path}: {what}: {cause}")]
     Io {
         /// The file or folder.
@@ -169,7 +169,7 @@ pub enum WriteError {
         what: &'static str,
         cause: String,
     },
-    /// The operating system refused to read what the change needs.
+    /// The operating system could not read data that the change needs.
     #[error("{path}: {what}: {cause}")]
     Unread {
         path: String,
@@ -182,14 +182,14 @@ pub enum WriteError {
     Corrupt(SeriesDamage),
 }
 
-/// Why a read failed. It concerns the one series it was asked for.
+/// The reason why a read failed. It applies only to the requested series.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum SeriesReadError {
     /// Damage in a part.
     #[error("{0}; `holdfast series verify` lists all damage")]
     Corrupt(#[from] SeriesDamage),
-    /// The operating system refused.
+    /// An I/O operation failed.
     #[error("{}: {what}: {cause}", path.display())]
     Io {
         path: PathBuf,
@@ -199,8 +199,8 @@ pub enum SeriesReadError {
     },
 }
 
-/// The readable portion of a series, with the error of the rest. Damage in one block or part affects
-/// nothing else.
+/// The readable portion of a series, with the error of the rest. Damage in one block or part
+/// affects nothing else.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{error}")]
 pub struct Partial<T: std::fmt::Debug> {
@@ -213,7 +213,7 @@ pub struct Partial<T: std::fmt::Debug> {
 /// The complete result of a read, or the readable portion with an error.
 pub type Found<T> = Result<T, Box<Partial<T>>>;
 
-/// A result with what was read, whole or not.
+/// Returns `found`, with the error if there was one.
 pub(crate) fn partial<T: std::fmt::Debug>(found: T, torn: Option<SeriesReadError>) -> Found<T> {
     match torn {
         Some(error) => Err(Box::new(Partial { found, error })),
@@ -258,7 +258,7 @@ pub(crate) fn refused(
     }
 }
 
-/// A refusal of the disk while something was read.
+/// Converts an I/O error of a read that a change needs.
 pub(crate) fn unread(
     path: &std::path::Path,
     what: &'static str,

@@ -1,12 +1,14 @@
-//! Forgets row series without samples: those whose last samples were removed by retention, deletes or
-//! merges, and those that were never written. Their names leave memory, searches, limits and the disk.
+//! Forgets row series without samples: those whose last samples were removed by retention, deletes
+//! or merges, and those that were never written. Their names are removed from memory, searches,
+//! limits and the disk.
 //!
-//! A row stays while a part or a head has samples of it, and while a caller requested it in the last
-//! two epochs: a handle stays valid for that long without another request. Numbers are never reused, so a
-//! stale reference, such as a tombstone, cannot hit another row.
+//! A row is kept while a part or a head has samples of it, and if it was requested in the last two
+//! epochs: a handle stays valid for that long without another request. Numbers are never reused, so
+//! a stale reference, such as a tombstone, cannot match another row.
 //!
-//! Memory is updated first. Then the file is rewritten under another name, which the manifest gets when
-//! the file is complete. Rows that a crash brings back have no samples and are forgotten again.
+//! Memory is updated first. Then the file is rewritten under another name, which the manifest names
+//! when the file is complete. Rows that reappear after a crash have no samples and are forgotten
+//! again.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,7 +20,7 @@ use crate::core::Core;
 use crate::error::{WriteError, refused};
 use crate::manifest::Manifest;
 
-/// Rows that are forgotten while writers wait.
+/// Maximum number of rows forgotten at a time, while writers wait.
 const ROWS_AT_ONCE: usize = 65_536;
 /// Rows in one frame of a rewritten catalogue.
 const FRAME_ROWS: u32 = 1 << 16;
@@ -29,7 +31,8 @@ impl Core {
             return Ok(());
         }
         let (mut rows, mut looked) = (self.idle_rows(), HashSet::new());
-        // Read before taking the lock, so that seals do not wait; parts added since are read below.
+        // Parts are read before the lock is taken, so that seals do not wait. Newer parts are read
+        // below.
         if !self.leave_out_held(&mut rows, &mut looked) {
             return Ok(());
         }
@@ -40,7 +43,7 @@ impl Core {
         let rows: Vec<u32> = rows.into_iter().collect();
         let mut forgotten = 0;
         for some in rows.chunks(ROWS_AT_ONCE) {
-            // No batch is logged or applied while this is held.
+            // While this is held, no batch is logged or applied.
             let _committing = self.commit.lock();
             let heads = self.live.read().heads.clone();
             let of_heads = |id: &u32| heads.iter().any(|cell| cell.head.read().has(*id));
@@ -59,7 +62,7 @@ impl Core {
         written
     }
 
-    /// Returns the rows that no caller requested lately and that no head has.
+    /// Returns the rows that were not requested recently and are in no head.
     fn idle_rows(&self) -> RoaringBitmap {
         let mut rows = self.catalog.begin_epoch();
         let heads = self.live.read().heads.clone();
@@ -69,9 +72,9 @@ impl Core {
         rows
     }
 
-    /// Removes the rows that a part not in `looked` has from `rows`. Returns false if a part cannot be
-    /// read. The part in which a row was found is cached: the next call reads nothing for the row while
-    /// that part exists.
+    /// Removes the rows of all parts that are not in `looked` from `rows`. Returns false if a part
+    /// cannot be read. The part in which a row was found is cached: the next call reads nothing for
+    /// the row while that part exists.
     fn leave_out_held(&self, rows: &mut RoaringBitmap, looked: &mut HashSet<u64>) -> bool {
         let live = self.live.read();
         let (parts, rollups) = (Arc::clone(&live.parts), Arc::clone(&live.rollups));
@@ -81,7 +84,7 @@ impl Core {
         let mut held = self.forgetting.rows_in_parts.lock();
         held.retain(|part, _| ids.contains(part));
         held.values().for_each(|some| *rows -= some);
-        // What is written now and then is in the newest ones.
+        // Rows that are written occasionally are in the newest parts, so these are read first.
         for part in all() {
             if rows.is_empty() {
                 break;
@@ -133,20 +136,21 @@ impl Core {
             next.store(files, dir)
         });
         if let Err(e) = stored {
-            // A manifest that is in place without being known to be persisted may name it.
+            // A manifest may have been replaced without being known to be persisted, and may name
+            // this file.
             let named = Manifest::load(files, dir);
             if named.is_ok_and(|m| m.is_none_or(|m| m.catalog != next.catalog)) {
                 let _ = files.remove(&path);
             }
             return Err(e);
         }
-        // What cannot be removed is at the next opening.
+        // A file that cannot be removed now is removed at the next open.
         let _ = files.remove(&dir.join(manifest.catalog_name()));
         *manifest = next;
         Ok(())
     }
 
-    /// A frame of the catalogue's file with rows `from..to`.
+    /// Returns a frame of the catalogue's file with the rows `from..to`.
     pub(crate) fn catalog_frame(&self, from: u32, to: u32) -> Vec<u8> {
         let mut body = Vec::new();
         self.catalog.encode(from, to, &mut body);

@@ -1,7 +1,7 @@
-//! The head: what is not sealed yet, by row, compressed as it comes.
+//! The head: unsealed samples by row, compressed as they arrive.
 //!
-//! A row begins with a small buffer of uncompressed rows; when that is full it becomes a chunk.
-//! Rows may come in any order; of two with the same time the later one holds.
+//! A row begins with a small buffer of uncompressed rows. When it is full, it becomes a chunk. Rows
+//! may arrive in any order; of two with the same time the later one is valid.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
@@ -19,21 +19,21 @@ use crate::table::{Table, Want, Work};
 mod stretch;
 pub(crate) use stretch::Stretch;
 
-/// Rows that are kept uncompressed before they become a chunk.
+/// Number of rows that are kept uncompressed before they become a chunk.
 const OPEN_ROWS_MAX: usize = 64;
-/// The same for rows of few metrics, whose times weigh most.
+/// The same for rows of few metrics, in which times take most of the space.
 const OPEN_ROWS_MAX_NARROW: usize = 16;
-/// Metrics below which a row is narrow.
+/// Rows with fewer metrics than this are narrow.
 const NARROW_COLUMNS: usize = 4;
 /// Bytes of bookkeeping assumed per row.
 const ROW_BYTES: usize = 136;
 
-/// The partition of an instant.
+/// Returns the partition of a time.
 pub(crate) fn partition_of(time_ns: i64) -> i64 {
     time_ns.div_euclid(PARTITION_NS)
 }
 
-/// The instants of a partition.
+/// Returns the time range of a partition.
 pub(crate) fn partition_range(partition: i64) -> TimeRange {
     let from_ns = partition.saturating_mul(PARTITION_NS);
     TimeRange { from_ns, to_ns: from_ns.saturating_add(PARTITION_NS) }
@@ -47,13 +47,13 @@ struct Chunk {
 }
 
 impl Chunk {
-    /// Adds the partitions of its rows.
+    /// Adds the partitions of the chunk's rows to `into`.
     fn partitions(&self, work: &mut Work, into: &mut BTreeSet<i64>) {
         let (first, last) = (partition_of(self.first), partition_of(self.last));
         into.extend([first, last]);
         if last > first + 1 {
             let mut table = Table::default();
-            // Its own bytes: they can be decoded.
+            // The head encoded the chunk itself, so decoding cannot fail.
             let _ = table.decode(&self.bytes, Want::None, work);
             into.extend(table.times.iter().map(|t| partition_of(*t)));
         }
@@ -65,7 +65,7 @@ pub(crate) struct RowHead {
     columns: u16,
     events: bool,
     chunks: Vec<Chunk>,
-    /// Rows not compressed yet: time, then the values' bits, row after row.
+    /// Uncompressed rows: the time, then the bits of the values, row after row.
     open: Vec<u64>,
     /// State that most rows never need.
     rare: Option<Box<Rare>>,
@@ -97,9 +97,9 @@ struct Rare {
 #[derive(Default)]
 pub(crate) struct Head {
     rows: Vec<RowHead>,
-    /// Index of a row in `rows`, plus one, by the row's number.
+    /// Index of each row in `rows`, plus one, by row number.
     places: Pages<NonZeroU32>,
-    /// Numbers in the order of `rows`.
+    /// Row numbers in the order of `rows`.
     ids: Vec<u32>,
     samples: u64,
     bytes: usize,
@@ -108,17 +108,17 @@ pub(crate) struct Head {
     batches: u64,
 }
 
-/// A head between writers and readers.
+/// A head, shared by writers and readers.
 #[derive(Default)]
 pub(crate) struct HeadCell {
     pub(crate) head: RwLock<Head>,
-    /// Positions it holds: the first, and the last once it takes no more.
+    /// First position, and the last position once the head is closed.
     first: AtomicU64,
     last: AtomicU64,
 }
 
 impl HeadCell {
-    /// A head that begins at a position.
+    /// Creates a head that begins at a position.
     pub(crate) fn new(first: u64) -> Self {
         Self {
             head: RwLock::default(),
@@ -149,12 +149,12 @@ impl RowHead {
         if self.events { 0 } else { usize::from(self.columns) }
     }
 
-    /// Indexes into `open` of integers.
+    /// Returns the indexes into `open` of integers.
     fn integers(&self) -> &[u32] {
         self.rare.as_ref().map_or(&[], |rare| &rare.integers)
     }
 
-    /// The open rows as a table, in the order of arrival.
+    /// Copies the open rows to a table, in order of arrival.
     fn open_table(&self, table: &mut Table) {
         let width = self.width();
         let begin = table.times.len();
@@ -179,7 +179,7 @@ impl RowHead {
         }
     }
 
-    /// Compress the open rows. The change of its memory, in bytes.
+    /// Compresses the open rows. Returns the change of memory, in bytes.
     fn close(&mut self, table: &mut Table, work: &mut Work) -> usize {
         if table.columns.len() != self.shape() {
             *table = Table::with_columns(self.shape());
@@ -195,7 +195,8 @@ impl RowHead {
             let chunk = Chunk { first: at(begin), last: at(end - 1), bytes: bytes.into() };
             let room = self.chunks.capacity();
             if self.chunks.len() == room {
-                // Twice as many, but one at first: few rows have more before they are sealed.
+                // The capacity doubles, starting with one: most rows need few chunks before they
+                // are sealed.
                 self.chunks.reserve_exact(room.max(1));
             }
             more += chunk.bytes.len() + (self.chunks.capacity() - room) * size_of::<Chunk>();
@@ -210,7 +211,7 @@ impl RowHead {
         more
     }
 
-    /// Appends the rows of a range, unsettled, in the order of arrival.
+    /// Appends the rows of a range, unsettled, in order of arrival.
     fn read(
         &self,
         from: Runs<'_>,
@@ -239,7 +240,7 @@ impl RowHead {
         Some(())
     }
 
-    /// Samples of some chunks, and of the open rows if asked for, in a range, settled.
+    /// Returns the samples of some chunks, and of the open rows if requested, in a range, settled.
     fn table(
         &self,
         id: u32,
@@ -251,7 +252,7 @@ impl RowHead {
         let columns = if self.events { self.shape() } else { want.of(self.shape()) };
         let mut table = Table::with_columns(columns);
         if self.read(from, range, want, &mut table, work).is_none() {
-            // Its own bytes: cannot be.
+            // This cannot happen: the head encoded the chunk itself.
             tracing::error!(row = id, "a chunk of the head cannot be decoded");
         }
         table.keep(|t| range.contains(t));
@@ -301,7 +302,7 @@ impl Head {
         self.batches == 0
     }
 
-    /// Puts a batch in.
+    /// Applies a batch.
     pub(crate) fn apply(&mut self, batch: &Batch, sharing: &Sharing) {
         self.batches += 1;
         self.samples += batch.samples() as u64;
@@ -335,7 +336,7 @@ impl Head {
         }
     }
 
-    /// Adds a row; `flags` are the columns that hold integers.
+    /// Adds a row. `flags` are the columns that hold integers.
     fn push(&mut self, place: usize, time: i64, row: &[u64], flags: &[u32]) {
         let Some(head) = self.rows.get_mut(place) else { return };
         let before = head.open.capacity();
@@ -355,8 +356,8 @@ impl Head {
         }
     }
 
-    /// Lets the rows that share a series with a new one have its values, where they have a sample
-    /// at its time.
+    /// Copies the values of a new row to the rows that share a series with it, where they have a
+    /// sample at its time.
     fn agree(&mut self, shared: &[Shared], time: i64, row: &[u64], flags: &[u32]) {
         for Shared { own, row: other, column } in shared {
             let Some(place) = self.place_of(*other) else { continue };
@@ -382,7 +383,7 @@ impl Head {
         self.places.get(id).map(|place| place.get() as usize - 1)
     }
 
-    /// Returns the index of a row's head, which is created if there is none.
+    /// Returns the index of a row's head, creating it if there is none.
     fn place(&mut self, id: u32, columns: u16, events: bool) -> usize {
         if let Some(place) = self.place_of(id) {
             return place;
@@ -401,20 +402,20 @@ impl Head {
         self.rows.get(self.place_of(id)?)
     }
 
-    /// Samples of a row in a range, settled; empty if it has none.
+    /// Returns the samples of a row in a range, settled. Empty if there are none.
     pub(crate) fn read(&self, id: u32, range: TimeRange, want: Want, work: &mut Work) -> Table {
         let Some(row) = self.row(id) else { return Table::default() };
         row.table(id, Runs { chunks: &row.chunks, with_open: true }, range, want, work)
     }
 
-    /// Rows in it, ascending.
+    /// Returns the numbers of its rows, ascending.
     pub(crate) fn row_ids(&self) -> Vec<u32> {
         let mut ids = self.ids.clone();
         ids.sort_unstable();
         ids
     }
 
-    /// Samples of a row, as many as there may be.
+    /// Returns the maximum number of samples of a row.
     pub(crate) fn samples_of(&self, id: u32) -> usize {
         self.row(id).map_or(0, |row| {
             let rows = row.chunks.len() * OPEN_ROWS_MAX + row.open.len() / row.width().max(1);
@@ -422,12 +423,12 @@ impl Head {
         })
     }
 
-    /// Returns true if it holds anything of a row.
+    /// Returns true if the head has samples of a row.
     pub(crate) fn has(&self, id: u32) -> bool {
         self.place_of(id).is_some()
     }
 
-    /// Partitions its rows touch, ascending.
+    /// Returns the partitions of its rows, ascending.
     pub(crate) fn partitions(&self) -> Vec<i64> {
         let (mut found, mut work) = (BTreeSet::new(), Work::default());
         for row in &self.rows {
@@ -439,7 +440,7 @@ impl Head {
 }
 
 impl RowHead {
-    /// Room for more open rows: few at first, then twice as many, up to a full buffer.
+    /// Reserves space for more open rows: doubles a small buffer, up to the full size.
     fn grow(&mut self) {
         let width = self.width();
         let rows = self.open.capacity() / width;

@@ -1,11 +1,11 @@
-//! Time series: catalogue, head, parts, codecs, merge, retention, query.
+//! A time-series store: catalogue, head, parts, codecs, merge, retention, query.
 //!
-//! A *row series* is a tag set with metrics that share timestamps; each metric is addressable
-//! alone, as a [`Series`]. Writers put rows into a [`Batch`], which is one record of the store's own
-//! journal. When the record is as durable as requested, the batch is added to the head, where queries
-//! see it, and acknowledged. If a flush fails, its batches are not shown; they may be there after the
-//! store is opened again. Heads are sealed into parts, one for each partition of 2 hours that they
-//! touch. Parts are merged in the background.
+//! A *row series* is a tag set with metrics that share timestamps; each metric can be addressed
+//! alone, as a [`Series`]. Writers put rows into a [`Batch`], which is one record of the store's
+//! own journal. When the record is as durable as requested, the batch is added to the head, where
+//! queries see it, and acknowledged. If a flush fails, its batches are not visible; they may
+//! reappear after the store is opened again. Heads are sealed into parts, one for each partition of
+//! 2 hours that they touch. Parts are merged in the background.
 //!
 //! ```
 //! use series::{Ack, Batch, Direction, Selector, Store, StoreOptions, TimeRange};
@@ -33,16 +33,16 @@
 //! - [`Wal::Always`]: an acknowledged batch survives a power cut ([`Ack::Persisted`]), or a kill at
 //!   once and a power cut after 100 ms ([`Ack::Flushed`]). [`Wal::Interval`]: the same with its
 //!   interval. [`Wal::Off`]: batches survive only a clean stop.
-//! - A batch survives completely or not at all. Of two values of one series and time, the one of the
-//!   later batch is valid, before and after a restart.
-//! - A failed write or flush of the log stops writes until the store is opened again. A full disk
-//!   refuses writes until there is space. Reads continue in both cases.
-//! - Damage in a block or a part affects only the data in it: reads return the rest together with the
-//!   error ([`Partial`], or an item of a [`Scan`]).
-//!
+//! - A batch survives completely or not at all. Of two values of one series and time, the one of
+//!   the later batch is valid, before and after a restart.
+//! - A failed write or flush of the log stops writes until the store is opened again. With a full
+//!   disk, writes fail until there is space. Reads continue in both cases.
+//! - Damage in a block or a part affects only the data in it: reads return the rest together with
+//!   the error ([`Partial`], or an item of a [`Scan`]).
 //!
 //! # Limits
-//! See the constants of this crate and [`StoreOptions`]: each has a name and a refusal.
+//! See the constants of this crate and [`StoreOptions`]. Exceeding a limit returns an error that
+//! names it.
 
 #![warn(missing_docs, clippy::missing_errors_doc)]
 

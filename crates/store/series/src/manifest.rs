@@ -1,5 +1,5 @@
-//! The manifest: which parts, how much of the catalogue and which tombstones count. Replaced as a
-//! whole, by a rename.
+//! The manifest: the valid parts, the valid length of the catalogue, and the tombstones. It is
+//! replaced as a whole by a rename.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::part::{PartMeta, VERSION_WHOLE_INDEX};
 use crate::record::Tombstone;
 
 const MAGIC: &[u8; 8] = b"hfsemani";
-/// The newest version; written only where something needs it.
+/// The newest version. Written only if a field needs it.
 const VERSION: u16 = 3;
 const VERSION_WITHOUT_UNREAD: u16 = 2;
 const NAME: &str = "manifest";
@@ -25,24 +25,24 @@ const WHOLE_INDEX: u32 = 2;
 /// See the module.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Manifest {
-    /// Everything up to here is in parts.
+    /// All records up to this position are in parts.
     pub(crate) sealed: u64,
-    /// Position of a record of the log minus its position there.
+    /// Position of a record minus its position in the log.
     pub(crate) log_base: u64,
-    /// Position in the log known to have been persisted.
+    /// Log position that is known to be persisted.
     pub(crate) log_expected: u64,
-    /// Number of the catalogue's file, its bytes that count, and the row behind the last that was
-    /// ever in it.
+    /// Number of the catalogue's file, its valid bytes, and the row after the last one ever written
+    /// to it.
     pub(crate) catalog: u64,
     pub(crate) catalog_bytes: u64,
     pub(crate) catalog_rows: u32,
     /// Number of the next part.
     pub(crate) next_part: u64,
-    /// Closed in good order, and nothing written since.
+    /// True if the store was closed cleanly and nothing was written since.
     pub(crate) clean: bool,
     pub(crate) parts: Vec<PartMeta>,
     pub(crate) tombstones: Vec<Tombstone>,
-    /// Partitions whose files are refused, and for how long, in seconds: see [`crate::unread`].
+    /// Partitions that could not be read, with the seconds of refusals: see [`crate::unread`].
     pub(crate) unread: BTreeMap<i64, u32>,
 }
 
@@ -115,8 +115,8 @@ impl Manifest {
         input.is_empty().then_some(it)
     }
 
-    /// Merges of version 1 left deletes of some of a row's metrics to the reader: they have still to
-    /// be applied.
+    /// Marks deletes of some of a row's metrics as not applied: merges of version 1 left them to
+    /// the reader.
     fn unapply_partial(&mut self) {
         for t in self.tombstones.iter().filter(|t| t.is_partial()) {
             let before = |p: &&mut PartMeta| p.step_s == 0 && p.position_max < t.position;
@@ -126,7 +126,7 @@ impl Manifest {
         }
     }
 
-    /// Name of the catalogue's file.
+    /// Returns the name of the catalogue's file.
     pub(crate) fn catalog_name(&self) -> String {
         match self.catalog {
             0 => CATALOG.to_owned(),
@@ -134,7 +134,7 @@ impl Manifest {
         }
     }
 
-    /// Returns true if a file's name is that of a catalogue.
+    /// Returns true if `name` is the name of a catalogue file.
     pub(crate) fn is_catalog(name: &str) -> bool {
         let number = name.strip_prefix(CATALOG).map(|rest| rest.strip_prefix('-'));
         number.is_some_and(|number| match number {
@@ -143,7 +143,7 @@ impl Manifest {
         })
     }
 
-    /// The manifest of a folder; `None` if there is none.
+    /// Reads the manifest of a folder. Returns `None` if there is none.
     pub(crate) fn load(files: &dyn Files, dir: &Path) -> Result<Option<Self>, SeriesOpenError> {
         let path = dir.join(NAME);
         let failed =
@@ -169,7 +169,7 @@ impl Manifest {
         Ok(Some(Self::decode(&bytes).ok_or_else(damage)?))
     }
 
-    /// Puts this manifest in place of the one there is, durably. Returns the bytes written.
+    /// Replaces the manifest in the folder durably. Returns the bytes written.
     pub(crate) fn store(&self, files: &dyn Files, dir: &Path) -> Result<u64, WriteError> {
         let (path, new) = (dir.join(NAME), dir.join(format!("{NAME}.new")));
         let bytes = self.encode();

@@ -1,4 +1,4 @@
-//! Merges of parts that are neighbours in position.
+//! Merges of parts with adjacent positions.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashSet};
@@ -20,17 +20,17 @@ use crate::table::{Table, Work};
 mod rows;
 use rows::Rows;
 
-/// A part joins the run of newer ones if it is at most this many times as large as they are together.
+/// A part joins the run of newer parts if its size is at most this many times their total.
 const GROWTH: u64 = 4;
-/// Parts of a partition that is still written from which on they are merged.
+/// Minimum number of parts that are merged in a partition that is still written.
 const RUN_MIN: usize = 4;
-/// Parts of a partition from which on all are merged, however large.
+/// Number of parts from which on all parts of a partition are merged, however large.
 const PARTS_MAX: usize = 8;
-/// Partitions that are merged together at most, and the bytes from which on no other joins them:
-/// into one file, with one manifest.
+/// Maximum number of partitions merged together into one file with one manifest, and the size in
+/// bytes from which on no further partition is added.
 const RUNS_MAX: usize = 64;
 const RUNS_BYTES_MAX: u64 = 8 << 20;
-/// Time after its end from which on a partition counts as finished, in nanoseconds.
+/// Time after the end of a partition from which on it counts as finished, in nanoseconds.
 const FINISHED_NS: i64 = 30 * 60 * 1_000_000_000;
 
 /// The outcome of a merge step.
@@ -51,8 +51,8 @@ impl Core {
         Ok(outcome)
     }
 
-    /// Makes one merge or roll-up if one is due. Parts that no delete hits are recorded as such first, so
-    /// that their deletes are not examined again.
+    /// Makes one merge or roll-up if one is due. First marks deletes as applied to parts that they
+    /// do not hit, so that these are not examined again.
     pub(crate) fn merge_once(&self, outcome: &mut MergeOutcome) -> Result<MergeStep, WriteError> {
         let mut manifest = self.manifest.lock();
         let live = self.live.read();
@@ -100,7 +100,7 @@ impl Core {
         self.noting(&mut manifest, partition, done).map(|()| MergeStep::More)
     }
 
-    /// Records that all present deletes are applied to parts that none of them hits.
+    /// Marks all current deletes as applied to the parts that none of them hits.
     fn record_missed(
         &self,
         manifest: &mut Manifest,
@@ -115,8 +115,9 @@ impl Core {
         Ok(())
     }
 
-    /// Records a partition that cannot be read, so that the others continue. The manifest is written at once
-    /// when another hour of failures is full, and otherwise by its next change.
+    /// Records the result for a partition and returns it. A partition that cannot be read does not
+    /// stop the others. The manifest is written at once after each further hour of failures, and
+    /// otherwise with its next change.
     pub(crate) fn noting<T>(
         &self,
         manifest: &mut Manifest,
@@ -134,8 +135,8 @@ impl Core {
         done
     }
 
-    /// Merges runs of parts, each of one partition, into one file; where that fails, the first
-    /// alone, so that what cannot be read keeps nothing else from being merged.
+    /// Merges runs of parts, each of one partition, into one file. If that fails, merges the first
+    /// run alone, so that an unreadable part does not prevent other merges.
     fn merge_runs(
         &self,
         manifest: &mut Manifest,
@@ -150,7 +151,7 @@ impl Core {
         );
         let partition = |run: &Vec<Arc<Part>>| run.first().map_or(0, |p| p.meta.partition);
         let Some(first) = runs.first().filter(|_| unread) else {
-            // What was refused before is read again.
+            // Partitions that could not be read before have been read now.
             let done = runs.iter().filter(|_| together.is_ok());
             done.map(partition).try_for_each(|p| self.noting(manifest, p, Ok(())))?;
             return together;
@@ -183,7 +184,7 @@ impl Core {
         self.put(manifest, &gone, &metas, merged, outcome)
     }
 
-    /// Puts what was written in the place of some parts, or removes what came of it.
+    /// Replaces some parts by the written ones, or removes the written files after a failure.
     pub(crate) fn put(
         &self,
         manifest: &mut Manifest,
@@ -241,13 +242,13 @@ impl Core {
         })
     }
 
-    /// An error when the store is being closed.
+    /// Returns an error if the store is being closed.
     fn go_on(&self) -> Result<(), WriteError> {
         if self.upkeep.is_stopping() { Err(WriteError::Closed) } else { Ok(()) }
     }
 
-    /// Finishes a file of parts in which tombstones up to a position are applied; those without
-    /// rows are left out, unless they may be empty.
+    /// Finishes a file of parts in which the tombstones up to a position are applied. Parts without
+    /// rows are omitted, unless `even_empty` is set.
     fn written(
         &self,
         writer: PartWriter,
@@ -264,7 +265,8 @@ impl Core {
         Ok(done.map(|m| PartMeta { applied, ..m }).collect())
     }
 
-    /// Writes a part of rows made one after another, unless there are none and it may not be empty.
+    /// Writes a part from rows that are produced one after another. Writes nothing if there are
+    /// none, unless empty parts are allowed.
     pub(crate) fn write_rows(
         &self,
         meta: PartMeta,
@@ -284,7 +286,7 @@ impl Core {
         self.written(writer, &[meta], applied, even_empty)
     }
 
-    /// Puts parts, or nothing, in the place of some parts: durably, then for readers.
+    /// Replaces some parts by others, or by nothing: first durably, then for readers.
     pub(crate) fn replace(
         &self,
         manifest: &mut Manifest,
@@ -317,11 +319,10 @@ impl Core {
     }
 }
 
-/// Deletes with the rows that they hit, and parts for which deletes wait that have none of these rows:
-/// otherwise one delete would rewrite all parts in its range.
+/// Deletes with the rows that they hit, and the parts with pending deletes that have none of these
+/// rows. Without the latter, one delete would rewrite all parts in its range.
 struct Deletes<'a> {
-    /// Rows are looked at where a part waits for a delete, so that those for which none does cost
-    /// nothing.
+    /// Rows are computed only if a delete is pending for a part.
     all: Vec<(&'a Tombstone, OnceCell<RoaringBitmap>)>,
     missed: HashSet<u64>,
 }
@@ -332,13 +333,13 @@ impl<'a> Deletes<'a> {
         Self { all, missed: HashSet::new() }
     }
 
-    /// Returns true if one that waits for a part hits any of its rows.
+    /// Returns true if a delete that is pending for a part hits any of its rows.
     fn hit(&mut self, part: &Part) -> bool {
         let mut waiting = self.all.iter().filter(|(t, _)| waits(t, &part.meta)).peekable();
         if waiting.peek().is_none() {
             return false;
         }
-        // What cannot be read is for the merge to tell.
+        // The merge reports a part that cannot be read.
         let Ok(rows) = part.rows() else { return true };
         let of = |t: &Tombstone| t.rows.iter().map(|(row, _)| *row).collect();
         let hit = waiting.any(|(t, hit)| !hit.get_or_init(|| of(t)).is_disjoint(&rows));
@@ -349,7 +350,7 @@ impl<'a> Deletes<'a> {
     }
 }
 
-/// Returns true if a tombstone has still to be applied to a part.
+/// Returns true if a tombstone is not yet applied to a part.
 pub(crate) fn waits(tombstone: &Tombstone, part: &PartMeta) -> bool {
     let range = partition_range(part.partition);
     part.position_max < tombstone.position
@@ -357,8 +358,8 @@ pub(crate) fn waits(tombstone: &Tombstone, part: &PartMeta) -> bool {
         && part.applied < tombstone.position
 }
 
-/// Neighbours worth merging: those that deletes hit, with those that would be merged anyway where the
-/// two overlap, so that each is written once.
+/// Returns adjacent parts worth merging: those that deletes hit, together with those that are due
+/// anyway if the two overlap, so that each is written once.
 fn pick(parts: &[Arc<Part>], deletes: &mut Deletes<'_>, finished: bool) -> Vec<Arc<Part>> {
     let begin = grown(parts, finished);
     let run = match hit_run(parts, deletes) {
@@ -369,8 +370,8 @@ fn pick(parts: &[Arc<Part>], deletes: &mut Deletes<'_>, finished: bool) -> Vec<A
     parts.get(run).unwrap_or_default().to_vec()
 }
 
-/// From the first part that a delete hits to the last. What is not hit between two of them is written
-/// with them unless it is more than they.
+/// Returns the range from the first part that a delete hits to the last. Other parts between two of
+/// them are included unless they are larger than these.
 fn hit_run(parts: &[Arc<Part>], deletes: &mut Deletes<'_>) -> Option<Range<usize>> {
     let hits: Vec<bool> = parts.iter().map(|part| deletes.hit(part)).collect();
     let start = hits.iter().position(|hit| *hit)?;
@@ -389,7 +390,8 @@ fn hit_run(parts: &[Arc<Part>], deletes: &mut Deletes<'_>) -> Option<Range<usize
     Some(start..end)
 }
 
-/// Returns the index of the first of the newest parts that are worth merging; the length if none are.
+/// Returns the index of the first of the newest parts that are worth merging; the length if none
+/// are.
 fn grown(parts: &[Arc<Part>], finished: bool) -> usize {
     if parts.len() >= PARTS_MAX {
         return 0;
@@ -426,7 +428,7 @@ mod tests {
         assert!(pick(&[part(1, 0)], &mut deletes, false).is_empty());
         assert!(pick(&[part(0, 9)], &mut deletes, false).is_empty());
         assert!(deletes.all.iter().all(|(_, rows)| rows.get().is_none()));
-        // One waits; that it cannot be read is for the merge to tell.
+        // A delete is pending. That the part cannot be read is reported by the merge.
         assert_eq!(pick(&[part(0, 0)], &mut deletes, false).len(), 1);
     }
 }

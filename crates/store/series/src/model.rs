@@ -1,10 +1,10 @@
-//! The nouns of the store: rows, values, ranges, selectors, what operations cost.
+//! The types of the store: rows, values, ranges, selectors, and the costs of operations.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A row series of one store: a tag set with its metrics. Cheap to copy and to keep; good while the
-/// row series has samples, and for an epoch more ([`crate::Store::epoch`]).
+/// A row series of one store: a tag set with its metrics. Cheap to copy. Valid while the row series
+/// has samples, and for one epoch more ([`crate::Store::epoch`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Row {
     pub(crate) id: u32,
@@ -13,7 +13,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// Its number in this store.
+    /// Returns its number in this store.
     pub fn id(self) -> u32 {
         self.id
     }
@@ -23,26 +23,26 @@ impl Row {
         usize::from(self.columns)
     }
 
-    /// Returns true if it holds events (its metric begins with `!`) instead of values.
+    /// Returns true if it holds events (its metric begins with `!`).
     pub fn is_events(self) -> bool {
         self.events
     }
 }
 
-/// One value. Integers up to 2^53 in magnitude are kept as the equal float, larger ones as they
-/// are; either comes back exactly.
+/// One value. Integers up to 2^53 in magnitude are stored as the equal float, larger ones as
+/// integers. Both are restored exactly.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Value {
-    /// A float, any bit pattern.
+    /// A float with any bit pattern.
     F64(f64),
     I64(i64),
 }
 
-/// Largest magnitude up to which every integer is a float, 2^53.
+/// Magnitude up to which every integer is exactly a float, 2^53.
 const EXACT_MAX: u64 = 1 << 53;
 
 impl Value {
-    /// The same number as a float if it is one exactly.
+    /// Returns the same number as a float if it is exactly one.
     #[must_use]
     pub fn canonical(self) -> Self {
         match self {
@@ -51,7 +51,7 @@ impl Value {
         }
     }
 
-    /// The nearest float.
+    /// Returns the nearest float.
     pub fn as_f64(self) -> f64 {
         match self {
             Self::F64(f) => f,
@@ -63,33 +63,33 @@ impl Value {
 /// A half-open range of time in nanoseconds since the epoch: `from <= t < to`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TimeRange {
-    /// First instant inside.
+    /// First instant of the range.
     pub from_ns: i64,
-    /// First instant behind.
+    /// First instant after the range.
     pub to_ns: i64,
 }
 
 impl TimeRange {
-    /// Everything (but the last nanosecond there is).
+    /// All times but the last nanosecond.
     pub const ALL: Self = Self { from_ns: i64::MIN, to_ns: i64::MAX };
 
-    /// Returns true if it holds an instant.
+    /// Returns true if the range contains an instant.
     pub fn contains(self, time_ns: i64) -> bool {
         self.from_ns <= time_ns && time_ns < self.to_ns
     }
 
-    /// Returns true if it holds any instant between these two, both included.
+    /// Returns true if the range contains any instant between these two, both included.
     pub(crate) fn touches(self, first_ns: i64, last_ns: i64) -> bool {
         self.from_ns <= last_ns && first_ns < self.to_ns
     }
 
-    /// Returns true if it holds all instants between these two, both included.
+    /// Returns true if the range contains all instants between these two, both included.
     pub(crate) fn covers(self, first_ns: i64, last_ns: i64) -> bool {
         self.from_ns <= first_ns && last_ns < self.to_ns
     }
 }
 
-/// Which way a scan goes.
+/// The direction of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Direction {
     #[default]
@@ -97,21 +97,21 @@ pub enum Direction {
     Backward,
 }
 
-/// A test of a name or of a tag's value. A tag that is not there has the value "".
+/// A test of a name or of a tag's value. The value of an absent tag is "".
 #[derive(Clone, Default)]
 pub enum Test {
     #[default]
     Any,
     Is(Vec<String>),
-    /// None of these.
+    /// Matches none of these texts.
     IsNot(Vec<String>),
-    /// Matches if the function returns true (a regular expression, for instance). Called once for each
-    /// distinct text.
+    /// Matches if the function returns true (a regular expression, for instance). Called once for
+    /// each distinct text.
     Where(Arc<dyn Fn(&str) -> bool + Send + Sync>),
 }
 
 impl Test {
-    /// Exactly this text.
+    /// Matches exactly this text.
     pub fn is(text: &str) -> Self {
         Self::Is(vec![text.into()])
     }
@@ -137,16 +137,16 @@ impl std::fmt::Debug for Test {
     }
 }
 
-/// Which series: those whose metric and tags pass every test.
+/// Selects the series whose metric and tags pass all tests.
 #[derive(Debug, Clone, Default)]
 pub struct Selector {
-    /// Of the metric's name. Events have names that begin with `!`.
+    /// The test of the metric's name. Names of events begin with `!`.
     pub metric: Test,
     pub tags: Vec<(String, Test)>,
 }
 
 impl Selector {
-    /// All series of a metric.
+    /// Selects all series of a metric.
     pub fn metric(name: &str) -> Self {
         Self { metric: Test::is(name), tags: Vec::new() }
     }
@@ -164,7 +164,7 @@ pub struct Series {
     pub metric: Arc<str>,
     /// Its tags, sorted by name.
     pub tags: Arc<[(String, String)]>,
-    /// The columns with its samples. Almost always one.
+    /// The columns with its samples, almost always one.
     pub(crate) columns: Vec<ColumnId>,
 }
 
@@ -176,17 +176,17 @@ pub(crate) struct ColumnId {
 }
 
 impl Series {
-    /// The canonical name, `metric tag=value ...`, with spaces and the like escaped by `\`.
+    /// Returns the canonical name, `metric tag=value ...`, with special characters escaped by `\`.
     pub fn name(&self) -> String {
         crate::name::text(&[&self.metric], self.tags.iter().map(|(k, v)| (&**k, &**v)))
     }
 
-    /// Returns true if it holds events.
+    /// Returns true if the series holds events.
     pub fn is_events(&self) -> bool {
         self.metric.starts_with('!')
     }
 
-    /// The value of a tag; "" if it has none.
+    /// Returns the value of a tag, or "" if there is none.
     pub fn tag(&self, name: &str) -> &str {
         self.tags.iter().find(|(k, _)| k == name).map_or("", |(_, v)| v)
     }
@@ -220,7 +220,7 @@ impl Values {
         }
     }
 
-    /// All of them as the nearest floats.
+    /// Returns all values as the nearest floats.
     pub fn to_f64(&self) -> std::borrow::Cow<'_, [f64]> {
         match self {
             Self::F64(v) => v.into(),
@@ -229,7 +229,7 @@ impl Values {
     }
 }
 
-/// A run of samples of one series, in the scan's direction, without two of one time.
+/// A run of samples of one series, in the scan's direction, with distinct times.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Run {
     /// Times in nanoseconds since the epoch.
@@ -246,17 +246,17 @@ pub struct Event {
     pub text: Vec<u8>,
 }
 
-/// An aggregate of samples that can be merged without reading them again. NaN counts in `count`, makes
-/// `sum` NaN, and is ignored by `min` and `max` (which are NaN if there is no other value).
+/// An aggregate of samples that can be merged without reading them again. NaN counts in `count`,
+/// makes `sum` NaN, and is ignored by `min` and `max` (which are NaN if there is no other value).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Summary {
     /// Number of samples.
     pub count: u64,
     pub min: f64,
-    /// Time of the first smallest one.
+    /// Time of the first smallest value.
     pub min_ns: i64,
     pub max: f64,
-    /// Time of the first largest one.
+    /// Time of the first largest value.
     pub max_ns: i64,
     pub sum: f64,
     pub first: f64,
@@ -266,7 +266,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Of one sample.
+    /// Returns the summary of one sample.
     pub fn of(time_ns: i64, value: f64) -> Self {
         Self {
             count: 1,
@@ -282,7 +282,7 @@ impl Summary {
         }
     }
 
-    /// Adds what is said of other, later samples.
+    /// Adds the summary of other, later samples.
     pub fn add(&mut self, later: &Self) {
         self.count += later.count;
         self.sum += later.sum;
@@ -295,7 +295,7 @@ impl Summary {
         (self.last, self.last_ns) = (later.last, later.last_ns);
     }
 
-    /// Returns the summary of the samples of both, in either order.
+    /// Returns the summary of the samples of both, in any order.
     #[must_use]
     pub fn with(&self, other: &Self) -> Self {
         let (mut early, late) =
@@ -303,7 +303,7 @@ impl Summary {
         let before = early;
         let (last, last_ns) = (early.last, early.last_ns);
         early.add(late);
-        // Where they lie side by side, the first of equal values may be in either.
+        // If the two overlap in time, either may contain the first of equal values.
         let same = |a: f64, b: f64| a.partial_cmp(&b) == Some(std::cmp::Ordering::Equal);
         if same(late.min, before.min) && late.min_ns < before.min_ns {
             (early.min, early.min_ns) = (late.min, late.min_ns);
@@ -317,7 +317,7 @@ impl Summary {
         early
     }
 
-    /// Their arithmetic mean.
+    /// Returns the arithmetic mean.
     pub fn mean(&self) -> f64 {
         self.sum / self.count as f64
     }
@@ -326,45 +326,46 @@ impl Summary {
 /// The cost of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WriteOutcome {
-    /// Position of the batch: of two values for one time the one with the higher position holds.
+    /// Position of the batch. Of two values for one time, the one with the higher position is
+    /// valid.
     pub position: u64,
     /// Samples and events stored.
     pub samples: u64,
     /// Bytes of the batch in the log, before the log's own framing; 0 with the log off.
     pub log_bytes: u64,
-    /// Flushes of the medium by the group it belonged to, or for it and others together.
+    /// Flushes of the medium for the group of the batch.
     pub flushes: u32,
 }
 
 /// The result of opening a store.
 #[derive(Debug, Clone, Default)]
 pub struct OpenReport {
-    /// Everything up to here was in parts.
+    /// All records up to this position were in parts.
     pub sealed_position: u64,
-    /// Last position, after replay.
+    /// Last position after replay.
     pub position: u64,
     pub replayed_batches: u64,
     /// Samples and events replayed.
     pub replayed_samples: u64,
-    /// Batches of the log that were skipped: their rows had been forgotten before they were written.
-    /// Their writers got an error.
+    /// Batches of the log that were skipped because their rows had been forgotten before they were
+    /// written. Their writers got an error.
     pub passed_over_batches: u64,
-    /// It was closed in good order.
+    /// The store was closed cleanly.
     pub clean: bool,
-    /// Row series known.
+    /// Number of known row series.
     pub rows: u64,
     /// Parts on disk.
     pub parts: u64,
-    /// Files of interrupted seals and merges, and of a damaged log that was set aside, that were removed.
+    /// Removed files of interrupted seals and merges, and of a damaged log that was set aside.
     pub removed_files: u64,
-    /// Time it took.
+    /// Duration of the opening.
     pub elapsed: Duration,
 }
 
 /// The result of a seal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SealOutcome {
-    /// Everything up to here is in parts.
+    /// All records up to this position are in parts.
     pub position: u64,
     /// Samples and events sealed.
     pub samples: u64,
@@ -378,39 +379,39 @@ pub struct SealOutcome {
 /// The result of a round of merges, or of retention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MergeOutcome {
-    /// Parts that went.
+    /// Number of parts replaced or dropped.
     pub parts_before: u32,
-    /// Parts that came.
+    /// Number of parts written.
     pub parts_after: u32,
     pub bytes_written: u64,
-    /// Bytes that went.
+    /// Bytes of the parts replaced or dropped.
     pub bytes_removed: u64,
 }
 
-/// Totals since the store was opened, and where it stands.
+/// Totals since the store was opened, and its current state.
 #[derive(Debug, Clone, Default)]
 pub struct StoreStats {
-    /// Row series known.
+    /// Number of known row series.
     pub rows: u64,
-    /// Series (metrics of row series) known.
+    /// Number of known series (metrics of row series).
     pub series: u64,
     /// Row series with samples in the head.
     pub rows_active: u64,
-    /// Samples and events taken.
+    /// Samples and events accepted.
     pub samples: u64,
     pub batches: u64,
-    /// Batches refused or failed.
+    /// Batches that were rejected or failed.
     pub batches_failed: u64,
     /// Samples and events dropped by retention.
     pub dropped_samples: u64,
     /// Bytes of the files that retention dropped.
     pub dropped_bytes: u64,
-    /// Estimate of the head's memory, in bytes, heads that are being sealed included.
+    /// Estimate of the heads' memory in bytes, including heads that are being sealed.
     pub head_bytes: u64,
     /// Samples and events in the head.
     pub head_samples: u64,
     pub position: u64,
-    /// Everything up to here is in parts.
+    /// All records up to this position are in parts.
     pub sealed_position: u64,
     /// Parts on disk.
     pub parts: u64,
@@ -420,7 +421,7 @@ pub struct StoreStats {
     pub open_index_bytes: u64,
     /// Bytes of the parts on disk.
     pub part_bytes: u64,
-    /// Samples and events in them, superseded ones included.
+    /// Samples and events in them, including superseded ones.
     pub part_samples: u64,
     pub index_bytes: u64,
     /// Partitions on disk.
@@ -428,12 +429,12 @@ pub struct StoreStats {
     /// Roll-ups on disk.
     pub rollups: u64,
     pub rollup_bytes: u64,
-    /// Tombstones that are not applied everywhere yet.
+    /// Tombstones that are not applied to all parts yet.
     pub tombstones: u64,
-    /// Bytes of batches handed to the log.
+    /// Bytes of batches written to the log.
     pub log_payload_bytes: u64,
-    /// The log's own totals; `None` with the log off.
+    /// The log's own totals, or `None` if the log is off.
     pub log: Option<journal::Stats>,
-    /// The failure of the last seal or merge, if it failed.
+    /// The error of the last seal or merge, if it failed.
     pub trouble: Option<String>,
 }

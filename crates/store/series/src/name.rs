@@ -1,16 +1,16 @@
 //! Names of row series: `metric|metric tag=value tag=value`, normalised.
 //!
-//! The canonical form has the tags sorted by name and single spaces. A backslash makes the next
-//! character ordinary, so that metrics and tags may hold spaces, `=`, `|` and backslashes; the
-//! canonical form escapes exactly those.
+//! The canonical form has the tags sorted by name and single spaces. A backslash escapes the next
+//! character, so that metrics and tags may contain spaces, `=`, `|` and backslashes; the canonical
+//! form escapes exactly these.
 
 use crate::error::NameError;
 use crate::options::{COLUMNS_MAX, NAME_BYTES_MAX, TAGS_MAX};
 
-/// Longest piece of an offending text that an error repeats, in bytes.
+/// Maximum length in bytes of the text that an error quotes.
 const QUOTED_BYTES_MAX: usize = 200;
 
-/// A name taken apart.
+/// A parsed name.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RowName {
     /// Metrics in the order of the values.
@@ -20,10 +20,10 @@ pub struct RowName {
 }
 
 impl RowName {
-    /// Takes raw text apart.
+    /// Parses raw text.
     ///
     /// # Errors
-    /// Returns an error if the text is no name, or over a limit.
+    /// Returns an error if the text is not a name, or exceeds a limit.
     pub fn parse(raw: &[u8]) -> Result<Self, NameError> {
         let malformed = |what| NameError::Malformed { text: quote(raw), what };
         limit("name_bytes", raw.len(), 2 * NAME_BYTES_MAX)?;
@@ -51,10 +51,10 @@ impl RowName {
         Self::new(metrics, tags)
     }
 
-    /// Builds a name. The tags need not be sorted; tags without a value are dropped.
+    /// Builds a name. The tags need not be sorted; tags with an empty value are dropped.
     ///
     /// # Errors
-    /// Returns an error if they form no valid name, or exceed a limit.
+    /// Returns an error if the metrics and tags do not form a valid name, or exceed a limit.
     pub fn new(metrics: Vec<String>, mut tags: Vec<(String, String)>) -> Result<Self, NameError> {
         tags.retain(|(_, value)| !value.is_empty());
         tags.sort();
@@ -88,14 +88,14 @@ impl RowName {
         self.metrics.first().is_some_and(|m| m.starts_with('!'))
     }
 
-    /// The canonical text.
+    /// Returns the canonical text.
     pub fn text(&self) -> String {
         let metrics: Vec<&str> = self.metrics.iter().map(String::as_str).collect();
         text(&metrics, self.tags.iter().map(|(k, v)| (&**k, &**v)))
     }
 }
 
-/// The canonical text of sorted tags.
+/// Returns the canonical text of metrics and sorted tags.
 pub(crate) fn text<'a>(metrics: &[&str], tags: impl Iterator<Item = (&'a str, &'a str)>) -> String {
     let mut text = String::with_capacity(64);
     for (i, metric) in metrics.iter().enumerate() {

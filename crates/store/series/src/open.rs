@@ -1,4 +1,4 @@
-//! Opening: the manifest, the catalogue, what is left over, the log.
+//! Opens a store: reads the manifest and the catalogue, removes leftovers, replays the log.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -17,15 +17,15 @@ use crate::options::{StoreOptions, Wal};
 use crate::part::{Part, PartMeta};
 use crate::record::{self, Record};
 
-/// Smallest head that can be asked for, in bytes.
+/// Minimum size of a head, in bytes.
 const HEAD_BYTES_MIN: usize = 4096;
-/// Prefix of the names of files of a damaged log that are not needed.
+/// Prefix of the names of files of a damaged log that is not needed.
 const ASIDE: &str = "damaged-";
-/// Trimmed segments of the log that are kept for use again: about what one seal of a full head
-/// trims, so that new files need not be filled with zeros.
+/// Number of trimmed log segments kept for reuse: about as many as a seal of a full head trims, so
+/// that new files need not be filled with zeros.
 const LOG_SPARES: usize = 8;
 
-/// Longest time that a writer waits for another one that notes that the store is in use.
+/// Longest time that a writer waits for another one that marks the store as open.
 const MARKING_TIME_MAX: Duration = Duration::from_secs(1);
 
 impl Core {
@@ -61,8 +61,8 @@ impl Core {
         let core = Self::new(dir.to_owned(), options, manifest.clone(), held);
         core.load_catalog(&manifest)?;
         core.load_parts(&manifest);
-        // The process that replaced the manifest may have been killed before the rename was persisted:
-        // files that only the previous manifest names must not be removed first.
+        // The process that replaced the manifest may have been killed before the rename was
+        // persisted: files that only the previous manifest names must not be removed first.
         files.persist_dir(dir).map_err(|source| SeriesOpenError::Io {
             path: dir.to_owned(),
             what: "cannot persist",
@@ -76,7 +76,7 @@ impl Core {
         Ok((Arc::new(core), report))
     }
 
-    /// Opens the store in `dir` as it is, to be read.
+    /// Opens the store in `dir` for reading only, without changing it.
     pub(crate) fn open_read_only(
         dir: &Path,
         options: StoreOptions,
@@ -114,7 +114,7 @@ impl Core {
             }
         }
         let (rows, all) = (self.catalog.rows(), manifest.catalog_rows);
-        // Fewer are no damage: rows are forgotten before they were ever written here, too.
+        // Fewer rows are not damage: some may have been forgotten before they were written here.
         if rows > all {
             let what = format!("{rows} rows instead of {all}");
             return Err(SeriesDamage { file: path, offset: manifest.catalog_bytes, what }.into());
@@ -138,7 +138,7 @@ impl Core {
         self.show(&mut self.live.write(), manifest);
     }
 
-    /// Removes files of seals, merges and catalogues that were interrupted.
+    /// Removes the files of interrupted seals, merges and catalogue rewrites.
     fn remove_leftovers(&self, manifest: &Manifest) -> Result<u64, SeriesOpenError> {
         let parts: HashSet<String> = manifest.parts.iter().map(PartMeta::file_name).collect();
         let left = |name: &str| name.starts_with("part-") && !parts.contains(name);
@@ -149,8 +149,8 @@ impl Core {
         Ok(removed + if manifest.clean { self.remove_aside() } else { 0 })
     }
 
-    /// Removes the files of a log that were set aside: the store was closed cleanly since, so nothing
-    /// needs them. Files that cannot be removed stay.
+    /// Removes the log files that were set aside. The store was closed cleanly since then, so they
+    /// are not needed. Files that cannot be removed stay.
     fn remove_aside(&self) -> u64 {
         let dir = self.dir.join("log");
         let names = self.options.files.list(&dir).unwrap_or_default();
@@ -187,7 +187,8 @@ impl Core {
         Ok(removed)
     }
 
-    /// Opens the log, replays what is not sealed, and makes the positions to come follow.
+    /// Opens the log, replays the records that are not sealed, and sets the position of the next
+    /// record.
     fn open_log(
         &self,
         manifest: &Manifest,
@@ -203,7 +204,7 @@ impl Core {
             }
             return self.mark_open(manifest.log_base);
         }
-        // After a clean end all of it is in parts, whatever became of it.
+        // After a clean close, all records are in parts, so the state of the log does not matter.
         let position_expected = if manifest.clean { 0 } else { manifest.log_expected };
         let opened = match Journal::open(&dir, self.log_options(position_expected)) {
             Err(journal::OpenError::Corrupt(damage)) if manifest.clean => {
@@ -239,7 +240,7 @@ impl Core {
         self.mark_open(base)
     }
 
-    /// Gives the files of a log names that are none of a log.
+    /// Renames the files of a log so that they no longer belong to it.
     fn set_aside(&self, dir: &Path, names: &[String]) -> Result<(), SeriesOpenError> {
         let files = &self.options.files;
         let failed =
@@ -268,17 +269,17 @@ impl Core {
         }
     }
 
-    /// Note that the store is open: what is written from now on is not closed in good order. Where
-    /// there is no room for that nothing is written until there is.
+    /// Marks the store as open: until it is closed, the manifest is not clean. If there is no space
+    /// for that, writes fail until there is.
     fn mark_open(&self, log_base: u64) -> Result<(), SeriesOpenError> {
         let mut manifest = self.manifest.lock();
         (manifest.clean, manifest.log_base) = (false, log_base);
-        // A log that restarted, or is off, cannot hold records of before: do not expect any.
+        // A log that was recreated, or is off, has no older records: do not expect any.
         let ends = self.journal.read().as_ref().map_or(0, Journal::persisted_position);
         manifest.log_expected = manifest.log_expected.min(ends);
         let files = &*self.options.files;
         let there = Manifest::load(files, &self.dir)?;
-        // After a kill it says so already.
+        // After a kill, the store is marked as open already.
         if there.as_ref() == Some(&*manifest) {
             return Ok(());
         }
@@ -292,12 +293,12 @@ impl Core {
         }
     }
 
-    /// Notes it now if there was no room for that.
+    /// Marks the store as open now if there was no space before.
     pub(crate) fn ensure_marked(&self) -> Result<(), WriteError> {
         if !self.folder.is_unmarked() {
             return Ok(());
         }
-        // Another writer that notes it is soon done; who merges may take long.
+        // Another writer marks it quickly, but a merge may hold the lock for long.
         let Some(manifest) = self.manifest.try_lock_for(MARKING_TIME_MAX) else {
             let dir = self.dir.display();
             return Err(WriteError::Full(format!("{dir} had none when it was opened")));
@@ -330,7 +331,7 @@ impl Core {
         Ok(())
     }
 
-    /// `None`: it is no record of this store.
+    /// Applies one record of the log. Returns `None` if it is not a record of this store.
     fn replay_one(&self, bytes: &[u8], position: u64, report: &mut OpenReport) -> Option<()> {
         match record::decode(bytes, position)? {
             Record::Definitions(mut input) => {
@@ -339,7 +340,7 @@ impl Core {
             }
             Record::Batch(batch) => {
                 match self.catalog.check(&batch) {
-                    // A batch of a forgotten row: its writer got an error.
+                    // The batch has a forgotten row, so its write had failed.
                     Err(WriteError::UnknownRow(row)) if row < self.catalog.rows() => {
                         tracing::warn!(position, row, "skipping a batch whose write had failed");
                         report.passed_over_batches += 1;
@@ -365,7 +366,7 @@ fn locked(files: &dyn Files, dir: &Path) -> Result<Box<dyn Lock>, SeriesOpenErro
     held.ok_or_else(|| SeriesOpenError::Locked(dir.to_owned()))
 }
 
-/// Returns true if there is nothing of a log in a folder with these names.
+/// Returns true if a folder with these names has no log files.
 fn is_gone(names: &[String]) -> bool {
     !names.iter().any(|name| is_of_log(name))
 }
@@ -374,12 +375,12 @@ fn is_of_log(name: &str) -> bool {
     name.starts_with("segment-") || name.starts_with("ring-")
 }
 
-/// Returns true if a log that is gone is missed: not after a clean end, when all of it is in parts.
+/// Returns true if a missing log had records that are not in parts: not after a clean close.
 fn is_missed(manifest: &Manifest) -> bool {
     manifest.log_expected > 0 && !manifest.clean
 }
 
-/// Returns the damage if the log begins at record `first` and records from `from` on are in no part.
+/// Returns damage if the log begins at record `first` and records from `from` on are in no part.
 fn gap(dir: &Path, first: u64, from: u64) -> Option<SeriesDamage> {
     let what = format!(
         "the log begins at record {first}, but those from {from} on are in no part: put back what \
@@ -388,14 +389,14 @@ fn gap(dir: &Path, first: u64, from: u64) -> Option<SeriesDamage> {
     (first > from).then(|| SeriesDamage { file: dir.to_owned(), offset: first, what })
 }
 
-/// Returns the defects in the files of a closed store, one line each. Changes nothing.
+/// Checks the files of a closed store and returns their defects, one line each. Changes nothing.
 ///
 /// # Errors
 /// Returns an error if the manifest or the catalogue cannot be read at all, or the store is open.
 pub fn verify(dir: &Path, files: &Arc<dyn Files>) -> Result<Vec<String>, SeriesOpenError> {
     let held = locked(&**files, dir)?;
     let manifest = match Manifest::load(&**files, dir) {
-        // Without it nothing else is known.
+        // Nothing else can be checked without the manifest.
         Err(SeriesOpenError::Corrupt(damage)) => return Ok(vec![damage.to_string()]),
         loaded => loaded?.unwrap_or_default(),
     };
@@ -435,7 +436,7 @@ pub fn verify(dir: &Path, files: &Arc<dyn Files>) -> Result<Vec<String>, SeriesO
             Err(e) => found.push(e.to_string()),
         }
     }
-    // Of parts in one file each tells what is wrong with the file.
+    // Several parts in one file report the same defect of the file.
     let mut told = HashSet::new();
     found.retain(|line| told.insert(line.clone()));
     Ok(found)

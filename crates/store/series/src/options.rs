@@ -8,105 +8,105 @@ use env::files::{Files, RealFiles};
 
 /// Width of a partition in nanoseconds: 2 hours.
 pub const PARTITION_NS: i64 = 2 * 3600 * 1_000_000_000;
-/// Most metrics of one row series.
+/// Maximum number of metrics of one row series.
 pub const COLUMNS_MAX: usize = 256;
-/// Most tags of one series.
+/// Maximum number of tags of one series.
 pub const TAGS_MAX: usize = 32;
-/// Longest canonical name of a row series, in bytes.
+/// Maximum length of the canonical name of a row series, in bytes.
 pub const NAME_BYTES_MAX: usize = 4096;
-/// Longest event, in bytes.
+/// Maximum size of an event, in bytes.
 pub const EVENT_BYTES_MAX: usize = 4096;
-/// Most samples of one batch (rows times metrics).
+/// Maximum number of samples of one batch (rows times metrics).
 pub const BATCH_SAMPLES_MAX: usize = 1 << 20;
-/// Most bytes of events in one batch.
+/// Maximum total size of events in one batch, in bytes.
 pub const BATCH_EVENT_BYTES_MAX: usize = 4 << 20;
 /// Maximum distance of external times ahead of the clock. A time further ahead comes from a wrong
 /// clock, and no retention would remove it for years.
 pub const AHEAD_MAX: Duration = Duration::from_hours(24);
-/// Most series (metrics of row series) a store holds by default.
+/// Default limit of series (metrics of row series) in a store.
 pub const SERIES_MAX_DEFAULT: u64 = 4_000_000;
-/// Memory of the unsealed head that causes a seal by default, in bytes.
+/// Default memory of the head at which it is sealed, in bytes.
 pub const HEAD_BYTES_MAX_DEFAULT: usize = 256 << 20;
-/// Samples that may wait for the log by default; writers beyond wait.
+/// Default limit of samples waiting for the log; writers beyond it wait.
 pub const QUEUED_SAMPLES_MAX_DEFAULT: usize = 4 << 20;
-/// Longest time fire-and-forget writes are not persisted, in milliseconds, unless configured.
+/// Default time within which writes with [`Ack::Flushed`] are persisted, in milliseconds.
 pub const INTERVAL_MS_DEFAULT: u64 = 100;
-/// Parts that are kept open at most; the one that was not read for longest is closed.
+/// Maximum number of parts that are kept open. The least recently read one is closed first.
 pub const OPEN_PARTS_MAX: usize = 512;
-/// Bytes of the indexes of parts that are kept in memory at most.
+/// Maximum size of part indexes kept in memory, in bytes.
 pub const OPEN_INDEX_BYTES_MAX: u64 = 64 << 20;
-/// Tombstones a store holds at most.
+/// Maximum number of tombstones in a store.
 pub const TOMBSTONES_MAX: usize = 10_000;
 
-/// When the log reaches the medium.
+/// The time at which the log is persisted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wal {
-    /// Every acknowledged batch is persisted (survives power loss) before its acknowledgement;
-    /// one flush serves a whole group of batches.
+    /// Every acknowledged batch is persisted (survives a power cut) before its acknowledgement. One
+    /// flush serves a whole group of batches.
     Always,
-    /// Every acknowledged batch is with the operating system (survives a kill), and persisted
-    /// after this time at the latest.
+    /// Every acknowledged batch is written to the operating system (survives a kill), and persisted
+    /// within this time.
     Interval(Duration),
-    /// No log: a kill loses what is not sealed; a clean stop loses nothing.
+    /// No log: a kill loses all unsealed samples; a clean close loses nothing.
     Off,
 }
 
 /// The durability that a writer waits for under [`Wal::Always`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Ack {
-    /// The batch survives power loss.
+    /// The batch survives a power cut.
     #[default]
     Persisted,
-    /// The batch survives a kill at once, and power loss after [`INTERVAL_MS_DEFAULT`].
+    /// The batch survives a kill, and a power cut after [`INTERVAL_MS_DEFAULT`].
     Flushed,
 }
 
-/// The retention limits. `None`: unlimited.
+/// The retention limits. `None` means unlimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SeriesRetention {
     /// Age after which a partition is dropped.
     pub age: Option<Duration>,
-    /// Bytes of parts on disk; oldest partitions go first. Roll-ups without samples take up to half of
-    /// it from those that have some.
+    /// Size of parts on disk, in bytes. The oldest partitions are removed first. Roll-ups without
+    /// samples take up to half of it before samples are removed.
     pub bytes_max: Option<u64>,
 }
 
-/// Options for opening a store. [`StoreOptions::default`] is right for most uses.
+/// Options for opening a store. [`StoreOptions::default`] suits most uses.
 #[derive(Clone)]
 pub struct StoreOptions {
-    /// When the log reaches the medium.
+    /// The time at which the log is persisted.
     pub wal: Wal,
-    /// Memory of the head that causes a seal, in bytes.
+    /// Memory of the head at which it is sealed, in bytes.
     pub head_bytes_max: usize,
-    /// Age of the head that causes a seal.
+    /// Age at which a head is sealed.
     pub seal_after: Duration,
     /// The retention limits.
     pub retention: SeriesRetention,
-    /// Most series the store holds; a new one beyond is refused by name.
+    /// Limit of series in the store. A new series beyond it is rejected.
     pub series_max: u64,
-    /// Samples that may wait for the log; writers beyond wait.
+    /// Limit of samples waiting for the log; writers beyond it wait.
     pub queued_samples_max: usize,
     /// Size of a segment of the log, in bytes.
     pub segment_bytes: u64,
     /// Layout of the log.
     pub layout: journal::Layout,
-    /// Keep 5-minute summaries next to the samples of finished partitions, not only after the samples
-    /// are removed. They cost half a byte more for each sample, and serve queries with steps of 5 minutes or
-    /// more that are aligned to the buckets.
+    /// If true, 5-minute summaries are stored next to the samples of finished partitions, not only
+    /// after the samples are removed. They cost half a byte per sample, and serve queries with
+    /// steps of 5 minutes or more that are aligned to the buckets.
     pub rollups_beside: bool,
-    /// Age up to which roll-ups of 5 minutes stay when their samples went. `None`: they go with
-    /// the samples, so that without a retention those that there are stay.
+    /// Age up to which 5-minute roll-ups are kept after their samples were removed. `None` removes
+    /// them with the samples; without a retention age, existing ones stay.
     pub rollup_age: Option<Duration>,
-    /// Age up to which, after that, roll-ups of an hour stay. `None`: there are none.
+    /// Age up to which, after that, roll-ups of an hour are kept. `None` creates none.
     pub hourly_age: Option<Duration>,
-    /// Bytes a second that merges in the background write at most, on average; 0: no limit.
+    /// Limit of the average write rate of background merges, in bytes per second; 0 is unlimited.
     pub merge_bytes_per_s_max: u64,
-    /// Sealing, merging and retention on threads of their own. Without it they happen only when
-    /// asked for, in the same order every time: for simulations.
+    /// If true, sealing, merging and retention run on separate threads. If false, they run only
+    /// when called, in a deterministic order: for simulations.
     pub background: bool,
     /// The file system.
     pub files: Arc<dyn Files>,
-    /// The wall clock, its monotone side and its guarded time.
+    /// The clock: wall clock, monotonic time and guarded time.
     pub clock: Arc<dyn Clock>,
 }
 
@@ -133,7 +133,8 @@ impl Default for StoreOptions {
 }
 
 impl StoreOptions {
-    /// The same, but nothing goes by age or size: for tools, which do not know what is wanted.
+    /// Returns the same options without retention: for tools, which do not know the configured
+    /// limits.
     #[must_use]
     pub fn keeping_all(self) -> Self {
         let ever = Some(Duration::MAX);

@@ -1,9 +1,9 @@
-//! A table by number of which most numbers may be empty: pages of a few places each in regions of
-//! pages, and none where nothing is. What it takes follows what is in it, not how high numbers are.
+//! A sparse table indexed by number: pages of entries, grouped in regions, allocated on demand.
+//! Memory grows with the number of entries, not with the largest number.
 
-/// Places of a page.
+/// Entries per page.
 const PLACES: usize = 64;
-/// Pages of a region.
+/// Pages per region.
 const PAGES: usize = 1024;
 
 #[derive(Debug)]
@@ -14,7 +14,7 @@ struct Page<T> {
 
 #[derive(Debug)]
 struct Region<T> {
-    /// Up to the highest that was ever there.
+    /// Slots up to the highest page that ever existed.
     pages: Vec<Option<Box<Page<T>>>>,
     used: usize,
 }
@@ -24,7 +24,7 @@ struct Region<T> {
 pub(crate) struct Pages<T> {
     regions: Vec<Option<Box<Region<T>>>>,
     taken: usize,
-    /// Pages, and places for pages.
+    /// Number of allocated pages, and of slots for pages.
     used: usize,
     room: usize,
 }
@@ -42,7 +42,7 @@ impl<T> Pages<T> {
         region.pages.get(page)?.as_ref()?.places.get(place)?.as_ref()
     }
 
-    /// Puts something at a number; what was there.
+    /// Inserts an entry at a number and returns the previous one.
     pub(crate) fn insert(&mut self, number: u32, it: T) -> Option<T> {
         let (region, page, place) = split(number);
         if self.regions.len() <= region {
@@ -68,7 +68,7 @@ impl<T> Pages<T> {
         before
     }
 
-    /// Takes away what is at a number.
+    /// Removes and returns the entry at a number.
     pub(crate) fn remove(&mut self, number: u32) -> Option<T> {
         let (region, page, place) = split(number);
         let whole = self.regions.get_mut(region)?;
@@ -95,14 +95,14 @@ impl<T> Pages<T> {
         self.taken
     }
 
-    /// Memory of it, in bytes.
+    /// Returns the allocated memory, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let table = self.room + self.regions.len();
         self.used * PLACES * size_of::<Option<T>>() + table * size_of::<usize>()
     }
 }
 
-/// Region, page and place of a number.
+/// Returns the region, page and slot of a number.
 fn split(number: u32) -> (usize, usize, usize) {
     let number = number as usize;
     (number / PLACES / PAGES, number / PLACES % PAGES, number % PLACES)

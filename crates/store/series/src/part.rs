@@ -1,11 +1,11 @@
-//! Parts: immutable sets of samples of one partition each, of a range of positions.
+//! Parts: immutable sets of samples, each of one partition and one range of positions.
 //!
-//! A file holds one part, or those of several partitions that were written together: chunks, each
-//! with its checksum, then per part an index. The index is blocks of rows, each with its checksum
-//! (a directory that is searched in place, and per chunk where it is, its times and what its columns
-//! sum up to), then its top: where the blocks are, and which rows there are. Of an index the top is
-//! read when the part is opened, a block when a row of it is asked for. The bytes:
-//! docs/format/series.md.
+//! A file holds one part, or the parts of several partitions that were written together: first
+//! chunks, each with its checksum, then the index of each part. An index consists of blocks of
+//! rows, each with its checksum, and of the top. A block has a directory that is searched in place,
+//! and for each chunk its location, its times and the summaries of its columns. The top has the
+//! locations of the blocks and the set of rows. The top is read when the part is opened, a block
+//! when one of its rows is requested. Byte format: docs/format/series.md.
 
 mod file;
 mod handle;

@@ -1,5 +1,5 @@
 //! Writes that wait for the log. The memory of stored batches and records is reused, so that a busy
-//! writer allocates none.
+//! writer does not allocate.
 
 use std::sync::Arc;
 
@@ -10,9 +10,9 @@ use crate::options::Ack;
 use crate::record::{self, Tombstone};
 use crate::ticket::Slot;
 
-/// Batches that are kept, and records, at most.
+/// Maximum number of batches, and of records, kept for reuse.
 const SPARES_MAX: usize = 16;
-/// Memory of a batch, or a record, that is kept, in bytes.
+/// Maximum memory of a batch or record kept for reuse, in bytes.
 const SPARE_BYTES_MAX: usize = 1 << 20;
 
 pub(crate) enum Write {
@@ -35,11 +35,12 @@ pub(crate) struct Pending {
     pub(crate) record: Vec<u8>,
     pub(crate) ack: Ack,
     pub(crate) slot: Arc<Slot>,
-    /// Rows that were forgotten, since the store was opened, before its own were looked up.
+    /// Number of rows forgotten since the store was opened, read before its own rows were looked
+    /// up.
     pub(crate) forgotten: u64,
 }
 
-/// Empty batches and records, with their memory.
+/// Empty batches and records with allocated memory.
 #[derive(Default)]
 pub(crate) struct Spares(Mutex<SpareMemory>);
 
@@ -61,7 +62,7 @@ impl Spares {
         record::batch(batch, memory)
     }
 
-    /// Keeps the memory of a batch and its record.
+    /// Keeps the memory of a batch and its record for reuse.
     pub(crate) fn give(&self, mut batch: Batch, mut record: Vec<u8>) {
         batch.clear();
         record.clear();

@@ -1,4 +1,4 @@
-//! Insides for measurements and fuzzers.
+//! Access to internals for benchmarks and fuzzers.
 
 use crate::batch::Batch;
 use crate::bytes::Input;
@@ -10,7 +10,7 @@ use crate::part;
 use crate::record::{self, Record};
 use crate::table::{Table, Want, Work};
 
-/// Values, and their encoded columns.
+/// Values and their encoded columns.
 #[derive(Debug, Default)]
 pub struct Probe {
     bits: Vec<u64>,
@@ -22,13 +22,13 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Values to encode in columns of `column` (at most 2048).
+    /// Takes values to be encoded in columns of `column` values (at most 2048).
     pub fn new(values: &[f64], column: usize) -> Self {
         let bits = values.iter().map(|v| v.to_bits()).collect();
         Self { bits, column: column.clamp(1, COLUMN_VALUES_MAX), ..Self::default() }
     }
 
-    /// Encodes all values once; the bytes.
+    /// Encodes all values once and returns the number of bytes.
     pub fn encode(&mut self) -> usize {
         self.bytes.clear();
         for some in self.bits.chunks(self.column) {
@@ -37,7 +37,7 @@ impl Probe {
         self.bytes.len()
     }
 
-    /// Decodes what was encoded; how many values came back.
+    /// Decodes the encoded values and returns their number.
     pub fn decode(&mut self) -> usize {
         let mut input = Input(&self.bytes);
         let mut values = 0;
@@ -50,17 +50,17 @@ impl Probe {
     }
 }
 
-/// The log's record of a batch, in place of what `room` holds.
+/// Replaces `room` by the log record of a batch.
 pub fn record(batch: &Batch, room: &mut Vec<u8>) {
     room.clear();
     *room = record::batch(batch, std::mem::take(room));
 }
 
-/// Decodes bytes as a column of `count` values, encodes and decodes them again, and compares the values.
-/// Returns false if the bytes are not a column.
+/// Decodes bytes as a column of `count` values, encodes and decodes them again, and compares the
+/// values. Returns false if the bytes are not a column.
 ///
 /// # Panics
-/// If the values differ.
+/// Panics if the values differ.
 #[allow(clippy::panic, reason = "a fuzzer that finds something panics")]
 pub fn column(bytes: &[u8], count: usize) -> bool {
     let (mut digits, mut values, mut again) = (Vec::new(), Vec::new(), Vec::new());
@@ -77,10 +77,10 @@ pub fn column(bytes: &[u8], count: usize) -> bool {
     true
 }
 
-/// Values of any bits, written and read as floats and as integers, and as times.
+/// Encodes and decodes values of any bits as floats, as integers and as times, and compares them.
 ///
 /// # Panics
-/// When other values come back.
+/// Panics if other values come back.
 #[allow(clippy::panic, reason = "a fuzzer that finds something panics")]
 pub fn values(bits: &[u64]) {
     let bits = bits.get(..COLUMN_VALUES_MAX).unwrap_or(bits);
@@ -98,11 +98,11 @@ pub fn values(bits: &[u64]) {
     assert!(read.is_some() && back == times, "other times come back");
 }
 
-/// Bytes that claim to be a chunk, an index, a manifest, definitions or a record of the log: they
-/// are read or refused, and a record that is read is written as itself.
+/// Decodes bytes as a chunk, an index, a manifest, definitions and a record of the log. A valid
+/// record is encoded again and compared.
 ///
 /// # Panics
-/// When a record changes by being written and read.
+/// Panics if a record changes.
 #[allow(clippy::panic, reason = "a fuzzer that finds something panics")]
 pub fn file(bytes: &[u8]) {
     for want in [Want::All, Want::One(1), Want::Some(0, 3)] {
@@ -114,7 +114,7 @@ pub fn file(bytes: &[u8]) {
     let _ = part::index::Top::decode(bytes, 0);
     let _ = part::index::find(bytes, 1, 0, false, Want::All);
     let _ = Catalog::new(1000).decode(&mut Input(bytes));
-    // A manifest's checksum would keep everything else out.
+    // Without a valid checksum a manifest would be rejected at once.
     let mut whole = bytes.to_vec();
     whole.extend_from_slice(&crc32c::crc32c(bytes).to_le_bytes());
     let _ = Manifest::decode(&whole);

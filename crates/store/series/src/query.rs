@@ -1,8 +1,8 @@
 //! Reads: a snapshot of parts and heads, scans and summaries of one series.
 //!
 //! The samples of a series in one partition come from parts, oldest first, then from heads. Of two
-//! samples with the same time, the one from the later source is valid. Tombstones hide older samples.
-//! Sources that cannot be read are skipped and reported with the result.
+//! samples with the same time, the one from the later source is valid. Tombstones hide older
+//! samples. Sources that cannot be read are skipped and reported with the result.
 
 mod events;
 mod extremes;

@@ -12,29 +12,30 @@ const BATCH: u8 = 2;
 const DELETE: u8 = 3;
 const BATCH_BY_ROWS: u8 = 4;
 
-/// Rows from which on values are logged column by column.
+/// Minimum number of rows for which values are logged column by column.
 const TRANSPOSE_ROWS_MIN: usize = 16;
-/// Rows that are looked at to see whether they need be, and how many there are at least then.
+/// Number of rows examined to see whether columns are alike, and the minimum number of rows for
+/// that.
 const LOOKED_AT_ROWS: usize = 16;
 const LOOKED_AT_OF_MIN: usize = 8 * LOOKED_AT_ROWS;
-/// A row-by-row encoding may take this many bits more per value: turning values into columns costs more
-/// than writing these bits, and the few rows in the sample vary less in a column than all rows do.
+/// A row-by-row encoding may take this many bits more per value. Transposing costs more than
+/// writing these bits, and the few rows in the sample vary less in a column than all rows do.
 const SPARED_BITS: usize = 1;
-/// Rows that are turned into columns at a time.
+/// Number of rows transposed at a time.
 const TURNED_ROWS: usize = 64;
 /// Maximum capacity, in values, that is kept between batches.
 const VALUES_KEPT_MAX: usize = 1 << 16;
 
-/// A delete: it hits samples with a lower position.
+/// A delete. It hits samples with a lower position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Tombstone {
     pub(crate) position: u64,
     pub(crate) range: TimeRange,
-    /// Rows, ascending, with the columns that are hit (empty: all).
+    /// Rows, ascending, with the columns that are hit. No columns means all of them.
     pub(crate) rows: Vec<(u32, Vec<u16>)>,
 }
 
-/// A record taken apart.
+/// A decoded record.
 pub(crate) enum Record<'a> {
     Definitions(Input<'a>),
     Batch(Batch),
@@ -42,7 +43,7 @@ pub(crate) enum Record<'a> {
 }
 
 impl Tombstone {
-    /// The columns (empty: all) that it hits of a row at a position; `None`: none.
+    /// Returns the columns (empty for all) that it hits of a row at a position, or `None`.
     pub(crate) fn of(&self, row: u32, position: u64) -> Option<&[u16]> {
         if position >= self.position {
             return None;
@@ -56,7 +57,7 @@ impl Tombstone {
         self.of(of.row, position).is_some_and(|hit| hit.is_empty() || hit.contains(&of.column))
     }
 
-    /// Returns true if it hits some columns of some row and not others.
+    /// Returns true if it hits only some of the columns of a row.
     pub(crate) fn is_partial(&self) -> bool {
         self.rows.iter().any(|(_, columns)| !columns.is_empty())
     }
@@ -89,7 +90,7 @@ impl Tombstone {
     }
 }
 
-/// The head of a record of definitions; the catalogue appends the rest.
+/// Returns the header of a record of definitions; the catalogue appends the rest.
 pub(crate) fn definitions() -> Vec<u8> {
     vec![DEFINITIONS]
 }
@@ -100,7 +101,7 @@ pub(crate) fn delete(tombstone: &Tombstone) -> Vec<u8> {
     bytes
 }
 
-/// Room to work in, kept between batches.
+/// Scratch buffers, reused between batches.
 #[derive(Debug, Default)]
 struct EncodeBuffers {
     scratch: Scratch,
@@ -113,7 +114,7 @@ thread_local! {
     static ROOM: std::cell::RefCell<EncodeBuffers> = std::cell::RefCell::default();
 }
 
-/// The record of a batch, in the room that an empty vector has.
+/// Encodes the record of a batch into `bytes`, which must be empty.
 pub(crate) fn batch(batch: &Batch, mut bytes: Vec<u8>) -> Vec<u8> {
     ROOM.with_borrow_mut(|room| {
         bytes.reserve(64 + batch.values.len() * 3 + batch.event_text.len() * 2);
@@ -126,7 +127,7 @@ pub(crate) fn batch(batch: &Batch, mut bytes: Vec<u8>) -> Vec<u8> {
     })
 }
 
-/// Returns true if columns of rows are so much alike that their values take hardly more room row by row.
+/// Returns true if the columns are so similar that a row-by-row encoding takes hardly more space.
 fn are_alike(values: &[u64], columns: usize, room: &mut EncodeBuffers) -> bool {
     let rows = values.len() / columns;
     if rows < LOOKED_AT_OF_MIN {
@@ -181,8 +182,8 @@ fn rows(batch: &Batch, turned: Option<usize>, room: &mut EncodeBuffers, into: &m
     }
 }
 
-/// Some columns of values that stand row by row, one behind the other. A few rows at a time, so that
-/// they are read from the nearest cache for each column.
+/// Transposes some columns of values stored row by row. Takes a few rows at a time, so that they
+/// stay in the cache for all columns.
 fn turn(values: &[u64], columns: usize, of: Range<usize>, into: &mut Vec<u64>) {
     let rows = values.len() / columns;
     into.resize(rows * of.len(), 0);
@@ -196,13 +197,13 @@ fn turn(values: &[u64], columns: usize, of: Range<usize>, into: &mut Vec<u64>) {
     }
 }
 
-/// The number of columns, if all rows have as many.
+/// Returns the number of columns if it is the same for all rows.
 fn same_columns(batch: &Batch) -> Option<u16> {
     let first = *batch.columns.first()?;
     batch.columns.iter().all(|c| *c == first).then_some(first)
 }
 
-/// The number of columns, if values may be logged column by column.
+/// Returns the number of columns if the values may be logged column by column.
 fn transposed(batch: &Batch) -> Option<usize> {
     let columns = same_columns(batch).filter(|columns| *columns > 1).map(usize::from);
     columns.filter(|_| batch.rows.len() >= TRANSPOSE_ROWS_MIN)
@@ -226,7 +227,7 @@ fn numbers(values: impl Iterator<Item = i64>, room: &mut EncodeBuffers, into: &m
     }
 }
 
-/// Takes a record apart; `None` when it is none.
+/// Decodes a record. Returns `None` if it is malformed.
 pub(crate) fn decode(record: &[u8], position: u64) -> Option<Record<'_>> {
     let mut input = Input(record);
     match input.u8()? {
@@ -238,7 +239,8 @@ pub(crate) fn decode(record: &[u8], position: u64) -> Option<Record<'_>> {
     }
 }
 
-/// Decodes a batch; `turned` returns the number of columns if its values are turned into columns.
+/// Decodes a batch. `turned` returns the number of columns if the values are stored column by
+/// column.
 fn decode_batch(input: &mut Input<'_>, turned: impl Fn(&Batch) -> Option<usize>) -> Option<Batch> {
     let mut batch = Batch::default();
     let mut digits = Vec::new();
@@ -282,7 +284,7 @@ fn decode_batch(input: &mut Input<'_>, turned: impl Fn(&Batch) -> Option<usize>)
     input.is_empty().then_some(batch)
 }
 
-/// Reads one column into values that stand row by row.
+/// Decodes one column into values stored row by row.
 fn read_column(
     input: &mut Input<'_>,
     column: usize,
@@ -358,7 +360,7 @@ mod tests {
         fn large_batches_come_back_from_their_records(
             rows in 1usize..3000, columns in 1u16..12, many in 0usize..20, alike in any::<bool>(),
         ) {
-            // One in twenty has more than is turned into columns at once.
+            // One batch in twenty has more rows than are transposed at once.
             let rows = if many == 0 { VALUES_KEPT_MAX / usize::from(columns) + rows } else { rows };
             let mut it = Batch::new();
             for i in 0..rows {
@@ -380,7 +382,7 @@ mod tests {
 
     #[test]
     fn values_are_turned_into_columns_where_that_makes_them_smaller() {
-        // Bytes that a value takes at most: row by row they would be 4.6, 4.6 and 2.
+        // The maximum number of bytes per value. Row by row they would be 4.6, 4.6 and 2.
         type Of = fn(usize, usize) -> f64;
         let cases: [(&str, Of, u8, f64); 4] = [
             (

@@ -1,4 +1,4 @@
-//! Retention, and the roll-ups that outlive their samples.
+//! Retention, and the roll-ups that are kept after their samples were removed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,32 +17,33 @@ use crate::query::{Snapshot, Source};
 use crate::rollup::{self, Buckets, STEPS_S};
 use crate::table::{Table, Work};
 
-/// A roll-up that is alone from then on.
+/// The parameters of a roll-up that remains without its samples.
 #[derive(Clone, Copy)]
 pub(crate) struct Alone {
     /// Width of its buckets, in seconds.
     step_s: u32,
-    /// There are too many bytes: nothing stays in place of samples that are not larger.
+    /// True if the size limit is exceeded: a roll-up that is not smaller than its samples is not
+    /// kept.
     must_shrink: bool,
 }
 
 /// The sources of a roll-up.
 #[derive(Clone, Copy)]
 struct Sources {
-    /// Not only of the roll-up before.
+    /// True if there are sources other than the previous roll-up.
     with_samples: bool,
     /// True if sources that the operating system cannot read are left out, like damaged ones.
     lost: bool,
 }
 
-/// Width of the buckets of a roll-up that is made where there was one `before` that was alone: what
-/// was said of hours is not known of less.
+/// Returns the width of the buckets of a new roll-up. If the previous one was without samples, its
+/// buckets cannot be made narrower.
 fn step_of(alone: Option<Alone>, before: Option<&Arc<Part>>) -> u32 {
     let wanted = alone.map(|alone| alone.step_s);
     wanted.max(before.map(|before| before.meta.step_s)).unwrap_or(STEPS_S[0])
 }
 
-/// Says of what could not be read whether to go on without it.
+/// Decides whether to continue without a source that could not be read.
 type Pass<'a> = dyn Fn(SeriesReadError) -> Result<(), WriteError> + 'a;
 
 /// The outcome of a retention step.
@@ -50,31 +51,32 @@ pub(crate) enum Step {
     /// There may be more to do.
     More,
     Done,
-    /// A partition was refused; it is passed over for a while, and there may be more to do.
+    /// A partition could not be read. It is skipped for a while, and there may be more to do.
     Refused(WriteError),
 }
 
-/// Returns true if the roll-up of a finished partition must be created, or recreated for its samples.
+/// Returns true if the roll-up of a finished partition must be created, or recreated for its
+/// samples.
 pub(crate) fn is_due(parts: &[Arc<Part>], rollup: Option<&PartMeta>) -> bool {
     let Some(rollup) = rollup else { return !parts.is_empty() };
     let newer = parts.iter().any(|p| p.meta.position_max > rollup.position_max);
-    // Several parts will be merged, or dropped, some day.
+    // Several parts will be merged or dropped later.
     newer && parts.len() == 1 && !rollup.alone
 }
 
 impl Core {
-    /// The time before which everything is older than an age.
+    /// Returns the time before which samples exceed an age.
     fn older_than(&self, age: Option<Duration>) -> i64 {
         let ns = |age: Duration| i64::try_from(age.as_nanos()).unwrap_or(i64::MAX);
         age.map_or(i64::MIN, |age| self.now_ns().saturating_sub(ns(age)))
     }
 
-    /// Returns true if a partition is older than an age.
+    /// Returns true if a partition exceeds an age.
     fn is_past(&self, partition: i64, age: Option<Duration>) -> bool {
         partition_range(partition).to_ns <= self.older_than(age)
     }
 
-    /// Drops partitions that are older, or more, than the retention keeps.
+    /// Drops partitions that exceed the age or size limit of the retention.
     pub(crate) fn retain(&self) -> Result<MergeOutcome, WriteError> {
         let (mut outcome, mut refused) = (MergeOutcome::default(), None);
         loop {
@@ -93,7 +95,7 @@ impl Core {
             && self.is_seal_due()
             && let Err(e) = self.seal()
         {
-            // It is tried again; steps make room.
+            // The seal is tried again later. Retention continues, because its steps free space.
             tracing::warn!("series: {e}");
         }
         Ok(step)
@@ -137,9 +139,9 @@ impl Core {
         }
         let alone = || rollups.iter().filter(|(p, _)| !parts.contains_key(*p));
         let alone_bytes: u64 = alone().map(|(_, r)| r.meta.bytes).sum();
-        // Otherwise what outlives its samples would in the end leave no room for any.
+        // Otherwise the remaining roll-ups would in the end leave no space for samples.
         let crowded = over && retention.bytes_max.is_some_and(|max| alone_bytes > max / 2);
-        // What cannot be read now keeps nothing behind it from going.
+        // A partition that cannot be read now must not prevent the removal of later ones.
         let now = self.options.clock.monotonic();
         let readable = |p: &i64| self.upkeep.unread.lock().may_go(*p, now);
         let oldest = parts.iter().find(|(p, _)| readable(p)).filter(|_| !crowded);
@@ -148,18 +150,18 @@ impl Core {
             return self.stepped(manifest, *p, done);
         }
         let is_fine = |rollup: &Part| rollup.meta.step_s == STEPS_S[0];
-        // Samples that are only passed over for a while are what has to go.
+        // If a partition is only skipped for a while, its samples have to go first, not roll-ups.
         let by_size = over && (crowded || parts.keys().all(readable));
         let due = |(p, rollup): &(&i64, &Arc<Part>)| {
             let age = if is_fine(rollup) { rollup_age } else { hourly_age };
-            // Without an age of its own it goes when samples would.
+            // Without its own age limit it is removed when its samples would be.
             by_size || (rollup.meta.alone && self.is_past(**p, age.or(retention.age)))
         };
         let due: Vec<_> = alone().filter(|(p, _)| readable(p)).filter(due).collect();
         let widens = |(p, rollup): &&(&i64, &Arc<Part>)| {
             is_fine(rollup) && hourly_age.is_some() && !self.is_past(**p, hourly_age)
         };
-        // Before any goes whole, all that may stay wider do.
+        // All roll-ups that may be widened are widened before any is removed.
         if let Some((p, _)) = due.iter().find(widens) {
             let alone = Alone { step_s: STEPS_S[1], must_shrink: false };
             let done = self.roll(manifest, **p, Some(alone), outcome);
@@ -170,8 +172,8 @@ impl Core {
         Ok(Step::More)
     }
 
-    /// Returns the files of the oldest partitions that are removed completely and at once: those that are too
-    /// old or exceed the size limit, up to the first whose roll-up stays.
+    /// Returns the files of the oldest partitions that are removed at once with all their parts:
+    /// those that are too old or exceed the size limit, up to the first whose roll-up is kept.
     fn whole_partitions(
         &self,
         parts: &Parts,
@@ -192,7 +194,7 @@ impl Core {
         gone
     }
 
-    /// Returns true if the roll-up of a partition stays when its samples go.
+    /// Returns true if the roll-up of a partition is kept when its samples are removed.
     fn outlives(&self, partition: i64) -> bool {
         let age = self.options.rollup_age.max(self.options.hourly_age);
         age.is_some() && partition_range(partition).to_ns > self.older_than(age)
@@ -211,7 +213,7 @@ impl Core {
         Ok(())
     }
 
-    /// Logs and counts files that retention dropped.
+    /// Logs and counts files that retention removed.
     fn note_dropped(&self, parts: &[Arc<Part>]) {
         let samples: u64 = parts.iter().map(|p| p.meta.samples).sum();
         let bytes: u64 = parts.iter().map(|p| p.meta.bytes).sum();
@@ -229,7 +231,7 @@ impl Core {
         self.counters.dropped_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Drops the samples of a partition; its roll-up stays alone if the retention says so.
+    /// Removes the samples of a partition. Its roll-up is kept if the retention says so.
     fn drop_samples(
         &self,
         manifest: &mut Manifest,
@@ -244,12 +246,12 @@ impl Core {
         }
         let fine = self.options.rollup_age.is_some();
         let step_s = if fine { STEPS_S[0] } else { STEPS_S[1] };
-        // Those that are not too old go because there are too many bytes.
+        // A partition that is not too old is removed because of the size limit.
         let must_shrink = !self.is_past(partition, self.options.retention.age);
         self.roll(manifest, partition, Some(Alone { step_s, must_shrink }), outcome)
     }
 
-    /// Recreates the roll-up of a partition. If it is to be alone, the same manifest drops the samples.
+    /// Recreates the roll-up of a partition. With `alone`, the same manifest removes the samples.
     pub(crate) fn roll(
         &self,
         manifest: &mut Manifest,
@@ -261,7 +263,8 @@ impl Core {
         let snapshot = Snapshot::of(self).sealed(manifest.tombstones.clone());
         let (parts, rollup) = (snapshot.parts_of(partition), snapshot.rollup_of(partition));
         let before = rollup.filter(|r| r.meta.alone);
-        // Samples next to a roll-up that is alone stay until they are removed.
+        // Samples next to a roll-up whose samples were removed stay until they are removed
+        // themselves.
         let with_samples = before.is_none() || alone.is_some();
         let sources = || parts.iter().filter(|_| with_samples).chain(before);
         let ends = |p: &Arc<Part>| (p.meta.position_min, p.meta.position_max);
@@ -281,7 +284,8 @@ impl Core {
         let written = self.write_rollup(&snapshot, meta, manifest.sealed, from);
         let samples = if alone.is_some() { parts } else { &[] };
         let gone: Vec<Arc<Part>> = samples.iter().chain(rollup).cloned().collect();
-        // One that was alone before says what nothing else does any more: it stays, whatever joins it.
+        // A previous roll-up whose samples were removed is the only source of its data: it is kept,
+        // whatever is added.
         if let (Ok(written), Some(alone)) = (&written, alone.filter(|_| before.is_none()))
             && alone.must_shrink
             && written.iter().map(|m| m.bytes).sum::<u64>()
@@ -310,7 +314,7 @@ impl Core {
         sealed: u64,
         of: Sources,
     ) -> Result<Vec<PartMeta>, WriteError> {
-        // It goes now: what can be read of the others is kept.
+        // The samples are removed now: the readable ones are kept in the roll-up.
         let pass = |e: SeriesReadError| {
             if !(meta.alone && (of.lost || matches!(e, SeriesReadError::Corrupt(_)))) {
                 return Err(WriteError::from(e));
@@ -327,13 +331,13 @@ impl Core {
             }
         }
         let mut work = Work::default();
-        // An empty one says that there is nothing to say, of events for instance.
+        // An empty roll-up records that there is nothing to roll up, for instance only events.
         let even_empty = !meta.alone && !parts.is_empty();
         self.write_rows(meta, sealed, even_empty, rows.into_iter(), |row| {
             let known = self.catalog.row_by_id(row).filter(|known| !known.events);
             let columns = known.map_or(0, |known| known.columns);
             let mut metrics = Vec::with_capacity(usize::from(columns));
-            // What rows share counts once, with the first of them.
+            // Samples that rows share are counted once, with the first of these rows.
             let shared = self.catalog.sharing().of(row).to_vec();
             for column in 0..columns {
                 let others = shared.iter().filter(|s| s.own == column);
@@ -362,13 +366,13 @@ struct Metric<'a> {
     partition: i64,
     /// Width of the buckets, in seconds.
     step_s: u32,
-    /// Not only of the roll-up before.
+    /// True if there are sources other than the previous roll-up.
     with_samples: bool,
 }
 
 impl Snapshot {
-    /// Samples of a metric in a range of its partition at the times that its row has and none before it
-    /// among the others that share the series.
+    /// Returns the samples of a metric in a range of its partition, at the times that its row has
+    /// and that no earlier row of those that share the series has.
     fn of_row(
         &self,
         metric: &Metric<'_>,
@@ -397,9 +401,10 @@ impl Snapshot {
         Ok(table)
     }
 
-    /// Returns the buckets of a metric in its partition: those of the samples, if requested, and of a
-    /// roll-up that is alone. If rows share the metric, the latest sample of each time is valid; it counts
-    /// for the first of the rows. Sources that `pass` accepts as unreadable are left out one by one.
+    /// Returns the buckets of a metric in its partition: those of the samples, if requested, and of
+    /// a roll-up that is alone. If rows share the metric, the latest sample of each time is valid;
+    /// it counts for the first of the rows. Sources that `pass` accepts as unreadable are left out
+    /// one by one.
     fn rolled(
         &self,
         metric: &Metric<'_>,

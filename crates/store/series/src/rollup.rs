@@ -1,14 +1,14 @@
 //! Roll-ups: summaries of the samples of each 5 minutes, and later of each hour.
 //!
-//! A roll-up is a part of its own. It is created when retention removes the samples of a partition. With
-//! [`crate::StoreOptions::rollups_beside`] it is created once the partition is finished, next to the
-//! samples, and recreated whenever it no longer matches them. While the samples exist, it is used only
-//! where it gives exactly the same results. Afterwards it is *alone*: a later delete in the partition
-//! removes whole buckets, and samples that are written later are stored next to it. When its own time is
-//! over, the 5-minute buckets become hours.
+//! A roll-up is a part of its own. It is created when retention removes the samples of a partition.
+//! With [`crate::StoreOptions::rollups_beside`] it is created once the partition is finished, next
+//! to the samples, and recreated whenever it no longer matches them. While the samples exist, it is
+//! used only where it gives exactly the same results. Afterwards it is *alone*: a later delete in
+//! the partition removes whole buckets, and samples that are written later are stored next to it.
+//! When its age limit is reached, the 5-minute buckets are merged to hours.
 //!
-//! In its tables a row is a bucket that begins at its time, and each metric has [`FIELDS`]
-//! columns; instants are seconds from the bucket's beginning.
+//! A row of its tables is a bucket that begins at the row's time. Each metric has [`FIELDS`]
+//! columns. Times in the columns are in seconds from the bucket's beginning.
 
 use std::collections::BTreeMap;
 
@@ -23,20 +23,20 @@ pub(crate) const FIELDS: usize = 10;
 
 const SECOND: f64 = 1e9;
 
-/// Buckets of one metric by their beginnings.
+/// Buckets of one metric by start time.
 pub(crate) type Buckets = BTreeMap<i64, Summary>;
 
-/// Width of a bucket in nanoseconds.
+/// Returns the width of a bucket in nanoseconds.
 pub(crate) fn width_ns(step_s: u32) -> i64 {
     i64::from(step_s.max(1)) * 1_000_000_000
 }
 
-/// The beginning of the bucket of an instant.
+/// Returns the start of the bucket of a time.
 fn begin(time_ns: i64, step_s: u32) -> i64 {
     time_ns.saturating_sub(time_ns.rem_euclid(width_ns(step_s)))
 }
 
-/// The beginning of the finest bucket of an instant.
+/// Returns the start of the finest bucket of a time.
 pub(crate) fn begin_of(time_ns: i64) -> i64 {
     begin(time_ns, STEPS_S[0])
 }
@@ -58,12 +58,12 @@ pub(crate) fn roll(times: &[i64], column: &Column, step_s: u32, into: &mut Bucke
     }
 }
 
-/// Adds a bucket to those there are.
+/// Merges a summary into a bucket.
 pub(crate) fn join(into: &mut Buckets, bucket: i64, some: &Summary) {
     into.entry(bucket).and_modify(|all| *all = all.with(some)).or_insert(*some);
 }
 
-/// The same in wider buckets.
+/// Returns the same data in wider buckets.
 pub(crate) fn widen(buckets: &Buckets, step_s: u32) -> Buckets {
     let mut wide = Buckets::new();
     for (bucket, some) in buckets {
@@ -72,7 +72,7 @@ pub(crate) fn widen(buckets: &Buckets, step_s: u32) -> Buckets {
     wide
 }
 
-/// The table of the metrics of a row series.
+/// Returns the table of the metrics of a row series.
 pub(crate) fn table(metrics: &[Buckets]) -> Table {
     let mut table = Table::with_columns(metrics.len() * FIELDS);
     table.times = metrics.iter().flat_map(BTreeMap::keys).copied().collect();
@@ -105,7 +105,7 @@ fn fields(some: &Summary, bucket: i64) -> [f64; FIELDS] {
     ]
 }
 
-/// The buckets of the metric whose columns are the table's first.
+/// Adds the buckets of the metric whose columns are the first of the table.
 pub(crate) fn buckets(table: &Table, into: &mut Buckets) {
     for (i, bucket) in table.times.iter().enumerate() {
         let field = |column: usize| {

@@ -1,7 +1,7 @@
-//! Seals: heads become parts.
+//! Seals: writes heads to parts.
 //!
-//! The order that makes it safe: parts and the catalogue are written and persisted, then their
-//! names, then the manifest that names them; only then the log below goes.
+//! The order makes a crash safe: parts and the catalogue are written and persisted, then their
+//! names, then the manifest that names them. Only then the log below is trimmed.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -18,9 +18,10 @@ use crate::model::{SealOutcome, TimeRange};
 use crate::part::{Part, PartFile, PartMeta, PartWriter};
 use crate::table::{Table, Want, Work};
 
-/// Files written by a seal at most: where a head touches more partitions, neighbours share one.
+/// Maximum number of files written by a seal. If a head touches more partitions, adjacent ones
+/// share a file.
 const FILES_MAX: usize = 32;
-/// Samples of a row that are taken out of a head at once, more or less.
+/// Approximate number of samples of a row that are taken from a head at once.
 const SAMPLES_AT_ONCE: usize = 1 << 20;
 
 impl Core {
@@ -48,7 +49,7 @@ impl Core {
             let [oldest, _, ..] = heads.as_slice() else { break };
             self.seal_one(manifest, Some(oldest), oldest.last(), &mut outcome)?;
         }
-        // Deletes alone: all below the active head is done.
+        // There are only deletes: everything below the active head is sealed.
         let below = self.live.read().heads.first().map_or(0, |active| active.first() - 1);
         if below > manifest.sealed {
             self.seal_one(manifest, None, below, &mut outcome)?;
@@ -57,7 +58,7 @@ impl Core {
         Ok(outcome)
     }
 
-    /// Seals one closed head, or, without one, what came without samples.
+    /// Seals one closed head. Without a head, seals the deletes and new rows.
     fn seal_one(
         &self,
         manifest: &mut Manifest,
@@ -70,13 +71,13 @@ impl Core {
             Some(head) => self.write_parts(head, &mut next.next_part, &mut outcome.rows_read),
             None => Ok(Vec::new()),
         };
-        // Whatever happens, no number is used twice.
+        // No number is used twice, even after a failure.
         manifest.next_part = next.next_part;
         let written = written?;
         let published = self.publish(&mut next, &written, position, outcome);
         if let Err(e) = published {
-            // A manifest that is in place without being known to be persisted counts these bytes of
-            // the catalogue: they must not be overwritten.
+            // The manifest may have been replaced without being known to be persisted. It counts
+            // these bytes of the catalogue, so they must not be overwritten.
             manifest.catalog_bytes = next.catalog_bytes;
             manifest.catalog_rows = next.catalog_rows;
             self.remove_files(&written);
@@ -96,7 +97,7 @@ impl Core {
         Ok(())
     }
 
-    /// Lets readers see the parts that a manifest names.
+    /// Makes the parts of a manifest visible to readers.
     pub(crate) fn show(&self, live: &mut Live, manifest: &Manifest) {
         let shown = live.parts.values().flatten().chain(live.rollups.values());
         let known: HashMap<u64, Arc<Part>> = shown.map(|p| (p.meta.id, Arc::clone(p))).collect();
@@ -151,7 +152,7 @@ impl Core {
         Ok(())
     }
 
-    /// The log below what is sealed goes. What fails here is tried again at the next seal.
+    /// Trims the log below the sealed position. A failure is retried at the next seal.
     fn trim(&self, manifest: &Manifest) {
         let Some(journal) = self.journal.read().clone() else { return };
         let below = (manifest.sealed + 1).saturating_sub(manifest.log_base);
@@ -160,7 +161,7 @@ impl Core {
         }
     }
 
-    /// Appends the rows that are new to the catalogue's file. Returns the bytes written.
+    /// Appends the new rows to the catalogue's file. Returns the bytes written.
     fn write_catalog(&self, next: &mut Manifest) -> Result<u64, WriteError> {
         let rows = self.catalog.rows();
         if rows == next.catalog_rows {
@@ -179,7 +180,7 @@ impl Core {
         Ok(frame.len() as u64)
     }
 
-    /// Writes the parts of a closed head; their names are not persisted yet.
+    /// Writes the parts of a closed head. Their names are not persisted yet.
     fn write_parts(
         &self,
         cell: &HeadCell,
@@ -219,7 +220,7 @@ impl Core {
         }
         let mut work = Work::default();
         for row in head.row_ids() {
-            // What does not fit into memory comes in turns, each of some of the partitions.
+            // A row that does not fit in memory is taken in turns, each of some of the partitions.
             let turns = head.samples_of(row).div_ceil(SAMPLES_AT_ONCE).max(1);
             let per_turn = metas.len().div_ceil(turns).max(1);
             for some in metas.chunks(per_turn) {
@@ -235,8 +236,8 @@ impl Core {
         Ok(done)
     }
 
-    /// Removes files of parts that came to nothing. A manifest that could be put in place but not
-    /// persisted may name them: those stay. What cannot be removed is at the next opening.
+    /// Removes the files of parts after a failure. Files that the manifest in the folder may name
+    /// are kept. Files that cannot be removed now are removed at the next open.
     pub(crate) fn remove_files(&self, metas: &[PartMeta]) {
         let Ok(manifest) = Manifest::load(&*self.options.files, &self.dir) else { return };
         let named = manifest.unwrap_or_default().parts;
@@ -248,13 +249,14 @@ impl Core {
     }
 }
 
-/// The instants of the partitions from the first to the last of some parts.
+/// Returns the time range of the partitions from the first to the last of some parts.
 fn range_of(metas: &[PartMeta]) -> TimeRange {
     let at = |meta: Option<&PartMeta>| partition_range(meta.map_or(0, |m| m.partition));
     TimeRange { from_ns: at(metas.first()).from_ns, to_ns: at(metas.last()).to_ns }
 }
 
-/// Writes the rows of a settled table, each to the part of its partition; each writer has several parts.
+/// Writes the rows of a settled table, each to the part of its partition. Each writer has several
+/// parts.
 fn write_row(
     writers: &mut [PartWriter],
     row: u32,

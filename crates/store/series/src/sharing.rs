@@ -1,26 +1,26 @@
-//! Rows that share a series: row series of the same tags whose metrics are not the same, but some of
-//! them are (`cpu|mem host=a` and `cpu host=a`).
+//! Rows that share a series: row series with the same tags and some common metrics (`cpu|mem
+//! host=a` and `cpu host=a`).
 //!
-//! Of two values of one series and time the later one holds, whichever row brought it. So that no
-//! order among rows is needed, rows agree: in one head, and in one part, all rows that have a
-//! sample of a shared series at one time have the same value there.
+//! Of two values of one series and time the later one is valid, whichever row it was written to.
+//! Rows agree, so that their order does not matter: in one head and in one part, all rows that have
+//! a sample of a shared series at one time have the same value there.
 
 use hashbrown::HashMap;
 
 use crate::model::ColumnId;
 use crate::table::Table;
 
-/// A metric of a row that another row has too.
+/// A metric of a row that another row has, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shared {
-    /// Its column in the row asked for.
+    /// Its column in the row that was looked up.
     pub(crate) own: u16,
     /// The other row.
     pub(crate) row: u32,
     pub(crate) column: u16,
 }
 
-/// The series that rows share, by row.
+/// The shared series, by row.
 #[derive(Debug, Default)]
 pub(crate) struct Sharing {
     rows: HashMap<u32, Vec<Shared>>,
@@ -35,7 +35,7 @@ impl Sharing {
         self.rows.get(&row).map_or(&[], Vec::as_slice)
     }
 
-    /// Note that two rows have a series in common, and so all that have it in common with one.
+    /// Records that two rows share a series, and so does every row that shares it with one of them.
     pub(crate) fn join(&mut self, new: ColumnId, known: ColumnId) {
         let others = self.of(known.row).iter().filter(|s| s.own == known.column);
         let others = others.map(|s| ColumnId { row: s.row, column: s.column });
@@ -48,7 +48,7 @@ impl Sharing {
         }
     }
 
-    /// Forgets what a row shares.
+    /// Removes a row.
     pub(crate) fn leave(&mut self, row: u32) {
         for other in self.rows.remove(&row).unwrap_or_default() {
             let Some(there) = self.rows.get_mut(&other.row) else { continue };
@@ -60,8 +60,8 @@ impl Sharing {
     }
 }
 
-/// Copies values from the first column of `with` into a column of `table` at the times that both have.
-/// Both are settled.
+/// Copies values from the first column of `with` to a column of `table` at the times that both
+/// have. Both are settled.
 pub(crate) fn agree(table: &mut Table, column: u16, with: &Table) {
     let Some(column) = table.columns.get_mut(usize::from(column)) else { return };
     let Some(from) = with.columns.first() else { return };

@@ -1,4 +1,4 @@
-//! The handle.
+//! The handle of a store.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ struct Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // What fails here fails again, and is reported, when the store is opened.
+        // A failure here occurs again at the next open, which reports it.
         let _ = self.close();
     }
 }
@@ -47,7 +47,7 @@ impl Handle {
         self.core.close_queue();
         self.core.upkeep.stop();
         for thread in self.threads.lock().drain(..) {
-            // A thread that panicked left everything it acknowledged in the log.
+            // After a panic of a thread, everything acknowledged is in the log.
             let _ = thread.join();
         }
         let result = self.core.finish();
@@ -57,18 +57,19 @@ impl Handle {
 }
 
 impl Store {
-    /// Opens the store in `dir`, which was closed in good order, to be read: nothing in it is
-    /// changed, so it may be on a medium that cannot be written. Writes are refused.
+    /// Opens the store in `dir`, which must have been closed cleanly, for reading only. Nothing in
+    /// it is changed, so it may be on a read-only medium. Writes fail.
     ///
     /// # Errors
-    /// See [`SeriesOpenError`]; [`SeriesOpenError::NotClosed`] if [`Store::open`] is needed.
+    /// See [`SeriesOpenError`]. Returns [`SeriesOpenError::NotClosed`] if [`Store::open`] is
+    /// needed.
     pub fn open_read_only(dir: &Path, options: StoreOptions) -> Result<Self, SeriesOpenError> {
         let core = Core::open_read_only(dir, options)?;
         let (threads, closed) = (Mutex::default(), Mutex::new(true));
         Ok(Self(Arc::new(Handle { core, threads, closed })))
     }
 
-    /// Opens the store in `dir`, creating it if there is none, and replays what is not sealed.
+    /// Opens the store in `dir`, creating it if there is none, and replays unsealed records.
     ///
     /// # Errors
     /// See [`SeriesOpenError`].
@@ -95,68 +96,70 @@ impl Store {
         Ok((store, report))
     }
 
-    /// The row series of a raw name (`metric|metric tag=value ...`), created if it is new. A raw
-    /// text seen before costs one look into a table.
+    /// Returns the row series of a raw name (`metric|metric tag=value ...`), creating it if it is
+    /// new. A raw text seen before costs one table lookup.
     ///
     /// # Errors
-    /// Returns an error if the text is no name, or the store holds as many series as it may.
+    /// Returns an error if the text is not a name, or the store has the maximum number of series.
     pub fn row(&self, raw: &[u8]) -> Result<Row, NameError> {
         self.0.core.catalog.row(raw)
     }
 
-    /// As [`Store::row`], of a name taken apart.
+    /// Does the same as [`Store::row`] for a parsed name.
     ///
     /// # Errors
-    /// Returns an error if the store holds as many series as it may.
+    /// Returns an error if the store has the maximum number of series.
     pub fn row_of(&self, name: &RowName) -> Result<Row, NameError> {
         self.0.core.catalog.row_of(name)
     }
 
-    /// As [`Store::row_of`], but a new one is refused where those whose `tag` has the same value are
-    /// `max` series already: none of many who write may use up the store's limit for all.
+    /// Does the same as [`Store::row_of`], but rejects a new row if there are `max` series already
+    /// with the same value of `tag`. So no single sender can use up the limit of the store.
     ///
     /// # Errors
-    /// See [`Store::row_of`], and [`NameError::QuotaReached`].
+    /// See [`Store::row_of`]. Returns [`NameError::QuotaReached`] above the quota.
     pub fn row_within(&self, name: &RowName, tag: &str, max: u64) -> Result<Row, NameError> {
         self.0.core.catalog.row_within(name, Some((tag, max)))
     }
 
-    /// Returns the row series that [`Store::remember`] stored for these bytes, if it is still known.
+    /// Returns the row series that [`Store::remember`] stored for these bytes, if it is still
+    /// known.
     pub fn known(&self, raw: &[u8]) -> Option<Row> {
         self.0.core.catalog.known(raw)
     }
 
-    /// Remembers a row series for bytes by which a protocol names it and that are no name (they
-    /// hold control characters), so that the next time costs one look into a table. What is
-    /// remembered is forgotten beyond a bound of memory.
+    /// Remembers a row series for bytes by which a protocol names it and that are not a name (they
+    /// contain control characters), so that the next time costs one table lookup. Above a memory
+    /// limit all remembered bytes are dropped.
     pub fn remember(&self, raw: &[u8], row: Row) {
         self.0.core.catalog.remember(raw, row);
     }
 
-    /// The oldest time that retention keeps, in nanoseconds: older rows are refused. `i64::MIN` if
-    /// it keeps all.
+    /// Returns the oldest time that retention keeps, in nanoseconds; older rows are rejected.
+    /// Returns `i64::MIN` if it keeps everything.
     pub fn oldest_ns(&self) -> i64 {
         self.0.core.oldest_ns()
     }
 
-    /// The newest time that readers of protocols take, in nanoseconds: [`AHEAD_MAX`] from now. The
-    /// store itself takes any but the last there is.
+    /// Returns the newest time that protocol readers should accept, in nanoseconds: [`AHEAD_MAX`]
+    /// from now. The store itself accepts any time but the last one.
     pub fn newest_ns(&self) -> i64 {
         let ahead_ns = i64::try_from(AHEAD_MAX.as_nanos()).unwrap_or(i64::MAX);
-        // The later of the two: a row of now is taken whichever of them is behind.
+        // The later of the two clocks is used, so that a current row is accepted if one of them is
+        // behind.
         let wall_us = self.0.core.options.clock.now_us();
         let wall_ns = i64::try_from(wall_us).unwrap_or(i64::MAX).saturating_mul(1000);
         self.0.core.now_ns().max(wall_ns).saturating_add(ahead_ns).min(i64::MAX - 1)
     }
 
-    /// Series that pass a selector, sorted by name.
+    /// Returns the series that match a selector, sorted by name.
     pub fn find(&self, selector: &Selector) -> Vec<Series> {
         self.0.core.catalog.find(selector)
     }
 
-    /// Returns those of them that may have samples in a range, according to the partitions' sets of rows;
-    /// series without samples there cost nothing. A series that is left out has none. Read the result from
-    /// this snapshot, in this range.
+    /// Returns those of them that may have samples in a range, according to the sets of rows of the
+    /// partitions. Series that are left out have no samples there. The result is valid only for
+    /// this snapshot and range.
     pub fn find_in(
         &self,
         snapshot: &Snapshot,
@@ -166,17 +169,18 @@ impl Store {
         self.0.core.catalog.find_among(selector, |rows| snapshot.present(rows, range))
     }
 
-    /// Names of metrics that begin so, sorted.
+    /// Returns the metric names that begin with `prefix`, sorted.
     pub fn metrics(&self, prefix: &str) -> Vec<String> {
         self.0.core.catalog.metrics(prefix)
     }
 
-    /// Names of the tags that series of a metric ("": of any) have and that begin so, sorted.
+    /// Returns the tag names of series of a metric ("" for any) that begin with `prefix`, sorted.
     pub fn tag_names(&self, metric: &str, prefix: &str) -> Vec<String> {
         self.0.core.catalog.tag_names(metric, prefix)
     }
 
-    /// Values of a tag of series of a metric ("": of any) that begin so, sorted.
+    /// Returns the values of a tag of series of a metric ("" for any) that begin with `prefix`,
+    /// sorted.
     pub fn tag_values(&self, metric: &str, tag: &str, prefix: &str) -> Vec<String> {
         self.0.core.catalog.tag_values(metric, tag, prefix)
     }
@@ -190,8 +194,8 @@ impl Store {
         Snapshot::of(&self.0.core)
     }
 
-    /// Deletes samples and events of series in a range. What is written later stays. Persisted when
-    /// it returns; the disk's space comes back with merges.
+    /// Deletes samples and events of series in a range. Later writes are not affected. The delete
+    /// is persisted when this returns; merges free the disk space.
     ///
     /// # Errors
     /// See [`WriteError`].
@@ -224,15 +228,16 @@ impl Store {
         Ok(outcome)
     }
 
-    /// Seals the head: everything written so far is in parts when it returns, and the log trimmed.
+    /// Seals the head. When this returns, everything written so far is in parts and the log is
+    /// trimmed.
     ///
     /// # Errors
-    /// See [`WriteError`]. The head stays as it was and is sealed another time.
+    /// See [`WriteError`]. The head is unchanged and can be sealed later.
     pub fn seal(&self) -> Result<SealOutcome, WriteError> {
         self.0.core.seal()
     }
 
-    /// Merges what is worth merging.
+    /// Makes all merges that are due.
     ///
     /// # Errors
     /// See [`WriteError`].
@@ -240,8 +245,8 @@ impl Store {
         self.0.core.merge()
     }
 
-    /// Drops what is older, or more, than the retention keeps; heads that are due are sealed
-    /// between its steps.
+    /// Drops partitions that exceed the age or size limit of the retention. Heads that are due are
+    /// sealed between its steps.
     ///
     /// # Errors
     /// See [`WriteError`].
@@ -251,19 +256,19 @@ impl Store {
         Ok(outcome)
     }
 
-    /// Counts the looks for row series to be forgotten, which are at least ten minutes apart where
-    /// the store makes them itself. A handle that was asked for, or kept, in the epoch before is
-    /// good; those that are older are to be kept, or asked for by their names, again.
+    /// Returns the epoch: the number of searches for row series to be forgotten. The upkeep thread
+    /// makes one at most every ten minutes. A handle that was requested or kept in the current or
+    /// the previous epoch is valid. Older ones must be kept, or requested by name, again.
     pub fn epoch(&self) -> u32 {
         self.0.core.catalog.epoch()
     }
 
-    /// Keeps a handle for another epoch; false when its row series was forgotten.
+    /// Keeps a handle for another epoch. Returns false if its row series was forgotten.
     pub fn keep(&self, row: Row) -> bool {
         self.0.core.catalog.keep(row.id)
     }
 
-    /// Totals, and where the store stands.
+    /// Returns the totals and the current state of the store.
     pub fn stats(&self) -> StoreStats {
         let core = &self.0.core;
         let live = core.live.read();
@@ -307,11 +312,11 @@ impl Store {
         }
     }
 
-    /// Takes no more, finishes what was taken, seals, and closes. Clones that still exist answer
-    /// that the store is closed.
+    /// Rejects further writes, commits the pending ones, seals, and closes. Clones that still exist
+    /// return errors that the store is closed.
     ///
     /// # Errors
-    /// Returns an error if the last seal fails; with the log on nothing is lost by that.
+    /// Returns an error if the last seal fails. With the log on, nothing is lost in that case.
     pub fn close(self) -> Result<(), WriteError> {
         self.0.close()
     }

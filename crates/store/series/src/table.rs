@@ -1,4 +1,4 @@
-//! Rows in memory, column by column: what chunks are made of and decoded to.
+//! Rows in memory, column by column. Chunks are encoded from and decoded to tables.
 
 use std::ops::Range;
 
@@ -9,14 +9,14 @@ use crate::codec::{self, COLUMN_VALUES_MAX, Kind, Scratch};
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Column {
     pub(crate) bits: Vec<u64>,
-    /// Which are integers; empty if none is.
+    /// Set for integers; empty if there are none.
     pub(crate) integers: Vec<bool>,
-    /// Which are no values any more; empty if all are.
+    /// Set for values that were removed; empty if there are none.
     pub(crate) absent: Vec<bool>,
 }
 
-/// First byte of a column of which some rows have no value: then a bit per row, set where it has
-/// one, and the values there are.
+/// First byte of a column in which some rows have no value. A bit per row follows, set if it has a
+/// value, then the values.
 const GAPS: u8 = 0x30;
 
 /// Texts of events.
@@ -24,11 +24,11 @@ const GAPS: u8 = 0x30;
 pub(crate) struct Table {
     pub(crate) times: Vec<i64>,
     pub(crate) columns: Vec<Column>,
-    /// Texts, for rows of events; those have no columns.
+    /// Texts of events. Events have no columns.
     pub(crate) texts: Vec<Box<[u8]>>,
 }
 
-/// Which columns of a chunk are wanted.
+/// The requested columns of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Want {
     All,
@@ -61,7 +61,7 @@ impl Want {
     }
 }
 
-/// Room to work in, kept between chunks.
+/// Scratch buffers, reused between chunks.
 #[derive(Debug, Default)]
 pub(crate) struct Work {
     pub(crate) scratch: Scratch,
@@ -84,14 +84,14 @@ impl Column {
         self.integers.get(i).copied().unwrap_or(false)
     }
 
-    /// Up to where, at most `end`, values are of the same kind as the one at `begin`.
+    /// Returns the end, at most `end`, of the values of the same kind as the one at `begin`.
     fn end_of_kind(&self, begin: usize, end: usize) -> usize {
         let kind = self.is_integer(begin);
         let other = || (begin..end).find(|i| self.is_integer(*i) != kind);
         if self.integers.is_empty() { end } else { other().unwrap_or(end) }
     }
 
-    /// Bits of the values as floats.
+    /// Returns the values as bits of floats.
     pub(crate) fn floats(&self) -> std::borrow::Cow<'_, [u64]> {
         if self.integers.is_empty() {
             return (&*self.bits).into();
@@ -100,7 +100,7 @@ impl Column {
         self.bits.iter().zip(&self.integers).map(float).collect::<Vec<_>>().into()
     }
 
-    /// The same values in another order.
+    /// Reorders the values.
     fn pick(&mut self, order: &[u32]) {
         self.bits = order.iter().filter_map(|i| self.bits.get(*i as usize).copied()).collect();
         for flags in [&mut self.integers, &mut self.absent] {
@@ -109,7 +109,7 @@ impl Column {
         }
     }
 
-    /// Returns true if a row has no value here.
+    /// Returns true if a row has no value in this column.
     fn is_absent(&self, i: usize) -> bool {
         self.absent.get(i).copied().unwrap_or(false)
     }
@@ -140,7 +140,7 @@ impl Column {
         Some(())
     }
 
-    /// Appends some rows, all of one kind, encoded.
+    /// Appends the encoding of some rows, all of one kind.
     fn encode(
         &self,
         rows: Range<usize>,
@@ -165,7 +165,7 @@ impl Column {
         codec::encode(kind, bits, scratch, into);
     }
 
-    /// Takes over a value of another column.
+    /// Copies a value of another column.
     pub(crate) fn take_over(&mut self, place: usize, from: &Self, at: usize) {
         if from.is_absent(at) {
             return;
@@ -209,7 +209,7 @@ impl Table {
         self.times.is_empty()
     }
 
-    /// Forgets the rows, keeps the shape and the memory.
+    /// Removes the rows, and keeps the columns and the memory.
     pub(crate) fn clear(&mut self) {
         self.times.clear();
         self.texts.clear();
@@ -220,13 +220,13 @@ impl Table {
         }
     }
 
-    /// Samples and events.
+    /// Returns the number of samples and events.
     pub(crate) fn samples(&self) -> usize {
         let absent = self.columns.iter().flat_map(|c| &c.absent).filter(|gone| **gone).count();
         self.times.len() * self.columns.len().max(1) - absent
     }
 
-    /// Takes the values of a column away at times that are hit.
+    /// Removes the values of a column at the times for which `hit` returns true.
     pub(crate) fn blank(&mut self, column: u16, hit: impl Fn(i64) -> bool) {
         let Some(column) = self.columns.get_mut(usize::from(column)) else { return };
         if !self.times.iter().any(|t| hit(*t)) {
@@ -238,7 +238,7 @@ impl Table {
         }
     }
 
-    /// Drops rows that have no value left.
+    /// Removes rows without any value.
     pub(crate) fn drop_absent(&mut self) {
         if self.columns.is_empty() || self.columns.iter().any(|c| c.absent.is_empty()) {
             return;
@@ -275,7 +275,7 @@ impl Table {
         self.times.iter().zip(self.times.iter().skip(1)).all(|(a, b)| a < b)
     }
 
-    /// Sorts by time; of rows with the same time the last one holds.
+    /// Sorts by time. Of rows with the same time the last one is kept.
     pub(crate) fn sort_rows(&mut self) {
         if self.is_sorted() {
             return;
@@ -293,7 +293,7 @@ impl Table {
         self.pick(&kept);
     }
 
-    /// Keeps only rows whose time passes.
+    /// Keeps only rows for whose time `passes` returns true.
     pub(crate) fn keep(&mut self, passes: impl Fn(i64) -> bool) {
         if self.times.iter().all(|t| passes(*t)) {
             return;
@@ -303,7 +303,7 @@ impl Table {
         self.pick(&kept);
     }
 
-    /// Some rows, by their places.
+    /// Returns the rows `begin..end`.
     pub(crate) fn rows(&self, begin: usize, end: usize) -> Self {
         let column = |c: &Column| Column {
             bits: c.bits.get(begin..end).unwrap_or_default().to_vec(),
@@ -317,7 +317,8 @@ impl Table {
         }
     }
 
-    /// Ends of the runs that can be chunks: of at most `max` rows, without a change of kind.
+    /// Returns the ends of the runs that can be chunks: of at most `max` rows, without a change of
+    /// kind.
     pub(crate) fn chunk_ends(&self, max: usize) -> Vec<usize> {
         let mut ends = Vec::new();
         let mut begin = 0;
@@ -331,7 +332,7 @@ impl Table {
         ends
     }
 
-    /// Appends the chunk of rows `begin..end`, which must be one of [`Table::chunk_ends`]' runs.
+    /// Appends the chunk of the rows `begin..end`, which must be a run of [`Table::chunk_ends`].
     pub(crate) fn encode(&self, begin: usize, end: usize, work: &mut Work, into: &mut Vec<u8>) {
         let times = self.times.get(begin..end).unwrap_or_default();
         push_varint(into, times.len() as u64);
@@ -451,7 +452,7 @@ mod tests {
         both.decode(&bytes, Want::All, &mut work).unwrap();
         both.decode(&bytes, Want::All, &mut work).unwrap();
         assert_eq!(both.columns[1].absent, [false, true, false, true]);
-        // A later row with all values replaces one that has not.
+        // A later row with all values replaces one that lacks some.
         both.append(&Table { times: vec![30], ..both.rows(0, 1) });
         both.sort_rows();
         assert_eq!((both.samples(), &*both.columns[1].absent), (4, &[false, false][..]));

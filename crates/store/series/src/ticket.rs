@@ -1,4 +1,4 @@
-//! Tickets: how a writer learns what became of its batch.
+//! Tickets: the results of queued batches.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -36,7 +36,7 @@ impl Slot {
     }
 }
 
-/// A batch on its way. Dropping it does not call the batch back.
+/// A queued batch. Dropping the ticket does not cancel the batch.
 pub struct Ticket(pub(crate) Arc<Slot>);
 
 impl std::fmt::Debug for Ticket {
@@ -46,7 +46,7 @@ impl std::fmt::Debug for Ticket {
 }
 
 impl Ticket {
-    /// Waits until the batch is as durable as asked for, and in the head.
+    /// Waits until the batch is as durable as requested, and in the head.
     ///
     /// # Errors
     /// See [`WriteError`].
@@ -78,8 +78,8 @@ impl Future for Ticket {
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "a batch that comes back is moved, not allocated")]
 pub enum TrySubmit {
-    /// It is on its way.
+    /// The batch is queued.
     Queued(Ticket),
-    /// There is no room, or others wait for some: the batch comes back.
+    /// There is no space, or others wait for space. Returns the batch.
     Full(Batch),
 }

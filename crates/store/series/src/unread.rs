@@ -1,9 +1,9 @@
-//! Partitions whose files could not be read: merges and retention pass over them for a while, so that
-//! they keep nothing else from its turn.
+//! Partitions whose files could not be read. Merges and retention skip them for a while, so that
+//! they do not block other partitions.
 //!
-//! For how long nothing but refusals came is kept in the manifest, so that it adds up over restarts,
-//! whose own time does not count; nor does more than [`STEP_MAX`] between two tries. What a kill loses
-//! of it is less than an hour and such a step.
+//! The manifest stores for how long a partition has only been refused, so that the time adds up
+//! over restarts. Time while the store is closed does not count, nor more than [`STEP_MAX`] between
+//! two attempts. A kill loses less than an hour and one such step of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,23 +12,25 @@ use crate::error::WriteError;
 
 /// Time after which a partition is tried again.
 const RETRY_AFTER: Duration = Duration::from_mins(5);
-/// Time of nothing but refusals after which what the operating system does not read counts as
-/// damaged, where samples go anyway: otherwise one bad sector would keep them for good.
+/// Time of continuous refusals after which a partition that the operating system cannot read counts
+/// as damaged when its samples are due to be removed. Otherwise one bad sector would keep them for
+/// ever.
 const LOST_AFTER: Duration = Duration::from_hours(24);
-/// Longest time between two attempts that counts as refused. The state in a longer gap is unknown, and a
-/// few refusals far apart do not prove a lasting one.
+/// Longest time between two attempts that counts as refused. The state in a longer gap is unknown,
+/// and a few refusals far apart do not prove a lasting one.
 const STEP_MAX: Duration = Duration::from_hours(2);
 const HOUR_S: u64 = 3600;
 
 struct Refusal {
     /// Time of uninterrupted refusals, up to the last one.
     refused: Duration,
-    /// Before that it is not tried again; `None`: not tried yet since the store was opened.
+    /// Time before which it is not tried again; `None` if it was not tried since the store was
+    /// opened.
     until: Option<Duration>,
     corrupt: bool,
 }
 
-/// See the module. Times are of the clock's monotone side.
+/// See the module. Times are monotonic.
 pub(crate) struct Unread(BTreeMap<i64, Refusal>);
 
 impl Unread {
@@ -47,12 +49,13 @@ impl Unread {
         self.0.iter().map(|(partition, r)| (*partition, seconds(r))).collect()
     }
 
-    /// Forgets those that are not among these any more.
+    /// Removes the partitions that are not in `partitions`.
     pub(crate) fn keep(&mut self, partitions: &BTreeSet<i64>) {
         self.0.retain(|partition, _| partitions.contains(partition));
     }
 
-    /// Notes what became of a try at `now`; whether another hour of refusals is full with it.
+    /// Records the result of an attempt at `now`. Returns true if another hour of refusals is
+    /// complete.
     pub(crate) fn note<T>(
         &mut self,
         partition: i64,
@@ -65,9 +68,9 @@ impl Unread {
                 return false;
             }
             Err(WriteError::Corrupt(_)) => (true, true),
-            // Too many open files, for instance: that may be over later.
+            // Too many open files, for instance: this may succeed later.
             Err(WriteError::Unread { .. }) => (false, true),
-            // Something of it could not be written.
+            // A file could not be written.
             Err(WriteError::Io { .. }) => (false, false),
             Err(_) => return false,
         };
@@ -79,17 +82,18 @@ impl Unread {
         refused.as_secs() / HOUR_S > had.as_secs() / HOUR_S
     }
 
-    /// Returns true if the part may be merged. Damaged parts are left as they are.
+    /// Returns true if the partition may be merged. Damaged partitions are left as they are.
     pub(crate) fn may_merge(&self, partition: i64, now: Duration) -> bool {
         self.0.get(&partition).is_none_or(|r| !r.corrupt && r.may_be_tried(now))
     }
 
-    /// Returns true if its samples may be dropped. What can be read of a damaged part may be kept.
+    /// Returns true if its samples may be removed. The readable portion of a damaged partition may
+    /// be kept.
     pub(crate) fn may_go(&self, partition: i64, now: Duration) -> bool {
         self.0.get(&partition).is_none_or(|r| r.may_be_tried(now))
     }
 
-    /// Returns true if it was refused for so long that nothing more is waited for.
+    /// Returns true if it was refused for so long that it counts as damaged.
     pub(crate) fn is_lost(&self, partition: i64) -> bool {
         self.0.get(&partition).is_some_and(|r| r.refused >= LOST_AFTER)
     }

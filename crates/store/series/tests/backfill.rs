@@ -1,5 +1,5 @@
-//! A year that is written series by series: as few files, flushes and reads as a year needs, not as
-//! many as it has partitions.
+//! Writes a year series by series and checks the costs: they follow the length of the year, not the
+//! number of its partitions.
 
 #![allow(
     clippy::unwrap_used,
@@ -21,9 +21,9 @@ use series::{
 use support::{PARTITION_S, options};
 
 const SECOND: i64 = 1_000_000_000;
-/// Partitions of a year.
+/// Number of partitions in a year.
 const YEAR: i64 = 4380;
-/// Samples of a series in each of them.
+/// Number of samples of a series in each partition.
 const EACH: i64 = 3;
 
 fn open_on(disk: &SimDisk, retention: SeriesRetention) -> Store {
@@ -37,7 +37,7 @@ fn open_on(disk: &SimDisk, retention: SeriesRetention) -> Store {
     Store::open(Path::new("/series"), options).unwrap().0
 }
 
-/// A year of two series, one behind the other.
+/// Writes a year of two series, one series after the other.
 fn year(store: &Store, first: i64) {
     for host in first..first + 2 {
         let row = store.row(format!("load|io host=h{host}").as_bytes()).unwrap();
@@ -67,7 +67,7 @@ fn year_written_series_by_series_needs_few_files_and_flushes() {
     let before = disk.calls();
     let sealed = store.seal().unwrap();
     assert_eq!(i64::from(sealed.parts), YEAR);
-    // Each row series is taken out of the head once, not once for each partition or file.
+    // Each row series is read from the head once, not once per partition or file.
     assert_eq!(sealed.rows_read, 2);
     let calls = disk.calls() - before;
     let files = disk.list(Path::new("/series/parts")).unwrap().len();
@@ -75,7 +75,7 @@ fn year_written_series_by_series_needs_few_files_and_flushes() {
     check(&store, 2, YEAR);
     year(&store, 2);
     store.seal().unwrap();
-    // One file, one manifest for very many partitions.
+    // Many partitions take one file and one manifest.
     let before = disk.calls();
     let outcome = store.merge().unwrap();
     let calls = disk.calls() - before;
@@ -88,7 +88,7 @@ fn year_written_series_by_series_needs_few_files_and_flushes() {
     assert!(stats.parts_open <= OPEN_PARTS_MAX as u64, "{stats:?}");
     assert!(stats.open_index_bytes <= OPEN_INDEX_BYTES_MAX, "{stats:?}");
     store.close().unwrap();
-    // Files that several partitions share go with the last of them.
+    // A file of several partitions is removed with the last of them.
     let kept = 100;
     let age = options(&disk, Wal::Off).clock.now_us() / 1_000_000 - (YEAR - kept) as u64 * 7200;
     let retention = SeriesRetention { age: Some(Duration::from_secs(age)), bytes_max: None };

@@ -1,5 +1,5 @@
-//! Copies of a store that is in use: they have everything that was acknowledged before, regardless of
-//! concurrent seals, merges and trims.
+//! Copies of an open store contain everything acknowledged before, regardless of concurrent seals,
+//! merges and trims.
 
 #![allow(
     clippy::unwrap_used,
@@ -21,7 +21,7 @@ use series::{Ack, Batch, Selector, SeriesOpenError, Store, StoreOptions, TimeRan
 use support::{Draw, Model, apply, batch, bury, contents, delete, open, options, write};
 
 const SECOND: i64 = 1_000_000_000;
-/// Copies of a store under load.
+/// Number of copies of a store under load.
 const COPIES: usize = 12;
 
 fn copy(disk: &SimDisk, to: &str) -> Result<series::BackupReport, SeriesOpenError> {
@@ -58,7 +58,7 @@ fn backup_at_any_time_equals_the_store_and_accepts_writes() {
             if step % 10 == 9 {
                 let to = format!("/copy{step}");
                 copy(&disk, &to).unwrap();
-                // The copy is persisted: it survives what the store itself need not.
+                // The copy is persisted, even data that is not yet persisted in the store itself.
                 let image = disk.crash(seed);
                 let again = opened(&image, &to, Wal::Always);
                 assert_eq!(contents(&again), model, "seed {seed} step {step}");
@@ -115,7 +115,7 @@ fn backup_under_load_holds_everything_acknowledged_before_it() {
     });
 }
 
-/// A row of two series; the times go to and fro over three partitions.
+/// Writes a row of two series. The times alternate between three partitions.
 fn one_row(store: &Store, number: i64) {
     let row = store.row(b"a|b host=x").unwrap();
     let mut batch = Batch::new();
@@ -124,7 +124,8 @@ fn one_row(store: &Store, number: i64) {
     store.write(batch, Ack::Persisted).unwrap();
 }
 
-/// Checks that there are at least `rows` rows, and of later ones none without the ones before it.
+/// Checks that there are at least `rows` rows, and that no row is missing before the last one
+/// found.
 fn check(store: &Store, rows: i64, round: usize) {
     let snapshot = store.snapshot();
     for series in store.find(&Selector::metric("a")) {

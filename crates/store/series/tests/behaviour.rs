@@ -1,4 +1,4 @@
-//! Limits, refusals, retention, verification, many writers, tasks.
+//! Limits, errors, retention, verification, concurrent writers, tasks.
 
 #![allow(
     clippy::unwrap_used,
@@ -90,7 +90,7 @@ fn groups_and_definitions_larger_than_a_segment_are_split() {
         ..options(&disk, Wal::Always)
     };
     let (store, _) = Store::open(Path::new("/series"), options).unwrap();
-    // Names of 200 KiB together, in a log of segments of 64 KiB.
+    // The names have 200 KiB in total, in a log with segments of 64 KiB.
     let rows: Vec<_> =
         (0..1000).map(|i| store.row(format!("load host={i:0200}").as_bytes()).unwrap()).collect();
     let batch = |values: usize| {
@@ -167,7 +167,8 @@ fn later_value_of_a_series_in_two_rows_wins_across_merges() {
         batch.push(row, time * SECOND, values).unwrap();
         store.write(batch, Ack::Persisted).unwrap();
     };
-    // Either row later, in one head and in two parts; a time that was long compressed.
+    // Either row is written later, in one head and in two parts, and for a time that was compressed
+    // long before.
     write(wide, 10, &[5.0, 1.0]);
     write(narrow, 10, &[7.0]);
     write(narrow, 11, &[7.0]);
@@ -211,7 +212,7 @@ fn no_more_parts_are_open_than_may_be_however_many_are_read() {
     }
     store.write(batch, Ack::Persisted).unwrap();
     store.seal().unwrap();
-    // The values themselves: a summary does not open what it does not need.
+    // This reads the samples. Summaries do not read parts that they do not need.
     let before = contents(&store);
     assert_eq!(store.stats().parts_open, OPEN_PARTS_MAX as u64);
     assert_eq!(contents(&store), before);
@@ -330,7 +331,7 @@ fn merges_leave_one_part_and_take_less_space() {
     assert_eq!(contents(&store), all);
     assert!(disk.list(Path::new("/series/parts")).unwrap().len() > 1, "a snapshot keeps its files");
     drop(snapshot);
-    // The part and its roll-up.
+    // These are the part and its roll-up.
     assert_eq!(disk.list(Path::new("/series/parts")).unwrap().len(), 2);
 }
 
@@ -374,7 +375,7 @@ fn deleted_metric_of_a_row_is_removed_by_merge_and_may_return() {
     assert_eq!((stats.tombstones, stats.part_samples, stats.parts), (0, 800, 1));
     assert!(stats.part_bytes < bytes, "{} of {bytes} bytes", stats.part_bytes);
     assert_eq!(contents(&store), expected);
-    // Rows in the same range behind the delete; the parts join.
+    // These rows follow the delete in the same range. The parts are merged later.
     write(300, 350, 2000.0);
     let expected = contents(&store);
     assert_eq!(expected["user host=a"].len(), 150);
@@ -458,7 +459,7 @@ fn store_rejects_writes_while_its_folder_is_missing() {
         store.write(batch, Ack::Persisted)
     };
     std::fs::rename(&dir, &away).unwrap();
-    // The store looks each second; the test's runner ends what never comes.
+    // The store checks once a second. If the error never occurs, the test runner times out.
     let refused = (0..).find_map(|n| write(100 + n).err()).unwrap();
     assert!(refused.to_string().contains("is gone"), "{refused}");
     std::fs::rename(&away, &dir).unwrap();
@@ -466,7 +467,7 @@ fn store_rejects_writes_while_its_folder_is_missing() {
     store.close().unwrap();
 }
 
-/// A batch of 50 series, 4 samples each.
+/// Writes a batch of 50 series with 4 samples each.
 fn write_many(store: &Store, writer: i64, number: i64) {
     let mut batch = Batch::new();
     for i in 0..200 {

@@ -1,5 +1,5 @@
-//! Memory follows what is written now: agents that come and go leave nothing behind. Alone in its
-//! process, so that the resident memory is that of the store.
+//! Memory follows the series that are written now: agents that come and go leave nothing behind.
+//! The test runs alone in its process, because it measures resident memory.
 
 #![allow(
     clippy::unwrap_used,
@@ -15,10 +15,10 @@ use env::clock::ManualClock;
 use series::{Ack, Batch, Selector, SeriesRetention, Store, StoreOptions, Wal};
 
 const PARTITION: Duration = Duration::from_hours(2);
-/// Series that come in one partition and are never written again.
+/// Number of series that are written in one partition and never again.
 const SERIES: u64 = 5_000;
 const ROUNDS: u64 = 14;
-/// Rounds after which memory must not grow: retention keeps two partitions.
+/// Number of rounds after which memory must not grow: retention keeps two partitions.
 const FIRST_FULL: u64 = 6;
 
 fn resident() -> u64 {
@@ -53,7 +53,7 @@ fn series_that_come_and_go_leave_no_memory_behind() {
         store.seal().unwrap();
         clock.advance(PARTITION);
         store.retain().unwrap();
-        // Partitions that are kept, and those of which handles are still good.
+        // These are the partitions that are kept, and those whose handles are still valid.
         let rows = store.stats().rows;
         assert!(rows <= 5 * SERIES, "{rows} rows in round {round}");
         if round == FIRST_FULL {

@@ -1,4 +1,4 @@
-//! Group commit by the log thread: what shares a flush, what a failed one does, what survives.
+//! Group commit by the log thread: which writes share a flush, and the result of a failed flush.
 
 #![allow(
     clippy::unwrap_used,
@@ -22,18 +22,18 @@ use env::files::{Access, File, FileOver, Files, FilesOver, SimDisk};
 use series::{Ack, Batch, Store, StoreOptions, TrySubmit, Wal, WriteError};
 use support::{contents, options};
 
-/// Longest time that a test waits before it says that something hangs.
+/// Timeout after which a test reports a hang.
 const HANG: Duration = Duration::from_mins(1);
 
 #[derive(Default)]
 struct State {
     shut: bool,
     fails: bool,
-    /// Flushes so far that came here.
+    /// Number of flushes that have reached the gate.
     came: u32,
 }
 
-/// A gate at the end of flushes of the log thread.
+/// Blocks flushes of the log thread until opened.
 #[derive(Default)]
 struct Gate(Mutex<State>, Condvar);
 
@@ -47,7 +47,7 @@ impl Gate {
         self.0.lock().unwrap().came
     }
 
-    /// Waits until one more flush came than at last.
+    /// Waits until one more flush than `before` has reached the gate.
     fn until_one_comes(&self, before: u32) {
         let state = self.0.lock().unwrap();
         let waited = self.1.wait_timeout_while(state, HANG, |it| it.came == before).unwrap();
@@ -66,7 +66,7 @@ impl Gate {
     }
 }
 
-/// Nothing waits before it any more when a test ends, however it ends.
+/// Opens the gate when the test ends, also after a panic.
 struct OpenAtEnd<'a>(&'a Gate);
 
 impl Drop for OpenAtEnd<'_> {
@@ -78,7 +78,7 @@ impl Drop for OpenAtEnd<'_> {
 struct GatedFile {
     under: Arc<dyn File>,
     gate: Arc<Gate>,
-    /// Each write is persisted.
+    /// True if each write is persisted.
     dsync: bool,
 }
 
@@ -191,7 +191,7 @@ fn rows_sealed_before_their_log_is_persisted_survive() {
         store.write(one(&store, 1, 1), Ack::Persisted).unwrap();
         store.write(one(&store, 1, 2), Ack::Flushed).unwrap();
         store.seal().unwrap();
-        // Its parts are persisted, whatever became of its record in the log.
+        // Its parts are persisted, even if its record in the log is not.
         let crashed = disk.crash(seed);
         let (again, _) = support::open(&crashed, Wal::Always);
         assert_eq!(samples(&again), 2, "seed {seed}");
@@ -218,7 +218,7 @@ fn try_submit_returns_the_batch_when_the_queue_is_full() {
     assert!(matches!(refused, Err(WriteError::Closed)));
 }
 
-/// Writes rows of a host one by one until the store is closed; returns how many it took.
+/// Writes rows of a host one by one until the store is closed. Returns the number of accepted rows.
 fn write_many(store: &Store, host: u32) -> usize {
     let write = |i: i64| {
         let ack = if i % 4 == 1 { Ack::Flushed } else { Ack::Persisted };
@@ -253,7 +253,7 @@ fn acknowledged_rows_survive_power_loss_and_concurrent_close() {
         let disk = SimDisk::new(3);
         let (store, _) = open(&disk, wal);
         let told = told(&store, closes);
-        // The last of each writer is persisted, and so all before it.
+        // The last row of each writer is persisted, and so are all before it.
         for seed in 1..=10 {
             let found = samples(&support::open(&disk.crash(seed), wal).0);
             assert_eq!(found, told, "{wal:?}, closed: {closes}, seed {seed}");

@@ -1,5 +1,5 @@
-//! Power cuts and failures at every call that changes the disk: what was acknowledged is there, and nothing
-//! that was never written.
+//! Power cuts and failures at every call that changes the disk: everything acknowledged survives,
+//! and nothing appears that was never written.
 
 #![allow(
     clippy::unwrap_used,
@@ -18,14 +18,14 @@ use env::files::{Failure, Fault, Files, SimDisk};
 use series::{Ack, Selector, Store, StoreOptions, TimeRange, Wal};
 use support::{Change, Draw, Model, apply, batch, bury, contents, delete, open, options, write};
 
-/// The result of a run: the model of the acknowledged operations, and the operation that was cut.
+/// The result of a run: the model of the acknowledged operations, and the interrupted operation.
 struct Left {
     acknowledged: Model,
-    /// The model if the operation under way counts.
+    /// The model including the interrupted operation.
     with_last: Model,
 }
 
-/// The same operations for the same seed, until the power goes.
+/// Runs the operations of a seed until the power cut.
 fn operate(disk: &SimDisk, seed: u64, steps: u64) -> Left {
     let mut draw = Draw(seed);
     let mut left = Left { acknowledged: Model::new(), with_last: Model::new() };
@@ -59,7 +59,8 @@ fn operate(disk: &SimDisk, seed: u64, steps: u64) -> Left {
     left
 }
 
-/// Steps of a run, and runs. `HOLDFAST_CRASHES` is how many power cuts there are at least.
+/// Returns the steps per run and the number of runs. `HOLDFAST_CRASHES` sets the minimum number of
+/// power cuts.
 fn workload() -> (u64, u64) {
     let asked = std::env::var("HOLDFAST_CRASHES").ok().and_then(|n| n.parse::<u64>().ok());
     asked.map_or((7, 2), |crashes| (14, 1 + crashes / 150))
@@ -69,7 +70,7 @@ fn workload() -> (u64, u64) {
 fn acknowledged_writes_survive_a_power_cut_at_every_call() {
     let (steps, seeds) = workload();
     let mut seals = 0;
-    // Of a disk that keeps the order of all names, and of one that keeps that of each folder.
+    // One disk keeps the order of all renames, the other only the order within each folder.
     let disk = |seed: u64| {
         let disk = SimDisk::new(seed);
         if seed.is_multiple_of(2) {
@@ -99,7 +100,7 @@ fn acknowledged_writes_survive_a_power_cut_at_every_call() {
     assert!(seals > 0, "nothing was sealed");
 }
 
-/// A store that recovered takes more, and opens again with all of it.
+/// Checks that a recovered store accepts writes, and has all of them after the next open.
 fn go_on(store: Store, disk: &SimDisk, found: &Model) {
     let (mut model, mut draw, mut clock_s) = (found.clone(), Draw(7), 2000);
     let (it, change) = batch(&store, &mut draw, &mut clock_s);
@@ -128,8 +129,8 @@ fn failed_call_loses_no_acknowledged_write_and_run_continues() {
     assert!(refused > 20, "{refused} operations were refused");
 }
 
-/// Operations of which one call fails, and all those after it; then a kill, or a power cut. The
-/// operations that were refused.
+/// Runs operations with a failure from one call on, followed by a kill or a power cut. Returns the
+/// number of failed operations.
 fn fail(seed: u64, steps: u64, fault: Fault) -> u32 {
     let disk = SimDisk::new(seed);
     disk.fail(&[fault]);
@@ -140,7 +141,7 @@ fn fail(seed: u64, steps: u64, fault: Fault) -> u32 {
         return 1;
     };
     let (mut draw, mut clock_s, mut refused) = (Draw(seed), 1000, 0);
-    // What may be found: of an operation that failed it is not known whether it survives.
+    // These are the possible contents: whether a failed operation survives is unknown.
     let mut may_be = vec![Model::new()];
     for _ in 0..steps {
         let before = may_be.clone();
@@ -167,7 +168,7 @@ fn fail(seed: u64, steps: u64, fault: Fault) -> u32 {
             may_be = before.into_iter().chain(may_be).collect();
             may_be.dedup();
         }
-        // In memory nothing is in doubt.
+        // In memory a failed operation is never visible.
         let found = contents(&store);
         if found != may_be[0] {
             same(&found, &may_be[0], &format!("seed {seed} {fault:?} in memory"));
@@ -200,7 +201,7 @@ fn unawaited_batches_are_persisted_in_the_background() {
             drop(store.submit(it, ack).unwrap());
             apply(&mut model, &change);
         }
-        // The test's runner ends what never comes.
+        // If this never ends, the test runner times out.
         while store.stats().batches < 3
             || store.stats().log.is_none_or(|log| log.persisted_position < log.last_position)
         {
@@ -302,7 +303,7 @@ fn closed_store_is_read_only_while_the_disk_is_full() {
         };
         refused(&store, &mut draw, &mut clock_s);
         same(&contents(&store), &model, "read without room");
-        // Nothing was written: it is closed in good order, and opened so again.
+        // Nothing was written: the store is closed cleanly, and the next open finds it so.
         store.close().unwrap();
         let (store, report) = open(&disk, wal);
         assert!(report.clean, "{report:?}");
@@ -322,7 +323,7 @@ fn closed_store_is_read_only_while_the_disk_is_full() {
     }
 }
 
-/// Says what differs, not everything.
+/// Compares with the model and reports only the differences.
 fn same(found: &Model, model: &Model, when: &str) {
     for name in found.keys().chain(model.keys()) {
         let (found, model) = (found.get(name), model.get(name));

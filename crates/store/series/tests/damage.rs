@@ -1,5 +1,5 @@
-//! Damage affects only the data that it hit: other parts, the head, other series and events are read,
-//! together with the error.
+//! Damage affects only the data that it hit: other parts, the head, other series and events are
+//! read and returned with the error.
 
 #![allow(
     clippy::unwrap_used,
@@ -22,10 +22,10 @@ use support::reads::Reads;
 use support::{PARTITION_S, open, options};
 
 const SECOND: i64 = 1_000_000_000;
-/// Rows of each source, ten seconds apart.
+/// Number of rows of each source, ten seconds apart.
 const ROWS: i64 = 50;
 
-/// Rows of two series and events from `from` on, all in the first partition.
+/// Writes rows of two series and events from `from` on, all in the first partition.
 fn rows(store: &Store, from: i64) {
     let mut batch = Batch::new();
     for host in ["a", "b"] {
@@ -41,7 +41,7 @@ fn rows(store: &Store, from: i64) {
     store.write(batch, Ack::Persisted).unwrap();
 }
 
-/// Two parts of one partition and something in the head. `part` flips a bit in the first of them.
+/// Creates two parts of one partition and rows in the head. A bit of the first part is flipped.
 fn damaged(byte: usize) -> (Store, usize) {
     let disk = SimDisk::new(1);
     let (store, _) = open(&disk, Wal::Always);
@@ -60,7 +60,8 @@ fn damaged(byte: usize) -> (Store, usize) {
     (open(&disk, Wal::Always).0, size)
 }
 
-/// Returns the number of readable samples or events of a series, and true if an error came with them.
+/// Returns the number of readable samples or events of a series, and true if an error came with
+/// them.
 fn found(snapshot: &Snapshot, series: &Series, direction: Direction) -> (i64, bool) {
     if series.is_events() {
         return match snapshot.events(series, TimeRange::ALL, direction) {
@@ -78,7 +79,7 @@ fn found(snapshot: &Snapshot, series: &Series, direction: Direction) -> (i64, bo
     (samples, torn)
 }
 
-/// The same of summaries.
+/// Does the same with summaries.
 fn summed(snapshot: &Snapshot, series: &Series) -> [(i64, bool); 2] {
     let count = |s: Option<series::Summary>| s.map_or(0, |s| s.count as i64);
     let all = match snapshot.summary(series, TimeRange::ALL) {
@@ -105,7 +106,7 @@ fn a_flipped_bit_hides_nothing_that_is_healthy() {
         for series in store.find(&Selector::default()) {
             for direction in [Direction::Forward, Direction::Backward] {
                 let (samples, error) = found(&snapshot, &series, direction);
-                // All of it, or the error and at least the other part and the head.
+                // Either everything is read, or an error and at least the other part and the head.
                 let whole = samples == 3 * ROWS && !error;
                 let rest = samples == 2 * ROWS && error;
                 assert!(whole || rest, "byte {byte}: {} {samples} {error}", series.name());
@@ -123,7 +124,7 @@ fn a_flipped_bit_hides_nothing_that_is_healthy() {
             }
         }
         hit += u32::from(torn > 0);
-        // The index and its blocks are shared by all series of so small a part; chunks are not.
+        // In so small a part the index and its blocks are shared by all series; chunks are not.
         assert!(matches!(torn, 0 | 2 | 6), "byte {byte}: {torn}");
     }
     assert!(hit as usize > size / 2, "{hit} of {size} bytes hit anything");
@@ -146,7 +147,7 @@ fn missing_part_does_not_hide_healthy_parts() {
     for series in store.find(&Selector::default()) {
         assert_eq!(found(&snapshot, &series, Direction::Forward), (3 * ROWS, true));
     }
-    // Nor does it keep new rows from being written and sealed.
+    // New rows can still be written and sealed.
     rows(&store, 4 * ROWS);
     store.seal().unwrap();
     let series = store.find(&Selector::metric("load")).remove(0);
@@ -203,7 +204,7 @@ fn event_scan_returns_an_error_while_reads_fail() {
     let of = |metric| store.find(&Selector::metric(metric)).remove(0);
     let mut scan = snapshot.scan_events(&of("!log"), TimeRange::ALL, Direction::Forward);
     assert!(scan.next().unwrap().is_ok());
-    // Read parts until the first one is closed.
+    // Reads parts until the first one is dropped from the cache.
     snapshot.summary(&of("load"), TimeRange::ALL).unwrap().unwrap();
     reads.fail(Some("part-"));
     assert!(scan.next().unwrap().is_err());

@@ -20,7 +20,7 @@ use support::{contents, open, options};
 
 const SECOND: i64 = 1_000_000_000;
 
-/// A row every ten seconds of some hours.
+/// Writes a row every ten seconds for some hours.
 fn hours(store: &Store, from: i64, to: i64) {
     let (row, mut batch) = (store.row(b"load host=a").unwrap(), Batch::new());
     for i in from * 360..to * 360 {
@@ -49,7 +49,7 @@ fn delete_rewrites_no_part_without_the_series() {
     assert_eq!(contents(&store).len(), all.len() - 1);
     let expected = contents(&store);
     assert_eq!(contents(&open(&disk.kill(), Wal::Always).0), expected);
-    // Of what was passed over the files go, too, when its samples do.
+    // The files of parts that were skipped are removed when all their samples are deleted.
     store.delete(&Selector::default(), TimeRange::ALL).unwrap();
     store.seal().unwrap();
     store.merge().unwrap();
@@ -69,7 +69,7 @@ fn delete_in_an_idle_store_is_sealed_and_removes_its_samples() {
     store.seal().unwrap();
     store.delete(&Selector::metric("load"), TimeRange::ALL).unwrap();
     clock.advance(Duration::from_hours(1));
-    // The store looks each second; the test's runner ends what never comes.
+    // The store checks once a second. If this never ends, the test runner times out.
     while store.stats().tombstones > 0 || store.stats().part_samples > 0 {
         std::thread::yield_now();
     }
@@ -79,7 +79,7 @@ fn delete_in_an_idle_store_is_sealed_and_removes_its_samples() {
 fn parts_of_a_partition_hit_by_a_delete_are_merged_into_one() {
     let disk = SimDisk::new(1);
     let (store, _) = open(&disk, Wal::Always);
-    // In the partition of now, where three parts alone are not worth a merge.
+    // In the current partition three parts alone are not worth a merge.
     let now = options(&disk, Wal::Always).clock.now_us() as i64 * 1000;
     let write = |name: &str, from: i64, count: i64| {
         let (row, mut batch) = (store.row(name.as_bytes()).unwrap(), Batch::new());
@@ -97,7 +97,7 @@ fn parts_of_a_partition_hit_by_a_delete_are_merged_into_one() {
     store.seal().unwrap();
     let outcome = store.merge().unwrap();
     assert_eq!((outcome.parts_before, outcome.parts_after), (3, 1), "{outcome:?}");
-    // What is not hit between two that are is not written with them if it is more than they.
+    // A part between two that are hit is not rewritten if it is larger than both.
     let before = store.stats().part_bytes;
     write("mem host=a", 0, 30_000);
     let mem = store.stats().part_bytes - before;

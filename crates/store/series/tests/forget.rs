@@ -1,5 +1,5 @@
-//! Series without samples are forgotten: their names leave searches, limits, memory and the disk,
-//! and nothing else goes with them.
+//! Series without samples are forgotten: their names are removed from searches, limits, memory and
+//! the disk. Nothing else is removed.
 
 #![allow(
     clippy::unwrap_used,
@@ -128,7 +128,7 @@ fn a_deleted_agent_is_forgotten_and_may_come_again() {
     settle(&store).unwrap();
     assert_eq!(names(&store), ["load host=b"]);
     assert!(matches!(write(&store, old, 61, 9.0), Err(WriteError::UnknownRow(0))));
-    // A raw text that stood for the old one stands for the new one.
+    // A raw text that named the old row names the new one.
     let new = store.row(b"load   host=a").unwrap();
     assert!(new.id() > old.id());
     write(&store, new, 60, 2.0).unwrap();
@@ -214,7 +214,7 @@ fn series_found_in_a_part_is_not_read_again() {
         batch.push(kept, part as i64 * 2 * HOUR_S as i64 * SECOND, &[1.0]).unwrap();
     }
     store.write(batch, Ack::Persisted).unwrap();
-    // Nothing newer has it: to find it takes a look into all parts.
+    // Only this part has the row: finding it takes a look at all parts.
     add(&store, "load host=old", 60, 1.0);
     add(&store, "load host=gone", 60, 1.0);
     store.seal().unwrap();
@@ -230,7 +230,7 @@ fn series_found_in_a_part_is_not_read_again() {
     assert!(looks[1] >= PARTS / 2 && looks[2] < 10, "{looks:?} reads");
 }
 
-/// A store of which one series is about to be forgotten, and what is in it.
+/// Creates a store in which one series is about to be forgotten. Returns the store and its content.
 fn before_forgetting(it: &Fixture) -> (Store, Model) {
     let store = it.open();
     add(&store, "load host=a", 60, 1.0);
@@ -279,11 +279,11 @@ fn power_cut_or_failure_during_forget_loses_nothing() {
             let images = [it.disk.crash(call), it.disk.crash(call + 7), it.disk.crash(call + 31)];
             if failure != Failure::PowerCut {
                 assert_eq!(contents(&store), model, "call {call} {failure:?}");
-                // What follows a failure: the log may have stopped, nothing is lost.
+                // After a failure the log may have stopped, but nothing is lost.
                 let _ = forget(&store, &mut model);
                 assert_eq!(contents(&store), model, "call {call} {failure:?} again");
                 let again = contents(&it.open_on(&it.disk.kill()));
-                // Whether a batch that failed survives is not known before.
+                // It is unknown whether a failed batch survives.
                 let known = again == model || again == with_last(&model);
                 assert!(known, "call {call} {failure:?} opened: {again:?}");
                 continue;

@@ -1,6 +1,5 @@
-//! The bytes on disk are those of docs/format/series.md: stores of this version and of earlier
-//! versions stay readable.
-//! `HOLDFAST_BLESS=1` rewrites the files.
+//! The bytes on disk match docs/format/series.md: stores of this version and of earlier versions
+//! stay readable. `HOLDFAST_BLESS=1` rewrites the files.
 
 #![allow(
     clippy::unwrap_used,
@@ -19,7 +18,7 @@ use support::{contents, open, options};
 
 const FILES: [&str; 4] =
     ["manifest", "catalog", "parts/part-0000000000000001", "parts/part-0000000000000002"];
-/// Folders of the files that this version, and the one before, writes.
+/// Folders of the golden files of this version and of the previous one.
 const NOW: &str = "v2";
 const BEFORE: &str = "v1";
 
@@ -28,7 +27,8 @@ fn golden(version: &str, name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(version).join(file)
 }
 
-/// Gauges with an exception, an integer beyond 2^53, an event, two partitions, one delete.
+/// Writes gauges with an exception, an integer beyond 2^53, an event, two partitions and one
+/// delete.
 fn store(disk: &SimDisk) -> Store {
     let (store, _) = open(disk, Wal::Off);
     let cpu = store.row(br"cpu.user|cpu.sys host=a\ b dc=1").unwrap();
@@ -103,7 +103,7 @@ fn roll_up_bytes_are_stable_and_its_steps_match_the_samples() {
     let by_samples = steps(&store);
     store.merge().unwrap();
     assert_eq!(store.stats().rollups, 1);
-    // Compared as text: of NaN too.
+    // NaN is equal to itself only as text.
     assert_eq!(format!("{:?}", steps(&store)), format!("{by_samples:?}"));
     let rollup = "parts/part-0000000000000002";
     compare(&disk, rollup, &golden(NOW, "rollup"));
@@ -125,7 +125,7 @@ fn the_bytes_of_a_part_with_deleted_values_are_as_they_were() {
     compare(&disk, &first, &golden(NOW, "deleted"));
 }
 
-/// A disk with the golden files of a version.
+/// Returns a disk with the golden files of a version.
 fn disk_of(version: &str) -> SimDisk {
     let disk = SimDisk::new(2);
     for name in FILES {

@@ -1,4 +1,5 @@
-//! Real processes, killed with SIGKILL while they write: what they said was acknowledged is there.
+//! Processes that are killed with SIGKILL while they write: everything that they reported as
+//! acknowledged survives.
 
 #![allow(
     clippy::unwrap_used,
@@ -14,15 +15,14 @@ use std::process::{Command, Stdio};
 use series::{Ack, Batch, Selector, Store, StoreOptions, TimeRange};
 
 const SECOND: i64 = 1_000_000_000;
-/// Hosts of which each batch has one row.
+/// Number of hosts. Each batch has one row per host.
 const HOSTS: i64 = 40;
 
 fn options() -> StoreOptions {
     StoreOptions { head_bytes_max: 100 << 10, segment_bytes: 256 << 10, ..StoreOptions::default() }
 }
 
-/// Not a test of its own: the process that is killed. Says the number of each batch that was
-/// acknowledged.
+/// The process that is killed, not a test. It prints the number of each acknowledged batch.
 #[test]
 fn the_child_that_writes() {
     let Some(dir) = std::env::var_os("SERIES_KILL_DIR") else { return };
@@ -34,7 +34,7 @@ fn the_child_that_writes() {
             let row = store.row(format!("a|b host={host}").as_bytes()).unwrap();
             batch.push(row, number * 10 * SECOND, &[number as f64, host as f64]).unwrap();
         }
-        // All survive a kill.
+        // Both survive a kill.
         let ack = if number % 2 == 0 { Ack::Flushed } else { Ack::Persisted };
         store.write(batch, ack).unwrap();
         let mut out = std::io::stdout().lock();
@@ -78,7 +78,7 @@ fn acknowledged_writes_survive_a_kill() {
     }
 }
 
-/// Everything up to `last` is there, once; the next number.
+/// Checks that all batches up to `last` are there once. Returns the next number.
 fn check(dir: &Path, last: i64) -> i64 {
     let (store, _) = Store::open(dir, options()).unwrap();
     let snapshot = store.snapshot();

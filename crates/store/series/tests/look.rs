@@ -1,4 +1,4 @@
-//! A store that is only looked at is not changed, and may be where nothing can be written.
+//! A store that is opened read-only is not changed, and may be on a read-only disk.
 
 #![allow(
     clippy::unwrap_used,
@@ -20,7 +20,7 @@ use support::{contents, open, options};
 
 const NAME: &[u8] = b"cpu host=a";
 
-/// A disk that nothing can be written to.
+/// A disk that rejects writes.
 struct ReadOnly(SimDisk);
 
 struct ReadOnlyFile(Arc<dyn File>);

@@ -1,5 +1,5 @@
-//! Memory stays bounded when very many series come quickly. Alone in its process, so that the
-//! resident memory is that of the store.
+//! Memory stays bounded when many series are created quickly. The test runs alone in its process,
+//! because it measures resident memory.
 
 #![allow(
     clippy::unwrap_used,
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use series::{Ack, Batch, Selector, Store, StoreOptions, Wal};
 
-/// Memory of one series that is active, at most: name, postings and head.
+/// Maximum memory of one active series, in bytes: name, postings and head.
 const SERIES_BYTES_MAX: u64 = 1024;
 const HEAD_BYTES_MAX: usize = 8 << 20;
 const BATCH: u64 = 5000;
@@ -24,7 +24,7 @@ fn resident() -> u64 {
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
 }
 
-/// With `HOLDFAST_SOAK` a million, within a minute.
+/// With `HOLDFAST_SOAK` the test creates a million series.
 #[test]
 fn memory_is_bounded_while_very_many_series_come_quickly() {
     let count = if std::env::var_os("HOLDFAST_SOAK").is_some() { 1_000_000 } else { 50_000 };
@@ -44,7 +44,7 @@ fn memory_is_bounded_while_very_many_series_come_quickly() {
             batch.push(store.row(name.as_bytes()).unwrap(), i as i64, &[i as f64]).unwrap();
         }
         store.write(batch, Ack::Flushed).unwrap();
-        // Three heads of the configured size are where writers begin to wait.
+        // Writers wait when the heads exceed three times the configured size.
         let head = store.stats().head_bytes;
         assert!(head <= 4 * HEAD_BYTES_MAX as u64, "{head} bytes of heads");
     }

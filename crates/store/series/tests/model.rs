@@ -1,4 +1,4 @@
-//! Random operations against a plain map: what is read is what was written, always.
+//! Random operations compared with a map.
 
 #![allow(
     clippy::unwrap_used,
@@ -25,7 +25,7 @@ fn soak() -> u64 {
     std::env::var("HOLDFAST_SOAK").ok().and_then(|n| n.parse().ok()).unwrap_or(1)
 }
 
-/// Some steps with a store, of which each may be anything. Panics where store and model differ.
+/// Runs random steps with a store. Panics if store and model differ.
 fn run(seed: u64, steps: u64) {
     let disk = SimDisk::new(seed);
     let mut draw = Draw(seed);
@@ -52,7 +52,7 @@ fn run(seed: u64, steps: u64) {
                 assert!(report.clean && report.replayed_samples == 0, "seed {seed} step {step}");
             }
             4 => {
-                // A delete, and rows that come in the same range behind it.
+                // A delete is followed by rows in the same range.
                 let (selector, range) = delete(&mut draw);
                 store.delete(&selector, range).unwrap();
                 bury(&mut model, &store, &selector, range);
@@ -76,7 +76,8 @@ fn run(seed: u64, steps: u64) {
     }
 }
 
-/// Retention by size: the oldest partitions go until what is left fits. The store without it.
+/// Applies retention by size: removes the oldest partitions until the rest fits. Returns the store,
+/// reopened without retention.
 fn by_size(disk: &SimDisk, wal: Wal, model: &mut Model, draw: &mut Draw) -> Store {
     let bytes_max = 4000 + draw.below(20_000);
     let retention = SeriesRetention { bytes_max: Some(bytes_max), ..SeriesRetention::default() };
@@ -99,7 +100,7 @@ fn by_size(disk: &SimDisk, wal: Wal, model: &mut Model, draw: &mut Draw) -> Stor
     open(disk, wal).0
 }
 
-/// A random range of a random series, either way.
+/// Compares a random range of a random series in a random direction.
 fn look(store: &Store, model: &Model, draw: &mut Draw) {
     let all = store.find(&Selector::default());
     let Some(series) = all.get(draw.below(all.len().max(1) as u64) as usize) else { return };
@@ -129,7 +130,7 @@ fn look(store: &Store, model: &Model, draw: &mut Draw) {
     extremes(&snapshot, &all, range);
 }
 
-/// Of all series together: smallest and largest values by steps are those of all summaries.
+/// Checks the extremes of all series together against their summaries.
 fn extremes(snapshot: &series::Snapshot, all: &[series::Series], range: TimeRange) {
     let step_ns = 600_000_000_000;
     let mut expected: BTreeMap<i64, (f64, f64)> = BTreeMap::new();

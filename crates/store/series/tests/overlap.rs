@@ -1,4 +1,4 @@
-//! Scans over blocks that overlap in time hold little in memory, and give what was written last.
+//! Scans over chunks that overlap in time use little memory, and return the latest values.
 
 #![allow(
     clippy::unwrap_used,
@@ -22,14 +22,14 @@ use support::reads::Reads;
 use support::{Draw, open, options};
 
 const NAME: &str = "cpu host=a";
-/// Samples of a window, and the most that may be in memory then: it is cut at eight times as many,
-/// and then a block of 1,024 may come.
+/// Samples of a window, and the maximum number in memory: a window is cut at eight times as many,
+/// and then a chunk of 1,024 may be added.
 const WINDOW: usize = 1024;
 const WINDOW_MAX: usize = 9 * WINDOW + 1024;
 
 type Samples = BTreeMap<i64, f64>;
 
-/// Writes samples at these times, each with a value of its own.
+/// Writes samples at these times, each with a distinct value.
 fn write(store: &Store, expected: &mut Samples, times: &[i64]) {
     let row = store.row(NAME.as_bytes()).unwrap();
     for some in times.chunks(1000) {
@@ -84,7 +84,7 @@ fn parts_that_overlap_all_along_are_read_a_window_at_a_time() {
     let mut expected = Samples::new();
     let apart = PARTITION_NS / 20_000;
     for part in 0..7 {
-        // All over two partitions; every third time of a part was in the one before.
+        // Each part covers two partitions. Every third time of a part is also in the previous one.
         let times: Vec<i64> = (0..5000).map(|i| (i * 8 + (part + i % 3) % 8) * apart).collect();
         write(&store, &mut expected, &times);
         store.seal().unwrap();
@@ -105,7 +105,7 @@ fn unordered_rows_are_read_by_window_from_head_and_parts() {
         check(&store, &expected, range);
     }
     store.seal().unwrap();
-    // The same again, the newest first, above what is sealed.
+    // The same times are written again, newest first, after the seal.
     let again: Vec<i64> = expected.keys().rev().copied().step_by(2).collect();
     write(&store, &mut expected, &again);
     for range in ranges(&expected) {

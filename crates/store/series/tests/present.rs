@@ -1,4 +1,4 @@
-//! A query looks at series that its range may have samples of, and at no others.
+//! A query reads only series that may have samples in its range.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -36,7 +36,7 @@ fn rows_are_found_where_their_partitions_or_the_head_have_them() {
     write(&store, "both", partition(2).from_ns);
     store.seal().unwrap();
     write(&store, "new", partition(5).from_ns);
-    // What is in the head may be anywhere.
+    // Rows in the head may have samples at any time.
     let cases = [(1, vec!["a", "both", "new"]), (2, vec!["b", "both", "new"]), (3, vec!["new"])];
     for (n, expected) in cases {
         assert_eq!(hosts(&store, partition(n)), expected, "partition {n}");

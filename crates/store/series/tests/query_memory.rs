@@ -1,5 +1,5 @@
-//! Memory of queries and merges, for any amount of data. The test is alone in its process, so that all
-//! allocations are theirs.
+//! Memory of queries and merges is bounded for any amount of data. The test is alone in its
+//! process, so that all allocations belong to it.
 
 #![allow(
     clippy::unwrap_used,
@@ -20,16 +20,16 @@ use series::{
     TimeRange, Wal,
 };
 
-/// The system's memory, counted.
+/// Counts the memory of the system allocator.
 struct Counted;
 
 static HELD: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
-/// One test at a time.
+/// Runs one test at a time.
 static TURN: Mutex<()> = Mutex::new(());
 
-#[expect(unsafe_code, reason = "an allocator is")]
-// SAFETY: every call goes on to the system's allocator as it is.
+#[expect(unsafe_code, reason = "allocators are inherently unsafe")]
+// SAFETY: every call is forwarded unchanged to the system allocator.
 unsafe impl GlobalAlloc for Counted {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let held = HELD.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
@@ -77,11 +77,11 @@ fn scanned(snapshot: &Snapshot, series: &Series, way: Direction, rows: usize) ->
     (count, sum)
 }
 
-/// Bytes for each sample of a window: what is sorted and compressed, the samples that are being sorted,
-/// and what is known of blocks.
+/// Memory per sample of a window, in bytes: sorted and compressed samples, samples that are being
+/// sorted, and spans of chunks.
 const BYTES_PER_ROW: usize = 768;
 
-/// `HOLDFAST_SAMPLES` of them, in windows as large as usual.
+/// Uses `HOLDFAST_SAMPLES` samples, in windows of the default size.
 #[test]
 fn a_query_of_samples_that_came_in_no_order_holds_few_of_them() {
     let _turn = TURN.lock();
@@ -89,7 +89,7 @@ fn a_query_of_samples_that_came_in_no_order_holds_few_of_them() {
     let (samples, rows) = asked.map_or((400_000, 4096), |samples| (samples, 1 << 16));
     let folder = tempfile::tempdir().unwrap();
     let store = open(&folder.path().join("series"));
-    // All over three partitions, each time once: half of them in parts, half in the head.
+    // The samples cover three partitions, each time once: half of them in parts, half in the head.
     let apart = 3 * PARTITION_NS / samples;
     let row = store.row(b"load host=a").unwrap();
     let (mut batch, mut sum) = (Batch::new(), 0.0);
@@ -118,7 +118,7 @@ fn a_query_of_samples_that_came_in_no_order_holds_few_of_them() {
     assert!(peak <= (1 << 16) * BYTES_PER_ROW, "{peak} bytes");
 }
 
-/// Metrics of the row, and its rows in the partition.
+/// Number of metrics of the row, and number of its rows in the partition.
 const WIDE: usize = 256;
 const WIDE_ROWS: i64 = 20_000;
 

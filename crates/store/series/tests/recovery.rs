@@ -1,4 +1,5 @@
-//! Seals and trims that are cut, fail or run while others write: nothing acknowledged is lost.
+//! Seals and trims that are interrupted, fail, or run concurrently with writes: nothing
+//! acknowledged is lost.
 
 #![allow(
     clippy::unwrap_used,
@@ -20,11 +21,11 @@ use series::{Ack, Batch, Selector, Store, StoreOptions, TimeRange, Wal};
 use support::{Model, PARTITION_S, contents, open, options};
 
 const SECOND: i64 = 1_000_000_000;
-/// Groups of batches written during seals, and batches of each.
+/// Number of groups of batches written during seals, and of batches in each.
 const GROUPS: i64 = 12;
 const GROUP: i64 = 200;
 
-/// Rows of two series over five partitions, as one batch.
+/// Writes rows of two series over five partitions as one batch.
 fn spread(store: &Store, number: i64) {
     let mut batch = Batch::new();
     for host in ["a", "b"] {
@@ -37,7 +38,7 @@ fn spread(store: &Store, number: i64) {
     store.write(batch, Ack::Persisted).unwrap();
 }
 
-/// A store with something in the head, and the number of calls it took.
+/// Creates a store with rows in the head. Returns it, the model and the number of calls so far.
 fn before_a_seal(disk: &SimDisk) -> (Store, Model, u64) {
     let (store, _) = open(disk, Wal::Always);
     spread(&store, 0);
@@ -47,7 +48,7 @@ fn before_a_seal(disk: &SimDisk) -> (Store, Model, u64) {
     (store, model, disk.calls())
 }
 
-/// The calls of one seal, from the first to the last.
+/// Returns the range of calls of one seal.
 fn calls_of_a_seal() -> std::ops::RangeInclusive<u64> {
     let disk = SimDisk::new(1);
     let (store, _, before) = before_a_seal(&disk);
@@ -71,7 +72,7 @@ fn interrupted_seal_over_several_partitions_loses_nothing() {
 
 #[test]
 fn interrupted_seal_with_shared_files_loses_nothing() {
-    // More partitions than files.
+    // There are more partitions than files.
     let prepared = |disk: &SimDisk| {
         let (store, _) = open(disk, Wal::Always);
         let mut batch = Batch::new();
@@ -234,7 +235,7 @@ fn missing_log_is_an_error_unless_parts_hold_all_of_it() {
         assert!(told.len() == 1 && told[0].contains("the log ends at record"), "{told:?}");
         let refused = Store::open(Path::new("/series"), options(&killed, Wal::Always)).is_err();
         assert!(refused, "{wal:?}");
-        // Without a log nothing is waited for: what is in parts is there, and all is well with it.
+        // Without a log, no record is expected: the store opens with the content of its parts.
         open(&killed, Wal::Off).0.close().unwrap();
         assert_eq!(verified(&killed), Vec::<String>::new(), "{wal:?}");
     }
@@ -265,7 +266,8 @@ fn a_log_damaged_after_a_clean_end_is_set_aside() {
         let model = contents(&store);
         let image = disk.kill();
         assert_eq!(contents(&open(&image, Wal::Always).0), model, "{byte} {wal:?}");
-        // A kill keeps what was set aside, a clean end lets it go.
+        // After a kill the files that were set aside are kept; after a clean close they are
+        // removed.
         let aside = |disk: &SimDisk| {
             disk.list(log).unwrap().iter().filter(|name| name.starts_with("damaged-")).count()
         };
@@ -320,7 +322,7 @@ fn merged_parts_are_deleted_only_after_manifest_is_persisted() {
             store.seal().unwrap();
         }
         let (model, before) = (contents(&store), disk.calls());
-        // Nothing works any more from that call on, and what was written before is there: a kill.
+        // All calls from that one on fail, and earlier writes survive: this simulates a kill.
         let fault = |call| Fault { call: before + call, failure: Failure::PowerCut };
         disk.fail(&failing.map(fault).into_iter().collect::<Vec<_>>());
         assert_eq!(store.merge().is_err(), failing.is_some(), "call {failing:?}");
@@ -351,7 +353,7 @@ fn failed_write_is_not_replayed_without_its_row_name() {
         let never = store.row(b"never host=a").unwrap();
         let mut batch = Batch::new();
         batch.push(never, SECOND, &[1.0]).unwrap();
-        // After one of these failed calls the data stays, though it may not be persisted.
+        // After one of these failed calls the data is written, though it may not be persisted.
         disk.fail(&[Fault { call: disk.calls() + call, failure: Failure::Io }]);
         if store.write(batch, Ack::Persisted).is_ok() {
             assert!(call > 2, "nothing failed");
@@ -377,7 +379,7 @@ fn a_dictionary_records_log_is_trimmed_and_its_names_stay() {
     spread(&store, 0);
     store.seal().unwrap();
     let first = store.stats().log.unwrap();
-    // Enough that the segment with the definitions goes.
+    // This trims the segment with the definitions.
     for number in 1..400 {
         spread(&store, number);
         if number % 40 == 0 {

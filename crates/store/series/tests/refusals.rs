@@ -1,5 +1,5 @@
-//! Files that the operating system refuses to read: their partitions are passed over, nothing else is,
-//! and what lasts for a day counts as lost.
+//! Files that the operating system cannot read: only their partitions are skipped, and after a day
+//! of errors they count as lost.
 
 #![allow(
     clippy::unwrap_used,
@@ -23,8 +23,8 @@ use support::{PARTITION_S, options};
 
 const SECOND: i64 = 1_000_000_000;
 
-/// A store whose samples go after two partitions, while what is said of 5 minutes stays for longer than
-/// any test goes on.
+/// Creates a store whose samples are removed after two partitions, and whose 5-minute roll-ups are
+/// kept.
 fn rolling(disk: &SimDisk, clock: &ManualClock, reads: &Reads) -> Store {
     let partition = Duration::from_secs(PARTITION_S as u64);
     let options = StoreOptions {
@@ -110,8 +110,8 @@ fn a_merge_that_comes_through_ends_the_refusals() {
     assert_eq!(manifest[8], 2, "the manifest's version, without refusals");
 }
 
-/// Creates roll-ups of three partitions whose samples were removed by age, and samples of three more; then
-/// opens the store with a size limit that is a byte too small.
+/// Creates roll-ups of three partitions whose samples were removed by age, and samples of three
+/// more; then opens the store with a size limit that is a byte too small.
 fn crowded(disk: &SimDisk, reads: &Reads) -> Store {
     let clock = ManualClock::at(0);
     let open = |age, bytes_max| {
@@ -164,7 +164,7 @@ fn refusals_add_up_over_clean_ends_and_kills() {
         assert!(hours < 30, "{:?}", store.stats());
         for _ in 0..10 {
             clock.advance(Duration::from_mins(6));
-            // Refused, or passed over.
+            // The attempt fails, or the partition is skipped.
             let _ = store.retain();
         }
         if hours % 5 != 0 {
@@ -172,7 +172,7 @@ fn refusals_add_up_over_clean_ends_and_kills() {
         }
         disk = if hours % 10 == 0 { disk.kill() } else { disk };
         drop(store);
-        // A long time without attempts is no refusal.
+        // A long time without attempts does not count as refused.
         clock.advance(Duration::from_hours(20));
         reads = Reads::of(&disk);
         reads.fail(Some(&oldest));
@@ -181,7 +181,7 @@ fn refusals_add_up_over_clean_ends_and_kills() {
     assert!(hours > 20, "it went after {hours} hours of refusals");
     assert_eq!(store.stats().rollups, 2);
     store.close().unwrap();
-    // The manifest says nothing of it any more.
+    // The manifest no longer names the partition.
     let manifest = disk.content(Path::new("/series/manifest")).unwrap();
     assert_eq!(manifest[8], 2, "version");
 }
@@ -210,7 +210,7 @@ fn damaged_part_does_not_mask_a_read_error_of_another() {
     let names = disk.list(Path::new("/series/parts")).unwrap();
     disk.flip(&Path::new("/series/parts").join(&names[0]), 500, 2);
     clock.advance(Duration::from_secs(4 * PARTITION_S as u64));
-    // Their indexes are in memory, what they say of samples is not.
+    // Their indexes are cached, the chunks are not.
     let series = store.find(&Selector::metric("load")).remove(0);
     store.snapshot().summary(&series, TimeRange::ALL).unwrap();
     reads.fail(Some(&names[1]));

@@ -23,7 +23,7 @@ use support::{Model, PARTITION_S, contents, options};
 
 const SECOND: i64 = 1_000_000_000;
 const PARTITIONS: i64 = 6;
-/// Partitions that are kept.
+/// Number of partitions that are kept.
 const KEPT: i64 = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -45,9 +45,9 @@ fn open_on(disk: &SimDisk, by: By, bytes_max: u64) -> Store {
     Store::open(Path::new("/series"), options).unwrap().0
 }
 
-/// Two series over all partitions, one of which has nothing in those that are kept.
+/// Writes two series over all partitions. One of them has no samples in those that are kept.
 fn filled(disk: &SimDisk) -> (Store, Model, u64) {
-    // Written without retention: that refuses old rows.
+    // The store is opened without retention, which would reject old rows.
     let store = open_on(disk, By::Size, u64::MAX);
     for half in 0..2 {
         let mut batch = Batch::new();
@@ -66,7 +66,7 @@ fn filled(disk: &SimDisk) -> (Store, Model, u64) {
     (open_on(disk, By::Size, u64::MAX), model, bytes)
 }
 
-/// A model without partitions below one.
+/// Returns the model without the partitions below `below`.
 fn without(model: &Model, below: i64) -> Model {
     let mut rest = model.clone();
     for samples in rest.values_mut() {
@@ -76,7 +76,7 @@ fn without(model: &Model, below: i64) -> Model {
     rest
 }
 
-/// The calls of retention, and the partitions that it leaves.
+/// Returns the range of calls of retention, and the number of partitions that remain.
 fn calls_of_retention(by: By, bytes_max: u64) -> (std::ops::RangeInclusive<u64>, i64) {
     let disk = SimDisk::new(1);
     let (store, model, _) = filled(&disk);
@@ -122,7 +122,7 @@ fn cut(by: By, bytes_max: u64, kept: i64, fault: Fault) {
     let is_cut = |found: &Model| (0..=kept).any(|below| *found == without(&model, below));
     if fault.failure != Failure::PowerCut {
         assert!(is_cut(&contents(&store)), "{when}: {done:?}");
-        // What follows a failure comes through.
+        // After a failure the next attempts succeed.
         for _ in 0..4 {
             store.retain().unwrap();
         }
@@ -211,7 +211,7 @@ fn due_seals_run_between_steps_of_a_long_retention() {
     (0..3).for_each(|partition| write(partition, 10));
     store.seal().unwrap();
     clock.advance(10 * age);
-    // More than a head holds.
+    // This is more than a head holds.
     (0..30).for_each(|_| write(9, 3000));
     let before = store.stats();
     assert!(before.sealed_position < before.position, "{before:?}");
@@ -357,8 +357,8 @@ fn size_retention_keeps_hours_where_5_minutes_exceed_samples() {
     assert_eq!((all.count, all.first_ns), (6 * 120, 0), "{:?}", store.stats());
 }
 
-/// The wall clock jumps ahead by ten years and comes back: no sample goes, rows of now are taken
-/// all the while, and what was dropped later is counted.
+/// The wall clock jumps ahead by ten years and comes back: no sample is removed, current rows are
+/// accepted throughout, and later removals are counted.
 #[test]
 fn a_jump_of_the_clock_drops_nothing() {
     let disk = SimDisk::new(1);

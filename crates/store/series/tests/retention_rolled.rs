@@ -1,6 +1,6 @@
-//! Data that outlives its samples, cut or failing at every call: roll-ups that retention creates, joins
-//! with late rows and widens to hours, and those that a delete recreates. Every sample counts exactly
-//! once, by itself or in its bucket, until its partition is removed.
+//! Roll-ups under interruptions and failures at every call: roll-ups that retention creates, merges
+//! with late rows and widens to hours, and those that a delete recreates. Every sample counts
+//! exactly once, by itself or in its bucket, until its partition is removed.
 
 #![allow(
     clippy::unwrap_used,
@@ -27,12 +27,13 @@ use support::{PARTITION_S, options, read, shown};
 
 const SECOND: i64 = 1_000_000_000;
 const HOUR_S: i64 = 3600;
-/// Partitions with samples, and after how many samples, 5 minutes and hours go.
+/// Number of partitions with samples, and the ages at which samples, 5-minute and hourly roll-ups
+/// are removed.
 const PARTITIONS: i64 = 6;
 const RAW: i64 = 1;
 const FINE: i64 = 3;
 const HOURLY: i64 = 5;
-/// The series of which steps finer than hours are looked at: it is in one row alone.
+/// The series that is compared in steps finer than hours: only one row has it.
 const LOAD: &str = "load host=b";
 
 /// The retention of samples.
@@ -43,10 +44,11 @@ enum Keep {
     Bytes(u64),
 }
 
-/// The operation that is cut.
+/// The operation that is interrupted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum By {
-    /// Retention by age: a partition goes, some become 5 minutes, of those some hours.
+    /// Retention by age: one partition is removed, some become 5-minute roll-ups, and some of those
+    /// hourly ones.
     Age,
     /// The same for partitions with roll-ups without samples and with late rows.
     Late,
@@ -60,13 +62,13 @@ enum By {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Left {
     Samples,
-    /// Buckets, and late rows.
+    /// Buckets and late rows.
     LateBeside(i64),
     Buckets(i64),
     Nothing,
 }
 
-/// Samples by series and time: the value, and whether it came late.
+/// Samples by series and time: the value, and true if it was written late.
 type Given = BTreeMap<String, BTreeMap<i64, (f64, bool)>>;
 
 /// The result of reading one series in one partition.
@@ -74,7 +76,7 @@ type Given = BTreeMap<String, BTreeMap<i64, (f64, bool)>>;
 struct Said {
     samples: Vec<(i64, String)>,
     hours: Vec<(i64, Summary)>,
-    /// By 5 minutes, of [`LOAD`].
+    /// Summaries by 5 minutes of [`LOAD`].
     fine: Vec<(i64, Summary)>,
 }
 
@@ -83,7 +85,7 @@ fn partitions(n: i64) -> Duration {
 }
 
 fn opened(disk: &SimDisk, keep: Keep) -> (Store, ManualClock) {
-    // Some minutes more change nothing.
+    // Some more minutes make no difference.
     let clock = ManualClock::at((PARTITIONS * PARTITION_S + 600) as u64 * 1_000_000);
     let year = Duration::from_hours(24 * 365);
     let (age, bytes_max, rollup_age, hourly_age) = match keep {
@@ -103,7 +105,8 @@ fn opened(disk: &SimDisk, keep: Keep) -> (Store, ManualClock) {
     (Store::open(Path::new("/series"), options).unwrap().0, clock)
 }
 
-/// Samples of a row at these seconds; of integers, so that sums are exact, each another.
+/// Writes samples of a row at these seconds. The values are distinct integers, so that sums are
+/// exact.
 fn write(
     store: &Store,
     given: &mut Given,
@@ -128,12 +131,13 @@ fn write(
     store.write(batch, Ack::Persisted).unwrap();
 }
 
-/// Two parts in every partition: a row alone, one that shares a series with another, events.
+/// Creates two parts in every partition: a row alone, one that shares a series with another, and
+/// events.
 fn filled() -> (SimDisk, Given) {
     let (disk, mut given) = (SimDisk::new(1), Given::new());
     let (store, _) = opened(&disk, Keep::All);
     let times = |every: i64| {
-        // Of some partitions 5 minutes take less than the samples, of others more.
+        // In some partitions 5-minute roll-ups are smaller than the samples, in others larger.
         (0..PARTITIONS).flat_map(move |p| {
             let every = if p % 2 == 0 { every } else { every * 10 };
             (0..PARTITION_S / every).map(move |i| p * PARTITION_S + 7 + i * every)
@@ -148,7 +152,7 @@ fn filled() -> (SimDisk, Given) {
     }
     store.write(events, Ack::Persisted).unwrap();
     store.seal().unwrap();
-    // At times that the other row has, too: these hold.
+    // Some times are also in the other row: these values are valid.
     write(&store, &mut given, "cpu host=a", times(120), false);
     store.close().unwrap();
     (disk, given)
@@ -159,7 +163,7 @@ fn range(partition: i64) -> TimeRange {
     TimeRange { from_ns, to_ns: from_ns + PARTITION_S * SECOND }
 }
 
-/// Summaries by steps from a beginning on.
+/// Returns the summaries by steps from `from_ns` on.
 fn steps(pieces: impl Iterator<Item = Summary>, from_ns: i64, step_s: i64) -> Vec<(i64, Summary)> {
     let mut all: BTreeMap<i64, Summary> = BTreeMap::new();
     for piece in pieces {
@@ -223,8 +227,8 @@ fn found(store: &Store, partition: i64) -> BTreeMap<String, Said> {
     all
 }
 
-/// A store that is closed, what is done with it, and what may be found of each partition on the way
-/// there, in this order.
+/// A closed store, the operation on it, and the allowed states of each partition during it, in this
+/// order.
 struct Case {
     by: By,
     disk: SimDisk,
@@ -270,7 +274,7 @@ impl Case {
         it
     }
 
-    /// Rows at times between those of before.
+    /// Writes rows at times between the earlier ones.
     fn write_late(&mut self, store: &Store) {
         let times = || {
             let late = |p: i64| [84, 1884, 1900, 5412].map(|s| p * PARTITION_S + s);
@@ -280,7 +284,8 @@ impl Case {
         write(store, &mut self.given, "cpu host=a", times(), true);
     }
 
-    /// Five minutes of each partition: of what is said of hours an hour goes, of samples what is hit.
+    /// Deletes five minutes of each partition. In an hourly roll-up this removes an hour, of
+    /// samples exactly the range.
     fn delete(&mut self, store: &Store) {
         for (partition, path) in (0..).zip(&self.paths) {
             let from_ns = range(partition).from_ns + 600 * SECOND;
@@ -312,7 +317,8 @@ impl Case {
         if self.by == By::Delete { store.merge() } else { store.retain() }.map(drop)
     }
 
-    /// Returns the state of each partition. Checks that it is one of the allowed ones, and complete.
+    /// Returns the state of each partition. Checks that it is one of the allowed ones, and
+    /// complete.
     fn look(&self, store: &Store, when: &str) -> Vec<(i64, Left)> {
         let of = |(partition, path): (i64, &Vec<Left>)| {
             let found = found(store, partition);
@@ -340,7 +346,8 @@ impl Case {
         assert_eq!(stats.tombstones, 0, "{when}");
     }
 
-    /// One call of it fails; what is found then, and that all is done in the end.
+    /// Lets one call of the operation fail, and checks the state afterwards and after a successful
+    /// retry.
     fn fail(&self, fault: Fault, seen: &mut BTreeSet<(i64, Left)>) {
         let when = format!("{:?} {fault:?}", self.by);
         let disk = self.disk.kill();
@@ -351,7 +358,7 @@ impl Case {
         let images = [image, disk.crash(fault.call + 1000)];
         if fault.failure != Failure::PowerCut {
             seen.extend(self.look(&store, &when));
-            // What could not be written is tried again after a while.
+            // A failed partition is retried after a while.
             clock.advance(Duration::from_mins(6));
             self.act(&store).unwrap();
             self.done(&store, &format!("{when}: again"));
@@ -361,7 +368,7 @@ impl Case {
             seen.extend(self.look(&store, &format!("{when}: opened")));
             self.act(&store).unwrap();
             self.done(&store, &format!("{when}: opened and done"));
-            // Nothing else is on the disk.
+            // The disk has no other files.
             let (files, stats) = (image.list(Path::new("/series/parts")).unwrap(), store.stats());
             assert!(
                 files.len() as u64 <= stats.parts + stats.rollups,

@@ -1,5 +1,5 @@
-//! Roll-ups say what the samples say, under late rows, deletes and retention, and stay when the
-//! samples went.
+//! Roll-ups agree with the samples, under late rows, deletes and retention, and remain when the
+//! samples are removed.
 
 #![allow(
     clippy::unwrap_used,
@@ -54,7 +54,7 @@ fn float(text: &str) -> f64 {
     }
 }
 
-/// Samples whose partition went: by name and beginning of the bucket.
+/// Samples of removed partitions, by name and start of the bucket.
 type Rolled = BTreeMap<String, BTreeMap<i64, Samples>>;
 
 /// Puts samples into buckets of `step_s` seconds.
@@ -93,7 +93,7 @@ impl Expected {
         }
     }
 
-    /// A delete takes whole buckets.
+    /// Applies a delete, which removes whole buckets.
     fn bury(&mut self, store: &Store, selector: &Selector, range: TimeRange) {
         bury(&mut self.raw, store, selector, range);
         for series in store.find(selector) {
@@ -126,7 +126,7 @@ fn summary(samples: &[(i64, f64)]) -> Option<Summary> {
     all
 }
 
-/// All but the sum to the bit; the sum up to rounding.
+/// Compares all fields bit by bit, except for the sum, which may differ by rounding.
 fn same(found: &Summary, expected: &Summary, when: &str) {
     let exact = |s: &Summary| {
         let bits = [s.min, s.max, s.first, s.last].map(f64::to_bits);
@@ -168,7 +168,7 @@ fn check(store: &Store, expected: &Expected, draw: &mut Draw, when: &str) {
             assert!(seen.iter().any(|s| s.name() == series.name()), "{when}");
             same(&found, &summary(&inside).unwrap(), &when);
         }
-        // What is left of the samples says nothing of steps finer than its buckets.
+        // Roll-ups contain no steps finer than their buckets.
         if step_s >= 3600 || expected.rolled.values().all(BTreeMap::is_empty) {
             steps(
                 &snapshot.steps(&series, range, step_s * SECOND).unwrap(),
@@ -272,7 +272,7 @@ fn roll_ups_without_samples_survive_an_open_by_a_tool() {
     store.retain().unwrap();
     assert_eq!(store.stats().rollups, rolled);
     store.close().unwrap();
-    // Its own options know what goes.
+    // Its own options define the retention.
     let store = opened(&disk, &clock, false);
     store.retain().unwrap();
     assert_eq!(store.stats().rollups, 0);
@@ -308,7 +308,7 @@ fn store_without_retention_keeps_roll_ups_of_dropped_samples() {
     clock.advance(partitions(FINE + 2));
     store.retain().unwrap();
     store.close().unwrap();
-    // As tools do, for as long as they look.
+    // Tools open the store like this.
     let bare = |retention| {
         let options = StoreOptions { retention, clock: Arc::new(clock.clone()), ..tool(&disk) };
         Store::open(Path::new("/series"), options).unwrap().0
@@ -319,7 +319,7 @@ fn store_without_retention_keeps_roll_ups_of_dropped_samples() {
     let all = store.snapshot().summary(&series, TimeRange::ALL).unwrap().unwrap();
     assert_eq!((all.count, store.stats().rollups), (3 * 720, 3));
     store.close().unwrap();
-    // Where samples go by age roll-ups without an age go with them.
+    // Without an age limit of their own, roll-ups are removed with the samples.
     let store = bare(SeriesRetention { age: Some(partitions(RAW)), bytes_max: None });
     store.retain().unwrap();
     assert_eq!((store.stats().parts, store.stats().rollups), (0, 0));
@@ -358,7 +358,8 @@ fn a_read_that_is_refused_for_a_moment_costs_no_roll_up() {
         let of = |s| store.snapshot().summary(s, TimeRange::ALL).unwrap().unwrap().count;
         all.iter().map(of).collect()
     };
-    // First when the samples are removed, then when a delete recreates the roll-up.
+    // The first failure is at the removal of the samples, the second at the recreation of the
+    // roll-up after a delete.
     reads.fail(Some("part-"));
     assert!(store.retain().is_err());
     reads.fail(None);
@@ -399,7 +400,7 @@ fn partitions_that_cannot_be_read_keep_no_other_from_going() {
         store.seal().unwrap();
     }
     clock.advance(partitions(RAW + 17));
-    // The first fifteen.
+    // These are the first fifteen parts.
     reads.fail(Some("part-000000000000000"));
     assert!(store.retain().is_err());
     assert_eq!((store.stats().parts, store.stats().rollups), (15, 2));
@@ -410,7 +411,7 @@ fn partitions_that_cannot_be_read_keep_no_other_from_going() {
     assert_eq!((store.stats().parts, store.stats().rollups), (0, 17));
 }
 
-/// Samples of one series at these seconds, in a part of their own.
+/// Writes samples of one series at these seconds as a part.
 fn write(store: &Store, times_s: impl Iterator<Item = i64>) {
     let row = store.row(b"load host=a").unwrap();
     let mut it = Batch::new();
@@ -440,7 +441,7 @@ fn samples_added_to_an_hourly_roll_up_land_in_its_hour() {
     store.retain().unwrap();
     assert_eq!((store.stats().parts, store.stats().rollups), (0, 1));
     store.close().unwrap();
-    // From now on what goes by size leaves what is said of 5 minutes; there is a little too much.
+    // From now on retention by size keeps 5-minute roll-ups. The limit is exceeded slightly.
     let store = opened(None, None, Some(year));
     write(&store, (0..720).map(|i| 3 * PARTITION_S + i * 10));
     write(&store, [1925].into_iter());
@@ -482,7 +483,7 @@ fn damaged_late_part_does_not_remove_roll_ups_of_others() {
     store.close().unwrap();
     let late = disk.list(Path::new("/series/parts")).unwrap().pop().unwrap();
     let path = Path::new("/series/parts").join(late);
-    // The end of its index: no row of it is found.
+    // With a damaged end of its index, none of its rows is found.
     disk.flip(&path, disk.content(&path).unwrap().len() - 1, 2);
     let store = opened(None, Some(bytes - 1));
     store.retain().unwrap();

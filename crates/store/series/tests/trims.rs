@@ -1,6 +1,6 @@
-//! A log that is trimmed and whose segments are used again, cut or failing at every call of a seal and
-//! of the batches after it: nothing acknowledged is lost, and what the segments held before does not
-//! come back.
+//! A log that is trimmed and whose segments are reused, interrupted or failing at every call of a
+//! seal and of the batches after it: nothing acknowledged is lost, and the old content of the
+//! segments does not reappear.
 
 #![allow(
     clippy::unwrap_used,
@@ -20,10 +20,10 @@ use series::{Ack, Batch, OpenReport, Selector, Store, StoreOptions, TimeRange, W
 use support::{Model, PARTITION_S, contents, options};
 
 const SECOND: i64 = 1_000_000_000;
-/// Rows of each batch that write the same times again.
+/// Number of rows in each batch that write the same times.
 const SAME: i64 = 400;
-/// Batches before the first call that fails, of which each tenth is followed by a seal; batches on
-/// both sides of the seal whose calls fail.
+/// Number of batches before the first failing call, with a seal after every tenth one, and number
+/// of batches before and after the seal in which calls fail.
 const BEFORE: i64 = 34;
 const AROUND: (i64, i64) = (4, 12);
 /// The sample of this batch is deleted while its record is in the log.
@@ -38,14 +38,14 @@ fn open(disk: &SimDisk) -> (Store, OpenReport) {
     Store::open(Path::new("/series"), options).unwrap()
 }
 
-/// Returns the value that a batch writes at the times that all batches write to: a full-precision float,
-/// so that a few batches fill a segment.
+/// Returns the value that a batch writes at the times that all batches write to: a full-precision
+/// float, so that a few batches fill a segment.
 fn same(number: i64, i: i64) -> f64 {
     ((number * SAME + i) as f64).sin()
 }
 
-/// One sample of its own, one of a row that is new every third time, and the same times as all
-/// before it. In two partitions.
+/// Writes one sample at a distinct time, one of a row that is new every third time, and the same
+/// times as all earlier batches. In two partitions.
 fn write(store: &Store, number: i64) -> Result<(), WriteError> {
     let mut batch = Batch::new();
     let own = store.row(b"own host=a").unwrap();
@@ -59,7 +59,7 @@ fn write(store: &Store, number: i64) -> Result<(), WriteError> {
     store.write(batch, Ack::Persisted).map(drop)
 }
 
-/// Batches that were acknowledged, and those that may be there.
+/// The batches that were acknowledged, and those that may have survived.
 #[derive(Clone, Default)]
 struct Writes {
     acknowledged: BTreeSet<i64>,
@@ -74,8 +74,8 @@ impl Writes {
         }
     }
 
-    /// Checks that `found` is the result of some of those batches, in their order, with all acknowledged
-    /// ones among them. Returns these batches.
+    /// Checks that `found` is the result of some of those batches, in their order, with all
+    /// acknowledged ones among them. Returns these batches.
     fn check(&self, found: &Model, when: &str) -> BTreeSet<i64> {
         let whole = |values: &BTreeMap<i64, String>| -> BTreeSet<i64> {
             let bits = |text: &String| u64::from_str_radix(text.strip_prefix('f').unwrap(), 16);
@@ -101,7 +101,7 @@ impl Writes {
     }
 }
 
-/// A store that was sealed, and its log trimmed, some times.
+/// Creates a store that was sealed, and its log trimmed, several times.
 fn trimmed(disk: &SimDisk) -> (Store, Writes) {
     let ((store, _), mut told) = (open(disk), Writes::default());
     for number in 0..BEFORE {
@@ -118,7 +118,7 @@ fn trimmed(disk: &SimDisk) -> (Store, Writes) {
     (store, told)
 }
 
-/// A seal with batches on both sides.
+/// Makes a seal with batches before and after it.
 fn act(store: &Store, told: &mut Writes) {
     (BEFORE..BEFORE + AROUND.0).for_each(|number| told.write(store, number));
     let _ = store.seal();
@@ -126,7 +126,7 @@ fn act(store: &Store, told: &mut Writes) {
     (from..from + AROUND.1).for_each(|number| told.write(store, number));
 }
 
-/// The first call of that, and the last; in it segments are trimmed, and used again.
+/// Returns the first and the last call of that. Segments are trimmed and reused in it.
 fn calls() -> (u64, u64) {
     let disk = SimDisk::new(1);
     let (store, mut told) = trimmed(&disk);
@@ -143,8 +143,8 @@ fn calls() -> (u64, u64) {
     (from, disk.calls())
 }
 
-/// It opens with what it has, takes more batches and a seal in the segments there are, and opens with
-/// all of it again.
+/// Checks that the store opens with its content, accepts more batches and a seal in the existing
+/// segments, and opens with all of it again.
 fn go_on(image: &SimDisk, told: &Writes, when: &str) {
     let mut told = told.clone();
     let (store, report) = open(image);
@@ -187,7 +187,7 @@ fn failure_in_a_trimming_seal_or_later_batches_loses_nothing() {
         disk.fail(&[Fault { call, failure }]);
         act(&store, &mut told);
         let when = format!("call {call} of {from} to {to}, {failure:?}");
-        // In memory there is no doubt.
+        // In memory there is no uncertainty.
         let sure = Writes { tried: told.acknowledged.clone(), ..told.clone() };
         sure.check(&contents(&store), &when);
         refused += told.tried.len() - told.acknowledged.len();

@@ -1,4 +1,4 @@
-//! SIGKILL at random moments: afterwards every acknowledged submit is stored exactly once.
+//! Kills the process at random moments and checks that every acknowledged submit is stored once.
 //!
 //! `HOLDFAST_KILLS` sets the number of rounds (the soak uses more).
 
@@ -17,7 +17,8 @@ use crate::{Commit, CommitOptions};
 const CHILD: &str = "HOLDFAST_COMMIT_CHILD";
 const ROUNDS: u64 = 6;
 
-/// Runs in the child only: submits for ever from several tasks and prints each acknowledged record.
+/// Submits from several tasks until killed, and prints each acknowledged record. Does nothing
+/// unless run as the child.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_child_of_the_kills_submits_until_it_is_killed() {
     let Some(dir) = std::env::var_os(CHILD) else { return };

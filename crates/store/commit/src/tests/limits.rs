@@ -1,4 +1,4 @@
-//! Submits that are refused, and that later ones succeed.
+//! Submits that fail at a limit, and submits that succeed afterwards.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use state::{ChangeQuery, DiskState, DiskThresholds, EventKind, Reader, StateStor
 use super::{DataFolder, event_ids, eventually, one, open, session};
 use crate::{CommitError, CommitOptions};
 
-/// Holds the state's only write lock from outside, so that the applier has to wait.
+/// Takes the state's write lock on another connection, so that the applier has to wait.
 fn hold(place: &DataFolder) -> Connection {
     let db = Connection::open(place.state()).unwrap();
     db.execute_batch("BEGIN IMMEDIATE").unwrap();
@@ -54,7 +54,7 @@ async fn a_state_that_cannot_take_more_refuses_and_catches_up() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stalled_state_rejects_waiting_submits_then_recovers() {
     let place = DataFolder::new();
-    // One record per transaction: the others wait behind the one that finds the disk full.
+    // With one record per transaction, the others wait behind the one that finds the disk full.
     let open =
         place.try_open(CommitOptions { batch_records_max: 1, ..CommitOptions::default() }).unwrap();
     let held = hold(&place);
@@ -115,7 +115,7 @@ async fn a_folder_that_was_removed_takes_nothing_until_it_is_back() {
     std::fs::create_dir(&folder).unwrap();
     let options = CommitOptions { folders: vec![folder.clone()], ..CommitOptions::default() };
     let open = place.try_open(options).unwrap();
-    // The disk is checked at least once, and found fine.
+    // This waits until the disk was checked at least once.
     open.commit.submit(one("a")).await.unwrap();
     let away = place.dir.join("away");
     std::fs::rename(&folder, &away).unwrap();

@@ -1,4 +1,4 @@
-//! Replay when a commit is opened, and the journals that it refuses.
+//! Replay when a commit is opened, and journals that are rejected.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{CommitError, CommitOptions};
 
-/// Submits small records, so that thousands of them are quick.
+/// Submits the records `from..to`, which are small.
 async fn submit(open: &Open, from: u64, to: u64) {
     let tasks: Vec<_> = (from..to)
         .map(|n| {
@@ -71,7 +71,7 @@ async fn a_power_cut_at_any_moment_keeps_what_was_answered() {
         let first = open(&path, &place.state(), options(), CommitOptions::default()).unwrap();
         submit(&first, 0, 40).await;
         first.commit.checkpoint().unwrap();
-        // The state's write-ahead log is lost with the power; what the checkpoint flushed is not.
+        // The copy lacks the state's write-ahead log, as after a power cut.
         let cut = DataFolder::new();
         std::fs::copy(place.state(), cut.state()).unwrap();
         submit(&first, 40, 40 + seed * 9).await;

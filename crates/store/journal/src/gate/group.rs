@@ -1,4 +1,4 @@
-//! One group, from the first record put into it until the last member has its result.
+//! One group, from its first record until the last member has its result.
 
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
@@ -17,11 +17,11 @@ pub(super) struct Done {
     pub(super) cost: Cost,
 }
 
-/// The members of one group, who wait for its result.
+/// The members of one group, which wait for its result.
 #[derive(Default)]
 pub(super) struct Generation {
     result: OnceLock<Result<Done, AppendError>>,
-    /// Its threads wait here for the result, with the gate's `state`.
+    /// Member threads wait here for the result, together with the gate's `state`.
     pub(super) done: Condvar,
     wakers: Mutex<Vec<Waker>>,
 }
@@ -31,14 +31,14 @@ impl Generation {
         self.result.get()
     }
 
-    /// Registers a task. The caller looks for the result afterwards: it may have come before.
+    /// Registers a task. The caller checks the result afterwards: it may have been set before.
     pub(super) fn register(&self, waker: &Waker) {
         self.wakers.lock().push(waker.clone());
     }
 
-    /// Sets the result and wakes all members. The caller holds the gate's `state`, without which a
-    /// thread could miss the wake-up. It also measures better: a member that is woken and appends
-    /// again at once waits for the lock until all are woken.
+    /// Sets the result and wakes all members. The caller holds the gate's `state`; without it a
+    /// thread could miss the wake-up. Holding it is also faster: a woken member that appends at
+    /// once waits for the lock until all are woken.
     pub(super) fn finish(&self, result: Result<Done, AppendError>) {
         let _ = self.result.set(result);
         self.done.notify_all();
@@ -50,7 +50,7 @@ impl Generation {
 /// The group that takes appends now.
 pub(super) struct Forming {
     pub(super) generation: Arc<Generation>,
-    /// Records, each after its length.
+    /// Records, each preceded by its length.
     pub(super) body: Vec<u8>,
     /// Width of the first record's length.
     first_width: usize,
@@ -95,7 +95,7 @@ impl Forming {
         Ticket { generation, before, records: records.len() as u32 }
     }
 
-    /// Returns what the writer writes.
+    /// Returns the group as the writer takes it.
     pub(super) fn batch(&self) -> Batch<'_> {
         let single = self.records == 1;
         let body = if single { self.body.get(self.first_width..) } else { Some(&*self.body) };
@@ -111,9 +111,9 @@ impl Forming {
 /// An append that joined a group.
 pub(super) struct Ticket {
     pub(super) generation: Arc<Generation>,
-    /// Records of the group before those of this append.
+    /// Number of records in the group before those of this append.
     before: u32,
-    /// Records of this append.
+    /// Number of records of this append.
     records: u32,
 }
 

@@ -1,5 +1,5 @@
-//! Everything at the gate that is not an append: exclusive access, flushing on request and by
-//! deadline, closing, the journal's threads, and readers that wait for more.
+//! Operations on the gate other than appends: exclusive access, flushes on request and by deadline,
+//! close, the journal's threads, and readers that wait for more records.
 
 use std::time::Instant;
 
@@ -11,8 +11,8 @@ use crate::pool::WriteError;
 use crate::writer::Writer;
 
 impl Gate {
-    /// Runs an operation on the writer with exclusive access. The group that forms in the meantime
-    /// is led after it.
+    /// Runs an operation on the writer with exclusive access. Afterwards hands over to the group
+    /// that formed during it.
     fn exclusively<T>(
         &self,
         operation: impl FnOnce(&mut Writer) -> Result<T, WriteError>,
@@ -24,7 +24,7 @@ impl Gate {
         }
         state.exclusive_waiters -= 1;
         if let Some(why) = &state.poisoned {
-            // Another one may wait for this one to be done.
+            // `close` may wait for `exclusive_waiters` to become zero.
             self.idle.notify_all();
             return Err(AppendError::Poisoned(why.clone()));
         }
@@ -38,12 +38,12 @@ impl Gate {
         result
     }
 
-    /// Persists everything appended so far. Appends go on in the meantime, except those that must
-    /// be persisted themselves.
+    /// Persists everything appended so far. Appends continue during the flush, except those that
+    /// must be persisted themselves.
     pub(crate) fn persist(&self) -> Result<Cost, AppendError> {
         let wanted = self.appended();
         let _one_at_a_time = self.flush.lock();
-        // The flush that was waited for may have persisted it.
+        // The previous flush, whose lock this call waited for, may have persisted it.
         if self.persisted() >= wanted && self.poisoned().is_none() {
             return Ok(Cost::default());
         }
@@ -67,7 +67,7 @@ impl Gate {
         self.publish(&mut self.state.lock(), written)
     }
 
-    /// Takes no more appends, writes those that were taken, persists them, and marks the journal as
+    /// Rejects further appends, writes and persists the pending ones, and marks the journal as
     /// closed.
     pub(crate) fn close(&self) -> Result<(), AppendError> {
         let mut state = self.state.lock();
@@ -78,7 +78,7 @@ impl Gate {
         self.wake_joiners(&mut state);
         self.more.notify_all();
         loop {
-            // The next thread that is busy or has exclusive access notifies `idle` when it is done.
+            // The thread that clears `busy` notifies `idle`.
             if state.busy || state.exclusive_waiters > 0 {
                 state = self.idle.wait(state);
             } else if state.forming.records > 0 && state.poisoned.is_none() {
@@ -94,7 +94,7 @@ impl Gate {
         self.exclusively(Writer::close).map(|_| ())
     }
 
-    /// Runs the journal's thread: leads groups whose members are all tasks, and keeps deadlines.
+    /// Runs the journal's thread: leads groups whose members are all tasks, and meets deadlines.
     pub(crate) fn serve(&self) {
         let mut state = self.state.lock();
         loop {
@@ -111,7 +111,7 @@ impl Gate {
             } else if due && !state.busy {
                 state.deadline = None;
                 drop(state);
-                // A failure poisons the gate, and everybody else learns of it there.
+                // A failure poisons the gate, which reports it to all other callers.
                 let _ = self.persist();
                 state = self.state.lock();
             } else if due {
@@ -125,7 +125,7 @@ impl Gate {
     }
 
     /// Runs the archive's thread: moves groups from the ring to the archive before an append needs
-    /// their place.
+    /// their blocks.
     pub(crate) fn serve_archive(&self) {
         let mut writer = self.writer.lock();
         while !writer.archiving_ends() {
@@ -146,7 +146,7 @@ impl Gate {
                 }
                 Err(e) => Err(e),
             };
-            // What was refused is tried again, and reported, by the append that needs the place.
+            // The append that needs the blocks repeats a refused write and reports its error.
             if let Err(WriteError::Fatal(why)) = result {
                 drop(writer);
                 self.poison(&mut self.state.lock(), why);
@@ -155,8 +155,8 @@ impl Gate {
         }
     }
 
-    /// Waits until more than `position` is persisted, the journal ends, or the time is over.
-    /// Returns true if there is more.
+    /// Waits until more than `position` is persisted, the journal ends, or `until` is reached.
+    /// Returns true if more is persisted.
     pub(crate) fn wait_beyond(&self, position: u64, until: Instant) -> bool {
         let mut state = self.state.lock();
         while self.persisted() <= position && state.usable().is_ok() {

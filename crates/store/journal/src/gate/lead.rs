@@ -19,15 +19,14 @@ pub(super) struct Written<T> {
 }
 
 impl Gate {
-    /// Writes the forming group and sets its result. The caller has checked `State::may_lead`
-    /// under the lock that it passes, and gets the lock back.
+    /// Writes the forming group and sets its result. The caller has checked `State::may_lead` under
+    /// the lock that it passes, and gets the lock back.
     pub(super) fn lead<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         state.busy = true;
         state = self.gather_members(state);
         let next = Forming::new(std::mem::take(&mut state.spare_body));
         let group = std::mem::replace(&mut state.forming, next);
-        // What the deadline is for is written before this group or with it, and is persisted with
-        // it.
+        // Everything that the deadline covers is persisted by this write.
         let deadline = if group.persist { state.deadline.take() } else { None };
         state.writing_bytes += group.body.len();
         self.room.notify_all();
@@ -61,7 +60,7 @@ impl Gate {
         if alone || self.group_wait.is_zero() || state.forming.members >= wanted {
             return state;
         }
-        // Waiting for longer than a write takes costs more than the second write.
+        // Waiting longer than a write takes costs more than a second write.
         let until = Instant::now() + self.group_wait.min(state.last_write);
         state.members_wanted = wanted;
         while state.forming.members < wanted {
@@ -75,7 +74,7 @@ impl Gate {
         state
     }
 
-    /// Writes a group, as soon as the writer can take it.
+    /// Writes a group as soon as no concurrent flush or archive write prevents it.
     fn write(&self, group: &Forming) -> Written<Done> {
         let mut writer = self.writer.lock();
         while writer.must_wait(group.batch()) {
@@ -98,7 +97,7 @@ impl Gate {
         }
     }
 
-    /// Runs an operation on the writer while no flush and no piece of the archive is in progress.
+    /// Runs an operation on the writer while no flush and no archive write is in progress.
     pub(super) fn with_writer<T>(
         &self,
         operation: impl FnOnce(&mut Writer) -> Result<T, WriteError>,
@@ -110,7 +109,7 @@ impl Gate {
         Written { result: operation(&mut writer), persisted: writer.horizon.position }
     }
 
-    /// Publishes what an operation persisted, or poisons the gate if it failed.
+    /// Publishes the persisted position after an operation, or poisons the gate if it failed.
     pub(super) fn publish<T>(
         &self,
         state: &mut State,
@@ -130,8 +129,7 @@ impl Gate {
         }
     }
 
-    /// Fails the forming group and everybody who waits. Returns the error for the caller's own
-    /// group.
+    /// Fails the forming group and wakes all waiters. Returns the error for the caller's own group.
     pub(super) fn poison(&self, state: &mut State, why: String) -> AppendError {
         state.poisoned.get_or_insert(why.clone());
         let error = AppendError::Poisoned(why);
@@ -144,13 +142,13 @@ impl Gate {
         error
     }
 
-    /// Wakes everybody who waits for room in the forming group.
+    /// Wakes all callers that wait for space in the forming group.
     pub(super) fn wake_joiners(&self, state: &mut State) {
         self.room.notify_all();
         state.room_wakers.drain(..).for_each(Waker::wake);
     }
 
-    /// Keeps the buffer of a group that has been written.
+    /// Keeps the buffer of a written group for reuse.
     fn give_back(&self, state: &mut State, mut body: Vec<u8>) {
         state.writing_bytes -= body.len();
         body.clear();
@@ -158,7 +156,7 @@ impl Gate {
         state.spare_body = body;
     }
 
-    /// Wakes the threads that wait for exclusive access, and the next leader if there may be one.
+    /// Wakes the threads that wait for exclusive access, and the next leader if one may be elected.
     pub(super) fn hand_over(&self, state: &State) {
         self.idle.notify_all();
         if state.forming.records == 0 || !state.may_lead() {

@@ -1,5 +1,5 @@
-//! The hand-off between writers in every order that loom finds, on a simulated disk: `make loom`.
-//! The gate and the writer are the real ones; time does not pass.
+//! Tests the hand-over between writers with loom on a simulated disk (`make loom`). The gate and
+//! the writer are the real ones; time does not pass.
 
 #![allow(clippy::unwrap_used, reason = "a model")]
 
@@ -18,8 +18,7 @@ use crate::options::{Durability, Layout, Options};
 
 type Appended = Result<AppendOutcome, AppendError>;
 
-/// Every order with at most this many preemptions: what more of them find is hardly ever new, and
-/// takes hours.
+/// Maximum number of preemptions. Allowing more takes hours and hardly ever finds a new case.
 const PREEMPTIONS: usize = 2;
 
 fn model(run: impl Fn() + Sync + Send + 'static) {
@@ -56,7 +55,7 @@ fn spawn(core: &Arc<Core>) -> thread::JoinHandle<Appended> {
     thread::spawn(move || append(&core))
 }
 
-/// Each appended one record: all are there, each once.
+/// Checks that each appended record is there exactly once.
 fn all_there(appended: &[Appended]) {
     let mut positions: Vec<_> = appended.iter().map(|a| a.as_ref().unwrap().position).collect();
     positions.sort_unstable();

@@ -1,5 +1,5 @@
-//! Moves groups from the ring to the archive. A piece is laid out under the writer's lock, written
-//! without it, and published under it again. Groups go on into the ring while it is written.
+//! Moves groups from the ring to the archive. A piece is encoded under the writer's lock, written
+//! without it, and published under it again. Groups are written to the ring during that write.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,45 +16,44 @@ use crate::pool::{Fill, WriteError, fatal};
 use crate::writer::{Writer, in_use, no_segment};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
-/// Archived at a time while groups go on into the ring, in bytes: short enough not to hold up
-/// their writes on the device.
+/// Size of a piece in bytes: short enough not to delay the groups' writes on the device.
 const PIECE_BYTES: u64 = 128 << 10;
 
 /// The state of the ring's archive.
 #[derive(Debug, Default)]
 pub(crate) struct Archiving {
-    /// A thread is writing to it without the writer's lock.
+    /// A thread is writing to the archive without the writer's lock.
     under_way: bool,
-    /// The ring has filled enough for another piece.
+    /// The ring is full enough for another piece.
     due: bool,
     stopped: bool,
 }
 
-/// A run of blocks for the archive.
+/// Blocks to be written to the archive.
 pub(crate) struct Archival {
     file: Arc<dyn File>,
     persists: bool,
     path: PathBuf,
     fill: Arc<Fill>,
     out: Blocks,
-    /// The first byte of `out` in the file, and what of it is to be written.
+    /// Offset in the file of the first byte of `out`, and the range to be written.
     base: u64,
     from: u64,
     upto: u64,
-    /// End of the used bytes of `out` in the file.
+    /// Offset in the file of the end of the used bytes of `out`.
     end: u64,
-    /// Groups that are in the archive as a whole then, and where they end.
+    /// Number of groups that are complete in the archive after the write, and their end.
     done: usize,
     kept: u64,
     marks: Vec<Mark>,
     /// Last position of those groups, if there are any.
     last: Option<u64>,
-    /// The lag of the group that reaches beyond.
+    /// The lag of the next group, of which only a part is written.
     crossing: Option<u8>,
 }
 
 impl Archival {
-    /// Writes and persists it.
+    /// Writes the blocks and persists them.
     pub(crate) fn write(&mut self) -> Result<Cost, WriteError> {
         self.fill.ensure(self.upto.max(self.from)).map_err(in_use)?;
         let range = (self.from - self.base) as usize..(self.upto - self.base) as usize;
@@ -80,7 +79,7 @@ impl Writer {
         self.archiving.due && !self.archiving.under_way
     }
 
-    /// Archives no more pieces ahead of need.
+    /// Stops the archive's thread from writing further pieces.
     pub(crate) fn stop_archiving(&mut self) {
         self.archiving.stopped = true;
     }
@@ -89,15 +88,15 @@ impl Writer {
         self.archiving.stopped
     }
 
-    /// Another piece is due once half the ring is in use.
+    /// Marks another piece as due if more than half the ring is in use.
     pub(super) fn check_archive(&mut self) {
         let oldest = self.catalog.read().ring.front().map(|g| g.block);
         let ring = self.active.as_ref().and_then(|a| a.ring.as_ref());
         self.archiving.due |= ring.is_some_and(|r| r.used(oldest) > r.blocks / 2);
     }
 
-    /// Lay out the next piece, of groups that are persisted in the ring, to be written without the
-    /// lock. `None` when there is nothing to gain.
+    /// Encodes the next piece, of groups that are persisted in the ring, to be written without the
+    /// lock. Returns `None` if there is no whole block to write.
     pub(crate) fn begin_archive(&mut self) -> Result<Option<Archival>, WriteError> {
         self.archiving.due = false;
         let (below, mut bytes) = (self.horizon.sequence, 0);
@@ -122,19 +121,19 @@ impl Writer {
         Ok(laid)
     }
 
-    /// Lets the writer have the archive again, or not.
+    /// Marks whether an archive write is in progress.
     pub(crate) fn archiving(&mut self, under_way: bool) {
         self.archiving.under_way = under_way;
     }
 
-    /// The piece is persisted.
+    /// Publishes a persisted piece.
     pub(crate) fn end_archive(&mut self, archival: Archival, cost: Cost) {
         self.pool.totals.cost(&cost);
         self.enter_archive(archival);
         self.check_archive();
     }
 
-    /// As the archive's thread does, at once.
+    /// Moves a piece at once, as the archive's thread does.
     pub(crate) fn archive_a_piece(&mut self) -> Result<(), WriteError> {
         let Some(mut archival) = self.begin_archive()? else { return Ok(()) };
         self.archiving.under_way = false;
@@ -144,8 +143,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Appends groups to the archive, persisted. Without `all`, only blocks that are full: a group
-    /// that reaches into the next one stays in the ring.
+    /// Appends groups to the archive and persists them. Without `all`, writes only full blocks; a
+    /// group that extends into the next block stays in the ring.
     pub(super) fn append_to_archive(
         &mut self,
         groups: &[RingGroup],
@@ -238,14 +237,14 @@ impl Writer {
 
 enum Laid {
     Out(Archival),
-    /// There is no whole block yet.
+    /// There is no whole block to write.
     Nothing,
-    /// The segment has no room for it.
+    /// The segment has no space for the groups.
     NoRoom,
 }
 
-/// The lag of a group's frame in the archive, if it is written as number `before` of those that go
-/// there together: those before it may be torn with it.
+/// Returns the lag of a group's frame in the archive, if `before` groups are written together with
+/// it ahead of it: a torn write may affect all of them.
 fn archive_lag(group: &RingGroup, before: u32) -> u8 {
     group.archive_lag.unwrap_or_else(|| u8::try_from(before).unwrap_or(LAG_UNKNOWN))
 }

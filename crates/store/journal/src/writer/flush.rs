@@ -1,8 +1,8 @@
-//! A flush that runs next to appends. It starts and ends under the writer's lock; groups are written
-//! while it runs.
+//! A flush that runs concurrently with appends. It starts and ends under the writer's lock; groups
+//! are written while it runs.
 //!
-//! Only one flush runs at a time, and no other flush covers data appended during it: the system may report a
-//! failed write only once, and a caller that misses the report would acknowledge lost data.
+//! Only one flush runs at a time, and no other flush covers data appended during it: the kernel may
+//! report a failed write only once, and a caller that missed it would acknowledge lost data.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(crate) struct Flush {
     file: Arc<dyn File>,
     path: PathBuf,
     segment: Arc<Segment>,
-    /// Offset of the next frame, and its first record.
+    /// Offset of the next frame, and the position of its first record.
     next: u64,
     next_position: u64,
     next_sequence: u64,
@@ -32,7 +32,7 @@ impl Flush {
 }
 
 impl Writer {
-    /// Begins a flush next to appends; `None` if there is nothing to persist or the flush needs the writer.
+    /// Begins a concurrent flush. Returns `None` if there is nothing to persist, or with a ring.
     pub(crate) fn begin_flush(&mut self) -> Result<Option<Flush>, WriteError> {
         self.trusted()?;
         let (next_position, next_sequence) = (self.next_position, self.next_sequence);
@@ -45,7 +45,7 @@ impl Writer {
         Ok(Some(Flush { file, path, segment, next: active.next, next_position, next_sequence }))
     }
 
-    /// Ends it. Of one that failed nothing behind it is persisted either.
+    /// Ends the flush. After a failed one nothing written later counts as persisted either.
     pub(crate) fn end_flush(
         &mut self,
         flush: &Flush,

@@ -8,14 +8,14 @@ use env::files::{Access, File, Files};
 use crate::options::IoPath;
 use crate::pool::{WriteError, fatal};
 
-/// A file that takes groups: one way that persists, one that does not.
+/// A file that takes groups, with one handle for durable writes and one for cached writes.
 pub(crate) struct Target {
     pub(crate) path: PathBuf,
     pub(crate) sync: Option<Arc<dyn File>>,
     plain: Arc<dyn File>,
-    /// Something was written that is not persisted.
+    /// True if unpersisted data was written.
     pub(crate) dirty: bool,
-    /// Bytes of segment that were filled since the last flush, and between the two last ones.
+    /// Bytes written since the last flush, and between the two flushes before.
     since: u64,
     between: u64,
 }
@@ -27,13 +27,12 @@ impl Target {
             IoPath::Direct => Some(files.open(&path, access)?),
             _ => None,
         };
-        // What need not persist yet goes through the page cache, and waits for no device.
+        // Writes that need not be durable yet go through the page cache.
         let plain = files.open(&path, Access::WRITE)?;
         Ok(Self { path, sync, plain, dirty: false, since: 0, between: 0 })
     }
 
-    /// Adds `more` bytes to the fill of the segment. Returns true if at least `ahead` bytes are
-    /// written between two flushes.
+    /// Counts `more` bytes. Returns true if at least `ahead` bytes are written between two flushes.
     pub(super) fn streams(&mut self, more: u64, ahead: u64) -> bool {
         self.since += more;
         self.since.max(self.between) >= ahead
@@ -43,7 +42,7 @@ impl Target {
         (self.since, self.between) = (0, self.since);
     }
 
-    /// Writes whole blocks; returns the number of flushes it took.
+    /// Writes whole blocks and returns the number of flushes.
     pub(crate) fn write(
         &mut self,
         bytes: &[u8],
@@ -61,13 +60,12 @@ impl Target {
         if persist { self.persist() } else { Ok(0) }
     }
 
-    /// Returns the file for writing the archive while groups go into the ring.
+    /// Returns the file for writing the archive while groups are written to the ring.
     pub(crate) fn archive_file(&self) -> Arc<dyn File> {
         Arc::clone(self.sync.as_ref().unwrap_or(&self.plain))
     }
 
-    /// The file to be persisted, if something was written to it, by a flush that begins now. What is
-    /// written from here on is for the next one.
+    /// Returns the file to persist if it has unpersisted data. Later writes need another flush.
     pub(super) fn begin_flush(&mut self) -> Option<Arc<dyn File>> {
         if !self.dirty {
             return None;
@@ -76,7 +74,7 @@ impl Target {
         Some(Arc::clone(&self.plain))
     }
 
-    /// Persists what was written; returns the number of flushes it took.
+    /// Persists what was written and returns the number of flushes.
     pub(crate) fn persist(&mut self) -> Result<u32, WriteError> {
         if !self.dirty {
             return Ok(0);

@@ -1,4 +1,4 @@
-//! A journal on a simulated disk, next to a plain list of its expected content.
+//! A journal on a simulated disk, with a list of its expected content.
 
 #![allow(dead_code, reason = "each test file uses its own part of it")]
 
@@ -11,7 +11,7 @@ use journal::{AppendError, Durability, Journal, Layout, Options, Recovery};
 
 pub(crate) const DIR: &str = "/journal";
 
-/// `SplitMix64`.
+/// A `SplitMix64` generator.
 pub(crate) struct Noise(pub(crate) u64);
 
 impl Noise {
@@ -32,7 +32,7 @@ impl Noise {
     }
 }
 
-/// Options for a small journal that does everything at the moment of need.
+/// Returns options for a small journal without background threads.
 pub(crate) fn options(disk: &SimDisk, layout: Layout) -> Options {
     Options {
         layout,
@@ -53,15 +53,15 @@ pub(crate) fn layout(noise: &mut Noise) -> Layout {
 /// The expected content of the journal.
 #[derive(Default, Clone)]
 pub(crate) struct Model {
-    /// Every record appended, from position 1 on.
+    /// All appended records, from position 1 on.
     pub(crate) records: Vec<Vec<u8>>,
-    /// Positions at which an append ended: nothing may end anywhere else.
+    /// Positions at which an append ended. Recovery must not end at any other position.
     pub(crate) ends: BTreeSet<u64>,
-    /// Everything up to here must survive a power cut.
+    /// Records up to this position must survive a power cut.
     pub(crate) persisted: u64,
-    /// Everything up to here must survive a kill.
+    /// Records up to this position must survive a kill.
     pub(crate) flushed: u64,
-    /// Nothing at or above this was given up.
+    /// Records at or above this position were not trimmed.
     pub(crate) trimmed: u64,
 }
 
@@ -87,7 +87,7 @@ fn size(noise: &mut Noise) -> usize {
     }
 }
 
-/// One random append. False when the journal takes no more.
+/// Makes one random append. Returns false if the journal accepts no more.
 pub(crate) fn append(journal: &Journal, model: &mut Model, noise: &mut Noise, flush: bool) -> bool {
     let count = if noise.below(4) == 0 { 2 + noise.below(3) } else { 1 };
     let mut batch: Vec<Vec<u8>> = Vec::new();
@@ -111,7 +111,7 @@ pub(crate) fn append(journal: &Journal, model: &mut Model, noise: &mut Noise, fl
         }
         Err(AppendError::Full(_) | AppendError::Io { .. }) => true,
         Err(AppendError::Poisoned(_)) => {
-            // In doubt: it may turn up after recovery.
+            // Whether the batch survives is unknown.
             model.push(batch);
             false
         }
@@ -119,7 +119,7 @@ pub(crate) fn append(journal: &Journal, model: &mut Model, noise: &mut Noise, fl
     }
 }
 
-/// Random appends, trims and flushes, until there are enough or the journal takes no more.
+/// Makes random appends, trims and flushes, until `steps` are done or the journal accepts no more.
 pub(crate) fn work(journal: &Journal, model: &mut Model, noise: &mut Noise, steps: u64) {
     let flush = noise.below(2) == 0;
     for _ in 0..steps {
@@ -150,7 +150,7 @@ pub(crate) fn open(disk: &SimDisk, layout: Layout, what: &str) -> (Journal, Reco
     }
 }
 
-/// Compares a recovered journal with the model, and continues the model from it.
+/// Compares a recovered journal with the model, and updates the model to it.
 pub(crate) fn check(
     journal: &Journal,
     recovery: &Recovery,

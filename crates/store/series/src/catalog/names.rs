@@ -13,12 +13,13 @@ use crate::name::RowName;
 use crate::pages::Pages;
 use crate::sharing::Sharing;
 
-/// Memory of raw texts that are not canonical, in bytes; all are forgotten at once beyond.
+/// Maximum memory of raw texts that are not canonical, in bytes. Above it all of them are dropped
+/// at once.
 const ALIAS_BYTES_MAX: usize = 128 << 20;
 /// Bytes of bookkeeping assumed per raw text.
 const ALIAS_BYTES: usize = 48;
 
-/// A raw text that stands for a row.
+/// A raw text that names a row.
 struct Alias {
     raw: Box<[u8]>,
     row: Row,
@@ -26,7 +27,7 @@ struct Alias {
 
 pub(super) struct Entry {
     pub(super) text: Box<str>,
-    /// The epoch in which it was last asked for.
+    /// The epoch in which it was last requested.
     pub(super) asked: AtomicU32,
     pub(super) columns: u16,
     pub(super) events: bool,
@@ -43,11 +44,11 @@ impl Entry {
 #[derive(Default)]
 pub(super) struct Names {
     pub(super) rows: Pages<Entry>,
-    /// Numbers of `rows`.
+    /// The numbers of `rows`.
     pub(super) live: RoaringBitmap,
     /// The number of the next row.
     pub(super) next: u32,
-    /// Counts the looks for rows to be forgotten.
+    /// Number of searches for rows to be forgotten.
     pub(super) epoch: u32,
     /// Rows forgotten since the store was opened.
     pub(super) forgotten: u64,
@@ -56,7 +57,7 @@ pub(super) struct Names {
     alias_bytes: usize,
     pub(super) metrics: BTreeMap<Arc<str>, RoaringBitmap>,
     pub(super) tags: BTreeMap<Box<str>, BTreeMap<Box<str>, RoaringBitmap>>,
-    /// Rows by the hash of each of their series, the first of those that share one.
+    /// Rows by the hash of each of their series: the first of the rows that share it.
     pub(super) by_series: HashTable<(u64, u32)>,
     pub(super) series: u64,
 }
@@ -72,7 +73,7 @@ impl Names {
 
     pub(super) fn alias(&self, hash: u64, raw: &[u8]) -> Option<Row> {
         let row = self.aliases.find(hash, |alias| *alias.raw == *raw)?.row;
-        // One of a row that was forgotten stands for nothing.
+        // An alias of a forgotten row is ignored.
         self.rows.get(row.id)?.ask(self.epoch);
         Some(row)
     }
@@ -82,7 +83,7 @@ impl Names {
         asked.is_some_and(|asked| asked.saturating_add(2) <= self.epoch)
     }
 
-    /// Takes a row out.
+    /// Removes a row.
     pub(super) fn remove(&mut self, id: u32, hasher: &DefaultHashBuilder, sharing: &mut Sharing) {
         let Some(entry) = self.rows.remove(id) else { return };
         self.live.remove(id);
@@ -112,7 +113,7 @@ impl Names {
         sharing.leave(id);
     }
 
-    /// Gives memory back after rows were taken out.
+    /// Releases memory after rows were removed.
     pub(super) fn shrink(&mut self, hasher: &DefaultHashBuilder) {
         let (rows, bytes) = (&self.rows, &mut self.alias_bytes);
         self.aliases.retain(|alias| {
@@ -179,7 +180,7 @@ impl Names {
         Row { id, columns, events }
     }
 
-    /// The first row, with its column, that has a metric with the tags of a name.
+    /// Returns the first row, with its column, that has a metric with the tags of a name.
     pub(super) fn first_with(&self, hash: u64, metric: &str, name: &RowName) -> Option<ColumnId> {
         let mut found = None;
         self.by_series.find(hash, |(known, id)| {
@@ -199,7 +200,7 @@ impl Names {
         columns.map(|entry| u64::from(entry.columns)).sum()
     }
 
-    /// The metrics of a row that pass.
+    /// Adds the metrics of a row that match.
     pub(super) fn collect(&self, id: u32, selector: &Selector, found: &mut Vec<Series>) {
         let Some(entry) = self.rows.get(id) else { return };
         let Ok(name) = RowName::parse(entry.text.as_bytes()) else { return };
@@ -222,7 +223,7 @@ impl Names {
         self.metrics.get(metric).cloned().unwrap_or_default()
     }
 
-    /// Rows that have a metric that passes and tags that pass.
+    /// Returns the rows with a matching metric and matching tags.
     pub(super) fn select(&self, selector: &Selector) -> RoaringBitmap {
         let mut rows = match &selector.metric {
             Test::Any => self.of_metric(""),

@@ -1,4 +1,4 @@
-//! Integers: plain, as differences or as differences of differences, in runs of 128.
+//! Integer columns: plain, differences, or differences of differences, in runs of 128.
 
 #![expect(clippy::inline_always, reason = "what is compiled for wide registers is whole with it")]
 
@@ -9,21 +9,21 @@ use crate::bytes::{Input, push_signed};
 const PLAIN: u8 = 0;
 const DELTA: u8 = 1;
 const DELTA2: u8 = 2;
-/// Flag in the mode byte: every run has width 0 and the same base, which follows once.
+/// Flag in the mode byte: all runs have width 0 and the same base, which is stored once.
 const REGULAR: u8 = 0x10;
 
-/// Widths, in bits, above which values are packed one by one.
+/// Width in bits above which values are packed one after another instead of in lanes.
 const NARROW_BITS: u32 = 32;
-/// Values looked at to choose the mode.
+/// Number of values examined to choose the mode.
 const LOOKED_AT: usize = 160;
 
 for_wide_registers! {
-    /// Appends `values`. `work` is room to work in.
+    /// Appends `values` to `into`. `work` is a scratch buffer.
     pub(crate) fn encode(values: &[i64], work: &mut Vec<i64>, into: &mut Vec<u8>) = append;
 }
 
 for_wide_registers! {
-    /// Bits that each of some values takes about, judged by the first ones.
+    /// Estimates the bits per value from the first values.
     pub(crate) fn width(values: &[i64]) -> u32 = width_of;
 }
 
@@ -32,7 +32,7 @@ fn width_of(values: &[i64]) -> u32 {
     narrowest(values).1
 }
 
-/// Appends up to a column of the same value, as [`encode`] does.
+/// Appends a column of equal values, as [`encode`] would.
 pub(crate) fn encode_same(value: i64, into: &mut Vec<u8>) {
     into.push(PLAIN | REGULAR);
     push_signed(into, value);
@@ -45,7 +45,7 @@ pub(super) fn append(values: &[i64], work: &mut Vec<i64>, into: &mut Vec<u8>) {
     work.clear();
     let at = into.len();
     into.push(mode);
-    // The value and the difference that a sum begins with stand before the runs.
+    // The first value, and for `DELTA2` the first difference, precede the runs.
     let rest = match mode {
         PLAIN => values,
         DELTA => {
@@ -62,7 +62,7 @@ pub(super) fn append(values: &[i64], work: &mut Vec<i64>, into: &mut Vec<u8>) {
         }
     };
     let base = rest.first().copied().unwrap_or_default();
-    // Where the last one differs the others need no look.
+    // If the last value differs, the others need not be compared.
     let same = rest.last().is_none_or(|last| *last == base);
     if same && rest.iter().fold(0, |all, v| all | (v ^ base)) == 0 {
         if let Some(mode) = into.get_mut(at) {
@@ -93,7 +93,7 @@ fn append_run(run: &[i64], into: &mut Vec<u8>) {
     pack(&narrow, width, into);
 }
 
-/// `work[i] = values[i] - values[i - 1]`, wrapping; the first stays.
+/// Appends `values[i] - values[i - 1]` to `work`, wrapping. The first value is copied.
 #[inline(always)]
 fn differences(values: &[i64], work: &mut Vec<i64>) {
     work.extend(values.first());
@@ -101,7 +101,7 @@ fn differences(values: &[i64], work: &mut Vec<i64>) {
     work.extend(later.iter().zip(values).map(|(b, a)| b.wrapping_sub(*a)));
 }
 
-/// The same again in place, from the third on.
+/// Replaces the values by their differences, from the third on.
 #[inline(always)]
 fn again(work: &mut [i64]) {
     let mut before = work.get(1).copied().unwrap_or_default();
@@ -112,7 +112,7 @@ fn again(work: &mut [i64]) {
     }
 }
 
-/// The mode whose values spread least among the first, by the bits of their spread, and these bits.
+/// Returns the mode with the smallest spread among the first values, and the bits of that spread.
 #[inline(always)]
 fn narrowest(values: &[i64]) -> (u8, u32) {
     let values = values.get(..LOOKED_AT).unwrap_or(values);
@@ -136,7 +136,7 @@ fn narrowest(values: &[i64]) -> (u8, u32) {
     }
 }
 
-/// Smallest and largest of some values.
+/// The smallest and the largest of some values.
 #[derive(Clone, Copy)]
 struct Spread {
     min: i64,
@@ -150,14 +150,15 @@ impl Spread {
         values.fold(none, |it, v| Self { min: it.min.min(v), max: it.max.max(v) })
     }
 
-    /// Bits of the difference; there was a value.
+    /// Returns the bits of the difference. There must have been a value.
     #[inline(always)]
     fn bits(self) -> u32 {
         u64::BITS - (self.max.wrapping_sub(self.min) as u64).leading_zeros()
     }
 }
 
-/// Reads `count` values in place of what `values` holds.
+/// Decodes `count` values and replaces the content of `values`. Returns `None` if the bytes are
+/// malformed.
 pub(crate) fn decode(input: &mut Input<'_>, count: usize, values: &mut Vec<i64>) -> Option<()> {
     values.clear();
     if count == 0 {
@@ -209,7 +210,7 @@ fn decode_run(input: &mut Input<'_>, count: usize, values: &mut Vec<i64>) -> Opt
     Some(())
 }
 
-/// Sums in place: each value becomes the sum of those from `begin` to it.
+/// Replaces each value by the sum of the values from `begin` up to it.
 fn sums(values: &mut [i64], begin: usize) {
     let mut sum = 0i64;
     for v in values.iter_mut().skip(begin) {

@@ -1,17 +1,17 @@
-//! Bits: 128 values of up to 32 bits side by side in four lanes, others one after another.
+//! Bit packing: 128 values of up to 32 bits in four lanes, other values one after another.
 
 #![expect(clippy::inline_always, reason = "what is compiled for wide registers is whole with it")]
 
 use crate::bytes::Input;
 
-/// Values of a run.
+/// Number of values in a run.
 pub(crate) const RUN: usize = 128;
 const LANES: usize = 4;
 
 type Lanes = [u32; LANES];
 
-/// Appends 128 values of `width` (0 to 32) bits: value `4 i + l` is the `i`-th of lane `l`; the
-/// lanes' words alternate.
+/// Appends 128 values of `width` (0 to 32) bits. Value `4 i + l` is the `i`-th of lane `l`. The
+/// words of the lanes alternate.
 #[inline(always)]
 pub(crate) fn pack(values: &[u32; RUN], width: u32, into: &mut Vec<u8>) {
     if width == 0 {
@@ -32,7 +32,8 @@ pub(crate) fn pack(values: &[u32; RUN], width: u32, into: &mut Vec<u8>) {
             }
             filled += 1;
             used -= 32;
-            // What did not fit: nothing if the word was filled exactly. 1 to 32 bits fitted.
+            // These are the bits that did not fit: none if the word was filled exactly. 1 to 32
+            // bits fitted.
             let fitted = width - used - 1;
             for (w, v) in word.iter_mut().zip(group) {
                 *w = (v >> fitted) >> 1;
@@ -47,7 +48,7 @@ pub(crate) fn pack(values: &[u32; RUN], width: u32, into: &mut Vec<u8>) {
     }
 }
 
-/// Reads 128 values of `width` (0 to 32) bits.
+/// Decodes 128 values of `width` (0 to 32) bits.
 pub(crate) fn unpack(input: &mut Input<'_>, width: u32, values: &mut [u32; RUN]) -> Option<()> {
     if width == 0 {
         *values = [0; RUN];
@@ -66,7 +67,7 @@ pub(crate) fn unpack(input: &mut Input<'_>, width: u32, values: &mut [u32; RUN])
         let (at, shift) = ((bit / 32) as usize, bit % 32);
         let (Some(low), Some(high)) = (words.get(at), words.get(at + 1)) else { return None };
         for ((v, l), h) in group.iter_mut().zip(low).zip(high) {
-            // Shifted twice: a shift by 32 is none.
+            // The two shifts add up to at most 32, which a single shift could not do.
             *v = ((l >> shift) | ((h << 1) << (31 - shift))) & mask;
         }
         bit += width;
@@ -74,8 +75,8 @@ pub(crate) fn unpack(input: &mut Input<'_>, width: u32, values: &mut [u32; RUN])
     Some(())
 }
 
-/// Appends at most 128 values minus `min`, `width` (0 to 64) bits each, one after another, the last
-/// byte filled up with zeros.
+/// Appends at most 128 values minus `min`, `width` (0 to 64) bits each, one after another. The last
+/// byte is padded with zeros.
 #[inline(always)]
 pub(crate) fn pack_wide(values: &[i64], min: i64, width: u32, into: &mut Vec<u8>) {
     let end = into.len() + (values.len() * width as usize).div_ceil(8);
@@ -87,7 +88,8 @@ pub(crate) fn pack_wide(values: &[i64], min: i64, width: u32, into: &mut Vec<u8>
         if used >= u64::BITS {
             into.extend_from_slice(&word.to_le_bytes());
             used -= u64::BITS;
-            // What did not fit: nothing if the word was filled exactly. 1 to 64 bits fitted.
+            // These are the bits that did not fit: none if the word was filled exactly. 1 to 64
+            // bits fitted.
             word = (v >> (width - used - 1)) >> 1;
         }
     }
@@ -95,7 +97,7 @@ pub(crate) fn pack_wide(values: &[i64], min: i64, width: u32, into: &mut Vec<u8>
     into.truncate(end);
 }
 
-/// Reads `count` (at most 128) values of `width` (0 to 64) bits, plus `min`.
+/// Decodes `count` (at most 128) values of `width` (0 to 64) bits and adds `min`.
 pub(crate) fn unpack_wide(
     input: &mut Input<'_>,
     count: usize,
@@ -104,7 +106,7 @@ pub(crate) fn unpack_wide(
     values: &mut Vec<i64>,
 ) -> Option<()> {
     let bytes = input.take_bytes((count * width as usize).div_ceil(8))?;
-    // Behind the last value there is room for a whole word.
+    // The padding after the last value allows reading a whole word there.
     let mut room = [0u8; RUN * 8 + 16];
     room.get_mut(..bytes.len())?.copy_from_slice(bytes);
     let mask = u64::MAX.checked_shr(64 - width).unwrap_or(0);

@@ -42,8 +42,9 @@ fn a_float() -> impl Strategy<Value = u64> {
     ]
 }
 
-/// Every class of bit patterns: zeros and subnormals, the smallest and largest exponents, those around
-/// one and around where integers end, infinities, and NaNs that are quiet or not, of either sign.
+/// Generates bit patterns of every class: zeros and subnormals, the smallest and largest exponents,
+/// those around one and around the end of exact integers, infinities, and quiet and signalling NaNs
+/// of either sign.
 fn a_class() -> impl Strategy<Value = u64> {
     let exponent =
         prop::sample::select(vec![0u64, 1, 1022, 1023, 1024, 1074, 1075, 1076, 2046, 2047]);

@@ -1,8 +1,8 @@
-//! Loops that are compiled three times: for every processor, and for those with wide registers (AVX2,
-//! AVX-512), which are asked for when it runs. All do the same arithmetic and give the same bits.
+//! Loops that are compiled three times: for every processor, and for AVX2 and AVX-512, which are
+//! detected at run time. All versions do the same arithmetic and return the same bits.
 
-/// A function that is `$plain`, which must be inlined into it, compiled for wide registers where the
-/// processor has them.
+/// Defines a function that calls `$plain`, which must be inlined into it, compiled for wide
+/// registers if the processor has them.
 macro_rules! for_wide_registers {
     (
         $(#[$doc:meta])*
@@ -26,12 +26,12 @@ macro_rules! for_wide_registers {
                     && std::arch::is_x86_feature_detected!("avx512vl")
                 {
                     #[expect(unsafe_code, reason = "a function for some processors has no safe call")]
-                    // SAFETY: the processor has what the function is compiled for.
+                    // SAFETY: the processor has the features for which the function is compiled.
                     return unsafe { widest($($arg),*) };
                 }
                 if std::arch::is_x86_feature_detected!("avx2") {
                     #[expect(unsafe_code, reason = "a function for some processors has no safe call")]
-                    // SAFETY: the processor has what the function is compiled for.
+                    // SAFETY: the processor has the features for which the function is compiled.
                     return unsafe { wide($($arg),*) };
                 }
             }

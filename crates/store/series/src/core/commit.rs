@@ -1,13 +1,13 @@
-//! Group commit: append to the log, apply to the head, acknowledge.
+//! Group commit: appends to the log, applies to the head, acknowledges.
 //!
-//! The log thread takes what is queued in groups. It appends a group to the log as durably as its
-//! most demanding writer asks for, applies it to the active head, and then completes the tickets.
-//! So a batch is visible only when it is as durable as its writer asked for, and heads take batches
-//! in the order of their positions. While a group is persisted writers fill the next one: one flush
-//! serves all of them.
+//! The log thread takes queued writes in groups. It appends a group to the log with the highest
+//! durability that any of its writers requested, applies it to the active head, and then completes
+//! the tickets. So a batch is visible only when it is as durable as requested, and heads get
+//! batches in the order of their positions. While a group is persisted, writers fill the next one:
+//! one flush serves all of them.
 //!
-//! A store without background threads has no log thread. There each writer commits its own batch,
-//! with the queue locked.
+//! A store without background threads has no log thread. Each writer commits its own batch with the
+//! queue locked.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,9 +25,9 @@ use crate::pending::{Pending, Write};
 use crate::record::{self, Tombstone};
 use crate::ticket::Ticket;
 
-/// Bytes of records that are logged together at most; half a segment if that is less.
+/// Maximum size of a group in bytes. Half a segment if that is less.
 const GROUP_BYTES_MAX: usize = 4 << 20;
-/// Rows whose definitions are in one record at most.
+/// Maximum number of row definitions in one record.
 const DEFINITIONS_MAX: u32 = 2000;
 
 /// Position of a group in the log, and the cost of appending it.
@@ -40,39 +40,40 @@ struct Logged {
 /// The record that defines a run of rows.
 struct Definitions {
     record: Vec<u8>,
-    /// The row behind the last one.
+    /// The row after the last one.
     to: u32,
 }
 
 impl Core {
-    /// Queues a batch or a delete for the log thread. Without background threads commits it.
+    /// Queues a batch or a delete for the log thread. Without background threads, commits it.
     pub(super) fn enqueue(&self, queue: MutexGuard<'_, QueueState>, pending: Pending) -> Ticket {
         let ticket = Ticket(Arc::clone(&pending.slot));
         if self.options.background {
             self.queue.push(queue, pending);
         } else {
-            // With the queue locked no other writer overtakes this one, and closing waits for it.
+            // With the queue locked, no other writer gets an earlier position, and a close waits
+            // for this one.
             self.commit(vec![pending]);
             drop(queue);
         }
         ticket
     }
 
-    /// The log thread: commits what is queued until the store is closed and the queue is empty.
+    /// Runs the log thread: commits queued writes until the store is closed and the queue is empty.
     pub(crate) fn run_log(&self) {
         while let Some(group) = self.queue.take_group(self.group_bytes_max()) {
             self.commit(group);
         }
     }
 
-    /// Bytes of records that are logged together at most: the log takes no group larger than a
-    /// segment, and refuses it whole.
+    /// Returns the maximum size of a group in bytes. The log rejects a group that does not fit in a
+    /// segment.
     fn group_bytes_max(&self) -> usize {
         let half = usize::try_from(self.options.segment_bytes / 2).unwrap_or(usize::MAX);
         half.min(GROUP_BYTES_MAX)
     }
 
-    /// Logs a group, applies it and completes its tickets. If it cannot be logged, none of it is
+    /// Logs a group, applies it and completes its tickets. If it cannot be logged, nothing of it is
     /// applied, and each writer gets the error.
     fn commit(&self, group: Vec<Pending>) {
         let mut log = self.commit.lock();
@@ -111,7 +112,7 @@ impl Core {
         pending.slot.finish(Err(error));
     }
 
-    /// Refuses batches with rows that were forgotten while they were queued. Returns the others.
+    /// Fails batches with rows that were forgotten while they were queued. Returns the others.
     fn refuse_forgotten(&self, mut group: Vec<Pending>) -> Vec<Pending> {
         let forgotten = self.catalog.forgotten();
         group.retain(|pending| {
@@ -126,8 +127,7 @@ impl Core {
         group
     }
 
-    /// Appends a group to the log, and before it the definitions of rows that the log does not have
-    /// yet.
+    /// Appends a group to the log, preceded by the definitions of rows that are not in the log yet.
     fn append(&self, log: &mut LogState, group: &[Pending]) -> Result<Logged, WriteError> {
         let journal = self.journal.read().clone();
         let Some(journal) = journal else {
@@ -157,7 +157,7 @@ impl Core {
         }
     }
 
-    /// Encodes the definitions of as many rows from `from` on as go into one record.
+    /// Encodes the definitions of as many rows from `from` on as fit in one record.
     fn define(&self, from: u32, rows: u32) -> Definitions {
         let mut to = rows.min(from + DEFINITIONS_MAX);
         loop {

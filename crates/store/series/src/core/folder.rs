@@ -1,4 +1,4 @@
-//! The store's folder: whether it is still the one that was opened, and marked as open.
+//! The store's folder: detects whether it was replaced, and stores whether it is marked as open.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use env::files::Lock;
 use parking_lot::Mutex;
 
-/// Device and inode of a folder, whatever its name.
+/// Device and inode of a folder, independent of its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Identity {
     device: u64,
@@ -23,20 +23,21 @@ fn identity(dir: &Path) -> Option<Identity> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FolderChange {
     None,
-    /// It is gone, or another one is in its place.
+    /// The folder was removed or replaced.
     Lost,
-    /// It is there again.
+    /// The folder is back.
     Found,
 }
 
 /// See the module.
 pub(crate) struct Folder {
-    /// Keeps other processes out until it is dropped.
+    /// Locks out other processes until it is dropped.
     lock: Mutex<Option<Box<dyn Lock>>>,
-    /// `None` if the system does not provide it, as on a simulated disk.
+    /// `None` if the file system does not provide it, as on a simulated disk.
     opened: Option<Identity>,
     lost: AtomicBool,
-    /// The manifest still says that the store is closed: there was no room to write otherwise.
+    /// True while the manifest still says that the store is closed, because there was no space to
+    /// update it.
     unmarked: AtomicBool,
 }
 
@@ -50,7 +51,7 @@ impl Folder {
         }
     }
 
-    /// Looks whether the folder is still the one that was opened.
+    /// Checks whether the folder is still the one that was opened.
     pub(crate) fn check_folder(&self, dir: &Path) -> FolderChange {
         let lost = self.opened.is_some() && identity(dir) != self.opened;
         match (self.lost.swap(lost, Ordering::AcqRel), lost) {
@@ -64,7 +65,7 @@ impl Folder {
         self.lost.load(Ordering::Acquire)
     }
 
-    /// Returns true if the manifest does not say yet that the store is open.
+    /// Returns true if the manifest does not yet say that the store is open.
     pub(crate) fn is_unmarked(&self) -> bool {
         self.unmarked.load(Ordering::Acquire)
     }
@@ -73,7 +74,7 @@ impl Folder {
         self.unmarked.store(unmarked, Ordering::Release);
     }
 
-    /// Lets other processes open the store.
+    /// Releases the lock, so that other processes can open the store.
     pub(crate) fn unlock(&self) {
         *self.lock.lock() = None;
     }

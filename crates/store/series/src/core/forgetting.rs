@@ -6,27 +6,27 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use parking_lot::Mutex;
 use roaring::RoaringBitmap;
 
-/// Looks for rows to be forgotten after samples went: a row that goes with them may have been asked
-/// for just before.
+/// Number of searches for rows to be forgotten after samples were removed. The first may be too
+/// early: a row without samples may have been requested shortly before.
 const LOOKS: u32 = 3;
 
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Forgetting {
-    /// Idle rows by the part in which a look found them.
+    /// Idle rows by the part in which a search found them.
     pub(crate) rows_in_parts: Mutex<HashMap<u64, RoaringBitmap>>,
     looks_due: AtomicU32,
-    /// The catalogue's file still has the names of some rows that were forgotten.
+    /// True if the catalogue's file still contains names of forgotten rows.
     names_on_disk: AtomicBool,
 }
 
 impl Forgetting {
-    /// Notes that samples went.
+    /// Records that samples were removed.
     pub(crate) fn samples_went(&self) {
         self.looks_due.store(LOOKS, Ordering::Release);
     }
 
-    /// Takes one of the looks that are due. Returns false if there is none.
+    /// Takes one of the pending searches. Returns false if there is none.
     pub(crate) fn take_look(&self) -> bool {
         let due = self.looks_due.load(Ordering::Acquire);
         self.looks_due.store(due.saturating_sub(1), Ordering::Release);

@@ -1,4 +1,4 @@
-//! The heads: batches and deletes are applied to the active one, which is closed when it is full.
+//! The heads: batches and deletes are applied to the active head, which is closed when it is full.
 
 use std::sync::Arc;
 
@@ -7,7 +7,8 @@ use crate::batch::Batch;
 use crate::head::HeadCell;
 use crate::record::Tombstone;
 
-/// Memory of all heads at which writers wait for a seal, in heads of the configured size.
+/// Limit of the memory of all heads, in heads of the configured size. Above it writers wait for a
+/// seal.
 const HEADS_MAX: usize = 3;
 
 impl Core {
@@ -26,7 +27,8 @@ impl Core {
         }
     }
 
-    /// Puts a tombstone in force: it hides all that came before. Called in the order of positions.
+    /// Adds a tombstone, which hides all earlier samples in its range. Called in the order of
+    /// positions.
     pub(crate) fn apply_delete(&self, tombstone: Tombstone) {
         self.close_head();
         let mut live = self.live.write();
@@ -39,8 +41,8 @@ impl Core {
         live.tombstones = Arc::new(tombstones);
     }
 
-    /// Closes the active head, unless it is empty, and begins another. The caller holds the commit
-    /// lock, or is alone.
+    /// Closes the active head, unless it is empty, and starts another. The caller holds the commit
+    /// lock, or is the only user of the store.
     pub(crate) fn close_head(&self) {
         let mut live = self.live.write();
         let position = live.position;
@@ -54,22 +56,22 @@ impl Core {
         *self.upkeep.head_began.lock() = self.options.clock.monotonic();
     }
 
-    /// Called when heads became smaller, or sealing them failed: writers that wait look again.
+    /// Wakes waiting writers after heads became smaller, a seal failed or the folder changed.
     pub(crate) fn heads_changed(&self) {
         self.measure_heads();
         self.queue.wake_writers(self.queue.lock());
     }
 
-    /// Notes whether writers have to wait for a seal.
+    /// Records whether writers have to wait for a seal.
     fn measure_heads(&self) {
-        // Locked until it is noted: no head is closed or goes in between, so that what is noted last
-        // is not older than what another thread noted before.
+        // The lock is held until the result is stored, so that no head is closed or removed in
+        // between and no thread overwrites a newer result with an older one.
         let live = self.live.read();
         let bytes: usize = live.heads.iter().map(|h| h.head.read().bytes()).sum();
         self.queue.set_heads_full(bytes > HEADS_MAX * self.options.head_bytes_max);
     }
 
-    /// Returns true if the head is old or large enough to be sealed.
+    /// Returns true if the active head is old or large enough to be sealed.
     pub(crate) fn is_seal_due(&self) -> bool {
         let live = self.live.read();
         let closed = live.heads.len() > 1;
@@ -77,7 +79,8 @@ impl Core {
         let below = live.heads.first().map_or(0, |active| active.first() - 1);
         drop(live);
         let age = self.upkeep.head_age(self.options.clock.monotonic());
-        // Only deletes can follow an empty head; the thread that has the manifest may be sealing them.
+        // Only deletes can follow an empty head. If the lock is taken, its holder may be sealing
+        // them.
         let deletes = || self.manifest.try_lock().is_some_and(|manifest| below > manifest.sealed);
         closed || (age >= self.options.seal_after && (!empty || deletes()))
     }

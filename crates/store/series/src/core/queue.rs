@@ -1,5 +1,5 @@
-//! The commit queue: batches and deletes between their writers and the log thread, and the writers that
-//! wait for room.
+//! The commit queue: batches and deletes that wait for the log thread, and writers that wait for
+//! space.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,13 +9,13 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::pending::Pending;
 
-/// Maximum size that the log adds to a record, in bytes.
+/// Maximum size in bytes that the log adds to a record.
 const RECORD_BYTES_ADDED: usize = 10;
 
 #[derive(Default)]
 pub(super) struct QueueState {
     pending: VecDeque<Pending>,
-    /// Samples in `pending`.
+    /// Number of samples in `pending`.
     samples: usize,
     closed: bool,
     waiters: Waiters,
@@ -30,7 +30,7 @@ impl QueueState {
         self.closed
     }
 
-    /// Returns true if a task waits for room.
+    /// Returns true if a task waits for space.
     pub(super) fn has_waiters(&self) -> bool {
         !self.waiters.is_next(None)
     }
@@ -40,11 +40,11 @@ impl QueueState {
 #[derive(Default)]
 pub(super) struct CommitQueue {
     state: Mutex<QueueState>,
-    /// For the log thread: something is queued, or the queue is closed.
+    /// The log thread waits here for an entry or for the end of the queue.
     work: Condvar,
-    /// For writers on threads of their own: there may be room.
+    /// Writers on threads of their own wait here for space.
     room: Condvar,
-    /// The heads take so much memory that writers wait for a seal.
+    /// Set while the heads use so much memory that writers wait for a seal.
     heads_full: AtomicBool,
 }
 
@@ -68,8 +68,8 @@ impl CommitQueue {
         self.work.notify_one();
     }
 
-    /// Waits until something is queued, and takes as much of it as is logged together. Returns `None`
-    /// when the queue is closed and empty.
+    /// Waits for entries and takes as many as are logged together. Returns `None` when the queue is
+    /// closed and empty.
     pub(super) fn take_group(&self, bytes_max: usize) -> Option<Vec<Pending>> {
         let mut queue = self.state.lock();
         while queue.pending.is_empty() && !queue.closed {
@@ -78,7 +78,7 @@ impl CommitQueue {
         let (mut group, mut bytes) = (Vec::new(), 0);
         while let Some(next) = queue.pending.front() {
             bytes += next.record.len() + RECORD_BYTES_ADDED;
-            // A record too large for any group goes alone, and fails alone.
+            // A record too large for any group is taken alone and fails alone.
             if bytes > bytes_max && !group.is_empty() {
                 break;
             }
@@ -90,12 +90,12 @@ impl CommitQueue {
         (!group.is_empty()).then_some(group)
     }
 
-    /// Blocks until there may be room.
+    /// Blocks until there may be space.
     pub(super) fn wait_for_room(&self, queue: &mut MutexGuard<'_, QueueState>) {
         self.room.wait(queue);
     }
 
-    /// Lets writers that wait for room look again.
+    /// Wakes the writers that wait for space.
     pub(super) fn wake_writers(&self, queue: MutexGuard<'_, QueueState>) {
         let first = queue.waiters.first();
         drop(queue);
@@ -103,7 +103,7 @@ impl CommitQueue {
         first.into_iter().for_each(Waker::wake);
     }
 
-    /// Takes nothing more; what is queued is still committed.
+    /// Closes the queue. Queued entries are still committed.
     pub(super) fn close(&self) {
         let mut queue = self.state.lock();
         queue.closed = true;
@@ -112,25 +112,25 @@ impl CommitQueue {
     }
 }
 
-/// The place of a task among the writers that wait for room. It is left when this is dropped, with room
-/// found or not.
+/// A task's entry among the writers that wait for space. Removed when this is dropped, whether
+/// space was found or not.
 pub(super) struct WaitingWriter<'a> {
     queue: &'a CommitQueue,
     number: Option<u64>,
 }
 
 impl<'a> WaitingWriter<'a> {
-    /// No place yet: a writer for which there is room needs none.
+    /// Creates the guard without an entry: a writer that finds space at once needs none.
     pub(super) fn new(queue: &'a CommitQueue) -> Self {
         Self { queue, number: None }
     }
 
-    /// Returns true if no other task has waited for longer.
+    /// Returns true if no other task has waited longer.
     pub(super) fn is_next(&self, queue: &QueueState) -> bool {
         queue.waiters.is_next(self.number)
     }
 
-    /// Waits behind the others; who has a place keeps it.
+    /// Waits behind the other tasks. A task that already has an entry keeps it.
     pub(super) fn wait(&mut self, queue: &mut QueueState, waker: &Waker) {
         self.number = Some(queue.waiters.wait(self.number, waker));
     }
@@ -147,7 +147,7 @@ impl Drop for WaitingWriter<'_> {
     }
 }
 
-/// Tasks that wait for room, in the order in which they came.
+/// Tasks that wait for space, in order of arrival.
 #[derive(Default)]
 struct Waiters {
     waiting: VecDeque<(u64, Waker)>,
@@ -155,13 +155,13 @@ struct Waiters {
 }
 
 impl Waiters {
-    /// Returns true if no other task waits before the task with that number, or before a new task if
-    /// `number` is `None`.
+    /// Returns true if no other task waits before task `number`, or before a new task if `number`
+    /// is `None`.
     fn is_next(&self, number: Option<u64>) -> bool {
         self.waiting.front().is_none_or(|(first, _)| Some(*first) == number)
     }
 
-    /// Adds a task at the end, or keeps it where it waits already. Returns its number.
+    /// Adds a task at the end, or updates the waker of its existing entry. Returns its number.
     fn wait(&mut self, number: Option<u64>, waker: &Waker) -> u64 {
         let known = self.waiting.iter_mut().find(|(own, _)| Some(*own) == number);
         if let Some((own, kept)) = known {
@@ -193,7 +193,7 @@ mod tests {
         let [a, b, c] = [0; 3].map(|_| waiters.wait(None, waker));
         let next =
             |waiters: &Waiters| [None, Some(a), Some(b), Some(c)].map(|n| waiters.is_next(n));
-        // Woken without room it waits where it was.
+        // A task that is woken without finding space keeps its entry.
         assert_eq!(waiters.wait(Some(a), waker), a);
         assert_eq!(next(&waiters), [false, true, false, false]);
         waiters.leave(b);

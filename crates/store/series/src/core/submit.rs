@@ -1,4 +1,4 @@
-//! The ways into the commit queue.
+//! Submits batches and deletes to the commit queue.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use crate::pending::{Pending, Write};
 use crate::record::{self, Tombstone};
 use crate::ticket::{Ticket, TrySubmit};
 
-/// The room in the queue for a batch.
+/// The space in the queue for a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum QueueSpace {
     Free,
-    /// The writer waits until the log thread or a seal has made room.
+    /// The writer waits until the log thread or a seal frees space.
     None,
 }
 
 impl Core {
-    /// Queues a batch; blocks until there is room.
+    /// Queues a batch. Blocks until there is space.
     pub(crate) fn submit(&self, batch: Batch, ack: Ack) -> Result<Ticket, WriteError> {
         let pending = self.prepare(batch, ack)?;
         let mut queue = self.queue.lock();
@@ -34,7 +34,7 @@ impl Core {
         Ok(self.enqueue(queue, pending))
     }
 
-    /// Queues a batch; the task waits until there is room and all tasks before it had theirs.
+    /// Queues a batch. The task waits until there is space and all earlier tasks have been served.
     pub(crate) async fn submit_async(&self, batch: Batch, ack: Ack) -> Result<Ticket, WriteError> {
         let pending = self.prepare(batch, ack)?;
         let mut place = WaitingWriter::new(&self.queue);
@@ -55,7 +55,7 @@ impl Core {
         Poll::Pending
     }
 
-    /// Queues a batch if there is room and no other writer waits for room.
+    /// Queues a batch if there is space and no other writer waits for space.
     pub(crate) fn try_submit(&self, batch: Batch, ack: Ack) -> Result<TrySubmit, WriteError> {
         let queue = self.queue.lock();
         let room = self.room(&queue)?;
@@ -65,12 +65,13 @@ impl Core {
         drop(queue);
         let pending = self.prepare(batch, ack)?;
         let queue = self.queue.lock();
-        // It may be closed by now. If others took the room, this one batch is beyond it.
+        // The queue may have been closed. If others took the space, this one batch exceeds the
+        // limit.
         self.room(&queue)?;
         Ok(TrySubmit::Queued(self.enqueue(queue, pending)))
     }
 
-    /// Queues a delete, which takes no room.
+    /// Queues a delete, which needs no space.
     pub(crate) fn submit_delete(&self, tombstone: Tombstone) -> Result<Ticket, WriteError> {
         self.check_tombstones()?;
         let record = record::delete(&tombstone);
@@ -82,17 +83,17 @@ impl Core {
         Ok(self.enqueue(queue, Pending { write, record, ack, slot, forgotten: 0 }))
     }
 
-    /// Refuses a delete if the store holds as many tombstones as it may.
+    /// Returns an error if the store has the maximum number of tombstones.
     pub(crate) fn check_tombstones(&self) -> Result<(), WriteError> {
         let (what, max) = ("tombstones", TOMBSTONES_MAX);
         let full = self.live.read().tombstones.len() >= max;
         if full { Err(WriteError::TooLarge { what, value: max + 1, max }) } else { Ok(()) }
     }
 
-    /// Checks a batch, and encodes its record on the writer's own thread.
+    /// Checks a batch, and encodes its record on the writer's thread.
     fn prepare(&self, batch: Batch, ack: Ack) -> Result<Pending, WriteError> {
-        // Counted before the rows are looked up: of a row that is forgotten in between, the log
-        // thread sees that it has to look again.
+        // Read before the rows are looked up: if a row is forgotten in between, the log thread sees
+        // a changed count and checks the rows again.
         let forgotten = self.catalog.forgotten();
         self.catalog.check(&batch)?;
         let times = || batch.times.iter().chain(&batch.event_times);
@@ -108,7 +109,7 @@ impl Core {
         Ok(Pending { write: Write::Batch(batch), record, ack, slot: Arc::default(), forgotten })
     }
 
-    /// Returns whether there is room for a batch; an error if there never will be.
+    /// Returns whether there is space for a batch, or an error if there never will be.
     fn room(&self, queue: &QueueState) -> Result<QueueSpace, WriteError> {
         if queue.is_closed() {
             return Err(WriteError::Closed);
@@ -132,7 +133,7 @@ impl Core {
         Ok(if free { QueueSpace::Free } else { QueueSpace::None })
     }
 
-    /// Takes nothing more; what is queued is still committed.
+    /// Closes the queue. Queued entries are still committed.
     pub(crate) fn close_queue(&self) {
         self.queue.close();
     }

@@ -1,4 +1,4 @@
-//! The state of seals, merges and retention between two of their rounds.
+//! The state of seals, merges and retention between their rounds.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -9,13 +9,13 @@ use crate::unread::Unread;
 
 /// See the module.
 pub(crate) struct Upkeep {
-    /// When the active head began, by the clock's monotone side.
+    /// Start time of the active head, by the monotonic clock.
     pub(crate) head_began: Mutex<Duration>,
-    /// Why the last seal failed, if it did.
+    /// The error of the last seal, if it failed.
     pub(crate) trouble: Mutex<Option<String>>,
     /// Partitions that cannot be read.
     pub(crate) unread: Mutex<Unread>,
-    /// The store is being closed: merges end where they are.
+    /// Set when the store is being closed: merges stop.
     stopping: AtomicBool,
     sleep: Mutex<()>,
     woken: Condvar,
@@ -33,14 +33,14 @@ impl Upkeep {
         }
     }
 
-    /// Returns how long ago the active head began.
+    /// Returns the age of the active head.
     pub(crate) fn head_age(&self, now: Duration) -> Duration {
         now.saturating_sub(*self.head_began.lock())
     }
 
-    /// Ends merges and the upkeep thread.
+    /// Stops merges and the upkeep thread.
     pub(crate) fn stop(&self) {
-        // With the lock, or the thread could have looked just before and not be asleep yet.
+        // Without the lock, the thread could check just before and then miss the notification.
         let _awake = self.sleep.lock();
         self.stopping.store(true, Ordering::Release);
         self.woken.notify_all();
@@ -50,7 +50,7 @@ impl Upkeep {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// Sleeps for a while, until there is work or the store is being closed.
+    /// Sleeps for `time`, or until there is work or the store is being closed.
     pub(crate) fn sleep(&self, time: Duration) {
         let mut sleep = self.sleep.lock();
         if !self.is_stopping() {
@@ -58,8 +58,8 @@ impl Upkeep {
         }
     }
 
-    /// Lets the upkeep thread look whether there is work. A call that comes just before it falls
-    /// asleep is missed; it looks again by itself.
+    /// Wakes the upkeep thread to check for work. A call just before the thread sleeps is lost,
+    /// which only delays the work by an interval.
     pub(crate) fn wake(&self) {
         self.woken.notify_all();
     }

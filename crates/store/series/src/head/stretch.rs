@@ -1,4 +1,4 @@
-//! Reads of a head a stretch at a time.
+//! Reads a head one stretch of chunks at a time.
 
 use std::collections::BTreeSet;
 
@@ -6,15 +6,15 @@ use super::{Chunk, Head, OPEN_ROWS_MAX, RowHead, Runs, open_rows_max, partition_
 use crate::model::TimeRange;
 use crate::table::{Table, Want, Work};
 
-/// Rows of a [`Stretch`], about.
+/// Approximate number of rows of a [`Stretch`].
 const STRETCH_ROWS: usize = 1024;
 
-/// Chunks of a row of a head that came one after another, to be read later. Those of several lie in
-/// one partition, or each of them in several.
+/// Consecutive chunks of a row of a head, to be read later. Either all of them lie in one
+/// partition, or each of them spans several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stretch {
     begin: usize,
-    /// `None`: all behind the begin, and the rows that are not compressed yet.
+    /// `None` includes all later chunks and the open rows.
     end: Option<usize>,
     pub(crate) first: i64,
     pub(crate) last: i64,
@@ -22,7 +22,7 @@ pub(crate) struct Stretch {
 }
 
 impl Stretch {
-    /// Takes the next one in, if they may be one.
+    /// Appends the next stretch if the two can be joined. Returns false otherwise.
     fn join(&mut self, next: &Self) -> bool {
         let (first, last) = (self.first.min(next.first), self.last.max(next.last));
         let is_one = |first, last| partition_of(first) == partition_of(last);
@@ -38,7 +38,7 @@ impl Stretch {
 }
 
 impl RowHead {
-    /// Returns its rows in a range, in the order of arrival.
+    /// Returns the stretches with samples in a range, in order of arrival.
     fn stretches(&self, range: TimeRange) -> Vec<Stretch> {
         let rows =
             if self.events { OPEN_ROWS_MAX } else { open_rows_max(usize::from(self.columns)) };
@@ -58,7 +58,7 @@ impl RowHead {
         found
     }
 
-    /// Times of the open rows.
+    /// Returns the times of the open rows.
     pub(super) fn open_times(&self) -> impl Iterator<Item = i64> + Clone + '_ {
         let width = if self.events { 1 } else { self.width() };
         self.open.iter().step_by(width).map(|t| *t as i64)
@@ -71,12 +71,14 @@ impl RowHead {
 }
 
 impl Head {
-    /// Returns the stretches of a row in a range, in the order of arrival, to be read by [`Head::stretch`].
+    /// Returns the stretches of a row in a range, in the order of arrival, to be read by
+    /// [`Head::stretch`].
     pub(crate) fn stretches(&self, id: u32, range: TimeRange) -> Vec<Stretch> {
         self.row(id).map(|row| row.stretches(range)).unwrap_or_default()
     }
 
-    /// Samples of a stretch of a row in a range, settled. Those that came later may be among them.
+    /// Returns the samples of a stretch in a range, settled. May include samples that arrived
+    /// later.
     pub(crate) fn stretch(
         &self,
         id: u32,
@@ -90,7 +92,7 @@ impl Head {
         row.table(id, from, range, want, work)
     }
 
-    /// Adds the partitions that a stretch of a row has samples of.
+    /// Adds the partitions of a stretch's samples to `into`.
     pub(crate) fn touched(&self, id: u32, of: &Stretch, work: &mut Work, into: &mut BTreeSet<i64>) {
         let Some(row) = self.row(id) else { return };
         row.chunks_of(of).iter().for_each(|chunk| chunk.partitions(work, into));

@@ -1,5 +1,5 @@
-//! The rows that a merge writes of one row series: one window of time after another, so that a series
-//! with many metrics at a high rate need not fit into memory.
+//! The rows of one row series that a merge writes: one time window after another, so that a series
+//! with many metrics at a high rate need not fit in memory.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,10 +13,11 @@ use crate::record::Tombstone;
 use crate::sharing::{self, Shared};
 use crate::table::{Table, Want, Work};
 
-/// Samples of a window, about: where chunks of several parts overlap as many again for each.
+/// Approximate number of samples in a window. Overlapping chunks of several parts add as many again
+/// per part.
 const SAMPLES: usize = 1 << 19;
 
-/// A row in parts that are merged.
+/// A row in the parts that are merged.
 pub(super) struct Rows<'a> {
     row: u32,
     shared: &'a [Shared],
@@ -48,8 +49,8 @@ impl<'a> Rows<'a> {
         Ok(Self { row, shared, tombstones, sources })
     }
 
-    /// Hands out what the parts have of it together, settled, oldest first, in whole chunks but for
-    /// the last.
+    /// Passes the merged samples of the parts to `each`, settled, oldest first, in whole chunks
+    /// except for the last.
     pub(super) fn each(
         &self,
         work: &mut Work,
@@ -78,7 +79,7 @@ impl<'a> Rows<'a> {
 
     fn windows(&self) -> VecDeque<TimeRange> {
         let entries = || self.sources.iter().filter_map(|source| source.own.as_ref());
-        // Events are as long as many samples.
+        // An event takes as much memory as many samples.
         let width = entries().map(|e| e.columns).find(|n| *n > 0).unwrap_or(COLUMNS_MAX);
         let chunks = entries().flat_map(|entry| &entry.chunks);
         let spans: Vec<_> =
@@ -86,8 +87,8 @@ impl<'a> Rows<'a> {
         planned(&spans, TimeRange::ALL, (SAMPLES / width).max(CHUNK_ROWS_MAX))
     }
 
-    /// Returns the merged samples of the parts in a window, without deleted ones. If a later part has a
-    /// value of a series that the row shares, that value is valid.
+    /// Returns the merged samples of the parts in a window, without deleted ones. If a later part
+    /// has a value of a series that the row shares, that value is valid.
     fn read(&self, window: TimeRange, work: &mut Work) -> Result<Option<Table>, WriteError> {
         let mut all: Option<Table> = None;
         for Source { part, own, others } in &self.sources {
@@ -107,7 +108,7 @@ impl<'a> Rows<'a> {
         Ok(all)
     }
 
-    /// Lets what was read so far have the values that a later part has of its series.
+    /// Overwrites the samples read so far with the values that a later part has of their series.
     fn agree(
         &self,
         all: &mut Table,

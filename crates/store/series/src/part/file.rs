@@ -13,14 +13,14 @@ use crate::error::{SeriesDamage, SeriesReadError, unread};
 pub(crate) struct PartFile {
     path: PathBuf,
     files: Arc<dyn Files>,
-    /// Parts in it that were not replaced.
+    /// Number of parts in the file that were not replaced.
     parts: AtomicU32,
 }
 
 impl Drop for PartFile {
     fn drop(&mut self) {
         if self.parts.load(Ordering::Acquire) == 0 {
-            // What cannot be removed is removed at the next opening.
+            // A file that cannot be removed now is removed at the next open.
             let _ = self.files.remove(&self.path);
         }
     }
@@ -31,12 +31,12 @@ impl PartFile {
         Arc::new(Self { path, files: Arc::clone(files), parts: AtomicU32::new(0) })
     }
 
-    /// One more part is in it.
+    /// Counts one more part.
     pub(crate) fn join(&self) {
         self.parts.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// One of its parts was replaced.
+    /// Counts one part less, because it was replaced.
     pub(crate) fn leave(&self) {
         self.parts.fetch_sub(1, Ordering::AcqRel);
     }

@@ -1,4 +1,4 @@
-//! A part that is read: the top of its index, blocks of the index, chunks.
+//! Reads a part: the top of its index, blocks of the index, chunks.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::head::partition_range;
 use crate::model::TimeRange;
 use crate::table::{Table, Want, Work};
 
-/// Bytes of a checksum.
+/// Size of a checksum, in bytes.
 const CRC_BYTES: usize = 4;
 
 /// A part on disk.
@@ -27,7 +27,8 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// A part in its file, which it joins, in the place of what was known of it `before`.
+    /// Creates a part of `file` and registers it there. Releases `before`, the part that it
+    /// replaces.
     pub(crate) fn new(
         file: &Arc<PartFile>,
         open_parts: &Arc<OpenParts>,
@@ -46,7 +47,7 @@ impl Part {
         }
     }
 
-    /// A part in a folder, alone with its file, to be looked at.
+    /// Creates a part with a file of its own, for tools that inspect a folder.
     pub(crate) fn alone(files: &Arc<dyn Files>, dir: &Path, meta: PartMeta) -> Self {
         Self::new(&PartFile::new(files, dir.join(meta.file_name())), &Arc::default(), meta, None)
     }
@@ -55,12 +56,12 @@ impl Part {
         &self.file
     }
 
-    /// Returns true if its file and the top of its index are kept open.
+    /// Returns true if its file and the top of its index are cached.
     pub(crate) fn is_open(&self) -> bool {
         self.slot.is_open()
     }
 
-    /// Its share of the file is not wanted any more.
+    /// Releases the file: the part was replaced.
     pub(crate) fn replace(&self) {
         self.file.leave();
     }
@@ -87,7 +88,7 @@ impl Part {
         self.file.damage(at, "the index is no index")
     }
 
-    /// A block of the index.
+    /// Returns a block of the index.
     fn block(&self, opened: &Opened, at: usize) -> Result<Arc<[u8]>, SeriesReadError> {
         if let Some(block) = opened.block(at) {
             return Ok(block);
@@ -135,7 +136,7 @@ impl Part {
         Ok((!entry.chunks.is_empty()).then_some(entry))
     }
 
-    /// Appends the rows of a chunk.
+    /// Decodes a chunk and appends its rows.
     pub(crate) fn chunk(
         &self,
         chunk: &ChunkRef,
@@ -157,7 +158,8 @@ impl Part {
         Ok(())
     }
 
-    /// All rows of a row series in a range, sorted. Of one column: where it has a value.
+    /// Returns the rows of a row series in a range, sorted. With one column requested, only the
+    /// rows that have a value in it.
     pub(crate) fn table(
         &self,
         row: u32,
@@ -169,7 +171,7 @@ impl Part {
         self.table_of(&entry, range, want, work).map(Some)
     }
 
-    /// As [`Part::table`], of a row that was looked up.
+    /// Does the same as [`Part::table`] for an entry that was looked up.
     pub(crate) fn table_of(
         &self,
         entry: &Entry,
@@ -185,7 +187,7 @@ impl Part {
         Ok(table)
     }
 
-    /// Looks at every byte: what is wrong with it, one line each.
+    /// Verifies every byte. Returns the defects.
     pub(crate) fn verify(&self) -> Vec<SeriesReadError> {
         let (mut found, expected) = (Vec::new(), self.meta.header());
         let header = self.file.open().and_then(|file| self.file.read(&*file, 0, expected.len()));

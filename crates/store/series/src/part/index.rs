@@ -1,5 +1,6 @@
-//! The index of a part. A block: a directory of rows, ascending, that is searched in place, then per
-//! row its chunks. The top: where the blocks begin, and which rows there are.
+//! The index of a part. A block consists of a directory of rows, ascending, that is searched in
+//! place, and the chunks of each row. The top consists of the locations of the blocks and the set
+//! of rows.
 
 use roaring::RoaringBitmap;
 
@@ -9,56 +10,56 @@ use crate::model::Summary;
 use crate::rollup::FIELDS;
 use crate::table::{Table, Want};
 
-/// Bytes of a row in the directory: its number, and where its entry begins.
+/// Size of a row in the directory, in bytes: its number and the offset of its entry.
 const DIRECTORY_BYTES: usize = 8;
-/// Bytes from which on a block is full.
+/// Size from which on a block is full, in bytes.
 const BLOCK_BYTES: usize = 4096;
-/// Said of a column instead of its summary: look at the samples.
+/// Stored instead of the summary of a column if its samples must be read.
 const NO_SUMMARY: u8 = 0xff;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ChunkRef {
     pub(crate) offset: u64,
-    /// Bytes without the checksum.
+    /// Length without the checksum, in bytes.
     pub(crate) length: usize,
     pub(crate) rows: u32,
     pub(crate) first: i64,
     pub(crate) last: i64,
-    /// By column that was wanted; `None` where the samples must be looked at.
+    /// Summaries of the requested columns; `None` if the samples must be read.
     pub(crate) summaries: Vec<Option<Summary>>,
 }
 
 /// The entry of a row in a part.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Entry {
-    /// Columns; 0 for events.
+    /// Number of columns; 0 for events.
     pub(crate) columns: usize,
     pub(crate) chunks: Vec<ChunkRef>,
 }
 
-/// An index that is written.
+/// An encoded index.
 pub(crate) struct Index {
     pub(crate) bytes: Vec<u8>,
-    /// Bytes of its top, which is at its end.
+    /// Size in bytes of its top, which is at its end.
     pub(crate) top_bytes: usize,
 }
 
-/// Collects an index.
+/// Builds an index.
 #[derive(Debug, Default)]
 pub(crate) struct Builder {
     base: i64,
-    /// Say what columns sum up to.
+    /// True if summaries of columns are stored.
     summaries: bool,
-    /// Blocks that are full, each with its checksum.
+    /// Full blocks, each with its checksum.
     blocks: Vec<u8>,
-    /// Their first rows, and their bytes without the checksum.
+    /// The first row and the length without the checksum of each block.
     places: Vec<(u32, usize)>,
     rows: RoaringBitmap,
-    /// First row of the block that is being written.
+    /// First row of the current block.
     first: u32,
     directory: Vec<u8>,
     entries: Vec<u8>,
-    /// Chunks of the row that is being written.
+    /// Encoded chunks of the current row.
     row: Vec<u8>,
     chunks: u64,
     columns: usize,
@@ -70,7 +71,7 @@ impl Builder {
         Self { base, summaries, ..Self::default() }
     }
 
-    /// Begins a row: the next one in ascending order.
+    /// Begins a row. Rows must come in ascending order.
     pub(crate) fn row(&mut self, id: u32, columns: usize) {
         self.end_row();
         if self.directory.len() + self.entries.len() >= BLOCK_BYTES {
@@ -150,7 +151,7 @@ impl Builder {
             push_varint(&mut index, bytes as u64);
             row = first;
         }
-        // Memory takes every byte.
+        // Writing to memory cannot fail.
         let _ = self.rows.serialize_into(&mut index);
         let top_bytes = index.len() - begin;
         Index { bytes: index, top_bytes }
@@ -160,29 +161,30 @@ impl Builder {
 /// Location of a block of an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BlockRef {
-    /// Its first row.
+    /// First row of the block.
     first: u32,
     pub(crate) offset: u64,
-    /// Bytes without the checksum.
+    /// Length without the checksum, in bytes.
     pub(crate) bytes: usize,
 }
 
-/// The data that is read from an index when its part is opened.
+/// The data read from an index when its part is opened.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Top {
     blocks: Vec<BlockRef>,
-    /// Rows of the part; `None` where only the block tells.
+    /// Rows of the part; `None` if only the blocks contain them.
     rows: Option<RoaringBitmap>,
 }
 
 impl Top {
-    /// Of an index that is one block without a top.
+    /// Returns the top of an index that is a single block without a top.
     pub(crate) fn whole(offset: u64, bytes: u64) -> Self {
         let block = BlockRef { first: 0, offset, bytes: bytes as usize };
         Self { blocks: vec![block], rows: None }
     }
 
-    /// `None`: it is no top of an index whose blocks begin at `offset`.
+    /// Decodes the top of an index whose blocks begin at `offset`. Returns `None` if it is
+    /// malformed.
     pub(crate) fn decode(bytes: &[u8], mut offset: u64) -> Option<Self> {
         let mut input = Input(bytes);
         let (mut blocks, mut first) = (Vec::new(), 0u32);
@@ -196,7 +198,7 @@ impl Top {
         Some(Self { blocks, rows: Some(rows) })
     }
 
-    /// The block that has a row, if any may.
+    /// Returns the index of the block that may contain a row, if any.
     pub(crate) fn find(&self, row: u32) -> Option<usize> {
         if self.rows.as_ref().is_some_and(|rows| !rows.contains(row)) {
             return None;
@@ -212,7 +214,7 @@ impl Top {
         self.rows.as_ref()
     }
 
-    /// Memory of it, in bytes.
+    /// Returns the memory used, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let rows = self.rows.as_ref().map_or(0, RoaringBitmap::serialized_size);
         self.blocks.len() * size_of::<BlockRef>() + rows
@@ -226,16 +228,15 @@ fn parts(index: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((directory, input.0))
 }
 
-/// Rows of a block; `None` when it is none.
+/// Returns the rows of a block, or `None` if it is malformed.
 pub(crate) fn rows(index: &[u8]) -> Option<Vec<u32>> {
     let (directory, _) = parts(index)?;
     let (rows, _) = directory.as_chunks::<DIRECTORY_BYTES>();
     rows.iter().map(|row| Input(row).u32()).collect()
 }
 
-/// Returns the entry of a row in a block; without columns and chunks if the block has none of the row.
-/// `None`: the bytes are not a valid block.
-/// Summaries are those of the requested columns.
+/// Returns the entry of a row in a block, with the summaries of the requested columns. The entry is
+/// empty if the block does not contain the row. Returns `None` if the bytes are not a valid block.
 pub(crate) fn find(
     index: &[u8],
     row: u32,

@@ -1,11 +1,11 @@
 //! The description of a part in the manifest.
 
 const MAGIC: &[u8; 8] = b"hfsepart";
-/// Version of parts written.
+/// Version of new parts.
 pub(crate) const VERSION: u16 = 2;
-/// Parts whose index is one piece, whose checksum stands in the manifest.
+/// Version of parts with an index of one block, whose checksum is in the manifest.
 pub(crate) const VERSION_WHOLE_INDEX: u16 = 1;
-/// Most rows of one chunk.
+/// Maximum number of rows in a chunk.
 pub(crate) const CHUNK_ROWS_MAX: usize = 1024;
 
 /// See the module.
@@ -13,27 +13,27 @@ pub(crate) const CHUNK_ROWS_MAX: usize = 1024;
 pub(crate) struct PartMeta {
     pub(crate) id: u64,
     pub(crate) partition: i64,
-    /// 0 for samples; the step of roll-ups in seconds otherwise.
+    /// 0 for samples, otherwise the step of the roll-up in seconds.
     pub(crate) step_s: u32,
     pub(crate) position_min: u64,
     pub(crate) position_max: u64,
-    /// Bytes of its chunks and its index.
+    /// Size of its chunks and its index, in bytes.
     pub(crate) bytes: u64,
     pub(crate) index_bytes: u64,
-    /// Of the index's top.
+    /// Checksum of the top of the index.
     pub(crate) index_crc: u32,
     pub(crate) rows: u32,
     pub(crate) samples: u64,
     /// Tombstones up to this position are applied.
     pub(crate) applied: u64,
-    /// A roll-up whose samples are gone.
+    /// True for a roll-up whose samples were removed.
     pub(crate) alone: bool,
     pub(crate) version: u16,
-    /// Number of the file it is in: that of its first part.
+    /// Number of its file: the number of the first part in the file.
     pub(crate) file: u64,
     /// Offset of its index in the file.
     pub(crate) index_at: u64,
-    /// Bytes of the index's top, at its end.
+    /// Size of the top of the index, which is at its end, in bytes.
     pub(crate) top_bytes: u32,
 }
 
@@ -42,7 +42,7 @@ impl PartMeta {
         format!("part-{:016x}", self.file)
     }
 
-    /// Returns the end of its bytes in the file.
+    /// Returns the offset of the end of the part in the file.
     pub(crate) fn end(&self) -> u64 {
         self.index_at.saturating_add(self.index_bytes)
     }

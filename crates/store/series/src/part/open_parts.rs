@@ -17,7 +17,7 @@ use crate::options::{OPEN_INDEX_BYTES_MAX, OPEN_PARTS_MAX};
 #[derive(Default)]
 pub(crate) struct Slot {
     opened: Mutex<Option<Arc<Opened>>>,
-    /// Read since the shelf looked last.
+    /// Set by a read, cleared when the cache looks for an entry to drop.
     read: AtomicBool,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct OpenParts {
     bytes: AtomicU64,
 }
 
-/// An open part.
+/// A cached part.
 pub(crate) struct Opened {
     pub(crate) file: Arc<dyn File>,
     pub(crate) top: Top,
@@ -59,12 +59,12 @@ impl Drop for Opened {
 }
 
 impl Opened {
-    /// A block of the index that was read before.
+    /// Returns a cached block of the index.
     pub(crate) fn block(&self, at: usize) -> Option<Arc<[u8]>> {
         self.blocks.lock().get(&at).cloned()
     }
 
-    /// Keeps a block of the index.
+    /// Caches a block of the index.
     pub(crate) fn keep(&self, at: usize, block: &Arc<[u8]>) {
         if self.blocks.lock().insert(at, Arc::clone(block)).is_none() {
             self.bytes.fetch_add(block.len() as u64, Ordering::Relaxed);
@@ -75,7 +75,7 @@ impl Opened {
 }
 
 impl OpenParts {
-    /// Puts an open part into its slot.
+    /// Puts an opened part into its slot.
     pub(crate) fn put(
         self: &Arc<Self>,
         slot: &Arc<Slot>,
@@ -97,12 +97,13 @@ impl OpenParts {
         opened
     }
 
-    /// Bytes of indexes in memory.
+    /// Returns the size of cached indexes, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Lets go of what is too much. Who reads it now reads on, the next one opens it again.
+    /// Drops entries until the cache is within its limits. Readers of a dropped part finish; the
+    /// next reader opens it again.
     fn bound(&self) {
         let mut spared = self.slots.lock().len();
         loop {

@@ -1,17 +1,17 @@
-//! The encoding of the summaries of blocks.
+//! Encodes the summaries of chunks.
 
 use crate::bytes::{Input, push_signed, push_varint};
 use crate::model::Summary;
 
-/// The summary of a column's samples; `None` when they say less than they should: NaN among them,
-/// or nothing.
+/// Returns the summary of a column's samples, or `None` if it would be incomplete: if there are
+/// NaN, or no samples.
 pub(crate) fn summary_of(times: &[i64], bits: &[u64]) -> Option<Summary> {
     let count = times.len().min(bits.len());
     let (times, bits) = (times.get(..count)?, bits.get(..count)?);
     let value = |i: usize| bits.get(i).map_or(f64::NAN, |b| f64::from_bits(*b));
     let (first_ns, last_ns) = (*times.first()?, *times.last()?);
     let mut sum = -0.0;
-    // Where the extremes are: behind the last one while there were only NaN.
+    // The indexes of the extremes are beyond the end while all values so far are NaN.
     let (mut low, mut high) = (f64::NAN, f64::NAN);
     let (mut low_at, mut high_at) = (count - 1, count - 1);
     let numbers = bits.iter().position(|b| !f64::from_bits(*b).is_nan()).unwrap_or(count);
@@ -51,7 +51,7 @@ pub(crate) fn push_stats(into: &mut Vec<u8>, all: &Summary) {
     let fits = |t: &f64| {
         numbers.iter().all(|v| {
             let digits = (v * t).round();
-            // By way of the integer that is written: it has no negative zero.
+            // The value is written as an integer, which has no negative zero.
             digits.abs() < 1e15 && (digits as i64 as f64 / t).to_bits() == v.to_bits()
         })
     };
@@ -67,7 +67,7 @@ pub(crate) fn push_stats(into: &mut Vec<u8>, all: &Summary) {
     push_varint(into, (all.max_ns - all.first_ns) as u64);
 }
 
-/// Pass over what [`push_stats`] wrote.
+/// Skips the bytes that [`push_stats`] wrote.
 pub(crate) fn skip_stats(input: &mut Input<'_>) -> Option<()> {
     match input.u8()? {
         0..=3 => (0..5).try_for_each(|_| input.skip_varint())?,

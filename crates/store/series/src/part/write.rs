@@ -1,4 +1,4 @@
-//! Writing parts: one file of one part, or of the parts of several partitions.
+//! Writes parts: one file with one part, or with the parts of several partitions.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,20 +11,21 @@ use crate::error::{WriteError, refused};
 use crate::head::partition_range;
 use crate::table::{Table, Work};
 
-/// Bytes collected before they are written.
+/// Bytes buffered before they are written.
 const BUFFER_BYTES: usize = 256 << 10;
 
 /// A part that is being written.
 struct UnfinishedPart {
     meta: PartMeta,
     index: index::Builder,
-    /// The row that is being written.
+    /// The row being written.
     row: Option<u32>,
-    /// Bytes of its chunks.
+    /// Bytes of its chunks so far.
     bytes: u64,
 }
 
-/// Writes a file of parts. Rows of each part must come ascending; parts may take turns.
+/// Writes a file of parts. The rows of each part must come in ascending order; the parts may
+/// alternate.
 pub(crate) struct PartWriter {
     parts: Vec<UnfinishedPart>,
     file: Arc<dyn File>,
@@ -34,7 +35,7 @@ pub(crate) struct PartWriter {
 }
 
 impl PartWriter {
-    /// A file for parts that all name it; there is at least one.
+    /// Creates a file for `metas`, which must not be empty and must all name that file.
     pub(crate) fn create(
         files: &dyn Files,
         dir: &Path,
@@ -54,7 +55,8 @@ impl PartWriter {
         Ok(Self { parts: metas.iter().map(begun).collect(), file, path, buffer, written: 0 })
     }
 
-    /// Adds settled rows of a row series to one of the parts; those of one come one after another.
+    /// Appends the settled rows of row series `id` to part number `part`. All calls for one row
+    /// series and part must be consecutive.
     pub(crate) fn row(
         &mut self,
         part: usize,
@@ -86,7 +88,7 @@ impl PartWriter {
         if self.buffer.len() >= BUFFER_BYTES { self.flush() } else { Ok(()) }
     }
 
-    /// Returns true if no part has any row.
+    /// Returns true if no part has rows.
     pub(crate) fn is_empty(&self) -> bool {
         self.parts.iter().all(|part| part.meta.rows == 0)
     }
@@ -99,7 +101,7 @@ impl PartWriter {
         Ok(())
     }
 
-    /// Finishes and persists the file (not its name).
+    /// Finishes and persists the file. The folder is not persisted.
     pub(crate) fn finish(mut self) -> Result<Vec<PartMeta>, WriteError> {
         let mut done = Vec::with_capacity(self.parts.len());
         for part in std::mem::take(&mut self.parts) {

@@ -1,23 +1,24 @@
-//! Events of one series, a few at a time: texts are long, so that those of one partition may be more
-//! than anybody wants in memory.
+//! Events of one series, a limited number at a time: the texts of one partition may not fit in
+//! memory.
 
 use super::snapshot::{Snapshot, note};
 use super::windows::Reading;
 use crate::error::{Found, SeriesReadError, partial};
 use crate::model::{Direction, Event, Series, TimeRange};
 
-/// Events that are read at a time, about: those of a block.
+/// Approximate number of events read at a time.
 const ROWS: usize = 1024;
 
-/// Events of one series, in the direction of the scan, about a thousand at a time and at most eight
-/// times as many. An error concerns what could not be read; asked again, the scan goes on behind it.
+/// Iterates over the events of one series in the direction of the scan, about a thousand at a time
+/// and at most eight times as many. An error concerns the events that could not be read; the next
+/// call continues after them.
 pub struct EventScan {
     reading: Reading,
     direction: Direction,
 }
 
 impl Snapshot {
-    /// Events of a series, a few at a time.
+    /// Returns an iterator over the events of a series.
     pub fn scan_events(
         &self,
         series: &Series,
@@ -27,10 +28,10 @@ impl Snapshot {
         EventScan { reading: Reading::new(self.clone(), series, range, direction, ROWS), direction }
     }
 
-    /// All events of a series at once, in the direction of the scan.
+    /// Returns all events of a series in the direction of the scan.
     ///
     /// # Errors
-    /// Returns an error if a part of it cannot be read, with the others.
+    /// Returns an error with the readable events if some cannot be read.
     pub fn events(
         &self,
         series: &Series,

@@ -1,6 +1,5 @@
-//! Smallest or largest values by steps over many series. What a block says of itself is enough to
-//! leave it unread where a step knows a smaller, or larger, value already: of many series few blocks
-//! are read.
+//! Minimum or maximum values per step over many series. A chunk is not read if its summary shows
+//! that it cannot change a step. With many series few chunks are read.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +10,7 @@ use super::summaries::Sink;
 use crate::error::SeriesReadError;
 use crate::model::{Series, Summary, TimeRange};
 
-/// Which end of the values is asked for.
+/// The requested extreme.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extreme {
     /// [`Summary::min`].
@@ -21,12 +20,12 @@ pub enum Extreme {
 }
 
 impl Snapshot {
-    /// Adds what a series has to the steps of `step_ns` from `range.from_ns` on, by their indexes.
-    /// Of each summary only the value that is asked for is right, and that the step is not empty;
-    /// the rest, its time included, is of the samples that had to be read.
+    /// Adds the values of a series to the steps of `step_ns` from `range.from_ns` on, by step
+    /// index. Of each summary only the requested extreme is valid, and that the step is not empty.
+    /// The other fields, times included, cover only the samples that were read.
     ///
     /// # Errors
-    /// Returns an error if a part of it cannot be read; the others are added.
+    /// Returns an error if some samples cannot be read; the others are added.
     pub fn extremes(
         &self,
         series: &Series,
@@ -50,8 +49,8 @@ struct Extremes<'a> {
 }
 
 impl Extremes<'_> {
-    /// Returns true if every step that a chunk touches knows a value that none of the chunk's is beyond.
-    /// Samples of the chunk that were deleted or superseded make no difference to that.
+    /// Returns true if no value of a chunk exceeds the extreme of any step that the chunk touches.
+    /// Deleted or superseded samples of the chunk do not matter for that.
     fn is_within(&self, piece: &Piece) -> bool {
         let Piece::Chunk(_, chunk, _) = piece else { return false };
         let Some(Some(own)) = chunk.summaries.first() else { return false };

@@ -1,13 +1,14 @@
-//! Steps of equal width, by which summaries are asked for.
+//! Steps of equal width for summaries.
 
-/// Times that are looked at one after another for the end of a step, before the rest is halved.
+/// Number of times tested linearly for the end of a step before a binary search.
 const NEAR: usize = 16;
 
-/// Steps of equal width from a time on, or one that holds everything. Times are not before it.
+/// Steps of equal width from a start time on, or one step for everything. No time is before the
+/// start.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Grid {
     from_ns: i64,
-    /// 0: one step holds everything.
+    /// 0 if one step covers everything.
     step_ns: i64,
 }
 
@@ -18,16 +19,16 @@ impl Grid {
         Self { from_ns, step_ns: step_ns.max(1) }
     }
 
-    /// The index of the step of a time.
+    /// Returns the index of the step of a time.
     pub(super) fn index(self, time_ns: i64) -> i64 {
         time_ns.saturating_sub(self.from_ns).checked_div_euclid(self.step_ns).unwrap_or(0)
     }
 
-    /// The first time behind the step of a time.
+    /// Returns the first time after the step of a time.
     pub(super) fn end(self, time_ns: i64) -> i64 {
         let since = time_ns.saturating_sub(self.from_ns);
         let begin = since.checked_rem_euclid(self.step_ns).map(|into| since.saturating_sub(into));
-        // What is further away than numbers go is all in the last step.
+        // If the end overflows, all later times are in the last step.
         let end = begin.and_then(|begin| begin.checked_add(self.step_ns));
         end.map_or(i64::MAX, |end| self.from_ns.saturating_add(end))
     }
@@ -50,7 +51,7 @@ impl Grid {
 mod tests {
     use super::*;
 
-    /// Returns how many of the leading times have one index.
+    /// Returns the number of leading times with one index.
     fn together(grid: Grid, times: &[i64]) -> usize {
         times.iter().filter(|time| grid.index(**time) == grid.index(times[0])).count()
     }

@@ -1,4 +1,4 @@
-//! Runs of samples that are not read yet.
+//! Runs of samples that have not been read yet.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use crate::model::{ColumnId, TimeRange};
 use crate::part::{ChunkRef, Part};
 use crate::table::{Table, Want, Work};
 
-/// Bytes that a sample counts at least, so that what compresses well is not sorted in too many runs.
+/// Minimum size in bytes counted per sample, so that samples that compress well are not sorted into
+/// too many runs.
 const SAMPLE_BYTES: usize = 2;
 
-/// A run of samples of one series that is not read yet: a chunk of a part, chunks of a head, or what
-/// was sorted of such.
+/// A run of samples of one series: a chunk of a part, a stretch of a head, or a sorted block.
 #[derive(Clone)]
 pub(crate) enum Piece {
     Chunk(Arc<Part>, ChunkRef, ColumnId),
@@ -20,7 +20,7 @@ pub(crate) enum Piece {
     Sorted(Arc<Block>),
 }
 
-/// Times of a run of samples, ends included, and how many there are at most.
+/// First and last time of a run, and the maximum number of its samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Span {
     pub(crate) first: i64,
@@ -29,7 +29,7 @@ pub(crate) struct Span {
 }
 
 impl Piece {
-    /// Its times, and its samples at most.
+    /// Returns its times and the maximum number of its samples.
     pub(super) fn span(&self) -> Span {
         match self {
             Self::Chunk(_, c, _) => Span { first: c.first, last: c.last, rows: c.rows as usize },
@@ -43,7 +43,7 @@ impl Piece {
         range.touches(span.first, span.last)
     }
 
-    /// Adds the partitions that it has samples of.
+    /// Adds the partitions of its samples to `into`.
     pub(super) fn partitions(&self, into: &mut BTreeSet<i64>, work: &mut Work) {
         let span = self.span();
         let (first, last) = (partition_of(span.first), partition_of(span.last));
@@ -56,7 +56,7 @@ impl Piece {
     }
 }
 
-/// Sorted samples in memory.
+/// Sorted samples in memory, encoded.
 pub(crate) struct Block {
     pub(super) first: i64,
     pub(super) last: i64,
@@ -70,7 +70,7 @@ impl Block {
     pub(super) fn table(&self, range: TimeRange, work: &mut Work) -> Table {
         let mut table = Table::with_columns(self.columns);
         if table.decode(&self.bytes, Want::All, work).is_none() {
-            // Its own bytes: cannot be.
+            // This cannot happen: the block was encoded by this process.
             tracing::error!("a sorted block cannot be decoded");
         }
         if !range.covers(self.first, self.last) {
@@ -79,7 +79,7 @@ impl Block {
         table
     }
 
-    /// Memory of it, in bytes.
+    /// Returns its memory, in bytes.
     pub(super) fn bytes(&self) -> usize {
         size_of::<Self>() + size_of::<Piece>() + self.bytes.len().max(self.rows * SAMPLE_BYTES)
     }

@@ -1,4 +1,4 @@
-//! Which rows a range may have anything of: each partition's parts say which rows they have.
+//! Finds the rows that may have samples in a range, by the sets of rows of the parts.
 
 use roaring::RoaringBitmap;
 
@@ -6,14 +6,15 @@ use super::snapshot::Snapshot;
 use crate::head::partition_range;
 use crate::model::TimeRange;
 
-/// Parts whose rows are looked at, at most: where a range has more of them, every row may be there.
+/// Maximum number of parts whose rows are examined. In a range with more parts, any row may be
+/// present.
 const PARTS_MAX: usize = 64;
-/// Rows that are looked up in a head at once: writers wait for no more than these.
+/// Maximum number of rows looked up in a head under one lock, while writers wait.
 const ROWS_AT_ONCE: usize = 4096;
 
 impl Snapshot {
-    /// Returns those of `rows` that may have samples in a range. An unreadable part may have all of them:
-    /// reading them reports the error.
+    /// Returns those of `rows` that may have samples in a range. An unreadable part counts as
+    /// having all rows: reading them reports the error.
     pub(crate) fn present(&self, rows: RoaringBitmap, range: TimeRange) -> RoaringBitmap {
         let touched = |partition: i64| {
             let of = partition_range(partition);
@@ -27,7 +28,7 @@ impl Snapshot {
             return rows;
         }
         let mut missing = rows.clone();
-        // What is there still is in the newest ones.
+        // Most rows still in use are in the newest parts, so these are examined first.
         for (_, part) in here {
             if missing.is_empty() || part.take_from(&mut missing).is_err() {
                 return rows;

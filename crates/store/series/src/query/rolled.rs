@@ -1,4 +1,5 @@
-//! Reads of roll-ups: where they say what the samples say, and where the samples are gone.
+//! Reads roll-ups: where they give the same results as the samples, and where the samples were
+//! removed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,23 +18,23 @@ use crate::rollup::{self, Buckets, FIELDS};
 use crate::table::{Want, Work};
 
 impl Snapshot {
-    /// The same without what is not sealed: heads, and tombstones but for these.
+    /// Returns the snapshot without heads, and with these tombstones only.
     pub(crate) fn sealed(self, tombstones: Vec<Tombstone>) -> Self {
         Self { heads: Vec::new(), tombstones: Arc::new(tombstones), ..self }
     }
 
-    /// The parts of a partition.
+    /// Returns the parts of a partition.
     pub(crate) fn parts_of(&self, partition: i64) -> &[Arc<Part>] {
         self.parts.get(&partition).map_or(&[], Vec::as_slice)
     }
 
-    /// The roll-up of a partition.
+    /// Returns the roll-up of a partition.
     pub(crate) fn rollup_of(&self, partition: i64) -> Option<&Arc<Part>> {
         self.rollups.get(&partition)
     }
 
-    /// Ranges of a partition, each of about as many samples of some columns as a window, that begin
-    /// where buckets do.
+    /// Returns ranges of a partition, each with about as many samples of some columns as a window,
+    /// that begin at the start of a bucket.
     pub(crate) fn bucket_windows(&self, columns: &[ColumnId], partition: i64) -> Vec<TimeRange> {
         let source = Source { columns, partition, range: TimeRange::ALL, heads: &[] };
         // Failures are reported when the pieces are read.
@@ -52,7 +53,7 @@ impl Snapshot {
         windows
     }
 
-    /// Partitions that may hold samples of a range, or what is left of them, ascending.
+    /// Returns the partitions that may have samples or roll-ups in a range, ascending.
     pub(super) fn all_partitions(&self, range: TimeRange, heads: &[Piece]) -> BTreeSet<i64> {
         let mut all = self.partitions(range, heads);
         let alone = self.rollups.iter().filter(|(_, r)| r.meta.alone).map(|(p, _)| *p);
@@ -63,13 +64,13 @@ impl Snapshot {
         all
     }
 
-    /// Returns true if the samples of a partition went before its roll-up.
+    /// Returns true if the samples of a partition were removed and its roll-up remains.
     pub(super) fn is_alone(&self, partition: i64) -> bool {
         self.rollups.get(&partition).is_some_and(|r| r.meta.alone)
     }
 
-    /// Returns the buckets of a series in a roll-up, without those that a later delete touches. Columns in
-    /// `others` may have buckets of the series too.
+    /// Returns the buckets of a series in a roll-up, without those that a later delete touches.
+    /// Columns in `others` may have buckets of the series, too.
     pub(crate) fn buckets(
         &self,
         rollup: &Part,
@@ -111,8 +112,8 @@ fn all_buckets(rollup: &Part, of: ColumnId, work: &mut Work) -> Result<Buckets, 
 }
 
 impl Snapshot {
-    /// Summaries of a partition from its roll-up, oldest first; `None` where only the samples can
-    /// tell.
+    /// Returns the summaries of a partition from its roll-up, oldest first, or `None` if the
+    /// samples must be read.
     pub(super) fn by_rollup(
         &self,
         source: &Source<'_>,
@@ -131,7 +132,7 @@ impl Snapshot {
         let buried = self.tombstones.iter().any(|t| t.hits(*of, rollup.meta.applied));
         let (width, range) = (rollup::width_ns(rollup.meta.step_s), source.range);
         let whole = partition_range(partition);
-        // Steps that cut buckets in two: not worth a look.
+        // Steps that split buckets cannot be answered from the roll-up.
         let cut = || {
             let begins = std::iter::successors(Some(whole.from_ns), |b| b.checked_add(width));
             let mut begins = begins.take_while(|b| *b < whole.to_ns);
@@ -141,7 +142,7 @@ impl Snapshot {
             return None;
         }
         let mut found = Vec::new();
-        // Where it cannot be read the samples can.
+        // If the roll-up cannot be read, the samples are read instead.
         for some in self.buckets(rollup, *of, &[], work).ok()?.into_values() {
             if !range.touches(some.first_ns, some.last_ns) {
                 continue;
@@ -155,7 +156,8 @@ impl Snapshot {
         Some(found)
     }
 
-    /// A bucket whose samples are gone counts where its first sample was.
+    /// Returns the summaries of a partition whose samples were removed: buckets, each at the time
+    /// of its first sample, and late samples.
     fn of_alone(
         &self,
         rollup: &Part,

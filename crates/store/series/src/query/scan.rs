@@ -1,4 +1,4 @@
-//! A scan: the samples of one series, a window of time after another.
+//! A scan: the samples of one series, one time window after another.
 
 use std::collections::VecDeque;
 
@@ -8,13 +8,13 @@ use crate::error::SeriesReadError;
 use crate::model::{Direction, Run, Series, TimeRange, Values};
 use crate::table::Table;
 
-/// Runs of samples of one series, in the direction of the scan. An error concerns a source that could
-/// not be read; after it, the scan continues with the readable samples.
+/// Iterates over runs of samples of one series in the direction of the scan. An error concerns a
+/// source that could not be read; after it, the scan continues with the readable samples.
 ///
-/// Memory is bounded for any number of samples in any order of arrival. Samples of blocks that follow
-/// each other or overlap a little take about [`Scan::with_rows`] samples, and at most eight times as
-/// many. Samples that arrived unordered are sorted and kept compressed, as many as fit into 512 bytes
-/// for each of [`Scan::with_rows`].
+/// Memory is bounded for any number of samples in any order of arrival. Chunks that follow each
+/// other or overlap slightly take about [`Scan::with_rows`] samples, and at most eight times as
+/// many. Samples that arrived unordered are sorted and kept compressed, up to 512 bytes for each of
+/// [`Scan::with_rows`].
 pub struct Scan {
     reading: Reading,
     direction: Direction,
@@ -22,7 +22,7 @@ pub struct Scan {
 }
 
 impl Snapshot {
-    /// Samples of a series.
+    /// Returns a scan of the samples of a series.
     pub fn scan(&self, series: &Series, range: TimeRange, direction: Direction) -> Scan {
         let reading = Reading::new(self.clone(), series, range, direction, ROWS);
         Scan { reading, direction, runs: VecDeque::new() }
@@ -73,7 +73,7 @@ fn reversed(mut run: Run) -> Run {
     run
 }
 
-/// Values of rows of a table with one column, all of one kind.
+/// Returns the values of rows of a table with one column, all of one kind.
 fn values_of(table: &Table, begin: usize, end: usize) -> Values {
     let Some(column) = table.columns.first() else { return Values::F64(Vec::new()) };
     let bits = column.bits.get(begin..end).unwrap_or_default();
@@ -83,7 +83,7 @@ fn values_of(table: &Table, begin: usize, end: usize) -> Values {
     Values::F64(bits.iter().map(|b| f64::from_bits(*b)).collect())
 }
 
-/// The rows of a table as runs of one kind of value each.
+/// Splits a table into runs with one kind of value each.
 fn as_runs(mut table: Table) -> Vec<Run> {
     if let [column] = table.columns.as_mut_slice()
         && !column.integers.contains(&true)

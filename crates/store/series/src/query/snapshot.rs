@@ -1,4 +1,4 @@
-//! The parts and heads of one moment, and what a series has in one partition of them.
+//! The parts and heads at one moment, and the pieces of a series in one partition of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use crate::part::Part;
 use crate::record::Tombstone;
 use crate::table::{Table, Want, Work};
 
-/// The parts and heads of one moment. Keeps their files readable however long it lives; samples
-/// that arrive later may or may not be seen.
+/// The parts and heads at one moment. Files stay readable as long as the snapshot exists. Samples
+/// that arrive later may or may not be visible.
 #[derive(Clone)]
 pub struct Snapshot {
     pub(super) heads: Vec<Arc<HeadCell>>,
@@ -54,7 +54,7 @@ impl Snapshot {
         }
     }
 
-    /// Partitions that may hold samples of a range, ascending.
+    /// Returns the partitions that may have samples in a range, ascending.
     pub(super) fn partitions(&self, range: TimeRange, heads: &[Piece]) -> BTreeSet<i64> {
         let touched = |p: &i64| {
             let of = partition_range(*p);
@@ -100,7 +100,7 @@ impl Snapshot {
     ) -> Result<Table, SeriesReadError> {
         match piece {
             Piece::Head(cell, stretch, of) => {
-                // What came since must not be read in the place of what another piece has.
+                // Samples that arrived since must not be read in place of samples of another piece.
                 let range = TimeRange {
                     from_ns: range.from_ns.max(stretch.first),
                     to_ns: range.to_ns.min(stretch.last.saturating_add(1)),
@@ -127,7 +127,7 @@ impl Snapshot {
 
 /// The columns and the range to read in a partition.
 pub(crate) struct Source<'a> {
-    /// Of which rows and columns.
+    /// The rows and columns to read.
     pub(crate) columns: &'a [ColumnId],
     pub(crate) partition: i64,
     pub(crate) range: TimeRange,
@@ -135,15 +135,14 @@ pub(crate) struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// The range within the partition.
+    /// Returns the range within the partition.
     pub(super) fn here(&self) -> TimeRange {
         let (whole, range) = (partition_range(self.partition), self.range);
         TimeRange { from_ns: whole.from_ns.max(range.from_ns), to_ns: whole.to_ns.min(range.to_ns) }
     }
 }
 
-/// Remembers the first thing that could not be read, of all that is only refused before what is
-/// damaged: that may be over later.
+/// Keeps the first error, but prefers a refused read to damage: a refused read may succeed later.
 pub(super) fn note(torn: &mut Option<SeriesReadError>, e: SeriesReadError) {
     let refused = matches!(e, SeriesReadError::Io { .. });
     if torn.is_none() || (refused && matches!(torn, Some(SeriesReadError::Corrupt(_)))) {

@@ -1,9 +1,9 @@
-//! Samples of blocks that overlap throughout, such as those of a head whose samples arrived unordered.
-//! They are sorted once and kept compressed while they are read window by window. Reading every block
-//! for every window would take quadratic time.
+//! Samples of blocks that overlap throughout, such as those of a head whose samples arrived
+//! unordered. They are sorted once and kept compressed while they are read window by window.
+//! Reading every block for every window would take quadratic time.
 //!
-//! The memory is bounded: above the limit the later half of the time range is dropped and sorted when
-//! it is reached. So all blocks are read once for each such amount of samples, not once for each window.
+//! Memory is bounded: above the limit the later half of the time range is dropped and sorted when
+//! it is reached. So all chunks are read once per such amount of samples, not once per window.
 
 use std::sync::Arc;
 
@@ -14,27 +14,27 @@ use crate::error::SeriesReadError;
 use crate::model::{Direction, TimeRange};
 use crate::table::{Table, Work};
 
-/// Bytes that are kept, for each sample of a window: 32 MiB where windows are as large as usual.
+/// Maximum size in bytes per row of a window: 32 MiB for the default window.
 const BYTES_PER_ROW: usize = 512;
-/// Blocks of a window, so that those that a window cuts, one of each run, are few; and their samples.
+/// Number of blocks in a window, so that few of them are cut by it, and the limits of their rows.
 const BLOCKS: usize = 64;
 const BLOCK_ROWS: (usize, usize) = (16, 1024);
 
 /// The sorted samples of a window.
 pub(super) struct Sorted {
-    /// The window of which it holds all samples.
+    /// The window whose samples it contains.
     pub(super) window: TimeRange,
     /// Sorted runs one after another, sources with lower positions first.
     pub(super) blocks: Vec<Arc<Block>>,
-    /// Memory of the blocks.
+    /// Memory of the blocks, in bytes.
     pub(super) bytes: usize,
     /// Pieces that cannot be read.
     pub(super) lost: Vec<usize>,
 }
 
 impl Sorted {
-    /// Sorts the samples of pieces in a window, or in a part of it on the side where the scan begins. About
-    /// `rows` samples are returned for each window.
+    /// Sorts the samples of pieces in a window, or in a part of it at the side where the scan
+    /// begins. Windows of about `rows` samples are read from the result.
     pub(super) fn of(
         pieces: &[Piece],
         window: TimeRange,
@@ -70,7 +70,7 @@ impl Sorted {
         it
     }
 
-    /// Sorts a run and keeps it.
+    /// Sorts a run and adds it as blocks.
     fn add(&mut self, mut run: Table, rows: usize, work: &mut Work) {
         run.sort_rows();
         let mut begin = 0;
@@ -87,7 +87,7 @@ impl Sorted {
         }
     }
 
-    /// Lets half of it go where it is too much: what a scan comes to last.
+    /// While the limit is exceeded, drops the half of the window that the scan reaches last.
     fn bound(&mut self, bytes_max: usize, direction: Direction) {
         if self.bytes <= bytes_max {
             return;
@@ -111,7 +111,7 @@ impl Sorted {
                 TimeRange { from_ns: next.last.saturating_add(1), ..self.window }
             }
         };
-        // All of one instant cannot be cut.
+        // Samples of a single instant cannot be split.
         if window.from_ns < window.to_ns {
             self.window = window;
             self.blocks.retain(|block| window.touches(block.first, block.last));

@@ -1,5 +1,5 @@
-//! Summaries of a series, whole or by steps, from what chunks and roll-ups say of themselves where that
-//! is enough.
+//! Summaries of a series, in total or per step, from the summaries of chunks and roll-ups where
+//! these suffice.
 
 use super::grid::Grid;
 use super::piece::{Piece, Span};
@@ -12,17 +12,17 @@ use crate::table::{Table, Work};
 
 /// A receiver of summaries.
 pub(super) trait Sink {
-    /// Returns true if what these pieces of one partition hold changes nothing, so that they need not be
-    /// read.
+    /// Returns true if these pieces of one partition cannot change the result, so that they need
+    /// not be read.
     fn passes_over(&self, _pieces: &[Piece]) -> bool {
         false
     }
 
-    /// Takes a summary of samples from this time on.
+    /// Takes a summary of samples, of which `first_ns` is the first time.
     fn add_summary(&mut self, first_ns: i64, some: Summary);
 }
 
-/// Takes every summary.
+/// Takes all summaries.
 struct Every<F>(F);
 
 impl<F: FnMut(i64, Summary)> Sink for Every<F> {
@@ -31,11 +31,11 @@ impl<F: FnMut(i64, Summary)> Sink for Every<F> {
     }
 }
 
-/// Hands out steps that are complete.
+/// Passes on complete steps.
 struct Steps<F> {
     each: F,
     grid: Grid,
-    /// The step at hand, with its first time behind.
+    /// The current step, with the first time after it.
     last: Option<(i64, Summary)>,
     enough: bool,
 }
@@ -55,7 +55,7 @@ impl<F: FnMut(i64, Summary) -> bool> Sink for Steps<F> {
 
     fn add_summary(&mut self, first_ns: i64, some: Summary) {
         match &mut self.last {
-            // Buckets of rows that share a series may lie side by side.
+            // Buckets of rows that share a series may overlap in time.
             Some((end, all)) if first_ns < *end => *all = all.with(&some),
             _ => {
                 self.hand_out();
@@ -66,11 +66,11 @@ impl<F: FnMut(i64, Summary) -> bool> Sink for Steps<F> {
 }
 
 impl Snapshot {
-    /// Summary of the samples in a range; `None` if there are none. Does not read what the blocks'
-    /// own summaries already say.
+    /// Returns the summary of the samples in a range, or `None` if there are none. Chunks whose own
+    /// summary suffices are not read.
     ///
     /// # Errors
-    /// Returns an error if a part of it cannot be read, with the summary of the others.
+    /// Returns an error with the summary of the readable samples if some cannot be read.
     pub fn summary(&self, series: &Series, range: TimeRange) -> Found<Option<Summary>> {
         let mut all: Option<Summary> = None;
         let mut sink = Every(|_, some| add(&mut all, some));
@@ -78,11 +78,11 @@ impl Snapshot {
         partial(all, torn)
     }
 
-    /// Summaries by steps of `step_ns` from `range.from_ns` on, oldest first, empty steps left
-    /// out: index of the step, and what is in it.
+    /// Returns the summaries of steps of `step_ns` from `range.from_ns` on, oldest first, without
+    /// empty steps, with the index of each step.
     ///
     /// # Errors
-    /// Returns an error if a part of it cannot be read, with the steps of the others.
+    /// Returns an error with the readable steps if some samples cannot be read.
     pub fn steps(
         &self,
         series: &Series,
@@ -97,10 +97,10 @@ impl Snapshot {
         partial(steps, read.err())
     }
 
-    /// Hands out the same one after another, until `each` says that it is enough.
+    /// Passes the same summaries to `each` one after another, until `each` breaks.
     ///
     /// # Errors
-    /// Returns an error if a part of it cannot be read; the steps of the others were handed out.
+    /// Returns an error if some samples cannot be read; the readable ones were passed on.
     pub fn each_step(
         &self,
         series: &Series,
@@ -115,8 +115,8 @@ impl Snapshot {
         torn.map_or(Ok(()), Err)
     }
 
-    /// Hands out summaries of runs that lie in one step, oldest first, each with its first time.
-    /// The first thing that could not be read.
+    /// Passes summaries of runs that lie in one step to the sink, oldest first, each with its first
+    /// time. Returns the first read error.
     pub(super) fn summarize(
         &self,
         series: &Series,
@@ -160,7 +160,7 @@ impl Snapshot {
         torn
     }
 
-    /// Hands out the summaries of one piece: its own, or those of its samples.
+    /// Passes on the summaries of one piece: its own, or those of its samples.
     fn emit_summaries(
         &self,
         piece: &Piece,
@@ -178,7 +178,7 @@ impl Snapshot {
         Ok(())
     }
 
-    /// The summary that a chunk has of itself, with its first time, if it says all.
+    /// Returns the chunk's own summary with its first time, if it suffices for a range and grid.
     fn known(&self, piece: &Piece, range: TimeRange, grid: Grid) -> Option<(i64, Summary)> {
         let Piece::Chunk(part, chunk, of) = piece else { return None };
         let some = chunk.summaries.first().copied().flatten()?;
@@ -194,7 +194,7 @@ fn are_apart(pieces: &[Piece]) -> bool {
     let apart =
         |spans: &[Span]| spans.iter().zip(spans.iter().skip(1)).all(|(a, b)| a.last < b.first);
     let mut spans: Vec<Span> = pieces.iter().map(Piece::span).collect();
-    // Mostly they are in order.
+    // Pieces are usually in order.
     apart(&spans) || {
         spans.sort_unstable();
         apart(&spans)
@@ -208,7 +208,7 @@ fn add(all: &mut Option<Summary>, some: Summary) {
     }
 }
 
-/// Summaries of the runs of a sorted table that lie in one step each.
+/// Passes on the summaries of runs of a sorted table that lie in one step each.
 pub(super) fn runs(table: &Table, grid: Grid, mut take: impl FnMut(i64, Summary)) {
     let Some(column) = table.columns.first() else { return };
     let bits = column.floats();

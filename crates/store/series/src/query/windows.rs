@@ -1,9 +1,9 @@
-//! Samples of one series in one partition, a window of time after another: what is in memory follows
-//! neither how many there are nor how blocks overlap.
+//! Samples of one series in one partition, one time window after another. Memory depends neither on
+//! the number of samples nor on the overlap of chunks.
 //!
-//! Windows are planned from what blocks say of their times, so that few blocks are cut by them. Where
-//! more samples than expected turn out to be in one, it becomes shorter while it is read. Where blocks
-//! overlap so much that they cannot be cut, they are sorted first: see [`super::sorted`].
+//! Windows are planned from the times of chunks, so that few chunks are cut by them. A window with
+//! more samples than expected is shortened while it is read. If chunks overlap so much that they
+//! cannot be cut, they are sorted first: see [`super::sorted`].
 
 use std::collections::VecDeque;
 
@@ -14,7 +14,7 @@ use crate::error::SeriesReadError;
 use crate::model::{Direction, Series, TimeRange};
 use crate::table::{Table, Work};
 
-/// Samples of a window, about.
+/// Approximate number of samples in a window.
 pub(super) const ROWS: usize = 1 << 16;
 /// A window is cut when it holds this many times the intended number of samples.
 pub(super) const ROWS_OVER: usize = 8;
@@ -39,13 +39,14 @@ impl Windows {
         Self { pieces, left, rows, sorted: None, is_sorted: false }
     }
 
-    /// Memory of what it knows of blocks, and of those that were sorted, in bytes.
+    /// Returns the memory for spans of chunks and sorted blocks, in bytes.
     fn bytes(&self) -> usize {
         let sorted = self.sorted.as_ref().map_or(0, |(_, bytes)| *bytes);
         self.pieces.len() * size_of::<Piece>() + sorted
     }
 
-    /// Returns true if blocks of a window are to be sorted: it would be cut, and each read again and again.
+    /// Returns true if the chunks of a window should be sorted, because the window would be cut and
+    /// each chunk read many times.
     fn is_tangled(&self, window: TimeRange) -> bool {
         let touching = self.pieces.iter().filter(|piece| piece.touches(window));
         !self.is_sorted
@@ -53,7 +54,7 @@ impl Windows {
                 > self.rows.saturating_mul(ROWS_OVER)
     }
 
-    /// Sorts what is in a window, or in a part of it; that part.
+    /// Sorts the samples of a window, or of a part of it. Returns that part.
     fn sort(
         &mut self,
         window: TimeRange,
@@ -71,12 +72,12 @@ impl Windows {
         sorted.window
     }
 
-    /// Leaves pieces out that cannot be read, ascending.
+    /// Removes pieces that cannot be read. `lost` is ascending.
     fn leave_out(&mut self, lost: Vec<usize>) {
         lost.into_iter().rev().for_each(|i| drop(self.pieces.remove(i)));
     }
 
-    /// Reads what is left of a window later.
+    /// Puts the unread rest of a window back.
     fn put_back(&mut self, planned: TimeRange, window: TimeRange) {
         if window.to_ns < planned.to_ns {
             self.left.push_front(TimeRange { from_ns: window.to_ns, ..planned });
@@ -86,8 +87,8 @@ impl Windows {
         }
     }
 
-    /// Returns the readable samples of the next window, settled; `None` after the last one. A piece that
-    /// cannot be read is reported once and left out from then on.
+    /// Returns the readable samples of the next window, settled; `None` after the last one. A piece
+    /// that cannot be read is reported once and left out from then on.
     pub(super) fn next(
         &mut self,
         snapshot: &Snapshot,
@@ -136,8 +137,8 @@ impl Windows {
     }
 }
 
-/// Cuts a range into windows at the beginnings of blocks, each of at least `rows` samples. There is no cut
-/// through blocks that have more samples than the window: they would be read on both sides.
+/// Cuts a range into windows at the beginnings of chunks, each of at least `rows` samples. Chunks
+/// with more samples than a window are not cut, because they would be read on both sides.
 pub(crate) fn planned(blocks: &[Span], range: TimeRange, rows: usize) -> VecDeque<TimeRange> {
     let mut from_ns = range.from_ns;
     let mut windows = VecDeque::new();
@@ -148,7 +149,7 @@ pub(crate) fn planned(blocks: &[Span], range: TimeRange, rows: usize) -> VecDequ
             ends.into_iter()
         };
         let mut lasts = of(|block| block.last).peekable();
-        // Samples of blocks that began in the window, and of those that go on.
+        // Samples of chunks that began in the window, and of chunks that continue.
         let (mut begun, mut open) = (0, 0);
         for (first, some) in of(|block| block.first) {
             while let Some((_, gone)) = lasts.next_if(|(last, _)| *last < first) {
@@ -166,7 +167,8 @@ pub(crate) fn planned(blocks: &[Span], range: TimeRange, rows: usize) -> VecDequ
     windows
 }
 
-/// Settles the samples of a window and keeps `rows` of them. Returns the window of the samples kept.
+/// Settles the samples of a window and keeps `rows` of them. Returns the window of the samples
+/// kept.
 fn cut(all: &mut Table, window: TimeRange, rows: usize, direction: Direction) -> TimeRange {
     all.sort_rows();
     let beyond = all.len().saturating_sub(rows);
@@ -182,7 +184,7 @@ fn cut(all: &mut Table, window: TimeRange, rows: usize, direction: Direction) ->
 }
 
 impl Snapshot {
-    /// All samples of a series in a partition and range that can be read, settled.
+    /// Returns all readable samples of a series in a partition and range, settled.
     pub(crate) fn read(
         &self,
         source: &Source<'_>,
@@ -195,7 +197,7 @@ impl Snapshot {
     }
 }
 
-/// All that a series has in a range, a window after another, in the direction of a scan.
+/// Reads all samples of a series in a range, window by window, in the direction of a scan.
 pub(super) struct Reading {
     snapshot: Snapshot,
     series: Series,
@@ -206,7 +208,7 @@ pub(super) struct Reading {
     windows: Option<Windows>,
     pub(super) rows: usize,
     work: Work,
-    /// A read failure that is not reported yet; the samples that could be read.
+    /// A read error that is not reported yet, and the samples that could be read.
     torn: Option<SeriesReadError>,
     table: Option<Table>,
 }
@@ -237,13 +239,13 @@ impl Reading {
         }
     }
 
-    /// Memory of what it knows of blocks, in bytes.
+    /// Returns the memory for spans of chunks and sorted blocks, in bytes.
     pub(super) fn bytes(&self) -> usize {
         let windows = self.windows.as_ref().map_or(0, Windows::bytes);
         self.heads.len() * size_of::<Piece>() + windows
     }
 
-    /// Looks what there is in the next partition; `None` behind the last one.
+    /// Moves to the next partition. Returns `None` after the last one.
     fn advance(&mut self) -> Option<()> {
         let partition = match self.direction {
             Direction::Forward => self.partitions.pop_front()?,
@@ -258,7 +260,7 @@ impl Reading {
 }
 
 impl Iterator for Reading {
-    /// Settled samples, ascending within; an error precedes the samples that could be read.
+    /// Settled samples in ascending order. An error precedes the readable samples.
     type Item = Result<Table, SeriesReadError>;
 
     fn next(&mut self) -> Option<Self::Item> {

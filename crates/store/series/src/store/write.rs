@@ -1,4 +1,4 @@
-//! The handle, for those that write.
+//! Writes through the handle of a store.
 
 use super::Store;
 use crate::batch::Batch;
@@ -8,23 +8,23 @@ use crate::options::Ack;
 use crate::ticket::{Ticket, TrySubmit};
 
 impl Store {
-    /// Bytes up to which [`Batch::bytes_max`] may go so that the log takes the batch, whatever it
-    /// takes with it.
+    /// Returns the limit of [`Batch::bytes_max`] below which the log accepts any batch, including
+    /// the definitions of its rows.
     pub fn batch_bytes_max(&self) -> usize {
         usize::try_from(self.0.core.options.segment_bytes / 2).unwrap_or(usize::MAX)
     }
 
-    /// An empty batch, with the memory of one that was stored before where there is one.
+    /// Returns an empty batch, with the memory of a stored one if there is any.
     pub fn batch(&self) -> Batch {
         self.0.core.spares.batch()
     }
 
-    /// Keeps the memory of a batch that is not stored.
+    /// Keeps the memory of a batch that is not stored for reuse.
     pub fn spare(&self, batch: Batch) {
         self.0.core.spares.give(batch, Vec::new());
     }
 
-    /// Stores a batch. Returns when it is as durable as asked for, and in the head.
+    /// Stores a batch. Returns when it is as durable as requested, and in the head.
     ///
     /// # Errors
     /// See [`WriteError`].
@@ -32,7 +32,7 @@ impl Store {
         self.submit(batch, ack)?.wait()
     }
 
-    /// As [`Store::write`], from a task: no thread waits.
+    /// Does the same as [`Store::write`] without blocking a thread.
     ///
     /// # Errors
     /// See [`WriteError`].
@@ -40,18 +40,17 @@ impl Store {
         self.submit_async(batch, ack).await?.await
     }
 
-    /// Sends a batch on its way; waits only while too much waits for the log already. Drop the
-    /// ticket to fire and forget: what fails then is counted in
-    /// [`batches_failed`](crate::StoreStats::batches_failed).
+    /// Queues a batch. Waits only while the queue is full. The ticket may be dropped; a failure is
+    /// then only counted in [`batches_failed`](crate::StoreStats::batches_failed).
     ///
     /// # Errors
-    /// Returns an error if the batch is not acceptable, or the store takes nothing any more.
+    /// Returns an error if the batch is invalid, or the store accepts no writes.
     pub fn submit(&self, batch: Batch, ack: Ack) -> Result<Ticket, WriteError> {
         self.0.core.ensure_marked()?;
         self.0.core.submit(batch, ack)
     }
 
-    /// As [`Store::submit`], from a task: no thread waits.
+    /// Does the same as [`Store::submit`] without blocking a thread.
     ///
     /// # Errors
     /// See [`Store::submit`].
@@ -60,8 +59,8 @@ impl Store {
         self.0.core.submit_async(batch, ack).await
     }
 
-    /// As [`Store::submit`], but nothing waits: where there is no room at once, or others wait for
-    /// some, the batch comes back.
+    /// Does the same as [`Store::submit`] without waiting. Returns the batch if there is no space,
+    /// or if other writers wait for space.
     ///
     /// # Errors
     /// See [`Store::submit`].

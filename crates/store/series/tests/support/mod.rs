@@ -1,4 +1,4 @@
-//! A plain map next to the store, and random operations on both.
+//! A map of the expected content next to the store, and random operations on both.
 
 #![allow(
     clippy::unwrap_used,
@@ -27,13 +27,13 @@ use series::{
 /// Seconds in a partition.
 pub const PARTITION_S: i64 = 7200;
 
-/// Rows of the tests; names of their series.
+/// Names of the series of the tests' rows.
 pub const ROWS: [&str; 6] = [
     "cpu.user|cpu.sys host=a",
     "load host=a",
     "cpu.user|cpu.sys host=b",
     "disk.free|disk.used|disk.io dc=1 host=b",
-    // These share series with those above.
+    // These rows share series with those above.
     "cpu.user host=a",
     "load|cpu.sys host=b",
 ];
@@ -122,7 +122,7 @@ pub fn read(
     samples
 }
 
-/// Numbers that are the same for the same seed.
+/// A pseudo-random generator with a seed.
 pub struct Draw(pub u64);
 
 impl Draw {
@@ -147,7 +147,7 @@ impl Draw {
 /// The changes that one batch makes to the model.
 pub type Change = Vec<(String, i64, String)>;
 
-/// A random batch, and what it changes.
+/// Returns a random batch and its changes.
 pub fn batch(store: &Store, draw: &mut Draw, clock_s: &mut i64) -> (Batch, Change) {
     let (mut batch, mut change) = (Batch::new(), Change::new());
     for _ in 0..=draw.below(60) {

@@ -30,7 +30,7 @@ impl Reads {
         self.state.count.load(Ordering::Relaxed)
     }
 
-    /// From now on the operating system refuses reads of files whose names begin so; of none.
+    /// Lets reads of files whose names begin with `failing` fail; `None` ends that.
     pub fn fail(&self, failing: Option<&str>) {
         *self.state.failing.lock().unwrap() = failing.map(str::to_owned);
     }
