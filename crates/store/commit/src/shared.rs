@@ -37,7 +37,7 @@ pub(crate) struct Counters {
     pub(crate) checkpoints: AtomicU64,
 }
 
-/// What was applied since the last checkpoint.
+/// Amount applied since the last checkpoint.
 #[derive(Debug, Default)]
 pub(crate) struct Due {
     pub(crate) records: u64,

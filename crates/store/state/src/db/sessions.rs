@@ -21,7 +21,7 @@ const COUNTER_BITS: u32 = 12;
 /// Numbers with an earlier time are not times, microseconds since the epoch: the year 2001.
 const TIME_US_MIN: u64 = 1_000_000_000_000_000;
 
-/// Whether a session was applied before.
+/// The outcome of looking for a session that was applied before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SessionStatus {
     /// It was not applied before.

@@ -31,7 +31,7 @@ const TRUNCATED_ABOVE: u64 = 2;
 /// Above this multiple of the limit every running query is waited for. Each is interrupted after
 /// [`sqlite::READ_TIME_MAX`], so the log has a bound however long queries run.
 const DRAINED_ABOVE: u64 = 8;
-/// What fails when a checkpoint does.
+/// Name of the operation in errors.
 const WHAT: &str = "checkpoint the state";
 
 impl SqliteState {
