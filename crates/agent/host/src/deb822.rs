@@ -74,7 +74,8 @@ impl<R: BufRead> Stanzas<R> {
     /// Returns the next stanza; `None` at the end.
     ///
     /// # Errors
-    /// Returns the fault of the current line; see [`Stanzas::line()`]. Nothing more can be read then.
+    /// Returns the fault of the current line; see [`Stanzas::line()`]. Nothing more can be read
+    /// then.
     pub(crate) fn next_stanza(&mut self) -> Result<Option<Stanza>, Fault> {
         let mut open = Open::default();
         while self.read_line()? {

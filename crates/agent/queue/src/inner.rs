@@ -40,7 +40,7 @@ pub(crate) struct Inner {
     pub(crate) clock: Arc<dyn Clock>,
     /// Mirrors each commit. Changed only by the holder of `writer`.
     pub(crate) catalog: RwLock<Catalog>,
-    /// `None` once closed.
+    /// The writing connection; `None` once closed.
     pub(crate) writer: Mutex<Option<Writer>>,
     /// Jobs waiting for the writer.
     pub(crate) line: WriterQueue<Job, Submitted>,
