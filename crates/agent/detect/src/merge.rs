@@ -138,7 +138,7 @@ fn told_differs(before: &Observation, now: &Observation) -> bool {
     before.hashes != now.hashes || (before.error != now.error && now.kind != Kind::Directory)
 }
 
-/// Moves an observation out of a baseline item that is not looked at again.
+/// Moves the observation out of a baseline item that is not used again.
 pub(crate) fn take_observation(item: &mut BaselineItem) -> Box<Observation> {
     Box::new(std::mem::replace(&mut item.observation, Observation::empty(Kind::File)))
 }

@@ -174,7 +174,7 @@ fn followed_links_end_and_count_nothing_twice() {
 #[test]
 fn pipes_sockets_and_devices_are_observed_and_never_opened() {
     let f = Folder::new();
-    // Opening a pipe without a writer for blocking reading would hang this test for ever.
+    // Opening a pipe without a writer for blocking reading would block this test forever.
     let fifo = rustix::fs::FileType::Fifo;
     rustix::fs::mknodat(CWD, f.at("pipe"), fifo, Mode::from_raw_mode(0o600), 0).unwrap();
     let _socket = std::os::unix::net::UnixListener::bind(f.at("socket")).unwrap();

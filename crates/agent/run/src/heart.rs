@@ -62,7 +62,7 @@ pub(super) async fn run(
         };
         let wait = match beaten {
             // The server considers an agent active from its second heartbeat on, so send it at
-            // once. Outcomes that did not fit are sent at once, too.
+            // once. Outcomes that did not fit are sent at once as well.
             Ok(outcomes) => {
                 let before = std::mem::replace(&mut action, ControlAction::Notify);
                 if before == ControlAction::Startup || outcomes == Outcomes::Left {

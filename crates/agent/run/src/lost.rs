@@ -17,7 +17,7 @@ use crate::shared::Shared;
 /// The state of the comparison.
 enum Due {
     No,
-    /// It cannot run before the first whole scan.
+    /// It cannot run before the first complete scan.
     Later,
     Now(Watched),
 }

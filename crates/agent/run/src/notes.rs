@@ -131,7 +131,7 @@ fn compare_note(kind: DatasetKind) -> &'static str {
     }
 }
 
-/// Notes the end of the first whole scan of a dataset, if the dataset has to be compared.
+/// Notes the end of the first complete scan of a dataset, if the dataset has to be compared.
 pub(super) fn set_seen(queue: &Queue, kind: DatasetKind, seen_us: u64) -> Result<(), QueueError> {
     match compare_due(queue, kind)? {
         Some(u64::MAX) => queue.meta_set(compare_note(kind), seen_us.to_string().as_bytes()),
@@ -139,8 +139,8 @@ pub(super) fn set_seen(queue: &Queue, kind: DatasetKind, seen_us: u64) -> Result
     }
 }
 
-/// Returns, while the comparison is due, the end of the first whole scan in microseconds since the
-/// epoch, or [`u64::MAX`] before that.
+/// Returns, while the comparison is due, the end of the first complete scan in microseconds since
+/// the epoch, or [`u64::MAX`] before that.
 pub(super) fn compare_due(queue: &Queue, kind: DatasetKind) -> Result<Option<u64>, QueueError> {
     let note = text(queue.meta_get(compare_note(kind))?).filter(|note| !note.is_empty());
     Ok(note.map(|note| note.parse().unwrap_or(u64::MAX)))

@@ -197,7 +197,7 @@ impl Teller {
         self.check_all(settled, reason).await
     }
 
-    /// Returns true if a whole scan of this run and a look at packages have ended.
+    /// Returns true if a complete scan of files and a scan of packages of this run have ended.
     ///
     /// Until then the database may be older than disk and server, because a copy was restored or a
     /// power cut lost its last commits. A check would remove items from the server that the

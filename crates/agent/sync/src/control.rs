@@ -52,7 +52,7 @@ pub(crate) struct Facts {
     raised: Option<&'static str>,
     /// Number of the last reason when the last finished check began.
     checked: u64,
-    /// Set when the server is behind.
+    /// Set if the server lacks sessions that it acknowledged.
     behind: Option<Behind>,
 }
 
@@ -346,10 +346,10 @@ impl Syncer {
         Ok(())
     }
 
-    /// Applies the answer to a heartbeat: stores its limits, and requests a check if the server has
-    /// another store, lacks sessions that it acknowledged, or has sessions of which this database
-    /// has no record. In the last case a gap is reported as well. A reason is not raised again
-    /// until a check is done.
+    /// Applies the answer to a heartbeat: stores its limits, moves the session counter to the
+    /// server's last session, and requests a check if the server has another store, lacks sessions
+    /// that it acknowledged, or has sessions of which this database has no record. In the last case
+    /// a gap is reported as well. A reason is not raised again until a check is done.
     async fn apply_answer(
         &self,
         answer: &ControlAnswer,

@@ -2,9 +2,9 @@
 //!
 //! A new agent.db has no record of what was reported to the server. The first check would only
 //! replace the server's documents, and the changes of that time would never become events. So
-//! before the first cycle of a dataset, and after the first whole scan, the documents of both sides
-//! are compared by ranges as in a check ([`crate::difference`]); the server still holds the state
-//! that was reported last. For each item that differs, one event is appended to the queue:
+//! before the first cycle of a dataset, and after the first complete scan, the documents of both
+//! sides are compared by ranges as in a check ([`crate::difference`]); the server still holds the
+//! state that was reported last. For each item that differs, one event is appended to the queue:
 //!
 //! - *before* is the server's state of the item.
 //! - *after* is the state that the first scan found. If events of the item are queued, this is the
@@ -192,9 +192,9 @@ impl Candidates {
 
 /// An item before and after the time that the database was lost.
 struct LostChange {
-    /// As the server holds it; `None` if it does not.
+    /// The server's state; `None` if the server does not have the item.
     before: Option<Item>,
-    /// As the first scan found it; `None` if it was not there.
+    /// The state that the first scan found; `None` if the item did not exist.
     after: Option<Item>,
     /// True if `after` is known from an event; otherwise it is the present state in the queue.
     from_event: bool,
@@ -256,8 +256,8 @@ impl LostComparison<'_> {
 
 impl Syncer {
     /// Compares a dataset with the server and appends an event for each item that changed while
-    /// agent.db was lost. Call it after the first whole scan and before the first cycle. Nothing is
-    /// appended if the server holds nothing of the dataset.
+    /// agent.db was lost. Call it after the first complete scan and before the first cycle. Nothing
+    /// is appended if the server holds nothing of the dataset.
     ///
     /// # Errors
     /// Returns an error if the server does not answer or refuses, or the queue cannot be used. Call

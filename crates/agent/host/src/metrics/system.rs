@@ -12,8 +12,8 @@ fn numbers<'a>(words: impl Iterator<Item = &'a str>) -> Option<Vec<f64>> {
 }
 
 /// Adds rows of `/proc/stat`: processor time by mode in seconds, number of processors, forks,
-/// processes and context switches. Like the functions below, returns `None` and adds no row if the
-/// text is malformed.
+/// processes and context switches. Like the functions below, returns `None` if the text is
+/// malformed.
 pub(super) fn stat(text: &str, look: &mut Look) -> Option<()> {
     let line = |name: &str| {
         text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ').map(str::trim))
