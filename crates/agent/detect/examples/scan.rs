@@ -1,4 +1,4 @@
-//! Scan a path twice with a baseline in memory and print what it came to:
+//! Scans a path twice with a baseline in memory and prints the counts:
 //! `cargo run --release -p holdfast-detect --example scan -- /usr [scans]`.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
@@ -101,7 +101,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// CPU time of the whole process so far, readers that have ended included.
+/// Returns the CPU time of the process so far, including readers that have ended.
 fn cpu_seconds() -> f64 {
     let spent = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     spent.tv_sec as f64 + spent.tv_nsec as f64 / 1e9

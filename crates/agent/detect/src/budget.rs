@@ -1,4 +1,4 @@
-//! Limits of readers: bytes per second, and the lowest priority.
+//! Limits of the readers: bytes per second and thread priority.
 
 use std::time::{Duration, Instant};
 
@@ -6,9 +6,9 @@ use parking_lot::Mutex;
 
 use crate::report::Cancel;
 
-/// Longest sleep before looking at the cancel flag again.
+/// Longest sleep between two checks of the cancel flag.
 const NAP: Duration = Duration::from_millis(50);
-/// Most unused budget that is saved while nothing is read, seconds.
+/// Largest burst after a pause, in seconds of the rate.
 const BURST_SECONDS: f64 = 0.25;
 /// Lowest CPU priority.
 const NICE_LOWEST: i32 = 19;
@@ -22,20 +22,21 @@ pub(crate) struct Bucket {
 
 #[derive(Debug)]
 struct State {
-    /// May go below zero: a debt that the next readers wait off.
+    /// Bytes available. May be negative: a debt that delays the next readers.
     available: f64,
     at: Instant,
 }
 
 impl Bucket {
-    /// No bucket means no limit.
+    /// Returns `None` if there is no limit.
     pub(crate) fn new(bytes_per_second: Option<u64>) -> Option<Self> {
         let rate = bytes_per_second?.max(1) as f64;
         let state = State { available: rate * BURST_SECONDS, at: Instant::now() };
         Some(Self { bytes_per_second: rate, state: Mutex::new(state) })
     }
 
-    /// Takes the bytes, then waits until they are paid for. Ends early when cancelled.
+    /// Takes the bytes from the budget and waits until the debt is paid. Returns early if
+    /// cancelled.
     pub(crate) fn spend(&self, bytes: u64, cancel: &Cancel) {
         let mut wait = self.debt_after(bytes, Instant::now());
         while !wait.is_zero() && !cancel.is_cancelled() {
@@ -58,10 +59,10 @@ impl Bucket {
     }
 }
 
-/// Puts the calling thread behind everyone else, for CPU and disk. What the system refuses is left
-/// as it is: the budget in bytes still holds.
+/// Gives the calling thread the lowest priority for CPU and disk. A refusal is only logged, because
+/// the limit in bytes per second still applies.
 pub(crate) fn step_back() {
-    // On Linux a process id of zero here is the calling thread alone.
+    // On Linux a process id of zero means the calling thread here.
     if let Err(error) = rustix::process::setpriority_process(None, NICE_LOWEST) {
         tracing::debug!("lowest cpu priority refused: {error}");
     }

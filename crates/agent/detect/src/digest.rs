@@ -1,4 +1,4 @@
-//! Several digests over one reading of the content.
+//! Computes several digests in one pass over the content.
 
 use md5::Md5;
 use model::Hashes;
@@ -6,7 +6,7 @@ use sha1::{Digest as _, Sha1};
 
 use crate::rules::Algorithm;
 
-/// SHA-256 of some bytes.
+/// Returns the SHA-256 of the bytes.
 pub(crate) fn sha256(bytes: &[u8]) -> [u8; 32] {
     let digest = ring::digest::digest(&ring::digest::SHA256, bytes);
     let mut out = [0; 32];
@@ -14,7 +14,7 @@ pub(crate) fn sha256(bytes: &[u8]) -> [u8; 32] {
     out
 }
 
-/// Digests being computed.
+/// The digests of one file while it is read.
 pub(crate) struct Digester {
     sha256: Option<ring::digest::Context>,
     sha1: Option<Sha1>,
@@ -63,7 +63,7 @@ impl Digester {
     }
 }
 
-/// Returns true if a digest that the rule asks for is missing.
+/// Returns true if a wanted digest is missing.
 pub(crate) fn lacks(hashes: &Hashes, wanted: &[Algorithm]) -> bool {
     wanted.iter().any(|a| match a {
         Algorithm::Sha256 => hashes.sha256.is_none(),

@@ -1,4 +1,4 @@
-//! One directory's entries with their stat, in buffers that are used again for the next one.
+//! Reads the entries of a directory with their stat, into buffers that are reused.
 
 use std::ffi::CStr;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -9,13 +9,13 @@ use rustix::io::Errno;
 use crate::stat::Stat;
 use crate::{limits, open};
 
-/// An open directory; kept open by the files that wait to be read in it.
+/// An open directory. It stays open while files in it wait to be read.
 #[derive(Debug)]
 pub(crate) struct Directory {
     pub(crate) fd: OwnedFd,
     pub(crate) path: Vec<u8>,
     pub(crate) device: u64,
-    /// Its device in the baseline, as it was numbered then.
+    /// Its device number in the baseline.
     pub(crate) device_before: Option<u64>,
 }
 
@@ -23,7 +23,7 @@ pub(crate) struct Directory {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entry {
     start: usize,
-    /// Without the NUL that follows.
+    /// Length of the name without the NUL that follows.
     length: usize,
     inode: u64,
     /// Its stat, or why there is none.
@@ -61,7 +61,8 @@ impl Listing {
         Ok(())
     }
 
-    /// In the order of inodes, which is the order on most disks; then by name again.
+    /// Reads the stat of each entry in the order of inodes, which is the order on most disks. Then
+    /// sorts the entries by name.
     fn stat(&mut self, directory: BorrowedFd<'_>) {
         let names = &self.names;
         self.entries.sort_unstable_by_key(|e| e.inode);
@@ -78,7 +79,7 @@ impl Listing {
         self.entries.dedup_by(|a, b| name_in(names, a) == name_in(names, b));
     }
 
-    /// The `i`-th in the order of names.
+    /// Returns the `i`-th entry in the order of names.
     pub(crate) fn get(&self, i: usize) -> Option<(&[u8], &Entry)> {
         let entry = self.entries.get(i)?;
         Some((name_in(&self.names, entry), entry))

@@ -1,4 +1,4 @@
-//! One entry of one directory: which kind it is decides what is read of it.
+//! Compares one directory entry with its baseline. The kind of entry decides what is read.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ struct At<'e> {
 }
 
 impl Walk<'_, '_> {
-    /// An entry that is on the disk.
+    /// Compares an entry that was listed. `before` is its baseline, if any.
     pub(crate) fn entry(
         &mut self,
         directory: &Arc<Directory>,
@@ -71,7 +71,8 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// An entry of the baseline that was not listed.
+    /// Handles an entry of the baseline that was not listed. Unless a second stat finds it, it is
+    /// deleted; if it was the mount point of a missing file system, a gap is reported instead.
     pub(crate) fn missing(
         &mut self,
         directory: &Arc<Directory>,
@@ -81,7 +82,7 @@ impl Walk<'_, '_> {
         if item.name.is_empty() || self.root.leaves_out(&directory.path, &item.name) {
             return Ok(());
         }
-        // A rename during the listing can hide a name that was there all the time.
+        // A rename during the listing can hide a name that exists throughout.
         match open::stat_at(directory.fd.as_fd(), item.name.as_slice(), false) {
             Err(Errno::NOENT) => {}
             seen => {
@@ -102,6 +103,7 @@ impl Walk<'_, '_> {
         self.drop_item(directory, &item.name, *before, told)
     }
 
+    /// Deletes an item and every item below it. `told` decides whether deletions are reported.
     fn drop_item(
         &mut self,
         directory: &Directory,
@@ -115,7 +117,7 @@ impl Walk<'_, '_> {
         self.delete(&directory.path, name, before, told)
     }
 
-    /// The entry exists but says nothing about itself: its baseline stays.
+    /// Reports a gap for an entry that exists but cannot be examined. Its baseline is kept.
     fn unknown(&mut self, directory: &Directory, error: Errno) -> Result<(), ScanError> {
         let error = ObserveError::Os(error.raw_os_error());
         self.counts.error(error);
@@ -123,7 +125,7 @@ impl Walk<'_, '_> {
         self.gap(&directory.path, GapKind::Unreadable, detail)
     }
 
-    /// Returns true if the rule's patterns take the entry.
+    /// Returns true if the rule's patterns select the entry.
     fn takes(&mut self, directory: &Directory, name: &[u8], is_directory: bool) -> bool {
         let selection = &self.root.rule.selection;
         if selection.takes_all() {
@@ -140,7 +142,7 @@ impl Walk<'_, '_> {
         selection.takes(&self.scratch, is_directory)
     }
 
-    /// Brings the baseline's device number up to date.
+    /// Replaces the device number in the baseline if its file system was renumbered.
     fn update_device(&mut self, at: &mut At<'_>) -> Result<(), ScanError> {
         let Some(before) = &mut at.before else { return Ok(()) };
         if before.device == at.stat.device {
@@ -154,8 +156,10 @@ impl Walk<'_, '_> {
         Ok(())
     }
 
-    /// Compares a directory with its baseline and queues it for the walk, unless it is on a file system
-    /// that the rule excludes; then everything known below it is deleted.
+    /// Compares a directory with its baseline and adds it to the directories to enter. If the
+    /// rule's file system or depth limit excludes it, the items below it are dropped without a
+    /// change. If its file system is missing or another one, a gap is reported and the baseline is
+    /// kept.
     fn subdirectory(&mut self, mut at: At<'_>) -> Result<(), ScanError> {
         let (directory, name, stat) = (at.directory, at.name, at.stat);
         self.counts.directories += 1;
@@ -185,7 +189,7 @@ impl Walk<'_, '_> {
         Ok(())
     }
 
-    /// An entry of which nothing but stat and extended attributes is read.
+    /// Compares an entry of which only stat and extended attributes are read.
     fn settle_stat(&mut self, at: At<'_>, mut now: Observation) -> Result<(), ScanError> {
         let unchanged = at.before.as_ref().is_some_and(|b| b.same_stat(&now));
         match at.before {
@@ -206,7 +210,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// A link, pipe, socket or device: never opened.
+    /// Compares a link, pipe, socket or device, which is never opened.
     fn other(&mut self, at: At<'_>) -> Result<(), ScanError> {
         self.counts.others += 1;
         let mut now = at.stat.observation(self.recipe.racy_from_ns);
@@ -222,8 +226,8 @@ impl Walk<'_, '_> {
         self.settle_stat(at, now)
     }
 
-    /// A link where the rule follows links: the file it leads to, or a link whose directory is
-    /// entered too.
+    /// Compares a link under a rule that follows links. A file behind it is observed as if it were
+    /// the entry. A directory behind it is entered as well.
     fn follow(&mut self, at: At<'_>) -> Result<(), ScanError> {
         let parent = at.directory.fd.as_fd();
         let target = open::stat_at(parent, at.name, true);
@@ -252,6 +256,7 @@ impl Walk<'_, '_> {
         }
     }
 
+    /// Compares a regular file. If its content must be read, it is queued for the readers.
     fn file(&mut self, at: At<'_>, target: Option<Vec<u8>>) -> Result<(), ScanError> {
         self.counts.files += 1;
         let mut now = at.stat.observation(self.recipe.racy_from_ns);
@@ -295,7 +300,7 @@ impl Walk<'_, '_> {
         self.hand_over(false)
     }
 
-    /// Returns true if a file whose stat is unchanged is read all the same.
+    /// Returns true if a file must be read although its stat is unchanged.
     fn must_read(&self, before: &Observation, name: &[u8], large: bool) -> bool {
         if large || self.recipe.algorithms.is_empty() {
             return false;
@@ -305,7 +310,8 @@ impl Walk<'_, '_> {
     }
 }
 
-/// Returns true if the baseline may hold items below an item of this kind: links can have been followed.
+/// Returns true if the baseline may hold items below an item of this kind. A link counts because it
+/// may have been followed.
 fn may_hold(kind: Kind) -> bool {
     matches!(kind, Kind::Directory | Kind::Symlink)
 }

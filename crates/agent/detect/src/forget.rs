@@ -1,4 +1,5 @@
-//! Dropping what no rule covers any more: without changes, since nothing happened on the disk.
+//! Drops items that no rule covers any more. No change is reported, since nothing happened on the
+//! disk.
 
 use model::path::join;
 use model::{Baseline, BaselineItem, ItemKey, Op, Sink};
@@ -8,8 +9,8 @@ use crate::report::ScanError;
 use crate::root::Root;
 use crate::writer::Writer;
 
-/// Drops everything that lies at or below one of `paths` (everything at all when `None`) and at or
-/// below no root. Answers how many items went.
+/// Drops the items at or below `path` (all items if it is `None`) that are not at or below a root.
+/// Returns the number of dropped items.
 pub(crate) fn forget(
     path: Option<&[u8]>,
     roots: &[Root],

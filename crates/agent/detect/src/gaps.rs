@@ -1,4 +1,4 @@
-//! Gaps that have been reported, so that each is reported once when it opens and once when it closes.
+//! The gaps that have been reported. Each is reported once when it opens and once when it closes.
 
 use std::collections::BTreeMap;
 
@@ -8,16 +8,16 @@ use model::path::show;
 use crate::limits::GAPS_MAX;
 use crate::report::{Gap, GapKind};
 
-/// Open gaps by path.
+/// The open gaps by path, each with the number of the last scan that met it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Gaps {
     open: BTreeMap<Vec<u8>, (Gap, u64)>,
-    /// Grows with every scan; tells which gaps were met in the last one.
+    /// Number of the current scan. A gap with a lower number was not met in it.
     scan: u64,
 }
 
 impl Gaps {
-    /// A new scan begins.
+    /// Starts a new scan.
     pub(crate) fn begin(&mut self) {
         self.scan += 1;
     }
@@ -30,12 +30,13 @@ impl Gaps {
         }
     }
 
-    /// All that are open.
+    /// Returns the open gaps.
     pub(crate) fn list(&self) -> Vec<Gap> {
         self.open.values().map(|(gap, _)| gap.clone()).collect()
     }
 
-    /// The gap was met. `Some` the first time, or when it has become another kind of gap.
+    /// Records that a gap was met. Returns the event to report if the gap is new or its kind has
+    /// changed.
     pub(crate) fn meet(&mut self, gap: Gap) -> Option<Coverage> {
         if let Some((known, met)) = self.open.get_mut(&gap.path)
             && known.kind == gap.kind
@@ -58,7 +59,8 @@ impl Gaps {
         Some(told)
     }
 
-    /// The root was scanned to its end: what is open at or below it but was not met is over.
+    /// Closes the gaps at or below a root that was scanned completely, except those met in this
+    /// scan. Returns the events to report.
     pub(crate) fn close_below(&mut self, root: &[u8], now_us: u64, found: u64) -> Vec<Coverage> {
         let scan = self.scan;
         let over: Vec<Vec<u8>> = self

@@ -1,18 +1,18 @@
-//! File change to verified change: rules, walk, observation, difference.
+//! Detects changes of files: rules, walk, observation, comparison.
 //!
 //! A [`Scanner`] walks the roots of its [`Rules`], compares each directory with the
-//! [`model::Baseline`] and hands what it found to a [`model::Sink`], a batch at a time. It knows
-//! neither the queue nor the wire.
+//! [`model::Baseline`] and passes the changes to a [`model::Sink`] in batches. It does not depend
+//! on the queue or the protocol.
 //!
-//! **Invariants.** The truth is always stat and content read through descriptors below the root's
-//! own descriptor; no path is resolved through a symbolic link unless a rule says so. Only regular
+//! **Invariants.** Stat and content are always read through descriptors below the root's own
+//! descriptor. No path is resolved through a symbolic link unless a rule says so. Only regular
 //! files are opened for reading. A root or directory that cannot be read, is not mounted or lies on
 //! another file system than before is a gap: its baseline stays, nothing below it is reported as
 //! deleted. An interrupted first scan stays a first scan: the root's own item is written last.
 //!
-//! **Limits.** Memory follows the largest single directory and the depth, not the tree. Paths above
-//! [`model::limits::PATH_BYTES_MAX`] are named in a coverage note and not recorded. Other limits:
-//! [`limits`].
+//! **Limits.** Memory use depends on the largest single directory and the depth, not on the tree.
+//! Paths above [`model::limits::PATH_BYTES_MAX`] are not recorded; a coverage note names their
+//! directory. Other limits: [`limits`].
 
 mod budget;
 mod digest;

@@ -11,33 +11,34 @@ pub const READERS_MAX: usize = 8;
 pub const READ_BYTES: usize = 256 * 1024;
 /// Bytes of the buffer that directory entries are read into.
 pub const ENTRIES_BYTES: usize = 64 * 1024;
-/// Files handed to a reader at once.
+/// Files in one chunk, which is handed to a reader at once.
 pub const CHUNK_FILES: usize = 64;
-/// Bytes of content after which a reader's share is full.
+/// Bytes of content after which a chunk is full.
 pub const CHUNK_BYTES: u64 = 4 * 1024 * 1024;
-/// Directories kept open for one reader's share.
+/// Directories kept open for one chunk.
 pub const CHUNK_DIRECTORIES: usize = 8;
-/// Shares waiting for a reader, per reader thread.
+/// Chunks waiting in the queue, per reader thread.
 pub const CHUNKS_WAITING_PER_READER: usize = 2;
-/// Times a file that changes while it is read is read again.
+/// Number of times that a file is read again because it changed while it was read.
 pub const UNSTABLE_RETRIES: u32 = 2;
-/// A file whose inode changed this shortly before the scan began is read again next time.
+/// A file whose inode changed within this time before the scan began is read again by the next
+/// scan.
 pub const RACY: Duration = Duration::from_secs(2);
-/// Every file is read again once in this many days unless the rules say otherwise.
+/// Default number of days in which every file is read again once.
 pub const REHASH_DAYS_DEFAULT: u32 = 7;
 /// Longest rolling period, days.
 pub const REHASH_DAYS_MAX: u32 = 3650;
-/// Largest content that is read unless a rule says otherwise, bytes.
+/// Default size above which content is not read, bytes.
 pub const HASH_BYTES_MAX_DEFAULT: u64 = 1 << 30;
-/// Watched paths in one set of rules.
+/// Most watched paths in one set of rules.
 pub const WATCHES_MAX: usize = 1000;
-/// Patterns in one list of a rule.
+/// Most patterns in one list of a rule.
 pub const PATTERNS_MAX: usize = 10_000;
-/// Deepest recursion that a rule may name; a path holds no more components.
+/// Largest `max_depth` of a rule; a path cannot have more components.
 pub const DEPTH_MAX: u32 = 2048;
 /// Most gaps remembered, so that each is reported once; further ones are reported by every scan.
 pub const GAPS_MAX: usize = 10_000;
-/// Directories entered through symbolic links in one scan of a root.
+/// Most directories entered through symbolic links in one scan of a root.
 pub const FOLLOWED_MAX: usize = 100_000;
-/// Bytes of the list of one entry's extended attribute names.
+/// Most bytes of the names of one entry's extended attributes.
 pub const XATTR_LIST_BYTES_MAX: usize = 64 * 1024;

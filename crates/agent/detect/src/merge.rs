@@ -1,4 +1,4 @@
-//! The pure part: two sorted lists side by side, and what one pair of observations comes to.
+//! Pure functions of a scan: merges two sorted lists, and compares two observations of an item.
 
 use std::cmp::Ordering;
 
@@ -8,19 +8,18 @@ use model::{Field, Fields, Kind, Observation, ObserveError};
 use crate::directory::Listing;
 use crate::rules::Attribute;
 
-/// One name, met on the disk (by its place in the listing), in the baseline (by its place there),
-/// or in both.
+/// A name of the disk, the baseline or both, as indexes into the listing and the baseline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Met {
-    /// On the disk only.
+    /// On the disk only: index into the listing.
     New(usize),
-    /// In both: listing, baseline.
+    /// In both: indexes into listing and baseline.
     Both(usize, usize),
-    /// In the baseline only.
+    /// In the baseline only: index into the baseline.
     Gone(usize),
 }
 
-/// Sorts the baseline's items by name unless they are.
+/// Sorts the baseline's items by name, unless they are sorted already.
 pub(crate) fn sort(items: &mut [BaselineItem]) {
     if !items.is_sorted_by(|a, b| a.name <= b.name) {
         items.sort_unstable_by(|a, b| a.name.cmp(&b.name));
@@ -63,8 +62,9 @@ pub(crate) fn next(
 pub(crate) enum Verdict {
     /// Nothing to write.
     Same,
+    /// Only bookkeeping differs, such as the time of the last verification.
     Touch,
-    /// The document differs, but nothing happened to the item: the rules or the device number did.
+    /// The document differs because the rules or the device number changed, not the item.
     Quiet,
     /// Part of a first scan.
     Baseline,
@@ -98,7 +98,7 @@ impl Mask {
     }
 }
 
-/// Judges `now` against what the baseline held. `renumbered`: the device of `before` was
+/// Compares `now` with the baseline. `renumbered` says that the device number in `before` was
 /// translated.
 pub(crate) fn judge(
     before: Option<&Observation>,
@@ -126,18 +126,19 @@ pub(crate) fn judge(
     }
 }
 
-/// Only the size limit of the rule moved: the file itself is as it was.
+/// Returns true if only the rule's size limit changed, not the file.
 fn limit_moved(before: &Observation, now: &Observation, fields: Fields) -> bool {
     let limited = |e| matches!(e, None | Some(ObserveError::TooLarge));
     fields.iter().eq([Field::Error]) && limited(before.error) && limited(now.error)
 }
 
-/// Returns true if a document built from `now` would differ although no field does: a digest was added.
+/// Returns true if the documents differ although no field does, for example because a digest was
+/// added.
 fn told_differs(before: &Observation, now: &Observation) -> bool {
     before.hashes != now.hashes || (before.error != now.error && now.kind != Kind::Directory)
 }
 
-/// Moves an observation out of a baseline item that is not looked at again.
+/// Moves the observation out of a baseline item that is not used again.
 pub(crate) fn take_observation(item: &mut BaselineItem) -> Box<Observation> {
     Box::new(std::mem::replace(&mut item.observation, Observation::empty(Kind::File)))
 }

@@ -1,4 +1,4 @@
-//! Other file systems: mounted, unmounted, or with a new device number.
+//! Detects file systems that were mounted, unmounted or renumbered.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -11,13 +11,13 @@ use crate::report::{GapKind, GapReason, ScanError};
 use crate::stat::Stat;
 use crate::walk::Walk;
 
-/// Translations of device numbers remembered in one scan of a root.
+/// Most translations of device numbers remembered in one scan of a root.
 const RENUMBERED_MAX: usize = 64;
-/// Entries compared to distinguish a file system with a new device number from another file system.
+/// Most entries compared to distinguish a renumbered file system from another one.
 const SAMPLE: usize = 64;
 
-/// Returns true if most of a directory's known entries are there with the same inodes (and change times,
-/// where the inode is not a directory).
+/// Returns true if at least half of the first [`SAMPLE`] known entries of a directory exist with
+/// the same inode and, unless they are directories, the same change time.
 fn same_entries(directory: BorrowedFd<'_>, items: &[BaselineItem]) -> bool {
     let sample = || items.iter().filter(|i| !i.name.is_empty()).take(SAMPLE);
     let same = sample().filter(|item| {
@@ -32,12 +32,12 @@ fn same_entries(directory: BorrowedFd<'_>, items: &[BaselineItem]) -> bool {
 }
 
 impl Walk<'_, '_> {
-    /// Present device number of one in the baseline.
+    /// Returns the current device number of the file system that had the number `before`.
     pub(crate) fn device_now(&self, before: u64) -> u64 {
         self.renumbered.iter().find(|(then, _)| *then == before).map_or(before, |(_, now)| *now)
     }
 
-    /// Remembers that a file system has a new device number; reported once.
+    /// Remembers that a file system has a new device number, and reports it.
     fn record_renumbered(&mut self, path: &[u8], then: u64, now: u64) -> Result<(), ScanError> {
         if self.renumbered.len() >= RENUMBERED_MAX {
             return Ok(());
@@ -54,7 +54,7 @@ impl Walk<'_, '_> {
         }))
     }
 
-    /// Learn from an entry that is the same in everything but its device.
+    /// Records a renumbered file system if an entry is unchanged except for its device.
     pub(crate) fn learn_from_entry(
         &mut self,
         path: &[u8],
@@ -74,7 +74,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// Returns the gap if a known directory is not on the file system that it was on.
+    /// Returns a gap if a known directory is on another file system than before.
     pub(crate) fn file_system_gap(
         &mut self,
         parent: &Directory,
@@ -118,7 +118,7 @@ impl Walk<'_, '_> {
         }))
     }
 
-    /// Returns the gap if the root is not on the file system that it was on.
+    /// Returns a gap if the root is on another file system than before.
     pub(crate) fn root_ground(
         &mut self,
         fd: BorrowedFd<'_>,

@@ -1,28 +1,28 @@
-//! Names of users and groups as the system knows them.
+//! Names of users and groups from the system's user database.
 
 use std::collections::HashMap;
 
 use model::Names;
 use parking_lot::Mutex;
 
-/// Asks the system's user database and remembers the answers until [`SystemNames::clear`]: call
-/// that once per scan, so that a renamed user is seen.
+/// A cache of the system's user database. Call [`SystemNames::clear`] once per scan, so that a
+/// renamed user is noticed.
 #[derive(Debug, Default)]
 pub struct SystemNames {
     users: Mutex<HashMap<u32, Option<String>>>,
     groups: Mutex<HashMap<u32, Option<String>>>,
 }
 
-/// Names cached of users, and the same number of groups; above it the cache is cleared.
+/// Most cached names of users, and of groups. A full cache is cleared.
 const NAMES_MAX: usize = 10_000;
 
 impl SystemNames {
-    /// Nothing remembered yet.
+    /// Returns an empty cache.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Forgets every answer.
+    /// Clears the cache.
     pub fn clear(&self) {
         self.users.lock().clear();
         self.groups.lock().clear();

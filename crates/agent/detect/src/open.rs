@@ -1,4 +1,4 @@
-//! Opening entries without ever resolving a path through a symbolic link.
+//! Opens entries without ever resolving a path through a symbolic link.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use crate::stat::Stat;
 
-/// Fields requested from `statx`: those of an observation; access time is not one.
+/// Fields requested from `statx`: those of an observation, which has no access time.
 const MASK: StatxFlags = StatxFlags::TYPE
     .union(StatxFlags::MODE)
     .union(StatxFlags::NLINK)
@@ -31,7 +31,7 @@ const FILE: OFlags =
 /// Number of retries of a resolution that raced with a rename.
 const RACES_MAX: u32 = 8;
 
-/// An open directory, or a root that must not be entered, by its absolute path.
+/// Opens the entry at an absolute path with `O_PATH`. No component except the last may be a link.
 pub(crate) fn root(path: &[u8]) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
@@ -44,22 +44,22 @@ pub(crate) fn root(path: &[u8]) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// The directory at `relative` below `base`, for reading. Empty `relative` is `base` itself. No
-/// component may be a link.
+/// Opens the directory at `relative` below `base` for reading. If `relative` is empty, opens `base`
+/// itself. No component may be a link.
 pub(crate) fn directory_below(base: BorrowedFd<'_>, relative: &[u8]) -> Result<OwnedFd, Errno> {
     let relative = if relative.is_empty() { b"." } else { relative };
     with_noatime(DIRECTORY, |flags| below(base, relative, flags))
 }
 
-/// The directory that the link `name` in `parent` leads to.
+/// Opens the directory that the link `name` in `parent` points to.
 pub(crate) fn directory_behind(parent: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
     with_noatime(DIRECTORY.difference(OFlags::NOFOLLOW), |flags| {
         rustix::fs::openat(parent, name, flags, Mode::empty())
     })
 }
 
-/// The regular file `name` in `parent`, for reading. The caller must have seen that it is one, and
-/// must look again at what it got. `follow` resolves a link.
+/// Opens the regular file `name` in `parent` for reading. The caller must know from a stat that it
+/// is a regular file, and must stat the descriptor again. With `follow`, a link is resolved.
 pub(crate) fn file(
     parent: BorrowedFd<'_>,
     name: &[u8],
@@ -71,7 +71,8 @@ pub(crate) fn file(
     if may_leave_atime(owner) { with_noatime(flags, open) } else { open(flags) }
 }
 
-/// `O_NOATIME` is granted to the owner and to root; anyone else would pay a refusal per file.
+/// Returns true if `O_NOATIME` is likely to be granted: to the owner and to root. For other users
+/// the attempt would cost one failed call per file.
 fn may_leave_atime(owner: u32) -> bool {
     static EUID: OnceLock<u32> = OnceLock::new();
     let euid = *EUID.get_or_init(|| rustix::process::geteuid().as_raw());
@@ -100,7 +101,7 @@ fn below(base: BorrowedFd<'_>, relative: &[u8], flags: OFlags) -> Result<OwnedFd
     by_component(base, relative, flags)
 }
 
-/// The same for kernels and sandboxes without `openat2`.
+/// Opens a path one component at a time, for kernels and sandboxes without `openat2`.
 fn by_component(base: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
     let step = OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let mut parts = path.split(|b| *b == b'/').filter(|p| !p.is_empty()).peekable();
@@ -118,12 +119,12 @@ fn by_component(base: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<Owne
     rustix::fs::openat(base, ".", flags, Mode::empty())
 }
 
-/// Stat of an open descriptor.
+/// Returns the stat of an open descriptor.
 pub(crate) fn stat_of(fd: BorrowedFd<'_>) -> Result<Stat, Errno> {
     rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, MASK).map(|s| Stat::of(&s))
 }
 
-/// Stat of `name` in `parent`; of what it leads to with `follow`.
+/// Returns the stat of `name` in `parent`. With `follow`, a link is resolved.
 pub(crate) fn stat_at<P: rustix::path::Arg>(
     parent: BorrowedFd<'_>,
     name: P,

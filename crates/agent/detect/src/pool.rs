@@ -1,5 +1,8 @@
-//! A few threads that read content while the walk goes on. Everything in hand is bounded: shares
-//! waiting, files of a share, directories kept open.
+//! Threads that read content while the walk continues. The walk submits chunks of files. The number
+//! of waiting chunks, of files in a chunk and of directories kept open is bounded.
+//!
+//! **Locking.** One mutex guards the queue, the results and the counters; no thread holds it while
+//! it reads a file. `work` wakes readers, `progress` wakes the walk.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,10 +25,10 @@ pub(crate) struct Chunk {
 struct State {
     waiting: VecDeque<Chunk>,
     done: Vec<Done>,
-    /// Shares handed in and not yet done.
+    /// Chunks submitted and not yet done.
     in_hand: usize,
     closed: bool,
-    /// A reader panicked: what it had in hand never comes back.
+    /// A reader panicked, so its chunk will never be done.
     failed: bool,
 }
 
@@ -36,7 +39,8 @@ struct Shared {
     progress: Condvar,
 }
 
-/// The threads. They start with the first shares, so a scan that reads nothing starts none.
+/// The reader threads. One is started with each of the first chunks, so a scan that reads nothing
+/// starts none.
 pub(crate) struct Pool {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -50,7 +54,7 @@ impl Pool {
         Self { shared: Arc::default(), threads: Vec::new(), readers, background, around }
     }
 
-    /// Hands in a share; waits while too many are waiting. Finished results go to `into`.
+    /// Submits a chunk, after waiting while the queue is full. Moves finished results to `into`.
     pub(crate) fn submit(&mut self, chunk: Chunk, into: &mut Vec<Done>) -> Result<(), ScanError> {
         if self.threads.len() < self.readers {
             self.start()?;
@@ -71,7 +75,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Waits until nothing is in hand.
+    /// Waits until all submitted chunks are done. Moves their results to `into`.
     pub(crate) fn drain(&mut self, into: &mut Vec<Done>) -> Result<(), ScanError> {
         let mut state = self.shared.state.lock();
         while state.in_hand > 0 && !state.failed {
@@ -116,7 +120,7 @@ impl Drop for Pool {
     }
 }
 
-/// Tells the walk when a reader ends with a panic.
+/// Sets `failed` and wakes the walk if a reader panics.
 struct Guard<'a>(&'a Shared);
 
 impl Drop for Guard<'_> {

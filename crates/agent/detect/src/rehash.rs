@@ -1,13 +1,13 @@
-//! The rolling re-hash: each file has its own moment in the period, so that the reading is spread
-//! evenly, and each file is read again exactly once per period.
+//! The rolling re-hash. Each file is read again exactly once per period, at an offset that is
+//! derived from its path, so that the reads are spread evenly over the period.
 
-/// FNV-1a, 64 bits (Fowler, Noll, Vo). Goes on from `state`, so that a directory's share is
-/// computed once for all its entries.
+/// Returns the 64-bit FNV-1a hash (Fowler, Noll, Vo), continued from `state`. A directory's prefix
+/// is hashed once for all its entries.
 pub(crate) fn hash(state: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(state, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// Start of [`hash`].
+/// Initial state of [`hash`].
 pub(crate) const SEED: u64 = 0xcbf2_9ce4_8422_2325;
 
 /// The period of one rule.
@@ -22,12 +22,12 @@ impl Schedule {
         Self { period_s: u64::from(days) * 24 * 3600, now_s: now_us / 1_000_000 }
     }
 
-    /// Returns true if the file's moment lies between its last verification and now.
+    /// Returns true if the file's offset in the period lies between its last verification and now.
     pub(crate) fn is_due(&self, path_hash: u64, verified_at_s: u32) -> bool {
         if self.period_s == 0 {
             return false;
         }
-        // The high bits of FNV are the better mixed ones.
+        // The high bits of FNV are mixed better than the low ones.
         let phase = (path_hash >> 20) % self.period_s;
         let turn = |at: u64| (at + self.period_s - phase) / self.period_s;
         turn(self.now_s) > turn(u64::from(verified_at_s))
@@ -41,7 +41,7 @@ mod tests {
     const START: u64 = 1_763_751_122;
     const HOUR: u64 = 3600;
 
-    /// The hours of a week in which a file is read by hourly scans.
+    /// Returns the hours of a week in which hourly scans read a file.
     fn hours(path: u64) -> Vec<usize> {
         let mut verified = START as u32;
         let mut due = |hour: &usize| {

@@ -1,4 +1,4 @@
-//! Reports of a scan while it runs and when it ends.
+//! Progress and report of a scan, its errors and its gaps.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,14 +8,14 @@ use model::CoverageKind;
 use model::traits::PortError;
 use serde::{Deserialize, Serialize};
 
-/// Why a scan could not go on. What was committed before stays; the next scan continues.
+/// An error that ended a scan. Batches committed before stay committed; the next scan continues.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScanError {
     /// The baseline cannot be read.
     #[error("the baseline cannot be read: {0}")]
     Baseline(PortError),
-    /// The changes cannot be kept.
+    /// The changes cannot be stored.
     #[error("changes cannot be kept: {0}")]
     Sink(PortError),
     /// A reader thread could not be started.
@@ -26,28 +26,28 @@ pub enum ScanError {
     Reader,
 }
 
-/// Asks a running scan to stop. Clones share one flag.
+/// A flag that asks a running scan to stop. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct Cancel(Arc<AtomicBool>);
 
 impl Cancel {
-    /// A flag that is not set.
+    /// Returns a flag that is not set.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Asks. The scan ends after the files in hand.
+    /// Sets the flag. The scan ends after the files in progress.
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Returns true if it was asked.
+    /// Returns true if the flag is set.
     pub fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// Counters of a running scan, for a progress bar. Clones share them.
+/// Counters of a running scan, for a progress bar. Clones share the counters.
 #[derive(Debug, Clone, Default)]
 pub struct Progress(Arc<ProgressCells>);
 
@@ -61,13 +61,13 @@ struct ProgressCells {
     changes: AtomicU64,
 }
 
-/// One reading of [`Progress`].
+/// A snapshot of [`Progress`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ProgressCounts {
-    /// Regular files met.
+    /// Regular files.
     pub files: u64,
     pub directories: u64,
-    /// Links, pipes, sockets, devices met.
+    /// Links, pipes, sockets, devices.
     pub others: u64,
     /// Files whose content was read.
     pub hashed: u64,
@@ -78,7 +78,7 @@ pub struct ProgressCounts {
 }
 
 impl Progress {
-    /// Counters at zero.
+    /// Returns counters at zero.
     pub fn new() -> Self {
         Self::default()
     }
@@ -99,7 +99,7 @@ impl Progress {
         self.0.bytes_hashed.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Shows what the finished roots and the current one have met so far.
+    /// Sets the counters to the sums of the finished roots and the current one.
     pub(crate) fn show(&self, totals: &Counts, current: &Counts) {
         let store = |cell: &AtomicU64, of: fn(&Counts) -> u64| {
             cell.store(of(totals) + of(current), Ordering::Relaxed);
@@ -112,21 +112,21 @@ impl Progress {
     }
 }
 
-/// A note: an unusual entry, and its treatment.
+/// Counters of a root or of a whole scan.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Counts {
     pub files: u64,
-    /// Directories, the root among them.
+    /// Directories, including the root.
     pub directories: u64,
     /// Links, pipes, sockets, devices.
     pub others: u64,
-    /// Entries that the rule's patterns leave out.
+    /// Entries that the rule's patterns exclude.
     pub ignored: u64,
     /// Files whose content was read.
     pub hashed: u64,
     /// Bytes of content read.
     pub bytes_hashed: u64,
-    /// Files whose content was not read again, since nothing says that it changed.
+    /// Files whose content was not read again because their stat is unchanged.
     pub skipped: u64,
     /// Items that became baseline without a change.
     pub baseline: u64,
@@ -138,7 +138,8 @@ pub struct Counts {
     pub deleted: u64,
     /// Items dropped because no rule covers them any more.
     pub forgotten: u64,
-    /// Entries that could not be observed, by kind of error, such as `permission denied` or `unstable`.
+    /// Entries that could not be observed, by kind of error, such as `permission denied` or
+    /// `unstable`.
     pub errors: BTreeMap<String, u64>,
 }
 
@@ -148,8 +149,8 @@ impl Counts {
         self.created + self.modified + self.deleted
     }
 
-    /// Returns true if the system did not let something be read. What changed while it was read and what is
-    /// over the limit of size was seen as far as it can be.
+    /// Returns true if the operating system refused to read something. Files that changed while
+    /// they were read and files above the size limit do not count.
     pub fn has_unread(&self) -> bool {
         self.errors.keys().any(|name| ![UNSTABLE, TOO_LARGE].contains(&name.as_str()))
     }
@@ -180,7 +181,7 @@ impl Counts {
 const UNSTABLE: &str = "unstable";
 const TOO_LARGE: &str = "too large";
 
-/// A short word for an error, for counting.
+/// Returns the name under which an error is counted.
 fn error_name(error: model::ObserveError) -> String {
     match error {
         model::ObserveError::Unstable => UNSTABLE.into(),
@@ -191,7 +192,7 @@ fn error_name(error: model::ObserveError) -> String {
     }
 }
 
-/// Why a path is not vouched for.
+/// The kind of a gap: why a path is not covered by the scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -206,11 +207,11 @@ pub enum GapKind {
     PathTooLong,
 }
 
-/// Why something cannot be scanned.
+/// The reason why a path cannot be scanned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct GapReason {
     pub(crate) kind: GapKind,
-    /// For people, with the remedy.
+    /// Text for people, with the remedy.
     pub(crate) detail: String,
 }
 
@@ -221,7 +222,7 @@ impl GapReason {
 }
 
 impl GapKind {
-    /// The kind of coverage event that tells of it.
+    /// Returns the kind of coverage event that reports the gap.
     pub fn coverage(self) -> CoverageKind {
         match self {
             Self::Missing | Self::OtherDevice => CoverageKind::RootGone,
@@ -231,13 +232,13 @@ impl GapKind {
     }
 }
 
-/// A path that is not vouched for at present.
+/// An open gap: a path that the scan does not cover at present.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gap {
     /// The root or directory, raw.
     pub path: Vec<u8>,
     pub kind: GapKind,
-    /// Since when, microseconds since the epoch.
+    /// Time at which it opened, microseconds since the epoch.
     pub since_us: u64,
     /// Details and the remedy.
     pub detail: String,
@@ -248,11 +249,11 @@ pub struct Gap {
 #[serde(rename_all = "snake_case", tag = "state")]
 #[non_exhaustive]
 pub enum RootState {
-    /// Scanned for the first time: what is there is the baseline.
+    /// Scanned for the first time: its items are the baseline.
     Baseline,
     /// Scanned and compared.
     Covered,
-    /// Not scanned, its baseline kept.
+    /// Not scanned; its baseline is kept.
     Gap {
         kind: GapKind,
         /// Details and the remedy.
@@ -265,14 +266,12 @@ pub enum RootState {
 /// One root's part of a scan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RootReport {
-    /// The path of the rule, shown safely.
+    /// The path of the rule, escaped for display.
     pub path: String,
-    /// Resolved path if links lead there; otherwise the same as `path`.
+    /// The path with its links resolved.
     pub real_path: String,
-    /// Outcome of its scan.
     #[serde(flatten)]
     pub state: RootState,
-    /// Notes about it.
     pub counts: Counts,
 }
 

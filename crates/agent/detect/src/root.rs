@@ -1,4 +1,4 @@
-//! From rules to roots: where each really lies, and which part of the tree is whose.
+//! Resolves rules to roots: the real path of each, and the part of the tree that each one covers.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::merge::Mask;
 use crate::rules::{RulesError, Watch, normal};
 use crate::select::Selection;
 
-/// One rule, compiled once.
+/// A compiled rule.
 #[derive(Debug)]
 pub(crate) struct Rule {
     pub(crate) watch: Watch,
@@ -28,22 +28,23 @@ impl Rule {
     }
 }
 
-/// One root of one scan.
+/// A root of one scan.
 #[derive(Debug)]
 pub(crate) struct Root {
     pub(crate) rule: Arc<Rule>,
     /// Resolved path, from which keys are built.
     pub(crate) path: Vec<u8>,
-    /// The link that leads to the rule's path: observed as an item, not entered.
+    /// True if this root is a link at the rule's path, which is observed as an item and not
+    /// entered.
     pub(crate) link: bool,
-    /// The path could not be resolved: a link is broken.
+    /// True if the path could not be resolved because a link is broken.
     pub(crate) unresolved: bool,
-    /// Roots below this one, which are none of its business; sorted.
+    /// Roots below this one, whose items it does not scan; sorted.
     pub(crate) nested: Vec<ItemKey>,
 }
 
 impl Root {
-    /// Returns true if another root answers for this entry.
+    /// Returns true if another root covers this entry.
     pub(crate) fn leaves_out(&self, directory: &[u8], name: &[u8]) -> bool {
         self.nested.iter().any(|n| n.directory == directory && n.name == name)
     }
@@ -98,11 +99,12 @@ fn add(roots: &mut Vec<Root>, rule: &Arc<Rule>, path: &Path, link: bool, resolve
 /// A path with its links resolved.
 struct RealPath {
     path: PathBuf,
-    /// False if a link leads nowhere; then `path` is as it was given.
+    /// False if a link is broken; then `path` is the path as given.
     resolved: bool,
 }
 
-/// Resolves the links of a path. What does not exist yet lies below its nearest existing parent.
+/// Resolves the links of a path. A part that does not exist yet is appended to its nearest existing
+/// parent.
 fn real_path(path: &Path) -> RealPath {
     let mut rest = PathBuf::new();
     for parent in path.ancestors() {
@@ -121,7 +123,7 @@ fn real_path(path: &Path) -> RealPath {
     RealPath { path: path.to_path_buf(), resolved: true }
 }
 
-/// The link at the path itself, at its real place.
+/// Returns the path, with its parent resolved, if it is a link itself.
 fn link_item(path: &Path) -> Option<PathBuf> {
     if !path.is_symlink() {
         return None;

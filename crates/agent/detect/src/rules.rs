@@ -26,8 +26,8 @@ pub enum Algorithm {
     Blake3,
 }
 
-/// An attribute whose difference is reported as a change. Kind of entry and readability always
-/// are.
+/// An attribute whose difference is reported as a change. A different kind of entry or error is
+/// always reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -92,7 +92,8 @@ impl Attribute {
 pub struct Watch {
     /// Absolute path of a directory or a single file.
     pub path: PathBuf,
-    /// Levels below the path: 0 is the path alone, 1 what lies directly in it; all when absent.
+    /// Number of levels below the path that are watched: 0 is the path alone, 1 adds its direct
+    /// entries. All levels if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_depth: Option<u32>,
     /// Exclusions: gitignore patterns relative to the path.
@@ -102,32 +103,32 @@ pub struct Watch {
     /// Directories are always entered.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub restrict: Vec<String>,
-    /// Content above this size is not read: attributes only. Bytes.
+    /// Size above which only attributes are observed and content is not read, bytes.
     #[serde(default = "default_hash_bytes_max")]
     pub hash_bytes_max: u64,
-    /// Digests of the content; empty reads no content at all.
+    /// Digests of the content. If empty, no content is read.
     #[serde(default = "default_hashes")]
     pub hashes: Vec<Algorithm>,
-    /// Attributes whose difference is a change.
+    /// Attributes whose difference is reported as a change.
     #[serde(default = "default_attributes")]
     pub attributes: Vec<Attribute>,
-    /// Read extended attributes (POSIX ACLs and capabilities are among them).
+    /// True if extended attributes are read, which include POSIX ACLs and capabilities.
     #[serde(default = "default_true")]
     pub xattrs: bool,
-    /// Observe what a symbolic link points to, and enter directories behind links.
+    /// True if links are followed: files behind links are observed, and directories are entered.
     #[serde(default)]
     pub follow_symlinks: bool,
-    /// Do not enter other file systems mounted below the path.
+    /// True if file systems mounted below the path are not entered.
     #[serde(default)]
     pub one_file_system: bool,
-    /// Take another file system at the path for the same root: its differences become changes.
-    /// Without it, another file system is a gap.
+    /// True if another file system at the path is accepted as the same root, so that differences
+    /// become changes. Otherwise another file system is a gap.
     #[serde(default)]
     pub accept_device: bool,
-    /// Days in which every unchanged file is read again once; 0 trusts timestamps for ever.
+    /// Number of days in which every unchanged file is read again once; 0 disables this.
     #[serde(default = "default_rehash_days")]
     pub rehash_days: u32,
-    /// Words for people; not interpreted.
+    /// Free text for people; not interpreted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
 }
@@ -153,7 +154,7 @@ fn default_rehash_days() -> u32 {
 }
 
 impl Watch {
-    /// Watches `path` with every default.
+    /// Returns a rule for `path` with default settings.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
@@ -173,14 +174,14 @@ impl Watch {
     }
 }
 
-/// Why rules cannot be used. The text names the key and the remedy.
+/// An error in the rules. The text names the key and the remedy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RulesError {
     /// A value of one rule is refused.
     #[error("watch[{index}].{key}: {problem}")]
     Value {
-        /// Which `[[watch]]`, from 0.
+        /// Index of the `[[watch]]` section, from 0.
         index: usize,
         key: &'static str,
         /// Description of the problem and the remedy.
@@ -190,18 +191,19 @@ pub enum RulesError {
     TooMany(usize),
 }
 
-/// Every `[[watch]]` of a configuration.
+/// All `[[watch]]` sections of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Rules(pub Vec<Watch>);
 
 impl Rules {
-    /// Watches these paths with every default.
+    /// Returns rules for these paths with default settings.
     pub fn of_paths<P: Into<PathBuf>>(paths: impl IntoIterator<Item = P>) -> Self {
         Self(paths.into_iter().map(Watch::new).collect())
     }
 
-    /// The usual system folders that exist here, and those that do not.
+    /// Returns rules for the usual system directories that exist, and the list of those that do
+    /// not.
     pub fn default_system() -> (Self, Vec<PathBuf>) {
         let (there, missing): (Vec<_>, Vec<_>) =
             SYSTEM_PATHS.into_iter().map(PathBuf::from).partition(|p| p.exists());
@@ -211,7 +213,7 @@ impl Rules {
     /// Checks every rule.
     ///
     /// # Errors
-    /// The first value that cannot be used, with its key and the remedy.
+    /// Returns the first value that cannot be used, with its key and the remedy.
     pub fn validate(&self) -> Result<(), RulesError> {
         if self.0.len() > limits::WATCHES_MAX {
             return Err(RulesError::TooMany(self.0.len()));
@@ -284,7 +286,7 @@ fn check_patterns(key: &'static str, patterns: &[String]) -> Result<(), Refusal>
     Ok(())
 }
 
-/// The path without `.` and doubled or trailing slashes.
+/// Returns the path without `.` and without doubled or trailing slashes.
 pub(crate) fn normal(path: &Path) -> PathBuf {
     path.components().filter(|c| *c != Component::CurDir).collect()
 }

@@ -1,4 +1,4 @@
-//! The scan as a whole: roots in, report out.
+//! The scanner: scans all roots of a set of rules and reports the result.
 
 use std::sync::Arc;
 
@@ -21,23 +21,23 @@ use crate::{forget, limits};
 /// Resources that a scan may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScanBudget {
-    /// Bytes of content read per second; `None` reads as fast as the disk gives.
+    /// Most bytes of content read per second; `None` is unlimited.
     pub max_bytes_per_second: Option<u64>,
-    /// Reader threads run at the lowest priority for CPU and disk.
+    /// True if reader threads run at the lowest priority for CPU and disk.
     pub background: bool,
 }
 
 impl ScanBudget {
-    /// Everything the machine gives: for a scan that someone waits for.
+    /// No limit, for a scan that a user waits for.
     pub const UNLIMITED: Self = Self { max_bytes_per_second: None, background: false };
 }
 
 /// Settings of scans that do not depend on the rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScanOptions {
-    /// Threads that read content, 1 to [`limits::READERS_MAX`].
+    /// Number of threads that read content, 1 to [`limits::READERS_MAX`].
     pub readers: usize,
-    /// Operations committed together, 1 to [`limits::BATCH_OPS`].
+    /// Number of operations committed together, 1 to [`limits::BATCH_OPS`].
     pub batch_ops: usize,
     /// Resources that the scan may use; can be changed between scans by [`Scanner::set_budget`].
     pub budget: ScanBudget,
@@ -53,8 +53,8 @@ impl Default for ScanOptions {
     }
 }
 
-/// Scans the roots of one set of rules, again and again. Remembers between scans only which gaps
-/// it has reported. One scan runs at a time: a second one waits for the first.
+/// A scanner for one set of rules. Between scans it keeps only the gaps that it has reported. One
+/// scan runs at a time; a second call waits for the first.
 pub struct Scanner {
     rules: Rules,
     compiled: Vec<Arc<Rule>>,
@@ -66,7 +66,7 @@ pub struct Scanner {
 }
 
 impl Scanner {
-    /// A scanner for these rules.
+    /// Returns a scanner for these rules.
     ///
     /// # Errors
     /// Returns an error if a rule cannot be used.
@@ -92,7 +92,7 @@ impl Scanner {
         *self.budget.lock() = budget;
     }
 
-    /// The gaps that are open now, so that a caller can keep them over a restart.
+    /// Returns the open gaps, so that a caller can store them across a restart.
     pub fn gaps(&self) -> Vec<Gap> {
         self.gaps.lock().list()
     }
@@ -105,8 +105,8 @@ impl Scanner {
     /// Scans every root once.
     ///
     /// # Errors
-    /// Returns an error if the baseline cannot be read or a batch not committed. What was committed
-    /// before stays.
+    /// Returns an error if the baseline cannot be read, a batch cannot be committed, or a reader
+    /// thread fails. Batches committed before stay committed.
     pub fn scan(
         &self,
         baseline: &mut dyn Baseline,
@@ -142,13 +142,14 @@ impl Scanner {
         };
         let reports: Result<Vec<_>, _> = roots.iter().map(|root| visit(&mut cx, root)).collect();
         if reports.is_err() {
-            // Results before the error are kept; the error itself is reported below.
+            // Commit the results before the error. The error itself is returned below.
             let _ = cx.writer.flush();
         }
         let counts = std::mem::take(&mut cx.totals);
         drop(cx);
         let roots = reports?;
-        // After an error the gaps of this scan may not have been committed: they are reported again.
+        // Not reached after an error: gaps of a failed scan may not be committed, so the next scan
+        // reports them again.
         *self.gaps.lock() = gaps;
         Ok(ScanReport {
             started_at_us,
@@ -160,8 +161,8 @@ impl Scanner {
         })
     }
 
-    /// Drops what the baseline holds below `path`, and `path` itself, without changes: for a path
-    /// that is no longer watched. What a rule still covers is kept. Answers how many items went.
+    /// Drops the items at and below `path`, which is no longer watched. No change is reported.
+    /// Items that a rule still covers are kept. Returns the number of dropped items.
     ///
     /// # Errors
     /// See [`Scanner::scan`].
@@ -176,10 +177,10 @@ impl Scanner {
         forget::forget(Some(path), &roots, baseline, sink, limits::BATCH_OPS)
     }
 
-    /// Calls [`Scanner::forget`] for everything in the baseline that no rule covers. Call it once after
-    /// the rules have changed. Does nothing and returns `None` while a rule's path is a broken link,
-    /// because it is not known what the rule covers; call it again later. Otherwise returns the number of
-    /// removed items.
+    /// Drops everything in the baseline that no rule covers, as [`Scanner::forget`] does. Call it
+    /// once after the rules have changed. Does nothing and returns `None` while a rule's path is a
+    /// broken link, because it is not known what the rule covers; call it again later. Otherwise
+    /// returns the number of removed items.
     ///
     /// # Errors
     /// See [`Scanner::scan`].

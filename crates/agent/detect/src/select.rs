@@ -1,4 +1,4 @@
-//! Which entries a rule takes: gitignore patterns, relative to the root.
+//! Selects the entries of a rule by gitignore patterns, relative to the root.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
-/// One compiled list of gitignore patterns.
+/// A compiled list of gitignore patterns.
 #[derive(Debug, Clone)]
 pub(crate) struct Patterns(Gitignore);
 
@@ -37,13 +37,13 @@ impl Selection {
         Ok(Self { ignore: Patterns::new(ignore)?, restrict: Patterns::new(restrict)? })
     }
 
-    /// Returns true if every entry is taken, so that no path need be built to ask.
+    /// Returns true if every entry is selected. Callers then skip building the relative path.
     pub(crate) fn takes_all(&self) -> bool {
         self.ignore.is_empty() && self.restrict.is_empty()
     }
 
-    /// Returns true if the entry is watched. `relative` is its path below the root. An ignored directory is
-    /// not entered, so nothing below it is ever asked for.
+    /// Returns true if the entry is watched. `relative` is its path below the root. An ignored
+    /// directory is not entered, so this is never called for entries below it.
     pub(crate) fn takes(&self, relative: &[u8], directory: bool) -> bool {
         let path = Path::new(OsStr::from_bytes(relative));
         if self.ignore.0.matched(path, directory).is_ignore() {

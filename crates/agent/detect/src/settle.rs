@@ -1,4 +1,4 @@
-//! From observations to operations: what is written, and what is counted.
+//! Turns observations into operations for the sink, and counts them.
 
 use model::traits::BaselineItem;
 use model::{Change, ChangeKind, Fields, ItemKey, Observation, ObserveError, Op};
@@ -9,7 +9,7 @@ use crate::report::ScanError;
 use crate::walk::Walk;
 
 impl Walk<'_, '_> {
-    /// Takes one reader's result.
+    /// Processes a reader's result for one file.
     pub(crate) fn read(&mut self, done: Done) -> Result<(), ScanError> {
         let Done { job, outcome, bytes } = done;
         self.counts.bytes_hashed += bytes;
@@ -30,7 +30,8 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// Writes what the pair comes to.
+    /// Compares an item's observations before and now, and writes the operation that results, if
+    /// any. `renumbered` says that the device number in `before` was translated.
     pub(crate) fn write_pair(
         &mut self,
         directory: &[u8],
@@ -73,7 +74,8 @@ impl Walk<'_, '_> {
         self.cx.writer.push(Op::Put { key, observation: now, change: Some(Box::new(change)) })
     }
 
-    /// Write that an item is no longer there (`told`) or no longer covered.
+    /// Writes the deletion of an item. It is reported as a change if `told` is true (the item is
+    /// gone from the disk), and not if the rules no longer cover it.
     pub(crate) fn delete(
         &mut self,
         directory: &[u8],
@@ -98,8 +100,8 @@ impl Walk<'_, '_> {
         self.cx.writer.push(Op::Delete { key, change: Some(Box::new(change)) })
     }
 
-    /// Deletes every item below a directory; the directory's own item is the caller's to delete,
-    /// last, so that an interruption in between is made good by the next scan.
+    /// Deletes every item below a directory. The caller deletes the directory's own item
+    /// afterwards, so that after an interruption the next scan deletes the rest.
     pub(crate) fn delete_below(&mut self, directory: &[u8], told: bool) -> Result<(), ScanError> {
         if self.blank {
             return Ok(());
@@ -119,20 +121,21 @@ impl Walk<'_, '_> {
         Ok(())
     }
 
-    /// The directory at the current path is not entered (depth, file system): what the baseline
-    /// holds below it is no longer covered.
+    /// Drops the items below the current directory, which is not entered because of its depth or
+    /// file system. No change is reported.
     pub(crate) fn leave_below(&mut self) -> Result<(), ScanError> {
         let path = self.path().to_vec();
         self.delete_below(&path, false)
     }
 
-    /// Records in the item of the current directory whether it can be entered.
+    /// Records in the item of the current directory the error that prevents entering it, or `None`.
+    /// With `quiet` this is not a change.
     pub(crate) fn mark(
         &mut self,
         error: Option<ObserveError>,
         quiet: bool,
     ) -> Result<(), ScanError> {
-        // Its own step of this scan may still wait in the batch.
+        // The batch may still hold this scan's operation for the same item.
         self.cx.writer.flush()?;
         let key = ItemKey::of_path(self.path());
         let mut items: Vec<BaselineItem> = Vec::new();

@@ -1,4 +1,4 @@
-//! The stat part of an observation.
+//! Conversion of `statx` results.
 
 use model::{Kind, Observation};
 use rustix::fs::{FileType, Statx, StatxTimestamp};
@@ -44,7 +44,7 @@ impl Stat {
         }
     }
 
-    /// An observation with this stat and nothing read.
+    /// Returns an observation with this stat and without content.
     pub(crate) fn observation(&self, racy_from_ns: i64) -> Observation {
         let mut o = Observation::empty(self.kind);
         o.device = self.device;

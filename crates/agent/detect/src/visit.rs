@@ -1,4 +1,4 @@
-//! One root from its descriptor to its report.
+//! Scans one root: opens it, walks it, and builds its report.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -53,7 +53,7 @@ pub(crate) fn visit(cx: &mut Context<'_>, root: &Root) -> Result<RootReport, Sca
     Ok(report)
 }
 
-/// Gaps that are over, and the note of a first scan.
+/// Reports the gaps that have closed, and the coverage note of a first scan.
 fn close(cx: &mut Context<'_>, root: &Root, first: bool, counts: &Counts) -> Result<(), ScanError> {
     let now_us = cx.clock.now_us();
     for over in cx.gaps.close_below(&root.path, now_us, counts.changes()) {
@@ -79,6 +79,7 @@ fn item(cx: &mut Context<'_>, key: &ItemKey) -> Result<Option<Box<Observation>>,
     Ok(items.into_iter().find(|i| i.name == key.name).map(|i| Box::new(i.observation)))
 }
 
+/// Returns true if the baseline holds nothing below the path.
 fn is_blank(cx: &mut Context<'_>, path: &[u8]) -> Result<bool, ScanError> {
     let mut items: Vec<BaselineItem> = Vec::new();
     cx.baseline.directory(path, &mut items).map_err(ScanError::Baseline)?;
@@ -86,7 +87,7 @@ fn is_blank(cx: &mut Context<'_>, path: &[u8]) -> Result<bool, ScanError> {
     Ok(items.is_empty() && below.is_empty())
 }
 
-/// The entry at the path of a root.
+/// An opened root with its stat.
 struct OpenRoot {
     fd: OwnedFd,
     stat: Stat,
@@ -116,7 +117,8 @@ fn open_root(root: &Root, before: Option<&Observation>) -> Result<OpenRoot, GapR
 }
 
 impl Walk<'_, '_> {
-    /// Scans a root; returns the gap that prevents it.
+    /// Scans a root. Returns the gap if the root cannot be scanned. A cancelled scan leaves the
+    /// root's own item unwritten, so that a first scan stays a first scan.
     fn root(
         &mut self,
         OpenRoot { fd, stat }: OpenRoot,
@@ -156,12 +158,12 @@ impl Walk<'_, '_> {
         if self.cx.cancel.is_cancelled() {
             return Ok(None);
         }
-        // Last of all, so that an interrupted first scan stays a first scan.
+        // The root's own item comes last, so that an interrupted first scan stays a first scan.
         self.write_pair(&key.directory, &key.name, before, now, renumbered)?;
         Ok(None)
     }
 
-    /// A root that is a single entry.
+    /// Scans a root that is a single entry, not a directory.
     fn single(
         &mut self,
         key: &ItemKey,

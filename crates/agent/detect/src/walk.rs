@@ -1,5 +1,5 @@
-//! The walk below one root: a stack of directories, each compared with the baseline's items of that
-//! directory alone.
+//! The walk below one root. It keeps a stack of directories, and compares each directory with the
+//! baseline's items of that directory.
 
 use std::collections::HashSet;
 use std::os::fd::{AsFd, OwnedFd};
@@ -36,11 +36,12 @@ pub(crate) struct Context<'a> {
     pub(crate) roots: &'a [Root],
 }
 
-/// Directory below which paths are resolved: the root, or the target of a link that was followed.
+/// The directory below which paths are resolved: the root, or the target of a link that was
+/// followed.
 #[derive(Debug)]
 pub(crate) struct Base {
     pub(crate) fd: OwnedFd,
-    /// Bytes of the path that lead to it.
+    /// Length of its path, bytes.
     pub(crate) prefix: usize,
 }
 
@@ -48,12 +49,12 @@ pub(crate) struct Base {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Child {
     pub(crate) name: (usize, usize),
-    /// Why it could not be entered before, as the baseline has it.
+    /// The error in the baseline that prevented entering it, if any.
     pub(crate) error: Option<ObserveError>,
     pub(crate) device_before: Option<u64>,
-    /// It is on another device than its parent.
+    /// True if it is on another device than its parent.
     pub(crate) mount: bool,
-    /// A link leads there.
+    /// True if it is entered through a link.
     pub(crate) link: bool,
 }
 
@@ -72,6 +73,7 @@ impl Children {
     }
 }
 
+/// A directory on the stack, with the children to enter.
 struct Frame {
     base: Arc<Base>,
     path_len: usize,
@@ -87,12 +89,12 @@ pub(crate) struct Walk<'c, 'a> {
     pub(crate) root: &'c Root,
     pub(crate) recipe: Arc<Recipe>,
     pub(crate) schedule: Schedule,
-    /// The root is not in the baseline: what is met is the baseline.
+    /// True if the root is not in the baseline: every item found becomes baseline.
     pub(crate) first: bool,
-    /// The baseline holds nothing below the root, so it need not be asked.
+    /// True if the baseline holds nothing below the root, so it is not queried.
     pub(crate) blank: bool,
     pub(crate) counts: Counts,
-    /// Device numbers then and now.
+    /// Old and new device numbers of renumbered file systems.
     pub(crate) renumbered: Vec<(u64, u64)>,
     pub(crate) xattrs: xattrs::Reader,
     pub(crate) children: Children,
@@ -144,13 +146,13 @@ impl<'c, 'a> Walk<'c, 'a> {
         }
     }
 
-    /// Walks everything below the root's descriptor. `Some` when the root itself cannot be read.
+    /// Walks everything below the root's descriptor. Returns the error if the root itself cannot be
+    /// read.
     pub(crate) fn below_root(
         &mut self,
         fd: OwnedFd,
         device_before: Option<u64>,
     ) -> Result<Option<Errno>, ScanError> {
-        // The path of `/` ends with the slash that others have after it.
         let prefix = self.path.len();
         let child = Child { device_before, ..Child::default() };
         let base = Arc::new(Base { fd, prefix });
@@ -182,7 +184,7 @@ impl<'c, 'a> Walk<'c, 'a> {
         Ok(None)
     }
 
-    /// Reads and compares the directory at `self.path`. `Some` when it cannot be read.
+    /// Reads and compares the directory at `self.path`. Returns the error if it cannot be read.
     fn enter(
         &mut self,
         base: Arc<Base>,
@@ -234,6 +236,7 @@ impl<'c, 'a> Walk<'c, 'a> {
         Ok(None)
     }
 
+    /// Opens the directory at `self.path`, and returns the base of the paths below it.
     fn open(&self, base: Arc<Base>, child: Child) -> Result<(Arc<Base>, OwnedFd), Errno> {
         let relative = self.path.get(base.prefix..).unwrap_or_default();
         let relative = relative.strip_prefix(b"/").unwrap_or(relative);
@@ -253,7 +256,8 @@ impl<'c, 'a> Walk<'c, 'a> {
         Ok((Arc::new(Base { fd: again, prefix: self.path.len() }), fd))
     }
 
-    /// Returns true if the directory is one of those it lies in, or was entered through a link before.
+    /// Returns true if the directory is one of its own ancestors, or was entered through a link
+    /// before.
     fn is_loop(&mut self, stat: &Stat, child: Child) -> bool {
         let id = (stat.device, stat.inode);
         if self.stack.iter().any(|f| f.id == id) {
@@ -265,7 +269,7 @@ impl<'c, 'a> Walk<'c, 'a> {
         self.followed.len() >= limits::FOLLOWED_MAX || !self.followed.insert(id)
     }
 
-    /// Returns true if the target of a link is watched at its own place.
+    /// Returns true if the target of a link is watched under its own path.
     fn is_watched(&self, fd: &OwnedFd) -> bool {
         open::path_of(fd.as_fd()).is_ok_and(|path| {
             self.cx.roots.iter().any(|r| crate::gaps::is_at_or_below(&path, &r.path))
@@ -302,10 +306,10 @@ impl<'c, 'a> Walk<'c, 'a> {
         self.entry(directory, name, entry.stat, before)
     }
 
-    /// A directory that cannot be read keeps its baseline; the gap is reported once.
+    /// Reports a gap for a directory that cannot be read. Its baseline is kept.
     fn cannot_enter(&mut self, error: Errno, child: Child) -> Result<(), ScanError> {
         if matches!(error, Errno::NOENT | Errno::NOTDIR | Errno::LOOP) {
-            // Gone or replaced since it was listed: the next scan compares what is there then.
+            // It was removed or replaced after it was listed. The next scan compares it.
             return Ok(());
         }
         let error = ObserveError::Os(error.raw_os_error());
@@ -316,11 +320,11 @@ impl<'c, 'a> Walk<'c, 'a> {
         if child.error == Some(error) {
             return Ok(());
         }
-        // A new directory was just reported; its second step needs no event of its own.
+        // A new directory was just reported as created, so the error is no separate change.
         self.mark(Some(error), child.device_before.is_none())
     }
 
-    /// Records a gap, which is reported once while it lasts.
+    /// Records a gap, and reports it if it is not open yet.
     pub(crate) fn gap(
         &mut self,
         path: &[u8],
@@ -334,14 +338,14 @@ impl<'c, 'a> Walk<'c, 'a> {
         }
     }
 
-    /// Returns true if entries of a directory at the current depth are watched. The frame of the directory
-    /// being compared is not on the stack yet.
+    /// Returns true if the depth limit allows entering the subdirectories of the directory that is
+    /// being compared. That directory's frame is not on the stack yet.
     pub(crate) fn may_descend(&self) -> bool {
         let depth = self.stack.last().map_or(0, |f| f.depth + 1);
         self.root.rule.watch.max_depth.is_none_or(|max| depth + 1 < max)
     }
 
-    /// Hands the collected files to the readers when the share is full.
+    /// Submits the collected files to the readers if the chunk is full, or always with `all`.
     pub(crate) fn hand_over(&mut self, all: bool) -> Result<(), ScanError> {
         let full = self.chunk.len() >= limits::CHUNK_FILES
             || self.chunk_bytes >= limits::CHUNK_BYTES
@@ -356,7 +360,7 @@ impl<'c, 'a> Walk<'c, 'a> {
         self.cx.pool.submit(chunk, &mut self.done)
     }
 
-    /// Takes what the readers have done.
+    /// Processes the results of the readers so far.
     fn collect(&mut self) -> Result<(), ScanError> {
         let mut done = std::mem::take(&mut self.done);
         for done in done.drain(..) {
@@ -366,7 +370,7 @@ impl<'c, 'a> Walk<'c, 'a> {
         Ok(())
     }
 
-    /// Waits for the readers and takes what they have done.
+    /// Submits the last chunk, waits for the readers and processes their results.
     pub(crate) fn finish(&mut self) -> Result<(), ScanError> {
         self.hand_over(true)?;
         let mut done = std::mem::take(&mut self.done);
@@ -375,7 +379,7 @@ impl<'c, 'a> Walk<'c, 'a> {
         self.collect()
     }
 
-    /// The path being entered.
+    /// Returns the path of the current directory.
     pub(crate) fn path(&self) -> &[u8] {
         &self.path
     }

@@ -1,4 +1,4 @@
-//! Collects operations and commits them together, in the order of keys.
+//! Collects operations and passes them to the sink in batches, sorted by key.
 
 use std::cmp::Ordering;
 
@@ -6,7 +6,7 @@ use model::{ChangeBatch, Op, Sink};
 
 use crate::report::ScanError;
 
-/// A batch on its way to the sink.
+/// A batch of operations for the sink.
 pub(crate) struct Writer<'a> {
     sink: &'a mut dyn Sink,
     batch: ChangeBatch,
@@ -18,13 +18,13 @@ impl<'a> Writer<'a> {
         Self { sink, batch: ChangeBatch::with_capacity(limit), limit }
     }
 
-    /// Adds one; commits when the batch is full.
+    /// Adds an operation. Passes the batch to the sink when it is full.
     pub(crate) fn push(&mut self, op: Op) -> Result<(), ScanError> {
         self.batch.push(op);
         if self.batch.len() >= self.limit { self.hand_over() } else { Ok(()) }
     }
 
-    /// Commits what there is, and what the sink kept back.
+    /// Passes the batch to the sink and flushes the sink.
     pub(crate) fn flush(&mut self) -> Result<(), ScanError> {
         self.hand_over()?;
         self.sink.flush().map(drop).map_err(ScanError::Sink)
@@ -34,7 +34,7 @@ impl<'a> Writer<'a> {
         if self.batch.is_empty() {
             return Ok(());
         }
-        // Stable: two steps of one item keep their order.
+        // The sort is stable: two operations on one item keep their order.
         self.batch.sort_by(compare);
         self.sink.apply(&mut self.batch).map_err(ScanError::Sink)?;
         self.batch.clear();
@@ -45,7 +45,7 @@ impl<'a> Writer<'a> {
 fn compare(a: &Op, b: &Op) -> Ordering {
     match (key(a), key(b)) {
         (Some(a), Some(b)) => a.cmp(b),
-        // Gaps last.
+        // Coverage events come last.
         (a, b) => a.is_none().cmp(&b.is_none()),
     }
 }

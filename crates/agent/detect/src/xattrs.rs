@@ -10,36 +10,37 @@ use rustix::io::Errno;
 use crate::digest;
 use crate::limits::XATTR_LIST_BYTES_MAX;
 
-/// Size that is tried first: the kernel allocates the offered size.
+/// Buffer size of the first attempt. It is small because the kernel allocates the size offered.
 const SMALL_BYTES: usize = 512;
 
-/// Name under which the attributes beyond [`XATTRS_MAX`] appear, as one digest.
+/// Name of the extra attribute that holds one digest of all attributes beyond [`XATTRS_MAX`].
 const REST: &[u8] = b"holdfast.rest";
 
-/// Reads attributes into buffers that are used again.
+/// A reader of extended attributes that reuses its buffers.
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
     list: Vec<u8>,
     value: Vec<u8>,
 }
 
+/// The file whose attributes are read.
 #[derive(Clone, Copy)]
 pub(crate) enum Of<'a> {
     /// An open file.
     Open(BorrowedFd<'a>),
-    /// An entry of an open directory, links not followed.
+    /// An entry of an open directory; a symbolic link is not followed.
     Entry(BorrowedFd<'a>, &'a [u8]),
 }
 
 impl Reader {
-    /// Reads the extended attributes, sorted by name. Returns none if they cannot be listed; attributes
-    /// beyond the limit are represented by one digest.
+    /// Returns the extended attributes, sorted by name; an empty list if they cannot be listed.
+    /// One more attribute holds a digest of those beyond [`XATTRS_MAX`].
     pub(crate) fn read(&mut self, of: Of<'_>) -> Vec<Xattr> {
         let entry;
         let at = match of {
             Of::Open(fd) => At::Open(fd),
             Of::Entry(directory, name) => {
-                // There is no call that takes a directory and a name on every kernel.
+                // Older kernels have no call that takes a directory descriptor and a name.
                 let mut path = format!("/proc/self/fd/{}/", directory.as_raw_fd()).into_bytes();
                 path.extend_from_slice(name);
                 entry = path;
@@ -92,7 +93,8 @@ impl At<'_> {
     }
 }
 
-/// Calls with a small buffer, then with the largest that the kernel fills.
+/// Calls with a small buffer; if that is too small, calls again with the largest size that the
+/// kernel returns.
 fn growing(
     buffer: &mut Vec<u8>,
     call: impl Fn(&mut [u8]) -> Result<usize, Errno>,
@@ -110,8 +112,8 @@ fn growing(
     }
 }
 
-/// Returns the value, or `None` if the attribute was removed in between; one that may not be read is known to
-/// exist and has the error as its value.
+/// Returns the value, or `None` if the attribute was removed in between. The value of an attribute
+/// that exists but cannot be read is `unreadable`.
 fn value<'a>(buffer: &'a mut Vec<u8>, at: At<'_>, name: &[u8]) -> Option<&'a [u8]> {
     match growing(buffer, |b| at.get(name, b)) {
         Ok(bytes) => buffer.get(..bytes),
@@ -120,6 +122,7 @@ fn value<'a>(buffer: &'a mut Vec<u8>, at: At<'_>, name: &[u8]) -> Option<&'a [u8
     }
 }
 
+/// Returns the value, or its SHA-256 as text if it is longer than [`XATTR_VALUE_BYTES_MAX`].
 fn bounded(value: &[u8]) -> Vec<u8> {
     if value.len() <= XATTR_VALUE_BYTES_MAX {
         return value.to_vec();

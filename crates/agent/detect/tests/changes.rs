@@ -1,4 +1,4 @@
-//! Changes of files are found once, with the right fields.
+//! Each change of a file is reported once, with the right fields.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::print_stderr)]
 
 mod common;

@@ -1,4 +1,4 @@
-//! Entries that cannot be read, are not mounted or moved elsewhere are gaps, never deletions.
+//! Entries that cannot be read, are not mounted or are on another device are gaps, never deletions.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, clippy::print_stderr)]
 
 mod common;
@@ -81,7 +81,7 @@ fn a_root_replaced_by_a_file_keeps_its_baseline() {
     assert_eq!(b.store.len(), 2);
 }
 
-/// Changes every kept observation, as if it had been made elsewhere.
+/// Changes every stored observation.
 fn rewrite(b: &Bench, change: impl Fn(&ItemKey, &mut Observation)) {
     for (key, o) in &mut b.store.0.lock().items {
         change(key, o);
@@ -149,12 +149,12 @@ fn other_file_system_with_the_same_root_inode_is_a_gap() {
     assert!(b.store.changes().is_empty());
 }
 
-/// Runs as a user without rights, on a thread of its own.
+/// Runs a closure as an unprivileged user, on a separate thread.
 #[expect(unsafe_code, reason = "setfsuid has no safe wrapper")]
 fn as_nobody<T: Send>(run: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let run = move || {
-            // SAFETY: takes a number, changes the file-system identity of this thread alone.
+            // SAFETY: takes an integer and changes the file-system identity of this thread only.
             unsafe { libc::setfsuid(65534) };
             run()
         };
@@ -166,7 +166,7 @@ fn mode(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// A folder that everyone may enter, or `None` where users cannot be switched.
+/// Returns a directory that every user may enter, or `None` if this process cannot switch users.
 fn open_folder() -> Option<Folder> {
     if !common::is_root() {
         eprintln!("skipped: needs root to become another user");
@@ -266,7 +266,7 @@ fn an_unreadable_root_is_a_gap() {
 
 #[test]
 fn content_that_fails_while_it_is_read_is_carried_as_its_error() {
-    // The memory of this very process: it opens, and reading address zero fails.
+    // The memory of this process: it can be opened, but reading address zero fails.
     let path = PathBuf::from("/proc/self/mem").canonicalize().unwrap();
     let b = Bench::of(&path);
     let report = b.scan();
@@ -275,7 +275,7 @@ fn content_that_fails_while_it_is_read_is_carried_as_its_error() {
     assert_eq!(o.error, Some(model::ObserveError::Os(libc::EIO)));
 }
 
-/// A file system in memory; taken down at the end.
+/// A tmpfs that is unmounted on drop.
 struct Mount(PathBuf);
 
 impl Mount {
@@ -291,7 +291,7 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        // Lazily: a process that another test starts may hold it for a moment.
+        // Lazy unmount: a process started by another test may still use it.
         let _ = Command::new("umount").arg("-l").arg(&self.0).output();
     }
 }
@@ -327,7 +327,7 @@ fn nested_unmount_is_a_gap_and_the_rest_is_compared() {
     assert_eq!(b.store.told(), [("created", f.at("other"))]);
     assert_eq!(b.store.gaps(), [CoverageKind::RootGone]);
     assert!(b.store.get(&f.at("m/d/a")).is_some());
-    // And when even the place of the mount is gone.
+    // The same if the mount point itself is removed.
     fs::remove_dir(f.at("m")).unwrap();
     b.scan();
     assert!(b.store.changes().is_empty());

@@ -1,5 +1,5 @@
-//! Random edits of a real tree, scans and restarts in between: after each scan the baseline equals
-//! an independent walk, and every edit appears as exactly one change.
+//! Model test with random edits of a real tree, scans and restarts. After each scan the baseline
+//! equals an independent walk, and every edit is reported as exactly one change.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
 mod common;
@@ -40,7 +40,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A few names, so that edits meet each other: up to three levels of four names.
+/// Returns one of a few paths (up to three levels of four names), so that edits often collide.
 fn place(root: &Path, at: u8) -> PathBuf {
     let names = ["a", "b", "c", "d"];
     let mut path = root.join(names[usize::from(at & 3)]);
@@ -57,7 +57,7 @@ fn pick(root: &Path, pick: u16) -> Option<PathBuf> {
     if all.is_empty() { None } else { all.get(usize::from(pick) % all.len()).cloned() }
 }
 
-/// Does it to the disk; what the file system refuses is left.
+/// Applies a step to the disk. Errors of the file system are ignored.
 fn edit(root: &Path, step: &Step) {
     match step {
         Step::Write { at, content } => {
@@ -93,7 +93,7 @@ fn edit(root: &Path, step: &Step) {
     }
 }
 
-/// Changes that must be reported between two states of the disk: each path at most once.
+/// Returns the changes that must be reported between two states of the disk, one per path at most.
 fn expected(before: &Seen, after: &Seen) -> BTreeMap<PathBuf, &'static str> {
     let mut told = BTreeMap::new();
     for (path, then) in before {
@@ -116,7 +116,8 @@ fn check(b: &Bench, root: &Path, before: &mut Seen) -> Result<(), TestCaseError>
     let mut told = BTreeMap::new();
     for change in b.store.changes() {
         let fields = common::field_names(&change);
-        // Link counts and change times alone are true changes that the walk here does not compare.
+        // A change of link count or ctime alone is correct, but the walk here does not compare
+        // them.
         let beside = !fields.is_empty() && fields.iter().all(|f| matches!(*f, "links" | "ctime"));
         let path = path_of(&change.key);
         if !(beside && before.get(&path) == now.get(&path)) {

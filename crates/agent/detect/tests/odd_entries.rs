@@ -1,4 +1,4 @@
-//! Names, links and entries that break naive walkers.
+//! Unusual names, links and entries.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::print_stderr)]
 
 mod common;
@@ -32,7 +32,7 @@ fn longest_and_non_utf8_names_are_stored_exactly() {
     assert_eq!(only(b.store.changes()).key.name, b"\xff\xfe \n\x1b[2J");
 }
 
-/// Directories of 200-byte names below each other, made without ever using a long path.
+/// Creates nested directories with 200-byte names, without using a long path.
 fn deep(f: &Folder, levels: usize) -> PathBuf {
     let name = "d".repeat(200);
     let mut fd = rustix::fs::open(&f.path, OFlags::RDONLY, Mode::empty()).unwrap();
@@ -52,7 +52,7 @@ fn deep(f: &Folder, levels: usize) -> PathBuf {
     path
 }
 
-/// Takes the deep tree down again: a temporary folder's own removal may not manage.
+/// Removes the deep tree, because the temporary directory's own removal may fail on it.
 fn remove_deep(f: &Folder, levels: usize) {
     let name = "d".repeat(200);
     for level in (0..levels).rev() {
@@ -174,7 +174,7 @@ fn followed_links_end_and_count_nothing_twice() {
 #[test]
 fn pipes_sockets_and_devices_are_observed_and_never_opened() {
     let f = Folder::new();
-    // Opening a pipe without a writer for blocking reading would hang this test for ever.
+    // Opening a pipe without a writer for blocking reading would block this test forever.
     let fifo = rustix::fs::FileType::Fifo;
     rustix::fs::mknodat(CWD, f.at("pipe"), fifo, Mode::from_raw_mode(0o600), 0).unwrap();
     let _socket = std::os::unix::net::UnixListener::bind(f.at("socket")).unwrap();

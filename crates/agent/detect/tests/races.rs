@@ -1,4 +1,4 @@
-//! Files that move under the scan, scans that are stopped, and stores that fail.
+//! Files that change during the scan, scans that are cancelled, and stores that fail.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 mod common;
@@ -53,8 +53,8 @@ fn file_written_during_hashing_is_unstable_and_reread_later() {
     assert_eq!(kept(&b.store), independent_walk(&f.path));
 }
 
-/// A baseline that lets something happen each time a directory is compared: after it was listed,
-/// before its files are read.
+/// A baseline that calls a function each time a directory is compared, which is after it was listed
+/// and before its files are read.
 struct Meanwhile<F>(Memory, F);
 
 impl<F: FnMut(&[u8])> Baseline for Meanwhile<F> {
@@ -114,7 +114,7 @@ fn file_swapped_before_open_is_left_to_the_next_scan() {
     let root = f.path.clone();
     let mut asked = 0;
     scan_meanwhile(&b, |at| {
-        // The root's own directory is asked for once, after it was listed.
+        // Act on the first request for the root directory, which comes after it was listed.
         asked += u32::from(at == root.as_os_str().as_encoded_bytes());
         if at == root.as_os_str().as_encoded_bytes() && asked == 1 {
             fs::remove_file(root.join("one")).unwrap();
@@ -173,7 +173,7 @@ fn weekly_rehash_finds_tampering_that_stat_does_not_show() {
     assert_eq!(reads.iter().sum::<u64>(), 60, "{reads:?}");
     assert!(reads.iter().all(|r| *r < 30), "spread over the days: {reads:?}");
     assert_eq!(b.scan().counts.changes(), 0);
-    // As if the content had been changed behind the file system's back.
+    // Simulate content that was changed without a trace in stat.
     for o in b.store.0.lock().items.values_mut() {
         if let Some(hash) = &mut o.hashes.sha256 {
             hash[0] ^= 1;
@@ -188,7 +188,7 @@ fn weekly_rehash_finds_tampering_that_stat_does_not_show() {
     assert_eq!(found, 60);
 }
 
-/// A sink that asks the scan to stop when the first batch arrives.
+/// A sink that cancels the scan when the first batch arrives.
 struct Stopping(Memory, Cancel);
 
 impl Sink for Stopping {
@@ -263,7 +263,7 @@ fn a_budget_slows_reading_down_to_its_rate() {
     let options = ScanOptions { budget, ..ScanOptions::default() };
     let b = Bench::with_options(Rules::of_paths([&f.path]), options, Arc::new(SystemClock::new()));
     let report = b.scan();
-    // 1 MiB at 2 MiB/s, less the burst of a quarter second.
+    // 1 MiB at 2 MiB/s, minus the burst of a quarter second.
     assert!(report.seconds >= 0.24, "{}", report.seconds);
     b.scanner.set_budget(ScanBudget::UNLIMITED);
     for o in b.store.0.lock().items.values_mut() {

@@ -1,4 +1,4 @@
-//! Entries that rules include and exclude, and rules that are refused.
+//! Rules that include and exclude entries, and rules that are rejected.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 mod common;
@@ -158,7 +158,7 @@ fn overlapping_rules_count_files_once_and_the_deepest_rule_wins() {
     fs::write(f.at("d/e/c"), "2").unwrap();
     b.scan();
     assert_eq!(b.store.told(), [("modified", f.at("d/b")), ("modified", f.at("d/e/c"))]);
-    // Without the inner rules the outer one covers their items, which are no news.
+    // Without the inner rules the outer one covers their items, and no change is reported.
     let b = b.again(Rules::of_paths([&f.path]));
     assert_eq!(b.scan().counts.changes(), 0);
     assert_eq!(b.scan().counts.files, 3);

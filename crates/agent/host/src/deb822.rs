@@ -1,32 +1,32 @@
-//! Stanzas of `Name: value` lines, as dpkg keeps its database: a streaming reader that holds one
-//! stanza at a time and of it only the fields asked for.
+//! A streaming reader of stanzas of `Name: value` lines, the format of dpkg's database. It holds
+//! one stanza at a time, with only the requested fields.
 //!
-//! Strict where leniency could hide a package: a line without a colon, a continuation of nothing,
-//! a field given twice and a last stanza without its empty line are errors with their line number.
+//! It is strict, because leniency could hide a package. A line without a colon, a continuation
+//! without a field, a requested field given twice, and a last stanza without an empty line after it
+//! are errors with their line number.
 
 use std::io::{self, BufRead};
 
 use crate::limits::{FIELDS_MAX, LINE_BYTES_MAX, STANZA_BYTES_MAX};
 
-/// Why no further stanza can be read.
+/// The reason why no further stanza can be read.
 #[derive(Debug)]
 pub(crate) enum Fault {
     Io(io::Error),
-    /// A line is wrong.
+    /// A line is malformed.
     Malformed(&'static str),
-    /// There is too much of something; the limit.
+    /// A limit is exceeded: a description and the limit.
     Limit(&'static str, u64),
 }
 
-/// One field: the first line of its value, trimmed. What follows on continuation lines is passed
-/// over.
+/// A field with the first line of its value, trimmed. Continuation lines are skipped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Field {
     name: String,
     value: Vec<u8>,
 }
 
-/// One stanza: the fields that were asked for.
+/// A stanza with its requested fields.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Stanza {
     fields: Vec<Field>,
@@ -35,24 +35,24 @@ pub(crate) struct Stanza {
 }
 
 impl Stanza {
-    /// The value of a field; its name in any case.
+    /// Returns the value of a field. The name is compared without case.
     pub(crate) fn get(&self, name: &str) -> Option<&[u8]> {
         let field = self.fields.iter().find(|f| f.name.eq_ignore_ascii_case(name))?;
         Some(&field.value)
     }
 }
 
-/// Reads stanza after stanza.
+/// The reader of stanzas.
 pub(crate) struct Stanzas<R> {
     input: R,
     wanted: &'static [&'static str],
-    /// The line at hand, without its end.
+    /// The current line, without its line end.
     text: Vec<u8>,
-    /// Its number; 0 before the first.
+    /// Number of the current line, from 1; 0 before the first.
     line: u64,
 }
 
-/// Fields of the stanza so far.
+/// The stanza being read, with its size so far.
 #[derive(Default)]
 struct Open {
     stanza: Stanza,
@@ -61,20 +61,21 @@ struct Open {
 }
 
 impl<R: BufRead> Stanzas<R> {
-    /// Read from `input`, keeping the fields named.
+    /// Returns a reader of `input` that keeps the `wanted` fields.
     pub(crate) fn new(input: R, wanted: &'static [&'static str]) -> Self {
         Self { input, wanted, text: Vec::new(), line: 0 }
     }
 
-    /// Number of the line read last, from 1; 0 before the first.
+    /// Returns the number of the last line read, from 1; 0 before the first.
     pub(crate) fn line(&self) -> u64 {
         self.line
     }
 
-    /// The next stanza; `None` at the end.
+    /// Returns the next stanza; `None` at the end.
     ///
     /// # Errors
-    /// At the line that is wrong; nothing can be read behind it.
+    /// Returns the fault of the current line; see [`Stanzas::line()`]. Nothing more can be read
+    /// then.
     pub(crate) fn next_stanza(&mut self) -> Result<Option<Stanza>, Fault> {
         let mut open = Open::default();
         while self.read_line()? {
@@ -87,13 +88,14 @@ impl<R: BufRead> Stanzas<R> {
             }
         }
         if open.fields > 0 {
-            // Each stanza that is written whole ends with an empty line.
+            // dpkg ends each stanza with an empty line.
             return Err(Fault::Malformed("cut off before the end of the stanza"));
         }
         Ok(None)
     }
 
-    /// Takes the line at hand into the stanza.
+    /// Checks the current line, and adds it to the stanza if it is a requested field. Continuation
+    /// lines and other fields only count against the limits.
     fn append_line(&self, open: &mut Open) -> Result<(), Fault> {
         open.bytes = open.bytes.saturating_add(self.text.len());
         if open.bytes > STANZA_BYTES_MAX {
@@ -132,7 +134,7 @@ impl<R: BufRead> Stanzas<R> {
         Ok(())
     }
 
-    /// Reads one line; `false` at the end.
+    /// Reads the next line into `text`. Returns false at the end of the input.
     fn read_line(&mut self) -> Result<bool, Fault> {
         self.text.clear();
         loop {

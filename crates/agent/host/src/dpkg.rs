@@ -1,7 +1,7 @@
 //! The dpkg status database: `var/lib/dpkg/status`, and the time of `info/NAME.list` next to it.
 //!
-//! A package counts as installed by the third word of its status, whatever dpkg is meant to do
-//! with it next: one that is held, or selected for removal, is installed all the same.
+//! The third word of a package's status decides whether it is installed. The first word, which says
+//! what dpkg is to do with it, is ignored: a package on hold or selected for removal is installed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, Metadata};
@@ -18,9 +18,9 @@ use crate::limits::{
     VERSION_BYTES_MAX,
 };
 
-/// Its path below the root.
+/// Path of the database below the root.
 const DATABASE: &str = "var/lib/dpkg";
-/// Its list of packages.
+/// File of the database that lists the packages.
 const STATUS: &str = "status";
 /// The fields that are read.
 const FIELDS: &[&str] = &[
@@ -36,15 +36,15 @@ const FIELDS: &[&str] = &[
     "Section",
     "Priority",
 ];
-/// `Installed-Size` counts in these, bytes.
+/// Unit of `Installed-Size`, bytes.
 const SIZE_UNIT_BYTES: u64 = 1024;
 const NANOS_PER_S: i64 = 1_000_000_000;
 const MICROS_PER_S: u64 = 1_000_000;
-/// A database that was written so shortly before it was read may be written again without its
-/// times telling, microseconds.
+/// Time after a write within which another write may leave the file's timestamps unchanged,
+/// microseconds.
 const RACY_US: u64 = 2 * MICROS_PER_S;
 
-/// Identity of a written database: device, inode, size and times.
+/// Identity of one state of the database file: device, inode, size and times.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stamp {
     text: String,
@@ -60,13 +60,13 @@ impl Stamp {
         Self { text, changed_us: newest.saturating_mul(MICROS_PER_S) }
     }
 
-    /// As text, to be noted and compared.
+    /// Returns the stamp as text, to be stored and compared.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Returns true if a database read at this time (microseconds since the epoch) need not be read again
-    /// while it has this stamp.
+    /// Returns true if a database that was read at this time (microseconds since the epoch) is
+    /// unchanged as long as it has this stamp.
     pub fn is_settled(&self, read_at_us: u64) -> bool {
         self.changed_us.saturating_add(RACY_US) <= read_at_us
     }
@@ -77,7 +77,7 @@ impl Stamp {
 pub struct Inventory {
     /// Installed packages by [`PackageBody::key`].
     pub packages: BTreeMap<String, PackageBody>,
-    /// Keys of packages that dpkg is in the midst of changing.
+    /// Keys of packages that dpkg is changing at present, such as unpacked ones.
     pub moving: BTreeSet<String>,
 }
 
@@ -88,20 +88,20 @@ pub struct Dpkg {
 }
 
 impl Dpkg {
-    /// The database of the system below `root`, usually `/`.
+    /// Returns the database of the system below `root`, usually `/`.
     pub fn new(root: &Path) -> Self {
         Self { folder: root.join(DATABASE) }
     }
 
-    /// The file that lists the packages.
+    /// Returns the path of the file that lists the packages.
     pub fn path(&self) -> PathBuf {
         self.folder.join(STATUS)
     }
 
-    /// Identity of the database when it was read.
+    /// Returns the identity of the database file as it is now.
     ///
     /// # Errors
-    /// [`InventoryError::Missing`] or [`InventoryError::Unreadable`].
+    /// Returns [`InventoryError::Missing`] or [`InventoryError::Unreadable`].
     pub fn stamp(&self) -> Result<Stamp, InventoryError> {
         let meta = fs::metadata(self.path()).map_err(|e| self.failed(e))?;
         if !meta.is_file() {
@@ -110,12 +110,12 @@ impl Dpkg {
         Ok(Stamp::of(&meta))
     }
 
-    /// Reads all of it, with the stamp of what was read.
+    /// Reads the database. Returns the inventory and the stamp of the file that was read.
     ///
     /// # Errors
-    /// Any [`InventoryError`]; then nothing is known of any package.
+    /// Returns any [`InventoryError`]; then nothing is known about any package.
     pub fn read(&self) -> Result<(Inventory, Stamp), InventoryError> {
-        // Of a pipe in its place the opening would not return.
+        // Check the file type first: opening a pipe would block.
         self.stamp()?;
         let file = File::open(self.path()).map_err(|e| self.failed(e))?;
         let meta = file.metadata().map_err(|e| self.failed(e))?;
@@ -146,12 +146,14 @@ impl Dpkg {
                 .map_err(|fault| self.fault(stanza.line, fault))?;
         }
         if !any {
-            // A system that has this database has at least dpkg itself.
+            // A system with this database has at least the package dpkg.
             return Err(self.fault(1, Fault::Malformed("no package at all")));
         }
         Ok(inventory)
     }
 
+    /// Adds a package: to `packages` if it is installed, to `moving` if dpkg is changing it. Other
+    /// states are skipped.
     fn add_package(&self, inventory: &mut Inventory, stanza: &Stanza) -> Result<(), Fault> {
         let name = word(stanza, "Package", NAME_BYTES_MAX, is_name)?;
         let status = stanza.get("Status").ok_or(Fault::Malformed("a package without a status"))?;
@@ -164,7 +166,7 @@ impl Dpkg {
             _ => return Err(Fault::Malformed("a status that dpkg does not know")),
         };
         if moving && stanza.get("Architecture").is_none() {
-            // Broken off before anything was unpacked.
+            // The installation was aborted before anything was unpacked.
             return Ok(());
         }
         let architecture = word(stanza, "Architecture", ARCHITECTURE_BYTES_MAX, is_name)?;
@@ -199,7 +201,8 @@ impl Dpkg {
         Ok(())
     }
 
-    /// When the package's list of files was written; of several architectures each has its own.
+    /// Returns the time at which the package's list of files was written. Packages of several
+    /// architectures have one list each.
     fn installed(&self, name: &str, architecture: &str) -> Option<String> {
         let info = self.folder.join("info");
         let own = fs::symlink_metadata(info.join(format!("{name}:{architecture}.list")));
@@ -233,7 +236,7 @@ impl Dpkg {
     }
 }
 
-/// A field that must be there and of this form.
+/// Returns a required field, if it is short enough and `is_one` accepts it.
 fn word(
     stanza: &Stanza,
     field: &'static str,
@@ -256,7 +259,8 @@ fn word(
     }
 }
 
-/// Letters, digits, `+`, `-` and `.`, not at the beginning: it also stands in a path.
+/// Returns true for a name of letters, digits and `+-._` that begins with a letter or digit. The
+/// name is used in a path, so `/` must not occur.
 fn is_name(value: &[u8]) -> bool {
     value.first().is_some_and(u8::is_ascii_alphanumeric)
         && value.iter().all(|b| b.is_ascii_alphanumeric() || b"+-._".contains(b))
@@ -266,7 +270,8 @@ fn is_version(value: &[u8]) -> bool {
     !value.is_empty() && value.iter().all(|b| b.is_ascii_alphanumeric() || b".+-:~_".contains(b))
 }
 
-/// A text for people: shown safely, control characters left out, cut off where it is too long.
+/// Returns an optional text for display: escaped, without control characters, and cut to
+/// [`TEXT_BYTES_MAX`].
 fn text(stanza: &Stanza, field: &str) -> Option<String> {
     let value = stanza.get(field)?;
     let shown = match std::str::from_utf8(value) {

@@ -1,11 +1,11 @@
-//! Why there is no inventory.
+//! The errors of reading an inventory.
 
 use std::io;
 use std::path::PathBuf;
 
 use model::CoverageKind;
 
-/// Why a package database gave no inventory. Nothing is known of any package then.
+/// An error of reading the package database. Nothing is then known about any package.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InventoryError {
@@ -14,22 +14,22 @@ pub enum InventoryError {
     /// It cannot be opened or read.
     #[error("{path}: {source}; the agent must be able to read it")]
     Unreadable { path: PathBuf, source: io::Error },
-    /// It is not what dpkg writes.
+    /// It is not in the format that dpkg writes.
     #[error("{path}: line {line}: {what}; compare it with its copy {path}-old")]
     Malformed {
         path: PathBuf,
-        /// Where, from 1.
+        /// Line number, from 1.
         line: u64,
         /// Description of the problem.
         what: String,
     },
-    /// It is larger than what is read.
+    /// It exceeds a limit.
     #[error("{path}: line {line}: {what}, at most {max}; set inventory.packages = false")]
     Limit {
         path: PathBuf,
-        /// Where, from 1.
+        /// Line number, from 1.
         line: u64,
-        /// The limited thing.
+        /// Description of the exceeded limit.
         what: &'static str,
         max: u64,
     },
@@ -39,7 +39,7 @@ pub enum InventoryError {
 }
 
 impl InventoryError {
-    /// The kind of gap that this is.
+    /// Returns the kind of coverage event that reports this error.
     pub fn coverage(&self) -> CoverageKind {
         match self {
             Self::Missing { .. } => CoverageKind::RootGone,

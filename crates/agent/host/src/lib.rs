@@ -1,13 +1,13 @@
-//! The host's inventory, installed packages, its metrics ([`metrics`]), and its name and operating
-//! system ([`system`]).
+//! The host: its installed packages, its metrics ([`metrics`]), and its name and operating system
+//! ([`system`]).
 //!
-//! - [`Dpkg::read`] reads the dpkg status database, stanza by stanza, and gives an [`Inventory`]
-//!   or says why there is none. It is whole or it is an error: a database that is missing, cut
-//!   off, malformed or beyond a limit never looks like one with fewer packages.
-//! - [`plan()`] compares an inventory with the baseline of documents and gives the [`Plan`] to
-//!   commit: documents to put and to delete, and the events to tell.
-//! - A package that dpkg is in the midst of changing (unpacked and not yet configured) stays as it
-//!   last was: an upgrade is one change, not a removal and an installation.
+//! - [`Dpkg::read`] reads the dpkg status database and returns a complete [`Inventory`] or an
+//!   error. A database that is missing, truncated, malformed or above a limit never looks like one
+//!   with fewer packages.
+//! - [`plan()`] compares an inventory with the stored documents and returns the [`Plan`] to commit:
+//!   documents to put and to delete, and the events to report.
+//! - A package that dpkg is changing at present, for example unpacked but not configured, keeps its
+//!   last state. An upgrade is therefore one change, not a removal and an installation.
 //!
 //! Limits: [`limits`]. Every call blocks on the disk. Nothing is written.
 

@@ -1,4 +1,4 @@
-//! Plan of a commit that makes the documents equal to the inventory. A pure function.
+//! Computes the operations that make the stored documents equal to an inventory. A pure function.
 
 use std::collections::BTreeMap;
 
@@ -6,20 +6,20 @@ use model::{EventBody, PackageDocument};
 
 use crate::dpkg::Inventory;
 
-/// Documents by key, as they stand in the queue.
+/// Documents by key, as stored in the queue.
 pub type StoredDocuments = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// One item to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Put {
     pub key: Vec<u8>,
-    /// Its document as JSON; `None` when it is no longer installed.
+    /// The document as JSON; `None` if the package is no longer installed.
     pub document: Option<Vec<u8>>,
     /// The change to report.
     pub event: Option<EventBody>,
 }
 
-/// Operations to commit, all or none.
+/// Operations to commit together.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Plan {
     /// Items, by key.
@@ -28,19 +28,20 @@ pub struct Plan {
     pub created: u64,
     /// Packages that changed.
     pub modified: u64,
-    /// Packages that are gone.
+    /// Packages that were removed.
     pub deleted: u64,
 }
 
 impl Plan {
-    /// Number of packages that differ.
+    /// Returns the number of packages that differ.
     pub fn changes(&self) -> u64 {
         self.created + self.modified + self.deleted
     }
 }
 
-/// Compares. With `found_at_us` (microseconds since the epoch) every difference becomes an event;
-/// without, what is there is the baseline. A package that is moving is left as it is.
+/// Compares an inventory with the baseline. With `found_at_us` (microseconds since the epoch) every
+/// difference has an event; without it, the inventory becomes the baseline and there are no events.
+/// A package in [`Inventory::moving`] keeps its document.
 pub fn plan(baseline: &StoredDocuments, inventory: &Inventory, found_at_us: Option<u64>) -> Plan {
     let mut plan = Plan::default();
     for (key, package) in &inventory.packages {

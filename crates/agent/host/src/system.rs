@@ -4,13 +4,13 @@ use std::fs;
 
 use model::AgentOs;
 
-/// The host name, or `localhost` when the system has none.
+/// Returns the host name, or `localhost` if there is none.
 pub fn hostname() -> String {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     if name.is_empty() { "localhost".into() } else { name }
 }
 
-/// The operating system, from `/etc/os-release` (freedesktop's os-release(5)) and uname(2).
+/// Returns the operating system, from `/etc/os-release` (freedesktop's os-release(5)) and uname(2).
 pub fn os() -> AgentOs {
     let release = fs::read_to_string("/etc/os-release")
         .or_else(|_| fs::read_to_string("/usr/lib/os-release"))
@@ -29,7 +29,7 @@ pub fn os() -> AgentOs {
     }
 }
 
-/// The value of one key of os-release(5), without quotes.
+/// Returns the value of a key of os-release(5), without quotes.
 fn field(release: &str, key: &str) -> Option<String> {
     release.lines().find_map(|line| {
         let value = line.strip_prefix(key)?.strip_prefix('=')?;

@@ -1,4 +1,4 @@
-//! Generated dpkg databases, sound ones, odd ones and hostile ones.
+//! Reads generated dpkg databases: valid, unusual and malicious ones.
 
 #![allow(
     clippy::unwrap_used,
@@ -119,7 +119,7 @@ fn incomplete_dpkg_database_is_an_error_not_a_shorter_list() {
         assert_eq!(kind(&bad), CoverageKind::Unreadable, "{bad}");
         assert_eq!(kind(format!("{bad}\n")), CoverageKind::Unreadable, "{bad}");
     }
-    // Wherever in a stanza it is cut off, that is noticed.
+    // Every truncation is detected.
     for end in 1..DPKG.len() {
         assert!(read(&DPKG[..end]).is_err(), "{end}");
     }
@@ -139,7 +139,7 @@ fn every_limit_is_an_error_that_names_it() {
     assert_eq!(kind(fields), CoverageKind::LimitReached);
     let name = "n".repeat(limits::NAME_BYTES_MAX + 1);
     assert_eq!(kind(stanza(&name, "1", "install ok installed")), CoverageKind::LimitReached);
-    // Texts of a package are cut, and a long field that is not used is skipped.
+    // Long texts are cut. A long field that is not requested is skipped.
     let text = "\u{e4}".repeat(limits::TEXT_BYTES_MAX);
     let long = "y, ".repeat(10_000);
     let inventory = read(format!(
@@ -173,7 +173,7 @@ fn stamp_settles_only_once_no_write_can_share_its_timestamp() {
     assert_ne!(dpkg.stamp().unwrap(), stamp);
 }
 
-/// State of a package in the model: its version, or that it is being changed.
+/// A step of the model test.
 #[derive(Debug, Clone, PartialEq)]
 enum Step {
     Install(u8, u8),
@@ -191,15 +191,15 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Versions of the documents.
+/// Returns the versions of the documents by package key.
 fn versions(baseline: &StoredDocuments) -> BTreeMap<String, String> {
     let document = |json: &Vec<u8>| PackageDocument::from_json(json).unwrap().package;
     baseline.values().map(document).map(|p| (p.key(), p.version)).collect()
 }
 
 proptest! {
-    /// A plain map is upgraded, removed from and broken; after every look the documents are the
-    /// map, and the events alone, applied to what was there first, give the same.
+    /// Compares the documents with a plain map over random installs, unpacks, removals and broken
+    /// databases. The events, applied to the first state, must give the same map.
     #[test]
     fn documents_and_events_follow_the_database(steps in prop::collection::vec(step(), 0..16)) {
         let mut installed: BTreeMap<u8, Option<u8>> = BTreeMap::new();
@@ -263,7 +263,7 @@ proptest! {
         }
     }
 
-    /// Any bytes give an inventory or an error.
+    /// Any bytes give an inventory or an error, never a panic.
     #[test]
     fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..400), at in 0..DPKG.len()) {
         let mut status = DPKG.as_bytes().to_vec();

@@ -1,8 +1,8 @@
-//! Prints what the queue costs: `cargo run --release -p holdfast-queue --example measure [DIR]`.
+//! Measures the queue: `cargo run --release -p holdfast-queue --example measure [DIR]`.
 //!
-//! 100,000 items in directories of 50, in groups of 8,192 (or as named), on the file system of
-//! DIR (default: the temporary folder). Bytes are what the process wrote to the block layer
-//! (`/proc/self/io`), the checkpoint at the close included; CPU is user and system time.
+//! It writes 100,000 items in directories of 50, in groups of 8,192 or as printed, on the file
+//! system of DIR (default: the temporary directory). Bytes are those that the process wrote to the
+//! block layer (`/proc/self/io`), including the checkpoint at close. CPU is user and system time.
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a program for measuring")]
 
@@ -32,7 +32,7 @@ fn written() -> u64 {
     line.parse().unwrap()
 }
 
-/// User and system time so far, microseconds (clock ticks of 10 ms).
+/// Returns user and system time so far, microseconds (in clock ticks of 10 ms).
 fn cpu_us() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let fields: Vec<_> = stat.rsplit(')').next().unwrap().split_whitespace().collect();

@@ -1,4 +1,4 @@
-//! Effects of the server's answer on the items of a session.
+//! Applies the server's answer to the items of a session.
 
 use model::SkipReason;
 
@@ -7,29 +7,29 @@ use crate::place::ItemPlace;
 use crate::transition::{ItemMarks, Lift, acknowledge, restamp};
 use crate::txn::Txn;
 
-/// One item of a lease that the server left out.
+/// An item of a lease that the server did not accept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Skip {
-    /// Its place in [`crate::Lease::items`].
+    /// Its index in [`crate::Lease::items`].
     pub index: usize,
-    /// Why the server left it out.
+    /// The reason of the server.
     pub reason: SkipReason,
-    /// For `stale` the version that the server holds.
+    /// With [`SkipReason::Stale`], the version that the server holds.
     pub version: u64,
 }
 
 /// Changes made by an acknowledgement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AckOutcome {
-    /// Rows of gone items removed.
+    /// Number of rows of deleted items that were removed.
     pub removed: u64,
-    /// Items that will be sent again above the server's version.
+    /// Number of items that will be sent again with a version above the server's.
     pub restamped: u64,
-    /// Items set aside until their next change.
+    /// Number of items that are not sent again until they change.
     pub exceptions: u64,
 }
 
-/// Gives the row the clock's next value.
+/// Gives the row a new version, so that it is sent again.
 pub(crate) fn stamp(
     txn: &mut Txn<'_>,
     place: ItemPlace<'_>,
@@ -52,7 +52,8 @@ pub(crate) fn stamp(
     Ok(())
 }
 
-/// Carries out what the session's answer says of its items.
+/// Applies an accepted session: removes the rows of acknowledged deletes, and handles each skipped
+/// item. Other items need no write, because the dataset's watermark covers them.
 pub(crate) fn apply_answer(
     txn: &mut Txn<'_>,
     id: i64,
@@ -80,13 +81,15 @@ pub(crate) fn apply_answer(
         }
     }
     if outcome != AckOutcome::default() {
-        // The highest version may have gone with its row.
+        // The row with the highest version may have been removed, so the clock is stored.
         crate::schema::set_meta(txn.conn, crate::schema::META_CLOCK, txn.clock.last() as i64)?;
     }
     Ok(outcome)
 }
 
-/// The server left the item out.
+/// Handles an item that the server skipped. A stale item gets a version above the server's. A
+/// refused delete removes the row. Any other refusal is stored as an exception until the item
+/// changes.
 fn refuse(
     txn: &mut Txn<'_>,
     place: ItemPlace<'_>,
@@ -103,11 +106,11 @@ fn refuse(
         return Ok(());
     }
     if row.version != item.seen {
-        // It changed in between and will be sent as it is now.
+        // It changed after it was sent, and will be sent again anyway.
         return Ok(());
     }
     if row.deleted {
-        // A server that refuses the delete holds nothing under that name.
+        // A server that refuses the delete holds no document of this item.
         txn.clear_exception(place)?;
         txn.remove(place)?;
         outcome.removed += 1;
@@ -144,7 +147,8 @@ fn reason_name(reason: SkipReason) -> &'static str {
     REASONS.iter().find(|(known, _)| *known == reason).map_or("other", |(_, name)| name)
 }
 
-/// The reason behind a stored word. A word of a later version counts as a refused body.
+/// Returns the reason for a stored name. A name that a later version stored is taken for a refused
+/// body.
 pub(crate) fn reason_of(name: &str) -> SkipReason {
     REASONS.iter().find(|(_, known)| *known == name).map_or(SkipReason::Json, |(reason, _)| *reason)
 }

@@ -1,6 +1,6 @@
-//! Applying a group of jobs inside one open transaction: sorted by key, each item's row looked up
-//! in the cheapest way, carried through the pure transitions, and written once however many steps
-//! of the group touch it.
+//! Applies a group of jobs inside an open transaction. The steps are sorted by key. Each item's row
+//! is read once, changed by the pure transitions, and written once, even if several steps change
+//! it.
 
 use std::mem;
 
@@ -13,12 +13,12 @@ use crate::place::{BlockPlace, ItemPlace};
 use crate::transition::{ItemMarks, Marks, delete, put, touch};
 use crate::txn::Txn;
 
-/// Below this many changes in a directory its rows are read one by one.
+/// With fewer changed items in a directory, their rows are read one by one.
 const RANGE_READ_MIN: usize = 4;
-/// A directory's rows are read in one sweep when it holds at most this many times the changes.
+/// A directory's rows are read with one range query if it holds at most this many rows per change.
 const RANGE_READ_ROWS_PER_CHANGE: u64 = 8;
 
-/// A step with its place.
+/// A step with the numbers of its dataset and directory.
 struct Placed<'a> {
     dataset: i64,
     directory: i64,
@@ -61,7 +61,7 @@ pub(crate) fn apply(
     Ok(outcomes)
 }
 
-/// Number every step's directory; deletes in unknown directories fall out.
+/// Resolves the directory of every step. A delete in an unknown directory is dropped.
 fn place<'a>(txn: &mut Txn<'_>, jobs: &[&'a Job]) -> rusqlite::Result<Vec<Placed<'a>>> {
     let mut placed = Vec::with_capacity(jobs.iter().map(|job| job.steps.len()).sum());
     for (index, job) in jobs.iter().enumerate() {
@@ -88,18 +88,18 @@ struct Run {
     dataset: i64,
     directory: i64,
     marks: Marks,
-    /// The dataset may have exceptions to clear.
+    /// True if the dataset may have exceptions to clear.
     exceptions: bool,
-    /// The block of the directory that the items now belong to.
+    /// The current block of the directory.
     block: usize,
-    /// Highest `seen` written in it.
+    /// Highest version written in the block.
     newest: u64,
-    /// Rows more or fewer in it.
+    /// Number of rows added to the block, minus rows removed.
     rows: i64,
 }
 
 impl Run {
-    /// The block was left: what was written there counts.
+    /// Adds the changes of the current block to the transaction's delta.
     fn leave(&mut self, txn: &mut Txn<'_>) {
         if self.newest > 0 || self.rows != 0 {
             let Self { dataset, directory, block, .. } = *self;
@@ -109,7 +109,7 @@ impl Run {
     }
 }
 
-/// Applies the steps of one directory, sorted by name; equal names in the order they came.
+/// Applies the steps of one directory. They are sorted by name; steps of one item keep their order.
 fn apply_run(
     txn: &mut Txn<'_>,
     feed: &Feed,
@@ -145,7 +145,7 @@ fn apply_run(
     Ok(())
 }
 
-/// The rows before the run, one for each of its items.
+/// Returns the present row of each item, in the order of the items.
 fn before(
     txn: &Txn<'_>,
     run: &Run,
@@ -185,7 +185,7 @@ fn before(
     Ok(found)
 }
 
-/// Carries one item through its steps and writes what it came to.
+/// Applies the steps of one item to its row and passes the result to the feed.
 fn apply_item(
     txn: &mut Txn<'_>,
     feed: &Feed,
@@ -196,7 +196,7 @@ fn apply_item(
 ) -> rusqlite::Result<()> {
     let Some(place) = steps.first().map(Placed::place) else { return Ok(()) };
     let mut row = old;
-    // What the row holds now, once a step of this group has written it.
+    // The content of the row after the steps so far; `None` if none of them changed it.
     let mut body: Option<&[u8]> = None;
     let mut stamped = false;
     for one in steps {
@@ -222,7 +222,7 @@ fn apply_item(
                 stamped = true;
             }
         }
-        // A gone item needs its place only.
+        // The row of a deleted item has no content.
         body = Some(if row.is_some_and(|row| row.deleted) { &[] } else { one.body });
         if let Some(outcome) = outcomes.get_mut(one.job) {
             outcome.items += 1;

@@ -1,4 +1,4 @@
-//! The baseline side: what was last observed, one range read for each directory.
+//! The baseline: the last observations, read with one range query per directory.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use crate::body::DOCUMENT_TAG;
 use crate::error::QueueError;
 use crate::inner::Inner;
 
-/// A dataset's baseline on a connection of its own; see [`crate::Queue::baseline`]. Each call
-/// sees everything committed before it and holds no read transaction afterwards.
+/// A dataset's baseline on a separate read connection; see [`crate::Queue::baseline`]. Each call
+/// sees everything committed before it, and leaves no read transaction open.
 pub struct QueueBaseline {
     inner: Arc<Inner>,
     conn: Connection,
@@ -87,7 +87,7 @@ impl Baseline for QueueBaseline {
 }
 
 impl Inner {
-    /// The stored bytes of an item that is not gone.
+    /// Returns the stored bytes of an item that is not deleted.
     pub(crate) fn stored(
         &self,
         dataset: i64,
@@ -110,7 +110,8 @@ impl Inner {
     }
 }
 
-/// The documents of a dataset that are not gone. What is an observation is passed over.
+/// Visits the name and body of each document of a dataset. Deleted items and observations are
+/// skipped.
 pub(crate) fn documents(
     conn: &Connection,
     dataset: i64,

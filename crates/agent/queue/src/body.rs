@@ -1,8 +1,8 @@
-//! Content of an item: an observation, or a document of another dataset. The queue itself never
-//! looks inside.
+//! Content of an item: an observation, or a document of another dataset. The queue itself does not
+//! interpret it.
 //!
-//! The stored bytes of an observation begin with its own version (1 or more); those of a document
-//! with [`DOCUMENT_TAG`].
+//! The stored bytes of an observation begin with its format version, which is 1 or more. Those of a
+//! document begin with [`DOCUMENT_TAG`].
 
 use model::Observation;
 
@@ -16,7 +16,7 @@ pub enum Body {
     Observation(Box<Observation>),
     /// A document as it was put, ready to be sent.
     Document(Vec<u8>),
-    /// The item is gone: a delete is to be sent.
+    /// The item was deleted, and the delete is to be sent.
     Gone,
 }
 
@@ -34,12 +34,13 @@ impl Body {
         matches!(self, Self::Gone)
     }
 
-    /// Returns true if stored bytes can be decoded; among files they must be an observation.
+    /// Returns true if stored bytes can be decoded. In the dataset of files they must be an
+    /// observation.
     pub(crate) fn is_sound(bytes: &[u8], files: bool) -> bool {
         (!files && bytes.first() == Some(&DOCUMENT_TAG)) || Observation::decode(bytes).is_some()
     }
 
-    /// Decodes stored bytes; `None` when they are neither form.
+    /// Decodes stored bytes; `None` if they are neither an observation nor a document.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         match bytes.split_first()? {
             (&DOCUMENT_TAG, document) => Some(Self::Document(document.to_vec())),

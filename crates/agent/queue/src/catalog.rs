@@ -1,19 +1,20 @@
-//! State kept in memory in addition to the database: per dataset its watermarks and its directories,
-//! each (and each block of a large one) with the newest `seen` of its items, so that a lease skips
-//! them without reading. Rebuilt at open; changed only after the commit it mirrors.
+//! The catalog: state kept in memory in addition to the database. For each dataset it has the
+//! watermarks and the directories. Each directory, and each block of a large one, has the highest
+//! version of its items, so that a lease skips it without reading. The catalog is rebuilt at open
+//! and changed only after the commit that it mirrors.
 //!
-//! About 170 bytes and the path for each directory that holds items.
+//! It takes about 170 bytes and the path for each directory that holds items.
 //!
 //! **Locking.** The catalog is behind the read-write lock `Inner::catalog`. Only the holder of
-//! `Inner::writer` takes it for writing, and only to mirror a commit or to set a cycle's head; so the
-//! holder of the writer sees no change but its own, and a transaction may keep the shared lock from
-//! its first read to its commit. Every other thread takes the shared lock for moments: it copies
-//! what it needs and releases it before it reads the database: a lease copies some hundred
-//! directories at a time, the status and a baseline below a directory copy all that they need. The
-//! first copy of a lease may be older than the rows that it then reads, later ones may be newer than
-//! its snapshot: either way a lease finds too little at worst, and a later lease finds the rest. A
-//! thread that holds the lock in either mode must not take `writer`, which is before it in the order
-//! ([`crate::writer`]).
+//! `Inner::writer` takes it for writing, and only to mirror a commit, to add a dataset or to set a
+//! cycle's head. The holder of the writer therefore sees no change but its own, and a transaction
+//! may keep the shared lock from its first read to its commit. Every other thread takes the shared
+//! lock for a short time: it copies what it needs, and releases the lock before it reads the
+//! database. A lease copies some hundred directories at a time; the status and a baseline copy
+//! everything that they need. The first copy of a lease may be older than the rows that it reads
+//! afterwards, and later copies may be newer than its snapshot. In both cases a lease may miss
+//! items, which a later lease finds. A thread that holds this lock in either mode must not take
+//! `writer`, which comes before it in the lock order ([`crate::writer`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -56,16 +57,16 @@ impl DatasetState {
     }
 }
 
-/// Everything in memory.
+/// The state in memory.
 #[derive(Debug, Default)]
 pub(crate) struct Catalog {
     pub(crate) datasets: BTreeMap<i64, DatasetState>,
     pub(crate) next_directory: i64,
-    /// Ascending by their first event.
+    /// Epochs of event ids, sorted by their first event.
     pub(crate) epochs: Vec<Epoch>,
 }
 
-/// The epoch of all events from one number on.
+/// An epoch of event ids, which applies to the events from `first_seq` on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Epoch {
     pub(crate) first_seq: u64,
@@ -87,7 +88,7 @@ pub(crate) struct Unsound {
     pub(crate) dataset: i64,
     pub(crate) directory: i64,
     pub(crate) name: Vec<u8>,
-    /// As shown to people.
+    /// Path for display.
     pub(crate) path: String,
 }
 
@@ -97,7 +98,7 @@ pub(crate) struct Delta {
     /// New directories by dataset and path.
     pub(crate) created: BTreeMap<(i64, Vec<u8>), i64>,
     pub(crate) changed: BTreeMap<BlockPlace, BlockChange>,
-    /// Exceptions more or fewer, by dataset.
+    /// Change in the number of exceptions, by dataset.
     pub(crate) exceptions: BTreeMap<i64, i64>,
 }
 
@@ -106,12 +107,12 @@ pub(crate) struct Delta {
 pub(crate) struct BlockChange {
     /// Highest version written; 0 if rows were only removed.
     pub(crate) newest: u64,
-    /// Rows added less rows removed.
+    /// Number of rows added, minus rows removed.
     pub(crate) rows: i64,
 }
 
 impl Delta {
-    /// Notes that items of a block were written, the newest as `version`, or removed.
+    /// Records that rows of a block were written, up to `version`, or removed.
     pub(crate) fn touch(&mut self, block: BlockPlace, version: u64, rows: i64) {
         let change = self.changed.entry(block).or_default();
         change.newest = change.newest.max(version);
@@ -128,7 +129,7 @@ impl Catalog {
         self.datasets.insert(id, DatasetState::new(name));
     }
 
-    /// Rows that a directory holds once `delta` is applied.
+    /// Returns the number of rows that a directory holds after `delta` is applied.
     pub(crate) fn rows_after(&self, delta: &Delta, place: DirectoryPlace) -> u64 {
         let DirectoryPlace { dataset, directory } = place;
         let before = self.directory(dataset, directory).map_or(0, |directory| directory.rows);
@@ -138,12 +139,12 @@ impl Catalog {
         before.saturating_add_signed(change)
     }
 
-    /// A directory that holds items.
+    /// Returns a directory, if it holds items.
     pub(crate) fn directory(&self, dataset: i64, id: i64) -> Option<&Directory> {
         self.datasets.get(&dataset).and_then(|state| state.directories.get(&id))
     }
 
-    /// Divides the block of a directory that this stretch is.
+    /// Divides the block with this range of names; see [`Directory::divide`].
     pub(crate) fn divide(&mut self, place: DirectoryPlace, stretch: &Stretch, at: Vec<Box<[u8]>>) {
         let state = self.datasets.get_mut(&place.dataset);
         let directory = state.and_then(|state| state.directories.get_mut(&place.directory));
@@ -152,8 +153,8 @@ impl Catalog {
         }
     }
 
-    /// Mirrors a commit. Directories without rows go. Returns the directories, with their datasets,
-    /// of which blocks are to be divided.
+    /// Mirrors a commit, and removes directories without rows. Returns the directories that have
+    /// blocks to be divided.
     pub(crate) fn apply(&mut self, delta: Delta) -> BTreeSet<DirectoryPlace> {
         let mut grown = BTreeSet::new();
         let mut shrunk = BTreeSet::new();
@@ -164,7 +165,7 @@ impl Catalog {
                 state.paths.insert(Arc::clone(&path), id);
                 state.directories.insert(id, Directory::new(path));
             }
-            // Emptied by the same commit, it has no row.
+            // The same commit may have emptied it again.
             shrunk.insert(DirectoryPlace { dataset, directory: id });
         }
         for (BlockPlace { dataset, directory: id, block }, change) in delta.changed {
@@ -189,7 +190,7 @@ impl Catalog {
         grown
     }
 
-    /// A directory that is empty now goes, of another one the empty blocks.
+    /// Removes a directory that is empty, or the empty blocks of one that is not.
     fn shrink(&mut self, place: DirectoryPlace) {
         let DirectoryPlace { dataset, directory: id } = place;
         let Some(state) = self.datasets.get_mut(&dataset) else { return };
@@ -203,14 +204,14 @@ impl Catalog {
         }
     }
 
-    /// Epoch and number of an event as its id on the wire.
+    /// Returns an event's id on the wire: epoch and number.
     pub(crate) fn event_id(&self, seq: u64) -> String {
         let at = self.epochs.partition_point(|epoch| epoch.first_seq <= seq);
         let epoch = at.checked_sub(1).and_then(|i| self.epochs.get(i)).map_or(0, |e| e.epoch);
         format!("{epoch:016x}-{seq}")
     }
 
-    /// Epoch of new events.
+    /// Returns the epoch of new events.
     pub(crate) fn epoch(&self) -> String {
         format!("{:016x}", self.epochs.last().map_or(0, |e| e.epoch))
     }
@@ -243,8 +244,8 @@ impl Catalog {
         Ok(Loaded { catalog, last, unsound })
     }
 
-    /// Counts what the directories hold, and looks at every row: one that cannot be decoded would
-    /// stop each scan and each cycle that meets it. Returns the highest version.
+    /// Counts the rows of each directory and checks every row, because a row that cannot be decoded
+    /// would stop every scan and cycle that reads it. Returns the highest version.
     fn load_items(
         &mut self,
         conn: &Connection,
@@ -315,8 +316,8 @@ impl Catalog {
         Ok(last)
     }
 
-    /// Returns a contradiction between the database's rows and its dictionaries, if there is one: an item
-    /// without a directory, or a directory without a dataset.
+    /// Returns a contradiction between the database's rows and its dictionaries, if there is one:
+    /// an item without a directory, or a directory without a dataset.
     pub(crate) fn contradiction(conn: &Connection) -> rusqlite::Result<Option<String>> {
         let orphans: i64 = conn.query_row(
             "SELECT count(*) FROM (SELECT DISTINCT dataset, directory FROM item) AS held \
@@ -329,8 +330,8 @@ impl Catalog {
     }
 }
 
-/// Returns true if an item, read as by [`Catalog::load_items`], can be used: each column has its type,
-/// and its content can be decoded.
+/// Returns true if a row of [`Catalog::load_items`] is valid: each column has its type, and the
+/// content can be decoded.
 fn is_sound(row: &Row<'_>, files: bool) -> rusqlite::Result<bool> {
     let typed = row.get_ref(2)?.as_i64().is_ok()
         && row.get_ref(6)?.as_i64().is_ok()

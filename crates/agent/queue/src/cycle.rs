@@ -1,10 +1,10 @@
-//! Cycles: telling everything seen up to a moment, session by session.
+//! Cycles: sending all items that were pending when the cycle began, session by session.
 //!
-//! A walk goes through the directories by number and the names in each; it reads only directories,
-//! and blocks of large ones, whose newest item is pending, and hands out each pending item as it is
-//! when visited, but for those born since the cycle began ([`crate::transition::Marks::is_due`]).
-//! The place reached is stored with every acknowledgement; nothing is written per item, but for
-//! items that are gone (their row goes) and items that the server skipped.
+//! A cycle visits the directories by number and the names in each. It reads only directories, and
+//! blocks of large directories, that have pending items. Each pending item is leased in its state
+//! at that time, except items created since the cycle began ([`crate::transition::Marks::is_due`]).
+//! Every acknowledgement stores the cursor. It writes nothing per item, except for deleted items,
+//! whose rows are removed, and items that the server skipped.
 
 use std::mem;
 use std::sync::Arc;
@@ -24,21 +24,21 @@ use crate::txn::Txn;
 
 /// Size of a document's fixed parts on the wire, bytes, for the budget of a lease.
 const DOCUMENT_OVERHEAD_BYTES: usize = 800;
-/// Directories looked up at a time.
+/// Directories copied from the catalog at a time.
 const DIRECTORIES_PER_STEP: usize = 512;
 
 /// A cycle that has begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cycle {
-    /// Everything seen up to this version is acknowledged when the cycle ends.
+    /// Items up to this version are acknowledged when the cycle ends.
     pub leased: u64,
-    /// Everything seen up to this version was acknowledged before.
+    /// Items up to this version were acknowledged before.
     pub told: u64,
-    /// It goes on from where an earlier one broke off.
+    /// True if this continues an interrupted cycle.
     pub resumed: bool,
 }
 
-/// Data of a dataset that a lease needs.
+/// The part of a cycle that a lease needs.
 struct Walk {
     id: i64,
     told: u64,
@@ -48,21 +48,21 @@ struct Walk {
 }
 
 impl Walk {
-    /// The first name to visit in a directory.
+    /// Returns the first name to visit in a directory.
     fn first_name(&self, directory: i64) -> &[u8] {
         if directory == self.start.directory { &self.start.name } else { &[] }
     }
 }
 
-/// Range of a directory that may hold pending items.
+/// A range of names of a directory that may have pending items.
 struct Candidate {
     id: i64,
     path: Arc<[u8]>,
     names: Stretch,
 }
 
-/// All of them of a walk, a handful of directories looked up at a time so that the catalog is
-/// never held for long.
+/// An iterator over all candidates of a walk. It copies a page of directories at a time, so that
+/// the catalog is locked only for a short time.
 struct Candidates<'a> {
     inner: &'a Inner,
     walk: &'a Walk,
@@ -75,7 +75,7 @@ impl<'a> Candidates<'a> {
         Self { inner, walk, from: walk.start.directory, page: Vec::new().into_iter() }
     }
 
-    /// Looks at some more directories; `false` when there are none.
+    /// Copies the next page of directories. Returns false if there are none.
     fn next_page(&mut self) -> bool {
         let catalog = self.inner.catalog.read();
         let Some(state) = catalog.datasets.get(&self.walk.id) else { return false };
@@ -115,10 +115,12 @@ impl Iterator for Candidates<'_> {
     }
 }
 
-/// Progress of a lease in one directory.
+/// The outcome of collecting items from one range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Filled {
+    /// All due items of the range are in the lease.
     Through,
+    /// The lease is full.
     Full,
 }
 
@@ -207,7 +209,7 @@ impl Inner {
             return Err(stale());
         }
         let mut name = item.key.name.to_vec();
-        // The smallest name behind it.
+        // The smallest name after the last item.
         name.push(0);
         head.cursor = Cursor { directory, name };
         let outcome = self.transact(writer, "acknowledge", |txn| {
@@ -219,8 +221,9 @@ impl Inner {
         Ok(outcome)
     }
 
-    /// No writer waits while what is left over is looked for: what a cycle began with only gets
-    /// less until another one begins, since all that is written has a higher version.
+    /// Ends the cycle, unless an item of it was not acknowledged. The search for such items runs
+    /// without the writer's lock: their number only decreases until the next cycle begins, since
+    /// every new write has a higher version.
     pub(crate) fn end_cycle(&self, dataset: &Dataset) -> Result<(), QueueError> {
         let unfinished = || QueueError::CycleUnfinished { dataset: dataset.to_string() };
         let walk = self.walk(dataset)?;
@@ -241,7 +244,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Returns true if some item of the cycle was not acknowledged.
+    /// Returns true if an item of the cycle was not acknowledged.
     fn left_over(&self, conn: &Connection, walk: &Walk) -> rusqlite::Result<bool> {
         let mut select = conn.prepare_cached(
             "SELECT EXISTS(SELECT 1 FROM item WHERE dataset = ?1 AND directory = ?2 \
@@ -294,13 +297,13 @@ impl Inner {
     }
 }
 
-/// Items that are due in a range of a directory, as [`crate::transition::Marks::is_due`] has it; an item
-/// that is gone has an empty observation.
+/// Selects the due items of a range, as defined by [`crate::transition::Marks::is_due`]. The
+/// observation of a deleted item is empty.
 const PENDING: &str = "SELECT name, seen, observation FROM item \
      WHERE dataset = ?1 AND directory = ?2 AND name >= ?3 AND name < ?4 AND seen > ?5 \
      AND (seen <= ?6 OR known) ORDER BY name";
 
-/// Collects items of one stretch.
+/// Collects the due items of one range.
 fn fill_from(
     select: &mut Statement<'_>,
     walk: &Walk,
@@ -338,12 +341,12 @@ fn resend_one(txn: &mut Txn<'_>, id: i64, key: &ItemKey) -> rusqlite::Result<boo
     Ok(true)
 }
 
-/// About what an item takes in a session, bytes.
+/// Returns the approximate size of an item in a session, bytes.
 fn estimate(directory: &[u8], name: &[u8], blob: &[u8]) -> usize {
     match blob.first() {
         None => DOCUMENT_OVERHEAD_BYTES / 4,
         Some(&crate::body::DOCUMENT_TAG) => blob.len() + DOCUMENT_OVERHEAD_BYTES / 4,
-        // The path stands in the document whole and in parts; digests and names grow as text.
+        // The document has the whole path and its parts; digests and names are longer as text.
         Some(_) => DOCUMENT_OVERHEAD_BYTES + 2 * (directory.len() + name.len()) + 2 * blob.len(),
     }
 }

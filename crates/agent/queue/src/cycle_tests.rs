@@ -10,9 +10,9 @@ use super::*;
 use crate::directory::{BLOCK_ROWS, BLOCK_ROWS_MAX};
 use crate::{Queue, QueueOptions};
 
-/// Items of one directory.
+/// Number of items of one directory.
 const ITEMS: u64 = 30 * BLOCK_ROWS;
-/// Steps of the engine for a row that is passed by, at most.
+/// Most steps of SQLite's virtual machine for a row that is skipped.
 const STEPS_PER_ROW: u64 = 6;
 
 fn open(folder: &std::path::Path) -> Queue {
@@ -47,14 +47,14 @@ fn cycle(queue: &Queue) -> usize {
     told
 }
 
-/// Steps of the engine in the leases since it was asked last.
+/// Returns the steps of SQLite's virtual machine in leases since the last call.
 fn steps(queue: &Queue) -> i32 {
     let steps =
         |conn: &Connection| Ok(conn.prepare_cached(PENDING)?.reset_status(StatementStatus::VmStep));
     queue.inner().read(steps).unwrap()
 }
 
-/// Cost of sending three items that are far apart.
+/// Returns the steps for sending three items that are far apart.
 fn steps_of_few(queue: &Queue, size: u64) -> i32 {
     put(queue, [7, ITEMS / 2, ITEMS - 1].into_iter(), size);
     let status = queue.status().unwrap();
@@ -70,8 +70,8 @@ fn lease_of_few_pending_items_does_not_scan_a_large_directory() {
     let queue = open(folder.path());
     put(&queue, 0..ITEMS, 1);
     assert_eq!(cycle(&queue) as u64, ITEMS);
-    // Three blocks, one of them once more by the lease that finds nothing left; all of it would be
-    // thirty, twice.
+    // Three blocks are read, and one of them again by the lease that finds nothing left. Without
+    // blocks it would be thirty, twice.
     let most = 4 * (BLOCK_ROWS_MAX * STEPS_PER_ROW) as i32;
     let few = steps_of_few(&queue, 2);
     assert!(few < most, "divided as they came: {few} steps");

@@ -1,31 +1,33 @@
-//! One directory as the catalog knows it: how many rows, and the newest `seen` among them. A large
-//! one is kept in blocks, runs of names of which each knows its own, so that few pending among
-//! millions are found in few rows.
+//! A directory in the catalog: the number of its rows, and their highest version. A large directory
+//! is divided into blocks, which are ranges of names with the same two figures. A few pending items
+//! among millions are therefore found by reading a few blocks.
 //!
-//! Limits: a block of more than [`BLOCK_ROWS_MAX`] rows is divided after the commit that made it
-//! so; each block takes about 50 bytes and one name.
+//! Limits: a block of more than [`BLOCK_ROWS_MAX`] rows is divided after the commit that enlarged
+//! it. Each block takes about 50 bytes and one name.
 
 use std::sync::Arc;
 
-/// Rows of a block when one is divided or loaded.
+/// Rows of a block after it is divided or loaded.
 pub(crate) const BLOCK_ROWS: u64 = 1024;
 /// Rows above which a block is divided.
 pub(crate) const BLOCK_ROWS_MAX: u64 = 2 * BLOCK_ROWS;
+/// A name that is greater than every other one.
 static BEHIND_ALL: [u8; crate::KEY_BYTES_MAX + 1] = [0xff; crate::KEY_BYTES_MAX + 1];
 
 /// One directory that holds items.
 #[derive(Debug, Clone)]
 pub(crate) struct Directory {
     pub(crate) path: Arc<[u8]>,
-    /// Highest `seen` of its items; never below it, may stay above it after a removal.
+    /// Highest version of its items. May be too high after a removal, but never too low.
     pub(crate) newest: u64,
-    /// Its rows, gone ones included.
+    /// Number of its rows, including deleted items.
     pub(crate) rows: u64,
-    /// By their first names, the first one's empty; none while it is small.
+    /// The blocks, sorted by their first names; the first block's name is empty. A small directory
+    /// has no blocks.
     blocks: Vec<Block>,
 }
 
-/// A run of names: from its own first one up to the next block's.
+/// A range of names, from `from` up to the first name of the next block.
 #[derive(Debug, Clone)]
 struct Block {
     from: Box<[u8]>,
@@ -47,7 +49,7 @@ impl BlockSize {
     }
 }
 
-/// Names from `from` up to, not including, `to`.
+/// A range of names, from `from` up to but not including `to`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Stretch {
     pub(crate) from: Box<[u8]>,
@@ -55,7 +57,7 @@ pub(crate) struct Stretch {
 }
 
 impl Stretch {
-    /// The name behind its last one.
+    /// Returns the exclusive end of the range.
     pub(crate) fn to(&self) -> &[u8] {
         self.to.as_deref().unwrap_or(&BEHIND_ALL)
     }
@@ -66,7 +68,7 @@ impl Directory {
         Self { path, newest: 0, rows: 0, blocks: Vec::new() }
     }
 
-    /// Counts the row behind all others: names come in their order.
+    /// Counts a row. Rows must be loaded in the order of their names.
     pub(crate) fn load(&mut self, name: &[u8], seen: u64) {
         if self.rows > 0 && self.rows.is_multiple_of(BLOCK_ROWS) {
             if self.blocks.is_empty() {
@@ -83,8 +85,8 @@ impl Directory {
         self.rows += 1;
     }
 
-    /// The number of the block that a name belongs to, when that of a smaller or equal name is
-    /// `known`.
+    /// Returns the index of the block that a name belongs to. `known` is the index for a smaller or
+    /// equal name, where the search begins.
     pub(crate) fn block_from(&self, known: usize, name: &[u8]) -> usize {
         let behind = self.blocks.get(known + 1..).unwrap_or_default();
         match behind.first() {
@@ -95,8 +97,8 @@ impl Directory {
         }
     }
 
-    /// Notes that items of a block were written up to version `newest`, and its rows grew by
-    /// `rows`.
+    /// Records that rows of a block were written up to the version `newest`, and that its number of
+    /// rows changed by `rows`.
     pub(crate) fn change(&mut self, block: usize, newest: u64, rows: i64) -> BlockSize {
         self.newest = self.newest.max(newest);
         self.rows = self.rows.saturating_add_signed(rows);
@@ -108,9 +110,8 @@ impl Directory {
         BlockSize::of(changed.rows)
     }
 
-    /// Blocks without rows go; the one before covers their names, and what was newest in them is no
-    /// longer. Not before every change of a
-    /// commit was mirrored, since they are named by their numbers.
+    /// Removes blocks without rows, and recomputes the directory's highest version. Call it after
+    /// all changes of a commit were mirrored, because changes refer to blocks by index.
     pub(crate) fn drop_empty_blocks(&mut self) {
         self.blocks.retain(|block| block.rows > 0);
         if let Some(first) = self.blocks.first_mut() {
@@ -120,8 +121,8 @@ impl Directory {
         self.newest = newest.unwrap_or(self.newest);
     }
 
-    /// Returns the ranges of names that may have been seen after the version `told`, at or after `from`;
-    /// adjacent blocks are one range.
+    /// Returns the ranges of names at or after `from` that may have versions above `told`. Adjacent
+    /// blocks are joined to one range.
     pub(crate) fn newer(&self, told: u64, from: &[u8]) -> Vec<Stretch> {
         if self.newest <= told {
             return Vec::new();
@@ -147,7 +148,7 @@ impl Directory {
         found
     }
 
-    /// The stretches of blocks to be divided.
+    /// Returns the ranges of the blocks that are to be divided.
     pub(crate) fn large(&self) -> Vec<Stretch> {
         if self.blocks.is_empty() {
             let all = Stretch { from: Box::default(), to: None };
@@ -160,8 +161,7 @@ impl Directory {
         large.map(|(block, to)| Stretch { from: block.from.clone(), to }).collect()
     }
 
-    /// Divides the block that begins at `from` at these names, each [`BLOCK_ROWS`] rows behind the
-    /// one before.
+    /// Divides the block that begins at `from` at these names, which are [`BLOCK_ROWS`] rows apart.
     pub(crate) fn divide(&mut self, from: &[u8], at: Vec<Box<[u8]>>) {
         if at.is_empty() {
             return;

@@ -34,7 +34,7 @@ fn newer_ranges_of_a_large_directory_cover_only_changed_blocks() {
         large.change(block, 9, 0);
     }
     let found = large.newer(1, b"");
-    // The fifth and the sixth follow each other.
+    // The fifth and the sixth block are adjacent.
     assert_eq!(found.len(), 3);
     let covered = (0..20 * BLOCK_ROWS).filter(|n| covers(&found, &name(*n))).count() as u64;
     assert_eq!(covered, 4 * BLOCK_ROWS);
@@ -52,7 +52,7 @@ fn dropping_an_empty_block_lowers_the_newest_mark() {
     assert_eq!((large.newest, large.newer(1, b"")), (1, Vec::new()));
 }
 
-/// As the writer does it, with the names of a model.
+/// Divides large blocks as the writer does, with the names of the model.
 fn divide(directory: &mut Directory, held: &std::collections::BTreeMap<Vec<u8>, u64>) {
     for stretch in directory.large() {
         let within = held.range(stretch.from.to_vec()..stretch.to().to_vec());
@@ -63,8 +63,8 @@ fn divide(directory: &mut Directory, held: &std::collections::BTreeMap<Vec<u8>, 
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
-    /// Whatever is written and removed, every name newer than a mark lies in a stretch, and blocks
-    /// stay bounded.
+    /// After any writes and removals, every name with a version above the mark is in a returned
+    /// range, and no block is too large.
     #[test]
     fn no_newer_name_is_ever_outside_of_the_stretches(
         loaded in 0u64..3000,
@@ -80,7 +80,7 @@ proptest! {
             held.insert(name(n * 3), 1);
         }
         for (seen, (start, count, step, gone)) in (2..).zip(groups) {
-            // One group: all changes are counted by the blocks as they were before it.
+            // One group: all changes refer to the blocks as they were before it.
             let mut changes = std::collections::BTreeMap::<usize, (u64, i64)>::new();
             let mut block = 0;
             for n in (start..start + count * step).step_by(step as usize) {
@@ -103,7 +103,7 @@ proptest! {
             }
             prop_assert_eq!(directory.rows, held.len() as u64);
             prop_assert!(directory.large().is_empty());
-            // A walk goes by the directory's newest whether to look for stretches at all.
+            // A cycle skips a directory by its highest version alone.
             let newest = directory.newest;
             prop_assert!(held.is_empty() || !directory.newer(newest.saturating_sub(1), b"").is_empty());
         }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use model::traits::PortError;
 use rusqlite::ErrorCode;
 
-/// Why an operation of the queue failed. Clones share their cause, because callers whose changes
-/// were committed together also fail together.
+/// An error of a queue operation. It can be cloned, because callers whose changes are committed
+/// together also fail together. Clones share the cause.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the message of a variant says what its fields are")]
@@ -15,7 +15,7 @@ pub enum QueueError {
     /// Another process writes this database.
     #[error("{}: in use by another process: stop the other agent first", path.display())]
     Locked { path: PathBuf },
-    /// Written by a later version of this program.
+    /// The database was written by a later version of this program.
     #[error(
         "{}: format version {found} is newer than {known}, the newest this program knows: \
          use the program that wrote it, or move the file away",
@@ -24,13 +24,13 @@ pub enum QueueError {
     Newer {
         path: PathBuf,
         found: i64,
-        /// The newest known one.
+        /// The newest known version.
         known: i64,
     },
-    /// A valid `SQLite` file of another program.
+    /// The file is a valid `SQLite` database of another program.
     #[error("{}: not an agent database: choose another path or move the file away", path.display())]
     Foreign { path: PathBuf },
-    /// The disk is full. Nothing of the operation was kept; everything before it was.
+    /// The disk is full. The operation was rolled back; earlier ones are not affected.
     #[error("{}: disk full while {action}: nothing committed was lost, free some space", path.display())]
     DiskFull {
         path: PathBuf,
@@ -42,10 +42,10 @@ pub enum QueueError {
     #[error("{}: damaged ({detail}): restart the agent to repair or rebuild it", path.display())]
     Corrupt {
         path: PathBuf,
-        /// The value found.
+        /// Description of the damage.
         detail: String,
     },
-    /// An earlier write failed in a way that leaves doubt about the disk's content.
+    /// An earlier write failed so that the disk's content is unknown.
     #[error("{}: closed after an earlier failure ({detail}): restart the agent", path.display())]
     Poisoned {
         path: PathBuf,
@@ -104,7 +104,7 @@ impl From<QueueError> for PortError {
     }
 }
 
-/// Returns true if the error speaks of damaged content.
+/// Returns true if the error means damaged content.
 pub(crate) fn is_damage(error: &rusqlite::Error) -> bool {
     match error {
         rusqlite::Error::SqliteFailure(cause, _) => {
@@ -117,7 +117,7 @@ pub(crate) fn is_damage(error: &rusqlite::Error) -> bool {
     }
 }
 
-/// The engine's error in this crate's words.
+/// Converts an error of SQLite.
 pub(crate) fn classify(path: &Path, action: &'static str, error: rusqlite::Error) -> QueueError {
     let path = path.to_path_buf();
     if is_damage(&error) {

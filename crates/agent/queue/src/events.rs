@@ -1,11 +1,12 @@
-//! Events: append-only, first in first out, never coalesced, removed once acknowledged.
+//! Events. They are append-only, first in, first out, never coalesced, and removed when
+//! acknowledged.
 //!
-//! An event's id is `epoch-seq`: seq from AUTOINCREMENT, the epoch in force when it was appended.
-//! A power cut may set seq back; the epoch drawn at the next opening keeps the ids apart, while
-//! events that were queued before keep theirs, so that one sent twice is known as the same.
+//! An event's id is `epoch-seq`: the epoch at the time of its append, and `seq` from AUTOINCREMENT.
+//! A power cut may set `seq` back. The new epoch of the next open then keeps the ids unique. Events
+//! that were queued before keep their ids, so that the server recognises one that is sent twice.
 //!
-//! A body is read as bytes whatever its column is typed as: one flipped bit makes text of it, and
-//! what it says is whole.
+//! A body is read as bytes regardless of its column type: one flipped bit can turn a blob into
+//! text, but its content is still valid.
 
 use model::{Coverage, Dataset};
 use rusqlite::{Connection, OptionalExtension as _};
@@ -21,13 +22,13 @@ const EVENT_OVERHEAD_BYTES: usize = 128;
 pub struct QueuedEvent {
     /// Its number in the queue.
     pub seq: u64,
-    /// Its id on the wire, `epoch-seq`: never used twice.
+    /// Its id on the wire, `epoch-seq`, which is never reused.
     pub id: String,
-    /// A [`model::EventBody`] as JSON.
+    /// The event as it was appended, usually a [`model::EventBody`] as JSON.
     pub body: Vec<u8>,
 }
 
-/// Events handed out for one session; answer with [`crate::Queue::ack_events`], or drop it.
+/// Events leased for one session. Acknowledge it with [`crate::Queue::ack_events`], or drop it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EventLease {
     /// The events, oldest first.
@@ -35,7 +36,7 @@ pub struct EventLease {
 }
 
 impl EventLease {
-    /// Keeps the first `count` events: the next lease begins with the rest.
+    /// Keeps the first `count` events. The next lease begins with the rest.
     pub fn truncate(&mut self, count: usize) {
         self.items.truncate(count);
     }
@@ -126,7 +127,8 @@ fn oldest(
     Ok(found)
 }
 
-/// Events held: their numbers have no holes, because only the oldest are ever removed.
+/// Returns the number of queued events. Their numbers have no gaps, because only the oldest are
+/// removed.
 pub(crate) fn event_count(conn: &Connection) -> rusqlite::Result<u64> {
     conn.query_row("SELECT min(seq), max(seq) FROM event", [], |row| {
         let (min, max): (Option<i64>, Option<i64>) = (row.get(0)?, row.get(1)?);
@@ -134,7 +136,7 @@ pub(crate) fn event_count(conn: &Connection) -> rusqlite::Result<u64> {
     })
 }
 
-/// When the oldest event happened.
+/// Returns the time of the oldest event.
 pub(crate) fn oldest_event_us(conn: &Connection) -> rusqlite::Result<Option<u64>> {
     conn.query_row("SELECT body FROM event ORDER BY seq LIMIT 1", [], |row| {
         Ok(event_time_us(row.get_ref(0)?.as_bytes()?))
@@ -142,7 +144,7 @@ pub(crate) fn oldest_event_us(conn: &Connection) -> rusqlite::Result<Option<u64>
     .optional()
 }
 
-/// The gap that an event tells of.
+/// Returns the gap that an event reports, if it is a coverage event.
 pub(crate) fn event_gap(body: &[u8]) -> Option<Coverage> {
     #[derive(serde::Deserialize)]
     struct HoldfastFields {
@@ -155,7 +157,7 @@ pub(crate) fn event_gap(body: &[u8]) -> Option<Coverage> {
     serde_json::from_slice::<EventDocument>(body).ok()?.holdfast.coverage
 }
 
-/// When the event happened; 0 when its body does not say.
+/// Returns the time of the event; 0 if its body has none.
 pub(crate) fn event_time_us(body: &[u8]) -> u64 {
     #[derive(serde::Deserialize)]
     struct Timed<'a> {

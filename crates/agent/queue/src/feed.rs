@@ -1,8 +1,8 @@
-//! Rows on their way into the table `item`: a virtual table that one statement reads, so that a
-//! group costs one statement, whose cursor stays where the last row went, instead of one for each
-//! row.
+//! A virtual table with the rows that a group writes to the table `item`. One `REPLACE ... SELECT`
+//! writes the whole group, and its cursor stays at the last row. This is cheaper than one statement
+//! per row.
 //!
-//! The rows of a group are laid down in one buffer, which the connection's next group uses again.
+//! The rows of a group are stored in one buffer, which the next group reuses.
 
 use std::borrow::Cow;
 use std::ffi::{CStr, c_int};
@@ -18,12 +18,12 @@ use crate::transition::ItemMarks;
 
 /// Name of the virtual table.
 const NAME: &CStr = c"fed";
-/// A group of fewer rows is written row by row.
+/// Groups with fewer rows are written row by row.
 const ROWS_MIN: usize = 4;
-/// Bytes of buffer that are kept for the next group.
+/// Most bytes of buffer that are kept for the next group.
 const KEPT_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// One row; its name and body follow each other in [`Rows::bytes`].
+/// One row. Its name and body are consecutive in [`Rows::bytes`].
 #[derive(Debug, Clone, Copy)]
 struct Fed {
     dataset: i64,
@@ -63,7 +63,7 @@ impl Rows {
 pub(crate) struct Feed(Arc<Mutex<Rows>>);
 
 impl Feed {
-    /// Makes the virtual table known to a connection.
+    /// Registers the virtual table on a connection.
     pub(crate) fn attach(conn: &Connection) -> Result<Self> {
         const MODULE: Module<'static, FeedTable> = Module::eponymous_only_module();
         let feed = Self::default();
@@ -71,13 +71,13 @@ impl Feed {
         Ok(feed)
     }
 
-    /// A group begins: what an abandoned one left goes.
+    /// Removes the rows that an abandoned group left.
     pub(crate) fn clear(&self) {
         self.0.lock().clear();
     }
 
-    /// The row is to be written, whatever stands at its place. Rows come in the order of their
-    /// keys, each once.
+    /// Adds a row, which replaces the stored one. Rows must be added in the order of their keys,
+    /// and each key once.
     pub(crate) fn push(&self, place: ItemPlace<'_>, row: ItemMarks, body: &[u8]) {
         let mut rows = self.0.lock();
         let start = rows.bytes.len();

@@ -9,7 +9,7 @@ use crate::error::{QueueError, io_error};
 /// Permissions of every file of the database.
 pub(crate) const FILE_MODE: u32 = 0o640;
 
-/// The database's path with something behind it.
+/// Returns the database's path with a suffix appended.
 pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);

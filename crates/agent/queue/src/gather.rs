@@ -1,14 +1,14 @@
-//! The sink of a scan: gathers batches into groups, so that writes in any order reach the disk as
-//! sorted runs.
+//! The sink of a scan. It gathers batches into groups, so that writes in any order reach the disk
+//! in sorted order.
 //!
-//! What is gathered is not durable yet: the end of the process before [`Sink::flush`] loses it, as
-//! it loses what the scan had not read yet, and the next scan finds both. A scan reads each
-//! directory's baseline once, before it writes there, and flushes at the end of a root; who reads
-//! it otherwise (realtime) uses [`crate::QueueSink`], which keeps nothing back.
+//! Gathered changes are not durable. If the process ends before [`Sink::flush`], they are lost, and
+//! the next scan finds them again. They are not visible in the baseline either. This is safe for a
+//! scan, because it reads each directory's baseline once, before it writes there, and flushes at
+//! the end of a root. Other users must use [`crate::QueueSink`], which commits every batch.
 //!
-//! Limits: a group that comes in the order of the table is committed at [`ORDERED_STEPS_MAX`]
-//! changes, since more gains nothing; one in any other order at [`STEPS_MAX`]; any at
-//! [`BYTES_MAX`], or with the first batch after [`AGE_MAX`].
+//! Limits: a group in the order of the table is committed at [`ORDERED_STEPS_MAX`] changes, since a
+//! larger one gains nothing. A group in any other order is committed at [`STEPS_MAX`] changes. Any
+//! group is committed at [`BYTES_MAX`], or with the first batch after [`AGE_MAX`].
 
 use std::mem;
 use std::time::Duration;
@@ -20,27 +20,30 @@ use crate::job::{Job, Step};
 use crate::options::Transaction;
 use crate::sink::QueueSink;
 
-/// Most changes of a group whose changes come in the order of the table.
+/// Most changes of a group that is in the order of the table.
 pub(crate) const ORDERED_STEPS_MAX: usize = 8192;
 /// Most changes of any group.
 pub(crate) const STEPS_MAX: usize = 65_536;
-/// Most bytes of memory that a group takes, about.
+/// Approximate limit of a group's memory, bytes.
 pub(crate) const BYTES_MAX: usize = 16 * 1024 * 1024;
-/// Longest that a change waits for the next batch to commit it.
+/// Age of a group after which the next batch commits it.
 pub(crate) const AGE_MAX: Duration = Duration::from_secs(1);
-/// A group is in order while fewer than one in this number of changes goes back to an earlier directory.
+/// A group is ordered while fewer than one in this number of changes goes back to an earlier
+/// directory.
 const ORDERED_STEPS_PER_BREAK: usize = 256;
 
-/// Takes the changes of a scan; see [`crate::Queue::scan_sink`].
+/// A sink for the changes of a scan; see [`crate::Queue::scan_sink`].
 pub struct ScanSink {
     sink: QueueSink,
     job: Job,
     bytes: usize,
-    /// Steps looked at for their order, the last one's directory, and how often it went back.
+    /// Number of steps whose order was examined.
     placed: usize,
+    /// Directory of the last examined step.
     last_directory: i64,
+    /// Number of steps that went back to an earlier directory.
     breaks: usize,
-    /// When the first change of the group came.
+    /// Monotonic time of the first change of the group.
     since: Duration,
 }
 
@@ -64,8 +67,8 @@ impl ScanSink {
             || now.saturating_sub(self.since) >= AGE_MAX
     }
 
-    /// Counts how often the new steps go back in the order of the table. New directories are
-    /// numbered as they come: they never do.
+    /// Counts how often the new steps go back in the order of the table. A new directory gets the
+    /// highest number, so it never goes back.
     fn look_at_order(&mut self) {
         let mut path: &[u8] = &[];
         let catalog = self.sink.inner.catalog.read();
@@ -82,6 +85,7 @@ impl ScanSink {
         self.placed = self.job.steps.len();
     }
 
+    /// Returns the memory of the keys and events after these indexes, bytes.
     fn weigh(&self, steps: usize, events: usize) -> usize {
         let keys: usize = self
             .job
@@ -96,8 +100,8 @@ impl ScanSink {
 }
 
 impl Sink for ScanSink {
-    /// The outcome is that of the group, if this batch made it full. When that group cannot be
-    /// committed it is dropped.
+    /// Adds a batch to the group. If this makes the group due, commits it and returns its outcome;
+    /// otherwise the outcome is empty. A group that cannot be committed is dropped.
     fn apply(&mut self, batch: &mut ChangeBatch) -> Result<SinkOutcome, PortError> {
         if self.sink.inner.options.transaction == Transaction::PerEvent {
             return self.sink.apply(batch);

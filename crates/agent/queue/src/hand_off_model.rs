@@ -1,17 +1,19 @@
-//! The hand-off between producers and the one who leases, acknowledges and returns, in every order
-//! of events (`make loom`).
+//! A loom model of producers and a sender that leases, acknowledges and returns, in every
+//! interleaving (`make loom`).
 //!
-//! State that threads share in addition to the [`WriterQueue`]: the writer, held from the first read of a
-//! transaction until the catalog mirrors its commit; the database, of which a reader sees one whole
-//! commit; and the catalog, read without the writer. Everything else of a queue belongs to the holder of
-//! one of these. The steps here are those of `writer.rs` (`commit_line`, `transact`) and `cycle.rs`
-//! (`begin_cycle`, `lease`, `ack`, `end_cycle`) in their order, over the real line, catalog and
-//! transitions; a commit of SQLite is the swap of a map. Beginning a cycle without the writer, or
-//! letting go of it before the catalog follows, loses an item here.
+//! In addition to the [`WriterQueue`], threads share the writer, which is held from the first read
+//! of a transaction until the catalog mirrors its commit; the database, of which a reader sees
+//! whole commits only; and the catalog, which is read without the writer. The steps are those of
+//! `submit.rs` (`commit_line`), `transact.rs` (`transact`) and `cycle.rs` (`begin_cycle`, `lease`,
+//! `ack`, `end_cycle`) in their order. The writer queue, the catalog and the transitions are the
+//! real ones. A commit of SQLite is modelled by replacing a map. If a cycle began without the
+//! writer, or if the writer were released before the catalog is updated, this model would lose an
+//! item.
 //!
-//! Checked: every event arrives once, those of one producer in their order; no version goes back;
-//! the items that a cycle began with are sent by it and not again; an item that came and went before a
-//! cycle could send it is not sent as deleted; and in the end the server holds what the database holds.
+//! Checked: every event arrives once, and the events of one producer in their order. No version
+//! decreases. The items that a cycle began with are sent by it, and not again. An item that was
+//! created and deleted before a cycle could send it is not sent as deleted. In the end the server
+//! holds what the database holds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -25,17 +27,17 @@ use crate::place::BlockPlace;
 use crate::transition::{HybridClock, ItemMarks, acknowledge, delete, put};
 use crate::writer_queue::WriterQueue;
 
-/// The one dataset and its one directory.
+/// The only dataset and its only directory.
 const DATASET: i64 = 1;
 const DIRECTORY: i64 = 1;
 const BLOCK: BlockPlace = BlockPlace { dataset: DATASET, directory: DIRECTORY, block: 0 };
-/// Times that a thread is interrupted in one order of events: all that a lost wake-up or a late
-/// mirror needs, and seconds instead of hours.
+/// Most preemptions in one interleaving. Three are enough for a lost wake-up or a late update of
+/// the catalog, and keep the run at seconds instead of hours.
 const PREEMPTIONS_MAX: usize = 3;
 
 type Name = &'static str;
 
-/// A change to commit: the item exists or is gone, with an event of this number.
+/// A change to commit: the item is written or deleted, with an event of this number.
 #[derive(Debug, Clone, Copy)]
 struct Change {
     name: Name,
@@ -43,14 +45,14 @@ struct Change {
     event: u32,
 }
 
-/// Content of SQLite: a reader sees all of one commit.
+/// The content of the database.
 #[derive(Debug, Clone, Default)]
 struct Database {
     items: BTreeMap<Name, ItemMarks>,
     events: Vec<u32>,
 }
 
-/// Leased items in the order of names, and the start of the range.
+/// Leased items in the order of names, and the cursor that the lease began at.
 struct Lease {
     cycle: u64,
     from: Vec<u8>,
@@ -66,7 +68,7 @@ struct Queue {
 }
 
 impl Queue {
-    /// With these items, all acknowledged.
+    /// Returns a queue with these items, all acknowledged.
     fn holding(names: &[Name]) -> Self {
         let queue = Self::default();
         let mut delta = Delta::default();
@@ -125,7 +127,7 @@ impl Queue {
         vec![(); changes.len()]
     }
 
-    /// Gives the names of what it begins with.
+    /// Begins a cycle. Returns the names of the present items.
     fn begin(&self) -> Vec<Name> {
         let clock = self.writer.lock().unwrap();
         let mut catalog = self.catalog.write().unwrap();
@@ -138,7 +140,7 @@ impl Queue {
         self.database.lock().unwrap().items.keys().copied().collect()
     }
 
-    /// One item at most: the next lease goes on behind it.
+    /// Leases one item at most.
     fn lease(&self) -> Option<Lease> {
         let (marks, cycle, from) = {
             let catalog = self.catalog.read().unwrap();
@@ -199,7 +201,7 @@ impl Queue {
         };
         none_left(&self.database.lock().unwrap().clone());
         let _clock = self.writer.lock().unwrap();
-        // Nothing has arrived in between.
+        // No item of the cycle was added in between.
         none_left(&self.database.lock().unwrap().clone());
         let mut catalog = self.catalog.write().unwrap();
         let head = &mut catalog.datasets.get_mut(&DATASET).unwrap().head;
@@ -207,7 +209,7 @@ impl Queue {
         head.cursor = Default::default();
     }
 
-    /// All events there are, in one session.
+    /// Sends all queued events in one session.
     fn tell_events(&self, server: &mut Server) {
         let lease = self.database.lock().unwrap().events.clone();
         server.events.extend(&lease);
@@ -222,7 +224,7 @@ impl Queue {
 struct Server {
     documents: BTreeMap<Name, ItemMarks>,
     events: Vec<u32>,
-    /// Versions that a cycle began with and sent.
+    /// Items and versions that a cycle began with and sent.
     settled: BTreeSet<(Name, u64)>,
     /// Names that a cycle began with.
     began_with: BTreeSet<Name>,
@@ -242,7 +244,7 @@ impl Server {
     }
 }
 
-/// A cycle; the first session of it is lost once it has arrived, if `lose` says so.
+/// Runs a cycle. With `lose`, the answer to its first session is lost.
 fn cycle(queue: &Queue, server: &mut Server, mut lose: bool) {
     server.began_with.extend(queue.begin());
     let leased = queue.catalog.read().unwrap().datasets[&DATASET].head.marks.leased_version;
@@ -259,7 +261,8 @@ fn cycle(queue: &Queue, server: &mut Server, mut lose: bool) {
     queue.tell_events(server);
 }
 
-/// Producers, each with its changes, run with a cycle; then the remaining changes are sent.
+/// Runs two producers concurrently with a cycle, then sends the remaining changes and checks the
+/// result.
 fn race(names: &'static [Name], first: &[Change], second: &[Change], lose: bool) {
     let (first, second) = (first.to_vec(), second.to_vec());
     let mut builder = loom::model::Builder::new();

@@ -8,19 +8,19 @@ use crate::transition::Marks;
 #[derive(Debug, Clone)]
 pub(crate) struct Head {
     pub(crate) marks: Marks,
-    /// Cycles begun; a lease of another cycle is stale.
+    /// Number of cycles begun. A lease of another cycle is stale.
     pub(crate) cycle: u64,
     pub(crate) cursor: Cursor,
-    /// The last directory this cycle visits: what is younger holds nothing seen before it.
+    /// The last directory that this cycle visits. A later one has no item from before the cycle.
     pub(crate) last_directory: i64,
     pub(crate) last_cycle_us: Option<u64>,
 }
 
-/// Position of a walk: the next item is the first one at or after it.
+/// Position of a cycle. The next item is the first one at or after it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Cursor {
     pub(crate) directory: i64,
-    /// Name in it; the smallest name not yet visited.
+    /// The smallest name in the directory that was not visited yet.
     pub(crate) name: Vec<u8>,
 }
 

@@ -23,7 +23,7 @@ use crate::schema;
 use crate::writer::Writer;
 use crate::writer_queue::WriterQueue;
 
-/// Read connections kept for reuse.
+/// Most read connections kept for reuse.
 const READERS_MAX: usize = 4;
 
 /// The parts of an opened database.
@@ -38,21 +38,21 @@ pub(crate) struct Inner {
     pub(crate) path: PathBuf,
     pub(crate) options: QueueOptions,
     pub(crate) clock: Arc<dyn Clock>,
-    /// Follows each commit; changed only by the holder of `writer`.
+    /// Mirrors each commit. Changed only by the holder of `writer`.
     pub(crate) catalog: RwLock<Catalog>,
-    /// `None` once closed.
+    /// The writing connection; `None` once closed.
     pub(crate) writer: Mutex<Option<Writer>>,
     /// Jobs waiting for the writer.
     pub(crate) line: WriterQueue<Job, Submitted>,
-    /// Since when a reader has kept the log above its limit, microseconds since the epoch; 0
-    /// while none does.
+    /// Time since which a reader has kept the log above its limit, microseconds since the epoch; 0
+    /// if none does.
     pub(crate) log_held_us: AtomicU64,
-    /// Read transactions that are going on.
+    /// Running read transactions.
     pub(crate) reading: Arc<Reading>,
     /// Reasons to distrust the file since it was opened.
     pub(crate) damage: Damage,
     pub(crate) readers: Mutex<Vec<Connection>>,
-    /// Of the lease that was answered last.
+    /// Buffers of the last answered lease, for reuse.
     pub(crate) lease_buffers: Mutex<Buffers>,
     pub(crate) lock: Mutex<Option<File>>,
 }
@@ -84,7 +84,7 @@ impl Inner {
         QueueError::Closed { path: self.path.clone() }
     }
 
-    /// Progress of sending the dataset.
+    /// Returns the progress of the dataset's cycles.
     pub(crate) fn head(&self, id: i64, dataset: &Dataset) -> Result<Head, QueueError> {
         let catalog = self.catalog.read();
         let state = catalog.datasets.get(&id);

@@ -1,4 +1,4 @@
-//! The changes and events that one writer commits together.
+//! Jobs of the writer queue and their outcomes.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use crate::error::QueueError;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StepKind {
     Put,
-    /// As `Put`, but an equal body changes nothing.
+    /// Like `Put`, but does nothing if the stored body is equal.
     PutIfDifferent,
     Touch,
     Delete,
@@ -21,7 +21,7 @@ pub(crate) enum StepKind {
 pub(crate) struct Step {
     pub(crate) key: ItemKey,
     pub(crate) kind: StepKind,
-    /// Its body in [`Job::bodies`].
+    /// Range of its body in [`Job::bodies`].
     pub(crate) body: Range<usize>,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct JobOutcome {
 
 /// A job after its commit, or after its failure.
 pub(crate) struct Submitted {
-    /// Given back for its keys.
+    /// The job, returned so that the caller can restore its keys.
     pub(crate) job: Job,
     pub(crate) result: Result<JobOutcome, QueueError>,
 }

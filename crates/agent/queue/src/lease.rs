@@ -1,4 +1,4 @@
-//! Items that a cycle leases for one session: the bytes of their rows, one after the other in one buffer.
+//! The items that a cycle leases for one session. Their bytes are stored in one buffer.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,17 +16,18 @@ pub struct LeasedItem<'a> {
     pub key: KeyRef<'a>,
     /// Its version.
     pub seen: u64,
-    /// It is gone: a delete is to be sent.
+    /// True if it was deleted, and the delete is to be sent.
     pub gone: bool,
     stored: &'a [u8],
     database: &'a Path,
 }
 
 impl<'a> LeasedItem<'a> {
-    /// The observation, if it holds one.
+    /// Returns the observation, if it holds one.
     ///
     /// # Errors
-    /// [`QueueError::Corrupt`] when what is stored is neither an observation nor a document.
+    /// Returns [`QueueError::Corrupt`] if the stored bytes are neither an observation nor a
+    /// document.
     pub fn observation(&self) -> Result<Option<Observation>, QueueError> {
         if self.gone || self.document().is_some() {
             return Ok(None);
@@ -34,7 +35,7 @@ impl<'a> LeasedItem<'a> {
         Observation::decode(self.stored).map(Some).ok_or_else(|| self.undecodable())
     }
 
-    /// The document, if it holds one ready-made.
+    /// Returns the document, if it holds one.
     pub fn document(&self) -> Option<&'a [u8]> {
         match self.stored.split_first() {
             Some((&DOCUMENT_TAG, document)) if !self.gone => Some(document),
@@ -42,7 +43,7 @@ impl<'a> LeasedItem<'a> {
         }
     }
 
-    /// Its content, with bytes of its own.
+    /// Returns an owned copy of its content.
     ///
     /// # Errors
     /// See [`LeasedItem::observation`].
@@ -59,11 +60,11 @@ impl<'a> LeasedItem<'a> {
     }
 }
 
-/// Position of an item in its lease: its name is followed by its content.
+/// Position of an item in its lease's buffer, where its content follows its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Leased {
     directory: i64,
-    /// Place of the directory's path.
+    /// Index of the directory's path in [`Lease::paths`].
     path: usize,
     seen: u64,
     gone: bool,
@@ -72,8 +73,8 @@ struct Leased {
     end: usize,
 }
 
-/// Items handed out for one session; answer with [`crate::Queue::ack`] or
-/// [`crate::Queue::return_`]. Dropping it is the same as returning it.
+/// Items leased for one session. Answer it with [`crate::Queue::ack`] or [`crate::Queue::return_`].
+/// Dropping it is the same as returning it, except that its buffers are not reused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
     pub(crate) dataset: Dataset,
@@ -92,7 +93,7 @@ pub(crate) struct Buffers {
     bytes: Vec<u8>,
 }
 
-/// Bytes of buffer that are kept for the next lease.
+/// Most bytes of buffer that are kept for the next lease.
 const KEPT_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 impl Lease {
@@ -107,7 +108,7 @@ impl Lease {
         Self { dataset, cycle, start, database, paths, leased, bytes }
     }
 
-    /// Its buffers, emptied.
+    /// Returns its buffers, cleared for reuse.
     pub(crate) fn into_buffers(self) -> Buffers {
         let Self { mut leased, mut bytes, .. } = self;
         leased.clear();
@@ -117,23 +118,23 @@ impl Lease {
         Buffers { leased, bytes }
     }
 
-    /// The items in the order of their keys; at least one.
+    /// Returns the items in the order of their keys; at least one.
     pub fn items(&self) -> impl ExactSizeIterator<Item = LeasedItem<'_>> {
         self.leased.iter().map(|leased| self.item(leased))
     }
 
-    /// Number of items.
+    /// Returns the number of items.
     pub(crate) fn len(&self) -> usize {
         self.leased.len()
     }
 
-    /// Which dataset they belong to.
+    /// Returns the dataset of the items.
     pub fn dataset(&self) -> &Dataset {
         &self.dataset
     }
 
-    /// Keeps the first `count` items (at least one) and gives back the rest: the next lease begins
-    /// with them. For sessions that turn out too large.
+    /// Keeps the first `count` items, at least one, for a session that turned out too large. The
+    /// next lease begins with the rest.
     pub fn truncate(&mut self, count: usize) {
         self.leased.truncate(count.max(1));
     }
@@ -150,12 +151,12 @@ impl Lease {
         }
     }
 
-    /// The items that follow lie in this directory.
+    /// Sets the directory of the items that are pushed next.
     pub(crate) fn enter(&mut self, path: &Arc<[u8]>) {
         self.paths.push(Arc::clone(path));
     }
 
-    /// Appends an item of the directory entered last; nothing is stored of one that is gone.
+    /// Appends an item of the directory entered last. `stored` is empty for a deleted item.
     pub(crate) fn push(&mut self, directory: i64, name: &[u8], seen: u64, stored: &[u8]) {
         let gone = stored.is_empty();
         let start = self.bytes.len();
@@ -166,7 +167,7 @@ impl Lease {
         self.leased.push(Leased { directory, path, seen, gone, start, stored: at, end });
     }
 
-    /// Items with the numbers of their directories.
+    /// Returns the items with the numbers of their directories.
     pub(crate) fn placed(&self) -> impl DoubleEndedIterator<Item = (i64, LeasedItem<'_>)> {
         self.leased.iter().map(|leased| (leased.directory, self.item(leased)))
     }

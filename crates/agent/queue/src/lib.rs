@@ -1,24 +1,25 @@
-//! The agent's durable queue, `agent.db`: observed and acknowledged versions in one row, and events
-//! (`docs/format/agent-db.md`).
+//! The agent's durable queue, `agent.db`. It holds items, with their observed state and version,
+//! and events (`docs/format/agent-db.md`).
 //!
-//! - An item's row is its baseline *and* its entry in the queue: it is pending while its `seen` is
-//!   above the dataset's watermark `told`. An acknowledgement moves the watermark; no byte is written
-//!   per item. A change and its event commit in one transaction.
-//! - A **cycle** sends everything seen up to its beginning: [`Queue::begin_cycle`], then
+//! - An item's row is both its baseline and its entry in the queue. The item is pending while its
+//!   version is above the dataset's acknowledged version. An acknowledgement moves that watermark
+//!   and writes nothing per item. A change and its event commit in one transaction.
+//! - A **cycle** sends all items that were pending when it began: [`Queue::begin_cycle`], then
 //!   [`Queue::lease`], send, [`Queue::ack`] or [`Queue::return_`] until no lease is left, then
-//!   [`Queue::end_cycle`]. It may end anywhere; the next one continues at the last
-//!   acknowledged item. Sending an item twice is harmless, its version is the same.
-//! - Events are append-only, first in first out, each with an id that is never used twice.
+//!   [`Queue::end_cycle`]. An interrupted cycle continues after the last acknowledged item. Sending
+//!   an item twice is harmless, because its version is the same.
+//! - Events are append-only and first in, first out. An event's id is never reused.
 //!
-//! What survives: with [`QueueDurability::Process`] everything acknowledged survives the death of the
-//! process; with [`QueueDurability::Power`] a power cut too. After either, [`QueueOpenReport::unclean`] is
-//! set, new events carry a new epoch, and everything held counts as possibly known to the server.
+//! **Durability.** With [`QueueDurability::Process`] every acknowledged write survives the death of
+//! the process; with [`QueueDurability::Power`] it survives a power cut as well. After either,
+//! [`QueueOpenReport::unclean`] is set. At every open new events get a new epoch, and the server is
+//! assumed to have any item.
 //!
-//! Limits: one writing process (a lock file ensures it), and readers;
+//! Limits: one writing process, which a lock file ensures, and any number of readers;
 //! [`QueueOptions::byte_limit`] bounds the events, never the state; a key has at most
 //! [`KEY_BYTES_MAX`] bytes.
 //!
-//! All calls block on the disk; from async code use a blocking thread.
+//! All calls block on the disk. Async code must call them from a blocking thread.
 
 #![warn(missing_docs, clippy::missing_errors_doc)]
 

@@ -1,5 +1,5 @@
-//! Opening agent.db: lock, checks, dropping rows that cannot be decoded, moving a damaged file
-//! aside, loading.
+//! Opens agent.db: takes the lock, checks the file, drops rows that cannot be decoded, moves a
+//! damaged file aside, and loads the catalog.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -21,17 +21,17 @@ use crate::schema;
 use crate::transition::HybridClock;
 use crate::writer::Writer;
 
-/// Damaged files that are kept; older ones are removed.
+/// Most damaged files that are kept; older ones are removed.
 const DAMAGED_FILES_MAX: usize = 3;
 
-/// Rows that cannot be decoded in a file that is otherwise whole: with more of them it is damaged.
+/// Most rows that cannot be decoded and are dropped. A file with more of them is damaged.
 const DROPPED_MAX: usize = 10_000;
 
-/// Runs in a row that met damage which no opening found: then the file is replaced, or else the
-/// agent would restart for ever.
+/// Number of consecutive runs that met damage although the checks at open found none. After these
+/// the file is replaced; otherwise the agent would restart endlessly.
 const DAMAGE_MET_MAX: i64 = 3;
 
-/// Names tried for the copy, one for each second.
+/// Most names tried for the damaged copy. The name is a time in seconds.
 const COPY_NAMES_MAX: u64 = 1000;
 
 /// An opened database.
@@ -46,9 +46,9 @@ struct Database {
     catalog: Catalog,
 }
 
-/// Why one attempt failed.
+/// The reason why an attempt to open failed.
 enum Attempt {
-    /// The content is damaged: move it aside.
+    /// The content is damaged, and the file is to be moved aside.
     Damaged(String),
     Engine(rusqlite::Error),
     Failed(QueueError),
@@ -70,7 +70,7 @@ impl Attempt {
     }
 }
 
-/// Opens, repairs by replacing, loads.
+/// Opens the database. A damaged file is moved aside and replaced by a new one.
 pub(crate) fn open(
     path: &Path,
     options: &QueueOptions,
@@ -94,7 +94,7 @@ pub(crate) fn open(
     Ok(Opened { parts: Parts { lock, writer, catalog }, report })
 }
 
-/// State of an opening.
+/// The arguments of an open.
 struct Opening<'a> {
     path: &'a Path,
     options: &'a QueueOptions,
@@ -138,10 +138,10 @@ impl Opening<'_> {
         self.finish(conn, catalog, last.max(clock), report)
     }
 
-    /// A connection to a database of ours, made where there is none.
+    /// Returns the writing connection. Creates the database if it does not exist.
     fn connect(&self, report: &mut QueueOpenReport) -> Result<Connection, Attempt> {
         let path = self.path;
-        // Made here for its permissions; the engine gives them to its other files too.
+        // Created here for its permissions; SQLite uses them for its other files as well.
         OpenOptions::new()
             .create(true)
             .append(true)
@@ -149,7 +149,7 @@ impl Opening<'_> {
             .open(path)
             .map_err(|error| Attempt::Failed(io_error(path, "create", error)))?;
         let mut conn = schema::open_writer(path)?;
-        // A damaged header shows here, before anything was written.
+        // A damaged header is detected here, before anything is written.
         let version = schema::pragma(&conn, "user_version")?;
         let tables: i64 = conn.query_row("SELECT count(*) FROM sqlite_master", [], |r| r.get(0))?;
         let new = version == 0 && tables == 0;
@@ -172,7 +172,8 @@ impl Opening<'_> {
         Ok(conn)
     }
 
-    /// Marks the database as in use, draws an epoch, and takes everything held for possibly known.
+    /// Marks the database as in use, draws an epoch of event ids, and records that the server may
+    /// have any item.
     fn finish(
         &self,
         conn: Connection,
@@ -180,15 +181,16 @@ impl Opening<'_> {
         last: u64,
         report: &mut QueueOpenReport,
     ) -> Result<Database, Attempt> {
-        // Both at every opening: a copy that was closed cleanly and is put back must not use ids
-        // that were sent after it was made, nor drop those that were.
+        // Both are done at every open, because the file may be a restored copy that was closed
+        // cleanly. It must not reuse event ids, and must not drop items, that were sent after it
+        // was made.
         let epoch = self
             .random
             .next_u64()
             .map_err(|error| Attempt::Failed(io_error(self.path, "draw an epoch", error)))?;
         prepare(&conn, self.options, &mut catalog, last, epoch)?;
         if let Some(dropped) = &report.dropped {
-            // Under the new epoch.
+            // Appended after the new epoch began.
             let detail = format!(
                 "{} items of the agent's database could not be decoded and were dropped, the first \
                  of them {}; they are reported as created when they are found again",
@@ -222,7 +224,7 @@ impl Opening<'_> {
     }
 }
 
-/// Looks at the whole file.
+/// Checks the structure of the whole file.
 fn check(conn: &Connection) -> Result<(), Attempt> {
     let found: String = conn.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
     if found != "ok" {
@@ -239,7 +241,7 @@ fn check(conn: &Connection) -> Result<(), Attempt> {
     if odd > 0 {
         return Err(Attempt::Damaged(format!("{odd} events without a body")));
     }
-    // Such an item would be refused again.
+    // An exception can be dropped, because the server would refuse the item again.
     conn.execute(
         "DELETE FROM exception WHERE typeof(name) <> 'blob' OR typeof(seen) <> 'integer' \
             OR typeof(reason) <> 'text'",
@@ -248,8 +250,8 @@ fn check(conn: &Connection) -> Result<(), Attempt> {
     Ok(())
 }
 
-/// Drops the rows that cannot be decoded: what they held is found again by a scan and a check, and
-/// their events stay.
+/// Drops the rows that cannot be decoded. A scan and a check restore their items; their events are
+/// kept.
 fn drop_rows(conn: &mut Connection, unsound: &[Unsound]) -> Result<Dropped, Attempt> {
     let first = unsound.first().map(|row| row.path.clone()).unwrap_or_default();
     if unsound.len() > DROPPED_MAX {
@@ -269,7 +271,8 @@ fn drop_rows(conn: &mut Connection, unsound: &[Unsound]) -> Result<Dropped, Atte
             WHERE i.dataset = directory.dataset AND i.directory = directory.id)",
         [],
     )?;
-    // A kill before the gap is reported does not matter: agent and server are compared anyway.
+    // If the process is killed before the gap is reported, the next open is unclean, and agent and
+    // server are compared in any case.
     schema::set_meta(&tx, schema::META_CLEAN, 0)?;
     schema::set_meta(&tx, schema::META_DAMAGE_MET, 0)?;
     tx.commit()?;
@@ -282,7 +285,8 @@ fn drop_rows(conn: &mut Connection, unsound: &[Unsound]) -> Result<Dropped, Atte
 }
 
 /// Prepares an opened database in one transaction: marks it as in use, stores the clock and the
-/// settings, begins an epoch of event ids, and opens the marks of each dataset. Changes the catalog too.
+/// settings, starts an epoch of event ids, and updates the marks of each dataset. Updates the
+/// catalog as well.
 fn prepare(
     conn: &Connection,
     options: &QueueOptions,
@@ -298,13 +302,13 @@ fn prepare(
         .query_row("SELECT seq + 1 FROM sqlite_sequence WHERE name = 'event'", [], |r| r.get(0))
         .optional()?
         .unwrap_or(1);
-    // A database that was just rebuilt holds its first event before it has an epoch.
+    // In a database that was just rebuilt, the first event precedes the first epoch.
     let first = if catalog.epochs.is_empty() { 1 } else { next };
     conn.execute("INSERT OR REPLACE INTO epoch VALUES(?1, ?2)", (first, epoch as i64))?;
     let first_seq = first as u64;
     catalog.epochs.retain(|epoch| epoch.first_seq != first_seq);
     catalog.epochs.push(Epoch { first_seq, epoch });
-    // Epochs whose events are all gone.
+    // Remove the epochs that have no queued event.
     let oldest: Option<i64> = conn.query_row("SELECT min(seq) FROM event", [], |r| r.get(0))?;
     let keep = oldest.unwrap_or(i64::MAX) as u64;
     let current = catalog.epochs.partition_point(|epoch| epoch.first_seq <= keep).saturating_sub(1);
@@ -323,7 +327,7 @@ fn append_gap(conn: &Connection, gap: Coverage) -> rusqlite::Result<()> {
     conn.execute("INSERT INTO event(dataset, body) VALUES(0, ?1)", [event.to_json()]).map(drop)
 }
 
-/// Time of the file's last write, microseconds since the epoch; 0 if it is unknown.
+/// Returns the time of the file's last write, microseconds since the epoch; 0 if it is unknown.
 fn modified_us(path: &Path) -> u64 {
     std::fs::metadata(path)
         .and_then(|metadata| metadata.modified())
@@ -349,7 +353,7 @@ fn move_aside(path: &Path, now_s: u64) -> Result<PathBuf, QueueError> {
         }
         _ => Ok(()),
     };
-    // The log first: a database without its log would be taken for a whole one.
+    // The log is renamed first: a database left without its log would look complete.
     rename(beside(path, "-wal"), beside(&target, "-wal"))?;
     rename(path.to_path_buf(), target.clone())?;
     match std::fs::remove_file(beside(path, "-shm")) {
@@ -368,7 +372,7 @@ fn move_aside(path: &Path, now_s: u64) -> Result<PathBuf, QueueError> {
     Ok(target)
 }
 
-/// Bounds the damaged copies. Failing to is no reason not to start.
+/// Removes the oldest damaged copies. A failure does not prevent the start.
 fn remove_old_copies(path: &Path, folder: &Path) {
     let Some(name) = path.file_name() else { return };
     let prefix = format!("{}.corrupt-", name.to_string_lossy());

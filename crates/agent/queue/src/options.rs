@@ -7,11 +7,11 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QueueDurability {
-    /// The death of the process at any instant (WAL, synchronous NORMAL). A power cut may take the
-    /// last commits, never the database; the restart scan finds what they held.
+    /// The death of the process at any point (WAL, synchronous NORMAL). A power cut may lose the
+    /// last commits, but does not damage the database; the restart scan finds the lost changes.
     #[default]
     Process,
-    /// A power cut too (WAL, synchronous FULL): writers that arrive together share one flush.
+    /// A power cut as well (WAL, synchronous FULL). Concurrent writers share one flush.
     Power,
 }
 
@@ -19,31 +19,32 @@ pub enum QueueDurability {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Transaction {
-    /// A whole batch, and the batches of all writers that wait at that moment.
+    /// A whole batch, together with the batches of all waiting writers.
     #[default]
     Group,
-    /// One change with its event, of files and of documents alike: the published design.
+    /// One change with its event, as in the published design.
     PerEvent,
 }
 
-/// Settings of a queue; each has a default and shows in [`crate::QueueStatus`].
+/// Settings of a queue. Most are shown in [`crate::QueueStatus`].
 #[derive(Debug, Clone)]
 pub struct QueueOptions {
     /// Failures that an acknowledged write survives.
     pub durability: QueueDurability,
     /// Size of one transaction.
     pub transaction: Transaction,
-    /// With [`QueueDurability::Power`]: how long a small group waits for other writers before it is
-    /// flushed. Zero: not at all.
+    /// Time that a small group waits for other writers before it is flushed, with
+    /// [`QueueDurability::Power`]. Zero does not wait.
     pub window: Duration,
-    /// Bytes of database above which the oldest events are dropped, with a coverage event.
+    /// Bytes of database above which the oldest events are dropped and reported by a coverage
+    /// event.
     pub byte_limit: u64,
-    /// Bytes of one database page, a power of two from 512 to 65,536. Counts at creation only.
+    /// Bytes of a database page, a power of two from 512 to 65,536. Used only at creation.
     pub page_bytes: u32,
-    /// Pages in the write-ahead log after which they are copied into the database. `None`: 8,000,
-    /// or with [`Transaction::PerEvent`] SQLite's own 1,000.
+    /// Pages in the write-ahead log after which it is checkpointed. `None` means 8,000, or SQLite's
+    /// default of 1,000 with [`Transaction::PerEvent`].
     pub wal_autocheckpoint_pages: Option<u32>,
-    /// Bytes to which the write-ahead log is cut back once it was copied.
+    /// Bytes to which the write-ahead log is truncated after a checkpoint.
     pub journal_size_limit_bytes: u64,
     /// Bytes of pages the writer keeps in memory.
     pub cache_bytes: u32,
@@ -64,10 +65,10 @@ impl Default for QueueOptions {
     }
 }
 
-/// Pages of log between two checkpoints where a transaction is a group.
+/// Pages of log between two checkpoints with [`Transaction::Group`].
 const CHECKPOINT_PAGES: u32 = 8000;
-/// SQLite's default (`sqlite.org/pragma.html#pragma_wal_autocheckpoint`), as the published design
-/// has it.
+/// Pages of log between two checkpoints with [`Transaction::PerEvent`]: SQLite's default
+/// (`sqlite.org/pragma.html#pragma_wal_autocheckpoint`), which the published design uses.
 const CHECKPOINT_PAGES_PER_EVENT: u32 = 1000;
 
 impl QueueOptions {
@@ -83,15 +84,16 @@ impl QueueOptions {
 /// Report of an opening.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct QueueOpenReport {
-    /// The database was made new.
+    /// True if the database was created.
     pub created: bool,
-    /// The last use did not end with [`crate::Queue::close`]: the process or the machine died.
+    /// True if the last use did not end with [`crate::Queue::close`], because the process or the
+    /// machine died.
     pub unclean: bool,
-    /// The old database was damaged and moved aside.
+    /// Set if the old database was damaged and moved aside.
     pub rebuilt: Option<Rebuilt>,
-    /// Items that could not be decoded were dropped.
+    /// Set if items that could not be decoded were dropped.
     pub dropped: Option<Dropped>,
-    /// Items held, gone ones included.
+    /// Number of rows, including deleted items.
     pub items: u64,
     /// Events queued.
     pub events: u64,
@@ -111,14 +113,14 @@ impl QueueOpenReport {
 pub struct Dropped {
     /// Their number.
     pub items: u64,
-    /// The first of them, as shown to people.
+    /// Path of the first one, for display.
     pub first: String,
 }
 
 /// A damaged database that was replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rebuilt {
-    /// Path of the damaged file now.
+    /// New path of the damaged file.
     pub moved_to: PathBuf,
     /// Description of the damage.
     pub reason: String,

@@ -1,4 +1,4 @@
-//! A look at a database that another process has open: what `queue status` prints. Reads only.
+//! Reads the state of a database that another process may have open, for `queue status`.
 
 use std::path::Path;
 
@@ -10,31 +10,31 @@ use crate::options::{QueueDurability, Transaction};
 use crate::schema;
 use crate::space::Size;
 
-/// One dataset, as [`peek`] finds it.
+/// The state of a dataset.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct PeekedDataset {
     /// The dataset's name.
     pub name: String,
-    /// Rows, gone ones included.
+    /// Number of rows, including deleted items.
     pub items: u64,
     /// Pending items.
     pub pending: u64,
-    /// When the oldest pending change was seen, microseconds since the epoch.
+    /// Time of the oldest pending change, microseconds since the epoch.
     pub oldest_pending_us: Option<u64>,
     /// Items that the server refused.
     pub exceptions: u64,
-    /// When the last cycle ended, microseconds since the epoch.
+    /// Time at which the last cycle ended, microseconds since the epoch.
     pub last_cycle_us: Option<u64>,
 }
 
-/// A database, as [`peek`] finds it.
+/// The state of a database.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Peeked {
     /// Every dataset, in the order of their creation.
     pub datasets: Vec<PeekedDataset>,
     /// Events queued.
     pub events: u64,
-    /// Events dropped by the byte limit since the database was made.
+    /// Events dropped by the byte limit since the database was created.
     pub events_dropped: u64,
     /// Bytes of the database file.
     pub file_bytes: u64,
@@ -44,9 +44,10 @@ pub struct Peeked {
     pub page_bytes: u64,
     /// Bytes of the database in use.
     pub bytes: u64,
-    /// When the oldest event happened, microseconds since the epoch.
+    /// Time of the oldest event, microseconds since the epoch.
     pub oldest_event_us: Option<u64>,
-    /// See [`crate::QueueOptions::durability`], as set by the process that has it open, or had it open last.
+    /// See [`crate::QueueOptions::durability`]. This and the following settings are those of the
+    /// process that opened the database last.
     pub durability: QueueDurability,
     /// See [`crate::QueueOptions::transaction`].
     pub transaction: Transaction,
@@ -54,13 +55,13 @@ pub struct Peeked {
     pub wal_autocheckpoint_pages: u64,
     /// See [`crate::QueueOptions::journal_size_limit_bytes`].
     pub journal_size_limit_bytes: u64,
-    /// Since when a reader has kept the log above its limit, microseconds since the epoch.
+    /// Time since which a reader has kept the log above its limit, microseconds since the epoch.
     pub wal_held_since_us: Option<u64>,
-    /// The last use ended with a clean close; false while it is in use.
+    /// True if the last use ended with a clean close; false while it is in use.
     pub closed: bool,
 }
 
-/// Reads the state of a database in one read transaction; another process may have it open.
+/// Reads the state of a database in one read transaction. Another process may have it open.
 ///
 /// # Errors
 /// Returns an error if it cannot be read, is not an agent's, or was written by a newer version.
@@ -105,7 +106,7 @@ pub fn peek(path: &Path) -> Result<Peeked, QueueError> {
     read().map_err(failed)
 }
 
-/// A note of the program, as [`crate::Queue::meta_get`] reads it.
+/// Returns a note; see [`crate::Queue::meta_get`].
 ///
 /// # Errors
 /// Returns an error if the database cannot be read.
@@ -124,7 +125,8 @@ pub fn peek_note(path: &Path, name: &str) -> Result<Option<Vec<u8>>, QueueError>
     })
 }
 
-/// A read transaction on a database of a version that this program knows.
+/// Opens a database for reading and begins a read transaction. Checks that this program knows its
+/// version.
 pub(crate) fn open(path: &Path) -> Result<Connection, QueueError> {
     let failed = |source| QueueError::Sqlite {
         path: path.to_owned(),
@@ -145,8 +147,8 @@ pub(crate) fn open(path: &Path) -> Result<Connection, QueueError> {
 }
 
 fn datasets(conn: &Connection) -> rusqlite::Result<Vec<PeekedDataset>> {
-    // One pass over the items: this is for people and must not slow the agent's writer, which WAL
-    // readers never do.
+    // One pass over all items is acceptable here: it is run by hand, and WAL readers do not slow
+    // the agent's writer.
     let mut select = conn.prepare(
         "SELECT d.name, count(i.seen), coalesce(sum(i.seen > d.told), 0), \
                 min(CASE WHEN i.seen > d.told THEN i.seen END), \

@@ -27,6 +27,6 @@ pub(crate) struct DirectoryPlace {
 pub(crate) struct BlockPlace {
     pub(crate) dataset: i64,
     pub(crate) directory: i64,
-    /// Its number in the directory.
+    /// Index of the block in the directory.
     pub(crate) block: usize,
 }

@@ -1,4 +1,4 @@
-//! The handle that everything else goes through.
+//! The handle of an open queue.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -39,8 +39,8 @@ impl Queue {
     /// ([`QueueOpenReport::rebuilt`]).
     ///
     /// # Errors
-    /// [`QueueError::Locked`], [`QueueError::Newer`], [`QueueError::Foreign`], or what the
-    /// operating system says.
+    /// Returns [`QueueError::Locked`], [`QueueError::Newer`], [`QueueError::Foreign`], or an error
+    /// of the operating system.
     #[expect(clippy::needless_pass_by_value, reason = "the handle owns its seams")]
     pub fn open(
         path: &Path,
@@ -53,16 +53,16 @@ impl Queue {
         Ok((Self { inner: Arc::new(inner) }, report))
     }
 
-    /// The dataset's baseline on a read connection of its own.
+    /// Returns the dataset's baseline on a separate read connection.
     ///
     /// # Errors
-    /// Returns an error if the database cannot be opened once more.
+    /// Returns an error if another connection cannot be opened.
     pub fn baseline(&self, dataset: &Dataset) -> Result<QueueBaseline, QueueError> {
         let id = self.inner.dataset_id(dataset)?;
         QueueBaseline::new(Arc::clone(&self.inner), id)
     }
 
-    /// Returns a sink for the dataset's changes. Events name users and groups by `names`.
+    /// Returns a sink for the dataset's changes. `names` resolves user and group ids for events.
     ///
     /// # Errors
     /// Returns an error if a new dataset cannot be registered.
@@ -71,7 +71,8 @@ impl Queue {
         Ok(QueueSink::new(Arc::clone(&self.inner), id, names))
     }
 
-    /// Returns a sink for a scan's changes: gathered into large groups, durable at [`model::Sink::flush`].
+    /// Returns a sink for a scan's changes. It gathers changes into large groups, which are
+    /// committed by [`model::Sink::flush`] at the latest.
     ///
     /// # Errors
     /// Returns an error if a new dataset cannot be registered.
@@ -83,7 +84,7 @@ impl Queue {
         self.sink(dataset, names).map(ScanSink::new)
     }
 
-    /// Puts documents of a dataset without observations: key and body of each. Returns how many
+    /// Puts documents of a dataset, given as key and body. Returns the number of those that
     /// changed.
     ///
     /// # Errors
@@ -100,10 +101,10 @@ impl Queue {
         self.apply_documents(dataset, &steps, &[]).map(|outcome| outcome.items)
     }
 
-    /// [`Queue::put_documents`] of one. `true` when it changed.
+    /// Puts one document. Returns true if it changed.
     ///
     /// # Errors
-    /// As there.
+    /// See [`Queue::apply_documents`].
     pub fn put_document(
         &self,
         dataset: &Dataset,
@@ -113,14 +114,14 @@ impl Queue {
         self.put_documents(dataset, &[(key, body)]).map(|changed| changed > 0)
     }
 
-    /// Puts and deletes documents of a dataset and appends their events, and `events` that belong
-    /// to none of them, in one transaction; with [`crate::Transaction::PerEvent`] each with its
-    /// event in one of its own. A document equal to the stored one changes nothing. Items are
-    /// counted where they changed.
+    /// Puts and deletes documents of a dataset, and appends the events of the steps and the other
+    /// `events`, all in one transaction. With [`crate::Transaction::PerEvent`] each step is
+    /// committed with its event in a separate transaction. A document equal to the stored one
+    /// changes nothing and is not counted in the outcome.
     ///
     /// # Errors
-    /// [`QueueError::TooLarge`], or when it could not be committed; then nothing was, or with a
-    /// transaction for each the first ones.
+    /// Returns [`QueueError::TooLarge`], or an error if a commit fails. Then nothing was committed;
+    /// with [`crate::Transaction::PerEvent`] the steps before the failed one were.
     pub fn apply_documents(
         &self,
         dataset: &Dataset,
@@ -138,7 +139,7 @@ impl Queue {
         Ok(total)
     }
 
-    /// The documents of a dataset that are not gone, key and body of each: its baseline.
+    /// Visits the key and body of each document of a dataset. Deleted ones are skipped.
     ///
     /// # Errors
     /// Returns an error if they cannot be read.
@@ -163,7 +164,7 @@ impl Queue {
         stored.map(|bytes| decode(bytes).ok_or_else(damaged)).transpose()
     }
 
-    /// Appends a coverage event that no sink carries.
+    /// Appends a coverage event.
     ///
     /// # Errors
     /// Returns an error if it could not be committed.
@@ -173,8 +174,8 @@ impl Queue {
         self.inner.submit(Job { dataset: id, events, ..Job::default() }).result.map(drop)
     }
 
-    /// Appends events of a dataset, each written already, in one transaction. What they hold is for
-    /// who leases them: a queue that sessions are made of holds [`EventBody`]s alone.
+    /// Appends serialised events of a dataset in one transaction. The queue does not interpret
+    /// them. If sessions are built from the queue, each one must be an [`EventBody`] as JSON.
     ///
     /// # Errors
     /// Returns an error if they could not be committed; then none was.
@@ -183,7 +184,8 @@ impl Queue {
         self.inner.submit(Job { dataset: id, events, ..Job::default() }).result.map(drop)
     }
 
-    /// Begins a cycle, or goes on with the unfinished one. Committed when this returns.
+    /// Begins a cycle, or continues the unfinished one. The beginning is committed when this
+    /// returns.
     ///
     /// # Errors
     /// Returns an error if it could not be committed.
@@ -191,11 +193,11 @@ impl Queue {
         self.inner.begin_cycle(dataset)
     }
 
-    /// The next items of the cycle, about `byte_budget` bytes of documents but at least one item;
-    /// Returns `None` if all were sent. Durable state does not change.
+    /// Leases the next items of the cycle: about `byte_budget` bytes of documents, but at least one
+    /// item. Returns `None` if all were sent. Does not change durable state.
     ///
     /// # Errors
-    /// [`QueueError::NoCycle`], or when the database cannot be read.
+    /// Returns [`QueueError::NoCycle`], or an error if the database cannot be read.
     pub fn lease(
         &self,
         dataset: &Dataset,
@@ -204,32 +206,33 @@ impl Queue {
         self.inner.lease(dataset, byte_budget)
     }
 
-    /// The server accepted the lease's session but for what it `skipped`.
+    /// Acknowledges a lease: the server accepted its session, except the items in `skipped`.
     ///
     /// # Errors
-    /// [`QueueError::StaleLease`], or when it could not be committed; then the same items are
-    /// leased again.
+    /// Returns [`QueueError::StaleLease`], or an error if it could not be committed. In the latter
+    /// case the same items are leased again.
     pub fn ack(&self, lease: Lease, skipped: &[Skip]) -> Result<AckOutcome, QueueError> {
         let outcome = self.inner.ack(&lease, skipped);
         self.return_(lease);
         outcome
     }
 
-    /// The session failed: the same items are leased again.
+    /// Returns a lease whose session failed, so that the same items are leased again.
     pub fn return_(&self, lease: Lease) {
         *self.inner.lease_buffers.lock() = lease.into_buffers();
     }
 
-    /// Everything of the cycle was acknowledged.
+    /// Ends the cycle after all its items were acknowledged.
     ///
     /// # Errors
-    /// [`QueueError::NoCycle`], [`QueueError::CycleUnfinished`], or when it could not be committed.
+    /// Returns [`QueueError::NoCycle`], [`QueueError::CycleUnfinished`], or an error if it could
+    /// not be committed.
     pub fn end_cycle(&self, dataset: &Dataset) -> Result<(), QueueError> {
         self.inner.end_cycle(dataset)
     }
 
-    /// Sends these items again in the next cycle, under new versions (repair). Returns those that
-    /// there are none of, in their order.
+    /// Gives these items new versions, so that the next cycle sends them again. Returns the keys
+    /// that do not exist, in their order.
     ///
     /// # Errors
     /// Returns an error if it could not be committed.
@@ -237,7 +240,7 @@ impl Queue {
         self.inner.resend(dataset, keys)
     }
 
-    /// Sends every item again under its version: the server's store is a new one.
+    /// Makes every item pending under its present version, for a server with a new store.
     ///
     /// # Errors
     /// Returns an error if it could not be committed.
@@ -245,8 +248,8 @@ impl Queue {
         self.inner.resend_all(dataset)
     }
 
-    /// The oldest events of all datasets: at most `count`, about `bytes` but at least one; empty
-    /// when there are none.
+    /// Leases the oldest events of all datasets: at most `count`, about `bytes` in total, but at
+    /// least one. The lease is empty if there are none.
     ///
     /// # Errors
     /// Returns an error if the database cannot be read.
@@ -254,7 +257,8 @@ impl Queue {
         self.inner.lease_events(count, bytes)
     }
 
-    /// The events of a dataset behind this number, oldest first: number and body of each.
+    /// Visits the number and body of each event of a dataset after the number `after`, oldest
+    /// first.
     ///
     /// # Errors
     /// Returns an error if the database cannot be read.
@@ -267,7 +271,7 @@ impl Queue {
         self.inner.events_after(dataset, after, visit)
     }
 
-    /// The body of the event of this number, while it is queued.
+    /// Returns the body of the event with this number, if it is still queued.
     ///
     /// # Errors
     /// Returns an error if the database cannot be read.
@@ -275,7 +279,7 @@ impl Queue {
         self.inner.event(seq)
     }
 
-    /// The server has them: remove. Returns how many were removed.
+    /// Removes events that the server has acknowledged. Returns the number of removed events.
     ///
     /// # Errors
     /// Returns an error if it could not be committed.
@@ -284,7 +288,7 @@ impl Queue {
         self.inner.ack_events(&lease)
     }
 
-    /// The dataset at this instant, on one read transaction.
+    /// Returns a snapshot of the dataset, which holds a read transaction.
     ///
     /// # Errors
     /// Returns an error if the database cannot be read.
@@ -292,19 +296,19 @@ impl Queue {
         QueueSnapshot::new(&self.inner, dataset)
     }
 
-    /// Content that cannot be decoded was met in a lease or a snapshot, which do not go through
-    /// this handle.
+    /// Records that content of a lease or a snapshot could not be decoded. These do not report it
+    /// themselves.
     pub fn note_damage(&self) {
         self.inner.damage.met();
     }
 
-    /// Returns true if content that cannot be decoded was met since it was opened. The next opening drops
-    /// it, or moves the file aside and begins a new one.
+    /// Returns true if damaged content was met or a flush failed since the queue was opened. The
+    /// next open drops such rows, or moves the file aside and creates a new one.
     pub fn is_damaged(&self) -> bool {
         self.inner.damage.is_doubtful()
     }
 
-    /// Returns its content and cost.
+    /// Returns the numbers of items and events, sizes and settings.
     ///
     /// # Errors
     /// Returns an error if the database cannot be read.
@@ -312,7 +316,7 @@ impl Queue {
         self.inner.status()
     }
 
-    /// A note of the program by its name.
+    /// Returns the note with this name.
     ///
     /// # Errors
     /// Returns an error if the database cannot be read.
@@ -320,11 +324,11 @@ impl Queue {
         self.inner.note(name)
     }
 
-    /// Keeps a note durably, at most [`crate::NOTE_BYTES_MAX`] bytes.
+    /// Stores a note of at most [`crate::NOTE_BYTES_MAX`] bytes.
     ///
     /// # Errors
-    /// [`QueueError::TooLarge`] for its value or for one name too many, or when it could not be
-    /// committed.
+    /// Returns [`QueueError::TooLarge`] if the value is too long or there are too many notes, or an
+    /// error if it could not be committed.
     pub fn meta_set(&self, name: &str, value: &[u8]) -> Result<(), QueueError> {
         self.inner.set_note(name, value)
     }
@@ -337,10 +341,10 @@ impl Queue {
         self.inner.compact()
     }
 
-    /// Marks a clean end and checkpoints the write-ahead log. Later calls on any clone fail.
+    /// Marks a clean shutdown and checkpoints the write-ahead log. Later calls on any clone fail.
     ///
     /// # Errors
-    /// Returns an error if it could not be committed; the next opening is then unclean.
+    /// Returns an error if it could not be committed. The next open is then unclean.
     pub fn close(&self) -> Result<(), QueueError> {
         self.inner.close()
     }

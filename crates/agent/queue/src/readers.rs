@@ -1,6 +1,6 @@
-//! Readers of the database: read transactions of this process with their age, and those of other
-//! processes by their locks on the shared index of the write-ahead log (`agent.db-shm`, file
-//! format: sqlite.org/walformat.html). A reader keeps the log from being folded in beyond what it
+//! Readers of the database. Read transactions of this process are recorded with their age. Those of
+//! other processes are found by their locks on the index of the write-ahead log (`agent.db-shm`;
+//! file format: sqlite.org/walformat.html). A checkpoint cannot go beyond the state that a reader
 //! sees.
 //!
 //! **Locking.** The mutex of [`Reading`] is a leaf: it is held to add, remove or count a read
@@ -27,19 +27,21 @@ const LAST_FRAME_AT: u64 = 16;
 const MARKS_AT: u64 = 100;
 /// Offset of the first reader's lock.
 const LOCKS_AT: u64 = 123;
+/// Number of read marks.
 const MARKS: u64 = 5;
 
-/// A process that reads, or of several the one that was found first.
+/// A process with a read transaction. If several share a read mark, the first one found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct ReaderProcess {
-    /// Its process; 0 when it lives in another container.
+    /// Process id; 0 if it is in another container.
     pub pid: i32,
-    /// Pages that were written since it began to read.
+    /// Number of pages written since its transaction began.
     pub pages_behind: u64,
 }
 
-/// Lists the read transactions of other processes, the oldest first. Only for a process that does not have
-/// the database open itself: closing the index would drop its locks.
+/// Lists the read transactions of other processes, the oldest first. Must not be called by a
+/// process that has the database open, because closing the index would release that process's
+/// locks.
 ///
 /// # Errors
 /// Returns an error if the index cannot be read.
@@ -86,13 +88,13 @@ pub(crate) struct Reading {
 
 #[derive(Debug, Default)]
 struct ReadingState {
-    /// Number of the last one that began.
+    /// Number of the last read transaction.
     last: u64,
-    /// When each of them began, monotonic time, by its number.
+    /// Monotonic start time of each running one, by its number.
     since: BTreeMap<u64, Duration>,
 }
 
-/// One of them; it ends when this goes.
+/// The guard of a read transaction. Dropping it ends the record.
 #[derive(Debug)]
 pub(crate) struct Reads {
     reading: Arc<Reading>,
@@ -114,7 +116,7 @@ impl Reading {
         Reads { reading: Arc::clone(self), number }
     }
 
-    /// Age of the oldest one.
+    /// Returns the age of the oldest read transaction.
     pub(crate) fn oldest(&self, clock: &dyn Clock) -> Option<Duration> {
         let state = self.state.lock();
         state.since.values().min().map(|since| clock.monotonic().saturating_sub(*since))

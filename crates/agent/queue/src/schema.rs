@@ -12,12 +12,12 @@ use crate::options::{QueueDurability, QueueOptions, Transaction};
 pub(crate) const APPLICATION_ID: i64 = 0x4846_4147;
 /// `PRAGMA user_version` of this program's format.
 pub(crate) const VERSION: i64 = 1;
-/// Time that a connection waits for a lock of another process (inspection, backup), milliseconds.
+/// Time that a connection waits for a lock of another process, such as a backup, milliseconds.
 const BUSY_TIMEOUT_MS: u64 = 10_000;
-/// Statements each connection keeps prepared.
+/// Most prepared statements that a connection caches.
 const STATEMENTS_MAX: usize = 48;
 
-/// Step 1: from nothing to version 1.
+/// Creates the tables of version 1.
 const CREATE: &str = "
 CREATE TABLE meta(key TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE note(name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
@@ -42,7 +42,7 @@ CREATE TABLE event(seq INTEGER PRIMARY KEY AUTOINCREMENT, dataset INTEGER NOT NU
 CREATE TABLE epoch(first_seq INTEGER PRIMARY KEY, epoch INTEGER NOT NULL);
 ";
 
-/// The one writing connection, nothing set or changed yet.
+/// Opens the writing connection, without changing the file or its settings.
 pub(crate) fn open_writer(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_CREATE
@@ -52,21 +52,21 @@ pub(crate) fn open_writer(path: &Path) -> rusqlite::Result<Connection> {
     Ok(conn)
 }
 
-/// Settings common to reading and writing connections.
+/// Applies the settings of both reading and writing connections.
 fn prepare(conn: &Connection) -> rusqlite::Result<()> {
     conn.busy_timeout(Duration::from_millis(BUSY_TIMEOUT_MS))?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
-    // Plans do not depend on bound values: otherwise every range is planned again when it is bound.
+    // With QPSG, plans do not depend on bound values. Otherwise each bound range is planned again.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(drop)
 }
 
-/// Settings that must be made before the first table exists.
+/// Applies the settings that must be made before the first table exists.
 pub(crate) fn shape(conn: &Connection, options: &QueueOptions) -> rusqlite::Result<()> {
     conn.pragma_update(None, "page_size", options.page_bytes)?;
     conn.pragma_update(None, "auto_vacuum", "INCREMENTAL")
 }
 
-/// Settings of every writing connection.
+/// Applies the settings of a writing connection.
 pub(crate) fn configure(conn: &Connection, options: &QueueOptions) -> rusqlite::Result<()> {
     conn.pragma_update(None, "journal_mode", "WAL")?;
     conn.pragma_update(None, "wal_autocheckpoint", options.checkpoint_pages())?;
@@ -77,7 +77,7 @@ pub(crate) fn configure(conn: &Connection, options: &QueueOptions) -> rusqlite::
     conn.pragma_update(None, "synchronous", "FULL")
 }
 
-/// From here on commits are as durable as the options say. Opening itself runs at FULL.
+/// Sets the durability of commits. Until this is called, a writing connection uses FULL.
 pub(crate) fn set_durability(
     conn: &Connection,
     durability: QueueDurability,
@@ -96,7 +96,7 @@ pub(crate) fn open_reader(path: &Path) -> rusqlite::Result<Connection> {
     Ok(conn)
 }
 
-/// Makes the tables in one transaction.
+/// Creates the tables in one transaction.
 pub(crate) fn create(conn: &mut Connection) -> rusqlite::Result<()> {
     let tx = conn.transaction()?;
     tx.execute_batch(CREATE)?;
@@ -106,12 +106,12 @@ pub(crate) fn create(conn: &mut Connection) -> rusqlite::Result<()> {
     tx.commit()
 }
 
-/// A pragma's number.
+/// Returns the number of a pragma.
 pub(crate) fn pragma(conn: &Connection, name: &str) -> rusqlite::Result<i64> {
     conn.pragma_query_value(None, name, |row| row.get(0))
 }
 
-/// A number of the `meta` table; one of an odd type is none.
+/// Returns a number of the `meta` table; `None` if it does not exist or is no integer.
 pub(crate) fn meta(conn: &Connection, key: &str) -> rusqlite::Result<Option<i64>> {
     use rusqlite::OptionalExtension as _;
     conn.prepare_cached("SELECT value FROM meta WHERE key = ?1")?
@@ -127,7 +127,7 @@ pub(crate) fn set_meta(conn: &Connection, key: &str, value: i64) -> rusqlite::Re
         .map(drop)
 }
 
-/// Settings of the process that has it open, or had it open last, for inspection from outside.
+/// Stores the settings of this process, for inspection by another process.
 pub(crate) fn set_settings(conn: &Connection, options: &QueueOptions) -> rusqlite::Result<()> {
     let limit = i64::try_from(options.journal_size_limit_bytes).unwrap_or(i64::MAX);
     set_meta(conn, META_POWER, i64::from(options.durability == QueueDurability::Power))?;
@@ -139,11 +139,11 @@ pub(crate) fn set_settings(conn: &Connection, options: &QueueOptions) -> rusqlit
 
 /// `meta`: 1 while no process has the database open and the last one closed it.
 pub(crate) const META_CLEAN: &str = "clean";
-/// `meta`: the clock, at least as high as any version ever given out and since removed.
+/// `meta`: the clock. It is not below any version whose row was removed.
 pub(crate) const META_CLOCK: &str = "clock";
 /// `meta`: events dropped by the byte limit.
 pub(crate) const META_DROPPED: &str = "events_dropped";
-/// `meta`: how often in a row a run ended after it had met damage.
+/// `meta`: number of consecutive runs that met damage.
 pub(crate) const META_DAMAGE_MET: &str = "damage_met";
 /// `meta`: 1 with [`QueueDurability::Power`].
 pub(crate) const META_POWER: &str = "power";
@@ -153,6 +153,6 @@ pub(crate) const META_PER_EVENT: &str = "per_event";
 pub(crate) const META_CHECKPOINT: &str = "wal_autocheckpoint";
 /// `meta`: [`QueueOptions::journal_size_limit_bytes`].
 pub(crate) const META_LOG_LIMIT: &str = "journal_size_limit";
-/// `meta`: since when a reader has kept the log above its limit, microseconds since the epoch; 0
-/// while none does.
+/// `meta`: time since which a reader has kept the log above its limit, microseconds since the
+/// epoch; 0 if none does.
 pub(crate) const META_LOG_HELD: &str = "wal_held_since";

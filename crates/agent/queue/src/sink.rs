@@ -1,4 +1,4 @@
-//! The sink side: changes become rows and events, prepared outside the writer's lock.
+//! The sink: turns changes into jobs of rows and events. This is done outside the writer's lock.
 
 use std::mem;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use crate::inner::Inner;
 use crate::job::{Job, Step, StepKind, Submitted};
 use crate::options::Transaction;
 
-/// Bytes of an encoded observation that are reserved ahead.
+/// Bytes reserved for an encoded observation.
 const OBSERVATION_BYTES_USUAL: usize = 96;
 
-/// Takes a dataset's changes; see [`crate::Queue::sink`]. Cheap; one per thread.
+/// A sink for a dataset's changes; see [`crate::Queue::sink`]. It is cheap: create one per thread.
 pub struct QueueSink {
     pub(crate) inner: Arc<Inner>,
     dataset: i64,
@@ -27,12 +27,12 @@ impl QueueSink {
         Self { inner, dataset, names }
     }
 
-    /// An empty job of this dataset.
+    /// Returns an empty job of this dataset.
     pub(crate) fn job(&self) -> Job {
         Job { dataset: self.dataset, ..Job::default() }
     }
 
-    /// Moves the operations' keys into a job, bodies and events encoded.
+    /// Adds operations to a job: moves their keys, and encodes bodies and events.
     pub(crate) fn prepare_into(&self, job: &mut Job, ops: &mut [Op]) {
         job.steps.reserve(ops.len());
         job.bodies.reserve(ops.len() * OBSERVATION_BYTES_USUAL);
@@ -61,7 +61,7 @@ impl QueueSink {
         }
     }
 
-    /// Commits these operations. When that fails they are as before.
+    /// Commits these operations. If that fails, they are restored.
     fn commit(&self, ops: &mut [Op]) -> Result<SinkOutcome, QueueError> {
         let mut job = self.job();
         self.prepare_into(&mut job, ops);
@@ -84,8 +84,9 @@ fn key_of(op: &mut Op) -> Option<&mut ItemKey> {
 }
 
 impl Sink for QueueSink {
-    /// One transaction for the whole batch; with [`Transaction::PerEvent`] one for each step, and
-    /// after a failure the batch holds the steps that were not committed.
+    /// Commits the whole batch in one transaction. With [`Transaction::PerEvent`] each operation
+    /// has a separate one, and after a failure the batch holds the operations that were not
+    /// committed.
     fn apply(&mut self, batch: &mut ChangeBatch) -> Result<SinkOutcome, PortError> {
         if self.inner.options.transaction == Transaction::Group {
             let outcome = self.commit(batch)?;
@@ -111,19 +112,19 @@ impl Sink for QueueSink {
     }
 }
 
-/// One step over documents; see [`crate::Queue::apply_documents`].
+/// A change of one document; see [`crate::Queue::apply_documents`].
 #[derive(Debug, Clone, Copy)]
 pub struct DocumentStep<'a> {
     /// The item's key.
     pub key: &'a [u8],
-    /// Its document; `None` when it is no longer there.
+    /// The document; `None` to delete it.
     pub document: Option<&'a [u8]>,
-    /// The event of the change, in the same transaction.
+    /// The event of the change, committed in the same transaction.
     pub event: Option<&'a EventBody>,
 }
 
-/// The jobs of documents to put and to delete with their events, and of `events` of their own:
-/// one of all, or with [`Transaction::PerEvent`] one for each.
+/// Returns the jobs for document changes and other events: one job for all, or with
+/// [`Transaction::PerEvent`] one for each.
 pub(crate) fn jobs(
     id: i64,
     dataset: &Dataset,

@@ -1,4 +1,4 @@
-//! Snapshots for integrity checks: one dataset on one read transaction.
+//! Snapshots for integrity checks: one dataset in one read transaction.
 
 use model::{Dataset, ItemKey, SkipReason};
 use rusqlite::{Connection, OptionalExtension as _};
@@ -16,7 +16,7 @@ pub struct ToldItem {
     pub key: ItemKey,
     /// Its version.
     pub seen: u64,
-    /// Its content; never a deleted item.
+    /// Its content, never [`Body::Gone`].
     pub body: Body,
 }
 
@@ -27,12 +27,12 @@ pub struct Exception {
     pub key: ItemKey,
     /// The version that was refused.
     pub seen: u64,
-    /// Why it was refused.
+    /// The reason of the server.
     pub reason: SkipReason,
 }
 
-/// One dataset at one instant, for digests. Holds a read transaction: drop it soon, or the
-/// write-ahead log grows until then.
+/// The state of one dataset at one point in time, for digests. It holds a read transaction, which
+/// keeps the write-ahead log growing: drop it soon.
 pub struct QueueSnapshot {
     conn: Connection,
     path: std::path::PathBuf,
@@ -50,7 +50,7 @@ impl QueueSnapshot {
         let failed = |error| inner.classify("take a snapshot", error);
         let reads = inner.reading.begin(&*inner.clock);
         conn.execute_batch("BEGIN").map_err(failed)?;
-        // The first read fixes what all later ones see.
+        // The first read fixes the state that all later reads see.
         let told: i64 = conn
             .query_row("SELECT told FROM dataset WHERE id = ?1", [id], |row| row.get(0))
             .map_err(failed)?;
@@ -60,25 +60,25 @@ impl QueueSnapshot {
         Ok(Self { conn, path, dataset: id, told: told as u64, pending, exceptions, _reads: reads })
     }
 
-    /// Everything seen up to this version was acknowledged.
+    /// Returns the version up to which all items were acknowledged.
     pub fn acked_version(&self) -> u64 {
         self.told
     }
 
-    /// Items seen but not acknowledged, deleted ones included: left out on both sides.
+    /// Returns the pending items, including deleted ones. A check leaves them out on both sides.
     pub fn pending(&self) -> &[ItemKey] {
         &self.pending
     }
 
-    /// Items that the server refused: left out on both sides.
+    /// Returns the items that the server refused. A check leaves them out on both sides.
     pub fn exceptions(&self) -> &[Exception] {
         &self.exceptions
     }
 
-    /// Every acknowledged item that is neither pending nor an exception, in the order of the table.
+    /// Visits every item that is neither pending nor an exception, in the order of the table.
     ///
     /// # Errors
-    /// Returns an error if the database cannot be read, or with what `visit` gives.
+    /// Returns an error if the database cannot be read, or the error of `visit`.
     pub fn for_each(
         &self,
         visit: &mut dyn FnMut(ToldItem) -> Result<(), QueueError>,
@@ -86,10 +86,10 @@ impl QueueSnapshot {
         self.for_each_up_to(self.told as i64, visit)
     }
 
-    /// As [`QueueSnapshot::for_each`], pending items too, as they are now.
+    /// Like [`QueueSnapshot::for_each`], but includes pending items that are not deleted.
     ///
     /// # Errors
-    /// As there.
+    /// See [`QueueSnapshot::for_each`].
     pub fn for_each_held(
         &self,
         visit: &mut dyn FnMut(ToldItem) -> Result<(), QueueError>,
@@ -129,7 +129,7 @@ impl QueueSnapshot {
     }
 }
 
-/// Paths of directories by number, the last one remembered.
+/// A lookup of directory paths by number, which caches the last one.
 pub(crate) struct Paths<'a> {
     conn: &'a Connection,
     last: Option<(i64, Vec<u8>)>,

@@ -1,4 +1,4 @@
-//! The space a database takes: its size, unused pages, and the write-ahead log.
+//! The space of a database: its size, unused pages, and checkpoints of the write-ahead log.
 
 use rusqlite::Connection;
 
@@ -25,7 +25,7 @@ impl Size {
     }
 }
 
-/// Gives back at most `pages` unused pages, all when 0. Each step of the statement frees one.
+/// Gives back at most `pages` unused pages, or all if 0. Each step of the statement frees one page.
 pub(crate) fn vacuum(conn: &Connection, pages: u32) -> rusqlite::Result<()> {
     let mut statement = conn.prepare(&format!("PRAGMA incremental_vacuum({pages})"))?;
     let mut rows = statement.query([])?;
@@ -33,12 +33,12 @@ pub(crate) fn vacuum(conn: &Connection, pages: u32) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Copies the log into the database and empties it, as far as readers allow.
+/// Checkpoints the log and truncates it, as far as readers allow. Waits for readers.
 pub(crate) fn fold(conn: &Connection) -> rusqlite::Result<()> {
     conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
 }
 
-/// Copies the log into the database without waiting for anybody: what it held can be overwritten.
+/// Checkpoints the log without waiting for readers. A failure is only logged.
 pub(crate) fn fold_quietly(conn: &Connection) {
     let folded = conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
     if let Err(error) = folded {
@@ -54,7 +54,7 @@ pub(crate) enum Folded {
     Partly,
 }
 
-/// As [`fold_quietly`], but reports how far it came.
+/// Checkpoints the log without waiting for readers. Returns how much was copied.
 pub(crate) fn fold_as_far_as_possible(conn: &Connection) -> rusqlite::Result<Folded> {
     conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
         let (busy, in_log, folded): (bool, i64, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);

@@ -1,4 +1,4 @@
-//! Content and cost of a queue, for display and metrics.
+//! The state of a queue: numbers, sizes and settings, for display and metrics.
 
 use std::sync::atomic::Ordering;
 
@@ -19,21 +19,21 @@ use crate::space::Size;
 pub struct DatasetStatus {
     /// The dataset's name.
     pub name: String,
-    /// Rows, gone ones included.
+    /// Number of rows, including deleted items.
     pub items: u64,
     /// Pending items.
     pub pending: u64,
-    /// When the oldest pending change was seen, microseconds since the epoch.
+    /// Time of the oldest pending change, microseconds since the epoch.
     pub oldest_pending_us: Option<u64>,
     /// Items that the server refused.
     pub exceptions: u64,
     /// The clock when the current or last cycle began.
     pub leased: u64,
-    /// Everything up to here was answered.
+    /// Every item up to this version was acknowledged.
     pub told: u64,
-    /// A cycle has begun and not ended.
+    /// True if a cycle has begun and not ended.
     pub unfinished: bool,
-    /// When the last cycle ended, microseconds since the epoch.
+    /// Time at which the last cycle ended, microseconds since the epoch.
     pub last_cycle_us: Option<u64>,
 }
 
@@ -44,9 +44,9 @@ pub struct QueueStatus {
     pub datasets: Vec<DatasetStatus>,
     /// Events queued.
     pub events: u64,
-    /// When the oldest of them happened, microseconds since the epoch.
+    /// Time of the oldest event, microseconds since the epoch.
     pub oldest_event_us: Option<u64>,
-    /// Events dropped by the byte limit since the database was made.
+    /// Events dropped by the byte limit since the database was created.
     pub events_dropped: u64,
     /// Epoch of new event ids.
     pub epoch: String,
@@ -56,7 +56,7 @@ pub struct QueueStatus {
     pub file_bytes: u64,
     /// Bytes of the write-ahead log file.
     pub wal_bytes: u64,
-    /// Since when a reader has kept the log above its limit, microseconds since the epoch.
+    /// Time since which a reader has kept the log above its limit, microseconds since the epoch.
     pub wal_held_since_us: Option<u64>,
     /// Age of the oldest read transaction of this process, milliseconds.
     pub oldest_reader_ms: Option<u64>,
@@ -66,7 +66,7 @@ pub struct QueueStatus {
     pub durability: QueueDurability,
     /// See [`crate::QueueOptions::transaction`].
     pub transaction: Transaction,
-    /// See [`crate::QueueOptions::page_bytes`], as the database has it.
+    /// Bytes of a page of this database; see [`crate::QueueOptions::page_bytes`].
     pub page_bytes: u32,
     /// See [`crate::QueueOptions::checkpoint_pages`].
     pub wal_autocheckpoint_pages: u32,
@@ -74,7 +74,7 @@ pub struct QueueStatus {
     pub journal_size_limit_bytes: u64,
 }
 
-/// The oldest pending item's place in the count.
+/// The number of pending items, and the time of the oldest one.
 struct Pending {
     items: u64,
     oldest_us: Option<u64>,
@@ -82,10 +82,10 @@ struct Pending {
 
 impl Inner {
     pub(crate) fn status(&self) -> Result<QueueStatus, QueueError> {
-        // Read connections wait for no lock; the catalog is copied piece by piece.
+        // The catalog is locked only for a short time at each step.
         let ids: Vec<i64> = self.catalog.read().datasets.keys().copied().collect();
         let epoch = self.catalog.read().epoch();
-        // Before this one begins.
+        // Taken before this function's own read transaction begins.
         let oldest_reader = self.reading.oldest(&*self.clock);
         self.read(|conn| {
             let size = Size::of(conn)?;
@@ -127,7 +127,7 @@ impl Inner {
         Ok(catalog.datasets.get(&id).map(|state| describe(state, &pending)))
     }
 
-    /// Counts what is pending, reading only where some may be.
+    /// Counts pending items. Reads only the blocks that may have some.
     fn pending(&self, conn: &Connection, id: i64) -> rusqlite::Result<Pending> {
         let (told, stretches) = {
             let catalog = self.catalog.read();

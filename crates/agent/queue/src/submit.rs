@@ -1,5 +1,5 @@
-//! Submitting changes: writers wait in a [`WriterQueue`](crate::writer_queue::WriterQueue); all jobs that wait at one
-//! moment commit in one transaction, sorted by key.
+//! Submits changes. Writers wait in a [`WriterQueue`](crate::writer_queue::WriterQueue); all
+//! waiting jobs are committed in one transaction, sorted by key.
 
 use crate::apply::apply;
 use crate::error::QueueError;
@@ -9,11 +9,11 @@ use crate::options::{QueueDurability, Transaction};
 use crate::writer::Writer;
 use crate::writer_queue::Window;
 
-/// A group of this number of changes does not wait for more.
+/// Number of changes from which on a group does not wait for more.
 const WINDOW_CHANGES_MAX: usize = 1000;
 
 impl Inner {
-    /// Commits the job, together with those of other writers. Returns the job back.
+    /// Commits the job, together with those of other writers, and returns it with its result.
     pub(crate) fn submit(&self, job: Job) -> Submitted {
         let weight = job.steps.len() + job.events.len();
         let answer = self.line.submit(job, weight, self.window(), |jobs| self.commit_line(jobs));
@@ -24,7 +24,7 @@ impl Inner {
         })
     }
 
-    /// Time that a group waits for more changes; only if every commit is flushed.
+    /// Returns the time that a group waits for more changes; `None` unless every commit is flushed.
     fn window(&self) -> Option<Window> {
         let at_most = self.options.window;
         let waits = self.options.durability == QueueDurability::Power

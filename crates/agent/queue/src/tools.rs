@@ -1,6 +1,6 @@
-//! Inspection and maintenance of a database from outside: `queue list`, `queue verify` and `queue
-//! compact`. The first two only read, and another process may have the file open; the last needs it
-//! exclusively.
+//! Inspection and maintenance of a database by another process: `queue list`, `queue verify` and
+//! `queue compact`. The first two only read, and an agent may have the file open. The last one
+//! needs exclusive access.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -16,21 +16,21 @@ use crate::files::{beside, file_bytes, lock};
 use crate::schema;
 use crate::space::{fold, vacuum};
 
-/// Problems that one verification names; more are counted only.
+/// Most problems that a verification lists; further ones are only counted.
 const PROBLEMS_MAX: usize = 100;
 
-/// Result of [`list`].
+/// The items that [`list`] returns.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListFilter {
     /// Only pending items.
     pub pending: bool,
     /// Only items of this dataset.
     pub dataset: Option<String>,
-    /// Only items whose path or key begins so.
+    /// Only items whose path or key has this prefix.
     pub prefix: Vec<u8>,
 }
 
-/// An item as [`list`] shows it.
+/// An item returned by [`list`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
     /// Its dataset.
@@ -39,18 +39,17 @@ pub struct Listed {
     pub key: ItemKey,
     /// Its version: when it last changed, microseconds since the epoch.
     pub seen: u64,
-    /// It is pending.
+    /// True if it is pending.
     pub pending: bool,
-    /// The server may have it, whatever the watermarks say.
+    /// True if the server may have it, regardless of the watermarks.
     pub known: bool,
-    /// Why the server refused it, if it did.
+    /// The reason why the server refused it, if it did.
     pub refused: Option<String>,
     /// Its content.
     pub body: Body,
 }
 
-/// Gives every item that the filter lets through to `visit`, in the order of the table, on one read
-/// transaction.
+/// Visits every item that matches the filter, in the order of the table, in one read transaction.
 ///
 /// # Errors
 /// Returns an error if the database cannot be read, or holds an item that cannot be decoded.
@@ -132,7 +131,7 @@ impl Verified {
     }
 }
 
-/// A query that finds what must not be, and what each row it finds says.
+/// Consistency checks: the description of a problem, and a query that returns one row per problem.
 const CONTRADICTIONS: [(&str, &str); 10] = [
     (
         "item outside the dictionary, directory number",
@@ -182,16 +181,15 @@ const CONTRADICTIONS: [(&str, &str); 10] = [
     ),
 ];
 
-/// Checks the file's structure and everything that must hold between its tables, on one read
-/// transaction.
+/// Checks the file's structure and the consistency of its tables, in one read transaction.
 ///
 /// # Errors
-/// Returns an error if the database cannot be opened; what is wrong inside is in the answer.
+/// Returns an error if the database cannot be opened. Problems of its content are in the result.
 pub fn verify(path: &Path) -> Result<Verified, QueueError> {
     let conn = crate::peek::open(path)?;
     let mut found = Verified::default();
     if let Err(error) = verify_into(&conn, &mut found) {
-        // Damaged so that it cannot be read on.
+        // The database is damaged so that it cannot be read further.
         found.add(error.to_string());
     }
     Ok(found)
@@ -222,7 +220,7 @@ fn verify_into(conn: &Connection, found: &mut Verified) -> rusqlite::Result<()> 
     let mut rows = select.query([model::Dataset::fim_files().name()])?;
     while let Some(row) = rows.next()? {
         let files = row.get::<_, Option<bool>>(3)?.unwrap_or_default();
-        // As an opening has it, which drops what is not so.
+        // The same check as at open, which drops invalid rows.
         if !matches!(row.get_ref(1)?, ValueRef::Blob(bytes) if Body::is_sound(bytes, files)) {
             let name = show_terminal(row.get_ref(0)?.as_bytes()?);
             let directory: i64 = row.get(2)?;
@@ -247,12 +245,13 @@ pub struct Compacted {
     pub bytes_after: u64,
 }
 
-/// Checkpoints the log and returns every unused byte: the file is rewritten, which takes its size
-/// once more while it lasts; where there is no room for that, unused pages are given back. Whether
-/// the last use ended cleanly stays as it is.
+/// Checkpoints the log and gives back all unused space. The file is rewritten, which temporarily
+/// takes its size once more. If there is not enough space, only unused pages are given back. The
+/// clean-shutdown mark does not change.
 ///
 /// # Errors
-/// [`QueueError::Locked`] while an agent has it open; when it is not an agent's, or damaged.
+/// Returns [`QueueError::Locked`] while an agent has it open, or an error if it is not an agent's
+/// database or is damaged.
 pub fn compact(path: &Path) -> Result<Compacted, QueueError> {
     let _lock = lock(path)?;
     let failed = |error| classify(path, "compact", error);

@@ -14,7 +14,7 @@ use crate::txn::Txn;
 use crate::writer::{Writer, roll_back_open};
 
 impl Inner {
-    /// Number of the dataset; a new one is entered.
+    /// Returns the number of the dataset, and adds a new one. May take the writer's lock.
     pub(crate) fn dataset_id(&self, dataset: &Dataset) -> Result<i64, QueueError> {
         if let Some(id) = self.catalog.read().id_of(dataset) {
             return Ok(id);
@@ -32,7 +32,8 @@ impl Inner {
         Ok(id)
     }
 
-    /// As [`Inner::classify`], for the writer: what leaves doubt about the disk closes it.
+    /// Classifies an error of the writer like [`Inner::classify`]. Damage or a failed flush poisons
+    /// the writer, because the content of the disk is unknown then.
     fn failed(
         &self,
         writer: &mut Writer,
@@ -50,7 +51,8 @@ impl Inner {
         self.classify(action, error)
     }
 
-    /// Runs `change` in one transaction; the catalog follows its commit.
+    /// Runs `change` in one transaction, and updates the catalog after the commit. After an error
+    /// the transaction is rolled back and the catalog is unchanged.
     pub(crate) fn transact<T>(
         &self,
         writer: &mut Writer,
@@ -78,8 +80,8 @@ impl Inner {
                 }
                 let error = self.failed(writer, action, error);
                 if error.is_disk_full() {
-                    // Where the log only repeats pages that the database already has, folding it
-                    // in makes its space usable for the next try.
+                    // A checkpoint that needs no new pages in the database makes the log's space
+                    // usable for the next attempt.
                     fold_quietly(&writer.conn);
                 }
                 Err(error)
@@ -94,7 +96,7 @@ impl Inner {
     ) -> rusqlite::Result<(T, Delta)> {
         let conn = &writer.conn;
         conn.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
-        // Only the holder of the writer changes the catalog, so this never waits for long.
+        // Only the holder of the writer changes the catalog, so this does not wait long.
         let catalog = self.catalog.read();
         let mut txn = Txn {
             conn,
@@ -110,8 +112,8 @@ impl Inner {
         Ok((value, delta))
     }
 
-    /// Divides a directory's large blocks. When their names cannot be read they stay as they are: a
-    /// lease then reads more than it needs to.
+    /// Divides a directory's large blocks. If their names cannot be read, they stay undivided, and
+    /// a lease reads more rows than necessary.
     fn divide(&self, conn: &Connection, place: DirectoryPlace) {
         let large = {
             let catalog = self.catalog.read();
@@ -129,7 +131,7 @@ impl Inner {
     }
 }
 
-/// The names in a stretch of which each stands [`BLOCK_ROWS`] rows behind the one before.
+/// Returns every [`BLOCK_ROWS`]-th name of a range, without the first name.
 fn boundaries(
     conn: &Connection,
     place: DirectoryPlace,

@@ -1,22 +1,24 @@
-//! The state of one item and the rules by which it changes, as pure functions: no I/O, and the
-//! time is an argument.
+//! The state of one item and its transitions, as pure functions without I/O. The time is an
+//! argument.
 //!
-//! The protocol
-//! - Every change of an item gives its [`ItemMarks`] a new version from the database's [`HybridClock`].
-//!   Versions are unique in the database and never decrease.
+//! **Protocol**
+//!
+//! - Every change of an item gives its [`ItemMarks`] a new version from the database's
+//!   [`HybridClock`]. Versions are unique in the database and never decrease.
 //! - A *cycle* reports a dataset to the server. [`Marks::begin`] sets `leased_version` to the
-//!   clock; the cycle then leases every row that [`Marks::is_due`], session by session;
-//!   [`Marks::end`] sets `acked_version` to `leased_version`. A row is *pending* while its version
-//!   is above `acked_version`, so an acknowledgement writes nothing per item.
+//!   clock. The cycle then leases every row for which [`Marks::is_due`] is true, session by
+//!   session. [`Marks::end`] sets `acked_version` to `leased_version`. A row is *pending* while its
+//!   version is above `acked_version`, so an acknowledgement writes nothing per item.
 //! - A deleted item keeps its row, marked `deleted`, until the server has acknowledged the delete.
 //!   If no session can have carried the item, its row is removed at once and nothing is reported.
 //!
-//! Invariants, each covered by a test of this file
+//! **Invariants**, each covered by a test of this module
+//!
 //! - A row is removed without a report only if no session can have carried it; a delete is reported
 //!   only if a session may have carried the item.
 //! - A change made after an item was sent makes the item pending again.
-//! - A cycle leases every row that was pending when it began, and no item created after that: it
-//!   ends however fast items are created.
+//! - A cycle leases every row that was pending when it began, and no item created after that.
+//!   Therefore it ends even if items are created faster than they are sent.
 //! - `acked_version` never passes an item that was not acknowledged.
 
 /// One item without its content.
@@ -24,9 +26,9 @@
 pub struct ItemMarks {
     /// The database's clock at the item's last change. Column `seen`.
     pub version: u64,
-    /// The server may have the item, whatever the marks say. Column `known`.
+    /// True if the server may have the item, regardless of the marks. Column `known`.
     pub server_may_have: bool,
-    /// The item no longer exists; the delete is still to be acknowledged. Column `gone`.
+    /// True if the item no longer exists, and its delete is not acknowledged yet. Column `gone`.
     pub deleted: bool,
 }
 
@@ -39,10 +41,10 @@ pub struct Marks {
     pub acked_version: u64,
     /// The clock when the database was last opened. Column `reached`.
     ///
-    /// The file may be an older state of itself: a power cut lost its last commits, or a copy was
-    /// restored. Cycles that it does not remember may have sent any row up to this version.
+    /// The file may be in an older state, because a power cut lost its last commits or a copy was
+    /// restored. Cycles of which it has no record may have sent any row up to this version.
     pub opened_version: u64,
-    /// A cycle has begun and not ended.
+    /// True if a cycle has begun and not ended.
     pub unfinished: bool,
 }
 
@@ -81,8 +83,8 @@ impl Marks {
         self.is_pending(row) && (row.server_may_have || row.version <= self.leased_version)
     }
 
-    /// Returns true if some session, acknowledged or not, may have carried the row: a cycle since
-    /// the opening could lease it, or it existed at the opening.
+    /// Returns true if a session, acknowledged or not, may have carried the row: a cycle since the
+    /// database was opened could lease it, or the row existed when the database was opened.
     pub fn may_have_been_sent(self, row: ItemMarks) -> bool {
         row.server_may_have || row.version <= self.leased_version.max(self.opened_version)
     }
@@ -106,8 +108,8 @@ pub fn delete(old: Option<ItemMarks>, marks: Marks, version: u64) -> Option<Item
     marks.may_have_been_sent(row).then_some(deleted)
 }
 
-/// Returns the row of an item whose observation is replaced and of which nothing is to be reported;
-/// `None` if the item does not exist, so that this is a [`put`].
+/// Returns the row of an item whose observation is replaced without reporting it; `None` if the
+/// item does not exist, so that [`put`] must be used.
 pub fn touch(old: Option<ItemMarks>) -> Option<ItemMarks> {
     old.filter(|row| !row.deleted)
 }
@@ -125,8 +127,8 @@ pub fn restamp(row: ItemMarks, version: u64) -> ItemMarks {
     ItemMarks { version, server_may_have: true, ..row }
 }
 
-/// Highest version that the clock accepts from a server, about the year 148,000: a higher one is an
-/// error of the server. Leaves room below the signed 64 bits of the database.
+/// Highest version that the clock accepts from a server, about the year 148,000. A higher one is an
+/// error of the server. The limit leaves a margin below the signed 64-bit integers of the database.
 pub const VERSION_MAX: u64 = 1 << 62;
 
 /// The source of versions: microseconds since the epoch, but unique and never decreasing.

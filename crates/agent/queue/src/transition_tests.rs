@@ -21,7 +21,8 @@ fn change_of_an_acknowledged_item_is_pending() {
 #[test]
 fn items_that_a_session_may_have_carried() {
     assert!(!QUIET.may_have_been_sent(row(26)));
-    // Seen after the mark, but a cycle that this database has forgotten may have sent it.
+    // Its version is above the mark, but a cycle of which this database has no record may have sent
+    // it.
     assert!(QUIET.may_have_been_sent(row(25)));
     assert!(CYCLE.may_have_been_sent(row(20)) && !CYCLE.may_have_been_sent(row(21)));
     assert!(QUIET.may_have_been_sent(ItemMarks { server_may_have: true, ..row(99) }));
@@ -59,7 +60,7 @@ fn delete_drops_unsent_items_and_reports_others() {
     assert_eq!(delete(Some(row(26)), QUIET, 30), None);
     let gone = ItemMarks { version: 30, server_may_have: true, deleted: true };
     assert_eq!(delete(Some(row(25)), QUIET, 30), Some(gone));
-    // Deleted twice: the first version stands.
+    // Deleted twice: the first version is kept.
     assert_eq!(delete(Some(gone), QUIET, 40), Some(gone));
 }
 

@@ -1,5 +1,5 @@
-//! One open transaction: versions, rows and directories, and the changes that the catalog mirrors
-//! after its commit.
+//! An open transaction, with operations on rows and directories. It collects the changes that the
+//! catalog mirrors after the commit.
 
 use rusqlite::{Connection, OptionalExtension as _};
 
@@ -7,7 +7,7 @@ use crate::catalog::{Catalog, Delta};
 use crate::place::{BlockPlace, DirectoryPlace, ItemPlace};
 use crate::transition::{HybridClock, ItemMarks};
 
-/// One open transaction.
+/// An open transaction.
 pub(crate) struct Txn<'a> {
     pub(crate) conn: &'a Connection,
     pub(crate) clock: &'a mut HybridClock,
@@ -17,12 +17,12 @@ pub(crate) struct Txn<'a> {
 }
 
 impl Txn<'_> {
-    /// The next version.
+    /// Returns the next version.
     pub(crate) fn tick(&mut self) -> u64 {
         self.clock.tick(self.now_us)
     }
 
-    /// An item's flags, if it has a row.
+    /// Returns an item's row without its content, if it exists.
     pub(crate) fn row(&self, place: ItemPlace<'_>) -> rusqlite::Result<Option<ItemMarks>> {
         self.conn
             .prepare_cached(
@@ -39,14 +39,14 @@ impl Txn<'_> {
             .optional()
     }
 
-    /// Returns true if items of the dataset may stand among the exceptions.
+    /// Returns true if the dataset may have exceptions.
     pub(crate) fn may_have_exceptions(&self, dataset: i64) -> bool {
         let held = self.catalog.datasets.get(&dataset).map_or(0, |state| state.exceptions);
         let changed = self.delta.exceptions.get(&dataset).copied().unwrap_or(0);
         held.saturating_add_signed(changed) > 0
     }
 
-    /// The item is no exception any more.
+    /// Removes the item's exception, if there is one.
     pub(crate) fn clear_exception(&mut self, place: ItemPlace<'_>) -> rusqlite::Result<()> {
         if self.may_have_exceptions(place.dataset) {
             let cleared = self
@@ -60,7 +60,7 @@ impl Txn<'_> {
         Ok(())
     }
 
-    /// Removes a row.
+    /// Removes the item's row.
     pub(crate) fn remove(&mut self, place: ItemPlace<'_>) -> rusqlite::Result<()> {
         let removed = self
             .conn
@@ -70,7 +70,7 @@ impl Txn<'_> {
         Ok(())
     }
 
-    /// The item was written or removed.
+    /// Records in the delta that an item's row was written with this version, or removed.
     pub(crate) fn touch(&mut self, place: ItemPlace<'_>, version: u64, rows: i64) {
         let ItemPlace { dataset, directory, name } = place;
         let held = self.catalog.directory(dataset, directory);
@@ -78,7 +78,7 @@ impl Txn<'_> {
         self.delta.touch(BlockPlace { dataset, directory, block }, version, rows);
     }
 
-    /// Number of a directory; a new one is entered when `create`.
+    /// Returns the number of a directory. With `create`, an unknown directory is added.
     pub(crate) fn directory(
         &mut self,
         dataset: i64,
@@ -107,7 +107,7 @@ impl Txn<'_> {
         Ok(Some(id))
     }
 
-    /// Directories that hold nothing any more leave the dictionary.
+    /// Deletes the directories that have no rows any more.
     pub(crate) fn drop_empty_directories(&self) -> rusqlite::Result<()> {
         let created = self
             .delta

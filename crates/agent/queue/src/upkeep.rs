@@ -1,8 +1,8 @@
-//! The byte limit, unused space, notes, and the clean end.
+//! The byte limit, unused space, the size of the log, notes, and the clean shutdown.
 //!
-//! State is never dropped: above the limit the oldest events go, with a coverage event that says
-//! from when to when. When state alone takes the limit, a coverage event says that once, and the
-//! newest events keep a tenth of it.
+//! State is never dropped. Above the limit the oldest events are dropped, and a coverage event
+//! reports their time range. If the state alone exceeds the limit, a coverage event reports this
+//! once, and a tenth of the limit is kept for the newest events.
 
 use std::sync::atomic::Ordering;
 
@@ -17,27 +17,27 @@ use crate::schema;
 use crate::space::{Folded, Size, fold, fold_as_far_as_possible, vacuum};
 use crate::writer::{Writer, roll_back_open};
 
-/// Bytes written between two looks at the limits, unless a small limit asks for more.
+/// Bytes written between two checks of the limits; less if the limit is small.
 const LOOK_AFTER_BYTES: u64 = 4 * 1024 * 1024;
-/// Above the limit events are dropped until this many percent of it are used.
+/// Percentage of the limit down to which events are dropped.
 const DROP_TO_PERCENT: u64 = 90;
-/// Events keep this many percent of the limit even when state alone takes all of it: what happens
-/// now must be reported.
+/// Percentage of the limit that events keep even if the state alone exceeds it, so that current
+/// changes are still reported.
 const EVENTS_KEPT_PERCENT: u64 = 10;
-/// Most gaps that are reported again when the events around them are dropped.
+/// Most gaps that are appended again when the events around them are dropped.
 const GAPS_KEPT_MAX: usize = 1000;
-/// Unused pages below which none are given back.
+/// Unused pages up to which none are given back.
 const UNUSED_PAGES_MIN: i64 = 1024;
-/// Pages given back at a time, so that writers need not wait for long.
+/// Pages given back at a time, so that writers do not wait long.
 const VACUUM_PAGES_PER_STEP: u32 = 2048;
-/// The log's size is looked at after it can have grown by this part of its limit.
+/// The log's size is checked this many times while it grows by its limit.
 const LOG_LOOKS_PER_LIMIT: u64 = 4;
 
 impl Inner {
-    /// Looks after the limits once enough was written (`written` more bytes). A failure is logged:
-    /// what was committed before stays so.
+    /// Adds `written` bytes, and checks the limits once enough was written. A failure is only
+    /// logged, because it does not affect what was committed before.
     pub(crate) fn upkeep(&self, writer: &mut Writer, written: u64) {
-        // Removing counts too: it makes space to give back.
+        // A removal counts as one byte, because it makes space that can be given back.
         writer.written_bytes += written.max(1);
         if writer.written_bytes < LOOK_AFTER_BYTES.min(self.options.byte_limit / 32) {
             return;
@@ -48,15 +48,15 @@ impl Inner {
         }
     }
 
-    /// Bytes of log from which on it is reported: what it has between two checkpoints, or what it
-    /// is cut back to.
+    /// Returns the size above which the log is reported: its size between two checkpoints, or the
+    /// size that it is truncated to, whichever is larger.
     fn log_limit(&self) -> u64 {
         let pages = u64::from(self.options.checkpoint_pages());
         (pages * u64::from(self.options.page_bytes)).max(self.options.journal_size_limit_bytes)
     }
 
-    /// Looks at the log's size once it can have passed its limit (`rows` more were written, each in
-    /// a page of its own at worst). A failure is logged.
+    /// Checks the log's size once it may have grown enough. `rows` is the number of rows written,
+    /// each in a separate page at worst. A failure is only logged.
     pub(crate) fn watch_log(&self, writer: &mut Writer, rows: u64) {
         writer.log_bytes_max += rows.max(1) * u64::from(self.options.page_bytes);
         if writer.log_bytes_max < self.log_limit() / LOG_LOOKS_PER_LIMIT {
@@ -84,7 +84,9 @@ impl Inner {
         Ok(())
     }
 
-    /// Drops the oldest events until about `excess` bytes are free, and records this in the same transaction.
+    /// Drops the oldest events until about `excess` bytes are free, and appends a coverage event in
+    /// the same transaction. If no event can be dropped, reports once that the state alone exceeds
+    /// the limit.
     fn drop_events(&self, writer: &mut Writer, used: u64, excess: u64) -> Result<(), QueueError> {
         let limit = self.options.byte_limit;
         let reported = writer.limit_reported;
@@ -137,8 +139,9 @@ impl Inner {
         Ok(())
     }
 
-    /// Reports a log that does not shrink: in the program's log, as a coverage event and in the
-    /// status. Writers never wait for that reader, and the log shrinks once it is gone.
+    /// Reports a write-ahead log that a reader keeps from shrinking: in the program's log, as a
+    /// coverage event and in the status. Writers do not wait for the reader. The log shrinks when
+    /// it ends.
     fn report_log(&self, writer: &mut Writer) -> Result<(), QueueError> {
         let limit = self.log_limit();
         let wal_bytes = file_bytes(&beside(&self.path, "-wal"));
@@ -147,7 +150,7 @@ impl Inner {
             return Ok(());
         }
         let failed = |error| self.classify("fold the log in", error);
-        // All of it is checkpointed: the next writer restarts the log and truncates it.
+        // If the whole log was checkpointed, the next writer restarts and truncates it.
         if large && fold_as_far_as_possible(&writer.conn).map_err(failed)? == Folded::All {
             return Ok(());
         }
@@ -196,7 +199,7 @@ impl Inner {
     pub(crate) fn close(&self) -> Result<(), QueueError> {
         let mut guard = self.writer.lock();
         let Some(writer) = guard.take() else { return Ok(()) };
-        // The writer goes last: only it can remove the log.
+        // The writer is closed last, because only the last connection can remove the log.
         self.readers.lock().clear();
         let closed = self.finish(&writer);
         drop(writer);
@@ -204,21 +207,21 @@ impl Inner {
         closed
     }
 
-    /// The clean end: durable whatever the mode, then the log folded in.
+    /// Marks a clean shutdown durably in any mode, then checkpoints the log.
     fn finish(&self, writer: &Writer) -> Result<(), QueueError> {
         self.count_damage(&writer.conn);
         if let Some(detail) = &writer.poisoned {
             return Err(QueueError::Poisoned { path: self.path.clone(), detail: detail.clone() });
         }
         if self.damage.is_doubtful() {
-            // No clean end: the next start looks at the whole file.
+            // Without the mark, the next open checks the whole file.
             return Ok(());
         }
         let end = || -> rusqlite::Result<()> {
             let conn = &writer.conn;
             roll_back_open(conn)?;
             conn.pragma_update(None, "synchronous", "FULL")?;
-            // The flush of this commit covers all before it: the log is one file.
+            // The flush of this commit covers all earlier ones, which are in the same log file.
             conn.execute_batch("BEGIN IMMEDIATE")?;
             schema::set_meta(conn, schema::META_CLOCK, writer.clock.last() as i64)?;
             schema::set_meta(conn, schema::META_DAMAGE_MET, 0)?;
@@ -232,8 +235,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Counts for the next opening that damage was met: what no opening finds must not be met for
-    /// ever.
+    /// Counts the runs that met damage. After several in a row the next open replaces the file,
+    /// because its checks do not find the damage.
     fn count_damage(&self, conn: &Connection) {
         let count = || -> rusqlite::Result<()> {
             roll_back_open(conn)?;
@@ -286,22 +289,23 @@ impl Inner {
     }
 }
 
-/// Events to drop.
+/// The oldest events, to be dropped.
 #[derive(Default)]
 struct Oldest {
     last_seq: i64,
-    /// Those that are lost.
+    /// Number of events that are lost.
     count: u64,
-    /// Events that gaps among them report as dropped before: reported again together with these.
+    /// Number of events that were dropped before according to gaps among these; it is reported
+    /// again.
     earlier: u64,
     from_us: u64,
     to_us: u64,
-    /// Other gaps among them, with their datasets: no gap is dropped silently.
+    /// Other gaps among them, with their datasets. They are appended again.
     kept: Vec<(i64, Vec<u8>)>,
 }
 
 impl Oldest {
-    /// Removes them, counts those that are lost, and appends the gaps among them again.
+    /// Deletes the events, counts the lost ones, and appends the gaps among them again.
     fn drop_them(self, conn: &Connection) -> rusqlite::Result<()> {
         conn.execute("DELETE FROM event WHERE seq <= ?1", [self.last_seq])?;
         let before = schema::meta(conn, schema::META_DROPPED)?.unwrap_or(0);
@@ -332,7 +336,7 @@ impl Oldest {
     }
 }
 
-/// The oldest events that take about `bytes`.
+/// Returns the oldest events, about `bytes` in total; `None` if all of them are gaps.
 fn oldest_events(conn: &Connection, bytes: u64) -> rusqlite::Result<Option<Oldest>> {
     if bytes == 0 {
         return Ok(None);
@@ -344,13 +348,13 @@ fn oldest_events(conn: &Connection, bytes: u64) -> rusqlite::Result<Option<Oldes
     while let Some(row) = rows.next()? {
         let body = row.get_ref(2)?.as_bytes()?;
         oldest.last_seq = row.get(0)?;
-        // Of an odd type: the queue's own.
+        // A dataset column of another type counts as 0, the queue itself.
         oldest.add(row.get_ref(1)?.as_i64().unwrap_or(0), body);
         freed += body.len() as u64;
         if freed >= bytes {
             break;
         }
     }
-    // Only gaps: dropping them would only report them again.
+    // If there are only gaps, dropping them would free nothing, because they are appended again.
     Ok((oldest.count > 0).then_some(oldest))
 }

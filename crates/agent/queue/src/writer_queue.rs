@@ -1,13 +1,16 @@
-//! The line of writers: group commit by a leader and its followers.
+//! The writer queue: group commit by a leader and its followers.
 //!
-//! Writers put their job into the line. A writer that finds the line without a leader leads: it takes all
-//! jobs, commits them, and leaves each its answer. While one group commits, the next one gathers:
-//! under load many writers share one flush. A lone writer does not wait, unless a window is set:
-//! then a leader whose group is light waits that long for company.
+//! Writers add their jobs to the queue. A writer that finds no leader becomes the leader: it takes
+//! all jobs, commits them, and stores an answer for each. While one group commits, the next one
+//! gathers, so under load many writers share one flush. A single writer does not wait, unless a
+//! window is set. With a window, a leader whose group is small waits for more jobs.
 //!
-//! Invariants, checked for every interleaving by the test under `cfg(loom)`: every job is
-//! committed exactly once and answered exactly once, jobs of one writer in their order, and no
-//! writer sleeps while the line holds a job without a leader.
+//! Invariants, checked for every interleaving by the tests under `cfg(loom)`: every job is
+//! committed and answered exactly once, jobs of one writer are committed in their order, and no
+//! writer sleeps while the queue has a job and no leader.
+//!
+//! **Locking.** One mutex guards the state. It is not held during `commit`. A panic in `commit`
+//! drops [`Lead`], which answers all its jobs with `None` and wakes the followers.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -19,19 +22,19 @@ use loom::sync::{Condvar, Mutex, MutexGuard};
 #[cfg(not(loom))]
 use std::sync::{Condvar, Mutex, MutexGuard};
 
-/// Number of a job in the line.
+/// Number of a job in the queue.
 type Ticket = u64;
 
 /// Time that a leader waits for more jobs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Window {
-    /// At most so long.
+    /// Longest wait.
     pub(crate) at_most: Duration,
-    /// Not at all once the jobs weigh so much.
+    /// Weight of the waiting jobs from which on the leader does not wait.
     pub(crate) weight: usize,
 }
 
-/// Writers waiting for their turn. `J` is a job, `A` its answer.
+/// A queue of writers. `J` is a job, `A` its answer.
 pub(crate) struct WriterQueue<J, A> {
     state: Mutex<State<J, A>>,
     changed: Condvar,
@@ -42,9 +45,9 @@ struct State<J, A> {
     /// Weight of the waiting jobs.
     weight: usize,
     next: Ticket,
-    /// By ticket; `None` when the leader died with the job.
+    /// Answers by ticket; `None` if the leader panicked.
     answers: BTreeMap<Ticket, Option<A>>,
-    /// A leader commits a group; other jobs are gathered.
+    /// True while there is a leader, which gathers or commits a group.
     led: bool,
 }
 
@@ -56,8 +59,8 @@ impl<J, A> Default for WriterQueue<J, A> {
     }
 }
 
-/// Held by the one who commits a group; returns the lead back however that ends, with an answer for
-/// every job taken.
+/// The guard of a leader. When it is dropped, also by a panic, it stores an answer for every job of
+/// the group and gives up the leadership.
 struct Lead<'a, J, A> {
     line: &'a WriterQueue<J, A>,
     tickets: Vec<Ticket>,
@@ -79,13 +82,12 @@ impl<J, A> Drop for Lead<'_, J, A> {
 
 impl<J, A> WriterQueue<J, A> {
     fn lock(&self) -> MutexGuard<'_, State<J, A>> {
-        // A leader's panic leaves the state whole: `Lead` answers.
+        // A leader's panic leaves the state consistent, because `Lead` stores the answers.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Have the job committed by `commit`, together with those of other writers, and give its
-    /// answer; `None` when the leader died. `commit` gives one answer for each job, in their
-    /// order.
+    /// Waits until the job is committed, by this writer or another one, and returns its answer;
+    /// `None` if the leader panicked. `commit` must return one answer for each job, in their order.
     pub(crate) fn submit(
         &self,
         job: J,
@@ -99,7 +101,7 @@ impl<J, A> WriterQueue<J, A> {
         state.waiting.push((ticket, job));
         state.weight += weight;
         if state.led && window.is_some() {
-            // The leader may be waiting for company.
+            // The leader may be waiting for more jobs.
             self.changed.notify_all();
         }
         loop {
@@ -124,7 +126,7 @@ impl<J, A> WriterQueue<J, A> {
         }
     }
 
-    /// Waits for company within the window.
+    /// Waits for more jobs within the window.
     #[cfg(not(loom))]
     fn gather<'a>(
         &'a self,
@@ -144,7 +146,7 @@ impl<J, A> WriterQueue<J, A> {
         state
     }
 
-    /// There is no time in a model: the window ends at once.
+    /// Returns at once, because the model has no time.
     #[cfg(loom)]
     fn gather<'a>(
         &'a self,

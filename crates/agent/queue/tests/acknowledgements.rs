@@ -1,4 +1,4 @@
-//! Cycles: what is sent, what an answer does, what a failure leaves.
+//! Cycles: which items are sent, and the effects of answers and failures.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -97,7 +97,7 @@ fn item_changed_during_a_cycle_is_sent_now_and_again() {
     apply(&queue, vec![base("/a/1", 1), base("/a/2", 2)]);
     queue.begin_cycle(&files()).unwrap();
     let first = queue.lease(&files(), 1).unwrap().unwrap();
-    // Behind the cursor and before it.
+    // One change before the cursor, one after it.
     apply(&queue, vec![changed("/a/1", 10), changed("/a/2", 20)]);
     queue.ack(first, &[]).unwrap();
     let second = queue.lease(&files(), usize::MAX).unwrap().unwrap();
@@ -122,7 +122,7 @@ fn a_directory_born_during_a_cycle_waits_for_the_next_one() {
     assert_eq!(cycle(&queue), own(&[("/new/1", Some(2))]));
 }
 
-/// Ever larger names are inserted behind the cursor as fast as they are sent.
+/// Greater names are inserted after the cursor, twice as fast as items are sent.
 #[test]
 fn cycle_ends_when_items_are_created_faster_than_it_sends() {
     let (_folder, _, _, queue) = open_new();
@@ -134,7 +134,7 @@ fn cycle_ends_when_items_are_created_faster_than_it_sends() {
         let born = newest + 1..=newest + 2 * lease.items().len() as u64;
         newest = *born.end();
         apply(&queue, born.map(|n| base(&name(n), n)).collect());
-        // Before the cursor: it waits for the end of this cycle.
+        // A change before the cursor waits for the next cycle.
         apply(&queue, vec![changed(&name(1), newest)]);
         told.extend(paths(&lease));
         assert!(told.len() <= 30, "it does not end");
@@ -148,7 +148,7 @@ fn cycle_ends_when_items_are_created_faster_than_it_sends() {
     assert_eq!(cycle(&queue), []);
 }
 
-/// Nor do names that live for less than a cycle hold it up, spool files for example.
+/// Items that exist for less than a cycle, such as spool files, do not delay it either.
 #[test]
 fn cycle_ends_when_new_items_change_or_are_deleted_again() {
     let (_folder, _, _, queue) = open_new();
@@ -169,14 +169,14 @@ fn cycle_ends_when_new_items_change_or_are_deleted_again() {
     }
     queue.end_cycle(&files()).unwrap();
     assert_eq!(told, (1..=30).map(|n| (name(n), Some(n))).collect::<Vec<_>>());
-    // Between two cycles too.
+    // The same between two cycles.
     apply(&queue, vec![gone(&name(newest))]);
     let left = (31..newest).filter(|n| n.is_multiple_of(2)).map(|n| (name(n), Some(n + 1)));
     assert_eq!(cycle(&queue), left.collect::<Vec<_>>(), "nobody was told of the others");
     assert_eq!(cycle(&queue), []);
 }
 
-/// It is sent in its present state in every cycle, however often it changes in between.
+/// The item is sent in its present state in every cycle.
 #[test]
 fn item_changing_faster_than_a_cycle_is_sent_by_every_cycle() {
     let (_folder, _, _, queue) = open_new();
@@ -199,7 +199,7 @@ fn delete_after_the_cycle_is_sent_for_item_changed_within_it() {
     let (_folder, _, _, queue) = open_new();
     apply(&queue, vec![base("/a/1", 1), base("/a/2", 2)]);
     queue.begin_cycle(&files()).unwrap();
-    // Seen after the cycle began, yet sent by it: it was there.
+    // It changed after the cycle began, but is sent by it, because it existed before.
     apply(&queue, vec![base("/a/2", 3)]);
     let lease = queue.lease(&files(), usize::MAX).unwrap().unwrap();
     assert_eq!(lease.items().len(), 2);
@@ -240,7 +240,7 @@ fn deleted_item_that_is_recreated_survives_the_tombstone_ack() {
 fn a_stale_item_is_sent_again_above_the_servers_version() {
     let (_folder, path, clock, queue) = open_new();
     apply(&queue, vec![base("/a/1", 1)]);
-    // The clock was an hour ahead when the server's version was made.
+    // The clock was an hour ahead when the server's version was assigned.
     let ahead = common::START_US + 3_600_000_000;
     let stale = Skip { index: 0, reason: SkipReason::Stale, version: ahead };
     cycle_skipping(&queue, &|_| vec![stale]);
@@ -250,7 +250,7 @@ fn a_stale_item_is_sent_again_above_the_servers_version() {
     queue.ack(lease, &[]).unwrap();
     queue.end_cycle(&files()).unwrap();
     queue.close().unwrap();
-    // Nor does the clock forget it.
+    // The clock stays above that version after a restart.
     clock.jump_to(common::START_US - 3_600_000_000);
     let (queue, _) = open(&path, &clock);
     apply(&queue, vec![base("/a/1", 2)]);

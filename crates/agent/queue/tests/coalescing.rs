@@ -1,7 +1,7 @@
-//! Every sequence of operations on one item, through the pure transitions and through the
-//! reference queue's state table (`data/reference-states.txt`): after a final successful cycle the
-//! server must hold what the disk holds. Ours always does; the shortest sequences in which the
-//! table does not are kept in `data/reference-losses.txt` (`BLESS=1` rewrites it).
+//! Runs every sequence of operations on one item through the pure transitions and through the state
+//! table of the reference queue (`data/reference-states.txt`). After a final successful cycle the
+//! server must equal the disk. The pure transitions must never fail. The shortest sequences for
+//! which the table fails are stored in `data/reference-losses.txt` (`BLESS=1` rewrites it).
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -25,13 +25,13 @@ enum Op {
     Create,
     Modify,
     Delete,
-    /// Hand out for sending.
+    /// Lease the item for sending.
     Fetch,
     /// The session in flight was accepted.
     Success,
-    /// It never arrived.
+    /// The session did not arrive.
     Lost,
-    /// It was applied, but its answer was lost.
+    /// The session was applied, but its answer was lost.
     Unanswered,
 }
 
@@ -52,7 +52,7 @@ impl Op {
     }
 }
 
-/// The file itself: its content's number while it is there.
+/// The file: the number of its content while it exists.
 #[derive(Default)]
 struct Disk {
     content: Option<u32>,
@@ -60,7 +60,7 @@ struct Disk {
 }
 
 impl Disk {
-    /// `false` when the operation is impossible.
+    /// Applies the operation. Returns false if it is impossible.
     fn apply(&mut self, op: Op) -> bool {
         match op {
             Op::Create | Op::Modify => {
@@ -84,7 +84,7 @@ struct Sent {
     content: Option<u32>,
 }
 
-/// The server: the highest version wins, a delete leaves a tombstone.
+/// The server. The highest version wins, and a delete leaves a tombstone.
 #[derive(Default)]
 struct Server {
     version: u64,
@@ -100,7 +100,7 @@ impl Server {
     }
 }
 
-/// Ours, by the pure functions alone.
+/// This queue, simulated by the pure transitions.
 #[derive(Default)]
 struct Ours {
     row: Option<ItemMarks>,
@@ -108,10 +108,10 @@ struct Ours {
     clock: HybridClock,
     flight: Option<Sent>,
     acknowledged: bool,
-    /// A session has carried the item since its row came.
+    /// True if a session has carried the item since its row was created.
     carried: bool,
     server: Server,
-    /// End a cycle only when the next one begins, so that changes come in between.
+    /// True to end a cycle only when the next one begins, so that changes come in between.
     late_end: bool,
 }
 
@@ -171,7 +171,7 @@ impl Ours {
                 self.flight =
                     Some(Sent { version: row.version, content: content.filter(|_| !row.deleted) });
             }
-            // Nothing to hand out: the cycle is through.
+            // Nothing is due, so the cycle is finished.
             None if self.late_end => self.acknowledged = true,
             None => self.end(),
         }
@@ -187,7 +187,7 @@ impl Ours {
     }
 }
 
-/// The reference queue, by its table.
+/// The state table of the reference queue.
 struct Table {
     states: BTreeMap<String, [String; 7]>,
 }
@@ -255,7 +255,8 @@ impl Theirs<'_> {
     }
 }
 
-/// Runs one sequence; `None` when the disk cannot do it. Gives whether the table's server is right.
+/// Runs one sequence; `None` if it is impossible on the disk. Returns true if the server of the
+/// reference queue equals the disk.
 fn run(table: &Table, sequence: &[Op]) -> Option<bool> {
     let mut disk = Disk::default();
     let mut ours = [Ours::default(), Ours { late_end: true, ..Ours::default() }];

@@ -1,6 +1,6 @@
-//! The promises that depend on `queue.transaction`, each tested in both modes: which changes
-//! commit together, what a failed batch returns, and how often the log is checkpointed. Kills,
-//! power cuts, races and the model run in both modes in files of their own.
+//! Guarantees that depend on `queue.transaction`, each tested in both modes: which changes commit
+//! together, what a failed batch returns, and how often the log is checkpointed. Kills, power cuts,
+//! races and the model are tested in both modes in separate files.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -25,7 +25,7 @@ fn options(transaction: Transaction) -> QueueOptions {
     QueueOptions { transaction, ..QueueOptions::default() }
 }
 
-/// Transactions in the write-ahead log: frames that end one
+/// Returns the number of transactions in the write-ahead log, which is the number of commit frames
 /// (sqlite.org/fileformat2.html#walformat).
 fn commits(path: &Path) -> usize {
     let log = std::fs::read(common::with_suffix(path, "-wal")).unwrap();
@@ -49,8 +49,8 @@ fn event(n: u64) -> EventBody {
     })
 }
 
-/// Commits of three documents with an event each, one deleted, and an event of none of them; then
-/// of three files.
+/// Returns the number of commits for three document changes with an event each and one more event,
+/// and the number of commits for three file changes.
 fn commits_of(transaction: Transaction) -> (usize, usize) {
     let (_folder, path, _, queue) = open_new_with(options(transaction));
     let packages = Dataset::inventory_packages();

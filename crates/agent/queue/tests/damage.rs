@@ -1,5 +1,6 @@
-//! Damage: a bit flipped by the disk, content that cannot be decoded. Usable items are kept, unusable ones
-//! are dropped alone and reported, and no damage makes the agent restart endlessly.
+//! Damaged databases: bits flipped by the disk, and content that cannot be decoded. Valid items are
+//! kept, only invalid ones are dropped and reported, and no damage makes the agent restart
+//! endlessly.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -39,7 +40,7 @@ fn undecodable_item_is_named_and_dropped_at_the_next_open() {
     queue.close().unwrap();
     let (queue, report) = open(&path, &clock);
     assert_dropped(&queue, &report, 50, "/d4/00200");
-    // What else it held is still there, the events first of all.
+    // The rest is kept, including the events.
     assert_eq!((report.items, report.events), (1_952, 3));
     let now = queue.lease_events(9, usize::MAX).unwrap().items;
     assert_eq!(now[..2], told[..]);
@@ -52,7 +53,7 @@ fn undecodable_item_is_named_and_dropped_at_the_next_open() {
     assert!(!open(&path, &clock).1.needs_check());
 }
 
-/// One bit, and an observation looks like a document of another dataset.
+/// One flipped bit makes an observation look like a document of another dataset.
 #[test]
 fn observation_that_decodes_as_a_document_is_dropped() {
     let (_folder, path, clock, queue) = open_new();
@@ -70,7 +71,7 @@ fn observation_that_decodes_as_a_document_is_dropped() {
     assert_eq!((report.items, baseline(&queue, "/a").len()), (2, 1));
 }
 
-/// Flips one bit, as a disk may: the lowest one of the byte right before this content.
+/// Flips the lowest bit of the byte before this content, as a faulty disk may.
 fn flip_before(path: &Path, content: &[u8]) {
     let all = std::fs::read(path).unwrap();
     let places = all.windows(content.len()).enumerate().filter(|(_, w)| *w == content);
@@ -80,21 +81,21 @@ fn flip_before(path: &Path, content: &[u8]) {
     overwrite(path, place as u64, &[all[place] ^ 1]);
 }
 
-/// A column's type as the engine tells it.
+/// Returns the first column of a query, such as column types.
 fn types(path: &Path, query: &str) -> Vec<String> {
     let db = rusqlite::Connection::open(path).unwrap();
     let mut select = db.prepare(query).unwrap();
     select.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
 }
 
-/// Blob and text differ in one bit of the record's header, which no check of the engine looks at.
+/// Blob and text differ in one bit of the record's header, which no check of SQLite covers.
 #[test]
 fn event_body_flipped_to_text_is_still_leased() {
     let (_folder, path, clock, queue) = open_new();
     apply(&queue, vec![changed("/e/1", 1), changed("/e/2", 2)]);
     let told = queue.lease_events(9, usize::MAX).unwrap().items;
     queue.close().unwrap();
-    // There its type ends: the dataset's number 1 takes no byte.
+    // The byte before the body is its type, because the dataset number 1 takes no byte.
     flip_before(&path, &told[0].body);
     assert_eq!(types(&path, "SELECT typeof(body) FROM event"), ["text", "blob"]);
     let check = types(&path, "PRAGMA integrity_check");
@@ -113,7 +114,8 @@ fn event_body_flipped_to_text_is_still_leased() {
     assert!(!queue.is_damaged());
 }
 
-/// One bit each, as SQL: 8-byte integer and real, zero and an empty text, blob and text.
+/// Each case is one flipped bit, written as SQL: 8-byte integer and real, zero and empty text, blob
+/// and text.
 #[test]
 fn item_with_a_mistyped_column_is_dropped_alone() {
     for odd in [
@@ -164,8 +166,8 @@ fn notes_and_numbers_of_an_odd_type_stop_nothing() {
     assert!(!queue.is_damaged());
 }
 
-/// An opening cannot look at everything: what it does not find must not send the agent round and
-/// round.
+/// Open does not check everything. Damage that it does not find must not make the agent restart
+/// endlessly.
 #[test]
 fn damage_undetected_at_open_is_moved_aside_after_three_hits() {
     let (_folder, path, clock, queue) = open_new();
@@ -204,7 +206,6 @@ fn a_clean_run_in_between_forgets_the_damage_of_before() {
     }
 }
 
-// A file with this many of them is not continued.
 #[test]
 fn more_rows_than_can_be_dropped_move_the_file_aside() {
     let (_folder, path, clock, queue) = open_new();

@@ -1,4 +1,4 @@
-//! The baseline, touches, documents of other datasets, notes.
+//! The baseline, touches, documents of other datasets, and notes.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -48,7 +48,7 @@ fn touch_updates_the_baseline_and_sends_nothing() {
     apply(&queue, vec![Op::Touch { key: key.clone(), observation: file(7) }]);
     assert_eq!(baseline(&queue, "/a"), [("1".to_owned(), 7)]);
     assert_eq!(cycle(&queue), []);
-    // Of an item that is not there it is news.
+    // A touch of an item that does not exist creates it.
     apply(&queue, vec![gone("/a/1"), Op::Touch { key, observation: file(8) }]);
     assert_eq!(cycle(&queue), [("/a/1".to_owned(), Some(8))]);
 }
@@ -56,7 +56,7 @@ fn touch_updates_the_baseline_and_sends_nothing() {
 #[test]
 fn many_changes_in_a_full_directory_find_their_rows() {
     let (_folder, _, _, queue) = open_new();
-    // Enough rows and changes for one sweep over the directory.
+    // Enough rows and changes for one range query over the directory.
     apply(&queue, (0..200).step_by(2).map(|n| base(&format!("/a/{n:03}"), n)).collect());
     cycle(&queue);
     apply(&queue, (50..150).map(|n| base(&format!("/a/{n:03}"), n + 1000)).collect());
@@ -112,7 +112,7 @@ fn documents_of_any_dataset_are_sent_but_equal_ones_are_not() {
     assert_eq!(deleted.unwrap().items, 1);
     let expected = [(b"bash".to_vec(), document(b"{\"v\":2}")), (b"zsh".to_vec(), Body::Gone)];
     assert_eq!(tell(), expected);
-    // The files know nothing of it.
+    // The dataset of files is not affected.
     assert_eq!(cycle(&queue), []);
     let large = vec![b' '; model::limits::DOCUMENT_BYTES_MAX + 1];
     let refused = queue.put_document(&packages, b"k", &large);

@@ -1,4 +1,4 @@
-//! The sink of a scan: gathers, and commits at its limits and when it is flushed.
+//! The sink of a scan gathers changes, and commits at its limits and when it is flushed.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -101,7 +101,8 @@ fn any_op() -> impl Strategy<Value = Op> {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
-    /// One group of many steps, several of them on one item, ends as each step alone does.
+    /// A group of many steps, some of them on the same item, has the same result as the single
+    /// steps.
     #[test]
     fn a_group_ends_as_its_steps_one_by_one(
         ops in prop::collection::vec(any_op(), 1..80),
@@ -127,7 +128,7 @@ proptest! {
     }
 }
 
-/// Every pending item: path, size, gone or not.
+/// Returns every pending item as (path, size), where the size of a deleted item is `None`.
 fn held(queue: &Queue) -> Vec<(String, Option<u64>)> {
     queue.begin_cycle(&files()).unwrap();
     let mut found = Vec::new();

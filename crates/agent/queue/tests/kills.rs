@@ -1,5 +1,5 @@
-//! Real kills: this binary starts itself as a writer, kills it at random instants, and checks that
-//! everything the writer had acknowledged is there, item and event together.
+//! Real kills. This binary starts itself as a writer, kills it at random times, and checks that
+//! every acknowledged change is stored, both its item and its event.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -27,7 +27,7 @@ use queue::{Queue, QueueDurability, QueueOptions, Transaction};
 const CHILD_DB: &str = "QUEUE_KILLS_DB";
 const CHILD_FROM: &str = "QUEUE_KILLS_FROM";
 const CHILD_MODE: &str = "QUEUE_KILLS_MODE";
-/// Files that are written over and over.
+/// Number of files that are written repeatedly.
 const FILES: u64 = 37;
 
 fn options(mode: &str) -> QueueOptions {
@@ -43,7 +43,7 @@ fn options(mode: &str) -> QueueOptions {
     }
 }
 
-/// Not a test: what the parent starts.
+/// The writer process; not a test.
 #[test]
 #[ignore = "started by the test that kills it"]
 fn child() {
@@ -72,7 +72,7 @@ fn child() {
     }
 }
 
-/// The child's output before it died.
+/// The last numbers that the child printed.
 #[derive(Default)]
 struct Said {
     written: u64,
@@ -108,7 +108,7 @@ fn run_and_kill(path: &Path, mode: &str, from: u64, after_lines: u64) -> Said {
     said
 }
 
-/// Everything acknowledged is there; returns the last number that is.
+/// Checks that everything acknowledged is stored. Returns the last stored number.
 fn verify(path: &Path, mode: &str, said: &Said) -> u64 {
     let clock = ManualClock::at(common::START_US);
     let (queue, report) = common::try_open(path, options(mode), &clock).unwrap();

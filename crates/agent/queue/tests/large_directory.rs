@@ -1,5 +1,5 @@
-//! One directory with many items: whatever is written and removed while cycles break off, the
-//! server ends with what the disk holds.
+//! One directory with many items. After any writes and removals with interrupted cycles, the server
+//! equals the disk in the end.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -30,7 +30,7 @@ fn write(queue: &Queue, mut ops: Vec<Op>) {
     sink.flush().unwrap();
 }
 
-/// At most `sessions` sessions of a cycle; `true` when it ended.
+/// Runs at most `sessions` sessions of a cycle. Returns true if it ended.
 fn tell(queue: &Queue, sessions: u64, server: &mut ServerVersions) -> bool {
     queue.begin_cycle(&files()).unwrap();
     for _ in 0..sessions {
@@ -75,7 +75,7 @@ fn large_directory_is_sent_completely_despite_interruptions() {
             queue = open(&path, &clock).0;
         }
     }
-    // A change behind the cursor of a continued cycle is sent by the next one.
+    // A change before the cursor of a continued cycle is sent by the next one.
     while !tell(&queue, u64::MAX, &mut server) || queue.status().unwrap().datasets[0].pending > 0 {}
     assert_eq!(server, disk);
     assert_eq!(queue.status().unwrap().datasets[0].items, disk.len() as u64);

@@ -64,7 +64,7 @@ fn oldest_events_over_the_limit_are_dropped_and_reported() {
             }
         }
     }
-    // The gaps of earlier drops were dropped in turn: the later ones tell of them, too.
+    // Coverage events of earlier drops were dropped as well; their counts are in the later ones.
     assert_eq!(others, [gone], "no other gap is dropped");
     assert!(dropped > 0);
     assert_eq!(dropped, status.events_dropped);
@@ -101,7 +101,7 @@ fn acknowledged_space_returns_to_the_file_system() {
     assert_eq!(queue.status().unwrap().datasets[0].items, 100);
 }
 
-/// A tiny file system, unmounted at the end; `None` where this user may not mount.
+/// A small tmpfs that is unmounted on drop.
 struct TinyDisk(tempfile::TempDir);
 
 impl TinyDisk {
@@ -163,7 +163,7 @@ fn full_disk(transaction: Transaction) {
         match sink.apply(&mut batch) {
             Ok(_) => committed += 1,
             Err(error) => {
-                // Whole, or what of it has no transaction of its own yet.
+                // The whole batch, or its part that was not committed yet.
                 assert!(ops.ends_with(&batch) && !batch.is_empty(), "handed back");
                 let whole = transaction == Transaction::Group;
                 assert!(!whole || batch == ops);
@@ -180,10 +180,10 @@ fn full_disk(transaction: Transaction) {
         assert_eq!((status.datasets[0].items, status.events), (changes, changes));
     };
     check(&queue, committed);
-    // A kill at this moment loses nothing either.
+    // A kill at this point loses nothing either.
     let (_image, copy) = common::crash_image(&path);
     check(&try_open(&copy, QueueOptions::default(), &clock).unwrap().0, committed);
-    // With space again it goes on by itself.
+    // With free space again it continues without a restart.
     disk.grow();
     sink.apply(&mut (0..100).map(|n| changed(&format!("/late/{n:03}"), n)).collect()).unwrap();
     check(&queue, committed + 1);

@@ -1,7 +1,6 @@
-//! Random operations, crashes, power cuts and clock jumps against plain maps: at the end of a
-//! successful cycle the server holds what the disk holds, every event that was committed arrived
-//! exactly once and in order, no version ever decreased, and no delete was sent for an item that no cycle
-//! had found.
+//! Model test with random operations, crashes, power cuts and clock jumps. At the end of a
+//! successful cycle the server equals the disk, every committed event arrived exactly once and in
+//! order, no version decreased, and no delete was sent for an item that no cycle could have sent.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -30,11 +29,11 @@ const KEYS: [&str; 7] = ["/a/1", "/a/2", "/a/3", "/b/1", "/b/c/1", "/d/1", "/x"]
 
 #[derive(Debug, Clone)]
 enum Step {
-    /// Write (or, when there is nothing, create) these files.
+    /// Write these files, or create them. With `true`, each with an event.
     Write(Vec<usize>, bool),
     Delete(Vec<usize>),
     Touch(usize),
-    /// Begin a cycle or go on with it.
+    /// Begin a cycle or continue it.
     Begin,
     /// Lease about this many bytes, and send them to the server or lose them.
     Session {
@@ -54,7 +53,7 @@ enum Step {
     Close,
     /// The process dies.
     Crash,
-    /// The power fails: the last part of the log, this many percent, is lost too.
+    /// The power fails: this percentage of the unflushed log is lost as well.
     PowerCut(u64),
 }
 
@@ -79,7 +78,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// One document or its tombstone.
+/// A document or its tombstone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Stored {
     version: u64,
@@ -88,10 +87,10 @@ struct Stored {
 
 #[derive(Default)]
 struct Server {
-    /// The agent may have forgotten what it sent.
+    /// True after a power cut: the agent may have no record of sent items.
     power_lost: bool,
     documents: BTreeMap<ItemKey, Stored>,
-    /// In the order of their first arrival.
+    /// Events in the order of their first arrival.
     events: Vec<(String, Vec<u8>)>,
     event_ids: BTreeMap<String, Vec<u8>>,
 }
@@ -128,16 +127,17 @@ struct World {
     queue: Queue,
     disk: BTreeMap<ItemKey, u64>,
     server: Server,
-    /// Sent and not yet answered.
+    /// The session that was sent and not yet answered.
     flight: Option<(Lease, Vec<Skip>)>,
     contents: u64,
-    /// Bodies of events in the order of their commits, as long as none was lost.
+    /// Bodies of events in the order of their commits. Used only if no power cut lost some.
     committed: Vec<Vec<u8>>,
     /// Items whose refusal was acknowledged since they last changed.
     refused: BTreeSet<ItemKey>,
-    /// Items whose delete may be sent: they existed when a cycle began, or when the database was opened.
+    /// Items whose delete may be sent: they existed when a cycle began, or when the database was
+    /// opened.
     tellable: BTreeSet<ItemKey>,
-    /// Length of the log that is on the disk for sure.
+    /// Length of the log that is certainly on the disk.
     persisted: u64,
 }
 
@@ -337,7 +337,7 @@ impl World {
             Step::Begin => self.begin(),
             Step::Session { bytes, arrives, refuse } => self.session(*bytes, *arrives, *refuse),
             Step::Answer(arrives) => self.answer(*arrives),
-            // Refused while something is left.
+            // Fails while items of the cycle are left.
             Step::End => drop(self.queue.end_cycle(&files())),
             Step::Events { count, arrives, answered } => self.events(*count, *arrives, *answered),
             Step::Clock(seconds) => {
@@ -369,7 +369,8 @@ impl World {
         self.queue.end_cycle(&files()).unwrap();
     }
 
-    /// The integrity check after a power cut, as the agent runs it: by what each side holds.
+    /// The integrity check after a power cut. It compares the content of both sides, as the agent
+    /// does.
     fn repair(&mut self) {
         let snapshot = self.queue.snapshot(&files()).unwrap();
         let mut told = BTreeMap::new();
@@ -403,8 +404,8 @@ impl World {
     }
 
     fn settle(&mut self) {
-        // The first continues an interrupted cycle, the second sends what changed in between, the third
-        // what the server found stale.
+        // The first continues an interrupted cycle, the second sends what changed in between, the
+        // third what the server found stale.
         for _ in 0..3 {
             self.full_cycle();
         }
@@ -451,7 +452,7 @@ proptest! {
     ) {
         let transaction = if per_event { Transaction::PerEvent } else { Transaction::Group };
         let mut world = World::new(transaction);
-        // The dataset is there before the first power cut.
+        // The dataset must exist before the first power cut.
         world.run(&Step::Begin);
         for step in &steps {
             world.run(step);
@@ -467,7 +468,7 @@ fn short_lived_items_are_correct_after_any_crash_in_a_cycle() {
         Step::Write(vec![0, 2], false),
         Step::Begin,
         session(),
-        // Born behind the cursor and before it.
+        // Created after the cursor and before it.
         Step::Write(vec![1, 3, 6], true),
         Step::Answer(true),
         Step::Write(vec![1, 3], false),

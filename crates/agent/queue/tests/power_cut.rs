@@ -1,6 +1,6 @@
-//! Power cuts on a block device that forgets what was not flushed: with `power` everything
-//! acknowledged is there afterwards; with `process` the last part may be missing, but never a
-//! middle one, the database opens as it is, and server and disk agree in the end.
+//! Power cuts on a block device that loses unflushed writes. With `power`, everything acknowledged
+//! is stored afterwards. With `process`, the last changes may be missing, but never earlier ones.
+//! The database opens without being rebuilt, and in the end the server equals the disk.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -28,17 +28,17 @@ use model::{Baseline as _, ItemKey, Op, Sink as _, SkipReason};
 use queue::{Queue, QueueDurability, QueueError, QueueOpenReport, QueueOptions, Skip, Transaction};
 
 const DEVICE_BYTES: u64 = 64 << 20;
-/// Files that are written over and over.
+/// Number of files that are written repeatedly.
 const FILES: u64 = 23;
 /// Changes of one batch.
 const BATCH: u64 = 5;
 /// Longest wait for a writer on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(10);
 
-/// Cuts of each mode.
+/// Returns the number of power cuts in each mode.
 fn cuts() -> u64 {
     std::env::var("HOLDFAST_CRASHES").ok().and_then(|n| n.parse().ok()).map_or(4, |n: u64| {
-        // Elsewhere that number counts images in memory; a cut mounts a file system.
+        // In other tests this number counts images in memory. Here each cut mounts a file system.
         (n / 100).clamp(4, 2000)
     })
 }
@@ -46,14 +46,15 @@ fn cuts() -> u64 {
 /// The server's documents: version and size by path.
 type Server = BTreeMap<String, (u64, u64)>;
 
-/// Change number `n` writes this file with the size `n`; every seventh takes it away.
+/// Returns change number `n`: it writes a file with the size `n`, and every seventh change deletes
+/// one.
 fn op(n: u64) -> (String, Op) {
     let path = format!("/d{}/{:03}", n % 3, n % FILES);
     let op = if n % 7 == 3 { gone(&path) } else { changed(&path, n) };
     (path, op)
 }
 
-/// The files as they are once the first `count` changes were made.
+/// Returns the files after the first `count` changes.
 fn disk(count: u64) -> BTreeMap<String, u64> {
     let mut files = BTreeMap::new();
     for n in 1..=count {
@@ -71,14 +72,14 @@ fn open(path: &Path, options: &QueueOptions) -> (Queue, QueueOpenReport) {
     let until = Instant::now() + PATIENCE;
     loop {
         match Queue::open(path, options.clone(), clock.clone(), Arc::new(SystemRandom)) {
-            // A program that another test starts has what is locked here until it is itself.
+            // A process forked by another test has the lock's descriptor until it calls exec.
             Err(QueueError::Locked { .. }) if Instant::now() < until => std::thread::yield_now(),
             opened => return opened.unwrap(),
         }
     }
 }
 
-/// Writes batch after batch, telling a server now and then, until the power is gone.
+/// Writes batches, with occasional cycles, until a write fails after the power cut.
 fn write(queue: &Queue, from: u64, acknowledged: &AtomicU64, server: &mut Server) {
     let mut sink = queue.sink(&files(), Arc::new(NoNames)).unwrap();
     let mut next = from;
@@ -95,7 +96,7 @@ fn write(queue: &Queue, from: u64, acknowledged: &AtomicU64, server: &mut Server
     }
 }
 
-/// A cycle to a server that keeps the newest version of each document.
+/// Runs a cycle with a server that keeps the newest version of each document.
 fn tell(queue: &Queue, server: &mut Server) -> Result<(), QueueError> {
     queue.begin_cycle(&files())?;
     while let Some(lease) = queue.lease(&files(), 4000)? {
@@ -106,7 +107,7 @@ fn tell(queue: &Queue, server: &mut Server) -> Result<(), QueueError> {
                 skipped.push(Skip { index, reason: SkipReason::Stale, version: held });
                 continue;
             }
-            // A gone document stays as its version: the server's tombstone.
+            // Size 0 marks the server's tombstone of a deleted document.
             server.insert(path, (item.seen, size.unwrap_or(0)));
         }
         queue.ack(lease, &skipped)?;
@@ -114,7 +115,7 @@ fn tell(queue: &Queue, server: &mut Server) -> Result<(), QueueError> {
     queue.end_cycle(&files())
 }
 
-/// The content of the queue's baseline, and the number of changes that leads to it.
+/// Returns the queue's baseline as sizes by path.
 fn held(queue: &Queue) -> BTreeMap<String, u64> {
     let mut baseline = queue.baseline(&files()).unwrap();
     let mut found = BTreeMap::new();
@@ -129,7 +130,7 @@ fn held(queue: &Queue) -> BTreeMap<String, u64> {
     found
 }
 
-/// The scan after a start: what differs from the disk is put right.
+/// The restart scan: makes the baseline equal to the disk.
 fn rescan(queue: &Queue, disk: &BTreeMap<String, u64>) {
     let held = held(queue);
     let mut ops: Vec<Op> = Vec::new();
@@ -143,7 +144,8 @@ fn rescan(queue: &Queue, disk: &BTreeMap<String, u64>) {
     queue.sink(&files(), Arc::new(NoNames)).unwrap().apply(&mut ops).unwrap();
 }
 
-/// The check after an unclean end: removes surplus documents from the server, then sends everything.
+/// The check after an unclean end: removes surplus documents from the server, then sends
+/// everything.
 fn settle(
     queue: &Queue,
     report: &QueueOpenReport,
@@ -152,7 +154,7 @@ fn settle(
 ) {
     assert!(report.needs_check(), "an unclean end went unnoticed");
     rescan(queue, disk);
-    // Twice: documents that are newer on the server are sent again above their versions.
+    // Two cycles: the second one sends documents again that were newer on the server.
     tell(queue, server).unwrap();
     tell(queue, server).unwrap();
     server.retain(|path, held| held.1 == 0 || disk.contains_key(path));
@@ -186,7 +188,7 @@ fn survive(options: &QueueOptions) {
             }
             let kind = if cut % 2 == 0 { PowerCut::ALL } else { PowerCut::subset(cut) };
             device.power_cut(&kind).unwrap();
-            // Where nothing is flushed a writer can go on in memory: it ends here.
+            // A writer that flushes nothing could continue in memory; closing the queue ends it.
             let _ = queue.close();
         });
         drop(queue);
@@ -196,7 +198,7 @@ fn survive(options: &QueueOptions) {
         assert_eq!(queue::verify(&path).unwrap().problems, Vec::<String>::new());
         let acknowledged = acknowledged.load(Ordering::SeqCst);
         let found = held(&queue);
-        // The state is one that was passed through, at the end of a transaction.
+        // The state must be that after a committed transaction.
         let last = (0..=acknowledged + BATCH)
             .rev()
             .find(|n| (n % BATCH == 0 || single) && disk(*n) == found)

@@ -1,5 +1,6 @@
-//! Several writers, a sender and a scanner at once, in both durability modes: every event arrives
-//! exactly once, each writer's in its order, and the server ends with what the disk holds.
+//! Several writers, a sender and a scanner run concurrently, in both durability modes. Every event
+//! arrives exactly once, the events of each writer in their order, and the server equals the disk
+//! in the end.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -25,7 +26,7 @@ const WRITERS: u64 = 4;
 const BATCHES: u64 = 58;
 const ITEMS: u64 = 8;
 
-/// Each writer has a directory of its own; content numbers grow.
+/// Writes to the writer's own directory, with increasing content numbers.
 fn write(queue: &Queue, writer: u64) {
     let mut sink = queue.sink(&files(), Arc::new(NoNames)).unwrap();
     for batch in 0..BATCHES {
@@ -34,7 +35,7 @@ fn write(queue: &Queue, writer: u64) {
             .collect();
         sink.apply(&mut ops).unwrap();
         if batch % 7 == 3 {
-            // Goes, and comes back with the next batch.
+            // Deleted here, and created again by the next batch.
             let op = gone(&format!("/{writer}/{}", batch % ITEMS));
             sink.apply(&mut vec![op]).unwrap();
         }
@@ -48,7 +49,7 @@ struct Server {
     events: Vec<(String, EventBody)>,
 }
 
-/// Runs sessions until everything was written and sent; every third is lost after it arrived.
+/// Runs sessions until everything was written and sent. The answer to every third one is lost.
 fn send(queue: &Queue, written: &AtomicBool) -> Server {
     let mut server = Server::default();
     let mut ids = BTreeSet::new();
@@ -89,7 +90,7 @@ fn send(queue: &Queue, written: &AtomicBool) -> Server {
     }
 }
 
-/// The concurrent actions of a scan, a check and a person.
+/// Reads concurrently, as a scan, a check and a status command do.
 fn look(queue: &Queue) {
     let mut baseline = queue.baseline(&files()).unwrap();
     let mut items = Vec::new();
@@ -101,7 +102,7 @@ fn look(queue: &Queue) {
     queue.status().unwrap();
 }
 
-/// Once; in a soak again and again for a minute.
+/// Runs the race once, or repeatedly for a minute in a soak test.
 fn race(options: &QueueOptions) {
     let least = match std::env::var("HOLDFAST_SOAK") {
         Ok(_) => Duration::from_mins(1),

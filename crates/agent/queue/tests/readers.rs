@@ -1,4 +1,5 @@
-//! A long reader: writers continue, the log's growth is reported, and it ends with the reader.
+//! A long read transaction: writers continue, the growth of the log is reported, and the log
+//! shrinks when the reader ends.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -20,7 +21,7 @@ use model::{CoverageKind, EventBody};
 use queue::{Queue, QueueOptions};
 
 const CHILD_DB: &str = "QUEUE_READER_DB";
-/// Longest that one small commit may take while a reader stays, on a machine that is busy.
+/// Longest duration of a small commit during a read transaction, on a busy machine.
 const COMMIT_MAX: Duration = Duration::from_secs(30);
 
 fn small_log() -> QueueOptions {
@@ -31,7 +32,7 @@ fn small_log() -> QueueOptions {
     }
 }
 
-/// Time that the reader stays: a minute in a soak.
+/// Returns the duration of the read transaction: a minute in a soak test.
 fn stays() -> Duration {
     let soak = std::env::var("HOLDFAST_SOAK").is_ok();
     if soak { Duration::from_mins(1) } else { Duration::from_millis(1500) }
@@ -103,7 +104,8 @@ fn large_wal_without_a_reader_is_not_reported() {
     assert_eq!((reports(&queue), queue.status().unwrap().wal_held_since_us), (0, None));
 }
 
-/// Not a test: has the database open, writes, reads on, and waits to be ended.
+/// The reader process; not a test. It writes, keeps a read transaction open, and waits to be
+/// killed.
 #[test]
 #[ignore = "started by the test that looks at it"]
 fn child() {

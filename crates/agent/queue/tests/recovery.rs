@@ -1,4 +1,4 @@
-//! Opening: damaged, foreign, newer and busy databases; what an unclean end leaves.
+//! Opening damaged, foreign, newer and locked databases, and databases after an unclean end.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -83,7 +83,7 @@ fn a_lost_directory_is_damage() {
     assert_rebuilt(&queue, &report);
 }
 
-/// The end of the events is looked up there before anything else reads them.
+/// Open reads the last event first, so the damage is found there.
 #[test]
 fn damaged_events_after_a_clean_close_are_moved_aside() {
     let (_folder, path, clock, queue) = open_new();
@@ -96,7 +96,7 @@ fn damaged_events_after_a_clean_close_are_moved_aside() {
         .and_then(|mut s| s.query_map([], |r| r.get(0))?.collect::<Result<Vec<i64>, _>>())
         .ok()
         .and_then(|pages| pages.into_iter().max());
-    // Without the engine's own list of pages: the last page that speaks of the last file.
+    // If SQLite has no `dbstat`, take the last page that has the name of the last file.
     let bytes = std::fs::read(&path).unwrap();
     let found = bytes.windows(8).rposition(|w| w == b"/e/01999").unwrap() / 4096;
     let page = last.map_or(found as u64, |page| page as u64 - 1);
@@ -106,8 +106,8 @@ fn damaged_events_after_a_clean_close_are_moved_aside() {
     assert_rebuilt(&queue, &report);
 }
 
-/// A database older than the last acknowledged cycle: the server may have its items although it has no
-/// record of the cycle that sent them.
+/// The database is older than the last acknowledged cycle. The server may have its items although
+/// the database has no record of the cycle that sent them.
 #[test]
 fn delete_of_an_item_in_a_restored_copy_is_sent() {
     for (unfinished, clean) in [(false, false), (true, false), (false, true), (true, true)] {
@@ -208,14 +208,14 @@ fn event_ids_survive_a_kill_and_are_never_used_twice() {
     let (_image, copy) = crash_image(&path);
     let (queue, report) = open(&copy, &clock);
     assert!(report.unclean && report.events == 2);
-    // What was queued keeps its ids: the server may have it already.
+    // Queued events keep their ids, because the server may have them already.
     assert_eq!(queue.lease_events(9, usize::MAX).unwrap(), before);
     apply(&queue, vec![changed("/a/3", 3)]);
     let after = queue.lease_events(9, usize::MAX).unwrap();
     assert_eq!(after.items[..2], before.items[..]);
     assert_eq!(after.items[2].id, format!("{}-3", report.epoch));
     assert!(!before.items[0].id.starts_with(&report.epoch));
-    // Nor are numbers used again once all events are gone.
+    // Numbers are not reused even after all events were removed.
     assert_eq!(queue.ack_events(after).unwrap(), 3);
     queue.close().unwrap();
     let (queue, report) = open(&copy, &clock);
@@ -228,7 +228,7 @@ fn event_ids_survive_a_kill_and_are_never_used_twice() {
 fn delete_after_an_unclean_shutdown_is_always_sent() {
     let (_folder, path, clock, queue) = open_new();
     apply(&queue, vec![base("/a/1", 1)]);
-    // The server may have had the item in a cycle that the power cut took from us.
+    // A cycle that a power cut lost may have sent the item to the server.
     let (_image, copy) = crash_image(&path);
     let (queue, _) = open(&copy, &clock);
     apply(&queue, vec![gone("/a/1")]);
@@ -288,7 +288,7 @@ fn panic_in_a_transaction_rolls_it_back_and_blocks_no_writer() {
     let mut held = Vec::new();
     queue.documents(&packages, &mut |key, _| held.push(key.to_vec())).unwrap();
     assert_eq!(held, [b"a".to_vec(), b"c".to_vec()]);
-    // Nor does it keep the queue from a clean end.
+    // A panic does not prevent a clean shutdown either.
     die(b"d");
     queue.close().unwrap();
     let (queue, report) =

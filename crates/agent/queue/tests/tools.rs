@@ -93,7 +93,7 @@ fn compacting_gives_space_back_and_keeps_everything() {
     assert_eq!(listed(&path, &ListFilter::default()), before);
     let (queue, report) = open(&path, &clock);
     assert!(report.unclean, "compacting does not make an unclean end a clean one");
-    // Numbers of events are never reused, not even after the table was rewritten.
+    // Event numbers are not reused even after the table was rewritten.
     apply(&queue, vec![changed("/x", 1)]);
     assert_eq!(queue.lease_events(1, usize::MAX).unwrap().items[0].seq, 20_001);
 }
@@ -119,7 +119,7 @@ fn unused_space_returns_to_the_file_system_while_the_agent_runs() {
     panic!("{} of {largest} bytes still taken", page_bytes(&path));
 }
 
-/// Pages of the database, unused ones included, in bytes: what its file has once the log is in it.
+/// Returns the size of all pages, including unused ones. The file has this size after a checkpoint.
 fn page_bytes(path: &Path) -> u64 {
     let conn = Connection::open(path).unwrap();
     let pages: i64 = conn.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();

@@ -1,5 +1,6 @@
-//! A database of format version 1, as the first release wrote it: every later one must open it and
-//! find what it holds. Made with `HOLDFAST_BLESS=1`; never changed once released.
+//! A database of format version 1, as written by the first release. Every later release must open
+//! it and read its content. It was created with `HOLDFAST_BLESS=1` and must not change after a
+//! release.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -96,7 +96,7 @@ impl Default for MetricsConfig {
 const PROCESSES_MAX: usize = 64;
 /// Most patterns of ignored interfaces.
 const IGNORED_MAX: usize = 64;
-/// Longest name of a process, bytes (`TASK_COMM_LEN` less its end, proc(5)).
+/// Longest name of a process, bytes (`TASK_COMM_LEN` without the terminating NUL, proc(5)).
 const PROCESS_BYTES_MAX: usize = 15;
 
 impl MetricsConfig {

@@ -1,7 +1,6 @@
 //! The datasets that an agent reports.
 
-/// One of the datasets, in the order in which they are reported: a session sends events of any
-/// dataset, so they go with the first one that has room.
+/// A dataset. [`DatasetKind::ALL`] is the order in which they are reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DatasetKind {
     Files,
@@ -11,7 +10,7 @@ pub(crate) enum DatasetKind {
 impl DatasetKind {
     pub(crate) const ALL: [Self; 2] = [Self::Files, Self::Packages];
 
-    /// Returns what follows the first word of a line for people.
+    /// Returns the suffix that names the dataset in console output; empty for files.
     pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Files => "",

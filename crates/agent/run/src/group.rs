@@ -1,7 +1,7 @@
-//! The configuration of the agent's groups: stored in a file next to the queue, and merged over the
-//! agent's own when it starts. The file is replaced by rename and persisted before it is used, so that
-//! a kill or a power cut leaves the old one or the new one, and an agent without its server keeps the
-//! configuration that it received last.
+//! The configuration of the agent's groups. It is stored in a file next to the queue, and merged
+//! over the agent's own settings at start. The file is replaced by rename and synced before it is
+//! used. A kill or a power cut therefore leaves the old or the new one, and an agent that cannot
+//! reach its server keeps the last configuration that it received.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -58,7 +58,7 @@ pub(super) fn effective(own: &AgentSettings, text: &str) -> anyhow::Result<Agent
     if text.is_empty() { Ok(own.clone()) } else { overlay(own, text) }
 }
 
-/// Notes that the agent runs with this text.
+/// Records that the agent runs with this text. A failure is only logged.
 pub(super) fn note_running(folder: &Path, text: &str) {
     let path = folder.join(RUNNING);
     if stored(&path).is_ok_and(|known| known == text) {

@@ -1,4 +1,5 @@
-//! The heartbeat: it reports that the agent runs and the outcomes of commands, and receives new ones.
+//! The heartbeat. It reports that the agent runs and the outcomes of commands, and receives
+//! commands.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,7 +28,8 @@ const OUTCOMES_BYTES_MAX: usize = 32 * 1024;
 /// Bytes of an outcome in addition to its texts.
 const OUTCOME_OVERHEAD_BYTES: usize = 80;
 
-/// Sends heartbeats until stopped. `own` are the agent's settings without its groups' configuration.
+/// Sends heartbeats until stopped. `own` are the agent's settings without its groups'
+/// configuration.
 pub(super) async fn run(
     shared: Arc<Shared>,
     own: AgentSettings,
@@ -54,13 +56,13 @@ pub(super) async fn run(
     loop {
         let beaten = tokio::select! {
             beaten = heart.beat(action) => beaten,
-            // On a connection that drops all packets, the answer may take longer than a stop may. The
+            // If the connection drops all packets, a stop must not wait for the answer. The
             // outcomes stay queued.
             _ = stopped.wait_for(|s| *s) => return,
         };
         let wait = match beaten {
-            // The server considers an agent active from its second heartbeat on, so send it at once.
-            // Outcomes that did not fit are sent at once, too.
+            // The server considers an agent active from its second heartbeat on, so send it at
+            // once. Outcomes that did not fit are sent at once as well.
             Ok(outcomes) => {
                 let before = std::mem::replace(&mut action, ControlAction::Notify);
                 if before == ControlAction::Startup || outcomes == Outcomes::Left {
@@ -80,9 +82,11 @@ pub(super) async fn run(
 
 struct Heart {
     shared: Arc<Shared>,
+    /// Numbers of accepted commands, at most [`TAKEN_MAX`].
     taken: VecDeque<u64>,
     /// Consecutive heartbeats without an answer.
     failures: u32,
+    /// The agent's settings without its groups' configuration.
     own: AgentSettings,
     /// True if the agent is about to restart with another configuration.
     ending: bool,
@@ -102,14 +106,15 @@ struct Later {
     due: Instant,
 }
 
-/// The result of following the groups' configuration.
+/// The result of fetching the groups' configuration.
 enum Followed {
     /// It is in use already.
     Same,
-    /// It is stored: the agent is to restart with it.
+    /// It was stored, and the agent must restart with it.
     Stored,
     /// It was refused.
     Refused(String),
+    /// It could not be fetched.
     Later(Wish),
 }
 
@@ -125,13 +130,13 @@ enum Wish {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcomes {
     AllSent,
-    /// Some did not fit.
+    /// Some are still queued.
     Left,
 }
 
 impl Heart {
-    /// Returns the delay after a heartbeat without an answer: at least the interval, and at least the
-    /// delay that the server asked for.
+    /// Returns the delay after a heartbeat without an answer: at least the interval, and at least
+    /// the delay that the server asked for.
     fn pause(&mut self, every: Duration, error: &SyncError) -> Duration {
         let random = SystemRandom.next_u64().unwrap_or(u64::MAX);
         let wait = backoff::delay(self.failures, random, error.retry_after());
@@ -139,7 +144,8 @@ impl Heart {
         wait.max(every)
     }
 
-    /// Sends one heartbeat and executes the commands of its answer.
+    /// Sends one heartbeat, executes the commands of its answer and follows its configuration.
+    /// After an error the outcomes stay queued, and the caller retries after [`Heart::pause`].
     async fn beat(&mut self, action: ControlAction) -> Result<Outcomes, SyncError> {
         let outcomes = first(&self.shared.outcomes.lock());
         match self.shared.syncer.heartbeat(action, &outcomes).await {
@@ -202,8 +208,8 @@ impl Heart {
                 Err(_) => return,
             },
             "restart" => {
-                // Restart only when the outcome is acknowledged; otherwise the server would send the
-                // command again.
+                // Restart only when the outcome is acknowledged; otherwise the server would send
+                // the command again.
                 self.shared.restarting.store(command.id, Ordering::SeqCst);
                 self.report_outcome(done(command.id, "restarting"));
                 Ok(())
@@ -241,11 +247,12 @@ impl Heart {
     }
 }
 
+/// Returns true unless a retry for this digest is scheduled for later.
 fn is_due(later: Option<&Later>, wanted: &str) -> bool {
     later.is_none_or(|later| later.sum != wanted || Instant::now() >= later.due)
 }
 
-/// Schedules a retry, later after each failure: a text may be megabytes.
+/// Returns a retry with a delay that grows with each failure, since the text may have megabytes.
 fn put_off(before: Option<Later>, wanted: &str, wish: Option<Duration>, random: u64) -> Later {
     let before = before.filter(|later| later.sum == wanted);
     let failures = before.map_or(0, |later| later.failures.saturating_add(1));

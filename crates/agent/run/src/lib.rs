@@ -1,5 +1,5 @@
-//! The running agent: one thread that scans, one task that reports to the server, one that sends
-//! heartbeats, and the queue between them.
+//! The running agent: a thread that scans, a task that reports to the server, a task that sends
+//! heartbeats, two tasks for metrics, and the queue between them.
 
 mod config;
 mod datasets;
@@ -46,8 +46,8 @@ use start::Start;
 /// Longest time that a stop waits for the answer to the last heartbeat.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Pause before a damaged database is reopened, so that one that is damaged again at once does not keep
-/// the machine busy.
+/// Pause before a damaged database is reopened, so that repeated damage does not keep the machine
+/// busy.
 pub const REBUILD_PAUSE: Duration = Duration::from_secs(10);
 
 /// A running agent.
@@ -68,12 +68,12 @@ impl Agent {
         Start { own: settings, console, clock, begin: Begin::Start, left }.run()
     }
 
-    /// Restarts with the stored configuration of its groups and with these own settings. The server
-    /// does not see an interruption; the scan that follows finds changes that the old configuration did
-    /// not cover.
+    /// Restarts with these settings and the stored configuration of its groups. The server does not
+    /// see an interruption. The scan that follows finds changes that the old configuration did not
+    /// cover.
     pub async fn reload(self, settings: &AgentSettings) -> anyhow::Result<Self> {
         let console = self.shared.console.clone();
-        // While the gap before the last start is not reported, its beginning is still noted.
+        // If the gap before the last start is not reported yet, the restart must report it.
         let settled = self.shared.settled.load(Ordering::Acquire);
         let left = self.close(false).await?;
         let begin = if settled { Begin::Reload } else { Begin::Start };
@@ -86,8 +86,8 @@ impl Agent {
         self.ended.recv().await
     }
 
-    /// Stops the agent: the scan stops after the files in progress, a session in flight is sent once
-    /// more by the next start, the server is informed, and the queue is closed.
+    /// Stops the agent: stops the scan after the files in progress, informs the server, and closes
+    /// the queue. The next start sends a session in flight again.
     pub async fn stop(self) -> anyhow::Result<()> {
         self.close(true).await.map(drop)
     }

@@ -1,5 +1,5 @@
-//! The first cycle of each dataset of a new database, which has no record of what was reported to the
-//! server. Before that cycle, changes made while the old database was missing become events.
+//! The first cycle of each dataset of a new database, which has no record of what was reported to
+//! the server. Before that cycle, changes made while the old database was missing become events.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,10 +14,10 @@ use crate::notes;
 use crate::packages::{self, Reading};
 use crate::shared::Shared;
 
-/// The comparison that is due.
+/// The state of the comparison.
 enum Due {
     No,
-    /// It cannot run before the first whole scan.
+    /// It cannot run before the first complete scan.
     Later,
     Now(Watched),
 }
@@ -26,7 +26,7 @@ enum Due {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Settled {
     Yes,
-    /// It cannot be reported before the first whole scan, or look at packages, has ended.
+    /// It cannot be reported before its first complete scan has ended.
     NotYet,
 }
 
@@ -43,9 +43,9 @@ pub(crate) async fn compare_if_due(
     };
     let found = shared.syncer.report_lost_changes(shared.dataset_of(kind), watched).await?;
     if found.created + found.modified + found.deleted > 0 {
-        // Documents that only the server holds are removed by a check; the one that was due may have
-        // run without this dataset. Noted before the comparison is noted as done: after a kill in
-        // between it runs again, and reports nothing twice.
+        // A check removes documents that only the server holds, and the last one may have run
+        // without this dataset. The check is requested before the comparison is noted as done.
+        // After a kill in between, the comparison runs again and reports nothing twice.
         shared.syncer.set_check_due(Some("what changed while agent.db was lost is known"));
         shared.console.line(&format!(
             "compared{} with what the server already had: {} created, {} modified, {} deleted",

@@ -1,6 +1,6 @@
-//! The host's metrics: sampled on an interval, and kept in a queue of their own (`metrics.db`) until
-//! the server has persisted them. First in, first out; above the queue's limit the oldest are dropped,
-//! which is reported as a gap.
+//! The host's metrics. They are sampled on an interval and stored in a separate queue
+//! (`metrics.db`) until the server has persisted them. They are sent first in, first out. Above the
+//! queue's limit the oldest samples are dropped, which is reported as a gap.
 //!
 //! A queue that cannot be opened, or is damaged, affects only metrics: it is reopened from time to
 //! time, and files are still watched.
@@ -67,7 +67,7 @@ struct QueueHandle {
     queue: Option<Queue>,
     /// Monotonic time before which it is not reopened.
     not_before: Option<Duration>,
-    /// True if the failure to open it was logged, and it has not been opened since.
+    /// True if the failure to open it was reported, and it has not been opened since.
     told: bool,
     /// True if the agent is ending: the queue is not reopened.
     closed: bool,
@@ -99,8 +99,8 @@ impl HostMetrics {
         metrics
     }
 
-    /// Returns the queue; a damaged one is reopened, and one that could not be opened is tried again.
-    /// `None` while no metrics can be kept. Blocks on the disk.
+    /// Returns the queue. Reopens it if it is damaged or could not be opened before, at most every
+    /// [`REOPEN_AFTER`]. Returns `None` while it cannot be used. Blocks on the disk.
     fn queue(&self) -> Option<Queue> {
         let mut kept = self.kept.lock();
         if kept.closed {
@@ -170,8 +170,8 @@ impl HostMetrics {
         }
     }
 
-    /// Samples until stopped. The first sample is taken at a random instant of the first interval, so
-    /// that machines that start together do not sample, and send, together.
+    /// Samples until stopped. The first sample is taken at a random instant of the first interval,
+    /// so that machines that start together do not sample, and send, together.
     pub(super) async fn sample_until_stopped(self: Arc<Self>, mut stopped: watch::Receiver<bool>) {
         let random = SystemRandom.next_u64().unwrap_or(0) as f64 / u64::MAX as f64;
         let mut at = tokio::time::Instant::now() + self.interval.mul_f64(random);
@@ -213,13 +213,14 @@ impl HostMetrics {
         Ok(problems)
     }
 
-    /// Sends until stopped.
+    /// Sends samples until stopped. A failed attempt is retried after a backoff.
     pub(super) async fn send(self: Arc<Self>, mut stopped: watch::Receiver<bool>) {
         let mut failures = 0;
         loop {
             let sent = tokio::select! {
                 sent = self.send_all() => sent,
-                // Rows that were sent and not acknowledged are sent again; the server replaces them.
+                // Rows that were sent but not acknowledged are sent again. The server replaces
+                // them.
                 _ = stopped.wait_for(|s| *s) => return,
             };
             let wait = match sent {
@@ -246,7 +247,8 @@ impl HostMetrics {
         }
     }
 
-    /// Sends all rows, oldest first.
+    /// Sends all queued samples, oldest first, and removes those that the server persisted or
+    /// refused.
     async fn send_all(self: &Arc<Self>) -> Result<(), SyncError> {
         let own = self.clone();
         let Some(kept) = blocking(move || own.queue()).await? else { return Ok(()) };
@@ -285,8 +287,8 @@ impl HostMetrics {
         }
     }
 
-    /// Returns true if the time is more than a day ahead by this host's clock as well. Otherwise the
-    /// server's clock or this one is behind now, and the rows have to wait.
+    /// Returns true if the time is more than a day ahead of this host's clock as well. Otherwise
+    /// this clock or the server's is behind now, and the rows must wait.
     fn is_ahead(&self, time_us: u64) -> bool {
         time_us > self.shared.clock.now_us().saturating_add(model::limits::CLOCK_OFF_US)
     }
@@ -349,13 +351,14 @@ fn warn_of(problems: &[String], told: &[String]) {
 struct SampleLease {
     /// One line for each sample.
     lines: Vec<u8>,
-    /// Gaps that the queue recorded between them.
+    /// Gaps that the queue recorded between the samples.
     gaps: Vec<Coverage>,
     /// Times of the earliest and the latest sample, microseconds since the epoch.
     from_us: u64,
     to_us: u64,
 }
 
+/// Splits a lease into samples and gaps.
 fn looks(lease: &EventLease) -> SampleLease {
     #[derive(Deserialize)]
     struct Timed {

@@ -1,4 +1,4 @@
-//! Notes in the queue's database: the agent's state between runs, apart from its items.
+//! Notes in the queue's database: the state of the agent that survives restarts, except its items.
 
 use std::path::Path;
 
@@ -16,8 +16,9 @@ const ALIVE_UPTIME: &str = "agent.alive_uptime";
 const RULES: &str = "scan.rules";
 /// The gaps that were reported and are still open, as JSON.
 const GAPS: &str = "scan.gaps";
-/// Not empty while the server has to be compared before the first file is reported: the end of the
-/// first whole scan, microseconds since the epoch; `due` before that.
+/// Not empty while the server must be compared before the first file is reported. It is `due`
+/// before the first complete scan has ended, and then the time of that end, microseconds since the
+/// epoch.
 const COMPARE: &str = "agent.compare";
 /// As [`COMPARE`], for packages.
 const COMPARE_PACKAGES: &str = "agent.compare.packages";
@@ -26,7 +27,7 @@ const CHECKED: &str = "agent.checked_us";
 /// The last scan's result, as JSON.
 const LAST_SCAN: &str = "scan.last";
 
-/// A moment at which the agent was known to run.
+/// A time at which the agent was known to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Alive {
     /// By the wall clock, microseconds since the epoch.
@@ -42,7 +43,7 @@ pub(super) fn set_alive(queue: &Queue, alive: &Alive) -> Result<(), QueueError> 
     queue.meta_set(ALIVE, alive.wall_us.to_string().as_bytes())
 }
 
-/// Returns the moment at which it was last known to run.
+/// Returns the time at which the agent was last known to run.
 pub(super) fn alive(queue: &Queue) -> Result<Option<Alive>, QueueError> {
     let wall_us = text(queue.meta_get(ALIVE)?).and_then(|t| t.parse().ok());
     let uptime = text(queue.meta_get(ALIVE_UPTIME)?).and_then(|t| Uptime::parse(&t));
@@ -97,8 +98,8 @@ pub(super) fn set_last_scan(queue: &Queue, report: &detect::ScanReport) -> Resul
     queue.meta_set(LAST_SCAN, &json)
 }
 
-/// Returns true if this database has seen a whole scan. Before that it lacks items that are on the
-/// disk, and a check would treat them as surplus on the server.
+/// Returns true if a scan was completed with this database. Before that it lacks items that are on
+/// the disk, and a check would treat them as surplus on the server.
 pub(super) fn scanned(queue: &Queue) -> Result<bool, QueueError> {
     Ok(queue.meta_get(LAST_SCAN)?.is_some())
 }
@@ -109,8 +110,8 @@ pub fn last_scan(database: &Path) -> Result<Option<serde_json::Value>, QueueErro
     Ok(note.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
 }
 
-/// Notes, for a database that has not seen a whole scan, that it has to be compared with the server
-/// before the first document is reported: it has no record of earlier reports.
+/// Notes that a database without a completed scan must be compared with the server before the first
+/// document is reported, because it has no record of earlier reports.
 pub(super) fn begin(queue: &Queue) -> Result<(), QueueError> {
     if scanned(queue)? {
         return Ok(());
@@ -130,7 +131,7 @@ fn compare_note(kind: DatasetKind) -> &'static str {
     }
 }
 
-/// Notes the end of the first whole scan of a dataset, if the dataset has to be compared.
+/// Notes the end of the first complete scan of a dataset, if the dataset has to be compared.
 pub(super) fn set_seen(queue: &Queue, kind: DatasetKind, seen_us: u64) -> Result<(), QueueError> {
     match compare_due(queue, kind)? {
         Some(u64::MAX) => queue.meta_set(compare_note(kind), seen_us.to_string().as_bytes()),
@@ -138,8 +139,8 @@ pub(super) fn set_seen(queue: &Queue, kind: DatasetKind, seen_us: u64) -> Result
     }
 }
 
-/// Returns, while the comparison is due, the end of the first whole scan in microseconds since the
-/// epoch, or [`u64::MAX`] before that.
+/// Returns, while the comparison is due, the end of the first complete scan in microseconds since
+/// the epoch, or [`u64::MAX`] before that.
 pub(super) fn compare_due(queue: &Queue, kind: DatasetKind) -> Result<Option<u64>, QueueError> {
     let note = text(queue.meta_get(compare_note(kind))?).filter(|note| !note.is_empty());
     Ok(note.map(|note| note.parse().unwrap_or(u64::MAX)))

@@ -1,5 +1,5 @@
-//! The agent's own metrics: its queues, the rows that the server accepted, and its resource usage. The
-//! rows are sent with those of the host (`docs/format/rows.md`).
+//! The agent's own metrics: its queues, the rows that the server accepted, and its resource usage.
+//! The rows are sent with those of the host (`docs/format/rows.md`).
 
 use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -58,8 +58,8 @@ pub(super) fn rows(queue: &QueueStatus, sent: &Sent) -> Vec<MetricRow> {
     rows
 }
 
-/// Returns processor time, memory and files of this process, and its reads and writes where the kernel
-/// provides them (proc(5)).
+/// Returns processor time, memory and files of this process, and its reads and writes where the
+/// kernel provides them (proc(5)).
 fn process() -> Vec<MetricRow> {
     let mut rows = Vec::new();
     let now = clock_gettime(ClockId::ProcessCPUTime);

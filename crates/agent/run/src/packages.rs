@@ -1,10 +1,10 @@
 //! Installed packages: from the package database to the queue.
 //!
-//! One look compares the whole database with the documents in the queue and commits documents and
-//! events in one transaction (with `queue.transaction = "per_event"` each with its event). A database
-//! that has not been written since is not read again, unless the queue may have lost something. A
-//! missing or incomplete database is a gap, which is reported when it opens and when it closes; no
-//! package is deleted because of it.
+//! A scan compares the whole database with the documents in the queue, and commits documents and
+//! events in one transaction (with `queue.transaction = "per_event"` each document with its event).
+//! A database that was not written since the last scan is not read again, unless the queue may have
+//! lost something. A missing or incomplete database is a gap, which is reported when it opens and
+//! when it closes. No package is deleted because of it.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -23,12 +23,12 @@ use crate::config::InventoryConfig;
 use crate::datasets::DatasetKind;
 use crate::notes;
 
-/// The last look's result, as JSON.
+/// Note: the result of the last scan, as JSON.
 const NOTE: &str = "packages.last";
 /// Most packages remembered as being changed.
 const MOVING_MAX: usize = 500;
 
-/// The state of the last look, as it is noted.
+/// The result of the last scan, as stored in the note.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Last {
@@ -39,7 +39,7 @@ struct Last {
     /// Time at which it was read, microseconds since the epoch; 0 if it never was.
     read_us: u64,
     packages: u64,
-    /// Keys of packages that were being changed then; `None` if there were too many.
+    /// Keys of packages that dpkg was changing then; `None` if there were too many.
     moving: Option<BTreeSet<String>>,
     gap: Option<OpenGap>,
 }
@@ -51,14 +51,14 @@ struct OpenGap {
     kind: model::CoverageKind,
 }
 
-/// The state of the queue's data of a dataset.
+/// How current the queue's data of a dataset is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reading {
-    /// The source was never read: nothing can be compared.
+    /// The source was never read, so nothing can be compared.
     Never,
-    /// The last look read the whole source.
+    /// The last scan read the whole source.
     Current,
-    /// The source was read once; now it cannot be, or not as a whole.
+    /// The source was read before, but the last scan could not read all of it.
     Outdated,
 }
 
@@ -72,14 +72,14 @@ pub(super) fn reading(queue: &Queue) -> Result<Reading, QueueError> {
     })
 }
 
-/// Returns the keys of packages that were being changed at the last look, for which the queue has no
-/// reliable state. `None` if they were too many to be remembered.
+/// Returns the keys of packages that dpkg was changing at the last scan, for which the queue has no
+/// reliable state. Returns `None` if there were too many to remember.
 pub(super) fn moving(queue: &Queue) -> Result<Option<BTreeSet<String>>, QueueError> {
     Ok(load(queue)?.moving)
 }
 
-/// Makes the next look read everything, whether or not the package database was written since, because
-/// the queue may have lost some of the last look's data.
+/// Makes the next scan read everything even if the package database was not written since, because
+/// the queue may have lost some of the last scan's data.
 pub(super) fn look_again(queue: &Queue) -> Result<(), QueueError> {
     let last = load(queue)?;
     if last.stamp.is_empty() {
@@ -94,11 +94,11 @@ fn load(queue: &Queue) -> Result<Last, QueueError> {
     Ok(note.and_then(|json| serde_json::from_slice(&json).ok()).unwrap_or_default())
 }
 
-/// The outcome of a look.
+/// The outcome of a scan of packages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LookOutcome {
     Unchanged,
-    /// Documents or events were committed, which are to be reported.
+    /// Documents or events were committed, and must be reported.
     Committed,
 }
 
@@ -135,12 +135,12 @@ impl Packages {
         })
     }
 
-    /// Returns the time between two looks.
+    /// Returns the time between two scans.
     pub(super) fn interval(&self) -> Duration {
         self.config.interval
     }
 
-    /// Looks at the package database now.
+    /// Scans the package database.
     pub(super) fn scan_packages(&mut self) -> Result<LookOutcome, QueueError> {
         if !self.config.packages {
             return self.forget();
@@ -169,7 +169,7 @@ impl Packages {
         now_us: u64,
     ) -> Result<LookOutcome, QueueError> {
         let baseline = self.baseline()?;
-        // The first look makes documents and no events, and so does the first below another root.
+        // The first scan, and the first scan below another root, creates documents without events.
         let told =
             if self.last.root.is_empty() { !baseline.is_empty() } else { self.last.root == root };
         let plan = host::plan(&baseline, inventory, told.then_some(now_us));
@@ -243,7 +243,7 @@ impl Packages {
         Ok(baseline)
     }
 
-    /// Reports that the database cannot be read: once, when the gap begins or its kind changes.
+    /// Reports that the database cannot be read, once when the gap opens or its kind changes.
     fn gap(&mut self, problem: &InventoryError, now_us: u64) -> Result<LookOutcome, QueueError> {
         let kind = problem.coverage();
         let open = self.last.gap.as_ref();
@@ -271,7 +271,7 @@ impl Packages {
         Ok(LookOutcome::Committed)
     }
 
-    /// Removes the known packages, without events, because packages are no longer watched.
+    /// Removes all packages without events, because packages are no longer watched.
     fn forget(&mut self) -> Result<LookOutcome, QueueError> {
         notes::set_compared(&self.queue, DatasetKind::Packages)?;
         if self.last.root.is_empty() && self.last.gap.is_none() {

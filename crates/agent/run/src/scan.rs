@@ -1,4 +1,4 @@
-//! The scanning thread: it scans at start, on its interval, and on request.
+//! The scanning thread. It scans files and packages at start, on their intervals, and on request.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -34,20 +34,22 @@ pub(super) struct Scanning {
     clock: Arc<dyn Clock>,
     config: ScanConfig,
     begin: Begin,
-    /// Time at which the agent was last known to run before this start.
+    /// Time at which the agent was last known to run, until the gap before this start is reported.
     down_since_us: Option<u64>,
+    /// Wall clock and monotonic time of the last note that the agent runs.
     seen: (u64, Duration),
-    /// Open gaps as they are noted.
+    /// Open gaps as last stored.
     gaps: Vec<Gap>,
-    /// True once a whole scan of this run has ended.
+    /// True once a scan of this run has completed.
     whole: bool,
 }
 
 /// The database's knowledge of earlier runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum History {
-    /// The database was just created.
+    /// None: the database was just created.
     None,
+    /// The database has the state of earlier runs.
     Kept,
 }
 
@@ -116,8 +118,8 @@ impl Scanning {
 
     /// Scans now, then whenever a scan is due or requested, until stopped.
     pub(super) fn run(mut self, scan_commands: &Receiver<ScanCommand>) {
-        // Many agents may receive another configuration in the same seconds: scan at the pace of
-        // rescans.
+        // After a reload, use the budget of rescans: many agents may receive a new configuration at
+        // the same time.
         self.scan_unasked(match self.begin {
             Begin::Start => ScanBudget::UNLIMITED,
             Begin::Reload => self.background(),
@@ -166,7 +168,7 @@ impl Scanning {
         match self.packages.scan_packages() {
             Ok(LookOutcome::Committed) => self.shared.tell.notify_one(),
             Ok(LookOutcome::Unchanged) => {}
-            // Nothing of it was committed: the next scan of packages finds it again.
+            // Nothing was committed, so the next scan of packages finds the same changes.
             Err(e) => error!("packages: {e}"),
         }
     }
@@ -179,7 +181,7 @@ impl Scanning {
         }
     }
 
-    /// Runs a scan without a caller that waits for its result, which is shown and logged already.
+    /// Runs a scan that no command asked for. Its result is only printed and logged.
     fn scan_unasked(&mut self, budget: ScanBudget) {
         let _ = self.scan(budget);
     }
@@ -211,7 +213,7 @@ impl Scanning {
                 self.shared.rebuild();
             }
         }
-        // Even a failed scan may have committed changes before.
+        // Even a failed scan may have committed changes.
         self.shared.tell.notify_one();
         outcome
     }
@@ -248,6 +250,8 @@ impl Scanning {
         }
     }
 
+    /// Stores the result of a completed scan, and reports the gap before this start, if it is still
+    /// open.
     fn keep(&mut self, report: &ScanReport) -> Result<(), QueueError> {
         if report.cancelled {
             return Ok(());
@@ -291,8 +295,9 @@ impl Scanning {
         self.shared.beat.notify_one();
     }
 
-    /// Notes the time, and reports a jump of the wall clock as a gap. Until the gap before this start
-    /// is reported, its beginning stays noted: a stop in between must not shorten it.
+    /// Stores the time at which the agent runs, and reports a jump of the wall clock as a gap. Does
+    /// not store the time until the gap before this start is reported, so that a stop in between
+    /// does not shorten that gap.
     fn note_alive(&mut self) {
         let now = (self.clock.now_us(), self.clock.monotonic());
         let wall = Duration::from_micros(now.0.abs_diff(self.seen.0));
@@ -328,8 +333,9 @@ impl Scanning {
     }
 }
 
-/// Returns since when the agent was not running, by the wall clock of now, and records a jump of
-/// the wall clock in between. Across a reboot only a backward jump can be detected.
+/// Returns the time since which the agent was not running, according to the present wall clock. If
+/// the wall clock jumped in between, reports that as a gap and stores the corrected time. Across a
+/// reboot only a backward jump can be detected.
 fn down_since(shared: &Shared, before: &Alive, now_us: u64) -> Result<u64, QueueError> {
     let passed = before
         .uptime
@@ -359,7 +365,7 @@ fn down_since(shared: &Shared, before: &Alive, now_us: u64) -> Result<u64, Queue
     };
     shared.queue.append_coverage(&shared.dataset, gap)?;
     let since_us = now_us.saturating_sub(passed.unwrap_or(0));
-    // A start that ends before its first scan must not report the jump again.
+    // If this run ends before its first scan, the next start must not report the jump again.
     let uptime = before.uptime.clone().filter(|_| passed.is_some());
     notes::set_alive(&shared.queue, &Alive { wall_us: since_us, uptime })?;
     Ok(since_us)

@@ -1,4 +1,4 @@
-//! The state shared by the parts of a running agent: the queue, the dialogue with the server, and
+//! The state shared by the parts of a running agent: the queue, the connection to the server, and
 //! the signals between them.
 
 use std::sync::Arc;
@@ -22,9 +22,9 @@ use crate::notes;
 pub enum Ended {
     /// The server asked for a restart.
     Restart,
-    /// The database is damaged, or the disk is in doubt: the database has to be reopened.
+    /// The database is damaged, or a flush failed. The database must be reopened.
     Damaged,
-    /// Another configuration of its groups was stored: the agent has to restart with it.
+    /// Another configuration of its groups was stored, and the agent must restart with it.
     Configured,
     /// A part of it ended without being stopped.
     Broken(&'static str),
@@ -60,7 +60,7 @@ pub(crate) enum ScanCommand {
     Stop,
 }
 
-/// The state that a stopped agent leaves to its successor.
+/// The state that a stopped agent passes to the next one.
 #[derive(Debug, Default)]
 pub(crate) struct Left {
     /// Outcomes not reported yet.
@@ -109,7 +109,7 @@ pub(crate) struct Shared {
     pub(crate) ended: mpsc::Sender<Ended>,
     /// Number of the restart command whose outcome is not acknowledged yet; 0 if there is none.
     pub(crate) restarting: AtomicU64,
-    /// True once a whole scan of this run, and a scan of packages, have ended.
+    /// True once a complete scan of files and a scan of packages have ended in this run.
     pub(crate) scanned: AtomicBool,
 }
 
@@ -120,7 +120,7 @@ pub(crate) fn now_us() -> u64 {
 
 impl Shared {
     /// Ends the agent because its database is damaged. The next start repairs it or moves the file
-    /// aside, and finds out what changed.
+    /// aside.
     pub(crate) fn rebuild(&self) {
         self.console.line("agent.db is damaged; restarting to rebuild it");
         // If the channel is full, the agent is ending already.
@@ -147,7 +147,7 @@ impl Shared {
         }
     }
 
-    /// Returns true if the last scan could not read some root or folder.
+    /// Returns true if the last scan could not read a root or directory.
     pub(crate) fn gaps_open(&self) -> bool {
         notes::gaps(&self.queue).map_or(true, |gaps| !gaps.is_empty())
     }

@@ -1,4 +1,4 @@
-//! Starting an agent with the configuration of its groups, or with one that works.
+//! Starts an agent with the configuration of its groups, or with an earlier one that works.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -22,7 +22,7 @@ use crate::scan::History;
 use crate::shared::{Begin, Left, Part, ScanCommand, Shared};
 use crate::{Agent, group, heart, metrics, notes, packages, scan, tell};
 
-/// Most scans that are requested and have not begun.
+/// Most scans that are requested but have not begun.
 const SCAN_COMMANDS_MAX: usize = 16;
 
 /// The arguments of a start.
@@ -42,9 +42,9 @@ struct OpenQueue {
 }
 
 impl Start<'_> {
-    /// Starts the agent with the stored configuration of its groups. If that does not work, it starts
-    /// with the one that ran before, or with the agent's own settings alone, and reports the stored one
-    /// as refused.
+    /// Starts the agent with the stored configuration of its groups. If that does not work, it
+    /// starts with the one that ran before, or with the agent's own settings alone, and reports the
+    /// stored one as refused.
     pub(super) fn run(mut self) -> anyhow::Result<Agent> {
         let own = self.own;
         let texts = group::texts(&own.folder)?;
@@ -67,6 +67,8 @@ impl Start<'_> {
         Err(refusal.unwrap_or_else(|| anyhow::anyhow!("no configuration")))
     }
 
+    /// Opens the queue and starts the agent with these settings. Closes the queue if the start
+    /// fails.
     fn with(&mut self, settings: &AgentSettings, config: ControlConfig) -> anyhow::Result<Agent> {
         let path = settings.folder.join("agent.db");
         let options = queue_options(&settings.queue);
@@ -80,6 +82,7 @@ impl Start<'_> {
         started
     }
 
+    /// Starts the agent's thread and tasks on an open queue.
     fn on(
         &mut self,
         OpenQueue { queue, report }: OpenQueue,

@@ -1,23 +1,25 @@
 //! Reporting to the server: a cycle whenever something is pending, a check when one is due.
 //!
 //! A *pass* ([`Teller::pass`]) runs at least once a minute, and whenever [`Shared::tell`] is
-//! notified: after every scan, after a look at packages that found something, and when a heartbeat
-//! brings a reason for a check. It does these steps, and ends at the first one that cannot be done
-//! yet; the end of the scan that it waits for starts the next pass.
+//! notified: after every scan, after a scan of packages that found a change, and when a heartbeat
+//! reports a reason for a check. It does these steps, and ends at the first one that cannot be done
+//! yet. The end of the scan that it waits for starts the next pass.
 //!
-//! 1. It greets the server, whose answer says whether a check is due.
-//! 2. If one is due, it waits for the first scan of this run, for at most [`HELD_FOR`]: the
-//!    database may be older than disk and server, so that what is pending in it may be wrong.
-//! 3. For each dataset of a new database, it reports what changed while the old one was lost
-//!    ([`lost::compare_if_due`]). This comes before the first cycle, since a cycle sends the events of
-//!    every dataset.
+//! 1. It sends the first heartbeat, if none was answered yet. The answer says whether a check is
+//!    due.
+//! 2. If a check is due, it waits for the first scan of this run, for at most [`HELD_FOR`]. The
+//!    database may be older than disk and server, so its pending items may be out of date.
+//! 3. For each dataset of a new database, it reports changes made while the old one was missing
+//!    ([`lost::compare_if_due`]). This comes before the first cycle, because a cycle sends the
+//!    events of every dataset.
 //! 4. It runs a cycle for each dataset that is settled.
-//! 5. If a check is due, by its interval or for a reason, and a whole scan has ended, it checks
-//!    each dataset: compares it with the server, and sends what differs in another cycle.
+//! 5. If a check is due, by its interval or for a reason, and a complete scan has ended, it checks
+//!    each dataset: it compares the dataset with the server, and sends differing items in another
+//!    cycle.
 //!
-//! A check that could not be completed stays due, with the reason [`PUT_OFF`], which alone does not
-//! start another one before the interval, or an hour, is over. After a failed pass the next one
-//! waits for the backoff; notifications do not shorten it.
+//! A check that could not be completed stays due with the reason [`PUT_OFF`]. This reason alone
+//! does not start another check before an hour or the interval has passed. After a failed pass the
+//! next one waits for the backoff, which notifications do not shorten.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -37,16 +39,16 @@ use crate::notes;
 use crate::packages::{self, Reading};
 use crate::shared::{Shared, now_us};
 
-/// Longest time between two passes. A pass with nothing pending costs next to nothing.
+/// Longest time between two passes. A pass with nothing pending is cheap.
 const PASS_EVERY: Duration = Duration::from_mins(1);
 
-/// Longest time that a database that may be older than disk and server waits for the first scan. Most
-/// scans end earlier; one that hangs must not silence the agent.
+/// Longest wait for the first scan, if the database may be older than disk and server. Most scans
+/// end earlier. A scan that hangs must not stop reporting.
 pub(super) const HELD_FOR: Duration = Duration::from_mins(10);
 
 /// The reason of a check that could not be completed.
 const PUT_OFF: &str = "a check was put off";
-/// When such a check is tried again, at the latest.
+/// Longest delay before such a check is tried again.
 const PUT_OFF_FOR: Duration = Duration::from_hours(1);
 
 /// Reports to the server until stopped.
@@ -98,32 +100,32 @@ async fn until_check(shared: &Arc<Shared>, interval: Duration) -> Result<Duratio
 
 struct Teller {
     shared: Arc<Shared>,
-    /// When the next check is due by its interval.
+    /// Time at which the next check is due by its interval.
     check_at: Instant,
     check_interval: Duration,
-    /// Until when a database that may be too old waits for the first scan, monotonic time.
+    /// Monotonic time until which a database that may be too old waits for the first scan.
     held_until: Duration,
-    /// Passes in a row that failed.
+    /// Number of consecutive failed passes.
     failures: u32,
-    /// Datasets of which a line was printed since the start.
+    /// Datasets for which a line was printed since the start.
     announced: Vec<DatasetKind>,
 }
 
 /// The outcome of the check of one dataset.
 enum DatasetCheck {
-    /// The agent knows nothing of the dataset and leaves the server's documents as they are.
+    /// The agent has no data of the dataset, and leaves the server's documents unchanged.
     Skipped,
     /// Both sides agree, or will after the cycle that was run.
     Agreed {
         /// The server's store.
         store: String,
     },
-    /// Something was pending, so that nothing was compared.
+    /// Items were pending, so nothing was compared.
     Pending,
     /// Everything was sent again to a server that cannot compare ranges. Only the next check can
     /// show that both sides agree.
     Unsure,
-    /// The server still holds something else.
+    /// The server's documents still differ.
     Differs,
 }
 
@@ -151,7 +153,7 @@ impl Check {
 }
 
 impl Teller {
-    /// Runs a pass; returns how long to wait for the next one.
+    /// Runs a pass. Returns the delay before the next one.
     async fn pass_or_backoff(&mut self) -> Duration {
         match self.pass().await {
             Ok(()) => {
@@ -164,7 +166,7 @@ impl Teller {
         }
     }
 
-    /// Runs one pass; see the module's head.
+    /// Runs one pass; see the module documentation.
     async fn pass(&mut self) -> Result<(), SyncError> {
         self.shared.syncer.greet().await?;
         if self.shared.syncer.check_due().is_some()
@@ -195,11 +197,11 @@ impl Teller {
         self.check_all(settled, reason).await
     }
 
-    /// Returns true if a whole scan of this run and a look at packages have ended.
+    /// Returns true if a complete scan of files and a scan of packages of this run have ended.
     ///
-    /// Until then the database may be older than disk and server: an older copy was restored, or a
-    /// power cut took its last commits. A check would remove from the server what the database does
-    /// not know yet, and send again what is no longer true.
+    /// Until then the database may be older than disk and server, because a copy was restored or a
+    /// power cut lost its last commits. A check would remove items from the server that the
+    /// database does not have yet, and send items again that are out of date.
     async fn has_scanned(&self) -> Result<bool, SyncError> {
         if !self.shared.scanned.load(Ordering::SeqCst) {
             return Ok(false);
@@ -213,8 +215,7 @@ impl Teller {
         self.announce(kind, &report).await
     }
 
-    /// Checks these datasets. The reasons that came up before are settled only if all of them
-    /// agree.
+    /// Checks these datasets. Reasons raised before are cleared only if all datasets agree.
     async fn check_all(
         &mut self,
         kinds: Vec<DatasetKind>,
@@ -251,7 +252,7 @@ impl Teller {
         Ok(())
     }
 
-    /// Checks a dataset, once more if something was pending: the first check sends that.
+    /// Checks a dataset. If items were pending, the first check sends them, and a second one runs.
     async fn check_twice(
         &mut self,
         kind: DatasetKind,
@@ -263,7 +264,7 @@ impl Teller {
         }
     }
 
-    /// Compares a dataset with the server's and sends what differs.
+    /// Compares a dataset with the server and sends the items that differ.
     async fn check(
         &mut self,
         kind: DatasetKind,
@@ -296,8 +297,7 @@ impl Teller {
         }
         Ok(match compared.store {
             Some(store) => DatasetCheck::Agreed { store },
-            // Packages that are not watched, and a server that holds some or does not know the
-            // index: it is not asked again.
+            // Packages are not watched, so the check is not repeated for them.
             None if found.put_off && kind == DatasetKind::Packages && !shared.inventory => {
                 DatasetCheck::Skipped
             }
@@ -311,13 +311,13 @@ impl Teller {
     /// cannot be checked.
     async fn surplus(&self, kind: DatasetKind) -> Result<Option<Surplus>, SyncError> {
         let shared = &self.shared;
-        // If the configuration of the groups is not used, less may be watched than it says.
+        // If the groups' configuration was refused, the agent may watch less than it should.
         let refused = !shared.syncer.config().refused.is_empty();
         let reading = match kind {
             DatasetKind::Files if refused || shared.gaps_open() => Reading::Outdated,
             DatasetKind::Files => Reading::Current,
-            // The server's packages go when they are no longer watched, even if this database never
-            // knew them.
+            // If packages are not watched, the server's packages are removed, even if this database
+            // never had them.
             DatasetKind::Packages if !shared.inventory && !refused => Reading::Current,
             DatasetKind::Packages => shared.note(packages::reading).await?,
         };
@@ -328,7 +328,7 @@ impl Teller {
         })
     }
 
-    /// Prints what a cycle did: the first one of a dataset, and any that sent something.
+    /// Prints the result of a cycle, if it is the first one of its dataset or sent something.
     async fn announce(&mut self, kind: DatasetKind, report: &CycleReport) -> Result<(), SyncError> {
         let announced = self.announced.contains(&kind);
         if announced && report.sessions == 0 {
@@ -352,7 +352,7 @@ impl Teller {
         Ok(())
     }
 
-    /// Reports a failed pass; returns how long to wait for the next one.
+    /// Reports a failed pass. Returns the delay before the next one.
     fn failed(&mut self, problem: &SyncError) -> Duration {
         let damaged = matches!(problem, SyncError::Queue(QueueError::Corrupt { .. }));
         if damaged {

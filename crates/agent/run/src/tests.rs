@@ -1,5 +1,5 @@
-//! Failures that an agent survives, with a real server: a part of it that dies, a configuration that
-//! does not work, another one that arrives while outcomes are pending.
+//! Failures that an agent survives, with a real server: a thread that panics, a configuration that
+//! does not work, and a reload while outcomes are pending.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -36,7 +36,7 @@ use server::Server;
 /// Longest wait for an expected event on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(5);
 
-/// The clock of the system, which fails in the scanning thread on request.
+/// The system's clock, which panics in the scanning thread on request.
 struct BreakingClock {
     real: SystemClock,
     broken: AtomicBool,
@@ -61,8 +61,8 @@ impl Clock for BreakingClock {
     }
 }
 
-/// The clock of the system, whose monotonic side can be set ahead, and which blocks the scanning thread
-/// on request.
+/// The system's clock. Its monotonic time can be advanced, and it blocks the scanning thread on
+/// request.
 struct HangingClock {
     real: SystemClock,
     ahead_us: AtomicU64,
@@ -186,7 +186,7 @@ async fn a_scan_thread_that_dies_ends_the_agent_by_name() {
     };
     let mut agent = start.run().unwrap();
     clock.broken.store(true, Ordering::SeqCst);
-    // The thread may be in its first scan or wait for a command: either way it reads the clock.
+    // The thread reads the clock both in its first scan and after a command.
     let _ = agent.shared.scan_commands.try_send(ScanCommand::Scan(1));
     let ended = agent.ended().await.unwrap();
     assert_eq!(ended, Ended::Broken("scan thread"));
@@ -201,7 +201,7 @@ async fn a_scan_thread_that_dies_ends_the_agent_by_name() {
 async fn unusable_config_falls_back_to_the_previous_and_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let (server, settings) = house(folder.path()).await;
-    // Its answer would be that nothing is configured.
+    // A running server would answer that nothing is configured.
     server.stop().await;
     let told = |agent: &Agent| agent.shared.syncer.config();
     let good = "[scan]\nthreads = 2\n";
@@ -217,7 +217,8 @@ async fn unusable_config_falls_back_to_the_previous_and_is_reported() {
         assert!(!told.detail.is_empty());
     }
     agent.stop().await.unwrap();
-    // A start goes on likewise, and without any when the one before does not run either.
+    // A start falls back in the same way, and uses no group configuration if the last one fails as
+    // well.
     let agent = Agent::start(&settings, Console::new()).unwrap();
     assert_eq!(told(&agent).sum, ::settings::sum(good));
     agent.stop().await.unwrap();
@@ -242,7 +243,7 @@ async fn reload_keeps_pending_restart_and_unreported_outcomes() {
     assert_eq!(agent.ended().await, Some(Ended::Restart));
     let left = agent.close(false).await.unwrap();
     assert_eq!(left.outcomes, [outcome]);
-    // A restart command whose outcome could not be reported yet is not forgotten either.
+    // A restart command whose outcome is not reported yet survives a reload as well.
     let agent = Agent::start(&settings, Console::new()).unwrap();
     agent.shared.restarting.store(8, Ordering::SeqCst);
     let mut agent = agent.reload(&settings).await.unwrap();

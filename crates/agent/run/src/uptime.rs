@@ -1,15 +1,15 @@
-//! Time since the machine was booted, which no change of the wall clock affects. It distinguishes a
-//! jump of the wall clock from an agent that was not running.
+//! The time since the machine was booted, which does not depend on the wall clock. It distinguishes
+//! a jump of the wall clock from a time when the agent was not running.
 
 use std::fs;
 use std::time::Duration;
 
-/// A random number of the present boot.
+/// File with a random id of the present boot.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
-/// Seconds since the boot, time in suspension included (`proc_uptime(5)`).
+/// File with the seconds since the boot, including suspension (`proc_uptime(5)`).
 const UPTIME: &str = "/proc/uptime";
 
-/// A moment of one boot.
+/// A point in time of one boot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Uptime {
     boot: String,
@@ -17,7 +17,7 @@ pub(super) struct Uptime {
 }
 
 impl Uptime {
-    /// Returns the present moment; `None` if the system does not provide it.
+    /// Returns the present time; `None` if the system does not provide it.
     pub(super) fn now() -> Option<Self> {
         let boot = fs::read_to_string(BOOT_ID).ok()?.trim().to_owned();
         let text = fs::read_to_string(UPTIME).ok()?;

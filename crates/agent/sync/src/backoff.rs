@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
-/// First bound, seconds.
+/// First bound of the delay.
 const BASE: Duration = Duration::from_secs(1);
-/// Last bound, seconds.
+/// Upper limit of the bound.
 const CAP: Duration = Duration::from_mins(1);
-/// Longest `Retry-After` that is honoured; a server that asks for more is asked again earlier.
+/// Longest `Retry-After` that is honoured. A longer one is shortened to this.
 const RETRY_AFTER_MAX: Duration = Duration::from_mins(10);
 
 /// Returns the delay before attempt `n + 1` (the first failure is `n = 0`). `random` is a uniformly
@@ -20,13 +20,14 @@ pub fn delay(n: u32, random: u64, retry_after: Option<Duration>) -> Duration {
     jitter.max(retry_after.unwrap_or_default().min(RETRY_AFTER_MAX))
 }
 
-/// First bound between two attempts to renew a certificate; a third of its validity is left for them.
+/// First bound of the delay between two attempts to renew a certificate. Renewal starts when a
+/// third of the validity is left.
 const RENEWAL_BASE: Duration = Duration::from_mins(1);
-/// Last bound between two attempts to renew.
+/// Upper limit of the bound between two attempts to renew.
 const RENEWAL_CAP: Duration = Duration::from_hours(6);
 
-/// Returns the delay before the next renewal after `n + 1` failures: between half of the doubling bound
-/// and all of it, so that no attempt follows at once.
+/// Returns the delay before the next renewal after `n + 1` failures. It is between half of the
+/// bound and the bound, which doubles each time, so that no attempt follows immediately.
 pub(crate) fn renewal(n: u32, random: u64, retry_after: Option<Duration>) -> Duration {
     let bound =
         RENEWAL_BASE.saturating_mul(1u32.checked_shl(n).unwrap_or(u32::MAX)).min(RENEWAL_CAP);

@@ -1,4 +1,4 @@
-//! Integrity checks: they compare the server's documents with the reported ones, and repair
+//! Integrity checks. They compare the server's documents with the reported ones and repair
 //! differences.
 
 use bytes::Bytes;
@@ -14,7 +14,7 @@ use crate::documents::Maker;
 use crate::syncer::{Syncer, blocking};
 use crate::{SyncError, client, documents};
 
-/// Items noted as known in one transaction.
+/// Most pending items that are restamped in one transaction.
 const NOTED_PER_TRANSACTION: usize = 10_000;
 /// Most deletes in one session of a repair.
 const DELETES_PER_SESSION: usize = 1_000;
@@ -24,29 +24,30 @@ const DELETES_PER_SESSION: usize = 1_000;
 pub struct CheckReport {
     /// Documents compared on this side.
     pub documents: u64,
-    /// Agent and server agreed at once.
+    /// True if agent and server agreed without a repair.
     pub matched: bool,
-    /// Documents that the server lacked or held differently; they are pending again.
+    /// Documents that the server lacked or had in another state. They are pending again.
     pub resent: u64,
-    /// Documents that only the server held; removed.
+    /// Documents that only the server had, and that were removed.
     pub removed: u64,
-    /// Nothing was done, and a check stays due: this agent had not reported anything of the dataset
-    /// yet, or the server cannot compare ranges while something is pending or refused.
+    /// True if nothing was done and the check stays due, because this agent has not reported
+    /// anything of the dataset yet, or the server cannot compare ranges and items are pending or
+    /// refused.
     pub put_off: bool,
-    /// Everything was sent again to a server that cannot compare ranges. The result could not be
-    /// verified, since something is pending or refused.
+    /// True if everything was sent again to a server that cannot compare ranges, but the result
+    /// could not be verified, because items are pending or refused.
     pub unsure: bool,
 }
 
 /// The treatment of documents that only the server holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Surplus {
-    /// They are kept: while a part of the dataset cannot be read (a root is not mounted), items that
-    /// this agent lacks may still exist.
+    /// They are kept, because a part of the dataset cannot be read (for example, a root is not
+    /// mounted) and items that this agent lacks may still exist.
     Keep,
     /// They are removed, unless this agent has reported nothing at all.
     RemoveUnlessAll,
-    /// They are removed: the whole dataset was scanned.
+    /// They are removed, because the whole dataset was scanned.
     Remove,
 }
 
@@ -55,16 +56,17 @@ pub enum Surplus {
 pub struct Compared {
     /// Result of the comparison.
     pub report: CheckReport,
-    /// Id of the store that agrees now, or will after a cycle; `None` if the check stays due.
+    /// Id of the server's store, if it agrees now or will agree after a cycle; `None` if the check
+    /// stays due.
     pub store: Option<String>,
 }
 
 impl Syncer {
-    /// Compares one dataset with the server's. On mismatch it marks the items that differ as pending (a
-    /// cycle sends them) and removes the server's surplus documents. Run it right after a cycle, and
-    /// not before the dataset was scanned once: pending items are left out of the repair, but items
-    /// that this agent has never seen count as surplus (an agent that has reported nothing at all
-    /// postpones the check). Once done, no check is due any more.
+    /// Compares one dataset with the server. If they differ, it marks the differing items as
+    /// pending, so that a cycle sends them, and removes the server's surplus documents. Run it
+    /// after a cycle and after the first complete scan: pending items are left out of the
+    /// comparison, but items that this agent does not have count as surplus. An agent that has
+    /// reported nothing at all postpones the check. After success no check is due.
     ///
     /// # Errors
     /// Returns an error if there is no answer, or a refusal.
@@ -110,7 +112,7 @@ impl Syncer {
             remove.clear();
         }
         if own.documents == 0 && !remove.is_empty() && surplus != Surplus::Remove {
-            // A new database, or every root missing: a gap, not a reason to empty the server.
+            // The database is new or every root is missing. This is no reason to empty the server.
             warn!(%dataset, held = remove.len(), "this agent has sent nothing yet: check postponed");
             report.put_off = true;
             return Ok(Compared { report, store: None });
@@ -182,8 +184,8 @@ impl Syncer {
         format!("{}{route}", self.client().identity().server_url)
     }
 
-    /// Returns the ranges in which the server differs; `None` if it is an older one that cannot compare
-    /// them.
+    /// Returns the ranges in which the server differs; `None` if it is an older server that cannot
+    /// compare ranges.
     pub(crate) async fn compare(
         &self,
         dataset: &Dataset,
@@ -203,7 +205,7 @@ impl Syncer {
         Ok(Some(descent.finish()))
     }
 
-    /// Returns what makes the server's documents equal to this agent's.
+    /// Returns the changes that make the server's documents equal to this agent's.
     async fn repair(&self, dataset: &Dataset, mut found: Differing) -> Result<Repair, SyncError> {
         let (queue, dataset) = (self.queue.clone(), dataset.clone());
         let names = std::sync::Arc::clone(&self.names);
@@ -220,9 +222,9 @@ impl Syncer {
             let mut held = snapshot.pending().to_vec();
             drop(snapshot);
             held.retain(|key| found.theirs.contains_key(maker.id(key.borrowed())));
-            // These items were found again by a database that lost its acknowledgements. The server
-            // holds them, so a deletion before the next cycle must be sent to it. Items deleted since
-            // are surplus.
+            // These pending items are on the server, although this database has no record of
+            // sending them. Restamping marks them as possibly sent, so that a delete before the
+            // next cycle is reported. Items deleted in the meantime are surplus.
             let mut gone = Vec::new();
             for keys in held.chunks(NOTED_PER_TRANSACTION) {
                 gone.extend(queue.resend(&dataset, keys)?);
@@ -236,11 +238,11 @@ impl Syncer {
         .await
     }
 
-    /// Repairs a server that cannot compare ranges: everything is sent again over its documents, so
-    /// that its readers see every correct document throughout. Only if it then still differs although
-    /// nothing is pending, so that it must hold surplus documents, is the dataset emptied and sent once
-    /// more: its protocol cannot list documents or combine two sessions in one transaction, and this
-    /// side cannot name documents that it no longer has.
+    /// Repairs a server that cannot compare ranges. First, everything is sent again over its
+    /// documents, so that its readers see every correct document throughout. If it still differs
+    /// and nothing is pending, it must have surplus documents. Only then is the dataset emptied and
+    /// sent once more. An older protocol has no better way: it cannot list documents or combine two
+    /// sessions in one transaction, and this agent does not have the ids of surplus documents.
     async fn replace_all(
         &self,
         dataset: &Dataset,
@@ -253,7 +255,8 @@ impl Syncer {
         self.cycle(dataset).await?;
         let mut agreed = self.agrees_now(dataset).await?;
         if agreed == Agreed::No && surplus != Surplus::Keep {
-            // Marked as pending before the server is emptied, so that a kill in between loses nothing.
+            // Marked as pending before the server is emptied, so that nothing is lost if the agent
+            // is killed in between.
             report.resent += self.resend_all(dataset).await?;
             self.clean(dataset).await?;
             self.cycle(dataset).await?;
@@ -299,8 +302,8 @@ impl Syncer {
         }
     }
 
-    /// Deletes documents that this agent does not have, above the version that the server holds;
-    /// returns the number deleted.
+    /// Deletes documents that this agent does not have, with versions above those of the server.
+    /// Returns the number of deleted documents.
     async fn remove(&self, dataset: &Dataset, items: &[DigestItem]) -> Result<u64, SyncError> {
         let (mut left, mut removed) = (items, 0);
         while !left.is_empty() {
@@ -311,7 +314,8 @@ impl Syncer {
                     let answer: Answer = serde_json::from_slice(&reply.body)
                         .map_err(|e| client::protocol(&self.url("/stateful"), &e.to_string()))?;
                     self.pace.lock().taken();
-                    // Reported again in the meantime, so not surplus any more.
+                    // Skipped documents were reported again in the meantime and are not surplus any
+                    // more.
                     removed += taken.saturating_sub(answer.skipped.len()) as u64;
                     left = left.get(taken..).unwrap_or_default();
                     continue;
@@ -328,7 +332,8 @@ impl Syncer {
         Ok(removed)
     }
 
-    /// Builds a session that deletes the first of these, as many as connection and server can handle.
+    /// Builds a session that deletes as many of the first items as connection and server can
+    /// handle.
     fn removal(&self, dataset: &Dataset, items: &[DigestItem]) -> Removal {
         let wire = dataset.wire();
         let (bytes_max, values_max) = {
@@ -364,13 +369,13 @@ struct Removal {
     body: Vec<u8>,
 }
 
-/// An older server's answer for the whole of a dataset.
+/// The result of comparing a whole dataset with an older server.
 #[derive(Debug, PartialEq, Eq)]
 enum Agreed {
-    /// The server holds the same; the id of its store.
+    /// The server has the same documents; the id of its store.
     With(String),
     No,
-    /// Something is pending or was refused: the server was not asked.
+    /// Unknown: items are pending or refused, so the server was not asked.
     NotTold,
 }
 

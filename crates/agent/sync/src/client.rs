@@ -1,5 +1,5 @@
-//! One HTTP request and its result. Nothing here retries: only the caller knows whether a retry is
-//! safe.
+//! HTTP requests and their results. There are no retries here, because only the caller knows
+//! whether a retry is safe.
 
 use std::time::Duration;
 
@@ -13,11 +13,12 @@ use serde::de::DeserializeOwned;
 use crate::SyncError;
 use crate::identity::{Identity, IdentityFolder};
 
-/// Longest wait for one answer. The server's own deadline is 300 s (`docs/reference/wire.md`,
-/// "Sessions: limits"), but an agent that waited so long would be silent for as long.
+/// Longest wait for an answer. The server's own deadline is 300 s (`docs/reference/wire.md`,
+/// "Sessions: limits"), but an agent that waits that long cannot report anything else.
 const REQUEST_TIMEOUT: Duration = Duration::from_mins(2);
-/// Longest time for which an idle connection is kept: longer than a heartbeat's usual interval, and
-/// below the server's one minute, so that no request meets a connection that is just closing.
+/// Longest time for which an idle connection is kept. It is longer than a heartbeat's usual
+/// interval, and shorter than the server's one minute, so that no request uses a connection that
+/// the server is closing.
 const IDLE_TIME_MAX: Duration = Duration::from_secs(40);
 /// Longest wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -25,9 +26,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Message of a failed handshake when the server considers this side's certificate expired.
 const EXPIRED_ALERT: &str = "received fatal alert: CertificateExpired";
-/// Text of the failure when this side refuses the server's certificate, and of the reasons that
-/// concern its validity period.
+/// Message of a failed handshake when this side refuses the server's certificate.
 const BAD_PEER: &str = "invalid peer certificate";
+/// Reasons in that message that concern the certificate's validity period.
 const OUTDATED: [&str; 2] = ["certificate expired", "certificate not valid yet"];
 /// Longest part of an error answer that is repeated in a message, bytes.
 const DETAIL_BYTES_MAX: usize = 300;
@@ -69,18 +70,19 @@ impl Client {
         Ok(Self { http: http(folder.tls()?)?, identity, instance: None })
     }
 
-    /// Returns the same client, which sends the instance and its heartbeat interval with each request.
+    /// Returns this client with an instance and a heartbeat interval, which it sends with each
+    /// request.
     pub(crate) fn speaking_as(self, instance: &Instance, heartbeat: Duration) -> Self {
         let text = format!("{instance}.{}", heartbeat.as_millis());
         Self { instance: HeaderValue::from_str(&text).ok(), ..self }
     }
 
-    /// Returns a new client on the folder that sends the same instance.
+    /// Returns a new client with the identity in the folder that sends the same instance.
     pub(crate) fn reopened(&self, folder: &IdentityFolder) -> Result<Self, SyncError> {
         Ok(Self { instance: self.instance.clone(), ..Self::open(folder)? })
     }
 
-    /// Returns the same client with the pending renewed pair of the folder.
+    /// Returns a client with the pending renewed pair of the folder.
     pub(crate) fn with_next(&self, folder: &IdentityFolder) -> Result<Self, SyncError> {
         Ok(Self { http: http(folder.next_tls()?)?, ..self.clone() })
     }
@@ -223,8 +225,8 @@ async fn send(
     Ok(Reply { status, body: body.into() })
 }
 
-/// Returns the delay that the server asks for: seconds, or an HTTP date (RFC 9110, 10.2.3). A date is
-/// relative to the answer's own `Date`, so that this machine's clock may be wrong; without `Date` it is
+/// Returns the delay of `Retry-After`, which is seconds or an HTTP date (RFC 9110, 10.2.3). A date
+/// is compared with the answer's `Date`, not with this machine's clock. Without `Date` it is
 /// ignored.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = |name| headers.get(name)?.to_str().ok();

@@ -1,9 +1,12 @@
-//! Heartbeats and their answers: limits, commands, and whether the server is still the one that this
-//! agent reported to.
+//! Heartbeats and their answers: limits, commands, and the reasons for a check, such as a server
+//! with another store.
 //!
-//! State that must survive a restart is noted in the queue: the store reported to, the last
-//! acknowledged session, and that a check is due. The note of the store changes only when a check is
-//! done.
+//! State that must survive a restart is stored as notes in the queue: the server's store, the last
+//! acknowledged session, and the reason of a check that is due. The note of the store changes only
+//! when a check is done.
+//!
+//! **Locking.** `beating` is held during a heartbeat, before any other lock. `facts` and the mutex
+//! of [`Reasons`] are not held at the same time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,12 +27,12 @@ use crate::{SyncError, backoff, enroll};
 const NOTE_STORE: &str = "sync.store";
 /// Note: id of the last acknowledged session.
 const NOTE_SESSION: &str = "sync.session";
-/// Note: id of the last session that was sent, acknowledged or not. If the server knows a session whose
-/// answer was lost, it is recognised by this note as the agent's own.
+/// Note: id of the last session that was sent, acknowledged or not. By this note the agent
+/// recognises a session whose answer was lost as its own.
 const NOTE_SENT: &str = "sync.sent";
 /// Note: reason why a check is due; empty if none is.
 const NOTE_CHECK: &str = "sync.check";
-/// Reason for a check when the server knows more than this database.
+/// Reason for a check if the server has sessions of which this database has no record.
 const UNKNOWN_SESSIONS: &str = "the server took sessions that this agent does not know";
 
 /// The state learned from the server.
@@ -44,12 +47,12 @@ pub(crate) struct Facts {
     /// True once a heartbeat was answered.
     pub(crate) greeted: bool,
     check: Option<&'static str>,
-    /// Reason given by the last heartbeats, until a check is done or the reason is gone: each reason is
-    /// raised once.
+    /// Reason found by the last heartbeats, until a check is done or it no longer applies. It
+    /// prevents that the same reason is raised again by every heartbeat.
     raised: Option<&'static str>,
     /// Number of the last reason when the last finished check began.
     checked: u64,
-    /// Set when the server is behind.
+    /// Set if the server lacks sessions that it acknowledged.
     behind: Option<Behind>,
 }
 
@@ -61,15 +64,15 @@ pub(crate) struct Renewal {
     not_before: Option<Duration>,
 }
 
-/// The session noted here, and the last one that the server knows.
+/// The last session according to this agent and according to the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Behind {
     own: String,
     theirs: String,
 }
 
-/// The reasons for checks. They are counted so that one that is raised during a check stays, and noted
-/// so that it survives restarts.
+/// The reasons for checks. They are counted, so that a reason raised during a check stays, and
+/// stored as a note, so that it survives restarts.
 #[derive(Debug, Default)]
 pub(crate) struct Reasons {
     count: AtomicU64,
@@ -82,8 +85,8 @@ impl Reasons {
         self.count.load(Ordering::SeqCst)
     }
 
-    /// Adds a reason. It is counted before it is noted, so that a check that ends in between does not
-    /// clear it.
+    /// Counts a reason. Call it before [`Reasons::note`], so that a check that ends in between does
+    /// not clear the reason.
     fn raise(&self) {
         self.count.fetch_add(1, Ordering::SeqCst);
     }
@@ -93,7 +96,7 @@ impl Reasons {
         queue.meta_set(NOTE_CHECK, reason.as_bytes())
     }
 
-    /// Marks everything up to reason number `checked` as checked.
+    /// Clears the note, unless a reason after number `checked` was raised.
     fn done(&self, queue: &Queue, checked: u64) -> Result<(), QueueError> {
         let _writing = self.note.lock();
         if self.count() == checked && text(queue, NOTE_CHECK)?.is_some() {
@@ -148,8 +151,8 @@ impl Syncer {
         self.facts.lock().check
     }
 
-    /// Requests a check, which stays due until one is done, also over restarts. With `None`, only the
-    /// reasons raised since the last check began stay due.
+    /// Requests a check. It stays due until a check is done, also after a restart. `None` clears
+    /// the request, unless a reason was raised since the last finished check began.
     pub fn set_check_due(&self, reason: Option<&'static str>) {
         {
             let mut facts = self.facts.lock();
@@ -190,19 +193,19 @@ impl Syncer {
         self.client().get("/configuration").await
     }
 
-    /// Drops the connections to the server: the next request makes a new one, with the identity that is
-    /// in the folder now.
+    /// Drops the connections to the server. The next request opens a new one with the identity that
+    /// is in the folder now.
     ///
     /// # Errors
-    /// Returns an error if the identity cannot be used; then nothing changes.
+    /// Returns an error if the identity cannot be used. Then nothing changes.
     pub fn reconnect(&self) -> Result<(), SyncError> {
         let fresh = self.client().reopened(&self.folder)?;
         *self.client.lock() = fresh;
         Ok(())
     }
 
-    /// Sends a heartbeat, stores the server's limits and commands, and renews the certificate if it is
-    /// due. A renewal that fails is retried after a delay.
+    /// Sends a heartbeat, stores the server's limits and commands, and renews the certificate if it
+    /// is due. A renewal that fails is retried after a delay.
     ///
     /// # Errors
     /// Returns an error if there is no answer, or a refusal.
@@ -221,7 +224,7 @@ impl Syncer {
             scan,
             config: Some(self.config.lock().clone()),
         };
-        // Read before the request: a session acknowledged during it must not look lost.
+        // Read before the request, so that a session acknowledged during it does not look lost.
         let queue = self.queue.clone();
         let own_session = blocking(move || session_noted(&queue)).await?;
         let answer = self.beat(&request).await?;
@@ -246,9 +249,10 @@ impl Syncer {
         Ok(answer)
     }
 
-    /// Sends a heartbeat. If a renewed pair is pending it is used, and replaces the present pair once
-    /// the server has answered. If the server refuses it, the present pair is used; only an answer to
-    /// that proves that the renewed pair was never used and can be deleted.
+    /// Sends a heartbeat. If a renewed pair is pending, it is used, and replaces the present pair
+    /// after the server has answered. If the server refuses it, the present pair is used. Only an
+    /// answer to the present pair proves that the server never saw the renewed one, which is
+    /// deleted then.
     async fn beat(&self, request: &ControlRequest) -> Result<ControlAnswer, SyncError> {
         // Two concurrent heartbeats could each delete or replace the pair that the other one uses.
         let _beating = self.beating.lock().await;
@@ -271,7 +275,7 @@ impl Syncer {
                 return Ok(answer);
             }
             Err(error) if error.refuses_certificate() => error,
-            // The server may have seen it: try it again with the next heartbeat.
+            // The server may have seen it, so the next heartbeat tries it again.
             Err(error) => return Err(error),
         };
         let answer = client.call("/control", request).await?;
@@ -306,7 +310,7 @@ impl Syncer {
         }
     }
 
-    /// Returns the gap of a database that knows less than the server: the changes between the two
+    /// Returns the gap of a database that lacks sessions that the server has. Changes in that time
     /// cannot be derived from a new baseline.
     fn memory_lost(&self, own: u64) -> Coverage {
         let to_us = self.clock.now_us();
@@ -325,7 +329,7 @@ impl Syncer {
         }
     }
 
-    /// Notes that a session with this id is sent.
+    /// Stores the id of a session before it is sent.
     pub(crate) async fn note_sent(&self, id: &str) -> Result<(), SyncError> {
         let (queue, id) = (self.queue.clone(), id.to_owned());
         blocking(move || queue.meta_set(NOTE_SENT, id.as_bytes())).await
@@ -342,9 +346,10 @@ impl Syncer {
         Ok(())
     }
 
-    /// Applies the answer to a heartbeat: stores its limits, and makes a check due if the server's store is
-    /// another one, lacks sessions that this agent sent, or has sessions that this database does not know.
-    /// Each of these reasons is raised once until a check ends.
+    /// Applies the answer to a heartbeat: stores its limits, moves the session counter to the
+    /// server's last session, and requests a check if the server has another store, lacks sessions
+    /// that it acknowledged, or has sessions of which this database has no record. In the last case
+    /// a gap is reported as well. A reason is not raised again until a check is done.
     async fn apply_answer(
         &self,
         answer: &ControlAnswer,
@@ -405,8 +410,8 @@ impl Syncer {
         StartedCheck { reasons: self.reasons.count(), behind: facts.behind.clone() }
     }
 
-    /// Ends a check: all differences were removed or are pending, and the queue notes the store
-    /// compared with. Only reasons raised since the check began stay due.
+    /// Ends a check after which all differences are removed or pending, and stores the id of the
+    /// compared store. Only reasons raised since the check began stay due.
     ///
     /// # Errors
     /// Returns an error if the note cannot be written.
@@ -434,7 +439,7 @@ impl Syncer {
     }
 }
 
-/// Returns the number of the newest session of this agent in its database; 0 if there is none.
+/// Returns the number of the newest session in the notes; 0 if there is none.
 pub(crate) fn last_session_known(queue: &Queue) -> Result<u64, QueueError> {
     let sent = text(queue, NOTE_SENT)?;
     let numbers = [sent, session_noted(queue)?].map(|id| id.as_deref().and_then(session_number));

@@ -1,10 +1,10 @@
-//! Finds the documents that differ between agent and server by sums of ranges: from the whole dataset
-//! down to ranges of a few documents, which are listed.
+//! Finds the documents that differ between agent and server. It compares sums of ranges, from the
+//! whole dataset down to ranges of a few documents, which are listed.
 //!
-//! The first step splits by two hex digits (256 parts), later ones by as many digits as the size of the
-//! range requires; small ranges are listed at once. For one missing document among 100,000 this takes
-//! three requests of about 10 kB in total; `the_steps_are_few_and_small` prints the cost for larger
-//! numbers.
+//! The first step splits by two hex digits (256 parts), later ones by as many digits as the size of
+//! the range requires; small ranges are listed at once. For one missing document among 100,000 this
+//! takes three requests of about 10 kB in total; `the_steps_are_few_and_small` prints the cost for
+//! larger numbers.
 
 use std::collections::HashMap;
 
@@ -23,9 +23,9 @@ const WIDE_ABOVE: u64 = 2_048;
 const RANGES_MAX: usize = 1_024;
 /// Most parts requested at once.
 const PARTS_MAX: usize = 16_384;
-/// Documents requested at once; a single range may hold more.
+/// Most documents requested at once. A single range may have more.
 const ITEMS_MAX: u64 = 5_000;
-/// Digits of a range that can only be listed.
+/// Number of digits of a range that cannot be split further.
 const DIGITS_MAX: u8 = 16;
 
 /// The documents of this side: key and hash of each, sorted.
@@ -102,7 +102,7 @@ pub(crate) struct Descent<'a> {
     index: String,
     /// Ranges to be split, with the number of documents that they may hold.
     split: Vec<(KeyRange, u64)>,
-    /// Ranges to be listed, likewise.
+    /// Ranges to be listed, with the number of documents that they may have.
     list: Vec<(KeyRange, u64)>,
     /// Most digits that a range is split by.
     widest: u8,
@@ -138,10 +138,11 @@ impl<'a> Descent<'a> {
         (!ranges.is_empty()).then_some(DigestRequest { index, ranges, split, bodies })
     }
 
-    /// Processes the answer to the last request.
+    /// Processes the answer to the last request. The server may answer only the first ranges; the
+    /// others are requested again.
     ///
     /// # Errors
-    /// Returns the reason why the answer is invalid.
+    /// Returns the reason why the answer is invalid. The comparison must be abandoned then.
     pub(crate) fn apply_answer(
         &mut self,
         asked: &DigestRequest,

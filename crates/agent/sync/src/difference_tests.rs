@@ -1,4 +1,4 @@
-//! Both sides in memory: what is found, in how many questions and bytes.
+//! Compares two sides in memory, and counts requests and bytes.
 
 use std::collections::BTreeMap;
 
@@ -64,12 +64,12 @@ impl<'a> ServerDocuments<'a> {
     }
 }
 
-/// Ids that are found to differ, questions, bytes of questions and answers.
+/// Returns the ids that differ, the number of requests, and the bytes of requests and answers.
 fn compare(ours: &Side, theirs: &Side) -> (Vec<String>, usize, usize) {
     compare_by(SPLIT_DIGITS_MAX, ours, theirs)
 }
 
-/// As [`compare`], splitting by at most `widest` digits.
+/// Like [`compare`], but splits by at most `widest` digits.
 fn compare_by(widest: u8, ours: &Side, theirs: &Side) -> (Vec<String>, usize, usize) {
     let (own, held) = (own(ours), ServerDocuments::new(theirs));
     let mut descent = Descent::new(&own, "wazuh-states-fim-files".into());

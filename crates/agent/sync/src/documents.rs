@@ -7,11 +7,11 @@ use sha1::{Digest as _, Sha1};
 /// The source of a document.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Content<'a> {
-    /// A file as it was last observed.
+    /// The last observation of a file.
     Observation(&'a Observation),
     /// JSON ready to be sent.
     Document(&'a [u8]),
-    /// It is no longer there.
+    /// The item was deleted.
     Gone,
 }
 
@@ -25,18 +25,18 @@ impl<'a> From<&'a Body> for Content<'a> {
     }
 }
 
-/// One item as a document, until the next one is made.
+/// The document of an item, borrowed from its [`Maker`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Document<'a> {
     /// The id on the wire.
     pub(crate) id: &'a str,
-    /// JSON; empty for an item that is gone.
+    /// JSON; empty for a deleted item.
     pub(crate) json: &'a [u8],
-    /// `checksum.hash.sha1`; empty for an item that is gone.
+    /// `checksum.hash.sha1`; empty for a deleted item.
     pub(crate) checksum: &'a str,
 }
 
-/// A writer of documents with buffers of its own.
+/// A writer of documents that reuses its buffers.
 pub(crate) struct Maker<'a> {
     dataset: &'a Dataset,
     names: &'a dyn Names,
@@ -52,8 +52,8 @@ impl<'a> Maker<'a> {
         Self { dataset, names, writer: FileWriter::default(), id, json, checksum }
     }
 
-    /// Returns the id of an item: for files SHA-1 of the path, for other datasets the key itself if it
-    /// is a valid id, else its SHA-1.
+    /// Returns the id of an item's document. For files it is the SHA-1 of the path. For other
+    /// datasets it is the key if that is a valid id, and otherwise the key's SHA-1.
     pub(crate) fn id(&mut self, key: KeyRef<'_>) -> &str {
         self.id.clear();
         if self.dataset.name() == Dataset::FIM_FILES {
@@ -109,8 +109,8 @@ fn checksum_within(json: &[u8]) -> Option<String> {
     serde_json::from_slice::<Carrier>(json).ok().map(|c| c.checksum.hash.sha1)
 }
 
-/// Returns the digest of a dataset: checksums sorted, their hex concatenated, SHA-1 of that, lower-case
-/// hex (`docs/reference/wire.md`, "Checksums"). `checksums` is sorted in place.
+/// Returns the digest of a dataset: checksums sorted, their hex concatenated, SHA-1 of that,
+/// lower-case hex (`docs/reference/wire.md`, "Checksums"). `checksums` is sorted in place.
 pub(crate) fn digest(checksums: &mut [[u8; 20]]) -> String {
     checksums.sort_unstable();
     let mut hash = Sha1::new();

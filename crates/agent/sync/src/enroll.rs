@@ -1,6 +1,6 @@
-//! Enrolment: the exchange of a token for an identity. The key pair is generated here and never leaves
-//! the machine; the token names the CA's fingerprint, so that the very first connection is verified
-//! too.
+//! Enrolment: the exchange of a token for an identity. The key pair is generated here, and the
+//! private key never leaves the machine. The token has the CA's fingerprint, so that the first
+//! connection is verified as well.
 
 use std::sync::atomic::Ordering;
 
@@ -20,7 +20,7 @@ pub struct EnrollOptions {
     pub token: String,
     /// Name to enrol under; unique on the server.
     pub name: String,
-    /// Groups asked for; the token may name others.
+    /// Requested groups. The groups of the token may differ.
     pub groups: Vec<String>,
     /// Folder in which the identity is stored.
     pub folder: IdentityFolder,
@@ -29,8 +29,9 @@ pub struct EnrollOptions {
 /// Enrols the agent and stores the identity in its folder.
 ///
 /// # Errors
-/// Returns an error if the token is malformed, or if the server cannot be verified against it or
-/// refuses.
+/// Returns an error if the token is malformed, the server does not answer, cannot be verified
+/// against the token or refuses, or the identity cannot be written. In the last case the token may
+/// be used up.
 pub async fn enroll(options: &EnrollOptions) -> Result<Identity, SyncError> {
     let server_url = options.server_url.trim_end_matches('/').to_owned();
     if !server_url.starts_with("https://") {
@@ -68,8 +69,8 @@ pub async fn enroll(options: &EnrollOptions) -> Result<Identity, SyncError> {
     Ok(identity)
 }
 
-/// Asks for a new certificate with a new key, over a connection with the old one, and stores the pair
-/// as pending until the server has accepted a request with it.
+/// Requests a certificate for a new key over a connection with the present one. Stores the new pair
+/// as pending until the server has answered a request made with it.
 ///
 /// # Errors
 /// See [`enroll`].
@@ -79,8 +80,9 @@ pub(crate) async fn renew(client: &Client, folder: &IdentityFolder) -> Result<()
     folder.store_next(&key.serialize_pem(), &answer.certificate)
 }
 
-/// Gives an enrolled agent whose key or certificate is lost a new pair. `sign` takes the request (PEM)
-/// and returns the certificate and the CA (PEM). For a process that runs both server and agent.
+/// Creates a new pair for an enrolled agent that has lost its key or certificate, in a process that
+/// runs both server and agent. `sign` takes the request (PEM) and returns the certificate and the
+/// CA (PEM).
 ///
 /// # Errors
 /// Returns the error of `sign`, or an error if the pair cannot be written.

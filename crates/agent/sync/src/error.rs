@@ -26,7 +26,7 @@ pub enum SyncError {
          again with `holdfast enroll` (what waits in agent.db is kept)"
     )]
     Identity(String),
-    /// The token is not one of ours.
+    /// The enrolment token is invalid.
     #[error("enrolment token: {0}; make a new one with `holdfast token` on the server")]
     Token(String),
     /// The agent's folder is a copy of one that another process uses.
@@ -43,7 +43,7 @@ pub enum SyncError {
         /// Reason why there was no answer.
         cause: String,
     },
-    /// There was a connection, but the request did not get through: it broke or took too long.
+    /// The connection was established, but broke during the request, or the request took too long.
     #[error("{url}: the request did not get through: {cause}")]
     Interrupted {
         /// URL of the request.
@@ -85,7 +85,7 @@ pub enum SyncError {
     /// TLS could not be set up.
     #[error("tls: {0}")]
     Tls(#[from] rustls::Error),
-    /// A key or a request for a certificate could not be made.
+    /// A key or a certificate request could not be created.
     #[error("certificate request: {0}")]
     Certificate(#[from] rcgen::Error),
     #[error("queue: {0}")]
@@ -122,7 +122,8 @@ impl SyncError {
         matches!(self, Self::Unreachable { .. } | Self::Busy { .. }) || self.is_slow()
     }
 
-    /// Returns true if the request may have been too large for the connection's speed and the timeout.
+    /// Returns true if the request may have been too large for the connection's speed and the
+    /// timeout.
     pub(crate) fn is_slow(&self) -> bool {
         matches!(self, Self::Interrupted { .. } | Self::Refused { status: 408, .. })
     }
@@ -132,12 +133,13 @@ impl SyncError {
         matches!(self, Self::Interrupted { .. })
     }
 
-    /// Returns true if the server refuses a body of that size.
+    /// Returns true if the server refused the size of the body.
     pub(crate) fn is_too_large(&self) -> bool {
         matches!(self, Self::Refused { status: 413, .. })
     }
 
-    /// Returns true if this identity is in use on another machine: a new enrolment is required.
+    /// Returns true if this identity is in use on another machine, so that a new enrolment is
+    /// required.
     pub fn is_copied(&self) -> bool {
         matches!(self, Self::Refused { word, .. } if word == "identity_cloned")
     }

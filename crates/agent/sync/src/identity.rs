@@ -1,7 +1,7 @@
 //! The agent's identity, as files in its folder: `key.pem` (0600), `cert.pem`, `ca.pem` and
-//! `agent.json`. Each is replaced by rename, key and certificate together, so that a crash leaves the
-//! old or the new one. A renewed pair is kept in `key.next.pem` and `cert.next.pem` until the server
-//! has answered a request made with it.
+//! `agent.json`. Each file is replaced by rename, key and certificate together, so that a crash
+//! leaves the old or the new state. A renewed pair is kept in `key.next.pem` and `cert.next.pem`
+//! until the server has answered a request made with it.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -75,7 +75,8 @@ impl IdentityFolder {
         self.replace("agent.json", &json, 0o640)
     }
 
-    /// Writes a new identity; `agent.json` last, since its presence means enrolled.
+    /// Writes a new identity. `agent.json` comes last, because its presence means that the agent is
+    /// enrolled.
     pub(crate) fn store(
         &self,
         identity: &Identity,
@@ -95,16 +96,17 @@ impl IdentityFolder {
         self.replace("ca.pem", ca_pem.as_bytes(), 0o644)
     }
 
-    /// Replaces key and certificate together. Both are written under temporary names before the first
-    /// is renamed, so that a crash at any point leaves the old pair, the new pair, or a state that
-    /// [`IdentityFolder::complete_replacement`] completes to the new pair.
+    /// Replaces key and certificate together. Both are written under temporary names before the
+    /// first is renamed, so that a crash at any point leaves the old pair, the new pair, or a state
+    /// that [`IdentityFolder::complete_replacement`] completes to the new pair.
     pub(crate) fn store_pair(&self, key_pem: &str, cert_pem: &str) -> Result<(), SyncError> {
         self.complete_replacement()?;
         self.write_fresh("key.pem", key_pem.as_bytes(), 0o600)?;
         self.write_fresh("cert.pem", cert_pem.as_bytes(), 0o644)?;
         self.persist()?;
         self.rename_fresh("key.pem")?;
-        // Before the certificate is renamed: a new key in place implies that its certificate is whole.
+        // Synced before the certificate is renamed, so that a new key implies a complete
+        // certificate.
         self.persist()?;
         self.rename_fresh("cert.pem")?;
         self.persist()?;
@@ -114,7 +116,7 @@ impl IdentityFolder {
 
     /// Stores a renewed pair next to the present one.
     pub(crate) fn store_next(&self, key_pem: &str, cert_pem: &str) -> Result<(), SyncError> {
-        // The certificate last: its presence implies that the key is whole.
+        // The certificate comes last: its presence implies that the key is complete.
         self.replace(NEXT_KEY, key_pem.as_bytes(), 0o600)?;
         self.replace(NEXT_CERT, cert_pem.as_bytes(), 0o644)
     }
@@ -215,7 +217,7 @@ impl IdentityFolder {
         fs::rename(self.fresh(name), &path).map_err(|e| SyncError::file(&path, e))
     }
 
-    /// Makes the folder's entries survive a power cut.
+    /// Syncs the folder, so that its entries survive a power cut.
     fn persist(&self) -> Result<(), SyncError> {
         fs::File::open(&self.0)
             .and_then(|folder| folder.sync_all())
@@ -263,13 +265,13 @@ mod tests {
         let it = IdentityFolder::new(folder.path());
         let content = |name: &str| String::from_utf8(it.read(name).unwrap()).unwrap();
         it.store_pair("key 1", "cert 1").unwrap();
-        // Cut before the first rename, the certificate half written.
+        // A crash before the first rename, with a truncated certificate.
         fs::write(it.fresh("key.pem"), "key 2").unwrap();
         fs::write(it.fresh("cert.pem"), "ce").unwrap();
         it.complete_replacement().unwrap();
         assert_eq!((content("key.pem"), content("cert.pem")), ("key 1".into(), "cert 1".into()));
         assert!(!it.fresh("cert.pem").exists() && !it.fresh("key.pem").exists());
-        // Cut between the two renames.
+        // A crash between the two renames.
         fs::write(it.fresh("cert.pem"), "cert 2").unwrap();
         fs::write(folder.path().join("key.pem"), "key 2").unwrap();
         it.complete_replacement().unwrap();

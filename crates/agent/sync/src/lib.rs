@@ -1,16 +1,17 @@
-//! The agent's side of the link: enrolment, cycles of sessions, heartbeats, integrity checks.
+//! The agent's side of the protocol: enrolment, cycles of sessions, heartbeats, integrity checks.
 //!
-//! - A **session** is one message, one POST, one answer. Nothing leaves the queue before the 200; a
-//!   session that fails returns everything it leased.
-//! - A **cycle** sends everything that was pending when it began, documents and events together. It can
-//!   be interrupted anywhere: the next one continues after the last acknowledged item.
-//! - A **check** compares one dataset's digest with the server's. On mismatch both sides compare sums
-//!   of ranges down to the few documents that differ, and only those are sent again, as ordinary
-//!   versioned values.
+//! - A **session** is one message in one POST with one answer. Items stay in the queue until the
+//!   server answers 200. A session that fails returns all leased items.
+//! - A **cycle** sends everything that was pending when it began, documents and events together.
+//!   After an interruption the next one continues after the last acknowledged item.
+//! - A **check** compares one dataset's digest with the server's. On mismatch both sides compare
+//!   sums of ranges down to the few documents that differ, and only those are sent again, as
+//!   ordinary versioned values.
 //!
-//! Nothing here retries on its own: the error says whether and when a retry can help
-//! ([`SyncError::is_transient`], [`SyncError::retry_after`]), and [`backoff::delay`] gives the delay.
-//! The size of a session is bounded by the server's limits and halved when it answers 413.
+//! This crate does not retry. The error says whether and when a retry can help
+//! ([`SyncError::is_transient`], [`SyncError::retry_after`]), and [`backoff::delay`] returns the
+//! delay. The size of a session is bounded by the server's limits, and halved if the server answers
+//! 413.
 
 pub mod backoff;
 mod check;

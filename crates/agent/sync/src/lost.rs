@@ -1,26 +1,27 @@
 //! Reporting changes made while agent.db was missing.
 //!
-//! A new agent.db has no record of what was reported to the server. The first check would only replace
-//! the server's documents, and the changes of that time would never become events. So before the first
-//! cycle of a dataset, and after the first whole scan, the documents of both sides are compared by
-//! ranges as in a check ([`crate::difference`]); the server still holds the state that was reported
-//! last. For each item that differs, one event is appended to the queue:
+//! A new agent.db has no record of what was reported to the server. The first check would only
+//! replace the server's documents, and the changes of that time would never become events. So
+//! before the first cycle of a dataset, and after the first complete scan, the documents of both
+//! sides are compared by ranges as in a check ([`crate::difference`]); the server still holds the
+//! state that was reported last. For each item that differs, one event is appended to the queue:
 //!
-//! - *before* is the item as the server holds it;
-//! - *after* is the item as the first scan found it. That is the state before the item's first
-//!   queued event ([`EventIndex`]), since a later scan may have found another change by now and
-//!   queued an event for it; without an event it is what the queue holds.
+//! - *before* is the server's state of the item.
+//! - *after* is the state that the first scan found. If events of the item are queued, this is the
+//!   state before the first of them ([`EventIndex`]), because a later scan may have found another
+//!   change. Otherwise it is the state in the queue.
 //!
-//! Invariants
-//! - The comparison may run late, break off anywhere, and run again: an event that it appended is
-//!   itself the item's first event then, and its *before* equals what the server holds, so that
-//!   nothing is appended twice.
-//! - An item that only the server holds is reported as deleted only if it was watched, is in no gap,
-//!   and is missing on the disk ([`Watched`]), or if an event says that it was not there.
-//! - A root that the server does not know is a new one: its content is baseline and makes no events.
+//! **Invariants**
 //!
-//! Limits: of an item that changed several times while the database was lost, only the first and
-//! the last state are known.
+//! - The comparison may run late, be interrupted anywhere, and run again. An event that it appended
+//!   is then the item's first event, and its *before* equals the server's state, so nothing is
+//!   appended twice.
+//! - An item that only the server holds is reported as deleted only if it was watched, is in no
+//!   gap, and is missing on the disk ([`Watched`]), or if an event says that it was not there.
+//! - A root that the server does not have is new: its content is baseline and causes no events.
+//!
+//! **Limits.** If an item changed several times while the database was missing, only its first and
+//! last state are known.
 
 mod events;
 mod item;
@@ -78,7 +79,8 @@ impl Watched {
     }
 }
 
-/// Returns true if nothing exists at the path. Any other error than that leaves it in doubt.
+/// Returns true if nothing exists at the path. After any other error this is unknown, so it returns
+/// false.
 fn is_missing(path: &[u8]) -> bool {
     let path = Path::new(std::ffi::OsStr::from_bytes(path));
     path.symlink_metadata()
@@ -101,7 +103,7 @@ pub struct LostReport {
     pub modified: u64,
     /// Events of items that only the server held.
     pub deleted: u64,
-    /// The server cannot compare ranges: no event was appended.
+    /// True if the server cannot compare ranges, so that no event was appended.
     pub unknown: bool,
 }
 
@@ -141,8 +143,8 @@ struct Candidates {
 }
 
 impl Candidates {
-    /// Adds an item that the queue holds, if it differs from the server's. What the server holds of
-    /// it is removed from `differing`.
+    /// Adds an item of the queue if it differs from the server's document, which is removed from
+    /// `differing`.
     fn add_held(
         &mut self,
         held: ToldItem,
@@ -166,15 +168,15 @@ impl Candidates {
         }
     }
 
-    /// Adds the documents that are left in `differing`: only the server holds them.
+    /// Adds the documents that are left in `differing`, which only the server has.
     fn add_only_on_server(&mut self, differing: Differing) {
         self.only_on_server = differing.theirs.len();
         let ids = differing.theirs.into_keys();
         self.on_server.extend(ids.map(|id| Candidate { key: key(&id), item: None }));
     }
 
-    /// Adds the items of which only events are queued: such an item may by now be as the server
-    /// holds it, so that it does not differ.
+    /// Adds the other items with queued events. Their present state may equal the server's, so they
+    /// are not among the differing ones.
     fn add_items_of(&mut self, events: &EventIndex) {
         let candidates = self.on_server.iter().chain(&self.only_here);
         let known: BTreeSet<u64> = candidates.map(|candidate| candidate.key).collect();
@@ -190,11 +192,11 @@ impl Candidates {
 
 /// An item before and after the time that the database was lost.
 struct LostChange {
-    /// As the server holds it; `None` if it does not.
+    /// The server's state; `None` if the server does not have the item.
     before: Option<Item>,
-    /// As the first scan found it; `None` if it was not there.
+    /// The state that the first scan found; `None` if the item did not exist.
     after: Option<Item>,
-    /// `after` is known from an event; otherwise it is what the queue holds now.
+    /// True if `after` is known from an event; otherwise it is the present state in the queue.
     from_event: bool,
 }
 
@@ -254,13 +256,13 @@ impl LostComparison<'_> {
 
 impl Syncer {
     /// Compares a dataset with the server and appends an event for each item that changed while
-    /// agent.db was lost. Call it after the first whole scan and before the first cycle. Nothing is
-    /// appended if the server holds nothing of the dataset.
+    /// agent.db was lost. Call it after the first complete scan and before the first cycle. Nothing
+    /// is appended if the server holds nothing of the dataset.
     ///
     /// # Errors
-    /// Returns an error if the server does not answer or refuses, or the queue cannot be used; then
-    /// it is to be called again. No event is appended twice, unless a scan queues an event of the
-    /// same item at the same instant.
+    /// Returns an error if the server does not answer or refuses, or the queue cannot be used. Call
+    /// it again then: no event is appended twice, unless a scan queues an event of the same item at
+    /// the same time.
     pub async fn report_lost_changes(
         &self,
         dataset: &Dataset,
@@ -383,7 +385,7 @@ impl Syncer {
         Ok(found)
     }
 
-    /// Appends the events of these items in one transaction; `before` is what the server holds.
+    /// Appends the events of these items in one transaction. `before` has the server's items.
     async fn append_lost_changes(
         &self,
         comparison: &mut LostComparison<'_>,

@@ -11,7 +11,7 @@ use crate::SyncError;
 
 /// Note: the process that last used the database, as `BOOT:PID:STARTED`.
 const NOTE_PROCESS: &str = "sync.process";
-/// Salt of the digests, so that the machine's id itself is never sent.
+/// Salt of the digests. The machine's id itself is never sent.
 const SALT: &[u8] = b"holdfast instance 1\0";
 /// Length of a digest as it is sent, bytes.
 const PART_BYTES: usize = 8;
@@ -20,12 +20,13 @@ const MACHINE_ID_FILES: [&str; 2] = ["/etc/machine-id", "/var/lib/dbus/machine-i
 /// File with a random number that changes at each boot.
 const BOOT_ID_FILE: &str = "/proc/sys/kernel/random/boot_id";
 
-/// A machine and one boot of it, as digests; empty where the system does not provide them.
+/// A machine and its present boot, as digests. A digest is empty if the system does not provide the
+/// id.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Machine {
-    /// Digest of the machine's id, unchanged by reboots.
+    /// Digest of the machine's id, which a reboot does not change.
     pub id: String,
-    /// Digest of the boot's id, different after each reboot.
+    /// Digest of the boot's id, which every reboot changes.
     pub boot: String,
 }
 
@@ -45,8 +46,8 @@ impl Machine {
         Ok(Instance { machine, boot, nonce: format!("{nonce:016x}") })
     }
 
-    /// Claims the database for this process. Fails while the process that used the original is still
-    /// running, because this folder is then a copy of that agent's.
+    /// Claims the database for this process. Fails if the process that last used it is still
+    /// running: since the lock of the database is free, this folder must be a copy.
     pub(crate) fn claim(&self, queue: &Queue) -> Result<(), SyncError> {
         if let Some(pid) = self.living_owner(queue)? {
             return Err(SyncError::InUse { pid });
@@ -71,7 +72,7 @@ impl Machine {
 /// Returns the start of a running process, clock ticks since the boot.
 fn started(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name may contain any character, but its last parenthesis ends it.
+    // The name may contain any characters; it ends at the last parenthesis.
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_whitespace();
     let ended = matches!(fields.next(), Some("Z" | "X"));

@@ -1,9 +1,9 @@
-//! The target size of a session: halved after a 413 or a timeout, doubled again after some accepted
-//! sessions.
+//! The target size of a session. It is halved after a 413 or a timeout, and doubled after several
+//! accepted sessions.
 
-/// Smallest size reached by halving, bytes; the next step is a single value.
+/// Smallest size reached by halving, bytes. After that a session has a single value.
 const BYTES_MIN: usize = 4 * 1024;
-/// Accepted sessions in a row after which the size doubles again.
+/// Number of consecutive accepted sessions after which the size is doubled.
 const GROW_AFTER: u32 = 4;
 /// Upper bound of that number, on a connection that was repeatedly too slow.
 const GROW_AFTER_MAX: u32 = 256;
@@ -44,11 +44,12 @@ impl Pace {
         self.taken = 0;
     }
 
-    /// Records that a session of several values and `sent` bytes did not get through. The connection
-    /// may be too slow for it, and trying a larger one again is expensive.
+    /// Records that a session of several values and `sent` bytes timed out. The connection may be
+    /// too slow for it, and each attempt with a larger size is expensive, so the size also grows
+    /// later.
     pub(crate) fn slow(&mut self, sent: usize) {
         if sent <= SLOW_BYTES_MIN {
-            // The connection broke; it was not too slow.
+            // A session this small fails for another reason than speed.
             return;
         }
         let half = self.bytes.min(sent) / 2;
@@ -57,8 +58,8 @@ impl Pace {
         self.grow_after = self.grow_after.saturating_mul(2).min(GROW_AFTER_MAX);
     }
 
-    /// Records that the connection broke during a session of several values and `sent` bytes. It may be
-    /// too slow for the size, but a small session says little about that.
+    /// Records that the connection broke during a session of several values and `sent` bytes. It
+    /// may be too slow for the size, but a small session is weak evidence for that.
     pub(crate) fn broken(&mut self, sent: usize) {
         if sent > self.bytes / 2 {
             self.slow(sent);
@@ -136,7 +137,7 @@ mod tests {
         assert_eq!(pace, Pace::new(5_000_000), "and is made up for at once");
         pace.broken(4_000_000);
         assert_eq!(pace.bytes(), 2_000_000);
-        // A line that never carries it is given ever less all the same.
+        // A connection that always breaks gets smaller and smaller sessions.
         for _ in 0..20 {
             pace.broken(pace.bytes().min(100_000));
         }

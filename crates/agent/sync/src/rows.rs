@@ -1,11 +1,11 @@
-//! Rows of metrics to the server's series store (`docs/format/rows.md`).
+//! Sends rows of metrics to the server's series store (`docs/format/rows.md`).
 
 use serde::Deserialize;
 
 use crate::client::{protocol, refused};
 use crate::{SyncError, Syncer};
 
-/// Content type of rows: one JSON object a line.
+/// Content type of rows: one JSON object per line.
 const ROWS_TYPE: &str = "application/x-ndjson";
 /// Route of the request.
 const ROUTE: &str = "/series";
@@ -23,7 +23,7 @@ pub struct RowsReport {
 }
 
 impl Syncer {
-    /// Sends lines of rows; when this returns, the server has persisted them. Sending them again is
+    /// Sends lines of rows. When this returns, the server has persisted them. Sending them again is
     /// harmless.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! One session: building it from leased items and events, and evaluating the answer.
+//! A session: builds it from leased items and events, and evaluates the answer.
 
 use bytes::Bytes;
 use link::{Operation, SessionBuilder, Start};
@@ -20,7 +20,7 @@ pub(crate) struct Draft {
 /// The limits of a session.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SessionLimits {
-    /// Target size, bytes; at least one value is sent whatever its size.
+    /// Target size, bytes. At least one value is sent regardless of its size.
     pub(crate) bytes: usize,
     pub(crate) values: usize,
     /// Most events; 0 also if the server accepts none.
@@ -28,7 +28,7 @@ pub(crate) struct SessionLimits {
 }
 
 impl Draft {
-    /// Returns the number of documents (deletes included).
+    /// Returns the number of documents, including deletes.
     pub(crate) fn documents(&self) -> usize {
         self.lease.as_ref().map_or(0, |l| l.items().len())
     }
@@ -39,7 +39,8 @@ impl Draft {
     }
 }
 
-/// Leases what fits and builds the session; `None` if nothing is pending. Blocks on the disk.
+/// Leases as many items and events as fit, and builds the session. Returns `None` if nothing is
+/// pending. Blocks on the disk.
 pub(crate) fn draft(
     queue: &Queue,
     dataset: &Dataset,
@@ -86,7 +87,8 @@ pub(crate) fn draft(
     Ok(Some(Draft { bytes: builder.finish(&start).into(), lease, events }))
 }
 
-/// Fills the remaining space with events, oldest first; adds at least one if there are no documents.
+/// Fills the remaining space with events, oldest first; adds at least one if there are no
+/// documents.
 fn events(
     queue: &Queue,
     builder: &mut SessionBuilder,
@@ -134,14 +136,15 @@ pub(crate) fn skips(draft: &Draft, skipped: &[model::Skipped]) -> Skipped {
     Skipped { skips, refused }
 }
 
-/// The values of a session that the server left out.
+/// The values of a session that the server skipped.
 pub(crate) struct Skipped {
     /// For the queue.
     pub(crate) skips: Vec<Skip>,
     pub(crate) refused: Refused,
 }
 
-/// The values of one session that the server will never accept: each kind with the first one named.
+/// The values of a session that the server will never accept: documents and events, each with the
+/// name of the first one.
 #[derive(Debug, Default)]
 pub(crate) struct Refused {
     documents: Option<Group>,
@@ -190,8 +193,8 @@ impl Refused {
         Group::add(&mut self.documents, name, reason);
     }
 
-    /// Adds the event at this index. An event that reports a gap itself is left out; otherwise a server
-    /// that accepts none would cause endless new events.
+    /// Adds the event at this index. A coverage event is left out, because otherwise a server that
+    /// accepts none would cause new ones endlessly.
     pub(crate) fn event(&mut self, draft: &Draft, index: usize, reason: SkipReason) {
         let Some(event) = draft.events.items.get(index) else { return };
         let body = serde_json::from_slice::<EventBody>(&event.body);

@@ -1,4 +1,4 @@
-//! Cycles: everything pending, session by session.
+//! Cycles: sending everything that is pending, session by session.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,11 +21,11 @@ use crate::{IdentityFolder, Machine, SyncError};
 
 /// Content type of a session.
 const SESSION_TYPE: &str = "application/octet-stream";
-/// Size of a session that every server must accept, bytes: if one of this size is refused as too large,
-/// none of its values is set aside.
+/// Size of a session that every server must accept, bytes. If one of this size is refused as too
+/// large, the cycle fails and no value is set aside.
 const SESSION_BYTES_MIN: usize = 4 * 1024;
-/// Most passes over the dataset in one cycle. The second one sends the items that a resumed first pass
-/// had skipped, and the items for which the server asked for a higher version.
+/// Most passes over the dataset in one cycle. The second one sends the items that a resumed first
+/// pass had skipped, and the items for which the server asked for a higher version.
 const ROUNDS_MAX: usize = 3;
 
 /// The options of a syncer: this machine's description and the target size of sessions.
@@ -53,14 +53,17 @@ pub struct CycleReport {
     /// Documents reported, deletes included.
     pub documents: u64,
     pub events: u64,
-    /// Values that the server left out.
+    /// Values that the server skipped.
     pub skipped: u64,
     /// Bytes of the sessions.
     pub bytes: u64,
 }
 
-/// One agent's dialogue with its server. All calls take `&self`: a heartbeat may run while a
-/// cycle does; of cycles and checks one at a time.
+/// The client of an agent's server. All calls take `&self`. A heartbeat may run during a cycle or
+/// check, but only one cycle or check may run at a time.
+///
+/// **Locking.** The mutexes of the fields are held for a short time and never across an await,
+/// except `beating`. `facts` is taken before `client` and `pace`.
 pub struct Syncer {
     pub(crate) queue: Queue,
     pub(crate) client: Mutex<Client>,
@@ -89,8 +92,8 @@ impl Syncer {
     /// Opens a syncer with the identity in `folder`. It does not connect yet.
     ///
     /// # Errors
-    /// Returns an error if the agent is not enrolled, its identity cannot be used, or the folder is a
-    /// copy of one that a running process uses.
+    /// Returns an error if the agent is not enrolled, its identity cannot be used, or the folder is
+    /// a copy of one that a running process uses.
     pub fn open(
         queue: Queue,
         folder: IdentityFolder,
@@ -155,8 +158,8 @@ impl Syncer {
         Ok(run.report)
     }
 
-    /// Makes one pass. Returns true if the server held higher versions of some items, which are pending
-    /// again.
+    /// Makes one pass. Returns true if the server had higher versions of some items, which are
+    /// pending again.
     async fn round(&self, dataset: &Dataset, run: &mut Run) -> Result<bool, SyncError> {
         let mut restamped = false;
         while let Some(draft) = self.draft(dataset, run).await? {
@@ -219,8 +222,8 @@ impl Syncer {
         Ok(Answer { session: id, ..answer })
     }
 
-    /// Logs what an auditor compares with the server: one line per acknowledged session, and at debug
-    /// level the ids of its events.
+    /// Logs what an auditor compares with the server: one line per acknowledged session, and at
+    /// debug level the ids of its events.
     fn log_acknowledged(id: &str, draft: &Draft) {
         let events = &draft.events.items;
         info!(
@@ -235,8 +238,8 @@ impl Syncer {
         }
     }
 
-    /// Handles a 413: halves the size. A single value that is still too large is set aside and named in
-    /// a coverage event, so that it cannot block the others.
+    /// Handles a 413: halves the size. A single value that is still too large is set aside and
+    /// named in a coverage event, so that it cannot block the others.
     async fn too_large(
         &self,
         dataset: &Dataset,
@@ -313,7 +316,7 @@ impl Syncer {
         let (queue, dataset) = (self.queue.clone(), dataset.clone());
         let now_us = self.clock.now_us();
         blocking(move || {
-            // The gaps first: after a kill, reporting one twice is better than never.
+            // The gaps come first: after a kill, a gap may be reported twice but is not lost.
             let gaps = refused.into_gaps(now_us);
             let mut settled = Settled { gaps: gaps.len(), restamped: false };
             for gap in gaps {
@@ -356,8 +359,8 @@ impl Syncer {
         }
     }
 
-    /// Returns a new `module-INSTANCE-N` with N = (microseconds << 12) | counter, always increasing
-    /// (`docs/reference/wire.md`, "Sessions: size and id").
+    /// Returns a new session id, `module-INSTANCE-N`. N is the maximum of the time in microseconds
+    /// << 12 and the last N + 1 (`docs/reference/wire.md`, "Sessions: size and id").
     pub(crate) fn session_id(&self) -> String {
         let now = self.clock.now_us() << 12;
         let before = self

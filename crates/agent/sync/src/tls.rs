@@ -1,5 +1,5 @@
-//! TLS for the agent: the server's CA and nothing else; at enrolment, when the CA is not known
-//! yet, the one whose fingerprint the token carries.
+//! TLS for the agent. It trusts only the server's CA. At enrolment, when the CA is not known yet,
+//! it trusts only the CA whose fingerprint is in the token.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,8 +35,8 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-/// Returns a client configuration that trusts only the CA in `ca_pem` and presents the certificate in
-/// `pair`.
+/// Returns a client configuration that trusts only the CA in `ca_pem` and presents the certificate
+/// in `cert_pem`.
 pub(crate) fn enrolled(
     ca_pem: &[u8],
     cert_pem: &[u8],
@@ -57,8 +57,9 @@ pub(crate) fn enrolled(
         .with_client_auth_cert(chain, key)?)
 }
 
-/// Returns a client configuration without certificate that trusts only the CA with this fingerprint,
-/// which the server must send in its chain, and a flag that is set if a server did not send it.
+/// Returns a client configuration without certificate that trusts only the CA with this
+/// fingerprint, which the server must send in its chain, and a flag that is set if a server did not
+/// send it.
 pub(crate) fn pinned(ca_fingerprint: &str) -> Result<(ClientConfig, Arc<AtomicBool>), SyncError> {
     let stranger = Arc::new(AtomicBool::new(false));
     let verifier = PinnedCa {
@@ -74,8 +75,8 @@ pub(crate) fn pinned(ca_fingerprint: &str) -> Result<(ClientConfig, Arc<AtomicBo
     Ok((config, stranger))
 }
 
-/// Verifies as usual against one root: the certificate in the server's chain whose fingerprint
-/// the enrolment token names.
+/// A verifier that trusts a single root: the certificate in the server's chain whose fingerprint is
+/// in the enrolment token.
 #[derive(Debug)]
 struct PinnedCa {
     fingerprint: String,

@@ -67,15 +67,15 @@ fn documents() -> u64 {
     std::env::var("HOLDFAST_DOCUMENTS").map_or(10_000, |n| n.parse().unwrap())
 }
 
-/// Lets the server lose these documents and repairs that while a reader is active. Returns the cost:
-/// bytes on the wire and round trips, with the handshake of a new connection.
+/// Removes this number of documents from the server, and repairs that while a reader is active.
+/// Returns the bytes on the wire and the round trips, including the handshake of a new connection.
 async fn repaired(lost: u64) -> (u64, u64) {
     let documents = documents();
     let server = Server::start().await;
     let mut agent = server.agent_of("web", 4 * 1024 * 1024).await;
     agent.base("/etc", documents);
     agent.cycle().await;
-    // Scattered: ids are digests of paths.
+    // The ids are digests of paths, so they are scattered.
     let torn = (0..lost).map(|n| torn(&format!("/etc/f{}", 7 + n * 97 % documents))).collect();
     server.meddle(&agent, torn).await;
     let held = || server.state().agent_counts(&Reader::server(), agent.id).unwrap();
@@ -85,7 +85,7 @@ async fn repaired(lost: u64) -> (u64, u64) {
     let before = (server.proxy.passed(), server.requests());
     let repairing = async {
         let report = loop {
-            // The connection just cut may be met once.
+            // A request may use the connection that was just cut.
             match agent.syncer.check(&files()).await {
                 Err(error) if error.is_transient() => {}
                 report => break report.unwrap(),
@@ -166,7 +166,7 @@ async fn server_without_ranges_is_not_cleared_while_items_are_pending() {
     assert_eq!(server.held(&agent), agent.expected());
 }
 
-/// Changes found while everything is sent again are no reason to empty an older server.
+/// Changes found while everything is sent again must not make the agent empty an older server.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_older_server_is_not_emptied_while_something_is_pending() {
     let mut server = Server::start().await;
@@ -214,7 +214,7 @@ async fn surplus_is_removed_only_after_everything_was_scanned() {
     assert_eq!(server.held(&agent), agent.expected());
 }
 
-/// The weakness of pages by checksum: thousands of equal ones.
+/// Thousands of equal checksums would break paging by checksum.
 #[tokio::test(flavor = "multi_thread")]
 async fn equal_checksums_do_not_disturb_the_check() {
     let server = Server::start().await;
@@ -262,12 +262,12 @@ async fn new_server_store_is_sent_everything_again() {
     server.resume(|_| {});
     agent.beat().await;
     assert!(agent.syncer.check_due().is_some());
-    // Due over a restart too, although the store is known already.
+    // The check stays due after a restart, although the new store is known.
     let agent = agent.restart();
     assert!(agent.syncer.check_due().is_some());
     assert_eq!(agent.repair().await.resent, 121);
     assert_eq!(server.held(&agent), agent.expected());
-    // And settled.
+    // No check is due after the repair.
     let agent = agent.restart();
     agent.beat().await;
     assert_eq!(agent.syncer.check_due(), None);
@@ -319,7 +319,7 @@ async fn a_restored_server_is_found_out_even_if_nothing_differs() {
     server.resume(|_| {});
     agent.beat().await;
     assert!(agent.repair().await.matched);
-    // Nothing was sent, so the server still names the old session, which is settled all the same.
+    // Nothing was sent, so the server still reports the old session. No check is due anyway.
     agent.beat().await;
     assert_eq!(agent.syncer.check_due(), None);
     let agent = agent.restart();
@@ -344,8 +344,8 @@ async fn agent_database_missing_its_last_cycle_converges() {
     agent.cycle().await;
 
     let mut agent = agent.restart_after(|folder| put_back(earlier.unwrap().path(), folder));
-    // On the disk some files are as they were then, some as they were reported, some new; the scan
-    // finds what differs from the restored database.
+    // Some files on the disk are in the old state, some in the reported one, and some in a new one.
+    // The scan finds those that differ from the restored database.
     agent.disk = then;
     agent.write("/etc/f1", 501);
     agent.remove("/etc/f4");
@@ -355,8 +355,8 @@ async fn agent_database_missing_its_last_cycle_converges() {
     assert!(agent.syncer.check(&files()).await.unwrap().matched);
 }
 
-/// Returns an agent with `count` files whose database lost the acknowledgement of `/etc/lost` and has
-/// found the file again.
+/// Returns an agent with `count` files whose database lost the acknowledgement of `/etc/lost` and
+/// has found the file again.
 async fn found_anew(server: &Server, count: u64) -> Agent {
     let mut agent = server.agent("web").await;
     agent.base("/etc", count);
@@ -389,14 +389,14 @@ async fn item_deleted_during_the_check_is_removed_as_surplus() {
     let mut agent = found_anew(&server, 2_000).await;
     agent.disk.remove("/etc/lost");
     let gone = Op::Delete { key: ItemKey::of_path(b"/etc/lost"), change: None };
-    // Each document once for its sum; then those in the same range as the lost one.
+    // Each document is made once for its sum, then those in the same range as the lost one again.
     agent.speak_through(Finds::after(2_000, &agent, gone));
     let report = agent.syncer.check(&files()).await.unwrap();
     assert_eq!((report.resent, report.removed), (0, 1));
     assert_eq!(server.held(&agent), agent.expected());
 }
 
-/// The copy is of a database in use, as a power cut or a copied disk image leaves it.
+/// The database was copied while it was in use, like a disk image.
 #[tokio::test(flavor = "multi_thread")]
 async fn events_after_restoring_a_live_copy_have_unique_ids() {
     let server = Server::start().await;
@@ -427,7 +427,7 @@ async fn events_after_put_back(server: &Server, mut agent: Agent, earlier: &Temp
     agent.write("/etc/f3", 503);
     agent.write("/etc/f4", 504);
     agent.cycle().await;
-    // Both changes, and the gap of a restored database.
+    // Two changes, and the gap of the restored database.
     assert_eq!(server.history(&agent).len(), known + 3);
 }
 
@@ -450,7 +450,7 @@ async fn a_database_just_made_does_not_empty_the_server() {
     agent.syncer.set_check_due(None);
     assert!(agent.syncer.check_due().is_some(), "still to be made");
     assert_eq!(server.held(&agent).len(), 20);
-    // After one scan: one file has changed and one was deleted while the agent was stopped.
+    // The first scan finds one changed and one deleted file.
     agent.disk.clear();
     agent.base("/etc", 19);
     agent.write("/etc/f0", 77);

@@ -1,5 +1,5 @@
-//! An identity copied to a second machine is refused by name and does not harm the first one. A
-//! restart, a reboot, and a database restored or lost on the same machine continue as before.
+//! An identity that is copied to a second machine is refused and does not affect the first machine.
+//! A restart, a reboot, and a restored or lost database on the same machine continue to work.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -28,7 +28,7 @@ async fn original(server: &Server) -> Agent {
     agent
 }
 
-/// Returns the server's events about copies.
+/// Waits until the server has reported this number of copies.
 async fn told_of_copies(server: &Server, count: usize) {
     let deadline = std::time::Instant::now() + Duration::from_mins(10);
     while server.told("identity_cloned").len() != count {
@@ -37,8 +37,8 @@ async fn told_of_copies(server: &Server, count: usize) {
     }
 }
 
-/// Sends heartbeats until one is answered, as the running agent does: a request may use a connection
-/// that was just cut.
+/// Sends heartbeats until one is answered, as the running agent does: a request may use a
+/// connection that was just cut.
 async fn speaks(agent: &Agent) {
     let deadline = std::time::Instant::now() + Duration::from_mins(10);
     while let Err(error) = agent.syncer.heartbeat(ControlAction::Notify, &[]).await {
@@ -52,7 +52,7 @@ fn assert_copied(error: &SyncError) {
     assert!(error.to_string().contains("enrol this machine again"), "{error}");
 }
 
-/// Gives the copy another disk: it would report 60 deletes and one new file.
+/// Gives the copy another disk, so that it would report a delete of every file and one new file.
 fn other_disk(copy: &mut Agent, original: &Agent) {
     copy.disk = original.disk.clone();
     let paths: Vec<String> = copy.disk.keys().cloned().collect();
@@ -72,7 +72,7 @@ async fn a_copy_on_a_second_machine_is_refused_and_changes_nothing() {
     assert_copied(&second.syncer.check(&files()).await.unwrap_err());
     assert_copied(&second.syncer.heartbeat(ControlAction::Notify, &[]).await.unwrap_err());
     assert_eq!(server.held(&first), first.expected());
-    // Refused again, however long the first one is silent and however often the copy starts.
+    // It is refused again after a long silence of the first one and after a restart of the copy.
     server.clock.advance(SILENCE * 100);
     let second = second.restart();
     assert_copied(&second.failing_cycle().await);
@@ -145,7 +145,7 @@ async fn a_restart_and_a_reboot_are_no_copies() {
         let mut next = agent.restart();
         next.write("/etc/f1", 1_000);
         if reboot {
-            // The first instance said no goodbye: a power cut.
+            // The first instance sent no shutdown, as after a power cut.
             assert!(matches!(next.failing_cycle().await, SyncError::Busy { .. }));
             server.clock.advance(SILENCE);
         }

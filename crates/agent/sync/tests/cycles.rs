@@ -1,4 +1,4 @@
-//! Cycles: everything is reported once; what fails is reported later.
+//! Cycles: everything is reported once, and after a failure it is reported later.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -19,7 +19,7 @@ use registry::{CommandKind, Reader, WriteContext};
 use state::EventKind;
 use sync::{CycleReport, SyncError};
 
-/// Longest time of a cycle that ends, on a busy machine.
+/// Longest duration of a cycle on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(5);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -63,7 +63,7 @@ async fn deletes_arrive_and_stay() {
     assert_eq!((report.documents, report.events), (2, 2));
     assert_eq!(server.held(&agent), agent.expected());
     assert_eq!(server.history(&agent).iter().filter(|e| e.kind == EventKind::Deleted).count(), 2);
-    // One that comes back after its delete.
+    // A file that is created again after its delete.
     agent.write("/etc/f3", 30);
     agent.cycle().await;
     assert_eq!(server.held(&agent), agent.expected());
@@ -126,15 +126,15 @@ async fn a_backlog_gets_through_a_line_too_slow_for_a_whole_session() {
     while let Err(error) = agent.syncer.cycle(&files()).await {
         assert!(error.is_transient(), "{error}");
         tries += 1;
-        // Few, unless the machine stalls again and again.
+        // Only a few are needed, unless the machine stalls repeatedly.
         assert!(tries < 500, "{error}");
     }
     assert!(tries > 0, "it was too slow");
     assert_eq!(server.held(&agent), agent.expected());
 }
 
-/// Wherever the connection is cut, in a request or in an answer, a failed cycle leaves everything
-/// pending for the next.
+/// The connection is cut at different points of requests and answers. A failed cycle leaves
+/// everything pending for the next one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_cut_anywhere_loses_nothing_and_doubles_nothing() {
     let server = Server::start().await;
@@ -169,7 +169,7 @@ async fn a_connection_cut_anywhere_loses_nothing_and_doubles_nothing() {
         assert_eq!(server.history(&agent).len(), expected);
     }
     assert!(server.proxy.cuts() >= 8, "only {} cuts", server.proxy.cuts());
-    // A lost answer is no reason for a check.
+    // A lost answer does not cause a check.
     agent.beat().await;
     assert_eq!(agent.syncer.check_due(), None);
 }
@@ -243,11 +243,11 @@ async fn oversized_document_is_set_aside_and_the_others_arrive() {
     assert_eq!(history[0].kind, EventKind::Coverage);
     let body = String::from_utf8(history[0].body.clone()).unwrap();
     assert!(body.contains("package-11") && body.contains("too large"), "{body}");
-    // Set aside: not sent repeatedly, and no reason for a repair.
+    // It is not sent again, and does not cause a repair.
     let report = agent.syncer.cycle(&packages()).await.unwrap();
     assert_eq!(report, CycleReport::default());
     assert!(agent.syncer.check(&packages()).await.unwrap().matched);
-    // Its next change is tried again.
+    // It is sent again after its next change.
     agent.queue.put_document(&packages(), b"package-11", &package("package-11", 10)).unwrap();
     agent.syncer.cycle(&packages()).await.unwrap();
     assert_eq!(server.documents(agent.id, packages()).len(), 30);
@@ -327,7 +327,7 @@ async fn clock_set_back_by_an_hour_delays_nothing() {
     agent.cycle().await;
     let before = server.version(&agent, "/etc/f0");
     agent.clock.jump_to(right + 60_000_000);
-    // The same run goes on, and so does the next one.
+    // Both the same run and the next one continue.
     for content in [51, 52] {
         agent.write("/etc/f0", content);
         agent.write("/etc/f4", content);
@@ -406,8 +406,8 @@ async fn unanswered_session_is_recognized_as_own_after_a_restart() {
     assert_eq!(server.held(&agent), agent.expected());
 }
 
-/// Items found faster than they are sent, always ahead of the cycle's position, belong to the next cycle;
-/// otherwise the items before that position would wait for ever.
+/// Items that are found after the cycle's cursor, faster than they are sent, belong to the next
+/// cycle. Otherwise items before the cursor would never be sent.
 #[tokio::test(flavor = "multi_thread")]
 async fn cycle_ends_during_a_scan_that_outpaces_it() {
     let server = Server::start().await;

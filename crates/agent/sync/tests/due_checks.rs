@@ -1,4 +1,5 @@
-//! Checks that are due: over restarts, and until one is done that began after the reason was raised.
+//! A check stays due over restarts, and until a check is done that began after the reason was
+//! raised.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -19,8 +20,7 @@ use model::document::NoNames;
 use queue::{Queue, QueueOptions};
 use sync::{IdentityFolder, Surplus, Syncer};
 
-/// The check is not possible with an older server at present: its reason is not raised again with
-/// every heartbeat.
+/// If a check cannot be done at present, its reason is not raised again by every heartbeat.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reason_for_a_check_is_raised_once() {
     let server = Server::start().await;
@@ -55,7 +55,7 @@ async fn a_check_that_broke_off_between_two_datasets_stays_due() {
     assert!(agent.restart().syncer.check_due().is_some());
 }
 
-/// A clock that calls a function once, when the queue reads the time to begin a read.
+/// A clock that calls a function once, when the queue begins a read.
 struct Hooked {
     clock: ManualClock,
     hook: Mutex<Option<Box<dyn FnOnce() + Send>>>,
@@ -75,8 +75,7 @@ impl Clock for Hooked {
     }
 }
 
-/// Differences found since the check began are known after a restart, however close to its end it
-/// happens.
+/// A reason raised just before a check ends is still known after a restart.
 #[tokio::test(flavor = "multi_thread")]
 async fn check_reason_raised_while_a_check_completes_is_kept() {
     let server = Server::start().await;

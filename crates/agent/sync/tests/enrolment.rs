@@ -39,7 +39,8 @@ async fn a_token_of_another_server_is_refused_before_it_is_shown() {
     let server = Server::start().await;
     let other = Server::start().await;
     let folder = tempfile::tempdir().unwrap();
-    // The secret of this server's token: had it been sent, it would have been used up.
+    // The forged token has the secret of this server's token. If it were sent, the token would be
+    // used up.
     let token = server.token(1);
     let secret = token.split('.').nth(1).unwrap();
     let forged = format!("hf1.{secret}.{}", other.registry().ca_fingerprint());
@@ -53,7 +54,7 @@ async fn a_token_of_another_server_is_refused_before_it_is_shown() {
         1,
         "the token is untouched"
     );
-    // And the untouched token still works.
+    // The token still works.
     enroll(&server.enrolment(&token, "web", folder.path())).await.unwrap();
 }
 
@@ -210,7 +211,7 @@ async fn with_next(server: &Server) -> (Agent, Vec<u8>) {
     let agent = server.agent("web").await;
     let folder = agent.folder.path();
     let present = fs::read(folder.join("cert.pem")).unwrap();
-    // The pair is requested over the present one and stored; then the server stops.
+    // The pair was requested over the present one and stored, but not used yet.
     let key = rcgen::KeyPair::generate().unwrap();
     let csr = rcgen::CertificateParams::default().serialize_request(&key).unwrap().pem().unwrap();
     let renewed = server.registry().renew(agent.id, &csr).unwrap();
@@ -248,7 +249,8 @@ async fn a_refused_pending_pair_gives_way_to_the_present_one() {
     agent.cycle().await;
 }
 
-/// The renewed pair is kept until an answer to the present pair proves that the server never saw it.
+/// The renewed pair is kept until an answer to the present pair proves that the server never saw
+/// it.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unreadable_pending_pair_is_kept_while_the_server_is_away() {
     let server = Server::start_at(SystemClock::new().now_us()).await;

@@ -1,5 +1,5 @@
-//! After agent.db was lost, changes made in the meantime are reported once, however often the
-//! comparison is interrupted and whatever scans report before it.
+//! After agent.db was lost, changes made in the meantime are reported once, even if the comparison
+//! is interrupted repeatedly or scans report changes before it.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -19,8 +19,7 @@ use model::{EventBody, PackageBody, PackageDocument};
 use queue::DocumentStep;
 use sync::{LostReport, Watched};
 
-/// Files, of a hundred, that are changed, that are created and that are deleted while the database is
-/// lost.
+/// Number of files that are changed, created and deleted while the database is missing, out of 100.
 const CHANGED: u64 = 7;
 
 /// Path or key, size or version before and after.
@@ -94,21 +93,21 @@ async fn interrupted_comparison_reports_each_change_once() {
     let (mut agent, expected) = lost(&server).await;
     let (mut cuts, mut after) = (0, 600);
     loop {
-        // At first in the handshake, then further and further into the answers.
+        // The first cut is in the handshake, later ones are further and further into the answers.
         server.cut_connections();
         server.proxy.cut_answers_after(after);
         let done = agent.syncer.report_lost_changes(&files(), watched(&agent)).await;
         let whole = server.proxy.take_back();
         match done {
             Ok(_) if whole => break,
-            // The cut came into what was behind the last answer.
+            // The cut came after the last answer.
             Ok(_) => {}
             Err(error) => assert!(error.is_transient(), "{error}"),
         }
         cuts += 1;
         after += 900;
         if cuts % 3 == 0 {
-            // The process ends before it can note an acknowledgement.
+            // The process ends before it can store an acknowledgement.
             agent = agent.restart();
         }
     }
@@ -128,8 +127,8 @@ async fn scan_changes_before_the_comparison_are_reported_once() {
     server.stop().await;
     assert!(agent.syncer.report_lost_changes(&files(), seen.clone()).await.is_err());
 
-    // One that had changed changes twice more, one that had not changes and goes back, one that
-    // was new is gone, one that was gone is back, and one comes and goes.
+    // A changed file changes twice more, an unchanged file changes and is reverted, a new file is
+    // deleted, a deleted file is created again, and another file is created and deleted.
     let mut steps = vec![("f0", text(1_000), Some(2_000)), ("f0", text(2_000), Some(3_000))];
     steps.extend([("f50", text(50), Some(51)), ("f50", text(51), Some(50))]);
     steps.extend([("new0", text(0), None), ("f99", None, Some(5))]);
@@ -142,7 +141,8 @@ async fn scan_changes_before_the_comparison_are_reported_once() {
     server.resume(|_| {});
     let report = agent.syncer.report_lost_changes(&files(), seen.clone()).await.unwrap();
     assert_eq!(counts(report), (CHANGED, CHANGED, CHANGED));
-    // The process ended before it could note that: the same comparison again reports nothing.
+    // The process ended before it could store the result. The same comparison again reports
+    // nothing.
     let mut agent = agent.restart();
     let report = agent.syncer.report_lost_changes(&files(), seen).await.unwrap();
     assert_eq!(counts(report), (0, 0, 0));
@@ -151,7 +151,7 @@ async fn scan_changes_before_the_comparison_are_reported_once() {
     assert_eq!(history(&server, &agent), expected);
     assert_eq!(server.held(&agent), agent.expected());
 
-    // In the order of time, each change continues from the state that the previous one reached.
+    // In the order of time, each change begins with the state after the previous one.
     let mut of_one: Vec<_> = server.history(&agent);
     of_one.retain(|event| event.path == tree("f0"));
     of_one.sort_by_key(|event| event.found_at_us);
@@ -160,7 +160,7 @@ async fn scan_changes_before_the_comparison_are_reported_once() {
         .map(|e| serde_json::from_slice::<EventBody>(&e.body).unwrap().file.unwrap().size)
         .collect();
     assert_eq!(sizes, [Some(1_000), Some(2_000), Some(3_000)]);
-    // Everything appended for it is sent; the next change is one event.
+    // All its events were sent, so the next change is a single event.
     agent.found(&tree("f1"), Some(9), true);
     assert_eq!(agent.cycle().await.events, 1);
 }

@@ -1,4 +1,4 @@
-//! A baseline and a sink in memory, and an independent reading of a tree to compare with.
+//! A baseline and a sink in memory, and an independent walk of a tree for comparison.
 #![allow(dead_code, unreachable_pub, missing_docs)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 
@@ -19,7 +19,7 @@ use model::{
 use parking_lot::Mutex;
 use sha1::Digest as _;
 
-/// Everything that was kept.
+/// Everything that the sink was given.
 #[derive(Debug, Default)]
 pub struct Recorded {
     pub items: BTreeMap<ItemKey, Observation>,
@@ -29,11 +29,11 @@ pub struct Recorded {
     pub puts: usize,
     pub largest_batch: usize,
     pub unsorted_batches: usize,
-    /// Fail the sink after this many batches.
+    /// Number of batches after which the sink fails.
     pub fail_after: Option<usize>,
 }
 
-/// Clones share one store: one is handed over as baseline, one as sink.
+/// A store in memory. Clones share it: one is used as baseline, one as sink.
 #[derive(Debug, Clone, Default)]
 pub struct Memory(pub Arc<Mutex<Recorded>>);
 
@@ -116,12 +116,12 @@ impl Sink for Memory {
 }
 
 impl Memory {
-    /// The changes since the last call.
+    /// Returns the changes since the last call.
     pub fn changes(&self) -> Vec<Change> {
         std::mem::take(&mut self.0.lock().changes)
     }
 
-    /// The changes since the last call as (kind, path), sorted.
+    /// Returns the changes since the last call as (kind, path), sorted.
     pub fn told(&self) -> Vec<(&'static str, PathBuf)> {
         let mut told: Vec<_> =
             self.changes().into_iter().map(|c| (c.kind.name(), path_of(&c.key))).collect();
@@ -129,12 +129,12 @@ impl Memory {
         told
     }
 
-    /// The gaps since the last call.
+    /// Returns the gaps since the last call.
     pub fn coverage(&self) -> Vec<Coverage> {
         std::mem::take(&mut self.0.lock().coverage)
     }
 
-    /// The kinds of gaps since the last call.
+    /// Returns the kinds of gaps since the last call.
     pub fn gaps(&self) -> Vec<CoverageKind> {
         self.coverage().into_iter().map(|c| c.kind).collect()
     }
@@ -188,7 +188,7 @@ impl Bench {
             .expect("the scan ends")
     }
 
-    /// Other rules over the same store, as after a restart.
+    /// Returns a scanner with other rules for the same store, as after a restart.
     pub fn again(&self, rules: Rules) -> Self {
         let mut next = Self::new(rules);
         next.store = self.store.clone();
@@ -240,9 +240,10 @@ pub fn assert_kind(change: &Change, kind: ChangeKind, path: &Path) {
     assert_eq!((change.kind, path_of(&change.key)), (kind, path.to_path_buf()));
 }
 
-/// Comparable part of each item, from an independent walk by the standard library.
+/// Comparable part of each item.
 pub type Seen = BTreeMap<PathBuf, (Kind, u64, u64, u32, u64, i64, Option<Vec<u8>>)>;
 
+/// Walks a tree with the standard library alone.
 pub fn independent_walk(root: &Path) -> Seen {
     let mut seen = Seen::new();
     let mut waiting = vec![root.to_path_buf()];
@@ -270,7 +271,7 @@ pub fn independent_walk(root: &Path) -> Seen {
     seen
 }
 
-/// The same part of what the store holds.
+/// Returns the same part of the stored items.
 pub fn kept(store: &Memory) -> Seen {
     let kept = store.0.lock();
     kept.items

@@ -1,9 +1,9 @@
-//! The host's metrics, from `/proc` (proc(5)): a sample is a list of rows, each a name with its tags
-//! and its values. Counters are reported as the kernel counts them, since boot; queries compute
-//! differences.
+//! The host's metrics, read from `/proc` (proc(5)). A sample is a list of rows; each row has a name
+//! with tags, and values. Counters are reported as the kernel counts them, since boot; queries
+//! compute differences.
 //!
-//! A value that cannot be read or is malformed has no row and one line in [`Look::problems`]; the other
-//! rows are complete. Limits: [`ROWS_MAX`], [`TEXT_BYTES_MAX`], [`PROCESSES_MAX`].
+//! A source that cannot be read or is malformed has one line in [`Look::problems`]. The rows of the
+//! other sources are complete. Limits: [`ROWS_MAX`], [`TEXT_BYTES_MAX`], [`PROCESSES_MAX`].
 
 mod process;
 mod space;
@@ -13,18 +13,19 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-/// Most rows of one look; further devices, mounts and interfaces are left out.
+/// Most rows of one sample; further devices, mounts and interfaces are left out.
 pub const ROWS_MAX: usize = 512;
 /// Largest file of `/proc` that is read, bytes.
 pub const TEXT_BYTES_MAX: u64 = 4 << 20;
-/// Most processes that are looked at for those with a name.
+/// Most processes that are searched for a name.
 pub const PROCESSES_MAX: usize = 100_000;
 
-/// Interfaces that are left out by default: the host's ends of containers' links and their bridges. Each
-/// start of a container names new ones, which would stay series as long as samples are kept.
+/// Interfaces that are left out by default: the host's ends of container links, and bridges. Each
+/// start of a container creates new names, and each name would be a series until its samples
+/// expire.
 const INTERFACES_IGNORED: [&str; 6] = ["veth*", "cali*", "lxc*", "eni*", "br-*", "tap*"];
 
-/// The patterns of interfaces that are left out by default.
+/// Returns the patterns of interfaces that are left out by default.
 pub fn ignored_interfaces() -> Vec<String> {
     INTERFACES_IGNORED.map(str::to_owned).into()
 }
@@ -32,9 +33,9 @@ pub fn ignored_interfaces() -> Vec<String> {
 /// Values that share a name, tags and a time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MetricRow {
-    /// `metric|metric tag=value`, special signs escaped with `\`.
+    /// `metric|metric tag=value`, with special characters escaped by `\`.
     pub name: String,
-    /// One for each metric. Bytes, seconds, counts.
+    /// One value for each metric: bytes, seconds or counts.
     pub values: Vec<f64>,
 }
 
@@ -43,7 +44,7 @@ pub struct MetricRow {
 pub struct Look {
     /// Values that could be read.
     pub rows: Vec<MetricRow>,
-    /// Values that could not be read, one line each.
+    /// Sources that could not be read, one line each.
     pub problems: Vec<String>,
 }
 
@@ -56,7 +57,7 @@ impl Look {
         }
     }
 
-    /// Takes the rows of one source, or notes why there are none.
+    /// Adds the rows of one source. If `read` returns `None`, adds a line to `problems`.
     fn part(&mut self, what: &str, read: impl FnOnce(&mut Self) -> Option<()>) {
         if read(self).is_none() {
             self.problems.push(format!("{what}: not there, or not as proc(5) describes it"));
@@ -64,7 +65,7 @@ impl Look {
     }
 }
 
-/// Folders of the kernel's files.
+/// The sampler of the host's metrics.
 #[derive(Debug, Clone)]
 pub struct Metrics {
     root: PathBuf,
@@ -74,16 +75,16 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Of the system below `root` (`/`), of processes with these names (the 15 bytes of
-    /// `/proc/PID/comm`), without interfaces that match one of `ignored`: a name, or how names begin
-    /// and `*`.
+    /// Returns a sampler of the system below `root` (usually `/`) and of the processes with these
+    /// names (at most 15 bytes, as in `/proc/PID/comm`). Interfaces that match one of `ignored`, a
+    /// name or a prefix followed by `*`, are left out.
     pub fn new(root: &Path, names: &[String], ignored: &[String]) -> Self {
         let (names, ignored) = (names.to_vec(), ignored.to_vec());
         Self { root: root.to_owned(), names, ignored, space: space::Space::default() }
     }
 
-    /// Looks now. Blocks on the kernel alone, and some seconds at most: no network file system is
-    /// asked, and a local one that does not answer is passed over.
+    /// Takes a sample. Blocks for a few seconds at most: network file systems are not queried, and
+    /// a local one that does not answer is skipped.
     pub fn sample(&self) -> Look {
         let mut look = Look::default();
         look.part("/proc/stat", |look| system::stat(&self.text("stat")?, look));
@@ -108,7 +109,8 @@ impl Metrics {
     }
 }
 
-/// A file of `/proc`; `None` if it cannot be read or is larger than is to be expected.
+/// Returns the content of a file of `/proc`; `None` if it cannot be read or is larger than
+/// [`TEXT_BYTES_MAX`].
 fn text(path: &Path) -> Option<String> {
     let mut bytes = Vec::new();
     let read = File::open(path).ok()?.take(TEXT_BYTES_MAX + 1).read_to_end(&mut bytes).ok()?;
@@ -118,7 +120,7 @@ fn text(path: &Path) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// A tag's value as it stands in a name; an empty one is `-`.
+/// Returns a tag's value escaped for a row's name; `-` if it is empty.
 fn escaped(text: &str) -> String {
     let mut name = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,4 +1,4 @@
-//! Processes with a name: how many, their processor time, memory, reads and writes.
+//! Metrics of the processes with a given name: number, processor time, memory, reads and writes.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use super::system::TICKS_PER_SECOND;
 use super::{Look, PROCESSES_MAX, text};
 
-/// `ESRCH`: what `/proc/PID` files of a process that has ended answer when they were open.
+/// `ESRCH`: the error of reading an open `/proc/PID` file after the process has ended.
 const GONE: i32 = 3;
 
 /// Sums over the processes of one name.
@@ -17,11 +17,11 @@ struct Sum {
     resident_bytes: u64,
     read_bytes: u64,
     written_bytes: u64,
-    /// The kernel let all of them be asked for their reads and writes.
+    /// True if reads and writes of all of them could be read.
     io: bool,
 }
 
-/// Reads the processes in `/proc`. Processes that end in between are left out.
+/// Adds rows for the processes with these names. Processes that end in between are left out.
 pub(super) fn named(proc: &Path, names: &[String], look: &mut Look) -> Option<()> {
     let mut sums: Vec<Sum> = names.iter().map(|_| Sum { io: true, ..Sum::default() }).collect();
     let numbered = std::fs::read_dir(proc).ok()?.flatten().filter(|entry| {
@@ -53,13 +53,13 @@ fn add(folder: &Path, sum: &mut Sum) {
     let Some(ticks) = stat.as_deref().and_then(ticks) else { return };
     let io = match std::fs::read_to_string(folder.join("io")) {
         Ok(text) => Some(text),
-        // It has ended since its name was read; the others are reported.
+        // The process ended after its name was read.
         Err(e) if has_ended(&e, folder) => return,
         Err(_) => None,
     };
     sum.count += 1;
     sum.ticks += ticks;
-    // Threads of the kernel have no memory of their own.
+    // Kernel threads have no `VmRSS`.
     let status = text(&folder.join("status")).unwrap_or_default();
     let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let resident = resident.and_then(|rest| rest.trim().strip_suffix(" kB")?.trim().parse().ok());
@@ -77,15 +77,15 @@ fn add(folder: &Path, sum: &mut Sum) {
     }
 }
 
-/// Returns true if a file of a process could not be read because that has ended. A kernel that counts no reads
-/// and writes has no such file of any.
+/// Returns true if a process's file `io` could not be read because the process has ended. A kernel
+/// without I/O accounting has no such file for any process.
 fn has_ended(error: &std::io::Error, folder: &Path) -> bool {
     let missing = error.kind() == ErrorKind::NotFound;
     error.raw_os_error() == Some(GONE) || (missing && !folder.join("stat").exists())
 }
 
-/// Ticks in user and kernel mode (fields 14 and 15 of proc(5)). The name in parentheses may hold
-/// anything: what counts begins behind the last one.
+/// Returns the ticks in user and kernel mode (fields 14 and 15 in proc(5)). The name in parentheses
+/// may contain any characters, so the fields are counted after the last `)`.
 fn ticks(stat: &str) -> Option<u64> {
     let (_, rest) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
@@ -119,7 +119,8 @@ mod tests {
         let (missing, gone) = (ErrorKind::NotFound.into(), std::io::Error::from_raw_os_error(GONE));
         assert!(has_ended(&missing, &proc.path().join("6")) && has_ended(&gone, proc.path()));
         assert!(!has_ended(&missing, &proc.path().join("7")), "the kernel has no such file");
-        // One that may not be asked: what the others say would pass for all.
+        // If `io` of one process cannot be read, the sum of the others is not reported as the
+        // whole.
         std::fs::create_dir(process("9")).unwrap();
         assert_eq!(rows(), [[2.0, 0.84, 16384.0]]);
     }

@@ -1,8 +1,12 @@
-//! The space of local file systems, in bytes, and their files.
+//! The space of local file systems, in bytes, and the number of their files.
 //!
-//! One that does not answer (a disk that is gone behind a driver in user space) would keep its caller
-//! for ever. So mounts are asked on a thread, which is left behind with a mount that takes longer than
-//! [`PATIENCE`]; that mount is not asked again before the thread has its answer.
+//! A query of a file system that does not answer, such as a FUSE mount whose disk is gone, would
+//! block forever. Therefore mounts are queried on a separate thread. If a mount takes longer than
+//! [`PATIENCE`], that thread is abandoned, and the mount is not queried again until the thread
+//! returns.
+//!
+//! **Locking.** The mutex of the silent mounts is held during a whole sample, so samples do not run
+//! concurrently.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,21 +18,22 @@ use rustix::fs::statvfs;
 
 use super::Look;
 
-/// Most file systems that are asked for their space.
+/// Most file systems that are queried.
 const MOUNTS_MAX: usize = 128;
-/// Longest time that one is waited for.
+/// Longest wait for one file system.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// File systems that are waited for in vain in one look; those behind them have no rows in it.
+/// Most file systems per sample that may fail to answer. The mounts after them have no row in it.
 const SILENT_MAX: usize = 3;
 
-/// Total, free and available bytes, files, files that are free.
+/// Total, free and available bytes, total and free files.
 type Values = [f64; 5];
-/// Returns the values of a mount, or `None` if it was unmounted or is hidden from this process.
+/// A function that returns the values of a mount, or `None` if it was unmounted or is hidden from
+/// this process.
 type Ask = Arc<dyn Fn(&str) -> Option<Values> + Send + Sync>;
-/// A mount that did not answer, and where its answer will be.
+/// A mount that did not answer, and the channel for its answer.
 type Silent = (String, Receiver<Option<Values>>);
 
-/// See the module. Clones are the same.
+/// The query of file systems. Clones share the list of silent mounts.
 #[derive(Clone)]
 pub(super) struct Space {
     ask: Ask,
@@ -48,7 +53,7 @@ impl Default for Space {
 }
 
 impl Space {
-    /// Rows of the mounts that `/proc/self/mounts` names; one of each device.
+    /// Adds a row for one mount of each device in `/proc/self/mounts`.
     pub(super) fn rows(&self, text: &str, look: &mut Look) -> Option<()> {
         let mut silent = self.silent.lock().unwrap_or_else(PoisonError::into_inner);
         silent.retain(|(_, answer)| matches!(answer.try_recv(), Err(TryRecvError::Empty)));
@@ -69,13 +74,13 @@ impl Space {
         Some(())
     }
 
-    /// Asks mounts one after the other. How many answered before one that does not, and where its
-    /// answer will be; `None` when all did.
+    /// Queries mounts one after the other. If one does not answer, returns the number of mounts
+    /// before it and the channel for its answer. Returns `None` if all answered.
     fn ask(&self, mounts: &[String], look: &mut Look) -> Option<(usize, Receiver<Option<Values>>)> {
         let (send, answers) = channel();
         let (ask, asked) = (Arc::clone(&self.ask), mounts.to_vec());
         let run = move || {
-            // The caller has stopped waiting.
+            // An error means that the caller has stopped waiting.
             let _ = asked.iter().try_for_each(|mount| send.send(ask(mount)));
         };
         if let Err(e) = std::thread::Builder::new().name("space".into()).spawn(run) {
@@ -111,7 +116,7 @@ fn of(mount: &str) -> Option<Values> {
     Some([bytes(stat.f_blocks), bytes(stat.f_bfree), bytes(stat.f_bavail), files, free])
 }
 
-/// One mount of each local device.
+/// Returns one mount of each local device.
 fn mounts(text: &str) -> Option<Vec<String>> {
     let (mut seen, mut mounts) = (BTreeSet::new(), Vec::new());
     for line in text.lines() {
@@ -124,7 +129,8 @@ fn mounts(text: &str) -> Option<Vec<String>> {
     Some(mounts)
 }
 
-/// `/proc/mounts` writes space, tab, line end and `\` as `\` and three octal digits.
+/// Decodes a path in `/proc/mounts`, where space, tab, newline and `\` are written as `\` and three
+/// octal digits.
 fn unescaped(text: &str) -> String {
     [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
         .iter()
@@ -165,7 +171,7 @@ mod tests {
         let times = asked.lock().unwrap().iter().filter(|mount| *mount == "/gone").count();
         assert_eq!(times, 1);
         drop(held);
-        // Once its answer is there.
+        // Once the hanging query has returned, the mount is queried again.
         while look().0.len() < 3 {}
         assert_eq!(look().1, 0);
     }

@@ -1,17 +1,19 @@
-//! The system as a whole: processors, load, memory, network, disks, space.
+//! Metrics of the whole system: processors, load, memory, network, disks.
 
 use super::Look;
 
-/// Clock ticks in a second, as the kernel tells times to programs (`USER_HZ`, proc(5)).
+/// Clock ticks per second in the kernel's files (`USER_HZ`, proc(5)).
 pub(super) const TICKS_PER_SECOND: f64 = 100.0;
-/// Bytes of a sector in `/proc/diskstats`, whatever the device's own are.
+/// Bytes of a sector in `/proc/diskstats`, which does not depend on the device.
 const SECTOR_BYTES: f64 = 512.0;
 
 fn numbers<'a>(words: impl Iterator<Item = &'a str>) -> Option<Vec<f64>> {
     words.map(|word| word.parse::<u64>().ok().map(|n| n as f64)).collect()
 }
 
-/// `/proc/stat`: time of all processors by mode in seconds, forks, context switches, processes.
+/// Adds rows of `/proc/stat`: processor time by mode in seconds, number of processors, forks,
+/// processes and context switches. Like the functions below, returns `None` if the text is
+/// malformed.
 pub(super) fn stat(text: &str, look: &mut Look) -> Option<()> {
     let line = |name: &str| {
         text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ').map(str::trim))
@@ -48,7 +50,7 @@ pub(super) fn stat(text: &str, look: &mut Look) -> Option<()> {
     Some(())
 }
 
-/// `/proc/loadavg`: `0.20 0.18 0.12 1/80 11206`.
+/// Adds the row of `/proc/loadavg`, for example `0.20 0.18 0.12 1/80 11206`.
 pub(super) fn load(text: &str, look: &mut Look) -> Option<()> {
     let mut words = text.split_ascii_whitespace();
     let mut values = Vec::new();
@@ -60,7 +62,7 @@ pub(super) fn load(text: &str, look: &mut Look) -> Option<()> {
     Some(())
 }
 
-/// `/proc/meminfo`, in bytes.
+/// Adds the row of `/proc/meminfo`, in bytes.
 pub(super) fn memory(text: &str, look: &mut Look) -> Option<()> {
     let value = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
@@ -82,8 +84,9 @@ pub(super) fn memory(text: &str, look: &mut Look) -> Option<()> {
     Some(())
 }
 
-/// `/proc/net/dev`: two lines of heads, then `name: 8 numbers of receiving 8 of sending`; interfaces
-/// that match one of `ignored` are left out.
+/// Adds a row for each interface in `/proc/net/dev` that matches none of `ignored`. After two
+/// header lines, each line has a name, 8 numbers of receiving and 8 of sending. Rows before a
+/// malformed line are kept.
 pub(super) fn network(text: &str, ignored: &[String], look: &mut Look) -> Option<()> {
     for line in text.lines().skip(2) {
         let (name, rest) = line.split_once(':')?;
@@ -108,12 +111,15 @@ pub(super) fn network(text: &str, ignored: &[String], look: &mut Look) -> Option
     Some(())
 }
 
-/// Returns true if a name is a pattern, or begins as one that ends in `*`.
+/// Returns true if the name equals the pattern, or if the pattern ends in `*` and the name starts
+/// with the part before it.
 fn matches(pattern: &str, name: &str) -> bool {
     pattern.strip_suffix('*').map_or(name == pattern, |begin| name.starts_with(begin))
 }
 
-/// `/proc/diskstats`: major, minor, name, then at least 11 numbers; whole devices that were used.
+/// Adds a row for each whole device in `/proc/diskstats` that was used since boot, except loop and
+/// RAM devices. Each line has major, minor, name and at least 11 numbers. Rows before a malformed
+/// line are kept.
 pub(super) fn disks(text: &str, whole: impl Fn(&str) -> bool, look: &mut Look) -> Option<()> {
     for line in text.lines() {
         let mut words = line.split_ascii_whitespace().skip(2);

@@ -1,4 +1,4 @@
-//! Helpers shared by several test files.
+//! Helpers for the tests of the queue.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::io::{Seek as _, SeekFrom, Write as _};
@@ -48,7 +48,7 @@ pub(crate) fn open_new_with(
     (folder, path, clock, queue)
 }
 
-/// An observation whose content is distinguished by `size`.
+/// Returns an observation whose content is identified by `size`.
 pub(crate) fn file(size: u64) -> Observation {
     let mut observation = Observation::empty(Kind::File);
     observation.size = size;
@@ -66,12 +66,12 @@ pub(crate) fn change(key: &ItemKey, kind: ChangeKind, size: u64) -> Change {
     Change { key, kind, before, after, fields: Fields::default(), found_at_us: START_US + size }
 }
 
-/// Baseline: no event.
+/// Returns a put without an event.
 pub(crate) fn base(path: &str, size: u64) -> Op {
     Op::Put { key: ItemKey::of_path(path.as_bytes()), observation: file(size), change: None }
 }
 
-/// A change with its event.
+/// Returns a put with its event.
 pub(crate) fn changed(path: &str, size: u64) -> Op {
     let key = ItemKey::of_path(path.as_bytes());
     let change = change(&key, ChangeKind::Modified, size);
@@ -90,7 +90,7 @@ pub(crate) fn apply(queue: &Queue, ops: Vec<Op>) {
     assert!(batch.is_empty());
 }
 
-/// The baseline of one directory as (name, size), sorted.
+/// Returns the baseline of a directory as (name, size), sorted.
 pub(crate) fn baseline(queue: &Queue, directory: &str) -> Vec<(String, u64)> {
     let mut items = Vec::new();
     let mut baseline = queue.baseline(&files()).unwrap();
@@ -103,7 +103,7 @@ pub(crate) fn baseline(queue: &Queue, directory: &str) -> Vec<(String, u64)> {
     found
 }
 
-/// Everything of a lease as (path, size or `None` when gone).
+/// Returns the items of a lease as (path, size), where the size of a deleted item is `None`.
 pub(crate) fn paths(lease: &Lease) -> Vec<(String, Option<u64>)> {
     lease
         .items()
@@ -134,8 +134,7 @@ pub(crate) fn cycle_skipping(
     sent
 }
 
-/// Copies the database and its log as they are now, which is what a killed process leaves, to a folder
-/// of their own.
+/// Copies the database and its log, as a killed process would leave them, to a new directory.
 pub(crate) fn crash_image(path: &Path) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let copy = folder.path().join("agent.db");
@@ -157,19 +156,19 @@ pub(crate) fn own(expected: &[(&str, Option<u64>)]) -> Vec<(String, Option<u64>)
     expected.iter().map(|(path, size)| ((*path).to_owned(), *size)).collect()
 }
 
-/// 2,000 files in 40 folders.
+/// Adds 2,000 files in 40 directories.
 pub(crate) fn fill(queue: &Queue) {
     apply(queue, (0..2000).map(|n| base(&format!("/d{}/{n:05}", n / 50), n)).collect());
 }
 
-/// Writes over a part of a file.
+/// Overwrites a part of a file.
 pub(crate) fn overwrite(path: &Path, from: u64, bytes: &[u8]) {
     let mut file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
     file.seek(SeekFrom::Start(from)).unwrap();
     file.write_all(bytes).unwrap();
 }
 
-/// The one coverage event of a rebuilt database.
+/// Checks that the database was rebuilt and reports this by one coverage event.
 pub(crate) fn assert_rebuilt(queue: &Queue, report: &QueueOpenReport) {
     let rebuilt = report.rebuilt.as_ref().expect("rebuilt");
     assert!(report.created && report.needs_check() && report.items == 0);
@@ -185,7 +184,7 @@ pub(crate) fn assert_rebuilt(queue: &Queue, report: &QueueOpenReport) {
     assert_eq!(cycle(queue), own(&[("/a/1", Some(1))]));
 }
 
-/// The gap that rows leave which could not be decoded.
+/// Checks that rows were dropped and reported by a coverage event.
 pub(crate) fn assert_dropped(queue: &Queue, report: &QueueOpenReport, items: u64, first: &str) {
     let dropped = queue::Dropped { items, first: first.into() };
     assert_eq!((report.dropped.as_ref(), report.rebuilt.as_ref()), (Some(&dropped), None));

@@ -1,5 +1,5 @@
-//! A database that may be behind both disk and server, because an older copy was restored: its pending
-//! items are not sent before a scan has ended, or has had ten minutes to.
+//! A database that may be older than both disk and server, because a copy was restored. Its pending
+//! items are not sent before a scan has ended, or ten minutes have passed.
 
 use model::document::NoNames;
 use model::{ItemKey, Kind, Observation, Op, Sink as _};
@@ -8,13 +8,15 @@ use queue::{Queue, QueueOptions};
 use super::*;
 use crate::tell::HELD_FOR;
 
-/// Bytes of the file when the copy was made, as the copy says it is, and as it is.
+/// Size of the file when the copy was made, bytes.
 const BEFORE: usize = 3;
+/// Size of the file according to a pending change in the copy, bytes.
 const PENDING: usize = 2;
+/// Present size of the file, bytes.
 const NOW: usize = 6;
 
-/// Returns a file of an agent that had reported everything. Its database is an older copy, in which a
-/// change is pending that the disk has long overtaken.
+/// Prepares an agent whose database is an older copy with a pending change that is out of date.
+/// Returns the file, whose present state was reported.
 async fn put_back(folder: &Path, settings: &AgentSettings) -> std::path::PathBuf {
     let file = std::fs::canonicalize(folder).unwrap().join("tree/file");
     let told = async |bytes: usize| {
@@ -41,7 +43,7 @@ async fn put_back(folder: &Path, settings: &AgentSettings) -> std::path::PathBuf
     file
 }
 
-/// Starts the agent on it with a scan that hangs, and checks that nothing is sent.
+/// Starts the agent with a scan that hangs, and checks that nothing is sent.
 async fn hold(
     folder: &Path,
     settings: &AgentSettings,
@@ -91,7 +93,7 @@ async fn hanging_scan_holds_reports_back_for_ten_minutes_at_most() {
     agent.shared.tell.notify_one();
     until("it is reported all the same", || stored_bytes(folder.path(), &file) == Some(PENDING))
         .await;
-    // Once the scan goes on, the server ends with what is on the disk.
+    // After the scan continues, the server equals the disk in the end.
     clock.go_on();
     until("the content of the disk is reported", || {
         stored_bytes(folder.path(), &file) == Some(NOW)

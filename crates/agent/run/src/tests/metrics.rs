@@ -1,4 +1,5 @@
-//! A queue of metrics that cannot be used affects only metrics, neither files nor a restart.
+//! A queue of metrics that cannot be used affects only metrics: files are still scanned and the
+//! agent continues to run.
 
 use rusqlite::{Connection, OpenFlags};
 
@@ -6,7 +7,8 @@ use super::*;
 use crate::METRICS_FILE;
 use crate::metrics::REOPEN_AFTER;
 
-/// Returns the settings of an agent that samples its host ten times a second while its server is down.
+/// Returns the settings of an agent that samples its host ten times a second. Its server is
+/// stopped.
 async fn looking(folder: &Path) -> AgentSettings {
     let (server, mut settings) = house(folder).await;
     settings.metrics =
@@ -17,12 +19,12 @@ async fn looking(folder: &Path) -> AgentSettings {
 
 /// Returns the number of samples in the queue.
 fn looks(settings: &AgentSettings) -> u64 {
-    // For a moment there may be no database.
+    // While the database is recreated it may not exist.
     let Ok(db) = database(settings) else { return 0 };
     db.query_row("SELECT count(*) FROM event", [], |row| row.get::<_, i64>(0)).unwrap_or(0) as u64
 }
 
-/// Opens the current database from outside the agent.
+/// Opens a separate connection to the current database.
 fn database(settings: &AgentSettings) -> rusqlite::Result<Connection> {
     let path = settings.folder.join(METRICS_FILE);
     let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;

@@ -1,4 +1,4 @@
-//! A refused configuration of the agent's groups: the agent watches less than it should, and nothing is
+//! A refused group configuration. The agent may then watch less than it should, and nothing is
 //! removed from the server because of that.
 
 use super::*;
@@ -14,7 +14,7 @@ async fn check_deletes_nothing_while_the_group_config_is_refused() {
     std::fs::create_dir(base.join("other")).unwrap();
     std::fs::write(&here, "here").unwrap();
     std::fs::write(&there, "there").unwrap();
-    // What its groups had it watch, too.
+    // The rules with those of its groups.
     let watched = AgentSettings {
         rules: Rules::of_paths([base.join("tree"), base.join("other")]),
         ..settings.clone()
@@ -24,7 +24,7 @@ async fn check_deletes_nothing_while_the_group_config_is_refused() {
     until("both are reported", || (stored(&here), stored(&there)) == (Some(4), Some(5))).await;
     agent.stop().await.unwrap();
 
-    // With its own settings no configuration of a group can be used.
+    // These settings are invalid together with any group configuration.
     settings.inventory = InventoryConfig {
         packages: false,
         root: "not-absolute".into(),

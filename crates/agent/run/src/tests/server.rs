@@ -1,4 +1,4 @@
-//! A server with only the agents' port, on a folder and an address.
+//! A server with the agents' port only.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -20,7 +20,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Starts on the content of the folder.
+    /// Starts a server with the data in the folder.
     pub(super) fn start(folder: &Path, listen: SocketAddr) -> Self {
         std::fs::create_dir_all(folder).unwrap();
         let state: Arc<dyn StateStore> =

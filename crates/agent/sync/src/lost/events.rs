@@ -1,5 +1,5 @@
-//! The queued events of a dataset: for each item the first one, whose *before* is the item as the
-//! first scan found it.
+//! An index of the queued events of a dataset. It has the first event of each item, whose *before*
+//! is the state that the first scan found.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,8 @@ use queue::{Queue, QueueError};
 use super::item::Item;
 use crate::documents::Maker;
 
-/// The first queued event of each item, by the key of its document's id: about 40 bytes an item.
+/// The first queued event of each item, by the key of its document's id. It takes about 40 bytes
+/// per item.
 #[derive(Debug, Default)]
 pub(super) struct EventIndex {
     first: HashMap<u64, FirstEvent>,
@@ -43,7 +44,7 @@ impl EventIndex {
             let Some(item) = Item::before(event) else { return };
             let id = key(maker.id(item.key.borrowed()));
             let first = self.first.entry(id).or_insert(FirstEvent { time_us, seq });
-            // An event of an earlier comparison is queued behind those of scans since, but has the
+            // An event of an earlier comparison is queued after those of later scans, but has the
             // time of the first scan.
             if time_us <= first.time_us {
                 *first = FirstEvent { time_us, seq };
@@ -56,7 +57,7 @@ impl EventIndex {
         self.first.keys().copied()
     }
 
-    /// Returns how the first scan found the item, as far as events say.
+    /// Returns the state of the item at the first scan, according to its first event.
     ///
     /// # Errors
     /// Returns an error if the queue cannot be read.

@@ -1,4 +1,4 @@
-//! The state of an item in a document or an event, as far as it is needed to detect a change.
+//! The state of an item in a document or an event, reduced to the parts that show a change.
 
 use model::{ChangeKind, PackageDocument};
 use model::{Dataset, EventBody, FileBody, FileDocument, ItemKey, Names, PackageBody};
@@ -12,7 +12,7 @@ pub(super) struct ItemBefore {
     pub(super) before: Option<Item>,
 }
 
-/// An item at one moment.
+/// The state of an item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Item {
     File(Box<FileBody>),
@@ -46,7 +46,8 @@ impl Item {
         }
     }
 
-    /// Returns the item of an event as it was before; `None` if the event is of no item.
+    /// Returns the state before the change that an event reports; `None` if the event is not about
+    /// an item.
     pub(super) fn before(event: EventBody) -> Option<ItemBefore> {
         let created = event.event.action == ChangeKind::Created.name();
         let file = |body: FileBody| Self::File(Box::new(body));
@@ -57,7 +58,7 @@ impl Item {
             (None, None) => return None,
         };
         let key = now.key();
-        // The event of a delete holds the item as it was.
+        // The event of a delete has the last state of the item.
         Some(ItemBefore { key, before: before.or_else(|| (!created).then_some(now)) })
     }
 

@@ -1,4 +1,4 @@
-//! Scans: one that never pauses, and one that finds something at a certain moment.
+//! Simulated scans: one that never pauses, and one that finds a change at a given point.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -12,8 +12,8 @@ use queue::Queue;
 
 use super::{Agent, file, files};
 
-/// A thread that, from its start signal to its end signal, finds new files without a pause, whose
-/// names sort after those of `base`.
+/// A thread that finds new files without a pause between its start and end signals. Their names
+/// sort after those of `base`.
 pub(crate) struct Finding {
     /// State: 0 waiting, 1 running, 2 ending.
     told: Arc<AtomicU8>,
@@ -39,7 +39,7 @@ impl Finding {
     }
 }
 
-/// Finds files as the flag says; returns their number.
+/// Adds files while the flag is 1. Returns their number.
 fn find(queue: &Queue, clock: &ManualClock, flag: &AtomicU8) -> u64 {
     let mut sink = queue.sink(&files(), Arc::new(NoNames)).unwrap();
     let mut found = 0;
@@ -58,7 +58,8 @@ fn find(queue: &Queue, clock: &ManualClock, flag: &AtomicU8) -> u64 {
     }
 }
 
-/// A scan that finds this once a name was asked for `n` times: while a document is made.
+/// A scan that finds a change after `after` user names were requested, which is while a document is
+/// made.
 pub(crate) struct Finds {
     queue: Queue,
     op: Op,

@@ -1,4 +1,4 @@
-//! A real server behind a small proxy, and agents with real queues that talk to it over real TLS.
+//! A real server behind a proxy, and agents with real queues that use TLS.
 #![allow(dead_code, unused_imports, reason = "each test file uses its own part")]
 
 mod finding;
@@ -42,11 +42,11 @@ pub(crate) fn packages() -> Dataset {
     Dataset::new("inventory-packages")
 }
 
-/// A server that can be stopped and started on its folder; agents reach it through the proxy.
+/// A server that can be stopped and restarted with its folder. Agents reach it through the proxy.
 pub(crate) struct Server {
     pub(crate) folder: TempDir,
     pub(crate) proxy: Proxy,
-    /// The registry's clock: life of certificates and tokens.
+    /// The registry's clock, for the validity of certificates and tokens.
     pub(crate) clock: ManualClock,
     running: Option<Running>,
 }
@@ -74,7 +74,7 @@ impl Server {
         server
     }
 
-    /// Starts on the content of the folder.
+    /// Starts the server with the data in the folder.
     pub(crate) fn resume(&mut self, edit: impl FnOnce(&mut SessionsOptions)) {
         let path = self.folder.path();
         let state: Arc<dyn StateStore> =
@@ -148,14 +148,14 @@ impl Server {
         Agent::open(folder, identity.id, clock, SESSION_BYTES)
     }
 
-    /// As [`Server::agent`], with this target size of a session in bytes.
+    /// Like [`Server::agent`], with this target size of a session in bytes.
     pub(crate) async fn agent_of(&self, name: &str, session_bytes: usize) -> Agent {
         let Agent { folder, id, clock, queue, .. } = self.agent(name).await;
         queue.close().unwrap();
         Agent::open(folder, id, clock, session_bytes)
     }
 
-    /// Returns one of this side's own counters.
+    /// Returns one of the server's counters.
     pub(crate) fn counter(&self, name: &str) -> u64 {
         let all = self.running.as_ref().unwrap().handle.counters();
         let found = all["metrics"].as_array().unwrap().iter().find(|m| m["name"] == name);
@@ -207,7 +207,7 @@ impl Server {
         bodies.filter(|b| b.contains(kind)).collect()
     }
 
-    /// Ends every connection; new ones are made to the same server.
+    /// Ends every connection. New ones lead to the same server.
     pub(crate) fn cut_connections(&self) {
         self.proxy.lead_to(self.running.as_ref().unwrap().handle.local_addr());
     }
@@ -229,9 +229,10 @@ impl Server {
         found
     }
 
-    /// Changes the server's documents without the agent. Versions of 0 leave no traces.
+    /// Changes the server's documents without the agent. A write of version 0 leaves no trace of
+    /// it.
     pub(crate) async fn meddle(&self, agent: &Agent, writes: Vec<Write>) {
-        // With the number of the last one, so that the agent knows it, but never the same again.
+        // The session has the agent's last number, so that it causes no check, but another id.
         let last = self
             .state()
             .last_session(&Reader::server(), agent.id)
@@ -324,7 +325,7 @@ impl Agent {
         Self { folder, id, clock, queue, syncer, session_bytes, machine, disk }
     }
 
-    /// Uses these names of users and groups from now on.
+    /// Replaces the names of users and groups.
     pub(crate) fn speak_through(&mut self, names: Arc<dyn Names>) {
         let options = sync_options(&self.machine, self.session_bytes);
         let folder = IdentityFolder::new(self.folder.path());
@@ -416,7 +417,7 @@ impl Agent {
         self.syncer.heartbeat(link::ControlAction::Notify, &[]).await.unwrap()
     }
 
-    /// Does what the running agent does when a check is due: cycle, check, cycle.
+    /// Runs cycle, check and cycle, as the running agent does when a check is due.
     pub(crate) async fn repair(&self) -> sync::CheckReport {
         assert!(self.syncer.check_due().is_some(), "no check is due");
         self.cycle().await;
@@ -445,7 +446,7 @@ impl Agent {
     }
 }
 
-/// Returns an observation that differs from others by `content`.
+/// Returns an observation whose content is identified by `content`.
 pub(crate) fn file(content: u64) -> Observation {
     let mut observation = Observation::empty(Kind::File);
     observation.size = content;

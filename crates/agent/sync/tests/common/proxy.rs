@@ -64,12 +64,12 @@ impl Proxy {
         self.shared.target.send_replace(target);
     }
 
-    /// Cuts once, after this number of further bytes to the server.
+    /// Cuts a connection once, after this number of further bytes to the server.
     pub(crate) fn cut_requests_after(&self, bytes: usize) {
         *self.shared.requests.lock() = Some(bytes);
     }
 
-    /// Cuts once, after this number of further bytes to the agent.
+    /// Cuts a connection once, after this number of further bytes to the agent.
     pub(crate) fn cut_answers_after(&self, bytes: usize) {
         *self.shared.answers.lock() = Some(bytes);
     }
@@ -79,7 +79,7 @@ impl Proxy {
         self.shared.rate.store(bytes_per_second, Ordering::SeqCst);
     }
 
-    /// Returns true if a cut that was asked for is still to come.
+    /// Cancels the requested cuts. Returns true if one was still to come.
     pub(crate) fn take_back(&self) -> bool {
         let requests = self.shared.requests.lock().take();
         let answers = self.shared.answers.lock().take();
