@@ -192,7 +192,7 @@ pub(crate) fn settings(status: &Peeked, readers: &[ReaderProcess]) -> String {
     if let Some(since_us) = status.wal_held_since_us {
         let _ = writeln!(
             text,
-            "the log has been above its limit since {}: end that reader",
+            "the write-ahead log has been above its limit since {}: a reader prevents its truncation; end that reader",
             timestamp::micros(since_us)
         );
     }

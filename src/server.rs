@@ -281,7 +281,7 @@ fn open_series(
             error!(
                 "{dir}: the server runs without its series store, its ports and metrics: {e}; stop \
                  it, then `holdfast series verify --data {data}` says what is wrong, and `holdfast \
-                 series delete --all --data {data}` begins anew"
+                 series delete --all --data {data}` starts an empty one"
             );
             Ok(None)
         }

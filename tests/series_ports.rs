@@ -133,7 +133,7 @@ fn server_opens_usual_ports_on_loopback_and_skips_taken_ones() {
     let (printed, log) = (server.printed(), fs::read_to_string(base.join("log")).unwrap());
     for (name, port) in USUAL {
         let listens = printed.contains(&format!("listening: {name} 127.0.0.1:{port}"));
-        let told = log.contains(&format!("series {name}: nothing listens on 127.0.0.1:{port}"))
+        let told = log.contains(&format!("series {name}: cannot listen on 127.0.0.1:{port}"))
             && log.contains(&format!("set series.{name} in server.toml"));
         assert!(listens != told && (told || name != "resp"), "{name}: {printed:?} {log}");
     }

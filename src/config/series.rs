@@ -194,7 +194,10 @@ impl SeriesConfig {
             [("rollup_age", self.rollup_age, self.age_max), ("hourly_age", self.hourly_age, before)]
         {
             if age > Duration::ZERO && age <= before {
-                bail!("{}: not longer than what goes before it: nothing would stay", key(name));
+                bail!(
+                    "{}: must be longer than the age of the finer data before it, or it would keep nothing",
+                    key(name)
+                );
             }
         }
         within(&key("own_metrics"), &self.own_metrics, &Duration::ZERO, &(year / 365))?;

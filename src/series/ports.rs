@@ -225,9 +225,9 @@ fn allow(
     match opened {
         Err(e) if !named => {
             tracing::warn!(
-                "series {name}: nothing listens on {address} before it is free, the other ports work: {e:#}; \
-                 end what has it, or set series.{name} in server.toml (of `up`: --{name}) to another HOST:PORT or \
-                 to off"
+                "series {name}: cannot listen on {address} until it is free: {e:#}; the other ports work; \
+                 end the program that uses it, or set series.{name} in server.toml (for `up`: --{name}) to another \
+                 HOST:PORT or to off"
             );
             Ok(false)
         }

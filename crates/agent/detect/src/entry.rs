@@ -121,7 +121,7 @@ impl Walk<'_, '_> {
     fn unknown(&mut self, directory: &Directory, error: Errno) -> Result<(), ScanError> {
         let error = ObserveError::Os(error.raw_os_error());
         self.counts.error(error);
-        let detail = format!("its entries cannot be examined: {error}; what was known is kept");
+        let detail = format!("its entries cannot be examined: {error}; their last known state is kept");
         self.gap(&directory.path, GapKind::Unreadable, detail)
     }
 
@@ -248,7 +248,7 @@ impl Walk<'_, '_> {
             _ => {
                 let path = join(&at.directory.path, at.name);
                 if at.before.is_some() && self.holds_below(&path)? {
-                    let detail = "the link leads nowhere now; what was known behind it is kept";
+                    let detail = "the target of the link is gone; the last known state of what it led to is kept";
                     self.gap(&path, GapKind::Missing, detail.into())?;
                 }
                 self.other(at)

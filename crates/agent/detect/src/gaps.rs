@@ -86,7 +86,7 @@ impl Gaps {
 
 fn over_text(kind: GapKind) -> &'static str {
     match kind {
-        GapKind::Missing => "there again and compared with what it was",
+        GapKind::Missing => "exists again; compared with its state before",
         GapKind::OtherDevice => "on its file system again and compared with what it was",
         GapKind::Unreadable => "readable again and compared with what it was",
         GapKind::PathTooLong => "nothing with too long a path is left",

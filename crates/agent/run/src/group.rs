@@ -65,7 +65,7 @@ pub(super) fn note_running(folder: &Path, text: &str) {
         return;
     }
     if let Err(error) = write(folder, RUNNING, text) {
-        warn!("{error:#}: should the next configuration not run, this one is not tried");
+        warn!("{error:#}: if the next configuration cannot run, the agent will not return to this one");
     }
 }
 

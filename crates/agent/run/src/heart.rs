@@ -194,7 +194,7 @@ impl Heart {
             return;
         }
         if self.taken.contains(&command.id) {
-            debug!(command = command.id, "handed out again; it is in hand");
+            debug!(command = command.id, "received again; it is being carried out");
             return;
         }
         if self.taken.len() == TAKEN_MAX {

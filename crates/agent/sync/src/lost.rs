@@ -273,8 +273,8 @@ impl Syncer {
         let own = self.held_documents(dataset).await?;
         let mut report = LostReport { documents: own.len() as u64, ..LostReport::default() };
         let Some(differing) = self.compare(dataset, own).await? else {
-            warn!(%dataset, "this server compares no ranges: what changed while agent.db was lost \
-                is not told as changes");
+            warn!(%dataset, "this server compares no ranges: changes made while agent.db was lost \
+                are not reported");
             report.unknown = true;
             return Ok(report);
         };

@@ -101,8 +101,8 @@ impl Budget {
             return Ok(());
         }
         let why = format!(
-            "Query needs more than {} MiB of memory, or all queries together more than {} MiB: choose \
-             fewer series with where, order-by series, or of steps wider ones or a shorter range",
+            "Query needs more than {} MiB of memory, or all queries together more than {} MiB: select \
+             fewer series with where, use order-by series, or choose a wider step or a shorter range",
             MEMORY_MAX >> 20,
             MEMORY_ALL_MAX >> 20
         );

@@ -129,7 +129,7 @@ fn read_line(number: usize, line: &str) -> Result<Option<KeyLine<'_>>, EnrollErr
     let wrong = || {
         RegistryError::Refused(format!(
             "line {number}: not of the form `ID NAME IP KEY` with at least {CLIENT_KEY_CHARS} \
-             characters of key: mend or remove it"
+             characters of key: correct or remove it"
         ))
     };
     let mut words = line.split(' ');

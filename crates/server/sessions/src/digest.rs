@@ -79,7 +79,7 @@ fn ranges(asked: &DigestRequest) -> Result<Asked, Refusal> {
     let parts = n.saturating_mul(1 << (4 * u32::from(asked.split)));
     if n == 0 || n > DIGEST_RANGES_MAX || parts > DIGEST_PARTS_MAX {
         return Err(Refusal::invalid(format!(
-            "a question is about 1 to {DIGEST_RANGES_MAX} ranges and up to {DIGEST_PARTS_MAX} parts"
+            "a digest request names 1 to {DIGEST_RANGES_MAX} ranges and up to {DIGEST_PARTS_MAX} parts"
         )));
     }
     let parse = |name: &String| {

@@ -78,7 +78,7 @@ impl App {
         let name = self.registry.agent(agent).map(|a| a.name).unwrap_or_default();
         let detail = format!(
             "the identity of agent {agent} ({name}) runs twice: {} keeps it, {} was refused; enrol \
-             that one anew with `holdfast enroll`",
+             that machine under a name of its own with `holdfast enroll`",
             describe(&found.holder),
             describe(&found.refused)
         );

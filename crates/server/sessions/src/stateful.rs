@@ -173,9 +173,9 @@ async fn commit(
                 StatusCode::BAD_REQUEST,
                 "session_outdated",
                 format!(
-                    "the id {session:?} is older than those of sessions that were applied since, so \
-                     that this one may have been applied before: nothing was stored; tell what is \
-                     still so under a new id"
+                    "the id {session:?} is older than the ids that the server remembers, so this session \
+                     may have been applied before: nothing was stored; send what still holds under a \
+                     new id"
                 ),
             ));
         }

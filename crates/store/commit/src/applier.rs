@@ -141,7 +141,9 @@ impl Applier<'_> {
             // outcome was not kept. The caller gets it by submitting the record again.
             let position = *position;
             if let Some(caller) = submitted.caller {
-                let late = CommitError::State(format!("record {position} was applied unseen"));
+                let late = CommitError::State(format!(
+                    "record {position} was applied, but its outcome is not known: submit it again"
+                ));
                 caller.send_outcome(Err(late));
             }
         }

@@ -85,7 +85,7 @@ pub(crate) fn watch_folders(shared: &Shared) -> bool {
     let before = shared.folder_lost.swap(lost.is_some(), Ordering::Relaxed);
     match lost {
         Some((folder, _)) if !before => tracing::error!(folder = %folder.display(),
-            "the folder is gone, or another one is in its place: nothing is taken; put it back, or \
+            "the folder is gone, or another one is in its place: no records are accepted; put it back, or \
              stop the server and restore its backup"),
         None if before => tracing::warn!("the data folder is back: records are accepted"),
         _ => {}

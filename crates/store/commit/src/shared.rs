@@ -155,7 +155,7 @@ impl Shared {
             return full("the server's disk is nearly full: free space there");
         }
         if self.stalled.load(Ordering::Relaxed) {
-            return full("records wait for room in the state");
+            return full("records that were accepted wait for free space in the state store");
         }
         Ok(())
     }

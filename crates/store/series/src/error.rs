@@ -23,8 +23,8 @@ pub enum SeriesOpenError {
     Locked(PathBuf),
     /// The last process did not close the store: records in its log are not in parts yet.
     #[error(
-        "{}: was not closed in good order, so that opening it writes: open it, or a copy of it, where \
-         it may be written", .0.display()
+        "{}: was not closed cleanly, so opening it writes: open it, or a copy of it, where it may \
+         be written", .0.display()
     )]
     NotClosed(PathBuf),
     /// A file was written by a newer version.

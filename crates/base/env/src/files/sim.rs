@@ -222,7 +222,7 @@ fn refusal(failure: Option<Failure>) -> io::Result<()> {
 /// Returns the error of a call during which the power failed.
 fn cut(failure: Option<Failure>) -> io::Result<()> {
     match failure {
-        Some(Failure::PowerCut) => Err(io::Error::other("the power went")),
+        Some(Failure::PowerCut) => Err(io::Error::other("simulated power cut")),
         _ => Ok(()),
     }
 }

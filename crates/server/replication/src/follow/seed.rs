@@ -122,7 +122,7 @@ impl Receiver {
             }
             Frame::Piece { offset, bytes } => {
                 let Some(open) = self.open.as_mut().filter(|o| o.written_bytes == offset) else {
-                    return Err(format_error("the server sent a piece of a file out of its turn"));
+                    return Err(format_error("the server sent the pieces of a file out of order"));
                 };
                 open.file.write_all(&bytes).map_err(FollowError::Seed)?;
                 open.written_bytes += bytes.len() as u64;

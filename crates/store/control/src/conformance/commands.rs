@@ -45,7 +45,7 @@ pub fn a_command_counts_its_outcomes(store: &dyn ControlStore) {
         ])
         .unwrap();
     let expected = CommandCounts { pending: 1, sent: 1, failed: 1, total: 3, ..Default::default() };
-    assert_eq!(counts(store, id), expected, "strangers are passed over");
+    assert_eq!(counts(store, id), expected, "unknown agents are skipped");
     assert_eq!(store.load().unwrap().outstanding[0].agents, [agents[0], agents[2]]);
     assert!(store.command(&reader(), id + 1, &Permitted::All, PAGE).unwrap().is_none());
     let newest = create(store, &agents[..1]);

@@ -403,7 +403,7 @@ fn scans_of_the_fleet_are_those_that_are_allowed_by_name() {
         ("q: os.arch = or name =", asked(either(C::OsArch, C::Name))),
         ("older_than", AgentQuery { older_than_s: Some(60), ..AgentQuery::default() }),
     ] {
-        assert!(scans(&query), "{name} has an index now: say so: {:?}", page_plan(&query));
+        assert!(scans(&query), "{name} has an index now, update the list: {:?}", page_plan(&query));
     }
     // The filter matches every agent but the server; each agent needs one lookup in an index.
     let plan = page_plan(&asked(lone));
@@ -447,6 +447,6 @@ fn different_values_of_a_column_with_an_index_are_read_from_it() {
     for columns in [&[C::OsPlatform, C::Version][..], &[C::OsArch], &[C::Group], &[C::ConfigStatus]]
     {
         let plan = plan_of(columns);
-        assert!(scans_the_fleet(&plan), "{columns:?} has an index now: say so: {plan:?}");
+        assert!(scans_the_fleet(&plan), "{columns:?} have an index now, update the list: {plan:?}");
     }
 }

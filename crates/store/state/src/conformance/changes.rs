@@ -185,7 +185,7 @@ pub fn events_beyond_the_size_are_dropped_oldest_first(store: &dyn StateStore) {
     assert_eq!(ids(store, &ChangeQuery { limit: 1, ..all() }), [last]);
     let query = ChangeQuery { kinds: vec![EventKind::Coverage], ..all() };
     let told = store.changes(&Reader::server(), &query).unwrap().items;
-    assert_eq!(told.len(), 1, "one event tells of the whole run");
+    assert_eq!(told.len(), 1, "one event covers the whole run");
     let body: EventBody = serde_json::from_slice(&told[0].body).unwrap();
     let detail = body.holdfast.coverage.unwrap().detail;
     assert!(detail.starts_with(&format!("{} events", retained.events)), "{detail}");
