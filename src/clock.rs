@@ -343,7 +343,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stored_time_reads_back() {
+    fn stored_guarded_time_round_trips() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("clock.json");
         assert_eq!(load(&path).unwrap(), None);
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_or_newer_file_is_named() {
+    fn damaged_or_newer_clock_file_is_named_in_the_error() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("clock.json");
         for text in ["", "{", "{\"version\":2,\"time\":\"\"}", "{\"version\":1,\"time\":\"x\"}"] {
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_are_shown_in_a_fitting_unit() {
+    fn time_spans_are_shown_in_the_largest_fitting_unit() {
         let minute = 60_000_000;
         let day = 1_440 * minute;
         let shown = [0, 90 * minute, 3 * 60 * minute, 2 * day, 300 * day, 3_650 * day].map(span);

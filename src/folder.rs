@@ -340,7 +340,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_is_claimed_once() {
+    fn data_folder_lock_is_exclusive() {
         let dir = tempfile::tempdir().unwrap();
         let folder = DataFolder::new(dir.path().join("data"));
         let held = folder.claim().unwrap();
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_of_something_else_is_not_taken() {
+    fn claim_refuses_a_folder_with_foreign_files() {
         let dir = tempfile::tempdir().unwrap();
         let refused = |expected: &str| {
             let error = DataFolder::new(dir.path()).claim().unwrap_err().to_string();
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_of_something_else_is_named() {
+    fn expect_names_a_folder_that_is_not_a_data_folder() {
         let dir = tempfile::tempdir().unwrap();
         let error = DataFolder::new(dir.path()).expect().unwrap_err().to_string();
         assert!(error.contains("not a data folder"), "{error}");

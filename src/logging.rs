@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_parts_are_the_crates_of_this_workspace() {
+    fn log_parts_include_every_workspace_crate() {
         let manifest = include_str!("../Cargo.toml");
         let ours = manifest.lines().filter(|line| line.contains("{ package = \"holdfast-"));
         let ours: Vec<&str> = ours.filter_map(|line| line.split(' ').next()).collect();
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_is_known_by_its_former_name() {
+    fn log_filter_accepts_the_former_name_of_a_part() {
         for (filter, present) in [
             ("info,ship=debug", "info,replication=debug"),
             ("ship", "replication"),
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_is_no_level_and_no_part_is_refused() {
+    fn log_filter_rejects_unknown_levels_and_parts() {
         for fine in ["warn", "INFO,sync=debug", "off", "info, api::serve=trace", "sync", ""] {
             expect_known(fine).unwrap();
         }
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn access_lines_are_not_in_the_readable_log() {
+    fn access_log_lines_are_not_kept_in_the_log_ring() {
         let ring = LogRing::default();
         let kept = Keep { clock: SystemClock::new(), ring: ring.clone() };
         tracing::subscriber::with_default(tracing_subscriber::registry().with(kept), || {

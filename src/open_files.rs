@@ -19,7 +19,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_limit_of_open_files_is_raised_to_what_is_allowed() {
+    fn open_file_limit_is_raised_to_the_hard_limit() {
         use rustix::process::{Resource, getrlimit};
         let most = raise();
         assert_eq!(getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX), most);

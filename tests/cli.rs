@@ -66,7 +66,7 @@ const COMMANDS: &[&[&str]] = &[
 ];
 
 #[test]
-fn the_help_is_the_one_that_was_agreed() {
+fn help_texts_equal_the_golden_file() {
     let mut all = String::new();
     for command in COMMANDS {
         let (code, out, _) = run_with(&[command, &["--help"][..]].concat(), &[("COLUMNS", "100")]);
@@ -83,7 +83,7 @@ fn the_help_is_the_one_that_was_agreed() {
 }
 
 #[test]
-fn a_scan_prints_one_object_per_entry_and_a_summary() {
+fn scan_prints_one_object_per_entry_and_a_summary() {
     let tree = folder("cli-scan");
     fs::write(tree.join("a"), b"abc").unwrap();
     fs::create_dir(tree.join("d")).unwrap();
@@ -103,7 +103,7 @@ fn a_scan_prints_one_object_per_entry_and_a_summary() {
 }
 
 #[test]
-fn errors_name_the_thing_and_end_with_code_two() {
+fn errors_name_their_object_and_exit_with_code_2() {
     let dir = folder("cli-errors");
     let path = |name: &str| dir.join(name).to_str().unwrap().to_owned();
     fs::write(path("bad.toml"), "[scan]\nintervall = \"1h\"\n").unwrap();
@@ -149,7 +149,7 @@ fn expect_all(cases: &[(&[&str], i32, &str)]) {
 }
 
 #[test]
-fn a_folder_of_another_kind_is_neither_judged_nor_taken() {
+fn commands_refuse_a_folder_of_another_kind() {
     let dir = folder("cli-folders");
     let path = |name: &str| dir.join(name).to_str().unwrap().to_owned();
     // Create an agent's folder, a server's folder without its journal, and a folder of other files.
@@ -204,7 +204,7 @@ fn run_as_nobody(words: &[&str]) -> (i32, String) {
 }
 
 #[test]
-fn denied_permission_is_reported_as_such() {
+fn permission_errors_are_reported_with_their_cause() {
     use std::os::unix::fs::PermissionsExt as _;
     let dir = folder("cli-denied");
     let mode = |path: &str, mode: u32| {
@@ -303,7 +303,7 @@ fn running_server_reports_refusals_and_records_actions() {
 }
 
 #[test]
-fn typing_error_is_named_with_its_remedy() {
+fn mistyped_arguments_are_reported_with_a_remedy() {
     let dir = folder("cli-mistyped");
     let path = |name: &str| dir.join(name).to_str().unwrap().to_owned();
     fs::create_dir_all(dir.join("data/series")).unwrap();
@@ -377,7 +377,7 @@ fn start_failure_is_reported_once_with_its_remedy() {
 }
 
 #[test]
-fn lost_output_is_an_error_but_a_closed_reader_is_not() {
+fn failed_stdout_write_is_an_error_but_a_closed_pipe_is_not() {
     use std::process::{Command, Stdio};
     let run_into = |words: &[&str], out: Stdio| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
@@ -411,7 +411,7 @@ fn lost_output_is_an_error_but_a_closed_reader_is_not() {
 }
 
 #[test]
-fn printed_configurations_pass_their_own_check() {
+fn default_configurations_pass_config_check() {
     let dir = folder("cli-config");
     for role in ["server", "agent"] {
         let (code, text, _) = run(&["config", "default", role]);

@@ -338,49 +338,49 @@ fn jumps(who: Who, restart: bool) {
 }
 
 #[test]
-fn jumps_of_a_running_server_lose_nothing() {
+fn clock_jumps_of_a_running_server_lose_nothing() {
     jumps(Who::Server, false);
 }
 
 #[test]
-fn jumps_over_a_restart_of_the_server_lose_nothing() {
+fn clock_jumps_over_a_server_restart_lose_nothing() {
     jumps(Who::Server, true);
 }
 
 #[test]
-fn jumps_of_a_running_agent_lose_nothing() {
+fn clock_jumps_of_a_running_agent_lose_nothing() {
     jumps(Who::Agent, false);
 }
 
 #[test]
-fn jumps_over_a_restart_of_the_agent_lose_nothing() {
+fn clock_jumps_over_an_agent_restart_lose_nothing() {
     jumps(Who::Agent, true);
 }
 
 #[test]
-fn jumps_of_server_and_agent_lose_nothing() {
+fn clock_jumps_of_server_and_agent_lose_nothing() {
     jumps(Who::Both, false);
 }
 
 #[test]
-fn jumps_over_a_restart_of_both_lose_nothing() {
+fn clock_jumps_over_a_restart_of_both_lose_nothing() {
     jumps(Who::Both, true);
 }
 
 #[test]
-fn jumps_of_up_lose_nothing() {
+fn clock_jumps_of_up_lose_nothing() {
     jumps(Who::Up, false);
 }
 
 #[test]
-fn jumps_over_a_restart_of_up_lose_nothing() {
+fn clock_jumps_over_a_restart_of_up_lose_nothing() {
     jumps(Who::Up, true);
 }
 
 /// A jump of two days over a restart is reported as `clock_jump`, and not as two days in which the
 /// agent was not running.
 #[test]
-fn a_jump_over_a_restart_is_no_absence() {
+fn clock_jump_over_a_restart_is_not_reported_as_downtime() {
     let mut world = World::begin("clock-absence", Who::Agent);
     world.stop();
     world.shift(2 * DAY);
@@ -404,7 +404,7 @@ fn day(time: &Value) -> String {
 }
 
 #[test]
-fn a_clock_that_is_right_is_accepted_by_command() {
+fn clock_accept_releases_a_held_clock() {
     let mut world = World::begin("clock-accept", Who::Server);
     let data = world.data();
     let data = data.to_str().unwrap();
@@ -443,7 +443,7 @@ fn a_clock_that_is_right_is_accepted_by_command() {
 
 /// A folder of an earlier version has no stored time; its newest file gives the time of last use.
 #[test]
-fn a_start_without_a_stored_time_is_held_by_the_newest_file() {
+fn clock_without_a_stored_time_is_held_by_the_newest_file() {
     let mut world = World::begin("clock-unstored", Who::Server);
     world.work();
     let before = ids(&world.changes());
@@ -457,7 +457,7 @@ fn a_start_without_a_stored_time_is_held_by_the_newest_file() {
 }
 
 #[test]
-fn an_authority_made_at_a_wrong_time_is_reissued() {
+fn authority_created_at_a_wrong_time_can_be_reissued() {
     let mut world = World::new("clock-authority", Who::Server);
     world.shift(10 * YEAR);
     world.start();
@@ -483,7 +483,7 @@ fn an_authority_made_at_a_wrong_time_is_reissued() {
 
 /// The agent enrolled before the authority's certificate was reissued.
 #[test]
-fn enrolled_agents_go_on_after_the_authority_was_reissued() {
+fn enrolled_agents_continue_after_authority_reissue() {
     let mut world = World::begin("clock-reissued", Who::Server);
     world.stop();
     let data = world.data();

@@ -279,7 +279,7 @@ fn kill_again_and_again(
 }
 
 #[test]
-fn fifty_kills_of_either_side_leave_a_prefix_that_can_take_over() {
+fn follower_keeps_a_promotable_prefix_through_fifty_kills() {
     let kills = std::env::var("HOLDFAST_KILLS").map_or(KILLS, |k| k.parse().unwrap());
     let seed = seed();
     println!("HOLDFAST_SEED={seed}");
@@ -385,7 +385,7 @@ fn network_follower_sends_its_token_and_verifies_the_server() {
 }
 
 #[test]
-fn following_folder_serves_no_one_until_promoted() {
+fn following_folder_cannot_be_served_until_promoted() {
     let base = folder("follow-lock");
     configure(&base, "first", "plain_http = true\n");
     let second_config = configure(&base, "second", "plain_http = true\n");
@@ -438,7 +438,7 @@ fn following_folder_serves_no_one_until_promoted() {
 }
 
 #[test]
-fn a_restored_backup_follows_from_where_it_was_made() {
+fn restored_backup_follows_from_its_backup_position() {
     let base = folder("follow-restored");
     configure(&base, "first", "plain_http = true\n");
     let (first, second, saved) = (base.join("first"), base.join("second"), base.join("saved"));

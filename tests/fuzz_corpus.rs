@@ -61,41 +61,41 @@ fn replay(name: &str, most: usize, target: fn(&[u8])) {
 }
 
 #[test]
-fn segments_with_hostile_insides_do_no_harm() {
+fn corpus_segments_decode_consistently() {
     replay("segment", 50, targets::segment);
 }
 
 #[test]
-fn damaged_journals_give_a_prefix_or_an_error() {
+fn corpus_of_damaged_journals_reads_a_prefix_or_fails() {
     replay("damage", 100, targets::damage);
 }
 
 #[test]
-fn sessions_of_strangers_are_taken_whole_or_refused() {
+fn corpus_sessions_round_trip_or_are_refused() {
     replay("session", 1000, targets::session);
 }
 
 #[test]
-fn records_of_any_bytes_are_read_whole_or_refused() {
+fn corpus_records_round_trip_or_are_refused() {
     replay("record", 1000, targets::record);
 }
 
 #[test]
-fn follower_streams_decode_equally_however_they_are_split() {
+fn corpus_follower_streams_decode_equally_when_split() {
     replay("frames", 1000, frames::frames);
 }
 
 #[test]
-fn columns_chunks_and_records_of_any_bytes_are_read_or_refused() {
+fn corpus_series_files_decode_or_are_refused() {
     replay("series_codec", 1000, readers::codec);
 }
 
 #[test]
-fn foreign_metrics_streams_are_accepted_or_refused_at_any_split() {
+fn corpus_metrics_streams_parse_equally_at_any_split() {
     replay("series_readers", 1000, readers::readers);
 }
 
 #[test]
-fn queries_of_strangers_are_answered_and_the_same_way_twice() {
+fn corpus_queries_have_deterministic_answers() {
     replay("series_query", 1000, query::query);
 }

@@ -127,7 +127,7 @@ fn put(api: &Api, group: &str, kind: &str, text: &str) {
 }
 
 #[test]
-fn group_configuration_is_applied_through_kills_and_absence() {
+fn group_configuration_survives_kills_and_downtime() {
     let deployment = Deployment::new();
     let (one, two) = (deployment.base.join("one-own"), deployment.base.join("two-own"));
     let (shared, web, late) =

@@ -129,7 +129,7 @@ fn processes_and_agent(http: SocketAddr, looks: usize) {
 }
 
 #[test]
-fn metrics_of_an_offline_period_arrive_whole_and_once() {
+fn offline_metrics_arrive_completely_and_once() {
     let base = folder("host-metrics");
     let fleet = Fleet::new(&base);
     let (server, http) = fleet.server(&base);

@@ -118,7 +118,7 @@ fn installed_files_are_complete_and_uninstall_keeps_the_config() {
 }
 
 #[test]
-fn a_program_whose_path_has_a_space_is_installed_too() {
+fn install_accepts_a_path_with_a_space() {
     let to = folder("install-space");
     let bin = to.join("a program");
     fs::copy(env!("CARGO_BIN_EXE_holdfast"), &bin).unwrap();
@@ -172,7 +172,7 @@ fn unit_creates_the_server_config_where_it_may_be_replaced() {
 }
 
 #[test]
-fn systemd_takes_the_units_and_finds_them_hardened() {
+fn systemd_accepts_the_units_and_rates_them_hardened() {
     let analyze = |words: &[&str], unit: &Path| {
         Command::new("systemd-analyze").args(words).arg(unit).output().unwrap()
     };

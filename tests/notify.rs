@@ -85,7 +85,7 @@ fn server_notifies_ready_watchdog_and_stopping() {
 }
 
 #[test]
-fn up_says_the_same() {
+fn up_notifies_ready_watchdog_and_stopping() {
     let home = folder("notify-up");
     fs::create_dir(home.join("tree")).unwrap();
     let (data, tree) = (home.join("data"), home.join("tree"));

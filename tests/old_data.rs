@@ -88,7 +88,7 @@ fn pending(deployment: &Deployment) -> Vec<String> {
 
 #[test]
 #[ignore = "writes an archive into the tree; run before a release"]
-fn write_an_archive() {
+fn write_old_data_archive() {
     let name = std::env::var("HOLDFAST_BLESS").expect("HOLDFAST_BLESS=NAME");
     let deployment = Deployment::looking("write-archive", "1s");
     for n in 20..deployment::FOLDERS * deployment::FILES {
@@ -139,7 +139,7 @@ fn write_an_archive() {
 }
 
 #[test]
-fn this_version_opens_folders_of_earlier_ones() {
+fn data_folders_of_earlier_versions_open() {
     let mut found = 0;
     for entry in fs::read_dir(archives()).unwrap() {
         let archive = entry.unwrap().path();

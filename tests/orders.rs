@@ -19,7 +19,7 @@ use std::fs;
 use common::{Api, Running, eventually, folder};
 
 #[test]
-fn scans_have_their_times_and_orders_are_acknowledged() {
+fn scan_times_are_reported_and_commands_acknowledged() {
     let base = folder("orders");
     let (data, tree) = (base.join("data"), base.join("tree"));
     fs::create_dir_all(&tree).unwrap();

@@ -189,7 +189,7 @@ fn packages_are_reported_through_kills_losses_and_gaps() {
 }
 
 #[test]
-fn up_looks_at_the_packages_of_the_system_that_it_is_given() {
+fn up_reports_the_packages_of_the_given_system_root() {
     let mut place = PackageHost::new("packages-up");
     place.change(&[("bash", "1"), ("dpkg", "1")], &[]);
     let path = |name: &str| place.deployment.base.join(name).to_str().unwrap().to_owned();

@@ -243,7 +243,7 @@ fn backup_under_load_restores_everything_acknowledged_before_it() {
 }
 
 #[test]
-fn a_clean_stop_loses_nothing_with_the_log_on_or_off() {
+fn clean_stop_loses_no_rows_with_the_log_on_or_off() {
     let stops = number("HOLDFAST_STOPS", STOPS);
     let base = folder("series-stops");
     let data = data(&base, false);

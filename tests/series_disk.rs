@@ -66,7 +66,7 @@ fn check(store: &Alone, told: &BTreeMap<i64, u64>) {
 }
 
 #[test]
-fn full_store_refuses_by_name_keeps_its_data_and_recovers() {
+fn full_series_disk_refuses_rows_keeps_data_and_recovers() {
     let base = folder("series-disk");
     let Some(mounted) = Mounted::new(base.join("disk"), 64) else { return };
     let data = mounted.0.join("data");

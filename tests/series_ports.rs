@@ -122,7 +122,7 @@ fn configured(base: &Path, api: &str, more: &str) -> String {
 }
 
 #[test]
-fn server_opens_usual_ports_on_loopback_and_skips_taken_ones() {
+fn default_ports_open_on_loopback_and_skip_used_ones() {
     let base = folder("series-usual");
     // The port is now in use, by this listener or by another process.
     let _taken = TcpListener::bind("127.0.0.1:8282");

@@ -117,7 +117,7 @@ fn verify_names_a_damaged_part_and_leaves_an_open_store_alone() {
 }
 
 #[test]
-fn root_leaves_nothing_in_a_store_of_another_account() {
+fn root_refuses_to_open_a_store_of_another_user() {
     let base = folder("series-owner");
     let (data, dump) = (base.join("data"), base.join("dump"));
     if fs::metadata(&base).unwrap().uid() != 0 {
@@ -160,7 +160,7 @@ fn server_folder_is_not_opened_with_other_retention_rules() {
 }
 
 #[test]
-fn an_export_leaves_out_the_events_of_a_damaged_part_alone() {
+fn export_skips_only_the_events_of_a_damaged_part() {
     let base = folder("series-export");
     let (data, dump) = (base.join("data"), base.join("dump"));
     let words = data.to_str().unwrap();
@@ -239,7 +239,7 @@ fn non_loopback_ports_need_a_certificate_and_exclude_udp() {
 /// Sends the requests of Grafana's Akumuli data source as a browser does, from a page of another
 /// origin.
 #[test]
-fn grafana_asks_from_its_own_origin_and_is_answered() {
+fn grafana_queries_from_another_origin_are_answered() {
     let base = folder("series-grafana");
     let data = base.join("data");
     let origin = "origin: http://grafana.example:3000";
@@ -316,7 +316,7 @@ fn grafana_asks_from_its_own_origin_and_is_answered() {
 /// A real netdata sends its charts to the `OpenTSDB` port. The test is skipped if Debian's netdata
 /// is not installed; `tests/netdata.sh` installs it and runs the test.
 #[test]
-fn a_real_netdata_sends_its_charts() {
+fn real_netdata_charts_are_stored() {
     let found = Command::new("netdata").arg("-v").output();
     if !found.is_ok_and(|out| out.status.success()) {
         println!("SKIPPED: netdata is not installed; tests/netdata.sh installs it");

@@ -151,7 +151,7 @@ fn imports_run_one_way() {
 }
 
 #[test]
-fn no_source_file_is_longer_than_one_noun_needs() {
+fn source_files_stay_below_the_line_limit() {
     let long: Vec<String> = files()
         .iter()
         .filter(|p| p.extension().is_some_and(|e| ["rs", "ts", "tsx"].iter().any(|x| e == *x)))
@@ -186,7 +186,7 @@ fn modules_import_one_way() {
 }
 
 #[test]
-fn crates_stay_small() {
+fn crates_stay_below_the_line_limit() {
     let mut wrong = Vec::new();
     for (name, src) in source_folders() {
         let lines: usize = files()
@@ -235,7 +235,7 @@ fn test_names_are_short() {
 }
 
 #[test]
-fn the_architecture_names_every_crate() {
+fn architecture_document_names_every_crate() {
     let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
     let missing: Vec<String> =
         crates().into_iter().filter(|c| !text.contains(&format!("crates/{c}"))).collect();
@@ -284,7 +284,7 @@ fn links(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_commands_of_the_documents_exist() {
+fn commands_in_documents_exist() {
     let makefile = fs::read_to_string(root().join("Makefile")).unwrap();
     let mut broken = Vec::new();
     for file in files().iter().filter(|p| p.extension().is_some_and(|e| e == "md")) {
@@ -310,7 +310,7 @@ fn the_commands_of_the_documents_exist() {
 /// After a test is renamed, no document may name it, and no test filter may match nothing, because
 /// such a command passes.
 #[test]
-fn the_tests_that_are_named_exist() {
+fn tests_named_in_documents_exist() {
     let tests = tests_by_file();
     let mut broken = Vec::new();
     let named = |path: &PathBuf| path.extension().is_some_and(|e| e == "md" || e == "toml");
@@ -449,7 +449,7 @@ fn help_of(path: &[&str]) -> Option<String> {
 }
 
 #[test]
-fn no_foreign_tls_or_hash_library_slips_in() {
+fn forbidden_tls_and_hash_libraries_are_not_dependencies() {
     let lock = fs::read_to_string(root().join("Cargo.lock")).unwrap();
     for unwanted in ["openssl-sys", "aws-lc-sys", "native-tls"] {
         assert!(!lock.contains(&format!("name = \"{unwanted}\"")), "{unwanted} is in Cargo.lock");

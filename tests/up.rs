@@ -75,7 +75,7 @@ fn history(api: &Api) -> Vec<(String, String)> {
 }
 
 #[test]
-fn change_reaches_the_history_from_the_disk() {
+fn changes_on_disk_appear_in_the_history() {
     let place = Folders::new("up-change");
     let up = place.up();
     let password = up.line("log in: user admin, password ");
@@ -144,7 +144,7 @@ fn changes_during_downtime_are_recorded_with_a_gap() {
 }
 
 #[test]
-fn a_data_folder_is_served_by_one_process() {
+fn second_process_on_a_data_folder_is_refused() {
     let place = Folders::new("up-twice");
     let up = place.up();
     up.line("ready: ");
@@ -199,7 +199,7 @@ fn local_agent_recovers_its_key_but_lost_registry_fails_start() {
 }
 
 #[test]
-fn a_first_start_that_fails_does_not_use_up_the_password() {
+fn failed_first_start_keeps_the_initial_password() {
     let place = Folders::new("up-port-taken");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
@@ -212,7 +212,7 @@ fn a_first_start_that_fails_does_not_use_up_the_password() {
 }
 
 #[test]
-fn vanished_root_is_a_gap_and_not_a_thousand_deletes() {
+fn missing_root_is_reported_as_a_gap_without_deletes() {
     let place = Folders::new("up-gap");
     let up = place.up();
     up.line("synchronised: ");
@@ -246,7 +246,7 @@ fn vanished_root_is_a_gap_and_not_a_thousand_deletes() {
 }
 
 #[test]
-fn a_backup_under_load_restores_to_a_working_server() {
+fn backup_under_load_restores_to_a_working_server() {
     let place = Folders::new("up-backup");
     let up = place.up();
     up.line("synchronised: ");
@@ -295,7 +295,7 @@ fn a_backup_under_load_restores_to_a_working_server() {
 }
 
 #[test]
-fn a_lost_password_is_reset_on_the_host() {
+fn password_can_be_reset_on_the_host() {
     let place = Folders::new("up-password");
     let up = place.up();
     let url = up.line("ready: ");
@@ -314,7 +314,7 @@ fn a_lost_password_is_reset_on_the_host() {
 }
 
 #[test]
-fn a_damaged_queue_is_set_aside_and_the_server_repaired() {
+fn damaged_queue_is_moved_aside_and_the_server_repaired() {
     let place = Folders::new("up-corrupt");
     let up = place.up();
     up.line("synchronised: ");
@@ -344,7 +344,7 @@ fn damaged_journal_is_refused_and_repair_keeps_the_history() {
 }
 
 #[test]
-fn a_trimmed_journal_that_lost_its_end_is_repaired_too() {
+fn trimmed_journal_without_its_end_is_repaired() {
     journal_loses(&Folders::new("up-trimmed"), 3, |segment| {
         // Damage the last block with data: the journal alone cannot tell it from a torn tail.
         let end = segment.iter().rposition(|byte| *byte != 0).unwrap();
@@ -418,7 +418,7 @@ fn journal_loses(place: &Folders, stops: u32, damage: impl Fn(&mut [u8])) {
 }
 
 #[test]
-fn a_queue_that_was_lost_is_named_as_a_gap() {
+fn lost_queue_is_reported_as_a_gap() {
     let place = Folders::new("up-memory");
     let up = place.up();
     up.line("synchronised: ");

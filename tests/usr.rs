@@ -20,7 +20,7 @@ use std::path::Path;
 use common::{Api, Running, differences, disk, folder, stored};
 
 #[test]
-fn the_servers_documents_of_usr_equal_the_disk() {
+fn server_documents_of_usr_equal_the_disk() {
     let base = folder("usr");
     let data = base.join("data");
     let words = [

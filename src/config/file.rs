@@ -134,7 +134,7 @@ mod tests {
     use api::ConfigFile as _;
 
     #[test]
-    fn a_file_is_checked_compared_and_replaced_whole() {
+    fn config_file_is_validated_compared_and_replaced() {
         let folder = tempfile::TempDir::new().unwrap();
         let path = folder.path().join("server.toml");
         fs::write(&path, "node_name = \"one\"\n").unwrap();
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_linked_to_is_replaced_where_it_lies() {
+    fn symlinked_config_file_is_replaced_at_its_target() {
         let folder = tempfile::TempDir::new().unwrap();
         let (path, link) = (folder.path().join("server.toml"), folder.path().join("link"));
         fs::write(&path, "").unwrap();
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn two_concurrent_replacements_leave_one_of_the_files_whole() {
+    fn concurrent_config_replacements_leave_one_complete_file() {
         let folder = tempfile::TempDir::new().unwrap();
         let path = folder.path().join("server.toml");
         fs::write(&path, "").unwrap();

@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unknown_key_names_the_nearest_one() {
+    fn unknown_config_key_suggests_the_nearest_key() {
         let error = parse::<ServerConfig>("[api]\nlisen = \"127.0.0.1:1\"\n").unwrap_err();
         let text = error.to_string();
         assert!(text.contains("did you mean `listen`?"), "{text}");
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn the_printed_defaults_are_the_defaults() {
+    fn printed_defaults_equal_the_defaults() {
         assert_eq!(parse::<ServerConfig>(DEFAULT_SERVER).unwrap(), ServerConfig::default());
         let printed = parse::<AgentConfig>(DEFAULT_AGENT).unwrap();
         let empty = parse::<AgentConfig>("").unwrap();
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_cannot_be_meant_are_refused_by_their_key() {
+    fn invalid_config_values_are_refused_with_their_key() {
         let server = |text: &str| parse::<ServerConfig>(text).unwrap().validate();
         let agent = |text: &str| parse::<AgentConfig>(text).unwrap().validate();
         let cases = [
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_duration_is_named() {
+    fn invalid_duration_is_named_in_the_error() {
         let error = parse::<AgentConfig>("[scan]\ninterval = \"often\"\n").unwrap_err().to_string();
         assert!(error.contains("often"), "{error}");
     }

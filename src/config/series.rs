@@ -243,7 +243,7 @@ mod tests {
     use crate::config::parse;
 
     #[test]
-    fn the_printed_defaults_are_the_defaults() {
+    fn printed_defaults_equal_the_defaults() {
         assert_eq!(parse::<SeriesConfig>(DEFAULT_SERIES).unwrap(), SeriesConfig::default());
         let ports: String = DEFAULT_SERIES
             .lines()
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_have_units() {
+    fn byte_sizes_parse_with_units() {
         assert_eq!("20GiB".parse(), Ok(Bytes(20 << 30)));
         assert_eq!("512 MiB".parse(), Ok(Bytes(512 << 20)));
         assert_eq!("1000".parse(), Ok(Bytes(1000)));

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_becomes_a_sample_with_its_labels() {
+    fn prometheus_line_becomes_a_sample_with_its_labels() {
         let (name, value) = sample(r#"requests_total{path="/a b",code="2\"00"} 17"#).unwrap();
         assert_eq!(
             (name.text(), value),

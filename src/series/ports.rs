@@ -263,7 +263,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_port_that_was_taken_is_opened_when_it_is_free() {
+    async fn port_in_use_is_opened_once_it_is_free() {
         let (stop, stopped) = watch::channel(false);
         let short = Duration::from_millis(1);
         let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -65,8 +65,9 @@ fn texts(line: &str) -> Vec<String> {
         let parts = text.split('{').map(|part| part.split_once('}').map_or(part, |(_, rest)| rest));
         parts.collect::<Vec<_>>().join(" ")
     });
-    let is_sql =
-        |text: &str| ["SELECT ", "UPDATE ", "INSERT "].iter().any(|sql| text.contains(sql));
+    let is_sql = |text: &str| {
+        ["SELECT ", "UPDATE ", "INSERT ", "WHERE ", "CASE "].iter().any(|sql| text.contains(sql))
+    };
     quoted.filter(|text| text.trim().contains(' ') && !is_sql(text)).collect()
 }
 

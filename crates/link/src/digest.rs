@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hex_ids_are_their_own_keys_and_others_are_hashed() {
+    fn hex_ids_give_their_key_directly_others_are_hashed() {
         assert_eq!(key("da39a3ee5e6b4b0d3255bfef95601890afd80709"), 0xda39_a3ee_5e6b_4b0d);
         let sha1_of_bash = key("bash");
         assert_ne!(sha1_of_bash, key("zsh"));
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_parts_of_a_range_cover_it_without_gap_or_overlap() {
+    fn split_ranges_cover_the_range_without_overlap() {
         let names = ["", "0", "a3", "fff", "0123456789abcde", "0123456789abcdef"];
         for (name, digits) in names.into_iter().flat_map(|name| [(name, 1), (name, 2)]) {
             let range = KeyRange::parse(name).unwrap();
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_depends_on_ids_and_checksums_and_on_no_order() {
+    fn range_sum_ignores_document_order() {
         let [a, b] = [hash("a", "1"), hash("b", "2")];
         let sum = |hashes: &[u64]| {
             let mut sum = Sum::default();

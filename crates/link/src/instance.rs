@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_instance_is_read_back_from_its_text_and_from_a_session() {
+    fn instance_parses_from_text_and_session_id() {
         let one: Instance = "aa.bb.cc".parse().unwrap();
         assert_eq!(one.to_string(), "aa.bb.cc");
         assert_eq!(Instance::of_session("fim-aa.bb.cc-17"), Some(one.clone()));

@@ -40,7 +40,7 @@ fn unhex(text: &str) -> Vec<u8> {
 }
 
 #[test]
-fn the_bytes_are_the_golden_ones() {
+fn session_encoding_matches_golden_file() {
     let path = golden("session.hex");
     let bytes = encode(&common::full());
     if std::env::var_os("BLESS").is_some() {
@@ -51,7 +51,7 @@ fn the_bytes_are_the_golden_ones() {
 }
 
 #[test]
-fn a_session_written_by_another_library_is_read() {
+fn foreign_flatbuffers_encoding_is_read() {
     let bytes = unhex(&std::fs::read_to_string(golden("foreign.hex")).unwrap());
     let session = verify(&bytes, &Limits::default()).unwrap().to_session();
     assert_eq!(session, common::full());
@@ -112,7 +112,7 @@ impl Raw<'_> {
 }
 
 #[test]
-fn field_numbers_are_the_published_ones() {
+fn session_field_numbers_match_the_schema() {
     let bytes = encode(&common::full());
     let raw = Raw(&bytes);
     let message = raw.follow(0);
@@ -160,7 +160,7 @@ fn field_numbers_are_the_published_ones() {
 }
 
 #[test]
-fn the_other_payloads_have_their_published_types() {
+fn checksum_and_cleans_payload_types_match_the_schema() {
     let mut session = common::full();
     session.start.mode = link::Mode::ModuleCheck;
     session.payload = link::Payload::Checksum { index: "i".into(), checksum: "c".into() };

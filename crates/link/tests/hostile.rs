@@ -36,7 +36,7 @@ fn every_truncation_is_an_error() {
 }
 
 #[test]
-fn every_changed_byte_is_read_or_refused() {
+fn every_changed_session_byte_is_decoded_or_refused() {
     let bytes = encode(&common::full());
     let mut refused = 0;
     for at in 0..bytes.len() {
@@ -53,7 +53,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn random_changes_never_panic(
+    fn randomly_changed_session_never_panics(
         session in common::any_session(),
         changes in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 1..8),
     ) {
@@ -66,13 +66,13 @@ proptest! {
     }
 
     #[test]
-    fn noise_is_never_a_session(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+    fn random_bytes_are_not_a_session(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         prop_assert!(read(&bytes).is_err());
     }
 }
 
 #[test]
-fn a_message_of_another_kind_is_named() {
+fn message_of_another_type_is_not_a_session() {
     // root -> table {soffset, content_type = 1}, its vtable {8 bytes, table of 8 bytes, type at 4}
     let bytes = buffer(&[
         &12u32.to_le_bytes(),
@@ -87,7 +87,7 @@ fn a_message_of_another_kind_is_named() {
 }
 
 #[test]
-fn a_session_without_a_start_is_named() {
+fn session_without_start_is_refused() {
     let bytes = buffer(&[
         &16u32.to_le_bytes(), // root
         &8u16.to_le_bytes(),  // 4: vtable of Message: 8 bytes, table of 12, type at 4, content at 8
@@ -105,7 +105,7 @@ fn a_session_without_a_start_is_named() {
 }
 
 #[test]
-fn sharing_does_not_expand_without_bound() {
+fn shared_parts_cannot_expand_without_limit() {
     let mut session = common::full();
     let big = vec![b'x'; 100_000];
     session.payload = Payload::Sync {
@@ -130,7 +130,7 @@ fn sharing_does_not_expand_without_bound() {
 }
 
 #[test]
-fn too_many_values_and_too_many_bytes_ask_for_smaller_parts() {
+fn too_large_session_error_asks_for_smaller_parts() {
     let mut session = common::full();
     session.payload = Payload::Sync {
         values: (0..3000u32)
@@ -151,7 +151,7 @@ fn too_many_values_and_too_many_bytes_ask_for_smaller_parts() {
 }
 
 #[test]
-fn unknown_codes_are_named() {
+fn unknown_operation_code_is_refused_with_its_field() {
     let bytes = encode(&common::full());
     let (vector, _) = values_vector(&bytes);
     // The first value is an upsert, which is not written; the second, a delete, is.
@@ -167,7 +167,7 @@ fn unknown_codes_are_named() {
 }
 
 #[test]
-fn long_lists_of_names_are_refused() {
+fn name_lists_above_the_limit_are_refused() {
     let mut session = common::full();
     session.start.groups = vec!["g".into(); link::NAMES_MAX + 1];
     let error = read(&encode(&session)).unwrap_err();

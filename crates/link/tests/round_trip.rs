@@ -15,14 +15,14 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_session_survives_the_wire(session in common::any_session()) {
+    fn session_encoding_round_trips(session in common::any_session()) {
         let bytes = encode(&session);
         let view = verify(&bytes, &Limits::default()).unwrap();
         prop_assert_eq!(view.to_session(), session);
     }
 
     #[test]
-    fn a_builder_never_exceeds_what_it_announced(session in common::any_session()) {
+    fn session_builder_stays_within_announced_bytes(session in common::any_session()) {
         let Payload::Sync { values, .. } = &session.payload else { return Ok(()) };
         let mut builder = SessionBuilder::new();
         for v in values {
@@ -38,7 +38,7 @@ proptest! {
 }
 
 #[test]
-fn the_bodies_are_borrowed_from_the_buffer() {
+fn verified_bodies_borrow_from_the_buffer() {
     let bytes = encode(&common::full());
     let view = verify(&bytes, &Limits::default()).unwrap();
     let link::PayloadView::Sync(sync) = view.payload else { panic!("{view:?}") };
@@ -49,14 +49,14 @@ fn the_bodies_are_borrowed_from_the_buffer() {
 }
 
 #[test]
-fn an_empty_session_is_still_a_session() {
+fn empty_session_round_trips() {
     let bytes = encode(&Session::default());
     let session = verify(&bytes, &Limits::default()).unwrap().to_session();
     assert_eq!(session, Session::default());
 }
 
 #[test]
-fn a_repeated_index_name_is_written_once() {
+fn repeated_index_name_is_stored_once() {
     let mut builder = SessionBuilder::new();
     let index = "wazuh-states-fim-files";
     for n in 0..1000u64 {

@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn readers_wait_as_long_as_their_bytes_cost() {
+    fn token_bucket_delays_by_bytes_over_rate() {
         let bucket = Bucket::new(Some(1_000_000)).unwrap();
         let start = bucket.state.lock().at;
         assert_eq!(bucket.debt_after(250_000, start), Duration::ZERO, "the burst is free");

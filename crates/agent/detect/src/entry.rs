@@ -121,7 +121,8 @@ impl Walk<'_, '_> {
     fn unknown(&mut self, directory: &Directory, error: Errno) -> Result<(), ScanError> {
         let error = ObserveError::Os(error.raw_os_error());
         self.counts.error(error);
-        let detail = format!("its entries cannot be examined: {error}; their last known state is kept");
+        let detail =
+            format!("its entries cannot be examined: {error}; their last known state is kept");
         self.gap(&directory.path, GapKind::Unreadable, detail)
     }
 

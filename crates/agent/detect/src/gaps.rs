@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_neighbour_with_the_same_beginning_is_not_below() {
+    fn sibling_with_common_name_prefix_is_not_below() {
         assert!(is_at_or_below(b"/a/b", b"/a"));
         assert!(is_at_or_below(b"/a", b"/a"));
         assert!(is_at_or_below(b"/a", b"/"));

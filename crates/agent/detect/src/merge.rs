@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn bookkeeping_is_no_change() {
+    fn verification_time_alone_is_a_touch() {
         let mut verified = file();
         verified.verified_at_s = 9;
         assert_eq!(judged(&file(), &verified), Verdict::Touch);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_scan_creates_nothing() {
+    fn judge_reports_baseline_not_created_in_first_scan() {
         let mask = Mask::new(&Attribute::ALL);
         assert_eq!(judge(None, &file(), mask, true, false), Verdict::Baseline);
         assert_eq!(judge(None, &file(), mask, false, false), Verdict::Created);

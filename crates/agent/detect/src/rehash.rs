@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_days_switch_it_off() {
+    fn zero_rehash_days_disable_rehashing() {
         assert!(!Schedule::new(0, u64::MAX / 2).is_due(1, 1));
     }
 }

@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn ignored_names_are_left_out_and_exceptions_taken() {
+    fn ignore_patterns_exclude_and_negated_ones_include() {
         let s = of(&["*.swp", "/cache/", "!keep.swp"], &[]);
         assert!(!s.takes(b"a/b.swp", false));
         assert!(s.takes(b"a/keep.swp", false));
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restriction_takes_what_matches_and_what_lies_below_a_match() {
+    fn restrict_selects_matches_and_entries_below_them() {
         let s = of(&[], &["*.conf", "/ssl/"]);
         assert!(s.takes(b"a/x.conf", false));
         assert!(s.takes(b"ssl/deep/key.pem", false));
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_not_utf8_match_too() {
+    fn patterns_match_non_utf8_names() {
         let s = of(&["*.tmp"], &[]);
         assert!(!s.takes(b"\xff\xfe.tmp", false));
         assert!(s.takes(b"\xff\xfe.txt", false));

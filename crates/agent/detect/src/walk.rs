@@ -315,7 +315,8 @@ impl<'c, 'a> Walk<'c, 'a> {
         let error = ObserveError::Os(error.raw_os_error());
         self.counts.error(error);
         let path = self.path.clone();
-        let detail = format!("cannot be read: {error}; what was known below it is kept");
+        let detail =
+            format!("cannot be read: {error}; the last known state of what it contains is kept");
         self.gap(&path, GapKind::Unreadable, detail)?;
         if child.error == Some(error) {
             return Ok(());

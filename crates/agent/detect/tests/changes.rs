@@ -173,7 +173,7 @@ fn directory_swapped_with_a_file_is_reported_per_item() {
 }
 
 #[test]
-fn a_renamed_file_is_a_deletion_and_a_creation() {
+fn renamed_file_is_reported_as_delete_and_create() {
     let f = Folder::new();
     let old = f.write("old", "1");
     let b = Bench::of(&f.path);
@@ -277,7 +277,7 @@ fn only_selected_attributes_are_changes_but_state_is_updated() {
 }
 
 #[test]
-fn no_hashes_means_that_no_content_is_read() {
+fn empty_hashes_disable_content_reads() {
     let f = Folder::new();
     let path = f.write("a", "abc");
     let mut watch = Watch::new(&f.path);

@@ -67,7 +67,7 @@ fn gaps_reported_before_a_restart_are_not_repeated() {
 }
 
 #[test]
-fn a_root_replaced_by_a_file_keeps_its_baseline() {
+fn root_replaced_by_file_keeps_its_baseline() {
     let f = Folder::new();
     f.write("root/a", "1");
     let b = Bench::of(&f.at("root"));
@@ -89,7 +89,7 @@ fn rewrite(b: &Bench, change: impl Fn(&ItemKey, &mut Observation)) {
 }
 
 #[test]
-fn a_renumbered_device_is_one_note_and_no_change() {
+fn renumbered_device_is_noted_without_changes() {
     let f = Folder::new();
     f.write("d/a", "1");
     f.write("b", "2");
@@ -204,7 +204,7 @@ fn unreadable_directory_keeps_baseline_and_is_reported_once() {
 }
 
 #[test]
-fn a_new_unreadable_directory_is_one_change_and_one_gap() {
+fn new_unreadable_directory_is_one_change_and_one_gap() {
     let Some(f) = open_folder() else { return };
     let b = Bench::of(&f.path);
     as_nobody(|| b.scan());
@@ -251,7 +251,7 @@ fn unreadable_file_is_stored_with_its_error_and_retried() {
 }
 
 #[test]
-fn an_unreadable_root_is_a_gap() {
+fn unreadable_root_is_a_gap() {
     let Some(f) = open_folder() else { return };
     f.write("root/a", "1");
     let b = Bench::of(&f.at("root"));
@@ -265,7 +265,7 @@ fn an_unreadable_root_is_a_gap() {
 }
 
 #[test]
-fn content_that_fails_while_it_is_read_is_carried_as_its_error() {
+fn read_error_is_stored_in_observation() {
     // The memory of this process: it can be opened, but reading address zero fails.
     let path = PathBuf::from("/proc/self/mem").canonicalize().unwrap();
     let b = Bench::of(&path);
@@ -297,7 +297,7 @@ impl Drop for Mount {
 }
 
 #[test]
-fn an_unmounted_root_is_a_gap_and_its_files_are_not_deleted() {
+fn unmounted_root_is_a_gap_not_a_deletion() {
     let f = Folder::new();
     fs::create_dir(f.at("m")).unwrap();
     let Some(mount) = Mount::at(&f.at("m")) else { return };

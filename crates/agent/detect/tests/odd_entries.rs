@@ -87,7 +87,7 @@ fn path_over_the_limit_is_reported_and_its_parents_are_scanned() {
 }
 
 #[test]
-fn a_path_of_exactly_the_limit_is_watched() {
+fn path_of_exactly_max_length_is_watched() {
     let f = Folder::new();
     // Directories until a name of at most 255 bytes completes 4,096.
     let mut path = f.path.clone();
@@ -115,7 +115,7 @@ fn a_path_of_exactly_the_limit_is_watched() {
 }
 
 #[test]
-fn symlink_loops_are_items_and_nothing_more() {
+fn symlink_loops_are_recorded_and_not_followed() {
     let f = Folder::new();
     f.write("d/a", "1");
     symlink(".", f.at("d/self")).unwrap();
@@ -129,7 +129,7 @@ fn symlink_loops_are_items_and_nothing_more() {
 }
 
 #[test]
-fn followed_links_end_and_count_nothing_twice() {
+fn followed_symlinks_terminate_without_duplicates() {
     let f = Folder::new();
     let outside = Folder::new();
     outside.write("o/file", "outside");

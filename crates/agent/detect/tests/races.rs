@@ -141,7 +141,7 @@ fn file_swapped_before_open_is_left_to_the_next_scan() {
 }
 
 #[test]
-fn a_racy_file_is_read_again_once_and_that_is_no_change() {
+fn racy_file_is_rehashed_once_without_a_change() {
     let f = Folder::new();
     let path = f.write("a", "1");
     let clock = ManualClock::at(SystemClock::new().now_us());
@@ -242,7 +242,7 @@ fn first_scan_resumes_after_store_failure_without_new_changes() {
 }
 
 #[test]
-fn progress_ends_at_the_counts_of_the_report() {
+fn final_progress_equals_report_counts() {
     let f = Folder::new();
     f.write("d/a", "hello");
     let b = Bench::new(Rules::of_paths([f.at("d")]));
@@ -256,7 +256,7 @@ fn progress_ends_at_the_counts_of_the_report() {
 }
 
 #[test]
-fn a_budget_slows_reading_down_to_its_rate() {
+fn scan_budget_limits_read_rate() {
     let f = Folder::new();
     f.write("a", vec![1u8; 1 << 20]);
     let budget = ScanBudget { max_bytes_per_second: Some(2 << 20), background: false };

@@ -23,7 +23,7 @@ fn parse(text: &str) -> Rules {
 }
 
 #[test]
-fn a_section_of_the_configuration_reads_with_its_defaults() {
+fn watch_section_is_parsed_with_defaults() {
     let rules = parse(
         r#"
         [[watch]]
@@ -52,13 +52,13 @@ fn a_section_of_the_configuration_reads_with_its_defaults() {
 }
 
 #[test]
-fn an_unknown_key_is_refused() {
+fn unknown_watch_key_is_rejected() {
     let error = toml::from_str::<Watch>("path = \"/etc\"\nmax_dept = 1").unwrap_err();
     assert!(error.to_string().contains("max_dept"), "{error}");
 }
 
 #[test]
-fn a_refused_value_names_its_key_and_the_remedy() {
+fn rules_error_names_key_and_remedy() {
     let refused = |change: fn(&mut Watch)| {
         let mut watch = Watch::new("/etc");
         change(&mut watch);
@@ -180,7 +180,7 @@ fn missing_nested_root_is_a_gap_not_a_deletion() {
 }
 
 #[test]
-fn a_path_that_is_a_link_watches_the_link_and_what_it_leads_to() {
+fn symlink_root_watches_link_and_its_target() {
     let f = Folder::new();
     f.write("real/a", "1");
     f.write("other/b", "1");
@@ -196,7 +196,7 @@ fn a_path_that_is_a_link_watches_the_link_and_what_it_leads_to() {
 }
 
 #[test]
-fn a_single_file_can_be_watched_and_its_absence_is_a_gap() {
+fn single_file_root_is_watched_and_its_absence_is_a_gap() {
     let f = Folder::new();
     let path = f.write("one", "1");
     f.write("two", "2");
@@ -234,7 +234,7 @@ fn forget_drops_unwatched_items_and_reports_no_change() {
 }
 
 #[test]
-fn the_system_knows_root_by_name() {
+fn system_names_resolve_root() {
     let names = SystemNames::new();
     for _ in 0..2 {
         assert_eq!(names.user(0).as_deref(), Some("root"));

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn os_release_values_lose_their_quotes() {
+    fn os_release_values_are_unquoted() {
         let text = "PRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\nNAME=\"Debian GNU/Linux\"\nID=debian\n";
         assert_eq!(field(text, "NAME").as_deref(), Some("Debian GNU/Linux"));
         assert_eq!(field(text, "ID").as_deref(), Some("debian"));
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_has_a_name_and_a_system() {
+    fn host_has_name_and_architecture() {
         assert!(!hostname().is_empty());
         assert!(!os().arch.is_empty());
     }

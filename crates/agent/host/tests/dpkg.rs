@@ -42,7 +42,7 @@ fn kind(status: impl AsRef<[u8]>) -> CoverageKind {
 }
 
 #[test]
-fn a_package_is_read_with_everything_that_is_known_of_it() {
+fn installed_package_is_read_with_all_fields() {
     let root = tempfile::tempdir().unwrap();
     let libc = "Package: libc6\nstatus: hold ok installed\nArchitecture: i386\nMulti-Arch: same\n\
                 Version: 2:2.41-1~x\nSource: glibc (2.41)\nSection: libs\nPriority: optional\n\n";
@@ -201,7 +201,7 @@ proptest! {
     /// Compares the documents with a plain map over random installs, unpacks, removals and broken
     /// databases. The events, applied to the first state, must give the same map.
     #[test]
-    fn documents_and_events_follow_the_database(steps in prop::collection::vec(step(), 0..16)) {
+    fn package_documents_and_events_follow_dpkg_database(steps in prop::collection::vec(step(), 0..16)) {
         let mut installed: BTreeMap<u8, Option<u8>> = BTreeMap::new();
         let (mut baseline, mut model) = (StoredDocuments::new(), BTreeMap::new());
         let mut told: BTreeMap<String, String> = BTreeMap::new();
@@ -265,7 +265,7 @@ proptest! {
 
     /// Any bytes give an inventory or an error, never a panic.
     #[test]
-    fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..400), at in 0..DPKG.len()) {
+    fn arbitrary_status_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..400), at in 0..DPKG.len()) {
         let mut status = DPKG.as_bytes().to_vec();
         status.splice(at..at, bytes);
         let _ = read(&status);

@@ -15,7 +15,7 @@ fn covers(stretches: &[Stretch], name: &[u8]) -> bool {
 }
 
 #[test]
-fn a_small_directory_has_one_stretch_or_none() {
+fn small_directory_has_at_most_one_newer_range() {
     let mut small = directory();
     (0..BLOCK_ROWS).for_each(|n| small.load(&name(n), n));
     assert_eq!(small.newer(BLOCK_ROWS - 1, b""), []);
@@ -66,7 +66,7 @@ proptest! {
     /// After any writes and removals, every name with a version above the mark is in a returned
     /// range, and no block is too large.
     #[test]
-    fn no_newer_name_is_ever_outside_of_the_stretches(
+    fn newer_ranges_cover_every_newer_name(
         loaded in 0u64..3000,
         groups in prop::collection::vec(
             (0u64..20_000, 1u64..4000, 1u64..7, any::<bool>()), 1..12),

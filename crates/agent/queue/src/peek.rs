@@ -178,7 +178,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn a_database_in_use_can_be_looked_at() {
+    fn peek_reads_database_in_use() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("agent.db");
         let clock = Arc::new(ManualClock::at(1_000_000));
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_database_is_named() {
+    fn peek_rejects_foreign_database() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.db");
         Connection::open(&path).unwrap().execute_batch("CREATE TABLE t(a)").unwrap();

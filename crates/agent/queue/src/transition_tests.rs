@@ -19,7 +19,7 @@ fn change_of_an_acknowledged_item_is_pending() {
 }
 
 #[test]
-fn items_that_a_session_may_have_carried() {
+fn row_up_to_mark_or_open_may_have_been_sent() {
     assert!(!QUIET.may_have_been_sent(row(26)));
     // Its version is above the mark, but a cycle of which this database has no record may have sent
     // it.
@@ -41,7 +41,7 @@ fn cycle_leases_older_items_and_their_changes_but_no_new_item() {
 }
 
 #[test]
-fn delete_is_reported_of_items_older_than_the_opening_only() {
+fn delete_is_reported_only_for_items_from_before_the_open() {
     let born = put(None, CYCLE, 21);
     let opened = CYCLE.open(30);
     assert!(!opened.is_due(born), "the cycle that goes on does not hand it out");
@@ -55,7 +55,7 @@ fn delete_is_reported_of_items_older_than_the_opening_only() {
 }
 
 #[test]
-fn delete_drops_unsent_items_and_reports_others() {
+fn delete_removes_unsent_row_and_reports_sent_one() {
     assert_eq!(delete(None, QUIET, 30), None);
     assert_eq!(delete(Some(row(26)), QUIET, 30), None);
     let gone = ItemMarks { version: 30, server_may_have: true, deleted: true };
@@ -80,7 +80,7 @@ fn touch_reports_nothing_of_an_existing_item() {
 }
 
 #[test]
-fn resumed_cycle_keeps_its_mark() {
+fn resumed_cycle_keeps_its_leased_version() {
     assert_eq!(CYCLE.begin(99), CYCLE);
     let begun = QUIET.begin(99);
     assert_eq!(
@@ -94,7 +94,7 @@ fn resumed_cycle_keeps_its_mark() {
 }
 
 #[test]
-fn clock_is_unique_and_never_decreases() {
+fn hybrid_clock_values_are_unique_and_increasing() {
     let mut clock = HybridClock::after(100);
     assert_eq!(clock.tick(50), 101);
     assert_eq!(clock.tick(1_000), 1_000);

@@ -195,7 +195,7 @@ mod model {
     }
 
     #[test]
-    fn three_writers_hand_the_lead_on() {
+    fn three_concurrent_writers_are_all_answered() {
         loom::model(|| {
             let line: Arc<WriterQueue<u32, u32>> = Arc::new(WriterQueue::default());
             let others: Vec<_> = [1, 2]
@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_leader_that_dies_leaves_its_followers_an_answer() {
+    fn panicked_leader_does_not_block_next_writer() {
         let line: Arc<WriterQueue<u32, u32>> = Arc::default();
         let dying = {
             let line = Arc::clone(&line);
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_light_group_waits_for_company_and_a_heavy_one_does_not() {
+    fn leader_waits_for_more_jobs_only_below_window_weight() {
         let line: Arc<WriterQueue<u32, usize>> = Arc::default();
         let window = Some(Window { at_most: Duration::from_mins(1), weight: 2 });
         let count = |jobs: Vec<u32>| vec![jobs.len(); jobs.len()];

@@ -20,7 +20,7 @@ use model::{ItemKey, SkipReason};
 use queue::{Body, QueueError, Skip};
 
 #[test]
-fn a_cycle_sends_each_item_once_in_key_order() {
+fn cycle_sends_each_item_once_in_table_order() {
     let (_folder, _, _, queue) = open_new();
     apply(&queue, vec![base("/b/2", 2), base("/b/1", 1), base("/a/1", 3), base("/", 4)]);
     let sent = cycle(&queue);
@@ -32,7 +32,7 @@ fn a_cycle_sends_each_item_once_in_key_order() {
 }
 
 #[test]
-fn a_budget_splits_a_cycle_and_still_takes_one_item() {
+fn lease_respects_byte_budget_but_returns_at_least_one_item() {
     let (_folder, _, _, queue) = open_new();
     apply(&queue, (0..20).map(|n| base(&format!("/a/{n:02}"), n)).collect());
     queue.begin_cycle(&files()).unwrap();
@@ -48,7 +48,7 @@ fn a_budget_splits_a_cycle_and_still_takes_one_item() {
 }
 
 #[test]
-fn a_returned_lease_and_a_restart_lose_nothing() {
+fn returned_lease_and_restart_lose_nothing() {
     let (_folder, path, clock, queue) = open_new();
     apply(&queue, vec![base("/a/1", 1), base("/a/2", 2), base("/a/3", 3)]);
     cycle(&queue);
@@ -75,7 +75,7 @@ fn a_returned_lease_and_a_restart_lose_nothing() {
 }
 
 #[test]
-fn a_lease_answered_twice_or_late_is_refused() {
+fn lease_acked_twice_or_after_its_cycle_is_stale() {
     let (_folder, _, _, queue) = open_new();
     apply(&queue, vec![base("/a/1", 1), base("/a/2", 2)]);
     assert!(matches!(queue.lease(&files(), 1), Err(QueueError::NoCycle { .. })));
@@ -109,7 +109,7 @@ fn item_changed_during_a_cycle_is_sent_now_and_again() {
 }
 
 #[test]
-fn a_directory_born_during_a_cycle_waits_for_the_next_one() {
+fn directory_created_during_cycle_is_sent_by_next_one() {
     let (_folder, _, _, queue) = open_new();
     apply(&queue, vec![base("/a/1", 1)]);
     queue.begin_cycle(&files()).unwrap();
@@ -237,7 +237,7 @@ fn deleted_item_that_is_recreated_survives_the_tombstone_ack() {
 }
 
 #[test]
-fn a_stale_item_is_sent_again_above_the_servers_version() {
+fn stale_item_is_resent_above_server_version() {
     let (_folder, path, clock, queue) = open_new();
     apply(&queue, vec![base("/a/1", 1)]);
     // The clock was an hour ahead when the server's version was assigned.
@@ -259,7 +259,7 @@ fn a_stale_item_is_sent_again_above_the_servers_version() {
 }
 
 #[test]
-fn a_nonsense_version_does_not_move_the_clock() {
+fn version_above_limit_does_not_move_clock() {
     let (_folder, _, _, queue) = open_new();
     apply(&queue, vec![base("/a/1", 1)]);
     let skip = Skip { index: 0, reason: SkipReason::Stale, version: u64::MAX };
@@ -272,7 +272,7 @@ fn a_nonsense_version_does_not_move_the_clock() {
 }
 
 #[test]
-fn a_refused_item_is_an_exception_until_it_changes() {
+fn refused_item_is_exception_until_it_changes() {
     let (_folder, _, _, queue) = open_new();
     apply(&queue, vec![base("/a/1", 1), base("/a/2", 2)]);
     let refuse = Skip { index: 1, reason: SkipReason::TooLarge, version: 0 };
@@ -317,7 +317,7 @@ fn snapshot_is_immutable_and_lists_pending_keys() {
 }
 
 #[test]
-fn repair_sends_the_named_items_under_new_versions() {
+fn resend_sends_items_again_and_returns_missing_keys() {
     let (_folder, _, clock, queue) = open_new();
     apply(&queue, vec![base("/a/1", 1), base("/a/2", 2)]);
     cycle(&queue);
@@ -331,7 +331,7 @@ fn repair_sends_the_named_items_under_new_versions() {
 }
 
 #[test]
-fn all_of_an_interrupted_cycle_is_sent_again_for_a_new_store() {
+fn resend_all_restarts_an_interrupted_cycle() {
     let (_folder, _, _, queue) = open_new();
     apply(&queue, vec![base("/a/1", 1), base("/a/2", 2)]);
     queue.begin_cycle(&files()).unwrap();
@@ -344,7 +344,7 @@ fn all_of_an_interrupted_cycle_is_sent_again_for_a_new_store() {
 }
 
 #[test]
-fn versions_never_go_back_when_the_clock_does() {
+fn versions_increase_when_clock_is_set_back() {
     let (_folder, path, clock, queue) = open_new();
     let mut last = 0;
     let mut queue = queue;

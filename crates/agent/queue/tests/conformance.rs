@@ -105,7 +105,7 @@ fn last_of_several_changes_of_one_item_in_a_batch_wins() {
 }
 
 #[test]
-fn a_directory_emptied_in_one_batch_can_be_created_again() {
+fn directory_emptied_in_batch_can_be_recreated() {
     for mode in MODES {
         let (_folder, path, clock, queue) = open_new_with(options(mode));
         apply(&queue, vec![base("/new/1", 1), gone("/new/1")]);

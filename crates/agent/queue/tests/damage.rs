@@ -142,7 +142,7 @@ fn item_with_a_mistyped_column_is_dropped_alone() {
 }
 
 #[test]
-fn notes_and_numbers_of_an_odd_type_stop_nothing() {
+fn mistyped_notes_and_meta_values_are_tolerated() {
     let (_folder, path, clock, queue) = open_new();
     apply(&queue, vec![base("/a/1", 1)]);
     let refuse = queue::Skip { index: 0, reason: model::SkipReason::Json, version: 0 };
@@ -193,7 +193,7 @@ fn damage_undetected_at_open_is_moved_aside_after_three_hits() {
 }
 
 #[test]
-fn a_clean_run_in_between_forgets_the_damage_of_before() {
+fn clean_run_resets_the_damage_counter() {
     let (_folder, path, clock, mut queue) = open_new();
     for round in 0..8 {
         if round % 3 > 0 {

@@ -31,7 +31,7 @@ fn baseline_lists_a_directory_without_nested_or_deleted_items() {
 }
 
 #[test]
-fn the_root_itself_is_not_below_itself() {
+fn directories_below_root_exclude_root() {
     let (_folder, _, _, queue) = open_new();
     apply(&queue, vec![base("/", 1), base("/x", 2), base("/a/1", 3)]);
     let mut held = queue.baseline(&files()).unwrap();
@@ -54,7 +54,7 @@ fn touch_updates_the_baseline_and_sends_nothing() {
 }
 
 #[test]
-fn many_changes_in_a_full_directory_find_their_rows() {
+fn range_read_matches_changes_to_existing_rows() {
     let (_folder, _, _, queue) = open_new();
     // Enough rows and changes for one range query over the directory.
     apply(&queue, (0..200).step_by(2).map(|n| base(&format!("/a/{n:03}"), n)).collect());
@@ -70,7 +70,7 @@ fn many_changes_in_a_full_directory_find_their_rows() {
 }
 
 #[test]
-fn names_of_any_bytes_are_kept_exactly() {
+fn names_of_arbitrary_bytes_round_trip() {
     let (_folder, _, _, queue) = open_new();
     let names: Vec<Vec<u8>> = (1..=255u8).filter(|b| *b != b'/').map(|b| vec![b, 0xff]).collect();
     let ops = names.iter().map(|name| Op::Put {
@@ -120,7 +120,7 @@ fn documents_of_any_dataset_are_sent_but_equal_ones_are_not() {
 }
 
 #[test]
-fn notes_are_durable() {
+fn notes_survive_reopen_and_are_limited() {
     let (_folder, path, clock, queue) = open_new();
     assert_eq!(queue.meta_get("last_scan_us").unwrap(), None);
     queue.meta_set("last_scan_us", b"1").unwrap();
@@ -133,7 +133,7 @@ fn notes_are_durable() {
 }
 
 #[test]
-fn emptied_directories_leave_the_dictionary() {
+fn emptied_directories_are_removed_from_the_directory_table() {
     let (_folder, path, clock, queue) = open_new();
     for round in 0..20 {
         let file = format!("/tmp/build-{round}/x");

@@ -58,7 +58,7 @@ fn ordered_group_commits_early_and_scattered_group_grows() {
 }
 
 #[test]
-fn a_group_does_not_outlive_a_second_of_scanning() {
+fn scan_group_is_committed_after_one_second() {
     let (_folder, _, clock, queue) = open_new();
     let mut sink = scan_sink(&queue);
     sink.apply(&mut vec![base("/a/1", 1)]).unwrap();
@@ -67,7 +67,7 @@ fn a_group_does_not_outlive_a_second_of_scanning() {
 }
 
 #[test]
-fn one_transaction_for_each_change_gathers_nothing() {
+fn per_event_scan_sink_commits_without_gathering() {
     let options = QueueOptions { transaction: Transaction::PerEvent, ..QueueOptions::default() };
     let (_folder, _, _, queue) = open_new_with(options);
     let mut sink = scan_sink(&queue);
@@ -75,7 +75,7 @@ fn one_transaction_for_each_change_gathers_nothing() {
 }
 
 #[test]
-fn a_group_that_cannot_be_committed_is_dropped_and_said_so() {
+fn failed_scan_group_is_dropped_with_an_error() {
     let (_folder, _, _, queue) = open_new();
     let mut sink = scan_sink(&queue);
     sink.apply(&mut vec![base("/a/1", 1)]).unwrap();
@@ -104,7 +104,7 @@ proptest! {
     /// A group of many steps, some of them on the same item, has the same result as the single
     /// steps.
     #[test]
-    fn a_group_ends_as_its_steps_one_by_one(
+    fn grouped_steps_equal_single_steps(
         ops in prop::collection::vec(any_op(), 1..80),
         before in prop::collection::vec(any_op(), 0..40),
     ) {

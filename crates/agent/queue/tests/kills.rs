@@ -153,12 +153,12 @@ fn count() -> u64 {
 }
 
 #[test]
-fn everything_acknowledged_survives_kills() {
+fn acknowledged_data_survives_kills_in_process_mode() {
     kills("process", count(), 1);
 }
 
 #[test]
-fn everything_acknowledged_survives_kills_with_a_flush_each() {
+fn acknowledged_data_survives_kills_in_power_mode() {
     kills("power", count(), 2);
 }
 

@@ -75,7 +75,7 @@ fn oldest_events_over_the_limit_are_dropped_and_reported() {
 }
 
 #[test]
-fn a_limit_below_the_state_is_said_once_and_loses_nothing() {
+fn state_above_byte_limit_is_reported_once_and_kept() {
     let options = QueueOptions { byte_limit: 100_000, ..QueueOptions::default() };
     let (_folder, _, _, queue) = open_new_with(options);
     for round in 0..40 {
@@ -136,12 +136,12 @@ impl Drop for TinyDisk {
 }
 
 #[test]
-fn full_disk_is_named_and_loses_no_committed_group() {
+fn full_disk_loses_no_commit_in_group_mode() {
     full_disk(Transaction::Group);
 }
 
 #[test]
-fn full_disk_is_named_and_loses_no_committed_change() {
+fn full_disk_loses_no_commit_in_per_event_mode() {
     full_disk(Transaction::PerEvent);
 }
 

@@ -446,7 +446,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
 
     #[test]
-    fn server_equals_disk_whatever_happens(
+    fn server_equals_disk_after_random_operations_and_crashes(
         steps in prop::collection::vec(step(), 1..60),
         per_event in any::<bool>(),
     ) {

@@ -162,7 +162,7 @@ fn race_once(options: QueueOptions) {
 }
 
 #[test]
-fn nothing_is_lost_or_doubled_while_the_process_lives() {
+fn concurrent_writers_lose_and_duplicate_nothing() {
     race(&QueueOptions::default());
 }
 
@@ -172,7 +172,7 @@ fn shared_flush_loses_and_duplicates_nothing() {
 }
 
 #[test]
-fn nothing_is_lost_or_doubled_while_groups_wait_for_company() {
+fn group_window_loses_and_duplicates_nothing() {
     let window = Duration::from_millis(1);
     race(&QueueOptions { durability: QueueDurability::Power, window, ..QueueOptions::default() });
 }

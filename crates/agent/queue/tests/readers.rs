@@ -121,7 +121,7 @@ fn child() {
 }
 
 #[test]
-fn a_reader_in_another_process_is_named() {
+fn readers_lists_reading_process() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("agent.db");
     assert_eq!(queue::readers(&path).unwrap(), []);

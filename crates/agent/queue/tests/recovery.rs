@@ -26,7 +26,7 @@ use model::Dataset;
 use queue::{Queue, QueueError, QueueOptions};
 
 #[test]
-fn a_file_that_is_no_database_is_moved_aside() {
+fn overwritten_database_header_moves_file_aside() {
     let (_folder, path, clock, queue) = open_new();
     fill(&queue);
     queue.close().unwrap();
@@ -42,7 +42,7 @@ fn a_file_that_is_no_database_is_moved_aside() {
 }
 
 #[test]
-fn damage_inside_is_found_after_an_unclean_end() {
+fn damaged_pages_after_unclean_end_rebuild_database() {
     let (_folder, path, clock, queue) = open_new();
     fill(&queue);
     queue.close().unwrap();
@@ -58,7 +58,7 @@ fn damage_inside_is_found_after_an_unclean_end() {
 }
 
 #[test]
-fn damage_is_found_even_after_a_clean_end() {
+fn damaged_pages_after_clean_close_rebuild_database() {
     let (_folder, path, clock, queue) = open_new();
     fill(&queue);
     queue.close().unwrap();
@@ -72,7 +72,7 @@ fn damage_is_found_even_after_a_clean_end() {
 }
 
 #[test]
-fn a_lost_directory_is_damage() {
+fn missing_directory_row_is_damage() {
     let (_folder, path, clock, queue) = open_new();
     fill(&queue);
     let (_image, copy) = crash_image(&path);
@@ -136,7 +136,7 @@ fn delete_of_an_item_in_a_restored_copy_is_sent() {
 }
 
 #[test]
-fn damaged_copies_are_bounded() {
+fn damaged_copies_are_limited_to_three() {
     let (folder, path, clock, queue) = open_new();
     queue.close().unwrap();
     for round in 0..6 {
@@ -151,7 +151,7 @@ fn damaged_copies_are_bounded() {
 }
 
 #[test]
-fn a_newer_database_is_refused_by_name_and_left_alone() {
+fn newer_database_version_is_refused_and_left_unchanged() {
     let (_folder, path, clock, queue) = open_new();
     fill(&queue);
     queue.close().unwrap();
@@ -180,7 +180,7 @@ fn foreign_database_is_refused_and_left_unchanged() {
 }
 
 #[test]
-fn a_second_writer_is_refused_until_the_first_closes() {
+fn second_writer_is_locked_out_until_first_closes() {
     let (_folder, path, clock, queue) = open_new();
     let second = try_open(&path, QueueOptions::default(), &clock);
     assert!(matches!(second, Err(QueueError::Locked { .. })));
@@ -191,7 +191,7 @@ fn a_second_writer_is_refused_until_the_first_closes() {
 }
 
 #[test]
-fn the_files_are_for_their_owner_and_group_only() {
+fn database_files_have_mode_0640() {
     let (_folder, path, _, queue) = open_new();
     apply(&queue, vec![base("/a/1", 1)]);
     for suffix in ["", "-wal", "-shm", ".lock"] {
@@ -201,7 +201,7 @@ fn the_files_are_for_their_owner_and_group_only() {
 }
 
 #[test]
-fn event_ids_survive_a_kill_and_are_never_used_twice() {
+fn event_ids_survive_kill_and_are_not_reused() {
     let (_folder, path, clock, queue) = open_new();
     apply(&queue, vec![changed("/a/1", 1), changed("/a/2", 2)]);
     let before = queue.lease_events(9, usize::MAX).unwrap();
@@ -236,7 +236,7 @@ fn delete_after_an_unclean_shutdown_is_always_sent() {
 }
 
 #[test]
-fn a_clean_end_leaves_one_file_and_no_doubt() {
+fn clean_close_removes_wal_and_needs_no_check() {
     let (folder, path, clock, queue) = open_new();
     apply(&queue, vec![changed("/a/1", 1)]);
     let epoch = queue.status().unwrap().epoch;

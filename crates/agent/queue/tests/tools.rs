@@ -28,7 +28,7 @@ fn listed(path: &Path, filter: &ListFilter) -> Vec<Listed> {
 }
 
 #[test]
-fn the_list_shows_what_the_filter_lets_through() {
+fn list_applies_its_filters() {
     let (_folder, path, _, queue) = open_new();
     apply(&queue, vec![base("/a/1", 1), base("/a/2", 2), base("/b/1", 3)]);
     cycle(&queue);
@@ -56,7 +56,7 @@ fn the_list_shows_what_the_filter_lets_through() {
 }
 
 #[test]
-fn verify_accepts_an_open_database_and_names_damage() {
+fn verify_accepts_open_database_and_reports_damage() {
     let (_folder, path, _, queue) = open_new();
     apply(&queue, (0..300).map(|n| changed(&format!("/d{}/{n}", n % 7), n)).collect());
     cycle(&queue);

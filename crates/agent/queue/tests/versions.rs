@@ -19,7 +19,7 @@ use env::clock::ManualClock;
 use model::{ChangeKind, ItemKey, Op};
 
 #[test]
-fn a_database_of_version_1_opens_and_holds_what_it_held() {
+fn version_1_database_opens_with_its_content() {
     let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/agent-v1.db");
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("agent.db");

@@ -65,7 +65,9 @@ pub(super) fn note_running(folder: &Path, text: &str) {
         return;
     }
     if let Err(error) = write(folder, RUNNING, text) {
-        warn!("{error:#}: if the next configuration cannot run, the agent will not return to this one");
+        warn!(
+            "{error:#}: if the next configuration cannot run, the agent will not return to this one"
+        );
     }
 }
 
@@ -191,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_the_server_takes_fits_an_agents_own_rules() {
+    fn syscheck_settings_of_server_are_valid_agent_rules() {
         let text = "<agent_config><syscheck><frequency>60</frequency>\
                     <directories check_all=\"no\" check_md5sum=\"yes\" recursion_level=\"2\" \
                     tags=\"a\">/srv,/opt</directories><ignore type=\"sregex\">a b$|[x]</ignore>\

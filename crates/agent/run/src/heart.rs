@@ -400,7 +400,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failed_fetch_backs_off_and_a_different_one_is_due_at_once() {
+    fn failed_config_fetch_backs_off_per_digest() {
         let mut later: Option<Later> = None;
         let mut longest = Duration::ZERO;
         for failures in 0..20 {

@@ -106,7 +106,9 @@ impl Agent {
             let outcomes = heart::first(&self.shared.outcomes.lock());
             let said = self.shared.syncer.heartbeat(ControlAction::Shutdown, &outcomes);
             if !matches!(timeout(GOODBYE_TIMEOUT, said).await, Ok(Ok(_))) {
-                warn!("the server did not accept the goodbye; it will notice the missing heartbeats");
+                warn!(
+                    "the server did not accept the goodbye; it will notice the missing heartbeats"
+                );
             }
         }
         if let Some(metrics) = self.metrics {

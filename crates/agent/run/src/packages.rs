@@ -51,7 +51,7 @@ struct OpenGap {
     kind: model::CoverageKind,
 }
 
-/// How current the queue's data of a dataset is.
+/// Age of the data that the queue has of a dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reading {
     /// The source was never read, so nothing can be compared.

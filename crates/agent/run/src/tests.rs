@@ -172,7 +172,7 @@ async fn house(folder: &Path) -> (Server, AgentSettings) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_scan_thread_that_dies_ends_the_agent_by_name() {
+async fn panicked_scan_thread_ends_agent_with_its_name() {
     let folder = tempfile::tempdir().unwrap();
     let (server, settings) = house(folder.path()).await;
     let clock =
@@ -316,7 +316,7 @@ impl Link {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stop_waits_for_no_answer_and_forgets_no_outcome() {
+async fn stop_keeps_outcomes_when_heartbeat_hangs() {
     let folder = tempfile::tempdir().unwrap();
     let (server, mut settings) = house(folder.path()).await;
     settings.sync.heartbeat = Duration::from_millis(100);

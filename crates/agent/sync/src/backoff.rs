@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bound_doubles_up_to_a_minute() {
+    fn backoff_doubles_up_to_one_minute() {
         assert_eq!(delay(0, u64::MAX, None), Duration::from_secs(1));
         assert_eq!(delay(3, u64::MAX, None), Duration::from_secs(8));
         assert_eq!(delay(40, u64::MAX, None), Duration::from_mins(1));
@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn the_servers_wish_is_a_lower_bound_with_a_limit() {
+    fn retry_after_is_a_bounded_minimum_delay() {
         assert_eq!(delay(0, 0, Some(Duration::from_secs(5))), Duration::from_secs(5));
         assert_eq!(delay(0, 0, Some(Duration::from_hours(24))), RETRY_AFTER_MAX);
     }

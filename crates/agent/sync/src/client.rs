@@ -286,7 +286,7 @@ mod tests {
 
     /// The refusal comes from a component in front of the server, not from the server itself.
     #[tokio::test]
-    async fn too_many_requests_are_a_busy_server_with_its_wish() {
+    async fn status_429_is_busy_with_retry_after() {
         use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
         let _ = rustls::crypto::ring::default_provider().install_default();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn the_servers_wish_is_seconds_or_a_date_by_its_own_clock() {
+    fn retry_after_accepts_seconds_and_dates_by_server_clock() {
         let now = "Sun, 06 Nov 1994 08:49:37 GMT";
         let two_minutes = Some(Duration::from_mins(2));
         assert_eq!(asked("120", None), two_minutes);

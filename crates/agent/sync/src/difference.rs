@@ -3,7 +3,7 @@
 //!
 //! The first step splits by two hex digits (256 parts), later ones by as many digits as the size of
 //! the range requires; small ranges are listed at once. For one missing document among 100,000 this
-//! takes three requests of about 10 kB in total; `the_steps_are_few_and_small` prints the cost for
+//! takes three requests of about 10 kB in total; `comparison_takes_few_small_requests` prints the cost for
 //! larger numbers.
 
 use std::collections::HashMap;

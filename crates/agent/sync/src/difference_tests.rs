@@ -106,7 +106,7 @@ fn side(numbers: impl Iterator<Item = u32>) -> Side {
 
 proptest! {
     #[test]
-    fn exactly_what_differs_is_found(
+    fn comparison_finds_exactly_the_differing_documents(
         all in 0u32..4_000,
         missing in prop::collection::vec(0u32..4_000, 0..40),
         surplus in prop::collection::vec(4_000u32..5_000, 0..40),
@@ -127,7 +127,7 @@ proptest! {
 }
 
 #[test]
-fn an_empty_side_costs_no_more_than_its_listing() {
+fn comparison_with_empty_side_takes_few_requests() {
     let all = side(0..20_000);
     let (found, questions, bytes) = compare(&all, &Side::new());
     assert_eq!((found.len(), questions), (all.len(), 1));
@@ -138,7 +138,7 @@ fn an_empty_side_costs_no_more_than_its_listing() {
 }
 
 #[test]
-fn the_steps_are_few_and_small() {
+fn comparison_takes_few_small_requests() {
     let ours = side(0..100_000);
     for differing in [1, 10, 100, 1_000] {
         let mut theirs = ours.clone();

@@ -125,19 +125,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_digest_of_nothing_is_sha1_of_nothing() {
+    fn empty_dataset_digest_is_sha1_of_empty_input() {
         assert_eq!(digest(&mut []), "da39a3ee5e6b4b0d3255bfef95601890afd80709");
     }
 
     #[test]
-    fn the_digest_does_not_depend_on_order() {
+    fn dataset_digest_is_independent_of_order() {
         let (a, b) = ([1; 20], [2; 20]);
         assert_eq!(digest(&mut [a, b]), digest(&mut [b, a]));
         assert_ne!(digest(&mut [a, b]), digest(&mut [a, a]));
     }
 
     #[test]
-    fn other_datasets_are_known_by_their_key() {
+    fn document_id_of_other_datasets_is_their_key() {
         let packages = Dataset::new("inventory-packages");
         let mut maker = Maker::new(&packages, &model::document::NoNames);
         assert_eq!(maker.id(KeyRef { directory: b"", name: b"bash" }), "bash");

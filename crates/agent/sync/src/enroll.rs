@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mistyped_token_is_refused_before_any_connection() {
+    fn malformed_enrolment_token_is_rejected_locally() {
         let good = format!("hf1.c2VjcmV0.{}", "ab".repeat(32));
         assert_eq!(ca_fingerprint(&good).unwrap(), "ab".repeat(32));
         for bad in ["", "hf1", "hf2.x.y", "hf1.secret.abcd", &good[..good.len() - 1]] {
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_a_pem_of_its_kind() {
+    fn certificate_request_is_pem() {
         let pem = request(&KeyPair::generate().unwrap()).unwrap();
         assert!(pem.starts_with("-----BEGIN CERTIFICATE REQUEST-----"), "{pem}");
     }

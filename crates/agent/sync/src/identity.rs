@@ -243,7 +243,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
-    fn an_identity_is_found_again_and_its_key_is_private() {
+    fn stored_identity_is_loaded_and_key_file_is_private() {
         let folder = tempfile::tempdir().unwrap();
         let it = IdentityFolder::new(folder.path().join("new"));
         assert_eq!(it.load().unwrap(), None);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crash_while_the_pair_is_replaced_leaves_one_pair() {
+    fn interrupted_key_replacement_leaves_matching_pair() {
         let folder = tempfile::tempdir().unwrap();
         let it = IdentityFolder::new(folder.path());
         let content = |name: &str| String::from_utf8(it.read(name).unwrap()).unwrap();
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_identity_is_named_not_replaced() {
+    fn damaged_identity_file_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("agent.json"), b"{").unwrap();
         let error = IdentityFolder::new(folder.path()).load().unwrap_err().to_string();

@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_has_a_boot_and_two_starts_differ() {
+    fn instances_of_one_boot_share_boot_id_but_differ() {
         let machine = Machine::of_host();
         assert_eq!(machine.boot.len(), 2 * PART_BYTES);
         assert_eq!(machine, Machine::of_host());
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_living_process_has_a_beginning_and_a_dead_one_has_none() {
+    fn start_time_exists_only_for_running_process() {
         assert!(started(std::process::id()).unwrap() > 0);
         assert_eq!(started(u32::MAX), None);
     }

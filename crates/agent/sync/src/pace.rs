@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn halving_starts_at_what_was_sent() {
+    fn halving_starts_at_size_sent() {
         let mut pace = Pace::new(5_000_000);
         pace.halve(30_000);
         assert_eq!(pace.bytes(), 15_000);
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_session_that_breaks_off_says_nothing_about_the_line() {
+    fn small_failed_session_does_not_change_session_size() {
         let mut pace = Pace::new(5_000_000);
         pace.slow(3_000);
         assert_eq!(pace, Pace::new(5_000_000));
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_breaks_costs_half_and_no_more() {
+    fn broken_connection_halves_session_size_once() {
         let mut pace = Pace::new(5_000_000);
         pace.broken(20_000);
         assert_eq!(pace.bytes(), 2_500_000);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn the_size_grows_back_but_not_beyond_its_limit() {
+    fn session_size_grows_back_to_its_maximum() {
         let mut pace = Pace::new(40_000);
         pace.halve(6_000);
         for _ in 0..100 {

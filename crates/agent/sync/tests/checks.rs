@@ -20,7 +20,7 @@ use sync::{CheckReport, Compared, Surplus};
 use tempfile::TempDir;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_check_of_equals_matches_with_one_small_session() {
+async fn check_of_equal_sides_costs_one_small_session() {
     let server = Server::start().await;
     let mut agent = server.agent("web").await;
     agent.base("/etc", 150);
@@ -122,7 +122,7 @@ async fn one_missing_document_is_repaired_in_few_bytes_and_requests() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hundred_scattered_ones_cost_a_few_round_trips_more() {
+async fn hundred_missing_documents_are_repaired_in_few_requests() {
     let (bytes, trips) = repaired(100).await;
     assert!(bytes <= 2 * 1024 * 1024, "{bytes} bytes");
     assert!(trips <= 12, "{trips} round trips");
@@ -168,7 +168,7 @@ async fn server_without_ranges_is_not_cleared_while_items_are_pending() {
 
 /// Changes found while everything is sent again must not make the agent empty an older server.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_older_server_is_not_emptied_while_something_is_pending() {
+async fn change_during_full_resend_prevents_clearing_the_server() {
     let mut server = Server::start().await;
     server.restart(|options| options.contract_only = true).await;
     let mut agent = server.agent("web").await;
@@ -188,7 +188,7 @@ async fn an_older_server_is_not_emptied_while_something_is_pending() {
 
 /// The server's limits have become stricter, and no heartbeat has reported that yet.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_repair_that_is_too_large_at_once_is_made_in_parts() {
+async fn repair_rejected_as_too_large_is_split() {
     let mut server = Server::start().await;
     let mut agent = server.agent("web").await;
     agent.base("/etc", 3);
@@ -216,7 +216,7 @@ async fn surplus_is_removed_only_after_everything_was_scanned() {
 
 /// Thousands of equal checksums would break paging by checksum.
 #[tokio::test(flavor = "multi_thread")]
-async fn equal_checksums_do_not_disturb_the_check() {
+async fn check_matches_with_thousands_of_equal_checksums() {
     let server = Server::start().await;
     let agent = server.agent("web").await;
     let json = br#"{"checksum":{"hash":{"sha1":"00112233445566778899aabbccddeeff00112233"}}}"#;
@@ -229,7 +229,7 @@ async fn equal_checksums_do_not_disturb_the_check() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_repair_keeps_to_the_servers_limits() {
+async fn repair_respects_announced_server_limits() {
     let mut server = Server::start().await;
     let mut agent = server.agent("web").await;
     agent.base("/etc", 3);
@@ -302,7 +302,7 @@ async fn server_restored_from_an_old_backup_converges_to_the_agent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restored_server_is_found_out_even_if_nothing_differs() {
+async fn restored_server_without_differences_is_settled_by_check() {
     let mut server = Server::start().await;
     let mut agent = server.agent("web").await;
     agent.base("/etc", 10);
@@ -408,7 +408,7 @@ async fn events_after_restoring_a_live_copy_have_unique_ids() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn events_after_a_clean_copy_was_put_back_have_ids_of_their_own() {
+async fn events_after_restoring_a_clean_copy_have_unique_ids() {
     let server = Server::start().await;
     let mut agent = server.agent("web").await;
     agent.write("/etc/f0", 500);
@@ -432,7 +432,7 @@ async fn events_after_put_back(server: &Server, mut agent: Agent, earlier: &Temp
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_database_just_made_does_not_empty_the_server() {
+async fn new_agent_database_does_not_empty_server() {
     let server = Server::start().await;
     let mut agent = server.agent("web").await;
     agent.base("/etc", 20);
@@ -460,7 +460,7 @@ async fn a_database_just_made_does_not_empty_the_server() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_check_asked_for_before_a_clean_stop_is_made_after_it() {
+async fn requested_check_stays_due_after_clean_restart() {
     let server = Server::start().await;
     let mut agent = server.agent("web").await;
     agent.base("/etc", 5);

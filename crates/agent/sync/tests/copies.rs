@@ -63,7 +63,7 @@ fn other_disk(copy: &mut Agent, original: &Agent) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_copy_on_a_second_machine_is_refused_and_changes_nothing() {
+async fn cloned_identity_on_other_machine_is_refused() {
     let server = Server::start().await;
     let mut first = original(&server).await;
     let mut second = first.copy_on(&machine(2));
@@ -88,7 +88,7 @@ async fn a_copy_on_a_second_machine_is_refused_and_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_copy_is_refused_by_a_server_that_has_just_started_too() {
+async fn cloned_identity_is_refused_after_server_restart() {
     let mut server = Server::start().await;
     let first = original(&server).await;
     let mut second = first.copy_on(&machine(2));
@@ -136,7 +136,7 @@ async fn clone_on_the_same_boot_is_refused_and_its_writes_repaired() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restart_and_a_reboot_are_no_copies() {
+async fn restart_and_reboot_are_not_taken_for_clones() {
     let server = Server::start().await;
     let mut agent = original(&server).await;
     for boot in ["01b1", "01b1", "01b2", "01b3"] {

@@ -52,7 +52,7 @@ async fn documents_and_events_share_a_session() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn deletes_arrive_and_stay() {
+async fn deletes_and_recreations_reach_server() {
     let server = Server::start().await;
     let mut agent = server.agent("web").await;
     agent.base("/etc", 10);
@@ -115,7 +115,7 @@ async fn server_stopped_mid_cycle_receives_the_rest_after_restart() {
 
 /// The connection carries 20 kB in the time that the server allows for a body; all of it is 250 kB.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_backlog_gets_through_a_line_too_slow_for_a_whole_session() {
+async fn backlog_is_sent_over_connection_too_slow_for_full_session() {
     let mut server = Server::start().await;
     server.restart(|options| options.timeouts.body = Duration::from_millis(500)).await;
     let mut agent = server.agent_of("web", 1024 * 1024).await;
@@ -136,7 +136,7 @@ async fn a_backlog_gets_through_a_line_too_slow_for_a_whole_session() {
 /// The connection is cut at different points of requests and answers. A failed cycle leaves
 /// everything pending for the next one.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_cut_anywhere_loses_nothing_and_doubles_nothing() {
+async fn cut_connection_loses_and_duplicates_nothing() {
     let server = Server::start().await;
     let mut agent = server.agent("web").await;
     agent.beat().await;
@@ -175,7 +175,7 @@ async fn a_connection_cut_anywhere_loses_nothing_and_doubles_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_busy_server_is_asked_again_later() {
+async fn busy_server_error_carries_retry_after_and_loses_nothing() {
     let mut server = Server::start().await;
     let mut agent = server.agent("web").await;
     agent.beat().await;
@@ -197,7 +197,7 @@ async fn a_busy_server_is_asked_again_later() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_smaller_limit_than_announced_halves_the_sessions() {
+async fn too_large_answers_halve_session_size() {
     let mut server = Server::start().await;
     let mut agent = server.agent("web").await;
     agent.beat().await;
@@ -271,7 +271,7 @@ async fn server_rejecting_every_session_sets_no_document_aside() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_higher_version_on_the_server_lifts_the_agents() {
+async fn stale_item_is_resent_above_server_version_in_same_cycle() {
     let server = Server::start().await;
     let mut agent = server.agent("web").await;
     agent.base("/etc", 3);
@@ -288,7 +288,7 @@ async fn a_higher_version_on_the_server_lifts_the_agents() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_clock_one_hour_back_holds_nothing_up() {
+async fn restart_with_clock_set_back_keeps_versions_increasing() {
     let server = Server::start().await;
     let mut agent = server.agent("web").await;
     agent.base("/etc", 5);
@@ -316,7 +316,7 @@ async fn a_clock_one_hour_back_holds_nothing_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clock_set_back_by_an_hour_delays_nothing() {
+async fn clock_corrected_backward_does_not_delay_changes() {
     let server = Server::start().await;
     let mut agent = server.agent("web").await;
     agent.base("/etc", 5);
@@ -364,7 +364,7 @@ async fn commands_are_delivered_once_and_outcomes_are_reported() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_connection_carries_many_cycles() {
+async fn cycles_reuse_connections() {
     let server = Server::start().await;
     let mut agent = server.agent("web").await;
     agent.beat().await;

@@ -22,7 +22,7 @@ use sync::{IdentityFolder, Surplus, Syncer};
 
 /// If a check cannot be done at present, its reason is not raised again by every heartbeat.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reason_for_a_check_is_raised_once() {
+async fn check_reason_is_raised_once_until_check_is_done() {
     let server = Server::start().await;
     let mut agent = server.agent("web").await;
     agent.base("/etc", 3);
@@ -42,7 +42,7 @@ async fn a_reason_for_a_check_is_raised_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_check_that_broke_off_between_two_datasets_stays_due() {
+async fn check_interrupted_between_datasets_stays_due() {
     let server = Server::start().await;
     let mut agent = server.agent("web").await;
     agent.base("/etc", 5);

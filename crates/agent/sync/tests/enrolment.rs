@@ -35,7 +35,7 @@ async fn token_enrolment_yields_a_working_identity() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_of_another_server_is_refused_before_it_is_shown() {
+async fn token_of_another_server_is_not_sent() {
     let server = Server::start().await;
     let other = Server::start().await;
     let folder = tempfile::tempdir().unwrap();
@@ -59,7 +59,7 @@ async fn a_token_of_another_server_is_refused_before_it_is_shown() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_used_up_token_is_refused_by_name() {
+async fn used_up_enrolment_token_is_refused() {
     let server = Server::start().await;
     let token = server.token(1);
     let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -149,7 +149,7 @@ async fn server_renews_its_certificate_without_dropping_connections() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_revoked_agent_is_refused_by_name_and_keeps_its_queue() {
+async fn revoked_agent_is_refused_and_keeps_its_queue() {
     let server = Server::start().await;
     let mut agent = server.agent("web").await;
     agent.base("/etc", 3);
@@ -221,7 +221,7 @@ async fn with_next(server: &Server) -> (Agent, Vec<u8>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pending_pair_replaces_the_present_one_once_answered() {
+async fn answered_heartbeat_installs_renewed_pair() {
     let now_us = SystemClock::new().now_us();
     let server = Server::start_at(now_us).await;
     let (agent, present) = with_next(&server).await;
@@ -234,7 +234,7 @@ async fn a_pending_pair_replaces_the_present_one_once_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refused_pending_pair_gives_way_to_the_present_one() {
+async fn refused_renewed_pair_is_deleted_and_present_one_kept() {
     let now_us = SystemClock::new().now_us();
     let server = Server::start_at(now_us).await;
     let stranger = Server::start_at(now_us).await;
@@ -252,7 +252,7 @@ async fn a_refused_pending_pair_gives_way_to_the_present_one() {
 /// The renewed pair is kept until an answer to the present pair proves that the server never saw
 /// it.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_unreadable_pending_pair_is_kept_while_the_server_is_away() {
+async fn unreadable_renewed_pair_is_kept_while_server_is_down() {
     let server = Server::start_at(SystemClock::new().now_us()).await;
     let (agent, present) = with_next(&server).await;
     let next = agent.folder.path().join("cert.next.pem");
@@ -270,7 +270,7 @@ async fn an_unreadable_pending_pair_is_kept_while_the_server_is_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_certificate_of_a_clock_ahead_is_accepted_afterwards() {
+async fn certificate_issued_by_fast_clock_works_after_correction() {
     let now_us = SystemClock::new().now_us();
     let server = Server::start_at(now_us).await;
     let mut agent = server.agent("web").await;

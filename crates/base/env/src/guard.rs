@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn small_steps_are_followed_in_both_directions() {
+    fn small_clock_steps_are_followed_both_ways() {
         let (clock, guard) = guarded();
         for wall_us in [NOW_US + HOUR_US, NOW_US - HOUR_US, NOW_US + 20 * HOUR_US] {
             clock.jump_to(wall_us);
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn clock_jump_is_held_while_time_continues() {
+    fn guarded_time_advances_during_a_clock_jump() {
         for wall_us in [NOW_US + 10 * YEAR_US, NOW_US - 48 * HOUR_US, 0] {
             let (clock, guard) = guarded();
             clock.jump_to(wall_us);
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_comes_back_is_followed() {
+    fn hold_ends_when_wall_clock_returns() {
         let (clock, guard) = guarded();
         clock.jump_to(NOW_US + YEAR_US);
         guard.hold().unwrap();
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_stays_is_followed_after_a_day() {
+    fn hold_ends_after_a_day_at_the_new_offset() {
         let (clock, guard) = guarded();
         clock.jump_to(NOW_US + YEAR_US);
         guard.hold().unwrap();
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn an_accepted_clock_is_followed_at_once() {
+    fn accept_ends_the_hold_at_once() {
         let (clock, guard) = guarded();
         assert_eq!(guard.accept(), Acceptance::NotHeld);
         clock.jump_to(NOW_US + YEAR_US);
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_at_a_wrong_time_is_held() {
+    fn start_with_a_wrong_clock_is_held() {
         let stored = StoredTime { time_us: NOW_US, hold: None };
         for wall_us in [NOW_US + 10 * YEAR_US, NOW_US - 48 * HOUR_US, 0] {
             let guard = resumed(&ManualClock::at(wall_us), stored);
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_had_not_been_set_is_followed_once_it_is() {
+    fn clock_set_for_the_first_time_is_not_held() {
         let clock = ManualClock::at(5);
         let guard = GuardedClock::new(Arc::new(clock.clone()), None).believing_from(NOW_US);
         clock.jump_to(NOW_US + 7);
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_does_not_begin_the_day_again() {
+    fn restart_does_not_restart_the_hold_period() {
         let (clock, guard) = guarded();
         clock.jump_to(NOW_US + YEAR_US);
         guard.hold().unwrap();
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn another_jump_begins_the_day_again() {
+    fn second_jump_restarts_the_hold_period() {
         let (clock, guard) = guarded();
         clock.jump_to(NOW_US + 3 * 24 * HOUR_US);
         guard.hold().unwrap();
@@ -418,7 +418,7 @@ mod tests {
         /// In each step the guarded time moves by at most a day more than the uptime, however the
         /// wall clock changes, unless it was held for a day.
         #[test]
-        fn no_jump_moves_the_guarded_time(
+        fn random_jumps_move_guarded_time_by_at_most_a_day(
             steps in prop::collection::vec((0_u64..4 * YEAR_US, 0_u64..3_600), 1..40)
         ) {
             let (clock, guard) = guarded();

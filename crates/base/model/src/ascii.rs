@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_day_from_1600_to_2500_is_the_calendars() {
+    fn dates_from_1600_to_2500_match_the_time_crate() {
         for days in -135_140..193_500 {
             let at = OffsetDateTime::from_unix_timestamp(days * SECONDS_PER_DAY).unwrap();
             let Date { year, month, day } = date(days);
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn digits_are_as_everywhere() {
+    fn decimal_octal_and_hex_match_std_formatting() {
         let text = |write: &dyn Fn(&mut Vec<u8>)| {
             let mut bytes = Vec::new();
             write(&mut bytes);

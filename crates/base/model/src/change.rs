@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn each_attribute_is_named_when_it_differs() {
+    fn difference_names_each_changed_attribute() {
         let before = file();
         let mut after = before.clone();
         after.mode = 0o600;
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_algorithm_is_no_change_of_the_file() {
+    fn newly_enabled_hash_is_not_a_change() {
         let before = file();
         let mut after = before.clone();
         after.hashes.blake3 = Some([9; 32]);
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_does_not_change_with_its_entries() {
+    fn directory_ignores_stat_changes_from_entries() {
         let before = Observation::empty(Kind::Directory);
         let mut after = before.clone();
         after.mtime_ns = 1;
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_racy_or_unread_entry_is_never_skipped() {
+    fn same_stat_is_false_for_racy_or_unread_entries() {
         let now = file();
         assert!(file().same_stat(&now));
         let mut racy = file();

@@ -283,7 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_document_has_the_agreed_shape() {
+    fn file_document_has_ecs_shape() {
         let mut o = Observation::empty(Kind::File);
         o.mode = 0o4755;
         o.size = 12;
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn every_attribute_moves_the_checksum() {
+    fn every_attribute_changes_the_file_checksum() {
         let base = Observation::empty(Kind::File);
         let key = ItemKey::of_path(b"/a");
         let of = |o: &Observation| checksum(&FileBody::new(&key, o, &NoNames));
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_not_text_keeps_its_exact_bytes() {
+    fn non_utf8_path_is_kept_in_hex() {
         let key = ItemKey::new(&b"/tmp"[..], &b"a\xff"[..]);
         let file = FileBody::new(&key, &Observation::empty(Kind::File), &NoNames);
         assert_eq!(file.path, "/tmp/a\\xff");

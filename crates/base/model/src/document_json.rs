@@ -388,7 +388,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_document_written_straight_has_the_same_bytes(
+        fn file_writer_matches_serde_output(
             o in any_observation(),
             bare in any::<bool>(),
             seen in 0..1u64 << 62,
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn times_before_the_epoch_and_far_ahead_are_written_alike() {
+    fn file_writer_matches_serde_for_extreme_times() {
         let mut o = Observation::empty(Kind::File);
         for ns in [0, -1, i64::MIN, i64::MAX, 1_700_000_000_000_000_001] {
             (o.mtime_ns, o.ctime_ns) = (ns, ns);

@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_is_an_event() {
+    fn coverage_event_has_path_time_and_action() {
         let event = EventBody::of_coverage(Coverage {
             kind: CoverageKind::RootGone,
             path: "/mnt".into(),

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn only_allowed_indices_become_datasets() {
+    fn only_accepted_index_names_map_to_datasets() {
         for ok in ["fim-files", "fim-registry-keys", "inventory-packages", "sca", "sca-x"] {
             let wire = Dataset::new(ok).wire();
             assert_eq!(Dataset::from_wire(&wire), Some(Dataset::new(ok)));

@@ -324,7 +324,7 @@ pub(crate) mod tests {
 
     proptest! {
         #[test]
-        fn an_observation_survives_its_binary_form(o in any_observation()) {
+        fn observation_round_trips_and_rejects_truncation(o in any_observation()) {
             let mut bytes = Vec::new();
             o.encode(&mut bytes);
             prop_assert_eq!(Observation::decode(&bytes), Some(o));
@@ -334,13 +334,13 @@ pub(crate) mod tests {
         }
 
         #[test]
-        fn garbage_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn decoding_random_observation_bytes_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = Observation::decode(&bytes);
         }
     }
 
     #[test]
-    fn a_usual_file_takes_under_110_bytes() {
+    fn regular_file_encodes_to_at_most_80_bytes() {
         let mut o = Observation::empty(Kind::File);
         o.device = 0xfe00;
         o.inode = 1 << 23;

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_is_in_the_checksum_and_in_the_difference() {
+    fn package_field_change_alters_checksum_and_difference() {
         let before = PackageDocument::new(bash());
         for field in ["version", "vendor", "size", "installed", "source", "description"] {
             let mut json = serde_json::to_value(bash()).unwrap();

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_splits_and_joins_back() {
+    fn path_splits_and_joins_unchanged() {
         for path in [&b"/etc/passwd"[..], b"/a", b"/", b"key"] {
             assert_eq!(ItemKey::of_path(path).path(), path);
         }
@@ -134,13 +134,13 @@ mod tests {
     }
 
     #[test]
-    fn the_document_id_is_sha1_of_the_path() {
+    fn document_id_is_sha1_of_path() {
         let id = ItemKey::of_path(b"/etc/passwd").document_id();
         assert_eq!(id, "b5cc3f676d00dd320d85ef41a5209fa0a99891ea");
     }
 
     #[test]
-    fn odd_names_are_shown_safely() {
+    fn invalid_and_control_bytes_are_escaped_for_display() {
         assert_eq!(show("grün".as_bytes()), "grün");
         assert_eq!(show(b"a\xffb\xc3"), "a\\xffb\\xc3");
         assert_eq!(show_terminal(b"a\x1b[2Jb\n"), "a\\u{1b}[2Jb\\n");

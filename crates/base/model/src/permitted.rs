@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_scope_holds_what_it_names() {
+    fn permitted_set_contains_its_agents() {
         let some = vec![AgentId(2), AgentId(5)];
         assert_eq!(Permitted::of(true, Vec::new()), Permitted::All);
         let except = Permitted::of(true, some.clone());

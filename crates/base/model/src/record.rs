@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_survives_its_bytes() {
+    fn journal_record_round_trips() {
         let record = Record::Session(SessionRecord {
             agent: AgentId(7),
             incarnation: Incarnation(9),

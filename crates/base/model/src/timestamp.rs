@@ -69,14 +69,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_instant_survives_text_and_back() {
+    fn timestamp_micros_round_trip() {
         for us in [0, 1, 999_999, 1_732_215_122_000_001, 4_102_444_800_000_000] {
             assert_eq!(parse_micros(&micros(us)), Some(us));
         }
     }
 
     #[test]
-    fn shapes_are_the_documented_ones() {
+    fn timestamps_have_documented_format() {
         assert_eq!(micros(1_763_751_122_000_001), "2025-11-21T18:52:02.000001Z");
         assert_eq!(nanos_text(-1), "1969-12-31T23:59:59.999999999Z");
         assert_eq!(seconds_offset(0), "1970-01-01T00:00:00+00:00");

@@ -14,7 +14,7 @@ fn refused(text: &str) -> String {
 }
 
 #[test]
-fn toml_is_read_and_written_back_the_same() {
+fn group_settings_toml_round_trips() {
     let text = "[scan]\ninterval = \"10m\"\nthreads = 4\n\n[sync]\nheartbeat = \"5s\"\n\n\
                 [[watch]]\npath = \"/srv\"\nmax_depth = 3\nignore = [\"*.log\"]\n";
     let settings = Settings::parse(text).unwrap();
@@ -52,7 +52,7 @@ fn forbidden_group_setting_is_refused_with_its_line() {
 }
 
 #[test]
-fn an_agent_config_becomes_what_it_asks_for() {
+fn agent_config_xml_converts_to_settings() {
     let text = "<?xml version=\"1.0\"?>\n<agent_config os=\"Linux\">\n  <!-- why -->\n  <syscheck>\n\
         <disabled>no</disabled><frequency>600</frequency>\n\
         <directories check_all=\"yes\" recursion_level=\"0\" tags=\"a, b\">/srv/,/opt</directories>\n\
@@ -149,7 +149,7 @@ fn blocks(blocks: usize, terms: usize) -> String {
 }
 
 #[test]
-fn patterns_have_a_bound_in_both_forms_and_over_all_groups() {
+fn pattern_limits_apply_per_form_and_across_groups() {
     let long = format!("<ignore type=\"sregex\">{}</ignore>", "a".repeat(5_000));
     let text = format!(
         "<agent_config>\n<syscheck>\n<directories>/a</directories>\n{long}</syscheck></agent_config>"
@@ -172,7 +172,7 @@ fn patterns_have_a_bound_in_both_forms_and_over_all_groups() {
 }
 
 #[test]
-fn agent_sends_three_heartbeats_before_it_counts_as_lost() {
+fn heartbeat_interval_is_at_most_a_third_of_silence() {
     let slow = Settings::parse("[sync]\nheartbeat = \"5m\"\n").unwrap();
     assert_eq!(slow.check_silence(Duration::from_mins(15)), Ok(()));
     let error = slow.check_silence(Duration::from_mins(2)).unwrap_err().to_string();
@@ -182,7 +182,7 @@ fn agent_sends_three_heartbeats_before_it_counts_as_lost() {
 
 proptest! {
     #[test]
-    fn no_text_makes_a_reader_fail_otherwise_than_by_refusing(text in "\\PC{0,200}", xml in any::<bool>()) {
+    fn random_settings_text_parses_or_is_refused(text in "\\PC{0,200}", xml in any::<bool>()) {
         let text = if xml { format!("<agent_config><syscheck>{text}</syscheck></agent_config>") } else { text };
         if let Ok(settings) = Settings::parse(&text) {
             // An accepted text can be distributed and reads back as the same settings.

@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_shown_as_bearer_or_as_a_password() {
+    fn token_is_accepted_as_bearer_or_basic_password() {
         let token = Token::new(" secret\n").unwrap();
         assert!(token.shown_by("Bearer secret"));
         assert!(token.shown_by("basic YW55Ym9keTpzZWNyZXQ="));
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_first_line_shows_it_and_the_rest_stays() {
+    async fn auth_line_is_consumed_and_the_rest_stays_buffered() {
         let token = Token::new("secret").unwrap();
         for (sent, taken) in
             [("auth secret\nput", true), ("+AUTH secret\r\nput", true), ("put\nput", false)]

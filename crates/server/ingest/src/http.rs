@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_client_without_chunks_learns_that_its_answer_is_cut() {
+    async fn http_1_0_client_gets_an_error_line_for_a_cut_answer() {
         let whole = asked_by_an_old_client(query::QUERY_TIME_MAX, LARGE).await;
         assert_eq!(whole.matches("+cpu host=a").count(), 30_000);
         let cut = asked_by_an_old_client(Duration::ZERO, LARGE).await;

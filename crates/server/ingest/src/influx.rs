@@ -367,7 +367,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn searches_find_what_a_look_at_every_byte_finds(text in r#"[ab ,="\\]{0,40}"#) {
+        fn fast_influx_searches_equal_byte_by_byte_search(text in r#"[ab ,="\\]{0,40}"#) {
             for wanted in *b" ,=" {
                 let text = text.as_bytes();
                 prop_assert_eq!(find(text, wanted), slowly(text, wanted, false));
@@ -377,7 +377,7 @@ mod tests {
         }
 
         #[test]
-        fn names_are_escaped_as_byte_by_byte(text in r"[ab,= |\\]{0,20}") {
+        fn fast_influx_escape_equals_byte_by_byte_escape(text in r"[ab,= |\\]{0,20}") {
             let (mut escaped, mut expected) = (Vec::new(), Vec::new());
             escape(&mut escaped, text.as_bytes());
             let mut bytes = text.bytes().peekable();

@@ -60,7 +60,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_short_number_is_what_the_standard_library_reads(
+        fn short_number_parsing_equals_the_standard_library(
             text in r"[-+]?[0-9]{0,9}[.]?[0-9]{0,9}|[-+.0-9e]{0,8}"
         ) {
             // These characters cannot spell `inf`, so an infinite result means that the digits
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_up_to_fifteen_digits_are_short() {
+    fn numbers_up_to_fifteen_digits_use_the_fast_path() {
         for text in ["-0", "+0.1", "5.", ".5", "123456789012345", "0.00000000000001"] {
             assert_eq!(parse_short(text.as_bytes()), text.parse().ok(), "{text}");
         }

@@ -22,7 +22,7 @@ use series::{Ack, Store, StoreOptions};
 use support::{after, contents, resp, store};
 
 #[test]
-fn resp_takes_points_rows_events_and_dictionaries() {
+fn resp_accepts_points_rows_events_and_dictionaries() {
     let cases: &[(&str, &[&str])] = &[
         ("+cpu host=a\r\n+19700101T000001\r\n+1.5\r\n", &["cpu host=a 1000000000 1.5"]),
         ("+cpu host=a\n:7\n:-3\n", &["cpu host=a 7 -3"]),
@@ -72,7 +72,7 @@ fn bad_resp_sample_is_rejected_with_its_text_and_others_stored() {
 }
 
 #[test]
-fn a_row_at_the_end_of_time_is_refused_alone() {
+fn row_at_the_maximum_time_is_refused_alone() {
     let text = format!("put cpu 7 1 host=a\nput cpu {} 2 host=a\nput cpu 8 3 host=a\n", i64::MAX);
     let (found, refusals) = after(|collector| {
         TelnetReader::default().read(text.as_bytes(), collector);
@@ -83,7 +83,7 @@ fn a_row_at_the_end_of_time_is_refused_alone() {
 }
 
 #[test]
-fn a_row_more_than_a_day_ahead_of_the_clock_is_refused_alone() {
+fn row_more_than_a_day_in_the_future_is_refused_alone() {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     let (fine, ahead) = (now + 23 * 3600, now + 25 * 3600);
     let text = format!("put cpu {ahead} 1 host=a\nput cpu {fine} 2 host=a\n");
@@ -96,7 +96,7 @@ fn a_row_more_than_a_day_ahead_of_the_clock_is_refused_alone() {
 }
 
 #[test]
-fn a_refused_remote_sample_costs_no_other_of_its_series() {
+fn refused_remote_sample_does_not_affect_its_series() {
     let label = Label { name: "__name__".into(), value: "up".into() };
     let sample = |timestamp| Sample { value: 1.0, timestamp };
     let samples = [5, i64::MAX, 6].map(sample).to_vec();
@@ -110,7 +110,7 @@ fn a_refused_remote_sample_costs_no_other_of_its_series() {
 }
 
 #[test]
-fn that_a_remote_series_ended_is_no_sample_of_it() {
+fn prometheus_staleness_marker_is_not_stored() {
     let values = [1.0, f64::from_bits(0x7ff0_0000_0000_0002), f64::NAN];
     let samples = values.map(|value| sample(value, 5 + value as i64)).concat();
     let body = field(1, &[label("__name__", "up"), samples].concat());
@@ -121,7 +121,7 @@ fn that_a_remote_series_ended_is_no_sample_of_it() {
 }
 
 #[test]
-fn a_telnet_put_is_taken_or_refused_alone() {
+fn each_telnet_put_is_accepted_or_refused_alone() {
     let text = b"put cpu 1427040405 1.5 host=a\nput cpu 1427040405123 2 host=a dc=x\r\n\
         put cpu never 1 host=a\nput cpu 5 x host=a\nfoo\n\nversion\nput cpu 1 7 host=a";
     let (found, refusals) = after(|collector| {
@@ -141,7 +141,7 @@ fn a_telnet_put_is_taken_or_refused_alone() {
 }
 
 #[test]
-fn influx_lines_become_rows_and_a_bad_line_is_named() {
+fn influx_lines_become_rows_and_bad_lines_are_reported() {
     let text = concat!(
         "# a comment\n",
         "cpu,host=a user=1.5,sys=2i 10\n",
@@ -187,7 +187,7 @@ fn influx_line_with_more_fields_than_a_row_holds_is_accepted() {
 }
 
 #[test]
-fn influx_lines_with_equal_fields_are_split_by_their_own_name() {
+fn influx_lines_are_split_by_the_length_of_their_own_name() {
     let fields = |count: usize, width: usize| {
         let fields = (0..count).map(|i| format!("{}{i}={i}", "f".repeat(width)));
         fields.collect::<Vec<_>>().join(",")
@@ -233,7 +233,7 @@ fn influx_line() -> impl Strategy<Value = String> {
 proptest! {
     /// The cache of the previous line does not change the result.
     #[test]
-    fn influx_lines_of_one_body_are_what_each_is_by_itself(
+    fn influx_lines_parse_equally_together_and_alone(
         lines in prop::collection::vec(influx_line(), 0..12),
     ) {
         let lines = lines.iter().enumerate().map(|(time, line)| format!("{line} {time}\n"));
@@ -262,7 +262,7 @@ fn request(series: &[(&str, f64)]) -> Vec<u8> {
 }
 
 #[test]
-fn remote_write_takes_what_is_good_and_names_the_rest() {
+fn remote_write_stores_valid_series_and_reports_others() {
     let body = request(&[("up", 1.0), ("", 2.0), ("down", 3.0)]);
     let (found, refusals) =
         after(|collector| RemoteReader::default().read(&body, collector).unwrap());
@@ -327,7 +327,7 @@ fn remote_write_labels_may_appear_anywhere_in_a_series() {
 }
 
 #[test]
-fn a_remote_series_that_was_seen_before_is_the_same_one() {
+fn cached_remote_series_maps_to_the_same_row() {
     let (_folder, store) = store();
     let reader = RemoteReader::default();
     let names = ["a", "b", "c"];
@@ -363,7 +363,7 @@ fn a_remote_series_that_was_seen_before_is_the_same_one() {
 }
 
 #[test]
-fn a_remote_message_of_empty_series_costs_no_memory() {
+fn remote_message_of_empty_series_allocates_little_memory() {
     // 8 MiB of empty series, which would take more than 200 MB as structs.
     let message = [0x0a, 0x00].repeat(4 << 20);
     let body = snap::raw::Encoder::new().compress_vec(&message).unwrap();
@@ -424,7 +424,7 @@ fn dictionaries_of_all_connections_share_one_quota() {
 }
 
 #[test]
-fn a_request_larger_than_a_segment_of_the_log_is_stored_whole() {
+fn request_larger_than_a_log_segment_is_stored() {
     let folder = tempfile::tempdir().unwrap();
     let options = StoreOptions { segment_bytes: 1 << 20, ..StoreOptions::default() };
     let (store, _) = Store::open(&folder.path().join("s"), options).unwrap();

@@ -135,7 +135,7 @@ async fn data_acknowledged_by_the_end_of_a_stream_is_stored() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn queries_of_each_kind_go_both_ways() {
+async fn queries_work_over_http_in_both_directions() {
     let ports = ports().await;
     let mut text = String::new();
     for (i, host) in ["x", "y"].iter().enumerate() {
@@ -183,7 +183,7 @@ async fn queries_of_each_kind_go_both_ways() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_line_that_the_end_of_its_connection_cuts_is_refused() {
+async fn line_truncated_by_connection_end_is_refused() {
     let ports = ports().await;
     let answer = tell(ports.opentsdb, "put t 1 5 host=x\nput t 2 12").await;
     assert!(
@@ -223,7 +223,7 @@ async fn each_sync_is_answered_in_order_among_samples_and_errors() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sync_behind_refusals_that_were_left_out_says_how_many() {
+async fn sync_reply_counts_dropped_refusals() {
     let ports = ports().await;
     let mut text = "+a host=x\r\n:7\r\nno\r\n".repeat(500);
     text.push_str("+a host=x\r\n:7\r\n+1\r\n+sync\r\n+sync\r\n");
@@ -253,7 +253,7 @@ async fn sync_is_answered_after_rejections_fill_their_buffer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn searches_keep_limit_and_offset_and_name_whole_tag_sets() {
+async fn search_applies_limit_offset_and_exact_tag_sets() {
     let ports = ports().await;
     let mut text = "+cpu dc=1\n:7\n+1\n".to_owned();
     for host in ["a", "b", "c"] {
@@ -273,7 +273,7 @@ async fn searches_keep_limit_and_offset_and_name_whole_tag_sets() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_over_the_limit_is_refused_before_it_is_read() {
+async fn write_body_over_the_limit_is_refused_before_it_is_read() {
     let ports = ports().await;
     let mut stream = TcpStream::connect(ports.http).await.unwrap();
     let request = format!(
@@ -329,7 +329,7 @@ async fn gzip_lines_are_accepted_and_limited_by_their_unpacked_size() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn questions_over_the_limit_are_refused_whatever_they_ask() {
+async fn query_body_over_the_limit_is_refused_on_every_route() {
     let ports = ports().await;
     let body = |bytes: usize| format!(r#"{{"select": "cpu"{}}}"#, " ".repeat(bytes - 17));
     for path in ["/api/search", "/api/query", "/api/suggest", "/api/delete"] {

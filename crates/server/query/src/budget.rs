@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_query_has_its_memory_whatever_the_others_hold() {
+    fn small_query_gets_its_guaranteed_memory_under_load() {
         let memory = Memory::default();
         let large: Vec<Budget> =
             (0..2).map(|_| Budget::new(QUERY_TIME_MAX, memory.clone(), || false)).collect();

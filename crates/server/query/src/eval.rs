@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn expressions_have_the_value_that_arithmetic_gives_them() {
+    fn expressions_follow_arithmetic_precedence() {
         let cases = [
             ("x/y*100", Some(25.0)),
             ("1 + 2 * 3 ^ 2", Some(19.0)),

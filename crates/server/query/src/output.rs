@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn integers_are_written_to_their_limits() {
+    fn integers_up_to_the_i64_limits_are_formatted_exactly() {
         let powers = (0..19).flat_map(|i| [10_i64.pow(i) - 1, 10_i64.pow(i), -(10_i64.pow(i))]);
         for value in powers.chain([7, -7, 1_234_567_890_123_456_789, i64::MAX, i64::MIN]) {
             let mut out = Vec::new();

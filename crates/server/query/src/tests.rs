@@ -210,7 +210,7 @@ const CASES: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn each_query_gives_its_rows() {
+fn query_cases_return_expected_rows() {
     let (_folder, store) = store();
     let output =
         r#""range": {"from": 0, "to": 1000}, "output": {"format": "csv", "timestamp": "raw"}"#;
@@ -220,7 +220,7 @@ fn each_query_gives_its_rows() {
 }
 
 #[test]
-fn rows_come_backwards_when_the_range_does() {
+fn reversed_range_returns_rows_newest_first() {
     let (_folder, store) = store();
     let output =
         r#""range": {"from": 36, "to": 9}, "output": {"format": "csv", "timestamp": "raw"}"#;
@@ -234,7 +234,7 @@ fn rows_come_backwards_when_the_range_does() {
 }
 
 #[test]
-fn both_formats_and_both_kinds_of_time_say_the_same() {
+fn resp_and_csv_output_format_raw_and_iso_times() {
     let (_folder, store) = store();
     let range = r#""range": {"from": 0, "to": 12}"#;
     let ask = |fields: &str, output: &str| {
@@ -334,7 +334,7 @@ fn invalid_query_is_refused_with_the_reason() {
 }
 
 #[test]
-fn names_with_colons_are_known_to_conditions_and_expressions() {
+fn metric_names_with_colons_work_in_filters_and_expressions() {
     let (_folder, store) = store();
     let row = store.row(b"job:x:rate|job:x:max job=a").unwrap();
     let mut batch = Batch::new();
@@ -363,7 +363,7 @@ fn names_with_colons_are_known_to_conditions_and_expressions() {
 }
 
 #[test]
-fn a_query_over_its_budget_says_so_and_ends() {
+fn query_over_budget_ends_with_an_error() {
     let (_folder, store) = store();
     let text = r#"{"select": "cpu", "range": {"from": 0, "to": 1000}}"#;
     let late = Budget::new(std::time::Duration::ZERO, Memory::default(), || false);
@@ -378,7 +378,7 @@ fn a_query_over_its_budget_says_so_and_ends() {
 }
 
 #[test]
-fn rows_of_one_time_come_backward_in_the_reverse_order() {
+fn backward_query_reverses_rows_of_equal_time() {
     let (_folder, store) = store();
     let rows: Vec<_> = ["x", "y"]
         .iter()
@@ -411,7 +411,7 @@ fn rows_of_one_time_come_backward_in_the_reverse_order() {
 }
 
 #[test]
-fn samples_of_every_partition_are_shown_either_way() {
+fn query_spans_partitions_in_both_directions() {
     let (_folder, store) = store();
     let row = store.row(b"long host=a").unwrap();
     let mut batch = Batch::new();

@@ -5,10 +5,10 @@
 pub(crate) const SECOND_NS: i64 = 1_000_000_000;
 /// Seconds of a day.
 const DAY_S: i64 = 86_400;
-/// Where a protocol does not name the unit, numbers below this are seconds.
+/// Numbers below this are seconds, if a protocol does not name the unit.
 const SECONDS_MAX: i64 = 1 << 32;
-/// Where a protocol does not name the unit, numbers from [`SECONDS_MAX`] up to this are
-/// milliseconds, and larger ones nanoseconds.
+/// Numbers from [`SECONDS_MAX`] up to this are milliseconds, and larger ones nanoseconds, if a
+/// protocol does not name the unit.
 const MILLIS_MAX: i64 = SECONDS_MAX * 1000;
 
 /// Returns the days from the epoch to a date of the proleptic Gregorian calendar. Counts whole eras
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn iso_times_go_both_ways() {
+    fn iso_times_round_trip() {
         let cases: &[(&str, i64)] = &[
             ("19700101T000000.000000000", 0),
             ("20150322T160645.999999999", 1_427_040_405_999_999_999),

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_of_sources_is_bounded() {
+    fn number_of_remembered_login_sources_is_bounded() {
         let mut attempts = Attempts::new(1, BLOCK);
         for n in 0..LOGIN_SOURCES_MAX as u32 + 10 {
             attempts.failed(IpAddr::V4(n.into()), Duration::from_millis(u64::from(n)));

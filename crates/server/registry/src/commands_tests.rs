@@ -48,7 +48,7 @@ fn consistent(all: &Outstanding) {
 
 proptest! {
     #[test]
-    fn every_agent_is_handed_out_its_own_commands_and_no_other(
+    fn agent_is_handed_out_exactly_its_own_commands(
         steps in prop::collection::vec(step(), 1..200)
     ) {
         let mut all = Outstanding::default();

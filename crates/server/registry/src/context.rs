@@ -263,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn operators_hold_for_what_they_say_and_for_nothing_else() {
+    fn rule_operators_match_expected_contexts() {
         let context = json!({
             "office": "20",
             "department": ["Technical", "Systems"],
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn too_deep_nesting_matches_nothing_at_little_cost() {
+    fn too_deep_nesting_matches_nothing() {
         let mut rule = json!({"MATCH": {"a": 1}});
         let mut context = json!({"a": 1});
         for _ in 0..200 {
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_is_compiled_once_whatever_the_size_of_the_context() {
+    fn each_rule_pattern_is_compiled_once_per_context() {
         let fields: Map<String, Value> =
             (0..5_000).map(|n| (format!("k{n}"), json!({"area": n.to_string()}))).collect();
         let matcher = Matcher::default();

@@ -141,7 +141,7 @@ mod tests {
     const COST: HashCost = HashCost { memory_kib: 8, passes: 1, lanes: 1 };
 
     #[test]
-    fn a_hash_of_nothing_is_one_like_any_other_and_fits_no_password() {
+    fn dummy_hash_has_the_usual_format_and_matches_no_password() {
         let nothing = of_nothing(COST, &SystemRandom).unwrap();
         let mut memory = Vec::new();
         let computed = compute("Correct-Horse-9", &nothing, &mut memory).unwrap();
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_outlives_a_job_that_panics() {
+    fn pool_thread_survives_a_panicking_job() {
         let pool = Pool::start(1, 4).unwrap_or_else(|e| panic!("{e}"));
         let lost = pool.submit(|| panic!("on purpose")).unwrap_or_else(|_| panic!("full"));
         let done = pool.submit(|| 7).unwrap_or_else(|_| panic!("full"));

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_of_os_release_are_read_with_and_without_quotes() {
+    fn os_release_values_parse_with_and_without_quotes() {
         let text = "NAME=\"Debian GNU/Linux\"\nID=debian\nVERSION_ID='12'\n";
         assert_eq!(release(text, "NAME").as_deref(), Some("Debian GNU/Linux"));
         assert_eq!(release(text, "ID").as_deref(), Some("debian"));

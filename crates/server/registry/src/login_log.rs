@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn login_log_lines_per_minute_are_limited_and_the_rest_counted() {
+    fn login_log_limits_lines_per_minute_and_counts_the_rest() {
         let mut log = LoginLog::default();
         let of_second = |second: u64| Duration::from_secs(second);
         let said = (0..1_000).filter_map(|_| log.line(of_second(100))).count();

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rule_names_every_kind_of_character() {
+    fn password_rule_requires_every_character_class() {
         assert!(check("aB3-efgh").is_ok());
         for bad in ["aB3-efg", "AB3-EFGH", "ab3-efgh", "aBc-efgh", "aB3defgh"] {
             assert!(check(bad).is_err(), "{bad}");
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn a_made_password_keeps_the_rule_and_differs_each_time() {
+    fn generated_password_satisfies_the_rule_and_is_random() {
         let random = SeededRandom::new(1);
         let made: Vec<_> = (0..50).map(|_| make(&random).unwrap()).collect();
         assert!(made.iter().all(|p| check(p).is_ok() && p.len() >= 20));

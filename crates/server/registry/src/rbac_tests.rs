@@ -82,7 +82,7 @@ fn last_policy_that_matches_an_agent_decides() {
 }
 
 #[test]
-fn resources_without_a_value_of_their_own_are_permitted_whole() {
+fn wildcard_resources_are_permitted_as_a_whole() {
     let grants = grants(RbacMode::White, vec![policy(true, &["*:*:*"])]);
     assert!(grants.permit("agent:read", &[("*:*", "*")]));
     assert!(grants.permit_some("agent:read", "*:*"));
@@ -91,7 +91,7 @@ fn resources_without_a_value_of_their_own_are_permitted_whole() {
 }
 
 #[test]
-fn whether_anything_may_be_permitted_looks_at_the_order() {
+fn permit_some_respects_the_order_of_policies() {
     use RbacMode::{Black, White};
     for (mode, policies, expected) in [
         (White, vec![policy(true, &["agent:id:*"]), policy(false, &["agent:id:*"])], false),
@@ -122,7 +122,7 @@ const RESOURCES: [&str; 12] = [
 
 proptest! {
     #[test]
-    fn lists_and_single_questions_agree(
+    fn list_scope_agrees_with_single_permission_checks(
         black in any::<bool>(),
         policies in prop::collection::vec((any::<bool>(), 0..RESOURCES.len()), 0..8),
     ) {

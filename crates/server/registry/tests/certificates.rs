@@ -155,7 +155,7 @@ fn ca_survives_a_restart_and_is_never_silently_replaced() {
 }
 
 #[test]
-fn a_certificate_identifies_its_agent_and_says_when_to_renew() {
+fn certificate_identifies_its_agent_and_renewal_time() {
     let fixture = fixture();
     let enrolled = fixture.enroll("web");
     let leaf = der(&enrolled.certificate_pem);
@@ -175,7 +175,7 @@ fn a_certificate_identifies_its_agent_and_says_when_to_renew() {
 }
 
 #[test]
-fn revocation_and_removal_count_at_once_and_after_a_kill() {
+fn revocation_and_removal_take_effect_at_once_and_persist() {
     let fixture = fixture();
     let (a, b) = (fixture.enroll("a1"), fixture.enroll("b1"));
     let (leaf_a, leaf_b) = (der(&a.certificate_pem), der(&b.certificate_pem));
@@ -190,7 +190,7 @@ fn revocation_and_removal_count_at_once_and_after_a_kill() {
 }
 
 #[test]
-fn a_renewal_that_was_under_way_does_not_outlive_the_revocation() {
+fn revocation_also_stops_a_renewal_in_progress() {
     let fixture = fixture();
     let agent = fixture.enroll("web").agent;
     fixture.registry.revoke(&WriteContext::server(), agent).unwrap();

@@ -62,7 +62,7 @@ fn open(folder: &TempDir, clock: &Arc<GuardedClock>) -> Registry {
 }
 
 #[test]
-fn a_jump_ends_no_revocation_command_token_or_certificate() {
+fn wall_clock_jump_expires_nothing() {
     for restart in [false, true] {
         let mut world = Guarded::open();
         let token =
@@ -104,7 +104,7 @@ fn a_jump_ends_no_revocation_command_token_or_certificate() {
 }
 
 #[test]
-fn a_clock_that_is_right_makes_everything_expire_a_day_later() {
+fn expiry_resumes_after_the_maximum_clock_hold() {
     let world = Guarded::open();
     let token = world.registry.create_enrolment_token(&WriteContext::server(), &[], 9, 60).unwrap();
     let enrolled = world.registry.enroll(&token, &csr("x"), &named("web")).unwrap();
@@ -122,7 +122,7 @@ fn a_clock_that_is_right_makes_everything_expire_a_day_later() {
 
 /// The token was issued by an earlier process, and the clock was then set back by less than a day.
 #[test]
-fn a_revocation_reaches_tokens_of_before_a_small_step_back() {
+fn revocation_covers_tokens_from_before_a_small_clock_step() {
     let world = Guarded::open();
     let nbf_s = world.registry.token_nbf_s(1, &[], false);
     let world = world.restarted_at(START_US - 3_600_000_000);
@@ -132,7 +132,7 @@ fn a_revocation_reaches_tokens_of_before_a_small_step_back() {
 
 /// The registry was written by a version that expired revocations by the wall clock.
 #[test]
-fn tokens_of_an_earlier_version_are_ended_once() {
+fn upgrade_from_earlier_version_revokes_all_tokens_once() {
     let world = Guarded::open();
     let keys = |world: &Guarded| world.registry.token_keys().unwrap().public_pem;
     let before = keys(&world);
@@ -149,7 +149,7 @@ fn tokens_of_an_earlier_version_are_ended_once() {
 
 /// Ages of agents use the same time as their keepalives.
 #[test]
-fn no_active_agent_is_old_while_the_clock_is_held() {
+fn active_agent_is_never_old_during_a_clock_hold() {
     let world = Guarded::open();
     let token =
         world.registry.create_enrolment_token(&WriteContext::server(), &[], 9, 7_200).unwrap();
@@ -166,7 +166,7 @@ fn no_active_agent_is_old_while_the_clock_is_held() {
 /// The clock jumped far ahead, revocations were forgotten, and the clock was set back. The revoked
 /// tokens must not become valid again.
 #[test]
-fn a_time_that_is_put_back_ends_every_login() {
+fn clock_set_back_far_invalidates_every_token() {
     let world = Guarded::open();
     world.registry.token_nbf_s(1, &[], false);
     world.registry.revoke_tokens(&WriteContext::server(), RevocationTarget::User(1)).unwrap();
@@ -183,7 +183,7 @@ fn a_time_that_is_put_back_ends_every_login() {
 }
 
 #[test]
-fn an_agent_enrolled_while_the_clock_is_held_stays_after_it() {
+fn agent_enrolled_during_a_clock_hold_stays_valid() {
     let world = Guarded::open();
     let token =
         world.registry.create_enrolment_token(&WriteContext::server(), &[], 9, 7_200).unwrap();
@@ -195,7 +195,7 @@ fn an_agent_enrolled_while_the_clock_is_held_stays_after_it() {
 
 /// Clients check the server's certificate with their own clocks, so it must be valid at both times.
 #[test]
-fn the_server_certificate_is_valid_by_both_times() {
+fn server_certificate_is_valid_by_wall_and_guarded_time() {
     let world = Guarded::open();
     let day_s = 86_400;
     let guarded_s = (START_US / 1_000_000) as i64;

@@ -24,7 +24,7 @@ fn said(state: OutcomeState) -> CommandOutcome {
 }
 
 #[test]
-fn a_command_is_handed_out_answered_and_counted() {
+fn command_is_handed_out_answered_and_counted() {
     let fixture = fixture();
     let ids = fleet(&fixture, 3);
     let id = fixture
@@ -57,7 +57,7 @@ fn a_command_is_handed_out_answered_and_counted() {
 }
 
 #[test]
-fn strangers_the_server_and_doubles_are_passed_over() {
+fn command_skips_unknown_duplicate_and_server_agents() {
     let fixture = fixture();
     let ids = fleet(&fixture, 1);
     let asked = [ids[0], ids[0], AgentId::SERVER, AgentId(77)];
@@ -75,7 +75,7 @@ fn strangers_the_server_and_doubles_are_passed_over() {
 }
 
 #[test]
-fn an_unanswered_command_is_handed_out_again_after_a_minute() {
+fn unanswered_command_is_handed_out_again_after_a_minute() {
     let fixture = fixture();
     let ids = fleet(&fixture, 1);
     fixture
@@ -90,7 +90,7 @@ fn an_unanswered_command_is_handed_out_again_after_a_minute() {
 }
 
 #[test]
-fn a_command_survives_a_kill_and_is_delivered_after_it() {
+fn command_survives_a_kill_and_is_delivered() {
     let fixture = fixture();
     let ids = fleet(&fixture, 2);
     let id = fixture
@@ -128,7 +128,7 @@ fn unanswered_command_expires_and_a_late_answer_still_counts() {
 }
 
 #[test]
-fn a_cancelled_command_is_not_handed_out() {
+fn cancelled_command_is_not_handed_out() {
     let fixture = fixture();
     let ids = fleet(&fixture, 2);
     let id = fixture
@@ -145,7 +145,7 @@ fn a_cancelled_command_is_not_handed_out() {
 }
 
 #[test]
-fn a_removed_agent_leaves_no_open_outcome() {
+fn removed_agent_has_no_open_command_outcomes() {
     let fixture = fixture();
     let ids = fleet(&fixture, 2);
     let id = fixture
@@ -195,7 +195,7 @@ fn oldest_finished_command_is_deleted_beyond_the_limit() {
 }
 
 #[test]
-fn a_large_command_is_paged_narrowed_expired_and_answered_late() {
+fn large_command_is_paged_filtered_expired_and_answered_late() {
     let fixture = fixture();
     let ids = fleet(&fixture, 2_500);
     let id = fixture
@@ -261,7 +261,7 @@ fn a_large_command_is_paged_narrowed_expired_and_answered_late() {
 }
 
 #[test]
-fn an_agent_with_many_open_commands_gets_them_some_at_a_time() {
+fn agent_with_many_open_commands_gets_them_in_batches() {
     let fixture = fixture();
     let ids = fleet(&fixture, 22);
     let order = |other: usize| {
@@ -405,7 +405,7 @@ fn command_is_not_reused_for_another_user_or_a_later_expiry() {
 }
 
 #[test]
-fn one_user_does_not_take_all_places_of_commands() {
+fn registry_limits_open_commands_per_user() {
     let fixture = fixture();
     let ids = fleet(&fixture, 501);
     let order = |n: usize, user: &str| {

@@ -169,7 +169,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     #[test]
-    fn kept_counters_equal_counting(steps in prop::collection::vec(step(), 1..60)) {
+    fn stored_counters_equal_counted_agents(steps in prop::collection::vec(step(), 1..60)) {
         let mut fixture = fixture();
         let mut made = 0;
         for step in &steps {
@@ -230,7 +230,7 @@ fn kill_between_group_change_and_agent_flags_leaves_none_stale() {
 }
 
 #[test]
-fn an_agent_of_several_groups_is_to_run_the_last_ones_word() {
+fn settings_of_the_last_group_take_precedence() {
     let fixture = fixture();
     let id =
         fixture.registry.add_agents(&WriteContext::server(), &[(None, named("one"))]).unwrap()[0];

@@ -11,7 +11,7 @@ use model::{AgentId, AgentStatus};
 use registry::{AgentEnrolment, EnrollError, Life, Reader, RegistryError, WriteContext};
 
 #[test]
-fn an_agent_gets_a_number_a_certificate_and_the_default_group() {
+fn enrolment_assigns_number_certificate_and_default_group() {
     let fixture = fixture();
     let enrolled = fixture.enroll("web-1");
     assert_eq!(enrolled.agent, AgentId(1));
@@ -25,7 +25,7 @@ fn an_agent_gets_a_number_a_certificate_and_the_default_group() {
 }
 
 #[test]
-fn the_groups_of_the_token_come_before_those_of_the_agent() {
+fn groups_of_the_token_precede_those_of_the_agent() {
     let fixture = fixture();
     for group in ["linux", "web"] {
         fixture.registry.create_group(&WriteContext::server(), group).unwrap();
@@ -65,7 +65,7 @@ fn token_enrolls_its_number_of_agents_and_only_until_it_expires() {
 }
 
 #[test]
-fn a_refused_enrolment_does_not_use_the_token() {
+fn refused_enrolment_does_not_consume_the_token() {
     let fixture = fixture();
     let token =
         fixture.registry.create_enrolment_token(&WriteContext::server(), &[], 1, 60).unwrap();
@@ -78,7 +78,7 @@ fn a_refused_enrolment_does_not_use_the_token() {
 }
 
 #[test]
-fn foreign_damaged_and_revoked_tokens_are_refused_by_name() {
+fn foreign_invalid_and_revoked_tokens_are_refused() {
     let (fixture, other) = (fixture(), fixture());
     let foreign = fixture.try_enroll("a1", &other.token());
     assert!(matches!(foreign, Err(EnrollError::Token("made by another server"))));
@@ -99,7 +99,7 @@ fn foreign_damaged_and_revoked_tokens_are_refused_by_name() {
 }
 
 #[test]
-fn the_secret_of_a_token_is_in_no_file() {
+fn enrolment_token_secret_is_not_stored() {
     let fixture = fixture();
     let token = fixture.token();
     let secret = token.split('.').nth(1).unwrap().to_owned();
@@ -110,7 +110,7 @@ fn the_secret_of_a_token_is_in_no_file() {
 }
 
 #[test]
-fn names_and_addresses_that_break_the_rule_are_refused() {
+fn invalid_agent_names_and_addresses_are_refused() {
     let fixture = fixture();
     let token = fixture.token();
     for name in ["", "a", "a b", "a/b", "grün", "a'; DROP TABLE agent; --", &"x".repeat(129)] {
@@ -127,7 +127,7 @@ fn names_and_addresses_that_break_the_rule_are_refused() {
 }
 
 #[test]
-fn a_name_is_free_again_after_removal_but_its_number_never() {
+fn removed_agent_frees_its_name_but_not_its_number() {
     let fixture = fixture();
     let first = fixture.enroll("web-1");
     let taken = fixture.try_enroll("web-1", &fixture.token());
@@ -147,7 +147,7 @@ fn a_name_is_free_again_after_removal_but_its_number_never() {
 }
 
 #[test]
-fn the_server_itself_cannot_be_removed_or_renewed() {
+fn server_agent_cannot_be_removed_or_renewed() {
     let fixture = fixture();
     assert!(fixture.registry.remove_agent(&WriteContext::server(), AgentId::SERVER).is_err());
     let renewed = fixture.registry.renew(AgentId::SERVER, &csr("000"));
@@ -155,7 +155,7 @@ fn the_server_itself_cannot_be_removed_or_renewed() {
 }
 
 #[test]
-fn an_agent_may_bear_the_name_of_the_servers_host() {
+fn agent_may_have_the_name_of_the_server_host() {
     let fixture = fixture();
     let name = fixture.registry.agent(AgentId::SERVER).unwrap().name;
     assert_eq!(fixture.enroll(&name).agent, AgentId(1));
@@ -173,7 +173,7 @@ fn at_once(fixture: &Fixture, threads: u32, work: impl Fn(u32) + Sync) {
 }
 
 #[test]
-fn a_hundred_enrolments_at_once_get_a_hundred_numbers() {
+fn concurrent_enrolments_get_distinct_numbers() {
     let fixture = fixture();
     let token = fixture.token();
     let ids = parking_lot::Mutex::new(BTreeSet::new());
@@ -200,7 +200,7 @@ fn single_use_token_enrolls_one_of_twenty_concurrent_agents() {
 }
 
 #[test]
-fn one_name_is_given_once_of_twenty_that_ask_at_once() {
+fn concurrent_enrolments_register_a_name_once() {
     let fixture = fixture();
     let token = fixture.token();
     let won = AtomicU32::new(0);
@@ -213,7 +213,7 @@ fn one_name_is_given_once_of_twenty_that_ask_at_once() {
 }
 
 #[test]
-fn imported_agents_keep_numbers_that_were_never_given() {
+fn added_agent_number_must_exceed_all_earlier_numbers() {
     let fixture = fixture();
     let add = |id: u32, name: &str| {
         fixture.registry.add_agents(&WriteContext::server(), &[(Some(AgentId(id)), named(name))])

@@ -71,7 +71,7 @@ fn import_keeps_ids_names_addresses_and_keys_or_changes_nothing() {
 }
 
 #[test]
-fn a_silent_agent_gives_way_and_a_living_one_does_not() {
+fn insertion_replaces_only_an_agent_that_the_rules_allow() {
     let world = fixture();
     let old =
         world.registry.add_agents(&WriteContext::server(), &[(None, named("web"))]).unwrap()[0];
@@ -128,7 +128,7 @@ fn rejected_insert_removes_no_agent() {
 }
 
 #[test]
-fn the_number_of_an_agent_that_gives_way_may_be_taken_over() {
+fn insertion_may_reuse_the_number_of_the_replaced_agent() {
     let world = fixture();
     let old =
         world.registry.add_agents(&WriteContext::server(), &[(None, named("web"))]).unwrap()[0];
@@ -161,7 +161,7 @@ fn the_number_of_an_agent_that_gives_way_may_be_taken_over() {
 }
 
 #[test]
-fn a_number_that_would_end_enrolment_is_refused() {
+fn agent_number_above_the_maximum_is_refused() {
     let world = fixture();
     for id in [AGENT_NUMBER_MAX + 1, u32::MAX - 1, u32::MAX] {
         let new =
@@ -383,7 +383,7 @@ impl Random for InStep {
 }
 
 #[test]
-fn two_programs_at_a_first_start_give_the_same_keys() {
+fn concurrent_first_starts_share_one_client_key_secret() {
     let folder = TempDir::new().unwrap();
     let store = || SqliteControl::open(&folder.path().join("registry.db")).unwrap();
     let agent = control::NewAgent {

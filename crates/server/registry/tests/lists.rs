@@ -50,7 +50,7 @@ fn texts(values: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn the_server_is_in_the_list_and_in_no_counter() {
+fn server_agent_is_listed_but_not_counted() {
     let fixture = fleet();
     let page = fixture.registry.agents(&Reader::server(), &AgentQuery::default()).unwrap();
     assert_eq!(page.total, 5);
@@ -77,7 +77,7 @@ fn the_server_is_in_the_list_and_in_no_counter() {
 }
 
 #[test]
-fn every_filter_finds_its_agents_without_regard_to_case() {
+fn agent_filters_are_case_insensitive() {
     let fixture = fleet();
     let all = AgentQuery::default;
     let status = vec![AgentStatus::Disconnected, AgentStatus::Pending];
@@ -130,7 +130,7 @@ fn conditions_combine_and_compare_versions_by_number() {
 }
 
 #[test]
-fn hostile_values_are_only_values() {
+fn hostile_filter_values_are_treated_as_data() {
     let fixture = fleet();
     for hostile in ["'; DROP TABLE agent; --", "' OR '1'='1", "\\", "%_\\%", "\0", "a\u{202e}b"] {
         let names = AgentQuery { name: texts(&[hostile]), ..AgentQuery::default() };
@@ -145,7 +145,7 @@ fn hostile_values_are_only_values() {
 }
 
 #[test]
-fn lists_are_sorted_by_what_was_asked_and_then_by_number() {
+fn agent_lists_sort_by_requested_columns_then_by_number() {
     let fixture = fleet();
     let sorted = |steps: &[(AgentColumn, bool)]| {
         let sort = steps
@@ -173,7 +173,7 @@ fn lists_are_sorted_by_what_was_asked_and_then_by_number() {
 }
 
 #[test]
-fn pages_cover_the_list_and_the_total_does_not_depend_on_them() {
+fn agent_pages_cover_the_list_and_report_the_same_total() {
     let fixture = fleet();
     let page = |offset, limit| {
         let query = AgentQuery { offset, limit, ..AgentQuery::default() };
@@ -188,7 +188,7 @@ fn pages_cover_the_list_and_the_total_does_not_depend_on_them() {
 }
 
 #[test]
-fn groups_are_named_counted_and_never_leave_an_agent_without() {
+fn agent_without_a_group_falls_back_to_default() {
     let fixture = fleet();
     let names = |id: u32| fixture.registry.agent(AgentId(id)).unwrap().groups;
     assert_eq!(
@@ -269,7 +269,7 @@ const SEARCHES: [&str; 35] = [
 ];
 
 #[test]
-fn a_search_in_memory_finds_what_the_database_finds() {
+fn memory_search_equals_database_search() {
     use registry::{ControlStore as _, Permitted, SqliteControl};
     let fixture = fleet();
     fixture.registry.flush().unwrap();
@@ -324,7 +324,7 @@ fn a_search_in_memory_finds_what_the_database_finds() {
 }
 
 #[test]
-fn numbers_by_status_come_from_memory_as_the_database_has_them() {
+fn agent_ids_by_status_equal_those_of_the_database() {
     use registry::{ControlStore as _, Permitted, SqliteControl};
     let fixture = fleet();
     fixture.registry.flush().unwrap();

@@ -124,7 +124,7 @@ fn lists_and_counters_reflect_changes_and_the_latest_keepalive() {
 }
 
 #[test]
-fn an_agent_keeps_what_it_does_not_say_again() {
+fn agent_info_missing_from_a_keepalive_is_kept() {
     let fixture = fixture();
     let id = fixture.enroll("a1").agent;
     fixture.registry.startup(id, &info("debian", "Holdfast v0.1.0"));

@@ -52,7 +52,7 @@ fn first_start_creates_one_administrator_with_a_random_password() {
 }
 
 #[test]
-fn a_preset_password_is_taken_and_not_shown() {
+fn preset_password_is_accepted_and_not_returned() {
     let fixture = fixture();
     assert!(fixture.registry.ensure_admin(Some("short")).is_err());
     assert_eq!(fixture.registry.ensure_admin(Some("of my choice")).unwrap(), None);
@@ -60,7 +60,7 @@ fn a_preset_password_is_taken_and_not_shown() {
 }
 
 #[test]
-fn wrong_and_unknown_are_the_same_answer() {
+fn wrong_password_and_unknown_user_get_the_same_error() {
     let fixture = fixture();
     fixture.registry.ensure_admin(Some(PASSWORD)).unwrap();
     for (name, password) in [
@@ -76,7 +76,7 @@ fn wrong_and_unknown_are_the_same_answer() {
 }
 
 #[test]
-fn an_unknown_user_takes_as_long_as_a_wrong_password() {
+fn login_time_is_equal_for_unknown_user_and_wrong_password() {
     // The hash is a hundred times as expensive as the rest, so that its absence is visible above
     // the noise.
     let hash_cost = HashCost { memory_kib: 16_384, passes: 2, lanes: 1 };
@@ -114,7 +114,7 @@ fn fiftieth_failed_login_blocks_only_its_source() {
 }
 
 #[test]
-fn failures_that_wait_in_the_queue_are_counted_too() {
+fn queued_login_failures_count_towards_the_block() {
     let attempts = RegistryOptions { login_attempts_max: 5, login_queue_max: 1_000, ..options() };
     let fixture = fixture_with(attempts);
     fixture.registry.ensure_admin(Some(PASSWORD)).unwrap();
@@ -148,7 +148,7 @@ async fn futures<T: Send + 'static>(work: impl Iterator<Item = impl Future<Outpu
 }
 
 #[test]
-fn more_logins_than_threads_and_queue_hold_are_refused_at_once() {
+fn logins_beyond_threads_and_queue_are_refused_at_once() {
     let hash_cost = HashCost { memory_kib: 19 * 1024, passes: 2, lanes: 1 };
     let few = RegistryOptions { hash_cost, login_workers: 1, login_queue_max: 2, ..options() };
     let fixture = fixture_with(few);
@@ -164,7 +164,7 @@ fn more_logins_than_threads_and_queue_hold_are_refused_at_once() {
 }
 
 #[test]
-fn a_new_password_replaces_the_old_one_and_kills_its_tokens() {
+fn new_password_replaces_the_old_one_and_revokes_tokens() {
     let fixture = fixture();
     fixture.registry.ensure_admin(Some(PASSWORD)).unwrap();
     let user = login(&fixture, "admin", PASSWORD).unwrap();
@@ -187,7 +187,7 @@ fn a_new_password_replaces_the_old_one_and_kills_its_tokens() {
 }
 
 #[test]
-fn tokens_die_by_role_by_context_and_all_with_the_keys() {
+fn tokens_are_revoked_by_role_by_run_as_and_by_new_keys() {
     let fixture = fixture();
     let refused = |run_as: bool, roles: &[u32]| {
         let now_s = (common::START_US / 1_000_000) as i64;
@@ -230,7 +230,7 @@ fn revocation_by_another_process_is_adopted_and_later_expires() {
 }
 
 #[test]
-fn users_come_and_go_and_the_reserved_one_stays() {
+fn users_are_created_and_deleted_except_the_reserved_one() {
     let fixture = fixture();
     fixture.registry.ensure_admin(Some(PASSWORD)).unwrap();
     let made = fixture
@@ -318,7 +318,7 @@ fn administrator_may_write_and_readonly_may_only_read() {
 }
 
 #[test]
-fn a_database_that_fails_is_not_a_wrong_password() {
+fn database_failure_is_not_reported_as_a_wrong_password() {
     let fixture = fixture();
     fixture.registry.ensure_admin(Some(PASSWORD)).unwrap();
     let path = fixture.folder.path().join("registry.db");

@@ -8,7 +8,7 @@ use model::AgentId;
 use registry::{CommandKind, ControlError, Reader, RegistryError, RevocationTarget, WriteContext};
 
 #[test]
-fn everything_that_was_answered_is_there_after_a_kill() {
+fn acknowledged_registry_changes_survive_a_kill() {
     let fixture = fixture();
     fixture.registry.create_group(&WriteContext::server(), "web").unwrap();
     let spare = fixture
@@ -49,7 +49,7 @@ fn everything_that_was_answered_is_there_after_a_kill() {
 }
 
 #[test]
-fn a_backup_made_in_use_opens_and_is_complete() {
+fn registry_backup_made_in_use_is_complete() {
     let fixture = fixture();
     let enrolled = fixture.enroll("web");
     fixture.registry.keepalive(enrolled.agent, &common::info("debian", "v1"));
@@ -71,7 +71,7 @@ fn a_backup_made_in_use_opens_and_is_complete() {
 }
 
 #[test]
-fn a_damaged_key_is_named_and_not_replaced() {
+fn damaged_key_file_is_reported_and_not_replaced() {
     use std::os::unix::fs::PermissionsExt;
     let fixture = fixture();
     for file in ["ca.key", "ca.pem", "token.key"] {

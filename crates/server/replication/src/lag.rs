@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lag_counts_from_the_first_record_that_is_lacking() {
+    fn lag_is_measured_from_the_first_missing_record() {
         let start = Instant::now();
         let at = |s| start + Duration::from_secs(s);
         let mut trail = Trail::default();
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn the_trail_stays_bounded_and_keeps_its_ends() {
+    fn lag_trail_is_bounded_and_keeps_first_and_last_mark() {
         let start = Instant::now();
         let mut trail = Trail::default();
         for n in 0..50_000 {

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_survive_any_cutting_of_the_stream() {
+    fn frames_decode_at_any_split_of_the_stream() {
         let mut bytes = Vec::new();
         for frame in all() {
             frame.push(&mut bytes);
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flipped_bit_is_never_a_frame() {
+    fn frame_with_a_flipped_bit_is_never_decoded() {
         for frame in all() {
             let mut bytes = Vec::new();
             frame.push(&mut bytes);
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn the_documented_bytes_are_this_frame() {
+    fn status_frame_matches_the_documented_bytes() {
         let mut bytes = Vec::new();
         Frame::Status { persisted: 258, at_us: 1 }.push(&mut bytes);
         assert_eq!(hex::encode(&bytes), "08000000020100000000000001d691ce560100000000000000");

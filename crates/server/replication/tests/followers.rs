@@ -138,7 +138,7 @@ async fn frames(body: &mut Body) -> Vec<Frame> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_follower_gets_every_record_in_order_and_what_comes_later() {
+async fn follower_gets_all_existing_and_later_records_in_order() {
     let primary = primary(u64::MAX);
     primary.load(300, 2_000).await;
     let (status, mut body) = primary.ask("GET", &primary.follow(1, ""), None).await;
@@ -265,7 +265,7 @@ async fn follower_holding_too_many_bytes_is_dropped_and_reported() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_seed_comes_whole_and_what_follows_it_is_kept() {
+async fn seed_is_complete_and_later_records_are_retained() {
     let primary = primary(u64::MAX);
     primary.load(50, 10).await;
     let (status, body) = primary.ask("POST", "/journal/follow/seed?follower=f", None).await;

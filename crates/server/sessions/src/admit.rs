@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_budget_is_never_exceeded_and_comes_back() {
+    fn byte_budget_is_never_exceeded_and_is_released() {
         let budget = Budget::new(10);
         let a = budget.reserve(6).unwrap();
         assert!(budget.reserve(5).is_none());

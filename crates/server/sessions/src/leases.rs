@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_reboot_the_lease_is_taken_once_the_holder_is_silent() {
+    fn rebooted_machine_takes_the_lease_after_holder_silence() {
         let leases = Leases::default();
         leases.claim(A, FIRST, &claim("aa.b1.1", 1, 0));
         let Decision::RetryAfter(wait) = leases.claim(A, FIRST, &claim("aa.b2.2", 2, 10)) else {
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn lease_of_an_earlier_incarnation_does_not_count() {
+    fn lease_of_an_earlier_incarnation_is_ignored() {
         let leases = Leases::default();
         leases.claim(A, FIRST, &claim("aa.b1.1", 1, 0));
         assert!(!leases.contains(A, Incarnation(6)));

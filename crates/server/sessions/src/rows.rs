@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_row_is_counted_with_its_reason() {
+    fn refused_agent_row_is_counted_with_its_reason() {
         let (_folder, store) = store();
         let new_ns = store.newest_ns() + 1_000_000_000;
         let body = format!(
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_more_than_a_day_ahead_of_the_clock_is_refused() {
+    fn agent_row_more_than_a_day_in_the_future_is_refused() {
         let hour_ns = 3_600_000_000_000;
         let (_folder, store) = store();
         let now_ns = store.newest_ns() - 24 * hour_ns;

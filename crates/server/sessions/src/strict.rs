@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_objects_pass() {
+    fn only_a_single_json_object_is_accepted() {
         for ok in ["{}", " {\"a\":[1,-2.5e3,null,true,\"\\u00e4\",{\"b\":{}}]}\n"] {
             assert!(is_object(ok.as_bytes()), "{ok}");
         }
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn deep_nesting_is_refused_not_followed() {
+    fn deeply_nested_json_body_is_rejected() {
         let nested = |n: usize| format!("{{\"a\":{}{}}}", "[".repeat(n), "]".repeat(n));
         assert!(is_object(nested(100).as_bytes()));
         assert!(!is_object(nested(100_000).as_bytes()));

@@ -15,7 +15,7 @@ use model::{AgentId, Dataset};
 use registry::Reader;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_sent_again_changes_nothing() {
+async fn repeated_session_changes_nothing() {
     let server = Server::start();
     let agent = server.enroll("web").await;
     let session = agent.delta(vec![
@@ -67,7 +67,7 @@ async fn stale_versions_are_skipped_and_reported_by_index() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_of_nothing_usable_is_a_noop() {
+async fn session_without_valid_values_is_a_noop() {
     let server = Server::start();
     let agent = server.enroll("web").await;
     let vulnerability =
@@ -86,7 +86,7 @@ async fn a_session_of_nothing_usable_is_a_noop() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_check_agrees_or_says_mismatch() {
+async fn check_returns_200_or_checksum_mismatch() {
     let server = Server::start();
     let agent = server.enroll("web").await;
     let nothing = "da39a3ee5e6b4b0d3255bfef95601890afd80709";
@@ -111,7 +111,7 @@ async fn a_check_agrees_or_says_mismatch() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sessions_of_one_agent_apply_in_their_order() {
+async fn sessions_of_one_agent_are_applied_in_order() {
     let server = Server::start();
     let agent = std::sync::Arc::new(server.enroll("web").await);
     // Without versions the last write wins, so the order is visible.
@@ -149,7 +149,7 @@ async fn started_session_completes_when_its_sender_disconnects() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn stopping_waits_for_the_session_in_work() {
+async fn shutdown_waits_for_a_running_session() {
     use tokio::io::AsyncWriteExt as _;
     let server = Server::start();
     let agent = server.enroll("web").await;
@@ -182,7 +182,7 @@ async fn ten_versions(agent: Agent) -> AgentId {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_agents_at_once_each_get_their_own() {
+async fn concurrent_agents_store_only_their_own_documents() {
     let server = std::sync::Arc::new(Server::start());
     let mut tasks = Vec::new();
     for n in 0..8 {
@@ -198,7 +198,7 @@ async fn many_agents_at_once_each_get_their_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_index_is_emptied_and_events_are_not() {
+async fn clean_session_empties_an_index_and_keeps_events() {
     let server = Server::start();
     let agent = server.enroll("web").await;
     let values = vec![document("a", 1, 'a'), event("e-1")];
@@ -214,7 +214,7 @@ async fn an_index_is_emptied_and_events_are_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn metadata_and_group_sessions_are_taken() {
+async fn metadata_and_group_sessions_are_accepted() {
     let server = Server::start();
     let agent = server.enroll("web").await;
     for mode in [Mode::MetadataDelta, Mode::MetadataCheck, Mode::GroupDelta, Mode::GroupCheck] {
@@ -248,7 +248,7 @@ async fn acknowledged_sessions_survive_a_server_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_damaged_store_is_500_and_acknowledges_nothing() {
+async fn session_on_damaged_store_gets_500() {
     let server = Server::start();
     let agent = server.enroll("web").await;
     assert_eq!(agent.send(&agent.delta(vec![document("a", 1, 'a')])).await.status, 200);

@@ -63,7 +63,7 @@ async fn ranges_are_summed_and_listed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ranges_are_answered_in_the_order_of_the_question() {
+async fn range_sums_are_returned_in_request_order() {
     let server = Server::start();
     let agent = server.enroll("web").await;
     // Both kinds of ids: an id in hex is its own key, any other id has a digest as its key.
@@ -110,7 +110,7 @@ async fn ranges_are_answered_in_the_order_of_the_question() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_list_ends_before_the_range_that_does_not_fit() {
+async fn range_listing_stops_before_a_range_that_does_not_fit() {
     let server = Server::start();
     let agent = server.enroll("web").await;
     // 6,000 documents whose keys begin with 1, as many with 2, one with 3.

@@ -15,7 +15,7 @@ use model::{AgentId, AgentOs, AgentStatus};
 use registry::{CommandKind, Reader, WriteContext};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_enrols_starts_sends_and_is_known() {
+async fn enrolled_agent_starts_and_its_session_is_stored() {
     let server = Server::start();
     let agent = server.enroll("web").await;
     assert_eq!(agent.id, AgentId(1));
@@ -109,7 +109,7 @@ async fn session_for_another_agent_is_rejected() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_certificate_only_enrolment_and_the_banner_answer() {
+async fn client_without_certificate_reaches_only_enrol_and_banner() {
     let server = Server::start();
     let anonymous = client(server.tls(None));
     for route in ["/stateful", "/control", "/renew", "/digest", "/stats", "/config"] {
@@ -125,7 +125,7 @@ async fn without_a_certificate_only_enrolment_and_the_banner_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_revoked_certificate_is_refused_on_the_connection_it_has() {
+async fn revoked_certificate_is_refused_on_its_open_connection() {
     let server = Server::start();
     let agent = server.enroll("web").await;
     assert_eq!(agent.send(&agent.delta(vec![document("a", 1, 'a')])).await.status, 200);
@@ -137,7 +137,7 @@ async fn a_revoked_certificate_is_refused_on_the_connection_it_has() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_certificate_of_another_authority_ends_the_handshake() {
+async fn certificate_of_another_authority_fails_the_handshake() {
     let server = Server::start();
     let agent = server.enroll("web").await;
     let (key, params) =
@@ -151,7 +151,7 @@ async fn a_certificate_of_another_authority_ends_the_handshake() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_renewed_certificate_takes_over_when_it_is_used() {
+async fn first_use_of_renewed_certificate_supersedes_the_old_one() {
     let server = Server::start();
     let old = server.enroll("web").await;
     let (csr, key) = request();
@@ -166,7 +166,7 @@ async fn a_renewed_certificate_takes_over_when_it_is_used() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn enrolment_names_what_is_wrong() {
+async fn failed_enrolment_returns_a_status_for_its_cause() {
     let server = Server::start();
     server.enroll("taken").await;
     let anonymous = client(server.tls(None));

@@ -40,7 +40,7 @@ async fn local_caller_may_act_for_any_agent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_users_process_is_refused_whatever_it_asks() {
+async fn process_of_a_disallowed_uid_is_refused_on_every_route() {
     let server = Server::with(|o| o.allowed_uids = vec![4_000_000]);
     for head in ["GET / HTTP/1.1\r\n", "DELETE /agents HTTP/1.1\r\nX-Wazuh-Agent-Id: 1\r\n"] {
         let answer = server.local(head, b"").await;
@@ -88,7 +88,7 @@ async fn send(agent: &Agent, session: Session) -> u16 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_removal_takes_what_was_still_queued_along() {
+async fn agent_removal_deletes_documents_of_queued_sessions() {
     let server = Server::start();
     for round in 0..10 {
         let agent = server.enroll(&format!("web-{round}")).await;
@@ -181,7 +181,7 @@ async fn local_caller_without_operator_uid_is_denied_operator_routes() {
 
 /// Covers each kind of removal: over the agents' socket, by the API, and by a replacing agent.
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_kept_of_agents_that_are_removed() {
+async fn removed_agent_leaves_no_lease_or_report() {
     let server = Server::start();
     for name in ["by-socket", "by-registry", "replaced"] {
         let agent = server.enroll(name).await;
@@ -218,7 +218,7 @@ async fn nothing_is_kept_of_agents_that_are_removed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn reports_are_kept_and_metrics_are_shown() {
+async fn last_report_is_stored_and_metrics_are_served() {
     let server = Server::start();
     let agent = server.enroll("web").await;
     assert_eq!(agent.post("/stats", b"{\"a\":1}".to_vec()).await.status, 200);

@@ -54,7 +54,7 @@ fn clean(agent: &Agent) -> Session {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_captured_request_brings_a_document_back_or_takes_one_away() {
+async fn replayed_requests_neither_restore_nor_delete_documents() {
     let server = Server::start();
     let agent = server.enroll("web").await;
     // A document with a version, removed by a client that sends no version.
@@ -84,7 +84,7 @@ async fn no_captured_request_brings_a_document_back_or_takes_one_away() {
 /// The number of later sessions does not matter, because ids of the contract contain the time of a
 /// session.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_captured_long_ago_changes_nothing_and_is_counted() {
+async fn replay_older_than_many_sessions_is_counted_and_ignored() {
     let server = Server::start();
     let agent = server.enroll("web").await;
     let now_us = env::clock::Clock::now_us(&env::clock::SystemClock::new());
@@ -123,7 +123,7 @@ async fn other_content_under_the_same_id_is_stored() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_whose_answer_was_lost_hears_again_what_was_newer() {
+async fn repeated_session_gets_the_same_skipped_values() {
     let server = Server::start();
     let agent = server.enroll("web").await;
     send(&agent, "s-1", &agent.delta(vec![document("a", 9, 'a')])).await;

@@ -37,7 +37,7 @@ async fn stalled_at(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn garbage_and_truncated_buffers_are_400_and_store_nothing() {
+async fn invalid_session_buffer_gets_400_and_stores_nothing() {
     let server = Server::start();
     let agent = server.enroll("web").await;
     let good = link::encode(&agent.delta(vec![document("a", 1, 'a')]));
@@ -55,7 +55,7 @@ async fn garbage_and_truncated_buffers_are_400_and_store_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_of_100_mb_is_413_long_before_it_is_sent() {
+async fn body_of_100_mb_gets_413_before_it_is_sent() {
     let server = Server::start();
     let agent = server.enroll("web").await;
     let stream = stalled(&server, &agent, 100_000_000).await;
@@ -84,7 +84,7 @@ async fn a_body_of_100_mb_is_413_long_before_it_is_sent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn too_many_values_are_413() {
+async fn session_with_too_many_values_gets_413() {
     let server = Server::with(|o| o.limits.session_values_max = 3);
     let agent = server.enroll("web").await;
     let values = |n: u64| (0..n).map(|i| document(&format!("f{i}"), 1, 'a')).collect();
@@ -94,7 +94,7 @@ async fn too_many_values_are_413() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn beyond_the_bytes_in_flight_the_answer_is_503_and_it_passes() {
+async fn request_over_bytes_in_flight_gets_503_until_released() {
     let server = Server::with(|o| o.limits.in_flight_bytes_max = 50_000);
     let (slow, other) = (server.enroll("slow").await, server.enroll("other").await);
     let stream = stalled(&server, &slow, 49_900).await;
@@ -225,7 +225,7 @@ async fn unread_session_answer_counts_towards_quota() {
 /// The answer in JSON may be larger than the reserved size. It is sent anyway, because it is in
 /// memory already and a repeated request would fail in the same way.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_about_ranges_is_given_whatever_it_has_become() {
+async fn range_answer_larger_than_its_reservation_is_sent() {
     let server = Server::with(|o| o.limits.in_flight_bytes_max = 17 * 1024 * 1024);
     let agent = server.enroll("web").await;
     for n in 0..16 {
@@ -283,7 +283,7 @@ async fn group_config_counts_towards_byte_and_agent_request_limits() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn beyond_the_connections_the_answer_is_503() {
+async fn connection_over_the_limit_gets_503() {
     let server = Server::start();
     let agent = server.enroll("web").await;
     let server = server.again_with(|o| o.limits.connections_max = 1).await;
@@ -319,7 +319,7 @@ async fn slow_header_is_cut_off_and_an_idle_connection_is_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn malformed_requests_get_the_status_that_names_them() {
+async fn malformed_requests_get_their_specific_status() {
     let server = Server::start();
     let agent = server.enroll("web").await;
     let ask = async |head: &str, body: &[u8]| {
@@ -347,7 +347,7 @@ async fn malformed_requests_get_the_status_that_names_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_that_does_not_come_is_408() {
+async fn missing_request_body_gets_408() {
     let server = Server::start();
     let agent = server.enroll("web").await;
     let server = server.again_with(|o| o.timeouts.body = Duration::from_millis(50)).await;
@@ -357,7 +357,7 @@ async fn a_body_that_does_not_come_is_408() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_that_takes_too_long_is_504() {
+async fn answer_over_the_time_limit_gets_504() {
     let server = Server::start();
     let agent = server.enroll("web").await;
     let server = server.again_with(|o| o.timeouts.response = Duration::from_millis(300)).await;
@@ -368,7 +368,7 @@ async fn an_answer_that_takes_too_long_is_504() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_closed_commit_is_503() {
+async fn session_after_commit_is_closed_gets_503() {
     let server = Server::start();
     let agent = server.enroll("web").await;
     server.commit.close().await.unwrap();

@@ -157,7 +157,7 @@ mod tests {
     const NAMES: [&str; 4] = ["selection", "filter_a", "filter_b", "other-1.x"];
 
     #[test]
-    fn conditions_of_every_form_are_read() {
+    fn valid_conditions_of_every_form_parse() {
         for text in [
             "selection",
             "selection and not filter_a",
@@ -197,14 +197,14 @@ mod tests {
     }
 
     #[test]
-    fn a_deep_or_long_condition_is_refused_and_not_followed() {
+    fn too_deep_or_too_long_condition_is_refused() {
         let deep = format!("{}selection{}", "(".repeat(1_000), ")".repeat(1_000));
         assert!(check(&deep, &NAMES).unwrap_err().to_string().contains("deeper"));
         assert!(check(&"not ".repeat(1_100), &NAMES).unwrap_err().to_string().contains("longer"));
     }
 
     #[test]
-    fn a_pattern_fits_whole_names() {
+    fn selection_pattern_matches_whole_names() {
         assert!(fits("*", "") && fits("a*", "a") && fits("a*c", "abc") && fits("*b*", "abc"));
         assert!(!fits("a", "ab") && !fits("a*a", "a") && !fits("*x*", "abc") && !fits("b*", "abc"));
     }

@@ -43,7 +43,7 @@ fn first_start_installs_ten_valid_rules_with_unique_ids() {
 }
 
 #[test]
-fn a_later_start_leaves_the_folder_as_people_left_it() {
+fn later_start_does_not_change_the_rules_folder() {
     let (dir, clock, folder) = open(TTL);
     let name = folder.names().unwrap()[0].clone();
     folder.delete(&name).unwrap();
@@ -56,7 +56,7 @@ fn a_later_start_leaves_the_folder_as_people_left_it() {
 }
 
 #[test]
-fn a_first_start_that_was_cut_off_begins_again() {
+fn interrupted_first_start_is_repeated() {
     let dir = TempDir::new().unwrap();
     fs::create_dir(dir.path().join("rules.new")).unwrap();
     fs::write(dir.path().join("rules.new/half.yml"), "title: ").unwrap();
@@ -67,7 +67,7 @@ fn a_first_start_that_was_cut_off_begins_again() {
 }
 
 #[test]
-fn names_that_lead_out_of_the_folder_or_hide_are_none() {
+fn traversing_and_hidden_rules_file_names_are_invalid() {
     for bad in [
         "",
         ".yml",
@@ -102,7 +102,7 @@ fn names_that_lead_out_of_the_folder_or_hide_are_none() {
 }
 
 #[test]
-fn links_pipes_and_folders_are_no_rules_files() {
+fn links_pipes_and_folders_are_not_read_as_rules() {
     let (dir, _clock, folder) = open(Duration::ZERO);
     let path = dir.path().join("rules");
     fs::write(dir.path().join("secret"), "secret").unwrap();
@@ -127,7 +127,7 @@ fn rule_id_belongs_to_one_file_replaced_only_on_request() {
 }
 
 #[test]
-fn a_refused_rule_leaves_what_was_there() {
+fn refused_rule_does_not_change_the_existing_file() {
     let (dir, _clock, folder) = open(TTL);
     folder.put("a.yml", &rule(1, "a"), false).unwrap();
     let refused = folder.put("a.yml", b"title: x", true).unwrap_err();
@@ -156,7 +156,7 @@ fn read_file_is_cached_until_it_expires_or_a_write() {
 }
 
 #[test]
-fn with_no_time_nothing_is_kept() {
+fn zero_ttl_disables_the_rules_cache() {
     let (_dir, _clock, folder) = open(Duration::ZERO);
     folder.files().unwrap();
     folder.files().unwrap();

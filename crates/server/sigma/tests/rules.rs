@@ -31,7 +31,7 @@ detection:
 ";
 
 #[test]
-fn a_rule_of_every_form_is_read() {
+fn valid_rules_of_every_form_parse() {
     let rule = Rule::read(FINE.as_bytes()).unwrap();
     assert_eq!(rule.id, "1c6ddc5f-33ef-4b69-8e41-906ce0c34f7b");
     assert_eq!(
@@ -47,7 +47,7 @@ fn a_rule_of_every_form_is_read() {
 }
 
 #[test]
-fn each_fault_is_named() {
+fn invalid_rule_error_names_the_field() {
     for (from, to, part) in [
         ("title: A file changed\n", "", "title is missing"),
         ("A file changed", "[a]", "title: a text"),
@@ -119,12 +119,12 @@ fn alias_bomb_is_rejected_before_expansion() {
 
 proptest! {
     #[test]
-    fn no_bytes_make_the_reader_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+    fn random_rule_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
         let _ = Rule::read(&bytes);
     }
 
     #[test]
-    fn no_change_of_a_rule_makes_the_reader_panic(at in 0..FINE.len(), with in "[ -~\\n]{0,6}") {
+    fn mutated_rule_never_panics(at in 0..FINE.len(), with in "[ -~\\n]{0,6}") {
         let mut text = FINE.to_owned();
         text.insert_str(at, &with);
         let _ = Rule::read(text.as_bytes());

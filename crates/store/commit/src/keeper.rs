@@ -8,10 +8,9 @@ use std::sync::mpsc::Sender;
 use std::time::Instant;
 
 use model::{Coverage, CoverageKind, EventBody, Record};
-use state::DiskState;
-use state::disk::disk_state;
 
 use crate::applier::Message;
+use crate::disk::{DiskState, disk_state};
 use crate::options::{DISK_CHECK_INTERVAL, LOW_DISK_LOG_BYTES};
 use crate::shared::{FolderId, Shared};
 
@@ -111,7 +110,9 @@ fn watch_disk(shared: &Arc<Shared>, low_since: &mut Option<u64>, sender: Option<
                     worst = Some(WatchedDisk { folder, state });
                 }
             }
-            Err(error) => tracing::warn!(%error, "free space is unknown"),
+            Err(error) => {
+                tracing::warn!(folder = %folder.display(), %error, "free space is unknown");
+            }
         }
     }
     if let Some(worst) = worst {

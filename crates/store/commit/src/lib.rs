@@ -44,6 +44,7 @@
 //! the journal.
 
 mod applier;
+mod disk;
 mod error;
 mod keeper;
 mod options;
@@ -62,6 +63,7 @@ use parking_lot::Mutex;
 use state::StateStore;
 use tokio::sync::oneshot;
 
+pub use disk::{DiskState, DiskThresholds};
 pub use error::CommitError;
 pub use options::{CommitOptions, CommitStats, Committed, ReplayReport};
 

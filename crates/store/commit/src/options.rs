@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use env::clock::{Clock, SystemClock};
 use model::{Applied, Position};
-use state::DiskThresholds;
+
+use crate::disk::DiskThresholds;
 
 /// Default limit of record bytes in flight: 256 MiB
 /// (`docs/reference/wire.md`, "Sessions: limits").

@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_journal_fits_only_where_it_meets_the_state() {
+    fn journal_must_continue_at_the_state_position() {
         let fits = |applied, first, end| check(Position(applied), first, end).is_ok();
         assert!(fits(0, 0, 0) && fits(0, 1, 5) && fits(5, 1, 5) && fits(5, 6, 9) && fits(5, 0, 5));
         let gap = check(Position(5), 7, 9).unwrap_err().to_string();

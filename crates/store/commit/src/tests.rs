@@ -134,7 +134,7 @@ fn copy_folder(from: &Path, to: &Path) {
 
 /// The encoded records are the example of `docs/format/record.md` and one session of version 1.
 #[test]
-fn the_documented_bytes_are_these_records() {
+fn encoded_records_match_the_format_document() {
     let removed =
         Record::AgentRemoved { agent: AgentId(7), incarnation: Incarnation(300), at_us: 1 };
     assert_eq!(removed.encode(), [1, 1, 7, 0xac, 2, 1]);

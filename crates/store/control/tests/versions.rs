@@ -155,7 +155,7 @@ fn check(store: &SqliteControl) {
 }
 
 #[test]
-fn the_fixture_of_version_1_opens_with_everything_in_it() {
+fn registry_version_1_fixture_opens_with_all_rows() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("registry.db");
     std::fs::copy(fixture(1), &path).unwrap();
@@ -163,7 +163,7 @@ fn the_fixture_of_version_1_opens_with_everything_in_it() {
 }
 
 #[test]
-fn a_new_database_holds_what_the_fixture_holds() {
+fn new_registry_has_the_schema_of_a_migrated_one() {
     let folder = TempDir::new().unwrap();
     let store = SqliteControl::open(&folder.path().join("registry.db")).unwrap();
     fill(&store);
@@ -200,7 +200,7 @@ fn custom_policies_keep_their_meaning_after_actions_are_split() {
 }
 
 #[test]
-fn roles_of_ones_own_may_still_ask_for_commands() {
+fn migrated_custom_roles_keep_command_permissions() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("registry.db");
     std::fs::copy(fixture(1), &path).unwrap();
@@ -224,7 +224,7 @@ fn roles_of_ones_own_may_still_ask_for_commands() {
 }
 
 #[test]
-fn a_later_version_is_refused_by_name() {
+fn registry_of_later_version_is_refused() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("registry.db");
     drop(SqliteControl::open(&path).unwrap());
@@ -234,7 +234,7 @@ fn a_later_version_is_refused_by_name() {
 }
 
 #[test]
-fn files_of_other_programs_are_refused_and_left_alone() {
+fn foreign_registry_file_is_refused_and_unchanged() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("other.db");
     Connection::open(&path).unwrap().execute_batch("CREATE TABLE t (x)").unwrap();
@@ -263,7 +263,7 @@ fn liveness_write_lowers_durability_for_its_transaction_only() {
 }
 
 #[test]
-fn the_audit_log_is_bounded_and_its_details_are_cut() {
+fn audit_log_is_bounded_and_long_details_are_cut() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("registry.db");
     let store = SqliteControl::open(&path).unwrap();

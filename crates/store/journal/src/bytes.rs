@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn varints_come_back_and_only_the_shortest_form_is_taken() {
+    fn varints_round_trip_and_longer_forms_are_rejected() {
         for value in [0, 1, 127, 128, 300, 16_383, 16_384, u32::MAX] {
             let mut bytes = Vec::new();
             push_varint(&mut bytes, value);

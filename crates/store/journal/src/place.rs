@@ -139,7 +139,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn frames_laid_one_after_the_other_are_collected_again(
+        fn consecutive_frames_round_trip_through_blocks(
             sizes in proptest::collection::vec(8usize..20_000, 1..12),
             packed in any::<bool>(),
         ) {
@@ -173,7 +173,7 @@ mod tests {
         }
 
         #[test]
-        fn a_frame_that_fits_an_empty_segment_ends_within_it(blocks in 2u64..20, packed in any::<bool>()) {
+        fn frame_of_segment_capacity_ends_within_the_segment(blocks in 2u64..20, packed in any::<bool>()) {
             let grid = if packed { Grid::Packed } else { Grid::Sparse };
             let bytes = grid.capacity(blocks * BLOCK);
             prop_assert_eq!(grid.written_end(grid.next(grid.first(), bytes)), blocks * BLOCK);

@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spare_that_may_not_be_written_is_replaced_by_a_new_one() {
+    fn unwritable_spare_is_replaced_by_a_new_file() {
         let (disk, dir) = (SimDisk::new(1), PathBuf::from("/log"));
         disk.create_dir(&dir).unwrap();
         let foreign = dir.join(spare_name(3));

@@ -126,7 +126,7 @@ fn amplification(layout: Layout, record_bytes: usize, count: u64) -> (f64, f64, 
 }
 
 #[test]
-fn sparse_and_ring_reach_the_promised_amplification_at_16_bytes() {
+fn sparse_and_ring_meet_the_amplification_limit_at_16_bytes() {
     let (zlib, lz4, _) = amplification(Layout::Packed, 16, 2000);
     assert!(zlib > 90.0 && lz4 > 90.0, "packed: zlib={zlib:.2} lz4={lz4:.2}");
     let (zlib, lz4, _) = amplification(Layout::Sparse, 16, 2000);
@@ -137,13 +137,13 @@ fn sparse_and_ring_reach_the_promised_amplification_at_16_bytes() {
 }
 
 #[test]
-fn sparse_needs_little_more_than_the_payload_at_128_bytes() {
+fn sparse_amplification_is_near_one_at_128_bytes() {
     let (zlib, lz4, _) = amplification(Layout::Sparse, 128, 1000);
     assert!(zlib <= 1.6 && lz4 <= 1.35, "sparse: zlib={zlib:.2} lz4={lz4:.2}");
 }
 
 #[test]
-fn sparse_comes_near_the_payload_with_32_writers_at_16_bytes() {
+fn sparse_amplification_is_near_one_with_32_writers() {
     const WRITERS: u64 = 32;
     const EACH: u64 = 60;
     let meter = Arc::new(Meter::default());

@@ -67,7 +67,7 @@ fn appended_records_are_read_before_and_after_reopening() {
 }
 
 #[test]
-fn a_journal_may_change_its_layout_when_it_is_opened() {
+fn reopened_journal_may_use_another_layout() {
     let dir = tempfile::tempdir().unwrap();
     let mut expected = Vec::new();
     for round in 0..9 {
@@ -83,7 +83,7 @@ fn a_journal_may_change_its_layout_when_it_is_opened() {
 }
 
 #[test]
-fn several_records_get_neighbouring_positions() {
+fn append_all_assigns_consecutive_positions() {
     for layout in LAYOUTS {
         let dir = tempfile::tempdir().unwrap();
         let journal = open(dir.path(), layout);
@@ -101,7 +101,7 @@ fn several_records_get_neighbouring_positions() {
 }
 
 #[test]
-fn writers_on_many_threads_share_groups_and_lose_nothing() {
+fn concurrent_threads_share_groups_and_keep_all_records() {
     for layout in LAYOUTS {
         let dir = tempfile::tempdir().unwrap();
         let journal = open(dir.path(), layout);
@@ -125,7 +125,7 @@ fn writers_on_many_threads_share_groups_and_lose_nothing() {
 }
 
 #[test]
-fn tasks_share_groups_without_a_thread_each() {
+fn concurrent_tasks_share_groups() {
     let dir = tempfile::tempdir().unwrap();
     let journal = open(dir.path(), Layout::Packed);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
@@ -175,7 +175,7 @@ fn trimmed_segments_are_recycled_and_their_records_dropped() {
 }
 
 #[test]
-fn a_journal_that_is_open_is_refused_a_second_time() {
+fn second_open_of_a_journal_is_rejected() {
     let dir = tempfile::tempdir().unwrap();
     let journal = open(dir.path(), Layout::Packed);
     assert!(matches!(Journal::open(dir.path(), Options::default()), Err(OpenError::Locked(_))));
@@ -186,7 +186,7 @@ fn a_journal_that_is_open_is_refused_a_second_time() {
 }
 
 #[test]
-fn the_way_through_the_page_cache_works_as_well() {
+fn fdatasync_path_reads_back_appended_records() {
     let dir = tempfile::tempdir().unwrap();
     let options = Options { io: IoPath::Fdatasync, ..small(Layout::Packed) };
     let (journal, recovery) = Journal::open(dir.path(), options).unwrap();
@@ -217,7 +217,7 @@ fn flushed_records_become_readable_only_once_persisted() {
 }
 
 #[test]
-fn a_reader_follows_the_writer() {
+fn reader_returns_records_appended_after_it_was_created() {
     for layout in LAYOUTS {
         let dir = tempfile::tempdir().unwrap();
         let journal = Arc::new(open(dir.path(), layout));
@@ -237,7 +237,7 @@ fn a_reader_follows_the_writer() {
 }
 
 #[test]
-fn a_consumer_holds_back_the_trim_and_is_remembered() {
+fn consumer_checkpoint_limits_trim_and_survives_reopen() {
     let dir = tempfile::tempdir().unwrap();
     let journal = open(dir.path(), Layout::Packed);
     let consumer = journal.consumer("shipper").unwrap();
@@ -260,7 +260,7 @@ fn a_consumer_holds_back_the_trim_and_is_remembered() {
 }
 
 #[test]
-fn a_ring_that_no_segment_needs_any_more_is_removed() {
+fn unused_ring_file_is_removed() {
     let dir = tempfile::tempdir().unwrap();
     let rings = || {
         let names = std::fs::read_dir(dir.path()).unwrap();
@@ -290,7 +290,7 @@ fn a_ring_that_no_segment_needs_any_more_is_removed() {
 }
 
 #[test]
-fn the_way_to_the_medium_is_reported_with_its_reason() {
+fn recovery_reports_the_io_path_and_its_reason() {
     let disk = env::files::SimDisk::new(1);
     let options = || Options { files: Arc::new(disk.clone()), ..small(Layout::Sparse) };
     let open = |options| Journal::open(Path::new("/journal"), options).unwrap();
@@ -337,7 +337,7 @@ fn streamed_writes_are_not_preceded_by_zeros() {
 }
 
 #[test]
-fn small_groups_rewriting_a_block_are_not_taken_for_a_stream() {
+fn small_groups_do_not_enable_streaming() {
     let dir = tempfile::tempdir().unwrap();
     let options = Options { segment_bytes: 4 << 20, ..small(Layout::Packed) };
     let (journal, _) = Journal::open(dir.path(), options).unwrap();

@@ -42,7 +42,7 @@ fn journal_continues_from_its_begin_position_in_every_layout() {
 }
 
 #[test]
-fn a_beginning_that_was_acknowledged_survives_a_power_cut() {
+fn begin_position_survives_a_power_cut() {
     for seed in 0..64 {
         let disk = SimDisk::new(seed);
         let files: Arc<dyn Files> = Arc::new(disk.clone());
@@ -56,7 +56,7 @@ fn a_beginning_that_was_acknowledged_survives_a_power_cut() {
 }
 
 #[test]
-fn a_beginning_is_refused_where_a_journal_is_and_at_nothing() {
+fn begin_at_rejects_position_zero_and_an_existing_journal() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().join("journal");
     assert!(begin_at(&dir, 0).is_err());

@@ -177,7 +177,7 @@ fn appends_continue_during_a_flush_and_persist_with_the_next() {
 }
 
 #[test]
-fn persist_append_and_segment_roll_wait_for_flush_and_survive() {
+fn durable_append_and_segment_roll_wait_for_a_flush() {
     let (large, small) = (vec![7; 40 << 10], vec![7; 100]);
     for layout in LAYOUTS {
         for (record, durability) in [(&small, Durability::Persist), (&large, Durability::Flush)] {
@@ -233,7 +233,7 @@ fn failed_flush_poisons_waiting_appends_and_persists_nothing() {
 }
 
 #[test]
-fn a_segment_says_whether_it_takes_more_before_another_begins() {
+fn has_room_predicts_whether_an_append_begins_a_segment() {
     for layout in LAYOUTS {
         let (journal, _) = open(&SimDisk::new(1), layout);
         assert!(!journal.has_room(1), "{layout:?}: the first segment has to begin");
@@ -265,7 +265,7 @@ fn damage(disk: &SimDisk, begin: &[u8]) {
 }
 
 #[test]
-fn group_after_a_flush_exposes_damage_before_many_groups() {
+fn damage_before_a_long_flush_is_detected_at_open() {
     for layout in LAYOUTS {
         let disk = SimDisk::new(9);
         let gate = Arc::<Gate>::default();

@@ -58,7 +58,7 @@ impl Drop for Mounted {
 }
 
 #[test]
-fn a_compressing_btrfs_gets_writes_that_it_compresses() {
+fn btrfs_compresses_journal_writes() {
     let mounted = match Mounted::new() {
         Ok(mounted) => mounted,
         Err(why) => return eprintln!("skipped: no btrfs to try it on: {why}"),

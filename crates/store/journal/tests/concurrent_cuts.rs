@@ -135,7 +135,7 @@ impl Drop for Stop<'_> {
 }
 
 #[test]
-fn cuts_while_threads_append_lose_nothing_acknowledged() {
+fn acknowledged_records_survive_cuts_during_appends() {
     let crashes = std::env::var("HOLDFAST_CRASHES").ok().and_then(|v| v.parse().ok());
     let images: u64 = crashes.unwrap_or(100_000) / 40;
     for layout in [Layout::Sparse, Layout::Ring, Layout::Packed] {

@@ -130,7 +130,7 @@ fn acknowledged_records_survive_a_power_cut_at_every_call() {
 
 /// Checks that these tests detect a disk that does not persist what it confirms.
 #[test]
-fn a_disk_that_lies_about_flushes_or_names_is_found_out() {
+fn crash_tests_detect_lost_flushes_and_renames() {
     for (flushes, names) in [(true, false), (false, true)] {
         let found_out = (0..200).any(|seed| {
             std::panic::catch_unwind(|| {
@@ -148,7 +148,7 @@ fn a_disk_that_lies_about_flushes_or_names_is_found_out() {
 }
 
 #[test]
-fn a_kill_loses_nothing_that_was_flushed() {
+fn flushed_records_survive_a_kill() {
     for seed in 0..number("HOLDFAST_CRASHES", CRASHES) / 20 {
         let what = format!("seed={seed}");
         let mut noise = Noise(seed ^ 0x6b69_6c6c);
@@ -168,7 +168,7 @@ fn a_kill_loses_nothing_that_was_flushed() {
 }
 
 #[test]
-fn failing_calls_poison_or_refuse_and_lose_nothing() {
+fn failed_call_poisons_or_rejects_and_loses_nothing() {
     for seed in 0..number("HOLDFAST_CRASHES", CRASHES) / 10 {
         let mut noise = Noise(seed ^ 0x6661_696c);
         let (disk, mut model) = history(&mut noise);

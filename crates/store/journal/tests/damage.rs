@@ -195,7 +195,7 @@ fn missing_or_swapped_segment_is_reported() {
 }
 
 #[test]
-fn a_journal_that_ends_below_a_consumer_is_refused() {
+fn journal_ending_below_a_consumer_checkpoint_is_rejected() {
     let disk = SimDisk::new(1);
     let journal = fill(&disk, Layout::Packed, 12);
     journal.consumer("reader").unwrap().checkpoint(12).unwrap();
@@ -211,7 +211,7 @@ fn a_journal_that_ends_below_a_consumer_is_refused() {
 }
 
 #[test]
-fn a_newer_version_is_refused_by_name() {
+fn segment_of_a_newer_version_is_rejected_with_its_path() {
     let disk = SimDisk::new(1);
     fill(&disk, Layout::Packed, 3).close().unwrap();
     let path = files(&disk, "segment-").remove(0);
@@ -222,7 +222,7 @@ fn a_newer_version_is_refused_by_name() {
 }
 
 #[test]
-fn a_reader_reports_damage_that_came_after_opening() {
+fn reader_reports_damage_after_open() {
     for layout in [Layout::Packed, Layout::Sparse] {
         let disk = SimDisk::new(1);
         let journal = fill(&disk, layout, 20);
@@ -235,7 +235,7 @@ fn a_reader_reports_damage_that_came_after_opening() {
 }
 
 #[test]
-fn verify_stat_and_dump_read_a_journal_that_is_open() {
+fn verify_stat_and_dump_work_on_an_open_journal() {
     for layout in LAYOUTS {
         let disk = SimDisk::new(1);
         let journal = fill(&disk, layout, 80);
@@ -281,7 +281,7 @@ fn full_disk_rejects_appends_until_a_trim() {
 }
 
 #[test]
-fn a_journal_opens_on_a_full_disk_and_can_be_read_and_trimmed() {
+fn full_disk_allows_open_read_and_trim() {
     let disk = SimDisk::new(1);
     fill(&disk, Layout::Packed, 100).close().unwrap();
     disk.set_capacity(Some(0));

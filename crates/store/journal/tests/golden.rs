@@ -48,7 +48,7 @@ fn trimmed(mut bytes: Vec<u8>) -> Vec<u8> {
 }
 
 #[test]
-fn golden_files_are_read_as_what_was_written() {
+fn golden_journals_contain_the_expected_records() {
     for (layout, names) in FILES {
         if std::env::var_os("HOLDFAST_BLESS").is_some() {
             let disk = SimDisk::new(1);

@@ -34,7 +34,7 @@ fn options(round: usize) -> Options {
 /// The process that is killed, not a test. It appends from four threads and prints each
 /// acknowledged position with its content.
 #[test]
-fn writer_that_is_killed() {
+fn kill_test_child_appends_until_killed() {
     let Ok(dir) = std::env::var(DIR_VARIABLE) else { return };
     let round = std::env::var("HOLDFAST_KILL_ROUND").unwrap().parse().unwrap();
     let (journal, _) = Journal::open(Path::new(&dir), options(round)).unwrap();
@@ -64,7 +64,7 @@ fn acknowledged_records_survive_process_kills() {
     let mut acknowledged: BTreeMap<u64, u64> = BTreeMap::new();
     for round in 0..kills {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "writer_that_is_killed", "--nocapture"])
+            .args(["--exact", "kill_test_child_appends_until_killed", "--nocapture"])
             .env(DIR_VARIABLE, dir.path())
             .env("HOLDFAST_KILL_ROUND", round.to_string())
             .stdout(Stdio::piped())

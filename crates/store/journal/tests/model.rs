@@ -132,7 +132,7 @@ impl Run {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
     #[test]
-    fn a_journal_is_a_list_of_records(
+    fn random_operations_match_a_list_of_records(
         layout in layouts(),
         steps in proptest::collection::vec(step(), 1..60),
     ) {

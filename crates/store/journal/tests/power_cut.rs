@@ -139,7 +139,7 @@ fn acknowledged_records_survive_every_power_cut() {
 }
 
 #[test]
-fn each_durability_keeps_its_promise_after_a_power_cut() {
+fn each_durability_level_survives_its_power_cut() {
     let Some(mut device) = device(false) else { return };
     for layout in LAYOUTS {
         let dir = device.folder().join(format!("{layout:?}"));

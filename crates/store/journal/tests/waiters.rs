@@ -35,7 +35,7 @@ fn runtime() -> tokio::runtime::Runtime {
 }
 
 #[test]
-fn a_failure_reaches_every_thread_and_task_at_once() {
+fn failed_write_wakes_all_threads_and_tasks() {
     for call in [12, 13, 20, 35] {
         for layout in [Layout::Packed, Layout::Sparse, Layout::Ring] {
             let disk = SimDisk::new(call);
@@ -86,7 +86,7 @@ fn a_failure_reaches_every_thread_and_task_at_once() {
 }
 
 #[test]
-fn appends_beyond_the_bytes_in_flight_wait_and_all_arrive() {
+fn appends_above_the_in_flight_limit_wait_and_complete() {
     let disk = SimDisk::new(1);
     let few = Options { in_flight_bytes_max: 1000, ..threaded(&disk, Layout::Packed) };
     let (journal, _) = Journal::open(Path::new(DIR), few).unwrap();
@@ -112,7 +112,7 @@ fn appends_beyond_the_bytes_in_flight_wait_and_all_arrive() {
 }
 
 #[test]
-fn an_append_larger_than_the_bytes_in_flight_passes_alone() {
+fn append_above_the_in_flight_limit_is_accepted_alone() {
     let disk = SimDisk::new(1);
     let few = Options { in_flight_bytes_max: 1000, ..threaded(&disk, Layout::Sparse) };
     let (journal, _) = Journal::open(Path::new(DIR), few).unwrap();
@@ -135,7 +135,7 @@ fn dropped_append_futures_still_append_and_block_no_others() {
 }
 
 #[test]
-fn without_threads_of_its_own_a_journal_serves_tasks_at_once() {
+fn append_async_completes_without_background_threads() {
     let disk = SimDisk::new(1);
     let (journal, _) = Journal::open(Path::new(DIR), options(&disk, Layout::Packed)).unwrap();
     let mut append = pin!(journal.append_async(vec![vec![1], vec![2]], Durability::Persist));
@@ -145,7 +145,7 @@ fn without_threads_of_its_own_a_journal_serves_tasks_at_once() {
 }
 
 #[test]
-fn closing_finishes_what_was_taken_and_wakes_who_follows() {
+fn close_completes_appends_and_wakes_followers() {
     for _ in 0..20 {
         let disk = SimDisk::new(1);
         let (journal, _) = Journal::open(Path::new(DIR), threaded(&disk, Layout::Packed)).unwrap();
@@ -182,7 +182,7 @@ fn closing_finishes_what_was_taken_and_wakes_who_follows() {
 }
 
 #[test]
-fn a_group_is_as_durable_as_its_strictest_member() {
+fn group_uses_the_highest_durability_of_its_members() {
     let disk = SimDisk::new(1);
     let (journal, _) = Journal::open(Path::new(DIR), options(&disk, Layout::Packed)).unwrap();
     let flushed = journal.append(b"flushed", Durability::Flush).unwrap();

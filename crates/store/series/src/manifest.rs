@@ -243,7 +243,7 @@ mod tests {
     use crate::model::TimeRange;
 
     #[test]
-    fn a_manifest_comes_back_and_no_flipped_bit_passes() {
+    fn manifest_round_trips_and_flipped_bits_are_rejected() {
         let part = PartMeta {
             id: 3,
             partition: -2,

@@ -416,7 +416,7 @@ mod tests {
     use crate::options::PARTITION_NS;
 
     #[test]
-    fn delete_rows_are_checked_only_where_a_part_is_pending() {
+    fn delete_rows_are_computed_only_for_pending_parts() {
         let range = TimeRange { from_ns: 0, to_ns: PARTITION_NS };
         let tombstones = [Tombstone { position: 9, range, rows: vec![(1, Vec::new())] }];
         let files: Arc<dyn Files> = Arc::new(SimDisk::new(1));

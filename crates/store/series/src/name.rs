@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_are_sorted_and_spaces_collapsed() {
+    fn canonical_name_sorts_tags_and_collapses_spaces() {
         assert_eq!(canonical("cpu.user|cpu.sys  host=b   dc=1 "), "cpu.user|cpu.sys dc=1 host=b");
         assert_eq!(canonical(r"a\ b|c x=p\ q\=r"), r"a\ b|c x=p\ q\=r");
     }

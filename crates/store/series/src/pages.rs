@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_that_are_empty_take_no_memory() {
+    fn empty_pages_are_released() {
         let mut pages = Pages::default();
         for number in [0, 63, 64, 1_000_000] {
             assert_eq!(pages.insert(number, number), None);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_high_number_takes_little_memory() {
+    fn sparse_table_with_a_high_number_stays_small() {
         let mut pages = Pages::default();
         let number = u32::MAX - 1;
         pages.insert(number, 1u32);

@@ -83,7 +83,7 @@ mod tests {
     use crate::model::Row;
 
     #[test]
-    fn the_memory_of_batches_is_used_again_and_bounded() {
+    fn batch_memory_is_reused_and_bounded() {
         let spares = Spares::default();
         let mut batch = spares.batch();
         batch.push(Row { id: 1, columns: 2, events: false }, 7, &[1.0, 2.0]).unwrap();

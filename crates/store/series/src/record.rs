@@ -335,7 +335,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_batch_comes_back_from_its_record(
+        fn batch_round_trips_through_its_record(
             rows in prop::collection::vec((0u32..50, 1u16..4, any::<i64>(), any::<i64>()), 0..60),
             same in any::<bool>(),
             events in prop::collection::vec((0u32..9, any::<i64>(), "[a-z]{0,9}"), 0..5),
@@ -357,7 +357,7 @@ mod tests {
         }
 
         #[test]
-        fn large_batches_come_back_from_their_records(
+        fn large_batches_round_trip_through_their_records(
             rows in 1usize..3000, columns in 1u16..12, many in 0usize..20, alike in any::<bool>(),
         ) {
             // One batch in twenty has more rows than are transposed at once.
@@ -375,13 +375,13 @@ mod tests {
         }
 
         #[test]
-        fn damaged_records_do_no_harm(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+        fn decoding_damaged_records_does_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
             let _ = decode(&bytes, 1);
         }
     }
 
     #[test]
-    fn values_are_turned_into_columns_where_that_makes_them_smaller() {
+    fn batches_are_transposed_only_if_that_is_smaller() {
         // The maximum number of bytes per value. Row by row they would be 4.6, 4.6 and 2.
         type Of = fn(usize, usize) -> f64;
         let cases: [(&str, Of, u8, f64); 4] = [
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tombstone_hits_lower_positions_only() {
+    fn tombstone_hits_only_lower_positions() {
         let range = TimeRange::ALL;
         let it = Tombstone { position: 7, range, rows: vec![(1, vec![]), (3, vec![2])] };
         let hits = |row, column, position| it.hits(ColumnId { row, column }, position);

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn buckets_come_back_from_their_table_to_the_nanosecond() {
+    fn buckets_round_trip_through_their_table() {
         let times: Vec<i64> = (0..50).map(|i| 7_200_000_000_000 + i * 17_000_000_123).collect();
         let values: Vec<f64> = (0..50).map(|i| f64::from(i * i % 17) / 10.0).collect();
         let (mut one, mut two) = (Buckets::new(), Buckets::new());
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_sum_up_together_as_they_do_one_by_one() {
+    fn summary_of_samples_equals_adding_them_one_by_one() {
         let nan = f64::NAN;
         let cases: [&[f64]; 8] = [
             &[1.5],
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn hours_say_of_buckets_what_the_samples_say() {
+    fn widened_buckets_equal_hourly_buckets_of_the_samples() {
         let times: Vec<i64> = (0..900).map(|i| i * 10_000_000_000).collect();
         let values: Vec<f64> = (0..900).map(|i| f64::from(i * 7 % 101)).collect();
         let (mut fine, mut coarse) = (Buckets::new(), Buckets::new());

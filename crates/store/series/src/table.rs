@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn last_of_rows_with_the_same_time_wins() {
+    fn last_row_with_the_same_time_is_kept() {
         let mut table = a_table();
         table.sort_rows();
         assert_eq!(table.times, [10, 20, 30]);
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_end_where_a_kind_changes_and_come_back() {
+    fn chunks_split_at_kind_changes_and_round_trip() {
         let mut table = a_table();
         table.sort_rows();
         let ends = table.chunk_ends(100);
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_went_stay_away_and_their_neighbours_come_back() {
+    fn chunk_round_trip_keeps_removed_values_absent() {
         let mut table = a_table();
         table.columns[1].integers.clear();
         table.sort_rows();

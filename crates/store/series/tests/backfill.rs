@@ -60,7 +60,7 @@ fn check(store: &Store, hosts: usize, partitions: i64) {
 }
 
 #[test]
-fn year_written_series_by_series_needs_few_files_and_flushes() {
+fn backfilled_year_needs_few_files_and_flushes() {
     let disk = SimDisk::new(1);
     let store = open_on(&disk, SeriesRetention::default());
     year(&store, 0);

@@ -34,7 +34,7 @@ fn opened(disk: &SimDisk, dir: &str, wal: Wal) -> Store {
 }
 
 #[test]
-fn backup_at_any_time_equals_the_store_and_accepts_writes() {
+fn backup_equals_the_store_and_accepts_writes() {
     for seed in 0..3 {
         let disk = SimDisk::new(seed);
         let mut draw = Draw(seed);
@@ -138,7 +138,7 @@ fn check(store: &Store, rows: i64, round: usize) {
 }
 
 #[test]
-fn a_damaged_store_gives_no_copy() {
+fn backup_of_a_damaged_store_fails() {
     let disk = SimDisk::new(1);
     let (store, _) = open(&disk, Wal::Always);
     one_row(&store, 0);

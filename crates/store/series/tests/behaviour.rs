@@ -56,7 +56,7 @@ fn series_above_the_limit_is_rejected_and_known_ones_still_work() {
 }
 
 #[test]
-fn batches_keep_their_order() {
+fn batches_apply_in_submit_order() {
     let disk = SimDisk::new(1);
     let options = || StoreOptions { background: true, ..options(&disk, Wal::Always) };
     let (store, _) = Store::open(Path::new("/s"), options()).unwrap();
@@ -113,7 +113,7 @@ fn groups_and_definitions_larger_than_a_segment_are_split() {
 }
 
 #[test]
-fn the_last_instant_there_is_is_refused_and_its_neighbour_kept() {
+fn last_timestamp_is_rejected_and_the_previous_accepted() {
     let (store, _) = open(&SimDisk::new(1), Wal::Always);
     let row = store.row(b"load host=a").unwrap();
     for (time, fits) in [(i64::MAX, false), (i64::MAX - 1, true), (i64::MIN, true)] {
@@ -126,7 +126,7 @@ fn the_last_instant_there_is_is_refused_and_its_neighbour_kept() {
 }
 
 #[test]
-fn a_damaged_part_does_not_keep_others_from_being_merged() {
+fn damaged_part_does_not_block_merging_other_partitions() {
     let disk = SimDisk::new(1);
     let (store, _) = open(&disk, Wal::Always);
     for _ in 0..2 {
@@ -201,7 +201,7 @@ fn later_value_of_a_series_in_two_rows_wins_across_merges() {
 }
 
 #[test]
-fn no_more_parts_are_open_than_may_be_however_many_are_read() {
+fn open_parts_stay_within_their_limit() {
     let disk = SimDisk::new(1);
     let options = StoreOptions { rollups_beside: false, ..options(&disk, Wal::Off) };
     let (store, _) = Store::open(Path::new("/s"), options).unwrap();
@@ -219,7 +219,7 @@ fn no_more_parts_are_open_than_may_be_however_many_are_read() {
 }
 
 #[test]
-fn rows_of_the_wrong_shape_or_of_another_store_are_refused() {
+fn rows_of_wrong_shape_or_another_store_are_rejected() {
     let (store, _) = open(&SimDisk::new(1), Wal::Always);
     let row = store.row(b"a|b host=x").unwrap();
     let mut batch = Batch::new();
@@ -238,7 +238,7 @@ fn rows_of_the_wrong_shape_or_of_another_store_are_refused() {
 }
 
 #[test]
-fn the_catalogue_answers_by_metric_tag_and_value() {
+fn catalogue_finds_series_by_metric_tag_and_value() {
     let (store, _) = open(&SimDisk::new(1), Wal::Always);
     for name in ["cpu|mem host=a dc=1", "cpu host=b dc=2", "net host=c"] {
         store.row(name.as_bytes()).unwrap();
@@ -260,7 +260,7 @@ fn the_catalogue_answers_by_metric_tag_and_value() {
 }
 
 #[test]
-fn one_series_in_two_rows_is_one_series() {
+fn series_shared_by_two_rows_is_found_once() {
     let (store, _) = open(&SimDisk::new(1), Wal::Always);
     let (one, two) = (store.row(b"cpu host=a").unwrap(), store.row(b"cpu|mem host=a").unwrap());
     let mut batch = Batch::new();
@@ -298,7 +298,7 @@ fn expired_partitions_are_dropped_and_late_rows_rejected() {
 }
 
 #[test]
-fn partitions_go_oldest_first_when_the_bytes_are_too_many() {
+fn size_retention_drops_oldest_partitions_first() {
     let disk = SimDisk::new(1);
     let retention = SeriesRetention { bytes_max: Some(3000), ..SeriesRetention::default() };
     let options = StoreOptions { retention, ..options(&disk, Wal::Always) };
@@ -315,7 +315,7 @@ fn partitions_go_oldest_first_when_the_bytes_are_too_many() {
 }
 
 #[test]
-fn merges_leave_one_part_and_take_less_space() {
+fn merge_leaves_one_part_and_saves_space() {
     let disk = SimDisk::new(1);
     let (store, _) = open(&disk, Wal::Always);
     for i in 0..6 {
@@ -336,7 +336,7 @@ fn merges_leave_one_part_and_take_less_space() {
 }
 
 #[test]
-fn a_deleted_agent_leaves_the_disk_with_the_next_merge() {
+fn merge_removes_deleted_samples_from_disk() {
     let (store, _) = open(&SimDisk::new(1), Wal::Always);
     hours(&store, 0, 4);
     store.seal().unwrap();
@@ -351,7 +351,7 @@ fn a_deleted_agent_leaves_the_disk_with_the_next_merge() {
 }
 
 #[test]
-fn deleted_metric_of_a_row_is_removed_by_merge_and_may_return() {
+fn deleted_metric_is_removed_by_merge_and_can_be_rewritten() {
     let disk = SimDisk::new(1);
     let (store, _) = open(&disk, Wal::Always);
     let row = store.row(b"load|user host=a").unwrap();
@@ -389,7 +389,7 @@ fn deleted_metric_of_a_row_is_removed_by_merge_and_may_return() {
 }
 
 #[test]
-fn flipped_bits_are_found_by_file_and_the_rest_stays_readable() {
+fn verify_reports_flipped_bits_by_file() {
     let disk = SimDisk::new(1);
     let (store, _) = open(&disk, Wal::Always);
     hours(&store, 0, 8);
@@ -416,7 +416,7 @@ fn flipped_bits_are_found_by_file_and_the_rest_stays_readable() {
 }
 
 #[test]
-fn a_damaged_manifest_or_a_second_opening_is_refused() {
+fn open_rejects_a_damaged_manifest_and_a_locked_store() {
     let disk = SimDisk::new(1);
     let (store, _) = open(&disk, Wal::Always);
     let again = Store::open(Path::new("/series"), options(&disk, Wal::Always));
@@ -428,7 +428,7 @@ fn a_damaged_manifest_or_a_second_opening_is_refused() {
 }
 
 #[test]
-fn writes_of_many_threads_survive_a_stop() {
+fn concurrent_writes_survive_a_clean_close() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().join("series");
     let small = StoreOptions { head_bytes_max: 200 << 10, ..StoreOptions::default() };

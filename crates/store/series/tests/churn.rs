@@ -28,7 +28,7 @@ fn resident() -> u64 {
 }
 
 #[test]
-fn series_that_come_and_go_leave_no_memory_behind() {
+fn expired_series_release_their_memory() {
     let folder = tempfile::tempdir().unwrap();
     let clock = ManualClock::at(1_000_000_000_000_000);
     let options = StoreOptions {

@@ -215,7 +215,7 @@ fn unawaited_batches_are_persisted_in_the_background() {
 }
 
 #[test]
-fn a_disk_that_lies_about_flushes_is_noticed_by_this_test() {
+fn crash_test_detects_lost_flushes() {
     let lost = (1..20u64).any(|seed| {
         let disk = SimDisk::new(seed);
         disk.lie(true, true);
@@ -228,7 +228,7 @@ fn a_disk_that_lies_about_flushes_is_noticed_by_this_test() {
 }
 
 #[test]
-fn a_full_disk_refuses_writes_and_reads_go_on() {
+fn full_disk_rejects_writes_and_allows_reads() {
     let disk = SimDisk::new(3);
     let (store, _) = open(&disk, Wal::Always);
     let (mut model, mut draw, mut clock_s) = (Model::new(), Draw(3), 1000);

@@ -96,7 +96,7 @@ fn summed(snapshot: &Snapshot, series: &Series) -> [(i64, bool); 2] {
 }
 
 #[test]
-fn a_flipped_bit_hides_nothing_that_is_healthy() {
+fn flipped_bit_does_not_hide_healthy_samples() {
     let (_, size) = damaged(usize::MAX);
     let mut hit = 0;
     for byte in 0..size {
@@ -155,7 +155,7 @@ fn missing_part_does_not_hide_healthy_parts() {
 }
 
 #[test]
-fn one_bad_block_of_a_large_index_costs_its_own_rows() {
+fn damaged_index_block_affects_only_its_rows() {
     let disk = SimDisk::new(1);
     let (store, _) = open(&disk, Wal::Always);
     let mut batch = Batch::new();

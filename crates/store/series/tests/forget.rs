@@ -116,7 +116,7 @@ fn series_is_forgotten_with_its_last_sample_and_frees_its_slot() {
 }
 
 #[test]
-fn a_deleted_agent_is_forgotten_and_may_come_again() {
+fn deleted_series_is_forgotten_and_can_be_recreated() {
     let it = Fixture::new();
     let store = it.open();
     add(&store, "load host=a", 60, 1.0);
@@ -172,7 +172,7 @@ fn recently_used_or_unsealed_series_is_not_forgotten() {
 }
 
 #[test]
-fn rows_that_share_a_series_with_one_that_went_still_agree() {
+fn rows_sharing_a_series_agree_after_one_is_forgotten() {
     let it = Fixture::new();
     let store = it.open();
     add(&store, "cpu host=a", 60, 1.0);

@@ -48,7 +48,7 @@ fn store(disk: &SimDisk) -> Store {
 }
 
 #[test]
-fn the_bytes_of_every_file_are_as_they_were() {
+fn store_files_match_the_golden_bytes() {
     let disk = SimDisk::new(1);
     let store = store(&disk);
     let found = contents(&store);
@@ -112,7 +112,7 @@ fn roll_up_bytes_are_stable_and_its_steps_match_the_samples() {
 }
 
 #[test]
-fn the_bytes_of_a_part_with_deleted_values_are_as_they_were() {
+fn part_with_deleted_values_matches_the_golden_bytes() {
     let disk = SimDisk::new(1);
     let store = store(&disk);
     store.seal().unwrap();

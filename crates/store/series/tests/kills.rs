@@ -24,7 +24,7 @@ fn options() -> StoreOptions {
 
 /// The process that is killed, not a test. It prints the number of each acknowledged batch.
 #[test]
-fn the_child_that_writes() {
+fn kill_test_child_writes_until_killed() {
     let Some(dir) = std::env::var_os("SERIES_KILL_DIR") else { return };
     let begin: i64 = std::env::var("SERIES_KILL_BEGIN").unwrap().parse().unwrap();
     let (store, _) = Store::open(Path::new(&dir), options()).unwrap();
@@ -48,13 +48,13 @@ fn kills() -> i64 {
 }
 
 #[test]
-fn acknowledged_writes_survive_a_kill() {
+fn acknowledged_writes_survive_sigkill() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().join("series");
     let mut begin = 0;
     for kill in 0..kills() {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "the_child_that_writes", "--nocapture"])
+            .args(["--exact", "kill_test_child_writes_until_killed", "--nocapture"])
             .env("SERIES_KILL_DIR", &dir)
             .env("SERIES_KILL_BEGIN", begin.to_string())
             .stdout(Stdio::piped())

@@ -68,7 +68,7 @@ fn write(store: &Store, from: i64) -> Result<(), WriteError> {
 }
 
 #[test]
-fn a_store_that_was_closed_is_read_where_nothing_can_be_written() {
+fn closed_store_can_be_read_on_a_read_only_disk() {
     for wal in [Wal::Always, Wal::Off] {
         let disk = SimDisk::new(1);
         let (store, _) = open(&disk, wal);
@@ -93,7 +93,7 @@ fn a_store_that_was_closed_is_read_where_nothing_can_be_written() {
 }
 
 #[test]
-fn a_store_that_was_not_closed_is_not_looked_at_without_its_log() {
+fn read_only_open_rejects_a_store_that_was_not_closed() {
     let disk = SimDisk::new(1);
     let (store, _) = open(&disk, Wal::Always);
     write(&store, 0).unwrap();

@@ -26,7 +26,7 @@ fn resident() -> u64 {
 
 /// With `HOLDFAST_SOAK` the test creates a million series.
 #[test]
-fn memory_is_bounded_while_very_many_series_come_quickly() {
+fn memory_is_bounded_while_many_series_are_created() {
     let count = if std::env::var_os("HOLDFAST_SOAK").is_some() { 1_000_000 } else { 50_000 };
     let folder = tempfile::tempdir().unwrap();
     let options = StoreOptions {

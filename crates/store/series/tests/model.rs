@@ -162,7 +162,7 @@ fn queries_return_what_was_written() {
 }
 
 #[test]
-fn summaries_of_chunks_are_those_of_their_samples() {
+fn chunk_summaries_equal_the_summaries_of_their_samples() {
     let disk = SimDisk::new(1);
     let (store, _) = open(&disk, Wal::Always);
     let row = store.row(b"load host=a").unwrap();

@@ -79,7 +79,7 @@ fn ranges(expected: &Samples) -> [TimeRange; 3] {
 }
 
 #[test]
-fn parts_that_overlap_all_along_are_read_a_window_at_a_time() {
+fn fully_overlapping_parts_are_read_window_by_window() {
     let (store, _) = open(&SimDisk::new(1), Wal::Off);
     let mut expected = Samples::new();
     let apart = PARTITION_NS / 20_000;

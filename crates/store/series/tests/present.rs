@@ -27,7 +27,7 @@ fn hosts(store: &Store, range: TimeRange) -> Vec<String> {
 }
 
 #[test]
-fn rows_are_found_where_their_partitions_or_the_head_have_them() {
+fn find_in_returns_rows_of_the_partitions_and_the_head() {
     let disk = SimDisk::new(1);
     let (store, _) = Store::open(Path::new("/s"), options(&disk, Wal::Always)).unwrap();
     write(&store, "a", partition(1).from_ns);

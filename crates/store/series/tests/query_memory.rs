@@ -83,7 +83,7 @@ const BYTES_PER_ROW: usize = 768;
 
 /// Uses `HOLDFAST_SAMPLES` samples, in windows of the default size.
 #[test]
-fn a_query_of_samples_that_came_in_no_order_holds_few_of_them() {
+fn query_of_unordered_samples_uses_bounded_memory() {
     let _turn = TURN.lock();
     let asked = std::env::var("HOLDFAST_SAMPLES").ok().and_then(|n| n.parse::<i64>().ok());
     let (samples, rows) = asked.map_or((400_000, 4096), |samples| (samples, 1 << 16));
@@ -123,7 +123,7 @@ const WIDE: usize = 256;
 const WIDE_ROWS: i64 = 20_000;
 
 #[test]
-fn a_merge_of_a_wide_row_holds_little_of_it() {
+fn merge_of_a_wide_row_uses_bounded_memory() {
     let _turn = TURN.lock();
     let folder = tempfile::tempdir().unwrap();
     let store = open(&folder.path().join("series"));
@@ -153,7 +153,7 @@ fn a_merge_of_a_wide_row_holds_little_of_it() {
 }
 
 #[test]
-fn a_roll_up_of_a_row_at_a_high_rate_holds_little_of_it() {
+fn roll_up_of_a_high_rate_row_uses_bounded_memory() {
     let _turn = TURN.lock();
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().join("series");

@@ -163,7 +163,7 @@ fn failed_seal_then_power_cut_in_the_next_loses_nothing() {
 }
 
 #[test]
-fn a_log_that_lost_its_first_segment_is_refused_by_name() {
+fn log_without_its_first_segment_is_rejected_with_its_path() {
     let disk = SimDisk::new(1);
     let (store, _) = open(&disk, Wal::Always);
     (0..300).for_each(|number| spread(&store, number));
@@ -242,7 +242,7 @@ fn missing_log_is_an_error_unless_parts_hold_all_of_it() {
 }
 
 #[test]
-fn a_log_damaged_after_a_clean_end_is_set_aside() {
+fn log_damaged_after_a_clean_close_is_set_aside() {
     let log = Path::new("/series/log");
     let whole = SimDisk::new(1);
     let (store, _) = open(&whole, Wal::Always);
@@ -373,7 +373,7 @@ fn failed_write_is_not_replayed_without_its_row_name() {
 }
 
 #[test]
-fn a_dictionary_records_log_is_trimmed_and_its_names_stay() {
+fn trimming_row_definitions_keeps_their_names() {
     let disk = SimDisk::new(1);
     let (store, _) = open(&disk, Wal::Always);
     spread(&store, 0);

@@ -72,7 +72,7 @@ fn unreadable_partition_is_dropped_after_a_day_of_retries() {
 }
 
 #[test]
-fn refusals_add_up_however_far_apart_a_partition_is_asked_for() {
+fn refusal_time_accumulates_at_any_retry_interval() {
     for (between, tries) in [(Duration::from_mins(90), 17), (Duration::from_hours(30), 13)] {
         let (disk, clock) = (SimDisk::new(1), ManualClock::at(0));
         let reads = Reads::of(&disk);
@@ -90,7 +90,7 @@ fn refusals_add_up_however_far_apart_a_partition_is_asked_for() {
 }
 
 #[test]
-fn a_merge_that_comes_through_ends_the_refusals() {
+fn successful_merge_clears_the_refusals() {
     let (disk, clock) = (SimDisk::new(1), ManualClock::at(0));
     let reads = Reads::of(&disk);
     let store = rolling(&disk, &clock, &reads);
@@ -138,7 +138,7 @@ fn crowded(disk: &SimDisk, reads: &Reads) -> Store {
 }
 
 #[test]
-fn by_size_a_moment_of_refusals_takes_no_roll_up() {
+fn brief_read_errors_remove_no_roll_ups_by_size() {
     let disk = SimDisk::new(1);
     let reads = Reads::of(&disk);
     let store = crowded(&disk, &reads);
@@ -150,7 +150,7 @@ fn by_size_a_moment_of_refusals_takes_no_roll_up() {
 }
 
 #[test]
-fn refusals_add_up_over_clean_ends_and_kills() {
+fn refusal_time_accumulates_across_restarts() {
     let (mut disk, clock) = (SimDisk::new(1), ManualClock::at(0));
     let mut reads = Reads::of(&disk);
     let mut store = rolling(&disk, &clock, &reads);

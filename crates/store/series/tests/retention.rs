@@ -222,7 +222,7 @@ fn due_seals_run_between_steps_of_a_long_retention() {
 }
 
 #[test]
-fn by_size_hours_are_kept_where_five_minutes_are_too_much() {
+fn size_retention_widens_roll_ups_to_hours() {
     const BYTES_MAX: u64 = 200_000;
     let disk = SimDisk::new(1);
     let year = Duration::from_hours(24 * 365);
@@ -344,7 +344,7 @@ fn size_retention_with_a_late_row_keeps_other_roll_ups() {
 }
 
 #[test]
-fn size_retention_keeps_hours_where_5_minutes_exceed_samples() {
+fn size_retention_keeps_hours_if_5_minutes_exceed_samples() {
     let disk = SimDisk::new(1);
     let store = by_size(&disk, u64::MAX, true);
     (0..6).for_each(|partition| hosts(&store, partition, 60));
@@ -360,7 +360,7 @@ fn size_retention_keeps_hours_where_5_minutes_exceed_samples() {
 /// The wall clock jumps ahead by ten years and comes back: no sample is removed, current rows are
 /// accepted throughout, and later removals are counted.
 #[test]
-fn a_jump_of_the_clock_drops_nothing() {
+fn clock_jump_drops_no_samples() {
     let disk = SimDisk::new(1);
     let (store, model, _) = filled(&disk);
     store.close().unwrap();

@@ -406,7 +406,7 @@ fn samples_rolled_up_by_age_count_once_under_any_failure() {
 }
 
 #[test]
-fn late_rows_that_join_a_roll_up_count_once_whatever_fails() {
+fn late_rows_in_a_roll_up_count_once_under_any_failure() {
     every_call(By::Late);
 }
 

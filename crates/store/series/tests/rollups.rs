@@ -244,7 +244,7 @@ fn run(seed: u64, steps: u64) -> (u64, bool) {
 }
 
 #[test]
-fn roll_ups_say_what_the_samples_say_and_outlive_them() {
+fn roll_ups_match_the_samples_and_outlive_them() {
     let soak = std::env::var("HOLDFAST_SOAK").ok().and_then(|n| n.parse().ok()).unwrap_or(1u64);
     let (mut rollups, mut alone) = (0, 0);
     for seed in 0..20 * soak {
@@ -279,7 +279,7 @@ fn roll_ups_without_samples_survive_an_open_by_a_tool() {
 }
 
 #[test]
-fn roll_ups_of_a_partition_go_when_all_of_it_was_deleted() {
+fn deleting_all_samples_removes_the_roll_up() {
     let (disk, clock) = (SimDisk::new(1), ManualClock::at(8 * PARTITION_S as u64 * 1_000_000));
     let store = opened(&disk, &clock, true);
     let row = store.row(b"load host=a").unwrap();
@@ -331,7 +331,7 @@ fn tool(disk: &SimDisk) -> StoreOptions {
 }
 
 #[test]
-fn a_read_that_is_refused_for_a_moment_costs_no_roll_up() {
+fn brief_read_error_keeps_the_roll_up() {
     let (disk, clock) = (SimDisk::new(1), ManualClock::at(0));
     let reads = Reads::of(&disk);
     let options = StoreOptions {
@@ -380,7 +380,7 @@ fn a_read_that_is_refused_for_a_moment_costs_no_roll_up() {
 }
 
 #[test]
-fn partitions_that_cannot_be_read_keep_no_other_from_going() {
+fn unreadable_partitions_do_not_block_retention_of_others() {
     let (disk, clock) = (SimDisk::new(1), ManualClock::at(0));
     let reads = Reads::of(&disk);
     let options = StoreOptions {
@@ -421,7 +421,7 @@ fn write(store: &Store, times_s: impl Iterator<Item = i64>) {
 }
 
 #[test]
-fn samples_added_to_an_hourly_roll_up_land_in_its_hour() {
+fn late_samples_are_added_to_the_hourly_bucket() {
     let (disk, clock) = (SimDisk::new(1), ManualClock::at(0));
     let year = Duration::from_hours(24 * 365);
     let opened = |age, bytes_max, rollup_age| {

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn one_user_is_lent_all_readers_but_one() {
+    fn one_user_holds_at_most_all_readers_but_one() {
         let mut readers = Readers::new(vec!['a', 'b', 'c']);
         readers.wait = Duration::from_millis(1);
         let mut held = vec![readers.take_reader(&user("joe")), readers.take_reader(&user("joe"))];
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn next_is_the_user_with_fewest_then_the_longest_waiting() {
+    fn reader_goes_to_user_with_fewest_then_longest_waiting() {
         let name = |name: &str| -> Arc<str> { name.into() };
         let held = [(name("joe"), 1), (name("bob"), 2)].into();
         let mut state =
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiting_query_gets_the_reader_that_is_given_back() {
+    fn waiting_query_gets_the_returned_reader() {
         let readers = Readers::new(vec!['a']);
         let held = readers.take_reader(&Reader::server());
         std::thread::scope(|scope| {
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_gives_the_reader_back() {
+    fn panicking_query_returns_its_reader() {
         let readers = Readers::new(vec!['a']);
         let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             readers.with(&user("joe"), |_| panic!("on purpose"))

@@ -84,7 +84,7 @@ mod tests {
     use crate::reader::statements;
 
     #[test]
-    fn statements_and_rows_count_and_transactions_do_not() {
+    fn meter_counts_statements_and_rows_but_not_transactions() {
         let mut conn = Connection::open_in_memory().unwrap();
         let meter = Meter::attach(&mut conn).unwrap();
         conn.execute_batch("CREATE TABLE t (a); CREATE TABLE u (a);").unwrap();

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_query_that_runs_too_long_ends_and_the_connection_lives() {
+    fn slow_query_is_interrupted_and_connection_is_reusable() {
         let open = || Connection::open_in_memory();
         let mut pool = ReaderPool::open(1, open).unwrap();
         pool.time_max = Duration::from_millis(20);

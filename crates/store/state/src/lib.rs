@@ -15,14 +15,12 @@
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 mod db;
-pub mod disk;
 pub mod error;
 pub mod limits;
 pub mod query;
 pub mod store;
 
 pub use db::{SqliteState, StateOptions};
-pub use disk::{DiskState, DiskThresholds};
 pub use error::StateError;
 pub use query::{
     AgentCounts, ArrivalQuery, Arrivals, ChangePage, ChangeQuery, Comparison, Condition,

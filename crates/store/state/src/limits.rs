@@ -29,7 +29,3 @@ pub const READERS: usize = 4;
 pub const ARRIVALS_LOOKED_AT_MAX: u64 = 50_000;
 /// Maximum candidates of a path prefix; above it, changes are searched by time instead.
 pub const PREFIX_CANDIDATES_MAX: usize = 2_000;
-/// Free space below which the operator is warned, bytes.
-pub const DISK_LOW_BYTES: u64 = 1024 * 1024 * 1024;
-/// Free space below which writes are refused, bytes.
-pub const DISK_CRITICAL_BYTES: u64 = 128 * 1024 * 1024;

@@ -267,7 +267,7 @@ fn ranges(listed: &str) -> Vec<Range<u64>> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn listed_blocks_become_ranges() {
+    fn debugfs_block_list_parses_to_ranges() {
         assert_eq!(super::ranges("4 5 6\n9 10 2"), [4..7, 9..11, 2..3]);
         assert!(super::ranges("").is_empty());
     }

@@ -380,7 +380,7 @@ fn torn(old: Option<&Block>, new: Option<&Block>, dice: &mut Dice) -> Arc<Block>
     Arc::new(block)
 }
 
-/// SplitMix64: the same seed gives the same sequence.
+/// The `SplitMix64` generator: the same seed gives the same sequence.
 struct Dice(u64);
 
 impl Dice {

@@ -32,7 +32,7 @@ const DEFAULT: DeviceOptions =
     DeviceOptions { bytes: 0, flush_time: std::time::Duration::ZERO, measure: false };
 
 #[test]
-fn a_power_cut_takes_what_was_not_flushed_and_leaves_what_was() {
+fn power_cut_loses_unflushed_data_only() {
     let Some(mut device) = mounted(Fs::Ext4, SMALL) else { return };
     let folder = device.folder().to_owned();
     let kept = folder.join("kept");
@@ -56,7 +56,7 @@ fn a_power_cut_takes_what_was_not_flushed_and_leaves_what_was() {
 }
 
 #[test]
-fn a_device_that_dies_refuses_from_that_moment_on() {
+fn dead_device_refuses_all_requests() {
     let Some(mut device) = mounted(Fs::Ext4, SMALL) else { return };
     let path = device.folder().join("log");
     let mut file = File::create(&path).unwrap();
@@ -75,7 +75,7 @@ fn a_device_that_dies_refuses_from_that_moment_on() {
 }
 
 #[test]
-fn subset_keeps_whole_blocks_and_a_torn_one_keeps_sectors() {
+fn subset_cut_keeps_blocks_and_torn_cut_keeps_sectors() {
     for (cut, whole) in [(PowerCut::subset(3), true), (PowerCut::torn(3), false)] {
         let Some(mut device) = mounted(Fs::Ext4, SMALL) else { return };
         let path = device.folder().join("file");
@@ -113,7 +113,7 @@ fn write_direct(path: &std::path::Path, bytes: usize) {
 }
 
 #[test]
-fn blocks_are_distinguished_by_their_position() {
+fn report_classifies_blocks_by_location() {
     let Some(device) = mounted(Fs::Ext4, DeviceOptions { measure: true, ..SMALL }) else { return };
     let path = device.folder().join("log");
     let mut file = File::create(&path).unwrap();
@@ -140,7 +140,7 @@ fn blocks_are_distinguished_by_their_position() {
 }
 
 #[test]
-fn other_file_systems_recover_too() {
+fn xfs_and_btrfs_recover_after_power_cut() {
     for fs in [Fs::Xfs, Fs::Btrfs] {
         let Some(mut device) = mounted(fs, DeviceOptions { bytes: 512 << 20, ..DEFAULT }) else {
             continue;

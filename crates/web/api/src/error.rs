@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_problem_names_the_node_and_the_number() {
+    fn problem_document_has_the_node_and_the_error_code() {
         let body =
             Failure::detailed(Code::LimitTooLarge, "500000 is greater than the maximum of 100000");
         let body = body.body("node01");
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_database_is_transient_and_a_long_query_is_not() {
+    fn busy_database_is_retryable_and_a_slow_query_is_not() {
         let sqlite = |code| {
             let error = rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), None);
             Failure::from(RegistryError::from(ControlError::Sqlite(error)))

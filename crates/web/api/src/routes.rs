@@ -214,7 +214,7 @@ mod tests {
     use crate::http::operation::{Access, Place, Shape, UNSEEN, Verb, is_content_type};
 
     #[test]
-    fn every_operation_is_described_whole_and_once() {
+    fn operations_are_unique_and_fully_described() {
         let every: Vec<&Operation> = all().collect();
         let schemas: Vec<String> = schemas().into_iter().map(|(name, _)| name).collect();
         for operation in &every {
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_changes_something_for_others_is_a_write() {
+    fn operations_with_effects_on_others_count_as_writes() {
         for operation in all() {
             let asks = matches!(operation.access, Access::Action { action, .. } if action.ends_with(":read"));
             let own = operation.access == Access::Login || UNSEEN.contains(&operation.id);
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn every_resource_of_an_operation_is_in_the_catalogue() {
+    fn catalogue_contains_the_resources_of_all_operations() {
         for need in needs() {
             let names = security::catalogue::RESOURCE_NAMES;
             assert!(names.contains(&need.resource), "{}: {}", need.endpoint, need.resource);

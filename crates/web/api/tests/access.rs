@@ -88,7 +88,7 @@ fn check(method: &str, path: &str, row: &[String], described_as_open: bool) {
 }
 
 #[tokio::test]
-async fn every_operation_of_the_description_has_its_access_rule() {
+async fn access_rule_of_every_operation_matches_the_table() {
     let mut table =
         String::from("# operation | nobody | forged token | readonly | administrator\n");
     for (method, path, security) in described() {
@@ -106,7 +106,7 @@ async fn every_operation_of_the_description_has_its_access_rule() {
 }
 
 #[tokio::test]
-async fn a_refused_write_names_the_resource_and_changes_nothing() {
+async fn denied_write_names_the_resource_and_changes_nothing() {
     let world = world_with(|_| {});
     let reader = world.reader().await;
     let answer = world.put("/agents/restart?agents_list=001", &reader).await;
@@ -124,7 +124,7 @@ async fn a_refused_write_names_the_resource_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn metrics_need_no_token_on_the_same_machine_only() {
+async fn metrics_need_no_token_on_loopback_only() {
     let world = world_with(|_| {});
     let local = Some(Source::Tcp("127.0.0.1:9".parse().unwrap()));
     let here = world.send_from(local, "GET", "/metrics", &[], Body::empty()).await;
@@ -139,6 +139,6 @@ async fn metrics_need_no_token_on_the_same_machine_only() {
 }
 
 #[test]
-fn the_description_is_the_committed_one() {
+fn generated_openapi_equals_the_committed_one() {
     golden("../../../openapi/openapi.json", &api::openapi_json());
 }

@@ -14,7 +14,7 @@ use serde_json::json;
 const LOGIN: &str = "/security/user/authenticate";
 
 #[tokio::test]
-async fn a_login_gives_a_token_that_opens_the_rest() {
+async fn login_returns_a_token_accepted_by_other_operations() {
     let world = world();
     for method in ["POST", "GET"] {
         let header = basic("admin", ADMIN);
@@ -27,7 +27,7 @@ async fn a_login_gives_a_token_that_opens_the_rest() {
 }
 
 #[tokio::test]
-async fn the_token_carries_the_documented_claims() {
+async fn token_has_the_documented_claims() {
     use base64::Engine as _;
     let world = world();
     let token = world.reader().await;
@@ -46,7 +46,7 @@ async fn the_token_carries_the_documented_claims() {
 }
 
 #[tokio::test]
-async fn wrong_credentials_and_tokens_get_the_documented_refusals() {
+async fn invalid_credentials_and_tokens_get_documented_errors() {
     let world = world();
     let wrong = json!({"title": "Unauthorized", "detail": "Invalid credentials"});
     for (name, password) in [("admin", "Wrong-Horse-9"), ("nobody", ADMIN), ("' OR 1=1 --", "x")] {
@@ -70,7 +70,7 @@ async fn wrong_credentials_and_tokens_get_the_documented_refusals() {
 }
 
 #[tokio::test]
-async fn a_token_ends_with_its_time() {
+async fn token_expires_after_its_lifetime() {
     let world = world();
     let token = world.admin().await;
     world.clock.advance(Duration::from_secs(899));
@@ -99,7 +99,7 @@ async fn logout_ends_every_token_of_that_user_only() {
 }
 
 #[tokio::test]
-async fn ones_own_password_is_changed_with_the_old_one_only() {
+async fn own_password_change_requires_the_old_password() {
     let world = world();
     let token = world.reader().await;
     let bearer = format!("Bearer {token}");
@@ -143,7 +143,7 @@ async fn address_with_too_many_failures_is_blocked_on_login_only() {
 }
 
 #[tokio::test]
-async fn the_unix_socket_needs_no_token() {
+async fn unix_socket_requests_need_no_token() {
     let world = world();
     let source = Some(Source::Unix { uid: 0 });
     let answer = world.send_from(source, "GET", "/agents", &[], Body::empty()).await;
@@ -158,7 +158,7 @@ async fn the_unix_socket_needs_no_token() {
 }
 
 #[tokio::test]
-async fn a_stranger_cannot_fill_the_memory_with_bodies() {
+async fn login_body_above_64_kib_is_refused() {
     let world = world();
     let path = "/security/user/authenticate/run_as";
     let header = basic("admin", "Wrong-Horse-9");

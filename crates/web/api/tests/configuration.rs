@@ -71,14 +71,14 @@ async fn new_file_is_checked_stored_and_lists_restart_settings() {
 }
 
 #[tokio::test]
-async fn a_server_without_a_file_says_so() {
+async fn configuration_without_a_file_is_reported() {
     let (status, answer) = put(&world(), "/manager/configuration", OCTETS, b"new").await;
     assert_eq!(status, StatusCode::OK);
     assert_eq!(answer["data"]["failed_items"][0]["error"]["code"], 1006, "{answer}");
 }
 
 #[tokio::test]
-async fn group_configuration_is_shown_block_by_block() {
+async fn group_configuration_is_listed_by_block() {
     let world = world();
     let admin = world.admin().await;
     let xml =

@@ -35,13 +35,13 @@ async fn filled() -> (World, String) {
 }
 
 #[tokio::test]
-async fn files_have_the_documented_shape() {
+async fn file_items_have_the_documented_shape() {
     let (world, token) = filled().await;
     golden_json("syscheck", &world.ok("/syscheck/001", &token).await);
 }
 
 #[tokio::test]
-async fn filters_narrow_and_sorts_order() {
+async fn filter_and_sort_parameters_are_applied() {
     let (world, token) = filled().await;
     let sha = "cd".repeat(32);
     let md5 = "11".repeat(16);
@@ -84,7 +84,7 @@ async fn filters_narrow_and_sorts_order() {
 }
 
 #[tokio::test]
-async fn pages_select_and_distinct_cut_the_list() {
+async fn paging_select_and_distinct_apply_to_file_lists() {
     let (world, token) = filled().await;
     let page = world.ok("/syscheck/001?limit=2&offset=1&select=file,size", &token).await;
     assert_eq!(
@@ -142,7 +142,7 @@ async fn documents_of_an_unregistered_agent_include_its_description() {
 }
 
 #[tokio::test]
-async fn a_dataset_is_searched_over_all_agents() {
+async fn dataset_search_covers_all_agents() {
     let (world, token) = filled().await;
     let answer = world.ok("/states/fim-files?search=passwd", &token).await;
     let agents: Vec<_> = answer["data"]["affected_items"]

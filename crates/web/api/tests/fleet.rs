@@ -21,7 +21,7 @@ async fn lists_and_counters_have_the_documented_shapes() {
 }
 
 #[tokio::test]
-async fn the_three_widgets_come_from_one_answer_of_four_counters() {
+async fn agents_summary_needs_four_queries() {
     let world = world();
     let token = world.admin().await;
     // The first request writes pending reports of agents before it reads.
@@ -50,7 +50,7 @@ async fn the_three_widgets_come_from_one_answer_of_four_counters() {
 }
 
 #[tokio::test]
-async fn filters_narrow_and_sorts_order() {
+async fn filter_and_sort_parameters_are_applied() {
     let world = world();
     let token = world.admin().await;
     let names = async |query: &str| {
@@ -93,7 +93,7 @@ async fn filters_narrow_and_sorts_order() {
 }
 
 #[tokio::test]
-async fn hostile_values_are_only_values() {
+async fn hostile_filter_values_are_treated_as_data() {
     let world = world();
     let token = world.admin().await;
     let all = world.ok("/agents", &token).await["data"]["total_affected_items"].clone();
@@ -126,7 +126,7 @@ async fn hostile_values_are_only_values() {
 }
 
 #[tokio::test]
-async fn select_and_distinct_cut_items_down() {
+async fn select_and_distinct_reduce_agent_items() {
     let world = world();
     let token = world.admin().await;
     let answer = world.ok("/agents?agents_list=001&select=os.platform,name", &token).await;
@@ -153,7 +153,7 @@ async fn missing_agent_is_reported_with_the_existing_ones() {
 }
 
 #[tokio::test]
-async fn a_command_is_durable_handed_out_and_followed_to_its_outcome() {
+async fn command_is_durable_and_tracked_to_its_outcome() {
     let world = world();
     let token = world.admin().await;
     let answer = world.put("/syscheck?agents_list=000,001,002,999", &token).await;
@@ -186,7 +186,7 @@ async fn a_command_is_durable_handed_out_and_followed_to_its_outcome() {
 }
 
 #[tokio::test]
-async fn a_restart_of_all_means_all_that_are_active() {
+async fn restart_of_all_agents_covers_only_active_ones() {
     let world = world();
     let token = world.admin().await;
     let body = world.put("/agents/restart", &token).await.json();
@@ -204,7 +204,7 @@ async fn a_restart_of_all_means_all_that_are_active() {
 }
 
 #[tokio::test]
-async fn null_is_no_date_and_no_word() {
+async fn null_in_q_matches_missing_dates_and_texts() {
     let world = world();
     let token = world.admin().await;
     let ids = async |query: &str| {
@@ -225,7 +225,7 @@ async fn null_is_no_date_and_no_word() {
 }
 
 #[tokio::test]
-async fn different_values_are_those_that_lists_show() {
+async fn distinct_returns_values_as_lists_show_them() {
     let world = world();
     let token = world.admin().await;
     let distinct = async |query: &str| {

@@ -39,7 +39,7 @@ async fn changes_and_gaps_have_the_documented_shapes() {
 }
 
 #[tokio::test]
-async fn filters_narrow_the_history_newest_first() {
+async fn history_filters_return_matches_newest_first() {
     let (world, token) = filled().await;
     let paths = async |query: &str| {
         column(&world.ok(&format!("/changes?{query}"), &token).await, "path").join(" ")
@@ -65,7 +65,7 @@ async fn filters_narrow_the_history_newest_first() {
 }
 
 #[tokio::test]
-async fn before_and_after_show_the_kind_of_change() {
+async fn before_and_after_match_the_kind_of_change() {
     let (world, token) = filled().await;
     let answer = world.ok("/changes?file=/etc/a", &token).await;
     let items = answer["data"]["affected_items"].as_array().unwrap();
@@ -81,7 +81,7 @@ async fn before_and_after_show_the_kind_of_change() {
 }
 
 #[tokio::test]
-async fn pages_stay_where_they_are_while_more_arrives() {
+async fn history_pages_are_stable_while_events_arrive() {
     let (world, token) = filled().await;
     let whole = column(&world.ok("/changes", &token).await, "id");
     let mut seen = Vec::new();

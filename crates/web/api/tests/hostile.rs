@@ -65,7 +65,7 @@ fn with(path: &str, name: &str, value: &str) -> String {
 }
 
 #[tokio::test]
-async fn no_value_of_any_parameter_makes_the_server_fail() {
+async fn hostile_parameter_values_cause_no_server_error() {
     let world = world_with(|options| {
         options.requests_per_minute_max = 0;
         options.requests_per_minute_all_max = 0;
@@ -87,7 +87,7 @@ async fn no_value_of_any_parameter_makes_the_server_fail() {
 }
 
 #[tokio::test]
-async fn no_body_makes_the_server_fail() {
+async fn hostile_bodies_cause_no_server_error() {
     let world = world_with(|options| {
         options.requests_per_minute_max = 0;
         options.requests_per_minute_all_max = 0;

@@ -78,7 +78,7 @@ const TABLE: &[(&str, u16, Option<u16>, &str)] = &[
 ];
 
 #[tokio::test]
-async fn every_known_error_has_its_status_number_and_text() {
+async fn known_errors_have_their_status_code_and_detail() {
     let world = world();
     let token = world.admin().await;
     for (path, status, code, detail) in TABLE {
@@ -97,7 +97,7 @@ async fn every_known_error_has_its_status_number_and_text() {
 }
 
 #[tokio::test]
-async fn no_agent_is_named_longer_than_the_description_says() {
+async fn agent_name_above_128_characters_is_refused() {
     let world = world();
     let admin = world.admin().await;
     let bearer = format!("Bearer {admin}");
@@ -119,7 +119,7 @@ async fn no_agent_is_named_longer_than_the_description_says() {
 /// Calls every operation that reads, with all its flags as Python clients write them, on a server with
 /// a time limit of zero for requests without `wait_for_complete`.
 #[tokio::test]
-async fn flags_hold_however_clients_spell_them() {
+async fn flags_are_parsed_regardless_of_case() {
     let world = world_with(|options| options.request_timeout_ms = 0);
     let local = Some(Source::Unix { uid: 0 });
     let ask = async |path: &str| world.send_from(local, "GET", path, &[], Body::empty()).await;
@@ -193,7 +193,7 @@ async fn list_reports_its_failed_items() {
 }
 
 #[tokio::test]
-async fn an_operation_that_is_not_there_says_what_is() {
+async fn unsupported_method_answers_405_with_allow() {
     let world = world();
     let answer = world.send("PATCH", "/agents", &[], Body::empty()).await;
     assert_eq!(answer.status, StatusCode::METHOD_NOT_ALLOWED);
@@ -205,7 +205,7 @@ async fn an_operation_that_is_not_there_says_what_is() {
 }
 
 #[tokio::test]
-async fn bodies_are_json_of_the_described_shape_and_size() {
+async fn malformed_and_oversized_json_bodies_are_refused() {
     let world = world();
     let bearer = format!("Bearer {}", world.admin().await);
     let post = async |kind: &str, body: Vec<u8>| {
@@ -313,7 +313,7 @@ async fn rate_limited_address_must_wait_but_localhost_is_exempt() {
 }
 
 #[tokio::test]
-async fn a_body_that_never_ends_is_given_up() {
+async fn body_that_never_ends_times_out() {
     let world = world_with(|options| options.request_timeout_ms = 20);
     let source = Some(Source::Unix { uid: 0 });
     let headers = [("content-type", "application/json")];
@@ -338,7 +338,7 @@ impl axum::body::HttpBody for Endless {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_ready_says_so() {
+async fn readyz_answers_503_until_the_server_is_ready() {
     let ready = Arc::new(AtomicBool::new(false));
     let shared = Arc::clone(&ready);
     let world = world_with(move |options| options.ready = shared);
@@ -354,7 +354,7 @@ async fn a_server_that_is_not_ready_says_so() {
 }
 
 #[tokio::test]
-async fn every_answer_carries_the_headers() {
+async fn every_answer_has_the_security_headers() {
     let world = world();
     let token = world.admin().await;
     for path in ["/agents", "/nothing", "/healthz", "/agents?limit=0"] {
@@ -385,7 +385,7 @@ async fn every_answer_carries_the_headers() {
 }
 
 #[tokio::test]
-async fn the_page_answers_navigations_and_the_api_programs() {
+async fn navigations_get_the_page_and_clients_get_the_api() {
     let page = axum::Router::new().fallback(|uri: axum::http::Uri| async move {
         match uri.path() {
             "/assets/x.js" | "/" | "/agents" => (StatusCode::OK, "the page"),
@@ -413,7 +413,7 @@ async fn the_page_answers_navigations_and_the_api_programs() {
 
 /// Another program holds the write lock of the registry's database, which the operation needs.
 #[tokio::test]
-async fn slow_request_is_abandoned_unless_it_is_meant_to_wait() {
+async fn slow_request_times_out_without_wait_for_complete() {
     const TIME: Duration = Duration::from_millis(50);
     let world = world_with(|options| options.request_timeout_ms = TIME.as_millis() as u64);
     let create = async |group: &str, more: &str| {

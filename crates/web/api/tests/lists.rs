@@ -32,7 +32,7 @@ async fn configure(world: &World, token: &str, group: &str, text: &str) {
 }
 
 #[tokio::test]
-async fn a_search_looks_into_every_column_as_it_is_printed() {
+async fn search_matches_every_column_in_its_printed_form() {
     let world = world();
     let token = world.admin().await;
     let shown = world.ok("/agents?agents_list=001", &token).await;
@@ -99,7 +99,7 @@ async fn missing_value_does_not_match_not_equal() {
 }
 
 #[tokio::test]
-async fn a_date_holds_a_text_as_it_is_printed() {
+async fn contains_operator_matches_the_printed_form_of_a_date() {
     let world = world();
     let token = world.admin().await;
     assert_eq!(found(&world, &token, "q=dateAdd~2026-11-20T;id>0").await, ["001", "002", "003"]);
@@ -108,7 +108,7 @@ async fn a_date_holds_a_text_as_it_is_printed() {
 }
 
 #[tokio::test]
-async fn a_number_named_twice_is_named_once() {
+async fn repeated_agent_numbers_are_reported_once() {
     let world = world();
     let token = world.admin().await;
     let answer = world.ok("/agents?agents_list=099,001,0099,99", &token).await;
@@ -195,7 +195,7 @@ async fn visible_command_behind_hidden_ones_is_on_the_first_page() {
 }
 
 #[tokio::test]
-async fn digests_of_groups_are_reckoned_once_until_a_group_changes() {
+async fn group_digests_are_cached_until_a_group_changes() {
     let world = world();
     let token = world.admin().await;
     configure(&world, &token, "web", "<agent_config><syscheck/></agent_config>").await;

@@ -55,7 +55,7 @@ fn codes(answer: &serde_json::Value) -> Vec<u64> {
 }
 
 #[tokio::test]
-async fn groups_are_narrowed() {
+async fn group_lists_contain_only_permitted_groups() {
     let world = world();
     let token = narrow(&world).await;
     let all = world.ok("/groups", &token).await;
@@ -74,7 +74,7 @@ async fn groups_are_narrowed() {
 }
 
 #[tokio::test]
-async fn denied_objects_are_named_in_histories_and_counters() {
+async fn named_but_denied_agents_fail_with_4000_in_histories() {
     let world = world();
     let token = narrow(&world).await;
     let file = observed(0o644, 5);
@@ -110,7 +110,7 @@ async fn denied_objects_are_named_in_histories_and_counters() {
 /// The groups of a removed agent are unknown. A user who may not see some group therefore does not
 /// see the history of removed agents either.
 #[tokio::test]
-async fn hidden_agent_stays_hidden_after_its_removal() {
+async fn agent_out_of_scope_stays_hidden_after_its_removal() {
     let world = world();
     let admin = world.admin().await;
     let bearer = format!("Bearer {admin}");
@@ -152,7 +152,7 @@ async fn hidden_agent_stays_hidden_after_its_removal() {
 }
 
 #[tokio::test]
-async fn nodes_are_narrowed() {
+async fn node_lists_contain_only_permitted_nodes() {
     let world = world();
     let admin = world.admin().await;
     let bearer = format!("Bearer {admin}");
@@ -189,7 +189,7 @@ async fn nodes_are_narrowed() {
 }
 
 #[tokio::test]
-async fn commands_are_narrowed_with_their_counts() {
+async fn commands_and_their_counts_cover_only_permitted_agents() {
     let world = world();
     let token = narrow(&world).await;
     let order = |kind: CommandKind, agents: &[u32]| {
@@ -251,7 +251,7 @@ async fn stream_does_not_reveal_agents_outside_the_callers_scope() {
 }
 
 #[tokio::test]
-async fn documents_are_narrowed_searched_and_sorted_over_the_fleet() {
+async fn fleet_documents_are_filtered_by_scope_searched_and_sorted() {
     let world = world();
     let token = narrow(&world).await;
     world.session(1, vec![upsert("/etc/a", &observed(0o644, 5), 1)]).await;
@@ -321,7 +321,7 @@ async fn ask_on(world: &World, token: &str) {
 /// Cached permissions are never used for another user, and a change applies to the next request,
 /// even while other requests run.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn cached_access_is_per_user_and_dropped_on_a_change() {
+async fn cached_permissions_are_per_user_and_dropped_on_change() {
     let world = world();
     let token = narrow(&world).await;
     let admin = world.admin().await;

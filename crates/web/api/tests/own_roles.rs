@@ -295,7 +295,7 @@ fn permitted(world: &World, asked: &Asked, role: u32) -> Vec<&'static str> {
 }
 
 #[tokio::test]
-async fn roles_of_ones_own_reach_what_the_table_says() {
+async fn custom_role_permissions_match_the_golden_table() {
     let mut table = String::from(
         "# 001 is in web, 002 in web and db, 003 in db, 000 in none\n\
          # mode | role | action | resource | which of them it reaches\n",

@@ -38,7 +38,7 @@ fn behind_a_proxy(each_max: u32) -> World {
 const PROXY: &str = "127.0.0.1:7";
 
 #[tokio::test]
-async fn wrong_passwords_through_a_proxy_block_only_their_client() {
+async fn failed_logins_through_a_proxy_block_only_that_client() {
     let world = behind_a_proxy(0);
     for _ in 0..50 {
         let refused = ask(&world, PROXY, "203.0.113.9", LOGIN, Some("Wrong-Horse-9")).await;
@@ -79,7 +79,7 @@ async fn proxied_client_is_counted_and_never_local() {
 }
 
 #[tokio::test]
-async fn a_proxy_that_is_not_configured_is_not_believed() {
+async fn x_forwarded_for_of_an_unknown_proxy_is_ignored() {
     let world = world();
     for _ in 0..50 {
         ask(&world, "203.0.113.9:1", "198.51.100.7", LOGIN, Some("Wrong-Horse-9")).await;

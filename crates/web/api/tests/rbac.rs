@@ -26,7 +26,7 @@ fn world() -> World {
 }
 
 #[tokio::test]
-async fn every_role_may_do_what_the_table_says() {
+async fn role_permissions_match_the_golden_table() {
     let world = world();
     let admin = world.admin().await;
     let actions = world.ok("/security/actions", &admin).await;
@@ -199,7 +199,7 @@ async fn further_permissions_of_an_operation_are_required() {
 /// A user who may add agents can neither replace an agent that they may not remove nor assign
 /// groups.
 #[tokio::test]
-async fn adding_agents_is_neither_removing_them_nor_assigning_groups() {
+async fn agent_create_permits_neither_replacing_nor_group_joins() {
     let world = world();
     let create: Allowed = (&["agent:create", "enrolment:create"], &["*:*:*"]);
     let delete: Allowed = (&["agent:delete"], &["agent:id:002"]);
@@ -463,7 +463,7 @@ async fn operation_that_fails_midway_writes_one_row_saying_so() {
 }
 
 #[tokio::test]
-async fn a_policy_that_would_never_apply_is_refused() {
+async fn policy_that_can_never_match_is_refused() {
     let world = world();
     let admin = world.admin().await;
     for (action, resource, fine) in [

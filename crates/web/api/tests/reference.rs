@@ -23,7 +23,7 @@ const ERRORS: &str = "\n## Errors\n\n\
     | number | status | text | remedy |\n|---|---|---|---|\n";
 
 #[test]
-fn the_reference_is_the_committed_one() {
+fn generated_api_reference_equals_the_committed_one() {
     let document: Value = serde_json::from_str(&api::openapi_json()).unwrap();
     let mut text = String::from(HEAD);
     operations(&mut text, &document);

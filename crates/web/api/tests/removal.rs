@@ -29,7 +29,7 @@ fn documents(world: &World, agent: u32) -> u64 {
 }
 
 #[tokio::test]
-async fn an_empty_filter_is_refused_and_never_means_all() {
+async fn empty_filter_is_refused_and_does_not_select_all() {
     let world = world();
     let admin = world.admin().await;
     let all = "/agents?agents_list=all&status=all&older_than=0s";
@@ -49,7 +49,7 @@ async fn an_empty_filter_is_refused_and_never_means_all() {
 }
 
 #[tokio::test]
-async fn all_among_statuses_is_every_status() {
+async fn status_all_overrides_other_statuses() {
     let world = world();
     let admin = world.admin().await;
     for (id, status) in [("002", "all,active"), ("003", "active,all")] {
@@ -80,7 +80,7 @@ async fn agent_whose_removal_the_journal_refuses_can_be_removed_later() {
 }
 
 #[tokio::test]
-async fn a_removed_agent_takes_its_documents_along() {
+async fn removing_an_agent_deletes_its_documents() {
     let world = world();
     let admin = world.admin().await;
     for agent in [2, 3] {
@@ -318,7 +318,7 @@ async fn no_agent_is_removed_if_its_metrics_cannot_be_deleted() {
 }
 
 #[tokio::test]
-async fn metrics_of_several_agents_go_with_one_delete() {
+async fn metrics_of_several_agents_are_removed_by_one_delete() {
     let mut store = None;
     let world = common::world_with(|options| store = options.series.clone());
     let (admin, store) = (world.admin().await, store.unwrap());
@@ -336,7 +336,7 @@ async fn metrics_of_several_agents_go_with_one_delete() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_purge_deletes_also_what_was_being_stored_when_it_began() {
+async fn purge_deletes_metrics_that_were_in_flight_at_its_start() {
     let world = world();
     let admin = world.admin().await;
     let storing = world.registry.storing_metrics().await;
@@ -360,7 +360,7 @@ async fn a_purge_deletes_also_what_was_being_stored_when_it_began() {
 }
 
 #[tokio::test]
-async fn a_number_whose_metrics_the_disk_keeps_stays_taken() {
+async fn number_stays_in_use_if_its_metrics_cannot_be_deleted() {
     let (disk, mut store) = (env::files::SimDisk::new(1), None);
     let world = common::world_with(|options| {
         let files = std::sync::Arc::new(disk.clone());

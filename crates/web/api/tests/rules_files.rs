@@ -36,7 +36,7 @@ fn failure(answer: &Value) -> (u64, String) {
 }
 
 #[tokio::test]
-async fn the_list_has_the_shipped_files_and_takes_what_lists_take() {
+async fn rules_list_has_the_shipped_files_and_list_parameters() {
     let world = world();
     let token = world.reader().await;
     let all = world.ok("/rules/files", &token).await;
@@ -62,7 +62,7 @@ async fn the_list_has_the_shipped_files_and_takes_what_lists_take() {
 }
 
 #[tokio::test]
-async fn one_file_is_read_as_json_and_as_it_is() {
+async fn rules_file_is_returned_as_json_or_raw() {
     let world = world();
     let token = world.reader().await;
     let path = "/rules/files/ld_preload_changed.yml";
@@ -83,7 +83,7 @@ async fn one_file_is_read_as_json_and_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_file_is_put_replaced_and_deleted_and_each_is_seen_at_once() {
+async fn rules_file_changes_take_effect_at_once() {
     let world = world();
     let token = world.admin().await;
     let path = "/rules/files/mine.yml";
@@ -116,7 +116,7 @@ async fn a_file_is_put_replaced_and_deleted_and_each_is_seen_at_once() {
 }
 
 #[tokio::test]
-async fn files_are_narrowed_to_those_a_role_may_read() {
+async fn rules_list_contains_only_files_the_role_may_read() {
     let world = world();
     let admin = world.admin().await;
     let post = |path: &'static str, body: &'static str| {

@@ -151,7 +151,7 @@ async fn reserved_objects_cannot_be_changed() {
 }
 
 #[tokio::test]
-async fn links_keep_their_position_and_a_later_policy_overrides() {
+async fn links_keep_their_position_and_later_policies_override() {
     let world = world();
     let admin = world.admin().await;
     let (_, role, first) = made(&world, &admin, allow(&["agent:read"], &["agent:id:*"])).await;
@@ -207,7 +207,7 @@ async fn lists_are_filtered_silently_but_single_agents_are_refused() {
 }
 
 #[tokio::test]
-async fn every_change_ends_the_tokens_it_touches_and_no_other() {
+async fn security_change_revokes_only_the_affected_tokens() {
     let world = world();
     let admin = world.admin().await;
     let (user, role, policy) = made(&world, &admin, allow(&["agent:read"], &["agent:id:*"])).await;
@@ -236,7 +236,7 @@ async fn every_change_ends_the_tokens_it_touches_and_no_other() {
 }
 
 #[tokio::test]
-async fn the_configuration_sets_the_life_of_tokens_and_the_mode() {
+async fn security_config_sets_token_lifetime_and_rbac_mode() {
     let world = world();
     let admin = world.admin().await;
     let shown = world.ok("/security/config", &admin).await;
@@ -262,7 +262,7 @@ async fn the_configuration_sets_the_life_of_tokens_and_the_mode() {
 }
 
 #[tokio::test]
-async fn a_login_with_a_context_gets_the_roles_of_the_rules() {
+async fn login_with_context_gets_the_roles_of_matching_rules() {
     let world = world();
     let admin = world.admin().await;
     let path = "/security/user/authenticate/run_as";
@@ -305,7 +305,7 @@ async fn a_login_with_a_context_gets_the_roles_of_the_rules() {
 }
 
 #[tokio::test]
-async fn token_is_renewed_for_twelve_hours_unless_refused() {
+async fn token_can_be_renewed_for_twelve_hours_unless_revoked() {
     let world = world();
     let mut token = world.reader().await;
     let renew =
@@ -354,7 +354,7 @@ type Asked = (&'static str, String, String);
 const JSON: &str = "application/json";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_token_that_is_renewed_while_it_is_revoked_is_revoked() {
+async fn token_renewed_during_its_revocation_is_revoked() {
     let world = std::sync::Arc::new(world());
     for round in 0..30 {
         let token = world.reader().await;
@@ -377,7 +377,7 @@ async fn a_token_that_is_renewed_while_it_is_revoked_is_revoked() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn login_racing_with_the_removal_of_its_rule_gains_nothing() {
+async fn login_racing_with_rule_removal_gets_no_valid_token() {
     let world = std::sync::Arc::new(world());
     let mut admin = world.admin().await;
     done(&world, "POST", "/security/roles", &admin, Some(json!({"name": "web"}))).await;
@@ -408,7 +408,7 @@ async fn login_racing_with_the_removal_of_its_rule_gains_nothing() {
 }
 
 #[tokio::test]
-async fn the_catalogues_name_every_action_and_resource() {
+async fn catalogues_list_every_action_and_resource() {
     let world = world();
     let reader = world.reader().await;
     let actions = world.ok("/security/actions", &reader).await;
@@ -423,7 +423,7 @@ async fn the_catalogues_name_every_action_and_resource() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_revocation_is_seen_at_once_by_concurrent_requests() {
+async fn revocation_takes_effect_at_once_for_concurrent_requests() {
     let world = std::sync::Arc::new(world());
     for _ in 0..20 {
         let token = world.reader().await;

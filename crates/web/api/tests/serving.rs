@@ -45,7 +45,7 @@ async fn post_by_http2(server: &Server, token: &str, body: Vec<u8>) -> hyper::St
 }
 
 #[tokio::test]
-async fn a_body_above_the_limit_is_answered_over_http2_too() {
+async fn oversized_body_gets_an_answer_over_http2() {
     let world = world();
     let server = plain(&world).await;
     let token = world.admin().await;
@@ -119,7 +119,7 @@ async fn https_presents_the_certificate_that_the_ca_signed() {
 }
 
 #[tokio::test]
-async fn a_key_that_does_not_fit_is_refused_at_start() {
+async fn invalid_or_mismatched_tls_key_fails_the_start() {
     let world = world();
     let (one, other) = (
         world.registry.issue_server_certificate(&[]).unwrap(),
@@ -138,7 +138,7 @@ async fn a_key_that_does_not_fit_is_refused_at_start() {
 }
 
 #[tokio::test]
-async fn the_unix_socket_admits_its_own_user_as_administrator() {
+async fn unix_socket_admits_its_own_user_as_administrator() {
     let world = world();
     let path = world.folder.path().join("holdfast.sock");
     let server = serve_unix(UnixOptions::new(&path), world.router.clone()).await.unwrap();
@@ -153,7 +153,7 @@ async fn the_unix_socket_admits_its_own_user_as_administrator() {
 }
 
 #[tokio::test]
-async fn a_stale_socket_is_replaced_and_another_file_is_not() {
+async fn stale_socket_is_replaced_but_other_files_are_kept() {
     let world = world();
     let path = world.folder.path().join("stale.sock");
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
@@ -165,7 +165,7 @@ async fn a_stale_socket_is_replaced_and_another_file_is_not() {
 }
 
 #[tokio::test]
-async fn stopping_lets_a_request_in_flight_finish() {
+async fn shutdown_waits_for_a_request_in_flight() {
     let world = world();
     let server = plain(&world).await;
     let address = server.local_addr().unwrap();
@@ -209,7 +209,7 @@ async fn silent_connections_are_closed_longest_first() {
 }
 
 #[tokio::test]
-async fn connections_on_which_nothing_comes_end() {
+async fn connections_without_requests_are_closed_when_idle() {
     let world = world();
     let address = "127.0.0.1:0".parse().unwrap();
     let idle_time = Duration::from_millis(50);
@@ -258,7 +258,7 @@ async fn told_to_silence(address: std::net::SocketAddr) -> Vec<u8> {
 /// `GOAWAY` (RFC 9113, section 6.8): requests that the server accepted before it are answered,
 /// later ones need another connection.
 #[tokio::test]
-async fn an_idle_connection_of_http2_is_ended_by_a_goodbye() {
+async fn idle_http2_connection_receives_goaway() {
     const GOAWAY: u8 = 7;
     let world = world();
     let options = ServeOptions::new("127.0.0.1:0".parse().unwrap(), None);

@@ -35,7 +35,7 @@ async fn unread(world: &World, path: &str, token: Option<&str>) -> Response<Body
 }
 
 #[tokio::test]
-async fn user_who_reads_no_list_blocks_no_other_user() {
+async fn unread_answers_of_one_user_block_no_other_user() {
     let world = world();
     let (reader, admin) = (world.reader().await, world.admin().await);
     for some in 0..5 {
@@ -267,7 +267,7 @@ async fn unix_socket_program_may_send_for_the_whole_fleet() {
 }
 
 #[tokio::test]
-async fn an_agent_that_comes_back_while_others_are_removed_stays() {
+async fn agent_that_reconnects_during_a_bulk_removal_is_kept() {
     let world = world();
     for n in 0..300 {
         let request = AgentEnrolment { name: format!("old-{n}"), ..AgentEnrolment::default() };
@@ -292,7 +292,7 @@ async fn an_agent_that_comes_back_while_others_are_removed_stays() {
 }
 
 #[tokio::test]
-async fn agent_is_not_cut_off_if_its_removal_cannot_be_recorded() {
+async fn certificate_is_kept_if_the_removal_cannot_be_recorded() {
     let world = world();
     let database = rusqlite::Connection::open(world.folder.path().join("registry.db")).unwrap();
     let certificate = "INSERT INTO certificate (fingerprint, agent, incarnation, not_before_s,
@@ -309,7 +309,7 @@ async fn agent_is_not_cut_off_if_its_removal_cannot_be_recorded() {
 }
 
 #[tokio::test]
-async fn a_key_has_no_more_characters_than_a_key_has() {
+async fn agent_key_length_is_limited_to_64_through_256() {
     let world = world();
     let admin = world.admin().await;
     for (chars, status) in [(63, 400), (64, 200), (256, 200), (257, 400), (1_000_000, 400)] {

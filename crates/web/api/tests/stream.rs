@@ -79,7 +79,7 @@ async fn rest(body: Body) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_ends_with_its_token_whatever_ends_that() {
+async fn event_stream_ends_when_its_token_becomes_invalid() {
     let world = world();
     let file = observed(0o644, 5);
     for ended in ["logout", "password", "config", "keys", "time"] {
@@ -108,7 +108,7 @@ async fn a_stream_ends_with_its_token_whatever_ends_that() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn waiting_events_arrive_in_order_and_in_pieces() {
+async fn stream_backlog_arrives_in_order_and_in_pieces() {
     let world = world();
     let admin = world.admin().await;
     let file = observed(0o644, 5);
@@ -138,7 +138,7 @@ async fn waiting_events_arrive_in_order_and_in_pieces() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_user_leaves_places_for_others() {
+async fn stream_limit_per_user_leaves_streams_for_others() {
     let world = world();
     let (reader, admin) = (world.reader().await, world.admin().await);
     let mut open = Vec::new();

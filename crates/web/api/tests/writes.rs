@@ -43,7 +43,7 @@ fn failed(answer: &Value) -> Vec<(u64, String)> {
 }
 
 #[tokio::test]
-async fn an_agent_is_added_has_a_key_and_is_removed() {
+async fn agent_is_added_with_a_key_and_removed() {
     let world = world();
     let token = world.admin().await;
     let new = json!({"name": "added", "ip": "192.0.2.77"});
@@ -69,7 +69,7 @@ async fn an_agent_is_added_has_a_key_and_is_removed() {
 }
 
 #[tokio::test]
-async fn inserted_agent_replaces_another_only_by_the_rules() {
+async fn insert_replaces_an_agent_only_under_the_force_rules() {
     let world = world();
     let token = world.admin().await;
     let key = "k".repeat(64);
@@ -91,7 +91,7 @@ async fn inserted_agent_replaces_another_only_by_the_rules() {
 }
 
 #[tokio::test]
-async fn groups_are_made_joined_configured_and_deleted() {
+async fn groups_are_created_joined_configured_and_deleted() {
     let world = world();
     let token = world.admin().await;
     let (status, made) =
@@ -136,7 +136,7 @@ async fn groups_are_made_joined_configured_and_deleted() {
 }
 
 #[tokio::test]
-async fn orders_reach_the_active_agents_of_a_group_and_a_node() {
+async fn commands_to_group_and_node_reach_active_agents() {
     let world = world();
     let token = world.admin().await;
     for (path, wanted) in [
@@ -162,7 +162,7 @@ async fn orders_reach_the_active_agents_of_a_group_and_a_node() {
 }
 
 #[tokio::test]
-async fn lists_show_distinct_values_old_versions_and_lone_agents() {
+async fn agent_lists_show_distinct_outdated_and_ungrouped() {
     let world = world();
     let token = world.admin().await;
     let stats = world.ok("/agents/stats/distinct?fields=os.platform,status&q=id>0", &token).await;
@@ -187,7 +187,7 @@ async fn lists_show_distinct_values_old_versions_and_lone_agents() {
 }
 
 #[tokio::test]
-async fn a_large_list_of_files_is_sent_in_pieces_and_is_whole() {
+async fn large_file_list_is_streamed_completely() {
     let world = world();
     let token = world.admin().await;
     let file = observed(0o644, 5);
@@ -206,7 +206,7 @@ async fn a_large_list_of_files_is_sent_in_pieces_and_is_whole() {
 }
 
 #[tokio::test]
-async fn local_callers_get_bare_answers() {
+async fn local_routes_answer_without_envelopes() {
     let world = world();
     let local = Some(Source::Unix { uid: 0 });
     let get =

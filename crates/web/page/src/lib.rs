@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_page_answers_at_the_root_with_a_strict_policy() {
+    async fn root_path_serves_the_page_with_a_strict_csp() {
         let (status, headers, body) = get("/", &[]).await;
         assert_eq!(status, StatusCode::OK);
         assert_eq!(headers["content-type"], "text/html; charset=utf-8");
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_page_that_did_not_change_is_not_sent_again() {
+    async fn matching_etag_is_answered_with_304() {
         let (_, headers, _) = get("/", &[]).await;
         let tag = headers["etag"].to_str().unwrap().to_owned();
         let (status, _, body) = get("/", &[("if-none-match", &tag)]).await;
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_unknown_path_is_the_page_only_for_a_navigation() {
+    async fn unknown_path_serves_the_page_for_navigations_only() {
         let html = [("accept", "text/html,application/xhtml+xml,*/*;q=0.8")];
         assert_eq!(get("/somewhere/else", &html).await.0, StatusCode::OK);
         assert_eq!(get("/assets/missing.js", &[("accept", "*/*")]).await.0, StatusCode::NOT_FOUND);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_reading_is_possible() {
+    async fn methods_other_than_get_and_head_are_refused() {
         let request = Request::builder().method("POST").uri("/").body(Body::empty()).unwrap();
         let response = router().oneshot(request).await.unwrap();
         assert_eq!(response.status(), StatusCode::METHOD_NOT_ALLOWED);
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn only_names_with_a_digest_are_kept_forever() {
+    fn only_file_names_with_a_digest_are_immutable() {
         assert!(is_digested("assets/index-BqX3k9_z.js"));
         assert!(is_digested("assets/index-D4-_k9zZ.css"));
         assert!(!is_digested("assets/index.js"));

@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_machine_has_metrics_and_all_of_them_are_numbers() {
+    fn host_sample_has_finite_values_and_no_problems() {
         let own = text(Path::new("/proc/self/comm")).unwrap();
         let look = Metrics::new(Path::new("/"), &[own.trim().to_owned()], &[]).sample();
         assert_eq!(look.problems, Vec::<String>::new());
@@ -153,13 +153,13 @@ mod tests {
     }
 
     #[test]
-    fn missing_value_is_named_and_gives_no_row() {
+    fn unreadable_source_gives_problem_and_no_row() {
         let look = Metrics::new(Path::new("/does/not/exist"), &["x".into()], &[]).sample();
         assert_eq!((look.rows.len(), look.problems.len()), (0, 7), "{look:?}");
     }
 
     #[test]
-    fn names_are_escaped() {
+    fn tag_values_are_escaped() {
         assert_eq!(escaped("/mnt/a b|c=d\\e\n"), "/mnt/a\\ b\\|c\\=d\\\\e?");
         assert_eq!(escaped(""), "-");
     }

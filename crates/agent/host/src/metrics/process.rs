@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_with_parentheses_does_not_shift_the_fields() {
+    fn process_name_with_parentheses_does_not_shift_stat_fields() {
         let rest = "S 1 1 1 0 -1 4194560 100 0 0 0 30 12 0 0 20 0 1 0 5 1000 77 1844";
         assert_eq!(ticks(&format!("42 (a) b) {rest}")), Some(42));
         assert_eq!(ticks("42 (a) S 1"), None);

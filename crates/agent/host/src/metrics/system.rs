@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn the_files_of_proc_become_rows() {
+    fn proc_files_are_parsed_into_rows() {
         let text = "cpu  100 200 300 400 500 600 700 800 0 0\ncpu0 1 1 1 1 1 1 1 1\ncpu1 1\n\
                     intr 5\nctxt 9\nbtime 1\nprocesses 7\nprocs_running 2\nprocs_blocked 1\n";
         let rows = of(|look| stat(text, look)).unwrap();

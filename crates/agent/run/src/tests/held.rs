@@ -82,7 +82,7 @@ async fn restored_database_sends_nothing_until_a_scan_has_ended() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hanging_scan_holds_reports_back_for_ten_minutes_at_most() {
+async fn hanging_scan_delays_reports_by_ten_minutes_at_most() {
     let folder = tempfile::tempdir().unwrap();
     let (server, mut settings) = house(folder.path()).await;
     settings.sync.heartbeat = Duration::from_millis(100);

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_says_how_its_item_was_before() {
+    fn event_yields_item_state_before_change() {
         let (old, new) = (of("1"), of("2"));
         for (before, after) in [(Some(&old), Some(&new)), (Some(&old), None), (None, Some(&new))] {
             let event = Item::event(before, after, 7).unwrap();

@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn real_files_do_what_the_seam_says() {
+    fn real_files_implement_the_files_contract() {
         let dir = tempfile::tempdir().unwrap();
         let inner = dir.path().join("a/b");
         RealFiles.create_dir(&inner).unwrap();

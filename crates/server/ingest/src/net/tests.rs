@@ -27,7 +27,7 @@ async fn answer(client: &mut DuplexStream) -> String {
 }
 
 #[tokio::test]
-async fn a_silent_connection_keeps_the_numbers_of_its_dictionary() {
+async fn idle_connection_keeps_its_dictionary_entries() {
     let folder = tempfile::tempdir().unwrap();
     let store = store(&folder);
     let (mut client, server) = duplex(1 << 16);

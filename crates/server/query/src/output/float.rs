@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn floats_are_written_with_seventeen_digits() {
+    fn floats_are_formatted_with_seventeen_digits() {
         let cases = [
             (3.4, "3.3999999999999999"),
             (0.5, "0.5"),
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_short_way_writes_what_the_long_one_writes() {
+    fn fast_float_formatting_equals_the_slow_one() {
         let mut state = 88_172_645_463_325_252u64;
         let mut draw = || {
             state ^= state << 13;

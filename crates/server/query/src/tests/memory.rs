@@ -38,7 +38,7 @@ fn write(store: &Store, name: &str, samples: &[(i64, f64)]) {
 }
 
 #[test]
-fn the_memory_of_a_query_is_given_back() {
+fn query_releases_its_memory_reservation() {
     let (_folder, store) = store();
     let memory = Memory::default();
     for (fields, _) in CASES {
@@ -50,7 +50,7 @@ fn the_memory_of_a_query_is_given_back() {
 }
 
 #[test]
-fn events_are_read_a_chunk_at_a_time_in_either_direction() {
+fn events_are_read_in_chunks_in_both_directions() {
     let (_folder, store) = empty();
     let log = store.row(b"!log host=a").unwrap();
     // The times of the parts overlap only at their ends, where one time is written twice. The last

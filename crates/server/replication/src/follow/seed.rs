@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_servers_own_files_are_taken() {
+    fn seed_accepts_only_files_of_a_server_folder() {
         for good in ["state.db", "registry.db", "keys/ca.pem", "keys/follower"] {
             assert!(is_expected(good), "{good}");
         }

@@ -41,7 +41,7 @@ fn status(session: &Session) -> u16 {
 }
 
 #[test]
-fn the_matrix_of_modes_and_payloads_is_the_published_one() {
+fn session_mode_accepts_only_its_documented_payloads() {
     let payloads = [
         Payload::None,
         Payload::Sync { values: vec![value(FILES, "a", b"{}")], contexts: Vec::new() },
@@ -62,7 +62,7 @@ fn the_matrix_of_modes_and_payloads_is_the_published_one() {
 }
 
 #[test]
-fn faults_of_the_whole_session_are_found_in_the_published_order() {
+fn session_errors_are_checked_in_the_documented_order() {
     let good = delta(vec![value(FILES, "a", b"{}")]);
     let with = |edit: fn(&mut Start)| {
         let mut session = good.clone();
@@ -111,7 +111,7 @@ fn empty_payloads_are_refused() {
 }
 
 #[test]
-fn faults_of_one_value_leave_out_that_value_and_keep_the_places() {
+fn invalid_values_are_skipped_and_other_indexes_are_kept() {
     let mut delete_event = value("holdfast-events", "e-1", b"{}");
     delete_event.operation = Operation::Delete;
     let mut delete = value(FILES, "gone", b"not json, not read");
@@ -155,7 +155,7 @@ fn faults_of_one_value_leave_out_that_value_and_keep_the_places() {
 }
 
 #[test]
-fn cleans_never_touch_events_and_may_name_vulnerabilities() {
+fn clean_skips_events_and_accepts_the_vulnerability_index() {
     let items = vec!["wazuh-states-vulnerabilities".into(), "holdfast-events".into(), FILES.into()];
     let session = Session { start: start(Mode::ModuleDelta), payload: Payload::Cleans(items) };
     let Task::Commit(writes) = of(&session).unwrap().task else { panic!("no commit") };
@@ -164,7 +164,7 @@ fn cleans_never_touch_events_and_may_name_vulnerabilities() {
 }
 
 #[test]
-fn a_scan_that_is_asked_for_is_noted() {
+fn requested_scan_sets_the_scan_flag() {
     let mut session = delta(vec![value(FILES, "a", b"{}")]);
     assert!(!of(&session).unwrap().scan);
     session.start.option = SyncOption::VdFirst;

@@ -12,7 +12,7 @@ use super::{DataFolder, document, event_ids, one, session};
 use crate::CommitError;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn many_sessions_share_groups_and_transactions() {
+async fn concurrent_submits_share_flushes_and_transactions() {
     let place = DataFolder::new();
     let open = place.open();
     let tasks: Vec<_> = (0..400)
@@ -53,7 +53,7 @@ async fn submit_returns_the_result_of_applying() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_caller_that_gives_up_stops_nothing() {
+async fn dropped_submit_futures_still_apply_their_records() {
     let place = DataFolder::new();
     let open = place.open();
     for n in 0..50 {
@@ -73,7 +73,7 @@ async fn a_caller_that_gives_up_stops_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_barrier_waits_for_what_was_persisted_before() {
+async fn barrier_waits_until_persisted_records_are_applied() {
     let place = DataFolder::new();
     let open = place.open();
     assert_eq!(open.commit.barrier().await.unwrap(), Position(0));

@@ -20,7 +20,7 @@ const ROUNDS: u64 = 6;
 /// Submits from several tasks until killed, and prints each acknowledged record. Does nothing
 /// unless run as the child.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_child_of_the_kills_submits_until_it_is_killed() {
+async fn kill_test_child_submits_until_killed() {
     let Some(dir) = std::env::var_os(CHILD) else { return };
     let round = std::env::var("HOLDFAST_ROUND").unwrap();
     let dir = std::path::PathBuf::from(dir);
@@ -47,7 +47,7 @@ async fn submit_for_ever(commit: Arc<Commit>, prefix: String) {
 fn start(folder: &DataFolder, round: u64) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "--nocapture", "--test-threads=1"])
-        .arg("tests::kills::the_child_of_the_kills_submits_until_it_is_killed")
+        .arg("tests::kills::kill_test_child_submits_until_killed")
         .env(CHILD, &folder.dir)
         .env("HOLDFAST_ROUND", round.to_string())
         .stdout(Stdio::piped())

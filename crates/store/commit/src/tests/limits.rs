@@ -5,10 +5,10 @@ use std::sync::Arc;
 use env::files::{Failure, Fault, SimDisk};
 use journal::Options;
 use rusqlite::Connection;
-use state::{ChangeQuery, DiskState, DiskThresholds, EventKind, Reader, StateStore};
+use state::{ChangeQuery, EventKind, Reader, StateStore};
 
 use super::{DataFolder, event_ids, eventually, one, open, session};
-use crate::{CommitError, CommitOptions};
+use crate::{CommitError, CommitOptions, DiskState, DiskThresholds};
 
 /// Takes the state's write lock on another connection, so that the applier has to wait.
 fn hold(place: &DataFolder) -> Connection {
@@ -37,7 +37,7 @@ async fn submit_is_rejected_while_in_flight_bytes_exceed_the_limit() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_state_that_cannot_take_more_refuses_and_catches_up() {
+async fn locked_state_rejects_submits_and_applies_them_later() {
     let place = DataFolder::new();
     let open = place.open();
     let held = hold(&place);
@@ -83,7 +83,7 @@ impl crate::Commit {
 }
 
 #[tokio::test]
-async fn a_record_that_is_too_large_is_refused_alone() {
+async fn oversized_record_is_rejected_and_others_are_accepted() {
     let place = DataFolder::new();
     let options = CommitOptions { record_bytes_max: 1_000, ..CommitOptions::default() };
     let open = place.try_open(options).unwrap();
@@ -94,7 +94,7 @@ async fn a_record_that_is_too_large_is_refused_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_disk_that_is_nearly_full_refuses() {
+async fn submit_is_rejected_below_the_critical_disk_threshold() {
     let place = DataFolder::new();
     let options = CommitOptions {
         folders: vec![place.dir.clone()],
@@ -109,7 +109,7 @@ async fn a_disk_that_is_nearly_full_refuses() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_folder_that_was_removed_takes_nothing_until_it_is_back() {
+async fn submits_are_rejected_while_a_watched_folder_is_missing() {
     let place = DataFolder::new();
     let folder = place.dir.join("watched");
     std::fs::create_dir(&folder).unwrap();
@@ -131,7 +131,7 @@ async fn a_folder_that_was_removed_takes_nothing_until_it_is_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_disk_that_is_getting_full_becomes_an_event() {
+async fn low_disk_threshold_records_a_coverage_event() {
     let place = DataFolder::new();
     let options = CommitOptions {
         folders: vec![place.dir.clone()],
@@ -149,7 +149,7 @@ async fn a_disk_that_is_getting_full_becomes_an_event() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn low_disk_is_recorded_when_it_begins_and_when_it_ends() {
+async fn low_disk_records_events_at_start_and_end() {
     let place = DataFolder::new();
     let open = place.open();
     let (shared, sender) = (open.commit.shared.clone(), open.commit.sender.clone());
@@ -177,7 +177,7 @@ async fn low_disk_is_recorded_when_it_begins_and_when_it_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_journal_that_fails_to_flush_stops_everything_loudly() {
+async fn failed_journal_flush_poisons_all_later_submits() {
     let place = DataFolder::new();
     let disk = SimDisk::new(7);
     let options = Options { files: Arc::new(disk.clone()), ..super::small_segments() };

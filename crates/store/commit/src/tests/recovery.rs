@@ -30,7 +30,7 @@ fn names(to: u64) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_state_behind_the_journal_gets_each_record_exactly_once() {
+async fn replay_applies_each_missing_record_exactly_once() {
     let place = DataFolder::new();
     let first = place.open();
     let images = DataFolder::new();
@@ -62,7 +62,7 @@ async fn a_state_behind_the_journal_gets_each_record_exactly_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_power_cut_at_any_moment_keeps_what_was_answered() {
+async fn answered_submits_survive_a_power_cut() {
     for seed in 0..12 {
         let place = DataFolder::new();
         let disk = SimDisk::new(seed);
@@ -84,7 +84,7 @@ async fn a_power_cut_at_any_moment_keeps_what_was_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_checkpoint_frees_the_journal_below_it_and_no_more() {
+async fn checkpoint_trims_the_journal_only_below_its_position() {
     let place = DataFolder::new();
     let first = place.open();
     for round in 0..6 {
@@ -104,7 +104,7 @@ async fn a_checkpoint_frees_the_journal_below_it_and_no_more() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_checkpoint_comes_by_itself_when_enough_was_applied() {
+async fn checkpoint_runs_after_checkpoint_records_are_applied() {
     let place = DataFolder::new();
     let options = CommitOptions { checkpoint_records: 50, ..CommitOptions::default() };
     let first = place.try_open(options).unwrap();
@@ -133,7 +133,7 @@ async fn journal_missing_records_the_state_needs_is_rejected() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lost_journal_is_refused() {
+async fn open_fails_if_the_journal_ends_before_the_state() {
     let place = DataFolder::new();
     let first = place.open();
     submit(&first, 0, 10).await;
@@ -145,7 +145,7 @@ async fn a_lost_journal_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_empty_state_is_filled_again_from_a_whole_journal() {
+async fn lost_state_is_rebuilt_from_a_complete_journal() {
     let place = DataFolder::new();
     let first = place.open();
     submit(&first, 0, 100).await;
@@ -159,7 +159,7 @@ async fn an_empty_state_is_filled_again_from_a_whole_journal() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn damage_in_the_middle_of_the_journal_is_refused() {
+async fn damaged_journal_segment_fails_open_with_its_file_name() {
     let place = DataFolder::new();
     let first = place.open();
     let empty = DataFolder::new();
@@ -239,7 +239,7 @@ async fn newer_version_record_fails_startup_and_stays_in_the_journal() {
 }
 
 #[test]
-fn catching_up_applies_what_is_new_and_nothing_twice() {
+fn catch_up_applies_only_new_records() {
     let place = DataFolder::new();
     let (journal, _) = Journal::open(&place.journal(), small_segments()).unwrap();
     let state = state::SqliteState::open(&place.state(), state::StateOptions::default()).unwrap();

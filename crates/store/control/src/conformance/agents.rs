@@ -8,7 +8,7 @@ use crate::{
     NewAgent, StatusCode,
 };
 
-pub fn numbers_are_drawn_in_order_and_never_again(store: &dyn ControlStore) {
+pub fn agent_numbers_ascend_and_are_not_reused(store: &dyn ControlStore) {
     let first = add(store, &["a", "b"]);
     assert_eq!(first, [AgentId(1), AgentId(2)]);
     let gone = store.remove_agent(&by(), AgentId(2), 200).unwrap().unwrap();
@@ -23,7 +23,7 @@ pub fn numbers_are_drawn_in_order_and_never_again(store: &dyn ControlStore) {
     assert_eq!(add(store, &["d"]), [AgentId(11)]);
 }
 
-pub fn a_freed_number_is_given_to_the_agent_that_asks_for_it(store: &dyn ControlStore) {
+pub fn freed_number_is_given_once_on_request(store: &dyn ControlStore) {
     let [a, b] = add(store, &["a", "b"])[..] else { panic!("two agents") };
     store.remove_agent(&by(), a, 200).unwrap();
     store.free_numbers(&by(), &[a, b]).unwrap();
@@ -35,7 +35,7 @@ pub fn a_freed_number_is_given_to_the_agent_that_asks_for_it(store: &dyn Control
     assert!(store.add_agents(&by(), &[wants("f", a)]).is_err(), "it was freed once");
 }
 
-pub fn agents_are_added_all_or_none(store: &dyn ControlStore) {
+pub fn adding_agents_is_all_or_nothing(store: &dyn ControlStore) {
     let error = store.add_agents(&by(), &[new_agent("a"), new_agent("a")]).unwrap_err();
     assert!(matches!(error, ControlError::DuplicateName { id: AgentId(1), .. }));
     let stranger = NewAgent { groups: vec!["none".into()], ..new_agent("b") };
@@ -45,7 +45,7 @@ pub fn agents_are_added_all_or_none(store: &dyn ControlStore) {
     assert_eq!(add(store, &["a"]), [AgentId(1)], "no number was used");
 }
 
-pub fn a_replaced_agent_gives_up_its_number(store: &dyn ControlStore) {
+pub fn replacing_agent_takes_a_freed_number(store: &dyn ControlStore) {
     let [a, b] = add(store, &["a", "b"])[..] else { panic!("two agents") };
     let new = NewAgent { id: Some(a), ..new_agent("c") };
     let (gone, came) = store.replace_agents(&by(), &[a, b], &[a], &new).unwrap();
@@ -56,7 +56,7 @@ pub fn a_replaced_agent_gives_up_its_number(store: &dyn ControlStore) {
     assert_eq!(store.rivals(&reader(), "c", None, None).unwrap(), [a], "nothing was removed");
 }
 
-pub fn the_same_agent_inserted_again_keeps_what_it_has(store: &dyn ControlStore) {
+pub fn reinserted_agent_keeps_groups_and_incarnation(store: &dyn ControlStore) {
     store.create_group(&by(), "web", 1).unwrap();
     let a = add(store, &["a"])[0];
     store.set_agent_groups(&by(), a, &["web".into()]).unwrap();
@@ -76,7 +76,7 @@ pub fn the_same_agent_inserted_again_keeps_what_it_has(store: &dyn ControlStore)
     assert!(store.client_key(&reader(), AgentId(7)).is_err());
 }
 
-pub fn a_trial_of_a_replacement_changes_nothing(store: &dyn ControlStore) {
+pub fn try_replace_agents_changes_nothing(store: &dyn ControlStore) {
     let [a, b] = add(store, &["a", "b"])[..] else { panic!("two agents") };
     store.try_replace_agents(&reader(), &[a], &new_agent("a")).unwrap();
     assert!(store.try_replace_agents(&reader(), &[a], &new_agent("b")).is_err());
@@ -85,7 +85,7 @@ pub fn a_trial_of_a_replacement_changes_nothing(store: &dyn ControlStore) {
     assert_eq!(add(store, &["c"]), [AgentId(3)]);
 }
 
-pub fn the_server_is_neither_counted_nor_removed(store: &dyn ControlStore) {
+pub fn server_agent_is_not_counted_or_removable(store: &dyn ControlStore) {
     let server = AgentRecord {
         id: AgentId::SERVER,
         incarnation: Incarnation(0),
@@ -117,7 +117,7 @@ pub fn the_server_is_neither_counted_nor_removed(store: &dyn ControlStore) {
     assert_eq!(store.summary(&reader()).unwrap().status.total, 1, "all or none");
 }
 
-pub fn rows_of_an_earlier_incarnation_are_passed_over(store: &dyn ControlStore) {
+pub fn rows_of_another_incarnation_are_skipped(store: &dyn ControlStore) {
     let a = add(store, &["a"])[0];
     let liveness = |incarnation, at_s| LivenessRow {
         id: a,
@@ -148,7 +148,7 @@ pub fn rows_of_an_earlier_incarnation_are_passed_over(store: &dyn ControlStore) 
     assert_eq!(page.configs.last().unwrap().sum.as_deref(), Some("one"));
 }
 
-pub fn the_last_scan_keeps_what_is_not_reported(store: &dyn ControlStore) {
+pub fn last_scan_keeps_times_that_are_not_reported(store: &dyn ControlStore) {
     let a = add(store, &["a"])[0];
     assert_eq!(store.last_scan(&reader(), a).unwrap(), LastScan::default());
     let began = LastScan { started_at_s: Some(5), ended_at_s: None };

@@ -26,7 +26,7 @@ fn row(action: &str, outcome: AuditOutcome) -> (String, AuditOutcome) {
     (action.to_owned(), outcome)
 }
 
-pub fn a_change_and_its_audit_row_are_one_transaction(store: &dyn ControlStore) {
+pub fn change_and_audit_row_are_one_transaction(store: &dyn ControlStore) {
     let one = row("one", AuditOutcome::Done);
     let by = context("one");
     assert!(store.delete_group(&by, "gone").is_err(), "a failed change writes no row");
@@ -47,7 +47,7 @@ pub fn a_change_and_its_audit_row_are_one_transaction(store: &dyn ControlStore) 
     assert_eq!((&rows(store)[0], rows(store).len()), (&row("three", AuditOutcome::Failed), 3));
 }
 
-pub fn an_audit_row_is_left_out_unless_something_changed(store: &dyn ControlStore) {
+pub fn audit_row_is_dropped_unless_something_changed(store: &dyn ControlStore) {
     store.leave_out_audit(&context("never"), AuditOutcome::Refused).unwrap();
     let by = context("ahead");
     store.write_audit(&by).unwrap();
@@ -69,7 +69,7 @@ pub fn an_audit_row_is_left_out_unless_something_changed(store: &dyn ControlStor
     assert_eq!(rows(store), kept, "nothing that others see is different");
 }
 
-pub fn threads_that_share_a_context_write_one_row(store: &dyn ControlStore) {
+pub fn threads_sharing_a_context_write_one_audit_row(store: &dyn ControlStore) {
     let by = context("shared");
     std::thread::scope(|scope| {
         for n in 0..8 {
@@ -81,7 +81,7 @@ pub fn threads_that_share_a_context_write_one_row(store: &dyn ControlStore) {
     assert_eq!(rows(store), [row("shared", AuditOutcome::Done)]);
 }
 
-pub fn the_audit_log_is_paged_newest_first(store: &dyn ControlStore) {
+pub fn audit_log_is_paged_newest_first(store: &dyn ControlStore) {
     for n in 1..=4 {
         let entry = AuditEntry {
             id: 0,
@@ -99,7 +99,7 @@ pub fn the_audit_log_is_paged_newest_first(store: &dyn ControlStore) {
     assert_eq!(rest.iter().map(|row| row.at_us).collect::<Vec<_>>(), [1]);
 }
 
-pub fn a_backup_is_refused_over_an_existing_file(store: &dyn ControlStore) {
+pub fn registry_backup_does_not_overwrite_a_file(store: &dyn ControlStore) {
     store.checkpoint().unwrap();
     let folder = std::env::temp_dir().join(format!("holdfast-control-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();

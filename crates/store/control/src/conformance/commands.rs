@@ -30,7 +30,7 @@ fn states(store: &dyn ControlStore, id: u64, filter: OutcomeFilter) -> Vec<(u32,
     rows.into_iter().map(|row| (row.agent.0, row.state)).collect()
 }
 
-pub fn a_command_counts_its_outcomes(store: &dyn ControlStore) {
+pub fn command_counts_follow_its_outcomes(store: &dyn ControlStore) {
     let agents = add(store, &["a", "b", "c"]);
     let id = create(store, &agents);
     assert_eq!(counts(store, id), CommandCounts { pending: 3, total: 3, ..Default::default() });
@@ -53,7 +53,7 @@ pub fn a_command_counts_its_outcomes(store: &dyn ControlStore) {
     assert_eq!(rows.iter().map(|row| row.id).collect::<Vec<_>>(), [newest]);
 }
 
-pub fn an_outcome_moves_only_forward(store: &dyn ControlStore) {
+pub fn command_outcome_moves_only_forward(store: &dyn ControlStore) {
     use OutcomeState::{Acknowledged, Cancelled, Expired, Failed, Pending, Sent};
     let a = add(store, &["a"])[0];
     for (steps, last) in [
@@ -71,7 +71,7 @@ pub fn an_outcome_moves_only_forward(store: &dyn ControlStore) {
     }
 }
 
-pub fn a_finished_command_expires_what_is_open(store: &dyn ControlStore) {
+pub fn finishing_a_command_expires_open_outcomes(store: &dyn ControlStore) {
     let agents = add(store, &["a", "b", "c"]);
     let id = create(store, &agents);
     store
@@ -92,7 +92,7 @@ pub fn a_finished_command_expires_what_is_open(store: &dyn ControlStore) {
     assert!(!store.trim_commands().unwrap(), "there are few");
 }
 
-pub fn outcomes_are_paged_by_agent(store: &dyn ControlStore) {
+pub fn command_outcomes_are_paged_by_agent(store: &dyn ControlStore) {
     use OutcomeState::{Acknowledged, Pending};
     let agents = add(store, &["a", "b", "c", "d"]);
     let id = create(store, &agents);
@@ -109,7 +109,7 @@ pub fn outcomes_are_paged_by_agent(store: &dyn ControlStore) {
     assert_eq!((row.counts.total, row.counts.pending, rows.len()), (2, 2, 2));
 }
 
-pub fn a_removed_agent_cancels_its_outcomes(store: &dyn ControlStore) {
+pub fn removing_an_agent_cancels_its_open_outcomes(store: &dyn ControlStore) {
     let agents = add(store, &["a", "b"]);
     let id = create(store, &agents);
     store.remove_agent(&by(), agents[0], 5).unwrap();
@@ -117,7 +117,7 @@ pub fn a_removed_agent_cancels_its_outcomes(store: &dyn ControlStore) {
     assert_eq!(store.load().unwrap().outstanding[0].agents, [agents[1]]);
 }
 
-pub fn commands_of_a_reused_number_stay_hidden(store: &dyn ControlStore) {
+pub fn reused_number_does_not_see_commands_of_former_agent(store: &dyn ControlStore) {
     let agents = add(store, &["a", "b"]);
     let (a, b) = (agents[0], agents[1]);
     let (alone, both) = (create(store, &[a]), create(store, &[a, b]));
@@ -138,7 +138,7 @@ pub fn commands_of_a_reused_number_stay_hidden(store: &dyn ControlStore) {
     assert_eq!(seen(except(&[AgentId(77)])), [(both, 1)]);
 }
 
-pub fn open_commands_of_one_user_are_limited(store: &dyn ControlStore) {
+pub fn unfinished_commands_per_user_are_limited(store: &dyn ControlStore) {
     let a = add(store, &["a"])[0];
     for _ in 0..COMMANDS_USER_MAX {
         create(store, &[a]);

@@ -40,7 +40,7 @@ fn refusal(result: ControlResult<EnrolledAgent>) -> &'static str {
     }
 }
 
-pub fn a_token_registers_as_many_agents_as_it_allows(store: &dyn ControlStore) {
+pub fn enrolment_token_registers_at_most_its_uses(store: &dyn ControlStore) {
     store.create_group(&by(), "web", 1).unwrap();
     let groups = vec!["web".into()];
     store.add_enrolment_token(&by(), &NewEnrolmentToken { groups, ..token(1, 2) }).unwrap();
@@ -60,7 +60,7 @@ pub fn a_token_registers_as_many_agents_as_it_allows(store: &dyn ControlStore) {
     assert!(store.add_enrolment_token(&by(), &unknown).is_err());
 }
 
-pub fn a_refused_enrolment_leaves_the_token_unused(store: &dyn ControlStore) {
+pub fn refused_enrolment_does_not_use_the_token(store: &dyn ControlStore) {
     add(store, &["a"]);
     store.add_enrolment_token(&by(), &token(1, 1)).unwrap();
     assert!(matches!(enroll(store, 1, "a"), Err(ControlError::DuplicateName { .. })));
@@ -70,7 +70,7 @@ pub fn a_refused_enrolment_leaves_the_token_unused(store: &dyn ControlStore) {
     assert_eq!(enroll(store, 1, "b").unwrap().row.record.id, AgentId(2));
 }
 
-pub fn tokens_end_by_revocation_and_by_time(store: &dyn ControlStore) {
+pub fn enrolment_tokens_end_by_revocation_and_expiry(store: &dyn ControlStore) {
     store.add_enrolment_token(&by(), &token(1, 9)).unwrap();
     store.add_enrolment_token(&by(), &token(2, 9)).unwrap();
     assert_eq!(store.enrolment_tokens(&reader(), 999).unwrap().len(), 2);
@@ -85,7 +85,7 @@ pub fn tokens_end_by_revocation_and_by_time(store: &dyn ControlStore) {
     assert_eq!(store.forget_expired(1_000).unwrap(), 1);
 }
 
-pub fn a_renewal_drops_superseded_certificates_never_used(store: &dyn ControlStore) {
+pub fn renewal_deletes_superseded_unused_certificates(store: &dyn ControlStore) {
     let a = add(store, &["a"])[0];
     for fingerprint in 1..=3 {
         store.add_certificate(a, &certificate(fingerprint, 5_000)).unwrap();
@@ -109,7 +109,7 @@ pub fn a_renewal_drops_superseded_certificates_never_used(store: &dyn ControlSto
     assert_eq!(store.forget_expired(5_001).unwrap(), 1, "the others are in force");
 }
 
-pub fn removal_revokes_certificates(store: &dyn ControlStore) {
+pub fn removing_agents_revokes_their_certificates(store: &dyn ControlStore) {
     let [a, b] = add(store, &["a", "b"])[..] else { panic!("two agents") };
     store.add_certificate(a, &certificate(1, 5_000)).unwrap();
     store.add_certificate(b, &certificate(2, 5_000)).unwrap();
@@ -123,7 +123,7 @@ pub fn removal_revokes_certificates(store: &dyn ControlStore) {
     assert_eq!(rows[0].incarnation, Incarnation(1));
 }
 
-pub fn the_image_holds_everything_that_memory_needs(store: &dyn ControlStore) {
+pub fn control_image_contains_all_rows_kept_in_memory(store: &dyn ControlStore) {
     let [a, b] = add(store, &["a", "b"])[..] else { panic!("two agents") };
     store.add_certificate(b, &certificate(1, 5_000)).unwrap();
     let config = GroupConfig { body: b"text".to_vec(), sum: "sum".into(), at_s: 3 };

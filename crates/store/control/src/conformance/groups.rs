@@ -10,7 +10,7 @@ fn texts(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-pub fn agents_have_groups_in_order_and_never_none(store: &dyn ControlStore) {
+pub fn agent_groups_are_ordered_and_default_when_empty(store: &dyn ControlStore) {
     for name in ["web", "db"] {
         store.create_group(&by(), name, 1).unwrap();
     }
@@ -36,7 +36,7 @@ pub fn agents_have_groups_in_order_and_never_none(store: &dyn ControlStore) {
     assert_eq!(image.agents[0].record.groups, ["db"], "all or none");
 }
 
-pub fn a_deleted_group_leaves_its_agents(store: &dyn ControlStore) {
+pub fn deleting_a_group_removes_it_from_its_agents(store: &dyn ControlStore) {
     for name in ["web", "db"] {
         store.create_group(&by(), name, 1).unwrap();
     }
@@ -51,7 +51,7 @@ pub fn a_deleted_group_leaves_its_agents(store: &dyn ControlStore) {
     assert!(matches!(store.delete_group(&by(), "default"), Err(ControlError::Refused(_))));
 }
 
-pub fn a_configuration_belongs_to_its_group(store: &dyn ControlStore) {
+pub fn group_configuration_is_deleted_with_its_group(store: &dyn ControlStore) {
     store.create_group(&by(), "web", 1).unwrap();
     assert_eq!(store.group_config(&reader(), "web").unwrap(), None);
     let config = GroupConfig { body: vec![0, 255], sum: "5d41".into(), at_s: 7 };
@@ -70,7 +70,7 @@ pub fn a_configuration_belongs_to_its_group(store: &dyn ControlStore) {
     assert_eq!(store.group_config(&reader(), "web").unwrap(), None);
 }
 
-pub fn counters_follow_every_change(store: &dyn ControlStore) {
+pub fn fleet_counters_follow_every_change(store: &dyn ControlStore) {
     let [a, b] = add(store, &["a", "b"])[..] else { panic!("two agents") };
     store.create_group(&by(), "web", 1).unwrap();
     store.set_agent_groups(&by(), a, &texts(&["web"])).unwrap();

@@ -45,7 +45,7 @@ fn is(column: AgentColumn, op: CompareOp, value: &str) -> AgentCondition {
     AgentCondition::Compare { column, op, value: value.into() }
 }
 
-pub fn filters_and_conditions_select_agents(store: &dyn ControlStore) {
+pub fn agent_filters_and_conditions_select_agents(store: &dyn ControlStore) {
     use AgentColumn as C;
     use CompareOp::{Contains, Equal, Greater, Less, NotEqual};
     let agents = fleet(store);
@@ -84,7 +84,7 @@ pub fn filters_and_conditions_select_agents(store: &dyn ControlStore) {
     assert_eq!(ids(store, &old), [1, 2], "at second 1000, heard from at 10, 20 and 30");
 }
 
-pub fn pages_have_an_order_a_total_and_what_is_missing(store: &dyn ControlStore) {
+pub fn agent_pages_have_order_total_and_missing_ids(store: &dyn ControlStore) {
     fleet(store);
     let sort = vec![
         Sort { column: AgentColumn::OsPlatform, descending: true },
@@ -106,7 +106,7 @@ pub fn pages_have_an_order_a_total_and_what_is_missing(store: &dyn ControlStore)
     assert_eq!((page.total, page.missing), (1, vec![AgentId(7), AgentId(9)]));
 }
 
-pub fn distinct_values_are_counted(store: &dyn ControlStore) {
+pub fn distinct_values_have_agent_counts(store: &dyn ControlStore) {
     fleet(store);
     let columns = [AgentColumn::OsPlatform];
     let page = store.distinct(&reader(), &AgentQuery::default(), &columns, 1).unwrap();
@@ -118,7 +118,7 @@ pub fn distinct_values_are_counted(store: &dyn ControlStore) {
     assert_eq!(page.items.iter().map(|item| item.1).sum::<u64>(), 1, "{:?}", page.items);
 }
 
-pub fn a_caller_sees_only_permitted_agents(store: &dyn ControlStore) {
+pub fn agent_list_contains_only_permitted_agents(store: &dyn ControlStore) {
     let agents = fleet(store);
     let seen = |permitted| ids(store, &AgentQuery { permitted, ..AgentQuery::default() });
     assert_eq!(seen(only(&agents[..2])), [1, 2]);

@@ -29,7 +29,7 @@ fn link(owner: u32, member: u32, position: Option<u64>) -> SecurityChange {
     SecurityChange::Link { kind: LinkKind::RolePolicy, owner, member, position }
 }
 
-pub fn the_first_user_is_reserved(store: &dyn ControlStore) {
+pub fn first_user_has_reserved_id_and_cannot_be_deleted(store: &dyn ControlStore) {
     let role = store.roles(&reader()).unwrap()[0].id;
     let admin = store.create_user(&by(), ADMIN_USER, "hash", true, &[role]).unwrap();
     assert_eq!(admin, ADMIN_USER_ID);
@@ -52,7 +52,7 @@ pub fn the_first_user_is_reserved(store: &dyn ControlStore) {
     assert_eq!(users[0].roles[0].id, role);
 }
 
-pub fn roles_and_policies_keep_their_order(store: &dyn ControlStore) {
+pub fn policies_of_a_role_keep_their_order(store: &dyn ControlStore) {
     let role = change(store, SecurityChange::CreateRole { name: "ops".into() }).unwrap();
     let policies: Vec<u32> = ["one", "two", "three"]
         .into_iter()
@@ -88,7 +88,7 @@ pub fn roles_and_policies_keep_their_order(store: &dyn ControlStore) {
     assert_eq!(flat.len(), 2, "its links went with it");
 }
 
-pub fn a_security_change_and_its_revocations_are_one_step(store: &dyn ControlStore) {
+pub fn security_change_and_revocations_are_one_transaction(store: &dyn ControlStore) {
     let joe = store.create_user(&by(), "joe", "hash", false, &[]).unwrap();
     let write = |change| SecurityWrite {
         change,
@@ -103,7 +103,7 @@ pub fn a_security_change_and_its_revocations_are_one_step(store: &dyn ControlSto
     assert_eq!(store.revocations().unwrap().len(), 1);
 }
 
-pub fn one_call_answers_what_authorisation_asks(store: &dyn ControlStore) {
+pub fn access_returns_user_policies_and_settings(store: &dyn ControlStore) {
     let roles: Vec<u32> = store.roles(&reader()).unwrap().iter().map(|role| role.id).collect();
     let joe = store.create_user(&by(), "joe", "hash", true, &roles[..2]).unwrap();
     store.setting_or("mode", "black").unwrap();
@@ -116,7 +116,7 @@ pub fn one_call_answers_what_authorisation_asks(store: &dyn ControlStore) {
     assert_eq!(store.access(&reader(), 9_999, &asked, &[]).unwrap(), None);
 }
 
-pub fn revocations_only_grow_until_they_expire(store: &dyn ControlStore) {
+pub fn revocations_are_only_extended_until_they_expire(store: &dyn ControlStore) {
     let target = RevocationTarget::Role(2);
     store.revoke_tokens(&by(), &revocation(target, 5, 9)).unwrap();
     store.revoke_tokens(&by(), &revocation(target, 3, 12)).unwrap();
@@ -128,7 +128,7 @@ pub fn revocations_only_grow_until_they_expire(store: &dyn ControlStore) {
     assert_eq!(store.revocations().unwrap(), []);
 }
 
-pub fn settings_are_set_once_or_replaced(store: &dyn ControlStore) {
+pub fn setting_or_keeps_and_revoke_and_set_replaces(store: &dyn ControlStore) {
     assert_eq!(store.setting(&reader(), "name").unwrap(), None);
     assert_eq!(store.setting_or("name", "first").unwrap(), "first");
     assert_eq!(store.setting_or("name", "second").unwrap(), "first");

@@ -74,13 +74,13 @@ fn agent_list_filters_use_an_index() {
 }
 
 #[test]
-fn a_list_by_number_backwards_needs_no_sort() {
+fn descending_number_list_needs_no_sort() {
     let sort = vec![Sort { column: AgentColumn::Id, descending: true }];
     assert!(!sorts(&page_plan(&AgentQuery { sort, ..AgentQuery::default() })));
 }
 
 #[test]
-fn all_numbers_come_from_one_index_and_no_other_column_is_read() {
+fn agent_ids_are_read_from_one_covering_index() {
     let folder = tempfile::TempDir::new().unwrap();
     let store = SqliteControl::open(&folder.path().join("registry.db")).unwrap();
     let conn = &store.writer.lock().conn;
@@ -94,7 +94,7 @@ fn all_numbers_come_from_one_index_and_no_other_column_is_read() {
 }
 
 #[test]
-fn sorts_by_columns_with_an_index_are_read_from_it() {
+fn sort_by_indexed_column_reads_the_index_in_order() {
     for column in [
         AgentColumn::Name,
         AgentColumn::Ip,
@@ -158,7 +158,7 @@ fn grows(plan: &[String]) -> bool {
 }
 
 #[test]
-fn no_counter_looks_at_every_agent() {
+fn fleet_counters_do_not_scan_agents() {
     let statements = ran(|tx| {
         status_summary(tx).unwrap();
         counters::summary(tx).unwrap();
@@ -175,7 +175,7 @@ fn no_counter_looks_at_every_agent() {
 }
 
 #[test]
-fn the_status_is_counted_by_one_statement_on_one_key() {
+fn status_summary_is_one_primary_key_search() {
     let statements = ran(|tx| {
         status_summary(tx).unwrap();
     });
@@ -255,7 +255,7 @@ fn other_agents_commands_cost_scoped_callers_no_outcome_lookup() {
 }
 
 #[test]
-fn names_numbers_and_addresses_are_looked_up_by_index() {
+fn rivals_are_looked_up_by_index() {
     let statements = ran(|tx| {
         agents::rivals(tx, "web", Some(AgentId(7)), Some("192.0.2.7")).unwrap();
     });
@@ -314,7 +314,7 @@ fn group_user_and_key_queries_do_not_grow_with_the_fleet() {
 }
 
 #[test]
-fn a_counter_waits_for_no_list_while_a_reader_is_free() {
+fn counters_do_not_wait_while_a_reader_is_free() {
     let folder = tempfile::TempDir::new().unwrap();
     let store = SqliteControl::open_with(&folder.path().join("registry.db"), 2).unwrap();
     let counters = |_: &mut Connection| {
@@ -359,7 +359,7 @@ fn authorisation_is_one_indexed_statement() {
 }
 
 #[test]
-fn the_total_of_a_plain_list_is_not_counted() {
+fn plain_list_total_comes_from_stored_counters() {
     let status = vec![AgentStatus::Active];
     for query in [AgentQuery::default(), AgentQuery { status, ..AgentQuery::default() }] {
         let statements = ran(|tx| drop(page(tx, &AgentQuery { limit: 1, ..query }, 0).unwrap()));
@@ -369,13 +369,13 @@ fn the_total_of_a_plain_list_is_not_counted() {
 }
 
 #[test]
-fn the_signs_of_a_pattern_are_only_signs() {
+fn like_pattern_escapes_special_characters() {
     assert_eq!(pattern("a%b_c\\d"), "%a\\%b\\_c\\\\d%");
 }
 
 /// Only these queries, which have no index, read every agent.
 #[test]
-fn scans_of_the_fleet_are_those_that_are_allowed_by_name() {
+fn only_listed_queries_scan_the_fleet() {
     use AgentColumn as C;
     use CompareOp::{Contains, Equal, Greater, Less, NotEqual};
     let is = |column, op, value: &str| AgentCondition::Compare { column, op, value: value.into() };
@@ -430,7 +430,7 @@ fn scans_of_the_fleet_are_those_that_are_allowed_by_name() {
 }
 
 #[test]
-fn different_values_of_a_column_with_an_index_are_read_from_it() {
+fn distinct_values_of_indexed_column_are_read_from_the_index() {
     use AgentColumn as C;
     let plan_of = |columns: &[C]| {
         let statements = ran(|tx| drop(distinct(tx, &AgentQuery::default(), columns, 0).unwrap()));

@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_sort_by_number_not_by_letter() {
+    fn version_keys_sort_numerically() {
         let sorted = ["v3.13.2", "Wazuh v4.9.2", "Holdfast v4.13.1", "12"];
         let keys: Vec<_> = sorted.iter().map(|v| version_key(v).unwrap()).collect();
         assert!(keys.is_sorted(), "{keys:?}");
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_cut_at_a_character() {
+    fn long_text_is_cut_at_a_character_boundary() {
         assert_eq!(cut("grün", 3), "gr");
         assert_eq!(cut("grün", 9), "grün");
     }

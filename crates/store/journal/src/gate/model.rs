@@ -63,7 +63,7 @@ fn all_there(appended: &[Appended]) {
 }
 
 #[test]
-fn threads_lead_or_follow_and_each_gets_its_result() {
+fn concurrent_appends_each_get_their_own_result() {
     model(|| {
         let (core, _) = open(Layout::Packed);
         let others = [spawn(&core), spawn(&core)];
@@ -90,7 +90,7 @@ fn task_is_woken_by_the_journal_thread_while_a_thread_leads() {
 }
 
 #[test]
-fn poison_reaches_every_waiter() {
+fn failed_write_poisons_every_waiting_append() {
     model(|| {
         let (core, disk) = open(Layout::Sparse);
         append(&core).unwrap();
@@ -105,7 +105,7 @@ fn poison_reaches_every_waiter() {
 }
 
 #[test]
-fn closing_finishes_what_was_taken() {
+fn close_persists_appends_accepted_before_it() {
     model(|| {
         let (core, _) = open(Layout::Packed);
         let other = spawn(&core);
@@ -120,7 +120,7 @@ fn closing_finishes_what_was_taken() {
 }
 
 #[test]
-fn persist_runs_before_the_forming_group_and_blocks_no_writer() {
+fn persist_completes_while_writers_append() {
     model(|| {
         let (core, _) = open(Layout::Packed);
         let others = [spawn(&core), spawn(&core)];

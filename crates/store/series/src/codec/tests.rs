@@ -61,12 +61,12 @@ fn a_class() -> impl Strategy<Value = u64> {
 
 proptest! {
     #[test]
-    fn every_float_comes_back_bit_by_bit(values in prop::collection::vec(a_float(), 0..400)) {
+    fn floats_round_trip_bit_by_bit(values in prop::collection::vec(a_float(), 0..400)) {
         round_trip(Kind::F64, &values);
     }
 
     #[test]
-    fn decimals_with_a_few_others_among_them_come_back(
+    fn decimals_with_exceptions_round_trip(
         digits in prop::collection::vec(-1_000_000i64..1_000_000, 1..600),
         exponent in 0i32..9,
         odd in prop::collection::vec((any::<prop::sample::Index>(), a_float()), 0..20),
@@ -81,7 +81,7 @@ proptest! {
     }
 
     #[test]
-    fn integers_of_every_width_come_back(
+    fn integers_of_every_width_round_trip(
         values in prop::collection::vec(any::<i64>(), 0..400), shift in 0u32..64,
     ) {
         let values: Vec<u64> = values.iter().map(|v| (v >> shift) as u64).collect();
@@ -89,7 +89,7 @@ proptest! {
     }
 
     #[test]
-    fn wide_registers_give_the_bytes_that_others_give(
+    fn simd_and_scalar_encodings_are_identical(
         values in prop::collection::vec(a_float(), 0..400), shift in 0u32..64, exponent in 0usize..9,
     ) {
         let numbers: Vec<i64> = values.iter().map(|v| *v as i64 >> shift).collect();
@@ -104,7 +104,7 @@ proptest! {
     }
 
     #[test]
-    fn times_come_back(
+    fn times_round_trip(
         first in any::<i64>(), steps in prop::collection::vec(0i64..20_000, 0..400),
         unit in prop::sample::select(vec![1i64, 1000, 1_000_000, 1_000_000_000]),
     ) {
@@ -118,14 +118,14 @@ proptest! {
     }
 
     #[test]
-    fn damaged_bytes_do_no_harm(bytes in prop::collection::vec(any::<u8>(), 0..200), n in 0usize..2100) {
+    fn decoding_random_bytes_does_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), n in 0usize..2100) {
         let _ = decode(&mut Input(&bytes), n, &mut Vec::new(), &mut Vec::new());
         let _ = decode_times(&mut Input(&bytes), n, &mut Vec::new(), &mut Vec::new());
     }
 }
 
 #[test]
-fn random_walk_of_two_decimals_costs_little_more_than_its_noise() {
+fn random_walk_of_two_decimals_compresses_near_its_noise() {
     let (mut state, mut digits) = (7u64, 10_000i64);
     let values: Vec<f64> = (0..720)
         .map(|_| {
@@ -139,7 +139,7 @@ fn random_walk_of_two_decimals_costs_little_more_than_its_noise() {
 }
 
 #[test]
-fn repeated_values_encode_like_the_whole() {
+fn constant_column_encodes_like_its_expanded_values() {
     for (value, count) in [(0, 1), (10, 2), (-7, 128), (256, 2048)] {
         let (mut all, mut one) = (Vec::new(), Vec::new());
         integers::encode(&vec![value; count], &mut Vec::new(), &mut all);
@@ -149,7 +149,7 @@ fn repeated_values_encode_like_the_whole() {
 }
 
 #[test]
-fn regular_times_take_a_few_bytes() {
+fn regular_times_encode_to_a_few_bytes() {
     let times: Vec<i64> =
         (0..1000).map(|i| 1_700_000_000_000_000_000 + i * 10_000_000_000).collect();
     let mut bytes = Vec::new();
@@ -158,7 +158,7 @@ fn regular_times_take_a_few_bytes() {
 }
 
 #[test]
-fn the_bytes_are_those_of_the_format() {
+fn encoded_columns_match_the_format_document() {
     let mut bytes = Vec::new();
     let values: Vec<u64> = [1.25f64, 1.5, 1.75, -0.0].iter().map(|v| v.to_bits()).collect();
     encode(Kind::F64, &values, &mut Scratch::default(), &mut bytes);

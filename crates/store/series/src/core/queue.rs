@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waiters_are_served_in_order_and_keep_their_places() {
+    fn waiters_are_served_in_order_of_arrival() {
         let (mut waiters, waker) = (Waiters::default(), Waker::noop());
         assert!(waiters.is_next(None) && waiters.first().is_none());
         let [a, b, c] = [0; 3].map(|_| waiters.wait(None, waker));

@@ -290,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_chunk_longer_than_any_file_is_none() {
+    fn index_entry_beyond_any_file_size_is_rejected() {
         let mut block = Vec::new();
         // One row, number 7, whose entry has one column and one chunk.
         for word in [1u32, 7, 0] {

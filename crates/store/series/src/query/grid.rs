@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_together_when_their_steps_have_the_same_index() {
+    fn times_with_the_same_step_index_are_in_one_step() {
         let far = [i64::MIN, -7, 0, 5, 100, i64::MAX - 1];
         for (from, step) in
             [i64::MIN, -10, 0, 3].map(|f| [1, 3, 10, i64::MAX].map(|s| (f, s))).concat()

@@ -18,7 +18,7 @@ fn all() -> ChangeQuery {
     ChangeQuery::default()
 }
 
-pub fn events_come_newest_first_and_once(store: &dyn StateStore) {
+pub fn changes_are_newest_first_without_duplicates(store: &dyn StateStore) {
     assert_eq!(store.changes(&Reader::server(), &all()).unwrap(), crate::ChangePage::default());
     let first = event("e-1", "/a", ChangeKind::Created, 30);
     let writes = vec![
@@ -40,7 +40,7 @@ pub fn events_come_newest_first_and_once(store: &dyn StateStore) {
     assert_eq!(page.newest, 4);
 }
 
-pub fn pages_of_events_are_stable_while_new_ones_arrive(store: &dyn StateStore) {
+pub fn change_pages_are_stable_while_events_arrive(store: &dyn StateStore) {
     let some = |from: u64| {
         (from..from + 10)
             .map(|n| {
@@ -71,7 +71,7 @@ pub fn pages_of_events_are_stable_while_new_ones_arrive(store: &dyn StateStore) 
     assert!(matches!(store.changes(&Reader::server(), &q), Err(StateError::Cursor)));
 }
 
-pub fn events_are_found_by_agent_path_kind_and_time(store: &dyn StateStore) {
+pub fn changes_filter_by_agent_path_kind_and_time(store: &dyn StateStore) {
     use ChangeKind::{Created, Deleted, Modified};
     let writes = vec![
         event("1", "/etc/a", Created, 10),
@@ -107,7 +107,7 @@ pub fn events_are_found_by_agent_path_kind_and_time(store: &dyn StateStore) {
     assert_eq!(ids(store, &ChangeQuery { limit: 2, ..span }), ["3", "2"]);
 }
 
-pub fn a_large_path_prefix_finds_the_same_as_a_small_one(store: &dyn StateStore) {
+pub fn large_and_small_path_prefixes_return_equal_changes(store: &dyn StateStore) {
     let many = PREFIX_CANDIDATES_MAX as u64 + 100;
     let writes = (0..many)
         .map(|n| {
@@ -129,7 +129,7 @@ pub fn a_large_path_prefix_finds_the_same_as_a_small_one(store: &dyn StateStore)
     assert_eq!(ids(store, &all_many).len() as u64, many - 42);
 }
 
-pub fn events_since_a_number_are_those_that_arrived_later(store: &dyn StateStore) {
+pub fn changes_since_a_number_arrived_after_it(store: &dyn StateStore) {
     let one = |id: &str, found| vec![event(id, "/a", ChangeKind::Created, found)];
     apply(store, session(1, 1, one("a", 100)));
     let newest = store.changes(&Reader::server(), &all()).unwrap().newest;
@@ -142,7 +142,7 @@ pub fn events_since_a_number_are_those_that_arrived_later(store: &dyn StateStore
     assert_eq!(ids(store, &narrow), ["late"]);
 }
 
-pub fn old_events_are_dropped_and_told(store: &dyn StateStore) {
+pub fn retention_drops_old_events_and_adds_coverage_event(store: &dyn StateStore) {
     for day in 1..=10 {
         let id = format!("d-{day}");
         let one = event(&id, "/a", ChangeKind::Created, day * DAY_US);
@@ -167,7 +167,7 @@ pub fn old_events_are_dropped_and_told(store: &dyn StateStore) {
     assert_eq!(again, crate::Retained::default(), "what is left stays");
 }
 
-pub fn events_beyond_the_size_are_dropped_oldest_first(store: &dyn StateStore) {
+pub fn size_retention_drops_oldest_events_first(store: &dyn StateStore) {
     let many = crate::limits::RETAIN_CHUNK_ROWS as u64 + 200;
     let writes: Vec<_> = (0..many)
         .map(|n| event(&format!("{n:06}"), "/a", ChangeKind::Modified, 100_000 + n))

@@ -20,7 +20,7 @@ fn found(store: &dyn StateStore, condition: Condition) -> Vec<String> {
     page.items.iter().map(path_of).collect()
 }
 
-pub fn documents_come_by_path_and_page_by_cursor(store: &dyn StateStore) {
+pub fn documents_are_sorted_by_path_and_paged_by_cursor(store: &dyn StateStore) {
     assert_eq!(
         store.documents(&Reader::server(), &query()).unwrap(),
         crate::DocumentPage::default()
@@ -47,7 +47,7 @@ pub fn documents_come_by_path_and_page_by_cursor(store: &dyn StateStore) {
     assert!(matches!(store.documents(&Reader::server(), &q), Err(StateError::Cursor)));
 }
 
-pub fn documents_sort_and_page_by_offset(store: &dyn StateStore) {
+pub fn documents_are_sorted_by_fields_and_paged_by_offset(store: &dyn StateStore) {
     use SortDirection::{Ascending, Descending};
     let writes = (0..6u64)
         .map(|n| {
@@ -94,7 +94,7 @@ fn sample(store: &dyn StateStore) {
     apply(store, session(1, 1, writes));
 }
 
-pub fn conditions_select_what_they_say(store: &dyn StateStore) {
+pub fn document_conditions_select_matching_documents(store: &dyn StateStore) {
     sample(store);
     let one = |field, test, value: &str| found(store, Condition::field(field, test, value));
     let number = |field, test, value: i64| found(store, Condition::field(field, test, value));
@@ -131,7 +131,7 @@ pub fn conditions_select_what_they_say(store: &dyn StateStore) {
     assert_eq!(found(store, not(Condition::Any(vec![]))).len(), 6);
 }
 
-pub fn a_text_in_a_query_is_never_sql(store: &dyn StateStore) {
+pub fn query_text_is_never_run_as_sql(store: &dyn StateStore) {
     sample(store);
     for text in ["' OR 1=1 --", "\"; DROP TABLE document; --", "%", "?1"] {
         for test in [Comparison::Equal, Comparison::Contains, Comparison::Prefix] {
@@ -142,7 +142,7 @@ pub fn a_text_in_a_query_is_never_sql(store: &dyn StateStore) {
     assert_eq!(found(store, Condition::default()).len(), 6);
 }
 
-pub fn a_query_beyond_the_limits_is_refused(store: &dyn StateStore) {
+pub fn document_query_above_a_limit_is_refused(store: &dyn StateStore) {
     sample(store);
     let refused = |q: &DocumentQuery| {
         matches!(store.documents(&Reader::server(), q), Err(StateError::Query(_)))
@@ -163,7 +163,7 @@ pub fn a_query_beyond_the_limits_is_refused(store: &dyn StateStore) {
     assert!(refused(&DocumentQuery { condition: number, ..query() }));
 }
 
-pub fn the_checksum_is_over_sorted_checksums(store: &dyn StateStore) {
+pub fn dataset_checksum_hashes_sorted_document_checksums(store: &dyn StateStore) {
     let empty = store.checksum(&Reader::server(), AgentId(1), &Dataset::fim_files()).unwrap();
     assert_eq!(empty, "da39a3ee5e6b4b0d3255bfef95601890afd80709");
     sample(store);
@@ -189,7 +189,7 @@ pub fn the_checksum_is_over_sorted_checksums(store: &dyn StateStore) {
     );
 }
 
-pub fn id_ranges_yield_their_documents_and_each_other_id_once(store: &dyn StateStore) {
+pub fn id_ranges_visit_matching_documents_and_other_ids_once(store: &dyn StateStore) {
     let packages = Dataset::new("inventory-packages");
     let named = |id: String, dataset: &Dataset| Write::Upsert {
         dataset: dataset.clone(),

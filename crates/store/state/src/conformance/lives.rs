@@ -19,7 +19,7 @@ fn removed(agent: u32, life: u64, at_us: u64) -> Record {
     Record::AgentRemoved { agent: AgentId(agent), incarnation: Incarnation(life), at_us }
 }
 
-pub fn a_removed_agent_loses_documents_and_keeps_events(store: &dyn StateStore) {
+pub fn removing_an_agent_drops_documents_and_keeps_events(store: &dyn StateStore) {
     let writes = || {
         vec![
             document("/a", 5, |_| ()),
@@ -45,7 +45,7 @@ pub fn a_removed_agent_loses_documents_and_keeps_events(store: &dyn StateStore) 
     assert_eq!((counts.documents[0].1, counts.events, counts.tombstones), (1, 2, 1));
 }
 
-pub fn a_late_record_of_a_removed_agent_is_ignored(store: &dyn StateStore) {
+pub fn late_record_of_removed_agent_is_refused(store: &dyn StateStore) {
     apply(store, session(1, 1, vec![document("/a", 5, |_| ())]));
     let removed =
         |at_us| Record::AgentRemoved { agent: AgentId(1), incarnation: Incarnation(1), at_us };
@@ -60,7 +60,7 @@ pub fn a_late_record_of_a_removed_agent_is_ignored(store: &dyn StateStore) {
     assert_eq!(store.counts(&Reader::server()).unwrap().events, 0);
 }
 
-pub fn a_new_life_of_a_number_begins_empty(store: &dyn StateStore) {
+pub fn new_incarnation_starts_without_documents(store: &dyn StateStore) {
     apply(store, session(1, 1, vec![document("/a", 5, |_| ()), removal("/b", 9)]));
     let applied = apply(store, session_of_life(1, 2, 2, vec![document("/b", 1, |_| ())]));
     assert!(applied.skipped.is_empty());
@@ -69,7 +69,7 @@ pub fn a_new_life_of_a_number_begins_empty(store: &dyn StateStore) {
     assert_eq!(paths(store, 1), ["/b"]);
 }
 
-pub fn an_event_is_of_the_life_that_told_it(store: &dyn StateStore) {
+pub fn event_belongs_to_the_incarnation_that_reported_it(store: &dyn StateStore) {
     let told = |agent: u32, life: u64, at: u64, name: &str| {
         let writes = vec![event(&format!("e-{at}"), "/a", ChangeKind::Created, at)];
         let mut record = session_of_life(agent, life, at, writes);
@@ -148,7 +148,7 @@ pub fn replayed_session_writes_nothing_and_reports_newer_versions(store: &dyn St
     assert!(!apply(store, another).replayed, "another agent's sessions are its own");
 }
 
-pub fn the_last_sessions_of_an_agent_stay_known(store: &dyn StateStore) {
+pub fn last_sessions_of_an_agent_are_remembered(store: &dyn StateStore) {
     let kept = SESSIONS_KEPT as u64;
     let nth = |n| session(1, n, vec![document("/a", n, |_| ())]);
     for n in 1..=kept + 1 {
@@ -182,7 +182,7 @@ fn timed(life: u64, at_us: u64, writes: Vec<Write>) -> Record {
     record
 }
 
-pub fn a_session_of_long_ago_writes_nothing_and_is_told_so(store: &dyn StateStore) {
+pub fn outdated_session_writes_nothing_and_is_reported(store: &dyn StateStore) {
     let plain = timed(1, NOW_US, vec![document("/a", 0, |_| ())]);
     let versioned = timed(1, NOW_US + 1, vec![document("/b", 5, |_| ())]);
     let gone = timed(1, NOW_US + 2, vec![removal("/a", 0)]);
@@ -207,7 +207,7 @@ pub fn a_session_of_long_ago_writes_nothing_and_is_told_so(store: &dyn StateStor
     assert_eq!(apply(store, between).changed, 1, "not older than those that are known");
 }
 
-pub fn what_local_callers_told_of_a_removed_number_stays_told(store: &dyn StateStore) {
+pub fn removed_unregistered_sessions_are_not_reapplied(store: &dyn StateStore) {
     let first = timed(0, NOW_US, vec![document("/local", 1, |_| ())]);
     apply(store, first.clone());
     apply(store, removed(1, 0, NOW_US + 1));
@@ -251,7 +251,7 @@ fn told(life: u64, at_us: u64, overlay: Overlay, writes: Vec<Write>) -> Record {
     record
 }
 
-pub fn an_agent_is_what_it_told_last_by_version(store: &dyn StateStore) {
+pub fn agent_overlay_is_replaced_only_by_newer_versions(store: &dyn StateStore) {
     let is = |host: &str, group: &str| Overlay {
         agent_name: format!("on-{host}"),
         hostname: host.into(),

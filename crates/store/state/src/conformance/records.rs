@@ -21,7 +21,7 @@ fn size_of(store: &dyn StateStore, agent: u32, path: &str) -> Option<u64> {
     body.file.size
 }
 
-pub fn a_batch_stores_its_position_and_is_applied_once(store: &dyn StateStore) {
+pub fn batch_stores_its_position_and_is_applied_once(store: &dyn StateStore) {
     assert_eq!(store.applied().unwrap(), Position(0));
     let batch: Vec<_> = (1..=3u64)
         .map(|n| {
@@ -38,7 +38,7 @@ pub fn a_batch_stores_its_position_and_is_applied_once(store: &dyn StateStore) {
     assert_eq!(store.checkpoint().unwrap(), Position(3));
 }
 
-pub fn a_lower_version_is_skipped_and_the_winner_named(store: &dyn StateStore) {
+pub fn stale_write_is_skipped_with_the_stored_version(store: &dyn StateStore) {
     apply(store, session(1, 1, vec![document("/a", 5, |o| o.size = 5)]));
     let late = document("/a", 4, |o| o.size = 4);
     let Write::Upsert { id, .. } = &late else { panic!("an upsert") };
@@ -57,7 +57,7 @@ pub fn a_lower_version_is_skipped_and_the_winner_named(store: &dyn StateStore) {
     assert_eq!(applied.skipped[0].version, top);
 }
 
-pub fn a_document_may_change_its_path(store: &dyn StateStore) {
+pub fn document_update_can_change_its_path(store: &dyn StateStore) {
     let renamed = |path: &str, version| match document(path, version, |_| ()) {
         Write::Upsert { dataset, version, body, .. } => {
             Write::Upsert { dataset, id: "one".into(), version, body }
@@ -69,7 +69,7 @@ pub fn a_document_may_change_its_path(store: &dyn StateStore) {
     assert_eq!(paths(store, 1), ["/c", "/d"]);
 }
 
-pub fn an_unversioned_write_is_plain(store: &dyn StateStore) {
+pub fn unversioned_write_ignores_the_stored_version(store: &dyn StateStore) {
     apply(store, session(1, 1, vec![document("/a", 7, |o| o.size = 7)]));
     let applied = apply(store, session(1, 2, vec![document("/a", 0, |o| o.size = 1)]));
     assert!(applied.skipped.is_empty());
@@ -81,7 +81,7 @@ pub fn an_unversioned_write_is_plain(store: &dyn StateStore) {
     assert_eq!(store.counts(&Reader::server()).unwrap().tombstones, 0);
 }
 
-pub fn the_same_session_again_changes_nothing(store: &dyn StateStore) {
+pub fn repeated_writes_in_a_new_session_change_nothing(store: &dyn StateStore) {
     let writes = vec![
         document("/a", 5, |_| ()),
         removal("/b", 6),
@@ -96,7 +96,7 @@ pub fn the_same_session_again_changes_nothing(store: &dyn StateStore) {
     assert_eq!(store.counts(&Reader::server()).unwrap(), counts);
 }
 
-pub fn a_late_upsert_cannot_revive_a_deleted_document(store: &dyn StateStore) {
+pub fn late_upsert_does_not_revive_a_deleted_document(store: &dyn StateStore) {
     apply(store, session(1, 1, vec![document("/a", 5, |_| ())]));
     apply(store, session(1, 2, vec![removal("/a", 8), removal("/never", 3)]));
     assert_eq!(store.counts(&Reader::server()).unwrap().tombstones, 2);
@@ -113,7 +113,7 @@ pub fn a_late_upsert_cannot_revive_a_deleted_document(store: &dyn StateStore) {
     assert_eq!(store.counts(&Reader::server()).unwrap().tombstones, 1);
 }
 
-pub fn a_clean_empties_one_dataset_alone(store: &dyn StateStore) {
+pub fn clean_removes_documents_and_tombstones_of_one_dataset(store: &dyn StateStore) {
     let packages = Dataset::new("inventory-packages");
     let package = Write::Upsert {
         dataset: packages.clone(),
@@ -135,7 +135,7 @@ pub fn a_clean_empties_one_dataset_alone(store: &dyn StateStore) {
     assert!(applied.skipped.is_empty(), "a clean forgets removals too");
 }
 
-pub fn bodies_and_ids_that_are_none_are_skipped_with_a_reason(store: &dyn StateStore) {
+pub fn invalid_bodies_and_ids_are_skipped_with_a_reason(store: &dyn StateStore) {
     use SkipReason::{Id, Json, TooLarge};
     let upsert = |id: &str, body: &[u8]| Write::Upsert {
         dataset: fim(),
@@ -161,7 +161,7 @@ pub fn bodies_and_ids_that_are_none_are_skipped_with_a_reason(store: &dyn StateS
     assert_eq!((applied.changed, applied.quarantined), (1, None));
 }
 
-pub fn a_record_that_cannot_be_applied_is_set_aside_and_told(store: &dyn StateStore) {
+pub fn unappliable_record_is_quarantined_with_coverage_event(store: &dyn StateStore) {
     let unfit = Write::Upsert {
         dataset: Dataset::new(""),
         id: "x".into(),
@@ -190,7 +190,7 @@ pub fn a_record_that_cannot_be_applied_is_set_aside_and_told(store: &dyn StateSt
     assert_eq!(store.applied().unwrap(), Position(4));
 }
 
-pub fn bytes_that_are_no_record_are_set_aside_once(store: &dyn StateStore) {
+pub fn undecodable_record_is_quarantined_once(store: &dyn StateStore) {
     store.quarantine(Position(1), b"rubbish", "not a record").unwrap();
     store.quarantine(Position(1), b"rubbish", "not a record").unwrap();
     assert_eq!(store.applied().unwrap(), Position(1));
@@ -198,7 +198,7 @@ pub fn bytes_that_are_no_record_are_set_aside_once(store: &dyn StateStore) {
     assert_eq!((counts.quarantined, counts.events), (1, 1));
 }
 
-pub fn the_last_session_is_remembered_per_agent(store: &dyn StateStore) {
+pub fn last_session_is_stored_per_agent(store: &dyn StateStore) {
     assert_eq!(store.last_session(&Reader::server(), AgentId(1)).unwrap(), None);
     apply(store, session(1, 7, vec![]));
     apply(store, session(2, 8, vec![]));
@@ -217,7 +217,7 @@ pub fn the_last_session_is_remembered_per_agent(store: &dyn StateStore) {
     assert!(!store.store_id().is_empty());
 }
 
-pub fn counters_are_kept(store: &dyn StateStore) {
+pub fn counters_match_stored_documents_and_events(store: &dyn StateStore) {
     let bytes = |w: &Write| match w {
         Write::Upsert { body, .. } | Write::Event { body, .. } => body.len() as u64,
         _ => 0,
@@ -243,7 +243,7 @@ pub fn counters_are_kept(store: &dyn StateStore) {
     );
 }
 
-pub fn tombstones_go_after_their_time(store: &dyn StateStore) {
+pub fn retention_drops_expired_tombstones(store: &dyn StateStore) {
     apply(store, session(1, 1_000_000, vec![removal("/a", 5)]));
     apply(store, session(1, 2_000_000, vec![removal("/b", 5)]));
     let now_us = (TOMBSTONE_SECONDS + 1) * 1_000_000;

@@ -324,7 +324,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_foreign_cursor_is_refused() {
+    fn malformed_change_cursor_is_refused() {
         for bad in ["", "1", "a.b", "1.", "1.2.3"] {
             assert!(matches!(parse_cursor(bad), Err(StateError::Cursor)), "{bad}");
         }

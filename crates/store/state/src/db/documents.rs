@@ -428,7 +428,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_of_a_prefix_is_the_next_text() {
+    fn prefix_end_is_smallest_text_above_the_prefix() {
         assert_eq!(prefix_end("/etc/").as_deref(), Some("/etc0"));
         assert_eq!(prefix_end("").as_deref(), None);
         assert_eq!(prefix_end("a\u{10ffff}").as_deref(), Some("b"));

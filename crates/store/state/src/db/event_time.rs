@@ -51,7 +51,7 @@ mod tests {
     const DAY_US: u64 = 86_400_000_000;
 
     #[test]
-    fn an_events_own_time_counts_unless_it_cannot_be_right() {
+    fn implausible_event_time_is_replaced_by_receive_time() {
         let time = EventTime::of_server(NOW_US);
         for fine in [NOW_US, NOW_US + DAY_US, NOW_US - 400 * DAY_US, FOUND_US_MIN] {
             assert_eq!(time.order_us(Some(fine)), fine);
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn no_time_counts_of_an_agent_whose_clock_is_off() {
+    fn events_with_clock_off_are_ordered_by_receive_time() {
         let time = EventTime { received_us: NOW_US, clock_off: true };
         assert_eq!(time.order_us(Some(NOW_US - 2 * DAY_US)), NOW_US);
     }

@@ -285,7 +285,7 @@ mod tests {
     use model::{FileDocument, ItemKey, Kind, Observation};
 
     #[test]
-    fn the_columns_of_a_document_are_its_fields() {
+    fn document_columns_match_body_fields() {
         let mut o = Observation::empty(Kind::File);
         o.size = 12;
         o.mode = 0o644;
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_but_an_object_is_refused() {
+    fn document_body_must_be_a_json_object() {
         for bad in ["", "[]", "1", "\"a\"", "{", "{}x", "null", "{\"a\":1,}"] {
             assert!(Columns::read(bad.as_bytes()).is_none(), "{bad}");
         }
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_shapes_keep_the_document() {
+    fn unexpected_field_types_leave_columns_empty() {
         let body = br#"{"file":{"path":"/a","size":[1]},"checksum":{"hash":{"sha1":"x"}}}"#;
         let columns = Columns::read(body).unwrap();
         assert_eq!((columns.path(), columns.checksum()), ("/a", "x"));

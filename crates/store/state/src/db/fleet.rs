@@ -168,7 +168,7 @@ mod tests {
     use model::Permitted;
 
     #[test]
-    fn a_search_of_the_fleet_enters_documents_by_their_index_only() {
+    fn fleet_search_reads_documents_through_an_index() {
         let dir = tempfile::tempdir().unwrap();
         let store =
             SqliteState::open(&dir.path().join("state.db"), StateOptions::default()).unwrap();

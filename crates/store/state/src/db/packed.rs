@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_reads_back_the_same_is_packed() {
+    fn only_lower_case_hex_of_16_to_64_bytes_is_packed() {
         for text in ["ab".repeat(16), "00".repeat(20), "9f".repeat(32), "9f".repeat(64)] {
             assert!(is_packed(&text), "{text}");
         }
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn every_text_survives_the_database() {
+    fn packed_text_reads_back_unchanged() {
         let db = rusqlite::Connection::open_in_memory().unwrap();
         for text in ["ab".repeat(16), "AB".repeat(16), "x".into(), "00".repeat(20), "äö".into()] {
             let back: Unpacked =

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_was_ahead_shuts_nothing_out() {
+    fn session_numbers_from_a_fast_clock_do_not_raise_the_floor() {
         let mut sessions = Sessions::default();
         let year_us = 365 * 86_400_000_000;
         let ahead = SessionRecord { received_at_us: NOW_US, ..at(NOW_US + year_us) };
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn each_part_of_a_session_is_in_its_key() {
+    fn session_key_covers_every_content_field() {
         let (files, packages) = (Dataset::fim_files(), Dataset::inventory_packages());
         let upsert = |dataset: &Dataset, id: &str, version, body: &[u8]| Write::Upsert {
             dataset: dataset.clone(),

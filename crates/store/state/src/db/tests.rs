@@ -3,7 +3,6 @@
 
 mod model;
 mod prepared;
-mod wal_size;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -42,7 +41,7 @@ fn fresh() -> Fresh {
 crate::state_conformance!(fresh);
 
 #[test]
-fn everything_is_there_after_opening_again() {
+fn reopened_store_keeps_data_counters_and_store_id() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("state.db");
     let store = open(&file);
@@ -62,7 +61,7 @@ fn everything_is_there_after_opening_again() {
 }
 
 #[test]
-fn a_newer_database_is_refused_by_name() {
+fn state_db_of_newer_version_is_refused_with_its_name() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("state.db");
     drop(open(&file));
@@ -73,7 +72,7 @@ fn a_newer_database_is_refused_by_name() {
 }
 
 #[test]
-fn another_file_is_refused_by_name_and_left_alone() {
+fn foreign_state_db_is_refused_and_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     let text = dir.path().join("text.db");
     std::fs::write(&text, "not a database at all, but long enough to look like one: ".repeat(40))
@@ -94,7 +93,7 @@ fn another_file_is_refused_by_name_and_left_alone() {
 /// The committed file of version 1; `BLESS=1` rewrites it (only before that version is
 /// released).
 #[test]
-fn a_database_of_version_1_opens() {
+fn state_db_version_1_fixture_opens() {
     let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/state-v1.db");
     if std::env::var_os("BLESS").is_some() {
         bless(&fixture);
@@ -212,7 +211,7 @@ fn wal_restarts_after_a_checkpoint() {
 }
 
 #[test]
-fn a_copy_is_one_moment_of_a_busy_store() {
+fn backup_under_writes_is_a_consistent_snapshot() {
     let store = Arc::new(fresh());
     let dir = tempfile::tempdir().unwrap();
     for n in 1..=20 {
@@ -242,7 +241,7 @@ fn a_copy_is_one_moment_of_a_busy_store() {
 }
 
 #[test]
-fn a_restored_copy_starts_over_under_a_new_name() {
+fn restored_copy_resets_position_and_changes_store_id() {
     let dir = tempfile::tempdir().unwrap();
     let store = fresh();
     apply(&*store, session(1, 1, vec![document("/a", 1, |_| ())]));
@@ -264,7 +263,7 @@ fn set_aside(file: &Path) -> Vec<(i64, i64)> {
 }
 
 #[test]
-fn records_set_aside_are_bounded_and_the_newest_stay() {
+fn quarantine_is_bounded_and_keeps_newest_records() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("state.db");
     let store = open(&file);
@@ -310,7 +309,7 @@ fn promoted_copy_continues_under_a_new_store_id() {
 }
 
 #[test]
-fn readers_see_whole_batches_while_a_writer_works() {
+fn readers_never_see_part_of_a_batch() {
     let store = Arc::new(fresh());
     let dataset = Dataset::fim_files();
     let writer = {
@@ -333,7 +332,7 @@ fn readers_see_whole_batches_while_a_writer_works() {
 }
 
 #[test]
-fn a_fleet_of_more_than_a_thousand_agents_is_one_list() {
+fn fleet_documents_span_more_than_1000_agents() {
     let store = fresh();
     let agents = 1..=1_500_u32;
     let batch: Vec<(Position, Record)> = agents
@@ -380,7 +379,7 @@ fn a_fleet_of_more_than_a_thousand_agents_is_one_list() {
 }
 
 #[test]
-fn counters_and_pages_never_walk_a_table() {
+fn counter_and_page_plans_scan_no_table() {
     let store = fresh();
     apply(&*store, session(1, 1, vec![document("/a", 1, |_| ())]));
     let db = store.writer.lock();

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_left_to_others_whatever_one_user_asks() {
+    fn one_user_cannot_take_all_request_permits() {
         let permits = RequestPermits::new();
         let from = |n: u8| Owner::from_network([192, 0, 2, n].into());
         let mut held = Vec::new();

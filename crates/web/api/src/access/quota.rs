@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_grows_within_the_same_bounds() {
+    fn quota_share_grows_within_user_and_total_limits() {
         let quota = Quota::new(10, 4);
         let mut first = quota.reserve(user("first"), 0).unwrap();
         assert!(first.grow(3) && !first.grow(2) && first.grow(1));
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn request_larger_than_a_share_runs_alone() {
+    fn request_above_the_user_limit_takes_the_whole_user_limit() {
         let quota = Quota::new(10, 4);
         let large = quota.reserve(user("first"), 1_000).unwrap();
         assert!(quota.reserve(user("first"), 1).is_none());

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_is_one_however_many_addresses_its_network_has() {
+    fn rate_limit_counts_an_ipv6_network_as_one_client() {
         let rate = RequestRate::new(3, 0);
         let at = |last: u16| Some(IpAddr::from([0x2001, 0xdb8, 0, 1, last, last, 0, last]));
         let refused = (1..=9).filter(|n| rate.admit(at(*n), Duration::ZERO).is_err()).count();
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_switches_a_limit_off() {
+    fn zero_disables_a_rate_limit() {
         let rate = RequestRate::new(0, 0);
         for _ in 0..10_000 {
             assert_eq!(rate.admit(A, Duration::ZERO), Ok(()));

@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn items_written_early_read_as_those_written_late() {
+    fn preserialized_items_render_like_json_values() {
         let items = [json!({"a": 1}), json!("b"), json!([2])];
         let mut writer = ItemWriter::default();
         for item in &items {
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn pretty_is_for_people() {
+    fn pretty_renders_indented_json() {
         let (_, _, body) = Answer::Message("done".into()).render(true);
         assert!(String::from_utf8(body).unwrap().contains("\n  \"message\""));
     }

@@ -141,7 +141,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn conditions_hold_as_the_databases_do() {
+    fn in_memory_conditions_match_as_in_sql() {
         let item = json!({"name": "Web", "count": 12, "os": {"name": "x"}, "group": ["a", "b"]});
         let columns: Vec<(&'static str, &'static str)> =
             ["name", "count", "os.name", "group", "gone"].map(|name| (name, name)).to_vec();
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_sort_as_numbers_and_texts_without_case() {
+    fn numbers_sort_numerically_and_texts_ignore_case() {
         let mut items = [json!({"n": 10, "t": "b"}), json!({"n": 9, "t": "A"})];
         let by = |column, descending| [SortField { column, descending }];
         items.sort_by(|a, b| order(a, b, &by("n", false)));

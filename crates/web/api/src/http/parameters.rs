@@ -393,7 +393,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn timeframes_have_their_units_and_nothing_else() {
+    fn timeframes_accept_only_d_h_m_s_or_seconds() {
         assert_eq!(timeframe("7d"), Some(604_800));
         assert_eq!(timeframe("2h"), Some(7_200));
         assert_eq!(timeframe("10m"), Some(600));

@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn and_binds_closer_than_or_unless_parentheses_say_otherwise() {
+    fn and_binds_more_tightly_than_or_except_in_parentheses() {
         for (text, tree) in [
             ("name=a", "1Equal:a"),
             ("name=a;id>1,id<9", "|[&[1Equal:a 3Greater:1] 3Less:9]"),
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn an_age_turns_the_comparison_round() {
+    fn relative_age_reverses_the_comparison() {
         let now = 1_795_287_122_000_000;
         assert_eq!(instant(Op::Less, "1d", now).unwrap(), (Op::Greater, now - 86_400_000_000));
         assert_eq!(instant(Op::Equal, "5s", now).unwrap(), (Op::Equal, now - 5_000_000));

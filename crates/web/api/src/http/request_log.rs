@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_never_reach_the_log() {
+    fn secrets_are_masked_in_the_access_log() {
         let text = body(br#"{"password":"hunter2","a":[{"Token":"t0p"}],"name":"x"}"#);
         assert_eq!(text, r#"{"password":"****","a":[{"Token":"****"}],"name":"x"}"#);
         assert_eq!(body(b"password=hunter2"), "(16 bytes)");
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_is_cut_at_a_character() {
+    fn long_text_is_truncated_at_a_character_boundary() {
         let text = cut(&"ä".repeat(TEXT_BYTES_MAX));
         assert!(text.len() <= TEXT_BYTES_MAX + 3 && text.ends_with("ä..."));
     }

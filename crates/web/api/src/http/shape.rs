@@ -115,7 +115,7 @@ mod tests {
     const COLUMNS: [(&str, u8); 2] = [("name", 1), ("os.version", 2)];
 
     #[test]
-    fn a_sign_holds_until_the_next() {
+    fn sort_sign_applies_until_the_next_sign() {
         let fields = |text| sort_fields(Some(text), &COLUMNS).unwrap();
         let of = |list: Vec<SortField<u8>>| -> Vec<(u8, bool)> {
             list.iter().map(|f| (f.column, f.descending)).collect()
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn select_reaches_into_objects() {
+    fn select_accepts_nested_fields() {
         let item = json!({"id": "001", "name": "a", "os": {"name": "x", "version": "1"}});
         let names = |list: &[&str]| list.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>();
         assert_eq!(

@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_names_one_event_and_nothing_else_is_one() {
+    fn malformed_event_ids_are_rejected() {
         assert_eq!(parse_id("001-5f-2a"), Some((AgentId(1), 0x5f, 0x2a)));
         for bad in ["", "001", "001-5f", "001-5f-2a-1", "x-1-1", "1-g-1", "1--1", "' OR 1=1 --"] {
             assert_eq!(parse_id(bad), None, "{bad}");

@@ -33,7 +33,7 @@ pub(crate) fn hex(name: &str, bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_digest_of_nothing_is_the_well_known_one() {
+    fn digests_of_empty_input_match_known_values() {
         assert_eq!(super::hex("md5", b""), "d41d8cd98f00b204e9800998ecf8427e");
         assert!(super::hex("sha256", b"").starts_with("e3b0c44298fc1c14"));
         assert_eq!(super::hex("sha512", b"").len(), 128);
@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn each_name_has_a_digest_of_its_own() {
+    fn digest_names_select_distinct_algorithms() {
         let all: std::collections::HashSet<String> =
             super::NAMES.iter().map(|name| super::hex(name, b"x")).collect();
         assert_eq!(all.len(), super::NAMES.len());

@@ -125,7 +125,7 @@ mod tests {
     use super::permissions;
 
     #[test]
-    fn permissions_read_as_ls_writes_them() {
+    fn permissions_are_formatted_like_ls() {
         for (mode, text) in [
             ("0644", "rw-r--r--"),
             ("4755", "rwsr-xr-x"),

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_read_as_4x_clients_know_them() {
+    fn group_blocks_have_the_4x_json_shape() {
         let xml = "<?xml version=\"1.0\"?>
             <agent_config os=\"Linux\"><syscheck><frequency>60</frequency>
               <directories check_all=\"yes\">/etc, /usr/bin</directories>

@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_servers_word_wins_and_what_is_empty_is_left_out() {
+    fn overlay_overrides_the_document_and_omits_empty_fields() {
         let overlay = Overlay {
             agent_name: "web".into(),
             os: [String::new(), "debian".into(), String::new(), String::new()],

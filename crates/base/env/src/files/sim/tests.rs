@@ -23,7 +23,7 @@ fn persisted_data_survives_every_power_cut() {
 }
 
 #[test]
-fn a_name_that_is_not_persisted_may_be_lost() {
+fn unpersisted_name_may_be_lost_in_power_cut() {
     let disk = SimDisk::new(1);
     disk.open(&path("a"), Access::CREATE).unwrap().persist().unwrap();
     let found = |seed| disk.crash(seed).content(&path("a")).is_some();
@@ -70,7 +70,7 @@ fn unflushed_writes_survive_in_any_subset_of_sectors() {
 }
 
 #[test]
-fn a_cut_write_is_torn_and_nothing_works_after_it() {
+fn power_cut_tears_write_and_fails_later_calls() {
     let disk = SimDisk::new(1);
     let file = disk.open(&path("a"), dsync()).unwrap();
     file.write_all_at(&[0; 2 * SECTOR_BYTES], 0).unwrap();
@@ -117,7 +117,7 @@ fn full_disk_short_write_and_misaligned_direct_io_are_refused() {
 }
 
 #[test]
-fn a_lock_is_held_once_until_it_is_dropped() {
+fn simulated_lock_is_exclusive_until_dropped() {
     let disk = SimDisk::new(1);
     let lock = disk.lock(&path("lock")).unwrap();
     assert!(lock.is_some() && disk.lock(&path("lock")).unwrap().is_none());

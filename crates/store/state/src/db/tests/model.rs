@@ -379,7 +379,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
-    fn random_records_leave_what_the_maps_hold(
+    fn store_matches_map_model_for_random_records(
         steps in prop::collection::vec(step(), 1..40),
         batch_records in 1..6usize,
     ) {

@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failed_operation_has_failed_in_the_audit_log() {
+    fn internal_error_is_recorded_as_failed_in_the_audit_log() {
         let failed = End::of(&Err(Failure::internal(&"a panic")), &Effect::default());
         assert_eq!(failed, End { outcome: AuditOutcome::Failed, idle: false });
     }

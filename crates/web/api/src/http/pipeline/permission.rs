@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thing_is_one_resource_however_its_number_is_written() {
+    fn leading_zeros_of_an_id_name_the_same_resource() {
         let of = |name: &str, id: &str, kind| named(&[(name.into(), id.into())], kind);
         for id in ["7", "007", "0007", "+007"] {
             assert_eq!(of("agent_id", id, "agent:id").as_deref(), Some("7"));

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_address_that_is_no_trusted_proxy_s_is_the_client() {
+    fn client_is_the_last_address_not_of_a_trusted_proxy() {
         let client = Some("proxied 203.0.113.9".to_owned());
         for lines in [
             &["203.0.113.9"][..],

@@ -231,14 +231,14 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_panic_is_a_failure_of_the_server() {
+    async fn panic_in_an_operation_becomes_an_internal_error() {
         let panics: Answering = Box::pin(async { panic!("on purpose") });
         let failure = caught(panics).await.err();
         assert_eq!(failure.and_then(|failure| failure.code), Some(Code::Internal));
     }
 
     #[tokio::test]
-    async fn a_request_runs_out_of_time_unless_it_wants_to_wait() {
+    async fn deadline_applies_only_without_wait_for_complete() {
         let never = std::future::pending::<Result<u8, Failure>>();
         let given_up = within(Some(Duration::from_millis(1)), never).await;
         assert_eq!(given_up.unwrap_err().code, Some(Code::Timeout));

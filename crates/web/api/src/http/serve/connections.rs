@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn one_network_has_its_share_and_this_machine_places_of_its_own() {
+    fn connection_limits_apply_per_network_and_to_loopback() {
         let mut permits = ConnectionPermits::new(4, 2);
         let mut held = Vec::new();
         for (address, taken) in [
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn unused_connections_are_closed_first_then_longest_silent() {
+    fn unused_connections_are_closed_before_the_longest_idle_one() {
         let mut permits = ConnectionPermits::new(4, 4);
         permits.grace = Duration::ZERO;
         let take = |permits: &mut ConnectionPermits| {

@@ -220,7 +220,7 @@ mod tests {
     };
 
     #[test]
-    fn idle_connection_ends_but_not_during_a_request() {
+    fn idle_limit_applies_only_without_a_request_in_flight() {
         let pulse = Pulse::new();
         let left = |seconds| {
             pulse.left(QUIET, Duration::from_secs(seconds)).map(|left| left.as_secs_f64().ceil())
@@ -233,7 +233,7 @@ mod tests {
         assert_eq!((left(59), left(61)), (Some(1.0), None));
     }
     #[tokio::test]
-    async fn connection_stays_while_its_answer_is_read_but_not_for_pings() {
+    async fn only_writes_of_answers_count_as_connection_activity() {
         let long = QUIET.idle * 2;
         let started = Instant::now().checked_sub(long).expect("since the machine started");
         let pulse = Pulse::since(started);

@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_that_crossed_the_goodbye_ends_with_the_server() {
+    async fn request_that_crossed_the_goaway_ends_when_the_server_stops() {
         let (mut client, stream) = tokio::io::duplex(64 * 1024);
         let (stop, stopping) = watch::channel(false);
         let permit =

@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_resource_has_a_text() {
+    fn resource_names_and_texts_have_equal_length() {
         assert_eq!(RESOURCE_NAMES.len(), RESOURCE_TEXTS.len());
     }
 }

@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn basic_credentials_may_hold_colons_and_any_text() {
+    fn basic_auth_accepts_colons_and_utf8_in_passwords() {
         let of = |text: &str| basic(Some(&format!("Basic {}", STANDARD.encode(text))));
         assert_eq!(of("admin:a:b").unwrap(), ("admin".into(), "a:b".into()));
         assert_eq!(of("ädmin:ü").unwrap(), ("ädmin".into(), "ü".into()));
