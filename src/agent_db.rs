@@ -169,7 +169,7 @@ fn compact(path: &Path, as_json: bool) -> anyhow::Result<()> {
 }
 
 /// Formats the settings and the oldest reader of a database as lines for `queue status`.
-pub(crate) fn settings(status: &Peeked, readers: &[ReaderProcess]) -> String {
+pub(crate) fn settings_text(status: &Peeked, readers: &[ReaderProcess]) -> String {
     let mut text = format!(
         "durability {}, transaction {}, page {} bytes, wal_autocheckpoint {} pages, \
          journal_size_limit {} bytes\n",

@@ -40,7 +40,7 @@ pub(crate) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
     if !is_there(&from.series())? {
         from.expect()?;
     }
-    outside(&args.to, from.path())?;
+    expect_outside(&args.to, from.path())?;
     empty_folder(&args.to)?;
     let to = DataFolder::new(&args.to);
     let mut copied = Vec::new();
@@ -93,7 +93,7 @@ fn writeln_stdout(line: &str) -> anyhow::Result<()> {
 }
 
 /// Returns an error if the backup would be written into the folder that it copies.
-fn outside(to: &Path, data: &Path) -> anyhow::Result<()> {
+fn expect_outside(to: &Path, data: &Path) -> anyhow::Result<()> {
     let data = data.canonicalize().with_context(|| data.display().to_string())?;
     let whole = std::path::absolute(to).with_context(|| to.display().to_string())?;
     // The target need not exist; resolve links in its nearest existing ancestor.

@@ -103,7 +103,7 @@ impl FolderClock {
             warn!("{}", held_text(&hold, folder.path()));
         }
         let own = Self { clock, folder: folder.clone(), written: Mutex::default() };
-        own.keep();
+        own.persist();
         own
     }
 
@@ -118,13 +118,13 @@ impl FolderClock {
             }
         }
         if !changes.is_empty() || self.clock.monotonic() >= self.written.lock().due {
-            self.keep();
+            self.persist();
         }
         changes
     }
 
     /// Persists the time now. Only the first of consecutive failures is logged; none is returned.
-    pub(crate) fn keep(&self) {
+    pub(crate) fn persist(&self) {
         let before = self.written.lock().failed;
         match self.store() {
             Err(problem) if !before => error!("{problem:#}: the guarded time is not persisted"),
@@ -181,7 +181,7 @@ pub(crate) fn read_guarded(folder: &DataFolder) -> GuardedClock {
             newest(folder, clock.now_us())
         }
     };
-    GuardedClock::new(clock, stored).believing_from(BELIEVED_US_MIN)
+    GuardedClock::new(clock, stored).trusting_from(BELIEVED_US_MIN)
 }
 
 /// Returns the modification time of the newest data file, for folders of earlier versions, which
@@ -230,11 +230,11 @@ fn held_text(hold: &Hold, folder: &Path) -> String {
          so that nothing is forgotten by a wrong time; set the clock right, or, if it is right, \
          run `holdfast clock accept --data {}`; otherwise it is followed after {} of uptime",
         timestamp::micros(wall_us),
-        span(hold.offset_us.unsigned_abs()),
+        format_span(hold.offset_us.unsigned_abs()),
         if hold.offset_us > 0 { "ahead of" } else { "behind" },
         timestamp::micros(hold.since_us),
         folder.display(),
-        span(hold.remaining.as_micros() as u64),
+        format_span(hold.remaining.as_micros() as u64),
     )
 }
 
@@ -253,7 +253,7 @@ fn released_text(change: &ClockChange) -> String {
 }
 
 /// Formats a length of time in the largest unit of which it contains at least two.
-fn span(us: u64) -> String {
+fn format_span(us: u64) -> String {
     let minutes = us / 60_000_000;
     match minutes {
         0..120 => format!("{minutes} minutes"),
@@ -370,7 +370,8 @@ mod tests {
     fn time_spans_are_shown_in_the_largest_fitting_unit() {
         let minute = 60_000_000;
         let day = 1_440 * minute;
-        let shown = [0, 90 * minute, 3 * 60 * minute, 2 * day, 300 * day, 3_650 * day].map(span);
+        let shown =
+            [0, 90 * minute, 3 * 60 * minute, 2 * day, 300 * day, 3_650 * day].map(format_span);
         assert_eq!(shown, ["0 minutes", "90 minutes", "3 hours", "2 days", "300 days", "10 years"]);
     }
 }

@@ -118,7 +118,7 @@ impl DataFolder {
             return Ok(path);
         }
         let mut secret = [0; 32];
-        SystemRandom.fill(&mut secret).with_context(what)?;
+        SystemRandom.fill_bytes(&mut secret).with_context(what)?;
         let text = hex::encode(secret);
         // Write a temporary file and rename it: after a kill the secret is complete or absent.
         let new = path.with_extension("new");

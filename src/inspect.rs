@@ -62,7 +62,7 @@ pub(crate) fn queue(path: &Path, as_json: bool) -> anyhow::Result<()> {
         status.wal_bytes,
         if status.closed { "closed cleanly" } else { "in use, or not closed cleanly" },
     );
-    text.push_str(&agent_db::settings(&status, &readers));
+    text.push_str(&agent_db::settings_text(&status, &readers));
     if let Some(scan) = scan {
         let _ = write!(
             text,

@@ -51,7 +51,7 @@ fn main() -> ExitCode {
     // Commands that run until they are stopped ignore a closed stdout.
     let lasts = matches!(cli.command, Command::Up(_) | Command::Server(_) | Command::Agent(_));
     let done = logging::start(&cli.log, cli.log_format).and_then(|()| run(cli.command));
-    let done = done.and_then(|fine| if lasts { Ok(fine) } else { printed().map(|()| fine) });
+    let done = done.and_then(|fine| if lasts { Ok(fine) } else { check_stdout().map(|()| fine) });
     match done {
         // The reader has closed the pipe, as `head` does.
         Err(error) if is_unread(&error) => ExitCode::SUCCESS,
@@ -87,7 +87,7 @@ fn in_one_line(error: &anyhow::Error) -> String {
 }
 
 /// Returns an error if some output could not be written to stdout.
-fn printed() -> anyhow::Result<()> {
+fn check_stdout() -> anyhow::Result<()> {
     let Some(e) = console::Console::lost() else { return Ok(()) };
     let why = match e.kind() {
         ErrorKind::BrokenPipe => anyhow::Error::new(std::io::Error::from(e.kind())),

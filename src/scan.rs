@@ -19,7 +19,7 @@ pub(crate) fn run(args: &ScanArgs) -> anyhow::Result<bool> {
     let mut paths = Vec::new();
     for path in &args.path {
         std::fs::symlink_metadata(path).with_context(|| path.display().to_string())?;
-        paths.push(whole(path)?);
+        paths.push(absolute_path(path)?);
     }
     let options = ScanOptions { readers: usize::from(args.threads), ..ScanOptions::default() };
     let scanner = Scanner::new(Rules::of_paths(paths), options, Arc::new(SystemClock::new()))?;
@@ -70,7 +70,7 @@ pub(crate) fn run(args: &ScanArgs) -> anyhow::Result<bool> {
 
 /// Returns the path as rules need it: absolute and without `..`. A symbolic link as its last
 /// component is not followed.
-pub(crate) fn whole(path: &Path) -> anyhow::Result<PathBuf> {
+pub(crate) fn absolute_path(path: &Path) -> anyhow::Result<PathBuf> {
     let what = || path.display().to_string();
     let absolute = std::path::absolute(path).with_context(what)?;
     if !absolute.components().any(|part| part == Component::ParentDir) {

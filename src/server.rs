@@ -465,7 +465,7 @@ async fn serve_api(
         bail!("api: plain HTTP is only served on a loopback address, not on {}", config.api.listen);
     }
     let mut options = api::ServeOptions::new(config.api.listen, None);
-    config.api.bound(&mut options);
+    config.api.set_connection_limits(&mut options);
     if !config.api.plain_http {
         options.resolver = Some(Arc::new(registry.server_certificate(&config.api.names)?));
     }

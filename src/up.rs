@@ -19,7 +19,7 @@ use crate::config::{AgentsConfig, ApiConfig, SeriesConfig, ServerConfig};
 use crate::folder::DataFolder;
 use crate::notify::Notify;
 use crate::roles::rebuild_after;
-use crate::scan::whole;
+use crate::scan::absolute_path;
 use crate::series::tell_ports;
 use crate::server::{Server, Started};
 use crate::signals::Stop;
@@ -41,7 +41,7 @@ pub(crate) async fn run(args: UpArgs) -> anyhow::Result<()> {
     config.validate()?;
     let notify = Notify::of_environment();
     let (server, started) = Server::start(&config).await?;
-    greet(&console, &started, &args.data.data);
+    print_started(&console, &started, &args.data.data);
     let watchdog = notify.ready();
     let folder = DataFolder::new(&args.data.data);
     let ended = local_agent(&args, &server, &started, rules, (&folder, &console), &mut stop).await;
@@ -62,7 +62,7 @@ fn rules(watch: &[PathBuf]) -> anyhow::Result<(Rules, Vec<PathBuf>)> {
     let mut paths = Vec::new();
     for path in watch {
         // Relative paths are resolved against the current folder.
-        paths.push(whole(path)?);
+        paths.push(absolute_path(path)?);
     }
     let rules = Rules::of_paths(paths);
     rules.validate()?;
@@ -79,7 +79,7 @@ fn server_config(args: &UpArgs) -> ServerConfig {
     }
 }
 
-fn greet(console: &Console, started: &Started, data: &Path) {
+fn print_started(console: &Console, started: &Started, data: &Path) {
     console.line(&format!("page: {}", started.url));
     tell_ports(console, &started.series);
     match &started.password {

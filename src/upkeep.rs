@@ -52,7 +52,7 @@ impl Upkeep {
                 this.clone().retain().await;
             }
         }
-        let stored = tokio::task::spawn_blocking(move || this.clock.keep());
+        let stored = tokio::task::spawn_blocking(move || this.clock.persist());
         // If the task panicked, the time of the last regular write stays on disk.
         let _ = stored.await;
     }

@@ -37,6 +37,6 @@ pub(crate) fn run(command: &UserCommand) -> anyhow::Result<()> {
 /// symbol, as the password rule requires.
 fn random_password() -> anyhow::Result<String> {
     let mut bytes = [0; PASSWORD_BYTES];
-    SystemRandom.fill(&mut bytes)?;
+    SystemRandom.fill_bytes(&mut bytes)?;
     Ok(format!("{}-aA1", URL_SAFE_NO_PAD.encode(bytes)))
 }

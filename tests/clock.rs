@@ -137,7 +137,7 @@ impl World {
         }
     }
 
-    fn begin(name: &str, who: Who) -> Self {
+    fn start_enrolled(name: &str, who: Who) -> Self {
         let mut world = Self::new(name, who);
         if who != Who::Up {
             world.server = Some(world.spawn("server", 0));
@@ -269,7 +269,7 @@ fn ids(changes: &[Value]) -> Vec<String> {
 /// Makes all jumps, one after the other. During a jump, changes are recorded unless the certificate
 /// is out of its validity. After a jump, no earlier change is lost or doubled, and new ones arrive.
 fn jumps(who: Who, restart: bool) {
-    let mut world = World::begin(&format!("clock-{who:?}-{restart}").to_lowercase(), who);
+    let mut world = World::start_enrolled(&format!("clock-{who:?}-{restart}").to_lowercase(), who);
     for _ in 0..5 {
         world.work();
     }
@@ -381,7 +381,7 @@ fn clock_jumps_over_a_restart_of_up_lose_nothing() {
 /// agent was not running.
 #[test]
 fn clock_jump_over_a_restart_is_not_reported_as_downtime() {
-    let mut world = World::begin("clock-absence", Who::Agent);
+    let mut world = World::start_enrolled("clock-absence", Who::Agent);
     world.stop();
     world.shift(2 * DAY);
     world.start();
@@ -405,7 +405,7 @@ fn day(time: &Value) -> String {
 
 #[test]
 fn clock_accept_releases_a_held_clock() {
-    let mut world = World::begin("clock-accept", Who::Server);
+    let mut world = World::start_enrolled("clock-accept", Who::Server);
     let data = world.data();
     let data = data.to_str().unwrap();
     let clock = |world: &World, word: &str| {
@@ -444,7 +444,7 @@ fn clock_accept_releases_a_held_clock() {
 /// A folder of an earlier version has no stored time; its newest file gives the time of last use.
 #[test]
 fn clock_without_a_stored_time_is_held_by_the_newest_file() {
-    let mut world = World::begin("clock-unstored", Who::Server);
+    let mut world = World::start_enrolled("clock-unstored", Who::Server);
     world.work();
     let before = ids(&world.changes());
     world.stop();
@@ -484,7 +484,7 @@ fn authority_created_at_a_wrong_time_can_be_reissued() {
 /// The agent enrolled before the authority's certificate was reissued.
 #[test]
 fn enrolled_agents_continue_after_authority_reissue() {
-    let mut world = World::begin("clock-reissued", Who::Server);
+    let mut world = World::start_enrolled("clock-reissued", Who::Server);
     world.stop();
     let data = world.data();
     let (code, _, error) = run(&["authority", "reissue", "--data", data.to_str().unwrap()]);

@@ -115,7 +115,7 @@ impl Teller {
     }
 
     /// Sends a report of one file. Returns true if it was acknowledged.
-    fn tell(&self, n: u64) -> bool {
+    fn send_report(&self, n: u64) -> bool {
         let request = self
             .http
             .post("http://localhost/stateful")
@@ -176,7 +176,7 @@ fn load(data: &Path, stop: &AtomicBool, told: &AtomicU64) {
     let teller = Teller::of(data);
     let mut n = 1;
     while !stop.load(Ordering::Relaxed) {
-        if teller.tell(n) {
+        if teller.send_report(n) {
             told.store(n, Ordering::Relaxed);
             n += 1;
         } else {
@@ -329,7 +329,7 @@ fn follower_keeps_a_promotable_prefix_through_fifty_kills() {
     let api = Api::of(&second);
     assert!(api.all("/syscheck/001") == documents, "other documents");
     assert!(api.history("/coverage?agents_list=001") == history, "another history");
-    assert!(Teller::of(&second).tell(told + 1), "it takes new sessions");
+    assert!(Teller::of(&second).send_report(told + 1), "it takes new sessions");
 
     // A folder that followed the old store must not follow the new one.
     let from = socket_of(&second);
@@ -349,7 +349,7 @@ fn network_follower_sends_its_token_and_verifies_the_server() {
     let url = server.line("page: ");
     let teller = Teller::of(&first);
     register(&base, &server);
-    (1..50).for_each(|n| assert!(teller.tell(n)));
+    (1..50).for_each(|n| assert!(teller.send_report(n)));
     let ca = first.join("keys/ca.pem");
     let token = fs::read_to_string(first.join("keys/follower")).unwrap();
     let second = base.join("second");
@@ -368,7 +368,7 @@ fn network_follower_sends_its_token_and_verifies_the_server() {
     assert_eq!(code, 0, "{error}");
     assert!(out.contains("caught up: record 49"), "{out}");
     // The folder now has copies of the token and the CA, so they need not be passed again.
-    (50..80).for_each(|n| assert!(teller.tell(n)));
+    (50..80).for_each(|n| assert!(teller.send_report(n)));
     let (code, out, error) = run(&words);
     assert_eq!(code, 0, "{error}");
     assert!(out.contains("from record 50") && out.contains("caught up: record 79"), "{out}");
@@ -394,7 +394,7 @@ fn following_folder_cannot_be_served_until_promoted() {
     let url = server.line("page: ");
     let teller = Teller::of(&first);
     register(&base, &server);
-    (1..20).for_each(|n| assert!(teller.tell(n)));
+    (1..20).for_each(|n| assert!(teller.send_report(n)));
     let follower = start_follower(&base);
     follower.line("caught up: ");
     eventually("the lag is a metric", || {
@@ -432,7 +432,7 @@ fn following_folder_cannot_be_served_until_promoted() {
     journal.close().unwrap();
     let follow = ["journal", "follow", "--from", &from, "--to", text(&second), "--once"];
     refused(&follow, "the server lost records");
-    assert!(teller.tell(20) && teller.tell(21));
+    assert!(teller.send_report(20) && teller.send_report(21));
     refused(&follow, "their histories differ");
     assert_eq!(server.stop(), 0);
 }
@@ -445,10 +445,10 @@ fn restored_backup_follows_from_its_backup_position() {
     let server = start_server(&base, "first");
     let teller = Teller::of(&first);
     register(&base, &server);
-    (1..20).for_each(|n| assert!(teller.tell(n)));
+    (1..20).for_each(|n| assert!(teller.send_report(n)));
     let (code, _, error) = run(&["backup", "--data", text(&first), "--to", text(&saved)]);
     assert_eq!(code, 0, "{error}");
-    (20..40).for_each(|n| assert!(teller.tell(n)));
+    (20..40).for_each(|n| assert!(teller.send_report(n)));
     let (code, _, error) = run(&["restore", "--from", text(&saved), "--data", text(&second)]);
     assert_eq!(code, 0, "{error}");
     let from = socket_of(&first);

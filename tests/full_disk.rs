@@ -59,7 +59,7 @@ fn fleet(base: &Path, server_data: &Path, agent_data: &Path, tree: &Path) -> (Ru
     (server, agent)
 }
 
-fn fill(tree: &Path, files: u32) {
+fn create_files(tree: &Path, files: u32) {
     for i in 0..files {
         let dir = tree.join(format!("d{}", i % 100));
         fs::create_dir_all(&dir).unwrap();
@@ -72,7 +72,7 @@ fn agent_with_a_full_disk_reports_it_and_catches_up() {
     let base = folder("full-agent");
     let (tree, data) = (base.join("tree"), base.join("agent"));
     let Some(mounted) = Mounted::new(data.clone(), 2) else { return };
-    fill(&tree, 30_000);
+    create_files(&tree, 30_000);
     let (server, agent) = fleet(&base, &base.join("server"), &data, &tree);
     let problem = agent.line("scan failed: ");
     assert!(problem.contains("full") || problem.contains("space"), "{problem}");
@@ -90,7 +90,7 @@ fn server_with_a_full_disk_refuses_and_loses_nothing() {
     let base = folder("full-server");
     let (tree, data) = (base.join("tree"), base.join("server"));
     let Some(_mounted) = Mounted::new(data.clone(), 400) else { return };
-    fill(&tree, 500);
+    create_files(&tree, 500);
     let (server, agent) = fleet(&base, &data, &base.join("agent"), &tree);
     agent.line("synchronised: ");
     // Leave less space than the server's reserve: it must refuse while the reserve is still free.

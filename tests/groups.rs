@@ -121,7 +121,7 @@ fn synced(api: &Api, wanted: &[&str]) {
     }
 }
 
-fn put(api: &Api, group: &str, kind: &str, text: &str) {
+fn put_configuration(api: &Api, group: &str, kind: &str, text: &str) {
     let (status, answer) = api.put(&format!("/groups/{group}/configuration"), kind, text);
     assert_eq!(status, 200, "{answer}");
 }
@@ -145,7 +145,7 @@ fn group_configuration_survives_kills_and_downtime() {
         "<agent_config>\n<syscheck>\n<directories>{}</directories>\n</syscheck>\n</agent_config>",
         shared.display()
     );
-    put(&api, "default", XML, &text);
+    put_configuration(&api, "default", XML, &text);
     first.line(RELOADED);
     second.line(RELOADED);
     holds(&api, "001", &[&one, &shared]);
@@ -160,7 +160,7 @@ fn group_configuration_survives_kills_and_downtime() {
     let (status, answer) = create_group(&deployment, "web");
     assert_eq!(status, 200, "{answer}");
     assert_eq!(api.request("PUT", "/agents/001/group/web").unwrap().0, 200);
-    put(&api, "web", TOML, &format!("[[watch]]\npath = {web:?}\n"));
+    put_configuration(&api, "web", TOML, &format!("[[watch]]\npath = {web:?}\n"));
     holds(&api, "001", &[&one, &shared, &web]);
     synced(&api, &["001", "002"]);
 
@@ -168,9 +168,9 @@ fn group_configuration_survives_kills_and_downtime() {
 
     // Change the configuration while the second agent is stopped, then kill the server.
     second.kill();
-    put(&api, "web", TOML, &format!("[[watch]]\npath = {web:?}\n"));
+    put_configuration(&api, "web", TOML, &format!("[[watch]]\npath = {web:?}\n"));
     let text = format!("[[watch]]\npath = {shared:?}\n[[watch]]\npath = {late:?}\n");
-    put(&api, "default", TOML, &text);
+    put_configuration(&api, "default", TOML, &text);
     server.kill();
     // Without a server, the second agent runs the last configuration that it received.
     let second = deployment.start("agent", "two");
@@ -189,8 +189,8 @@ fn group_configuration_survives_kills_and_downtime() {
     let scanned = first.line("scan: ");
     assert!(scanned.starts_with("5 files, "), "{scanned}");
     // Clear the configurations: the folders that the groups added are no longer watched.
-    put(&api, "default", TOML, "");
-    put(&api, "web", XML, "<agent_config/>");
+    put_configuration(&api, "default", TOML, "");
+    put_configuration(&api, "web", XML, "<agent_config/>");
     holds(&api, "001", &[&one]);
     holds(&api, "002", &[&two]);
     synced(&api, &["001", "002"]);
@@ -214,7 +214,7 @@ fn refusals(api: &Api, web: &Path, trees: &[&Path]) {
         let _ = writeln!(text, "[[watch]]\npath = \"/nowhere/{n}\"");
         text
     });
-    put(api, "web", TOML, &many);
+    put_configuration(api, "web", TOML, &many);
     eventually("the refusal is seen", || match is_sync(api, "001")["refused"]["detail"].as_str() {
         Some(detail) if detail.contains("watch") => Ok(()),
         other => Err(format!("{other:?}")),

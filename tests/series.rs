@@ -78,7 +78,7 @@ fn nothing_fails(store: &Alone) {
 
 /// Returns the end of an unacknowledged stream as a query shows it now: the last row's number plus
 /// one. With `whole`, fails if a row before it is missing.
-fn shown(store: &Alone, metric: &str, life: u64, base: u64, whole: bool) -> u64 {
+fn stream_end(store: &Alone, metric: &str, life: u64, base: u64, whole: bool) -> u64 {
     let found = store.samples(metric);
     let Some(times) = found.get(&format!("{metric} life={life}")) else { return 0 };
     for ((time, value), row) in times.iter().zip(0..) {
@@ -172,13 +172,15 @@ impl Lives {
         // This is no wait for an event: the process is killed at a random instant.
         std::thread::sleep(instant);
         nothing_fails(&store);
-        let before = STREAMS.map(|metric| shown(&store, metric, turn, begin, metric != "datagram"));
+        let before =
+            STREAMS.map(|metric| stream_end(&store, metric, turn, begin, metric != "datagram"));
         store.process.kill();
         let Ended { told, sent, alive } = load.end();
 
         let again = Alone::start(&self.folders[place], &[]);
         check(&again, &told);
-        let after = STREAMS.map(|metric| shown(&again, metric, turn, begin, metric != "datagram"));
+        let after =
+            STREAMS.map(|metric| stream_end(&again, metric, turn, begin, metric != "datagram"));
         for ((metric, before), after) in STREAMS.iter().zip(before).zip(after) {
             assert!(after >= before, "{metric}: a query had shown {before} rows, {after} are left");
         }

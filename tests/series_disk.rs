@@ -24,7 +24,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use alone::{Alone, post, tell};
+use alone::{Alone, post, send_and_read};
 use common::{eventually, folder, run};
 use mounted::Mounted;
 
@@ -50,7 +50,7 @@ impl Writer<'_> {
             let _ = write!(text, "+noise host={host}\r\n:{second}000000000\r\n+0.{noise}\r\n");
         }
         let _ = write!(text, "+kept host=a\r\n:{second}000000000\r\n:{}\r\n+sync\r\n", self.turn);
-        let said = tell(self.store.resp, text.as_bytes()).unwrap();
+        let said = send_and_read(self.store.resp, text.as_bytes()).unwrap();
         if said == "+OK\r\n" {
             self.told.insert(second as i64 * 1_000_000_000, self.turn);
         }

@@ -47,7 +47,7 @@ fn renew(base: &Path) -> CertificateDer<'static> {
 type Tls = StreamOwned<ClientConnection, TcpStream>;
 
 /// Returns the certificate that the server presented on a connection.
-fn shown(stream: &Tls) -> CertificateDer<'static> {
+fn presented_certificate(stream: &Tls) -> CertificateDer<'static> {
     stream.conn.peer_certificates().unwrap()[0].clone().into_owned()
 }
 
@@ -282,7 +282,7 @@ fn server_certificate_is_renewed_while_connections_continue() {
     // A new session: a resumed session shows none.
     let mut after = Client::trusting(&authority).connect(port).unwrap();
     sync(&mut after);
-    assert_ne!(shown(&before), shown(&after));
+    assert_ne!(presented_certificate(&before), presented_certificate(&after));
     sync(&mut before);
     stop.send(true).unwrap();
     runtime.block_on(serving).unwrap();

@@ -21,7 +21,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, chown};
 use std::process::Command;
 
-use alone::{Alone, request, tell};
+use alone::{Alone, request, send_and_read};
 use common::{Running, folder, run};
 
 /// The user id of another account.
@@ -91,7 +91,7 @@ fn verify_names_a_damaged_part_and_leaves_an_open_store_alone() {
     let rows: Vec<String> =
         (0..100).map(|t| format!("put cpu 17000000{t:02} {t} host=a\n")).collect();
     assert_eq!(
-        tell(store.opentsdb, format!("{}sync\n", rows.concat()).as_bytes()).unwrap(),
+        send_and_read(store.opentsdb, format!("{}sync\n", rows.concat()).as_bytes()).unwrap(),
         "ok\n"
     );
     let (code, _, error) = run(&["series", "verify", "--data", words]);
@@ -253,7 +253,7 @@ fn grafana_queries_from_another_origin_are_answered() {
     let rows: Vec<String> =
         ["a", "b"].iter().flat_map(|host| (0..40).map(move |s| line(host, s))).collect();
     let rows = rows.concat();
-    assert_eq!(tell(store.opentsdb, (rows + "sync\n").as_bytes()).unwrap(), "ok\n");
+    assert_eq!(send_and_read(store.opentsdb, (rows + "sync\n").as_bytes()).unwrap(), "ok\n");
 
     let asked = [
         origin,

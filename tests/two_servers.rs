@@ -42,7 +42,7 @@ fn start(home: &Path, name: &str) -> (Running, String) {
 }
 
 /// Sends one request over a new connection. Returns its status and text.
-fn ask(
+fn send_request(
     method: Method,
     url: &str,
     authorize: impl FnOnce(reqwest::RequestBuilder) -> reqwest::RequestBuilder,
@@ -61,7 +61,8 @@ fn token_is_valid_at_a_second_server_with_the_same_keys() {
     let home = folder("two-servers");
     let (first, first_url) = start(&home, "first");
     let login = format!("{first_url}security/user/authenticate?raw=true");
-    let (status, token) = ask(Method::POST, &login, |r| r.basic_auth("admin", Some(PASSWORD)));
+    let (status, token) =
+        send_request(Method::POST, &login, |r| r.basic_auth("admin", Some(PASSWORD)));
     assert_eq!(status, 200, "{token}");
 
     let path = |name: &str| home.join(name).to_str().unwrap().to_owned();
@@ -71,17 +72,29 @@ fn token_is_valid_at_a_second_server_with_the_same_keys() {
     assert_eq!(code, 0, "{error}");
     let (second, second_url) = start(&home, "second");
     let agents = format!("{second_url}agents");
-    assert_eq!(ask(Method::GET, &agents, |r| r.bearer_auth(&token)).0, 200, "beside the first");
+    assert_eq!(
+        send_request(Method::GET, &agents, |r| r.bearer_auth(&token)).0,
+        200,
+        "beside the first"
+    );
     first.kill();
-    assert_eq!(ask(Method::GET, &agents, |r| r.bearer_auth(&token)).0, 200, "without the first");
+    assert_eq!(
+        send_request(Method::GET, &agents, |r| r.bearer_auth(&token)).0,
+        200,
+        "without the first"
+    );
 
     // With one character of its signature changed, the token must be refused.
     let (body, signature) = token.rsplit_once('.').unwrap();
     let swapped = if signature.starts_with('A') { 'B' } else { 'A' };
     let forged = format!("{body}.{swapped}{}", &signature[1..]);
-    assert_eq!(ask(Method::GET, &agents, |r| r.bearer_auth(&forged)).0, 401);
+    assert_eq!(send_request(Method::GET, &agents, |r| r.bearer_auth(&forged)).0, 401);
     let revoke = format!("{second_url}security/user/revoke");
-    assert_eq!(ask(Method::PUT, &revoke, |r| r.bearer_auth(&token)).0, 200);
-    assert_eq!(ask(Method::GET, &agents, |r| r.bearer_auth(&token)).0, 401, "after new keys");
+    assert_eq!(send_request(Method::PUT, &revoke, |r| r.bearer_auth(&token)).0, 200);
+    assert_eq!(
+        send_request(Method::GET, &agents, |r| r.bearer_auth(&token)).0,
+        401,
+        "after new keys"
+    );
     assert_eq!(second.stop(), 0);
 }

@@ -25,10 +25,8 @@ pub struct Cost {
 pub fn measure(command: &mut Command, accepted: &[i32]) -> anyhow::Result<Cost> {
     let shown = format!("{command:?}");
     let start = Instant::now();
-    let child = command
-        .stdout(std::process::Stdio::null())
-        .spawn()
-        .with_context(|| shown.clone())?;
+    let child =
+        command.stdout(std::process::Stdio::null()).spawn().with_context(|| shown.clone())?;
     let ended = wait4(child.id())?;
     let wall_s = start.elapsed().as_secs_f64();
     let (status, usage) = (ended.status, ended.usage);
@@ -104,7 +102,14 @@ impl Row {
 
 impl Results {
     /// Adds one measured value.
-    pub fn add(&mut self, case: &str, subject: &str, metric: &'static str, unit: &'static str, value: f64) {
+    pub fn add(
+        &mut self,
+        case: &str,
+        subject: &str,
+        metric: &'static str,
+        unit: &'static str,
+        value: f64,
+    ) {
         let same = |r: &&mut Row| r.case == case && r.subject == subject && r.metric == metric;
         match self.0.iter_mut().find(same) {
             Some(row) => row.values.push(value),
@@ -151,7 +156,8 @@ impl Results {
     /// Loads `results/NAME.json` without the cases that `again` says are measured again. Medians
     /// take the place of their values.
     pub fn load(name: &str, again: impl Fn(&str, &str) -> bool) -> anyhow::Result<Self> {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("results").join(format!("{name}.json"));
+        let path =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("results").join(format!("{name}.json"));
         let Ok(text) = fs::read(path) else { return Ok(Self::default()) };
         let value: Value = serde_json::from_slice(&text)?;
         let mut rows = Vec::new();
@@ -180,10 +186,8 @@ impl Results {
         println!("|---|---|---|---|---|---|");
         for row in &self.0 {
             let middle = median(row.values.clone());
-            let (min, max) = row
-                .values
-                .iter()
-                .fold((f64::MAX, f64::MIN), |(a, b), v| (a.min(*v), b.max(*v)));
+            let (min, max) =
+                row.values.iter().fold((f64::MAX, f64::MIN), |(a, b), v| (a.min(*v), b.max(*v)));
             let ratio = self
                 .get(&row.case, yardstick, row.metric)
                 .filter(|_| row.subject != yardstick)

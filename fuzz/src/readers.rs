@@ -65,7 +65,7 @@ fn next_store() -> Store {
     store
 }
 
-fn taken(store: &Store, read: impl FnOnce(&mut RowCollector<'_>)) -> CollectedRows {
+fn collect_rows(store: &Store, read: impl FnOnce(&mut RowCollector<'_>)) -> CollectedRows {
     let mut collector = RowCollector::new(store);
     read(&mut collector);
     collector.finish()
@@ -89,12 +89,12 @@ pub fn readers(data: &[u8]) {
     let (store, cut) = (next_store(), usize::from(*cut).min(bytes.len()));
     match which % 4 {
         0 => {
-            let whole = taken(&store, |collector| {
+            let whole = collect_rows(&store, |collector| {
                 let mut reader = RespReader::default();
                 let done = reader.read(bytes, collector);
                 reader.end(&bytes[done..], collector);
             });
-            let pieces = taken(&store, |collector| {
+            let pieces = collect_rows(&store, |collector| {
                 let mut reader = RespReader::default();
                 let mut done = reader.read(&bytes[..cut], collector);
                 done += reader.read(&bytes[done..], collector);
@@ -103,7 +103,7 @@ pub fn readers(data: &[u8]) {
             same(&whole, &pieces);
         }
         1 => {
-            let whole = taken(&store, |collector| {
+            let whole = collect_rows(&store, |collector| {
                 let mut reader = TelnetReader::default();
                 let (done, _) = reader.read(bytes, collector);
                 reader.end(&bytes[done..], collector);
@@ -112,7 +112,8 @@ pub fn readers(data: &[u8]) {
         }
         2 => {
             let precision = Precision::parse(None).unwrap();
-            let read = || taken(&store, |collector| influx_read(bytes, precision, 1, collector));
+            let read =
+                || collect_rows(&store, |collector| influx_read(bytes, precision, 1, collector));
             same(&read(), &read());
         }
         _ => {

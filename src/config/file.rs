@@ -63,7 +63,7 @@ impl api::ConfigFile for ServerFile {
 
     fn waiting(&self, text: &str) -> Result<Vec<String>, String> {
         let (mut keys, wanted) = (Vec::new(), values(text).map_err(|e| error_text(&e))?);
-        differing(&self.running, &wanted, "", &mut keys);
+        collect_differences(&self.running, &wanted, "", &mut keys);
         Ok(keys)
     }
 
@@ -107,7 +107,7 @@ fn put_over(under: &mut Value, over: Value) {
 }
 
 /// Appends the keys whose values differ between two tables. Keys of `global` have no prefix.
-fn differing(a: &Value, b: &Value, at: &str, keys: &mut Vec<String>) {
+fn collect_differences(a: &Value, b: &Value, at: &str, keys: &mut Vec<String>) {
     let (Value::Object(left), Value::Object(right)) = (a, b) else {
         if a != b {
             keys.push(at.to_owned());
@@ -124,7 +124,7 @@ fn differing(a: &Value, b: &Value, at: &str, keys: &mut Vec<String>) {
             at => format!("{at}.{name}"),
         };
         let of = |table: &Map<String, Value>| table.get(name).cloned().unwrap_or(Value::Null);
-        differing(&of(left), &of(right), &inner, keys);
+        collect_differences(&of(left), &of(right), &inner, keys);
     }
 }
 

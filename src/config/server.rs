@@ -121,7 +121,7 @@ pub(crate) struct ApiConfig {
 
 impl ApiConfig {
     /// Sets the listener's limits on connections.
-    pub(crate) fn bound(&self, options: &mut api::ServeOptions) {
+    pub(crate) fn set_connection_limits(&self, options: &mut api::ServeOptions) {
         options.connections_max = self.max_connections;
         options.network_connections_max = self.max_connections_per_network;
     }

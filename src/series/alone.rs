@@ -64,7 +64,7 @@ pub(super) async fn serve(args: SeriesServeArgs) -> anyhow::Result<()> {
     console.line("stopping");
     ports.close().await;
     tokio::task::spawn_blocking(move || store.close()).await?.context("series")?;
-    clock.keep();
+    clock.persist();
     console.line("stopped");
     Ok(())
 }

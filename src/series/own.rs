@@ -25,7 +25,7 @@ pub(crate) async fn store(
             () = tokio::time::sleep(interval) => {}
             _ = stopped.wait_for(|s| *s) => return,
         }
-        let Some(text) = ask(router.clone()).await else { continue };
+        let Some(text) = fetch_metrics(router.clone()).await else { continue };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let batch = batch(&store, &text, now.as_nanos() as i64);
         if let Err(e) = store.write_async(batch, Ack::Flushed).await {
@@ -36,7 +36,7 @@ pub(crate) async fn store(
 
 /// Returns the text of `/metrics`, requested as by root on the unix socket. Returns `None` if it is
 /// too large or not UTF-8.
-async fn ask(router: Router) -> Option<String> {
+async fn fetch_metrics(router: Router) -> Option<String> {
     use tower::ServiceExt as _;
     let mut request = Request::new(Body::empty());
     *request.uri_mut() = "/metrics".parse().ok()?;

@@ -75,19 +75,19 @@ impl Ports {
         for (name, named, port, protocol) in lines {
             let Some(Listen::At(address)) = port else { continue };
             let opened = ports.open_lines(store, (name, address), protocol, secrets).await;
-            if !allow(name, address, named.is_some(), opened)? {
+            if !skip_default_port(name, address, named.is_some(), opened)? {
                 ports.lines_later(store, (name, address), protocol);
             }
         }
         if let Some(Listen::At(address)) = all.udp {
             let opened = ports.open_udp(store, address).await;
-            if !allow("udp", address, config.udp.is_some(), opened)? {
+            if !skip_default_port("udp", address, config.udp.is_some(), opened)? {
                 ports.udp_later(store, address);
             }
         }
         if let Some(Listen::At(address)) = all.http {
             let opened = ports.open_http(store, config, address, secrets).await;
-            if !allow("http", address, config.http.is_some(), opened)? {
+            if !skip_default_port("http", address, config.http.is_some(), opened)? {
                 ports.http_later(store, config, address);
             }
         }
@@ -105,7 +105,7 @@ impl Ports {
         let (store, stop) = (store.clone(), self.stop.subscribe());
         self.tasks.spawn(async move {
             let bind = || TcpListener::bind(address);
-            if let Some(listener) = later(name, TRY_EVERY, stop.clone(), bind).await {
+            if let Some(listener) = retry_open(name, TRY_EVERY, stop.clone(), bind).await {
                 ingest::serve_tcp(listener, protocol, store, Guard::default(), stop).await;
             }
         });
@@ -115,7 +115,7 @@ impl Ports {
         let (store, stop) = (store.clone(), self.stop.subscribe());
         self.tasks.spawn(async move {
             let bind = || UdpSocket::bind(address);
-            if let Some(socket) = later("udp", TRY_EVERY, stop.clone(), bind).await {
+            if let Some(socket) = retry_open("udp", TRY_EVERY, stop.clone(), bind).await {
                 udp(socket, store, stop).await;
             }
         });
@@ -127,7 +127,7 @@ impl Ports {
         let mut stop = self.stop.subscribe();
         self.tasks.spawn(async move {
             let serve = || api::serve(api::ServeOptions::new(address, None), router.clone());
-            if let Some(server) = later("http", TRY_EVERY, stop.clone(), serve).await {
+            if let Some(server) = retry_open("http", TRY_EVERY, stop.clone(), serve).await {
                 let _ = stop.wait_for(|stop| *stop).await;
                 server.shutdown().await;
             }
@@ -189,7 +189,7 @@ impl Ports {
 }
 
 /// Retries `open` at each interval until it succeeds. Returns `None` if stopped first.
-async fn later<T, E, F: Future<Output = Result<T, E>>>(
+async fn retry_open<T, E, F: Future<Output = Result<T, E>>>(
     name: &'static str,
     every: Duration,
     mut stop: watch::Receiver<bool>,
@@ -215,7 +215,7 @@ fn is_open(name: &'static str, open: bool) {
 
 /// Returns true if the port is open. For a default port that cannot be opened, logs a warning and
 /// returns false; for a configured one (`named`), returns the error.
-fn allow(
+fn skip_default_port(
     name: &'static str,
     address: SocketAddr,
     named: bool,
@@ -274,11 +274,11 @@ mod tests {
             drop(free.then(|| taken.lock().unwrap().take()));
             TcpListener::bind(address).await
         };
-        let opened = later("test", short, stopped.clone(), open).await.unwrap();
+        let opened = retry_open("test", short, stopped.clone(), open).await.unwrap();
         assert_eq!(opened.local_addr().unwrap(), address);
         assert_eq!(tries.load(Ordering::Relaxed), 4);
         stop.send_replace(true);
         let bind = || TcpListener::bind(address);
-        assert!(later("test", TRY_EVERY, stopped, bind).await.is_none());
+        assert!(retry_open("test", TRY_EVERY, stopped, bind).await.is_none());
     }
 }

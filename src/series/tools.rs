@@ -107,7 +107,7 @@ fn range(from: Option<&str>, to: Option<&str>) -> anyhow::Result<TimeRange> {
 
 /// Returns the selected series. No match is an error: a mistyped name must not look like an empty
 /// series.
-fn found(store: &Store, chosen: &Selector) -> anyhow::Result<Vec<Series>> {
+fn find_required(store: &Store, chosen: &Selector) -> anyhow::Result<Vec<Series>> {
     let found = store.find(chosen);
     if found.is_empty() {
         bail!(
@@ -134,7 +134,7 @@ pub(super) fn delete(args: &SeriesDeleteArgs) -> anyhow::Result<()> {
     }
     let store = open(&dir)?;
     let chosen = selector(args.metric.as_deref(), &args.tag)?;
-    let found = found(&store, &chosen)?.len();
+    let found = find_required(&store, &chosen)?.len();
     store.delete(&chosen, range(args.from.as_deref(), args.to.as_deref())?)?;
     store.close()?;
     console.line(&format!("deleted: samples of {found} series"));
@@ -144,7 +144,7 @@ pub(super) fn delete(args: &SeriesDeleteArgs) -> anyhow::Result<()> {
 /// `holdfast series stat`.
 pub(super) async fn stat(args: &SeriesStatArgs) -> anyhow::Result<()> {
     let stats = if let Some(url) = &args.url {
-        ask(url, args).await?
+        fetch_stats(url, args).await?
     } else {
         of_folder(&args.data).await?
     };
@@ -158,7 +158,7 @@ async fn of_folder(data: &DataArg) -> anyhow::Result<Json> {
     let socket = DataFolder::new(&data.data).socket();
     match tokio::task::spawn_blocking(move || open_read_only(&dir)).await? {
         Ok(store) => {
-            let stats = shown(&store.stats());
+            let stats = stats_json(&store.stats());
             tokio::task::spawn_blocking(move || store.close()).await??;
             Ok(stats)
         }
@@ -178,7 +178,7 @@ fn is_locked(error: &anyhow::Error) -> bool {
 }
 
 /// Returns the statistics from the query port of a running store. There is no time limit.
-async fn ask(url: &str, args: &SeriesStatArgs) -> anyhow::Result<Json> {
+async fn fetch_stats(url: &str, args: &SeriesStatArgs) -> anyhow::Result<Json> {
     if !reqwest::Url::parse(url).is_ok_and(|url| url.has_host()) {
         bail!("--url {url}: name the store's query port as http://HOST:PORT");
     }
@@ -200,7 +200,7 @@ async fn ask(url: &str, args: &SeriesStatArgs) -> anyhow::Result<Json> {
     serde_json::from_str(&text).with_context(|| url.clone())
 }
 
-fn shown(s: &StoreStats) -> Json {
+fn stats_json(s: &StoreStats) -> Json {
     json!({
         "rows": s.rows, "series": s.series, "position": s.position, "parts": s.parts,
         "part_bytes": s.part_bytes, "part_samples": s.part_samples, "index_bytes": s.index_bytes,
@@ -235,7 +235,7 @@ pub(super) fn export(args: &SeriesExportArgs) -> anyhow::Result<bool> {
     let mut out = BufWriter::with_capacity(CHUNK_BYTES, io::stdout().lock());
     let mut left = LeftOut::default();
     let all = args.metric.is_none() && args.tag.is_empty();
-    let chosen = if all { store.find(&chosen) } else { found(&store, &chosen)? };
+    let chosen = if all { store.find(&chosen) } else { find_required(&store, &chosen)? };
     for series in chosen {
         write_series(&mut out, &store, &series, range, &mut left).context("stdout")?;
     }

@@ -15,7 +15,7 @@ use flate2::write::GzEncoder;
 use ingest::remote::{Label, Sample, TimeSeries, WriteRequest};
 use prost::Message as _;
 
-use crate::alone::{Alone, datagram, post, tell};
+use crate::alone::{Alone, datagram, post, send_and_read};
 use crate::common::eventually;
 
 /// Number of rows in one request.
@@ -90,7 +90,7 @@ impl Request {
                         write!(text, "+resp host={host}\r\n:{seconds}000000000\r\n+{value}\r\n");
                 }
                 text.push_str("+sync\r\n");
-                tell(to.resp, text.as_bytes()).is_some_and(|said| fine(&said, "+OK\r\n"))
+                send_and_read(to.resp, text.as_bytes()).is_some_and(|said| fine(&said, "+OK\r\n"))
             }
             Protocol::Rows => {
                 let _ = write!(text, "*{}\r\n", 2 * ROWS);
@@ -102,14 +102,14 @@ impl Request {
                     let _ = write!(text, "{time}*2\r\n+{value}.0\r\n:{value}\r\n");
                 }
                 text.push_str("+sync\r\n");
-                tell(to.resp, text.as_bytes()).is_some_and(|said| fine(&said, "+OK\r\n"))
+                send_and_read(to.resp, text.as_bytes()).is_some_and(|said| fine(&said, "+OK\r\n"))
             }
             Protocol::OpenTsdb => {
                 for host in self.hosts() {
                     let _ = writeln!(text, "put opentsdb {seconds} {value} host={host}");
                 }
                 text.push_str("sync\n");
-                tell(to.opentsdb, text.as_bytes()).is_some_and(|said| fine(&said, "ok\n"))
+                send_and_read(to.opentsdb, text.as_bytes()).is_some_and(|said| fine(&said, "ok\n"))
             }
             Protocol::Influx => {
                 for host in self.hosts() {

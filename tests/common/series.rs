@@ -90,7 +90,7 @@ pub fn request(
 
 /// Sends everything, closes the sending side and returns the answer until the server closes. `None`
 /// means that the server was killed and acknowledged nothing.
-pub fn tell(to: SocketAddr, bytes: &[u8]) -> Option<String> {
+pub fn send_and_read(to: SocketAddr, bytes: &[u8]) -> Option<String> {
     let mut stream = TcpStream::connect(to).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.set_write_timeout(Some(PATIENCE)).unwrap();

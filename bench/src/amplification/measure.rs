@@ -120,7 +120,7 @@ impl Case {
             let mut noise = Noise(seed << 32 | writer);
             let mut record = vec![0; self.record_bytes];
             (0..count.div_ceil(self.writers)).try_for_each(|_| {
-                noise.fill(&mut record);
+                noise.fill_record(&mut record);
                 journal.append(&record, Durability::Persist).map(|_| ())
             })
         };
@@ -140,7 +140,8 @@ impl Case {
 
 /// Returns a device with ext4.
 pub fn device() -> anyhow::Result<Device> {
-    let options = device::DeviceOptions { bytes: DEVICE_BYTES, flush_time: FLUSH_TIME, measure: true };
+    let options =
+        device::DeviceOptions { bytes: DEVICE_BYTES, flush_time: FLUSH_TIME, measure: true };
     let mut device = Device::with(options).context("--device")?;
     device.mount(Fs::Ext4)?;
     Ok(device)
@@ -164,7 +165,7 @@ fn recycle(journal: &Journal) -> anyhow::Result<()> {
 struct Noise(u64);
 
 impl Noise {
-    fn fill(&mut self, record: &mut [u8]) {
+    fn fill_record(&mut self, record: &mut [u8]) {
         for piece in record.chunks_mut(8) {
             self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
             let mut z = self.0;

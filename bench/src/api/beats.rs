@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
+use control::{ControlStore as _, NewAgent};
 use env::clock::SystemClock;
 use env::random::SystemRandom;
 use holdfast_bench::{Results, quick, wanted};
@@ -17,7 +18,6 @@ use registry::{AgentEnrolment, Registry, RegistryOptions, SqliteControl, WriteCo
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
-use control::{NewAgent, ControlStore as _};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::Semaphore;
@@ -115,7 +115,7 @@ fn enrol(folder: &Path, connected: usize, agents: usize) -> anyhow::Result<Crede
                 now_s,
             })
             .collect();
-        store.add_agents(&new)?;
+        store.add_agents(&WriteContext::server(), &new)?;
     }
     store.checkpoint()?;
     let key = PrivateKeyDer::from_pem_slice(key.serialize_pem().as_bytes())?;

@@ -62,7 +62,7 @@ pub fn run(server: &Server, data: &Path, token: &str, results: &mut Results) -> 
     let (rounds, stock) = if quick() { (60, 24) } else { (ROUNDS, STOCK) };
     let pace = Duration::from_secs_f64(if quick() { 0.0 } else { 60.0 / f64::from(rounds) });
     let mut workers = workers(server, data, token, &mut client, rounds + stock)?;
-    all(&mut workers, |worker| (0..stock.div_ceil(WORKERS)).try_for_each(|_| worker.come()))?;
+    all(&mut workers, |worker| (0..stock.div_ceil(WORKERS)).try_for_each(|_| worker.add_agent()))?;
     for worker in &mut workers {
         (worker.api_ms.clear(), worker.enrol_ms.clear());
     }
@@ -71,7 +71,7 @@ pub fn run(server: &Server, data: &Path, token: &str, results: &mut Results) -> 
         let first = worker.next % WORKERS;
         for round in (first..rounds).step_by(WORKERS as usize) {
             std::thread::sleep((pace * round).saturating_sub(started.elapsed()));
-            worker.come()?;
+            worker.add_agent()?;
             worker.go()?;
         }
         Ok(())
@@ -161,7 +161,7 @@ fn all(
 
 impl Worker {
     /// Adds an agent and sends its first heartbeat, after which it is active.
-    fn come(&mut self) -> anyhow::Result<()> {
+    fn add_agent(&mut self) -> anyhow::Result<()> {
         let number = self.next;
         self.next += WORKERS;
         let present = if (number / WORKERS).is_multiple_of(2) {

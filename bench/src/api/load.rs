@@ -39,7 +39,12 @@ pub fn one_by_one(
     let before = server.cpu_s();
     for _ in 0..times {
         let answer = client.send(method, path, "", b"")?;
-        ensure!(answer.status == 200, "{path}: {}: {}", answer.status, String::from_utf8_lossy(&answer.body));
+        ensure!(
+            answer.status == 200,
+            "{path}: {}: {}",
+            answer.status,
+            String::from_utf8_lossy(&answer.body)
+        );
         took.push(answer.took.as_secs_f64() * 1e3);
         queries = answer.queries.unwrap_or(f64::NAN);
     }

@@ -75,8 +75,11 @@ pub fn serve(socket: &Path, file: &Path) -> anyhow::Result<()> {
         while let Some(request) = read(&mut stream)? {
             let statement = request.strip_prefix("global sql ").unwrap_or_default();
             let rows = serde_json::to_string(&rows(&conn, statement)?)?;
-            let answer =
-                if rows.len() > MESSAGE_BYTES_MAX - 3 { "err too long".into() } else { format!("ok {rows}") };
+            let answer = if rows.len() > MESSAGE_BYTES_MAX - 3 {
+                "err too long".into()
+            } else {
+                format!("ok {rows}")
+            };
             write(&mut stream, &answer)?;
         }
     }
@@ -190,9 +193,13 @@ const CASES: [Case; 6] = [
         .map(drop)
     }),
     ("GET /overview/agents", |ask, _| {
-        for columns in
-            ["node_name", "connection_status", "group_config_status", "version", "os_name, os_platform, os_version"]
-        {
+        for columns in [
+            "node_name",
+            "connection_status",
+            "group_config_status",
+            "version",
+            "os_name, os_platform, os_version",
+        ] {
             ask.group_by(columns)?;
         }
         ask.sql("SELECT COUNT(*) FROM `group`")?;
@@ -217,7 +224,13 @@ impl Drop for Database {
 }
 
 /// Runs each case repeatedly; the CPU time is that of both sides.
-pub fn run(scratch: &Path, registry: &Path, agents: u32, times: usize, results: &mut Results) -> anyhow::Result<()> {
+pub fn run(
+    scratch: &Path,
+    registry: &Path,
+    agents: u32,
+    times: usize,
+    results: &mut Results,
+) -> anyhow::Result<()> {
     let (file, socket) = (scratch.join("peer.db"), scratch.join("peer.sock"));
     seed(registry, &file)?;
     let child = Command::new(std::env::current_exe()?)

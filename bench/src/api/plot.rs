@@ -47,7 +47,12 @@ impl Axis {
         let step = step.into_iter().find(|s| max / s <= 8.0).unwrap_or(power);
         let count = (max / step).ceil();
         let mark = |i: u32| (f64::from(i) * step, short(f64::from(i) * step));
-        Self { log: false, from: 0.0, to: count * step, marks: (0..=count as u32).map(mark).collect() }
+        Self {
+            log: false,
+            from: 0.0,
+            to: count * step,
+            marks: (0..=count as u32).map(mark).collect(),
+        }
     }
 
     /// Returns the relative position of a value, 0 to 1.
@@ -64,7 +69,12 @@ fn short(value: f64) -> String {
 
 type Side<'a> = (&'a str, fn(&mut dyn Iterator<Item = f64>) -> Axis);
 
-fn draw(title: &str, (x_name, x_axis): Side<'_>, (y_name, y_axis): Side<'_>, lines: &[Line]) -> String {
+fn draw(
+    title: &str,
+    (x_name, x_axis): Side<'_>,
+    (y_name, y_axis): Side<'_>,
+    lines: &[Line],
+) -> String {
     let points = || lines.iter().flat_map(|(_, points)| points.iter().copied());
     let x_axis = x_axis(&mut points().map(|p| p.0));
     let y_axis = y_axis(&mut points().map(|p| p.1));
@@ -81,26 +91,55 @@ fn draw(title: &str, (x_name, x_axis): Side<'_>, (y_name, y_axis): Side<'_>, lin
     };
     for (value, shown) in &x_axis.marks {
         let at = x(*value);
-        mark(format!("<line x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{TOP}\" y2=\"{}\" stroke=\"#ddd\"/><text x=\"{at:.1}\" y=\"{}\" text-anchor=\"middle\">{shown}</text>", HEIGHT - BOTTOM, HEIGHT - BOTTOM + 16.0));
+        mark(format!(
+            "<line x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{TOP}\" y2=\"{}\" stroke=\"#ddd\"/><text x=\"{at:.1}\" y=\"{}\" text-anchor=\"middle\">{shown}</text>",
+            HEIGHT - BOTTOM,
+            HEIGHT - BOTTOM + 16.0
+        ));
     }
     for (value, shown) in &y_axis.marks {
         let at = y(*value);
-        mark(format!("<line x1=\"{LEFT}\" x2=\"{}\" y1=\"{at:.1}\" y2=\"{at:.1}\" stroke=\"#ddd\"/><text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{shown}</text>", WIDTH - RIGHT, LEFT - 6.0, at + 4.0));
+        mark(format!(
+            "<line x1=\"{LEFT}\" x2=\"{}\" y1=\"{at:.1}\" y2=\"{at:.1}\" stroke=\"#ddd\"/><text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{shown}</text>",
+            WIDTH - RIGHT,
+            LEFT - 6.0,
+            at + 4.0
+        ));
     }
-    mark(format!("<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{x_name}</text>", LEFT + (WIDTH - LEFT - RIGHT) / 2.0, HEIGHT - 12.0));
-    mark(format!("<text x=\"14\" y=\"{}\" transform=\"rotate(-90 14 {})\" text-anchor=\"middle\">{y_name}</text>", HEIGHT / 2.0, HEIGHT / 2.0));
+    mark(format!(
+        "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{x_name}</text>",
+        LEFT + (WIDTH - LEFT - RIGHT) / 2.0,
+        HEIGHT - 12.0
+    ));
+    mark(format!(
+        "<text x=\"14\" y=\"{}\" transform=\"rotate(-90 14 {})\" text-anchor=\"middle\">{y_name}</text>",
+        HEIGHT / 2.0,
+        HEIGHT / 2.0
+    ));
     for (at, (name, points)) in lines.iter().enumerate() {
         let colour = COLOURS[at % COLOURS.len()];
         let mut path = String::new();
         for (px, py) in points {
             let _ = write!(path, "{:.1},{:.1} ", x(*px), y(*py));
         }
-        mark(format!("<polyline points=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>"));
+        mark(format!(
+            "<polyline points=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>"
+        ));
         for (px, py) in points.iter().filter(|_| points.len() < 20) {
-            mark(format!("<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"3\" fill=\"{colour}\"/>", x(*px), y(*py)));
+            mark(format!(
+                "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"3\" fill=\"{colour}\"/>",
+                x(*px),
+                y(*py)
+            ));
         }
         let line = TOP + 14.0 + at as f64 * 18.0;
-        mark(format!("<rect x=\"{}\" y=\"{}\" width=\"12\" height=\"4\" fill=\"{colour}\"/><text x=\"{}\" y=\"{}\">{name}</text>", WIDTH - RIGHT + 12.0, line - 6.0, WIDTH - RIGHT + 30.0, line));
+        mark(format!(
+            "<rect x=\"{}\" y=\"{}\" width=\"12\" height=\"4\" fill=\"{colour}\"/><text x=\"{}\" y=\"{}\">{name}</text>",
+            WIDTH - RIGHT + 12.0,
+            line - 6.0,
+            WIDTH - RIGHT + 30.0,
+            line
+        ));
     }
     out.push_str("</svg>\n");
     out
@@ -108,7 +147,9 @@ fn draw(title: &str, (x_name, x_axis): Side<'_>, (y_name, y_axis): Side<'_>, lin
 
 /// Returns the whole decades around values, as powers of ten.
 fn decades(values: impl Iterator<Item = f64>) -> (f64, f64) {
-    let (min, max) = values.filter(|v| *v > 0.0).fold((f64::MAX, f64::MIN_POSITIVE), |(a, b), v| (a.min(v), b.max(v)));
+    let (min, max) = values
+        .filter(|v| *v > 0.0)
+        .fold((f64::MAX, f64::MIN_POSITIVE), |(a, b), v| (a.min(v), b.max(v)));
     let (low, high) = (min.log10().floor(), max.log10().ceil());
     (low, if high > low { high } else { low + 1.0 })
 }

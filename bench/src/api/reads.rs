@@ -35,7 +35,13 @@ pub const READS: [(&str, &str, Option<f64>); 12] = [
 ];
 
 /// Sends one request after the other.
-pub fn each(server: &Server, token: &str, agents: u32, times: usize, results: &mut Results) -> anyhow::Result<()> {
+pub fn each(
+    server: &Server,
+    token: &str,
+    agents: u32,
+    times: usize,
+    results: &mut Results,
+) -> anyhow::Result<()> {
     let mut client = server.client(token)?;
     for (case, path, goal_ms) in READS {
         // Requests that read every agent are repeated less often.

@@ -4,8 +4,10 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::Context as _;
+use control::{
+    ControlStore as _, InfoRow, LivenessRow, NewAgent, SqliteControl, StatusCode, WriteContext,
+};
 use model::{AgentId, AgentOs, AgentStatus, Incarnation};
-use control::{InfoRow, LivenessRow, NewAgent, ControlStore as _, SqliteControl, StatusCode};
 
 const GROUPS: u32 = 20;
 const PLATFORMS: [(&str, &str, &str); 6] = [
@@ -47,12 +49,12 @@ pub fn seed(folder: &Path, agents: u32, mix: Mix) -> anyhow::Result<()> {
     let store = SqliteControl::open(&file).with_context(|| file.display().to_string())?;
     let now_s = std::time::UNIX_EPOCH.elapsed()?.as_secs() as i64;
     for group in 0..GROUPS {
-        store.create_group(&format!("group-{group:02}"), now_s)?;
+        store.create_group(&WriteContext::server(), &format!("group-{group:02}"), now_s)?;
     }
     for start in (1..=agents).step_by(BATCH as usize) {
         let end = agents.min(start + BATCH - 1);
         let new: Vec<NewAgent> = (start..=end).map(|n| agent(n, now_s)).collect();
-        store.add_agents(&new)?;
+        store.add_agents(&WriteContext::server(), &new)?;
         let rows: Vec<LivenessRow> =
             (start..=end).filter_map(|n| liveness(n, mix, now_s)).collect();
         store.save_liveness(&rows)?;

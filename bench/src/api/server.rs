@@ -85,7 +85,9 @@ impl Server {
     pub fn rss_mb(&self) -> f64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()));
         let line = status.unwrap_or_default();
-        let kib = line.lines().find_map(|l| l.strip_prefix("VmRSS:")?.split_whitespace().next()?.parse::<f64>().ok());
+        let kib = line
+            .lines()
+            .find_map(|l| l.strip_prefix("VmRSS:")?.split_whitespace().next()?.parse::<f64>().ok());
         kib.unwrap_or(f64::NAN) * 1024.0 / 1e6
     }
 

@@ -236,7 +236,8 @@ fn table(rows: &[Row]) -> String {
         "Bytes on the medium for each byte of log, every 4 KiB block compressed; a flush for every \
          commit.\n",
     );
-    let columns: Vec<_> = COLUMNS.iter().filter(|c| rows.iter().any(|r| r.metric == c.metric)).collect();
+    let columns: Vec<_> =
+        COLUMNS.iter().filter(|c| rows.iter().any(|r| r.metric == c.metric)).collect();
     for case in distinct(rows, |r| &r.case) {
         let headings: Vec<_> = columns.iter().map(|c| c.heading).collect();
         let _ = writeln!(text, "\n| {case} | {} |", headings.join(" | "));

@@ -145,10 +145,11 @@ fn compare(parts: &[&str]) -> anyhow::Result<()> {
         anyhow::bail!("no part {part}: {}", PARTS.join(", "));
     }
     let wanted = |part: &str| parts.is_empty() || parts.contains(&part);
-    let base = std::env::var_os("HOLDFAST_BENCH_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
+    let base =
+        std::env::var_os("HOLDFAST_BENCH_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
     let base = base.join(format!("holdfast-bench-journal-{}", std::process::id()));
     fs::create_dir_all(&base)?;
-    let results = if parts.is_empty() { Results::default() } else { kept(parts)? };
+    let results = if parts.is_empty() { Results::default() } else { load_kept_results(parts)? };
     let mut bench = Bench { base: base.clone(), results };
     let done = PARTS.into_iter().filter(|p| wanted(p)).try_for_each(|part| {
         eprintln!("{part}");
@@ -252,7 +253,13 @@ impl Bench {
     }
 
     fn recovery(&mut self) -> anyhow::Result<()> {
-        let gigabytes = if full() { 10 } else if quick() { 1 } else { 2 };
+        let gigabytes = if full() {
+            10
+        } else if quick() {
+            1
+        } else {
+            2
+        };
         let folder = self.base.join("recover");
         let path = folder.display().to_string();
         let bytes = (gigabytes as u64 * 1_000_000_000).to_string();
@@ -292,7 +299,8 @@ impl Bench {
 
     fn add(&mut self, case: &str, subject: &str, rows: &[Value]) -> anyhow::Result<()> {
         for row in rows {
-            let name = row.get("metric").and_then(Value::as_str).context("a row without a metric")?;
+            let name =
+                row.get("metric").and_then(Value::as_str).context("a row without a metric")?;
             let value = row.get("value").and_then(Value::as_f64).unwrap_or(f64::NAN);
             let known = METRICS.iter().find(|m| m.0 == name).context(name.to_owned())?;
             self.results.add(case, subject, known.0, known.1, value);
@@ -315,7 +323,7 @@ impl Bench {
 }
 
 /// Returns the figures of an earlier run that none of these parts measures again.
-fn kept(parts: &[&str]) -> anyhow::Result<Results> {
+fn load_kept_results(parts: &[&str]) -> anyhow::Result<Results> {
     let part_of = |case: &str, metric: &str| match case {
         c if c.contains("flush every") => "paced",
         c if c.starts_with("btrfs") => "btrfs",

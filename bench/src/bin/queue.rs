@@ -167,7 +167,8 @@ impl Bench {
 
     /// Measures subjects with small differences three times, the others once.
     fn all_events(&mut self) -> anyhow::Result<()> {
-        let close = ["holdfast", YARDSTICK, LATER, "holdfast power", "holdfast power, groups of 100"];
+        let close =
+            ["holdfast", YARDSTICK, LATER, "holdfast power", "holdfast power, groups of 100"];
         for round in 0..ROUNDS {
             for (subject, design) in SUBJECTS {
                 let often = close.contains(subject);

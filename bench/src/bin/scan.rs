@@ -174,9 +174,8 @@ fn holdfast(tree: &str, db: &Path) -> anyhow::Result<()> {
     let mut baseline = queue.baseline(&dataset)?;
     let mut sink = queue.sink(&dataset, Arc::new(SystemNames::new()))?;
     let scanner = Scanner::new(Rules::of_paths([tree]), ScanOptions::default(), clock)?;
-    let report = scanner
-        .scan(&mut baseline, &mut sink, &Progress::new(), &Cancel::new())
-        .context("scan")?;
+    let report =
+        scanner.scan(&mut baseline, &mut sink, &Progress::new(), &Cancel::new()).context("scan")?;
     queue.close()?;
     println!("{report:?}");
     Ok(())

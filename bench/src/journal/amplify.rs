@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use device::{PowerCut, Device, Fs, DeviceOptions, Report, block_sizes};
+use device::{Device, DeviceOptions, Fs, PowerCut, Report, block_sizes};
 use journal::{Durability, IoPath, Journal, Layout};
 use serde_json::{Value, json};
 
@@ -26,14 +26,8 @@ pub fn case(record: usize, writers: usize) -> String {
 }
 
 /// Runs all cases of a subject and prints its rows.
-pub fn run(
-    kind: Kind,
-    records: &[usize],
-    writers: &[usize],
-    commits: usize,
-) -> anyhow::Result<()> {
-    let options =
-        DeviceOptions { bytes: DEVICE_BYTES, flush_time: FLUSH_TIME, measure: true };
+pub fn run(kind: Kind, records: &[usize], writers: &[usize], commits: usize) -> anyhow::Result<()> {
+    let options = DeviceOptions { bytes: DEVICE_BYTES, flush_time: FLUSH_TIME, measure: true };
     let mut device = Device::with(options)?;
     let base = device.mount(Fs::Ext4)?;
     let mut rows = Vec::new();
@@ -47,8 +41,7 @@ pub fn run(
             device.start_measuring();
             let commits = kind.commits(commits, *writers);
             write(&*log, *writers, *record, commits, 2)?;
-            let named: Vec<_> =
-                files(&folder)?.into_iter().filter(|f| kind.is_log(f)).collect();
+            let named: Vec<_> = files(&folder)?.into_iter().filter(|f| kind.is_log(f)).collect();
             let report = device.report(&named)?;
             let commits = commits / writers * writers;
             add(&mut rows, &case(*record, *writers), &report, commits, *record);
@@ -95,8 +88,8 @@ fn write(
                     let mut noise = Noise::new(seed * 1000 + writer as u64);
                     let mut bytes = vec![0; record];
                     (0..count / writers).try_for_each(|_| {
-                        noise.fill(&mut bytes);
-                        log.put(writer, &bytes)
+                        noise.fill_record(&mut bytes);
+                        log.append_record(writer, &bytes)
                     })
                 })
             })
@@ -118,11 +111,8 @@ const PACED_RECORD: usize = 16;
 
 /// Measures flushes by time instead of at every commit: amplification, and what a power cut costs.
 pub fn paced(layout: Layout, every: Duration, run: Duration) -> anyhow::Result<()> {
-    let mut device = Device::with(DeviceOptions {
-        bytes: DEVICE_BYTES,
-        flush_time: FLUSH_TIME,
-        measure: true,
-    })?;
+    let mut device =
+        Device::with(DeviceOptions { bytes: DEVICE_BYTES, flush_time: FLUSH_TIME, measure: true })?;
     let base = device.mount(Fs::Ext4)?;
     let folder = base.join("paced");
     let log = ours::Ours::open(&folder, layout, Durability::Within(every), true)?;
@@ -136,8 +126,8 @@ pub fn paced(layout: Layout, every: Duration, run: Duration) -> anyhow::Result<(
     let mut count = 0;
     while began.elapsed() < run {
         for _ in 0..PACED_STEP {
-            noise.fill(&mut bytes);
-            log.put(0, &bytes)?;
+            noise.fill_record(&mut bytes);
+            log.append_record(0, &bytes)?;
         }
         count += PACED_STEP;
         let due = Duration::from_millis(count * 1000 / PACED_PER_SECOND);
@@ -172,11 +162,8 @@ pub fn paced(layout: Layout, every: Duration, run: Duration) -> anyhow::Result<(
 
 /// Measures the sparse layout on a file system that compresses: device bytes per byte of payload.
 pub fn btrfs(io: IoPath, commits: usize, record: usize) -> anyhow::Result<()> {
-    let mut device = Device::with(DeviceOptions {
-        bytes: DEVICE_BYTES,
-        flush_time: FLUSH_TIME,
-        measure: true,
-    })?;
+    let mut device =
+        Device::with(DeviceOptions { bytes: DEVICE_BYTES, flush_time: FLUSH_TIME, measure: true })?;
     let base = device.mount(Fs::BtrfsZstd)?;
     let folder = base.join("btrfs");
     let (journal, recovery) = Journal::open(&folder, ours::options(Layout::Sparse, io))?;
@@ -184,7 +171,7 @@ pub fn btrfs(io: IoPath, commits: usize, record: usize) -> anyhow::Result<()> {
     let mut bytes = vec![0; record];
     let mut append = |count: usize| -> anyhow::Result<()> {
         for _ in 0..count {
-            noise.fill(&mut bytes);
+            noise.fill_record(&mut bytes);
             journal.append(&bytes, Durability::Persist)?;
         }
         Ok(())
@@ -227,7 +214,7 @@ pub fn space(count: usize) -> anyhow::Result<()> {
     let mut noise = Noise::new(6);
     let mut bytes = [0; RECORD];
     for _ in 0..count {
-        noise.fill(&mut bytes);
+        noise.fill_record(&mut bytes);
         journal.append(&bytes, Durability::Persist)?;
     }
     let kept = journal.stats().archive_bytes as f64 / (count * RECORD) as f64;

@@ -118,10 +118,10 @@ fn threads(
                     let mut latencies = Vec::with_capacity(1 << 16);
                     ready.wait();
                     while !stop.load(Ordering::Relaxed) {
-                        noise.fill(&mut bytes);
+                        noise.fill_record(&mut bytes);
                         let counts = counting.load(Ordering::Relaxed);
                         let began = Instant::now();
-                        log.put(writer, &bytes)?;
+                        log.append_record(writer, &bytes)?;
                         if counts {
                             latencies.push(began.elapsed().as_nanos() as u64);
                         }
@@ -163,7 +163,7 @@ fn tasks(
                     let mut latencies = Vec::with_capacity(1 << 16);
                     loop {
                         let mut bytes = vec![0; record];
-                        noise.fill(&mut bytes);
+                        noise.fill_record(&mut bytes);
                         let began = Instant::now();
                         journal.append_async(vec![bytes], Durability::Persist).await?;
                         let now = Instant::now();

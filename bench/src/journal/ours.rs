@@ -45,7 +45,7 @@ pub fn options(layout: Layout, io: IoPath) -> Options {
 }
 
 impl Log for Ours {
-    fn put(&self, _: usize, record: &[u8]) -> anyhow::Result<()> {
+    fn append_record(&self, _: usize, record: &[u8]) -> anyhow::Result<()> {
         self.journal.append(record, self.durability)?;
         Ok(())
     }
@@ -104,7 +104,7 @@ impl Limit {
 }
 
 impl Log for Raw {
-    fn put(&self, _: usize, record: &[u8]) -> anyhow::Result<()> {
+    fn append_record(&self, _: usize, record: &[u8]) -> anyhow::Result<()> {
         let mut room = Aligned([0; 8192]);
         let skip = room.0.as_ptr().align_offset(4096);
         let block = &mut room.0[skip..skip + 4096];

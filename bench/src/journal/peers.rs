@@ -14,7 +14,7 @@ use crate::subject::Log;
 const ERROR_BYTES: usize = 256;
 
 /// Returns the error message of a C peer as an error.
-fn said(error: &[c_char; ERROR_BYTES]) -> anyhow::Error {
+fn peer_error(error: &[c_char; ERROR_BYTES]) -> anyhow::Error {
     // SAFETY: the peers terminate their message with a zero inside the buffer, which was all zeros.
     let text = unsafe { CStr::from_ptr(error.as_ptr()) };
     anyhow!("{}", text.to_string_lossy())
@@ -51,19 +51,13 @@ unsafe impl Sync for RocksDb {}
 
 #[cfg(has_rocksdb)]
 impl Log for RocksDb {
-    fn put(&self, _: usize, record: &[u8]) -> anyhow::Result<()> {
+    fn append_record(&self, _: usize, record: &[u8]) -> anyhow::Result<()> {
         let mut error = [0; ERROR_BYTES];
         // SAFETY: the handle is open; record and error are valid for the call.
         let code = unsafe {
-            peer_rocksdb_put(
-                self.0,
-                record.as_ptr(),
-                record.len(),
-                error.as_mut_ptr(),
-                ERROR_BYTES,
-            )
+            peer_rocksdb_put(self.0, record.as_ptr(), record.len(), error.as_mut_ptr(), ERROR_BYTES)
         };
-        if code == 0 { Ok(()) } else { Err(said(&error)) }
+        if code == 0 { Ok(()) } else { Err(peer_error(&error)) }
     }
 
     fn close(self: Box<Self>) -> anyhow::Result<()> {
@@ -77,10 +71,9 @@ impl Log for RocksDb {
 pub fn rocksdb(folder: &Path) -> anyhow::Result<Box<dyn Log>> {
     let mut error = [0; ERROR_BYTES];
     // SAFETY: path and error are valid for the call.
-    let peer = unsafe {
-        peer_rocksdb_open(path(folder)?.as_ptr(), 1, error.as_mut_ptr(), ERROR_BYTES)
-    };
-    if peer.is_null() { Err(said(&error)) } else { Ok(Box::new(RocksDb(peer))) }
+    let peer =
+        unsafe { peer_rocksdb_open(path(folder)?.as_ptr(), 1, error.as_mut_ptr(), ERROR_BYTES) };
+    if peer.is_null() { Err(peer_error(&error)) } else { Ok(Box::new(RocksDb(peer))) }
 }
 
 #[cfg(not(has_rocksdb))]
@@ -90,8 +83,7 @@ pub fn rocksdb(_: &Path) -> anyhow::Result<Box<dyn Log>> {
 
 #[cfg(has_wiredtiger)]
 unsafe extern "C" {
-    fn peer_wiredtiger_open(folder: *const c_char, error: *mut c_char, room: usize)
-    -> *mut c_void;
+    fn peer_wiredtiger_open(folder: *const c_char, error: *mut c_char, room: usize) -> *mut c_void;
     fn peer_wiredtiger_writer(
         connection: *mut c_void,
         error: *mut c_char,
@@ -120,7 +112,7 @@ unsafe impl Sync for WiredTiger {}
 
 #[cfg(has_wiredtiger)]
 impl Log for WiredTiger {
-    fn put(&self, writer: usize, record: &[u8]) -> anyhow::Result<()> {
+    fn append_record(&self, writer: usize, record: &[u8]) -> anyhow::Result<()> {
         let mut error = [0; ERROR_BYTES];
         // SAFETY: the writer is open; record and error are valid for the call.
         let code = unsafe {
@@ -132,7 +124,7 @@ impl Log for WiredTiger {
                 ERROR_BYTES,
             )
         };
-        if code == 0 { Ok(()) } else { Err(said(&error)) }
+        if code == 0 { Ok(()) } else { Err(peer_error(&error)) }
     }
 
     fn close(self: Box<Self>) -> anyhow::Result<()> {
@@ -151,19 +143,17 @@ impl Log for WiredTiger {
 pub fn wiredtiger(folder: &Path, writers: usize) -> anyhow::Result<Box<dyn Log>> {
     let mut error = [0; ERROR_BYTES];
     // SAFETY: path and error are valid for the call.
-    let connection = unsafe {
-        peer_wiredtiger_open(path(folder)?.as_ptr(), error.as_mut_ptr(), ERROR_BYTES)
-    };
+    let connection =
+        unsafe { peer_wiredtiger_open(path(folder)?.as_ptr(), error.as_mut_ptr(), ERROR_BYTES) };
     if connection.is_null() {
-        return Err(said(&error));
+        return Err(peer_error(&error));
     }
     let mut peer = WiredTiger { connection, writers: Vec::new() };
     for _ in 0..writers {
         // SAFETY: the connection is open.
-        let writer =
-            unsafe { peer_wiredtiger_writer(connection, error.as_mut_ptr(), ERROR_BYTES) };
+        let writer = unsafe { peer_wiredtiger_writer(connection, error.as_mut_ptr(), ERROR_BYTES) };
         if writer.is_null() {
-            return Err(said(&error));
+            return Err(peer_error(&error));
         }
         peer.writers.push(writer);
     }
@@ -178,10 +168,10 @@ pub fn wiredtiger(_: &Path, _: usize) -> anyhow::Result<Box<dyn Log>> {
 struct RaftEngine(Engine);
 
 impl Log for RaftEngine {
-    fn put(&self, writer: usize, record: &[u8]) -> anyhow::Result<()> {
+    fn append_record(&self, writer: usize, record: &[u8]) -> anyhow::Result<()> {
         let mut batch = LogBatch::default();
         let (key, value) = record.split_at(8);
-        batch.put(writer as u64 + 1, key.to_vec(), value.to_vec())?;
+        batch.append_record(writer as u64 + 1, key.to_vec(), value.to_vec())?;
         self.0.write(&mut batch, true)?;
         Ok(())
     }
@@ -223,7 +213,7 @@ impl LogManager for Forget {
 struct OkayWal(WriteAheadLog);
 
 impl Log for OkayWal {
-    fn put(&self, _: usize, record: &[u8]) -> anyhow::Result<()> {
+    fn append_record(&self, _: usize, record: &[u8]) -> anyhow::Result<()> {
         let mut entry = self.0.begin_entry()?;
         entry.write_chunk(record)?;
         entry.commit()?;

@@ -28,7 +28,7 @@ pub fn write(folder: &Path, bytes: u64) -> anyhow::Result<()> {
     let mut records = vec![vec![0; RECORD_BYTES]; TOGETHER];
     for _ in 0..bytes / (RECORD_BYTES * TOGETHER) as u64 {
         for record in &mut records {
-            noise.fill(record);
+            noise.fill_record(record);
         }
         let records: Vec<&[u8]> = records.iter().map(Vec::as_slice).collect();
         journal.append_all(&records, Durability::Flush)?;
@@ -67,7 +67,7 @@ pub fn append(folder: &Path, together: usize) -> anyhow::Result<()> {
     let (journal, _) = Journal::open(folder, options())?;
     let mut noise = Noise::new(9);
     let mut records = vec![vec![0; APPEND_BYTES]; together];
-    records.iter_mut().for_each(|record| noise.fill(record));
+    records.iter_mut().for_each(|record| noise.fill_record(record));
     let records: Vec<&[u8]> = records.iter().map(Vec::as_slice).collect();
     journal.append_all(&records, Durability::Flush)?;
     let cpu = cpu_seconds();

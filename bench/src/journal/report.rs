@@ -122,10 +122,7 @@ fn others(results: &Results) {
     println!("|---|---|---|---|");
     for row in rows {
         let unit = if row.unit == "1" || row.unit == "ratio" { "" } else { row.unit };
-        println!(
-            "| {} | {} | {} | {:.3} {unit} |",
-            row.case, row.subject, row.metric, row.median
-        );
+        println!("| {} | {} | {} | {:.3} {unit} |", row.case, row.subject, row.metric, row.median);
     }
 }
 
@@ -141,37 +138,72 @@ fn goals(results: &Results) {
         ("sparse, 16 B, 1 writer, lz4".into(), get(&one, "holdfast sparse", lz4), 3.1, false),
         ("sparse, 16 B, 32 writers, zlib".into(), get(&many, "holdfast sparse", zlib), 1.3, false),
         ("ring, 16 B, 1 writer, zlib".into(), get(&one, "holdfast ring", zlib), 6.0, false),
-        ("ring, log space to payload".into(), get("log space, 16 B", "holdfast ring", "log_space"),
-            1.6, false),
+        (
+            "ring, log space to payload".into(),
+            get("log space, 16 B", "holdfast ring", "log_space"),
+            1.6,
+            false,
+        ),
     ];
     let rate = "commits_per_second";
     let ours = ["holdfast sparse", "holdfast ring", "holdfast packed"];
-    let peers = ["rocksdb", "wiredtiger", "sqlite full", "sqlite full, group commit",
-        "raft-engine", "okaywal"];
-    let best = |case: &str, of: &[&str]| {
-        of.iter().filter_map(|s| get(case, s, rate)).reduce(f64::max)
-    };
+    let peers = [
+        "rocksdb",
+        "wiredtiger",
+        "sqlite full",
+        "sqlite full, group commit",
+        "raft-engine",
+        "okaywal",
+    ];
+    let best =
+        |case: &str, of: &[&str]| of.iter().filter_map(|s| get(case, s, rate)).reduce(f64::max);
     let ratio = |a: Option<f64>, b: Option<f64>| Some(a? / b?);
     let (c1, c16, c64) = (case(128, 1), case(128, 16), case(128, 64));
     let tasks: Vec<String> = ours.iter().map(|s| format!("{s}{TASKS}")).collect();
     let tasks: Vec<&str> = tasks.iter().map(String::as_str).collect();
     list.extend([
-        ("128 B, 1 writer, best of ours to best peer".into(),
-            ratio(best(&c1, &ours), best(&c1, &peers)), 0.95, true),
-        ("128 B, 16 writers, best of ours to best peer".into(),
-            ratio(best(&c16, &ours), best(&c16, &peers)), 1.0, true),
-        ("128 B, 64 writers, to rocksdb".into(),
-            ratio(best(&c64, &ours), get(&c64, YARDSTICK, rate)), 3.0, true),
-        ("128 B, 64 writers, to the best Rust log".into(),
-            ratio(best(&c64, &ours), best(&c64, &["raft-engine", "okaywal"])), 1.25, true),
-        ("128 B, 64 tasks, to rocksdb with 64 threads".into(),
-            ratio(best(&c64, &tasks), get(&c64, YARDSTICK, rate)), 5.0, true),
-        ("append without sync, 128 B, CPU ns a record, one by one".into(),
+        (
+            "128 B, 1 writer, best of ours to best peer".into(),
+            ratio(best(&c1, &ours), best(&c1, &peers)),
+            0.95,
+            true,
+        ),
+        (
+            "128 B, 16 writers, best of ours to best peer".into(),
+            ratio(best(&c16, &ours), best(&c16, &peers)),
+            1.0,
+            true,
+        ),
+        (
+            "128 B, 64 writers, to rocksdb".into(),
+            ratio(best(&c64, &ours), get(&c64, YARDSTICK, rate)),
+            3.0,
+            true,
+        ),
+        (
+            "128 B, 64 writers, to the best Rust log".into(),
+            ratio(best(&c64, &ours), best(&c64, &["raft-engine", "okaywal"])),
+            1.25,
+            true,
+        ),
+        (
+            "128 B, 64 tasks, to rocksdb with 64 threads".into(),
+            ratio(best(&c64, &tasks), get(&c64, YARDSTICK, rate)),
+            5.0,
+            true,
+        ),
+        (
+            "append without sync, 128 B, CPU ns a record, one by one".into(),
             get("append without sync, 128 B", "holdfast, one by one", "cpu_ns_per_record"),
-            300.0, false),
-        ("append without sync, 128 B, CPU ns a record, 32 together".into(),
+            300.0,
+            false,
+        ),
+        (
+            "append without sync, 128 B, CPU ns a record, 32 together".into(),
             get("append without sync, 128 B", "holdfast, 32 together", "cpu_ns_per_record"),
-            300.0, false),
+            300.0,
+            false,
+        ),
     ]);
     println!("\n| goal for holdfast | measured | limit | |");
     println!("|---|---|---|---|");
@@ -197,22 +229,17 @@ pub fn plot(results: &Results, folder: &Path) -> anyhow::Result<()> {
                 })
                 .collect();
             if !points.is_empty() {
-                lines.push(Line {
-                    name: name.clone(),
-                    ours: name.starts_with("holdfast"),
-                    points,
-                });
+                lines.push(Line { name: name.clone(), ours: name.starts_with("holdfast"), points });
             }
         }
         lines
     };
     let subjects: Vec<String> = AMPLIFIED.iter().map(|s| s.0.to_owned()).collect();
-    let amplified = [(16, "zlib"), (16, "lz4"), (128, "zlib")]
-        .map(|(record, by)| {
-            let metric = format!("write_amplification_{by}");
-            let title = format!("{record}-byte records, {by}");
-            (title, lines(record, &WRITERS, &metric, &subjects))
-        });
+    let amplified = [(16, "zlib"), (16, "lz4"), (128, "zlib")].map(|(record, by)| {
+        let metric = format!("write_amplification_{by}");
+        let title = format!("{record}-byte records, {by}");
+        (title, lines(record, &WRITERS, &metric, &subjects))
+    });
     let drawn = draw(
         "Write amplification at the block device, the file system included",
         "Bytes on the medium for each byte of log, every 4 KiB block compressed; a flush for every \

@@ -30,7 +30,7 @@ impl OneByOne {
 }
 
 impl Log for OneByOne {
-    fn put(&self, _: usize, record: &[u8]) -> anyhow::Result<()> {
+    fn append_record(&self, _: usize, record: &[u8]) -> anyhow::Result<()> {
         self.0.lock().prepare_cached(INSERT)?.execute([record])?;
         Ok(())
     }
@@ -77,7 +77,7 @@ impl Grouped {
 }
 
 impl Log for Grouped {
-    fn put(&self, _: usize, record: &[u8]) -> anyhow::Result<()> {
+    fn append_record(&self, _: usize, record: &[u8]) -> anyhow::Result<()> {
         let mut state = self.state.lock();
         state.records.push(record.to_vec());
         let group = Arc::clone(&state.group);

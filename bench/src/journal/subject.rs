@@ -13,7 +13,7 @@ use crate::sqlite::{Grouped, OneByOne};
 /// one.
 pub trait Log: Sync {
     /// Returns once the record is on the medium (or as durable as the subject's name says).
-    fn put(&self, writer: usize, record: &[u8]) -> anyhow::Result<()>;
+    fn append_record(&self, writer: usize, record: &[u8]) -> anyhow::Result<()>;
 
     /// Brings the log into the state of one that has been in use for long.
     fn settle(&self) -> anyhow::Result<()> {
@@ -78,11 +78,7 @@ pub const FIRST_USE: &[Subject] = &[
 pub const TIMED: &[Subject] = &[
     (
         "holdfast packed, no sync",
-        Kind::Holdfast {
-            layout: Layout::Packed,
-            durability: Durability::Flush,
-            recycled: true,
-        },
+        Kind::Holdfast { layout: Layout::Packed, durability: Durability::Flush, recycled: true },
     ),
     ("limit: pwrite + fdatasync, zero-filled file", Kind::Limit(Limit::Fdatasync)),
     ("limit: O_DIRECT|O_DSYNC, zero-filled file", Kind::Limit(Limit::Direct)),
@@ -173,7 +169,7 @@ impl Noise {
         Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
 
-    pub fn fill(&mut self, record: &mut [u8]) {
+    pub fn fill_record(&mut self, record: &mut [u8]) {
         for piece in record.chunks_mut(8) {
             self.0 ^= self.0 << 13;
             self.0 ^= self.0 >> 7;

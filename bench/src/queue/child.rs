@@ -126,7 +126,7 @@ pub fn run(design: Design, count: u64, order: &str, db: &Path) -> anyhow::Result
         let cost = write(design, &shuffled, 2, db)?;
         rows.push(row(&format!("coalesce {count} random"), count, &cost));
     }
-    rows.push(tell(design, count, db)?);
+    rows.push(measure_acknowledging(design, count, db)?);
     println!("{}", json!(rows));
     Ok(())
 }
@@ -157,7 +157,11 @@ fn write(design: Design, order: &[u64], round: u64, db: &Path) -> anyhow::Result
 }
 
 /// Leases everything pending, builds the documents with their ids, and acknowledges them.
-fn tell(design: Design, count: u64, db: &Path) -> anyhow::Result<Map<String, serde_json::Value>> {
+fn measure_acknowledging(
+    design: Design,
+    count: u64,
+    db: &Path,
+) -> anyhow::Result<Map<String, serde_json::Value>> {
     let mut store = design.open(db)?;
     let mut told = Acknowledged::default();
     let before = written()?;

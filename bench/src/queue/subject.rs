@@ -8,7 +8,7 @@ use env::clock::SystemClock;
 use env::random::SystemRandom;
 use model::document::NoNames;
 use model::{Dataset, Sink};
-use queue::{QueueDurability, Queue, QueueOptions, Transaction};
+use queue::{Queue, QueueDurability, QueueOptions, Transaction};
 
 use crate::peer::{Mode, Peer};
 
@@ -106,10 +106,12 @@ impl Design {
     pub fn flushes_each(self) -> bool {
         match self {
             Self::Holdfast(ours) => {
-                ours.durability == QueueDurability::Power && ours.transaction == Transaction::PerEvent
+                ours.durability == QueueDurability::Power
+                    && ours.transaction == Transaction::PerEvent
             }
             Self::PerEvent(mode) => {
-                mode.synchronous == "FULL" || (mode.journal == "DELETE" && mode.synchronous != "OFF")
+                mode.synchronous == "FULL"
+                    || (mode.journal == "DELETE" && mode.synchronous != "OFF")
             }
         }
     }

@@ -10,7 +10,7 @@ pub fn count() -> u64 {
     COUNT.load(Ordering::Relaxed)
 }
 
-fn counted(number: libc::c_long, fd: libc::c_int) -> libc::c_int {
+fn counted_sync(number: libc::c_long, fd: libc::c_int) -> libc::c_int {
     COUNT.fetch_add(1, Ordering::Relaxed);
     // SAFETY: a system call on a descriptor, which touches no memory of ours.
     unsafe { libc::syscall(number, fd) as libc::c_int }
@@ -20,12 +20,12 @@ fn counted(number: libc::c_long, fd: libc::c_int) -> libc::c_int {
 // SAFETY: same name, signature and behaviour as the C library's.
 #[unsafe(no_mangle)]
 pub extern "C" fn fsync(fd: libc::c_int) -> libc::c_int {
-    counted(libc::SYS_fsync, fd)
+    counted_sync(libc::SYS_fsync, fd)
 }
 
 /// fdatasync(2).
 // SAFETY: as above.
 #[unsafe(no_mangle)]
 pub extern "C" fn fdatasync(fd: libc::c_int) -> libc::c_int {
-    counted(libc::SYS_fdatasync, fd)
+    counted_sync(libc::SYS_fdatasync, fd)
 }

@@ -51,7 +51,7 @@ fn observation(number: u64, round: u64) -> anyhow::Result<Observation> {
     o.ctime_ns = o.mtime_ns + 5_123_456;
     o.verified_at_s = 1_795_000_000;
     let mut hash = [0; 32];
-    SeededRandom::new(number * 31 + round).fill(&mut hash)?;
+    SeededRandom::new(number * 31 + round).fill_bytes(&mut hash)?;
     o.hashes.sha256 = Some(hash);
     Ok(o)
 }
@@ -108,7 +108,7 @@ pub fn tree(folder: &Path, files: u64) -> anyhow::Result<u64> {
         let share = random.next_u64()? as f64 / u64::MAX as f64;
         let bytes = (FILE_BYTES.0 * (FILE_BYTES.1 / FILE_BYTES.0).powf(share)) as usize;
         let content = &mut content[..bytes];
-        random.fill(content)?;
+        random.fill_bytes(content)?;
         fs::write(directory.join(format!("file-{number:08}.bin")), content)?;
         total += bytes as u64;
     }

@@ -70,13 +70,7 @@ impl Bare {
         Ok(grouped.max(direct) / without)
     }
 
-    fn turn(
-        &self,
-        threads: usize,
-        work: Duration,
-        bytes: usize,
-        how: How,
-    ) -> anyhow::Result<f64> {
+    fn turn(&self, threads: usize, work: Duration, bytes: usize, how: How) -> anyhow::Result<f64> {
         // Data that others left in the page cache must not be written during the measurement.
         rustix::fs::sync();
         let began = Instant::now();

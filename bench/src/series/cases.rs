@@ -16,7 +16,7 @@ fn cpu(clock: ClockId) -> f64 {
     t.tv_sec as f64 + t.tv_nsec as f64 / 1e9
 }
 
-fn say(metric: &str, value: f64) {
+fn print_metric(metric: &str, value: f64) {
     println!("{metric} {value}");
 }
 
@@ -66,7 +66,7 @@ fn write(
         for from in (0..rows).step_by(BATCH_ROWS) {
             let began = cpu(ClockId::ThreadCPUTime);
             let mut batch = Batch::new();
-            generator.fill(&mut batch, time, from, (from + BATCH_ROWS).min(rows))?;
+            generator.fill_batch(&mut batch, time, from, (from + BATCH_ROWS).min(rows))?;
             generating += cpu(ClockId::ThreadCPUTime) - began;
             samples += batch.samples() as f64;
             tickets.push_back(store.submit(batch, Ack::Persisted)?);
@@ -95,19 +95,19 @@ pub fn ingest(dir: &Path, wal: &str, kind: &str, rows: usize, times: i64) -> any
     let wall_sealed = began.elapsed().as_secs_f64();
     while store.merge()?.parts_before > 0 {}
     let stats = store.stats();
-    say("points_per_second", samples / wall);
-    say("points_per_second_sealed", samples / wall_sealed);
-    say("cpu_us_per_point", ingest * 1e6 / samples);
-    say("cpu_us_per_point_sealed", sealed * 1e6 / samples);
-    say("log_bytes_per_point", log.log_payload_bytes as f64 / samples);
+    print_metric("points_per_second", samples / wall);
+    print_metric("points_per_second_sealed", samples / wall_sealed);
+    print_metric("cpu_us_per_point", ingest * 1e6 / samples);
+    print_metric("cpu_us_per_point_sealed", sealed * 1e6 / samples);
+    print_metric("log_bytes_per_point", log.log_payload_bytes as f64 / samples);
     if let Some(log) = log.log {
-        say("log_written_per_point", log.bytes_written as f64 / samples);
-        say("samples_per_flush", samples / log.flushes.max(1) as f64);
+        print_metric("log_written_per_point", log.bytes_written as f64 / samples);
+        print_metric("samples_per_flush", samples / log.flushes.max(1) as f64);
     }
-    say("bytes_per_point", stats.part_bytes as f64 / samples);
-    say("rollup_bytes_per_point", stats.rollup_bytes as f64 / samples);
+    print_metric("bytes_per_point", stats.part_bytes as f64 / samples);
+    print_metric("rollup_bytes_per_point", stats.rollup_bytes as f64 / samples);
     let entries = (stats.series * stats.partitions) as f64;
-    say("index_bytes_per_series", stats.index_bytes as f64 / entries);
+    print_metric("index_bytes_per_series", stats.index_bytes as f64 / entries);
     store.close()?;
     Ok(())
 }
@@ -138,11 +138,11 @@ pub fn backfill(dir: &Path, rows: usize) -> anyhow::Result<()> {
     while store.merge()?.parts_before > 0 {}
     let merged = cpu(ClockId::ProcessCPUTime) - cpu_before;
     let stats = store.stats();
-    say("points_per_second", samples / sealed.0);
-    say("cpu_us_per_point_sealed", sealed.1 * 1e6 / samples);
-    say("cpu_us_per_point_merged", merged * 1e6 / samples);
-    say("bytes_per_point", stats.part_bytes as f64 / samples);
-    say("partitions", stats.partitions as f64);
+    print_metric("points_per_second", samples / sealed.0);
+    print_metric("cpu_us_per_point_sealed", sealed.1 * 1e6 / samples);
+    print_metric("cpu_us_per_point_merged", merged * 1e6 / samples);
+    print_metric("bytes_per_point", stats.part_bytes as f64 / samples);
+    print_metric("partitions", stats.partitions as f64);
     store.close()?;
     Ok(())
 }
@@ -155,8 +155,11 @@ pub fn memory(dir: &Path, rows: usize, times: i64) -> anyhow::Result<()> {
     let mut generator = Generator::new(&store, Kind::Gauges, rows)?;
     write(&store, &mut generator, rows, times)?;
     let own = (rows * COLUMNS * 16) as f64;
-    say("memory_bytes_per_series", (rss() - before - own) / (rows * COLUMNS) as f64);
-    say("head_bytes_per_series", store.stats().head_bytes as f64 / (rows * COLUMNS) as f64);
+    print_metric("memory_bytes_per_series", (rss() - before - own) / (rows * COLUMNS) as f64);
+    print_metric(
+        "head_bytes_per_series",
+        store.stats().head_bytes as f64 / (rows * COLUMNS) as f64,
+    );
     // Nothing after this point is measured.
     std::process::exit(0);
 }
@@ -177,9 +180,9 @@ pub fn replay(dir: &Path) -> anyhow::Result<()> {
     let (store, report) = Store::open(dir, options)?;
     let seconds = report.elapsed.as_secs_f64();
     let used = cpu(ClockId::ProcessCPUTime) - before;
-    say("replay_points_per_cpu_second", report.replayed_samples as f64 / used);
-    say("replay_points_per_second", report.replayed_samples as f64 / seconds);
-    say("open_after_kill_s", seconds);
+    print_metric("replay_points_per_cpu_second", report.replayed_samples as f64 / used);
+    print_metric("replay_points_per_second", report.replayed_samples as f64 / seconds);
+    print_metric("open_after_kill_s", seconds);
     store.close()?;
     Ok(())
 }
@@ -198,14 +201,14 @@ pub fn reopen(dir: &Path) -> anyhow::Result<()> {
         anyhow::ensure!(stats.part_samples >= 1_000_000_000, "{} points", stats.part_samples);
         store.close()?;
     }
-    say("open_clean_s", holdfast_bench::median(seconds));
+    print_metric("open_clean_s", holdfast_bench::median(seconds));
     Ok(())
 }
 
 /// Opens the closed store and queries it.
 pub fn query(dir: &Path) -> anyhow::Result<()> {
     let (store, report) = Store::open(dir, options("always"))?;
-    say("open_clean_s", report.elapsed.as_secs_f64());
+    print_metric("open_clean_s", report.elapsed.as_secs_f64());
     let one = Selector::metric("cpu.m0").with("host", "host_7");
     let metric = |name: &str| Selector::metric(name);
     let all = TimeRange::ALL;
@@ -277,7 +280,7 @@ fn timed(name: &str, mut run: impl FnMut() -> anyhow::Result<usize>) -> anyhow::
         anyhow::ensure!(std::hint::black_box(run()?) > 0, "{name}: nothing found");
         times.push((cpu(ClockId::ProcessCPUTime) - began) * 1e3);
     }
-    say(&format!("query {name}"), holdfast_bench::median(times));
+    print_metric(&format!("query {name}"), holdfast_bench::median(times));
     Ok(())
 }
 
@@ -294,9 +297,9 @@ pub fn codec(dir: &Path) -> anyhow::Result<()> {
         let back: usize = (0..ROUNDS).map(|_| std::hint::black_box(probe.decode())).sum();
         let decoded = cpu(ClockId::ThreadCPUTime);
         assert_eq!(back, walk.len() * ROUNDS);
-        say(&format!("codec {kind} encode"), values / (encoded - began));
-        say(&format!("codec {kind} decode"), values / (decoded - encoded));
-        say(&format!("codec {kind} bytes"), bytes as f64 / walk.len() as f64);
+        print_metric(&format!("codec {kind} encode"), values / (encoded - began));
+        print_metric(&format!("codec {kind} decode"), values / (decoded - encoded));
+        print_metric(&format!("codec {kind} bytes"), bytes as f64 / walk.len() as f64);
     }
     record(dir)
 }
@@ -314,7 +317,7 @@ fn record(dir: &Path) -> anyhow::Result<()> {
         if time < 1000 - TIMES {
             batch.clear();
         }
-        generator.fill(&mut batch, time, 0, crate::ROWS)?;
+        generator.fill_batch(&mut batch, time, 0, crate::ROWS)?;
     }
     let (mut room, points) = (Vec::new(), batch.samples() as f64);
     let began = cpu(ClockId::ThreadCPUTime);
@@ -322,7 +325,7 @@ fn record(dir: &Path) -> anyhow::Result<()> {
         series::probe::record(std::hint::black_box(&batch), &mut room);
     }
     let took = cpu(ClockId::ThreadCPUTime) - began;
-    say("codec record encode", points * ROUNDS as f64 / took);
-    say("codec record bytes", room.len() as f64 / points);
+    print_metric("codec record encode", points * ROUNDS as f64 / took);
+    print_metric("codec record bytes", room.len() as f64 / points);
     Ok(store.close()?)
 }

@@ -92,7 +92,7 @@ impl Generator {
     }
 
     /// Appends rows `from..to` of the row series at one time.
-    pub fn fill(
+    pub fn fill_batch(
         &mut self,
         batch: &mut Batch,
         time: i64,

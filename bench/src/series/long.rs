@@ -100,12 +100,7 @@ fn spread(results: &mut Results, case: &str, metrics: [&'static str; 3], ratios:
 }
 
 /// Measures the time to open a killed store and a closed one.
-fn reopen(
-    results: &mut Results,
-    case: &str,
-    side: &Killed,
-    cores: &str,
-) -> anyhow::Result<()> {
+fn reopen(results: &mut Results, case: &str, side: &Killed, cores: &str) -> anyhow::Result<()> {
     let Killed { kind, dir, .. } = side;
     let began = Instant::now();
     let again = Subject::start(kind.clone(), dir, Some(cores))?;
@@ -135,8 +130,8 @@ impl Course {
     }
 
     /// Counts the seals, merges and trims since the last poll.
-    fn look(&mut self, subject: &mut Subject) -> anyhow::Result<()> {
-        let before = std::mem::replace(&mut self.before, subject.ask("stats")?);
+    fn poll_statistics(&mut self, subject: &mut Subject) -> anyhow::Result<()> {
+        let before = std::mem::replace(&mut self.before, subject.send_command("stats")?);
         if before.is_empty() {
             return Ok(());
         }
@@ -188,7 +183,7 @@ impl Side {
         let rows = Loop::new(Protocol::Rows, Data::Gauges, 0..ROWS, 100, REQUEST_ROWS);
         let (course, all) = (Course::default(), Run::default());
         let mut it = Self { wal, cores, subject, stream, rows, course, all };
-        it.course.look(&mut it.subject)?;
+        it.course.poll_statistics(&mut it.subject)?;
         it.subject.signal(Signal::STOP)?;
         Ok(it)
     }
@@ -217,7 +212,7 @@ impl Side {
                 watched.and(fed)
             })
         })?;
-        course.look(subject)?;
+        course.poll_statistics(subject)?;
         course.sample(subject, served + run.wall)?;
         let taken = course.of("samples");
         let sent = all.points + run.points;
@@ -300,7 +295,7 @@ fn watch(
         if left <= pause || over.load(Ordering::Acquire) {
             break;
         }
-        course.look(subject)?;
+        course.poll_statistics(subject)?;
         if look % LOOKS == 0 {
             course.sample(subject, served + began.elapsed().as_secs_f64())?;
         }

@@ -208,7 +208,13 @@ pub struct Loop {
 
 impl Loop {
     /// Returns about `times` rows of each of some row series, as pieces of at most `most` rows.
-    pub fn new(protocol: Protocol, kind: Kind, rows: Range<usize>, times: i64, most: usize) -> Self {
+    pub fn new(
+        protocol: Protocol,
+        kind: Kind,
+        rows: Range<usize>,
+        times: i64,
+        most: usize,
+    ) -> Self {
         let each = (most / rows.len()).max(1) as i64;
         let (mut walks, mut pieces) = (Walks::new(kind, rows.end), Vec::new());
         for first in (0..times).step_by(each as usize) {

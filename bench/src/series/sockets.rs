@@ -77,11 +77,7 @@ struct WideSize {
 }
 
 fn wide_size() -> WideSize {
-    if quick() {
-        WideSize { rows: 3500, times: 20 }
-    } else {
-        WideSize { rows: 35_000, times: 50 }
-    }
+    if quick() { WideSize { rows: 3500, times: 20 } } else { WideSize { rows: 35_000, times: 50 } }
 }
 
 fn wide_name(protocol: Protocol) -> String {
@@ -240,7 +236,7 @@ pub fn sizes_and_queries(results: &mut Results, fresh: Fresh<'_>) -> anyhow::Res
     let questions = questions(times);
     for _ in 0..if quick() { 1 } else { 3 } {
         for question in &questions {
-            subjects.iter().try_for_each(|subject| ask(results, subject, question))?;
+            subjects.iter().try_for_each(|subject| measure_query(results, subject, question))?;
         }
     }
     Ok(())
@@ -314,7 +310,11 @@ fn data_of(subject: &Subject) -> PathBuf {
 }
 
 /// Measures the server's CPU for one answer, from many of them.
-fn ask(results: &mut Results, subject: &Subject, question: &Question) -> anyhow::Result<()> {
+fn measure_query(
+    results: &mut Results,
+    subject: &Subject,
+    question: &Question,
+) -> anyhow::Result<()> {
     if matches!(subject.kind, Kind::QuestDb(_)) && question.sql.is_empty() {
         return Ok(());
     }

@@ -251,7 +251,7 @@ impl Case {
         for wal in wals {
             sides.push(self.start(&dir, Kind::Ours(wal))?);
         }
-        for peer in peers.iter().filter(|peer| takes(peer, protocol)) {
+        for peer in peers.iter().filter(|peer| accepts_protocol(peer, protocol)) {
             beside.push(self.start(&dir, peer.clone())?);
         }
         for round in 0..rounds {
@@ -433,8 +433,7 @@ pub fn requests(results: &mut Results, fresh: Fresh<'_>, protocol: Protocol) -> 
     }
     // The answer waits for a flush, whatever the size of the request.
     for connections in [1, 2] {
-        let mut case =
-            Case::of_requests(protocol, Data::Gauges, connections, LARGE_REQUEST_ROWS);
+        let mut case = Case::of_requests(protocol, Data::Gauges, connections, LARGE_REQUEST_ROWS);
         case.measure(results, fresh, &OFF_AND_ON, &[])?;
     }
     if protocol == Protocol::Remote {
@@ -451,7 +450,7 @@ const LARGE_REQUEST_ROWS: usize = 10 * REQUEST_ROWS;
 const PROMETHEUS_SHARDS: usize = 50;
 const PROMETHEUS_ROWS: usize = 2000 / COLUMNS;
 
-fn takes(peer: &Kind, protocol: Protocol) -> bool {
+fn accepts_protocol(peer: &Kind, protocol: Protocol) -> bool {
     match protocol {
         Protocol::Rows | Protocol::Points | Protocol::Udp => false,
         Protocol::OpenTsdb => matches!(peer, Kind::VictoriaMetrics(_)),

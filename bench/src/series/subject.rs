@@ -184,7 +184,7 @@ impl Subject {
     }
 
     /// Sends a question to our own server and returns the answer.
-    pub fn ask(&mut self, word: &str) -> anyhow::Result<Vec<(String, f64)>> {
+    pub fn send_command(&mut self, word: &str) -> anyhow::Result<Vec<(String, f64)>> {
         writeln!(self.stdin.as_mut().context("it does not listen")?, "{word}")?;
         self.answer()
     }
@@ -264,7 +264,7 @@ impl Subject {
 
     /// Returns one figure of our own server; see [`serve`].
     pub fn figure(&mut self, name: &str) -> anyhow::Result<f64> {
-        let stats = self.ask("stats")?;
+        let stats = self.send_command("stats")?;
         let found = stats.iter().find(|(n, _)| n == name).map(|s| s.1);
         found.with_context(|| format!("no {name}"))
     }
@@ -290,7 +290,7 @@ impl Subject {
     /// Compacts the written data and makes it visible.
     pub fn settle(&mut self) -> anyhow::Result<()> {
         match self.kind {
-            Kind::Ours(_) => drop(self.ask("settle")?),
+            Kind::Ours(_) => drop(self.send_command("settle")?),
             Kind::VictoriaMetrics(_) => {
                 let mut http = Http::connect(self.http)?;
                 http.send("GET", "/internal/force_flush", "", b"")?;

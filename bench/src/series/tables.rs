@@ -25,7 +25,7 @@ pub fn publish(results: &Results) -> anyhow::Result<()> {
 }
 
 /// Formats a figure; `-` if it was not measured.
-fn shown(value: Option<f64>, digits: usize, unit: &str) -> String {
+fn format_figure(value: Option<f64>, digits: usize, unit: &str) -> String {
     value.map_or_else(|| "-".into(), |v| format!("{v:.digits$}{unit}"))
 }
 
@@ -66,10 +66,10 @@ fn log(results: &Results) -> String {
                 off.replace(", wal off", ""),
                 1e7 / speed,
                 speed / 1e6,
-                shown(cpu, 3, " us"),
-                shown(paired.or(plain), 2, ""),
-                shown(figure("written_bytes_per_point"), 2, " B"),
-                shown(figure("log_bytes_per_point").filter(|bytes| *bytes > 0.0), 2, " B"),
+                format_figure(cpu, 3, " us"),
+                format_figure(paired.or(plain), 2, ""),
+                format_figure(figure("written_bytes_per_point"), 2, " B"),
+                format_figure(figure("log_bytes_per_point").filter(|bytes| *bytes > 0.0), 2, " B"),
             );
         }
     }
@@ -108,25 +108,26 @@ fn long(results: &Results) -> String {
             let case = format!("rows for long, wal {wal}, {cores}");
             let figure = |metric| results.get(&case, OURS, metric);
             let Some(speed) = figure("points_per_second") else { continue };
-            let count = |metric| shown(figure(metric), 0, "");
+            let count = |metric| format_figure(figure(metric), 0, "");
             let each = figure("points_per_second_and_core").map(|v| v / 1e6);
             table += &format!(
                 "| {cores} | {wal} | {} | {} | {:.2} M/s | {} | {} | {} | {} | {} |\n",
-                shown(figure("seconds"), 0, " s"),
+                format_figure(figure("seconds"), 0, " s"),
                 count("turns"),
                 speed / 1e6,
-                shown(each, 2, " M/s"),
+                format_figure(each, 2, " M/s"),
                 count("seals"),
                 count("merges"),
                 if wal == "off" { "no log".into() } else { count("trims") },
-                shown(figure("open_after_kill_s"), 2, " s"),
+                format_figure(figure("open_after_kill_s"), 2, " s"),
             );
         }
         let case = format!("rows for long, wal on/off, {cores}");
-        let figure = |metric: &str| shown(results.get(&case, OURS, metric), 3, "");
+        let figure = |metric: &str| format_figure(results.get(&case, OURS, metric), 3, "");
         // The stored ratio is off/on, where above 1 is better; the table shows on/off.
-        let cpu =
-            |metric: &str| shown(results.get(&case, OURS, metric).map(|ratio| 1.0 / ratio), 3, "");
+        let cpu = |metric: &str| {
+            format_figure(results.get(&case, OURS, metric).map(|ratio| 1.0 / ratio), 3, "")
+        };
         let pairs = results.runs(&case, OURS, "speed_ratio").len();
         ratios += &format!(
             "\nOn to off on {cores}, median of {pairs} pairs of turns (quartiles): relative speed {} ({} to {}), \
@@ -175,7 +176,7 @@ fn peers(results: &Results) -> String {
                     "| {} | {by} | {means} | {n} | {:.2} M/s | {} | {speed} | {cpu} |\n",
                     case.split(", wal ").next().unwrap_or(case),
                     holdfast_bench::median(speeds) / 1e6,
-                    shown(results.get(case, subject, "cpu_us_per_point"), 3, " us"),
+                    format_figure(results.get(case, subject, "cpu_us_per_point"), 3, " us"),
                 );
             };
         if case != before {
@@ -194,7 +195,7 @@ fn peers(results: &Results) -> String {
         let speed = paired("speed_ratio").or(plain("points_per_second").map(|(a, b)| a / b));
         let cpu = paired("cpu_ratio").or(plain("cpu_us_per_point").map(|(a, b)| b / a));
         let cpu = cpu.map_or_else(|| "-".into(), |ratio| format!("1/{ratio:.1}"));
-        line(subject, means, (case, subject), [shown(speed, 1, "x"), cpu]);
+        line(subject, means, (case, subject), [format_figure(speed, 1, "x"), cpu]);
     }
     table
 }

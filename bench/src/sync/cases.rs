@@ -90,7 +90,7 @@ impl Served {
         Ok(Self { child, stdin, stdout, address })
     }
 
-    fn ask(&mut self, what: &str) -> anyhow::Result<Value> {
+    fn query_server(&mut self, what: &str) -> anyhow::Result<Value> {
         writeln!(self.stdin.as_mut().context("no stdin")?, "{what}")?;
         let mut line = String::new();
         self.stdout.read_line(&mut line)?;
@@ -166,7 +166,7 @@ struct Plan {
 async fn load(fleet: &Arc<Fleet>, server: &mut Served, plan: Plan) -> anyhow::Result<Load> {
     let to = server.address;
     let lines = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    let before = server.ask("")?;
+    let before = server.query_server("")?;
     let begun = Instant::now();
     let end = begun + Duration::from_secs_f64(plan.seconds);
     let mut tasks = tokio::task::JoinSet::new();
@@ -205,7 +205,7 @@ async fn load(fleet: &Arc<Fleet>, server: &mut Served, plan: Plan) -> anyhow::Re
         shed += vain;
     }
     let seconds = begun.elapsed().as_secs_f64();
-    let after = server.ask("")?;
+    let after = server.query_server("")?;
     let sessions = took.len() as u64;
     Ok(Load { seconds, sessions, documents: sessions * plan.documents, took, shed, before, after })
 }
@@ -338,7 +338,7 @@ async fn first_sync(
     let case = format!("first sync {} x {FIRST_DOCUMENTS}", sizes.first);
     done.report(results, &case, HOLDFAST);
     results.add(&case, HOLDFAST, "seconds", "s", done.seconds);
-    let settled = server.ask("checkpoint")?;
+    let settled = server.query_server("checkpoint")?;
     let documents = settled["documents"].as_f64().unwrap_or(f64::NAN);
     let bytes = settled["state_bytes"].as_f64().unwrap_or(f64::NAN);
     results.add(&case, HOLDFAST, "state_bytes_per_document", "B", bytes / documents);

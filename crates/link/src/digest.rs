@@ -110,7 +110,7 @@ impl KeyRange {
 
     /// Returns the index of the part that contains the key in the result of [`KeyRange::split`]
     /// with the same `digits`.
-    pub fn place(&self, key: u64, digits: u8) -> usize {
+    pub fn part_index(&self, key: u64, digits: u8) -> usize {
         let all = u32::from(self.digits + digits.min(KEY_DIGITS as u8 - self.digits));
         let shifted = (key - self.first).checked_shr(4 * (KEY_DIGITS as u32 - all));
         shifted.unwrap_or(0) as usize
@@ -139,8 +139,8 @@ mod tests {
             let mut next = Some(range.first);
             for (place, part) in range.split(digits).enumerate() {
                 assert_eq!(Some(part.first), next);
-                assert_eq!(range.place(part.first, digits), place);
-                assert_eq!(range.place(part.last(), digits), place);
+                assert_eq!(range.part_index(part.first, digits), place);
+                assert_eq!(range.part_index(part.last(), digits), place);
                 assert_eq!(KeyRange::parse(&part.name()), Some(part));
                 next = part.last().checked_add(1);
             }

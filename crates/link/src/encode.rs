@@ -45,9 +45,9 @@ impl SessionBuilder {
         let id = text(b, id);
         let table = b.start_table();
         b.push_slot(slot(3), version, 0);
-        put(b, 4, data);
-        put(b, 2, index);
-        put(b, 1, id);
+        push_offset(b, 4, data);
+        push_offset(b, 2, index);
+        push_offset(b, 1, id);
         b.push_slot(slot(0), operation.code(), 0);
         let done = b.end_table(table);
         self.values.push(done);
@@ -60,9 +60,9 @@ impl SessionBuilder {
         let index = shared(b, index);
         let id = text(b, id);
         let table = b.start_table();
-        put(b, 2, data);
-        put(b, 1, index);
-        put(b, 0, id);
+        push_offset(b, 2, data);
+        push_offset(b, 1, index);
+        push_offset(b, 0, id);
         let done = b.end_table(table);
         self.contexts.push(done);
     }
@@ -90,8 +90,8 @@ impl SessionBuilder {
         let values = list(b, &self.values);
         let contexts = list(b, &self.contexts);
         let table = b.start_table();
-        put(b, 1, contexts);
-        put(b, 0, values);
+        push_offset(b, 1, contexts);
+        push_offset(b, 0, values);
         let payload = b.end_table(table);
         message(self.buffer, start, PAYLOAD_SYNC_DATA, Some(payload))
     }
@@ -117,12 +117,12 @@ pub fn encode(session: &Session) -> Vec<u8> {
             for index in indices {
                 let index = text(&mut b, index);
                 let table = b.start_table();
-                put(&mut b, 0, index);
+                push_offset(&mut b, 0, index);
                 items.push(b.end_table(table));
             }
             let items = list(&mut b, &items);
             let table = b.start_table();
-            put(&mut b, 0, items);
+            push_offset(&mut b, 0, items);
             let payload = b.end_table(table);
             message(b, &session.start, PAYLOAD_CLEANS, Some(payload))
         }
@@ -130,8 +130,8 @@ pub fn encode(session: &Session) -> Vec<u8> {
             let index = text(&mut b, index);
             let checksum = text(&mut b, checksum);
             let table = b.start_table();
-            put(&mut b, 1, checksum);
-            put(&mut b, 0, index);
+            push_offset(&mut b, 1, checksum);
+            push_offset(&mut b, 0, index);
             let payload = b.end_table(table);
             message(b, &session.start, PAYLOAD_CHECKSUM, Some(payload))
         }
@@ -143,12 +143,12 @@ pub fn encode(session: &Session) -> Vec<u8> {
 fn message(mut b: Builder, start: &Start, kind: u8, payload: Option<Written>) -> Vec<u8> {
     let start = write_start(&mut b, start);
     let table = b.start_table();
-    put(&mut b, 2, payload);
-    put(&mut b, 0, Some(start));
+    push_offset(&mut b, 2, payload);
+    push_offset(&mut b, 0, Some(start));
     b.push_slot(slot(1), kind, 0);
     let session = b.end_table(table);
     let table = b.start_table();
-    put(&mut b, 1, Some(session));
+    push_offset(&mut b, 1, Some(session));
     b.push_slot(slot(0), MESSAGE_FULL_SESSION, 0);
     let root = b.end_table(table);
     b.finish_minimal(root);
@@ -184,10 +184,10 @@ fn write_start(b: &mut Builder, start: &Start) -> Written {
     b.push_slot(slot(16), start.feed_offset, 0);
     b.push_slot(slot(14), start.global_version, 0);
     for (field, value) in texts {
-        put(b, field, value);
+        push_offset(b, field, value);
     }
-    put(b, 13, groups);
-    put(b, 2, index);
+    push_offset(b, 13, groups);
+    push_offset(b, 2, index);
     b.push_slot(slot(3), start.option.code(), 0);
     b.push_slot(slot(1), start.mode.code(), 0);
     b.end_table(table)
@@ -207,7 +207,7 @@ fn list(b: &mut Builder, tables: &[Written]) -> Option<List> {
     (!tables.is_empty()).then(|| b.create_vector(tables))
 }
 
-fn put<T>(b: &mut Builder, field: u16, offset: Option<WIPOffset<T>>) {
+fn push_offset<T>(b: &mut Builder, field: u16, offset: Option<WIPOffset<T>>) {
     if let Some(offset) = offset {
         b.push_slot_always(slot(field), offset);
     }

@@ -49,7 +49,7 @@ impl Walk<'_, '_> {
             Err(error) => return self.unknown(directory, error),
         };
         let is_directory = stat.kind == Kind::Directory;
-        if !self.takes(directory, name, is_directory) {
+        if !self.is_selected(directory, name, is_directory) {
             self.counts.ignored += 1;
             return match before {
                 Some(before) => self.drop_item(directory, name, *before, false),
@@ -91,7 +91,7 @@ impl Walk<'_, '_> {
             }
         }
         let before = merge::take_observation(item);
-        let told = self.takes(directory, &item.name, before.kind == Kind::Directory);
+        let told = self.is_selected(directory, &item.name, before.kind == Kind::Directory);
         let was_mount = before.kind == Kind::Directory
             && directory.device_before.is_some_and(|d| d != before.device);
         let path = join(&directory.path, &item.name);
@@ -127,7 +127,7 @@ impl Walk<'_, '_> {
     }
 
     /// Returns true if the rule's patterns select the entry.
-    fn takes(&mut self, directory: &Directory, name: &[u8], is_directory: bool) -> bool {
+    fn is_selected(&mut self, directory: &Directory, name: &[u8], is_directory: bool) -> bool {
         let selection = &self.root.rule.selection;
         if selection.takes_all() {
             return true;
@@ -140,7 +140,7 @@ impl Walk<'_, '_> {
             self.scratch.push(b'/');
         }
         self.scratch.extend_from_slice(name);
-        selection.takes(&self.scratch, is_directory)
+        selection.matches_entry(&self.scratch, is_directory)
     }
 
     /// Replaces the device number in the baseline if its file system was renumbered.

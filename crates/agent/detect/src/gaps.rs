@@ -18,7 +18,7 @@ pub(crate) struct Gaps {
 
 impl Gaps {
     /// Starts a new scan.
-    pub(crate) fn begin(&mut self) {
+    pub(crate) fn begin_scan(&mut self) {
         self.scan += 1;
     }
 
@@ -37,7 +37,7 @@ impl Gaps {
 
     /// Records that a gap was met. Returns the event to report if the gap is new or its kind has
     /// changed.
-    pub(crate) fn meet(&mut self, gap: Gap) -> Option<Coverage> {
+    pub(crate) fn record_gap(&mut self, gap: Gap) -> Option<Coverage> {
         if let Some((known, met)) = self.open.get_mut(&gap.path)
             && known.kind == gap.kind
         {
@@ -110,12 +110,12 @@ mod tests {
     #[test]
     fn gap_is_reported_when_it_opens_and_when_it_closes() {
         let mut gaps = Gaps::default();
-        gaps.begin();
-        assert!(gaps.meet(gap(b"/mnt", GapKind::Missing, 5)).is_some());
-        gaps.begin();
-        assert!(gaps.meet(gap(b"/mnt", GapKind::Missing, 6)).is_none());
+        gaps.begin_scan();
+        assert!(gaps.record_gap(gap(b"/mnt", GapKind::Missing, 5)).is_some());
+        gaps.begin_scan();
+        assert!(gaps.record_gap(gap(b"/mnt", GapKind::Missing, 6)).is_none());
         assert!(gaps.close_below(b"/mnt", 7, 0).is_empty(), "still met");
-        gaps.begin();
+        gaps.begin_scan();
         let over = gaps.close_below(b"/mnt", 8, 3);
         assert_eq!((over[0].from_us, over[0].to_us, over[0].found), (5, 8, Some(3)));
         assert!(gaps.list().is_empty());
@@ -129,7 +129,7 @@ mod tests {
         assert!(!is_at_or_below(b"/ab", b"/a"));
         let mut gaps = Gaps::default();
         gaps.restore(vec![gap(b"/ab", GapKind::Missing, 1), gap(b"/a/x", GapKind::Missing, 1)]);
-        gaps.begin();
+        gaps.begin_scan();
         assert_eq!(gaps.close_below(b"/a", 2, 0).len(), 1);
         assert_eq!(gaps.list()[0].path, b"/ab");
     }

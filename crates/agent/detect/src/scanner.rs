@@ -127,7 +127,7 @@ impl Scanner {
         let readers = self.options.readers.clamp(1, limits::READERS_MAX);
         let roots = root::resolve(&self.compiled);
         let mut gaps = self.gaps.lock().clone();
-        gaps.begin();
+        gaps.begin_scan();
         let mut cx = Context {
             baseline,
             writer: Writer::new(sink, self.options.batch_ops.clamp(1, limits::BATCH_OPS)),

@@ -44,7 +44,7 @@ impl Selection {
 
     /// Returns true if the entry is watched. `relative` is its path below the root. An ignored
     /// directory is not entered, so this is never called for entries below it.
-    pub(crate) fn takes(&self, relative: &[u8], directory: bool) -> bool {
+    pub(crate) fn matches_entry(&self, relative: &[u8], directory: bool) -> bool {
         let path = Path::new(OsStr::from_bytes(relative));
         if self.ignore.0.matched(path, directory).is_ignore() {
             return false;
@@ -67,26 +67,26 @@ mod tests {
     #[test]
     fn ignore_patterns_exclude_and_negated_ones_include() {
         let s = of(&["*.swp", "/cache/", "!keep.swp"], &[]);
-        assert!(!s.takes(b"a/b.swp", false));
-        assert!(s.takes(b"a/keep.swp", false));
-        assert!(!s.takes(b"cache", true));
-        assert!(s.takes(b"a/cache", true));
-        assert!(s.takes(b"cache", false), "only a directory of that name");
+        assert!(!s.matches_entry(b"a/b.swp", false));
+        assert!(s.matches_entry(b"a/keep.swp", false));
+        assert!(!s.matches_entry(b"cache", true));
+        assert!(s.matches_entry(b"a/cache", true));
+        assert!(s.matches_entry(b"cache", false), "only a directory of that name");
     }
 
     #[test]
     fn restrict_selects_matches_and_entries_below_them() {
         let s = of(&[], &["*.conf", "/ssl/"]);
-        assert!(s.takes(b"a/x.conf", false));
-        assert!(s.takes(b"ssl/deep/key.pem", false));
-        assert!(!s.takes(b"x.txt", false));
-        assert!(s.takes(b"any", true), "directories are always entered");
+        assert!(s.matches_entry(b"a/x.conf", false));
+        assert!(s.matches_entry(b"ssl/deep/key.pem", false));
+        assert!(!s.matches_entry(b"x.txt", false));
+        assert!(s.matches_entry(b"any", true), "directories are always entered");
     }
 
     #[test]
     fn patterns_match_non_utf8_names() {
         let s = of(&["*.tmp"], &[]);
-        assert!(!s.takes(b"\xff\xfe.tmp", false));
-        assert!(s.takes(b"\xff\xfe.txt", false));
+        assert!(!s.matches_entry(b"\xff\xfe.tmp", false));
+        assert!(s.matches_entry(b"\xff\xfe.txt", false));
     }
 }

@@ -333,7 +333,7 @@ impl<'c, 'a> Walk<'c, 'a> {
         detail: String,
     ) -> Result<(), ScanError> {
         let gap = Gap { path: path.to_vec(), kind, since_us: self.cx.clock.now_us(), detail };
-        match self.cx.gaps.meet(gap) {
+        match self.cx.gaps.record_gap(gap) {
             Some(coverage) => self.cx.writer.push(Op::Coverage(coverage)),
             None => Ok(()),
         }

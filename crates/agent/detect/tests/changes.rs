@@ -114,7 +114,7 @@ fn directory_chmod_and_new_entry_are_reported_separately() {
     fs::set_permissions(f.at("d"), fs::Permissions::from_mode(0o700)).unwrap();
     f.write("d/b", "two");
     b.scan();
-    assert_eq!(b.store.told(), [("created", f.at("d/b")), ("modified", f.at("d"))]);
+    assert_eq!(b.store.reported_changes(), [("created", f.at("d/b")), ("modified", f.at("d"))]);
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn every_item_below_a_deleted_directory_is_reported() {
     let report = b.scan();
     assert_eq!(report.counts.deleted, 4);
     assert_eq!(
-        b.store.told(),
+        b.store.reported_changes(),
         [
             ("deleted", f.at("top/d")),
             ("deleted", f.at("top/d/b")),
@@ -165,11 +165,11 @@ fn directory_swapped_with_a_file_is_reported_per_item() {
     fs::remove_dir_all(f.at("x")).unwrap();
     f.write("x", "now a file");
     b.scan();
-    assert_eq!(b.store.told(), [("deleted", f.at("x/a")), ("modified", f.at("x"))]);
+    assert_eq!(b.store.reported_changes(), [("deleted", f.at("x/a")), ("modified", f.at("x"))]);
     fs::remove_file(f.at("x")).unwrap();
     f.write("x/a", "1");
     b.scan();
-    assert_eq!(b.store.told(), [("created", f.at("x/a")), ("modified", f.at("x"))]);
+    assert_eq!(b.store.reported_changes(), [("created", f.at("x/a")), ("modified", f.at("x"))]);
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn renamed_file_is_reported_as_delete_and_create() {
     b.scan();
     fs::rename(&old, f.at("new")).unwrap();
     b.scan();
-    assert_eq!(b.store.told(), [("created", f.at("new")), ("deleted", old)]);
+    assert_eq!(b.store.reported_changes(), [("created", f.at("new")), ("deleted", old)]);
 }
 
 #[test]

@@ -48,7 +48,7 @@ fn missing_root_keeps_its_baseline_until_it_returns() {
     fs::rename(f.at("away"), f.at("root")).unwrap();
     fs::write(&a, "22").unwrap();
     assert_eq!(b.scan().roots[0].state, RootState::Covered);
-    assert_eq!(b.store.told(), [("modified", a)]);
+    assert_eq!(b.store.reported_changes(), [("modified", a)]);
     let over = b.store.coverage();
     assert_eq!((over.len(), over[0].kind, over[0].found), (1, CoverageKind::RootGone, Some(1)));
     assert!(over[0].from_us < over[0].to_us);
@@ -100,7 +100,7 @@ fn renumbered_device_is_noted_without_changes() {
     let report = b.scan();
     assert_eq!(report.counts.changes(), 0);
     assert_eq!(b.store.gaps(), [CoverageKind::Renumbered]);
-    assert_eq!(common::kept(&b.store), common::independent_walk(&f.path));
+    assert_eq!(common::stored_items(&b.store), common::independent_walk(&f.path));
     fs::write(f.at("b"), "22").unwrap();
     rewrite(&b, |_, o| o.device += 1000);
     b.scan();
@@ -200,7 +200,7 @@ fn unreadable_directory_keeps_baseline_and_is_reported_once() {
     let fields: Vec<_> = b.store.changes().iter().map(field_names).collect();
     assert_eq!(fields, [vec!["mode"], vec!["error"]]);
     assert_eq!(b.store.gaps(), [CoverageKind::Unreadable], "told that it is over");
-    assert_eq!(common::kept(&b.store), common::independent_walk(&f.path));
+    assert_eq!(common::stored_items(&b.store), common::independent_walk(&f.path));
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn new_unreadable_directory_is_one_change_and_one_gap() {
     fs::create_dir(f.at("d")).unwrap();
     mode(&f.at("d"), 0o700);
     as_nobody(|| b.scan());
-    assert_eq!(b.store.told(), [("created", f.at("d"))]);
+    assert_eq!(b.store.reported_changes(), [("created", f.at("d"))]);
     assert_eq!(b.store.gaps(), [CoverageKind::Unreadable]);
     assert_eq!(as_nobody(|| b.scan()).counts.changes(), 0);
 }
@@ -226,7 +226,7 @@ fn directory_without_search_permission_keeps_its_baseline() {
     b.store.coverage();
     mode(&f.at("d"), 0o744);
     as_nobody(|| b.scan());
-    assert_eq!(b.store.told(), [("modified", f.at("d"))]);
+    assert_eq!(b.store.reported_changes(), [("modified", f.at("d"))]);
     assert_eq!(b.store.gaps(), [CoverageKind::Unreadable]);
     assert!(b.store.get(&f.at("d/a")).is_some());
 }
@@ -324,7 +324,7 @@ fn nested_unmount_is_a_gap_and_the_rest_is_compared() {
     drop(mount);
     f.write("other", "2");
     b.scan();
-    assert_eq!(b.store.told(), [("created", f.at("other"))]);
+    assert_eq!(b.store.reported_changes(), [("created", f.at("other"))]);
     assert_eq!(b.store.gaps(), [CoverageKind::RootGone]);
     assert!(b.store.get(&f.at("m/d/a")).is_some());
     // The same if the mount point itself is removed.
@@ -349,7 +349,7 @@ fn mount_over_known_files_is_a_gap_but_over_empty_dir_is_not() {
     let Some(_two) = Mount::at(&f.at("empty")) else { return };
     f.write("empty/new", "2");
     b.scan();
-    let told = b.store.told();
+    let told = b.store.reported_changes();
     assert_eq!(told, [("created", f.at("empty/new")), ("modified", f.at("empty"))]);
     assert_eq!(b.store.gaps(), [CoverageKind::RootGone]);
     assert!(b.store.get(&f.at("known/a")).is_some());

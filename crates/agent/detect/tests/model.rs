@@ -9,7 +9,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use common::{Bench, Folder, Seen, independent_walk, kept, path_of};
+use common::{Bench, Folder, Seen, independent_walk, path_of, stored_items};
 use detect::Rules;
 use proptest::prelude::*;
 
@@ -41,7 +41,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 /// Returns one of a few paths (up to three levels of four names), so that edits often collide.
-fn place(root: &Path, at: u8) -> PathBuf {
+fn short_path(root: &Path, at: u8) -> PathBuf {
     let names = ["a", "b", "c", "d"];
     let mut path = root.join(names[usize::from(at & 3)]);
     for shift in [2, 4] {
@@ -61,16 +61,16 @@ fn pick(root: &Path, pick: u16) -> Option<PathBuf> {
 fn edit(root: &Path, step: &Step) {
     match step {
         Step::Write { at, content } => {
-            let path = place(root, *at);
+            let path = short_path(root, *at);
             if !path.is_symlink() {
                 let _ = fs::write(path, vec![*content; usize::from(*content)]);
             }
         }
         Step::MakeDirectory { at } => {
-            let _ = fs::create_dir(place(root, *at));
+            let _ = fs::create_dir(short_path(root, *at));
         }
         Step::Link { at, target } => {
-            let _ = symlink(place(root, *target), place(root, *at));
+            let _ = symlink(short_path(root, *target), short_path(root, *at));
         }
         Step::Remove { pick: n } => {
             let Some(path) = pick(root, *n) else { return };
@@ -78,7 +78,7 @@ fn edit(root: &Path, step: &Step) {
         }
         Step::Rename { pick: n, at } => {
             let Some(path) = pick(root, *n) else { return };
-            let _ = fs::rename(path, place(root, *at));
+            let _ = fs::rename(path, short_path(root, *at));
         }
         Step::Mode { pick: n, mode } => {
             let Some(path) = pick(root, *n).filter(|p| !p.is_symlink()) else { return };
@@ -87,7 +87,7 @@ fn edit(root: &Path, step: &Step) {
         }
         Step::HardLink { pick: n, at } => {
             let Some(path) = pick(root, *n) else { return };
-            let _ = fs::hard_link(path, place(root, *at));
+            let _ = fs::hard_link(path, short_path(root, *at));
         }
         Step::Scan | Step::Restart => {}
     }
@@ -112,7 +112,7 @@ fn expected(before: &Seen, after: &Seen) -> BTreeMap<PathBuf, &'static str> {
 fn check(b: &Bench, root: &Path, before: &mut Seen) -> Result<(), TestCaseError> {
     let now = independent_walk(root);
     b.scan();
-    prop_assert_eq!(&kept(&b.store), &now);
+    prop_assert_eq!(&stored_items(&b.store), &now);
     let mut told = BTreeMap::new();
     for change in b.store.changes() {
         let fields = common::field_names(&change);

@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
-use common::{Bench, Folder, independent_walk, kept, only};
+use common::{Bench, Folder, independent_walk, only, stored_items};
 use detect::Watch;
 use model::{CoverageKind, Kind};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
@@ -26,7 +26,7 @@ fn longest_and_non_utf8_names_are_stored_exactly() {
     fs::write(f.path.join(OsStr::from_bytes(b"d\x80/f\xc3")), "3").unwrap();
     let b = Bench::of(&f.path);
     b.scan();
-    assert_eq!(kept(&b.store), independent_walk(&f.path));
+    assert_eq!(stored_items(&b.store), independent_walk(&f.path));
     fs::write(&odd, "22").unwrap();
     b.scan();
     assert_eq!(only(b.store.changes()).key.name, b"\xff\xfe \n\x1b[2J");
@@ -125,7 +125,7 @@ fn symlink_loops_are_recorded_and_not_followed() {
     let b = Bench::of(&f.path);
     let report = b.scan();
     assert_eq!(report.counts.others, 4);
-    assert_eq!(kept(&b.store), independent_walk(&f.path));
+    assert_eq!(stored_items(&b.store), independent_walk(&f.path));
 }
 
 #[test]
@@ -162,12 +162,12 @@ fn followed_symlinks_terminate_without_duplicates() {
     );
     outside.write("o/file", "outside, changed");
     b.scan();
-    let told = b.store.told();
+    let told = b.store.reported_changes();
     assert_eq!(told, [("modified", f.at("file")), ("modified", f.at("out1/file"))]);
     fs::remove_file(f.at("out1")).unwrap();
     fs::remove_file(f.at("out2")).unwrap();
     b.scan();
-    let gone: Vec<_> = b.store.told().into_iter().map(|(_, p)| p).collect();
+    let gone: Vec<_> = b.store.reported_changes().into_iter().map(|(_, p)| p).collect();
     assert_eq!(gone, [f.at("out1"), f.at("out1/again"), f.at("out1/file"), f.at("out2")]);
 }
 

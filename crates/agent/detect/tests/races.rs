@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::{Bench, Folder, Memory, independent_walk, kept};
+use common::{Bench, Folder, Memory, independent_walk, stored_items};
 use detect::{Cancel, Progress, RootState, Rules, ScanBudget, ScanError, ScanOptions};
 use env::clock::{Clock, ManualClock, SystemClock};
 use model::traits::PortError;
@@ -50,7 +50,7 @@ fn file_written_during_hashing_is_unstable_and_reread_later() {
     assert!(o.hashes.is_empty(), "what was read is not trusted");
     b.scanner.set_budget(ScanBudget::UNLIMITED);
     b.scan();
-    assert_eq!(kept(&b.store), independent_walk(&f.path));
+    assert_eq!(stored_items(&b.store), independent_walk(&f.path));
 }
 
 /// A baseline that calls a function each time a directory is compared, which is after it was listed
@@ -93,10 +93,13 @@ fn scan_tolerates_files_and_directories_that_vanish() {
         }
     });
     assert!(report.counts.errors.is_empty(), "{report:?}");
-    assert_eq!(b.store.told(), [("deleted", known)], "the new one was never observed");
+    assert_eq!(b.store.reported_changes(), [("deleted", known)], "the new one was never observed");
     b.scan();
-    assert_eq!(b.store.told(), [("deleted", f.at("dir/sub")), ("deleted", f.at("dir/sub/x"))]);
-    assert_eq!(kept(&b.store), independent_walk(&f.path));
+    assert_eq!(
+        b.store.reported_changes(),
+        [("deleted", f.at("dir/sub")), ("deleted", f.at("dir/sub/x"))]
+    );
+    assert_eq!(stored_items(&b.store), independent_walk(&f.path));
 }
 
 #[test]
@@ -129,7 +132,7 @@ fn file_swapped_before_open_is_left_to_the_next_scan() {
     });
     assert!(b.store.changes().is_empty());
     b.scan();
-    let told = b.store.told();
+    let told = b.store.reported_changes();
     let expected = [
         ("deleted", f.at("three/x")),
         ("modified", f.at("one")),
@@ -137,7 +140,7 @@ fn file_swapped_before_open_is_left_to_the_next_scan() {
         ("modified", f.at("two")),
     ];
     assert_eq!(told, expected);
-    assert_eq!(kept(&b.store), independent_walk(&f.path));
+    assert_eq!(stored_items(&b.store), independent_walk(&f.path));
 }
 
 #[test]
@@ -216,7 +219,7 @@ fn cancelled_first_scan_keeps_progress_and_resumes_as_baseline() {
     let report = b.scan();
     assert_eq!(report.roots[0].state, RootState::Baseline);
     assert!(b.store.changes().is_empty());
-    assert_eq!(kept(&b.store), independent_walk(&f.path));
+    assert_eq!(stored_items(&b.store), independent_walk(&f.path));
 }
 
 #[test]
@@ -235,10 +238,10 @@ fn first_scan_resumes_after_store_failure_without_new_changes() {
     fs::write(f.at("d0/f0"), "22").unwrap();
     let report = b.scan();
     assert_eq!(report.counts.created + report.counts.deleted, 0);
-    let told = b.store.told();
+    let told = b.store.reported_changes();
     assert!(told.is_empty() || told == [("modified", f.at("d0/f0"))], "{told:?}");
     assert!(b.store.gaps().contains(&CoverageKind::Baseline));
-    assert_eq!(kept(&b.store), independent_walk(&f.path));
+    assert_eq!(stored_items(&b.store), independent_walk(&f.path));
 }
 
 #[test]

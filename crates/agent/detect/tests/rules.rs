@@ -157,7 +157,10 @@ fn overlapping_rules_count_files_once_and_the_deepest_rule_wins() {
     fs::write(f.at("d/b"), "2").unwrap();
     fs::write(f.at("d/e/c"), "2").unwrap();
     b.scan();
-    assert_eq!(b.store.told(), [("modified", f.at("d/b")), ("modified", f.at("d/e/c"))]);
+    assert_eq!(
+        b.store.reported_changes(),
+        [("modified", f.at("d/b")), ("modified", f.at("d/e/c"))]
+    );
     // Without the inner rules the outer one covers their items, and no change is reported.
     let b = b.again(Rules::of_paths([&f.path]));
     assert_eq!(b.scan().counts.changes(), 0);
@@ -174,7 +177,7 @@ fn missing_nested_root_is_a_gap_not_a_deletion() {
     b.store.coverage();
     fs::remove_dir_all(f.at("a")).unwrap();
     b.scan();
-    assert_eq!(b.store.told(), [("deleted", f.at("a")), ("deleted", f.at("a/x"))]);
+    assert_eq!(b.store.reported_changes(), [("deleted", f.at("a")), ("deleted", f.at("a/x"))]);
     assert_eq!(b.store.gaps(), [CoverageKind::RootGone]);
     assert!(b.store.get(&f.at("a/d/b")).is_some());
 }
@@ -192,7 +195,7 @@ fn symlink_root_watches_link_and_its_target() {
     fs::remove_file(f.at("link")).unwrap();
     symlink("other", f.at("link")).unwrap();
     b.scan();
-    assert_eq!(b.store.told(), [("modified", f.at("link"))]);
+    assert_eq!(b.store.reported_changes(), [("modified", f.at("link"))]);
 }
 
 #[test]
@@ -206,7 +209,7 @@ fn single_file_root_is_watched_and_its_absence_is_a_gap() {
     b.store.coverage();
     fs::write(&path, "11").unwrap();
     b.scan();
-    assert_eq!(b.store.told(), [("modified", path.clone())]);
+    assert_eq!(b.store.reported_changes(), [("modified", path.clone())]);
     fs::remove_file(&path).unwrap();
     b.scan();
     assert_eq!(b.store.gaps(), [CoverageKind::RootGone]);

@@ -73,12 +73,12 @@ fn observation(number: u64, round: u64) -> Observation {
     o.ctime_ns = o.mtime_ns + 5_123_456;
     o.verified_at_s = 1_795_000_000;
     let mut hash = [0; 32];
-    SeededRandom::new(number * 31 + round).fill(&mut hash).unwrap();
+    SeededRandom::new(number * 31 + round).fill_bytes(&mut hash).unwrap();
     o.hashes.sha256 = Some(hash);
     o
 }
 
-fn put(number: u64, round: u64, event: bool) -> Op {
+fn put_op(number: u64, round: u64, event: bool) -> Op {
     let key = ItemKey::new(
         format!("/usr/share/application-{:05}/data", number / 50).into_bytes(),
         format!("file-{number:08}.bin").into_bytes(),
@@ -110,7 +110,7 @@ fn insert(queue: &Queue, groups: Vec<Vec<Op>>) {
 }
 
 fn groups(order: &[u64], size: usize, round: u64, event: bool) -> Vec<Vec<Op>> {
-    order.chunks(size).map(|c| c.iter().map(|n| put(*n, round, event)).collect()).collect()
+    order.chunks(size).map(|c| c.iter().map(|n| put_op(*n, round, event)).collect()).collect()
 }
 
 fn lease_and_ack(queue: &Queue) -> u64 {
@@ -181,7 +181,7 @@ fn few_pending(path: &Path) {
     let options = QueueOptions::default();
     let queue = open(path, &options);
     lease_and_ack(&queue);
-    insert(&queue, vec![(0..10).map(|n| put(n * 9_999, 9, false)).collect()]);
+    insert(&queue, vec![(0..10).map(|n| put_op(n * 9_999, 9, false)).collect()]);
     let cost = measure(|| assert_eq!(lease_and_ack(&queue), 10));
     println!("{:44} {:>9.2} ms", "lease + ack of 10 among 100,000", cost.seconds * 1000.0);
     queue.close().unwrap();

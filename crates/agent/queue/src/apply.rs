@@ -28,7 +28,7 @@ struct Placed<'a> {
 }
 
 impl Placed<'_> {
-    fn place(&self) -> ItemPlace<'_> {
+    fn item_place(&self) -> ItemPlace<'_> {
         ItemPlace { dataset: self.dataset, directory: self.directory, name: &self.step.key.name }
     }
 }
@@ -41,8 +41,8 @@ pub(crate) fn apply(
 ) -> rusqlite::Result<Vec<JobOutcome>> {
     feed.clear();
     let mut outcomes = vec![JobOutcome::default(); jobs.len()];
-    let mut placed = place(txn, jobs)?;
-    placed.sort_by(|a, b| a.place().cmp(&b.place()));
+    let mut placed = resolve_places(txn, jobs)?;
+    placed.sort_by(|a, b| a.item_place().cmp(&b.item_place()));
     for run in placed.chunk_by(|a, b| (a.dataset, a.directory) == (b.dataset, b.directory)) {
         apply_run(txn, feed, run, &mut outcomes)?;
     }
@@ -62,7 +62,7 @@ pub(crate) fn apply(
 }
 
 /// Resolves the directory of every step. A delete in an unknown directory is dropped.
-fn place<'a>(txn: &mut Txn<'_>, jobs: &[&'a Job]) -> rusqlite::Result<Vec<Placed<'a>>> {
+fn resolve_places<'a>(txn: &mut Txn<'_>, jobs: &[&'a Job]) -> rusqlite::Result<Vec<Placed<'a>>> {
     let mut placed = Vec::with_capacity(jobs.iter().map(|job| job.steps.len()).sum());
     for (index, job) in jobs.iter().enumerate() {
         let mut last: Option<(&[u8], i64)> = None;
@@ -156,7 +156,7 @@ fn before(
     if held == 0 {
         return Ok(vec![None; items.len()]);
     }
-    let names = || items.iter().filter_map(|item| item.first()).map(Placed::place);
+    let names = || items.iter().filter_map(|item| item.first()).map(Placed::item_place);
     if items.len() < RANGE_READ_MIN || held > items.len() as u64 * RANGE_READ_ROWS_PER_CHANGE {
         return names().map(|place| txn.row(place)).collect();
     }
@@ -194,7 +194,7 @@ fn apply_item(
     old: Option<ItemMarks>,
     outcomes: &mut [JobOutcome],
 ) -> rusqlite::Result<()> {
-    let Some(place) = steps.first().map(Placed::place) else { return Ok(()) };
+    let Some(place) = steps.first().map(Placed::item_place) else { return Ok(()) };
     let mut row = old;
     // The content of the row after the steps so far; `None` if none of them changed it.
     let mut body: Option<&[u8]> = None;

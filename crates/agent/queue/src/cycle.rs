@@ -133,7 +133,7 @@ impl Inner {
         let resumed = head.marks.unfinished;
         if !resumed {
             let last_directory = self.catalog.read().next_directory - 1;
-            head.marks = head.marks.begin(writer.clock.last());
+            head.marks = head.marks.begin_cycle(writer.clock.last());
             head.cycle += 1;
             head.cursor = Cursor::default();
             head.last_directory = last_directory;
@@ -156,7 +156,7 @@ impl Inner {
         let mut lease = Lease::new(dataset, walk.cycle, start, database, buffers);
         self.read(|conn| {
             conn.execute_batch("BEGIN")?;
-            let filled = self.fill(conn, &walk, byte_budget, &mut lease);
+            let filled = self.fill_lease(conn, &walk, byte_budget, &mut lease);
             conn.execute_batch("COMMIT")?;
             filled
         })?;
@@ -181,7 +181,7 @@ impl Inner {
     }
 
     /// Collects items until the budget is used up.
-    fn fill(
+    fn fill_lease(
         &self,
         conn: &Connection,
         walk: &Walk,

@@ -21,7 +21,7 @@ fn open(folder: &std::path::Path) -> Queue {
     Queue::open(&path, QueueOptions::default(), clock, Arc::new(SystemRandom)).unwrap().0
 }
 
-fn put(queue: &Queue, numbers: impl Iterator<Item = u64>, size: u64) {
+fn put_files(queue: &Queue, numbers: impl Iterator<Item = u64>, size: u64) {
     let mut observation = Observation::empty(Kind::File);
     observation.size = size;
     let op = |n: u64| Op::Put {
@@ -56,7 +56,7 @@ fn steps(queue: &Queue) -> i32 {
 
 /// Returns the steps for sending three items that are far apart.
 fn steps_of_few(queue: &Queue, size: u64) -> i32 {
-    put(queue, [7, ITEMS / 2, ITEMS - 1].into_iter(), size);
+    put_files(queue, [7, ITEMS / 2, ITEMS - 1].into_iter(), size);
     let status = queue.status().unwrap();
     assert_eq!(status.datasets.first().map(|files| files.pending), Some(3));
     steps(queue);
@@ -68,7 +68,7 @@ fn steps_of_few(queue: &Queue, size: u64) -> i32 {
 fn lease_of_few_pending_items_does_not_scan_a_large_directory() {
     let folder = tempfile::tempdir().unwrap();
     let queue = open(folder.path());
-    put(&queue, 0..ITEMS, 1);
+    put_files(&queue, 0..ITEMS, 1);
     assert_eq!(cycle(&queue) as u64, ITEMS);
     // Three blocks are read, and one of them again by the lease that finds nothing left. Without
     // blocks it would be thirty, twice.

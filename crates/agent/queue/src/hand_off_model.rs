@@ -128,7 +128,7 @@ impl Queue {
     }
 
     /// Begins a cycle. Returns the names of the present items.
-    fn begin(&self) -> Vec<Name> {
+    fn begin_cycle(&self) -> Vec<Name> {
         let clock = self.writer.lock().unwrap();
         let mut catalog = self.catalog.write().unwrap();
         let head = &mut catalog.datasets.get_mut(&DATASET).unwrap().head;
@@ -303,7 +303,7 @@ const fn there(name: Name, event: u32) -> Change {
     Change { name, gone: false, event }
 }
 
-const fn gone(name: Name, event: u32) -> Change {
+const fn delete_change(name: Name, event: u32) -> Change {
     Change { name, gone: true, event }
 }
 

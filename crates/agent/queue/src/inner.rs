@@ -113,7 +113,7 @@ impl Inner {
         }
         let kept = self.readers.lock().pop();
         let conn = kept.map_or_else(|| self.open_reader(), Ok)?;
-        let reads = self.reading.begin(&*self.clock);
+        let reads = self.reading.begin_read(&*self.clock);
         let value = read(&conn).map_err(|e| self.classify("read", e))?;
         drop(reads);
         let mut readers = self.readers.lock();

@@ -108,7 +108,7 @@ impl Drop for Reads {
 }
 
 impl Reading {
-    pub(crate) fn begin(self: &Arc<Self>, clock: &dyn Clock) -> Reads {
+    pub(crate) fn begin_read(self: &Arc<Self>, clock: &dyn Clock) -> Reads {
         let mut state = self.state.lock();
         state.last += 1;
         let number = state.last;

@@ -48,7 +48,7 @@ impl QueueSnapshot {
         let id = inner.dataset_id(dataset)?;
         let conn = inner.open_reader()?;
         let failed = |error| inner.classify("take a snapshot", error);
-        let reads = inner.reading.begin(&*inner.clock);
+        let reads = inner.reading.begin_read(&*inner.clock);
         conn.execute_batch("BEGIN").map_err(failed)?;
         // The first read fixes the state that all later reads see.
         let told: i64 = conn

@@ -58,7 +58,7 @@ impl Marks {
     /// Returns the marks after a cycle began with `last` as the highest version given out. An
     /// unfinished cycle continues instead.
     #[must_use]
-    pub fn begin(self, last: u64) -> Self {
+    pub fn begin_cycle(self, last: u64) -> Self {
         if self.unfinished { self } else { Self { leased_version: last, unfinished: true, ..self } }
     }
 

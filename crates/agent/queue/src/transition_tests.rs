@@ -33,7 +33,7 @@ fn cycle_leases_older_items_and_their_changes_but_no_new_item() {
     assert!(!CYCLE.is_due(row(10)) && CYCLE.is_due(row(11)) && CYCLE.is_due(row(20)));
     let born = put(None, CYCLE, 21);
     assert!(CYCLE.is_pending(born) && !CYCLE.is_due(born));
-    assert!(CYCLE.end().begin(21).is_due(born), "it is the next one's");
+    assert!(CYCLE.end().begin_cycle(21).is_due(born), "it is the next one's");
     assert!(CYCLE.is_due(put(Some(row(15)), CYCLE, 22)));
     assert_eq!(delete(Some(row(15)), CYCLE, 22).map(|gone| CYCLE.is_due(gone)), Some(true));
     assert!(!CYCLE.is_due(put(Some(born), CYCLE, 23)), "nor once it has changed");
@@ -81,8 +81,8 @@ fn touch_reports_nothing_of_an_existing_item() {
 
 #[test]
 fn resumed_cycle_keeps_its_leased_version() {
-    assert_eq!(CYCLE.begin(99), CYCLE);
-    let begun = QUIET.begin(99);
+    assert_eq!(CYCLE.begin_cycle(99), CYCLE);
+    let begun = QUIET.begin_cycle(99);
     assert_eq!(
         begun,
         Marks { leased_version: 99, acked_version: 20, opened_version: 25, unfinished: true }

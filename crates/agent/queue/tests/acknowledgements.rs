@@ -13,7 +13,7 @@ mod common;
 use std::time::Duration;
 
 use common::{
-    apply, base, baseline, changed, crash_image, cycle, cycle_skipping, files, gone, open,
+    apply, base, baseline, changed, crash_image, cycle, cycle_skipping, delete_op, files, open,
     open_new, own, paths,
 };
 use model::{ItemKey, SkipReason};
@@ -52,7 +52,7 @@ fn returned_lease_and_restart_lose_nothing() {
     let (_folder, path, clock, queue) = open_new();
     apply(&queue, vec![base("/a/1", 1), base("/a/2", 2), base("/a/3", 3)]);
     cycle(&queue);
-    apply(&queue, vec![changed("/a/1", 10), gone("/a/2"), changed("/a/3", 30)]);
+    apply(&queue, vec![changed("/a/1", 10), delete_op("/a/2"), changed("/a/3", 30)]);
     queue.begin_cycle(&files()).unwrap();
     let lease = queue.lease(&files(), usize::MAX).unwrap().unwrap();
     let sent = paths(&lease);
@@ -160,8 +160,9 @@ fn cycle_ends_when_new_items_change_or_are_deleted_again() {
         let born = newest + 1..=newest + 2 * lease.items().len() as u64;
         newest = *born.end();
         apply(&queue, born.clone().map(|n| base(&name(n), n)).collect());
-        let touch =
-            |n: u64| if n.is_multiple_of(2) { changed(&name(n), n + 1) } else { gone(&name(n)) };
+        let touch = |n: u64| {
+            if n.is_multiple_of(2) { changed(&name(n), n + 1) } else { delete_op(&name(n)) }
+        };
         apply(&queue, born.map(touch).collect());
         told.extend(paths(&lease));
         assert!(told.len() <= 30, "it does not end");
@@ -170,7 +171,7 @@ fn cycle_ends_when_new_items_change_or_are_deleted_again() {
     queue.end_cycle(&files()).unwrap();
     assert_eq!(told, (1..=30).map(|n| (name(n), Some(n))).collect::<Vec<_>>());
     // The same between two cycles.
-    apply(&queue, vec![gone(&name(newest))]);
+    apply(&queue, vec![delete_op(&name(newest))]);
     let left = (31..newest).filter(|n| n.is_multiple_of(2)).map(|n| (name(n), Some(n + 1)));
     assert_eq!(cycle(&queue), left.collect::<Vec<_>>(), "nobody was told of the others");
     assert_eq!(cycle(&queue), []);
@@ -205,7 +206,7 @@ fn delete_after_the_cycle_is_sent_for_item_changed_within_it() {
     assert_eq!(lease.items().len(), 2);
     queue.ack(lease, &[]).unwrap();
     queue.end_cycle(&files()).unwrap();
-    apply(&queue, vec![gone("/a/2")]);
+    apply(&queue, vec![delete_op("/a/2")]);
     assert_eq!(cycle(&queue), own(&[("/a/2", None)]));
 }
 
@@ -213,7 +214,7 @@ fn delete_after_the_cycle_is_sent_for_item_changed_within_it() {
 fn unsent_item_is_deleted_without_a_tombstone() {
     let (_folder, _, _, queue) = open_new();
     apply(&queue, vec![base("/a/1", 1), base("/b/1", 1)]);
-    apply(&queue, vec![gone("/a/1"), gone("/a/1"), gone("/nowhere/1")]);
+    apply(&queue, vec![delete_op("/a/1"), delete_op("/a/1"), delete_op("/nowhere/1")]);
     assert_eq!(baseline(&queue, "/a"), []);
     assert_eq!(cycle(&queue), own(&[("/b/1", Some(1))]));
     assert_eq!(queue.status().unwrap().datasets[0].items, 1);
@@ -224,7 +225,7 @@ fn deleted_item_that_is_recreated_survives_the_tombstone_ack() {
     let (_folder, _, _, queue) = open_new();
     apply(&queue, vec![base("/a/1", 1)]);
     cycle(&queue);
-    apply(&queue, vec![gone("/a/1")]);
+    apply(&queue, vec![delete_op("/a/1")]);
     assert_eq!(baseline(&queue, "/a"), []);
     queue.begin_cycle(&files()).unwrap();
     let lease = queue.lease(&files(), usize::MAX).unwrap().unwrap();
@@ -301,9 +302,9 @@ fn snapshot_is_immutable_and_lists_pending_keys() {
     let (_folder, _, _, queue) = open_new();
     apply(&queue, vec![base("/a/1", 1), base("/a/2", 2)]);
     cycle(&queue);
-    apply(&queue, vec![gone("/a/2"), base("/b/3", 3)]);
+    apply(&queue, vec![delete_op("/a/2"), base("/b/3", 3)]);
     let snapshot = queue.snapshot(&files()).unwrap();
-    apply(&queue, vec![gone("/a/1")]);
+    apply(&queue, vec![delete_op("/a/1")]);
     cycle(&queue);
     let mut told = Vec::new();
     let mut visit = |item: queue::ToldItem| {

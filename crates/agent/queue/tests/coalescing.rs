@@ -163,7 +163,7 @@ impl Ours {
         if self.acknowledged {
             self.end();
         }
-        self.marks = self.marks.begin(self.clock.last());
+        self.marks = self.marks.begin_cycle(self.clock.last());
         match self.row.filter(|row| self.marks.is_due(*row)) {
             Some(row) => {
                 assert!(row.deleted || content.is_some());

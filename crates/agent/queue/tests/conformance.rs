@@ -14,7 +14,9 @@ mod common;
 use std::path::Path;
 use std::sync::Arc;
 
-use common::{apply, base, baseline, changed, cycle, files, gone, open_new_with, own, try_open};
+use common::{
+    apply, base, baseline, changed, cycle, delete_op, files, open_new_with, own, try_open,
+};
 use model::document::NoNames;
 use model::{Coverage, CoverageKind, Dataset, EventBody, Sink as _};
 use queue::{DocumentStep, QueueOptions, Transaction};
@@ -67,7 +69,7 @@ fn commits_of(transaction: Transaction) -> (usize, usize) {
     let outcome = queue.apply_documents(&packages, &steps, &events[3..]).unwrap();
     assert_eq!((outcome.items, outcome.events), (3, 4));
     let documents = commits(&path);
-    apply(&queue, vec![changed("/a/1", 1), changed("/a/2", 2), gone("/a/0")]);
+    apply(&queue, vec![changed("/a/1", 1), changed("/a/2", 2), delete_op("/a/0")]);
     (documents - before, commits(&path) - documents)
 }
 
@@ -94,11 +96,17 @@ fn last_of_several_changes_of_one_item_in_a_batch_wins() {
         let (_folder, _, _, queue) = open_new_with(options(mode));
         apply(
             &queue,
-            vec![base("/a/1", 1), gone("/a/1"), base("/a/1", 2), base("/a/2", 5), gone("/a/2")],
+            vec![
+                base("/a/1", 1),
+                delete_op("/a/1"),
+                base("/a/1", 2),
+                base("/a/2", 5),
+                delete_op("/a/2"),
+            ],
         );
         assert_eq!(baseline(&queue, "/a"), [("1".to_owned(), 2)], "{mode:?}");
         cycle(&queue);
-        apply(&queue, vec![gone("/a/1"), base("/a/1", 3), base("/a/0", 4), gone("/a/0")]);
+        apply(&queue, vec![delete_op("/a/1"), base("/a/1", 3), base("/a/0", 4), delete_op("/a/0")]);
         assert_eq!(baseline(&queue, "/a"), [("1".to_owned(), 3)], "{mode:?}");
         assert_eq!(cycle(&queue), own(&[("/a/1", Some(3))]), "{mode:?}");
     }
@@ -108,7 +116,7 @@ fn last_of_several_changes_of_one_item_in_a_batch_wins() {
 fn directory_emptied_in_batch_can_be_recreated() {
     for mode in MODES {
         let (_folder, path, clock, queue) = open_new_with(options(mode));
-        apply(&queue, vec![base("/new/1", 1), gone("/new/1")]);
+        apply(&queue, vec![base("/new/1", 1), delete_op("/new/1")]);
         apply(&queue, vec![base("/new/2", 2)]);
         queue.close().unwrap();
         let (queue, _) = try_open(&path, options(mode), &clock).unwrap();
@@ -123,7 +131,7 @@ fn failed_batch_is_returned_whole() {
         let (_folder, _, _, queue) = open_new_with(options(mode));
         let mut sink = queue.sink(&files(), Arc::new(NoNames)).unwrap();
         queue.close().unwrap();
-        let ops = vec![base("/a/1", 1), gone("/a/2")];
+        let ops = vec![base("/a/1", 1), delete_op("/a/2")];
         let mut batch = ops.clone();
         assert!(sink.apply(&mut batch).is_err());
         assert_eq!(batch, ops, "{mode:?}");
@@ -136,7 +144,7 @@ fn database_written_in_one_mode_opens_in_the_other_after_a_kill() {
         let (_folder, path, clock, queue) = open_new_with(options(before));
         apply(&queue, vec![base("/a/1", 1), base("/a/2", 2)]);
         cycle(&queue);
-        apply(&queue, vec![changed("/a/1", 3), gone("/a/2")]);
+        apply(&queue, vec![changed("/a/1", 3), delete_op("/a/2")]);
         let (_image, copy) = common::crash_image(&path);
         let (queue, report) = try_open(&copy, options(after), &clock).unwrap();
         assert!(report.unclean && report.events == 2);

@@ -15,8 +15,8 @@ mod common;
 use std::path::Path;
 
 use common::{
-    apply, assert_dropped, assert_rebuilt, base, baseline, changed, crash_image, cycle, fill, open,
-    open_new, overwrite, own,
+    add_files, apply, assert_dropped, assert_rebuilt, base, baseline, changed, crash_image, cycle,
+    open, open_new, overwrite, own,
 };
 use model::Dataset;
 use queue::QueueError;
@@ -24,7 +24,7 @@ use queue::QueueError;
 #[test]
 fn undecodable_item_is_named_and_dropped_at_the_next_open() {
     let (_folder, path, clock, queue) = open_new();
-    fill(&queue);
+    add_files(&queue);
     apply(&queue, vec![changed("/e/1", 1), changed("/e/2", 2)]);
     cycle(&queue);
     let told = queue.lease_events(9, usize::MAX).unwrap().items;

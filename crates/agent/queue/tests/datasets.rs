@@ -10,7 +10,7 @@
 
 mod common;
 
-use common::{apply, base, baseline, cycle, file, files, gone, open, open_new};
+use common::{apply, base, baseline, cycle, delete_op, file, files, open, open_new};
 use model::{Baseline as _, Dataset, ItemKey, Op};
 use queue::{Body, DocumentStep, QueueError};
 
@@ -19,7 +19,7 @@ fn baseline_lists_a_directory_without_nested_or_deleted_items() {
     let (_folder, _, _, queue) = open_new();
     apply(&queue, vec![base("/a/1", 1), base("/a/2", 2), base("/a/b/3", 3), base("/ab/4", 4)]);
     cycle(&queue);
-    apply(&queue, vec![gone("/a/2")]);
+    apply(&queue, vec![delete_op("/a/2")]);
     assert_eq!(baseline(&queue, "/a"), [("1".to_owned(), 1)]);
     assert_eq!(baseline(&queue, "/nowhere"), []);
     let mut held = queue.baseline(&files()).unwrap();
@@ -49,7 +49,7 @@ fn touch_updates_the_baseline_and_sends_nothing() {
     assert_eq!(baseline(&queue, "/a"), [("1".to_owned(), 7)]);
     assert_eq!(cycle(&queue), []);
     // A touch of an item that does not exist creates it.
-    apply(&queue, vec![gone("/a/1"), Op::Touch { key, observation: file(8) }]);
+    apply(&queue, vec![delete_op("/a/1"), Op::Touch { key, observation: file(8) }]);
     assert_eq!(cycle(&queue), [("/a/1".to_owned(), Some(8))]);
 }
 
@@ -139,7 +139,7 @@ fn emptied_directories_are_removed_from_the_directory_table() {
         let file = format!("/tmp/build-{round}/x");
         apply(&queue, vec![base(&file, 1)]);
         cycle(&queue);
-        apply(&queue, vec![gone(&file)]);
+        apply(&queue, vec![delete_op(&file)]);
         cycle(&queue);
     }
     assert!(queue.baseline(&files()).unwrap().directories_below(b"/").unwrap().is_empty());

@@ -12,7 +12,7 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{base, changed, files, gone, open_new, open_new_with};
+use common::{base, changed, delete_op, files, open_new, open_new_with};
 use model::document::NoNames;
 use model::{Op, Sink};
 use proptest::prelude::*;
@@ -88,7 +88,7 @@ fn any_op() -> impl Strategy<Value = Op> {
     (0u64..6, 0u64..5, 0u64..40).prop_map(|(what, directory, n)| {
         let path = format!("/d{directory}/{:02}", n % 8);
         match what {
-            0 => gone(&path),
+            0 => delete_op(&path),
             1 => Op::Touch {
                 key: model::ItemKey::of_path(path.as_bytes()),
                 observation: common::file(n),
@@ -122,14 +122,14 @@ proptest! {
         let mut sink = scan_sink(&many);
         sink.apply(&mut ops.clone()).unwrap();
         sink.flush().unwrap();
-        prop_assert_eq!(held(&one), held(&many));
+        prop_assert_eq!(pending_items(&one), pending_items(&many));
         prop_assert_eq!(one.status().unwrap().events, many.status().unwrap().events);
         prop_assert_eq!(items(&one), items(&many));
     }
 }
 
 /// Returns every pending item as (path, size), where the size of a deleted item is `None`.
-fn held(queue: &Queue) -> Vec<(String, Option<u64>)> {
+fn pending_items(queue: &Queue) -> Vec<(String, Option<u64>)> {
     queue.begin_cycle(&files()).unwrap();
     let mut found = Vec::new();
     while let Some(lease) = queue.lease(&files(), usize::MAX).unwrap() {

@@ -13,7 +13,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::{base, files, gone, open, open_new, paths};
+use common::{base, delete_op, files, open, open_new, paths};
 use env::random::{Random as _, SeededRandom};
 use model::document::NoNames;
 use model::{Op, Sink as _};
@@ -31,7 +31,7 @@ fn write(queue: &Queue, mut ops: Vec<Op>) {
 }
 
 /// Runs at most `sessions` sessions of a cycle. Returns true if it ended.
-fn tell(queue: &Queue, sessions: u64, server: &mut ServerVersions) -> bool {
+fn run_sessions(queue: &Queue, sessions: u64, server: &mut ServerVersions) -> bool {
     queue.begin_cycle(&files()).unwrap();
     for _ in 0..sessions {
         let Some(lease) = queue.lease(&files(), 500_000).unwrap() else {
@@ -60,7 +60,7 @@ fn large_directory_is_sent_completely_despite_interruptions() {
         let names = (start..start + count * step).step_by(step as usize);
         let names = names.map(|n| format!("/flat/{:05}", n % NAMES));
         let ops = if round % 3 == 0 {
-            names.filter(|name| disk.remove(name).is_some()).map(|name| gone(&name)).collect()
+            names.filter(|name| disk.remove(name).is_some()).map(|name| delete_op(&name)).collect()
         } else {
             let put = |name: String| {
                 disk.insert(name.clone(), round);
@@ -69,14 +69,16 @@ fn large_directory_is_sent_completely_despite_interruptions() {
             names.map(put).collect()
         };
         write(&queue, ops);
-        tell(&queue, number(5), &mut server);
+        run_sessions(&queue, number(5), &mut server);
         if round % 5 == 0 {
             queue.close().unwrap();
             queue = open(&path, &clock).0;
         }
     }
     // A change before the cursor of a continued cycle is sent by the next one.
-    while !tell(&queue, u64::MAX, &mut server) || queue.status().unwrap().datasets[0].pending > 0 {}
+    while !run_sessions(&queue, u64::MAX, &mut server)
+        || queue.status().unwrap().datasets[0].pending > 0
+    {}
     assert_eq!(server, disk);
     assert_eq!(queue.status().unwrap().datasets[0].items, disk.len() as u64);
 }

@@ -222,7 +222,7 @@ impl World {
         }
     }
 
-    fn begin(&mut self) {
+    fn begin_cycle(&mut self) {
         if !self.queue.begin_cycle(&files()).unwrap().resumed {
             self.tellable.extend(self.disk.keys().cloned());
         }
@@ -334,7 +334,7 @@ impl World {
                     self.apply(vec![Op::Touch { key, observation }]);
                 }
             }
-            Step::Begin => self.begin(),
+            Step::Begin => self.begin_cycle(),
             Step::Session { bytes, arrives, refuse } => self.session(*bytes, *arrives, *refuse),
             Step::Answer(arrives) => self.answer(*arrives),
             // Fails while items of the cycle are left.
@@ -360,7 +360,7 @@ impl World {
     }
 
     fn full_cycle(&mut self) {
-        self.begin();
+        self.begin_cycle();
         while let Some(lease) = self.queue.lease(&files(), 3000).unwrap() {
             self.look_at(&lease);
             let skipped = self.server.take(&lease, None);

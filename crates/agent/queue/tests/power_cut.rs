@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{changed, file, files, gone};
+use common::{changed, delete_op, file, files};
 use device::{Device, DeviceError, Fs, PowerCut, available};
 use env::clock::SystemClock;
 use env::random::{Random as _, SeededRandom, SystemRandom};
@@ -50,7 +50,7 @@ type Server = BTreeMap<String, (u64, u64)>;
 /// one.
 fn op(n: u64) -> (String, Op) {
     let path = format!("/d{}/{:03}", n % 3, n % FILES);
-    let op = if n % 7 == 3 { gone(&path) } else { changed(&path, n) };
+    let op = if n % 7 == 3 { delete_op(&path) } else { changed(&path, n) };
     (path, op)
 }
 
@@ -90,14 +90,14 @@ fn write(queue: &Queue, from: u64, acknowledged: &AtomicU64, server: &mut Server
         }
         next += BATCH;
         acknowledged.store(next - 1, Ordering::SeqCst);
-        if next.is_multiple_of(4) && tell(queue, server).is_err() {
+        if next.is_multiple_of(4) && run_cycle(queue, server).is_err() {
             return;
         }
     }
 }
 
 /// Runs a cycle with a server that keeps the newest version of each document.
-fn tell(queue: &Queue, server: &mut Server) -> Result<(), QueueError> {
+fn run_cycle(queue: &Queue, server: &mut Server) -> Result<(), QueueError> {
     queue.begin_cycle(&files())?;
     while let Some(lease) = queue.lease(&files(), 4000)? {
         let mut skipped = Vec::new();
@@ -116,7 +116,7 @@ fn tell(queue: &Queue, server: &mut Server) -> Result<(), QueueError> {
 }
 
 /// Returns the queue's baseline as sizes by path.
-fn held(queue: &Queue) -> BTreeMap<String, u64> {
+fn baseline_sizes(queue: &Queue) -> BTreeMap<String, u64> {
     let mut baseline = queue.baseline(&files()).unwrap();
     let mut found = BTreeMap::new();
     let mut items = Vec::new();
@@ -132,10 +132,10 @@ fn held(queue: &Queue) -> BTreeMap<String, u64> {
 
 /// The restart scan: makes the baseline equal to the disk.
 fn rescan(queue: &Queue, disk: &BTreeMap<String, u64>) {
-    let held = held(queue);
+    let held = baseline_sizes(queue);
     let mut ops: Vec<Op> = Vec::new();
     for path in held.keys().filter(|path| !disk.contains_key(*path)) {
-        ops.push(gone(path));
+        ops.push(delete_op(path));
     }
     for (path, size) in disk.iter().filter(|(path, size)| held.get(*path) != Some(*size)) {
         let key = ItemKey::of_path(path.as_bytes());
@@ -155,8 +155,8 @@ fn settle(
     assert!(report.needs_check(), "an unclean end went unnoticed");
     rescan(queue, disk);
     // Two cycles: the second one sends documents again that were newer on the server.
-    tell(queue, server).unwrap();
-    tell(queue, server).unwrap();
+    run_cycle(queue, server).unwrap();
+    run_cycle(queue, server).unwrap();
     server.retain(|path, held| held.1 == 0 || disk.contains_key(path));
     let documents: BTreeMap<_, _> =
         server.iter().filter(|(_, held)| held.1 > 0).map(|(p, held)| (p.clone(), held.1)).collect();
@@ -197,7 +197,7 @@ fn survive(options: &QueueOptions) {
         assert_eq!(report.rebuilt, None, "cut {cut}");
         assert_eq!(queue::verify(&path).unwrap().problems, Vec::<String>::new());
         let acknowledged = acknowledged.load(Ordering::SeqCst);
-        let found = held(&queue);
+        let found = baseline_sizes(&queue);
         // The state must be that after a committed transaction.
         let last = (0..=acknowledged + BATCH)
             .rev()

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{changed, files, gone, open_new_with};
+use common::{changed, delete_op, files, open_new_with};
 use model::document::NoNames;
 use model::{Baseline as _, EventBody, Sink as _};
 use queue::{Queue, QueueDurability, QueueOptions, Transaction};
@@ -36,11 +36,11 @@ fn write(queue: &Queue, writer: u64) {
         sink.apply(&mut ops).unwrap();
         if batch % 7 == 3 {
             // Deleted here, and created again by the next batch.
-            let op = gone(&format!("/{writer}/{}", batch % ITEMS));
+            let op = delete_op(&format!("/{writer}/{}", batch % ITEMS));
             sink.apply(&mut vec![op]).unwrap();
         }
     }
-    sink.apply(&mut vec![gone(&format!("/{writer}/0"))]).unwrap();
+    sink.apply(&mut vec![delete_op(&format!("/{writer}/0"))]).unwrap();
 }
 
 #[derive(Default)]
@@ -91,7 +91,7 @@ fn send(queue: &Queue, written: &AtomicBool) -> Server {
 }
 
 /// Reads concurrently, as a scan, a check and a status command do.
-fn look(queue: &Queue) {
+fn read_concurrently(queue: &Queue) {
     let mut baseline = queue.baseline(&files()).unwrap();
     let mut items = Vec::new();
     for directory in baseline.directories_below(b"/").unwrap() {
@@ -124,7 +124,7 @@ fn race_once(options: QueueOptions) {
         let sender = scope.spawn(|| send(&queue, &written));
         let scanner = scope.spawn(|| {
             while !written.load(Ordering::SeqCst) {
-                look(&queue);
+                read_concurrently(&queue);
             }
         });
         let queue = &queue;

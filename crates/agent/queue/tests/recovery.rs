@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::{
-    apply, assert_rebuilt, base, baseline, changed, crash_image, cycle, files, fill, gone, open,
-    open_new, overwrite, own, try_open, with_suffix,
+    add_files, apply, assert_rebuilt, base, baseline, changed, crash_image, cycle, delete_op,
+    files, open, open_new, overwrite, own, try_open, with_suffix,
 };
 use env::clock::{Clock, SystemClock};
 use env::random::SystemRandom;
@@ -28,7 +28,7 @@ use queue::{Queue, QueueError, QueueOptions};
 #[test]
 fn overwritten_database_header_moves_file_aside() {
     let (_folder, path, clock, queue) = open_new();
-    fill(&queue);
+    add_files(&queue);
     queue.close().unwrap();
     overwrite(&path, 0, &[0x55; 4096]);
     let (queue, report) = open(&path, &clock);
@@ -44,7 +44,7 @@ fn overwritten_database_header_moves_file_aside() {
 #[test]
 fn damaged_pages_after_unclean_end_rebuild_database() {
     let (_folder, path, clock, queue) = open_new();
-    fill(&queue);
+    add_files(&queue);
     queue.close().unwrap();
     let (queue, _) = open(&path, &clock);
     apply(&queue, vec![base("/late/1", 1)]);
@@ -60,7 +60,7 @@ fn damaged_pages_after_unclean_end_rebuild_database() {
 #[test]
 fn damaged_pages_after_clean_close_rebuild_database() {
     let (_folder, path, clock, queue) = open_new();
-    fill(&queue);
+    add_files(&queue);
     queue.close().unwrap();
     let length = std::fs::metadata(&path).unwrap().len();
     for page in length / 8192..length / 4096 {
@@ -74,7 +74,7 @@ fn damaged_pages_after_clean_close_rebuild_database() {
 #[test]
 fn missing_directory_row_is_damage() {
     let (_folder, path, clock, queue) = open_new();
-    fill(&queue);
+    add_files(&queue);
     let (_image, copy) = crash_image(&path);
     let db = rusqlite::Connection::open(&copy).unwrap();
     db.execute("DELETE FROM directory WHERE id = 3", []).unwrap();
@@ -127,8 +127,8 @@ fn delete_of_an_item_in_a_restored_copy_is_sent() {
         drop(queue);
         let (queue, report) = open(&copy, &clock);
         assert_eq!(report.unclean, !clean);
-        apply(&queue, vec![gone("/a/2"), base("/a/3", 3)]);
-        apply(&queue, vec![gone("/a/3")]);
+        apply(&queue, vec![delete_op("/a/2"), base("/a/3", 3)]);
+        apply(&queue, vec![delete_op("/a/3")]);
         let told = [cycle(&queue), cycle(&queue)].concat();
         assert!(told.contains(&("/a/2".to_owned(), None)), "{unfinished} {clean}: {told:?}");
         assert!(!told.iter().any(|(path, _)| path == "/a/3"), "{told:?}");
@@ -153,7 +153,7 @@ fn damaged_copies_are_limited_to_three() {
 #[test]
 fn newer_database_version_is_refused_and_left_unchanged() {
     let (_folder, path, clock, queue) = open_new();
-    fill(&queue);
+    add_files(&queue);
     queue.close().unwrap();
     let db = rusqlite::Connection::open(&path).unwrap();
     db.pragma_update(None, "user_version", 7).unwrap();
@@ -231,7 +231,7 @@ fn delete_after_an_unclean_shutdown_is_always_sent() {
     // A cycle that a power cut lost may have sent the item to the server.
     let (_image, copy) = crash_image(&path);
     let (queue, _) = open(&copy, &clock);
-    apply(&queue, vec![gone("/a/1")]);
+    apply(&queue, vec![delete_op("/a/1")]);
     assert_eq!(cycle(&queue), own(&[("/a/1", None)]));
 }
 

@@ -12,7 +12,7 @@ mod common;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use common::{apply, base, changed, cycle, gone, open, open_new};
+use common::{apply, base, changed, cycle, delete_op, open, open_new};
 use model::Dataset;
 use queue::{ListFilter, Listed, compact, list, verify};
 use rusqlite::Connection;
@@ -32,7 +32,7 @@ fn list_applies_its_filters() {
     let (_folder, path, _, queue) = open_new();
     apply(&queue, vec![base("/a/1", 1), base("/a/2", 2), base("/b/1", 3)]);
     cycle(&queue);
-    apply(&queue, vec![changed("/a/2", 4), gone("/b/1")]);
+    apply(&queue, vec![changed("/a/2", 4), delete_op("/b/1")]);
     queue.put_document(&Dataset::new("inventory-packages"), b"bash", b"{}").unwrap();
     let all = listed(&path, &ListFilter::default());
     assert_eq!(all.len(), 4);
@@ -60,7 +60,7 @@ fn verify_accepts_open_database_and_reports_damage() {
     let (_folder, path, _, queue) = open_new();
     apply(&queue, (0..300).map(|n| changed(&format!("/d{}/{n}", n % 7), n)).collect());
     cycle(&queue);
-    apply(&queue, vec![gone("/d0/0"), gone("/d1/1")]);
+    apply(&queue, vec![delete_op("/d0/0"), delete_op("/d1/1")]);
     let found = verify(&path).unwrap();
     assert_eq!(found.problems, Vec::<String>::new());
     assert_eq!((found.items, found.events, found.directories), (300, 302, 7));

@@ -211,12 +211,12 @@ impl Heart {
                 // Restart only when the outcome is acknowledged; otherwise the server would send
                 // the command again.
                 self.shared.restarting.store(command.id, Ordering::SeqCst);
-                self.report_outcome(done(command.id, "restarting"));
+                self.report_outcome(done_outcome(command.id, "restarting"));
                 Ok(())
             }
             "reconnect" => {
                 let outcome = match self.shared.syncer.reconnect() {
-                    Ok(()) => done(command.id, "reconnected"),
+                    Ok(()) => done_outcome(command.id, "reconnected"),
                     Err(error) => failed(command.id, error.to_string()),
                 };
                 // Reported over the new connection.
@@ -225,12 +225,12 @@ impl Heart {
             }
             "configure" => match self.follow().await {
                 Followed::Same => {
-                    self.report_outcome(done(command.id, "it runs already"));
+                    self.report_outcome(done_outcome(command.id, "it runs already"));
                     Ok(())
                 }
                 Followed::Stored => {
                     // The restarted agent reports it.
-                    self.report_outcome(done(command.id, "stored, and run from now on"));
+                    self.report_outcome(done_outcome(command.id, "stored, and run from now on"));
                     let _ = self.shared.ended.try_send(Ended::Configured);
                     Ok(())
                 }
@@ -391,7 +391,7 @@ fn failed(id: u64, detail: String) -> ControlOutcome {
     ControlOutcome { id, outcome: "failed".into(), detail }
 }
 
-fn done(id: u64, detail: &str) -> ControlOutcome {
+fn done_outcome(id: u64, detail: &str) -> ControlOutcome {
     ControlOutcome { id, outcome: "done".into(), detail: detail.into() }
 }
 
@@ -421,7 +421,7 @@ mod tests {
     #[test]
     fn outcomes_are_split_into_heartbeats_within_the_size_limit() {
         let mut left: Vec<_> =
-            (0..3000).map(|id| done(id, "1,000 files; nothing changed")).collect();
+            (0..3000).map(|id| done_outcome(id, "1,000 files; nothing changed")).collect();
         left.insert(7, failed(7, "x".repeat(100_000)));
         let mut beats = 0;
         while !left.is_empty() {

@@ -75,7 +75,7 @@ struct QueueHandle {
 
 impl HostMetrics {
     /// Opens the queue, if possible.
-    pub(super) fn begin(folder: &Path, config: &MetricsConfig, shared: Arc<Shared>) -> Arc<Self> {
+    pub(super) fn open(folder: &Path, config: &MetricsConfig, shared: Arc<Shared>) -> Arc<Self> {
         let options = QueueOptions {
             byte_limit: u64::from(config.limit_mib) << 20,
             cache_bytes: 1 << 20,
@@ -275,7 +275,7 @@ impl HostMetrics {
                 }
             };
             gaps.extend(self.refusal(&report, from_us, to_us));
-            self.sent.answered(report.rows, report.refused);
+            self.sent.count_answer(report.rows, report.refused);
             debug!(rows = report.rows, refused = report.refused, "metrics persisted");
             let (queue, shared) = (kept.clone(), self.shared.clone());
             let done = move || {

@@ -112,7 +112,7 @@ pub fn last_scan(database: &Path) -> Result<Option<serde_json::Value>, QueueErro
 
 /// Notes that a database without a completed scan must be compared with the server before the first
 /// document is reported, because it has no record of earlier reports.
-pub(super) fn begin(queue: &Queue) -> Result<(), QueueError> {
+pub(super) fn note_comparison_due(queue: &Queue) -> Result<(), QueueError> {
     if scanned(queue)? {
         return Ok(());
     }

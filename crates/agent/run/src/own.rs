@@ -18,7 +18,7 @@ pub(super) struct Sent {
 
 impl Sent {
     /// Counts an answer of the server.
-    pub(super) fn answered(&self, stored: u64, refused: u64) {
+    pub(super) fn count_answer(&self, stored: u64, refused: u64) {
         self.stored.fetch_add(stored, Ordering::Relaxed);
         self.refused.fetch_add(refused, Ordering::Relaxed);
     }

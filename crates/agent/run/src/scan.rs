@@ -230,7 +230,7 @@ impl Scanning {
     fn scanned(&mut self, report: &ScanReport) -> Result<String, String> {
         display::print_scan(&self.shared.console, report);
         self.note_gaps();
-        let kept = self.keep(report);
+        let kept = self.store_result(report);
         kept.map_err(|e| e.to_string())?;
         if report.cancelled {
             return Err("stopped before its end".into());
@@ -252,7 +252,7 @@ impl Scanning {
 
     /// Stores the result of a completed scan, and reports the gap before this start, if it is still
     /// open.
-    fn keep(&mut self, report: &ScanReport) -> Result<(), QueueError> {
+    fn store_result(&mut self, report: &ScanReport) -> Result<(), QueueError> {
         if report.cancelled {
             return Ok(());
         }

@@ -89,7 +89,7 @@ impl Start<'_> {
         settings: &AgentSettings,
         config: ControlConfig,
     ) -> anyhow::Result<Agent> {
-        notes::begin(&queue)?;
+        notes::note_comparison_due(&queue)?;
         let reason = check_reason(&report);
         if reason.is_some() {
             packages::look_again(&queue)?;
@@ -126,7 +126,7 @@ impl Start<'_> {
             scanned: AtomicBool::new(false),
         });
         let begin =
-            || metrics::HostMetrics::begin(&settings.folder, &settings.metrics, shared.clone());
+            || metrics::HostMetrics::open(&settings.folder, &settings.metrics, shared.clone());
         let metrics = settings.metrics.enabled.then(begin);
         let history = if report.created { History::None } else { History::Kept };
         let scanning =

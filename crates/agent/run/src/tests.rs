@@ -43,7 +43,7 @@ struct BreakingClock {
 }
 
 impl BreakingClock {
-    fn look(&self) {
+    fn fail_if_broken(&self) {
         let scanning = thread::current().name() == Some("scan");
         assert!(!scanning || !self.broken.load(Ordering::SeqCst), "the clock broke");
     }
@@ -51,12 +51,12 @@ impl BreakingClock {
 
 impl Clock for BreakingClock {
     fn now_us(&self) -> u64 {
-        self.look();
+        self.fail_if_broken();
         self.real.now_us()
     }
 
     fn monotonic(&self) -> Duration {
-        self.look();
+        self.fail_if_broken();
         self.real.monotonic()
     }
 }
@@ -95,7 +95,7 @@ impl HangingClock {
         self.ahead_us.fetch_add(by.as_micros() as u64, Ordering::SeqCst);
     }
 
-    fn look(&self) {
+    fn wait_while_hanging(&self) {
         if thread::current().name() == Some("scan") {
             let hangs = self.hangs.lock().unwrap();
             drop(self.changed.wait_while(hangs, |hangs| *hangs).unwrap());
@@ -105,12 +105,12 @@ impl HangingClock {
 
 impl Clock for HangingClock {
     fn now_us(&self) -> u64 {
-        self.look();
+        self.wait_while_hanging();
         self.real.now_us()
     }
 
     fn monotonic(&self) -> Duration {
-        self.look();
+        self.wait_while_hanging();
         self.real.monotonic() + Duration::from_micros(self.ahead_us.load(Ordering::SeqCst))
     }
 }

@@ -313,7 +313,7 @@ impl Syncer {
                 Ok(reply) if reply.status == StatusCode::OK => {
                     let answer: Answer = serde_json::from_slice(&reply.body)
                         .map_err(|e| client::protocol(&self.url("/stateful"), &e.to_string()))?;
-                    self.pace.lock().taken();
+                    self.pace.lock().record_accepted();
                     // Skipped documents were reported again in the meantime and are not surplus any
                     // more.
                     removed += taken.saturating_sub(answer.skipped.len()) as u64;

@@ -275,7 +275,7 @@ fn chain(error: &dyn std::error::Error) -> String {
 mod tests {
     use super::*;
 
-    fn asked(retry_after: &str, date: Option<&str>) -> Option<Duration> {
+    fn parse_retry_after(retry_after: &str, date: Option<&str>) -> Option<Duration> {
         let mut headers = HeaderMap::new();
         headers.insert(RETRY_AFTER, retry_after.parse().unwrap());
         if let Some(date) = date {
@@ -315,13 +315,16 @@ mod tests {
     fn retry_after_accepts_seconds_and_dates_by_server_clock() {
         let now = "Sun, 06 Nov 1994 08:49:37 GMT";
         let two_minutes = Some(Duration::from_mins(2));
-        assert_eq!(asked("120", None), two_minutes);
-        assert_eq!(asked("Sun, 06 Nov 1994 08:51:37 GMT", Some(now)), two_minutes);
+        assert_eq!(parse_retry_after("120", None), two_minutes);
+        assert_eq!(parse_retry_after("Sun, 06 Nov 1994 08:51:37 GMT", Some(now)), two_minutes);
         // The two older forms that a recipient has to read.
-        assert_eq!(asked("Sunday, 06-Nov-94 08:51:37 GMT", Some(now)), two_minutes);
-        assert_eq!(asked("Sun Nov  6 08:51:37 1994", Some(now)), two_minutes);
-        assert_eq!(asked("Sun, 06 Nov 1994 08:00:00 GMT", Some(now)), Some(Duration::ZERO));
-        assert_eq!(asked("Sun, 06 Nov 1994 08:51:37 GMT", None), None);
-        assert_eq!(asked("soon", Some(now)), None);
+        assert_eq!(parse_retry_after("Sunday, 06-Nov-94 08:51:37 GMT", Some(now)), two_minutes);
+        assert_eq!(parse_retry_after("Sun Nov  6 08:51:37 1994", Some(now)), two_minutes);
+        assert_eq!(
+            parse_retry_after("Sun, 06 Nov 1994 08:00:00 GMT", Some(now)),
+            Some(Duration::ZERO)
+        );
+        assert_eq!(parse_retry_after("Sun, 06 Nov 1994 08:51:37 GMT", None), None);
+        assert_eq!(parse_retry_after("soon", Some(now)), None);
     }
 }

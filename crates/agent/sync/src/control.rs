@@ -97,7 +97,7 @@ impl Reasons {
     }
 
     /// Clears the note, unless a reason after number `checked` was raised.
-    fn done(&self, queue: &Queue, checked: u64) -> Result<(), QueueError> {
+    fn clear_note(&self, queue: &Queue, checked: u64) -> Result<(), QueueError> {
         let _writing = self.note.lock();
         if self.count() == checked && text(queue, NOTE_CHECK)?.is_some() {
             queue.meta_set(NOTE_CHECK, b"")?;
@@ -115,7 +115,7 @@ pub struct StartedCheck {
 
 impl Facts {
     /// Returns the state before the first heartbeat.
-    pub(crate) fn begin(cluster_name: &str, check: Option<&'static str>) -> Self {
+    pub(crate) fn initial(cluster_name: &str, check: Option<&'static str>) -> Self {
         Self {
             cluster_name: cluster_name.to_owned(),
             session_bytes_max: model::limits::SESSION_BYTES_MAX,
@@ -427,7 +427,7 @@ impl Syncer {
             {
                 note_session(&queue, &behind.theirs)?;
             }
-            reasons.done(&queue, checked)
+            reasons.clear_note(&queue, checked)
         })
         .await?;
         let mut facts = self.facts.lock();

@@ -56,7 +56,7 @@ impl<'a> ServerDocuments<'a> {
             }
             let mut sums: Vec<Sum> = range.split(asked.split).map(|_| Sum::default()).collect();
             for (key, hash, ..) in within {
-                sums[range.place(*key, asked.split)].add(*hash);
+                sums[range.part_index(*key, asked.split)].add(*hash);
             }
             answer.parts.extend(sums.into_iter().map(DigestPart::from));
         }

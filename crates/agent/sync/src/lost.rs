@@ -117,7 +117,7 @@ struct Candidate {
 
 impl Candidate {
     /// Returns the item as the queue holds it now.
-    fn held(
+    fn item_in_queue(
         &self,
         queue: &Queue,
         dataset: &Dataset,
@@ -402,7 +402,7 @@ impl Syncer {
             for candidate in page {
                 let before = before.remove(&candidate.key);
                 let first_scan = events.first_scan(&queue, candidate.key)?;
-                let held = candidate.held(&queue, &dataset, names.as_ref())?;
+                let held = candidate.item_in_queue(&queue, &dataset, names.as_ref())?;
                 changes.extend(LostChange::new(before, first_scan, &candidate, held));
             }
             Ok((events, changes))

@@ -70,7 +70,7 @@ impl Pace {
     }
 
     /// Records that a session was accepted.
-    pub(crate) fn taken(&mut self) {
+    pub(crate) fn record_accepted(&mut self) {
         self.taken += 1;
         if self.taken >= self.grow_after {
             self.taken = 0;
@@ -112,9 +112,9 @@ mod tests {
             pace.slow(pace.bytes());
         }
         assert_eq!((pace.bytes(), pace.values_max()), (SLOW_BYTES_MIN, usize::MAX));
-        (1..GROW_AFTER_MAX).for_each(|_| pace.taken());
+        (1..GROW_AFTER_MAX).for_each(|_| pace.record_accepted());
         assert_eq!(pace.bytes(), SLOW_BYTES_MIN);
-        pace.taken();
+        pace.record_accepted();
         assert_eq!(pace.bytes(), 2 * SLOW_BYTES_MIN);
     }
 
@@ -124,7 +124,7 @@ mod tests {
         pace.slow(3_000);
         assert_eq!(pace, Pace::new(5_000_000));
         pace.slow(5_000_000);
-        (0..2 * GROW_AFTER).for_each(|_| pace.taken());
+        (0..2 * GROW_AFTER).for_each(|_| pace.record_accepted());
         assert_eq!(pace, Pace::new(5_000_000), "grown back, it is as it was");
     }
 
@@ -133,7 +133,7 @@ mod tests {
         let mut pace = Pace::new(5_000_000);
         pace.broken(20_000);
         assert_eq!(pace.bytes(), 2_500_000);
-        (0..GROW_AFTER).for_each(|_| pace.taken());
+        (0..GROW_AFTER).for_each(|_| pace.record_accepted());
         assert_eq!(pace, Pace::new(5_000_000), "and is made up for at once");
         pace.broken(4_000_000);
         assert_eq!(pace.bytes(), 2_000_000);
@@ -149,7 +149,7 @@ mod tests {
         let mut pace = Pace::new(40_000);
         pace.halve(6_000);
         for _ in 0..100 {
-            pace.taken();
+            pace.record_accepted();
         }
         assert_eq!((pace.bytes(), pace.values_max()), (40_000, usize::MAX));
     }

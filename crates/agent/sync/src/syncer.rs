@@ -104,7 +104,7 @@ impl Syncer {
         let instance = options.machine.instance()?;
         let client = Client::open(&folder)?.speaking_as(&instance, options.heartbeat);
         options.machine.claim(&queue)?;
-        let facts = Facts::begin(&client.identity().cluster_name, control::check_noted(&queue)?);
+        let facts = Facts::initial(&client.identity().cluster_name, control::check_noted(&queue)?);
         // Numbers continue above those of earlier runs, even if the clock was set back.
         let last_session = control::last_session_known(&queue)?;
         let pace = Mutex::new(Pace::new(options.session_bytes));
@@ -170,7 +170,7 @@ impl Syncer {
                     run.report.events += draft.events.items.len() as u64;
                     run.report.bytes += draft.bytes.len() as u64;
                     run.report.skipped += answer.skipped.len() as u64;
-                    self.pace.lock().taken();
+                    self.pace.lock().record_accepted();
                     restamped |= self.acknowledge(dataset, draft, answer, run).await?;
                 }
                 Err(error) if error.is_too_large() => {

@@ -49,7 +49,7 @@ async fn check_repairs_only_missing_different_and_surplus_documents() {
         planted("/var/not-there", 1, 0),
     ];
     server.meddle(&agent, meddling).await;
-    assert_ne!(server.held(&agent), agent.expected());
+    assert_ne!(server.stored_checksums(&agent), agent.expected());
     // A pending change is not a difference.
     agent.write("/etc/f6", 60);
     agent.remove("/etc/f7");
@@ -57,7 +57,7 @@ async fn check_repairs_only_missing_different_and_surplus_documents() {
     assert_eq!((report.matched, report.resent, report.removed), (false, 3, 2));
     let cycle = agent.cycle().await;
     assert_eq!((cycle.documents, cycle.skipped), (5, 0));
-    assert_eq!(server.held(&agent), agent.expected());
+    assert_eq!(server.stored_checksums(&agent), agent.expected());
     assert_eq!(server.version(&agent, "/etc/f100"), untouched);
     assert!(agent.syncer.check(&files()).await.unwrap().matched);
 }
@@ -110,7 +110,7 @@ async fn repaired(lost: u64) -> (u64, u64) {
         "{lost} of {documents} documents missing: {bytes} bytes, {} trips",
         after.1 - before.1
     );
-    assert_eq!(server.held(&agent), agent.expected());
+    assert_eq!(server.stored_checksums(&agent), agent.expected());
     (bytes, after.1 - before.1)
 }
 
@@ -138,14 +138,14 @@ async fn server_without_ranges_is_fully_resent_and_loses_only_surplus() {
     server.meddle(&agent, vec![torn("/etc/f3"), planted("/etc/f5", 9_999, 0)]).await;
     let report = agent.syncer.check(&files()).await.unwrap();
     assert_eq!((report.matched, report.resent), (false, 120));
-    assert_eq!(server.held(&agent), agent.expected());
+    assert_eq!(server.stored_checksums(&agent), agent.expected());
     assert!(agent.syncer.check(&files()).await.unwrap().matched);
     server.meddle(&agent, vec![planted("/var/not-there", 1, 0)]).await;
     let kept = agent.syncer.check_part(&files(), Surplus::Keep).await.unwrap();
     assert_eq!(kept.report.resent, 120);
-    assert_eq!(server.held(&agent).len(), 121);
+    assert_eq!(server.stored_checksums(&agent).len(), 121);
     agent.syncer.check(&files()).await.unwrap();
-    assert_eq!(server.held(&agent), agent.expected());
+    assert_eq!(server.stored_checksums(&agent), agent.expected());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -160,10 +160,10 @@ async fn server_without_ranges_is_not_cleared_while_items_are_pending() {
     agent.syncer.set_check_due(Some("the test asks for it"));
     let report = agent.syncer.check(&files()).await.unwrap();
     assert_eq!((report.put_off, report.resent, report.removed), (true, 0, 0));
-    assert_eq!(server.held(&agent).len(), 21);
+    assert_eq!(server.stored_checksums(&agent).len(), 21);
     assert!(agent.syncer.check_due().is_some());
     agent.repair().await;
-    assert_eq!(server.held(&agent), agent.expected());
+    assert_eq!(server.stored_checksums(&agent), agent.expected());
 }
 
 /// Changes found while everything is sent again must not make the agent empty an older server.
@@ -183,7 +183,7 @@ async fn change_during_full_resend_prevents_clearing_the_server() {
     assert_eq!((report.put_off, report.resent), (false, 60), "all was told again");
     assert!(report.unsure && store.is_none(), "whether it agrees is not known: it stays due");
     let planted = ItemKey::of_path(b"/var/not-there").document_id();
-    assert!(server.held(&agent).contains_key(&planted), "it was emptied");
+    assert!(server.stored_checksums(&agent).contains_key(&planted), "it was emptied");
 }
 
 /// The server's limits have become stricter, and no heartbeat has reported that yet.
@@ -198,7 +198,7 @@ async fn repair_rejected_as_too_large_is_split() {
     server.restart(|options| options.limits.session_bytes_max = 8_000).await;
     assert_eq!(agent.syncer.check(&files()).await.unwrap().removed, 300);
     assert!(server.counter("sync.requests.total.413") > 0);
-    assert_eq!(server.held(&agent), agent.expected());
+    assert_eq!(server.stored_checksums(&agent), agent.expected());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -211,7 +211,7 @@ async fn surplus_is_removed_only_after_everything_was_scanned() {
     assert!(unsure.report.put_off && unsure.store.is_none());
     let sure = agent.syncer.check_part(&files(), Surplus::Remove).await.unwrap();
     assert_eq!((sure.report.put_off, sure.report.removed), (false, 1));
-    assert_eq!(server.held(&agent), agent.expected());
+    assert_eq!(server.stored_checksums(&agent), agent.expected());
 }
 
 /// Thousands of equal checksums would break paging by checksum.
@@ -244,7 +244,7 @@ async fn repair_respects_announced_server_limits() {
         .await;
     agent.beat().await;
     assert_eq!(agent.syncer.check(&files()).await.unwrap().removed, 300);
-    assert_eq!(server.held(&agent), agent.expected());
+    assert_eq!(server.stored_checksums(&agent), agent.expected());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -266,7 +266,7 @@ async fn new_server_store_is_sent_everything_again() {
     let agent = agent.restart();
     assert!(agent.syncer.check_due().is_some());
     assert_eq!(agent.repair().await.resent, 121);
-    assert_eq!(server.held(&agent), agent.expected());
+    assert_eq!(server.stored_checksums(&agent), agent.expected());
     // No check is due after the repair.
     let agent = agent.restart();
     agent.beat().await;
@@ -292,11 +292,11 @@ async fn server_restored_from_an_old_backup_converges_to_the_agent() {
     server.stop().await;
     put_back(backup.path(), server.folder.path());
     server.resume(|_| {});
-    assert_ne!(server.held(&agent), agent.expected());
+    assert_ne!(server.stored_checksums(&agent), agent.expected());
     agent.beat().await;
     let report = agent.repair().await;
     assert_eq!((report.resent, report.removed), (2, 1));
-    assert_eq!(server.held(&agent), agent.expected());
+    assert_eq!(server.stored_checksums(&agent), agent.expected());
     agent.beat().await;
     assert_eq!(agent.syncer.check_due(), None);
 }
@@ -351,7 +351,7 @@ async fn agent_database_missing_its_last_cycle_converges() {
     agent.remove("/etc/f4");
     agent.beat().await;
     agent.repair().await;
-    assert_eq!(server.held(&agent), agent.expected());
+    assert_eq!(server.stored_checksums(&agent), agent.expected());
     assert!(agent.syncer.check(&files()).await.unwrap().matched);
 }
 
@@ -380,7 +380,7 @@ async fn delete_is_sent_for_item_that_was_pending_at_the_check() {
     assert_eq!((report.resent, report.removed), (0, 0));
     agent.remove("/etc/lost");
     agent.cycle().await;
-    assert_eq!(server.held(&agent), agent.expected());
+    assert_eq!(server.stored_checksums(&agent), agent.expected());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -393,7 +393,7 @@ async fn item_deleted_during_the_check_is_removed_as_surplus() {
     agent.speak_through(Finds::after(2_000, &agent, gone));
     let report = agent.syncer.check(&files()).await.unwrap();
     assert_eq!((report.resent, report.removed), (0, 1));
-    assert_eq!(server.held(&agent), agent.expected());
+    assert_eq!(server.stored_checksums(&agent), agent.expected());
 }
 
 /// The database was copied while it was in use, like a disk image.
@@ -449,14 +449,14 @@ async fn new_agent_database_does_not_empty_server() {
     assert_eq!((report.matched, report.removed), (false, 0));
     agent.syncer.set_check_due(None);
     assert!(agent.syncer.check_due().is_some(), "still to be made");
-    assert_eq!(server.held(&agent).len(), 20);
+    assert_eq!(server.stored_checksums(&agent).len(), 20);
     // The first scan finds one changed and one deleted file.
     agent.disk.clear();
     agent.base("/etc", 19);
     agent.write("/etc/f0", 77);
     let report = agent.repair().await;
     assert_eq!((report.resent, report.removed), (0, 1));
-    assert_eq!(server.held(&agent), agent.expected());
+    assert_eq!(server.stored_checksums(&agent), agent.expected());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -31,8 +31,12 @@ async fn original(server: &Server) -> Agent {
 /// Waits until the server has reported this number of copies.
 async fn told_of_copies(server: &Server, count: usize) {
     let deadline = std::time::Instant::now() + Duration::from_mins(10);
-    while server.told("identity_cloned").len() != count {
-        assert!(std::time::Instant::now() < deadline, "{:?}", server.told("identity_cloned"));
+    while server.coverage_bodies("identity_cloned").len() != count {
+        assert!(
+            std::time::Instant::now() < deadline,
+            "{:?}",
+            server.coverage_bodies("identity_cloned")
+        );
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -71,20 +75,20 @@ async fn cloned_identity_on_other_machine_is_refused() {
     assert_copied(&second.failing_cycle().await);
     assert_copied(&second.syncer.check(&files()).await.unwrap_err());
     assert_copied(&second.syncer.heartbeat(ControlAction::Notify, &[]).await.unwrap_err());
-    assert_eq!(server.held(&first), first.expected());
+    assert_eq!(server.stored_checksums(&first), first.expected());
     // It is refused again after a long silence of the first one and after a restart of the copy.
     server.clock.advance(SILENCE * 100);
     let second = second.restart();
     assert_copied(&second.failing_cycle().await);
     told_of_copies(&server, 1).await;
-    let told = &server.told("identity_cloned")[0];
+    let told = &server.coverage_bodies("identity_cloned")[0];
     assert!(told.contains("01aa") && told.contains("02aa") && told.contains("(web)"), "{told}");
     // The first one continues.
     first.write("/etc/f8", 88);
     first.cycle().await;
     first.beat().await;
     assert_eq!(first.syncer.check_due(), None);
-    assert_eq!(server.held(&first), first.expected());
+    assert_eq!(server.stored_checksums(&first), first.expected());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -95,7 +99,7 @@ async fn cloned_identity_is_refused_after_server_restart() {
     other_disk(&mut second, &first);
     server.restart(|_| {}).await;
     assert_copied(&second.failing_cycle().await);
-    assert_eq!(server.held(&first), first.expected());
+    assert_eq!(server.stored_checksums(&first), first.expected());
     first.beat().await;
 }
 
@@ -113,7 +117,7 @@ async fn clone_with_same_machine_id_is_refused_once_original_connects() {
     speaks(&first).await;
     server.clock.advance(SILENCE);
     assert_copied(&second.failing_cycle().await);
-    assert_eq!(server.held(&first), first.expected());
+    assert_eq!(server.stored_checksums(&first), first.expected());
     told_of_copies(&server, 1).await;
 }
 
@@ -125,13 +129,13 @@ async fn clone_on_the_same_boot_is_refused_and_its_writes_repaired() {
     other_disk(&mut second, &first);
     second.beat().await;
     second.cycle().await;
-    assert_ne!(server.held(&first), first.expected());
+    assert_ne!(server.stored_checksums(&first), first.expected());
     server.cut_connections();
     speaks(&first).await;
     let refused = second.syncer.heartbeat(ControlAction::Notify, &[]).await;
     assert_copied(&refused.unwrap_err());
     first.repair().await;
-    assert_eq!(server.held(&first), first.expected());
+    assert_eq!(server.stored_checksums(&first), first.expected());
     told_of_copies(&server, 1).await;
 }
 
@@ -150,7 +154,7 @@ async fn restart_and_reboot_are_not_taken_for_clones() {
             server.clock.advance(SILENCE);
         }
         next.cycle().await;
-        assert_eq!(server.held(&next), next.expected());
+        assert_eq!(server.stored_checksums(&next), next.expected());
         agent = next;
     }
     agent.syncer.heartbeat(ControlAction::Shutdown, &[]).await.unwrap();
@@ -158,7 +162,7 @@ async fn restart_and_reboot_are_not_taken_for_clones() {
     let agent = agent.restart();
     agent.cycle().await;
     agent.beat().await;
-    assert!(server.told("identity_cloned").is_empty());
+    assert!(server.coverage_bodies("identity_cloned").is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -175,7 +179,7 @@ async fn restored_or_lost_database_on_one_machine_matches_the_disk() {
     agent.write("/etc/later", 1);
     agent.beat().await;
     agent.repair().await;
-    assert_eq!(server.held(&agent), agent.expected());
+    assert_eq!(server.stored_checksums(&agent), agent.expected());
     let mut agent = agent.restart_after(|folder| {
         for name in ["agent.db", "agent.db-wal", "agent.db-shm"] {
             let _ = fs::remove_file(folder.join(name));
@@ -185,8 +189,8 @@ async fn restored_or_lost_database_on_one_machine_matches_the_disk() {
     agent.base("/etc", 50);
     agent.beat().await;
     agent.repair().await;
-    assert_eq!(server.held(&agent), agent.expected());
-    assert!(server.told("identity_cloned").is_empty());
+    assert_eq!(server.stored_checksums(&agent), agent.expected());
+    assert!(server.coverage_bodies("identity_cloned").is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -201,6 +205,6 @@ async fn re_enrolled_clone_has_its_own_documents() {
     let second = second.restart();
     second.beat().await;
     second.repair().await;
-    assert_eq!(server.held(&second), second.expected());
-    assert_eq!(server.held(&first), first.expected());
+    assert_eq!(server.stored_checksums(&second), second.expected());
+    assert_eq!(server.stored_checksums(&first), first.expected());
 }

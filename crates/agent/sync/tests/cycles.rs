@@ -32,7 +32,7 @@ async fn cycle_sends_everything_and_the_next_one_nothing() {
     let report = agent.cycle().await;
     assert_eq!((report.documents, report.events, report.skipped), (201, 2, 0));
     assert!(report.sessions > 2, "{report:?}");
-    assert_eq!(server.held(&agent), agent.expected());
+    assert_eq!(server.stored_checksums(&agent), agent.expected());
     assert_eq!(server.history(&agent).len(), 2);
     assert_eq!((agent.pending(), agent.events()), (0, 0));
     let passed = server.proxy.passed();
@@ -61,12 +61,12 @@ async fn deletes_and_recreations_reach_server() {
     agent.remove("/etc/f9");
     let report = agent.cycle().await;
     assert_eq!((report.documents, report.events), (2, 2));
-    assert_eq!(server.held(&agent), agent.expected());
+    assert_eq!(server.stored_checksums(&agent), agent.expected());
     assert_eq!(server.history(&agent).iter().filter(|e| e.kind == EventKind::Deleted).count(), 2);
     // A file that is created again after its delete.
     agent.write("/etc/f3", 30);
     agent.cycle().await;
-    assert_eq!(server.held(&agent), agent.expected());
+    assert_eq!(server.stored_checksums(&agent), agent.expected());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -78,7 +78,7 @@ async fn changes_after_an_interrupted_cycle_are_sent_by_the_next() {
     // Cut in the middle of the cycle: the next one continues from there.
     server.proxy.cut_requests_after(40_000);
     agent.failing_cycle().await;
-    let told = server.held(&agent).len();
+    let told = server.stored_checksums(&agent).len();
     assert!(told > 0 && told < 100, "{told} were told");
     server.stop().await;
     for n in 0..100 {
@@ -88,7 +88,7 @@ async fn changes_after_an_interrupted_cycle_are_sent_by_the_next() {
     server.resume(|_| {});
     agent.cycle().await;
     assert_eq!((agent.pending(), agent.events()), (0, 0));
-    assert_eq!(server.held(&agent), agent.expected());
+    assert_eq!(server.stored_checksums(&agent), agent.expected());
     assert_eq!(server.history(&agent).len(), 101);
 }
 
@@ -109,7 +109,7 @@ async fn server_stopped_mid_cycle_receives_the_rest_after_restart() {
     assert!(matches!(error, SyncError::Unreachable { .. }) && error.is_transient(), "{error}");
     server.resume(|_| {});
     agent.cycle().await;
-    assert_eq!(server.held(&agent), agent.expected());
+    assert_eq!(server.stored_checksums(&agent), agent.expected());
     assert_eq!(server.history(&agent).len(), 20);
 }
 
@@ -130,7 +130,7 @@ async fn backlog_is_sent_over_connection_too_slow_for_full_session() {
         assert!(tries < 500, "{error}");
     }
     assert!(tries > 0, "it was too slow");
-    assert_eq!(server.held(&agent), agent.expected());
+    assert_eq!(server.stored_checksums(&agent), agent.expected());
 }
 
 /// The connection is cut at different points of requests and answers. A failed cycle leaves
@@ -165,7 +165,7 @@ async fn cut_connection_loses_and_duplicates_nothing() {
         server.proxy.take_back();
         agent.cycle().await;
         assert_eq!((agent.pending(), agent.events()), (0, 0));
-        assert_eq!(server.held(&agent), agent.expected());
+        assert_eq!(server.stored_checksums(&agent), agent.expected());
         assert_eq!(server.history(&agent).len(), expected);
     }
     assert!(server.proxy.cuts() >= 8, "only {} cuts", server.proxy.cuts());
@@ -192,7 +192,7 @@ async fn busy_server_error_carries_retry_after_and_loses_nothing() {
     assert_eq!((agent.pending(), agent.events()), (1, 1));
     server.restart(|_| {}).await;
     agent.cycle().await;
-    assert_eq!(server.held(&agent), agent.expected());
+    assert_eq!(server.stored_checksums(&agent), agent.expected());
     assert_eq!(server.history(&agent).len(), 1);
 }
 
@@ -209,7 +209,7 @@ async fn too_large_answers_halve_session_size() {
     let report = agent.cycle().await;
     assert_eq!((report.documents, report.events), (100, 40));
     assert!(report.sessions > 10, "{report:?}");
-    assert_eq!(server.held(&agent), agent.expected());
+    assert_eq!(server.stored_checksums(&agent), agent.expected());
     assert_eq!(server.history(&agent).len(), 40);
 }
 
@@ -266,7 +266,7 @@ async fn server_rejecting_every_session_sets_no_document_aside() {
     assert_eq!((agent.pending(), agent.events()), (5, 1));
     server.restart(|_| {}).await;
     agent.cycle().await;
-    assert_eq!(server.held(&agent), agent.expected());
+    assert_eq!(server.stored_checksums(&agent), agent.expected());
     assert_eq!(server.history(&agent).len(), 1);
 }
 
@@ -283,7 +283,7 @@ async fn stale_item_is_resent_above_server_version_in_same_cycle() {
     assert_eq!((report.skipped, report.documents), (1, 2), "told again above it");
     assert_eq!(agent.pending(), 0);
     assert!(server.version(&agent, "/etc/f1") > ahead);
-    assert_eq!(server.held(&agent), agent.expected());
+    assert_eq!(server.stored_checksums(&agent), agent.expected());
     assert_eq!(server.history(&agent).len(), 1);
 }
 
@@ -304,7 +304,7 @@ async fn restart_with_clock_set_back_keeps_versions_increasing() {
     let report = agent.cycle().await;
     assert_eq!((report.documents, report.skipped), (2, 0));
     assert!(server.version(&agent, "/etc/f0") > before);
-    assert_eq!(server.held(&agent), agent.expected());
+    assert_eq!(server.stored_checksums(&agent), agent.expected());
     // Numbers of sessions do not go back either.
     let number =
         |id: Option<String>| -> u64 { id.unwrap().rsplit('-').next().unwrap().parse().unwrap() };
@@ -333,7 +333,7 @@ async fn clock_corrected_backward_does_not_delay_changes() {
         agent.write("/etc/f4", content);
         let report = agent.cycle().await;
         assert_eq!((report.documents, report.skipped), (2, 0));
-        assert_eq!(server.held(&agent), agent.expected());
+        assert_eq!(server.stored_checksums(&agent), agent.expected());
         agent = agent.restart();
     }
     assert!(server.version(&agent, "/etc/f0") > before);
@@ -391,7 +391,7 @@ async fn unanswered_session_is_recognized_as_own_after_a_restart() {
         server.proxy.cut_answers_after(after);
         let told = agent.syncer.cycle(&Dataset::fim_files()).await;
         assert!(told.is_err(), "the answer came, {after} bytes");
-        if server.held(&agent) == agent.expected() {
+        if server.stored_checksums(&agent) == agent.expected() {
             break;
         }
         after += 100;
@@ -403,7 +403,7 @@ async fn unanswered_session_is_recognized_as_own_after_a_restart() {
     agent.cycle().await;
     let history = server.history(&agent);
     assert_eq!(history.len(), 1, "the change and no gap");
-    assert_eq!(server.held(&agent), agent.expected());
+    assert_eq!(server.stored_checksums(&agent), agent.expected());
 }
 
 /// Items that are found after the cycle's cursor, faster than they are sent, belong to the next
@@ -413,11 +413,11 @@ async fn cycle_ends_during_a_scan_that_outpaces_it() {
     let server = Server::start().await;
     let mut agent = server.agent_of("web", 4 * 1024 * 1024).await;
     agent.base("/etc", 60);
-    let finding = Finding::begin(&agent);
+    let finding = Finding::start_thread(&agent);
     finding.go();
     let cycle = tokio::time::timeout(PATIENCE, agent.cycle()).await;
     let found = finding.end();
     assert!(cycle.is_ok(), "{found} were found, and it does not end");
     agent.cycle().await;
-    assert_eq!(server.held(&agent).len() as u64, 60 + found);
+    assert_eq!(server.stored_checksums(&agent).len() as u64, 60 + found);
 }

@@ -31,7 +31,7 @@ async fn token_enrolment_yields_a_working_identity() {
     assert_eq!(ca, server.registry().ca_pem());
     agent.write("/etc/a", 1);
     assert_eq!(agent.cycle().await.documents, 1);
-    assert_eq!(server.held(&agent), agent.expected());
+    assert_eq!(server.stored_checksums(&agent), agent.expected());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -96,7 +96,7 @@ async fn heartbeat_renews_certificate_and_old_one_is_superseded() {
     let mut agent = agent.restart();
     agent.write("/etc/b", 2);
     agent.cycle().await;
-    assert_eq!(server.held(&agent), agent.expected());
+    assert_eq!(server.stored_checksums(&agent), agent.expected());
 }
 
 /// Returns the certificate that the server presents to a new connection, DER.
@@ -145,7 +145,7 @@ async fn server_renews_its_certificate_without_dropping_connections() {
     server.cut_connections();
     agent.write("/etc/c", 3);
     while agent.syncer.cycle(&files()).await.is_err() {}
-    assert_eq!(server.held(&agent), agent.expected());
+    assert_eq!(server.stored_checksums(&agent), agent.expected());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -171,7 +171,7 @@ async fn revoked_agent_is_refused_and_keeps_its_queue() {
     agent.id = identity.id;
     agent.beat().await;
     agent.repair().await;
-    assert_eq!(server.held(&agent), agent.expected());
+    assert_eq!(server.stored_checksums(&agent), agent.expected());
     assert_eq!(server.history(&agent).len(), 1);
     assert_eq!(server.documents(old, files()).len(), 3);
 }
@@ -283,5 +283,5 @@ async fn certificate_issued_by_fast_clock_works_after_correction() {
     agent.write("/etc/a", 1);
     agent.beat().await;
     agent.cycle().await;
-    assert_eq!(server.held(&agent), agent.expected());
+    assert_eq!(server.stored_checksums(&agent), agent.expected());
 }

@@ -149,7 +149,7 @@ async fn scan_changes_before_the_comparison_are_reported_once() {
     agent.beat().await;
     agent.repair().await;
     assert_eq!(history(&server, &agent), expected);
-    assert_eq!(server.held(&agent), agent.expected());
+    assert_eq!(server.stored_checksums(&agent), agent.expected());
 
     // In the order of time, each change begins with the state after the previous one.
     let mut of_one: Vec<_> = server.history(&agent);

@@ -128,7 +128,7 @@ impl Active {
         self.before.saturating_add(now.saturating_sub(self.began))
     }
 
-    fn hold(&self, now: Duration) -> Hold {
+    fn hold_at(&self, now: Duration) -> Hold {
         let remaining = HOLD_MAX.saturating_sub(self.lasted(now));
         Hold { since_us: self.since_us, offset_us: self.offset_us, remaining }
     }
@@ -153,7 +153,7 @@ impl GuardedClock {
     /// earlier time is wrong, because the machine had not set its clock yet. Call it before the
     /// first reading.
     #[must_use]
-    pub fn believing_from(mut self, floor_us: u64) -> Self {
+    pub fn trusting_from(mut self, floor_us: u64) -> Self {
         self.state.get_mut().floor_us = floor_us;
         self
     }
@@ -166,7 +166,7 @@ impl GuardedClock {
 
     /// Returns the hold in force, if any.
     pub fn hold(&self) -> Option<Hold> {
-        self.read(|state, now| state.hold.as_ref().map(|hold| hold.hold(now)))
+        self.read(|state, now| state.hold.as_ref().map(|hold| hold.hold_at(now)))
     }
 
     /// Follows the wall clock from now on.
@@ -234,7 +234,7 @@ impl State {
         // A first jump, or a further one, begins the wait again.
         let since_us = self.time_us;
         let hold = Active { since_us, offset_us, before: Duration::ZERO, began: now };
-        self.note(ClockChange::Held(hold.hold(now)));
+        self.note(ClockChange::Held(hold.hold_at(now)));
         self.hold = Some(hold);
     }
 
@@ -381,7 +381,7 @@ mod tests {
     #[test]
     fn clock_set_for_the_first_time_is_not_held() {
         let clock = ManualClock::at(5);
-        let guard = GuardedClock::new(Arc::new(clock.clone()), None).believing_from(NOW_US);
+        let guard = GuardedClock::new(Arc::new(clock.clone()), None).trusting_from(NOW_US);
         clock.jump_to(NOW_US + 7);
         assert_eq!((guard.guarded_us(), guard.hold()), (NOW_US + 7, None));
         clock.jump_to(5);

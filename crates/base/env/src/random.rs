@@ -9,7 +9,7 @@ pub trait Random: Send + Sync {
     ///
     /// # Errors
     /// Returns an error if the operating system's source cannot be read.
-    fn fill(&self, into: &mut [u8]) -> io::Result<()>;
+    fn fill_bytes(&self, into: &mut [u8]) -> io::Result<()>;
 
     /// Returns eight random bytes as a number.
     ///
@@ -17,7 +17,7 @@ pub trait Random: Send + Sync {
     /// See [`Random::fill`].
     fn next_u64(&self) -> io::Result<u64> {
         let mut bytes = [0; 8];
-        self.fill(&mut bytes)?;
+        self.fill_bytes(&mut bytes)?;
         Ok(u64::from_le_bytes(bytes))
     }
 }
@@ -27,7 +27,7 @@ pub trait Random: Send + Sync {
 pub struct SystemRandom;
 
 impl Random for SystemRandom {
-    fn fill(&self, into: &mut [u8]) -> io::Result<()> {
+    fn fill_bytes(&self, into: &mut [u8]) -> io::Result<()> {
         getrandom::fill(into).map_err(|e| io::Error::other(e.to_string()))
     }
 }
@@ -45,7 +45,7 @@ impl SeededRandom {
 }
 
 impl Random for SeededRandom {
-    fn fill(&self, into: &mut [u8]) -> io::Result<()> {
+    fn fill_bytes(&self, into: &mut [u8]) -> io::Result<()> {
         for chunk in into.chunks_mut(8) {
             let mut z = self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
             z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);

@@ -119,10 +119,10 @@ impl Day {
     pub(crate) fn micros(&mut self, seconds: i64, micros: u32) -> [u8; MICROS_BYTES] {
         let (seconds, micros) = if seconds > SECONDS_MAX { (0, 0) } else { (seconds, micros) };
         let mut text = [0; MICROS_BYTES];
-        let rest = put(&mut text, self.second(seconds));
-        let rest = put(rest, three(micros / 1000));
-        let rest = put(rest, three(micros % 1000));
-        put(rest, *b"Z");
+        let rest = copy_to_front(&mut text, self.second(seconds));
+        let rest = copy_to_front(rest, three(micros / 1000));
+        let rest = copy_to_front(rest, three(micros % 1000));
+        copy_to_front(rest, *b"Z");
         text
     }
 
@@ -131,11 +131,11 @@ impl Day {
     pub(crate) fn nanos(&mut self, seconds: i64, nanos: u32) -> [u8; NANOS_BYTES] {
         let (seconds, nanos) = if seconds > SECONDS_MAX { (0, 0) } else { (seconds, nanos) };
         let mut text = [0; NANOS_BYTES];
-        let rest = put(&mut text, self.second(seconds));
-        let rest = put(rest, three(nanos / 1_000_000));
-        let rest = put(rest, three(nanos / 1000 % 1000));
-        let rest = put(rest, three(nanos % 1000));
-        put(rest, *b"Z");
+        let rest = copy_to_front(&mut text, self.second(seconds));
+        let rest = copy_to_front(rest, three(nanos / 1_000_000));
+        let rest = copy_to_front(rest, three(nanos / 1000 % 1000));
+        let rest = copy_to_front(rest, three(nanos % 1000));
+        copy_to_front(rest, *b"Z");
         text
     }
 
@@ -148,17 +148,17 @@ impl Day {
         }
         let second = seconds.rem_euclid(SECONDS_PER_DAY) as u32;
         let mut text = [0; 20];
-        let rest = put(&mut text, self.text);
-        let rest = put(rest, part(second / 3600, b':'));
-        let rest = put(rest, part(second / 60 % 60, b':'));
-        put(rest, part(second % 60, b'.'));
+        let rest = copy_to_front(&mut text, self.text);
+        let rest = copy_to_front(rest, part(second / 3600, b':'));
+        let rest = copy_to_front(rest, part(second / 60 % 60, b':'));
+        copy_to_front(rest, part(second % 60, b'.'));
         text
     }
 }
 
 /// Copies the piece to the beginning of the slice; returns the rest of the slice.
 #[inline]
-fn put<const N: usize>(place: &mut [u8], piece: [u8; N]) -> &mut [u8] {
+fn copy_to_front<const N: usize>(place: &mut [u8], piece: [u8; N]) -> &mut [u8] {
     match place.split_first_chunk_mut() {
         Some((first, rest)) => {
             *first = piece;

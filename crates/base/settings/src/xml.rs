@@ -68,7 +68,7 @@ impl ErrorContext<'_> {
     }
 
     /// Checks an option that can only have the value that always applies here.
-    fn holds(&self, node: Node<'_, '_>, wanted: bool) -> Read<()> {
+    fn require_fixed_value(&self, node: Node<'_, '_>, wanted: bool) -> Read<()> {
         if self.yes(node, self.text(node)?)? == wanted {
             return Ok(());
         }
@@ -152,7 +152,7 @@ fn block(context: &ErrorContext<'_>, node: Node<'_, '_>, settings: &mut Settings
         }
         match child.tag_name().name() {
             "syscheck" => syscheck::read(context, child, settings)?,
-            "wodle" => inventory(context, child, settings)?,
+            "wodle" => read_inventory(context, child, settings)?,
             _ => return Err(context.unknown(child)),
         }
     }
@@ -161,7 +161,11 @@ fn block(context: &ErrorContext<'_>, node: Node<'_, '_>, settings: &mut Settings
 
 /// Reads `<wodle name="syscollector">`: packages and their interval. `<disabled>` and `<packages>`
 /// set the same option; the later one applies.
-fn inventory(context: &ErrorContext<'_>, node: Node<'_, '_>, settings: &mut Settings) -> Read<()> {
+fn read_inventory(
+    context: &ErrorContext<'_>,
+    node: Node<'_, '_>,
+    settings: &mut Settings,
+) -> Read<()> {
     if node.attribute("name") != Some("syscollector") || node.attributes().len() != 1 {
         return Err(context.of(node, "only <wodle name=\"syscollector\"> is supported"));
     }
@@ -185,9 +189,9 @@ fn inventory(context: &ErrorContext<'_>, node: Node<'_, '_>, settings: &mut Sett
             "interval" => {
                 inventory.interval = Some(context.interval(child, seconds(context, child, text)?)?);
             }
-            "scan_on_start" => context.holds(child, true)?,
+            "scan_on_start" => context.require_fixed_value(child, true)?,
             "hardware" | "os" | "network" | "ports" | "processes" | "hotfixes" => {
-                context.holds(child, false)?;
+                context.require_fixed_value(child, false)?;
             }
             _ => return Err(context.unknown(child)),
         }

@@ -87,22 +87,22 @@ impl<'a> RowCollector<'a> {
 
     /// Adds a row. The error is the reason why it is refused.
     pub(crate) fn push(&mut self, row: Row, time_ns: i64, values: &[Value]) -> Result<(), String> {
-        self.put(time_ns, values.len(), |batch| batch.push_values(row, time_ns, values))
+        self.push_samples(time_ns, values.len(), |batch| batch.push_values(row, time_ns, values))
     }
 
     /// Adds a row of one float.
     pub(crate) fn push_float(&mut self, row: Row, time_ns: i64, value: f64) -> Result<(), String> {
-        self.put(time_ns, 1, |batch| batch.push(row, time_ns, &[value]))
+        self.push_samples(time_ns, 1, |batch| batch.push(row, time_ns, &[value]))
     }
 
     /// Adds an event.
     pub(crate) fn push_event(&mut self, row: Row, time_ns: i64, text: &[u8]) -> Result<(), String> {
-        self.put(time_ns, 1, |batch| batch.push_event(row, time_ns, text))
+        self.push_samples(time_ns, 1, |batch| batch.push_event(row, time_ns, text))
     }
 
     /// Adds samples with `push` to the batch, or to a new one if the batch is full. `push` may be
     /// called twice.
-    fn put(
+    fn push_samples(
         &mut self,
         time_ns: i64,
         samples: usize,

@@ -128,7 +128,8 @@ fn read_line<'a>(
     scratch: &mut Scratch<'a>,
     collector: &mut RowCollector<'_>,
 ) -> Result<(), String> {
-    let key_end = find(line, b' ').ok_or("no fields; write name,tag=value field=1 time")?;
+    let key_end =
+        find_unescaped(line, b' ').ok_or("no fields; write name,tag=value field=1 time")?;
     let (key, rest) = line.split_at(key_end);
     let rest = rest.trim_ascii_start();
     let fields_end = fields_end(rest);
@@ -139,7 +140,7 @@ fn read_line<'a>(
             .and_then(|t| t.checked_mul(precision.0))
             .ok_or("no time; write an integer")?,
     };
-    let measurement_end = find(key, b',').unwrap_or(key.len());
+    let measurement_end = find_unescaped(key, b',').unwrap_or(key.len());
     let (measurement, tags) = key.split_at(measurement_end);
     if measurement.is_empty() {
         return Err("no measurement; write name,tag=value field=1 time".into());
@@ -223,7 +224,7 @@ fn numbers<'a>(
 fn parse_fields<'a>(mut text: &'a [u8], fields: &mut Vec<Field<'a>>) -> Result<(), String> {
     fields.clear();
     while !text.is_empty() {
-        let equals = find(text, b'=').ok_or("a field is not name=value")?;
+        let equals = find_unescaped(text, b'=').ok_or("a field is not name=value")?;
         let (name, rest) = text.split_at(equals);
         let rest = rest.get(1..).unwrap_or_default();
         let end = value_end(rest);
@@ -255,7 +256,7 @@ fn field_value(text: &[u8]) -> Option<FieldValue<'_>> {
 }
 
 /// Returns the position of the first unescaped byte of this value.
-fn find(text: &[u8], wanted: u8) -> Option<usize> {
+fn find_unescaped(text: &[u8], wanted: u8) -> Option<usize> {
     let mut at = 0;
     loop {
         at += memchr2(wanted, b'\\', text.get(at..)?)?;
@@ -301,10 +302,10 @@ fn metric(into: &mut Vec<u8>, measurement: &[u8], field: &[u8]) {
 
 fn tag_words(into: &mut Vec<u8>, mut tags: &[u8]) -> Result<(), String> {
     while let [b',', rest @ ..] = tags {
-        let end = find(rest, b',').unwrap_or(rest.len());
+        let end = find_unescaped(rest, b',').unwrap_or(rest.len());
         let (tag, behind) = rest.split_at(end);
         tags = behind;
-        let equals = find(tag, b'=').ok_or("a tag is not name=value")?;
+        let equals = find_unescaped(tag, b'=').ok_or("a tag is not name=value")?;
         let (name, value) = tag.split_at(equals);
         let value =
             value.get(1..).filter(|value| !value.is_empty()).ok_or("a tag without a value")?;
@@ -370,7 +371,7 @@ mod tests {
         fn fast_influx_searches_equal_byte_by_byte_search(text in r#"[ab ,="\\]{0,40}"#) {
             for wanted in *b" ,=" {
                 let text = text.as_bytes();
-                prop_assert_eq!(find(text, wanted), slowly(text, wanted, false));
+                prop_assert_eq!(find_unescaped(text, wanted), slowly(text, wanted, false));
                 let end = slowly(text, wanted, true).unwrap_or(text.len());
                 prop_assert_eq!(outside_quotes(text, wanted), end);
             }

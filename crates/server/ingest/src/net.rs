@@ -187,9 +187,9 @@ impl Reader {
     }
 
     /// Renews the rows of the dictionary, if the protocol has one.
-    fn keep(&mut self, store: &Store) {
+    fn renew_rows(&mut self, store: &Store) {
         if let Self::Resp(reader) = self {
-            reader.keep(store);
+            reader.renew_dictionary(store);
         }
     }
 }
@@ -253,9 +253,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     self.failed(result.err());
                 }
                 read = self.input.read_buf(&mut self.buffer), if room => {
-                    next = self.took(read).await;
+                    next = self.handle_read(read).await;
                 }
-                () = poll_fn(&mut due) => self.reader.keep(&self.store),
+                () = poll_fn(&mut due) => self.reader.renew_rows(&self.store),
             }
             self.reply().await;
         }
@@ -263,7 +263,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     /// Handles the result of a read. Breaks at the end of the connection.
-    async fn took(&mut self, read: io::Result<usize>) -> ControlFlow<()> {
+    async fn handle_read(&mut self, read: io::Result<usize>) -> ControlFlow<()> {
         match read {
             Ok(0) => {
                 self.end().await;

@@ -114,7 +114,7 @@ struct Entry {
 
 impl LabelCache {
     /// Returns the index and the row of the labels. The entry at `guess` is compared first.
-    fn find(&self, labels: &[u8], guess: usize) -> Option<(usize, Row)> {
+    fn find_row(&self, labels: &[u8], guess: usize) -> Option<(usize, Row)> {
         if let Some(entry) = self.entries.get(guess).filter(|_| self.of(guess) == labels) {
             return Some((guess, entry.row));
         }
@@ -281,7 +281,7 @@ impl<'a> Walk<'a> {
     fn row(&mut self, labels: &[u8], collector: &RowCollector<'_>) -> Result<Row, String> {
         let reader = self.reader;
         let known = self.known.get_or_insert_with(|| reader.known.read());
-        if let Some((place, row)) = known.find(labels, self.guess) {
+        if let Some((place, row)) = known.find_row(labels, self.guess) {
             self.guess = place + 1;
             return Ok(row);
         }

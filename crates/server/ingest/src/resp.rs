@@ -156,17 +156,17 @@ impl RespReader {
 
     /// Renews the dictionary's rows if the store's epoch has changed, so that the store does not
     /// drop them. Numbers whose rows it has dropped already become undefined.
-    pub(crate) fn keep(&mut self, store: &Store) {
+    pub(crate) fn renew_dictionary(&mut self, store: &Store) {
         let epoch = store.epoch();
         if self.epoch == epoch {
             return;
         }
         self.epoch = epoch;
         let before = self.dictionary.len();
-        self.dictionary.retain(|_, row| store.keep(*row));
+        self.dictionary.retain(|_, row| store.keep_row(*row));
         self.room.0.fetch_add(before - self.dictionary.len(), Ordering::Relaxed);
-        self.row = self.row.filter(|row| store.keep(*row));
-        self.named = self.named.filter(|row| store.keep(*row));
+        self.row = self.row.filter(|row| store.keep_row(*row));
+        self.named = self.named.filter(|row| store.keep_row(*row));
     }
 
     /// Reads the complete items of a buffer up to the first `+sync`, which is returned as
@@ -177,7 +177,7 @@ impl RespReader {
         collector: &mut RowCollector<'_>,
     ) -> ReadUntilAsked {
         let mut done = 0;
-        self.keep(collector.store());
+        self.renew_dictionary(collector.store());
         while let Some(rest) = buffer.get(done..).filter(|r| !r.is_empty()) {
             if std::mem::take(&mut self.sync) {
                 return ReadUntilAsked { bytes: done, asked: Some(Asked::Sync) };

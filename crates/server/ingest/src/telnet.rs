@@ -112,7 +112,7 @@ impl TelnetReader {
             b"sync" => Some(Asked::Sync),
             b"exit" | b"quit" => Some(Asked::Exit),
             b"put" => {
-                if let Err(reason) = self.put(rest, collector) {
+                if let Err(reason) = self.push_put_line(rest, collector) {
                     collector.refuse(self.line, format!("put: {reason}"), line);
                 }
                 None
@@ -128,7 +128,11 @@ impl TelnetReader {
         }
     }
 
-    fn put(&mut self, line: &[u8], collector: &mut RowCollector<'_>) -> Result<(), String> {
+    fn push_put_line(
+        &mut self,
+        line: &[u8],
+        collector: &mut RowCollector<'_>,
+    ) -> Result<(), String> {
         let (metric, rest) = word(line);
         let (time, rest) = word(rest);
         let (value, tags) = word(rest);

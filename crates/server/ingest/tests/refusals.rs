@@ -15,7 +15,7 @@ use ingest::{RowRefusal, TelnetReader};
 use support::{after, resp};
 
 /// Returns the refused texts.
-fn told(refusals: &[RowRefusal]) -> Vec<&str> {
+fn refused_texts(refusals: &[RowRefusal]) -> Vec<&str> {
     refusals.iter().map(|r| &*r.text).collect()
 }
 
@@ -30,12 +30,15 @@ fn lines(text: &str) -> (Vec<String>, Vec<RowRefusal>) {
 #[test]
 fn number_beyond_float_range_is_rejected_and_inf_is_accepted() {
     let (found, refusals) = resp(b"+m a=1\n:7\n+1e400\n+m a=1\n:8\n+-1e999\n+m a=1\n:9\n+inf\n");
-    assert_eq!((found, told(&refusals)), (vec!["m a=1 9 inf".to_owned()], vec!["1e400", "-1e999"]));
+    assert_eq!(
+        (found, refused_texts(&refusals)),
+        (vec!["m a=1 9 inf".to_owned()], vec!["1e400", "-1e999"])
+    );
     let (found, refusals) = telnet("put m 7 1e400 a=1\nput m 8 -Infinity a=1\nput m 9 nan a=1\n");
     assert_eq!(found, ["m a=1 8000000000 -inf", "m a=1 9000000000 NaN"]);
-    assert_eq!(told(&refusals), ["put m 7 1e400 a=1"]);
+    assert_eq!(refused_texts(&refusals), ["put m 7 1e400 a=1"]);
     let (found, refusals) = lines("m,a=1 f=1e400 7\nm,a=1 f=1e300 8\n");
-    assert_eq!((found.len(), told(&refusals)), (1, vec!["m,a=1 f=1e400 7"]));
+    assert_eq!((found.len(), refused_texts(&refusals)), (1, vec!["m,a=1 f=1e400 7"]));
 }
 
 #[test]
@@ -44,14 +47,17 @@ fn name_without_metric_or_tag_without_value_is_rejected() {
     let (found, refusals) =
         resp(format!("+ a=1\n:7\n+1\n{good}+dt a=\n:7\n+1\n+a=1\n:7\n+1\n").as_bytes());
     assert_eq!(
-        (&*found, told(&refusals)),
+        (&*found, refused_texts(&refusals)),
         (&["dt b=2 7 1".into()][..], vec![" a=1", "dt a=", "a=1"])
     );
     let (found, refusals) = telnet("put dt 7 1 a=\nput dt 7 1 b=2\nput dt=x 7 1 b=2\n");
     assert_eq!(found, ["dt b=2 7000000000 1"]);
-    assert_eq!(told(&refusals), ["put dt 7 1 a=", "put dt=x 7 1 b=2"]);
+    assert_eq!(refused_texts(&refusals), ["put dt 7 1 a=", "put dt=x 7 1 b=2"]);
     let (found, refusals) = lines("m,a= f=1 7\nm,b=2 f=1 7\n");
-    assert_eq!((found, told(&refusals)), (vec!["m_f b=2 7 1".to_owned()], vec!["m,a= f=1 7"]));
+    assert_eq!(
+        (found, refused_texts(&refusals)),
+        (vec!["m_f b=2 7 1".to_owned()], vec!["m,a= f=1 7"])
+    );
     assert!(refusals[0].reason.contains("a tag without a value"), "{refusals:?}");
 }
 
@@ -59,7 +65,7 @@ fn name_without_metric_or_tag_without_value_is_rejected() {
 fn put_for_several_metrics_or_events_is_rejected_with_its_line() {
     let (found, refusals) = telnet("put a|b 7 1 h=x\nput !log 7 1 h=x\nput a 7 1 h=x\n");
     assert_eq!(found, ["a h=x 7000000000 1"]);
-    assert_eq!(told(&refusals), ["put a|b 7 1 h=x", "put !log 7 1 h=x"]);
+    assert_eq!(refused_texts(&refusals), ["put a|b 7 1 h=x", "put !log 7 1 h=x"]);
     assert_eq!(refusals[0].reason, "put: 1 values for 2 metrics; give one each");
     assert!(refusals[1].reason.contains("holds events"), "{refusals:?}");
 }

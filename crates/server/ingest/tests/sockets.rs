@@ -70,7 +70,7 @@ async fn ports_of(options: StoreOptions) -> Ports {
 }
 
 /// Sends everything, closes our side, reads until the server closes its own.
-async fn tell(port: SocketAddr, text: &str) -> String {
+async fn exchange(port: SocketAddr, text: &str) -> String {
     let mut stream = TcpStream::connect(port).await.unwrap();
     stream.write_all(text.as_bytes()).await.unwrap();
     stream.shutdown().await.unwrap();
@@ -116,9 +116,9 @@ const BACK: &str = r#""range": {"from": 999, "to": -1}"#;
 async fn data_acknowledged_by_the_end_of_a_stream_is_stored() {
     let ports = ports().await;
     let answer =
-        tell(ports.resp, "+a host=x\r\n:7\r\n+1.5\r\nbad\r\n+a host=y\r\n:8\r\n:2\r\n").await;
+        exchange(ports.resp, "+a host=x\r\n:7\r\n+1.5\r\nbad\r\n+a host=y\r\n:8\r\n:2\r\n").await;
     assert!(answer.starts_with("-PARSER") && answer.contains("bad"), "{answer}");
-    let answer = tell(ports.opentsdb, "put t 1 5 host=x\nput t never 5 host=x\n").await;
+    let answer = exchange(ports.opentsdb, "put t 1 5 host=x\nput t never 5 host=x\n").await;
     assert!(answer.contains("put t never 5 host=x"), "{answer}");
     let (status, body) =
         post(&ports, "/write", "m,host=x f=1,g=2i 5\nm f= 5\nm,host=y f=3 6").await;
@@ -145,7 +145,7 @@ async fn queries_work_over_http_in_both_directions() {
             text.push_str(&row);
         }
     }
-    assert_eq!(tell(ports.resp, &text).await, "");
+    assert_eq!(exchange(ports.resp, &text).await, "");
     let x = r#""where": {"host": "x"}"#;
     let rows =
         query(&ports, &format!(r#""select": "a", {x}, {BACK}, "limit": 2, "offset": 1"#)).await;
@@ -185,12 +185,12 @@ async fn queries_work_over_http_in_both_directions() {
 #[tokio::test(flavor = "multi_thread")]
 async fn line_truncated_by_connection_end_is_refused() {
     let ports = ports().await;
-    let answer = tell(ports.opentsdb, "put t 1 5 host=x\nput t 2 12").await;
+    let answer = exchange(ports.opentsdb, "put t 1 5 host=x\nput t 2 12").await;
     assert!(
         answer.contains("ends inside a line") && answer.ends_with(": put t 2 12\n"),
         "{answer}"
     );
-    let answer = tell(ports.resp, "+r host=x\r\n:1\r\n+5\r\n+r host=x\r\n:2\r\n+12").await;
+    let answer = exchange(ports.resp, "+r host=x\r\n:1\r\n+5\r\n+r host=x\r\n:2\r\n+12").await;
     assert!(answer.contains("ends inside a sample"), "{answer}");
     let all = query(&ports, r#""aggregate": {"t": "count", "r": "count"}"#).await;
     let mut counts: Vec<&str> = all.lines().collect();
@@ -213,11 +213,11 @@ async fn each_sync_is_answered_in_order_among_samples_and_errors() {
     let ports = ports().await;
     let text =
         "+a host=x\r\n:7\r\n+1\r\n+sync\r\n+sync\r\nbad\r\n+a host=x\r\n:8\r\n+2\r\n+sync\r\n";
-    let answer = tell(ports.resp, text).await;
+    let answer = exchange(ports.resp, text).await;
     let lines: Vec<&str> = answer.lines().map(|l| l.split(' ').next().unwrap()).collect();
     assert_eq!(lines, ["+OK", "+OK", "-PARSER", "+OK"], "{answer}");
     let text = "put t 1 5 host=x\nsync\nput t never 5 host=x\nsync\nversion\n";
-    let answer = tell(ports.opentsdb, text).await;
+    let answer = exchange(ports.opentsdb, text).await;
     let lines: Vec<&str> = answer.lines().map(|l| l.split(' ').next().unwrap()).collect();
     assert_eq!(lines, ["ok", "put:", "ok", "holdfast"], "{answer}");
 }
@@ -227,7 +227,7 @@ async fn sync_reply_counts_dropped_refusals() {
     let ports = ports().await;
     let mut text = "+a host=x\r\n:7\r\nno\r\n".repeat(500);
     text.push_str("+a host=x\r\n:7\r\n+1\r\n+sync\r\n+sync\r\n");
-    let answer = tell(ports.resp, &text).await;
+    let answer = exchange(ports.resp, &text).await;
     let lines: Vec<&str> = answer.lines().collect();
     let (said, last) = (&lines[..lines.len() - 2], &lines[lines.len() - 2..]);
     let told = said.iter().filter(|l| l.starts_with("-PARSER")).count();
@@ -259,7 +259,7 @@ async fn search_applies_limit_offset_and_exact_tag_sets() {
     for host in ["a", "b", "c"] {
         write!(text, "+cpu dc=1 host={host}\n:7\n+1\n").unwrap();
     }
-    assert_eq!(tell(ports.resp, &text).await, "");
+    assert_eq!(exchange(ports.resp, &text).await, "");
     let search = async |body: &str| post(&ports, "/api/search", body).await.1;
     let page = r#"{"select": "cpu", "where": {"dc": "1"}, "offset": 1, "limit": 2}"#;
     assert_eq!(search(page).await, "+cpu dc=1 host=a\r\n+cpu dc=1 host=b\r\n");
@@ -356,12 +356,12 @@ async fn browser_page_cannot_write_through_line_protocol_ports() {
     }
     let all = r#""select": "cpu", "range": {"from": 0, "to": 100000000000}"#;
     assert_eq!(query(&ports, all).await, "");
-    let taken = tell(ports.opentsdb, "put cpu 7 1 host=x\nsync\n").await;
+    let taken = exchange(ports.opentsdb, "put cpu 7 1 host=x\nsync\n").await;
     assert_eq!((&*taken, query(&ports, all).await.lines().count()), ("ok\n", 1));
 }
 
 /// Sends a request on a connection that stays open. Returns the status and the body.
-async fn ask(stream: &mut TcpStream, path: &str, body: &[u8]) -> (u16, String) {
+async fn post_keep_alive(stream: &mut TcpStream, path: &str, body: &[u8]) -> (u16, String) {
     let head = format!("POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", body.len());
     stream.write_all(&[head.as_bytes(), body].concat()).await.unwrap();
     let mut heard = String::new();
@@ -436,13 +436,13 @@ async fn bad_line_in_a_request_is_reported_and_the_rest_is_stored() {
             round * 2,
             round * 2 + 1
         );
-        let (status, told) = ask(&mut stream, "/write", lines.as_bytes()).await;
+        let (status, told) = post_keep_alive(&mut stream, "/write", lines.as_bytes()).await;
         assert!(
             status == 400 && told.contains("line 2: ") && told.contains("i,host=x f=much 7"),
             "{told}"
         );
         let series = vec![remote("p", round * 2), remote("!bad", 7), remote("p", round * 2 + 1)];
-        let (status, told) = ask(&mut stream, "/api/v1/write", &request(series)).await;
+        let (status, told) = post_keep_alive(&mut stream, "/api/v1/write", &request(series)).await;
         assert!(status == 400 && told.contains("series 2: ") && told.contains("!bad"), "{told}");
     }
     for metric in ["i_f", "p"] {
@@ -467,9 +467,9 @@ async fn acknowledged_large_request_survives_power_loss() {
         for i in 0..samples {
             writeln!(lines, "i,host=x f={i} {i}").unwrap();
         }
-        assert_eq!(ask(&mut stream, "/write", lines.as_bytes()).await.0, 204);
+        assert_eq!(post_keep_alive(&mut stream, "/write", lines.as_bytes()).await.0, 204);
         let series = (0..samples).map(|i| remote("p", i)).collect();
-        assert_eq!(ask(&mut stream, "/api/v1/write", &request(series)).await.0, 204);
+        assert_eq!(post_keep_alive(&mut stream, "/api/v1/write", &request(series)).await.0, 204);
         let image = disk.crash(seed);
         let options = StoreOptions { files: std::sync::Arc::new(image), ..options() };
         let (store, _) = Store::open(&ports.folder.path().join("s"), options).unwrap();
@@ -490,7 +490,7 @@ async fn large_request_keeps_last_duplicates_and_reports_its_bad_line() {
     }
     lines += "i,host=x f= 1\n";
     let mut stream = TcpStream::connect(ports.http).await.unwrap();
-    let (status, told) = ask(&mut stream, "/write", lines.as_bytes()).await;
+    let (status, told) = post_keep_alive(&mut stream, "/write", lines.as_bytes()).await;
     assert!(status == 400 && told.contains("1 refused, 9000 samples stored: line 9001"), "{told}");
     let rows = query(&ports, r#""select": "i_f", "range": {"from": 0, "to": 4500}"#).await;
     assert_eq!(rows.lines().count(), 4500);

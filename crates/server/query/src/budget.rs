@@ -23,7 +23,7 @@ pub struct Memory(Arc<AtomicUsize>);
 
 #[cfg(test)]
 impl Memory {
-    pub(super) fn held(&self) -> usize {
+    pub(super) fn held_bytes(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 }
@@ -56,7 +56,7 @@ impl Budget {
         }))
     }
 
-    pub fn left(&self) -> Duration {
+    pub fn time_left(&self) -> Duration {
         self.0.until.saturating_duration_since(Instant::now())
     }
 
@@ -78,7 +78,7 @@ impl Budget {
         if let Some(why) = self.over() {
             return Err(why.to_owned());
         }
-        if self.left().is_zero() {
+        if self.time_left().is_zero() {
             let seconds = QUERY_TIME_MAX.as_secs();
             let why = format!("Query took longer than {seconds} s; ask for less at a time");
             return Err(self.end(why));
@@ -173,6 +173,6 @@ mod tests {
         own.set(MEMORY_SURE).unwrap();
         assert!(own.set(MEMORY_SURE + 1).is_err());
         drop((own, held));
-        assert_eq!(memory.held(), 0, "everything was given back");
+        assert_eq!(memory.held_bytes(), 0, "everything was given back");
     }
 }

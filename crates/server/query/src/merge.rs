@@ -36,11 +36,11 @@ impl Frontier {
     /// Returns the next row and the index of its source; with `at`, only if the row has this time.
     /// Read failures are returned before any row.
     pub(super) fn next_row(&mut self, at: Option<i64>) -> Option<Result<(usize, RowOut), String>> {
-        if let Err(e) = self.fill() {
+        if let Err(e) = self.fill_heap() {
             return Some(Err(e));
         }
         let Reverse(place) = *self.heap.peek()?;
-        if at.is_some_and(|at| self.place(at, 0).0 != place.0) {
+        if at.is_some_and(|at| self.row_key(at, 0).0 != place.0) {
             return None;
         }
         self.spent = true;
@@ -49,7 +49,7 @@ impl Frontier {
     }
 
     /// Reads the next row of every source that needs it.
-    fn fill(&mut self) -> Result<(), String> {
+    fn fill_heap(&mut self) -> Result<(), String> {
         while let Some(i) = self.due.last().copied() {
             let place = self.read(i).transpose()?;
             self.heap.extend(place.map(Reverse));
@@ -73,7 +73,7 @@ impl Frontier {
         let source = self.sources.get_mut(i)?;
         match source.next() {
             Some(Ok(row)) => {
-                let place = self.place(row.time_ns, i);
+                let place = self.row_key(row.time_ns, i);
                 *self.next.get_mut(i)? = Some(row);
                 Some(Ok(place))
             }
@@ -86,7 +86,7 @@ impl Frontier {
         }
     }
 
-    fn place(&self, time_ns: i64, source: usize) -> RowKey {
+    fn row_key(&self, time_ns: i64, source: usize) -> RowKey {
         let source = source as u32;
         if self.backward { (!time_ns, !source) } else { (time_ns, source) }
     }

@@ -54,11 +54,11 @@ impl<F: FnMut(Bytes) -> bool> Output<F> {
     }
 
     /// Formats the name that precedes each row.
-    pub(super) fn shown(&self, name: &str) -> String {
+    pub(super) fn format_name(&self, name: &str) -> String {
         if self.csv { format!("{},", quoted(name)) } else { format!("+{name}\r\n") }
     }
 
-    /// Writes a row after its name, which is formatted by [`Output::shown`]. Returns false to stop.
+    /// Writes a row after its name, which is formatted by [`Output::format_name`]. Returns false to stop.
     pub(super) fn row(&mut self, shown: &str, row: &RowOut) -> bool {
         if self.csv {
             self.csv_row(shown, row);

@@ -189,7 +189,7 @@ impl<T, S: Iterator<Item = Result<T, SeriesReadError>>> State<S> {
 
 impl Samples {
     /// Returns the next sample of the current run.
-    fn taken(&mut self) -> Option<RowOut> {
+    fn next_sample(&mut self) -> Option<RowOut> {
         let (run, at) = self.run.as_mut()?;
         let (Some(time_ns), Some(value)) = (run.times.get(*at), run.values.get(*at)) else {
             self.run = None;
@@ -216,7 +216,7 @@ impl Iterator for Samples {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            if let Some(row) = self.taken() {
+            if let Some(row) = self.next_sample() {
                 return Some(Ok(row));
             }
             match self.read() {
@@ -255,7 +255,7 @@ impl Events {
     }
 
     /// Returns the next event of the current chunk that matches the filter.
-    fn taken(&mut self) -> Option<RowOut> {
+    fn next_event(&mut self) -> Option<RowOut> {
         while let Some(Event { time_ns, text }) = self.some.pop_front() {
             let shown = || String::from_utf8_lossy(&text);
             if self.filter.as_ref().is_none_or(|filter| filter.is_match(&shown())) {
@@ -271,7 +271,7 @@ impl Iterator for Events {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            if let Some(row) = self.taken() {
+            if let Some(row) = self.next_event() {
                 return Some(Ok(row));
             }
             match self.read() {

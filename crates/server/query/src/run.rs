@@ -218,7 +218,7 @@ fn by_name<F: FnMut(Bytes) -> bool>(
     answer: &mut Answer<'_, F>,
 ) {
     for line in lines {
-        let shown = answer.output.shown(&line.name);
+        let shown = answer.output.format_name(&line.name);
         for row in line.rows {
             if !answer.write_row(&shown, row) || budget.over().is_some() {
                 return;
@@ -234,7 +234,7 @@ fn by_time<F: FnMut(Bytes) -> bool>(
     budget: &Budget,
     answer: &mut Answer<'_, F>,
 ) {
-    let shown = |line: NamedRows| (answer.output.shown(&line.name), line.rows);
+    let shown = |line: NamedRows| (answer.output.format_name(&line.name), line.rows);
     let (names, sources): (Vec<String>, Vec<Rows>) = lines.into_iter().map(shown).unzip();
     let mut frontier = Frontier::new(sources, query.direction == Direction::Backward);
     while let Some(next) = frontier.next_row(None) {

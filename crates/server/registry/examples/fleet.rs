@@ -51,7 +51,7 @@ fn info(n: u32) -> AgentInfo {
     }
 }
 
-fn fill(registry: &Registry, clock: &ManualClock, agents: u32) -> Vec<AgentId> {
+fn create_agents(registry: &Registry, clock: &ManualClock, agents: u32) -> Vec<AgentId> {
     for group in 0..GROUPS {
         registry.create_group(&WriteContext::server(), &format!("group-{group}")).unwrap();
     }
@@ -148,7 +148,7 @@ fn main() {
     let registry = open();
     let mut ids = Vec::new();
     line(&format!("{agents} agents made, with groups and words"), 1, || {
-        ids = fill(&registry, &clock, agents);
+        ids = create_agents(&registry, &clock, agents);
     });
     println!("{:?}", registry.status_summary().unwrap());
     questions(&registry);

@@ -127,7 +127,7 @@ impl Access {
         fresh.then_some(kept.value)
     }
 
-    fn keep<K, V>(
+    fn load_cached<K, V>(
         &self,
         cache: &Cache<K, Cached<V>>,
         key: K,
@@ -180,7 +180,7 @@ impl Registry {
         roles: &[u32],
     ) -> Result<Option<Arc<Clearance>>, RegistryError> {
         let access = &self.inner.access;
-        access.keep(&access.clearances, (user, roles.to_vec()), || {
+        access.load_cached(&access.clearances, (user, roles.to_vec()), || {
             let rows = self.inner.store.access(reader, user, roles, &[TOKEN_TTL, RBAC_MODE])?;
             Ok(rows.map(|rows| {
                 let config = self.config_of(|name| rows.settings.get(name).cloned());
@@ -255,7 +255,7 @@ impl Registry {
     /// Returns an error if the store fails.
     pub fn security_config(&self, reader: &Reader) -> Result<SecurityConfig, RegistryError> {
         let access = &self.inner.access;
-        access.keep(&access.config, (), || {
+        access.load_cached(&access.config, (), || {
             let ttl = self.inner.store.setting(reader, TOKEN_TTL)?;
             let mode = self.inner.store.setting(reader, RBAC_MODE)?;
             let named = |name: &str| if name == TOKEN_TTL { ttl.clone() } else { mode.clone() };

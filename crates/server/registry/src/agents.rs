@@ -41,7 +41,7 @@ impl Registry {
             )));
         }
         let mut secret = [0; TOKEN_SECRET_BYTES];
-        self.inner.random.fill(&mut secret)?;
+        self.inner.random.fill_bytes(&mut secret)?;
         let now_s = self.now().s;
         self.inner.store.add_enrolment_token(
             context,

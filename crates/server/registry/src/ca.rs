@@ -269,7 +269,7 @@ fn params(
     params.not_after = OffsetDateTime::from_unix_timestamp(not_after_s).map_err(bad)?;
     params.use_authority_key_identifier_extension = true;
     let mut serial = [0; SERIAL_BYTES];
-    random.fill(&mut serial)?;
+    random.fill_bytes(&mut serial)?;
     // A serial number is positive and keeps its length: RFC 5280, 4.1.2.2.
     if let Some(first) = serial.first_mut() {
         *first = *first & 0x7f | 0x40;

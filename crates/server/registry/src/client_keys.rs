@@ -49,7 +49,7 @@ impl Registry {
 
     pub(crate) fn draw_client_key(&self) -> Result<String, RegistryError> {
         let mut bytes = [0; CLIENT_KEY_CHARS / 2];
-        self.inner.random.fill(&mut bytes)?;
+        self.inner.random.fill_bytes(&mut bytes)?;
         Ok(hex(&bytes))
     }
 
@@ -108,7 +108,7 @@ pub(crate) fn client_secret(
         return Ok(secret);
     }
     let mut bytes = [0; CLIENT_KEY_CHARS / 2];
-    random.fill(&mut bytes)?;
+    random.fill_bytes(&mut bytes)?;
     // Another process may have generated one as well; both use the first one stored.
     Ok(store.setting_or(CLIENT_SECRET, &hex(&bytes))?)
 }

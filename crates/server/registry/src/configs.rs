@@ -16,7 +16,7 @@ type ByGroup = HashMap<String, Option<Arc<Settings>>>;
 type Sums = HashMap<Vec<String>, Option<Arc<str>>>;
 
 /// Creates the cache of merged texts by digest, for agents that fetch the same one within minutes.
-pub(crate) fn kept() -> moka::sync::Cache<Arc<str>, Arc<Merged>> {
+pub(crate) fn merged_cache() -> moka::sync::Cache<Arc<str>, Arc<Merged>> {
     moka::sync::Cache::builder()
         .weigher(|_, merged: &Arc<Merged>| u32::try_from(merged.text.len()).unwrap_or(u32::MAX))
         .max_capacity(MERGED_BYTES_MAX)
@@ -85,7 +85,7 @@ impl Configs {
     /// Returns the digest for these groups, if it was computed; the inner value is `None` if it
     /// cannot be determined.
     #[expect(clippy::option_option, reason = "not reckoned yet is another thing than none")]
-    pub(crate) fn known(&self, groups: &[String]) -> Option<Option<Arc<str>>> {
+    pub(crate) fn known_sum(&self, groups: &[String]) -> Option<Option<Arc<str>>> {
         self.sums.get(groups).cloned()
     }
 

@@ -118,7 +118,7 @@ impl Fleet {
         // A kill between a group's change and the flush left the stored flag outdated.
         let stale = live.synced() != row.config.synced;
         self.remove(id);
-        self.roll.put(&live.record);
+        self.roll.put_agent(&live.record);
         self.status.add(live.record.status);
         self.status.synced += u64::from(live.synced());
         self.join(id, &live.record.groups.clone());
@@ -231,9 +231,9 @@ impl Fleet {
         self.join(id, &groups);
         if let Some(live) = self.agents.get_mut(&id) {
             live.record.groups = groups;
-            self.roll.put(&live.record);
+            self.roll.put_agent(&live.record);
         }
-        self.want(id);
+        self.update_wanted(id);
         self.configured(id);
     }
 
@@ -252,14 +252,20 @@ impl Fleet {
     }
 
     pub(crate) fn startup(&mut self, id: AgentId, info: &AgentInfo, now: Now) -> bool {
-        self.heard(id, info, AgentStatus::Pending, now)
+        self.record_contact(id, info, AgentStatus::Pending, now)
     }
 
     pub(crate) fn keepalive(&mut self, id: AgentId, info: &AgentInfo, now: Now) -> bool {
-        self.heard(id, info, AgentStatus::Active, now)
+        self.record_contact(id, info, AgentStatus::Active, now)
     }
 
-    fn heard(&mut self, id: AgentId, info: &AgentInfo, status: AgentStatus, now: Now) -> bool {
+    fn record_contact(
+        &mut self,
+        id: AgentId,
+        info: &AgentInfo,
+        status: AgentStatus,
+        now: Now,
+    ) -> bool {
         let Some(live) = self.agents.get_mut(&id) else { return false };
         live.heard = now.monotonic;
         live.record.keepalive_at_s = Some(now.s);
@@ -300,7 +306,7 @@ impl Fleet {
         live.status_code = code;
         live.record.disconnected_at_s = disconnected_at_s;
         if told || !same {
-            self.roll.put(&live.record);
+            self.roll.put_agent(&live.record);
         }
         if same && !live.info {
             if !live.seen && !live.changed {

@@ -226,7 +226,7 @@ impl Registry {
     pub fn merged_config(&self, groups: &[String]) -> Result<Arc<Merged>, RegistryError> {
         let (sum, set) = {
             let fleet = self.inner.fleet.read();
-            (fleet.configs().known(groups).flatten(), fleet.configs().of(groups)?)
+            (fleet.configs().known_sum(groups).flatten(), fleet.configs().of(groups)?)
         };
         let merge = || {
             let all = settings::merged(set.iter().map(|settings| &**settings))?;
@@ -240,7 +240,7 @@ impl Registry {
     /// Memory only; locks the fleet for writing only on the first call after a change.
     pub fn merged_sum(&self, group: &str) -> Arc<str> {
         let groups = [group.to_owned()];
-        let known = self.inner.fleet.read().configs().known(&groups);
+        let known = self.inner.fleet.read().configs().known_sum(&groups);
         let sum = known.unwrap_or_else(|| self.inner.fleet.write().sum(&groups));
         sum.unwrap_or_else(|| "".into())
     }
@@ -272,7 +272,7 @@ impl Registry {
     /// Records the configuration that the agent runs and the one it refused; in the database with
     /// the next flush. Memory only.
     pub fn config_told(&self, id: AgentId, told: ConfigTold) {
-        if self.inner.fleet.read().knows(id, &told) {
+        if self.inner.fleet.read().knows_report(id, &told) {
             return;
         }
         let problem = told.problem.clone();

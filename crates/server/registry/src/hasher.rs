@@ -89,12 +89,12 @@ impl Hasher {
     /// Computes the output for a password with a hash's salt and cost; `None` if the hash is not
     /// valid.
     fn compute(&self, password: &str, like: &str) -> Option<Output> {
-        self.ask(password, like)
+        self.run_task(password, like)
             .unwrap_or_else(|NotRun| hashing::compute(password, like, &mut Vec::new()))
     }
 
     /// Queues a task for the threads and waits for its output. Fails if they get no CPU time.
-    fn ask(&self, password: &str, like: &str) -> Result<Option<Output>, NotRun> {
+    fn run_task(&self, password: &str, like: &str) -> Result<Option<Output>, NotRun> {
         if self.starved.load(Ordering::Acquire) {
             return Err(NotRun);
         }

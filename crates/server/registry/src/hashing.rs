@@ -28,7 +28,7 @@ const HASH_BYTES: usize = 32;
 /// password against it takes as long as against a real hash, but creating it is cheap.
 pub(crate) fn of_nothing(cost: HashCost, random: &dyn Random) -> Result<String, RegistryError> {
     let mut bytes = [0; SALT_BYTES + HASH_BYTES];
-    random.fill(&mut bytes)?;
+    random.fill_bytes(&mut bytes)?;
     let (salt, hash) = bytes.split_at(SALT_BYTES);
     Ok(format!(
         "$argon2id$v=19$m={},t={},p={}${}${}",

@@ -199,7 +199,7 @@ impl Registry {
                 now,
             )),
             certificates: RwLock::new(identity::Certificates::load(image.certificates)),
-            merged: configs::kept(),
+            merged: configs::merged_cache(),
             outstanding: Mutex::new(commands::Outstanding::load(image.outstanding)),
             scans: Mutex::default(),
             access: access::Access::new(options.cache_ttl),

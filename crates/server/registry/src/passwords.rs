@@ -29,7 +29,7 @@ pub(crate) fn length_fits(password: &str) -> bool {
 pub(crate) fn make(random: &dyn Random) -> Result<String, RegistryError> {
     loop {
         let mut bytes = [0; PASSWORD_MADE_CHARS];
-        random.fill(&mut bytes)?;
+        random.fill_bytes(&mut bytes)?;
         let password: String = bytes
             .iter()
             .filter_map(|b| ALPHABET.get(usize::from(b & 63)))

@@ -29,7 +29,7 @@ pub(crate) struct Roll {
 
 impl Roll {
     /// Stores the agent's current columns.
-    pub(crate) fn put(&mut self, record: &AgentRecord) {
+    pub(crate) fn put_agent(&mut self, record: &AgentRecord) {
         let entry = Entry { status: record.status, text: text_of(record).into() };
         self.entries.insert(record.id, entry);
     }

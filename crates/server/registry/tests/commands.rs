@@ -19,7 +19,7 @@ fn counts(fixture: &Fixture, id: u64) -> CommandCounts {
     fixture.registry.command(&Reader::server(), id).unwrap().unwrap().counts
 }
 
-fn said(state: OutcomeState) -> CommandOutcome {
+fn command_outcome_of(state: OutcomeState) -> CommandOutcome {
     CommandOutcome { state, detail: "said so".into() }
 }
 
@@ -37,8 +37,16 @@ fn command_is_handed_out_answered_and_counted() {
     assert_eq!(fixture.registry.pending_commands(ids[1]), [command]);
     let expected = CommandCounts { pending: 1, sent: 2, total: 3, ..Default::default() };
     assert_eq!(counts(&fixture, id), expected);
-    assert!(fixture.registry.command_outcome(ids[0], id, &said(OutcomeState::Acknowledged)));
-    assert!(fixture.registry.command_outcome(ids[1], id, &said(OutcomeState::Failed)));
+    assert!(fixture.registry.command_outcome(
+        ids[0],
+        id,
+        &command_outcome_of(OutcomeState::Acknowledged)
+    ));
+    assert!(fixture.registry.command_outcome(
+        ids[1],
+        id,
+        &command_outcome_of(OutcomeState::Failed)
+    ));
     let expected =
         CommandCounts { pending: 1, acknowledged: 1, failed: 1, total: 3, ..Default::default() };
     assert_eq!(counts(&fixture, id), expected);
@@ -67,10 +75,22 @@ fn command_skips_unknown_duplicate_and_server_agents() {
         .unwrap();
     assert_eq!(counts(&fixture, id).total, 1);
     assert_eq!(fixture.registry.pending_commands(AgentId(77)), []);
-    assert!(!fixture.registry.command_outcome(AgentId(77), id, &said(OutcomeState::Failed)));
-    assert!(!fixture.registry.command_outcome(ids[0], id, &said(OutcomeState::Sent)));
-    assert!(fixture.registry.command_outcome(ids[0], id, &said(OutcomeState::Failed)));
-    assert!(!fixture.registry.command_outcome(ids[0], id, &said(OutcomeState::Acknowledged)));
+    assert!(!fixture.registry.command_outcome(
+        AgentId(77),
+        id,
+        &command_outcome_of(OutcomeState::Failed)
+    ));
+    assert!(!fixture.registry.command_outcome(ids[0], id, &command_outcome_of(OutcomeState::Sent)));
+    assert!(fixture.registry.command_outcome(
+        ids[0],
+        id,
+        &command_outcome_of(OutcomeState::Failed)
+    ));
+    assert!(!fixture.registry.command_outcome(
+        ids[0],
+        id,
+        &command_outcome_of(OutcomeState::Acknowledged)
+    ));
     assert_eq!(counts(&fixture, id).failed, 1, "the first answer stands");
 }
 
@@ -98,7 +118,7 @@ fn command_survives_a_kill_and_is_delivered() {
         .create_command(&WriteContext::server(), CommandKind::Restart, &ids, "admin")
         .unwrap();
     fixture.registry.pending_commands(ids[0]);
-    fixture.registry.command_outcome(ids[0], id, &said(OutcomeState::Acknowledged));
+    fixture.registry.command_outcome(ids[0], id, &command_outcome_of(OutcomeState::Acknowledged));
     fixture.registry.pending_commands(ids[1]);
     fixture.after(5);
     assert_eq!(fixture.registry.tick().unwrap().outcomes, 3);
@@ -121,7 +141,7 @@ fn unanswered_command_expires_and_a_late_answer_still_counts() {
     assert_eq!(fixture.registry.tick().unwrap().expired, 2);
     assert_eq!(counts(&fixture, id).expired, 2);
     assert_eq!(fixture.registry.pending_commands(ids[1]), []);
-    fixture.registry.command_outcome(ids[0], id, &said(OutcomeState::Acknowledged));
+    fixture.registry.command_outcome(ids[0], id, &command_outcome_of(OutcomeState::Acknowledged));
     let expected = CommandCounts { acknowledged: 1, expired: 1, total: 2, ..Default::default() };
     assert_eq!(counts(&fixture, id), expected);
     assert_eq!(fixture.registry.tick().unwrap().expired, 0);
@@ -136,7 +156,7 @@ fn cancelled_command_is_not_handed_out() {
         .create_command(&WriteContext::server(), CommandKind::Restart, &ids, "admin")
         .unwrap();
     fixture.registry.pending_commands(ids[0]);
-    fixture.registry.command_outcome(ids[0], id, &said(OutcomeState::Acknowledged));
+    fixture.registry.command_outcome(ids[0], id, &command_outcome_of(OutcomeState::Acknowledged));
     assert_eq!(fixture.registry.cancel_command(&WriteContext::server(), id).unwrap(), 1);
     assert_eq!(fixture.registry.pending_commands(ids[1]), []);
     let expected = CommandCounts { acknowledged: 1, cancelled: 1, total: 2, ..Default::default() };
@@ -204,7 +224,7 @@ fn large_command_is_paged_filtered_expired_and_answered_late() {
         .unwrap();
     let answer = |agent: AgentId| {
         fixture.registry.pending_commands(agent);
-        fixture.registry.command_outcome(agent, id, &said(OutcomeState::Acknowledged))
+        fixture.registry.command_outcome(agent, id, &command_outcome_of(OutcomeState::Acknowledged))
     };
     assert!(answer(ids[0]) && answer(ids[2_400]));
     fixture.registry.pending_commands(ids[1]);
@@ -239,7 +259,10 @@ fn large_command_is_paged_filtered_expired_and_answered_late() {
     assert_eq!(fixture.registry.tick().unwrap().expired, 2_498);
     let fixture = fixture.reopen();
     assert_eq!(fixture.registry.pending_commands(ids[5]), []);
-    assert!(!fixture.registry.command_outcome(ids[5], id, &said(OutcomeState::Failed)), "late");
+    assert!(
+        !fixture.registry.command_outcome(ids[5], id, &command_outcome_of(OutcomeState::Failed)),
+        "late"
+    );
     let expected = CommandCounts {
         expired: 2_497,
         acknowledged: 2,
@@ -295,7 +318,11 @@ fn partially_deleted_command_is_never_visible() {
         .unwrap();
     for agent in &ids {
         fixture.registry.pending_commands(*agent);
-        fixture.registry.command_outcome(*agent, id, &said(OutcomeState::Acknowledged));
+        fixture.registry.command_outcome(
+            *agent,
+            id,
+            &command_outcome_of(OutcomeState::Acknowledged),
+        );
     }
     for _ in 0..1_000 {
         fixture
@@ -315,7 +342,7 @@ fn partially_deleted_command_is_never_visible() {
     let listed = fixture.registry.commands(&Reader::server(), 5_000, &Permitted::All).unwrap();
     assert!(listed.len() == 1_000 && listed.iter().all(|command| command.id != id));
     // A late report of one of its agents changes nothing.
-    fixture.registry.command_outcome(ids[5_999], id, &said(OutcomeState::Failed));
+    fixture.registry.command_outcome(ids[5_999], id, &command_outcome_of(OutcomeState::Failed));
     assert_eq!(fixture.registry.command(&Reader::server(), id).unwrap(), None);
     while store.trim_commands().unwrap() {}
     assert_eq!(
@@ -361,7 +388,11 @@ fn repeated_command_is_deduplicated_until_it_is_answered() {
     assert_ne!(order(CommandKind::Rescan, &ids[..2]), first);
     let other = order(CommandKind::Restart, &ids);
     assert_ne!(other, first);
-    fixture.registry.command_outcome(ids[0], first, &said(OutcomeState::Acknowledged));
+    fixture.registry.command_outcome(
+        ids[0],
+        first,
+        &command_outcome_of(OutcomeState::Acknowledged),
+    );
     let rest = order(CommandKind::Restart, &ids[..2]);
     assert!(![first, other].contains(&rest), "who has answered is to do it once more");
     let scan = order(CommandKind::Rescan, &ids[..1]);

@@ -54,7 +54,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn said(platform: u8) -> AgentInfo {
+fn info_with_platform(platform: u8) -> AgentInfo {
     PLATFORMS.get(usize::from(platform)).map_or_else(AgentInfo::default, |platform| {
         info(platform, if *platform == "rocky" { "Holdfast v2" } else { "Holdfast v1" })
     })
@@ -71,8 +71,8 @@ fn apply(mut fixture: Fixture, step: &Step, made: &mut u32) -> Fixture {
                 .unwrap();
         }
         Step::Remove(n) => drop(registry.remove_agent(&WriteContext::server(), pick(n)).unwrap()),
-        Step::Startup(n, p) => drop(registry.startup(pick(n), &said(*p))),
-        Step::Keepalive(n, p) => drop(registry.keepalive(pick(n), &said(*p))),
+        Step::Startup(n, p) => drop(registry.startup(pick(n), &info_with_platform(*p))),
+        Step::Keepalive(n, p) => drop(registry.keepalive(pick(n), &info_with_platform(*p))),
         Step::Goodbye(n) => drop(registry.goodbye(pick(n))),
         Step::Groups(n, groups) => {
             let groups: Vec<_> =

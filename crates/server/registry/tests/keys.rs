@@ -376,9 +376,9 @@ fn command_outcomes_do_not_carry_over_to_a_reused_agent_id() {
 struct InStep(Barrier);
 
 impl Random for InStep {
-    fn fill(&self, into: &mut [u8]) -> io::Result<()> {
+    fn fill_bytes(&self, into: &mut [u8]) -> io::Result<()> {
         self.0.wait();
-        SystemRandom.fill(into)
+        SystemRandom.fill_bytes(into)
     }
 }
 

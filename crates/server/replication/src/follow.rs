@@ -157,7 +157,7 @@ impl Following {
             ("from", from.as_str()),
         ];
         query.extend(crc.as_deref().map(|crc| ("last", crc)));
-        let answer = self.client.ask(Method::GET, "/journal/follow", &query).await?;
+        let answer = self.client.send_checked(Method::GET, "/journal/follow", &query).await?;
         let goal = header(&answer, HEADER_PERSISTED)?;
         let (name, server) = (&self.marker.name, self.client.name());
         (self.show)(&format!("following {server} as {name} from record {from}"));
@@ -235,7 +235,7 @@ impl Following {
         })?;
         let (text, name) = (position.to_string(), self.marker.name.as_str());
         let query = [("follower", name), ("position", text.as_str())];
-        self.client.ask(Method::POST, "/journal/follow/acknowledge", &query).await?;
+        self.client.send_checked(Method::POST, "/journal/follow/acknowledge", &query).await?;
         debug!(position, "acknowledged");
         if copy.is_due() {
             copy.apply().await?;

@@ -256,7 +256,7 @@ impl Shipping {
     pub(crate) fn keep_for_seed(&self, name: &str) -> Result<(), FollowerRefusal> {
         let applied = self.0.commit.stats().applied.0;
         let mut followers = self.0.followers.lock();
-        let follower = self.known(&mut followers, name)?;
+        let follower = self.follower_entry(&mut followers, name)?;
         follower.acknowledged = applied;
         Ok(follower.store()?)
     }
@@ -289,7 +289,7 @@ impl Shipping {
             }
         }
         let reader = journal.read_from(from)?;
-        let follower = self.known(&mut followers, name)?;
+        let follower = self.follower_entry(&mut followers, name)?;
         follower.acknowledged = has;
         follower.store()?;
         let stream = self.0.streams.fetch_add(1, Ordering::Relaxed) + 1;
@@ -298,7 +298,7 @@ impl Shipping {
     }
 
     /// Returns the follower of this name; adds it if the limit of followers allows.
-    fn known<'a>(
+    fn follower_entry<'a>(
         &self,
         followers: &'a mut BTreeMap<String, Follower>,
         name: &str,

@@ -27,7 +27,7 @@ pub fn router(shipping: Shipping) -> Router {
     Router::new()
         .route("/journal/follow", get(follow))
         .route("/journal/follow/acknowledge", post(acknowledge))
-        .route("/journal/follow/seed", post(begin))
+        .route("/journal/follow/seed", post(begin_seed))
         .route("/journal/followers", get(list))
         .route("/journal/followers/{name}", delete(remove))
         .layer(from_fn_with_state(shipping.clone(), guard))
@@ -145,7 +145,7 @@ struct Begin {
     part: Option<String>,
 }
 
-async fn begin(
+async fn begin_seed(
     State(shipping): State<Shipping>,
     Query(begin): Query<Begin>,
 ) -> Result<Response, FollowerRefusal> {

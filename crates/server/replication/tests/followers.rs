@@ -93,7 +93,12 @@ impl Primary {
         }
     }
 
-    async fn ask(&self, method: &str, path: &str, token: Option<&str>) -> (StatusCode, Body) {
+    async fn send_request_to_primary(
+        &self,
+        method: &str,
+        path: &str,
+        token: Option<&str>,
+    ) -> (StatusCode, Body) {
         let mut request = Request::builder().method(method).uri(path);
         request = match token {
             Some(token) => request.header("authorization", format!("Bearer {token}")),
@@ -106,7 +111,7 @@ impl Primary {
 
     /// Returns the status and the error word of a request.
     async fn refused(&self, path: &str) -> (u16, String) {
-        let (status, body) = self.ask("GET", path, None).await;
+        let (status, body) = self.send_request_to_primary("GET", path, None).await;
         let bytes = body.collect().await.unwrap().to_bytes();
         let body: Value = serde_json::from_slice(&bytes).unwrap();
         assert!(!body["detail"].as_str().unwrap().is_empty());
@@ -141,7 +146,8 @@ async fn frames(body: &mut Body) -> Vec<Frame> {
 async fn follower_gets_all_existing_and_later_records_in_order() {
     let primary = primary(u64::MAX);
     primary.load(300, 2_000).await;
-    let (status, mut body) = primary.ask("GET", &primary.follow(1, ""), None).await;
+    let (status, mut body) =
+        primary.send_request_to_primary("GET", &primary.follow(1, ""), None).await;
     assert_eq!(status, StatusCode::OK);
     let got: Vec<Frame> = frames(&mut body).await;
     let expected: Vec<Frame> = primary
@@ -167,7 +173,10 @@ async fn other_store_diverged_history_or_lost_end_is_rejected_by_code() {
     primary.load(3, 10).await;
     let last = primary.journal.read_from(2).unwrap().next().unwrap().unwrap().1;
     let crc = format!("&last={:08x}", crc32c::crc32c(&last));
-    assert_eq!(primary.ask("GET", &primary.follow(3, &crc), None).await.0, StatusCode::OK);
+    assert_eq!(
+        primary.send_request_to_primary("GET", &primary.follow(3, &crc), None).await.0,
+        StatusCode::OK
+    );
     let other = primary.follow(3, &crc).replace(&primary.state.store_id(), "other");
     assert_eq!(primary.refused(&other).await, (409, "store_differs".into()));
     assert_eq!(
@@ -180,7 +189,7 @@ async fn other_store_diverged_history_or_lost_end_is_rejected_by_code() {
     for n in 0..8 {
         let known = primary.shipping.status().len();
         let path = primary.follow(1, "").replace("follower=f", &format!("follower=n{n}"));
-        let (status, _body) = primary.ask("GET", &path, None).await;
+        let (status, _body) = primary.send_request_to_primary("GET", &path, None).await;
         assert_eq!(status == StatusCode::OK, known < replication::FOLLOWERS_MAX, "{n}");
     }
 }
@@ -197,14 +206,15 @@ async fn request_without_a_valid_token_is_rejected() {
     ];
     for (method, path) in routes {
         for wrong in ["", "x", &TOKEN[1..], "0123456789abcdef0123456789abcdee"] {
-            let (status, _) = primary.ask(method, path, Some(wrong)).await;
+            let (status, _) = primary.send_request_to_primary(method, path, Some(wrong)).await;
             assert_eq!(status, StatusCode::UNAUTHORIZED, "{method} {path} with {wrong:?}");
         }
-        let (status, _) = primary.ask(method, path, Some(TOKEN)).await;
+        let (status, _) = primary.send_request_to_primary(method, path, Some(TOKEN)).await;
         assert_ne!(status, StatusCode::UNAUTHORIZED, "{method} {path}");
     }
     std::fs::remove_file(primary.dir.path().join("token")).unwrap();
-    let (status, _) = primary.ask("GET", "/journal/followers", Some(TOKEN)).await;
+    let (status, _) =
+        primary.send_request_to_primary("GET", "/journal/followers", Some(TOKEN)).await;
     assert_eq!(status, StatusCode::UNAUTHORIZED, "no token, nobody");
 }
 
@@ -212,9 +222,9 @@ async fn request_without_a_valid_token_is_rejected() {
 async fn journal_retains_unacknowledged_records_across_a_restart() {
     let mut primary = primary(u64::MAX);
     primary.load(10, 10).await;
-    let (_, body) = primary.ask("GET", &primary.follow(1, ""), None).await;
+    let (_, body) = primary.send_request_to_primary("GET", &primary.follow(1, ""), None).await;
     let five = "/journal/follow/acknowledge?follower=f&position=5";
-    assert_eq!(primary.ask("POST", five, None).await.0, StatusCode::OK);
+    assert_eq!(primary.send_request_to_primary("POST", five, None).await.0, StatusCode::OK);
     primary.load(400, 2_000).await;
     primary.shipping.tick();
     primary.commit.checkpoint().unwrap();
@@ -232,9 +242,12 @@ async fn journal_retains_unacknowledged_records_across_a_restart() {
     // With everything acknowledged, only the last record's segment stays.
     let last = primary.journal.persisted_position();
     let path = format!("/journal/follow/acknowledge?follower=f&position={last}");
-    assert_eq!(primary.ask("POST", &path, None).await.0, StatusCode::OK);
+    assert_eq!(primary.send_request_to_primary("POST", &path, None).await.0, StatusCode::OK);
     let beyond = format!("/journal/follow/acknowledge?follower=f&position={}", last + 1);
-    assert_eq!(primary.ask("POST", &beyond, None).await.0, StatusCode::BAD_REQUEST);
+    assert_eq!(
+        primary.send_request_to_primary("POST", &beyond, None).await.0,
+        StatusCode::BAD_REQUEST
+    );
     primary.shipping.tick();
     primary.load(1, 10).await;
     primary.commit.checkpoint().unwrap();
@@ -247,7 +260,7 @@ async fn journal_retains_unacknowledged_records_across_a_restart() {
 async fn follower_holding_too_many_bytes_is_dropped_and_reported() {
     let primary = primary(256 << 10);
     primary.load(10, 10).await;
-    drop(primary.ask("GET", &primary.follow(1, ""), None).await);
+    drop(primary.send_request_to_primary("GET", &primary.follow(1, ""), None).await);
     primary.load(400, 2_000).await;
     primary.commit.checkpoint().unwrap();
     assert_eq!(primary.journal.first_position(), 1);
@@ -261,14 +274,15 @@ async fn follower_holding_too_many_bytes_is_dropped_and_reported() {
     assert!(primary.journal.first_position() > 100, "its records are given up");
     assert_eq!(primary.refused(&primary.follow(2, "")).await, (410, "trimmed".into()));
     let ack = "/journal/follow/acknowledge?follower=f&position=3";
-    assert_eq!(primary.ask("POST", ack, None).await.0, StatusCode::GONE);
+    assert_eq!(primary.send_request_to_primary("POST", ack, None).await.0, StatusCode::GONE);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn seed_is_complete_and_later_records_are_retained() {
     let primary = primary(u64::MAX);
     primary.load(50, 10).await;
-    let (status, body) = primary.ask("POST", "/journal/follow/seed?follower=f", None).await;
+    let (status, body) =
+        primary.send_request_to_primary("POST", "/journal/follow/seed?follower=f", None).await;
     assert_eq!(status, StatusCode::OK);
     let bytes = body.collect().await.unwrap().to_bytes();
     let mut decoder = Decoder::default();

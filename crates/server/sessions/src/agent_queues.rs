@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     /// Polls once, which gives the future its position in the queue.
-    async fn waits(lock: &mut Pin<Box<impl Future<Output = AgentLock>>>) -> bool {
+    async fn is_waiting(lock: &mut Pin<Box<impl Future<Output = AgentLock>>>) -> bool {
         poll_fn(|cx| Poll::Ready(lock.as_mut().poll(cx).is_pending())).await
     }
 
@@ -183,11 +183,11 @@ mod tests {
         let first = queues.take_permit(AgentId(1)).unwrap().lock_agent().await;
         let mut second = Box::pin(queues.take_permit(AgentId(1)).unwrap().lock_agent());
         let mut third = Box::pin(queues.take_permit(AgentId(1)).unwrap().lock_agent());
-        assert!(waits(&mut second).await && waits(&mut third).await);
+        assert!(is_waiting(&mut second).await && is_waiting(&mut third).await);
         assert!(queues.take_permit(AgentId(1)).is_none(), "a fourth request");
         assert!(queues.take_permit(AgentId(2)).is_some(), "another agent");
         drop(first);
-        assert!(waits(&mut third).await, "the second goes first");
+        assert!(is_waiting(&mut third).await, "the second goes first");
         drop(second.await);
         drop(third.await);
         assert!(queues.take_permit(AgentId(1)).is_some());

@@ -138,6 +138,6 @@ impl From<tokio::task::JoinError> for Refusal {
 }
 
 /// Returns the answer to a session.
-pub(crate) fn answered(status: StatusCode, answer: &Answer) -> Response {
+pub(crate) fn session_answer(status: StatusCode, answer: &Answer) -> Response {
     (status, Json(answer)).into_response()
 }

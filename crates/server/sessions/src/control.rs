@@ -45,7 +45,7 @@ pub(crate) async fn control(
     let bytes = body::read(incoming, length, app.options.timeouts.body).await?;
     let request: ControlRequest = body::json(&bytes)?;
 
-    heard(&app, &peer, &caller, &request)?;
+    record_liveness(&app, &peer, &caller, &request)?;
     if let (ControlAction::Shutdown, Some(instance)) = (request.action, &instance) {
         app.leases.release(caller.agent, &instance.nonce);
     }
@@ -67,7 +67,12 @@ pub(crate) async fn control(
 }
 
 /// Records the startup, keepalive or goodbye of an agent.
-fn heard(app: &App, peer: &Peer, caller: &Caller, request: &ControlRequest) -> Result<(), Refusal> {
+fn record_liveness(
+    app: &App,
+    peer: &Peer,
+    caller: &Caller,
+    request: &ControlRequest,
+) -> Result<(), Refusal> {
     let agent = caller.agent;
     let known = match request.action {
         ControlAction::Startup => app.registry.startup(agent, &info(peer, request)),

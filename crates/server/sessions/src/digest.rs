@@ -161,7 +161,7 @@ fn sums(
         &mut |id, _, checksum| {
             let key = key(id);
             let sum = asked.range_of(key).and_then(|found| {
-                parts.get_mut(found.index)?.get_mut(found.range.place(key, split))
+                parts.get_mut(found.index)?.get_mut(found.range.part_index(key, split))
             });
             if let Some(sum) = sum {
                 sum.add(hash(id, checksum));

@@ -143,7 +143,7 @@ impl Writing {
     }
 
     /// Marks everything written so far as taken.
-    fn taken(&mut self) {
+    fn reset_deadline(&mut self) {
         self.until = None;
     }
 }
@@ -200,7 +200,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         let polled = Pin::new(stream).poll_flush(cx);
         let polled = writing.tried(cx, polled);
         if polled.is_ready() {
-            writing.taken();
+            writing.reset_deadline();
         }
         polled
     }

@@ -92,7 +92,7 @@ pub(crate) async fn tls(
             Some(_) = tasks.join_next() => continue,
             _ = stop.changed() => break,
         };
-        let Some((stream, address)) = taken(accepted).await else { continue };
+        let Some((stream, address)) = accepted_connection(accepted).await else { continue };
         let counted = Counted::new(&app);
         let max = app.options.limits.connections_max;
         if counted.open > max + CONNECTIONS_TOLD_MAX {
@@ -169,7 +169,7 @@ pub(crate) async fn local(
             Some(_) = tasks.join_next() => continue,
             _ = stop.changed() => break,
         };
-        let Some((stream, _)) = taken(accepted).await else { continue };
+        let Some((stream, _)) = accepted_connection(accepted).await else { continue };
         if tasks.len() >= LOCAL_CONNECTIONS_MAX + CONNECTIONS_TOLD_MAX {
             add(&app.meter.shed, 1);
             continue;
@@ -207,7 +207,7 @@ fn local_peer(app: &App, stream: &UnixStream, turned_away: bool) -> Option<Peer>
 }
 
 /// Returns an accepted connection. Logs an error and pauses if the accept failed.
-async fn taken<T>(accepted: io::Result<T>) -> Option<T> {
+async fn accepted_connection<T>(accepted: io::Result<T>) -> Option<T> {
     match accepted {
         Ok(connection) => Some(connection),
         Err(e) => {

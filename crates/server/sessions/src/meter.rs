@@ -54,7 +54,7 @@ pub(crate) struct Readings {
 
 impl Meter {
     /// Counts one answer.
-    pub(crate) fn answered(&self, status: StatusCode) {
+    pub(crate) fn count_answer(&self, status: StatusCode) {
         let code = status.as_u16();
         let place = STATUSES.iter().position(|s| *s == code);
         let counter = place.and_then(|p| self.by_status.get(p)).unwrap_or(&self.other);

@@ -14,7 +14,7 @@ use registry::{AuditOutcome, Reader, WriteContext};
 use tracing::info;
 
 use crate::agent_queues::RequestPermit;
-use crate::answer::{Refusal, answered};
+use crate::answer::{Refusal, session_answer};
 use crate::app::App;
 use crate::identity::{Caller, Peer};
 use crate::local::hand_over;
@@ -70,7 +70,7 @@ async fn remove_locked(
         noop: removal == Removal::NothingStored,
         ..Answer::default()
     };
-    Ok(answered(StatusCode::OK, &answer))
+    Ok(session_answer(StatusCode::OK, &answer))
 }
 
 /// Revokes the certificates, then writes the record, then deletes the registry's row. If a step

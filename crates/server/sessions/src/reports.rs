@@ -51,7 +51,13 @@ impl StoredReports {
 }
 
 impl Reports {
-    pub(crate) fn put(&self, agent: AgentId, life: Incarnation, kind: ReportKind, text: Vec<u8>) {
+    pub(crate) fn store_report_text(
+        &self,
+        agent: AgentId,
+        life: Incarnation,
+        kind: ReportKind,
+        text: Vec<u8>,
+    ) {
         let mut kept = self.0.lock();
         let key = ReportKey { agent, kind };
         kept.remove(key);
@@ -107,13 +113,13 @@ mod tests {
         let fits = REPORT_BYTES_MAX / (SMALL_BODY_BYTES_MAX + REPORT_OVERHEAD_BYTES);
         for n in 0..fits as u32 + 3 {
             let text = vec![b' '; SMALL_BODY_BYTES_MAX];
-            reports.put(AgentId(n), LIFE, ReportKind::Stats, text);
+            reports.store_report_text(AgentId(n), LIFE, ReportKind::Stats, text);
         }
         let there = |n: u32| reports.get(AgentId(n), LIFE, ReportKind::Stats).is_some();
         assert_eq!((there(0), there(2), there(3)), (false, false, true));
         assert!(there(fits as u32 + 2));
-        reports.put(AgentId(3), LIFE, ReportKind::Stats, b"{}".to_vec());
-        reports.put(AgentId(0), LIFE, ReportKind::Stats, b"{}".to_vec());
+        reports.store_report_text(AgentId(3), LIFE, ReportKind::Stats, b"{}".to_vec());
+        reports.store_report_text(AgentId(0), LIFE, ReportKind::Stats, b"{}".to_vec());
         assert!(there(0) && there(3) && there(4));
         let kept = reports.0.lock();
         assert!(kept.bytes <= REPORT_BYTES_MAX);
@@ -125,7 +131,7 @@ mod tests {
         let reports = Reports::default();
         let most = REPORT_BYTES_MAX / REPORT_OVERHEAD_BYTES;
         for n in 0..most as u32 + 1_000 {
-            reports.put(AgentId(n), LIFE, ReportKind::Config, b"{}".to_vec());
+            reports.store_report_text(AgentId(n), LIFE, ReportKind::Config, b"{}".to_vec());
         }
         assert!(reports.0.lock().reports.len() <= most);
     }
@@ -134,7 +140,7 @@ mod tests {
     fn reports_of_a_removed_agent_are_deleted_and_free_their_bytes() {
         let reports = Reports::default();
         for kind in [ReportKind::Stats, ReportKind::Config] {
-            reports.put(AgentId(7), LIFE, kind, b"{}".to_vec());
+            reports.store_report_text(AgentId(7), LIFE, kind, b"{}".to_vec());
         }
         assert_eq!(reports.get(AgentId(7), Incarnation(6), ReportKind::Stats), None);
         reports.forget(AgentId(7));

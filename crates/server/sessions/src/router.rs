@@ -103,7 +103,7 @@ async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Res
         Err(refusal) => refusal.into_response(),
     };
     let status = response.status();
-    app.meter.answered(status);
+    app.meter.count_answer(status);
     if let Some(refusal) = response.extensions().get::<Refusal>() {
         let target: String = target.chars().take(80).collect();
         let target = show_terminal(target.as_bytes());

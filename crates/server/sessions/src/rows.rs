@@ -179,7 +179,7 @@ impl Taken {
 fn row(store: &Store, name: &str, agent: &Owner) -> Result<Row, RefusedRow> {
     // A name never contains a line feed.
     let raw = [&*agent.name, "\n", name].concat();
-    if let Some(row) = store.known(raw.as_bytes()) {
+    if let Some(row) = store.remembered_row(raw.as_bytes()) {
         return Ok(row);
     }
     let mut name = RowName::parse(name.as_bytes()).map_err(|_| RefusedRow::Name)?;

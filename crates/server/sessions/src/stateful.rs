@@ -16,7 +16,7 @@ use tracing::{debug, warn};
 
 use crate::admit::Share;
 use crate::agent_queues::{AgentLock, RequestPermit};
-use crate::answer::{Refusal, answered};
+use crate::answer::{Refusal, session_answer};
 use crate::app::App;
 use crate::body;
 use crate::identity::{Caller, Peer, session_id};
@@ -83,7 +83,7 @@ async fn process_session(app: &Arc<App>, mut arrived: Arrived) -> Result<Respons
                 writes.list.push(Write::Describe { told, version, check });
             }
             let work = Work { session, writes, said: plan.said };
-            Ok(answered(StatusCode::OK, &commit(app, &from, work, &lock).await?))
+            Ok(session_answer(StatusCode::OK, &commit(app, &from, work, &lock).await?))
         }
     }
 }
@@ -99,7 +99,7 @@ impl Sender<'_> {
     /// Returns the refusal for an agent that the store no longer accepts, because it was removed
     /// while its session was in transit. If its removal stopped before the registry's row was
     /// deleted, this deletes the row.
-    async fn gone(&self, app: &App) -> Refusal {
+    async fn refuse_removed_agent(&self, app: &App) -> Refusal {
         let Caller { agent, incarnation, .. } = *self.caller;
         if incarnation != Incarnation(0) {
             let removed = app.decide(move |registry| {
@@ -165,7 +165,7 @@ async fn commit(
             return Err(Refusal::internal(format!("session was set aside: {reason}")));
         }
         if applied.refused {
-            return Err(from.gone(app).await);
+            return Err(from.refuse_removed_agent(app).await);
         }
         if applied.outdated {
             add(&app.meter.outdated, 1);
@@ -231,10 +231,10 @@ async fn check(
     let agent = caller.agent;
     let ours = app.read(move |state| state.checksum(&Reader::server(), agent, &dataset)).await?;
     if ours.eq_ignore_ascii_case(checksum) {
-        Ok(answered(StatusCode::OK, &build_answer(app, caller, STATUS_OK).await?))
+        Ok(session_answer(StatusCode::OK, &build_answer(app, caller, STATUS_OK).await?))
     } else {
         let answer = build_answer(app, caller, STATUS_CHECKSUM_MISMATCH).await?;
-        Ok(answered(StatusCode::CONFLICT, &answer))
+        Ok(session_answer(StatusCode::CONFLICT, &answer))
     }
 }
 

@@ -10,7 +10,7 @@ use axum::response::Response;
 use link::Answer;
 use link::json::STATUS_OK;
 
-use crate::answer::{Refusal, answered};
+use crate::answer::{Refusal, session_answer};
 use crate::app::App;
 use crate::identity::Peer;
 use crate::options::SMALL_BODY_BYTES_MAX;
@@ -22,7 +22,7 @@ pub(crate) async fn stats(
     Extension(peer): Extension<Peer>,
     request: Request,
 ) -> Result<Response, Refusal> {
-    keep(&app, &peer, request, ReportKind::Stats).await
+    store_report(&app, &peer, request, ReportKind::Stats).await
 }
 
 pub(crate) async fn config(
@@ -30,12 +30,12 @@ pub(crate) async fn config(
     Extension(peer): Extension<Peer>,
     request: Request,
 ) -> Result<Response, Refusal> {
-    keep(&app, &peer, request, ReportKind::Config).await
+    store_report(&app, &peer, request, ReportKind::Config).await
 }
 
 /// Stores a report. The sender is identified again with the agent's lock held, so that a report in
 /// transit is not stored after its agent was removed.
-async fn keep(
+async fn store_report(
     app: &Arc<App>,
     peer: &Peer,
     request: Request,
@@ -55,8 +55,8 @@ async fn keep(
     if (now.agent, now.incarnation) != (caller.agent, caller.incarnation) {
         return Err(Refusal::forbidden("identity_mismatch", "the sender has changed since"));
     }
-    app.reports.put(now.agent, now.incarnation, kind, bytes);
+    app.reports.store_report_text(now.agent, now.incarnation, kind, bytes);
     let store = app.store.clone();
     let answer = Answer { status: STATUS_OK.to_owned(), store, ..Answer::default() };
-    Ok(answered(StatusCode::OK, &answer))
+    Ok(session_answer(StatusCode::OK, &answer))
 }

@@ -15,7 +15,7 @@ use link::Answer;
 
 use crate::admit::Share;
 use crate::agent_queues::RequestPermit;
-use crate::answer::answered;
+use crate::answer::session_answer;
 
 /// Bytes of a piece: about as much as a connection buffers at once.
 const PIECE_BYTES: usize = 64 * 1024;
@@ -39,7 +39,7 @@ pub(crate) fn session_response(
             share.resize(bytes.len());
             json(bytes, share, permit)
         }
-        _ => answered(StatusCode::OK, answer),
+        _ => session_answer(StatusCode::OK, answer),
     }
 }
 

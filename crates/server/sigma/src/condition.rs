@@ -69,7 +69,7 @@ impl<'a> Reader<'a> {
         word
     }
 
-    fn takes(&mut self, wanted: &str) -> bool {
+    fn take_word(&mut self, wanted: &str) -> bool {
         let fits = self.peek().is_some_and(|word| word.eq_ignore_ascii_case(wanted));
         self.at += usize::from(fits);
         fits
@@ -80,7 +80,7 @@ impl<'a> Reader<'a> {
             return Err(wrong(format!("nested deeper than {CONDITION_DEPTH_MAX} levels")));
         }
         self.both(depth)?;
-        while self.takes("or") {
+        while self.take_word("or") {
             self.both(depth)?;
         }
         Ok(())
@@ -88,29 +88,29 @@ impl<'a> Reader<'a> {
 
     fn both(&mut self, depth: usize) -> Result<(), RuleError> {
         self.one(depth)?;
-        while self.takes("and") {
+        while self.take_word("and") {
             self.one(depth)?;
         }
         Ok(())
     }
 
     fn one(&mut self, depth: usize) -> Result<(), RuleError> {
-        while self.takes("not") {}
-        if self.takes("(") {
+        while self.take_word("not") {}
+        if self.take_word("(") {
             self.either(depth + 1)?;
-            return if self.takes(")") { Ok(()) } else { Err(wrong("a ( is not closed")) };
+            return if self.take_word(")") { Ok(()) } else { Err(wrong("a ( is not closed")) };
         }
         let Some(word) = self.next() else {
             return Err(wrong("it ends where a selection should stand"));
         };
         let counts = word.eq_ignore_ascii_case("all") || word.parse::<u32>().is_ok();
-        if counts && self.takes("of") {
+        if counts && self.take_word("of") {
             return self.some_of(word);
         }
         if matches!(word, ")" | "and" | "or" | "of" | "them") {
             return Err(wrong(format!("{word:?} stands where a selection should be")));
         }
-        self.known(word)
+        self.check_selection_exists(word)
     }
 
     /// Parses what follows `1 of` or `all of`.
@@ -121,12 +121,12 @@ impl<'a> Reader<'a> {
         match self.next() {
             None => Err(wrong(format!("{count} of what? Name selections, or them"))),
             Some(word) if word.eq_ignore_ascii_case("them") => Ok(()),
-            Some(pattern) => self.known(pattern),
+            Some(pattern) => self.check_selection_exists(pattern),
         }
     }
 
     /// Checks that a selection exists or that at least one matches the pattern.
-    fn known(&self, name: &str) -> Result<(), RuleError> {
+    fn check_selection_exists(&self, name: &str) -> Result<(), RuleError> {
         if self.selections.iter().any(|own| fits(name, own)) {
             Ok(())
         } else {

@@ -152,7 +152,7 @@ impl RuleFolder {
         let file = Arc::new(RuleFile { name: name.to_owned(), bytes, rule });
         let mut kept = self.kept.lock();
         if kept.generation == generation && !self.ttl.is_zero() {
-            kept.put(&file, now);
+            kept.cache_file(&file, now);
         }
         Ok(Some(file))
     }
@@ -171,7 +171,7 @@ impl RuleFolder {
     /// # Errors
     /// `Name`, `Invalid`, `Exists` unless it may be replaced, `SameId`, `Full`, `Io`: then nothing
     /// has changed.
-    pub fn put(&self, name: &str, bytes: &[u8], replace: bool) -> Result<(), FolderError> {
+    pub fn write_rule(&self, name: &str, bytes: &[u8], replace: bool) -> Result<(), FolderError> {
         check_name(name)?;
         let rule = Rule::read(bytes)
             .map_err(|cause| FolderError::Invalid { name: name.to_owned(), cause })?;
@@ -286,7 +286,7 @@ impl RuleFolder {
 
 impl FolderCache {
     /// Caches a file while there is room.
-    fn put(&mut self, file: &Arc<RuleFile>, now: Duration) {
+    fn cache_file(&mut self, file: &Arc<RuleFile>, now: Duration) {
         let old = self.files.remove(&file.name).map_or(0, |(_, old)| old.bytes.len());
         self.bytes -= old;
         if self.bytes + file.bytes.len() <= KEPT_BYTES_MAX {

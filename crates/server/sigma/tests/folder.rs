@@ -48,7 +48,7 @@ fn later_start_does_not_change_the_rules_folder() {
     let name = folder.names().unwrap()[0].clone();
     folder.delete(&name).unwrap();
     let other = folder.names().unwrap()[0].clone();
-    folder.put(&other, &rule(1, "mine"), true).unwrap();
+    folder.write_rule(&other, &rule(1, "mine"), true).unwrap();
     drop(folder);
     let folder = RuleFolder::open(&dir.path().join("rules"), TTL, Arc::new(clock)).unwrap();
     assert_eq!(folder.names().unwrap().len(), 9);
@@ -95,7 +95,9 @@ fn traversing_and_hidden_rules_file_names_are_invalid() {
     let (dir, _clock, folder) = open(TTL);
     fs::write(dir.path().join("out.yml"), rule(1, "out")).unwrap();
     assert!(folder.file("../out.yml").unwrap().is_none());
-    for outcome in [folder.put("../new.yml", &rule(2, "new"), true), folder.delete("../out.yml")] {
+    for outcome in
+        [folder.write_rule("../new.yml", &rule(2, "new"), true), folder.delete("../out.yml")]
+    {
         assert!(matches!(outcome, Err(FolderError::Name(_))), "{outcome:?}");
     }
     assert!(dir.path().join("out.yml").exists() && !dir.path().join("new.yml").exists());
@@ -116,21 +118,21 @@ fn links_pipes_and_folders_are_not_read_as_rules() {
 #[test]
 fn rule_id_belongs_to_one_file_replaced_only_on_request() {
     let (_dir, _clock, folder) = open(TTL);
-    folder.put("a.yml", &rule(1, "a"), false).unwrap();
-    let same = folder.put("b.yml", &rule(1, "b"), false).unwrap_err();
+    folder.write_rule("a.yml", &rule(1, "a"), false).unwrap();
+    let same = folder.write_rule("b.yml", &rule(1, "b"), false).unwrap_err();
     assert!(matches!(&same, FolderError::SameId { other, .. } if other == "a.yml"), "{same}");
-    let exists = folder.put("a.yml", &rule(2, "b"), false).unwrap_err();
+    let exists = folder.write_rule("a.yml", &rule(2, "b"), false).unwrap_err();
     assert!(matches!(exists, FolderError::Exists(_)), "{exists}");
-    folder.put("a.yml", &rule(1, "c"), true).unwrap();
-    folder.put("b.yml", &rule(2, "b"), true).unwrap();
+    folder.write_rule("a.yml", &rule(1, "c"), true).unwrap();
+    folder.write_rule("b.yml", &rule(2, "b"), true).unwrap();
     assert!(matches!(folder.delete("c.yml"), Err(FolderError::Missing(_))));
 }
 
 #[test]
 fn refused_rule_does_not_change_the_existing_file() {
     let (dir, _clock, folder) = open(TTL);
-    folder.put("a.yml", &rule(1, "a"), false).unwrap();
-    let refused = folder.put("a.yml", b"title: x", true).unwrap_err();
+    folder.write_rule("a.yml", &rule(1, "a"), false).unwrap();
+    let refused = folder.write_rule("a.yml", b"title: x", true).unwrap_err();
     assert!(refused.to_string().contains("id is missing"), "{refused}");
     assert_eq!(fs::read(dir.path().join("rules/a.yml")).unwrap(), rule(1, "a"));
 }
@@ -150,7 +152,7 @@ fn read_file_is_cached_until_it_expires_or_a_write() {
     let files = folder.files().unwrap();
     assert_eq!(files.len(), 11, "another hand's file is seen when its time is over");
     assert!(files.iter().any(|file| file.rule.is_err()), "and shown for what it is");
-    folder.put("a.yml", &rule(1, "a"), false).unwrap();
+    folder.write_rule("a.yml", &rule(1, "a"), false).unwrap();
     assert!(folder.file("a.yml").unwrap().is_some());
     assert_eq!(folder.files().unwrap().len(), 12, "a write is seen at once");
 }
@@ -167,7 +169,7 @@ fn zero_ttl_disables_the_rules_cache() {
 #[test]
 fn concurrent_readers_never_see_a_replaced_file() {
     let (_dir, _clock, folder) = open(TTL);
-    folder.put("a.yml", &rule(1, "0"), false).unwrap();
+    folder.write_rule("a.yml", &rule(1, "0"), false).unwrap();
     let over = AtomicBool::new(false);
     let title = || -> u32 {
         let file = folder.file("a.yml").unwrap().unwrap();
@@ -186,7 +188,7 @@ fn concurrent_readers_never_see_a_replaced_file() {
             scope.spawn(read_on);
         }
         for n in 1..=50 {
-            folder.put("a.yml", &rule(1, &n.to_string()), true).unwrap();
+            folder.write_rule("a.yml", &rule(1, &n.to_string()), true).unwrap();
             assert_eq!(title(), n, "the write that returned is what is read");
         }
         over.store(true, Ordering::Release);

@@ -205,7 +205,7 @@ impl Applier<'_> {
                 Attempt::Done
             }
             Err(error) if error.is_transient() => {
-                self.hold(batch, &error);
+                self.keep_for_retry(batch, &error);
                 Attempt::Blocked
             }
             Err(error) => {
@@ -232,7 +232,7 @@ impl Applier<'_> {
     }
 
     /// Handles a full disk: sends the callers an error and keeps the records for a retry.
-    fn hold(&mut self, batch: Batch, error: &StateError) {
+    fn keep_for_retry(&mut self, batch: Batch, error: &StateError) {
         if !self.shared.stalled.swap(true, Ordering::Relaxed) {
             tracing::error!(%error, "records wait to be applied");
         }
@@ -292,7 +292,7 @@ impl Applier<'_> {
         let mut records = Vec::new();
         for read in reader.take((first - next) as usize) {
             let (position, bytes) = read.map_err(|e| e.to_string())?;
-            crate::replay::known(Position(position), &bytes).map_err(|e| e.to_string())?;
+            crate::replay::check_version(Position(position), &bytes).map_err(|e| e.to_string())?;
             records.push((Position(position), Record::decode(&bytes)?));
         }
         if records.len() as u64 == first - next {

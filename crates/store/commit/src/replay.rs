@@ -70,7 +70,7 @@ pub(crate) fn replay(
 
 /// Returns an error for a record of a newer version. Quarantining it would lose a record that a
 /// newer program acknowledged.
-pub(crate) fn known(position: Position, bytes: &[u8]) -> Result<(), CommitError> {
+pub(crate) fn check_version(position: Position, bytes: &[u8]) -> Result<(), CommitError> {
     match bytes.first() {
         Some(&found) if found > Record::VERSION => {
             Err(CommitError::NewerRecord { position, found, known: Record::VERSION })
@@ -123,7 +123,7 @@ impl Replay<'_> {
     /// decoded is quarantined after the records before it were applied.
     fn replay_record(&mut self, position: Position, bytes: &[u8]) -> Result<(), CommitError> {
         self.bytes += bytes.len() as u64;
-        known(position, bytes)?;
+        check_version(position, bytes)?;
         match Record::decode(bytes) {
             Ok(record) => self.batch.push((position, record)),
             Err(reason) => {

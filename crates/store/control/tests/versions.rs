@@ -34,7 +34,7 @@ fn agent(name: &str, groups: &[&str]) -> NewAgent {
 }
 
 /// Writes something of every kind.
-fn fill(store: &SqliteControl) {
+fn fill_registry(store: &SqliteControl) {
     let by = &WriteContext::server();
     store.create_group(by, "web", NOW_S).unwrap();
     let token = NewEnrolmentToken {
@@ -166,7 +166,7 @@ fn registry_version_1_fixture_opens_with_all_rows() {
 fn new_registry_has_the_schema_of_a_migrated_one() {
     let folder = TempDir::new().unwrap();
     let store = SqliteControl::open(&folder.path().join("registry.db")).unwrap();
-    fill(&store);
+    fill_registry(&store);
     check(&store);
     let tables = |path: &Path| {
         let conn = Connection::open(path).unwrap();

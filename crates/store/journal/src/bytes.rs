@@ -11,7 +11,7 @@ pub(crate) fn array<const N: usize>(from: &[u8], at: usize) -> Option<[u8; N]> {
 }
 
 /// Copies `what` to `at`. Copies nothing if it does not fit.
-pub(crate) fn put(into: &mut [u8], at: usize, what: &[u8]) {
+pub(crate) fn copy_at(into: &mut [u8], at: usize, what: &[u8]) {
     if let Some(place) = into.get_mut(at..at.saturating_add(what.len())) {
         place.copy_from_slice(what);
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use env::files::{Access, Files};
 
-use crate::bytes::{array, put};
+use crate::bytes::{array, copy_at};
 use crate::core::Core;
 use crate::error::{AppendError, Damage, OpenError, ReadError};
 use crate::folder::{Named, consumer_name, named};
@@ -42,10 +42,10 @@ impl Pins {
 
 fn encode(position: u64) -> [u8; CHECKPOINT_BYTES] {
     let mut bytes = [0; CHECKPOINT_BYTES];
-    put(&mut bytes, 0, &MAGIC);
-    put(&mut bytes, 8, &position.to_le_bytes());
+    copy_at(&mut bytes, 0, &MAGIC);
+    copy_at(&mut bytes, 8, &position.to_le_bytes());
     let checksum = crc32c::crc32c(bytes.get(..16).unwrap_or_default());
-    put(&mut bytes, 16, &checksum.to_le_bytes());
+    copy_at(&mut bytes, 16, &checksum.to_le_bytes());
     bytes
 }
 

@@ -202,7 +202,7 @@ pub(crate) struct Catalog {
 
 impl Catalog {
     /// Returns the segment for `position`: the last one that begins at or before it.
-    pub(crate) fn find(&self, position: u64) -> Option<Arc<Segment>> {
+    pub(crate) fn find_segment(&self, position: u64) -> Option<Arc<Segment>> {
         let after = self.segments.partition_point(|s| s.header.first_position <= position);
         after.checked_sub(1).and_then(|i| self.segments.get(i)).cloned()
     }

@@ -4,7 +4,7 @@
 //! holds the journal, the epoch of the segment, the offset and the sequence, so a stale, moved or
 //! replayed frame fails verification like a damaged one.
 
-use crate::bytes::{VARINT_BYTES_MAX, array, push_varint, put, varint};
+use crate::bytes::{VARINT_BYTES_MAX, array, copy_at, push_varint, varint};
 use crate::options::{BLOCK_BYTES, Layout};
 use crate::place::Grid;
 
@@ -68,9 +68,9 @@ impl Header {
     /// Encodes the header with its checksum into a block.
     pub(crate) fn encode(&self, block: &mut [u8]) {
         block.fill(0);
-        put(block, 0, &MAGIC);
-        put(block, 8, &VERSION.to_le_bytes());
-        put(block, 10, &[layout_code(self.layout)]);
+        copy_at(block, 0, &MAGIC);
+        copy_at(block, 8, &VERSION.to_le_bytes());
+        copy_at(block, 10, &[layout_code(self.layout)]);
         for (i, value) in [
             self.journal,
             self.epoch,
@@ -84,11 +84,11 @@ impl Header {
         .iter()
         .enumerate()
         {
-            put(block, 16 + 8 * i, &value.to_le_bytes());
+            copy_at(block, 16 + 8 * i, &value.to_le_bytes());
         }
-        put(block, 80, &self.ring_blocks.to_le_bytes());
+        copy_at(block, 80, &self.ring_blocks.to_le_bytes());
         let checksum = crc32c::crc32c(block);
-        put(block, 12, &checksum.to_le_bytes());
+        copy_at(block, 12, &checksum.to_le_bytes());
     }
 
     /// Decodes and verifies a block.
@@ -108,7 +108,7 @@ impl Header {
         }
         let Some(block) = block.get(..BLOCK_BYTES) else { return Err(short) };
         let mut unsigned = block.to_vec();
-        put(&mut unsigned, 12, &[0; 4]);
+        copy_at(&mut unsigned, 12, &[0; 4]);
         if crc32c::crc32c(&unsigned) != u32::from_le_bytes(checksum) {
             return Err(HeaderFault::Damaged("the checksum of the header does not match"));
         }
@@ -155,8 +155,8 @@ impl Seed {
 
     fn at(self, start: u64, sequence: u64) -> u32 {
         let mut place = [0; 16];
-        put(&mut place, 0, &start.to_le_bytes());
-        put(&mut place, 8, &sequence.to_le_bytes());
+        copy_at(&mut place, 0, &start.to_le_bytes());
+        copy_at(&mut place, 8, &sequence.to_le_bytes());
         crc32c::crc32c_append(self.0, &place)
     }
 }
@@ -197,7 +197,7 @@ impl Head {
         let checksum = u32::from_le_bytes(array(from, 0)?);
         let shape_at = CHECKSUM_BYTES + sequence_bytes(grid);
         let mut sequence = [0; 8];
-        put(&mut sequence, 0, from.get(CHECKSUM_BYTES..shape_at)?);
+        copy_at(&mut sequence, 0, from.get(CHECKSUM_BYTES..shape_at)?);
         let (shape, bytes) = varint(from.get(shape_at..)?)?;
         let mut width = shape_at + bytes;
         let mut lag = 0;
@@ -259,7 +259,7 @@ pub(crate) fn encode_head(head: &mut Vec<u8>, grid: Grid, body: &[u8], frame: Ne
     }
     let checksum = crc32c::crc32c(head.get(CHECKSUM_BYTES..).unwrap_or_default());
     let checksum = crc32c::crc32c_append(checksum, body) ^ seed.at(start, sequence);
-    put(head, 0, &checksum.to_le_bytes());
+    copy_at(head, 0, &checksum.to_le_bytes());
 }
 
 /// Returns the length of the frame for a body of `body_bytes`, in bytes.

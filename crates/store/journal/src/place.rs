@@ -5,7 +5,7 @@
 //! resume after damage. The hint is known when the first byte of a block is written; it is final.
 //! *Sparse* (also the ring): each frame begins a block; the rest of its last block is zero.
 
-use crate::bytes::{array, put};
+use crate::bytes::{array, copy_at};
 use crate::options::BLOCK_BYTES;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -28,11 +28,11 @@ pub(crate) fn block_floor(at: u64) -> u64 {
 impl Grid {
     /// Returns the offset of the first frame of a segment, after the header block.
     pub(crate) fn first(self) -> u64 {
-        self.begin(BLOCK)
+        self.frame_start(BLOCK)
     }
 
     /// Returns the offset at which a frame begins if the previous frame ends at `end`.
-    pub(crate) fn begin(self, end: u64) -> u64 {
+    pub(crate) fn frame_start(self, end: u64) -> u64 {
         match self {
             Self::Packed if end.is_multiple_of(BLOCK) => end + HINT,
             Self::Packed => end,
@@ -43,15 +43,15 @@ impl Grid {
     /// Returns the offset of the frame that follows a frame of `bytes` at `start`.
     pub(crate) fn next(self, start: u64, bytes: u64) -> u64 {
         if self == Self::Sparse {
-            return self.begin(start.saturating_add(bytes));
+            return self.frame_start(start.saturating_add(bytes));
         }
         let room = BLOCK - start % BLOCK;
         if bytes <= room {
-            return self.begin(start + bytes);
+            return self.frame_start(start + bytes);
         }
         let (full, rest) = ((bytes - room) / (BLOCK - HINT), (bytes - room) % (BLOCK - HINT));
         let block = block_floor(start) + BLOCK * (1 + full);
-        if rest == 0 { self.begin(block) } else { block + HINT + rest }
+        if rest == 0 { self.frame_start(block) } else { block + HINT + rest }
     }
 
     /// Returns the end of the written bytes if the next frame begins at `next`.
@@ -71,14 +71,14 @@ impl Grid {
         let mut at = (start - base) as usize;
         let mut rest: usize = parts.iter().map(|p| p.len()).sum();
         if self == Self::Packed && at % BLOCK_BYTES == HINT_BYTES {
-            put(out, at - HINT_BYTES, &(HINT as u16).to_le_bytes());
+            copy_at(out, at - HINT_BYTES, &(HINT as u16).to_le_bytes());
         }
         for mut part in parts {
             while !part.is_empty() {
                 at += self.hint(out, at, rest);
                 let n = part.len().min(BLOCK_BYTES - at % BLOCK_BYTES);
                 let (now, later) = part.split_at(n);
-                put(out, at, now);
+                copy_at(out, at, now);
                 at += n;
                 rest -= n;
                 part = later;
@@ -92,7 +92,7 @@ impl Grid {
         if self == Self::Sparse || !at.is_multiple_of(BLOCK_BYTES) {
             return 0;
         }
-        put(out, at, &hint_for(rest).to_le_bytes());
+        copy_at(out, at, &hint_for(rest).to_le_bytes());
         HINT_BYTES
     }
 

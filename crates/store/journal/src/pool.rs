@@ -101,11 +101,11 @@ impl Fill {
             *frontier = end.next_multiple_of(BLOCK_BYTES as u64);
             return Ok(());
         }
-        self.fill(frontier, end)
+        self.fill_zeros(frontier, end)
     }
 
     /// Writes zeros from the frontier up to `end`, and `ahead` bytes in any case.
-    fn fill(&self, mut frontier: MutexGuard<'_, u64>, end: u64) -> Result<(), WriteError> {
+    fn fill_zeros(&self, mut frontier: MutexGuard<'_, u64>, end: u64) -> Result<(), WriteError> {
         let to =
             end.max(*frontier + self.ahead).min(self.size).next_multiple_of(BLOCK_BYTES as u64);
         let mut zeros = Blocks::new();
@@ -134,7 +134,7 @@ impl Fill {
         if self.streams() || wanted <= *frontier {
             return Ok(());
         }
-        self.fill(frontier, wanted)
+        self.fill_zeros(frontier, wanted)
     }
 
     pub(crate) fn is_behind(&self, next: u64) -> bool {

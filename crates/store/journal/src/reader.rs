@@ -63,7 +63,7 @@ impl JournalReader {
         if position < first {
             return Err(ReadError::Trimmed { position, first });
         }
-        let Some(segment) = catalog.find(position) else { return Ok(()) };
+        let Some(segment) = catalog.find_segment(position) else { return Ok(()) };
         drop(catalog);
         let mark = segment.nearest(position);
         let file = Arc::clone(&segment.file);
@@ -74,7 +74,7 @@ impl JournalReader {
     }
 
     /// Reads the next records into `records` if it is empty. Returns false at the persisted end.
-    fn fill(&mut self) -> Result<bool, ReadError> {
+    fn read_more(&mut self) -> Result<bool, ReadError> {
         while self.records.is_empty() {
             if self.position > self.core.gate.persisted() {
                 return Ok(false);
@@ -193,7 +193,7 @@ impl Iterator for JournalReader {
     type Item = Result<(u64, Vec<u8>), ReadError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        match self.fill() {
+        match self.read_more() {
             Err(e) => Some(Err(e)),
             Ok(false) => None,
             Ok(true) => {

@@ -58,7 +58,7 @@ impl Ring {
 
     /// Returns the block for a group of `blocks` that does not overwrite `oldest`, the first block
     /// of the oldest group that only the ring has. One block stays free to tell full from empty.
-    fn place(&self, blocks: u32, oldest: Option<u32>) -> Option<u32> {
+    fn find_space(&self, blocks: u32, oldest: Option<u32>) -> Option<u32> {
         let wraps = self.at + blocks > self.blocks;
         let at = if wraps { 0 } else { self.at };
         if oldest.is_none() {
@@ -133,7 +133,7 @@ impl Writer {
 
     fn ring_place(&self, blocks: u32) -> Option<u32> {
         let oldest = self.catalog.read().ring.front().map(|g| g.block);
-        self.active.as_ref()?.ring.as_ref()?.place(blocks, oldest)
+        self.active.as_ref()?.ring.as_ref()?.find_space(blocks, oldest)
     }
 
     /// Moves the groups that only the ring has to the archive: in whole blocks, or all of them.

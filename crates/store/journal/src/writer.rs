@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use env::files::{Access, Files};
 
-use crate::bytes::{Blocks, put};
+use crate::bytes::{Blocks, copy_at};
 use crate::error::AppendError;
 use crate::folder::{
     Mark, Named, RingGroup, Segment, SharedCatalog, named, ring_name, segment_name,
@@ -197,7 +197,7 @@ impl Writer {
             Grid::Sparse => start - base + bytes,
         };
         let out = self.blocks.reset_behind((end - base) as usize, written as usize);
-        put(out, 0, &active.tail);
+        copy_at(out, 0, &active.tail);
         let (seed, sequence, single) = (active.segment.seed(), self.next_sequence, batch.single);
         let frame = NewFrame { seed, start, sequence, single, lag };
         encode_head(&mut self.head, grid, batch.body, frame);

@@ -136,7 +136,7 @@ fn crash_tests_detect_lost_flushes_and_renames() {
             std::panic::catch_unwind(|| {
                 let mut noise = Noise(seed);
                 let disk = SimDisk::new(seed);
-                disk.lie(flushes, names);
+                disk.ignore_flushes(flushes, names);
                 let mut model = Model::new();
                 run(&disk, &mut model, &mut noise, 0, 8);
                 recover(&disk, &mut model, &mut noise, "a lie");

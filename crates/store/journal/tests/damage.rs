@@ -33,7 +33,7 @@ fn record(n: u64) -> Vec<u8> {
     (0..bytes).map(|i| (n * 31 + i * 7 + 1) as u8).collect()
 }
 
-fn fill(disk: &SimDisk, layout: Layout, count: u64) -> Journal {
+fn filled_journal(disk: &SimDisk, layout: Layout, count: u64) -> Journal {
     let journal = open(disk, layout, "fill").0;
     for n in 0..count {
         journal.append(&record(n), Durability::Persist).unwrap();
@@ -60,7 +60,7 @@ fn any_flipped_bit_of_a_closed_journal_is_reported_or_harmless() {
     let mut noise = Noise(7);
     for layout in LAYOUTS {
         let disk = SimDisk::new(1);
-        let journal = fill(&disk, layout, 60);
+        let journal = filled_journal(&disk, layout, 60);
         let expected = all(&journal);
         journal.close().unwrap();
         let mut reported = 0;
@@ -115,7 +115,7 @@ fn archive_damage_with_tiny_records_is_reported_or_harmless() {
 #[test]
 fn flipped_bits_are_reported_except_in_the_last_packed_group() {
     let disk = SimDisk::new(1);
-    let journal = fill(&disk, Layout::Packed, 12);
+    let journal = filled_journal(&disk, Layout::Packed, 12);
     let path = files(&disk, "segment-").remove(0);
     let killed = disk.kill();
     drop(journal);
@@ -143,7 +143,7 @@ fn flipped_bits_are_reported_except_in_the_last_packed_group() {
 fn damage_names_file_block_and_position_and_a_repair_cuts_there() {
     for layout in LAYOUTS {
         let disk = SimDisk::new(1);
-        let journal = fill(&disk, layout, 100);
+        let journal = filled_journal(&disk, layout, 100);
         journal.consumer("far").unwrap().checkpoint(99).unwrap();
         journal.close().unwrap();
         let paths = files(&disk, "segment-");
@@ -177,7 +177,7 @@ fn damage_names_file_block_and_position_and_a_repair_cuts_there() {
 fn missing_or_swapped_segment_is_reported() {
     for layout in LAYOUTS {
         let disk = SimDisk::new(1);
-        fill(&disk, layout, 100).close().unwrap();
+        filled_journal(&disk, layout, 100).close().unwrap();
         let paths = files(&disk, "segment-");
         let gone = disk.kill();
         gone.remove(&paths[1]).unwrap();
@@ -197,7 +197,7 @@ fn missing_or_swapped_segment_is_reported() {
 #[test]
 fn journal_ending_below_a_consumer_checkpoint_is_rejected() {
     let disk = SimDisk::new(1);
-    let journal = fill(&disk, Layout::Packed, 12);
+    let journal = filled_journal(&disk, Layout::Packed, 12);
     journal.consumer("reader").unwrap().checkpoint(12).unwrap();
     let path = files(&disk, "segment-").remove(0);
     let killed = disk.kill();
@@ -213,7 +213,7 @@ fn journal_ending_below_a_consumer_checkpoint_is_rejected() {
 #[test]
 fn segment_of_a_newer_version_is_rejected_with_its_path() {
     let disk = SimDisk::new(1);
-    fill(&disk, Layout::Packed, 3).close().unwrap();
+    filled_journal(&disk, Layout::Packed, 3).close().unwrap();
     let path = files(&disk, "segment-").remove(0);
     disk.open(&path, Access::WRITE).unwrap().write_all_at(&[2, 0], 8).unwrap();
     let refused = reopened(&disk, Layout::Packed).map(|_| ()).unwrap_err().to_string();
@@ -225,7 +225,7 @@ fn segment_of_a_newer_version_is_rejected_with_its_path() {
 fn reader_reports_damage_after_open() {
     for layout in [Layout::Packed, Layout::Sparse] {
         let disk = SimDisk::new(1);
-        let journal = fill(&disk, layout, 20);
+        let journal = filled_journal(&disk, layout, 20);
         let path = files(&disk, "segment-").remove(0);
         disk.flip(&path, 4096 + 15, 0);
         let mut reader = journal.read_from(1).unwrap();
@@ -238,7 +238,7 @@ fn reader_reports_damage_after_open() {
 fn verify_stat_and_dump_work_on_an_open_journal() {
     for layout in LAYOUTS {
         let disk = SimDisk::new(1);
-        let journal = fill(&disk, layout, 80);
+        let journal = filled_journal(&disk, layout, 80);
         let report = verify_with(&disk, dir()).unwrap();
         assert!(report.is_sound() && !report.closed, "{report:?}");
         assert_eq!((report.first_position, report.last_position, report.groups), (1, 80, 80));
@@ -283,7 +283,7 @@ fn full_disk_rejects_appends_until_a_trim() {
 #[test]
 fn full_disk_allows_open_read_and_trim() {
     let disk = SimDisk::new(1);
-    fill(&disk, Layout::Packed, 100).close().unwrap();
+    filled_journal(&disk, Layout::Packed, 100).close().unwrap();
     disk.set_capacity(Some(0));
     let journal = open(&disk, Layout::Packed, "full").0;
     assert_eq!(all(&journal).len(), 100);

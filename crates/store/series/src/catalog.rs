@@ -81,7 +81,11 @@ impl Catalog {
         let mut before = None;
         for row in batch.rows.iter().chain(&batch.event_rows) {
             if before.replace(*row) != Some(*row) {
-                names.rows.get(*row).ok_or(WriteError::UnknownRow(*row))?.ask(names.epoch);
+                names
+                    .rows
+                    .get(*row)
+                    .ok_or(WriteError::UnknownRow(*row))?
+                    .record_request(names.epoch);
             }
         }
         Ok(())
@@ -93,10 +97,10 @@ impl Catalog {
     }
 
     /// Records a request for a row in this epoch. Returns false if the row is unknown.
-    pub(crate) fn keep(&self, row: u32) -> bool {
+    pub(crate) fn keep_row(&self, row: u32) -> bool {
         let names = self.names.read();
         names.rows.get(row).is_some_and(|entry| {
-            entry.ask(names.epoch);
+            entry.record_request(names.epoch);
             true
         })
     }
@@ -145,7 +149,7 @@ impl Catalog {
     }
 
     /// Returns the row that was remembered for bytes that are not a name.
-    pub(crate) fn known(&self, raw: &[u8]) -> Option<Row> {
+    pub(crate) fn remembered_row(&self, raw: &[u8]) -> Option<Row> {
         self.names.read().alias(self.hasher.hash_one(raw), raw)
     }
 

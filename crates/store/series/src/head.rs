@@ -255,7 +255,7 @@ impl RowHead {
             // This cannot happen: the head encoded the chunk itself.
             tracing::error!(row = id, "a chunk of the head cannot be decoded");
         }
-        table.keep(|t| range.contains(t));
+        table.retain_rows(|t| range.contains(t));
         table.sort_rows();
         table
     }
@@ -318,14 +318,14 @@ impl Head {
                 flags.push(*i - index);
             }
             index += u32::from(*columns);
-            let place = self.place(*id, *columns, false);
+            let place = self.get_or_insert_row(*id, *columns, false);
             self.push(place, *time, row, &flags);
             if !sharing.is_empty() {
                 self.agree(sharing.of(*id), *time, row, &flags);
             }
         }
         for (id, time, text) in batch.events() {
-            let place = self.place(id, 1, true);
+            let place = self.get_or_insert_row(id, 1, true);
             let Some(head) = self.rows.get_mut(place) else { continue };
             head.open.push(time as u64);
             head.rare.get_or_insert_default().texts.push(text.into());
@@ -384,7 +384,7 @@ impl Head {
     }
 
     /// Returns the index of a row's head, creating it if there is none.
-    fn place(&mut self, id: u32, columns: u16, events: bool) -> usize {
+    fn get_or_insert_row(&mut self, id: u32, columns: u16, events: bool) -> usize {
         if let Some(place) = self.place_of(id) {
             return place;
         }

@@ -126,7 +126,7 @@ impl Core {
     ) -> Result<T, WriteError> {
         let mut unread = self.upkeep.unread.lock();
         let another_hour = unread.note(partition, &done, self.options.clock.monotonic());
-        unread.keep(&manifest.parts.iter().map(|part| part.partition).collect());
+        unread.retain_partitions(&manifest.parts.iter().map(|part| part.partition).collect());
         manifest.unread = unread.refused_s();
         drop(unread);
         if another_hour && let Err(e) = manifest.store(&*self.options.files, &self.dir) {
@@ -181,11 +181,11 @@ impl Core {
         manifest.next_part += metas.len() as u64;
         let merged = self.write_merged(runs, &metas, tombstones, manifest.sealed);
         let gone: Vec<Arc<Part>> = runs.iter().flatten().cloned().collect();
-        self.put(manifest, &gone, &metas, merged, outcome)
+        self.install_parts(manifest, &gone, &metas, merged, outcome)
     }
 
     /// Replaces some parts by the written ones, or removes the written files after a failure.
-    pub(crate) fn put(
+    pub(crate) fn install_parts(
         &self,
         manifest: &mut Manifest,
         gone: &[Arc<Part>],
@@ -300,7 +300,9 @@ impl Core {
         next.parts.retain(|m| !ids.contains(&m.id));
         next.parts.extend_from_slice(new);
         let sealed = next.sealed;
-        let done = |t: &Tombstone| sealed >= t.position && next.parts.iter().all(|m| !waits(t, m));
+        let done = |t: &Tombstone| {
+            sealed >= t.position && next.parts.iter().all(|m| !is_delete_pending(t, m))
+        };
         let over: Vec<u64> =
             next.tombstones.iter().filter(|t| done(t)).map(|t| t.position).collect();
         next.tombstones.retain(|t| !over.contains(&t.position));
@@ -335,7 +337,8 @@ impl<'a> Deletes<'a> {
 
     /// Returns true if a delete that is pending for a part hits any of its rows.
     fn hit(&mut self, part: &Part) -> bool {
-        let mut waiting = self.all.iter().filter(|(t, _)| waits(t, &part.meta)).peekable();
+        let mut waiting =
+            self.all.iter().filter(|(t, _)| is_delete_pending(t, &part.meta)).peekable();
         if waiting.peek().is_none() {
             return false;
         }
@@ -351,7 +354,7 @@ impl<'a> Deletes<'a> {
 }
 
 /// Returns true if a tombstone is not yet applied to a part.
-pub(crate) fn waits(tombstone: &Tombstone, part: &PartMeta) -> bool {
+pub(crate) fn is_delete_pending(tombstone: &Tombstone, part: &PartMeta) -> bool {
     let range = partition_range(part.partition);
     part.position_max < tombstone.position
         && tombstone.range.touches(range.from_ns, range.to_ns - 1)

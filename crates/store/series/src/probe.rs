@@ -108,11 +108,11 @@ pub fn file(bytes: &[u8]) {
     for want in [Want::All, Want::One(1), Want::Some(0, 3)] {
         let mut table = Table::with_columns(want.of(COLUMNS_MAX));
         let _ = table.decode(bytes, want, &mut Work::default());
-        let _ = part::index::find(bytes, 1, 0, true, want);
+        let _ = part::index::find_entry(bytes, 1, 0, true, want);
     }
     let _ = part::index::rows(bytes);
     let _ = part::index::Top::decode(bytes, 0);
-    let _ = part::index::find(bytes, 1, 0, false, Want::All);
+    let _ = part::index::find_entry(bytes, 1, 0, false, Want::All);
     let _ = Catalog::new(1000).decode(&mut Input(bytes));
     // Without a valid checksum a manifest would be rejected at once.
     let mut whole = bytes.to_vec();

@@ -300,7 +300,7 @@ impl Core {
             }
             return self.drop_parts(manifest, &gone, outcome);
         }
-        self.put(manifest, &gone, &[meta], written, outcome)?;
+        self.install_parts(manifest, &gone, &[meta], written, outcome)?;
         if !samples.is_empty() {
             self.note_dropped(samples);
         }
@@ -393,10 +393,10 @@ impl Snapshot {
             return Ok(own);
         }
         let mut table = read(&[&[of], others].concat())?;
-        table.keep(|time| own.times.binary_search(&time).is_ok());
+        table.retain_rows(|time| own.times.binary_search(&time).is_ok());
         for other in others.iter().filter(|other| other.row < of.row) {
             let times = read(std::slice::from_ref(other))?.times;
-            table.keep(|time| times.binary_search(&time).is_err());
+            table.retain_rows(|time| times.binary_search(&time).is_err());
         }
         Ok(table)
     }

@@ -32,13 +32,13 @@ pub(crate) fn width_ns(step_s: u32) -> i64 {
 }
 
 /// Returns the start of the bucket of a time.
-fn begin(time_ns: i64, step_s: u32) -> i64 {
+fn bucket_start(time_ns: i64, step_s: u32) -> i64 {
     time_ns.saturating_sub(time_ns.rem_euclid(width_ns(step_s)))
 }
 
 /// Returns the start of the finest bucket of a time.
 pub(crate) fn begin_of(time_ns: i64) -> i64 {
-    begin(time_ns, STEPS_S[0])
+    bucket_start(time_ns, STEPS_S[0])
 }
 
 /// Adds the samples of one column of a sorted table.
@@ -46,7 +46,7 @@ pub(crate) fn roll(times: &[i64], column: &Column, step_s: u32, into: &mut Bucke
     let floats = column.floats();
     let mut at = 0;
     while let Some(first) = times.get(at) {
-        let bucket = begin(*first, step_s);
+        let bucket = bucket_start(*first, step_s);
         let end = bucket.saturating_add(width_ns(step_s));
         let rest = times.get(at..).unwrap_or_default();
         let next = at + rest.partition_point(|t| *t < end).max(1);
@@ -67,7 +67,7 @@ pub(crate) fn join(into: &mut Buckets, bucket: i64, some: &Summary) {
 pub(crate) fn widen(buckets: &Buckets, step_s: u32) -> Buckets {
     let mut wide = Buckets::new();
     for (bucket, some) in buckets {
-        join(&mut wide, begin(*bucket, step_s), some);
+        join(&mut wide, bucket_start(*bucket, step_s), some);
     }
     wide
 }

@@ -124,8 +124,8 @@ impl Store {
 
     /// Returns the row series that [`Store::remember`] stored for these bytes, if it is still
     /// known.
-    pub fn known(&self, raw: &[u8]) -> Option<Row> {
-        self.0.core.catalog.known(raw)
+    pub fn remembered_row(&self, raw: &[u8]) -> Option<Row> {
+        self.0.core.catalog.remembered_row(raw)
     }
 
     /// Remembers a row series for bytes by which a protocol names it and that are not a name (they
@@ -264,8 +264,8 @@ impl Store {
     }
 
     /// Keeps a handle for another epoch. Returns false if its row series was forgotten.
-    pub fn keep(&self, row: Row) -> bool {
-        self.0.core.catalog.keep(row.id)
+    pub fn keep_row(&self, row: Row) -> bool {
+        self.0.core.catalog.keep_row(row.id)
     }
 
     /// Returns the totals and the current state of the store.

@@ -39,7 +39,7 @@ pub(crate) enum Want {
 }
 
 impl Want {
-    pub(crate) fn takes(self, column: usize) -> bool {
+    pub(crate) fn includes_column(self, column: usize) -> bool {
         match self {
             Self::All => true,
             Self::None => false,
@@ -294,7 +294,7 @@ impl Table {
     }
 
     /// Keeps only rows for whose time `passes` returns true.
-    pub(crate) fn keep(&mut self, passes: impl Fn(i64) -> bool) {
+    pub(crate) fn retain_rows(&mut self, passes: impl Fn(i64) -> bool) {
         if self.times.iter().all(|t| passes(*t)) {
             return;
         }
@@ -372,7 +372,7 @@ impl Table {
         let mut into = self.columns.iter_mut();
         for (i, length) in lengths.iter().enumerate() {
             let mut block = Input(input.take_bytes(*length)?);
-            if !want.takes(i) {
+            if !want.includes_column(i) {
                 continue;
             }
             into.next()?.decode(&mut block, count, &mut work.digits)?;

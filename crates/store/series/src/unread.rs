@@ -50,7 +50,7 @@ impl Unread {
     }
 
     /// Removes the partitions that are not in `partitions`.
-    pub(crate) fn keep(&mut self, partitions: &BTreeSet<i64>) {
+    pub(crate) fn retain_partitions(&mut self, partitions: &BTreeSet<i64>) {
         self.0.retain(|partition, _| partitions.contains(partition));
     }
 

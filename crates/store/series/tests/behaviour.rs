@@ -21,7 +21,7 @@ use series::{
     Ack, Batch, Direction, NameError, OPEN_PARTS_MAX, Selector, SeriesOpenError, SeriesRetention,
     Store, StoreOptions, TimeRange, Value, Wal, WriteError,
 };
-use support::{PARTITION_S, contents, open, options, read, shown};
+use support::{PARTITION_S, contents, format_value, open, options, read};
 
 const SECOND: i64 = 1_000_000_000;
 
@@ -70,7 +70,8 @@ fn batches_apply_in_submit_order() {
     }
     let done: Vec<_> = tickets.into_iter().map(|t| t.wait().unwrap().position).collect();
     assert!(done.is_sorted_by(|a, b| a < b), "a batch was overtaken");
-    let last: Vec<String> = (1..=100).map(|i| shown(Value::F64(f64::from(i * 30 - 1)))).collect();
+    let last: Vec<String> =
+        (1..=100).map(|i| format_value(Value::F64(f64::from(i * 30 - 1)))).collect();
     let stored = |store: &Store| -> Vec<String> {
         contents(store).into_values().flat_map(BTreeMap::into_values).collect()
     };

@@ -233,7 +233,7 @@ fn write_many(store: &Store, host: u32) -> usize {
 }
 
 /// Writes from four threads at once. Returns the number of acknowledged writes.
-fn told(store: &Store, closes: bool) -> usize {
+fn count_acknowledged(store: &Store, closes: bool) -> usize {
     std::thread::scope(|scope| {
         let writing: Vec<_> =
             (0..4).map(|host| scope.spawn(move || write_many(store, host))).collect();
@@ -252,7 +252,7 @@ fn acknowledged_rows_survive_power_loss_and_concurrent_close() {
     for (wal, closes) in [(Wal::Always, false), (Wal::Always, true), (Wal::Off, true)] {
         let disk = SimDisk::new(3);
         let (store, _) = open(&disk, wal);
-        let told = told(&store, closes);
+        let told = count_acknowledged(&store, closes);
         // The last row of each writer is persisted, and so are all before it.
         for seed in 1..=10 {
             let found = samples(&support::open(&disk.crash(seed), wal).0);

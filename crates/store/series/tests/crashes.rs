@@ -218,7 +218,7 @@ fn unawaited_batches_are_persisted_in_the_background() {
 fn crash_test_detects_lost_flushes() {
     let lost = (1..20u64).any(|seed| {
         let disk = SimDisk::new(seed);
-        disk.lie(true, true);
+        disk.ignore_flushes(true, true);
         let left = operate(&disk, seed, 10);
         let opened =
             Store::open(std::path::Path::new("/series"), options(&disk.crash(seed), Wal::Always));

@@ -101,7 +101,7 @@ fn series_is_forgotten_with_its_last_sample_and_frees_its_slot() {
     assert_eq!(store.metrics("l"), Vec::<String>::new());
     assert_eq!((store.stats().rows, store.stats().series), (2, 5));
     assert!(matches!(write(&store, old, 36 * HOUR_S, 3.0), Err(WriteError::UnknownRow(_))));
-    assert!(!store.keep(old) && store.keep(kept));
+    assert!(!store.keep_row(old) && store.keep_row(kept));
     let new = add(&store, "load host=new", 36 * HOUR_S, 4.0);
     assert!(new.id() > 2, "a number is used twice");
     let before = contents(&store);
@@ -157,16 +157,16 @@ fn recently_used_or_unsealed_series_is_not_forgotten() {
     let first = store.epoch();
     for _ in 0..3 {
         store.merge().unwrap();
-        assert!(store.keep(asked));
+        assert!(store.keep_row(asked));
     }
     assert!(store.epoch() >= first);
     store.seal().unwrap();
     for _ in 0..3 {
         store.merge().unwrap();
-        assert!(store.keep(asked));
+        assert!(store.keep_row(asked));
     }
     assert_eq!(names(&store), ["asked host=a", "unsealed host=a"]);
-    assert!(!store.keep(gone));
+    assert!(!store.keep_row(gone));
     write(&store, asked, 62, 1.0).unwrap();
     assert_eq!(contents(&store).len(), 2);
 }

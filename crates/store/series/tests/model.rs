@@ -72,7 +72,7 @@ fn run(seed: u64, steps: u64) {
             }
         }
         assert_eq!(contents(&store), model, "seed {seed} step {step}");
-        look(&store, &model, &mut draw);
+        compare_random_range(&store, &model, &mut draw);
     }
 }
 
@@ -101,7 +101,7 @@ fn by_size(disk: &SimDisk, wal: Wal, model: &mut Model, draw: &mut Draw) -> Stor
 }
 
 /// Compares a random range of a random series in a random direction.
-fn look(store: &Store, model: &Model, draw: &mut Draw) {
+fn compare_random_range(store: &Store, model: &Model, draw: &mut Draw) {
     let all = store.find(&Selector::default());
     let Some(series) = all.get(draw.below(all.len().max(1) as u64) as usize) else { return };
     let from_ns = draw.below(36_000) as i64 * 1_000_000_000;

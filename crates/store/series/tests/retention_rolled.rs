@@ -23,7 +23,7 @@ use series::{
     Ack, Batch, Direction, Selector, SeriesRetention, Store, StoreOptions, Summary, TimeRange,
     Value, Wal, WriteError,
 };
-use support::{PARTITION_S, options, read, shown};
+use support::{PARTITION_S, format_value, options, read};
 
 const SECOND: i64 = 1_000_000_000;
 const HOUR_S: i64 = 3600;
@@ -194,7 +194,7 @@ fn expected(given: &Given, partition: i64, left: Left) -> BTreeMap<String, Said>
         let buckets = steps(gone, within.from_ns, width_s).into_iter().map(|(_, some)| some);
         let pieces = buckets.chain(stay().map(|(t, v, _)| Summary::of(t, v)));
         let said = Said {
-            samples: stay().map(|(t, v, _)| (t, shown(Value::F64(v).canonical()))).collect(),
+            samples: stay().map(|(t, v, _)| (t, format_value(Value::F64(v).canonical()))).collect(),
             hours: steps(here().map(|(t, v, _)| Summary::of(t, v)), within.from_ns, HOUR_S),
             fine: if name == LOAD { steps(pieces, within.from_ns, 300) } else { Vec::new() },
         };
@@ -319,7 +319,7 @@ impl Case {
 
     /// Returns the state of each partition. Checks that it is one of the allowed ones, and
     /// complete.
-    fn look(&self, store: &Store, when: &str) -> Vec<(i64, Left)> {
+    fn partition_states(&self, store: &Store, when: &str) -> Vec<(i64, Left)> {
         let of = |(partition, path): (i64, &Vec<Left>)| {
             let found = found(store, partition);
             let is = |left: &&Left| expected(&self.given, partition, **left) == found;
@@ -334,8 +334,8 @@ impl Case {
         (0..).zip(&self.paths).map(of).collect()
     }
 
-    fn done(&self, store: &Store, when: &str) {
-        let (found, stats) = (self.look(store, when), store.stats());
+    fn check_done(&self, store: &Store, when: &str) {
+        let (found, stats) = (self.partition_states(store, when), store.stats());
         if self.by == By::Size {
             let bytes = stats.part_bytes + stats.rollup_bytes;
             assert!(bytes <= self.bytes_max, "{when}: {bytes} of {}", self.bytes_max);
@@ -357,17 +357,17 @@ impl Case {
         let image = if fault.call.is_multiple_of(2) { disk.kill() } else { disk.crash(fault.call) };
         let images = [image, disk.crash(fault.call + 1000)];
         if fault.failure != Failure::PowerCut {
-            seen.extend(self.look(&store, &when));
+            seen.extend(self.partition_states(&store, &when));
             // A failed partition is retried after a while.
             clock.advance(Duration::from_mins(6));
             self.act(&store).unwrap();
-            self.done(&store, &format!("{when}: again"));
+            self.check_done(&store, &format!("{when}: again"));
         }
         for image in images {
             let (store, _) = self.open(&image);
-            seen.extend(self.look(&store, &format!("{when}: opened")));
+            seen.extend(self.partition_states(&store, &format!("{when}: opened")));
             self.act(&store).unwrap();
-            self.done(&store, &format!("{when}: opened and done"));
+            self.check_done(&store, &format!("{when}: opened and done"));
             // The disk has no other files.
             let (files, stats) = (image.list(Path::new("/series/parts")).unwrap(), store.stats());
             assert!(
@@ -384,7 +384,7 @@ fn every_call(by: By) {
     let (store, _) = case.open(&disk);
     let from = disk.calls();
     case.act(&store).unwrap();
-    case.done(&store, "nothing failed");
+    case.check_done(&store, "nothing failed");
     let to = disk.calls();
     assert!(to > from + 30, "{by:?}: nothing to fail");
     let mut seen = BTreeSet::new();

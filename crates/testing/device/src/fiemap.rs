@@ -55,7 +55,7 @@ pub(crate) fn extents(path: &Path) -> Result<Vec<Range<u64>>, DeviceError> {
             reserved: 0,
             extents: [Extent::default(); EXTENTS_MAX],
         };
-        ask(&file, &mut request).map_err(DeviceError::io(path))?;
+        request_extents(&file, &mut request).map_err(DeviceError::io(path))?;
         let mapped = request.extents.get(..request.mapped_extents as usize).unwrap_or_default();
         let block = BLOCK_BYTES as u64;
         found.extend(
@@ -70,7 +70,7 @@ pub(crate) fn extents(path: &Path) -> Result<Vec<Range<u64>>, DeviceError> {
     }
 }
 
-fn ask(file: &File, request: &mut Request) -> std::io::Result<()> {
+fn request_extents(file: &File, request: &mut Request) -> std::io::Result<()> {
     #[expect(unsafe_code, reason = "no safe binding has this ioctl")]
     // SAFETY: the kernel writes at most `extent_count` extents behind the header, and there is room
     // for as many; the descriptor is open for the call.

@@ -192,7 +192,7 @@ pub(crate) fn available(fs: Fs) -> Result<(), DeviceError> {
         }
     }
     for program in ["losetup", "mount", "umount", "mkfs.ext4", "debugfs", mkfs(fs).0] {
-        if find(program).is_none() {
+        if find_program(program).is_none() {
             return missing(&format!("the program {program} is missing"));
         }
     }
@@ -230,7 +230,7 @@ fn mount_options(fs: Fs) -> &'static str {
 /// Folders of administrators' programs, searched in addition to `PATH`.
 const SBIN: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/local/sbin"];
 
-fn find(program: &str) -> Option<PathBuf> {
+fn find_program(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(SBIN.iter().map(PathBuf::from));
     folders.map(|folder| folder.join(program)).find(|file| file.is_file())
@@ -240,7 +240,7 @@ fn run<A: AsRef<OsStr>>(
     program: &str,
     arguments: impl IntoIterator<Item = A>,
 ) -> Result<String, DeviceError> {
-    let mut command = Command::new(find(program).unwrap_or_else(|| program.into()));
+    let mut command = Command::new(find_program(program).unwrap_or_else(|| program.into()));
     command.args(arguments).env("LC_ALL", "C");
     let shown = format!("{command:?}");
     let out = command.output().map_err(DeviceError::io(program))?;

@@ -182,7 +182,7 @@ impl Image {
             };
             block.get_mut(within).ok_or(Refused)?.copy_from_slice(piece);
             let content = block.iter().any(|b| *b != 0).then(|| Arc::new(block));
-            state.put(index, content);
+            state.write_block(index, content);
         }
         Ok(())
     }
@@ -300,7 +300,7 @@ impl Image {
 }
 
 impl State {
-    fn put(&mut self, index: usize, content: Content) {
+    fn write_block(&mut self, index: usize, content: Content) {
         let Some(slot) = self.volatile.get_mut(index) else { return };
         slot.clone_from(&content);
         self.unflushed.push((index, content));

@@ -55,8 +55,10 @@ pub fn router(
     state: Arc<dyn StateStore>,
     commit: Arc<Commit>,
 ) -> Result<Router, ApiError> {
-    let described =
-        Described { openapi: openapi::json().into_bytes(), needs: routes::needs().collect() };
+    let described = Described {
+        openapi: openapi::json().into_bytes(),
+        needs: routes::required_actions().collect(),
+    };
     let api = Arc::new(Api::new(options, registry, state, commit, described)?);
     Ok(http::pipeline::router(&api, routes::all()))
 }

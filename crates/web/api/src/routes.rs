@@ -81,7 +81,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Operation> {
 }
 
 /// Returns every action that an operation requires, with its type of resource.
-pub(crate) fn needs() -> impl Iterator<Item = Need> {
+pub(crate) fn required_actions() -> impl Iterator<Item = Need> {
     all().flat_map(|operation| {
         let own = match operation.access {
             Access::Action { action, resource } => Some((action, resource)),
@@ -259,7 +259,7 @@ mod tests {
 
     #[test]
     fn catalogue_contains_the_resources_of_all_operations() {
-        for need in needs() {
+        for need in required_actions() {
             let names = security::catalogue::RESOURCE_NAMES;
             assert!(names.contains(&need.resource), "{}: {}", need.endpoint, need.resource);
         }

@@ -28,7 +28,12 @@ fn filled(path: &str) -> String {
         .replace("{id}", "001-1-1")
 }
 
-async fn ask(world: &World, method: &str, path: &str, token: Option<&str>) -> StatusCode {
+async fn request_status(
+    world: &World,
+    method: &str,
+    path: &str,
+    token: Option<&str>,
+) -> StatusCode {
     let bearer = token.map(|t| format!("Bearer {t}"));
     let mut headers = vec![("content-type", "application/json")];
     if let Some(bearer) = &bearer {
@@ -97,7 +102,7 @@ async fn access_rule_of_every_operation_matches_the_table() {
         let (reader, admin) = (world.reader().await, world.admin().await);
         let mut row = vec![format!("{method} {path}")];
         for token in [None, Some("a.b.c"), Some(reader.as_str()), Some(admin.as_str())] {
-            row.push(verdict(ask(&world, &method, &path, token).await).to_owned());
+            row.push(verdict(request_status(&world, &method, &path, token).await).to_owned());
         }
         writeln!(table, "{}", row.join(" | ")).unwrap();
         check(&method, &path, &row, security.is_empty());
@@ -131,11 +136,11 @@ async fn metrics_need_no_token_on_loopback_only() {
     assert_eq!(here.status, StatusCode::OK);
     let text = String::from_utf8(here.body).unwrap();
     assert!(text.contains("holdfast_agents{status=\"active\"} 1"), "{text}");
-    assert_eq!(ask(&world, "GET", "/metrics", None).await, StatusCode::UNAUTHORIZED);
+    assert_eq!(request_status(&world, "GET", "/metrics", None).await, StatusCode::UNAUTHORIZED);
     let none = world.send_from(None, "GET", "/metrics", &[], Body::empty()).await;
     assert_eq!(none.status, StatusCode::UNAUTHORIZED, "an unknown source is not this machine");
     let reader = world.reader().await;
-    assert_eq!(ask(&world, "GET", "/metrics", Some(&reader)).await, StatusCode::OK);
+    assert_eq!(request_status(&world, "GET", "/metrics", Some(&reader)).await, StatusCode::OK);
 }
 
 #[test]

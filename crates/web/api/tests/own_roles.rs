@@ -74,7 +74,7 @@ struct Asked {
     request: (&'static str, &'static str, &'static str),
 }
 
-const fn asked(
+const fn action_request(
     action: &'static str,
     kind: &'static str,
     ids: &'static [&'static str],
@@ -90,60 +90,70 @@ const FILES: &[&str] = &["a.yml", "b.yml"];
 const NODES: &[&str] = &["node01", "other"];
 
 const ASKED: &[Asked] = &[
-    asked("agent:read", "agent:id", AGENTS, ("GET", "/agents?agents_list=LIST", "")),
-    asked("agent:restart", "agent:id", AGENTS, ("PUT", "/agents/restart?agents_list=LIST", "")),
-    asked("syscheck:run", "agent:id", AGENTS, ("PUT", "/syscheck?agents_list=LIST", "")),
-    asked("group:read", "group:id", GROUPS, ("GET", "/groups?groups_list=LIST", "")),
-    asked(
+    action_request("agent:read", "agent:id", AGENTS, ("GET", "/agents?agents_list=LIST", "")),
+    action_request(
+        "agent:restart",
+        "agent:id",
+        AGENTS,
+        ("PUT", "/agents/restart?agents_list=LIST", ""),
+    ),
+    action_request("syscheck:run", "agent:id", AGENTS, ("PUT", "/syscheck?agents_list=LIST", "")),
+    action_request("group:read", "group:id", GROUPS, ("GET", "/groups?groups_list=LIST", "")),
+    action_request(
         "group:update_config",
         "group:id",
         GROUPS,
         ("PUT", "/groups/ONE/configuration", "<agent_config/>"),
     ),
-    asked("security:read", "user:id", USERS, ("GET", "/security/users?user_ids=LIST", "")),
-    asked(
+    action_request("security:read", "user:id", USERS, ("GET", "/security/users?user_ids=LIST", "")),
+    action_request(
         "security:update",
         "user:id",
         USERS,
         ("PUT", "/security/users/ONE", r#"{"password":"Other-Word-2"}"#),
     ),
-    asked("security:read", "role:id", USERS, ("GET", "/security/roles?role_ids=LIST", "")),
-    asked(
+    action_request("security:read", "role:id", USERS, ("GET", "/security/roles?role_ids=LIST", "")),
+    action_request(
         "security:update",
         "role:id",
         USERS,
         ("PUT", "/security/roles/ONE", r#"{"name":"renamed-ONE"}"#),
     ),
-    asked("security:read", "policy:id", USERS, ("GET", "/security/policies?policy_ids=LIST", "")),
-    asked(
+    action_request(
+        "security:read",
+        "policy:id",
+        USERS,
+        ("GET", "/security/policies?policy_ids=LIST", ""),
+    ),
+    action_request(
         "security:update",
         "policy:id",
         USERS,
         ("PUT", "/security/policies/ONE", r#"{"name":"renamed-ONE"}"#),
     ),
-    asked("security:read", "rule:id", USERS, ("GET", "/security/rules?rule_ids=LIST", "")),
-    asked(
+    action_request("security:read", "rule:id", USERS, ("GET", "/security/rules?rule_ids=LIST", "")),
+    action_request(
         "security:update",
         "rule:id",
         USERS,
         ("PUT", "/security/rules/ONE", r#"{"name":"renamed-ONE"}"#),
     ),
-    asked("rules:read", "rule:file", FILES, ("GET", "/rules/files?filename=LIST", "")),
-    asked("cluster:read", "node:id", NODES, ("GET", "/cluster/nodes?nodes_list=LIST", "")),
-    asked(
+    action_request("rules:read", "rule:file", FILES, ("GET", "/rules/files?filename=LIST", "")),
+    action_request("cluster:read", "node:id", NODES, ("GET", "/cluster/nodes?nodes_list=LIST", "")),
+    action_request(
         "cluster:update_config",
         "node:id",
         NODES,
         ("PUT", "/cluster/ONE/configuration", "# all as it is"),
     ),
-    asked("rules:delete", "rule:file", FILES, ("DELETE", "/rules/files/ONE", "")),
-    asked(
+    action_request("rules:delete", "rule:file", FILES, ("DELETE", "/rules/files/ONE", "")),
+    action_request(
         "agent:delete",
         "agent:id",
         &["001", "002", "003"],
         ("DELETE", "/agents?agents_list=LIST&status=all&older_than=0s", ""),
     ),
-    asked("group:delete", "group:id", GROUPS, ("DELETE", "/groups?groups_list=LIST", "")),
+    action_request("group:delete", "group:id", GROUPS, ("DELETE", "/groups?groups_list=LIST", "")),
 ];
 
 const RULE: &str = "title: new

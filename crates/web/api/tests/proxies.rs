@@ -13,7 +13,13 @@ use serde_json::json;
 const LOGIN: &str = "/security/user/authenticate?raw=true";
 
 /// Sends a request from this peer, with this `X-Forwarded-For` unless it is empty.
-async fn ask(world: &World, peer: &str, named: &str, path: &str, login: Option<&str>) -> Answered {
+async fn send_from_peer(
+    world: &World,
+    peer: &str,
+    named: &str,
+    path: &str,
+    login: Option<&str>,
+) -> Answered {
     let basic = login.map(|password| basic("admin", password));
     let mut headers = Vec::new();
     if !named.is_empty() {
@@ -41,19 +47,20 @@ const PROXY: &str = "127.0.0.1:7";
 async fn failed_logins_through_a_proxy_block_only_that_client() {
     let world = behind_a_proxy(0);
     for _ in 0..50 {
-        let refused = ask(&world, PROXY, "203.0.113.9", LOGIN, Some("Wrong-Horse-9")).await;
+        let refused =
+            send_from_peer(&world, PROXY, "203.0.113.9", LOGIN, Some("Wrong-Horse-9")).await;
         assert_eq!(refused.status, StatusCode::UNAUTHORIZED);
     }
     // Addresses before the one that the proxy appended were written by the client.
     for named in ["203.0.113.9", "198.51.100.7, 203.0.113.9", "127.0.0.1,203.0.113.9"] {
-        let blocked = ask(&world, PROXY, named, LOGIN, Some(ADMIN)).await;
+        let blocked = send_from_peer(&world, PROXY, named, LOGIN, Some(ADMIN)).await;
         assert_eq!(
             (blocked.status, &blocked.json()["error"]),
             (StatusCode::FORBIDDEN, &json!(6000))
         );
     }
     for named in ["198.51.100.7", "203.0.113.9, 198.51.100.7", ""] {
-        let fine = ask(&world, PROXY, named, LOGIN, Some(ADMIN)).await;
+        let fine = send_from_peer(&world, PROXY, named, LOGIN, Some(ADMIN)).await;
         assert_eq!(fine.status, StatusCode::OK, "{named}");
     }
 }
@@ -61,7 +68,8 @@ async fn failed_logins_through_a_proxy_block_only_that_client() {
 #[tokio::test]
 async fn proxied_client_is_counted_and_never_local() {
     let world = behind_a_proxy(3);
-    let metrics = async |peer: &str, named: &str| ask(&world, peer, named, "/metrics", None).await;
+    let metrics =
+        async |peer: &str, named: &str| send_from_peer(&world, peer, named, "/metrics", None).await;
     // The header may be missing: some proxies omit it when the client asks for that.
     for named in ["", "203.0.113.9", "127.0.0.1:7", "127.0.0.1, 2001:db8::7"] {
         assert_eq!(metrics(PROXY, named).await.status, StatusCode::UNAUTHORIZED, "{named}");
@@ -82,12 +90,12 @@ async fn proxied_client_is_counted_and_never_local() {
 async fn x_forwarded_for_of_an_unknown_proxy_is_ignored() {
     let world = world();
     for _ in 0..50 {
-        ask(&world, "203.0.113.9:1", "198.51.100.7", LOGIN, Some("Wrong-Horse-9")).await;
+        send_from_peer(&world, "203.0.113.9:1", "198.51.100.7", LOGIN, Some("Wrong-Horse-9")).await;
     }
-    let blocked = ask(&world, "203.0.113.9:1", "198.51.100.8", LOGIN, Some(ADMIN)).await;
+    let blocked = send_from_peer(&world, "203.0.113.9:1", "198.51.100.8", LOGIN, Some(ADMIN)).await;
     assert_eq!(blocked.status, StatusCode::FORBIDDEN);
-    let named = ask(&world, "198.51.100.7:1", "", LOGIN, Some(ADMIN)).await;
+    let named = send_from_peer(&world, "198.51.100.7:1", "", LOGIN, Some(ADMIN)).await;
     assert_eq!(named.status, StatusCode::OK);
-    let local = ask(&world, PROXY, "nonsense", "/metrics", None).await;
+    let local = send_from_peer(&world, PROXY, "nonsense", "/metrics", None).await;
     assert_eq!(local.status, StatusCode::OK, "the header says nothing");
 }

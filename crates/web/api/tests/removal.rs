@@ -11,7 +11,7 @@ use registry::{Reader, WriteContext};
 use serde_json::{Value, json};
 use state::DocumentQuery;
 
-async fn ask(
+async fn send_json(
     world: &World,
     method: &str,
     path: &str,
@@ -34,7 +34,7 @@ async fn empty_filter_is_refused_and_does_not_select_all() {
     let admin = world.admin().await;
     let all = "/agents?agents_list=all&status=all&older_than=0s";
     for name in ["group", "q", "name", "ip", "registerIP", "version", "os.name", "manager"] {
-        let answer = ask(&world, "DELETE", &format!("{all}&{name}="), &admin, None).await;
+        let answer = send_json(&world, "DELETE", &format!("{all}&{name}="), &admin, None).await;
         assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{name}");
         let detail = answer.json()["detail"].as_str().unwrap().to_owned();
         assert!(detail.contains(&format!("'{name}' is empty")), "{detail}");
@@ -42,7 +42,7 @@ async fn empty_filter_is_refused_and_does_not_select_all() {
     for (method, path) in
         [("GET", "/agents?search="), ("GET", "/agents?sort="), ("GET", "/groups?q=")]
     {
-        let answer = ask(&world, method, path, &admin, None).await;
+        let answer = send_json(&world, method, path, &admin, None).await;
         assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{path}");
     }
     assert_eq!(world.registry.status_summary().unwrap().total, 3, "nobody went");
@@ -54,7 +54,7 @@ async fn status_all_overrides_other_statuses() {
     let admin = world.admin().await;
     for (id, status) in [("002", "all,active"), ("003", "active,all")] {
         let path = format!("/agents?agents_list={id}&status={status}&older_than=0s");
-        let removed = ask(&world, "DELETE", &path, &admin, None).await.json();
+        let removed = send_json(&world, "DELETE", &path, &admin, None).await.json();
         assert_eq!(removed["data"]["affected_items"], json!([id]), "{status}: {removed}");
     }
 }
@@ -66,7 +66,7 @@ async fn agent_whose_removal_the_journal_refuses_can_be_removed_later() {
     world.session(2, vec![upsert("/etc/a", &observed(0o644, 5), 1)]).await;
     let path = "/agents?agents_list=002&status=all&older_than=0s";
     world.commit.close().await.unwrap();
-    let refused = ask(&world, "DELETE", path, &admin, None).await.json();
+    let refused = send_json(&world, "DELETE", path, &admin, None).await.json();
     assert_eq!(refused["data"]["affected_items"], json!([]));
     assert_eq!(refused["data"]["failed_items"][0]["id"], json!(["002"]));
     assert_eq!(refused["data"]["failed_items"][0]["error"]["code"], 1000);
@@ -74,7 +74,7 @@ async fn agent_whose_removal_the_journal_refuses_can_be_removed_later() {
     let log = world.registry.audit_log(&Reader::server(), None, 5).unwrap();
     assert!(log.iter().any(|row| row.action == "agent:delete"), "its certificates are revoked");
     let insert = json!({"name": "new-1", "force": {"enabled": true}});
-    let refused = ask(&world, "POST", "/agents/insert", &admin, Some(insert)).await;
+    let refused = send_json(&world, "POST", "/agents/insert", &admin, Some(insert)).await;
     assert_eq!(refused.status, StatusCode::INTERNAL_SERVER_ERROR);
     assert!(world.registry.agent(AgentId(3)).is_some());
 }
@@ -87,17 +87,17 @@ async fn removing_an_agent_deletes_its_documents() {
         world.session(agent, vec![upsert("/etc/a", &observed(0o644, 5), 1)]).await;
     }
     let path = "/agents?agents_list=002&status=all&older_than=0s";
-    let gone = ask(&world, "DELETE", path, &admin, None).await.json();
+    let gone = send_json(&world, "DELETE", path, &admin, None).await.json();
     assert_eq!(gone["data"]["affected_items"], json!(["002"]));
     let force = json!({"enabled": true, "disconnected_time": {"enabled": false}});
     let insert = json!({"name": "again", "ip": "any", "id": "003", "force": force});
-    let came = ask(&world, "POST", "/agents/insert", &admin, Some(insert)).await;
+    let came = send_json(&world, "POST", "/agents/insert", &admin, Some(insert)).await;
     assert_eq!((came.status, &came.json()["data"]["id"]), (StatusCode::OK, &json!("003")));
     assert_eq!((documents(&world, 2), documents(&world, 3)), (0, 0));
     assert_eq!(world.registry.agent(AgentId(3)).unwrap().name, "again");
     // The number is not free for any other agent.
     let insert = json!({"name": "other", "ip": "any", "id": "002"});
-    let refused = ask(&world, "POST", "/agents/insert", &admin, Some(insert)).await;
+    let refused = send_json(&world, "POST", "/agents/insert", &admin, Some(insert)).await;
     assert_eq!((refused.status, &refused.json()["error"]), (StatusCode::BAD_REQUEST, &json!(1708)));
 }
 
@@ -118,19 +118,19 @@ async fn purged_number_may_be_reused_without_its_history() {
         assert!(written.status.is_success(), "{}", written.status);
     }
     let gone = "/agents?agents_list=002&status=all&older_than=0s";
-    assert_eq!(ask(&world, "DELETE", gone, &admin, None).await.json()["error"], 0);
+    assert_eq!(send_json(&world, "DELETE", gone, &admin, None).await.json()["error"], 0);
     let purged = "/agents?agents_list=003&status=all&older_than=0s&purge=true";
-    assert_eq!(ask(&world, "DELETE", purged, &admin, None).await.json()["error"], 0);
+    assert_eq!(send_json(&world, "DELETE", purged, &admin, None).await.json()["error"], 0);
     let insert = |id: &str| json!({"name": format!("other-{id}"), "ip": "any", "id": id});
-    let refused = ask(&world, "POST", "/agents/insert", &admin, Some(insert("002"))).await;
+    let refused = send_json(&world, "POST", "/agents/insert", &admin, Some(insert("002"))).await;
     assert_eq!(refused.json()["error"], 1708, "its number stays taken");
-    let came = ask(&world, "POST", "/agents/insert", &admin, Some(insert("003"))).await;
+    let came = send_json(&world, "POST", "/agents/insert", &admin, Some(insert("003"))).await;
     assert_eq!(came.status, StatusCode::OK, "{}", came.json());
-    let again = ask(&world, "POST", "/agents/insert", &admin, Some(insert("003"))).await;
+    let again = send_json(&world, "POST", "/agents/insert", &admin, Some(insert("003"))).await;
     assert_eq!(again.json()["error"], 1705, "once");
     let load =
         json!({"select": "load_value", "range": {"from": 0, "to": 1_800_000_000_000_000_000_i64}});
-    let load = ask(&world, "POST", "/series/query", &admin, Some(load)).await;
+    let load = send_json(&world, "POST", "/series/query", &admin, Some(load)).await;
     let load = String::from_utf8(load.body.clone()).unwrap();
     assert!(load.contains("agent=002") && !load.contains("agent=003"), "{load}");
     world.registry.create_group(by, "secret").unwrap();
@@ -208,10 +208,10 @@ async fn rekeyed_agent_keeps_its_past_and_needs_the_remove_permission() {
         .create_user(&WriteContext::server(), "creator", "Creates-Only-1", false, &["creates"])
         .unwrap();
     let creator = world.login("creator", "Creates-Only-1").await;
-    let denied = ask(&world, "POST", "/agents/insert", &creator, Some(insert.clone())).await;
+    let denied = send_json(&world, "POST", "/agents/insert", &creator, Some(insert.clone())).await;
     assert_eq!(denied.status, StatusCode::FORBIDDEN, "its present key would be worth nothing");
     assert_eq!(world.registry.agent(AgentId(1)).unwrap().status, model::AgentStatus::Active);
-    let came = ask(&world, "POST", "/agents/insert", &admin, Some(insert)).await;
+    let came = send_json(&world, "POST", "/agents/insert", &admin, Some(insert)).await;
     assert_eq!((came.status, &came.json()["data"]["id"]), (StatusCode::OK, &json!("001")));
     let agent = world.ok("/agents?agents_list=001", &admin).await;
     let agent = &agent["data"]["affected_items"][0];
@@ -239,10 +239,11 @@ async fn agent_with_all_groups_blocks_no_other_from_a_group() {
     }
     world.registry.set_agent_groups(&WriteContext::server(), AgentId(1), &names).unwrap();
     let path = "/agents/group?group_id=web&agents_list=001,002";
-    let answer = ask(&world, "PUT", path, &admin, None).await.json();
+    let answer = send_json(&world, "PUT", path, &admin, None).await.json();
     assert_eq!(answer["data"]["affected_items"], json!(["002"]), "{answer}");
     assert_eq!(answer["data"]["failed_items"][0]["error"]["code"], 1737);
-    let single = ask(&world, "PUT", &format!("{path}&force_single_group=true"), &admin, None).await;
+    let single =
+        send_json(&world, "PUT", &format!("{path}&force_single_group=true"), &admin, None).await;
     assert_eq!(single.json()["data"]["affected_items"], json!(["001", "002"]));
 }
 
@@ -259,8 +260,8 @@ async fn leaving_a_group_keeps_concurrent_joins() {
             .set_agent_groups(&WriteContext::server(), AgentId(1), &["a".into(), "b".into()])
             .unwrap();
         let (left, joined) = tokio::join!(
-            ask(&world, "DELETE", "/agents/001/group?groups_list=a", &admin, None),
-            ask(&world, "PUT", "/agents/001/group/c", &admin, None)
+            send_json(&world, "DELETE", "/agents/001/group?groups_list=a", &admin, None),
+            send_json(&world, "PUT", "/agents/001/group/c", &admin, None)
         );
         assert_eq!((left.status, joined.status), (StatusCode::OK, StatusCode::OK));
         assert_eq!(world.registry.agent(AgentId(1)).unwrap().groups, ["b", "c"]);
@@ -281,7 +282,7 @@ async fn loads(world: &World, token: &str, agents: &[u32]) {
 async fn loaded(world: &World, token: &str) -> Vec<u32> {
     let load =
         json!({"select": "load_value", "range": {"from": 0, "to": 1_800_000_000_000_000_000_i64}});
-    let load = ask(world, "POST", "/series/query", token, Some(load)).await;
+    let load = send_json(world, "POST", "/series/query", token, Some(load)).await;
     let load = String::from_utf8(load.body).unwrap();
     (1..10).filter(|agent| load.contains(&format!("agent={agent:03}"))).collect()
 }
@@ -305,7 +306,7 @@ async fn no_agent_is_removed_if_its_metrics_cannot_be_deleted() {
     let insert = takes_the_place_of("003", "other");
     for (method, path, body) in [("DELETE", PURGE, None), ("POST", "/agents/insert", Some(insert))]
     {
-        let refused = ask(&world, method, path, &admin, body).await;
+        let refused = send_json(&world, method, path, &admin, body).await;
         assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE, "{method}");
         let detail = refused.json()["detail"].as_str().unwrap().to_owned();
         assert!(detail.contains("nothing was removed"), "{detail}");
@@ -313,7 +314,7 @@ async fn no_agent_is_removed_if_its_metrics_cannot_be_deleted() {
         assert!(world.registry.agent(AgentId(3)).is_some_and(|known| known.name == "new-1"));
     }
     let gone = "/agents?agents_list=002&status=all&older_than=0s";
-    let removed = ask(&world, "DELETE", gone, &admin, None).await.json();
+    let removed = send_json(&world, "DELETE", gone, &admin, None).await.json();
     assert_eq!(removed["data"]["affected_items"], json!(["002"]), "its metrics stay anyway");
 }
 
@@ -325,12 +326,12 @@ async fn metrics_of_several_agents_are_removed_by_one_delete() {
     loads(&world, &admin, &[1, 2, 3]).await;
     // One agent has the number and another the name.
     let insert = takes_the_place_of("003", "db-1");
-    let came = ask(&world, "POST", "/agents/insert", &admin, Some(insert)).await;
+    let came = send_json(&world, "POST", "/agents/insert", &admin, Some(insert)).await;
     assert_eq!((came.status, &came.json()["data"]["id"]), (StatusCode::OK, &json!("003")));
     assert_eq!((loaded(&world, &admin).await, store.stats().tombstones), (vec![1], 1));
     loads(&world, &admin, &[1, 3]).await;
     let purge = "/agents?agents_list=001,003&status=all&older_than=0s&purge=true";
-    let purged = ask(&world, "DELETE", purge, &admin, None).await.json();
+    let purged = send_json(&world, "DELETE", purge, &admin, None).await.json();
     assert_eq!(purged["data"]["affected_items"], json!(["001", "003"]));
     assert_eq!((loaded(&world, &admin).await, store.stats().tombstones), (vec![], 2));
 }
@@ -340,13 +341,13 @@ async fn purge_deletes_metrics_that_were_in_flight_at_its_start() {
     let world = world();
     let admin = world.admin().await;
     let storing = world.registry.storing_metrics().await;
-    let purged = ask(&world, "DELETE", PURGE, &admin, None);
+    let purged = send_json(&world, "DELETE", PURGE, &admin, None);
     let stored = async {
         while world.registry.agent(AgentId(3)).is_some() {
             tokio::task::yield_now().await;
         }
         let insert = json!({"name": "early", "ip": "any", "id": "003"});
-        let early = ask(&world, "POST", "/agents/insert", &admin, Some(insert)).await;
+        let early = send_json(&world, "POST", "/agents/insert", &admin, Some(insert)).await;
         assert_eq!(early.json()["error"], 1708, "its number is not free yet");
         loads(&world, &admin, &[3]).await;
         drop(storing);
@@ -355,7 +356,7 @@ async fn purge_deletes_metrics_that_were_in_flight_at_its_start() {
     assert_eq!(purged.json()["data"]["affected_items"], json!(["002", "003"]));
     assert_eq!(loaded(&world, &admin).await, [0; 0]);
     let insert = json!({"name": "late", "ip": "any", "id": "003"});
-    let late = ask(&world, "POST", "/agents/insert", &admin, Some(insert)).await;
+    let late = send_json(&world, "POST", "/agents/insert", &admin, Some(insert)).await;
     assert_eq!(late.status, StatusCode::OK);
 }
 
@@ -377,12 +378,12 @@ async fn number_stays_in_use_if_its_metrics_cannot_be_deleted() {
     let behind = disk.calls() + (disk.calls() - before);
     let faults = (1..100).map(|n| env::files::Fault { call: behind + n, failure });
     disk.fail(&faults.collect::<Vec<_>>());
-    let purged = ask(&world, "DELETE", PURGE, &admin, None).await.json();
+    let purged = send_json(&world, "DELETE", PURGE, &admin, None).await.json();
     assert_eq!(purged["data"]["affected_items"], json!([]), "{purged}");
     assert_eq!(purged["data"]["failed_items"][0]["error"]["code"], 1000);
     assert_eq!(purged["data"]["failed_items"][0]["id"], json!(["002", "003"]));
     assert!(world.registry.agent(AgentId(3)).is_none());
     let insert = json!({"name": "other", "ip": "any", "id": "003"});
-    let refused = ask(&world, "POST", "/agents/insert", &admin, Some(insert)).await;
+    let refused = send_json(&world, "POST", "/agents/insert", &admin, Some(insert)).await;
     assert_eq!(refused.json()["error"], 1708);
 }

@@ -20,7 +20,7 @@ fn world() -> World {
 }
 
 /// Sends one request, with a JSON body if there is one.
-async fn ask(
+async fn send_json(
     world: &World,
     method: &str,
     path: &str,
@@ -32,8 +32,14 @@ async fn ask(
     world.send(method, path, &headers, body.map_or(String::new(), |b| b.to_string())).await
 }
 
-async fn done(world: &World, method: &str, path: &str, token: &str, body: Option<Value>) -> Value {
-    let answer = ask(world, method, path, token, body).await;
+async fn send_ok(
+    world: &World,
+    method: &str,
+    path: &str,
+    token: &str,
+    body: Option<Value>,
+) -> Value {
+    let answer = send_json(world, method, path, token, body).await;
     let text = String::from_utf8_lossy(&answer.body).into_owned();
     assert_eq!(answer.status, StatusCode::OK, "{method} {path}: {text}");
     answer.json()
@@ -50,18 +56,22 @@ async fn alive(world: &World, token: &str) -> bool {
 }
 
 /// Creates a user with one role that has one policy; returns the ids of user, role and policy.
-async fn made(world: &World, admin: &str, policy: Value) -> (String, String, String) {
+async fn create_user_with_policy(
+    world: &World,
+    admin: &str,
+    policy: Value,
+) -> (String, String, String) {
     let id = |answer: &Value| answer["data"]["affected_items"][0]["id"].to_string();
     let body = json!({"username": "worker", "password": "Working-Hard-1"});
-    let user = id(&done(world, "POST", "/security/users", admin, Some(body)).await);
+    let user = id(&send_ok(world, "POST", "/security/users", admin, Some(body)).await);
     let body = json!({"name": "work"});
-    let role = id(&done(world, "POST", "/security/roles", admin, Some(body)).await);
+    let role = id(&send_ok(world, "POST", "/security/roles", admin, Some(body)).await);
     let body = json!({"name": "some", "policy": policy});
-    let policy = id(&done(world, "POST", "/security/policies", admin, Some(body)).await);
+    let policy = id(&send_ok(world, "POST", "/security/policies", admin, Some(body)).await);
     let path = format!("/security/roles/{role}/policies?policy_ids={policy}");
-    done(world, "POST", &path, admin, None).await;
+    send_ok(world, "POST", &path, admin, None).await;
     let path = format!("/security/users/{user}/roles?role_ids={role}");
-    done(world, "POST", &path, admin, None).await;
+    send_ok(world, "POST", &path, admin, None).await;
     (user, role, policy)
 }
 
@@ -74,20 +84,20 @@ async fn users_are_created_listed_changed_and_deleted() {
     let world = world();
     let admin = world.admin().await;
     let new = json!({"username": "worker", "password": "Working-Hard-1"});
-    let made = done(&world, "POST", "/security/users", &admin, Some(new.clone())).await;
+    let made = send_ok(&world, "POST", "/security/users", &admin, Some(new.clone())).await;
     assert_eq!(made["message"], "User was successfully created");
     let item = json!({"id": 101, "username": "worker", "allow_run_as": false, "roles": []});
     assert_eq!(made["data"]["affected_items"], json!([item]));
-    let again = done(&world, "POST", "/security/users", &admin, Some(new)).await;
+    let again = send_ok(&world, "POST", "/security/users", &admin, Some(new)).await;
     assert_eq!(failure(&again), (1, 5000));
     for (password, code) in [("short", 5009), ("no-capitals-1", 5007)] {
         let body = json!({"username": "other", "password": password});
-        let refused = ask(&world, "POST", "/security/users", &admin, Some(body)).await;
+        let refused = send_json(&world, "POST", "/security/users", &admin, Some(body)).await;
         assert_eq!(refused.status, StatusCode::BAD_REQUEST);
         assert_eq!(refused.json()["error"], code);
     }
     let extra = json!({"username": "other", "password": "Working-Hard-1", "roles": [1]});
-    let refused = ask(&world, "POST", "/security/users", &admin, Some(extra)).await;
+    let refused = send_json(&world, "POST", "/security/users", &admin, Some(extra)).await;
     assert_eq!(refused.status, StatusCode::BAD_REQUEST);
 
     let list = world.ok("/security/users?sort=-username&limit=2", &admin).await;
@@ -103,15 +113,15 @@ async fn users_are_created_listed_changed_and_deleted() {
 
     let token = world.login("worker", "Working-Hard-1").await;
     let body = json!({"password": "Working-More-2"});
-    done(&world, "PUT", "/security/users/101", &admin, Some(body)).await;
+    send_ok(&world, "PUT", "/security/users/101", &admin, Some(body)).await;
     assert!(!alive(&world, &token).await);
     let token = world.login("worker", "Working-More-2").await;
-    let gone = done(&world, "DELETE", "/security/users?user_ids=101,1,77", &admin, None).await;
+    let gone = send_ok(&world, "DELETE", "/security/users?user_ids=101,1,77", &admin, None).await;
     assert_eq!(gone["error"], 2);
     assert_eq!(gone["message"], "Some users were not deleted");
     assert_eq!(gone["data"]["total_failed_items"], 2);
     assert!(!alive(&world, &token).await);
-    let all = done(&world, "DELETE", "/security/users?user_ids=all", &admin, None).await;
+    let all = send_ok(&world, "DELETE", "/security/users?user_ids=all", &admin, None).await;
     assert_eq!((all["error"].clone(), column(&all, "username")), (json!(0), vec!["reader".into()]));
 }
 
@@ -139,7 +149,7 @@ async fn reserved_objects_cannot_be_changed() {
         ("DELETE", "/security/roles/999/rules?rule_ids=all", None, 4002),
         ("PUT", "/security/roles/777", Some(json!({"name": "x"})), 4002),
     ] {
-        let answer = done(&world, method, path, &admin, body).await;
+        let answer = send_ok(&world, method, path, &admin, body).await;
         assert_eq!(failure(&answer), (1, code), "{method} {path}: {answer}");
     }
     let roles = world.ok("/security/roles", &admin).await;
@@ -154,23 +164,24 @@ async fn reserved_objects_cannot_be_changed() {
 async fn links_keep_their_position_and_later_policies_override() {
     let world = world();
     let admin = world.admin().await;
-    let (_, role, first) = made(&world, &admin, allow(&["agent:read"], &["agent:id:*"])).await;
+    let (_, role, first) =
+        create_user_with_policy(&world, &admin, allow(&["agent:read"], &["agent:id:*"])).await;
     let deny = json!({"actions": ["agent:read"], "resources": ["agent:id:002"], "effect": "deny"});
     let body = json!({"name": "not two", "policy": deny});
-    let made = done(&world, "POST", "/security/policies", &admin, Some(body)).await;
+    let made = send_ok(&world, "POST", "/security/policies", &admin, Some(body)).await;
     let second = made["data"]["affected_items"][0]["id"].to_string();
     let path = format!("/security/roles/{role}/policies?policy_ids={second}");
-    let linked = done(&world, "POST", &path, &admin, None).await;
+    let linked = send_ok(&world, "POST", &path, &admin, None).await;
     assert_eq!(linked["message"], format!("All policies were linked to role {role}"));
     let seen = async || {
         let token = world.login("worker", "Working-Hard-1").await;
         column(&world.ok("/agents?select=id", &token).await, "id").join(" ")
     };
     assert_eq!(seen().await, "000 001 003");
-    assert_eq!(failure(&done(&world, "POST", &path, &admin, None).await), (1, 4011));
-    done(&world, "DELETE", &path, &admin, None).await;
-    assert_eq!(failure(&done(&world, "DELETE", &path, &admin, None).await), (1, 4010));
-    done(&world, "POST", &format!("{path}&position=0"), &admin, None).await;
+    assert_eq!(failure(&send_ok(&world, "POST", &path, &admin, None).await), (1, 4011));
+    send_ok(&world, "DELETE", &path, &admin, None).await;
+    assert_eq!(failure(&send_ok(&world, "DELETE", &path, &admin, None).await), (1, 4010));
+    send_ok(&world, "POST", &format!("{path}&position=0"), &admin, None).await;
     let roles = world.ok(&format!("/security/roles?role_ids={role}"), &admin).await;
     let order = roles["data"]["affected_items"][0]["policies"].to_string();
     assert_eq!(order, format!("[{second},{first}]"));
@@ -181,7 +192,12 @@ async fn links_keep_their_position_and_later_policies_override() {
 async fn lists_are_filtered_silently_but_single_agents_are_refused() {
     let world = world();
     let admin = world.admin().await;
-    made(&world, &admin, allow(&["agent:read", "agent:restart"], &["agent:group:web"])).await;
+    create_user_with_policy(
+        &world,
+        &admin,
+        allow(&["agent:read", "agent:restart"], &["agent:group:web"]),
+    )
+    .await;
     let token = world.login("worker", "Working-Hard-1").await;
     let list = world.ok("/agents", &token).await;
     assert_eq!((column(&list, "id"), list["error"].clone()), (vec!["001".into()], json!(0)));
@@ -194,9 +210,9 @@ async fn lists_are_filtered_silently_but_single_agents_are_refused() {
     }
     let some = world.ok("/agents?agents_list=001,002", &token).await;
     assert_eq!((column(&some, "id"), failure(&some)), (vec!["001".into()], (2, 4000)));
-    let refused = ask(&world, "PUT", "/agents/002/restart", &token, None).await;
+    let refused = send_json(&world, "PUT", "/agents/002/restart", &token, None).await;
     assert_eq!((refused.status, &refused.json()["error"]), (StatusCode::FORBIDDEN, &json!(4000)));
-    done(&world, "PUT", "/agents/001/restart", &token, None).await;
+    send_ok(&world, "PUT", "/agents/001/restart", &token, None).await;
     world
         .registry
         .set_agent_groups(&WriteContext::server(), model::AgentId(1), &["default".into()])
@@ -210,7 +226,8 @@ async fn lists_are_filtered_silently_but_single_agents_are_refused() {
 async fn security_change_revokes_only_the_affected_tokens() {
     let world = world();
     let admin = world.admin().await;
-    let (user, role, policy) = made(&world, &admin, allow(&["agent:read"], &["agent:id:*"])).await;
+    let (user, role, policy) =
+        create_user_with_policy(&world, &admin, allow(&["agent:read"], &["agent:id:*"])).await;
     for (method, path, body) in [
         ("PUT", format!("/security/users/{user}/run_as?allow_run_as=true"), None),
         ("PUT", format!("/security/roles/{role}"), Some(json!({"name": "other"}))),
@@ -221,16 +238,16 @@ async fn security_change_revokes_only_the_affected_tokens() {
     ] {
         let (token, other) = (world.login("worker", "Working-Hard-1").await, world.reader().await);
         assert!(alive(&world, &token).await);
-        done(&world, method, &path, &admin, body).await;
+        send_ok(&world, method, &path, &admin, body).await;
         assert!(!alive(&world, &token).await, "{method} {path}");
         assert!(alive(&world, &other).await && alive(&world, &admin).await, "{method} {path}");
     }
     let (token, admin) = (world.reader().await, world.admin().await);
     let body = json!({"auth_token_exp_timeout": 900});
-    done(&world, "PUT", "/security/config", &admin, Some(body)).await;
+    send_ok(&world, "PUT", "/security/config", &admin, Some(body)).await;
     assert!(!alive(&world, &token).await && !alive(&world, &admin).await);
     let (token, admin) = (world.reader().await, world.admin().await);
-    done(&world, "PUT", "/security/user/revoke", &admin, None).await;
+    send_ok(&world, "PUT", "/security/user/revoke", &admin, None).await;
     assert!(!alive(&world, &token).await && !alive(&world, &admin).await);
     assert!(alive(&world, &world.reader().await).await);
 }
@@ -244,19 +261,19 @@ async fn security_config_sets_token_lifetime_and_rbac_mode() {
     for body in
         [json!({"auth_token_exp_timeout": 29}), json!({"rbac_mode": "grey"}), json!({"x": 1})]
     {
-        let refused = ask(&world, "PUT", "/security/config", &admin, Some(body)).await;
+        let refused = send_json(&world, "PUT", "/security/config", &admin, Some(body)).await;
         assert_eq!(refused.status, StatusCode::BAD_REQUEST);
     }
     let body = json!({"auth_token_exp_timeout": 30, "rbac_mode": "black"});
-    done(&world, "PUT", "/security/config", &admin, Some(body)).await;
+    send_ok(&world, "PUT", "/security/config", &admin, Some(body)).await;
     let reader = world.reader().await;
-    let deleted = ask(&world, "DELETE", "/security/roles?role_ids=777", &reader, None).await;
+    let deleted = send_json(&world, "DELETE", "/security/roles?role_ids=777", &reader, None).await;
     assert_eq!(deleted.status, StatusCode::OK, "black permits what no policy speaks of");
     // A token that is issued in the second of the change is dated to the next second.
     world.clock.advance(std::time::Duration::from_secs(31));
     assert!(!alive(&world, &reader).await);
     let admin = world.admin().await;
-    done(&world, "DELETE", "/security/config", &admin, None).await;
+    send_ok(&world, "DELETE", "/security/config", &admin, None).await;
     let shown = world.ok("/security/config", &world.admin().await).await;
     assert_eq!(shown["data"]["rbac_mode"], "white");
 }
@@ -274,16 +291,16 @@ async fn login_with_context_gets_the_roles_of_matching_rules() {
     let refused = login("reader", READER, json!({})).await;
     assert_eq!((refused.status, &refused.json()["error"]), (StatusCode::FORBIDDEN, &json!(6004)));
     let rule = json!({"name": "web people", "rule": {"MATCH": {"team": "r'^web'"}}});
-    let made = done(&world, "POST", "/security/rules", &admin, Some(rule.clone())).await;
+    let made = send_ok(&world, "POST", "/security/rules", &admin, Some(rule.clone())).await;
     assert_eq!(
-        failure(&done(&world, "POST", "/security/rules", &admin, Some(rule)).await),
+        failure(&send_ok(&world, "POST", "/security/rules", &admin, Some(rule)).await),
         (1, 4005)
     );
     let rule = made["data"]["affected_items"][0]["id"].to_string();
     let body = json!({"name": "web"});
-    let made = done(&world, "POST", "/security/roles", &admin, Some(body)).await;
+    let made = send_ok(&world, "POST", "/security/roles", &admin, Some(body)).await;
     let role = made["data"]["affected_items"][0]["id"].clone();
-    done(&world, "POST", &format!("/security/roles/{role}/rules?rule_ids={rule}"), &admin, None)
+    send_ok(&world, "POST", &format!("/security/roles/{role}/rules?rule_ids={rule}"), &admin, None)
         .await;
     let token = async |context: Value| {
         let answer = login("admin", ADMIN, context).await;
@@ -299,7 +316,7 @@ async fn login_with_context_gets_the_roles_of_matching_rules() {
     let none = token(json!({"team": "db"})).await;
     assert_eq!(world.get("/agents", &none).await.status, StatusCode::FORBIDDEN);
     let body = json!({"name": "other people"});
-    done(&world, "PUT", &format!("/security/rules/{rule}"), &admin, Some(body)).await;
+    send_ok(&world, "PUT", &format!("/security/rules/{rule}"), &admin, Some(body)).await;
     assert!(!alive(&world, &web).await && !alive(&world, &full).await);
     assert!(alive(&world, &admin).await, "it was made without a context");
 }
@@ -308,8 +325,9 @@ async fn login_with_context_gets_the_roles_of_matching_rules() {
 async fn token_can_be_renewed_for_twelve_hours_unless_revoked() {
     let world = world();
     let mut token = world.reader().await;
-    let renew =
-        async |token: &str| ask(&world, "POST", "/security/user/renew?raw=true", token, None).await;
+    let renew = async |token: &str| {
+        send_json(&world, "POST", "/security/user/renew?raw=true", token, None).await
+    };
     for _ in 0..60 {
         world.clock.advance(std::time::Duration::from_mins(12));
         let answer = renew(&token).await;
@@ -320,7 +338,7 @@ async fn token_can_be_renewed_for_twelve_hours_unless_revoked() {
     world.clock.advance(std::time::Duration::from_mins(12));
     assert_eq!(renew(&token).await.status, StatusCode::UNAUTHORIZED, "twelve hours are over");
     let token = world.reader().await;
-    ask(&world, "DELETE", "/security/user/authenticate", &token, None).await;
+    send_json(&world, "DELETE", "/security/user/authenticate", &token, None).await;
     assert_eq!(renew(&token).await.status, StatusCode::UNAUTHORIZED);
     // The token is renewed in the same second as that revocation.
     let answer = renew(&world.reader().await).await;
@@ -362,7 +380,7 @@ async fn token_renewed_during_its_revocation_is_revoked() {
             |_: &World| ("/security/user/renew?raw=true", format!("Bearer {token}"), String::new());
         let revoked = async {
             if round % 2 == 0 {
-                ask(&world, "DELETE", "/security/user/authenticate", &token, None).await;
+                send_json(&world, "DELETE", "/security/user/authenticate", &token, None).await;
             } else {
                 world.registry.replace_token_keys(&WriteContext::server()).unwrap();
             }
@@ -380,20 +398,20 @@ async fn token_renewed_during_its_revocation_is_revoked() {
 async fn login_racing_with_rule_removal_gets_no_valid_token() {
     let world = std::sync::Arc::new(world());
     let mut admin = world.admin().await;
-    done(&world, "POST", "/security/roles", &admin, Some(json!({"name": "web"}))).await;
+    send_ok(&world, "POST", "/security/roles", &admin, Some(json!({"name": "web"}))).await;
     for round in 0..20 {
         let rule = json!({"name": format!("r{round}"), "rule": {"MATCH": {"n": round}}});
-        let made = done(&world, "POST", "/security/rules", &admin, Some(rule)).await;
+        let made = send_ok(&world, "POST", "/security/rules", &admin, Some(rule)).await;
         let rule = made["data"]["affected_items"][0]["id"].to_string();
         let path = format!("/security/roles/100/rules?rule_ids={rule}");
-        done(&world, "POST", &path, &admin, None).await;
+        send_ok(&world, "POST", &path, &admin, None).await;
         let login = |_: &World| {
             let path = "/security/user/authenticate/run_as?raw=true";
             (path, basic("admin", ADMIN), json!({"n": round}).to_string())
         };
         let gone = async {
             let path = format!("/security/rules?rule_ids={rule}");
-            done(&world, "DELETE", &path, &admin, None).await;
+            send_ok(&world, "DELETE", &path, &admin, None).await;
         };
         let (given, ()) = tokio::join!(raced(&world, login), gone);
         for token in given {
@@ -443,7 +461,7 @@ async fn revocation_takes_effect_at_once_for_concurrent_requests() {
                 })
             })
             .collect();
-        ask(&world, "DELETE", "/security/user/authenticate", &token, None).await;
+        send_json(&world, "DELETE", "/security/user/authenticate", &token, None).await;
         refused.store(true, std::sync::atomic::Ordering::SeqCst);
         for task in asking {
             task.await.unwrap();

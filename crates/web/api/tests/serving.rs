@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UnixStream};
 
 /// Sends one request over a connection; returns the whole answer as text.
-async fn ask(mut stream: impl AsyncRead + AsyncWrite + Unpin, path: &str) -> String {
+async fn send_get(mut stream: impl AsyncRead + AsyncWrite + Unpin, path: &str) -> String {
     let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = Vec::new();
@@ -66,10 +66,10 @@ async fn plain_http_is_served_on_loopback_only() {
     let world = world();
     let server = plain(&world).await;
     let address = server.local_addr().unwrap();
-    let answer = ask(TcpStream::connect(address).await.unwrap(), "/healthz").await;
+    let answer = send_get(TcpStream::connect(address).await.unwrap(), "/healthz").await;
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("ok\n"), "{answer}");
     // The peer is recognized as this machine.
-    let metrics = ask(TcpStream::connect(address).await.unwrap(), "/metrics").await;
+    let metrics = send_get(TcpStream::connect(address).await.unwrap(), "/metrics").await;
     assert!(metrics.starts_with("HTTP/1.1 200 OK\r\n"), "{metrics}");
     server.shutdown().await;
     let everywhere = ServeOptions::new("0.0.0.0:0".parse().unwrap(), None);
@@ -86,7 +86,7 @@ async fn too_long_path_is_refused_and_the_next_request_is_answered() {
     // The two long lists have 60 and 78 thousand bytes.
     for (numbers, status) in [(10_000, "401"), (13_000, "414"), (1, "401")] {
         let path = format!("/agents?agents_list={}", vec!["12345"; numbers].join(","));
-        let answer = ask(TcpStream::connect(address).await.unwrap(), &path).await;
+        let answer = send_get(TcpStream::connect(address).await.unwrap(), &path).await;
         let wanted = format!("HTTP/1.1 {status} ");
         assert!(answer.starts_with(&wanted), "{numbers} numbers: {}", &answer[..40]);
     }
@@ -113,7 +113,7 @@ async fn https_presents_the_certificate_that_the_ca_signed() {
     let address = server.local_addr().unwrap();
     let stream = TcpStream::connect(address).await.unwrap();
     let name = ServerName::try_from("localhost").unwrap();
-    let answer = ask(connector.connect(name, stream).await.unwrap(), "/healthz").await;
+    let answer = send_get(connector.connect(name, stream).await.unwrap(), "/healthz").await;
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
     server.shutdown().await;
 }
@@ -144,7 +144,8 @@ async fn unix_socket_admits_its_own_user_as_administrator() {
     let server = serve_unix(UnixOptions::new(&path), world.router.clone()).await.unwrap();
     let mode = std::fs::metadata(&path).unwrap().permissions().mode();
     assert_eq!(mode & 0o7777, 0o660);
-    let answer = ask(UnixStream::connect(&path).await.unwrap(), "/agents/summary/status").await;
+    let answer =
+        send_get(UnixStream::connect(&path).await.unwrap(), "/agents/summary/status").await;
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
     let second = serve_unix(UnixOptions::new(&path), world.router.clone()).await.err().unwrap();
     assert!(second.to_string().contains("another server listens"), "{second}");
@@ -177,7 +178,7 @@ async fn shutdown_waits_for_a_request_in_flight() {
     );
     stream.write_all(head.as_bytes()).await.unwrap();
     // The server has read the head once it answers a second connection on the same listener.
-    ask(TcpStream::connect(address).await.unwrap(), "/healthz").await;
+    send_get(TcpStream::connect(address).await.unwrap(), "/healthz").await;
     let stopping = tokio::spawn(server.shutdown());
     while TcpStream::connect(address).await.is_ok() {
         tokio::task::yield_now().await;
@@ -200,10 +201,10 @@ async fn silent_connections_are_closed_longest_first() {
     let address = server.local_addr().unwrap();
     let connect = async || TcpStream::connect(address).await.unwrap();
     let mut silent = vec![connect().await, connect().await];
-    let answer = ask(connect().await, "/healthz").await;
+    let answer = send_get(connect().await, "/healthz").await;
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
     assert_eq!(silent[0].read(&mut [0]).await.unwrap(), 0, "closed");
-    let later = ask(silent.remove(1), "/healthz").await;
+    let later = send_get(silent.remove(1), "/healthz").await;
     assert!(later.starts_with("HTTP/1.1 200 OK\r\n"), "{later}");
     server.shutdown().await;
 }

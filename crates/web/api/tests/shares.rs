@@ -187,7 +187,7 @@ async fn repeated_password_changes_block_no_other_user() {
     waiting.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
-async fn ask(world: &World, method: &str, path: &str, token: &str, body: String) -> Answered {
+async fn send_json(world: &World, method: &str, path: &str, token: &str, body: String) -> Answered {
     let bearer = format!("Bearer {token}");
     let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
     world.send(method, path, &headers, body).await
@@ -202,18 +202,20 @@ async fn user_without_permissions_evicts_no_audit_rows() {
         .create_user(&WriteContext::server(), "orders", "Ordering-All-1", false, &["agents_admin"])
         .unwrap();
     let orders = world.login("orders", "Ordering-All-1").await;
-    let restart = async || ask(&world, "PUT", "/agents/001/restart", &orders, String::new()).await;
+    let restart =
+        async || send_json(&world, "PUT", "/agents/001/restart", &orders, String::new()).await;
     assert_eq!(restart().await.json()["error"], 0);
     for _ in 0..100 {
-        let renewed = ask(&world, "POST", "/security/user/renew", &reader, String::new()).await;
+        let renewed =
+            send_json(&world, "POST", "/security/user/renew", &reader, String::new()).await;
         reader = renewed.json()["data"]["token"].as_str().unwrap().to_owned();
         // The request is refused because the agent is not active.
-        let refused = ask(&world, "PUT", "/agents/002/restart", &orders, String::new()).await;
+        let refused = send_json(&world, "PUT", "/agents/002/restart", &orders, String::new()).await;
         assert_eq!(refused.json()["error"], 1);
         // The same command as before, which is still pending.
         assert_eq!(restart().await.json()["error"], 0);
         let both = "/agents/restart?agents_list=001,002";
-        let joined = ask(&world, "PUT", both, &orders, String::new()).await;
+        let joined = send_json(&world, "PUT", both, &orders, String::new()).await;
         assert_eq!(joined.json()["error"], 2);
     }
     let log = world.registry.audit_log(&Reader::server(), None, 10_000).unwrap();
@@ -223,19 +225,22 @@ async fn user_without_permissions_evicts_no_audit_rows() {
         |outcome| log.iter().filter(|row| row.user == "orders" && row.outcome == outcome).count();
     assert_eq!((of(AuditOutcome::Done), of(AuditOutcome::Unchanged)), (1, 66));
     // Requests that were carried out have their rows nevertheless.
-    let done = ask(&world, "PUT", "/agents/reload", &orders, String::new()).await;
+    let done = send_json(&world, "PUT", "/agents/reload", &orders, String::new()).await;
     assert_eq!(done.json()["error"], 0);
     let newest = world.registry.audit_log(&Reader::server(), None, 1).unwrap().remove(0);
     assert_eq!((newest.user.as_str(), newest.outcome), ("orders", AuditOutcome::Done));
     // A logout leaves a row of the kind that is deleted first.
     let path = "/security/user/authenticate";
-    assert_eq!(ask(&world, "DELETE", path, &reader, String::new()).await.status, StatusCode::OK);
+    assert_eq!(
+        send_json(&world, "DELETE", path, &reader, String::new()).await.status,
+        StatusCode::OK
+    );
     let newest = world.registry.audit_log(&Reader::server(), None, 1).unwrap().remove(0);
     assert_eq!((newest.user.as_str(), newest.action.as_str()), ("reader", "security.logout"));
     assert_eq!(newest.outcome, AuditOutcome::Unchanged);
     for _ in 0..api::limits::IDLE_ROWS_MAX {
         let reader = world.reader().await;
-        let out = ask(&world, "DELETE", path, &reader, String::new()).await;
+        let out = send_json(&world, "DELETE", path, &reader, String::new()).await;
         assert_eq!(out.status, StatusCode::OK);
     }
     let log = world.registry.audit_log(&Reader::server(), None, 10_000).unwrap();
@@ -259,9 +264,12 @@ async fn unix_socket_program_may_send_for_the_whole_fleet() {
     assert_eq!(taken.status, StatusCode::OK);
     assert_eq!(world.registry.agent(AgentId(3)).unwrap().status, AgentStatus::Active);
     let admin = world.admin().await;
-    assert_eq!(ask(&world, "POST", path, &admin, body).await.status, StatusCode::PAYLOAD_TOO_LARGE);
+    assert_eq!(
+        send_json(&world, "POST", path, &admin, body).await.status,
+        StatusCode::PAYLOAD_TOO_LARGE
+    );
     let small = json!({"syncreq_status": [{"id": 1, "connection_status": "disconnected"}]});
-    let refused = ask(&world, "POST", path, &admin, small.to_string()).await;
+    let refused = send_json(&world, "POST", path, &admin, small.to_string()).await;
     assert_eq!(refused.status, StatusCode::FORBIDDEN, "who was heard from is not for users to say");
     assert_eq!(world.registry.agent(AgentId(1)).unwrap().status, AgentStatus::Active);
 }
@@ -284,7 +292,7 @@ async fn agent_that_reconnects_during_a_bulk_removal_is_kept() {
     });
     let admin = world.admin().await;
     let path = "/agents?agents_list=all&status=never_connected&older_than=0s";
-    let gone = ask(&world, "DELETE", path, &admin, String::new()).await.json();
+    let gone = send_json(&world, "DELETE", path, &admin, String::new()).await.json();
     assert_eq!(gone["data"]["total_affected_items"], 300, "{}", gone["message"]);
     let failed = &gone["data"]["failed_items"][0];
     assert_eq!((&failed["id"], &failed["error"]["code"]), (&json!(["303"]), &json!(1731)));
@@ -301,7 +309,7 @@ async fn certificate_is_kept_if_the_removal_cannot_be_recorded() {
     let admin = world.admin().await;
     world.commit.close().await.unwrap();
     let path = "/agents?agents_list=002&status=all&older_than=0s";
-    let refused = ask(&world, "DELETE", path, &admin, String::new()).await.json();
+    let refused = send_json(&world, "DELETE", path, &admin, String::new()).await.json();
     assert_eq!(refused["data"]["failed_items"][0]["error"]["code"], 1000);
     let revoked = "SELECT count(*) FROM certificate WHERE revoked_at_s IS NOT NULL";
     let revoked: i64 = database.query_row(revoked, [], |row| row.get(0)).unwrap();
@@ -315,7 +323,7 @@ async fn agent_key_length_is_limited_to_64_through_256() {
     for (chars, status) in [(63, 400), (64, 200), (256, 200), (257, 400), (1_000_000, 400)] {
         let key = "k".repeat(chars);
         let new = json!({"name": format!("keyed-{chars}"), "ip": "any", "key": key});
-        let answer = ask(&world, "POST", "/agents/insert", &admin, new.to_string()).await;
+        let answer = send_json(&world, "POST", "/agents/insert", &admin, new.to_string()).await;
         assert_eq!(answer.status.as_u16(), status, "{chars}");
     }
 }
@@ -326,7 +334,7 @@ async fn enrolment_tokens_are_listed_without_secret_and_revoked() {
     let admin = world.admin().await;
     let make = async |groups: &str| {
         let body = format!("{{\"groups\":[{groups}],\"uses\":3}}");
-        let made = ask(&world, "POST", "/enrolment/tokens", &admin, body).await.json();
+        let made = send_json(&world, "POST", "/enrolment/tokens", &admin, body).await.json();
         made["data"]["token"].as_str().unwrap().to_owned()
     };
     let secrets = [make("").await, make("\"web\"").await];
@@ -342,7 +350,7 @@ async fn enrolment_tokens_are_listed_without_secret_and_revoked() {
     let id = of_web["id"].as_str().unwrap();
     let take = async |ids: &str| {
         let path = format!("/enrolment/tokens?tokens_list={ids}");
-        ask(&world, "DELETE", &path, &admin, String::new()).await.status
+        send_json(&world, "DELETE", &path, &admin, String::new()).await.status
     };
     assert_eq!(take(&format!("{id},unknown")).await, StatusCode::NOT_FOUND, "all or none");
     assert_eq!(world.registry.enrolment_tokens(&Reader::server()).unwrap().len(), 2);

@@ -122,7 +122,7 @@ impl Memory {
     }
 
     /// Returns the changes since the last call as (kind, path), sorted.
-    pub fn told(&self) -> Vec<(&'static str, PathBuf)> {
+    pub fn reported_changes(&self) -> Vec<(&'static str, PathBuf)> {
         let mut told: Vec<_> =
             self.changes().into_iter().map(|c| (c.kind.name(), path_of(&c.key))).collect();
         told.sort();
@@ -272,7 +272,7 @@ pub fn independent_walk(root: &Path) -> Seen {
 }
 
 /// Returns the same part of the stored items.
-pub fn kept(store: &Memory) -> Seen {
+pub fn stored_items(store: &Memory) -> Seen {
     let kept = store.0.lock();
     kept.items
         .iter()

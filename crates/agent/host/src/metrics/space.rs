@@ -64,7 +64,7 @@ impl Space {
             if left.is_empty() {
                 break;
             }
-            let Some((answered, answers)) = self.ask(&left, look) else { break };
+            let Some((answered, answers)) = self.query_mounts(&left, look) else { break };
             let mut behind = left.split_off(answered);
             let mount = behind.remove(0);
             look.problems.push(said_nothing(&mount));
@@ -76,7 +76,11 @@ impl Space {
 
     /// Queries mounts one after the other. If one does not answer, returns the number of mounts
     /// before it and the channel for its answer. Returns `None` if all answered.
-    fn ask(&self, mounts: &[String], look: &mut Look) -> Option<(usize, Receiver<Option<Values>>)> {
+    fn query_mounts(
+        &self,
+        mounts: &[String],
+        look: &mut Look,
+    ) -> Option<(usize, Receiver<Option<Values>>)> {
         let (send, answers) = channel();
         let (ask, asked) = (Arc::clone(&self.ask), mounts.to_vec());
         let run = move || {

@@ -78,7 +78,7 @@ pub(crate) fn changed(path: &str, size: u64) -> Op {
     Op::Put { key, observation: file(size), change: Some(Box::new(change)) }
 }
 
-pub(crate) fn gone(path: &str) -> Op {
+pub(crate) fn delete_op(path: &str) -> Op {
     let key = ItemKey::of_path(path.as_bytes());
     let change = change(&key, ChangeKind::Deleted, 1);
     Op::Delete { key, change: Some(Box::new(change)) }
@@ -157,7 +157,7 @@ pub(crate) fn own(expected: &[(&str, Option<u64>)]) -> Vec<(String, Option<u64>)
 }
 
 /// Adds 2,000 files in 40 directories.
-pub(crate) fn fill(queue: &Queue) {
+pub(crate) fn add_files(queue: &Queue) {
     apply(queue, (0..2000).map(|n| base(&format!("/d{}/{n:05}", n / 50), n)).collect());
 }
 

@@ -44,7 +44,7 @@ async fn put_back(folder: &Path, settings: &AgentSettings) -> std::path::PathBuf
 }
 
 /// Starts the agent with a scan that hangs, and checks that nothing is sent.
-async fn hold(
+async fn start_with_hanging_scan(
     folder: &Path,
     settings: &AgentSettings,
     file: &Path,
@@ -68,7 +68,7 @@ async fn restored_database_sends_nothing_until_a_scan_has_ended() {
     settings.sync.heartbeat = Duration::from_millis(100);
     let file = put_back(folder.path(), &settings).await;
     let clock = Arc::new(HangingClock::default());
-    let agent = hold(folder.path(), &settings, &file, &clock).await;
+    let agent = start_with_hanging_scan(folder.path(), &settings, &file, &clock).await;
     clock.go_on();
     until("everything is reported", || {
         assert_eq!(stored_bytes(folder.path(), &file), Some(NOW), "the server went back");
@@ -88,7 +88,7 @@ async fn hanging_scan_delays_reports_by_ten_minutes_at_most() {
     settings.sync.heartbeat = Duration::from_millis(100);
     let file = put_back(folder.path(), &settings).await;
     let clock = Arc::new(HangingClock::default());
-    let agent = hold(folder.path(), &settings, &file, &clock).await;
+    let agent = start_with_hanging_scan(folder.path(), &settings, &file, &clock).await;
     clock.advance(HELD_FOR);
     agent.shared.tell.notify_one();
     until("it is reported all the same", || stored_bytes(folder.path(), &file) == Some(PENDING))

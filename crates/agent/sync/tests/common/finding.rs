@@ -21,10 +21,10 @@ pub(crate) struct Finding {
 }
 
 impl Finding {
-    pub(crate) fn begin(agent: &Agent) -> Self {
+    pub(crate) fn start_thread(agent: &Agent) -> Self {
         let told = Arc::new(AtomicU8::new(0));
         let (queue, clock, flag) = (agent.queue.clone(), agent.clock.clone(), Arc::clone(&told));
-        let thread = std::thread::spawn(move || find(&queue, &clock, &flag));
+        let thread = std::thread::spawn(move || find_files(&queue, &clock, &flag));
         Self { told, thread }
     }
 
@@ -40,7 +40,7 @@ impl Finding {
 }
 
 /// Adds files while the flag is 1. Returns their number.
-fn find(queue: &Queue, clock: &ManualClock, flag: &AtomicU8) -> u64 {
+fn find_files(queue: &Queue, clock: &ManualClock, flag: &AtomicU8) -> u64 {
     let mut sink = queue.sink(&files(), Arc::new(NoNames)).unwrap();
     let mut found = 0;
     loop {

@@ -187,7 +187,7 @@ impl Server {
     }
 
     /// Returns the checksums of an agent's files by id.
-    pub(crate) fn held(&self, agent: &Agent) -> BTreeMap<String, String> {
+    pub(crate) fn stored_checksums(&self, agent: &Agent) -> BTreeMap<String, String> {
         let documents = self.documents(agent.id, files());
         documents.into_iter().map(|d| (d.id, d.checksum)).collect()
     }
@@ -199,7 +199,7 @@ impl Server {
     }
 
     /// Returns the details of the server's own coverage events of this kind.
-    pub(crate) fn told(&self, kind: &str) -> Vec<String> {
+    pub(crate) fn coverage_bodies(&self, kind: &str) -> Vec<String> {
         let agents = Some(vec![AgentId::SERVER]);
         let query = ChangeQuery { agents, ..ChangeQuery::default() };
         let page = self.state().changes(&Reader::server(), &query).unwrap();

@@ -117,7 +117,7 @@ impl SimDisk {
 
     /// From now on acknowledges flushes of files, or of folders, without doing them, to show that a
     /// test detects it.
-    pub fn lie(&self, about_flushes: bool, about_names: bool) {
+    pub fn ignore_flushes(&self, about_flushes: bool, about_names: bool) {
         self.0.lock().lies = (about_flushes, about_names);
     }
 
@@ -163,13 +163,13 @@ impl SimDisk {
     /// Returns the content of a file as a reader sees it now; `None` if there is no file.
     pub fn content(&self, path: &Path) -> Option<Vec<u8>> {
         let state = self.0.lock();
-        state.image.find(path).map(|node| state.image.content(node).to_vec())
+        state.image.find_node(path).map(|node| state.image.content(node).to_vec())
     }
 
     /// Flips one bit of a file on the medium. Returns false if there is no such bit.
     pub fn flip(&self, path: &Path, byte: usize, bit: u8) -> bool {
         let mut state = self.0.lock();
-        let node = state.image.find(path);
+        let node = state.image.find_node(path);
         node.is_some_and(|node| state.image.flip(node, byte, bit))
     }
 }
@@ -342,11 +342,11 @@ impl Files for SimDisk {
         if access.direct && state.refuses_direct {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let node = match state.image.find(path) {
+        let node = match state.image.find_node(path) {
             Some(node) => node,
             None if access.create => {
                 state.rename(NameChange::Create(path.to_owned()))?;
-                state.image.find(path).ok_or(io::ErrorKind::NotFound)?
+                state.image.find_node(path).ok_or(io::ErrorKind::NotFound)?
             }
             None => return Err(io::ErrorKind::NotFound.into()),
         };
@@ -370,14 +370,14 @@ impl Files for SimDisk {
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let mut state = self.0.lock();
         state.alive()?;
-        state.image.find(from).ok_or(io::ErrorKind::NotFound)?;
+        state.image.find_node(from).ok_or(io::ErrorKind::NotFound)?;
         state.rename(NameChange::Rename(from.to_owned(), to.to_owned()))
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
         let mut state = self.0.lock();
         state.alive()?;
-        state.image.find(path).ok_or(io::ErrorKind::NotFound)?;
+        state.image.find_node(path).ok_or(io::ErrorKind::NotFound)?;
         state.rename(NameChange::Remove(path.to_owned()))
     }
 

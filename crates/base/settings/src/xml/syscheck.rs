@@ -38,18 +38,18 @@ pub(super) fn read(
             }
             "disabled" => {
                 plain(context, child)?;
-                context.holds(child, false)?;
+                context.require_fixed_value(child, false)?;
             }
             "scan_on_start" | "alert_new_files" | "skip_proc" | "skip_sys" => {
                 plain(context, child)?;
-                context.holds(child, true)?;
+                context.require_fixed_value(child, true)?;
             }
             // The agent never reports differences of content, so there is nothing to exclude.
             "nodiff" => drop(context.text(child)?),
             _ => return Err(context.unknown(child)),
         }
     }
-    leave_out(context, ignored, &mut found)?;
+    apply_ignored(context, ignored, &mut found)?;
     found.into_iter().try_for_each(|watch| add(context, node, &mut settings.watch, watch))
 }
 
@@ -245,7 +245,7 @@ fn escaped(text: &str) -> String {
 
 /// Adds each ignored path or pattern to the watched paths that it concerns. One that concerns none
 /// is an error.
-fn leave_out(
+fn apply_ignored(
     context: &ErrorContext<'_>,
     ignored: Vec<(usize, Ignored)>,
     found: &mut [WatchSettings],

@@ -46,7 +46,7 @@ pub(super) async fn stream_answer(
     tokio::task::spawn_blocking(move || {
         // The query ends if the client disconnects or reads nothing for too long.
         let over = query::run(&store, &query, &budget, |piece| {
-            let patience = budget.left().min(UNREAD_TIME_MAX);
+            let patience = budget.time_left().min(UNREAD_TIME_MAX);
             runtime.block_on(hand_over(&send, piece, patience, &told))
         });
         if let Some(why) = over {

@@ -51,7 +51,7 @@ async fn idle_connection_keeps_its_dictionary_entries() {
         }
         store.retain().unwrap();
     }
-    assert!(!store.keep(unwritten), "the store forgets rows that are not kept");
+    assert!(!store.keep_row(unwritten), "the store forgets rows that are not kept");
     client.write_all(b":7\r\n:5\r\n+1\r\n+sync\r\n").await.unwrap();
     assert_eq!(answer(&mut client).await, "+OK\r\n");
     drop((client, stop));

@@ -11,7 +11,7 @@ fn empty() -> (tempfile::TempDir, Store) {
 }
 
 /// Returns the answer of a query as CSV with raw times, and the most memory it held, in bytes.
-fn told(store: &Store, fields: &str) -> (String, usize) {
+fn answer_and_peak_memory(store: &Store, fields: &str) -> (String, usize) {
     let memory = Memory::default();
     let budget = Budget::new(QUERY_TIME_MAX, memory.clone(), || false);
     let text = format!(r#"{{{fields}, "output": {{"format": "csv", "timestamp": "raw"}}}}"#);
@@ -19,7 +19,7 @@ fn told(store: &Store, fields: &str) -> (String, usize) {
     let query = Query::parse(text.as_bytes()).unwrap();
     let cut = run(store, &query, &budget, |piece| {
         rows.push_str(std::str::from_utf8(&piece).unwrap());
-        held = held.max(memory.held());
+        held = held.max(memory.held_bytes());
         true
     });
     assert_eq!(cut, None);
@@ -45,7 +45,7 @@ fn query_releases_its_memory_reservation() {
         let budget = Budget::new(QUERY_TIME_MAX, memory.clone(), || false);
         let text = format!(r#"{{{fields}, "range": {{"from": 0, "to": 1000}}}}"#);
         answer_within(&store, &text, &budget);
-        assert_eq!(memory.held(), 0, "{fields}");
+        assert_eq!(memory.held_bytes(), 0, "{fields}");
     }
 }
 
@@ -70,7 +70,7 @@ fn events_are_read_in_chunks_in_both_directions() {
     }
     let ask = |range: &str| {
         let fields = format!(r#""select-events": "!log", "range": {range}"#);
-        let (times, held) = told(&store, &fields);
+        let (times, held) = answer_and_peak_memory(&store, &fields);
         assert!(held < 12 << 20, "{held} bytes of 24 million were held at once");
         let time = |line: &str| line.split(',').nth(1).unwrap().parse().unwrap();
         times.lines().map(time).collect::<Vec<i64>>()
@@ -103,7 +103,7 @@ fn long_series_is_read_in_bounded_memory_in_any_sample_order() {
     for backward in [false, true] {
         let range = if backward { (ROWS - 1, -1) } else { (0, ROWS) };
         let range = format!(r#""range": {{"from": {}, "to": {}}}"#, range.0, range.1);
-        let (rows, held) = told(&store, &format!(r#""select": "long", {range}"#));
+        let (rows, held) = answer_and_peak_memory(&store, &format!(r#""select": "long", {range}"#));
         assert!(held < 3 << 20, "{held} bytes of {} were held at once", 16 * ROWS);
         let times: Box<dyn Iterator<Item = i64>> =
             if backward { Box::new((0..ROWS).rev()) } else { Box::new(0..ROWS) };

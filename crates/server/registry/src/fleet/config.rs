@@ -37,14 +37,14 @@ impl Fleet {
     /// Updates the wanted digest of the agents of this group.
     pub(crate) fn want_group(&mut self, group: &str) {
         for id in self.members(group) {
-            if self.want(id) {
+            if self.update_wanted(id) {
                 self.configured(id);
             }
         }
     }
 
     /// Updates the digest that the agent should run; returns true if it changed.
-    pub(super) fn want(&mut self, id: AgentId) -> bool {
+    pub(super) fn update_wanted(&mut self, id: AgentId) -> bool {
         let Some(live) = self.agents.get_mut(&id) else { return false };
         let wanted = self.configs.sum(&live.record.groups);
         if live.wanted == wanted {
@@ -82,7 +82,7 @@ impl Fleet {
     }
 
     /// Returns true if the agent's report is already known.
-    pub(crate) fn knows(&self, id: AgentId, told: &ConfigTold) -> bool {
+    pub(crate) fn knows_report(&self, id: AgentId, told: &ConfigTold) -> bool {
         self.agents.get(&id).is_none_or(|live| {
             live.runs.as_deref() == Some(&told.sum)
                 && live.problem.as_deref() == told.problem.as_ref()

@@ -126,7 +126,7 @@ impl Client {
     }
 
     /// Sends a request. Any status other than 2xx is an error: 5xx and 429 are temporary.
-    pub(super) async fn ask(
+    pub(super) async fn send_checked(
         &self,
         method: Method,
         path: &str,

@@ -43,14 +43,14 @@ pub(super) async fn fetch(
         Part::Registry => "registry",
     };
     let query = [("follower", follower), ("part", name)];
-    let mut answer = client.ask(Method::POST, "/journal/follow/seed", &query).await?;
+    let mut answer = client.send_checked(Method::POST, "/journal/follow/seed", &query).await?;
     let mut decoder = Decoder::default();
     let mut receiver = Receiver::new(&incoming)?;
     while let Some(chunk) = answer.chunk().await.map_err(lost)? {
         decoder.push(&chunk);
         while let Some(frame) = decoder.next_frame().map_err(|e| Trouble::Lost(e.to_string()))? {
             if receiver.accept_frame(frame)? == Received::All {
-                return Ok(receiver.place(folder)?);
+                return Ok(receiver.publish_files(folder)?);
             }
         }
     }
@@ -156,7 +156,7 @@ impl Receiver {
     }
 
     /// Moves every file to its final name.
-    fn place(&self, folder: &Path) -> Result<(), FollowError> {
+    fn publish_files(&self, folder: &Path) -> Result<(), FollowError> {
         let keys = folder.join("keys");
         if self.names.iter().any(|n| n.starts_with("keys/")) && !keys.exists() {
             create_private(&keys)?;

@@ -11,7 +11,7 @@ use super::{DataFolder, event_ids, eventually, one, open, session};
 use crate::{CommitError, CommitOptions, DiskState, DiskThresholds};
 
 /// Takes the state's write lock on another connection, so that the applier has to wait.
-fn hold(place: &DataFolder) -> Connection {
+fn lock_state(place: &DataFolder) -> Connection {
     let db = Connection::open(place.state()).unwrap();
     db.execute_batch("BEGIN IMMEDIATE").unwrap();
     db
@@ -23,7 +23,7 @@ async fn submit_is_rejected_while_in_flight_bytes_exceed_the_limit() {
     let open = place
         .try_open(CommitOptions { in_flight_bytes_max: 1, ..CommitOptions::default() })
         .unwrap();
-    let held = hold(&place);
+    let held = lock_state(&place);
     let commit = open.commit.clone();
     let first = tokio::spawn(async move { commit.submit(one("first")).await });
     eventually("a record in flight", || open.commit.stats().in_flight_bytes > 0);
@@ -40,7 +40,7 @@ async fn submit_is_rejected_while_in_flight_bytes_exceed_the_limit() {
 async fn locked_state_rejects_submits_and_applies_them_later() {
     let place = DataFolder::new();
     let open = place.open();
-    let held = hold(&place);
+    let held = lock_state(&place);
     let refused = open.commit.submit(one("first")).await.unwrap_err();
     assert!(matches!(refused, CommitError::Full(_)), "{refused}");
     let refused = open.commit.submit(one("second")).await.unwrap_err();
@@ -57,7 +57,7 @@ async fn stalled_state_rejects_waiting_submits_then_recovers() {
     // With one record per transaction, the others wait behind the one that finds the disk full.
     let open =
         place.try_open(CommitOptions { batch_records_max: 1, ..CommitOptions::default() }).unwrap();
-    let held = hold(&place);
+    let held = lock_state(&place);
     let submits: Vec<_> = (0..5)
         .map(|n| {
             let commit = open.commit.clone();

@@ -114,7 +114,7 @@ pub(super) fn add(
     let id = match new.id {
         Some(id) if freed.contains(&id) && require(tx, id).is_err() => {
             rows::run(tx, "DELETE FROM free_number WHERE id = ?1", [id.0])?;
-            commands::given_again(tx, id)?;
+            commands::forget_former_agent(tx, id)?;
             id
         }
         wanted => draw_number(tx, wanted)?,
@@ -159,7 +159,7 @@ pub(super) fn is_known(tx: &Transaction<'_>, new: &NewAgent) -> ControlResult<bo
 
 /// Replaces the key, address and date of an existing agent, and its groups if any are named.
 /// Revokes its certificates; everything else remains.
-pub(super) fn key_anew(tx: &Transaction<'_>, new: &NewAgent) -> ControlResult<AgentRow> {
+pub(super) fn replace_key(tx: &Transaction<'_>, new: &NewAgent) -> ControlResult<AgentRow> {
     let id = new.id.unwrap_or(AgentId::SERVER);
     tx.prepare_cached(
         "UPDATE agent SET client_key = ?2, register_ip = ?3, added_at_s = ?4
@@ -190,7 +190,7 @@ fn draw_number(tx: &Transaction<'_>, wanted: Option<AgentId>) -> ControlResult<A
     let number = match wanted {
         Some(id) if id.0 < next => {
             if rows::run(tx, "DELETE FROM free_number WHERE id = ?1", [id.0])? > 0 {
-                commands::given_again(tx, id)?;
+                commands::forget_former_agent(tx, id)?;
                 return Ok(id);
             }
             return Err(ControlError::NumberUsed { id, next: AgentId(next) });

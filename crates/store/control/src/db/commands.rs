@@ -20,7 +20,7 @@ use crate::{
 };
 
 use narrowed::{named, within};
-pub(super) use numbers::given_again;
+pub(super) use numbers::forget_former_agent;
 
 const COMMAND_COLUMNS: &str = "id, kind, user, created_at_s, expires_at_s, pending, sent, \
      acknowledged, failed, expired, cancelled";
@@ -108,7 +108,7 @@ fn bytes_of(agents: &RoaringBitmap) -> ControlResult<Vec<u8>> {
 
 /// Creates a command as one row, whatever the number of agents. Outcomes get their rows later.
 pub(super) fn create(tx: &Transaction<'_>, new: &NewCommand) -> ControlResult<u64> {
-    make_room(tx, &new.user)?;
+    check_open_limit(tx, &new.user)?;
     let agents: RoaringBitmap =
         new.agents.iter().map(|agent| agent.0).filter(|id| *id > 0).collect();
     let set = bytes_of(&agents)?;
@@ -128,7 +128,7 @@ pub(super) fn create(tx: &Transaction<'_>, new: &NewCommand) -> ControlResult<u6
 }
 
 /// Refuses a new command if too many are unfinished. [`trim`] drops the finished ones.
-fn make_room(tx: &Transaction<'_>, user: &str) -> ControlResult<()> {
+fn check_open_limit(tx: &Transaction<'_>, user: &str) -> ControlResult<()> {
     let (open, own) = tx
         .prepare_cached(
             "SELECT count(*), coalesce(sum(user = ?1), 0) FROM command WHERE pending + sent > 0",
@@ -311,7 +311,7 @@ fn unfinished(tx: &Transaction<'_>) -> ControlResult<Vec<OpenCommand>> {
 }
 
 /// Cancels the unanswered commands of removed agents.
-pub(super) fn agents_gone(
+pub(super) fn cancel_for_removed_agents(
     tx: &Transaction<'_>,
     agents: &[AgentId],
     now_s: i64,

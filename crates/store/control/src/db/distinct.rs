@@ -18,7 +18,7 @@ pub(super) fn distinct(
     now_s: i64,
 ) -> ControlResult<DistinctPage> {
     let filter = Where::of(query, now_s);
-    let keys: Vec<&str> = columns.iter().map(|column| shown(*column)).collect();
+    let keys: Vec<&str> = columns.iter().map(|column| value_sql(*column)).collect();
     let places: Vec<String> = (1..=keys.len()).map(|place| place.to_string()).collect();
     let by = places.join(", ");
     let mut order = String::new();
@@ -54,7 +54,7 @@ pub(super) fn distinct(
 }
 
 /// Returns the SQL expression of a column's value as text.
-fn shown(column: AgentColumn) -> &'static str {
+fn value_sql(column: AgentColumn) -> &'static str {
     match form(column) {
         Form::Text(sql) | Form::Version(sql, _) => sql,
         Form::Number("a.id") => "printf('%03d', a.id)",

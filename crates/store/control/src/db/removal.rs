@@ -21,7 +21,7 @@ pub(super) fn remove(
         }
     }
     let gone: Vec<AgentId> = rows.iter().map(|row| row.record.id).collect();
-    commands::agents_gone(tx, &gone, now_s)?;
+    commands::cancel_for_removed_agents(tx, &gone, now_s)?;
     Ok(rows)
 }
 
@@ -39,5 +39,5 @@ pub(super) fn replace(
         return Ok((rows, agents::add(tx, new, freed)?));
     }
     let others: Vec<AgentId> = gone.iter().copied().filter(|id| Some(*id) != known).collect();
-    Ok((remove(tx, &others, new.now_s)?, agents::key_anew(tx, new)?))
+    Ok((remove(tx, &others, new.now_s)?, agents::replace_key(tx, new)?))
 }

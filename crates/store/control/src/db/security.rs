@@ -32,7 +32,7 @@ impl SecurityStore for SqliteControl {
     }
 
     fn change_security(&self, context: &WriteContext, write: &SecurityWrite) -> ControlResult<u32> {
-        self.write(context, |tx| carry_out(tx, write))
+        self.write(context, |tx| apply_write(tx, write))
     }
 }
 
@@ -137,7 +137,7 @@ fn user(tx: &Transaction<'_>, id: u32) -> ControlResult<Option<UserRow>> {
 }
 
 /// Applies a change and its revocations. Returns the id of the created object, or 0.
-fn carry_out(tx: &Transaction<'_>, write: &SecurityWrite) -> ControlResult<u32> {
+fn apply_write(tx: &Transaction<'_>, write: &SecurityWrite) -> ControlResult<u32> {
     let id = change(tx, &write.change)?;
     for revocation in &write.revoked {
         users::revoke_tokens(tx, revocation)?;
@@ -150,51 +150,51 @@ fn change(tx: &Transaction<'_>, change: &SecurityChange) -> ControlResult<u32> {
     match change {
         SecurityChange::SetPassword { user, hash } => {
             let sql = "UPDATE user SET password_hash = ?2 WHERE id = ?1";
-            found(rows::run(tx, sql, params![user, hash])?, "user", *user)
+            require_changed(rows::run(tx, sql, params![user, hash])?, "user", *user)
         }
         SecurityChange::SetRunAs { user, allow } => {
             let sql = "UPDATE user SET allow_run_as = ?2 WHERE id = ?1";
-            found(rows::run(tx, sql, params![user, allow])?, "user", *user)
+            require_changed(rows::run(tx, sql, params![user, allow])?, "user", *user)
         }
         SecurityChange::CreateRole { name } => {
-            free(tx, "SELECT id FROM role WHERE name = ?1", "role", name, 0)?;
+            require_unused(tx, "SELECT id FROM role WHERE name = ?1", "role", name, 0)?;
             rows::run(tx, "INSERT INTO role (name) VALUES (?1)", [name])?;
-            drawn(tx)
+            last_inserted_id(tx)
         }
         SecurityChange::RenameRole { id, name } => {
-            free(tx, "SELECT id FROM role WHERE name = ?1", "role", name, *id)?;
+            require_unused(tx, "SELECT id FROM role WHERE name = ?1", "role", name, *id)?;
             let sql = "UPDATE role SET name = ?2 WHERE id = ?1";
-            found(rows::run(tx, sql, params![id, name])?, "role", *id)
+            require_changed(rows::run(tx, sql, params![id, name])?, "role", *id)
         }
         SecurityChange::CreatePolicy(policy) => set_policy(tx, policy, true),
         SecurityChange::ReplacePolicy(policy) => set_policy(tx, policy, false),
         SecurityChange::CreateRule { name, body } => {
             rule_free(tx, name, body, 0)?;
             rows::run(tx, "INSERT INTO rule (name, body) VALUES (?1, ?2)", [name, body])?;
-            drawn(tx)
+            last_inserted_id(tx)
         }
         SecurityChange::ReplaceRule { id, name, body } => {
             rule_free(tx, name, body, *id)?;
             let sql = "UPDATE rule SET name = ?2, body = ?3 WHERE id = ?1";
-            found(rows::run(tx, sql, params![id, name, body])?, "rule", *id)
+            require_changed(rows::run(tx, sql, params![id, name, body])?, "rule", *id)
         }
         SecurityChange::DeleteUser(id) => {
             rows::run(tx, "DELETE FROM user_role WHERE user = ?1", [id])?;
-            found(rows::run(tx, "DELETE FROM user WHERE id = ?1", [id])?, "user", *id)
+            require_changed(rows::run(tx, "DELETE FROM user WHERE id = ?1", [id])?, "user", *id)
         }
         SecurityChange::DeleteRole(id) => {
             rows::run(tx, "DELETE FROM user_role WHERE role = ?1", [id])?;
             rows::run(tx, "DELETE FROM role_policy WHERE role = ?1", [id])?;
             rows::run(tx, "DELETE FROM role_rule WHERE role = ?1", [id])?;
-            found(rows::run(tx, "DELETE FROM role WHERE id = ?1", [id])?, "role", *id)
+            require_changed(rows::run(tx, "DELETE FROM role WHERE id = ?1", [id])?, "role", *id)
         }
         SecurityChange::DeletePolicy(id) => {
             rows::run(tx, "DELETE FROM role_policy WHERE policy = ?1", [id])?;
-            found(rows::run(tx, "DELETE FROM policy WHERE id = ?1", [id])?, "policy", *id)
+            require_changed(rows::run(tx, "DELETE FROM policy WHERE id = ?1", [id])?, "policy", *id)
         }
         SecurityChange::DeleteRule(id) => {
             rows::run(tx, "DELETE FROM role_rule WHERE rule = ?1", [id])?;
-            found(rows::run(tx, "DELETE FROM rule WHERE id = ?1", [id])?, "rule", *id)
+            require_changed(rows::run(tx, "DELETE FROM rule WHERE id = ?1", [id])?, "rule", *id)
         }
         SecurityChange::Link { kind, owner, member, position } => {
             link(tx, &statements(*kind), *owner, *member, *position)
@@ -202,13 +202,13 @@ fn change(tx: &Transaction<'_>, change: &SecurityChange) -> ControlResult<u32> {
         SecurityChange::Unlink { kind, owner, member } => {
             let links = statements(*kind);
             let gone = tx.prepare_cached(links.delete)?.execute([owner, member])?;
-            found(gone, "link", *member)
+            require_changed(gone, "link", *member)
         }
     }
 }
 
 /// Returns 0, or `NotFound` if a statement changed no row.
-fn found(rows: usize, what: &'static str, id: u32) -> ControlResult<u32> {
+fn require_changed(rows: usize, what: &'static str, id: u32) -> ControlResult<u32> {
     if rows == 0 {
         return Err(ControlError::NotFound { what, name: id.to_string() });
     }
@@ -216,14 +216,14 @@ fn found(rows: usize, what: &'static str, id: u32) -> ControlResult<u32> {
 }
 
 /// Returns the id of the row inserted last.
-fn drawn(tx: &Transaction<'_>) -> ControlResult<u32> {
+fn last_inserted_id(tx: &Transaction<'_>) -> ControlResult<u32> {
     u32::try_from(tx.last_insert_rowid())
         .map_err(|_| ControlError::Limit { what: "ids", max: u64::from(u32::MAX) })
 }
 
 /// Returns `Exists` if another row than `own` has the value. `sql` selects the ids of all rows that
 /// have it.
-fn free(
+fn require_unused(
     tx: &Transaction<'_>,
     sql: &str,
     what: &'static str,
@@ -242,14 +242,14 @@ fn free(
 }
 
 fn rule_free(tx: &Transaction<'_>, name: &str, body: &str, own: u32) -> ControlResult<()> {
-    free(tx, "SELECT id FROM rule WHERE name = ?1", "rule", name, own)?;
-    free(tx, "SELECT id FROM rule WHERE body = ?1", "rule body", body, own)
+    require_unused(tx, "SELECT id FROM rule WHERE name = ?1", "rule", name, own)?;
+    require_unused(tx, "SELECT id FROM rule WHERE body = ?1", "rule body", body, own)
 }
 
 /// Creates a policy if `new`, otherwise replaces it. Its name and its content must be unique.
 fn set_policy(tx: &Transaction<'_>, policy: &Policy, new: bool) -> ControlResult<u32> {
     let own = if new { 0 } else { policy.id };
-    free(tx, "SELECT id FROM policy WHERE name = ?1", "policy", &policy.name, own)?;
+    require_unused(tx, "SELECT id FROM policy WHERE name = ?1", "policy", &policy.name, own)?;
     // A list of strings always serialises.
     let actions = serde_json::to_string(&policy.actions).unwrap_or_default();
     let resources = serde_json::to_string(&policy.resources).unwrap_or_default();
@@ -269,11 +269,11 @@ fn set_policy(tx: &Transaction<'_>, policy: &Policy, new: bool) -> ControlResult
             "INSERT INTO policy (name, actions, resources, allow) VALUES (?1, ?2, ?3, ?4)",
             params![policy.name, actions, resources, policy.allow],
         )?;
-        return drawn(tx);
+        return last_inserted_id(tx);
     }
     let sql = "UPDATE policy SET name = ?2, actions = ?3, resources = ?4, allow = ?5 WHERE id = ?1";
     let set = params![policy.id, policy.name, actions, resources, policy.allow];
-    found(rows::run(tx, sql, set)?, "policy", policy.id)
+    require_changed(rows::run(tx, sql, set)?, "policy", policy.id)
 }
 
 /// The statements of one kind of link.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use env::files::File;
 
-use crate::bytes::{Blocks, put};
+use crate::bytes::{Blocks, copy_at};
 use crate::folder::{Mark, RingGroup};
 use crate::format::{LAG_UNKNOWN, NewFrame, encode_head, frame_bytes};
 use crate::meter::Cost;
@@ -196,7 +196,7 @@ impl Writer {
             crossing: None,
         };
         let out = archival.out.reset((end - base) as usize);
-        put(out, 0, &active.tail);
+        copy_at(out, 0, &active.tail);
         let mut start = active.next;
         for (before, (group, lag)) in groups.iter().zip(&lags).enumerate() {
             let (seed, sequence) = (active.segment.seed(), group.sequence);

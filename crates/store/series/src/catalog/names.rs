@@ -34,7 +34,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    pub(super) fn ask(&self, epoch: u32) {
+    pub(super) fn record_request(&self, epoch: u32) {
         if self.asked.load(Ordering::Relaxed) != epoch {
             self.asked.store(epoch, Ordering::Relaxed);
         }
@@ -67,14 +67,14 @@ impl Names {
         let same = |id: &u32| self.rows.get(*id).is_some_and(|e| e.text.as_bytes() == raw);
         let Some(id) = self.table.find(hash, same).copied() else { return self.alias(hash, raw) };
         let entry = self.rows.get(id)?;
-        entry.ask(self.epoch);
+        entry.record_request(self.epoch);
         Some(Row { id, columns: entry.columns, events: entry.events })
     }
 
     pub(super) fn alias(&self, hash: u64, raw: &[u8]) -> Option<Row> {
         let row = self.aliases.find(hash, |alias| *alias.raw == *raw)?.row;
         // An alias of a forgotten row is ignored.
-        self.rows.get(row.id)?.ask(self.epoch);
+        self.rows.get(row.id)?.record_request(self.epoch);
         Some(row)
     }
 

@@ -141,8 +141,10 @@ impl<'a> Rows<'a> {
             let inside = |time| t.range.contains(time);
             let Some(hit) = t.of(row, part.meta.position_max) else { continue };
             match (hit, want) {
-                ([], _) => table.keep(|time| !inside(time)),
-                (hit, Want::One(one)) if hit.contains(&one) => table.keep(|time| !inside(time)),
+                ([], _) => table.retain_rows(|time| !inside(time)),
+                (hit, Want::One(one)) if hit.contains(&one) => {
+                    table.retain_rows(|time| !inside(time));
+                }
                 (_, Want::One(_)) => {}
                 (hit, _) => hit.iter().for_each(|column| table.blank(*column, inside)),
             }

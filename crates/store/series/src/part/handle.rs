@@ -73,7 +73,7 @@ impl Part {
         let (file, meta) = (self.file.open()?, &self.meta);
         if meta.version == VERSION_WHOLE_INDEX {
             let top = index::Top::whole(meta.index_at, meta.index_bytes);
-            return Ok(self.open_parts.put(&self.slot, file, top));
+            return Ok(self.open_parts.insert_part(&self.slot, file, top));
         }
         let at = meta.end().saturating_sub(u64::from(meta.top_bytes));
         let bytes = self.file.read(&*file, at, meta.top_bytes as usize)?;
@@ -81,7 +81,7 @@ impl Part {
             return Err(self.file.damage(at, "the index is damaged"));
         }
         let top = index::Top::decode(&bytes, meta.index_at).ok_or_else(|| self.odd_index(at))?;
-        Ok(self.open_parts.put(&self.slot, file, top))
+        Ok(self.open_parts.insert_part(&self.slot, file, top))
     }
 
     fn odd_index(&self, at: u64) -> SeriesReadError {
@@ -103,7 +103,7 @@ impl Part {
             return Err(self.file.damage(block.offset, "a block of the index is damaged"));
         }
         let bytes: Arc<[u8]> = bytes.into();
-        opened.keep(at, &bytes);
+        opened.cache_block(at, &bytes);
         Ok(bytes)
     }
 
@@ -129,9 +129,9 @@ impl Part {
     pub(crate) fn entry(&self, row: u32, want: Want) -> Result<Option<Entry>, SeriesReadError> {
         let base = partition_range(self.meta.partition).from_ns;
         let opened = self.opened()?;
-        let Some(at) = opened.top.find(row) else { return Ok(None) };
+        let Some(at) = opened.top.find_block(row) else { return Ok(None) };
         let block = self.block(&opened, at)?;
-        let entry = index::find(&block, row, base, self.meta.step_s == 0, want);
+        let entry = index::find_entry(&block, row, base, self.meta.step_s == 0, want);
         let entry = entry.ok_or_else(|| self.odd_index(self.meta.index_at))?;
         Ok((!entry.chunks.is_empty()).then_some(entry))
     }
@@ -183,7 +183,7 @@ impl Part {
         for chunk in entry.chunks.iter().filter(|c| range.touches(c.first, c.last)) {
             self.chunk(chunk, want, &mut table, work)?;
         }
-        table.keep(|t| range.contains(t));
+        table.retain_rows(|t| range.contains(t));
         Ok(table)
     }
 

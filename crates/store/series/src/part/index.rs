@@ -199,7 +199,7 @@ impl Top {
     }
 
     /// Returns the index of the block that may contain a row, if any.
-    pub(crate) fn find(&self, row: u32) -> Option<usize> {
+    pub(crate) fn find_block(&self, row: u32) -> Option<usize> {
         if self.rows.as_ref().is_some_and(|rows| !rows.contains(row)) {
             return None;
         }
@@ -237,7 +237,7 @@ pub(crate) fn rows(index: &[u8]) -> Option<Vec<u32>> {
 
 /// Returns the entry of a row in a block, with the summaries of the requested columns. The entry is
 /// empty if the block does not contain the row. Returns `None` if the bytes are not a valid block.
-pub(crate) fn find(
+pub(crate) fn find_entry(
     index: &[u8],
     row: u32,
     base: i64,
@@ -267,7 +267,7 @@ pub(crate) fn find(
         let mut summaries = Vec::new();
         for column in 0..if summarized { columns } else { 0 } {
             let none = input.0.first() == Some(&NO_SUMMARY);
-            match (none, want.takes(column)) {
+            match (none, want.includes_column(column)) {
                 (true, taken) => {
                     input.u8()?;
                     summaries.extend(taken.then_some(None));
@@ -299,7 +299,9 @@ mod tests {
         for number in [1, 1, 0, u64::MAX, 1, 0, 0] {
             push_varint(&mut block, number);
         }
-        assert!(find(&block, 7, 0, false, Want::All).is_none());
-        assert!(find(&block, 8, 0, false, Want::All).is_some_and(|entry| entry.chunks.is_empty()));
+        assert!(find_entry(&block, 7, 0, false, Want::All).is_none());
+        assert!(
+            find_entry(&block, 8, 0, false, Want::All).is_some_and(|entry| entry.chunks.is_empty())
+        );
     }
 }

@@ -65,7 +65,7 @@ impl Opened {
     }
 
     /// Caches a block of the index.
-    pub(crate) fn keep(&self, at: usize, block: &Arc<[u8]>) {
+    pub(crate) fn cache_block(&self, at: usize, block: &Arc<[u8]>) {
         if self.blocks.lock().insert(at, Arc::clone(block)).is_none() {
             self.bytes.fetch_add(block.len() as u64, Ordering::Relaxed);
             self.open_parts.bytes.fetch_add(block.len() as u64, Ordering::Relaxed);
@@ -76,7 +76,7 @@ impl Opened {
 
 impl OpenParts {
     /// Puts an opened part into its slot.
-    pub(crate) fn put(
+    pub(crate) fn insert_part(
         self: &Arc<Self>,
         slot: &Arc<Slot>,
         file: Arc<dyn File>,

@@ -74,7 +74,7 @@ impl Block {
             tracing::error!("a sorted block cannot be decoded");
         }
         if !range.covers(self.first, self.last) {
-            table.keep(|t| range.contains(t));
+            table.retain_rows(|t| range.contains(t));
         }
         table
     }

@@ -50,7 +50,7 @@ impl Snapshot {
 
     pub(super) fn hide(&self, table: &mut Table, of: ColumnId, position: u64) {
         for t in self.tombstones.iter().filter(|t| t.hits(of, position)) {
-            table.keep(|time| !t.range.contains(time));
+            table.retain_rows(|time| !t.range.contains(time));
         }
     }
 
@@ -115,7 +115,7 @@ impl Snapshot {
                 let mut table = Table::with_columns(chunk.summaries.len().min(1));
                 part.chunk(chunk, Want::One(of.column), &mut table, work)?;
                 if !range.covers(chunk.first, chunk.last) {
-                    table.keep(|t| range.contains(t));
+                    table.retain_rows(|t| range.contains(t));
                 }
                 self.hide(&mut table, *of, part.meta.position_max);
                 Ok(table)

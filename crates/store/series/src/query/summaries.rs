@@ -134,7 +134,7 @@ impl Snapshot {
             }
             let here = source.here();
             let apart = are_apart(&pieces);
-            let known = |p: &Piece| self.known(p, here, grid).is_some();
+            let known = |p: &Piece| self.chunk_summary(p, here, grid).is_some();
             let told = !pieces.is_empty() && apart && pieces.iter().all(known);
             let found = if self.is_alone(partition) || !(told || pieces.is_empty()) {
                 self.by_rollup(&source, grid, &mut work, &mut torn)
@@ -169,7 +169,7 @@ impl Snapshot {
         sink: &mut impl Sink,
         work: &mut Work,
     ) -> Result<(), SeriesReadError> {
-        if let Some((first, some)) = self.known(piece, range, grid) {
+        if let Some((first, some)) = self.chunk_summary(piece, range, grid) {
             sink.add_summary(first, some);
             return Ok(());
         }
@@ -179,7 +179,7 @@ impl Snapshot {
     }
 
     /// Returns the chunk's own summary with its first time, if it suffices for a range and grid.
-    fn known(&self, piece: &Piece, range: TimeRange, grid: Grid) -> Option<(i64, Summary)> {
+    fn chunk_summary(&self, piece: &Piece, range: TimeRange, grid: Grid) -> Option<(i64, Summary)> {
         let Piece::Chunk(part, chunk, of) = piece else { return None };
         let some = chunk.summaries.first().copied().flatten()?;
         let usable = range.covers(chunk.first, chunk.last)

@@ -60,7 +60,7 @@ pub fn open(disk: &SimDisk, wal: Wal) -> (Store, OpenReport) {
     Store::open(Path::new("/series"), options(disk, wal)).unwrap()
 }
 
-pub fn shown(value: Value) -> String {
+pub fn format_value(value: Value) -> String {
     match value {
         Value::F64(f) => format!("f{:016x}", f.to_bits()),
         Value::I64(i) => format!("i{i}"),
@@ -115,7 +115,7 @@ pub fn read(
     for run in snapshot.scan(series, range, direction) {
         let run = run.unwrap();
         for (i, time) in run.times.iter().enumerate() {
-            samples.push((*time, shown(run.values.get(i).unwrap())));
+            samples.push((*time, format_value(run.values.get(i).unwrap())));
         }
         assert!(matches!(run.values, Values::F64(_) | Values::I64(_)));
     }
@@ -173,7 +173,7 @@ pub fn batch(store: &Store, draw: &mut Draw, clock_s: &mut i64) -> (Batch, Chang
         batch.push_values(row, time, &values).unwrap();
         let (metrics, tags) = name.split_once(' ').unwrap();
         for (metric, value) in metrics.split('|').zip(values) {
-            change.push((format!("{metric} {tags}"), time, shown(value.canonical())));
+            change.push((format!("{metric} {tags}"), time, format_value(value.canonical())));
         }
     }
     (batch, change)

@@ -243,7 +243,7 @@ pub fn unregistered_number_restarts_after_removal_and_ends_no_life(store: &dyn S
     assert_eq!(store.agent_counts(&Reader::server(), AgentId(7)).unwrap().life, None);
 }
 
-fn told(life: u64, at_us: u64, overlay: Overlay, writes: Vec<Write>) -> Record {
+fn session_with_overlay(life: u64, at_us: u64, overlay: Overlay, writes: Vec<Write>) -> Record {
     let mut record = session_of_life(3, life, at_us, writes);
     if let Record::Session(session) = &mut record {
         session.overlay = overlay;
@@ -270,24 +270,42 @@ pub fn agent_overlay_is_replaced_only_by_newer_versions(store: &dyn StateStore) 
     };
     let pair = |host: &str, group: &str| (host.to_owned(), group.to_owned());
     assert_eq!(store.overlay(&Reader::server(), AgentId(3)).unwrap(), None);
-    apply(store, told(0, 1, is("a", "g"), vec![document("/a", 1, |_| ())]));
+    apply(store, session_with_overlay(0, 1, is("a", "g"), vec![document("/a", 1, |_| ())]));
     assert_eq!(now(), pair("a", "g"));
-    apply(store, told(0, 2, is("b", "h"), describe(AgentSubject::Metadata, 5, false)));
+    apply(
+        store,
+        session_with_overlay(0, 2, is("b", "h"), describe(AgentSubject::Metadata, 5, false)),
+    );
     assert_eq!(now(), pair("b", "g"), "metadata are not groups");
-    apply(store, told(0, 3, is("c", "h"), vec![document("/a", 2, |_| ())]));
+    apply(store, session_with_overlay(0, 3, is("c", "h"), vec![document("/a", 2, |_| ())]));
     assert_eq!(now(), pair("b", "h"), "a described version is not changed by a mention");
-    let stale = apply(store, told(0, 4, is("d", "i"), describe(AgentSubject::Metadata, 4, false)));
+    let stale = apply(
+        store,
+        session_with_overlay(0, 4, is("d", "i"), describe(AgentSubject::Metadata, 4, false)),
+    );
     assert_eq!((stale.skipped[0].reason, stale.skipped[0].version), (SkipReason::Stale, 5));
     assert_eq!(now(), pair("b", "h"));
-    apply(store, told(0, 5, is("e", "i"), describe(AgentSubject::Groups, 4, false)));
+    apply(
+        store,
+        session_with_overlay(0, 5, is("e", "i"), describe(AgentSubject::Groups, 4, false)),
+    );
     assert_eq!(now(), pair("b", "i"), "each has a version of its own");
-    let mended = apply(store, told(0, 6, is("f", "k"), describe(AgentSubject::Metadata, 9, true)));
+    let mended = apply(
+        store,
+        session_with_overlay(0, 6, is("f", "k"), describe(AgentSubject::Metadata, 9, true)),
+    );
     assert_eq!((mended.changed, now()), (1, pair("f", "i")));
-    let again = apply(store, told(0, 7, is("f", "k"), describe(AgentSubject::Metadata, 9, true)));
+    let again = apply(
+        store,
+        session_with_overlay(0, 7, is("f", "k"), describe(AgentSubject::Metadata, 9, true)),
+    );
     assert_eq!(again.changed, 0, "nothing differs");
-    apply(store, told(0, 8, is("g", "k"), describe(AgentSubject::Metadata, 6, false)));
+    apply(
+        store,
+        session_with_overlay(0, 8, is("g", "k"), describe(AgentSubject::Metadata, 6, false)),
+    );
     assert_eq!(now(), pair("g", "i"), "a check leaves the version as it was");
-    apply(store, told(2, 9, is("h", "l"), vec![document("/a", 1, |_| ())]));
+    apply(store, session_with_overlay(2, 9, is("h", "l"), vec![document("/a", 1, |_| ())]));
     assert_eq!(now(), pair("h", "l"), "of a registered agent the server's word counts");
     apply(store, removed(3, 2, 10));
     assert_eq!(now(), pair("h", "l"), "kept for its events");

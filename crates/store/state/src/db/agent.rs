@@ -83,7 +83,7 @@ impl Agent {
 
     /// Begins a life without anything of a former one. A sender for a number without a registered
     /// agent (life 0) counts as the same as before, so its earlier sessions are not applied again.
-    pub(super) fn begin(&mut self, life: u64) {
+    pub(super) fn begin_life(&mut self, life: u64) {
         self.end();
         if life != 0 {
             self.sessions = Sessions::default();
@@ -104,8 +104,8 @@ impl Agent {
     }
 
     /// Returns whether this session was applied before.
-    pub(super) fn knows(&self, session: &SessionRecord) -> SessionStatus {
-        self.sessions.known(session)
+    pub(super) fn session_status(&self, session: &SessionRecord) -> SessionStatus {
+        self.sessions.applied_status(session)
     }
 
     pub(super) fn applied(&mut self, session: &SessionRecord) {

@@ -64,7 +64,7 @@ pub(super) struct Applier<'c> {
 
 impl<'c> Applier<'c> {
     /// Returns an applier on a connection that is already inside a transaction.
-    pub(super) fn begin(db: &'c Connection) -> rusqlite::Result<Self> {
+    pub(super) fn in_transaction(db: &'c Connection) -> rusqlite::Result<Self> {
         let run = Statements::prepare(db)?;
         Ok(Self { db, kept: TransactionCache::load(db)?, run })
     }
@@ -183,7 +183,7 @@ impl<'c> Applier<'c> {
         if session.session.len() > SESSION_ID_BYTES_MAX {
             return Err(Stop::Unfit("the session's id is too long".into()));
         }
-        match self.kept.agent(self.db, session.agent)?.knows(session) {
+        match self.kept.agent(self.db, session.agent)?.session_status(session) {
             SessionStatus::No => {}
             SessionStatus::Applied => {
                 let skipped = replay::overtaken(self.db, session)?;
@@ -231,7 +231,7 @@ impl<'c> Applier<'c> {
         if let Some(former) = current {
             self.remove_agent(agent, Incarnation(former))?;
         }
-        self.kept.agent(self.db, agent)?.begin(incarnation.0);
+        self.kept.agent(self.db, agent)?.begin_life(incarnation.0);
         Ok(true)
     }
 
@@ -309,7 +309,7 @@ impl<'c> Applier<'c> {
         Ok(self.kept.dataset(self.db, dataset)?)
     }
 
-    fn find(
+    fn find_document(
         &mut self,
         collection: &Collection,
         id: &Packed<'_>,
@@ -357,7 +357,7 @@ impl<'c> Applier<'c> {
             return Ok(Err((SkipReason::Json, 0)));
         };
         let mut collection = *self.kept.collection(self.db, agent, dataset)?;
-        let found = self.find(&collection, &put.packed_id, columns.path())?;
+        let found = self.find_document(&collection, &put.packed_id, columns.path())?;
         let tombstone = self.tombstone(&collection, &put.packed_id)?;
         let stored = found.as_ref().map(|f| f.version).max(tombstone).unwrap_or(0);
         if put.version != 0 && stored > put.version {
@@ -401,7 +401,7 @@ impl<'c> Applier<'c> {
         }
         let packed = Packed::new(id);
         let mut collection = *self.kept.collection(self.db, agent, dataset)?;
-        let found = self.find(&collection, &packed, "")?;
+        let found = self.find_document(&collection, &packed, "")?;
         if let Some(found) = &found {
             if version != 0 && found.version > version {
                 return Ok(Err((SkipReason::Stale, found.version)));
@@ -487,7 +487,7 @@ impl<'c> Applier<'c> {
     }
 
     /// Returns the rows kept in memory, for retention to update.
-    pub(super) fn kept(&mut self) -> &mut TransactionCache {
+    pub(super) fn cached_rows(&mut self) -> &mut TransactionCache {
         &mut self.kept
     }
 }

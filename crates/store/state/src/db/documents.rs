@@ -56,7 +56,7 @@ impl Column {
     }
 
     /// Returns an SQL expression of the column as text or number.
-    fn shown(&self) -> String {
+    fn readable_sql(&self) -> String {
         if self.packed { unpacked_sql(self.name) } else { self.name.to_owned() }
     }
 }
@@ -198,7 +198,7 @@ impl Where {
 
     fn ordered(&mut self, column: &Column, operator: &str, value: SqlValue) {
         self.sql.push_str("coalesce(");
-        self.sql.push_str(&column.shown());
+        self.sql.push_str(&column.readable_sql());
         self.sql.push_str(operator);
         self.bind(value);
         self.sql.push_str(", 0)");
@@ -215,7 +215,7 @@ impl Where {
         }
         pattern.push('%');
         self.sql.push_str("coalesce(");
-        self.sql.push_str(&column.shown());
+        self.sql.push_str(&column.readable_sql());
         self.sql.push_str(" LIKE ");
         self.bind(SqlValue::Text(pattern));
         self.sql.push_str(" ESCAPE '\\', 0)");
@@ -226,12 +226,12 @@ impl Where {
     fn prefix(&mut self, column: &Column, text: &str) {
         let indexed = column.name == "path";
         self.sql.push_str(if indexed { "(" } else { "coalesce(" });
-        self.sql.push_str(&column.shown());
+        self.sql.push_str(&column.readable_sql());
         self.sql.push_str(" >= ");
         self.bind(SqlValue::Text(text.to_owned()));
         if let Some(end) = prefix_end(text) {
             self.sql.push_str(" AND ");
-            self.sql.push_str(&column.shown());
+            self.sql.push_str(&column.readable_sql());
             self.sql.push_str(" < ");
             self.bind(SqlValue::Text(end));
         }
@@ -388,7 +388,7 @@ pub(super) fn order_sql(sort: &[(DocumentField, SortDirection)]) -> Result<Strin
     }
     let mut order = String::new();
     for (field, direction) in sort {
-        order.push_str(&Column::of(*field).shown());
+        order.push_str(&Column::of(*field).readable_sql());
         order.push_str(if *direction == SortDirection::Descending { " DESC, " } else { ", " });
     }
     Ok(order)

@@ -230,7 +230,7 @@ impl SqliteState {
     ) -> Result<Result<T, Failure>, StateError> {
         let mut db = self.writer.lock();
         let tx = db.transaction_with_behavior(TransactionBehavior::Immediate).context(what)?;
-        let mut applier = Applier::begin(&tx).context(what)?;
+        let mut applier = Applier::in_transaction(&tx).context(what)?;
         match work(&mut applier) {
             Ok(answer) => {
                 let position = applier.finish().context(what)?;
@@ -416,7 +416,9 @@ fn stored_id(db: &Connection) -> Result<Option<String>, StateError> {
 
 fn draw_id(db: &Connection, file: &Path, random: &dyn Random) -> Result<String, StateError> {
     let mut bytes = [0; STORE_ID_BYTES];
-    random.fill(&mut bytes).map_err(|source| StateError::Io { path: file.to_owned(), source })?;
+    random
+        .fill_bytes(&mut bytes)
+        .map_err(|source| StateError::Io { path: file.to_owned(), source })?;
     let id = hex::encode(bytes);
     db.execute(
         "INSERT INTO meta VALUES ('store_id', ?1)

@@ -79,7 +79,7 @@ pub(super) fn events(
     let cutoff = now_us.saturating_sub(policy.age_us_max);
     let bytes_max = i64::try_from(policy.event_bytes_max).unwrap_or(i64::MAX);
     let own = dropped.coverage.clone();
-    let mut applier = Applier::begin(&tx).context(WHAT)?;
+    let mut applier = Applier::in_transaction(&tx).context(WHAT)?;
     let full = candidates.len() == RETAIN_CHUNK_ROWS;
     let mut last = None;
     for event in &candidates {
@@ -92,8 +92,8 @@ pub(super) fn events(
         dropped.bytes += event.bytes as u64;
         dropped.from_us = Some(dropped.from_us.map_or(event.found_us, |f| f.min(event.found_us)));
         dropped.to_us = dropped.to_us.max(event.found_us);
-        applier.kept().count_events(event.kind, -1, -event.bytes);
-        applier.kept().agent(&tx, AgentId(event.agent)).context(WHAT)?.events -= 1;
+        applier.cached_rows().count_events(event.kind, -1, -event.bytes);
+        applier.cached_rows().agent(&tx, AgentId(event.agent)).context(WHAT)?.events -= 1;
     }
     let Some(last) = last else { return Ok(false) };
     tx.prepare_cached("DELETE FROM event WHERE number <= ?1")
@@ -143,7 +143,7 @@ fn record_coverage(
         .query_row([id], |r| r.get(0))?;
     db.prepare_cached("UPDATE event SET body = ?2, found_us = ?3 WHERE agent = 0 AND id = ?1")?
         .execute(params![id, body, dropped.to_us as i64])?;
-    applier.kept().count_events(EventKind::Coverage, 0, body.len() as i64 - before);
+    applier.cached_rows().count_events(EventKind::Coverage, 0, body.len() as i64 - before);
     Ok(())
 }
 

@@ -61,7 +61,7 @@ impl Sessions {
     }
 
     /// Returns whether the session was applied before.
-    pub(super) fn known(&self, session: &SessionRecord) -> SessionStatus {
+    pub(super) fn applied_status(&self, session: &SessionRecord) -> SessionStatus {
         if session.session.is_empty() {
             return SessionStatus::No;
         }
@@ -218,16 +218,19 @@ mod tests {
             sessions.applied(&at(NOW_US + 10 * n));
         }
         // Another part of the agent uses numbers between these.
-        assert_eq!(sessions.known(&at(NOW_US + 5)), SessionStatus::No);
-        assert_eq!(sessions.known(&at(NOW_US)), SessionStatus::Applied);
+        assert_eq!(sessions.applied_status(&at(NOW_US + 5)), SessionStatus::No);
+        assert_eq!(sessions.applied_status(&at(NOW_US)), SessionStatus::Applied);
         sessions.applied(&at(NOW_US + 10 * kept));
-        assert_eq!(sessions.known(&at(NOW_US)), SessionStatus::Outdated);
-        assert_eq!(sessions.known(&at(NOW_US - 1)), SessionStatus::Outdated);
-        assert_eq!(sessions.known(&at(NOW_US + 5)), SessionStatus::No);
-        assert_eq!(sessions.known(&session("fim-1", NOW_US, Vec::new())), SessionStatus::No);
+        assert_eq!(sessions.applied_status(&at(NOW_US)), SessionStatus::Outdated);
+        assert_eq!(sessions.applied_status(&at(NOW_US - 1)), SessionStatus::Outdated);
+        assert_eq!(sessions.applied_status(&at(NOW_US + 5)), SessionStatus::No);
+        assert_eq!(
+            sessions.applied_status(&session("fim-1", NOW_US, Vec::new())),
+            SessionStatus::No
+        );
         sessions.forget_all();
-        assert_eq!(sessions.known(&at(NOW_US + 10 * kept)), SessionStatus::Outdated);
-        assert_eq!(sessions.known(&at(NOW_US + 10 * kept + 1)), SessionStatus::No);
+        assert_eq!(sessions.applied_status(&at(NOW_US + 10 * kept)), SessionStatus::Outdated);
+        assert_eq!(sessions.applied_status(&at(NOW_US + 10 * kept + 1)), SessionStatus::No);
         let again = Sessions::stored(sessions.entries().to_vec(), sessions.floor());
         assert_eq!(again, sessions);
     }
@@ -239,7 +242,7 @@ mod tests {
         let ahead = SessionRecord { received_at_us: NOW_US, ..at(NOW_US + year_us) };
         sessions.applied(&ahead);
         sessions.forget_all();
-        assert_eq!(sessions.known(&at(NOW_US + 1)), SessionStatus::No);
+        assert_eq!(sessions.applied_status(&at(NOW_US + 1)), SessionStatus::No);
     }
 
     /// An upgrade refuses neither a client that asks again whether its last session arrived, nor
@@ -253,21 +256,21 @@ mod tests {
         let content = vec![Write::Clean { dataset: Dataset::fim_files() }];
         for id in &ids {
             assert_eq!(
-                old.known(&session(id, NOW_US, content.clone())),
+                old.applied_status(&session(id, NOW_US, content.clone())),
                 SessionStatus::Applied,
                 "{id}"
             );
         }
-        assert_eq!(old.known(&at(NOW_US + 5)), SessionStatus::No);
-        assert_eq!(old.known(&at(NOW_US - 1)), SessionStatus::No);
+        assert_eq!(old.applied_status(&at(NOW_US + 5)), SessionStatus::No);
+        assert_eq!(old.applied_status(&at(NOW_US - 1)), SessionStatus::No);
         // Old entries are dropped like the others but do not raise the floor; later ones do.
         for n in 0..SESSIONS_KEPT as u64 {
             old.applied(&at(NOW_US + 1_000 + n));
         }
-        assert_eq!(old.known(&at(NOW_US + 5)), SessionStatus::No);
-        assert_eq!(old.known(&session("untimed", NOW_US, Vec::new())), SessionStatus::No);
+        assert_eq!(old.applied_status(&at(NOW_US + 5)), SessionStatus::No);
+        assert_eq!(old.applied_status(&session("untimed", NOW_US, Vec::new())), SessionStatus::No);
         old.applied(&at(NOW_US + 9_000));
-        assert_eq!(old.known(&at(NOW_US + 5)), SessionStatus::Outdated);
+        assert_eq!(old.applied_status(&at(NOW_US + 5)), SessionStatus::Outdated);
     }
 
     #[test]

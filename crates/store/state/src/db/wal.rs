@@ -9,7 +9,7 @@
 //! A running backup reads outside the pool: the log grows until the backup ends.
 //!
 //! # Locking
-//! `checkpointer`, then the pool (held back by [`ReaderPool::paused`]), then `writer`. No call that
+//! `checkpointer`, then the pool (held back by [`sqlite::ReaderPool::paused`]), then `writer`. No call that
 //! holds the writer takes a connection of the pool, so a pause never waits for itself.
 
 use std::ffi::OsString;

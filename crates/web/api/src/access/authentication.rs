@@ -31,6 +31,6 @@ pub(crate) fn recognise(
     claims: Arc<Claims>,
 ) -> Result<Caller, Failure> {
     let clearance = registry.clearance(reader, claims.uid, &claims.rbac_roles)?;
-    let grants = token::stands(&claims, clearance.as_deref())?;
+    let grants = token::current_grants(&claims, clearance.as_deref())?;
     Ok(Caller::User { id: claims.uid, name: claims.sub.clone(), claims, grants })
 }

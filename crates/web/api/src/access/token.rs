@@ -147,8 +147,8 @@ impl Tokens {
 
     /// Returns the claims of a token if its signature is valid and it is neither expired nor
     /// revoked. Records its time of issue in the registry, so that later revocations cover it even
-    /// if the clock is put back. Accesses memory only. The caller must then call [`stands`], which
-    /// checks whether the user has changed since.
+    /// if the clock is put back. Accesses memory only. The caller must then call
+    /// [`current_grants`], which checks whether the user has changed since.
     pub(crate) fn verify(
         &self,
         registry: &Registry,
@@ -183,7 +183,7 @@ impl Tokens {
 
 /// Returns the permissions of a token's roles. Fails if the user or the security configuration has
 /// changed since the token was issued.
-pub(crate) fn stands(
+pub(crate) fn current_grants(
     claims: &Claims,
     clearance: Option<&Clearance>,
 ) -> Result<Arc<Grants>, Failure> {

@@ -103,10 +103,10 @@ fn patient(patience: Patience) -> (PieceSender, Body) {
 /// Returns a body for bytes in memory. It holds its share of the quota until it is sent or given
 /// up.
 pub(crate) fn in_memory(bytes: Vec<u8>, quota: Share) -> Body {
-    kept(bytes.into(), quota, PATIENCE)
+    buffered_body(bytes.into(), quota, PATIENCE)
 }
 
-fn kept(bytes: Bytes, quota: Share, patience: Patience) -> Body {
+fn buffered_body(bytes: Bytes, quota: Share, patience: Patience) -> Body {
     let held = Arc::new(Mutex::new(BufferedState { bytes, taken: 0, quota: Some(quota) }));
     tokio::spawn(give_up(Arc::downgrade(&held), patience));
     Body::new(UnsyncBoxBody::new(BufferedBody(held)))
@@ -180,10 +180,10 @@ pub(crate) fn list(
     next: impl FnMut() -> Result<Option<Vec<u8>>, Failure> + Send + 'static,
     place: Share,
 ) -> Stream {
-    Stream { content_type: JSON, body: sent(frame.frame(), first, next, place, PATIENCE) }
+    Stream { content_type: JSON, body: streamed_body(frame.frame(), first, next, place, PATIENCE) }
 }
 
-fn sent(
+fn streamed_body(
     frame: (Vec<u8>, Vec<u8>),
     first: Vec<u8>,
     next: impl FnMut() -> Result<Option<Vec<u8>>, Failure> + Send + 'static,
@@ -280,7 +280,7 @@ mod tests {
     async fn unread_answer_frees_its_quota_and_is_marked_incomplete() {
         let quota = Quota::new(1, 1);
         let patience = Patience { piece: LITTLE, whole: MINUTE };
-        let body = kept(vec![7; BYTES].into(), whole(&quota).unwrap(), patience);
+        let body = buffered_body(vec![7; BYTES].into(), whole(&quota).unwrap(), patience);
         given_back(&quota).await;
         assert!(body.collect().await.is_err());
     }
@@ -290,7 +290,13 @@ mod tests {
         let quota = Quota::new(1, 1);
         let endless = || Ok(Some(b"1".repeat(PIECE_BYTES)));
         let patience = Patience { piece: LITTLE, whole: MINUTE };
-        let body = sent(Default::default(), Vec::new(), endless, whole(&quota).unwrap(), patience);
+        let body = streamed_body(
+            Default::default(),
+            Vec::new(),
+            endless,
+            whole(&quota).unwrap(),
+            patience,
+        );
         given_back(&quota).await;
         assert!(body.collect().await.is_err());
     }
@@ -300,7 +306,13 @@ mod tests {
         let quota = Quota::new(1, 1);
         let endless = || Ok(Some(b"1".repeat(PIECE_BYTES)));
         let patience = Patience { piece: MINUTE, whole: LITTLE };
-        let body = sent(Default::default(), Vec::new(), endless, whole(&quota).unwrap(), patience);
+        let body = streamed_body(
+            Default::default(),
+            Vec::new(),
+            endless,
+            whole(&quota).unwrap(),
+            patience,
+        );
         assert!(body.collect().await.is_err());
         given_back(&quota).await;
     }

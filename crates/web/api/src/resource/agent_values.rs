@@ -10,7 +10,7 @@ use crate::http::call::Call;
 use crate::http::envelope::List;
 
 /// Formats a value of a column as lists show it.
-pub(super) fn shown(column: AgentColumn, value: Option<String>) -> Option<String> {
+pub(super) fn format_value(column: AgentColumn, value: Option<String>) -> Option<String> {
     use AgentColumn::{DateAdd, DisconnectionTime, Ip, LastKeepAlive};
     let value = value?;
     match column {
@@ -56,12 +56,12 @@ pub(super) fn different(
         let mut item = Map::new();
         for ((name, column), value) in columns.iter().zip(values) {
             let value = match column {
-                Column::Of(column) => shown(*column, value).map(|text| typed(*column, text)),
+                Column::Of(column) => format_value(*column, value).map(|text| typed(*column, text)),
                 Column::Manager => Some(json!(call.api.options.hostname)),
                 Column::Node => Some(json!(call.api.node())),
             };
             if let Some(value) = value {
-                put(&mut item, name, value);
+                insert_nested(&mut item, name, value);
             }
         }
         items.push(Value::Object(item));
@@ -79,7 +79,7 @@ fn typed(column: AgentColumn, text: String) -> Value {
 }
 
 /// Inserts a value under a name; a `.` in the name creates a nested object.
-pub(super) fn put(item: &mut Map<String, Value>, name: &str, value: Value) {
+pub(super) fn insert_nested(item: &mut Map<String, Value>, name: &str, value: Value) {
     match name.split_once('.') {
         None => _ = item.insert(name.into(), value),
         Some((outer, inner)) => {

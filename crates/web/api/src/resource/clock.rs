@@ -65,11 +65,11 @@ fn read(call: &Call) -> Result<Answer, Failure> {
     Answer::data(&ClockData {
         wall: timestamp::micros(clock.now_us()),
         guarded: timestamp::micros(clock.guarded_us()),
-        held: hold.map(|hold| held(call, hold)),
+        held: hold.map(|hold| held_data(call, hold)),
     })
 }
 
-fn held(call: &Call, hold: Hold) -> HeldData {
+fn held_data(call: &Call, hold: Hold) -> HeldData {
     let days = hold.offset_us.unsigned_abs() / 86_400_000_000;
     let side = if hold.offset_us > 0 { "ahead of" } else { "behind" };
     HeldData {

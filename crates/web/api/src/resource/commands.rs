@@ -180,7 +180,10 @@ fn list(call: &Call) -> Result<Answer, Failure> {
 
 /// Returns the command and a page of its outcomes, restricted to the agents that the caller may
 /// see.
-fn find(call: &Call, page: OutcomeFilter) -> Result<(CommandRow, Vec<OutcomeRow>), Failure> {
+fn find_command(
+    call: &Call,
+    page: OutcomeFilter,
+) -> Result<(CommandRow, Vec<OutcomeRow>), Failure> {
     let id = call.parameters.whole("command_id");
     let scope = call.scope_of(READ);
     let found = call.registry().command_page(call.reader(), id, &scope, page)?;
@@ -198,7 +201,7 @@ fn one(call: &Call) -> Result<Answer, Failure> {
         after: Some(AgentId(parameters.whole("after") as u32)).filter(|id| id.0 > 0),
         limit: parameters.whole("limit"),
     };
-    let (command, outcomes) = find(call, page)?;
+    let (command, outcomes) = find_command(call, page)?;
     let outcomes = outcomes.into_iter().map(OutcomeItem::from).collect();
     Answer::data(&CommandData { command: command.into(), outcomes })
 }

@@ -68,7 +68,7 @@ const SECTIONS: &[&str] = &[
     "series",
 ];
 
-const fn put(
+const fn put_operation(
     path: &'static str,
     id: &'static str,
     access: Access,
@@ -96,7 +96,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         &[COMMON, SECTION, &[query("distinct", Kind::Flag, "Each different item once.")]],
         configuration,
     ),
-    put(
+    put_operation(
         "/manager/configuration",
         "manager.configure",
         action("manager:update_config", "*:*"),
@@ -126,7 +126,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         &[COMMON, &[NODE], SECTION],
         configuration,
     ),
-    put(
+    put_operation(
         "/cluster/{node_id}/configuration",
         "cluster.node_configure",
         action("cluster:update_config", "node:id"),

@@ -169,7 +169,7 @@ fn read_events(call: &Call, behind: u64, telling: bool) -> Result<Look, Failure>
         if !told(&event) {
             return true;
         }
-        match shown(call, &event) {
+        match event_json(call, &event) {
             Ok((name, data)) => {
                 // Writing to a `String` cannot fail.
                 let _ = write!(text, "id: {}\nevent: {name}\ndata: {data}\n\n", event.number);
@@ -207,7 +207,7 @@ fn agents(call: &Call, caller: &Caller) -> Result<Permitted, Failure> {
     Ok(agents)
 }
 
-fn shown(call: &Call, event: &StoredEvent) -> Result<(&'static str, Value), Failure> {
+fn event_json(call: &Call, event: &StoredEvent) -> Result<(&'static str, Value), Failure> {
     Ok(match event.kind {
         EventKind::Coverage => ("coverage", to_value(&coverage_item(call, event)?)?),
         EventKind::Created | EventKind::Modified | EventKind::Deleted => {

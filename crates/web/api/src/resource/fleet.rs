@@ -5,7 +5,7 @@ use registry::{AgentColumn, AgentCondition, AgentQuery, CompareOp};
 use serde_json::{Map, Value, json};
 
 use super::agent_list::{self, Column, LIST_MESSAGES, READ};
-use super::agent_values::{put, shown};
+use super::agent_values::{format_value, insert_nested};
 use crate::error::Failure;
 use crate::http::call::Call;
 use crate::http::envelope::{Answer, List};
@@ -118,11 +118,11 @@ fn stats(call: &Call) -> Result<Answer, Failure> {
         let mut item = Map::new();
         for ((name, column), value) in names.iter().zip(&columns).zip(values) {
             let value = match column {
-                Column::Of(column) => shown(*column, value).unwrap_or_else(|| "N/A".into()),
+                Column::Of(column) => format_value(*column, value).unwrap_or_else(|| "N/A".into()),
                 Column::Manager => call.api.options.hostname.clone(),
                 Column::Node => call.api.node().to_owned(),
             };
-            put(&mut item, name, json!(value));
+            insert_nested(&mut item, name, json!(value));
         }
         item.insert("count".into(), json!(count));
         items.push(Value::Object(item));

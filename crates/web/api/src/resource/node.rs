@@ -48,7 +48,7 @@ pub(super) fn own_node(call: &Call) -> Result<(), Failure> {
 }
 
 /// Returns true if the caller may see a node; actions on the manager need no permission on a node.
-pub(super) fn sees(call: &Call, node: &str) -> bool {
+pub(super) fn may_see_node(call: &Call, node: &str) -> bool {
     !call.action.starts_with("cluster:") || call.may(call.action, "node:id", node)
 }
 
@@ -56,13 +56,13 @@ pub(super) fn sees(call: &Call, node: &str) -> bool {
 /// see it.
 pub(super) fn wanted(call: &Call) -> bool {
     let (named, own) = (call.parameters.list("nodes_list"), call.api.node());
-    sees(call, own) && (named.is_empty() || named.iter().any(|name| name == own))
+    may_see_node(call, own) && (named.is_empty() || named.iter().any(|name| name == own))
 }
 
 /// Reports the named nodes that do not exist or that the caller may not see.
 pub(super) fn explicit(call: &Call, list: &mut List) {
     for name in call.parameters.list("nodes_list") {
-        if !sees(call, name) {
+        if !may_see_node(call, name) {
             list.fail(Code::Denied, name.clone());
         } else if name != call.api.node() {
             list.fail(Code::NodeMissing, name.clone());

@@ -33,7 +33,7 @@ impl Overlays {
                     None => call.state().overlay(call.reader(), agent)?.unwrap_or_default(),
                 };
                 overlay.cluster.clone_from(&registry.options().cluster_name);
-                let shown = shown(agent, &overlay);
+                let shown = overlay_json(agent, &overlay);
                 place.insert((overlay.agent_name, shown))
             }
         })
@@ -50,11 +50,11 @@ pub(super) fn of_event(call: &Call, event: &StoredEvent) -> Value {
         cluster: registry.options().cluster_name.clone(),
         ..Overlay::default()
     });
-    shown(event.agent, &overlay)
+    overlay_json(event.agent, &overlay)
 }
 
 /// Returns the description without empty fields.
-fn shown(agent: AgentId, overlay: &Overlay) -> Value {
+fn overlay_json(agent: AgentId, overlay: &Overlay) -> Value {
     let mut of_agent = json!({
         "id": agent.to_string(),
         "name": overlay.agent_name,
@@ -130,7 +130,7 @@ mod tests {
             cluster: "c".into(),
             ..Overlay::default()
         };
-        let shown = shown(AgentId(7), &overlay);
+        let shown = overlay_json(AgentId(7), &overlay);
         let agent = json!({"id": "007", "name": "web", "host": {"os": {"platform": "debian"}}});
         assert_eq!(shown, json!({"agent": agent, "cluster": {"name": "c"}}));
         let Value::Object(document) = json!({

@@ -72,7 +72,7 @@ fn overview(call: &Call) -> Result<Answer, Failure> {
     let overview = if scope.is_all() {
         call.registry().overview(call.reader())?
     } else {
-        counted(call, &scope)
+        count_overview(call, &scope)
     };
     let summary = overview.summary;
     let node = call.api.node().to_owned();
@@ -97,7 +97,7 @@ fn overview(call: &Call) -> Result<Answer, Failure> {
 }
 
 /// Returns the summary for a caller who sees part of the fleet, counted from a snapshot in memory.
-fn counted(call: &Call, scope: &Permitted) -> Overview {
+fn count_overview(call: &Call, scope: &Permitted) -> Overview {
     let mut systems: BTreeMap<[String; 3], u64> = BTreeMap::new();
     let mut versions: BTreeMap<String, u64> = BTreeMap::new();
     let mut groups: BTreeMap<String, u64> = BTreeMap::new();

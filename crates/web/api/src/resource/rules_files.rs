@@ -83,7 +83,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         ],
         body: Some(OCTETS),
         shape: Shape::List("RulesFileName"),
-        handler: Handler::Blocking(put),
+        handler: Handler::Blocking(put_rules_file),
     },
     Operation {
         verb: Verb::Delete,
@@ -132,7 +132,7 @@ fn name(call: &Call) -> Result<String, Failure> {
     Ok(name.to_owned())
 }
 
-fn shown(name: &str) -> String {
+fn display_path(name: &str) -> String {
     format!("{FOLDER}/{name}")
 }
 
@@ -215,7 +215,7 @@ fn written(
     messages: [&'static str; 3],
 ) -> Result<Answer, Failure> {
     let (items, code) = match &outcome {
-        Ok(()) => (vec![json!(shown(name))], None),
+        Ok(()) => (vec![json!(display_path(name))], None),
         Err(FolderError::Invalid { cause: RuleError::Empty, .. }) => {
             (Vec::new(), Some(Code::FileEmpty))
         }
@@ -230,12 +230,12 @@ fn written(
     let total = items.len() as u64;
     let mut list = List::new(items, total, messages);
     if let (Some(code), Err(error)) = (code, outcome) {
-        list.fail_detailed(code, error.to_string(), shown(name));
+        list.fail_detailed(code, error.to_string(), display_path(name));
     }
     Ok(Answer::List(list))
 }
 
-fn put(call: &Call) -> Result<Answer, Failure> {
+fn put_rules_file(call: &Call) -> Result<Answer, Failure> {
     let name = name(call)?;
     if !is_ours(call) {
         return Err(Failure::bad(format!("relative_dirname: {FOLDER} is the only folder")));
@@ -246,7 +246,7 @@ fn put(call: &Call) -> Result<Answer, Failure> {
         call.require(DELETE, FILE, &name)?;
     }
     call.begun()?;
-    let outcome = folder(call)?.put(&name, &call.body, replace);
+    let outcome = folder(call)?.write_rule(&name, &call.body, replace);
     written(outcome, &name, ["Rule was successfully uploaded", "", "Could not upload rule"])
 }
 

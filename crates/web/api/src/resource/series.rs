@@ -53,7 +53,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         READ,
         "SeriesQuery",
         Shape::Raw(TEXT),
-        |call| Box::pin(ask(call, Method::POST, "/api/query", TEXT)),
+        |call| Box::pin(forward_request(call, Method::POST, "/api/query", TEXT)),
     ),
     post(
         "/series/search",
@@ -62,7 +62,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         READ,
         "SeriesQuery",
         Shape::Raw(TEXT),
-        |call| Box::pin(ask(call, Method::POST, "/api/search", TEXT)),
+        |call| Box::pin(forward_request(call, Method::POST, "/api/search", TEXT)),
     ),
     post(
         "/series/suggest",
@@ -71,7 +71,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         READ,
         "SeriesQuery",
         Shape::Raw(TEXT),
-        |call| Box::pin(ask(call, Method::POST, "/api/suggest", TEXT)),
+        |call| Box::pin(forward_request(call, Method::POST, "/api/suggest", TEXT)),
     ),
     Operation {
         verb: Verb::Get,
@@ -82,7 +82,9 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         parameters: &[],
         body: None,
         shape: Shape::Raw(JSON),
-        handler: Handler::Waiting(|call| Box::pin(ask(call, Method::GET, "/api/stats", JSON))),
+        handler: Handler::Waiting(|call| {
+            Box::pin(forward_request(call, Method::GET, "/api/stats", JSON))
+        }),
     },
     Operation {
         verb: Verb::Post,
@@ -106,18 +108,18 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         action("series:delete", "*:*"),
         "SeriesQuery",
         Shape::Raw(JSON),
-        |call| Box::pin(ask(call, Method::POST, "/api/delete", JSON)),
+        |call| Box::pin(forward_request(call, Method::POST, "/api/delete", JSON)),
     ),
 ];
 
 async fn lines(call: Arc<Call>) -> Result<Answer, Failure> {
     let precision = call.parameters.text("precision").unwrap_or("ns");
     let path = format!("/write?precision={precision}");
-    ask(call, Method::POST, &path, TEXT).await
+    forward_request(call, Method::POST, &path, TEXT).await
 }
 
 /// Forwards a request to the store's own routes.
-async fn ask(
+async fn forward_request(
     call: Arc<Call>,
     method: Method,
     path: &str,

@@ -156,7 +156,7 @@ impl Node {
 }
 
 impl Image {
-    pub(super) fn find(&self, path: &Path) -> Option<usize> {
+    pub(super) fn find_node(&self, path: &Path) -> Option<usize> {
         self.names.get(path).copied()
     }
 

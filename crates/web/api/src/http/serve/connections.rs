@@ -158,7 +158,7 @@ mod tests {
             let permit = permits.acquire(from(address));
             assert_eq!(permit.is_some(), taken, "{address}, after {}", held.len());
             // A request is in flight on each.
-            held.extend(permit.map(|permit| (permit.pulse.begin(), permit)));
+            held.extend(permit.map(|permit| (permit.pulse.begin_request(), permit)));
         }
         held.remove(0);
         assert!(permits.acquire(from("192.0.2.1")).is_some(), "one of its own has ended");
@@ -175,15 +175,15 @@ mod tests {
             permits.acquire(from("192.0.2.1")).expect("a place")
         };
         let asked = take(&mut permits);
-        drop(asked.pulse.begin());
+        drop(asked.pulse.begin_request());
         let [first, second] = [take(&mut permits), take(&mut permits)];
         let busy = take(&mut permits);
-        let request = busy.pulse.begin();
+        let request = busy.pulse.begin_request();
         let mut all = vec![asked, first, second, busy];
         let mut under_way = vec![request];
         for gone in [1, 2] {
             let newer = take(&mut permits);
-            under_way.push(newer.pulse.begin());
+            under_way.push(newer.pulse.begin_request());
             assert!(is_gone(&all[gone]) && all.iter().filter(|p| is_gone(p)).count() == gone);
             all.push(newer);
         }

@@ -79,7 +79,7 @@ impl Pulse {
     }
 
     /// Records a new request, which is in flight until its answer has been produced or given up.
-    pub(super) fn begin(self: &Arc<Self>) -> InFlight {
+    pub(super) fn begin_request(self: &Arc<Self>) -> InFlight {
         self.in_flight.fetch_add(1, Ordering::Relaxed);
         self.asked.store(true, Ordering::Relaxed);
         self.beat();
@@ -88,7 +88,7 @@ impl Pulse {
 
     /// Returns once there has been no activity for too long.
     pub(super) async fn stops(&self, quiet: Quiet) {
-        while let Some(left) = self.left(quiet, self.started.elapsed()) {
+        while let Some(left) = self.time_left(quiet, self.started.elapsed()) {
             // Wake up early, because the limit changes when a request starts or ends.
             sleep(left.min(quiet.idle)).await;
         }
@@ -96,7 +96,7 @@ impl Pulse {
 
     /// Returns the time left until the limit; `None` if it has been reached. `elapsed` is the time
     /// since `started`.
-    fn left(&self, quiet: Quiet, elapsed: Duration) -> Option<Duration> {
+    fn time_left(&self, quiet: Quiet, elapsed: Duration) -> Option<Duration> {
         let busy = self.in_flight.load(Ordering::Acquire) > 0;
         let moved = Duration::from_millis(self.moved_ms.load(Ordering::Relaxed));
         let bound = if busy { quiet.stalled } else { quiet.idle };
@@ -156,7 +156,7 @@ pub(super) struct Watched<S> {
 }
 
 impl<S> Watched<S> {
-    fn took(&self, written: &Poll<io::Result<usize>>) {
+    fn record_written(&self, written: &Poll<io::Result<usize>>) {
         if let Poll::Ready(Ok(bytes)) = written {
             self.pulse.wrote(*bytes);
         }
@@ -180,7 +180,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.took(&written);
+        self.record_written(&written);
         written
     }
 
@@ -190,7 +190,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(context, parts);
-        self.took(&written);
+        self.record_written(&written);
         written
     }
 
@@ -223,10 +223,12 @@ mod tests {
     fn idle_limit_applies_only_without_a_request_in_flight() {
         let pulse = Pulse::new();
         let left = |seconds| {
-            pulse.left(QUIET, Duration::from_secs(seconds)).map(|left| left.as_secs_f64().ceil())
+            pulse
+                .time_left(QUIET, Duration::from_secs(seconds))
+                .map(|left| left.as_secs_f64().ceil())
         };
         assert_eq!((left(0), left(59), left(60)), (Some(60.0), Some(1.0), None));
-        let request = pulse.begin();
+        let request = pulse.begin_request();
         assert_eq!((left(60), left(599)), (Some(540.0), Some(1.0)));
         assert_eq!(left(601), None, "its reader takes nothing");
         drop(request);
@@ -239,9 +241,9 @@ mod tests {
         let pulse = Pulse::since(started);
         let mut stream = Watched { stream: tokio::io::sink(), pulse: Arc::clone(&pulse) };
         stream.write_all(&[0; 1_000]).await.expect("a sink");
-        assert!(pulse.left(QUIET, long).is_none());
+        assert!(pulse.time_left(QUIET, long).is_none());
         pulse.owed.store(100, Ordering::Relaxed);
         stream.write_all(&[0; 10]).await.expect("a sink");
-        assert!(pulse.left(QUIET, long).is_some());
+        assert!(pulse.time_left(QUIET, long).is_some());
     }
 }

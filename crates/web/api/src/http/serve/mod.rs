@@ -303,7 +303,7 @@ async fn talk<S>(
     let pulse = Arc::clone(&permit.pulse);
     let seen = Arc::clone(&pulse);
     let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
-        let under_way = seen.begin();
+        let under_way = seen.begin_request();
         let mut request: Request = request.map(Body::new);
         request.extensions_mut().insert(source);
         let answer = router.clone().oneshot(request);
@@ -400,7 +400,7 @@ mod tests {
         ) -> Poll<io::Result<usize>> {
             self.request = None;
             if bytes.get(3) == Some(&GOAWAY) {
-                self.request = Some(self.pulse.begin());
+                self.request = Some(self.pulse.begin_request());
                 self.stop.send_replace(true);
             }
             Pin::new(&mut self.stream).poll_write(context, bytes)
@@ -428,7 +428,7 @@ mod tests {
         let short = Duration::from_millis(1);
         let quiet = Quiet { idle: short, stalled: Duration::from_hours(1), stopping: short };
         let pulse = Arc::clone(&permit.pulse);
-        let request = Some(pulse.begin());
+        let request = Some(pulse.begin_request());
         let stream = Crossed { stream, pulse, stop, request };
         let stopped = stopping.clone();
         let no_settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];

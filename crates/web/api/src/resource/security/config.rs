@@ -34,7 +34,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         parameters: &[COMMON],
         body: Some("ConfigChange"),
         shape: Shape::Message,
-        handler: Handler::Blocking(put),
+        handler: Handler::Blocking(set_config),
     },
     Operation {
         verb: Verb::Delete,
@@ -79,7 +79,7 @@ fn get(call: &Call) -> Result<Answer, Failure> {
     })
 }
 
-fn put(call: &Call) -> Result<Answer, Failure> {
+fn set_config(call: &Call) -> Result<Answer, Failure> {
     let change: ConfigChange = call.json()?;
     let token_ttl_s = change.auth_token_exp_timeout.unwrap_or(TOKEN_TTL_SECONDS_MIN);
     if token_ttl_s < TOKEN_TTL_SECONDS_MIN {

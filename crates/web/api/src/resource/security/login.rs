@@ -113,7 +113,7 @@ fn login(call: Arc<Call>) -> Answering {
     Box::pin(async move {
         let (user, nbf_s) = logged_in(&call).await?;
         let roles = user.role_ids();
-        given(
+        issue_token(
             &call,
             Bearer { id: user.id, name: user.name, roles, context: None, nbf_s, since_s: None },
         )
@@ -134,7 +134,8 @@ fn run_as(call: Arc<Call>) -> Answering {
             .blocking(move |call| call.registry().run_as(call.reader(), id, nbf_s, &context))
             .await?;
         let (roles, nbf_s) = drawn.map_err(refused)?;
-        given(&call, Bearer { id, name, roles, context: Some(digest), nbf_s, since_s: None }).await
+        issue_token(&call, Bearer { id, name, roles, context: Some(digest), nbf_s, since_s: None })
+            .await
     })
 }
 
@@ -146,7 +147,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// Returns a new token in the requested format.
-async fn given(call: &Arc<Call>, bearer: Bearer) -> Result<Answer, Failure> {
+async fn issue_token(call: &Arc<Call>, bearer: Bearer) -> Result<Answer, Failure> {
     let config = call.blocking(|call| call.registry().security_config(call.reader())).await??;
     let token = call.api.tokens.issue(&call.api.registry, config, bearer)?;
     formed(call, token)
