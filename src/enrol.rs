@@ -24,7 +24,7 @@ pub(crate) fn token(args: &TokenArgs) -> anyhow::Result<()> {
     let made =
         registry.create_enrolment_token(&context, &args.group, args.uses, args.ttl.as_secs());
     let outcome = if made.is_ok() { AuditOutcome::Done } else { AuditOutcome::Refused };
-    let told = registry.end_audit(&context, outcome);
+    let recorded = registry.end_audit(&context, outcome);
     let token = made?;
     registry.close()?;
     let line = if args.json {
@@ -34,7 +34,7 @@ pub(crate) fn token(args: &TokenArgs) -> anyhow::Result<()> {
         token
     };
     Console::new().line(&line);
-    told.context("the row of the audit log")
+    recorded.context("the row of the audit log")
 }
 
 /// Takes over the agents of a 4.x server.

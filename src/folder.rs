@@ -314,9 +314,9 @@ impl DataFolder {
         }
         foreign.sort();
         foreign.truncate(FOREIGN_TOLD);
-        let told = model::path::show_terminal(foreign.join(", ").as_bytes());
+        let names = model::path::show_terminal(foreign.join(", ").as_bytes());
         bail!(
-            "{folder}: holds files that are not Holdfast's ({told}); name a new or an empty folder"
+            "{folder}: holds files that are not Holdfast's ({names}); name a new or an empty folder"
         )
     }
 }

@@ -161,8 +161,8 @@ mod tests {
     #[test]
     fn repeated_cause_is_formatted_once() {
         let cause = anyhow::anyhow!("file is not a database");
-        let told = cause.context("registry.db: file is not a database").context("registry");
-        assert_eq!(in_one_line(&told), "registry: registry.db: file is not a database");
+        let refused = cause.context("registry.db: file is not a database").context("registry");
+        assert_eq!(in_one_line(&refused), "registry: registry.db: file is not a database");
         let numbered = anyhow::anyhow!("Error code 13: disk is full").context("a: disk is full: b");
         assert_eq!(in_one_line(&numbered), "a: disk is full: b");
         let other = anyhow::anyhow!("Error code 13: disk is full").context("a");

@@ -23,14 +23,14 @@ pub(crate) fn run(command: &UserCommand) -> anyhow::Result<()> {
     let context = registry.audited(Reader::server(), "local", "security:update", &detail);
     let set = registry.set_password(&context, name, &password);
     let outcome = if set.is_ok() { AuditOutcome::Done } else { AuditOutcome::Refused };
-    let told = registry.end_audit(&context, outcome);
+    let recorded = registry.end_audit(&context, outcome);
     set?;
     registry.close()?;
     Console::new().line(&match given {
         Some(_) => format!("password of {name} set"),
         None => format!("new password of {name}: {password} (shown once)"),
     });
-    told.context("the row of the audit log")
+    recorded.context("the row of the audit log")
 }
 
 /// Returns a random password that contains a lower-case and an upper-case letter, a digit and a

@@ -429,9 +429,9 @@ impl Importing<'_> {
                 let (line, reason) = (refusal.line, &refusal.reason);
                 tracing::warn!("{what}: line {line}: {reason}: {}", refusal.text);
             }
-            let told = taken.refusals.len() as u64;
-            if taken.refused > told {
-                tracing::warn!("{what}: {} more refused", taken.refused - told);
+            let shown = taken.refusals.len() as u64;
+            if taken.refused > shown {
+                tracing::warn!("{what}: {} more refused", taken.refused - shown);
             }
             for batch in taken.batches {
                 self.tickets.push_back(self.store.submit(batch, Ack::Flushed)?);

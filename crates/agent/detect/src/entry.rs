@@ -91,30 +91,34 @@ impl Walk<'_, '_> {
             }
         }
         let before = merge::take_observation(item);
-        let told = self.is_selected(directory, &item.name, before.kind == Kind::Directory);
+        let reported = self.is_selected(directory, &item.name, before.kind == Kind::Directory);
         let was_mount = before.kind == Kind::Directory
             && directory.device_before.is_some_and(|d| d != before.device);
         let path = join(&directory.path, &item.name);
-        if told && was_mount && !self.root.rule.watch.accept_device && self.holds_below(&path)? {
+        if reported
+            && was_mount
+            && !self.root.rule.watch.accept_device
+            && self.holds_below(&path)?
+        {
             let detail = "its file system is not mounted and its directory is gone; mount it, or \
                           set accept_device = true if it is gone for good";
             return self.gap(&path, GapKind::Missing, detail.into());
         }
-        self.drop_item(directory, &item.name, *before, told)
+        self.drop_item(directory, &item.name, *before, reported)
     }
 
-    /// Deletes an item and every item below it. `told` decides whether deletions are reported.
+    /// Deletes an item and every item below it. `reported` decides whether deletions are reported.
     fn drop_item(
         &mut self,
         directory: &Directory,
         name: &[u8],
         before: Observation,
-        told: bool,
+        reported: bool,
     ) -> Result<(), ScanError> {
         if may_hold(before.kind) {
-            self.delete_below(&join(&directory.path, name), told)?;
+            self.delete_below(&join(&directory.path, name), reported)?;
         }
-        self.delete(&directory.path, name, before, told)
+        self.delete(&directory.path, name, before, reported)
     }
 
     /// Reports a gap for an entry that exists but cannot be examined. Its baseline is kept.

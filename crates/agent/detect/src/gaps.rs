@@ -45,7 +45,7 @@ impl Gaps {
             known.detail = gap.detail;
             return None;
         }
-        let told = Coverage {
+        let event = Coverage {
             kind: gap.kind.coverage(),
             path: show(&gap.path).into_owned(),
             from_us: gap.since_us,
@@ -56,7 +56,7 @@ impl Gaps {
         if self.open.len() < GAPS_MAX || self.open.contains_key(&gap.path) {
             self.open.insert(gap.path.clone(), (gap, self.scan));
         }
-        Some(told)
+        Some(event)
     }
 
     /// Closes the gaps at or below a root that was scanned completely, except those met in this

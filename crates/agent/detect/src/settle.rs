@@ -74,17 +74,17 @@ impl Walk<'_, '_> {
         self.cx.writer.push(Op::Put { key, observation: now, change: Some(Box::new(change)) })
     }
 
-    /// Writes the deletion of an item. It is reported as a change if `told` is true (the item is
+    /// Writes the deletion of an item. It is reported as a change if `reported` is true (the item is
     /// gone from the disk), and not if the rules no longer cover it.
     pub(crate) fn delete(
         &mut self,
         directory: &[u8],
         name: &[u8],
         before: Observation,
-        told: bool,
+        reported: bool,
     ) -> Result<(), ScanError> {
         let key = ItemKey::new(directory, name);
-        if !told {
+        if !reported {
             self.counts.forgotten += 1;
             return self.cx.writer.push(Op::Delete { key, change: None });
         }
@@ -102,7 +102,11 @@ impl Walk<'_, '_> {
 
     /// Deletes every item below a directory. The caller deletes the directory's own item
     /// afterwards, so that after an interruption the next scan deletes the rest.
-    pub(crate) fn delete_below(&mut self, directory: &[u8], told: bool) -> Result<(), ScanError> {
+    pub(crate) fn delete_below(
+        &mut self,
+        directory: &[u8],
+        reported: bool,
+    ) -> Result<(), ScanError> {
         if self.blank {
             return Ok(());
         }
@@ -115,7 +119,7 @@ impl Walk<'_, '_> {
             self.cx.baseline.directory(directory, &mut items).map_err(ScanError::Baseline)?;
             items.retain(|i| !i.name.is_empty() && !self.root.leaves_out(directory, &i.name));
             for item in items.drain(..) {
-                self.delete(directory, &item.name, item.observation, told)?;
+                self.delete(directory, &item.name, item.observation, reported)?;
             }
         }
         Ok(())

@@ -31,9 +31,9 @@ const DIRECTORIES_PER_STEP: usize = 512;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cycle {
     /// Items up to this version are acknowledged when the cycle ends.
-    pub leased: u64,
+    pub leased_version: u64,
     /// Items up to this version were acknowledged before.
-    pub told: u64,
+    pub acked_version: u64,
     /// True if this continues an interrupted cycle.
     pub resumed: bool,
 }
@@ -41,8 +41,8 @@ pub struct Cycle {
 /// The part of a cycle that a lease needs.
 struct Walk {
     id: i64,
-    told: u64,
-    leased: u64,
+    acked_version: u64,
+    leased_version: u64,
     cycle: u64,
     start: Cursor,
 }
@@ -85,13 +85,14 @@ impl<'a> Candidates<'a> {
         let newer = state
             .directories
             .range(self.from..=state.head.last_directory)
-            .filter(|(_, directory)| directory.newest > self.walk.told);
+            .filter(|(_, directory)| directory.newest > self.walk.acked_version);
         let mut page = Vec::new();
         let mut last = None;
         for (id, directory) in newer.take(DIRECTORIES_PER_STEP) {
             last = Some(*id);
             let (id, path) = (*id, &directory.path);
-            let names = directory.newer(self.walk.told, self.walk.first_name(id)).into_iter();
+            let names =
+                directory.newer(self.walk.acked_version, self.walk.first_name(id)).into_iter();
             page.extend(names.map(|names| Candidate { id, path: Arc::clone(path), names }));
         }
         self.from = last.map_or(i64::MAX, |last| last.saturating_add(1));
@@ -141,7 +142,7 @@ impl Inner {
             self.set_head(id, &head);
         }
         let Marks { leased_version, acked_version, .. } = head.marks;
-        Ok(Cycle { leased: leased_version, told: acked_version, resumed })
+        Ok(Cycle { leased_version, acked_version, resumed })
     }
 
     pub(crate) fn lease(
@@ -172,8 +173,8 @@ impl Inner {
             .filter(|(_, head)| head.marks.unfinished)
             .map(|(id, head)| Walk {
                 id,
-                told: head.marks.acked_version,
-                leased: head.marks.leased_version,
+                acked_version: head.marks.acked_version,
+                leased_version: head.marks.leased_version,
                 cycle: head.cycle,
                 start: head.cursor.clone(),
             })
@@ -250,9 +251,9 @@ impl Inner {
             "SELECT EXISTS(SELECT 1 FROM item WHERE dataset = ?1 AND directory = ?2 \
              AND name >= ?3 AND name < ?4 AND seen > ?5 AND seen <= ?6)",
         )?;
-        let (told, leased) = (walk.told as i64, walk.leased as i64);
+        let (acked_version, leased) = (walk.acked_version as i64, walk.leased_version as i64);
         for Candidate { id, names, .. } in Candidates::new(self, walk) {
-            let range = (walk.id, id, &names.from, names.to(), told, leased);
+            let range = (walk.id, id, &names.from, names.to(), acked_version, leased);
             if select.query_row(range, |row| row.get(0))? {
                 return Ok(true);
             }
@@ -311,8 +312,8 @@ fn fill_from(
     left: &mut usize,
     lease: &mut Lease,
 ) -> rusqlite::Result<Filled> {
-    let (told, leased) = (walk.told as i64, walk.leased as i64);
-    let mut rows = select.query((walk.id, id, &names.from, names.to(), told, leased))?;
+    let (acked_version, leased) = (walk.acked_version as i64, walk.leased_version as i64);
+    let mut rows = select.query((walk.id, id, &names.from, names.to(), acked_version, leased))?;
     lease.enter(path);
     while let Some(row) = rows.next()? {
         let name = row.get_ref(0)?.as_blob()?;

@@ -121,10 +121,10 @@ impl Directory {
         self.newest = newest.unwrap_or(self.newest);
     }
 
-    /// Returns the ranges of names at or after `from` that may have versions above `told`. Adjacent
+    /// Returns the ranges of names at or after `from` that may have versions above `acked_version`. Adjacent
     /// blocks are joined to one range.
-    pub(crate) fn newer(&self, told: u64, from: &[u8]) -> Vec<Stretch> {
-        if self.newest <= told {
+    pub(crate) fn newer(&self, acked_version: u64, from: &[u8]) -> Vec<Stretch> {
+        if self.newest <= acked_version {
             return Vec::new();
         }
         if self.blocks.is_empty() {
@@ -134,7 +134,7 @@ impl Directory {
         let mut found: Vec<Stretch> = Vec::new();
         let mut open = false;
         for block in self.blocks.iter().skip(first) {
-            let newer = block.newest > told;
+            let newer = block.newest > acked_version;
             match found.last_mut() {
                 Some(last) if open && !newer => last.to = Some(block.from.clone()),
                 _ if !open && newer => {

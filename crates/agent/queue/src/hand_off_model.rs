@@ -286,15 +286,20 @@ fn race(names: &'static [Name], first: &[Change], second: &[Change], lose: bool)
         let database = queue.database.lock().unwrap().clone();
         assert!(database.events.is_empty() && database.items.values().all(|row| !row.deleted));
         for change in first.iter().chain(&second) {
-            let told = server.documents.get(change.name).filter(|row| !row.deleted);
+            let acked = server.documents.get(change.name).filter(|row| !row.deleted);
             let held = database.items.get(change.name);
-            assert_eq!(told.map(|row| row.version), held.map(|row| row.version), "{}", change.name);
+            assert_eq!(
+                acked.map(|row| row.version),
+                held.map(|row| row.version),
+                "{}",
+                change.name
+            );
         }
         for changes in [&first, &second] {
             let own: Vec<u32> = changes.iter().map(|change| change.event).collect();
-            let told: Vec<u32> =
+            let received: Vec<u32> =
                 server.events.iter().copied().filter(|event| own.contains(event)).collect();
-            assert_eq!(told, own, "each event once, in its order");
+            assert_eq!(received, own, "each event once, in its order");
         }
     });
 }

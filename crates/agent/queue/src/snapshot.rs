@@ -37,7 +37,7 @@ pub struct QueueSnapshot {
     conn: Connection,
     path: std::path::PathBuf,
     dataset: i64,
-    told: u64,
+    acked_version: u64,
     pending: Vec<ItemKey>,
     exceptions: Vec<Exception>,
     _reads: Reads,
@@ -51,18 +51,26 @@ impl QueueSnapshot {
         let reads = inner.reading.begin_read(&*inner.clock);
         conn.execute_batch("BEGIN").map_err(failed)?;
         // The first read fixes the state that all later reads see.
-        let told: i64 = conn
+        let acked_version: i64 = conn
             .query_row("SELECT told FROM dataset WHERE id = ?1", [id], |row| row.get(0))
             .map_err(failed)?;
-        let pending = pending(&conn, id, told).map_err(failed)?;
-        let exceptions = exceptions(&conn, id, told).map_err(failed)?;
+        let pending = pending(&conn, id, acked_version).map_err(failed)?;
+        let exceptions = exceptions(&conn, id, acked_version).map_err(failed)?;
         let path = inner.path.clone();
-        Ok(Self { conn, path, dataset: id, told: told as u64, pending, exceptions, _reads: reads })
+        Ok(Self {
+            conn,
+            path,
+            dataset: id,
+            acked_version: acked_version as u64,
+            pending,
+            exceptions,
+            _reads: reads,
+        })
     }
 
     /// Returns the version up to which all items were acknowledged.
     pub fn acked_version(&self) -> u64 {
-        self.told
+        self.acked_version
     }
 
     /// Returns the pending items, including deleted ones. A check leaves them out on both sides.
@@ -83,7 +91,7 @@ impl QueueSnapshot {
         &self,
         visit: &mut dyn FnMut(ToldItem) -> Result<(), QueueError>,
     ) -> Result<(), QueueError> {
-        self.for_each_up_to(self.told as i64, visit)
+        self.for_each_up_to(self.acked_version as i64, visit)
     }
 
     /// Like [`QueueSnapshot::for_each`], but includes pending items that are not deleted.
@@ -157,11 +165,11 @@ impl<'a> Paths<'a> {
     }
 }
 
-fn pending(conn: &Connection, dataset: i64, told: i64) -> rusqlite::Result<Vec<ItemKey>> {
+fn pending(conn: &Connection, dataset: i64, acked_version: i64) -> rusqlite::Result<Vec<ItemKey>> {
     let mut paths = Paths::new(conn);
     let mut select =
         conn.prepare("SELECT directory, name FROM item WHERE dataset = ?1 AND seen > ?2")?;
-    let mut rows = select.query((dataset, told))?;
+    let mut rows = select.query((dataset, acked_version))?;
     let mut found = Vec::new();
     while let Some(row) = rows.next()? {
         found.push(ItemKey::new(paths.get(row.get(0)?)?, row.get::<_, Vec<u8>>(1)?));
@@ -169,13 +177,17 @@ fn pending(conn: &Connection, dataset: i64, told: i64) -> rusqlite::Result<Vec<I
     Ok(found)
 }
 
-fn exceptions(conn: &Connection, dataset: i64, told: i64) -> rusqlite::Result<Vec<Exception>> {
+fn exceptions(
+    conn: &Connection,
+    dataset: i64,
+    acked_version: i64,
+) -> rusqlite::Result<Vec<Exception>> {
     let mut paths = Paths::new(conn);
     let mut select = conn.prepare(
         "SELECT e.directory, e.name, e.seen, e.reason FROM exception AS e \
          JOIN item USING(dataset, directory, name) WHERE e.dataset = ?1 AND item.seen <= ?2",
     )?;
-    let mut rows = select.query((dataset, told))?;
+    let mut rows = select.query((dataset, acked_version))?;
     let mut found = Vec::new();
     while let Some(row) = rows.next()? {
         found.push(Exception {

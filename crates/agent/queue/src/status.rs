@@ -28,9 +28,11 @@ pub struct DatasetStatus {
     /// Items that the server refused.
     pub exceptions: u64,
     /// The clock when the current or last cycle began.
-    pub leased: u64,
+    #[serde(rename = "leased")]
+    pub leased_version: u64,
     /// Every item up to this version was acknowledged.
-    pub told: u64,
+    #[serde(rename = "told")]
+    pub acked_version: u64,
     /// True if a cycle has begun and not ended.
     pub unfinished: bool,
     /// Time at which the last cycle ended, microseconds since the epoch.
@@ -129,16 +131,16 @@ impl Inner {
 
     /// Counts pending items. Reads only the blocks that may have some.
     fn pending(&self, conn: &Connection, id: i64) -> rusqlite::Result<Pending> {
-        let (told, stretches) = {
+        let (acked_version, stretches) = {
             let catalog = self.catalog.read();
             let Some(state) = catalog.datasets.get(&id) else {
                 return Ok(Pending { items: 0, oldest_us: None });
             };
-            let told = state.head.marks.acked_version;
+            let acked_version = state.head.marks.acked_version;
             let newer = state.directories.iter().flat_map(|(id, held)| {
-                held.newer(told, &[]).into_iter().map(move |names| (*id, names))
+                held.newer(acked_version, &[]).into_iter().map(move |names| (*id, names))
             });
-            (told, newer.collect::<Vec<_>>())
+            (acked_version, newer.collect::<Vec<_>>())
         };
         let mut select = conn.prepare_cached(
             "SELECT count(*), min(seen) FROM item \
@@ -146,10 +148,10 @@ impl Inner {
         )?;
         let mut pending = Pending { items: 0, oldest_us: None };
         for (directory, names) in stretches {
-            let (count, oldest): (i64, Option<i64>) = select
-                .query_row((id, directory, &names.from, names.to(), told as i64), |row| {
-                    Ok((row.get(0)?, row.get(1)?))
-                })?;
+            let (count, oldest): (i64, Option<i64>) = select.query_row(
+                (id, directory, &names.from, names.to(), acked_version as i64),
+                |row| Ok((row.get(0)?, row.get(1)?)),
+            )?;
             pending.items += count as u64;
             let oldest = oldest.map(|us| us as u64);
             pending.oldest_us = pending.oldest_us.into_iter().chain(oldest).min();
@@ -166,8 +168,8 @@ fn describe(state: &DatasetState, pending: &Pending) -> DatasetStatus {
         pending: pending.items,
         oldest_pending_us: pending.oldest_us,
         exceptions: state.exceptions,
-        leased: marks.leased_version,
-        told: marks.acked_version,
+        leased_version: marks.leased_version,
+        acked_version: marks.acked_version,
         unfinished: marks.unfinished,
         last_cycle_us: state.head.last_cycle_us,
     }

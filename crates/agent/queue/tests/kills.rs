@@ -67,7 +67,7 @@ fn child() {
                 queue.ack(lease, &[]).unwrap();
             }
             queue.end_cycle(&files()).unwrap();
-            writeln!(out, "\nt {}", begun.leased).unwrap();
+            writeln!(out, "\nt {}", begun.leased_version).unwrap();
         }
     }
 }
@@ -131,7 +131,7 @@ fn verify(path: &Path, mode: &str, said: &Said) -> u64 {
         (1..=last).map(|n| (format!("{:03}", n % FILES).into_bytes(), n)).collect();
     assert_eq!(held, expected, "an item without its event, or the other way round");
     let status = queue.status().unwrap();
-    assert!(status.datasets[0].told >= said.told);
+    assert!(status.datasets[0].acked_version >= said.told);
     last
 }
 

@@ -152,7 +152,7 @@ impl Heart {
             Ok(answer) => {
                 let left = self.drop_told(outcomes.len());
                 let restarting = self.shared.restarting.load(Ordering::SeqCst);
-                if outcomes.iter().any(|told| told.id == restarting) {
+                if outcomes.iter().any(|outcome| outcome.id == restarting) {
                     let _ = self.shared.ended.try_send(Ended::Restart);
                 }
                 if std::mem::take(&mut self.failures) > 0 {
@@ -291,8 +291,8 @@ impl Heart {
             if !config.refused.is_empty() {
                 // The refused configuration is not wanted any more.
                 self.refused = None;
-                let told = ControlConfig { sum: config.sum, ..ControlConfig::default() };
-                self.shared.syncer.note_config(told);
+                let report = ControlConfig { sum: config.sum, ..ControlConfig::default() };
+                self.shared.syncer.note_config(report);
             }
         } else if self.refused.as_deref() != Some(wanted) && is_due(self.later.as_ref(), wanted) {
             match self.follow().await {
@@ -365,11 +365,11 @@ impl Heart {
             self.put_off(&answer.sum, None);
         }
         self.refused = (!again).then(|| answer.sum.clone());
-        let told = ControlConfig { sum: config.sum, refused: answer.sum, detail: detail.clone() };
-        if told.refused != config.refused {
+        let report = ControlConfig { sum: config.sum, refused: answer.sum, detail: detail.clone() };
+        if report.refused != config.refused {
             self.shared.beat.notify_one();
         }
-        self.shared.syncer.note_config(told);
+        self.shared.syncer.note_config(report);
         Followed::Refused(detail)
     }
 }

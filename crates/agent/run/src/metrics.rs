@@ -68,7 +68,7 @@ struct QueueHandle {
     /// Monotonic time before which it is not reopened.
     not_before: Option<Duration>,
     /// True if the failure to open it was reported, and it has not been opened since.
-    told: bool,
+    logged: bool,
     /// True if the agent is ending: the queue is not reopened.
     closed: bool,
 }
@@ -129,12 +129,12 @@ impl HostMetrics {
         match opened {
             Ok((queue, report)) => {
                 self.opened(&report);
-                kept.told = false;
+                kept.logged = false;
                 kept.queue = Some(queue.clone());
                 Some(queue)
             }
             Err(problem) => {
-                if !std::mem::replace(&mut kept.told, true) {
+                if !std::mem::replace(&mut kept.logged, true) {
                     self.not_opened(&problem);
                 }
                 None
@@ -175,7 +175,7 @@ impl HostMetrics {
     pub(super) async fn sample_until_stopped(self: Arc<Self>, mut stopped: watch::Receiver<bool>) {
         let random = SystemRandom.next_u64().unwrap_or(0) as f64 / u64::MAX as f64;
         let mut at = tokio::time::Instant::now() + self.interval.mul_f64(random);
-        let mut told = Vec::new();
+        let mut warned = Vec::new();
         loop {
             tokio::select! {
                 () = tokio::time::sleep_until(at) => {}
@@ -186,8 +186,8 @@ impl HostMetrics {
             let own = self.clone();
             match tokio::task::spawn_blocking(move || own.once()).await {
                 Ok(Ok(problems)) => {
-                    warn_of(&problems, &told);
-                    told = problems;
+                    warn_of(&problems, &warned);
+                    warned = problems;
                     self.ready.notify_one();
                 }
                 Ok(Err(e)) => {
@@ -279,8 +279,8 @@ impl HostMetrics {
             debug!(rows = report.rows, refused = report.refused, "metrics persisted");
             let (queue, shared) = (kept.clone(), self.shared.clone());
             let done = move || {
-                let mut told = gaps.into_iter();
-                told.try_for_each(|gap| shared.queue.append_coverage(&shared.dataset, gap))?;
+                let mut gaps = gaps.into_iter();
+                gaps.try_for_each(|gap| shared.queue.append_coverage(&shared.dataset, gap))?;
                 queue.ack_events(lease)
             };
             blocking(done).await??;
@@ -341,8 +341,8 @@ fn report(failures: u32, problem: &SyncError) {
 }
 
 /// Logs the sources that could not be read, if they differ from the last ones logged.
-fn warn_of(problems: &[String], told: &[String]) {
-    for problem in problems.iter().filter(|_| problems != told) {
+fn warn_of(problems: &[String], warned: &[String]) {
+    for problem in problems.iter().filter(|_| problems != warned) {
         warn!("metrics: {problem}");
     }
 }

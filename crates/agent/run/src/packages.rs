@@ -170,9 +170,9 @@ impl Packages {
     ) -> Result<LookOutcome, QueueError> {
         let baseline = self.baseline()?;
         // The first scan, and the first scan below another root, creates documents without events.
-        let told =
+        let report =
             if self.last.root.is_empty() { !baseline.is_empty() } else { self.last.root == root };
-        let plan = host::plan(&baseline, inventory, told.then_some(now_us));
+        let plan = host::plan(&baseline, inventory, report.then_some(now_us));
         let closed = self.last.gap.as_ref().map(|gap| {
             EventBody::of_coverage(Coverage {
                 kind: gap.kind,
@@ -204,7 +204,7 @@ impl Packages {
             self.note(next)?;
         }
         if plan.changes() > 0 {
-            let line = if told {
+            let line = if report {
                 format!(
                     "packages: {packages}; {} installed, {} changed, {} removed",
                     plan.created, plan.modified, plan.deleted
@@ -257,7 +257,7 @@ impl Packages {
             None if self.good_us == 0 => now_us,
             None => self.good_us,
         };
-        let told = EventBody::of_coverage(Coverage {
+        let event = EventBody::of_coverage(Coverage {
             kind,
             path: self.path(),
             from_us: since_us,
@@ -265,7 +265,7 @@ impl Packages {
             found: None,
             detail: problem.to_string(),
         });
-        self.queue.apply_documents(&self.dataset, &[], &[told])?;
+        self.queue.apply_documents(&self.dataset, &[], &[event])?;
         let gap = Some(OpenGap { since_us, kind });
         self.note(Last { gap, stamp: String::new(), ..self.last.clone() })?;
         Ok(LookOutcome::Committed)

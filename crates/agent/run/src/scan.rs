@@ -305,9 +305,9 @@ impl Scanning {
         let jumped = now.0 < self.seen.0 || wall.abs_diff(passed) > CLOCK_JUMP;
         let from_us = std::mem::replace(&mut self.seen, now).0;
         let queue = &self.shared.queue;
-        let told = self.down_since_us.is_none();
+        let first = self.down_since_us.is_none();
         let alive = Alive { wall_us: now.0, uptime: Uptime::now() };
-        let noted = if told { notes::set_alive(queue, &alive) } else { Ok(()) };
+        let noted = if first { notes::set_alive(queue, &alive) } else { Ok(()) };
         let noted = noted.and_then(|()| {
             if !jumped {
                 return Ok(());

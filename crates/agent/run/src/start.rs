@@ -51,8 +51,9 @@ impl Start<'_> {
         let wanted = settings::sum(texts.first().map_or("", String::as_str));
         let mut refusal: Option<anyhow::Error> = None;
         for text in &texts {
-            let told = group::config_report(text, &wanted, refusal.as_ref());
-            let started = group::effective(own, text).and_then(|all| self.with(&all, told));
+            let config_report = group::config_report(text, &wanted, refusal.as_ref());
+            let started =
+                group::effective(own, text).and_then(|all| self.with(&all, config_report));
             match started {
                 Ok(agent) => {
                     group::note_running(&own.folder, text);

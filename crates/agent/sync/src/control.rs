@@ -390,8 +390,8 @@ impl Syncer {
                 let gap = (reason == UNKNOWN_SESSIONS).then(|| self.memory_lost(own));
                 reasons.raise();
                 let note = move || {
-                    let told = gap.map(|gap| queue.append_coverage(&Dataset::fim_files(), gap));
-                    told.transpose()?;
+                    let appended = gap.map(|gap| queue.append_coverage(&Dataset::fim_files(), gap));
+                    appended.transpose()?;
                     reasons.note(&queue, reason)
                 };
                 blocking(note).await?;

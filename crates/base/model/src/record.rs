@@ -64,7 +64,7 @@ pub enum Write {
     /// stored.
     Describe {
         /// Part of the overlay to store.
-        told: AgentSubject,
+        subject: AgentSubject,
         /// `global_version`; 0 means unversioned.
         version: u64,
         /// True for a check, which repairs differences and keeps the stored version.
@@ -219,7 +219,7 @@ mod tests {
                 Write::Delete { dataset: Dataset::fim_files(), id: "y".into(), version: 5 },
                 Write::Clean { dataset: Dataset::fim_files() },
                 Write::Event { id: "a-1".into(), body: b"{}".to_vec() },
-                Write::Describe { told: AgentSubject::Groups, version: 6, check: true },
+                Write::Describe { subject: AgentSubject::Groups, version: 6, check: true },
             ],
         });
         let bytes = record.encode();

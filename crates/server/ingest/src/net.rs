@@ -417,15 +417,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         };
         self.replies.extend_from_slice(text.as_bytes());
         let replies = std::mem::take(&mut self.replies);
-        let told = async {
+        let sending = async {
             self.output.write_all(&replies).await?;
             self.output.flush().await
         };
-        let told = timeout(ANSWER_TIME_MAX, told).await;
-        if told.is_err() {
+        let sending = timeout(ANSWER_TIME_MAX, sending).await;
+        if sending.is_err() {
             tracing::warn!("{}: a client does not read its answers", self.protocol.name());
         }
-        if matches!(told, Ok(Ok(()))) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        if matches!(sending, Ok(Ok(()))) {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
     }
 
     /// Queues a reply. Returns false if it was dropped because the queue is full.

@@ -360,10 +360,10 @@ fn take_samples(
 /// Builds the name of a row series from labels; `__name__` is the metric.
 fn write_name(labels: &[u8], name: &mut Vec<u8>) -> Result<(), String> {
     name.clear();
-    let told = |e: Malformed| format!("labels: {}", e.0);
+    let malformed = |e: Malformed| format!("labels: {}", e.0);
     let (mut fields, mut metric, mut tags) = (Fields(labels), None, Vec::new());
-    while let Some((_, label)) = fields.next().map_err(told)? {
-        let (key, value) = pair(label.bytes().map_err(told)?).map_err(told)?;
+    while let Some((_, label)) = fields.next().map_err(malformed)? {
+        let (key, value) = pair(label.bytes().map_err(malformed)?).map_err(malformed)?;
         if key != b"__name__" {
             // In Prometheus a label with an empty value is the same as no label.
             tags.extend((!value.is_empty()).then_some((key, value)));

@@ -269,9 +269,9 @@ impl Fleet {
         let Some(live) = self.agents.get_mut(&id) else { return false };
         live.heard = now.monotonic;
         live.record.keepalive_at_s = Some(now.s);
-        let told = merge(&mut live.record, info);
-        live.info |= told;
-        self.become_status(id, (status, StatusCode::Ok, None), told);
+        let described = merge(&mut live.record, info);
+        live.info |= described;
+        self.become_status(id, (status, StatusCode::Ok, None), described);
         self.heard_first(id);
         true
     }
@@ -288,13 +288,13 @@ impl Fleet {
     }
 
     /// Sets the status of an agent and queues its row to be written: as changed, or as seen if
-    /// neither its status nor its description changed. `told` is true if its description changed
+    /// neither its status nor its description changed. `described` is true if its description changed
     /// with this call, so that the roll must be updated.
     fn become_status(
         &mut self,
         id: AgentId,
         (status, code, disconnected_at_s): (AgentStatus, StatusCode, Option<i64>),
-        told: bool,
+        described: bool,
     ) {
         let Some(live) = self.agents.get_mut(&id) else { return };
         let same = live.record.status == status
@@ -305,7 +305,7 @@ impl Fleet {
         live.record.status = status;
         live.status_code = code;
         live.record.disconnected_at_s = disconnected_at_s;
-        if told || !same {
+        if described || !same {
             self.roll.put_agent(&live.record);
         }
         if same && !live.info {

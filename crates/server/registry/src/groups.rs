@@ -271,12 +271,12 @@ impl Registry {
 
     /// Records the configuration that the agent runs and the one it refused; in the database with
     /// the next flush. Memory only.
-    pub fn config_told(&self, id: AgentId, told: ConfigTold) {
-        if self.inner.fleet.read().knows_report(id, &told) {
+    pub fn config_told(&self, id: AgentId, report: ConfigTold) {
+        if self.inner.fleet.read().knows_report(id, &report) {
             return;
         }
-        let problem = told.problem.clone();
-        let news = self.inner.fleet.write().record_report(id, told);
+        let problem = report.problem.clone();
+        let news = self.inner.fleet.write().record_report(id, report);
         if let (true, Some(problem)) = (news, problem) {
             let (sum, detail) = (problem.sum, problem.detail);
             tracing::warn!(agent = %id, sum, "refuses its groups' configuration: {detail}");
@@ -309,9 +309,9 @@ mod tests {
         registry.create_group(&WriteContext::server(), "web").unwrap();
         registry.merged_sum("web");
         let held = registry.inner.fleet.read();
-        let (told, sum) = mpsc::channel();
+        let (report, sum) = mpsc::channel();
         let other = registry.clone();
-        let asking = std::thread::spawn(move || told.send(other.merged_sum("web")).unwrap());
+        let asking = std::thread::spawn(move || report.send(other.merged_sum("web")).unwrap());
         let sum = sum.recv_timeout(std::time::Duration::from_mins(1));
         drop(held);
         asking.join().unwrap();

@@ -201,16 +201,16 @@ impl Following {
         goal: u64,
     ) -> Result<(), Trouble> {
         let mut decoder = Decoder::default();
-        let mut told = false;
+        let mut reported = false;
         while let Some(piece) = pieces.recv().await {
             decoder.push(&piece.map_err(Trouble::Lost)?);
             let broken = take_waiting(&mut pieces, &mut decoder);
             let reached = self.take_batch(&mut decoder).await?;
-            if reached >= goal && !told {
-                told = true;
+            if reached >= goal && !reported {
+                reported = true;
                 (self.show)(&format!("caught up: record {reached}"));
             }
-            if told && self.once {
+            if reported && self.once {
                 return Ok(());
             }
             if let Some(why) = broken {

@@ -218,7 +218,7 @@ impl Shipping {
         let persisted = self.0.journal.persisted_position();
         let trail = self.0.trail.lock();
         let followers = self.0.followers.lock();
-        let told = followers.iter().map(|(name, f)| {
+        let statuses = followers.iter().map(|(name, f)| {
             let lag = trail.lag(now, f.acknowledged);
             FollowerStatus {
                 name: name.clone(),
@@ -230,7 +230,7 @@ impl Shipping {
                 held_bytes: f.held_bytes,
             }
         });
-        told.collect()
+        statuses.collect()
     }
 
     /// Removes a follower; the journal keeps nothing for it from then on.

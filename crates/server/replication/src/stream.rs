@@ -84,7 +84,7 @@ fn send_records(
 ) -> Result<(), journal::ReadError> {
     let Attached { mut reader, stream } = attached;
     let inner = &shipping.0;
-    let mut told: Option<Instant> = None;
+    let mut sent_at: Option<Instant> = None;
     while !shipping.is_stopped() && shipping.is_current(name, stream) {
         let began = Instant::now();
         let mut chunk = Vec::new();
@@ -96,9 +96,9 @@ fn send_records(
         }
         let persisted = inner.journal.persisted_position();
         let caught_up = reader.position() > persisted;
-        let due = told.is_none_or(|at| at.elapsed() >= STATUS_EVERY);
+        let due = sent_at.is_none_or(|at| at.elapsed() >= STATUS_EVERY);
         if due || (caught_up && !chunk.is_empty()) {
-            told = Some(Instant::now());
+            sent_at = Some(Instant::now());
             Frame::Status { persisted, at_us: inner.options.clock.now_us() }.push(&mut chunk);
         }
         if !chunk.is_empty() {

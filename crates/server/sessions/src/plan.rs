@@ -40,7 +40,7 @@ pub(crate) enum Task {
     /// Store the description of the agent, if it is not registered: for a registered agent the
     /// registry is authoritative.
     Describe {
-        told: AgentSubject,
+        subject: AgentSubject,
         version: u64,
         check: bool,
     },
@@ -119,12 +119,12 @@ pub(crate) fn plan(
 }
 
 fn describe(mode: Mode, version: u64) -> Task {
-    let told = match mode {
+    let subject = match mode {
         Mode::GroupDelta | Mode::GroupCheck => AgentSubject::Groups,
         _ => AgentSubject::Metadata,
     };
     let check = matches!(mode, Mode::MetadataCheck | Mode::GroupCheck);
-    Task::Describe { told, version, check }
+    Task::Describe { subject, version, check }
 }
 
 fn identity(session: &SessionView<'_>, agent: AgentId, cluster: &str) -> Result<(), Refusal> {

@@ -77,10 +77,10 @@ async fn process_session(app: &Arc<App>, mut arrived: Arrived) -> Result<Respons
             Ok(unread::session_response(&answer, arrived.share, lock.release()))
         }
         Task::Check { dataset, checksum } => check(app, &caller, dataset, &checksum).await,
-        Task::Describe { told, version, check } => {
+        Task::Describe { subject, version, check } => {
             let mut writes = Writes::default();
             if caller.incarnation == Incarnation(0) {
-                writes.list.push(Write::Describe { told, version, check });
+                writes.list.push(Write::Describe { subject, version, check });
             }
             let work = Work { session, writes, said: plan.said };
             Ok(session_answer(StatusCode::OK, &commit(app, &from, work, &lock).await?))

@@ -413,12 +413,12 @@ pub fn verify(dir: &Path, files: &Arc<dyn Files>) -> Result<Vec<String>, SeriesO
     if !is_gone(&names) || is_missed(&manifest) {
         match journal::verify_with(&**files, &log) {
             Ok(report) => {
-                let told = if manifest.clean {
+                let note = if manifest.clean {
                     "; all of it is in parts: opening sets it aside"
                 } else {
                     ""
                 };
-                found.extend(report.damage.iter().map(|damage| format!("{damage}{told}")));
+                found.extend(report.damage.iter().map(|damage| format!("{damage}{note}")));
                 let (base, sealed) = (manifest.log_base, manifest.sealed);
                 let from = (sealed + 1).saturating_sub(base);
                 let unsealed = base + report.last_position > sealed;
@@ -437,7 +437,7 @@ pub fn verify(dir: &Path, files: &Arc<dyn Files>) -> Result<Vec<String>, SeriesO
         }
     }
     // Several parts in one file report the same defect of the file.
-    let mut told = HashSet::new();
-    found.retain(|line| told.insert(line.clone()));
+    let mut seen = HashSet::new();
+    found.retain(|line| seen.insert(line.clone()));
     Ok(found)
 }

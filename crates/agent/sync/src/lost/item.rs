@@ -28,8 +28,8 @@ impl Item {
             return Some(Self::File(Box::new(document.file)));
         }
         let document = PackageDocument::from_json(json.as_bytes())?;
-        let told = !document.package.name.is_empty();
-        told.then(|| Self::Package(Box::new(document.package)))
+        let has_name = !document.package.name.is_empty();
+        has_name.then(|| Self::Package(Box::new(document.package)))
     }
 
     /// Returns the item of a body of the queue; `None` if it was deleted or is of another dataset.

@@ -38,7 +38,7 @@ pub(super) async fn stream_answer(
 ) -> Response {
     let (send, mut receive) = mpsc::channel(PIECES_MAX);
     let cut = Cut::default();
-    let told = Arc::clone(&cut);
+    let reason = Arc::clone(&cut);
     let client = send.clone();
     let gone = move || client.is_closed();
     let budget = query::Budget::new(quotas.query_time, quotas.memory.clone(), gone);
@@ -47,10 +47,10 @@ pub(super) async fn stream_answer(
         // The query ends if the client disconnects or reads nothing for too long.
         let over = query::run(&store, &query, &budget, |piece| {
             let patience = budget.time_left().min(UNREAD_TIME_MAX);
-            runtime.block_on(hand_over(&send, piece, patience, &told))
+            runtime.block_on(hand_over(&send, piece, patience, &reason))
         });
         if let Some(why) = over {
-            told.lock().get_or_insert(why);
+            reason.lock().get_or_insert(why);
         }
         drop((budget, permit));
     });

@@ -286,8 +286,8 @@ struct ReceivedBody {
 }
 
 async fn read_body(quotas: &WriteQuotas, request: Request) -> Result<ReceivedBody, Response> {
-    let told = request.body().size_hint().exact();
-    let bytes = told.map_or(WRITE_BYTES_MAX, |n| usize::try_from(n).unwrap_or(usize::MAX));
+    let announced = request.body().size_hint().exact();
+    let bytes = announced.map_or(WRITE_BYTES_MAX, |n| usize::try_from(n).unwrap_or(usize::MAX));
     if bytes > WRITE_BYTES_MAX {
         return Err(too_large());
     }
@@ -299,7 +299,7 @@ async fn read_body(quotas: &WriteQuotas, request: Request) -> Result<ReceivedBod
     let body = axum::body::to_bytes(request.into_body(), WRITE_BYTES_MAX);
     match timeout(BODY_TIME_MAX, body).await {
         Ok(Ok(bytes)) => Ok(ReceivedBody { bytes, room }),
-        Ok(Err(_)) if told.is_none() => Err(too_large()),
+        Ok(Err(_)) if announced.is_none() => Err(too_large()),
         Ok(Err(e)) => Err(refused(&format!("body: {e}"))),
         Err(_) => {
             let text = "the body did not come in time; send smaller requests";

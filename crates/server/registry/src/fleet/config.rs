@@ -82,22 +82,22 @@ impl Fleet {
     }
 
     /// Returns true if the agent's report is already known.
-    pub(crate) fn knows_report(&self, id: AgentId, told: &ConfigTold) -> bool {
+    pub(crate) fn knows_report(&self, id: AgentId, report: &ConfigTold) -> bool {
         self.agents.get(&id).is_none_or(|live| {
-            live.runs.as_deref() == Some(&told.sum)
-                && live.problem.as_deref() == told.problem.as_ref()
+            live.runs.as_deref() == Some(&report.sum)
+                && live.problem.as_deref() == report.problem.as_ref()
         })
     }
 
     /// Records the agent's report; returns true if it refuses something that it did not refuse
     /// before.
-    pub(crate) fn record_report(&mut self, id: AgentId, told: ConfigTold) -> bool {
+    pub(crate) fn record_report(&mut self, id: AgentId, report: ConfigTold) -> bool {
         let Some(live) = self.agents.get_mut(&id) else { return false };
-        let news = told.problem.is_some() && live.problem.as_deref() != told.problem.as_ref();
-        live.problem = told.problem.map(Box::new);
-        if live.runs.as_deref() != Some(&told.sum) {
+        let news = report.problem.is_some() && live.problem.as_deref() != report.problem.as_ref();
+        live.problem = report.problem.map(Box::new);
+        if live.runs.as_deref() != Some(&report.sum) {
             let before = live.synced();
-            live.runs = Some(same(live.wanted.as_ref(), &told.sum));
+            live.runs = Some(same(live.wanted.as_ref(), &report.sum));
             self.recount(id, before);
             self.configured(id);
         }

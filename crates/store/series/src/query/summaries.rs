@@ -135,8 +135,8 @@ impl Snapshot {
             let here = source.here();
             let apart = are_apart(&pieces);
             let known = |p: &Piece| self.chunk_summary(p, here, grid).is_some();
-            let told = !pieces.is_empty() && apart && pieces.iter().all(known);
-            let found = if self.is_alone(partition) || !(told || pieces.is_empty()) {
+            let summarised = !pieces.is_empty() && apart && pieces.iter().all(known);
+            let found = if self.is_alone(partition) || !(summarised || pieces.is_empty()) {
                 self.by_rollup(&source, grid, &mut work, &mut torn)
             } else {
                 None
@@ -147,9 +147,9 @@ impl Snapshot {
             }
             if apart {
                 pieces.sort_by_key(|p| p.span().first);
-                let told =
+                let outcomes =
                     pieces.iter().map(|p| self.emit_summaries(p, here, grid, sink, &mut work));
-                told.filter_map(Result::err).for_each(|e| note(&mut torn, e));
+                outcomes.filter_map(Result::err).for_each(|e| note(&mut torn, e));
                 continue;
             }
             let mut windows = Windows::new(pieces, here, ROWS);

@@ -259,7 +259,7 @@ pub fn agent_overlay_is_replaced_only_by_newer_versions(store: &dyn StateStore) 
         cluster: "c".into(),
         ..Overlay::default()
     };
-    let describe = |told, version, check| vec![Write::Describe { told, version, check }];
+    let describe = |subject, version, check| vec![Write::Describe { subject, version, check }];
     let now = || {
         let overlay = store.overlay(&Reader::server(), AgentId(3)).unwrap().unwrap();
         assert_eq!(

@@ -127,11 +127,11 @@ impl Agent {
     pub(super) fn described(
         &mut self,
         overlay: &Overlay,
-        told: AgentSubject,
+        subject: AgentSubject,
         version: u64,
         check: bool,
     ) -> Result<u64, u64> {
-        let kept = match told {
+        let kept = match subject {
             AgentSubject::Metadata => &mut self.metadata_version,
             AgentSubject::Groups => &mut self.groups_version,
         };
@@ -142,7 +142,11 @@ impl Agent {
             *kept = version;
         }
         let before = self.overlay.clone();
-        self.merge_overlay(overlay, told == AgentSubject::Metadata, told == AgentSubject::Groups);
+        self.merge_overlay(
+            overlay,
+            subject == AgentSubject::Metadata,
+            subject == AgentSubject::Groups,
+        );
         Ok(u64::from(before != self.overlay))
     }
 

@@ -292,9 +292,9 @@ impl<'c> Applier<'c> {
                 let outcome = self.event(session.agent, id, time, body)?;
                 Ok((id, outcome.map(u64::from).map_err(|reason| (reason, 0))))
             }
-            Write::Describe { told, version, check } => {
+            Write::Describe { subject, version, check } => {
                 let agent = self.kept.agent(self.db, session.agent)?;
-                let outcome = agent.described(&session.overlay, *told, *version, *check);
+                let outcome = agent.described(&session.overlay, *subject, *version, *check);
                 Ok(("", outcome.map_err(|kept| (SkipReason::Stale, kept))))
             }
             Write::ClockOff { .. } => Ok(("", Ok(0))),

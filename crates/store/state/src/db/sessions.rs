@@ -146,8 +146,8 @@ fn key(session: &SessionRecord) -> [u8; KEY_BYTES] {
             }
             // This differs each time that the same session is sent.
             Write::ClockOff { .. } => {}
-            Write::Describe { told, version, check } => {
-                all.head(4, if *check { "check" } else { "" }, &format!("{told:?}"), *version);
+            Write::Describe { subject, version, check } => {
+                all.head(4, if *check { "check" } else { "" }, &format!("{subject:?}"), *version);
                 // The described overlay is content. In other sessions it may be the registry's
                 // current one.
                 all.bytes(&serde_json::to_vec(&session.overlay).unwrap_or_default());
@@ -284,8 +284,9 @@ mod tests {
         };
         let delete =
             |id: &str, version| Write::Delete { dataset: files.clone(), id: id.into(), version };
-        let describe =
-            |told, version, check| session("s", 1, vec![Write::Describe { told, version, check }]);
+        let describe = |subject, version, check| {
+            session("s", 1, vec![Write::Describe { subject, version, check }])
+        };
         let named = Overlay { hostname: "h".into(), ..Overlay::default() };
         let all = [
             session("s", 1, vec![]),

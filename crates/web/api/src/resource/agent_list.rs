@@ -187,8 +187,8 @@ pub(super) fn config_status(synced: bool) -> &'static str {
 
 /// Returns the agents of a page, each with all its columns.
 pub(super) fn rows(page: AgentPage) -> impl Iterator<Item = AgentRow> {
-    let told = page.codes.into_iter().zip(page.configs);
-    page.items.into_iter().zip(told).map(|(record, (status_code, config))| AgentRow {
+    let details = page.codes.into_iter().zip(page.configs);
+    page.items.into_iter().zip(details).map(|(record, (status_code, config))| AgentRow {
         record,
         status_code,
         config,

@@ -154,8 +154,8 @@ fn agents(call: &Call) -> Result<Agents, Failure> {
             for (code, id) in failed {
                 // Each iteration queries the store.
                 call.in_time()?;
-                let told = code == Code::AgentMissing && call.may_gone(&call.caller, id);
-                if told && call.state().agent_counts(call.reader(), id)?.events > 0 {
+                let visible = code == Code::AgentMissing && call.may_gone(&call.caller, id);
+                if visible && call.state().agent_counts(call.reader(), id)?.events > 0 {
                     ids.push(id);
                 } else {
                     left.push((code, id));

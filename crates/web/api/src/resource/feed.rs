@@ -158,7 +158,7 @@ fn read_events(call: &Call, behind: u64, telling: bool) -> Result<Look, Failure>
     }
     let kinds =
         vec![EventKind::Created, EventKind::Modified, EventKind::Deleted, EventKind::Coverage];
-    let told = |event: &StoredEvent| {
+    let matches = |event: &StoredEvent| {
         let known = !event.former && call.api.registry.agent(event.agent).is_some();
         (known || call.may_gone(&caller, event.agent))
             && (event.kind != EventKind::Coverage || gaps.holds(event.agent))
@@ -166,7 +166,7 @@ fn read_events(call: &Call, behind: u64, telling: bool) -> Result<Look, Failure>
     let query = ArrivalQuery { agents, kinds, since: behind };
     let (mut text, mut failure) = (String::new(), None);
     let arrived = call.state().arrivals(call.reader(), &query, &mut |event| {
-        if !told(&event) {
+        if !matches(&event) {
             return true;
         }
         match event_json(call, &event) {

@@ -190,20 +190,20 @@ fn sync_apply(call: &Call) -> Result<Answer, Failure> {
             "for programs on the server's unix socket only",
         ));
     }
-    let told: SyncBody = call.json()?;
+    let request: SyncBody = call.json()?;
     let status = |name: &Option<String>| match name.as_deref() {
         None => Ok(AgentStatus::Active),
         Some(name) => AgentStatus::from_name(name)
             .ok_or_else(|| Failure::bad(format!("connection_status: '{name:.40}' is none"))),
     };
     let mut steps = Vec::new();
-    for agent in &told.syncreq {
+    for agent in &request.syncreq {
         steps.push((agent.id, status(&agent.connection_status)?, agent.info()));
     }
-    for id in &told.syncreq_keepalive {
+    for id in &request.syncreq_keepalive {
         steps.push((*id, AgentStatus::Active, AgentInfo::default()));
     }
-    for agent in &told.syncreq_status {
+    for agent in &request.syncreq_status {
         let status = status(&Some(agent.connection_status.clone()))?;
         steps.push((agent.id, status, AgentInfo::default()));
     }

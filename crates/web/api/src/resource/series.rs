@@ -169,7 +169,7 @@ async fn forward_request(
 
 /// Returns the error text: TEXT of `{"error": TEXT}`, else the whole body.
 fn refusal(body: &[u8]) -> String {
-    let told: Option<serde_json::Value> = serde_json::from_slice(body).ok();
-    let text = told.as_ref().and_then(|told| told.get("error")?.as_str());
+    let answer: Option<serde_json::Value> = serde_json::from_slice(body).ok();
+    let text = answer.as_ref().and_then(|answer| answer.get("error")?.as_str());
     text.map_or_else(|| String::from_utf8_lossy(body).trim_end().to_owned(), str::to_owned)
 }

@@ -58,8 +58,8 @@ fn writes(store: &SqliteState, n: u64) {
         Write::Upsert { dataset: dataset.clone(), id: id.clone(), version: 8, body: b"[".into() };
     let moved = Write::Upsert { dataset, id, version: 9, body };
     apply(store, session(agent, at(n, 3), vec![of(&second, 5), bad, moved]));
-    for (life, told) in [(0, AgentSubject::Metadata), (0, AgentSubject::Groups)] {
-        let describe = vec![Write::Describe { told, version: n, check: false }];
+    for (life, subject) in [(0, AgentSubject::Metadata), (0, AgentSubject::Groups)] {
+        let describe = vec![Write::Describe { subject, version: n, check: false }];
         apply(store, session_of_life(agent + 100, life, at(n, 4 + n), describe));
     }
     let clean = Write::Clean { dataset: Dataset::fim_files() };

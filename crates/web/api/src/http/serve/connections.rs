@@ -32,7 +32,7 @@ pub(super) struct ConnectionPermits {
     /// Connections refused since the last log message.
     refused: u64,
     closed: u64,
-    told: Option<Instant>,
+    logged_at: Option<Instant>,
 }
 
 struct Open {
@@ -60,7 +60,7 @@ impl ConnectionPermits {
             last: 0,
             refused: 0,
             closed: 0,
-            told: None,
+            logged_at: None,
         }
     }
 
@@ -91,7 +91,7 @@ impl ConnectionPermits {
             self.closed += u64::from(longest.is_some());
             self.refused += u64::from(longest.is_none());
             let removed = longest.and_then(|number| open.remove(&number));
-            if self.told.is_none_or(|at| at.elapsed() >= TELL_EVERY) {
+            if self.logged_at.is_none_or(|at| at.elapsed() >= TELL_EVERY) {
                 let (refused, closed) = (self.refused, self.closed);
                 tracing::warn!(
                     refused,
@@ -99,7 +99,7 @@ impl ConnectionPermits {
                     "api: too many connections: silent ones are closed, or new ones refused; see \
                      api.max_connections and api.max_connections_per_network"
                 );
-                (self.refused, self.closed, self.told) = (0, 0, Some(Instant::now()));
+                (self.refused, self.closed, self.logged_at) = (0, 0, Some(Instant::now()));
             }
             removed?.wanted.notify_one();
         }
