@@ -3,7 +3,7 @@
 mod common;
 
 use common::{NOW_US, World, column, golden_json, observed, upsert, world};
-use model::Kind;
+use model::{Dataset, Kind, Write};
 use serde_json::json;
 
 async fn filled() -> (World, String) {
@@ -175,4 +175,46 @@ async fn dataset_search_covers_all_agents() {
         world.ok("/states/inventory-packages", &token).await["data"]["total_affected_items"],
         0
     );
+}
+
+/// A document as another sender may store it; our agents' documents have every field.
+fn foreign(id: &str, body: &serde_json::Value) -> Write {
+    let (dataset, body) = (Dataset::fim_files(), serde_json::to_vec(body).unwrap());
+    Write::Upsert { dataset, id: id.into(), version: NOW_US + 1, body }
+}
+
+#[tokio::test]
+async fn documents_of_another_shape_are_listed_with_what_can_be_read() {
+    let world = world();
+    let token = world.admin().await;
+    let odd = [
+        json!({"file": {"path": "/b", "size": [1], "uid": 7, "mode": "0644", "mtime": "never"}}),
+        json!({"file": "text", "state": 7, "checksum": []}),
+        json!({"file": {"path": 9, "size": 12, "hash": {"md5": "ab", "sha1": 1}}}),
+        json!({}),
+    ];
+    let ids = ["b".repeat(40), "c".repeat(40), "d".repeat(40), "e".repeat(40)];
+    let mut writes = vec![upsert("/etc/passwd", &observed(0o644, 5), NOW_US)];
+    writes.extend(ids.iter().zip(&odd).map(|(id, body)| foreign(id, body)));
+    world.session(1, writes).await;
+    let all = world.ok("/syscheck/001", &token).await;
+    let mut files = column(&all, "file");
+    files.sort();
+    let mut expected = vec!["/b".to_owned(), "/etc/passwd".into()];
+    expected.extend([ids[1].clone(), "9".into(), ids[3].clone()]);
+    expected.sort();
+    assert_eq!(files, expected);
+    let items = all["data"]["affected_items"].as_array().unwrap();
+    let of = |file: &str| items.iter().find(|item| item["file"] == file).unwrap();
+    assert_eq!(
+        (of("/b")["uid"].clone(), of("/b")["perm"].clone()),
+        (json!("7"), json!("rw-r--r--"))
+    );
+    assert!(of("/b").get("size").is_none(), "a size that is no number");
+    assert_eq!(of("9")["size"], 12);
+    assert_eq!(of(&ids[3])["perm"], "");
+    for query in ["distinct=true", "sort=-size", "select=file,size", "summary=true", "limit=2"] {
+        world.ok(&format!("/syscheck/001?{query}"), &token).await;
+    }
+    world.ok("/states/fim-files", &token).await;
 }

@@ -11,14 +11,14 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value};
 
 const HEAD: &str = "# REST API\n\n\
-    Made from the program: its description for machines, `GET /openapi.json`, and its table of errors; every \
-    test run compares this page with them. How to log in, the envelopes, the limits, `q`, examples of \
-    answers and what differs from the 4.x API: [the guide](api-guide.md).\n\n";
+    This page is generated from the OpenAPI document (`GET /openapi.json`) and the program's table of errors; \
+    every test run compares them. [The guide](api-guide.md) explains how to log in, the envelopes, the limits, \
+    `q` and the differences from the 4.x API, and has examples of answers.\n\n";
 
 const ERRORS: &str = "\n## Errors\n\n\
-    A failed request answers with the status, and the number stands in `error`; of things named one by one, \
-    those that fail stand under `failed_items` with number, text and remedy, and the status is 200. A \
-    request may have a text of its own where it can be more precise. Failures without a number: \
+    A failed request is answered with the status; `error` is the number. If a request names items one by one, \
+    the status is 200, and `failed_items` lists those that failed with number, text and remedy. A text may be \
+    more precise than the one below. Failures without a number are in \
     [the guide](api-guide.md#envelopes).\n\n\
     | number | status | text | remedy |\n|---|---|---|---|\n";
 
@@ -46,8 +46,8 @@ fn described(document: &Value) -> impl Iterator<Item = (&str, String, &Value)> {
 
 fn operations(text: &mut String, document: &Value) {
     text.push_str(
-        "## Operations\n\nA parameter with * must be given; `pretty` and `wait_for_complete`, which nearly every \
-         operation takes, are left out. A shape with [] stands in the envelope of a list.\n",
+        "## Operations\n\nA parameter with * is required. `pretty` and `wait_for_complete`, which nearly every \
+         operation takes, are left out. A shape with [] is returned in the envelope of a list.\n",
     );
     let mut sections: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for (path, method, said) in described(document) {
@@ -149,8 +149,8 @@ fn bounds_of(schema: &Value) -> String {
 
 fn parameters(text: &mut String, document: &Value) {
     text.push_str(
-        "\n## Parameters\n\nOne that means different things stands here once for each, with the operations that \
-         take it so; the first is for all others. An array is one value with commas.\n\n\
+        "\n## Parameters\n\nA parameter with several meanings has one row for each. The first row is for all operations \
+         that the others do not name. An array is one comma-separated value.\n\n\
          | parameter | what | value | bounds |\n|---|---|---|---|\n",
     );
     let mut meanings: BTreeMap<&str, BTreeMap<[String; 3], BTreeSet<String>>> = BTreeMap::new();
@@ -176,8 +176,8 @@ fn parameters(text: &mut String, document: &Value) {
 
 fn shapes(text: &mut String, document: &Value) {
     text.push_str(
-        "\n## Shapes\n\nA field with * is always there. Where one has no fields, they are those that the \
-         [guide](api-guide.md) tells of.\n",
+        "\n## Shapes\n\nA field with * is always present. The [guide](api-guide.md) describes the fields of a shape \
+         that has none here.\n",
     );
     for (name, schema) in document["components"]["schemas"].as_object().unwrap() {
         let about = schema["description"].as_str().unwrap_or_default();

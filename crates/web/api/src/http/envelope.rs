@@ -250,9 +250,9 @@ pub(crate) struct Problem {
     detail: String,
     /// Remedy.
     remediation: Option<String>,
-    /// The code, where there is one.
+    /// The code, if there is one.
     error: Option<u16>,
-    /// The same by node, where there is a code.
+    /// The error of each node, if there is a code.
     dapi_errors: Option<Map<String, Value>>,
 }
 

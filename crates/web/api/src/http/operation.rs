@@ -248,7 +248,7 @@ pub(crate) const PAGING: &[Parameter] = &[
 
 /// `agents_list`.
 pub(crate) const AGENTS_LIST: Parameter =
-    query("agents_list", Kind::Numbers, "Agent numbers, with commas; all when absent.");
+    query("agents_list", Kind::Numbers, "Agent numbers, comma-separated; default all.");
 
 /// `{agent_id}` in a path.
 pub(crate) const AGENT_ID: Parameter =
@@ -270,8 +270,12 @@ pub(crate) const SEARCH: Parameter = query(
 
 /// `select`, `sort`, `search`, `q` and `distinct`, parameters of every list.
 pub(crate) const LISTED: &[Parameter] = &[
-    query("select", Kind::Names, "Fields to return, with commas."),
-    query("sort", Kind::Sort, "Fields to sort by, with commas, a sign before each."),
+    query("select", Kind::Names, "Fields to return, comma-separated."),
+    query(
+        "sort",
+        Kind::Sort,
+        "Fields to sort by, comma-separated, each with an optional + or - before it.",
+    ),
     SEARCH,
     Q,
     query("distinct", Kind::Flag, "Each different item once."),

@@ -114,7 +114,7 @@ pub(crate) struct AgentItem {
     /// MD5 of the groups' configuration that it runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     configSum: Option<String>,
-    /// The same: an agent has no other file of its groups.
+    /// The same sum as `configSum`: an agent has no other file of its groups.
     #[serde(skip_serializing_if = "Option::is_none")]
     mergedSum: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

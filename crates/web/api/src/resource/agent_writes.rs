@@ -35,8 +35,8 @@ const RECORDS_AT_ONCE: usize = 256;
 const STATUSES: &[&str] = &["all", "active", "pending", "never_connected", "disconnected"];
 
 const DELETED: &[Parameter] = &[
-    required("agents_list", Kind::NumbersOrAll, "Agent numbers, with commas, or all."),
-    required("status", Kind::Words(STATUSES), "Statuses, with commas, or all."),
+    required("agents_list", Kind::NumbersOrAll, "Agent numbers, comma-separated, or all."),
+    required("status", Kind::Words(STATUSES), "Statuses, comma-separated, or all."),
     query(
         "purge",
         Kind::Flag,

@@ -14,10 +14,14 @@ const STATUSES: &[&str] = &["active", "pending", "never_connected", "disconnecte
 /// The filters of `GET /agents`.
 const FILTERS: &[Parameter] = &[
     AGENTS_LIST,
-    query("select", Kind::Names, "Fields to return, with commas; id comes always."),
-    query("sort", Kind::Sort, "Fields to sort by, with commas, a sign before each."),
+    query("select", Kind::Names, "Fields to return, comma-separated; id is always returned."),
+    query(
+        "sort",
+        Kind::Sort,
+        "Fields to sort by, comma-separated, each with an optional + or - before it.",
+    ),
     SEARCH,
-    query("status", Kind::Words(STATUSES), "Statuses, with commas."),
+    query("status", Kind::Words(STATUSES), "Statuses, comma-separated."),
     Q,
     query("older_than", Kind::Timeframe(None), "Not heard from for this long, for example 7d."),
     query("os.platform", Kind::Alphanumeric, "Platform, for example debian."),

@@ -40,7 +40,7 @@ const WINDOW: &[Parameter] = &[
 ];
 
 const KIND: &[Parameter] =
-    &[query("kind", Kind::Words(KINDS), "Kinds, with commas; all when absent.")];
+    &[query("kind", Kind::Words(KINDS), "Kinds, comma-separated; default all.")];
 
 const SINCE: &[Parameter] = &[query(
     "since",

@@ -49,7 +49,7 @@ pub(crate) fn only_failed(code: Code, agent: AgentId, messages: [&'static str; 3
 pub(crate) struct AgentRef {
     /// At least three digits.
     pub(crate) id: String,
-    /// Empty when it is not known any more.
+    /// Empty if the agent was removed and its name is no longer stored.
     pub(crate) name: String,
 }
 

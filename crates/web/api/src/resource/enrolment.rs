@@ -47,7 +47,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         access: action("enrolment:revoke", "*:*"),
         parameters: &[
             COMMON,
-            &[required("tokens_list", Kind::Names, "Ids of tokens, with commas, or all.")],
+            &[required("tokens_list", Kind::Names, "Ids of tokens, comma-separated, or all.")],
         ],
         body: None,
         shape: Shape::Message,

@@ -61,7 +61,7 @@ pub(crate) struct CoverageItem {
     /// The agent's own id of the event, as its log and its queue name it.
     event_id: String,
     agent: AgentRef,
-    /// Why, for example `agent_down`.
+    /// Reason, for example `agent_down`.
     kind: &'static str,
     /// Path that it concerns; empty for all paths.
     path: String,

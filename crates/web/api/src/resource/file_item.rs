@@ -2,18 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use model::FileDocument;
+use model::{FileBody, FileDocument};
 use serde::Serialize;
+use serde_json::Value;
 use state::StoredDocument;
 use utoipa::ToSchema;
 
 use super::common::seconds_z;
-use crate::error::Failure;
 
 /// A file of an agent.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct FileItem {
-    /// Whole path, shown safely.
+    /// Whole path, with control characters escaped.
     file: String,
     /// `file`, `dir`, `symlink`, `fifo`, `socket`, `block_device` or `char_device`.
     #[serde(rename = "type")]
@@ -32,7 +32,7 @@ pub(crate) struct FileItem {
     inode: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     mtime: Option<String>,
-    /// When the agent saw it so.
+    /// Time at which the agent observed this state.
     date: String,
     md5: String,
     sha1: String,
@@ -49,7 +49,7 @@ pub(crate) struct FileItem {
     links: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     target_path: Option<String>,
-    /// The exact path, where it is not text.
+    /// The exact path in hex, if it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     path_hex: Option<String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -91,9 +91,9 @@ impl From<FileDocument> for FileItem {
     }
 }
 
-/// Formats a mode as `ls` does: `rwsr-xr-x` for `4755`.
+/// Formats a mode as `ls` does: `rwsr-xr-x` for `4755`. Empty if the mode is unknown.
 fn permissions(mode: &str) -> String {
-    let bits = u32::from_str_radix(mode, 8).unwrap_or(0);
+    let Ok(bits) = u32::from_str_radix(mode, 8) else { return String::new() };
     let mut text = String::with_capacity(9);
     // The special bit of each triple, with its letter.
     for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
@@ -110,13 +110,41 @@ fn permissions(mode: &str) -> String {
     text
 }
 
-pub(super) fn file_item(document: &StoredDocument) -> Result<FileItem, Failure> {
-    match serde_json::from_slice::<FileDocument>(&document.body) {
-        Ok(body) => Ok(FileItem::from(body)),
-        Err(cause) => Err(Failure::internal(&format!(
-            "agent {}: document {} is not a file: {cause}",
-            document.agent, document.id
-        ))),
+/// Returns a stored document as a list item. A sender other than our agent may store any JSON
+/// object: fields of another type or shape are left out, and the id replaces a missing path.
+pub(super) fn file_item(document: &StoredDocument) -> FileItem {
+    let body = serde_json::from_slice(&document.body);
+    let mut item = FileItem::from(body.unwrap_or_else(|_| readable_fields(&document.body)));
+    if item.file.is_empty() {
+        item.file.clone_from(&document.id);
+    }
+    item
+}
+
+/// Returns the fields of a document that have the expected types. Numbers are accepted as text.
+fn readable_fields(body: &[u8]) -> FileDocument {
+    let mut document = FileDocument::default();
+    let found: Value = serde_json::from_slice(body).unwrap_or_default();
+    if let Some(Value::Object(fields)) = found.get("file") {
+        for (name, value) in fields {
+            let text = value.is_number().then(|| Value::String(value.to_string()));
+            for value in [Some(value.clone()), text].into_iter().flatten() {
+                replace_field(&mut document.file, name, value);
+            }
+        }
+    }
+    if let Some(Value::String(at)) = found.pointer("/state/modified_at") {
+        document.state.modified_at.clone_from(at);
+    }
+    document
+}
+
+/// Replaces a field if the value has its type.
+fn replace_field(file: &mut FileBody, name: &str, value: Value) {
+    let Ok(Value::Object(mut fields)) = serde_json::to_value(&*file) else { return };
+    fields.insert(name.to_owned(), value);
+    if let Ok(replaced) = serde_json::from_value(Value::Object(fields)) {
+        *file = replaced;
     }
 }
 
@@ -133,7 +161,7 @@ mod tests {
             ("1777", "rwxrwxrwt"),
             ("1776", "rwxrwxrwT"),
             ("0000", "---------"),
-            ("x", "---------"),
+            ("", ""),
         ] {
             assert_eq!(permissions(mode), text, "{mode}");
         }

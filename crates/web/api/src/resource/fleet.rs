@@ -14,15 +14,23 @@ use crate::http::operation::{
 };
 
 const LISTED: &[Parameter] = &[
-    query("select", Kind::Names, "Fields to return, with commas; id comes always."),
-    query("sort", Kind::Sort, "Fields to sort by, with commas, a sign before each."),
+    query("select", Kind::Names, "Fields to return, comma-separated; id is always returned."),
+    query(
+        "sort",
+        Kind::Sort,
+        "Fields to sort by, comma-separated, each with an optional + or - before it.",
+    ),
     SEARCH,
     Q,
 ];
 
 const COUNTED: &[Parameter] = &[
     query("fields", Kind::Names, "Fields whose values are returned; os.platform and version only."),
-    query("sort", Kind::Sort, "Fields to sort by, with commas, a sign before each."),
+    query(
+        "sort",
+        Kind::Sort,
+        "Fields to sort by, comma-separated, each with an optional + or - before it.",
+    ),
     SEARCH,
     Q,
 ];

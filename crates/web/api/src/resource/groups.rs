@@ -40,7 +40,7 @@ const HASH: Parameter =
 const STATUS: Parameter = query(
     "status",
     Kind::Words(&["active", "pending", "never_connected", "disconnected"]),
-    "Statuses, with commas.",
+    "Statuses, comma-separated.",
 );
 
 pub(crate) const OPERATIONS: &[Operation] = &[
@@ -54,7 +54,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
             COMMON,
             PAGING,
             LISTED,
-            &[query("groups_list", Kind::GroupNames, "Names, with commas; all when absent."), HASH],
+            &[query("groups_list", Kind::GroupNames, "Names, comma-separated; default all."), HASH],
         ],
         body: None,
         shape: Shape::List("GroupItem"),
@@ -79,7 +79,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         access: action("group:delete", "group:id"),
         parameters: &[
             COMMON,
-            &[required("groups_list", Kind::GroupNames, "Names, with commas, or all.")],
+            &[required("groups_list", Kind::GroupNames, "Names, comma-separated, or all.")],
         ],
         body: None,
         shape: Shape::List("GroupName"),

@@ -119,7 +119,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
     },
 ];
 
-/// Which agents.
+/// The agents to restart.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RestartInfo {

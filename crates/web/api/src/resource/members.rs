@@ -64,7 +64,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
             COMMON,
             &[
                 AGENT_ID,
-                query("groups_list", Kind::GroupNames, "Names, with commas; all when absent."),
+                query("groups_list", Kind::GroupNames, "Names, comma-separated; default all."),
             ],
         ],
         body: None,
@@ -94,7 +94,11 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         parameters: &[
             COMMON,
             &[
-                required("agents_list", Kind::NumbersOrAll, "Agent numbers, with commas, or all."),
+                required(
+                    "agents_list",
+                    Kind::NumbersOrAll,
+                    "Agent numbers, comma-separated, or all.",
+                ),
                 required("group_id", Kind::GroupName, "Name of the group."),
             ],
         ],

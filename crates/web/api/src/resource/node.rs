@@ -12,7 +12,7 @@ use crate::http::operation::{
 
 pub(super) const NODE: Parameter = path("node_id", Kind::Name, "Name of the node.");
 pub(super) const NODES: Parameter =
-    query("nodes_list", Kind::Names, "Names, with commas; all when absent.");
+    query("nodes_list", Kind::Names, "Names, comma-separated; default all.");
 pub(super) const CLUSTER: Access = action("cluster:read", "node:id");
 pub(super) const MANAGER: Access = action("manager:read", "*:*");
 

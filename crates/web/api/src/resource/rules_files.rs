@@ -48,7 +48,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
             LISTED,
             &[
                 DIRNAME,
-                query("filename", Kind::Names, "Names, with commas; all when absent."),
+                query("filename", Kind::Names, "Names, comma-separated; default all."),
                 query(
                     "status",
                     Kind::Word(&["enabled", "disabled", "all"]),

@@ -95,7 +95,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         parameters: &[&[query(
             "precision",
             Kind::Word(&["ns", "us", "ms", "s", "m", "h"]),
-            "Unit of the lines' times; ns when absent.",
+            "Unit of the lines' times; default ns.",
         )]],
         body: Some(LINES),
         shape: Shape::Message,

@@ -26,7 +26,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[Operation {
     verb: Verb::Get,
     path: "/states/{dataset}",
     id: "states.list",
-    about: "Documents of a dataset over all agents as they stand now, by agent, then by path.",
+    about: "Current documents of a dataset over all agents, by agent, then by path.",
     access: action("state:read", "agent:id"),
     parameters: &[
         COMMON,
@@ -34,8 +34,12 @@ pub(crate) const OPERATIONS: &[Operation] = &[Operation {
         &[
             path("dataset", Kind::Name, "Name of the dataset, for example fim-files."),
             AGENTS_LIST,
-            query("select", Kind::Names, "Fields to return, with commas."),
-            query("sort", Kind::Sort, "Fields to sort by, with commas, a sign before each."),
+            query("select", Kind::Names, "Fields to return, comma-separated."),
+            query(
+                "sort",
+                Kind::Sort,
+                "Fields to sort by, comma-separated, each with an optional + or - before it.",
+            ),
             query(
                 "search",
                 Kind::Text,

@@ -41,9 +41,13 @@ const TYPES: &[&str] = &[
 ];
 
 const FILTERS: &[Parameter] = &[
-    query("sort", Kind::Sort, "Fields to sort by, with commas, a sign before each."),
+    query(
+        "sort",
+        Kind::Sort,
+        "Fields to sort by, comma-separated, each with an optional + or - before it.",
+    ),
     SEARCH,
-    query("select", Kind::Names, "Fields to return, with commas."),
+    query("select", Kind::Names, "Fields to return, comma-separated."),
     query("file", Kind::Text, "The whole path."),
     query("path", Kind::Text, "Beginning of the path; an extension of this server."),
     query("arch", Kind::Words(&["[x32]", "[x64]"]), "Of registry keys; there are none."),
@@ -63,7 +67,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[Operation {
     verb: Verb::Get,
     path: "/syscheck/{agent_id}",
     id: "syscheck.files",
-    about: "Files of an agent as they stand now, by path unless sorted.",
+    about: "Current files of an agent, by path unless sorted.",
     access: action("syscheck:read", "agent:id"),
     parameters: &[COMMON, &[AGENT_ID], PAGING, FILTERS],
     body: None,
@@ -219,7 +223,7 @@ impl Pieces {
 fn written(documents: &[StoredDocument], selected: &[String]) -> Result<ItemWriter, Failure> {
     let mut items = ItemWriter::default();
     for document in documents {
-        let item = file_item(document)?;
+        let item = file_item(document);
         if selected.is_empty() {
             items.push(&item)?;
         } else {
@@ -249,7 +253,7 @@ fn distinct_files(
         let page = call.state().documents(call.reader(), &query)?;
         let last = page.items.len() < query.limit;
         for document in &page.items {
-            let file = to_value(&file_item(document)?)?;
+            let file = to_value(&file_item(document))?;
             // Among equal items, the first one determines the sort position.
             let key = (!by.is_empty()).then(|| shape::select(file.clone(), &by, &[]));
             let item = shape::select(file, selected, &[]);

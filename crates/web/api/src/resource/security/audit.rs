@@ -34,7 +34,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[Operation {
 /// One row of the audit log.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct AuditItem {
-    /// Ascending with time.
+    /// Number of the row; later rows have higher numbers.
     id: u64,
     /// Time, RFC 3339.
     timestamp: String,
@@ -44,8 +44,8 @@ pub(crate) struct AuditItem {
     action: String,
     /// Method, path, parameters and body; secrets masked.
     detail: String,
-    /// `done`; `unchanged` where that changed nothing for others; `partly` and `refused` where some
-    /// or all of it was refused; `failed`; `begun` if the server ended before the outcome was written.
+    /// `done`; `unchanged` if nothing was different afterwards; `partly` or `refused` if some or
+    /// all of it was refused; `failed`; `begun` if the server ended before it wrote the outcome.
     outcome: &'static str,
 }
 

@@ -14,7 +14,11 @@ use crate::http::operation::{
 };
 
 const fn numbers(name: &'static str) -> Parameter {
-    required(name, Kind::Numbers, "Numbers, with commas, in the order in which they are linked.")
+    required(
+        name,
+        Kind::Numbers,
+        "Numbers, comma-separated, in the order in which they are linked.",
+    )
 }
 
 pub(crate) const OPERATIONS: &[Operation] = &[

@@ -104,7 +104,7 @@ pub(crate) struct TokenData {
     token: String,
 }
 
-/// Anything that the rules look at.
+/// The object that security rules are compared with.
 #[derive(Deserialize, ToSchema)]
 #[schema(value_type = Object)]
 pub(crate) struct AuthorizationContext(Map<String, Value>);

@@ -37,17 +37,17 @@ const RULE_ID: Parameter = path("rule_id", Kind::Id, "Number of the rule.");
 const POSITION: Parameter = query(
     "position",
     Kind::Position,
-    "Place in the order, from 0; at the end when absent. A later policy overrides an earlier one.",
+    "Position in the order, from 0; default the end. A later policy overrides an earlier one.",
 );
 
 /// Returns a parameter with the numbers of objects to read; all when absent.
 const fn some_ids(name: &'static str) -> Parameter {
-    query(name, Kind::Numbers, "Numbers, with commas; all when absent.")
+    query(name, Kind::Numbers, "Numbers, comma-separated; default all.")
 }
 
 /// Returns a parameter with the numbers of objects to change, or the word `all`.
 const fn ids_or_all(name: &'static str) -> Parameter {
-    required(name, Kind::NumbersOrAll, "Numbers, with commas, or the word all.")
+    required(name, Kind::NumbersOrAll, "Numbers, comma-separated, or the word all.")
 }
 
 /// Returns the distinct numbers of a parameter in their order; `None` if it is absent or `all`.
