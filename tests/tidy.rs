@@ -70,7 +70,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("store/journal", &["env"]),
     ("store/sqlite", &[]),
     ("store/state", &["model", "env", "sqlite"]),
-    ("store/control", &["model", "sqlite"]),
+    ("store/control", &["model", "env", "sqlite"]),
     ("store/series", &["env", "journal"]),
     ("store/commit", &["model", "env", "journal", "state"]),
     ("server/registry", &["model", "env", "settings", "control", "commit"]),

@@ -5,11 +5,13 @@
 //! loss after [`File::persist`], or at once if the file was opened with [`Access::dsync`]. Created,
 //! renamed and removed names survive power loss after [`Files::persist_dir`].
 
+mod identity;
 mod over;
 mod real;
 mod sim;
 mod traits;
 
+pub use identity::FileIdentity;
 pub use over::{FileOver, FilesOver};
 pub use real::RealFiles;
 pub use sim::{Failure, Fault, SECTOR_BYTES, SimDisk};

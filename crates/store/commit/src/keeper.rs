@@ -7,12 +7,13 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 use std::time::Instant;
 
+use env::files::FileIdentity;
 use model::{Coverage, CoverageKind, EventBody, Record};
 
 use crate::applier::Message;
 use crate::disk::{DiskState, disk_state};
 use crate::options::{DISK_CHECK_INTERVAL, LOW_DISK_LOG_BYTES};
-use crate::shared::{FolderId, Shared};
+use crate::shared::Shared;
 
 /// Runs the keeper until the commit is closed. `sender` is used to submit the server's own events.
 pub(crate) fn run(shared: &Arc<Shared>, sender: Sender<Message>) {
@@ -80,7 +81,8 @@ fn wait(shared: &Shared, checkpointed_at: Instant) {
 /// back.
 pub(crate) fn watch_folders(shared: &Shared) -> bool {
     let mut folders = shared.options.folders.iter().zip(&shared.folders_found);
-    let lost = folders.find(|(folder, found)| found.is_some() && FolderId::of(folder) != **found);
+    let lost =
+        folders.find(|(folder, found)| found.is_some() && FileIdentity::of(folder) != **found);
     let before = shared.folder_lost.swap(lost.is_some(), Ordering::Relaxed);
     match lost {
         Some((folder, _)) if !before => tracing::error!(folder = %folder.display(),

@@ -1,11 +1,10 @@
 //! The state shared by the submitters, the applier and the keeper.
 
-use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use env::files::FileIdentity;
 use journal::Journal;
 use model::{Position, Record};
 use parking_lot::{Condvar, Mutex};
@@ -56,7 +55,7 @@ pub(crate) struct Shared {
     pub(crate) due: Mutex<Due>,
     pub(crate) wake: Condvar,
     /// Identity of each watched folder at the start.
-    pub(crate) folders_found: Vec<Option<FolderId>>,
+    pub(crate) folders_found: Vec<Option<FileIdentity>>,
     in_flight: Arc<InFlight>,
     checkpointed: Mutex<Position>,
     closed: AtomicBool,
@@ -66,21 +65,6 @@ pub(crate) struct Shared {
     pub(crate) folder_lost: AtomicBool,
     /// The state could not apply a batch for lack of space; the applier retries it.
     pub(crate) stalled: AtomicBool,
-}
-
-/// The identity of a folder, independent of its name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct FolderId {
-    device: u64,
-    inode: u64,
-}
-
-impl FolderId {
-    /// Returns the identity of the folder at a path, or `None` if its metadata cannot be read.
-    pub(crate) fn of(folder: &Path) -> Option<Self> {
-        let found = std::fs::metadata(folder).ok()?;
-        Some(Self { device: found.dev(), inode: found.ino() })
-    }
 }
 
 #[derive(Default)]
@@ -118,7 +102,7 @@ impl Shared {
         options: CommitOptions,
         applied: Position,
     ) -> Self {
-        let folders_found = options.folders.iter().map(|folder| FolderId::of(folder)).collect();
+        let folders_found = options.folders.iter().map(|folder| FileIdentity::of(folder)).collect();
         Self {
             journal,
             state,

@@ -1,5 +1,7 @@
 //! Errors of calls on the control store.
 
+use std::path::PathBuf;
+
 use model::AgentId;
 
 /// Error of a call on the control store.
@@ -67,6 +69,12 @@ pub enum ControlError {
         /// The limit.
         max: u64,
     },
+    /// The file is no longer at its path, so what is written into it would be lost.
+    #[error(
+        "{}: the file is gone, or another one is in its place: put the data folder back, or restore a \
+         backup there", .0.display()
+    )]
+    Gone(PathBuf),
     /// Every connection for queries is in use.
     #[error("registry.db: all readers are in use: try again, or raise db.readers")]
     Busy,
@@ -86,13 +94,13 @@ impl ControlError {
         error.sqlite_error_code() == Some(rusqlite::ErrorCode::OperationInterrupted)
     }
 
-    /// Returns true if the same call may succeed later without a change: the disk is full, another
-    /// process holds the database, all readers are in use, or a query took too long. The API
+    /// Returns true if the same call may succeed later without a change: the disk is full, the file
+    /// is gone, another process holds the database, all readers are in use, or a query took too long. The API
     /// answers it with 503.
     pub fn is_transient(&self) -> bool {
         use rusqlite::ErrorCode::{DatabaseBusy, DatabaseLocked, DiskFull, OperationInterrupted};
         match self {
-            Self::Busy => true,
+            Self::Busy | Self::Gone(_) => true,
             Self::Sqlite(error) => matches!(
                 error.sqlite_error_code(),
                 Some(DatabaseBusy | DatabaseLocked | DiskFull | OperationInterrupted)

@@ -269,3 +269,35 @@ async fn server_describes_itself_in_cluster_format() {
     let other = world.get("/cluster/node02/info", &token).await;
     assert_eq!(other.json()["error"], 3022);
 }
+
+#[tokio::test]
+async fn decisions_are_refused_while_the_data_folder_is_gone() {
+    let world = world();
+    let token = world.admin().await;
+    let auth = format!("Bearer {token}");
+    let headers = [("authorization", &*auth), ("content-type", "application/json")];
+    let (file, aside) =
+        (world.folder.path().join("registry.db"), world.folder.path().join("aside"));
+    std::fs::rename(&file, &aside).unwrap();
+    let user = r#"{"username":"joe-doe","password":"New-Password-1"}"#;
+    let rule = r#"{"name":"r","rule":{"FIND":{"a":"b"}}}"#;
+    for (method, path, body) in [
+        ("POST", "/security/users", user),
+        ("POST", "/security/roles", r#"{"name":"auditor"}"#),
+        ("POST", "/security/rules", rule),
+        ("PUT", "/security/config", r#"{"auth_token_exp_timeout":500}"#),
+        ("POST", "/groups", r#"{"group_id":"db"}"#),
+        ("POST", "/agents", r#"{"name":"new-2"}"#),
+        ("PUT", "/agents/002/group/web", ""),
+        ("DELETE", "/agents?agents_list=003&status=all&older_than=0s", ""),
+    ] {
+        let answer = world.send(method, path, &headers, body).await;
+        assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE, "{path}: {}", answer.json());
+        let detail = answer.json()["detail"].to_string();
+        assert!(detail.contains("registry.db: the file is gone"), "{path}: {detail}");
+    }
+    world.ok("/agents", &token).await;
+    std::fs::rename(&aside, &file).unwrap();
+    let back = world.send("POST", "/security/roles", &headers, r#"{"name":"auditor"}"#).await;
+    assert_eq!(back.status, StatusCode::OK, "{}", back.json());
+}

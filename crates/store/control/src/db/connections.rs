@@ -6,6 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use env::files::FileIdentity;
 use parking_lot::Mutex;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
@@ -30,6 +31,8 @@ const CHECKPOINT_PAGES: i64 = 16 * 1024;
 /// `registry.db`.
 pub struct SqliteControl {
     path: PathBuf,
+    /// The file that was opened.
+    file: Option<FileIdentity>,
     pub(super) writer: Mutex<Writer>,
     pub(super) readers: ReaderPool,
     /// For users, roles, policies and settings, each looked up by its key.
@@ -68,6 +71,7 @@ impl SqliteControl {
         let meter = Meter::attach(&mut writer)?;
         Ok(Self {
             path: path.to_owned(),
+            file: FileIdentity::of(path),
             writer: Mutex::new(Writer { conn: writer, meter }),
             readers: ReaderPool::open(readers, || open_reader(path))?,
             keyed: ReaderPool::open(1, || open_reader(path))?,
@@ -140,6 +144,10 @@ impl SqliteControl {
         work: impl FnOnce(&Transaction<'_>) -> ControlResult<T>,
     ) -> ControlResult<T> {
         let mut writer = self.writer.lock();
+        // SQLite would go on writing into a file without a name, which ends with the process.
+        if FileIdentity::of(&self.path) != self.file {
+            return Err(ControlError::Gone(self.path.clone()));
+        }
         let (out, written) = transact(&mut writer, context.reader(), "FULL", |tx| {
             let out = work(tx)?;
             let written = match context.pending() {
