@@ -293,6 +293,15 @@ fn running_server_reports_refusals_and_records_actions() {
         |text: &str| log.lines().any(|line| line.contains("a login failed") && line.contains(text));
     assert!(told("user=\"admin\"") && told("source=\"127.0.0.1\""), "{log}");
 
+    // Refused requests are counted, and ten of them a minute are logged.
+    for _ in 0..100 {
+        let (status, text) = api.send("POST", "/stateful", "application/octet-stream", "nonsense");
+        assert!(status == 400 || status == 403, "{status} {text}");
+    }
+    let log = fs::read_to_string(dir.join("log")).unwrap();
+    let lines = log.lines().filter(|line| line.contains("refused: ")).count();
+    assert!((1..=10).contains(&lines), "{lines} lines");
+
     up.kill();
     let gone = "no server is running on this data folder";
     assert!(Path::new(data).join("holdfast.sock").exists());

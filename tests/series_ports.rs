@@ -173,6 +173,14 @@ fn each_port_of_up_is_configurable_or_off() {
     assert_eq!((code, error.contains("series.udp")), (2, true), "{error}");
 }
 
+/// Asserts that an address which guesses tokens is refused after a while, with the right one, too.
+fn assert_guesses_are_refused(query: SocketAddr, client: &Client, bearer: &str) {
+    let is_refused =
+        |authorization: &str| http(query, client, authorization).unwrap().contains(" 429 ");
+    assert!((0..60).any(|n| is_refused(&format!("authorization: Bearer guess-{n}\r\n"))));
+    assert!(is_refused(bearer));
+}
+
 #[test]
 fn non_loopback_ports_use_tls_token_and_reloaded_certificate() {
     if TcpListener::bind(BEYOND).is_err() {
@@ -246,6 +254,10 @@ fn non_loopback_ports_use_tls_token_and_reloaded_certificate() {
     fs::write(base.join("cert.pem"), "nonsense").unwrap();
     assert!(http(query, &second, &bearer).unwrap().starts_with("HTTP/1.0 200"));
     assert!(fs::read_to_string(&log).unwrap().contains("the certificate from before is shown"));
+
+    assert_guesses_are_refused(query, &second, &bearer);
+    let lines = fs::read_to_string(&log).unwrap().matches("the token is missing or wrong").count();
+    assert!((1..=20).contains(&lines), "{lines} lines");
     assert_eq!(process.stop(), 0);
 }
 

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use axum::extract::Request;
+use axum::middleware::map_request;
 use console::Console;
 use ingest::{Guard, HttpOptions, Protocol, Token};
 use rustls::server::ResolvesServerCert;
@@ -168,7 +170,7 @@ impl Ports {
         let guard = guard("http", address, secrets)?;
         let options =
             HttpOptions { token: guard.token.clone(), cors_origins: config.cors_origins.clone() };
-        let router = ingest::router(store.clone(), options);
+        let router = ingest::router(store.clone(), options).layer(map_request(with_sender));
         let mut serve = api::ServeOptions::new(address, None);
         serve.resolver = secrets.certificate.clone().filter(|_| guard.tls.is_some());
         let server = api::serve(serve, router).await;
@@ -254,6 +256,15 @@ fn guard(name: &str, address: SocketAddr, secrets: &Secrets) -> anyhow::Result<G
     let tls = ingest::tls(Arc::clone(certificate));
     let tls = tls.map_err(|e| anyhow::anyhow!("series {name}: certificate: {e}"))?;
     Ok(Guard { tls: Some(tls), token: Some(token.clone()) })
+}
+
+/// Attaches the sender's address, by which wrong tokens are counted.
+async fn with_sender(mut request: Request) -> Request {
+    let source = request.extensions().get::<api::Source>().copied();
+    if let Some(ip) = source.and_then(api::Source::ip) {
+        request.extensions_mut().insert(ingest::SenderAddress(ip));
+    }
+    request
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //!
 //! - Every change of an item gives its [`ItemMarks`] a new version from the database's
 //!   [`HybridClock`]. Versions are unique in the database and never decrease.
-//! - A *cycle* reports a dataset to the server. [`Marks::begin`] sets `leased_version` to the
+//! - A *cycle* reports a dataset to the server. [`Marks::begin_cycle`] sets `leased_version` to the
 //!   clock. The cycle then leases every row for which [`Marks::is_due`] is true, session by
 //!   session. [`Marks::end`] sets `acked_version` to `leased_version`. A row is *pending* while its
 //!   version is above `acked_version`, so an acknowledgement writes nothing per item.

@@ -109,7 +109,7 @@ struct State {
     at: Duration,
     hold: Option<Active>,
     changes: Vec<ClockChange>,
-    /// See [`GuardedClock::believing_from`].
+    /// See [`GuardedClock::trusting_from`].
     floor_us: u64,
 }
 

@@ -9,3 +9,4 @@ pub mod clock;
 pub mod files;
 pub mod guard;
 pub mod random;
+pub mod sources;

@@ -14,7 +14,7 @@ pub trait Random: Send + Sync {
     /// Returns eight random bytes as a number.
     ///
     /// # Errors
-    /// See [`Random::fill`].
+    /// See [`Random::fill_bytes`].
     fn next_u64(&self) -> io::Result<u64> {
         let mut bytes = [0; 8];
         self.fill_bytes(&mut bytes)?;

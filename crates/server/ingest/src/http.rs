@@ -9,6 +9,7 @@
 //! [`NAMES_MAX`], [`UNREAD_TIME_MAX`]; a query ends after ten minutes, or when it holds too much
 //! memory.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ use series::{Store, WriteError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-use crate::guard::Token;
+use crate::guard::{SenderAddress, Token};
 
 mod answer;
 mod write;
@@ -99,6 +100,25 @@ fn routes(store: Store, options: HttpOptions, quotas: QueryQuotas) -> Router {
         .with_state(store)
 }
 
+/// Returns the answer to a request without the token, or from an address that failed too often.
+fn unauthorized(token: Option<&Token>, peer: Option<IpAddr>, shown: &str) -> Option<Response> {
+    let token = token?;
+    if let Some(left) = peer.and_then(|peer| token.blocked(peer)) {
+        let retry_after = [(header::RETRY_AFTER, (left.as_secs() + 1).to_string())];
+        let text = "-too many wrong tokens: try again later\r\n";
+        return Some((StatusCode::TOO_MANY_REQUESTS, retry_after, text).into_response());
+    }
+    if token.shown_by(shown) {
+        return None;
+    }
+    if let Some(peer) = peer {
+        token.count_failure("http", peer);
+    }
+    let challenge = [(header::WWW_AUTHENTICATE, "Bearer, Basic realm=\"series\"")];
+    let text = "-show the token: Authorization: Bearer TOKEN\r\n";
+    Some((StatusCode::UNAUTHORIZED, challenge, text).into_response())
+}
+
 /// Admits a request if its origin is allowed and the token is valid.
 async fn admit(State(options): State<Arc<HttpOptions>>, request: Request, next: Next) -> Response {
     let header = |headers: &HeaderMap, name| {
@@ -111,15 +131,14 @@ async fn admit(State(options): State<Arc<HttpOptions>>, request: Request, next: 
         let text = format!("-pages of {origin} may not ask here: name it in cors_origins\r\n");
         return (StatusCode::FORBIDDEN, text).into_response();
     }
+    let peer = request.extensions().get::<SenderAddress>().map(|sender| sender.0);
     let preflight = request.method() == Method::OPTIONS && origin.is_some();
     let mut response = if preflight {
         StatusCode::NO_CONTENT.into_response()
-    } else if options.token.as_ref().is_none_or(|token| token.shown_by(&shown)) {
-        next.run(request).await
+    } else if let Some(refused) = unauthorized(options.token.as_ref(), peer, &shown) {
+        refused
     } else {
-        let challenge = [(header::WWW_AUTHENTICATE, "Bearer, Basic realm=\"series\"")];
-        (StatusCode::UNAUTHORIZED, challenge, "-show the token: Authorization: Bearer TOKEN\r\n")
-            .into_response()
+        next.run(request).await
     };
     let headers = response.headers_mut();
     headers.insert(header::VARY, HeaderValue::from_static("origin"));

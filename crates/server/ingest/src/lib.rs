@@ -30,7 +30,7 @@ mod telnet;
 
 pub use certificate::CertificateFiles;
 pub use collector::{CollectedRows, REFUSALS_MAX, RowCollector, RowRefusal};
-pub use guard::{AUTH_TIME_MAX, Guard, TOKEN_BYTES_MAX, Token, tls};
+pub use guard::{AUTH_TIME_MAX, Guard, SenderAddress, TOKEN_BYTES_MAX, Token, tls};
 pub use http::{
     HttpOptions, NAMES_MAX, QUERIES_MAX, QUERY_BYTES_MAX, UNREAD_TIME_MAX, WRITE_BYTES_MAX,
     WRITES_BYTES_MAX, router,

@@ -13,6 +13,7 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
+use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -94,8 +95,8 @@ pub async fn serve_tcp(
             accepted = listener.accept() => accepted,
             Some(_) = running.join_next() => continue,
         };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
             Err(e) => {
                 tracing::warn!("{}: accept: {e}", protocol.name());
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -115,7 +116,7 @@ pub async fn serve_tcp(
         };
         let (store, guard, stop) = (store.clone(), guard.clone(), stop.clone());
         running.spawn(async move {
-            attend(stream, reader, store, &guard, stop).await;
+            attend(stream, peer.ip(), reader, store, &guard, stop).await;
             drop(permit);
         });
     }
@@ -125,6 +126,7 @@ pub async fn serve_tcp(
 /// Serves one connection, including its TLS handshake if the port uses TLS.
 async fn attend(
     stream: TcpStream,
+    peer: IpAddr,
     reader: Reader,
     store: Store,
     guard: &Guard,
@@ -132,14 +134,14 @@ async fn attend(
 ) {
     let protocol = reader.protocol();
     let Some(acceptor) = &guard.tls else {
-        return talk(stream, reader, store, guard, stop).await;
+        return talk(stream, peer, reader, store, guard, stop).await;
     };
     let shaken = tokio::select! {
         _ = stop.changed() => return,
         shaken = timeout(AUTH_TIME_MAX, acceptor.accept(stream)) => shaken,
     };
     match shaken {
-        Ok(Ok(stream)) => talk(stream, reader, store, guard, stop).await,
+        Ok(Ok(stream)) => talk(stream, peer, reader, store, guard, stop).await,
         Ok(Err(e)) => tracing::debug!("{}: TLS: {e}", protocol.name()),
         Err(_) => tracing::debug!("{}: TLS: the handshake took too long", protocol.name()),
     }
@@ -147,6 +149,7 @@ async fn attend(
 
 async fn talk<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: S,
+    peer: IpAddr,
     reader: Reader,
     store: Store,
     guard: &Guard,
@@ -154,15 +157,13 @@ async fn talk<S: AsyncRead + AsyncWrite + Unpin>(
 ) {
     let mut buffer = BytesMut::new();
     if let Some(token) = &guard.token {
-        let shown = tokio::select! {
+        let protocol = reader.protocol().name();
+        let authenticated = tokio::select! {
             _ = stop.changed() => return,
-            shown = token.begins(&mut stream, &mut buffer) => shown,
+            outcome = token.authenticate(protocol, peer, &mut stream, &mut buffer) => outcome,
         };
-        if !shown {
-            let protocol = reader.protocol().name();
-            tracing::warn!("{protocol}: a connection did not send the token");
-            let text = b"-ERR begin the connection with the line: auth TOKEN\r\n";
-            let _ = timeout(GOODBYE_TIME_MAX, stream.write_all(text)).await;
+        if let Err(text) = authenticated {
+            let _ = timeout(GOODBYE_TIME_MAX, stream.write_all(text.as_bytes())).await;
             let _ = timeout(GOODBYE_TIME_MAX, stream.shutdown()).await;
             return;
         }

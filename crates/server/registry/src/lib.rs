@@ -39,7 +39,6 @@
 
 mod access;
 mod agents;
-mod attempts;
 mod audit;
 mod ca;
 mod client_keys;
@@ -57,7 +56,6 @@ mod identity;
 mod insertion;
 pub mod limits;
 mod lists;
-mod login_log;
 mod options;
 mod passwords;
 mod rbac;
@@ -77,6 +75,7 @@ use std::time::Duration;
 
 use env::clock::Clock;
 use env::random::Random;
+use env::sources::{Attempts, LogLimit};
 use model::{AgentId, AgentRecord};
 use parking_lot::{Mutex, RwLock};
 
@@ -85,7 +84,6 @@ use fleet::{Fleet, Now};
 use limits::{FLUSH_ROWS_MAX, FORGET_EVERY_SECONDS, KEEPALIVE_FLUSHES, REVOCATIONS_RELOAD_SECONDS};
 
 pub use access::{AccessCounts, Account, Clearance, SecurityConfig};
-pub use attempts::network;
 pub use ca::{Validity, certificate_begin_s, reissue_authority};
 pub use client_keys::ImportReport;
 pub use commands::IssuedCommand;
@@ -99,6 +97,7 @@ pub use control::{
     Policy, PolicyRow, RevocationTarget, RoleRef, RoleRow, RuleRow, SecurityChange, SecurityImage,
     Sort, SqliteControl, StatusCode, StatusSummary, WriteContext,
 };
+pub use env::sources::network;
 pub use error::{EnrollError, IdentityError, LoginError, PasswordError, RegistryError};
 pub use groups::GroupChange;
 pub use insertion::{Displaced, ForceRules, InsertAgent, Inserted, Life, RecordLives};
@@ -137,9 +136,9 @@ struct Inner {
     scans: Mutex<HashMap<AgentId, LastScan>>,
     tokens: tokens::Tokens,
     access: access::Access,
-    attempts: Mutex<attempts::Attempts>,
-    failed_logins: Mutex<login_log::LoginLog>,
-    blocked_sources: Mutex<login_log::LoginLog>,
+    attempts: Mutex<Attempts>,
+    failed_logins: Mutex<LogLimit>,
+    blocked_sources: Mutex<LogLimit>,
     hashing: hashing::Pool,
     hasher: hasher::Hasher,
     /// The hash that a password for an unknown user is checked against.
@@ -203,7 +202,11 @@ impl Registry {
             outstanding: Mutex::new(commands::Outstanding::load(image.outstanding)),
             scans: Mutex::default(),
             access: access::Access::new(options.cache_ttl),
-            attempts: Mutex::new(attempts::Attempts::new(options.login_attempts_max, block)),
+            attempts: Mutex::new(Attempts::new(
+                options.login_attempts_max,
+                block,
+                limits::LOGIN_SOURCES_MAX,
+            )),
             failed_logins: Mutex::default(),
             blocked_sources: Mutex::default(),
             hashing: hashing::Pool::start(options.login_workers, options.login_queue_max)?,

@@ -31,8 +31,6 @@ pub const CLOCK_SKEW_SECONDS: i64 = 300;
 pub const CSR_BYTES_MAX: usize = 16 * 1024;
 /// Most sources of failed logins that are remembered; beyond it the oldest is forgotten.
 pub const LOGIN_SOURCES_MAX: usize = 65_536;
-/// Most lines of log about failed logins per minute; the same limit for blocked sources.
-pub const LOGIN_LINES_PER_MINUTE_MAX: u32 = 10;
 /// Time without an answer after which a command is handed out again, seconds.
 pub const COMMAND_REPEAT_SECONDS: u64 = 60;
 /// Most commands in one answer to an agent; the rest follows with its next heartbeats.

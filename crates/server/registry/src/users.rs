@@ -106,19 +106,19 @@ impl Registry {
     fn failed(&self, reader: &Reader, name: &str, source: Option<IpAddr>) {
         let now = self.inner.clock.monotonic();
         let blocks = source.is_some_and(|source| self.inner.attempts.lock().failed(source, now));
-        let source = source.map_or_else(|| "this machine".to_owned(), |source| source.to_string());
-        if let Some(kept_back) = self.inner.failed_logins.lock().line(now) {
+        let (address, source) = (source, source.map_or("this machine".into(), |s| s.to_string()));
+        if let Some(suppressed) = self.inner.failed_logins.lock().line(address, now) {
             // A password that was typed as the name must not be logged.
             let known = self.inner.store.user(reader, name).ok().flatten();
             let user = known.map_or_else(|| "unknown".to_owned(), |row| row.name);
-            tracing::warn!(user, source, not_logged_before = kept_back, "a login failed");
+            tracing::warn!(user, source, not_logged_before = suppressed, "a login failed");
         }
-        if blocks && let Some(kept_back) = self.inner.blocked_sources.lock().line(now) {
+        if blocks && let Some(suppressed) = self.inner.blocked_sources.lock().line(address, now) {
             let for_s = self.inner.options.login_block_s;
             tracing::warn!(
                 source,
                 for_s,
-                not_logged_before = kept_back,
+                not_logged_before = suppressed,
                 "too many logins failed: logins from this address are refused for a time"
             );
         }

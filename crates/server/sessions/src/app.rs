@@ -1,12 +1,15 @@
 //! The state that all requests share, and calls into the stores and the registry.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use axum::http::HeaderMap;
 use commit::Commit;
+use env::sources::LogLimit;
 use link::Limits;
 use model::AgentId;
+use parking_lot::Mutex;
 use registry::{Reader, Registry};
 use state::{StateError, StateStore};
 use tokio::sync::Semaphore;
@@ -36,6 +39,8 @@ pub(crate) struct App {
     /// Number of connections over TLS made so far.
     pub(crate) connections_seen: AtomicU64,
     pub(crate) leases: Leases,
+    /// Limits the log lines about refused requests.
+    pub(crate) refusals: Mutex<LogLimit>,
     /// The store's name, sent in every answer to agents.
     pub(crate) store: String,
 }
@@ -48,6 +53,12 @@ impl App {
 
     pub(crate) fn cluster(&self) -> &str {
         &self.registry.options().cluster_name
+    }
+
+    /// Returns the number of refusals that were not logged since the last line, if a refusal of
+    /// this source may be logged now. `None` is this machine.
+    pub(crate) fn refusal_line(&self, source: Option<IpAddr>) -> Option<u64> {
+        self.refusals.lock().line(source, self.options.clock.monotonic())
     }
 
     /// Returns the limits of a session.

@@ -201,7 +201,13 @@ fn local_peer(app: &App, stream: &UnixStream, turned_away: bool) -> Option<Peer>
     let allowed = app.options.allowed_uids.contains(&uid);
     if !allowed {
         add(&app.meter.refused_uids, 1);
-        warn!(uid, "local caller refused: its user is not in allowed_uids");
+        if let Some(suppressed) = app.refusal_line(None) {
+            warn!(
+                uid,
+                not_logged_before = suppressed,
+                "local caller refused: its user is not in allowed_uids"
+            );
+        }
     }
     Some(Peer { origin: Origin::Unix { uid, allowed }, turned_away })
 }

@@ -95,7 +95,8 @@ async fn metrics(
 
 /// Checks, limits, counts and logs every request.
 async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
-    let peer = request.extensions().get::<Peer>().map(Peer::name).unwrap_or_default();
+    let peer = request.extensions().get::<Peer>();
+    let (source, peer) = (peer.and_then(Peer::ip), peer.map(Peer::name).unwrap_or_default());
     let method = request.method().clone();
     let target = request.uri().path().to_owned();
     let response = match admitted(&app, &request) {
@@ -110,9 +111,11 @@ async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Res
         let detail = show_terminal(refusal.detail.as_bytes());
         let error = refusal.error;
         let status = status.as_u16();
-        match status {
-            404 | 405 => debug!(peer, %method, target, status, error, "refused: {detail}"),
-            _ => warn!(peer, %method, target, status, error, "refused: {detail}"),
+        if matches!(status, 404 | 405) {
+            debug!(peer, %method, target, status, error, "refused: {detail}");
+        } else if let Some(suppressed) = app.refusal_line(source) {
+            warn!(peer, %method, target, status, error, not_logged_before = suppressed,
+                "refused: {detail}");
         }
         if status == 503 {
             add(&app.meter.shed, 1);

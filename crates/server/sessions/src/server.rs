@@ -63,6 +63,7 @@ impl Sessions {
             connections: AtomicUsize::new(0),
             connections_seen: AtomicU64::new(0),
             leases: Leases::default(),
+            refusals: parking_lot::Mutex::default(),
             store: state.store_id(),
             options,
             commit,

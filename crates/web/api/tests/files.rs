@@ -179,7 +179,7 @@ async fn dataset_search_covers_all_agents() {
 
 /// A document as another sender may store it; our agents' documents have every field.
 fn foreign(id: &str, body: &serde_json::Value) -> Write {
-    let (dataset, body) = (Dataset::fim_files(), serde_json::to_vec(body).unwrap());
+    let (dataset, body) = (Dataset::fim_files(), body.to_string().into_bytes());
     Write::Upsert { dataset, id: id.into(), version: NOW_US + 1, body }
 }
 

@@ -427,7 +427,7 @@ impl Agent {
         report
     }
 
-    /// Returns the documents that the server should hold, in the shape of [`Server::held`].
+    /// Returns the documents that the server should hold, in the shape of [`Server::stored_checksums`].
     pub(crate) fn expected(&self) -> BTreeMap<String, String> {
         let one = |(path, content): (&String, &u64)| {
             let key = ItemKey::of_path(path.as_bytes());
