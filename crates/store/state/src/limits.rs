@@ -8,6 +8,11 @@ pub const CONDITION_TESTS_MAX: usize = 256;
 pub const CONDITION_DEPTH_MAX: usize = 32;
 /// Longest name of a dataset, bytes.
 pub const DATASET_NAME_BYTES_MAX: usize = 128;
+/// Most datasets of one agent. Documents of a further one are skipped. The limits of datasets are
+/// fixed, because a replay must skip what was skipped before.
+pub const AGENT_DATASETS_MAX: u64 = 256;
+/// Most datasets of all agents together. Documents of a further one are skipped.
+pub const DATASETS_MAX: u64 = 4_096;
 /// Longest id of an event, bytes.
 pub const EVENT_ID_BYTES_MAX: usize = 128;
 /// Longest session id kept, bytes.

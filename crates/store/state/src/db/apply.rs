@@ -11,7 +11,7 @@ use model::{
 };
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, params};
 
-use super::event_time::EventTime;
+use super::event_time::{EventTime, received_us};
 use super::extract::{Columns, EventColumns};
 use super::packed::Packed;
 use super::replay;
@@ -274,18 +274,23 @@ impl<'c> Applier<'c> {
         let received_us = session.received_at_us;
         match write {
             Write::Upsert { dataset, id, version, body } => {
-                let dataset = self.dataset(dataset)?;
+                let Some(dataset) = self.dataset(session.agent, dataset)? else {
+                    return Ok((id, Err((SkipReason::Index, 0))));
+                };
                 let packed_id = Packed::new(id);
                 let put = Put { id, packed_id, version: *version, body, received_us };
                 Ok((id, self.upsert(session.agent, dataset, &put)?))
             }
             Write::Delete { dataset, id, version } => {
-                let dataset = self.dataset(dataset)?;
+                let Some(dataset) = self.dataset(session.agent, dataset)? else {
+                    return Ok((id, Err((SkipReason::Index, 0))));
+                };
                 Ok((id, self.delete(session.agent, dataset, id, *version, received_us)?))
             }
             Write::Clean { dataset } => {
-                let dataset = self.dataset(dataset)?;
-                Ok(("", Ok(self.clean(session.agent, dataset)?)))
+                let dataset = self.dataset(session.agent, dataset)?;
+                let removed = dataset.map_or(Ok(0), |dataset| self.clean(session.agent, dataset));
+                Ok(("", Ok(removed?)))
             }
             Write::Event { id, body } => {
                 let time = EventTime::of_session(session);
@@ -301,12 +306,12 @@ impl<'c> Applier<'c> {
         }
     }
 
-    fn dataset(&mut self, dataset: &Dataset) -> Result<i64, Stop> {
+    fn dataset(&mut self, agent: AgentId, dataset: &Dataset) -> Result<Option<i64>, Stop> {
         let bytes = dataset.name().len();
         if bytes == 0 || bytes > DATASET_NAME_BYTES_MAX || dataset.is_events() {
             return Err(Stop::Unfit(format!("{:?} is no dataset of documents", dataset.name())));
         }
-        Ok(self.kept.dataset(self.db, dataset)?)
+        Ok(self.kept.dataset(self.db, agent, dataset)?)
     }
 
     fn find_document(
@@ -489,12 +494,5 @@ impl<'c> Applier<'c> {
     /// Returns the rows kept in memory, for retention to update.
     pub(super) fn cached_rows(&mut self) -> &mut TransactionCache {
         &mut self.kept
-    }
-}
-
-fn received_us(record: &Record) -> u64 {
-    match record {
-        Record::Session(session) => session.received_at_us,
-        Record::AgentRemoved { at_us, .. } | Record::ServerEvent { at_us, .. } => *at_us,
     }
 }

@@ -3,7 +3,7 @@
 //! event; then only the event's body holds the agent's time.
 
 use model::limits::CLOCK_OFF_US;
-use model::{SessionRecord, Write};
+use model::{Record, SessionRecord, Write};
 
 /// Times before this are not believed, microseconds since the epoch: the year 2001. A machine
 /// without a battery for its clock boots in 1970.
@@ -40,6 +40,14 @@ impl EventTime {
         let before_time = |found: u64| found < FOUND_US_MIN && self.received_us >= FOUND_US_MIN;
         let believed = |found: &u64| !self.clock_off && !ahead(*found) && !before_time(*found);
         found_us.filter(believed).unwrap_or(self.received_us)
+    }
+}
+
+/// Returns the time at which the server received a record, microseconds since the epoch.
+pub(super) fn received_us(record: &Record) -> u64 {
+    match record {
+        Record::Session(session) => session.received_at_us,
+        Record::AgentRemoved { at_us, .. } | Record::ServerEvent { at_us, .. } => *at_us,
     }
 }
 

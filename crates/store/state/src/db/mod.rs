@@ -396,10 +396,12 @@ impl StateStore for SqliteState {
         let mut tombstones = 0;
         loop {
             match retain::tombstones(&mut self.writer.lock(), now_us)? {
-                0 => return Ok(dropped.retained(tombstones)),
+                0 => break,
                 some => tombstones += some,
             }
         }
+        retain::unused_datasets(&mut self.writer.lock())?;
+        Ok(dropped.retained(tombstones))
     }
 
     fn backup_to(&self, file: &Path) -> Result<(), StateError> {

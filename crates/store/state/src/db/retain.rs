@@ -174,3 +174,17 @@ pub(super) fn tombstones(db: &mut Connection, now_us: u64) -> Result<u64, StateE
     tx.commit().context(WHAT)?;
     Ok(old.len() as u64)
 }
+
+/// Drops collections without documents and tombstones, and datasets without collections, so that
+/// their limits count what is in use.
+pub(super) fn unused_datasets(db: &mut Connection) -> Result<(), StateError> {
+    let tx = db.transaction_with_behavior(TransactionBehavior::Immediate).context(WHAT)?;
+    for unused in [
+        "DELETE FROM collection WHERE documents = 0 AND tombstones = 0",
+        "DELETE FROM dataset WHERE documents = 0
+         AND number NOT IN (SELECT dataset FROM collection)",
+    ] {
+        tx.prepare_cached(unused).and_then(|mut delete| delete.execute([])).context(WHAT)?;
+    }
+    tx.commit().context(WHAT)
+}

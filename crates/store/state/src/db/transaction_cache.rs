@@ -5,9 +5,10 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use model::{AgentId, Dataset};
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, params, params_from_iter};
 
 use super::agent::Agent;
+use crate::limits::{AGENT_DATASETS_MAX, DATASETS_MAX};
 use crate::query::EventKind;
 
 /// The one row of `progress`.
@@ -91,17 +92,40 @@ impl TransactionCache {
         Ok(&mut entry.insert((stored.clone(), stored)).1)
     }
 
-    /// Returns the number of a dataset; a new one gets the next.
-    pub(super) fn dataset(&mut self, db: &Connection, name: &Dataset) -> rusqlite::Result<i64> {
-        if let Some(number) = self.datasets.get(name) {
-            return Ok(*number);
+    /// Returns the number of a dataset in which the agent may store documents; a new one gets the
+    /// next. Returns `None` if the agent or the store has as many datasets as it may have.
+    pub(super) fn dataset(
+        &mut self,
+        db: &Connection,
+        agent: AgentId,
+        name: &Dataset,
+    ) -> rusqlite::Result<Option<i64>> {
+        let number = match self.datasets.get(name) {
+            Some(number) => Some(*number),
+            None => db
+                .prepare_cached("SELECT number FROM dataset WHERE name = ?1")?
+                .query_row([name.name()], |r| r.get(0))
+                .optional()?,
+        };
+        let has_collection = match number {
+            Some(number) if self.collections.contains_key(&(agent.0, number)) => true,
+            Some(number) => db
+                .prepare_cached("SELECT 1 FROM collection WHERE agent = ?1 AND dataset = ?2")?
+                .exists([i64::from(agent.0), number])?,
+            None => false,
+        };
+        let count = |sql: &str, parameters: &[i64]| -> rusqlite::Result<u64> {
+            db.prepare_cached(sql)?
+                .query_row(params_from_iter(parameters), |r| r.get::<_, i64>(0))
+                .map(|count| count as u64)
+        };
+        let of_agent = "SELECT count(*) FROM collection WHERE agent = ?1";
+        if !has_collection && count(of_agent, &[agent.0.into()])? >= AGENT_DATASETS_MAX {
+            return Ok(None);
         }
-        let stored = db
-            .prepare_cached("SELECT number FROM dataset WHERE name = ?1")?
-            .query_row([name.name()], |r| r.get(0))
-            .optional()?;
-        let number = match stored {
+        let number = match number {
             Some(number) => number,
+            None if count("SELECT count(*) FROM dataset", &[])? >= DATASETS_MAX => return Ok(None),
             None => db
                 .prepare_cached(
                     "INSERT INTO dataset (name, documents, bytes) VALUES (?1, 0, 0)
@@ -110,7 +134,7 @@ impl TransactionCache {
                 .query_row([name.name()], |r| r.get(0))?,
         };
         self.datasets.insert(name.clone(), number);
-        Ok(number)
+        Ok(Some(number))
     }
 
     /// Returns the agent's collection of a dataset; a new one gets a row.
