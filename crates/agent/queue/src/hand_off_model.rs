@@ -85,7 +85,7 @@ impl Queue {
         catalog.add_dataset(DATASET, Dataset::new("d"));
         catalog.apply(delta);
         let head = &mut catalog.datasets.get_mut(&DATASET).unwrap().head;
-        head.marks = head.marks.begin(clock.last()).end();
+        head.marks = head.marks.begin_cycle(clock.last()).end();
         *queue.writer.lock().unwrap() = clock;
         *queue.database.lock().unwrap() = database;
         *queue.catalog.write().unwrap() = catalog;
@@ -133,7 +133,7 @@ impl Queue {
         let mut catalog = self.catalog.write().unwrap();
         let head = &mut catalog.datasets.get_mut(&DATASET).unwrap().head;
         if !head.marks.unfinished {
-            head.marks = head.marks.begin(clock.last());
+            head.marks = head.marks.begin_cycle(clock.last());
             head.cycle += 1;
             head.cursor = Default::default();
         }
@@ -246,7 +246,7 @@ impl Server {
 
 /// Runs a cycle. With `lose`, the answer to its first session is lost.
 fn cycle(queue: &Queue, server: &mut Server, mut lose: bool) {
-    server.began_with.extend(queue.begin());
+    server.began_with.extend(queue.begin_cycle());
     let leased = queue.catalog.read().unwrap().datasets[&DATASET].head.marks.leased_version;
     while let Some(lease) = queue.lease() {
         server.take(&lease);
@@ -319,15 +319,15 @@ fn change_and_create_during_a_cycle_are_each_reported_once() {
 
 #[test]
 fn delete_and_recreate_survive_a_cycle_with_a_lost_session() {
-    race(&["a", "z"], &[gone("a", 1)], &[there("a", 2)], true);
+    race(&["a", "z"], &[delete_change("a", 1)], &[there("a", 2)], true);
 }
 
 #[test]
 fn two_changes_by_one_producer_race_with_another_producer() {
-    race(&["a", "z"], &[there("a", 1), gone("a", 2)], &[there("z", 3)], false);
+    race(&["a", "z"], &[there("a", 1), delete_change("a", 2)], &[there("z", 3)], false);
 }
 
 #[test]
 fn short_lived_item_is_reported_deleted_only_if_it_was_sent() {
-    race(&["a", "z"], &[there("b", 1), gone("b", 2)], &[there("b", 3)], true);
+    race(&["a", "z"], &[there("b", 1), delete_change("b", 2)], &[there("b", 3)], true);
 }
