@@ -168,7 +168,8 @@ fn compact(path: &Path, as_json: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Formats the settings and the oldest reader of a database as lines for `queue status`.
+/// Formats the settings and the oldest reader of a database as lines for `queue status`, and a
+/// write-ahead log that cannot be truncated.
 pub(crate) fn settings_text(status: &Peeked, readers: &[ReaderProcess]) -> String {
     let mut text = format!(
         "durability {}, transaction {}, page {} bytes, wal_autocheckpoint {} pages, \

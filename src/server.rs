@@ -261,8 +261,9 @@ fn open_stores(
     Ok((state, commit, journal))
 }
 
-/// Opens the series store. If it is damaged, logs the error and returns `None`: damaged metrics
-/// must not prevent the server from recording file changes.
+/// Opens the series store. Fails if another process has it open or an option is wrong. Any other
+/// error is logged and gives `None`: damaged metrics must not prevent the server from recording
+/// file changes.
 fn open_series(
     config: &ServerConfig,
     folder: &DataFolder,

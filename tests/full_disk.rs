@@ -93,7 +93,7 @@ fn server_with_a_full_disk_refuses_and_loses_nothing() {
     create_files(&tree, 500);
     let (server, agent) = fleet(&base, &data, &base.join("agent"), &tree);
     agent.line("synchronised: ");
-    // Leave less space than the server's reserve: it must refuse while the reserve is still free.
+    // Leave less space than the server's reserve: it must refuse before the disk is full.
     let ballast = data.join("ballast");
     fs::write(&ballast, vec![0; 300 * 1024 * 1024]).unwrap();
     let api = Api::of(&data);

@@ -202,7 +202,7 @@ fn nothing_acknowledged_is_lost_over_two_hundred_kills_and_cuts() {
     let churning = std::thread::spawn(move || churn(&root, seed, &flag));
     let kills = std::env::var("HOLDFAST_KILLS").map_or(KILLS, |n| n.parse().unwrap());
     for _ in 0..kills {
-        // This is no wait for an event: the process is killed at a random instant.
+        // This is no wait for an event: the next kill or cut is at a random instant.
         std::thread::sleep(Duration::from_millis(5 + below(&random, 150)));
         fleet.strike(&random);
     }

@@ -164,8 +164,8 @@ impl RemoteReader {
     /// by name. A reader must be used with one store only.
     ///
     /// # Errors
-    /// Returns an error if the body cannot be decoded. The collector may then hold part of the
-    /// request: discard it.
+    /// Returns an error if the body is too large, cannot be decoded or has too many samples. The
+    /// collector may then hold part of the request: discard it.
     pub fn read(&self, body: &[u8], collector: &mut RowCollector<'_>) -> Result<(), String> {
         let length = snap::raw::decompress_len(body).map_err(|e| format!("body: snappy: {e}"))?;
         if length > MESSAGE_BYTES_MAX {
@@ -271,7 +271,8 @@ impl<'a> Walk<'a> {
         };
         let all = taken.and_then(|()| if histograms { Err(NO_HISTOGRAMS.into()) } else { Ok(()) });
         if let Err(reason) = all {
-            // If the labels cannot be decoded, the report shows those before the error.
+            // The name is also written for labels without a metric. It is empty if the labels
+            // cannot be decoded.
             let _ = write_name(labels, &mut self.name);
             collector.refuse(number, reason, &self.name);
         }

@@ -53,7 +53,7 @@ impl TelnetReader {
         }
     }
 
-    /// Reads the complete lines of a buffer up to the first command that asks for a reply.
+    /// Reads the complete lines of a buffer up to the first one that is a command of [`Asked`].
     pub(crate) fn read_until_asked(
         &mut self,
         buffer: &[u8],

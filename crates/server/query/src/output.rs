@@ -58,7 +58,8 @@ impl<F: FnMut(Bytes) -> bool> Output<F> {
         if self.csv { format!("{},", quoted(name)) } else { format!("+{name}\r\n") }
     }
 
-    /// Writes a row after its name, which is formatted by [`Output::format_name`]. Returns false to stop.
+    /// Writes a row after its name, which is formatted by [`Output::format_name`]. Returns false to
+    /// stop.
     pub(super) fn row(&mut self, shown: &str, row: &RowOut) -> bool {
         if self.csv {
             self.csv_row(shown, row);

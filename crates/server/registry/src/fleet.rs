@@ -288,8 +288,8 @@ impl Fleet {
     }
 
     /// Sets the status of an agent and queues its row to be written: as changed, or as seen if
-    /// neither its status nor its description changed. `described` is true if its description changed
-    /// with this call, so that the roll must be updated.
+    /// neither its status nor its description changed. `described` is true if its description
+    /// changed with this call, so that the roll must be updated.
     fn become_status(
         &mut self,
         id: AgentId,

@@ -31,8 +31,8 @@ pub struct RegistryOptions {
     pub disconnection_s: u64,
     /// Interval at which [`crate::Registry::tick`] writes what agents reported to the database.
     pub flush_interval: Duration,
-    /// Logins processed concurrently. Fewer of their hashes are computed at a time if there are
-    /// fewer processors, because one processor is left free.
+    /// Logins processed concurrently. The number of hashes computed at a time is also below the
+    /// number of processors, but at least 1.
     pub login_workers: usize,
     /// Logins that may wait for a thread; further ones are refused.
     pub login_queue_max: usize,

@@ -104,7 +104,7 @@ impl Registry {
     }
 
     /// Returns a guard to hold while an agent's metrics are stored. Take it before checking that
-    /// the agent is registered, and hold it until the metrics are stored.
+    /// the agent is neither removed nor revoked, and hold it until the metrics are stored.
     pub async fn storing_metrics(&self) -> impl Send + use<> {
         Arc::clone(&self.inner.storing).read_owned().await
     }

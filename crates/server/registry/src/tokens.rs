@@ -109,7 +109,7 @@ impl Tokens {
     }
 
     /// Forgets revocations of expired tokens. Counts as issuing a token now, so that the keys are
-    /// replaced if the clock is set back behind this time.
+    /// replaced if the clock is later set back by more than [`TOKEN_AHEAD_SECONDS_MAX`].
     pub(crate) fn forget_expired(&self, now_s: i64) {
         self.issued_s.fetch_max(now_s, Ordering::AcqRel);
         self.refused.write().retain(|_, r| r.expires_at_s > now_s);

@@ -1,8 +1,9 @@
 //! `POST /series`: stores an agent's rows of metrics in the series store (`docs/format/rows.md`).
 //!
-//! The answer is 200 after everything is persisted. A refused row does not affect the others and
-//! must not be sent again. The answer counts refused rows, and gives the reason if a limit of
-//! series was reached. Sending the same rows again changes nothing.
+//! The answer is 200 after every accepted row is persisted. A refused row does not affect the
+//! others and need not be sent again. The answer counts refused rows, and gives the reason for the
+//! first one. If no row is accepted and some are too far ahead of the clock, the answer is 503, and
+//! the agent keeps its rows. Sending the same rows again changes nothing.
 
 use std::sync::Arc;
 

@@ -1,8 +1,9 @@
 //! Sigma detection rules as files of a folder: reads, checks, writes and caches them.
 //!
 //! # Invariants
-//! - What [`RuleFolder::write_rule`] writes was read as a rule first, has an id that no other file has,
-//!   and is whole after a power cut: a new file is persisted and then takes the old one's name.
+//! - What [`RuleFolder::write_rule`] writes was read as a rule first, has an id that no other file
+//!   has, and is whole after a power cut: a new file is persisted and then takes the old one's
+//!   name.
 //! - A name reaches the file system only if it is one plain name within the folder; links in the
 //!   folder are not followed.
 //! - The shipped rules are written at the first start only; later no file is added or changed

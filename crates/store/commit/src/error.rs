@@ -6,7 +6,8 @@ use model::Position;
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommitError {
-    /// The limit of bytes in flight is reached, or the disk is full.
+    /// The limit of bytes in flight is reached, the disk is full, or the data folder is gone.
+    /// Nothing was stored, with the exception in [`crate::Commit::submit`].
     #[error("{0}: try again later")]
     Full(String),
     /// One record is larger than the limit. Nothing was stored.

@@ -17,7 +17,8 @@
 //!
 //! # Locking
 //! Submitters, the applier's thread and the keeper's thread, which makes checkpoints, share these:
-//! - `checkpointed` is held through one checkpoint, its I/O in the state and the journal included.
+//! - `checkpointed` is held through one checkpoint, its I/O in the state and the journal included,
+//!   and while the state's own log is made smaller.
 //!   `stats` takes it, too, and so waits for a checkpoint in progress.
 //! - `due` is held to count what was applied since the last checkpoint. The condition variable
 //!   `wake` belongs to it.

@@ -108,7 +108,7 @@ pub struct CommitStats {
     pub batches: u64,
     /// Records quarantined.
     pub quarantined: u64,
-    /// Submits that failed with `Full`.
+    /// Submits refused with `Full` before their append. Later failures with `Full` do not count.
     pub refused: u64,
     /// Bytes in flight now.
     pub in_flight_bytes: u64,

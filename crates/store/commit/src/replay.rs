@@ -153,8 +153,8 @@ impl Replay<'_> {
             applied.iter().filter(|a| a.quarantined.is_some()).count() as u64;
         self.report.to = last;
         self.batch.clear();
-        // The log's own size counts: a follower catches up in many calls, and a process that is killed
-        // again and again replays a little each time.
+        // The log's own size counts: a follower catches up in many calls, and a process that is
+        // killed again and again replays a little each time.
         if self.state.checkpoint_due() {
             self.state.checkpoint().map_err(state_failed)?;
         }

@@ -95,8 +95,8 @@ impl ControlError {
     }
 
     /// Returns true if the same call may succeed later without a change: the disk is full, the file
-    /// is gone, another process holds the database, all readers are in use, or a query took too long. The API
-    /// answers it with 503.
+    /// is gone, another process holds the database, all readers are in use, or a query took too
+    /// long. The API answers it with 503.
     pub fn is_transient(&self) -> bool {
         use rusqlite::ErrorCode::{DatabaseBusy, DatabaseLocked, DiskFull, OperationInterrupted};
         match self {

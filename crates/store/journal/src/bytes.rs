@@ -56,7 +56,7 @@ impl Blocks {
         self.reset_behind(bytes, 0)
     }
 
-    /// Does the same, but leaves the bytes below `written` as they are: the caller overwrites them.
+    /// Does the same, but the bytes below `written` may hold anything: the caller overwrites them.
     pub(crate) fn reset_behind(&mut self, bytes: usize, written: usize) -> &mut [u8] {
         let used = bytes.next_multiple_of(BLOCK_BYTES);
         if self.raw.len() < used + BLOCK_BYTES {

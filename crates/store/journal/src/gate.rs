@@ -31,10 +31,10 @@
 //! written next to it waits for its end (`Writer::must_wait`).
 //!
 //! # Failure
-//! If a group cannot be written for lack of space and nothing was written, its members get the
-//! error and the next group tries again. A failed write or fsync poisons the gate: the members of
-//! that group, the members of the forming group and every later caller get
-//! [`AppendError::Poisoned`], and nothing is acknowledged any more.
+//! If a group is refused before any of it was written, for lack of space or because a new segment
+//! cannot be prepared, its members get the error and the next group tries again. A failed write or
+//! fsync poisons the gate: the members of that group, the members of the forming group and every
+//! later caller get [`AppendError::Poisoned`], and nothing is acknowledged any more.
 //!
 //! # Locking
 //! - `flush` is held through one flush on request, its fsync included.

@@ -39,15 +39,16 @@ pub enum Layout {
     /// Every group starts a new block; the rest of its last block is zero. This writes the fewest
     /// bytes on a medium that compresses.
     Sparse,
-    /// Groups are written sparse to a small ring, and packed to an archive later.
+    /// Groups are written sparse to a small ring, and packed to an archive before their blocks in
+    /// the ring are reused.
     Ring,
 }
 
 /// The way in which groups are written to the medium.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum IoPath {
-    /// `Direct` if the file system supports it and still compresses (btrfs does not compress direct
-    /// writes), otherwise `Fdatasync`. Chosen at open and reported with the reason.
+    /// `Direct` if the file system supports it and loses no compression by it (btrfs does not
+    /// compress direct writes), otherwise `Fdatasync`. Chosen at open and reported with the reason.
     #[default]
     Auto,
     /// One `O_DIRECT|O_DSYNC` write per group.

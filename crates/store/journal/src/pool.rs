@@ -92,6 +92,7 @@ impl Fill {
     }
 
     /// Fills at least up to `end`, which is written next, so that the write changes no metadata.
+    /// While the writer streams, only moves the frontier.
     pub(crate) fn ensure(&self, end: u64) -> Result<(), WriteError> {
         let mut frontier = self.frontier.lock();
         if end <= *frontier {
@@ -104,7 +105,8 @@ impl Fill {
         self.fill_zeros(frontier, end)
     }
 
-    /// Writes zeros from the frontier up to `end`, and `ahead` bytes in any case.
+    /// Writes zeros from the frontier up to `end`, and at least `ahead` bytes, but not beyond the
+    /// size of the file.
     fn fill_zeros(&self, mut frontier: MutexGuard<'_, u64>, end: u64) -> Result<(), WriteError> {
         let to =
             end.max(*frontier + self.ahead).min(self.size).next_multiple_of(BLOCK_BYTES as u64);
@@ -317,7 +319,8 @@ impl Pool {
         self.signal.notify_all();
     }
 
-    /// Fills ahead of the writer and prepares the next spare. A failure is repeated by the writer.
+    /// Fills ahead of the writer and prepares the next spare. What fails here is tried again by the
+    /// writer when it needs it.
     pub(crate) fn work_ahead(&self, size: u64) {
         let Some((fill, next)) = self.state.lock().active.clone() else { return };
         if fill.keep_ahead(next).is_err() {

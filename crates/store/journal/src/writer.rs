@@ -1,5 +1,6 @@
-//! Writes groups to the medium. One leader at a time owns the writer; it does not know which
-//! callers wait. A flush that runs concurrently with appends reports its result to the writer.
+//! Writes groups to the medium. One leader at a time owns the writer. A flush that runs
+//! concurrently with appends reports its result to the writer. The writer does not know which
+//! callers wait.
 //!
 //! Recovery relies on this order:
 //! - a segment is renamed into place only after its header (which seals the previous segment) is

@@ -60,7 +60,7 @@ impl Catalog {
         self.names.read().rows.len() as u64
     }
 
-    /// Sets the number of the next row to `next`, the one stored with the file.
+    /// Raises the number of the next row to `next`, the one stored with the file, if it is lower.
     pub(crate) fn go_on_from(&self, next: u32) {
         let mut names = self.names.write();
         names.next = names.next.max(next);

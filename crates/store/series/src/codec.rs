@@ -16,7 +16,7 @@ use wide::for_wide_registers;
 
 /// Maximum number of values in one encoded column.
 pub(crate) const COLUMN_VALUES_MAX: usize = 2048;
-/// Largest exponent of ten that is tried.
+/// Largest exponent of ten that is tried: up to 10^15 every digit count is exact.
 const EXPONENT_MAX: usize = 15;
 /// Number of values examined to find the exponent.
 const SAMPLES: usize = 8;

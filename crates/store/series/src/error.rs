@@ -35,7 +35,8 @@ pub enum SeriesOpenError {
         /// The newest version that this program reads.
         known: u16,
     },
-    /// The manifest or the catalogue is damaged, or the log lacks records.
+    /// The manifest or the catalogue is damaged, the log lacks records or has a foreign one, or a
+    /// file that is copied ends too early.
     #[error("{0}; `holdfast series verify` lists all damage")]
     Corrupt(#[from] SeriesDamage),
     /// The log could not be opened.

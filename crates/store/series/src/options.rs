@@ -67,7 +67,8 @@ pub struct SeriesRetention {
     /// Age after which a partition is dropped.
     pub age: Option<Duration>,
     /// Size of parts on disk, in bytes. The oldest partitions are removed first. Roll-ups without
-    /// samples take up to half of it before samples are removed.
+    /// samples may take up to half of it from those with samples; above that, roll-ups are widened
+    /// or removed first.
     pub bytes_max: Option<u64>,
 }
 

@@ -236,8 +236,9 @@ impl Core {
         Ok(done)
     }
 
-    /// Removes the files of parts after a failure. Files that the manifest in the folder may name
-    /// are kept. Files that cannot be removed now are removed at the next open.
+    /// Removes the files of parts after a failure. A manifest that was put in place, but not
+    /// persisted, may name them: those files are kept. Files that cannot be removed now are removed
+    /// at the next open.
     pub(crate) fn remove_files(&self, metas: &[PartMeta]) {
         let Ok(manifest) = Manifest::load(&*self.options.files, &self.dir) else { return };
         let named = manifest.unwrap_or_default().parts;

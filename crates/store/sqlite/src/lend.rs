@@ -131,8 +131,8 @@ impl<R> Readers<R> {
         Some(Lent { readers: self, user, reader: Some(taken?) })
     }
 
-    /// Runs work while no reader is lent: lends none from now on and waits for those that are. `None`
-    /// if one of them was not given back within `wait`; the work did not run.
+    /// Runs work while no reader is lent: lends none from now on and waits for those that are.
+    /// `None` if one of them was not given back within `wait`; the work did not run.
     pub(crate) fn paused<T>(&self, wait: Duration, work: impl FnOnce() -> T) -> Option<T> {
         let end = Instant::now() + wait;
         let mut state = self.state.lock();

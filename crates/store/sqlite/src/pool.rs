@@ -4,9 +4,10 @@
 //!
 //! # Locking
 //! See [`crate::lend`]. A query holds its connection and no lock; only `each`, which runs before
-//! requests are served, visits all free readers with the lock held. The writer of the same database is
-//! behind a mutex of its own. The work of `paused` may take it, so a caller that holds the writer takes
-//! no connection here, and a query does not take the writer: then none of them waits for another.
+//! requests are served, visits all free readers with the lock held. The writer of the same database
+//! is behind a mutex of its own. The work of `paused` may take it, so a caller that holds the
+//! writer takes no connection here, and a query does not take the writer: then none of them waits
+//! for another.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -58,8 +59,8 @@ impl ReaderPool {
         self.readers.with(reader, run)
     }
 
-    /// Runs work while no query runs: new queries wait, and those that run are waited for. `None` if one
-    /// of them ran for longer than `wait`; the work did not run.
+    /// Runs work while no query runs: new queries wait, and those that run are waited for. `None`
+    /// if one of them ran for longer than `wait`; the work did not run.
     pub fn paused<T>(&self, wait: Duration, work: impl FnOnce() -> T) -> Option<T> {
         self.readers.paused(wait, work)
     }

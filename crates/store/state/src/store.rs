@@ -57,8 +57,8 @@ pub trait StateStore: Send + Sync {
         0
     }
 
-    /// Makes a checkpoint and gives the space of the store's own log back to the file system. Returns
-    /// false if a query that is running prevents it; the log then stays for now.
+    /// Makes a checkpoint and gives the space of the store's own log back to the file system.
+    /// Returns false if a query that is running prevents it; the log then stays for now.
     ///
     /// # Errors
     /// Returns an error if the store cannot be written.

@@ -61,7 +61,7 @@ pub async fn serve_udp(
             }
         }
     }
-    // An error here means that the store is closed, so there is nothing left to do.
+    // An error is ignored: closing the store reports a failed log again.
     let _ = store.write_async(Batch::new(), Ack::Persisted).await;
     Ok(())
 }

@@ -78,7 +78,8 @@ impl Gate {
         self.wake_joiners(&mut state);
         self.more.notify_all();
         loop {
-            // The thread that clears `busy` notifies `idle`.
+            // A thread notifies `idle` when it clears `busy`, or when it finds the gate poisoned
+            // after it waited for exclusive access.
             if state.busy || state.exclusive_waiters > 0 {
                 state = self.idle.wait(state);
             } else if state.forming.records > 0 && state.poisoned.is_none() {

@@ -96,7 +96,8 @@ impl Writer {
     }
 
     /// Encodes the next piece, of groups that are persisted in the ring, to be written without the
-    /// lock. Returns `None` if there is no whole block to write.
+    /// lock. Returns `None` if no group is persisted, no block is whole, or the segment has no
+    /// space.
     pub(crate) fn begin_archive(&mut self) -> Result<Option<Archival>, WriteError> {
         self.archiving.due = false;
         let (below, mut bytes) = (self.horizon.sequence, 0);

@@ -71,7 +71,8 @@ impl Core {
         self.queue.set_heads_full(bytes > HEADS_MAX * self.options.head_bytes_max);
     }
 
-    /// Returns true if the active head is old or large enough to be sealed.
+    /// Returns true if a closed head waits for its seal, or the active one is old enough to be
+    /// sealed.
     pub(crate) fn is_seal_due(&self) -> bool {
         let live = self.live.read();
         let closed = live.heads.len() > 1;

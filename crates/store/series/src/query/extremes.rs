@@ -49,8 +49,8 @@ struct Extremes<'a> {
 }
 
 impl Extremes<'_> {
-    /// Returns true if no value of a chunk exceeds the extreme of any step that the chunk touches.
-    /// Deleted or superseded samples of the chunk do not matter for that.
+    /// Returns true if every step that a chunk touches has an extreme already that no value of the
+    /// chunk exceeds. Deleted or superseded samples of the chunk do not matter for that.
     fn is_within(&self, piece: &Piece) -> bool {
         let Piece::Chunk(_, chunk, _) = piece else { return false };
         let Some(Some(own)) = chunk.summaries.first() else { return false };

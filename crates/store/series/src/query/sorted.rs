@@ -87,7 +87,7 @@ impl Sorted {
         }
     }
 
-    /// While the limit is exceeded, drops the half of the window that the scan reaches last.
+    /// If the limit is exceeded, drops the half of the window that the scan reaches last.
     fn bound(&mut self, bytes_max: usize, direction: Direction) {
         if self.bytes <= bytes_max {
             return;

@@ -18,7 +18,8 @@ const READER_STATEMENTS: usize = 32;
 /// Time that another process may lock the file before a write is refused.
 pub(super) const BUSY_WAIT: Duration = Duration::from_secs(1);
 
-/// Opens a connection that writes. The write-ahead log is truncated to `wal_bytes_max` when it restarts.
+/// Opens a connection that writes. The write-ahead log is truncated to `wal_bytes_max` when it
+/// restarts.
 pub(super) fn open_writer(file: &Path, wal_bytes_max: u64) -> Result<Connection, StateError> {
     let db = Connection::open(file).context("open state.db")?;
     let set = || {

@@ -13,8 +13,8 @@ const INSERT: &str = "INSERT INTO document (collection, id, version, received_us
     blake3, body)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19,
     ?20, ?21, ?22)";
-/// Selects the document by its number instead of its collection, and leaves the path out, because
-/// setting it would rewrite its index.
+/// Takes the document's number as `?1` in place of its collection, and leaves the path out, because
+/// setting it would write its index.
 const UPDATE: &str = "UPDATE document SET version = ?3, received_us = ?4, checksum = ?5,
     directory = ?7, name = ?8, kind = ?9, size = ?10, mode = ?11, uid = ?12, gid = ?13,
     owner = ?14, grp = ?15, mtime_us = ?16, inode = ?17, md5 = ?18, sha1 = ?19, sha256 = ?20,

@@ -3,14 +3,14 @@
 //! A checkpoint copies the log into the database. After a complete copy the log is overwritten from
 //! its beginning, but only once no query reads from it. Queries that overlap without a pause would
 //! let it grow, and what a killed process left behind would be appended to. So the log is truncated
-//! at opening and at a clean stop, and above twice its limit a checkpoint holds new queries back for a
-//! moment and truncates it.
+//! at opening and at a clean stop, and above twice its limit a checkpoint holds new queries back
+//! for a moment and truncates it.
 //!
 //! A running backup reads outside the pool: the log grows until the backup ends.
 //!
 //! # Locking
-//! `checkpointer`, then the pool (held back by [`sqlite::ReaderPool::paused`]), then `writer`. No call that
-//! holds the writer takes a connection of the pool, so a pause never waits for itself.
+//! `checkpointer`, then the pool (held back by [`sqlite::ReaderPool::paused`]), then `writer`. No
+//! call that holds the writer takes a connection of the pool, so a pause never waits for itself.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -38,8 +38,8 @@ impl SqliteState {
     /// Copies the log into the database, and truncates it if it is too large. Returns the position
     /// that survives a power cut.
     pub(super) fn checkpoint_wal(&self) -> Result<Position, StateError> {
-        // Most of the work is done without holding the writer; the second checkpoint then copies the few
-        // pages written in the meantime, so that the log can restart with the next write.
+        // Most of the work is done without holding the writer; the second checkpoint then copies
+        // the few pages written in the meantime, so that the log can restart with the next write.
         checkpoint(&self.checkpointer.lock())?;
         {
             let db = self.writer.lock();
@@ -57,8 +57,8 @@ impl SqliteState {
         Ok(Position(self.persisted.load(Ordering::Acquire)))
     }
 
-    /// Makes a checkpoint and truncates the log while no query runs. Waits for those that run for at
-    /// most `wait`; returns false if one runs for longer, or a backup is running.
+    /// Makes a checkpoint and truncates the log while no query runs. Waits for those that run for
+    /// at most `wait`; returns false if one runs for longer, or a backup is running.
     pub(super) fn truncate_wal(&self, wait: Duration) -> Result<bool, StateError> {
         let checkpointer = self.checkpointer.lock();
         // Copied before the queries are held back, so that the pause is short.
