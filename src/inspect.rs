@@ -225,6 +225,10 @@ fn describe(position: u64, bytes: &[u8]) -> Value {
             "position": position, "kind": "server_event", "id": id,
             "at": timestamp::micros(at_us), "bytes": bytes.len(),
         }),
+        Ok(Record::AgentEvents { at_us, events }) => json!({
+            "position": position, "kind": "agent_events", "events": events.len(),
+            "at": timestamp::micros(at_us), "bytes": bytes.len(),
+        }),
         Err(why) => json!({
             "position": position, "kind": "unknown", "detail": why, "bytes": bytes.len(),
         }),

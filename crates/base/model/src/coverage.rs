@@ -38,6 +38,10 @@ pub enum CoverageKind {
     FollowerDropped,
     /// An agent's identity is in use on two machines; one of them was refused.
     IdentityCloned,
+    /// The server did not hear from the agent.
+    AgentSilent,
+    /// The agent said goodbye and has not returned.
+    AgentStopped,
 }
 
 impl CoverageKind {
@@ -59,6 +63,8 @@ impl CoverageKind {
             Self::DiskLow => "disk_low",
             Self::FollowerDropped => "follower_dropped",
             Self::IdentityCloned => "identity_cloned",
+            Self::AgentSilent => "agent_silent",
+            Self::AgentStopped => "agent_stopped",
         }
     }
 }
@@ -77,6 +83,18 @@ pub struct Coverage {
     /// Number of changes that the rescan found afterwards, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub found: Option<u64>,
+    /// Description for people, with the remedy where there is one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub detail: String,
+}
+
+/// An interval that has not ended: the server does not hear from an agent. A [`Coverage`] of the
+/// same agent ends it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenGap {
+    pub kind: CoverageKind,
+    /// Start, microseconds since the epoch.
+    pub from_us: u64,
     /// Description for people, with the remedy where there is one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub detail: String,

@@ -6,13 +6,15 @@
 use serde::{Deserialize, Serialize};
 
 use crate::change::{Change, ChangeKind, Field};
-use crate::coverage::Coverage;
+use crate::coverage::{Coverage, OpenGap};
 use crate::document::{FileBody, Names};
 use crate::package::PackageBody;
 use crate::timestamp;
 
 /// `event.action` of a coverage event.
 const ACTION_COVERAGE: &str = "coverage";
+/// `event.action` of an event that opens a gap.
+const ACTION_GAP_OPENED: &str = "gap_opened";
 
 /// `event.*`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
@@ -25,7 +27,7 @@ pub struct EventMeta {
     /// `["info"]`.
     #[serde(rename = "type")]
     pub kinds: Vec<String>,
-    /// `created`, `modified`, `deleted` or `coverage`.
+    /// `created`, `modified`, `deleted`, `coverage` or `gap_opened`.
     pub action: String,
 }
 
@@ -66,6 +68,9 @@ pub struct HoldfastBody {
     /// The gap, on coverage events.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub coverage: Option<Coverage>,
+    /// The start of a gap, on events that open one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub open_gap: Option<OpenGap>,
 }
 
 /// An event's body, as the agent queues it and the server keeps it.
@@ -190,17 +195,30 @@ impl EventBody {
     /// from a clock that was set back, becomes the end.
     pub fn of_coverage(coverage: Coverage) -> Self {
         let coverage = Coverage { from_us: coverage.from_us.min(coverage.to_us), ..coverage };
+        let timestamp = timestamp::micros(coverage.to_us);
+        let body = HoldfastBody { coverage: Some(coverage), ..HoldfastBody::default() };
+        Self::of_host(timestamp, ACTION_COVERAGE, body)
+    }
+
+    /// Builds the event that opens a gap; its time is the gap's start.
+    pub fn of_open_gap(gap: OpenGap) -> Self {
+        let timestamp = timestamp::micros(gap.from_us);
+        let body = HoldfastBody { open_gap: Some(gap), ..HoldfastBody::default() };
+        Self::of_host(timestamp, ACTION_GAP_OPENED, body)
+    }
+
+    fn of_host(timestamp: String, action: &str, holdfast: HoldfastBody) -> Self {
         Self {
-            timestamp: timestamp::micros(coverage.to_us),
+            timestamp,
             event: EventMeta {
                 kind: "event".into(),
                 category: vec!["host".into()],
                 kinds: vec!["info".into()],
-                action: ACTION_COVERAGE.into(),
+                action: action.into(),
             },
             file: None,
             package: None,
-            holdfast: HoldfastBody { coverage: Some(coverage), ..HoldfastBody::default() },
+            holdfast,
         }
     }
 

@@ -24,7 +24,7 @@ pub mod traits;
 
 pub use agent::{AgentOs, AgentRecord, AgentStatus};
 pub use change::{Change, ChangeKind, Field, Fields};
-pub use coverage::{Coverage, CoverageKind};
+pub use coverage::{Coverage, CoverageKind, OpenGap};
 pub use document::{FileBody, FileDocument, Names};
 pub use document_json::FileWriter;
 pub use event::EventBody;
@@ -34,6 +34,6 @@ pub use package::{PackageBody, PackageDocument};
 pub use path::{ItemKey, KeyRef};
 pub use permitted::Permitted;
 pub use record::{
-    AgentSubject, Applied, Overlay, Record, SessionRecord, SkipReason, Skipped, Write,
+    AgentEvent, AgentSubject, Applied, Overlay, Record, SessionRecord, SkipReason, Skipped, Write,
 };
 pub use traits::{Baseline, BaselineItem, ChangeBatch, Op, Sink, SinkOutcome};

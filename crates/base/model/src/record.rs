@@ -94,6 +94,18 @@ pub struct SessionRecord {
     pub writes: Vec<Write>,
 }
 
+/// An event of an agent that the server made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentEvent {
+    pub agent: AgentId,
+    /// Incarnation of that agent number. The event of an incarnation that has ended is dropped.
+    pub incarnation: Incarnation,
+    /// Id, unique among the events of the agent.
+    pub id: String,
+    /// An [`crate::EventBody`] as JSON.
+    pub body: Vec<u8>,
+}
+
 /// One record of the journal.
 #[expect(clippy::large_enum_variant, reason = "nearly every record is a session")]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -116,16 +128,29 @@ pub enum Record {
         /// An [`crate::EventBody`] as JSON.
         body: Vec<u8>,
     },
+    /// Events of agents that the server made: an agent fell silent, or its identity was copied.
+    /// Since version 2.
+    AgentEvents {
+        /// Time of the events, microseconds since the epoch.
+        at_us: u64,
+        events: Vec<AgentEvent>,
+    },
 }
 
 impl Record {
-    /// First byte of an encoded record: the newest known version of the encoding.
-    pub const VERSION: u8 = 1;
+    /// The newest known version of the encoding.
+    pub const VERSION: u8 = 2;
 
     /// Returns the bytes for the journal: a version byte, then postcard (`docs/format/record.md`).
+    /// The version is the lowest that has this kind of record, so that an older program refuses
+    /// only a journal that it cannot read.
     pub fn encode(&self) -> Vec<u8> {
+        let version = match self {
+            Self::AgentEvents { .. } => 2,
+            _ => 1,
+        };
         // Serialising plain owned data into a growing buffer cannot fail.
-        postcard::to_extend(self, vec![Self::VERSION]).unwrap_or_default()
+        postcard::to_extend(self, vec![version]).unwrap_or_default()
     }
 
     /// Decodes a record.
@@ -134,7 +159,7 @@ impl Record {
     /// Returns the reason if the version is unknown or the bytes are not a record.
     pub fn decode(bytes: &[u8]) -> Result<Self, String> {
         match bytes.split_first() {
-            Some((&Self::VERSION, rest)) => {
+            Some((1..=Self::VERSION, rest)) => {
                 postcard::from_bytes(rest).map_err(|e| format!("not a record: {e}"))
             }
             Some((version, _)) => Err(format!("record version {version} is not known here")),
@@ -142,11 +167,12 @@ impl Record {
         }
     }
 
+    /// Returns the agent that the record is about; the server's number if it is about several.
     pub fn agent(&self) -> AgentId {
         match self {
             Self::Session(s) => s.agent,
             Self::AgentRemoved { agent, .. } => *agent,
-            Self::ServerEvent { .. } => AgentId::SERVER,
+            Self::ServerEvent { .. } | Self::AgentEvents { .. } => AgentId::SERVER,
         }
     }
 }
@@ -227,5 +253,16 @@ mod tests {
         assert!(Record::decode(&bytes[..bytes.len() - 1]).is_err());
         assert!(Record::decode(&[]).is_err());
         assert_eq!(Record::decode(&[9]).unwrap_err(), "record version 9 is not known here");
+    }
+
+    #[test]
+    fn record_has_the_lowest_version_that_knows_its_kind() {
+        let body = b"{}".to_vec();
+        let (agent, incarnation) = (AgentId(7), Incarnation(9));
+        let old = Record::ServerEvent { id: "a".into(), at_us: 1, body: body.clone() };
+        let event = AgentEvent { agent, incarnation, id: "b".into(), body };
+        let new = Record::AgentEvents { at_us: 1, events: vec![event] };
+        assert_eq!((old.encode()[0], new.encode()[0]), (1, 2));
+        assert_eq!(Record::decode(&new.encode()), Ok(new));
     }
 }

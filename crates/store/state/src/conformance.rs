@@ -11,6 +11,7 @@
 
 mod changes;
 mod documents;
+mod gaps;
 mod lives;
 mod records;
 
@@ -22,6 +23,7 @@ use model::{
 
 pub use changes::*;
 pub use documents::*;
+pub use gaps::*;
 pub use lives::*;
 pub use records::*;
 
@@ -71,6 +73,9 @@ macro_rules! state_conformance {
             changes_since_a_number_arrived_after_it,
             retention_drops_old_events_and_adds_coverage_event,
             size_retention_drops_oldest_events_first,
+            gap_is_open_until_a_later_coverage_event_of_the_agent,
+            event_of_an_ended_life_opens_no_gap,
+            agent_cannot_open_a_gap_itself,
         );
     };
     ($make:expr; $($promise:ident,)*) => {

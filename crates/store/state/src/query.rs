@@ -199,11 +199,22 @@ pub enum EventKind {
     Coverage,
     /// Anything else an agent may send.
     Other,
+    /// The start of such an interval, which has not ended.
+    OpenGap,
+    /// The start of such an interval, which a [`EventKind::Coverage`] has ended since.
+    EndedGap,
 }
 
 impl EventKind {
-    pub const ALL: [Self; 5] =
-        [Self::Created, Self::Modified, Self::Deleted, Self::Coverage, Self::Other];
+    pub const ALL: [Self; 7] = [
+        Self::Created,
+        Self::Modified,
+        Self::Deleted,
+        Self::Coverage,
+        Self::Other,
+        Self::OpenGap,
+        Self::EndedGap,
+    ];
 
     /// Returns the word used in events and in the API.
     pub fn name(self) -> &'static str {
@@ -213,7 +224,14 @@ impl EventKind {
             Self::Deleted => "deleted",
             Self::Coverage => "coverage",
             Self::Other => "other",
+            Self::OpenGap => "gap_opened",
+            Self::EndedGap => "gap_ended",
         }
+    }
+
+    /// Returns true for a gap, whole or only its start.
+    pub fn is_gap(self) -> bool {
+        matches!(self, Self::Coverage | Self::OpenGap | Self::EndedGap)
     }
 
     /// Returns the kind for a word of the API.
@@ -221,9 +239,11 @@ impl EventKind {
         Self::ALL.into_iter().find(|k| k.name() == name)
     }
 
-    /// Returns the kind of an event by its `event.action`.
+    /// Returns the kind of an agent's event by its `event.action`. Only the server opens and ends
+    /// gaps.
     pub fn of_action(action: &str) -> Self {
-        Self::from_name(action).unwrap_or(Self::Other)
+        let known = Self::from_name(action);
+        known.filter(|k| !matches!(k, Self::OpenGap | Self::EndedGap)).unwrap_or(Self::Other)
     }
 }
 

@@ -34,7 +34,7 @@ pub(super) enum Failure {
 }
 
 /// The reason why one record was not applied.
-enum Stop {
+pub(super) enum Stop {
     Database(rusqlite::Error),
     Unfit(String),
 }
@@ -57,8 +57,8 @@ impl From<rusqlite::Error> for Stop {
 
 /// One open transaction.
 pub(super) struct Applier<'c> {
-    db: &'c Connection,
-    kept: TransactionCache,
+    pub(super) db: &'c Connection,
+    pub(super) kept: TransactionCache,
     run: Statements<'c>,
 }
 
@@ -172,6 +172,10 @@ impl<'c> Applier<'c> {
                     Err(_) => Err(Stop::Unfit("the server's event is not one".into())),
                 }
             }
+            Record::AgentEvents { at_us, events } => {
+                let changed = self.agent_events(*at_us, events)?;
+                Ok(Applied { changed, ..Applied::default() })
+            }
         }
     }
 
@@ -213,7 +217,7 @@ impl<'c> Applier<'c> {
 
     /// Returns true if records of this life of the agent are still accepted. A new life begins
     /// empty. Life 0, of a number without a registered agent, ends no other life.
-    fn admit(&mut self, agent: AgentId, incarnation: Incarnation) -> Result<bool, Stop> {
+    pub(super) fn admit(&mut self, agent: AgentId, incarnation: Incarnation) -> Result<bool, Stop> {
         let current = self.kept.agent(self.db, agent)?.incarnation;
         if current == Some(incarnation.0) {
             return Ok(true);
@@ -257,6 +261,7 @@ impl<'c> Applier<'c> {
             return Ok(0);
         }
         row.end();
+        self.end_gaps(agent, u64::MAX)?;
         let mut changed = 0;
         for dataset in self.kept.collections_of(self.db, agent)? {
             changed += self.clean(agent, dataset)?;
@@ -444,7 +449,7 @@ impl<'c> Applier<'c> {
     }
 
     /// Appends an event; returns true if it is new, or the reason why it was left out.
-    fn event(
+    pub(super) fn event(
         &mut self,
         agent: AgentId,
         id: &str,
@@ -477,22 +482,10 @@ impl<'c> Applier<'c> {
             self.kept.progress.last_event = number;
             self.kept.count_events(kind, 1, body.len() as i64);
             self.kept.agent(self.db, agent)?.events += 1;
+            if let Some(until_us) = columns.absent_until_us() {
+                self.end_gaps(agent, until_us)?;
+            }
         }
         Ok(Ok(new))
-    }
-
-    /// Appends an event of the server itself.
-    pub(super) fn server_event(
-        &mut self,
-        id: &str,
-        at_us: u64,
-        event: &EventBody,
-    ) -> rusqlite::Result<()> {
-        self.event(AgentId::SERVER, id, EventTime::of_server(at_us), &event.to_json()).map(|_| ())
-    }
-
-    /// Returns the rows kept in memory, for retention to update.
-    pub(super) fn cached_rows(&mut self) -> &mut TransactionCache {
-        &mut self.kept
     }
 }

@@ -47,7 +47,9 @@ impl EventTime {
 pub(super) fn received_us(record: &Record) -> u64 {
     match record {
         Record::Session(session) => session.received_at_us,
-        Record::AgentRemoved { at_us, .. } | Record::ServerEvent { at_us, .. } => *at_us,
+        Record::AgentRemoved { at_us, .. }
+        | Record::ServerEvent { at_us, .. }
+        | Record::AgentEvents { at_us, .. } => *at_us,
     }
 }
 

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use model::CoverageKind;
 use model::timestamp::parse_micros;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
@@ -228,9 +229,19 @@ struct Holdfast<'a> {
     #[serde(borrow)]
     changed_fields: Vec<Text<'a>>,
     #[serde(borrow)]
-    coverage: Option<FileField<'a>>,
+    coverage: Option<GapField<'a>>,
     #[serde(borrow)]
     item: Option<Text<'a>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct GapField<'a> {
+    #[serde(borrow)]
+    kind: Text<'a>,
+    #[serde(borrow)]
+    path: Text<'a>,
+    to_us: Option<Integer>,
 }
 
 #[derive(Deserialize, Default)]
@@ -267,9 +278,27 @@ impl<'a> EventColumns<'a> {
 
     pub(crate) fn path(&self) -> &str {
         match (&self.file, &self.holdfast.coverage) {
-            (Some(place), _) | (None, Some(place)) => place.path.as_str(),
+            (Some(file), _) => file.path.as_str(),
+            (None, Some(gap)) => gap.path.as_str(),
             (None, None) => text(self.holdfast.item.as_ref()).unwrap_or_default(),
         }
+    }
+
+    /// Returns the end of a gap in which the agent was not running or not heard, microseconds since
+    /// the epoch.
+    pub(crate) fn absent_until_us(&self) -> Option<u64> {
+        let gap = self.holdfast.coverage.as_ref()?;
+        let absences = [
+            CoverageKind::AgentDown,
+            CoverageKind::AgentSilent,
+            CoverageKind::AgentStopped,
+        ];
+        absences.iter().any(|kind| kind.name() == gap.kind.as_str()).then(|| integer(gap.to_us.as_ref()))?.map(|us| us as u64)
+    }
+
+    /// Returns true if the event opens a gap.
+    pub(crate) fn opens_gap(&self) -> bool {
+        self.event.action.as_str() == EventKind::OpenGap.name()
     }
 
     /// Returns the names of the fields that differ, separated by commas (no field's name has one).

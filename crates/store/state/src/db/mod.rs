@@ -18,6 +18,7 @@ mod ranges;
 mod replay;
 mod retain;
 mod schema;
+mod server_events;
 mod sessions;
 mod statements;
 #[cfg(test)]

@@ -11,7 +11,7 @@ pub(crate) const APPLICATION_ID: i64 = 0x4846_7374;
 
 /// Numbered migrations; a database of version n has had the first n of them. Never edited once
 /// released: a change is a new step.
-const STEPS: &[&str] = &[STEP_1, STEP_2, STEP_3, STEP_4];
+const STEPS: &[&str] = &[STEP_1, STEP_2, STEP_3, STEP_4, STEP_5];
 
 const STEP_1: &str = "
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
@@ -143,6 +143,11 @@ UPDATE removed SET through = (SELECT last_event FROM progress), name = agent.nam
 /// old form.
 const STEP_4: &str = "
 ALTER TABLE agent ADD COLUMN session_floor INTEGER;
+";
+
+/// Events that open a gap, and those whose gap has ended.
+const STEP_5: &str = "
+INSERT OR IGNORE INTO event_kind_count VALUES (5, 0, 0), (6, 0, 0);
 ";
 
 /// Returns the newest version that this program knows.

@@ -1,7 +1,6 @@
 //! Tests of this engine alone: the file, its versions, the checkpoint, copies, and that no
 //! query of the API scans a whole table.
 
-mod model;
 mod prepared;
 
 use std::path::Path;

@@ -253,6 +253,8 @@ pub(super) fn kind_number(kind: EventKind) -> i64 {
         EventKind::Deleted => 2,
         EventKind::Coverage => 3,
         EventKind::Other => 4,
+        EventKind::OpenGap => 5,
+        EventKind::EndedGap => 6,
     }
 }
 
@@ -263,6 +265,8 @@ pub(super) fn kind_of(number: i64) -> EventKind {
         1 => EventKind::Modified,
         2 => EventKind::Deleted,
         3 => EventKind::Coverage,
+        5 => EventKind::OpenGap,
+        6 => EventKind::EndedGap,
         _ => EventKind::Other,
     }
 }

@@ -48,6 +48,8 @@ const SINCE: &[Parameter] = &[query(
     "Only changes that arrived after this number, which is `newest` of an earlier page.",
 )];
 
+const OPEN: &[Parameter] = &[query("open", Kind::Flag, "Only gaps that have not ended.")];
+
 pub(crate) const OPERATIONS: &[Operation] = &[
     Operation {
         verb: Verb::Get,
@@ -77,7 +79,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         id: "coverage.list",
         about: "Gaps: intervals in which something was not watched, on all agents, newest first, with the reason.",
         access: action("coverage:read", "agent:id"),
-        parameters: &[COMMON, WINDOW, SINCE],
+        parameters: &[COMMON, WINDOW, SINCE, OPEN],
         body: None,
         shape: Shape::List("CoverageItem"),
         handler: Handler::Blocking(coverage),
@@ -99,7 +101,10 @@ fn list(call: &Call) -> Result<Answer, Failure> {
 }
 
 fn coverage(call: &Call) -> Result<Answer, Failure> {
-    let kinds = vec![EventKind::Coverage];
+    let mut kinds = vec![EventKind::OpenGap];
+    if !call.parameters.flag("open") {
+        kinds.push(EventKind::Coverage);
+    }
     let page = page(call, ChangeQuery { kinds, ..ChangeQuery::default() })?;
     let messages =
         ["All selected gaps were returned", "Some gaps were not returned", "No gap was returned"];

@@ -1,7 +1,7 @@
 //! Changes and gaps in the format of lists and of the event stream.
 
 use model::{EventBody, timestamp};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use state::{EventKind, StoredEvent};
 use utoipa::ToSchema;
@@ -62,14 +62,14 @@ pub(crate) struct CoverageItem {
     event_id: String,
     agent: AgentRef,
     /// Reason, for example `agent_down`.
-    kind: &'static str,
+    kind: String,
     /// Path that it concerns; empty for all paths.
     path: String,
     /// Start, RFC 3339.
     from: String,
-    /// End, RFC 3339.
-    to: String,
-    /// Changes that the scan afterwards found, when there was one.
+    /// End, RFC 3339; null while the gap is open.
+    to: Option<String>,
+    /// Changes that were found or arrived afterwards, where they were counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     found: Option<u64>,
     detail: String,
@@ -88,8 +88,8 @@ pub(super) fn id_of(event: &StoredEvent) -> String {
 }
 
 pub(super) fn change_item(call: &Call, event: &StoredEvent) -> Result<ChangeItem, Failure> {
-    let body = parse(event)?;
-    let agent_time = agent_time(event, &body);
+    let body: EventBody = parse(event)?;
+    let agent_time = agent_time(event, &body.timestamp);
     let (now, previous) = match body.package {
         Some(package) => (to_value(&package)?, to_value(&body.holdfast.previous_package)?),
         None => (to_value(&body.file)?, to_value(&body.holdfast.previous)?),
@@ -117,26 +117,50 @@ pub(super) fn change_item(call: &Call, event: &StoredEvent) -> Result<ChangeItem
 }
 
 /// Returns the event's own time if the state store orders the event by its time of receipt instead.
-fn agent_time(event: &StoredEvent, body: &EventBody) -> Option<String> {
-    let own_us = timestamp::parse_micros(&body.timestamp)?;
+fn agent_time(event: &StoredEvent, own: &str) -> Option<String> {
+    let own_us = timestamp::parse_micros(own)?;
     let by_receipt = event.found_at_us == event.received_at_us && own_us != event.found_at_us;
-    by_receipt.then(|| body.timestamp.clone())
+    by_receipt.then(|| own.to_owned())
+}
+
+/// An event's gap. Its kind is a text, so that one of a newer agent is shown as it is.
+#[derive(Deserialize)]
+struct GapBody {
+    #[serde(rename = "@timestamp")]
+    timestamp: String,
+    holdfast: GapFields,
+}
+
+#[derive(Deserialize)]
+struct GapFields {
+    #[serde(alias = "open_gap")]
+    coverage: Gap,
+}
+
+#[derive(Deserialize)]
+struct Gap {
+    kind: String,
+    #[serde(default)]
+    path: String,
+    from_us: u64,
+    to_us: Option<u64>,
+    found: Option<u64>,
+    #[serde(default)]
+    detail: String,
 }
 
 pub(super) fn coverage_item(call: &Call, event: &StoredEvent) -> Result<CoverageItem, Failure> {
-    let body = parse(event)?;
-    let agent_time = agent_time(event, &body);
-    let Some(gap) = body.holdfast.coverage else {
-        return Err(Failure::internal(&format!("event {}: no gap in it", event.number)));
-    };
+    let body: GapBody = parse(event)?;
+    let agent_time = agent_time(event, &body.timestamp);
+    let gap = body.holdfast.coverage;
     Ok(CoverageItem {
         id: id_of(event),
         event_id: event.id.clone(),
         agent: agent_ref(call, event),
-        kind: gap.kind.name(),
+        kind: gap.kind,
         path: gap.path,
         from: timestamp::micros(gap.from_us),
-        to: timestamp::micros(gap.to_us),
+        to: gap.to_us.map(timestamp::micros),
         found: gap.found,
         detail: gap.detail,
         received: timestamp::micros(event.received_at_us),
@@ -144,7 +168,7 @@ pub(super) fn coverage_item(call: &Call, event: &StoredEvent) -> Result<Coverage
     })
 }
 
-fn parse(event: &StoredEvent) -> Result<EventBody, Failure> {
+fn parse<'e, T: Deserialize<'e>>(event: &'e StoredEvent) -> Result<T, Failure> {
     serde_json::from_slice(&event.body)
         .map_err(|cause| Failure::internal(&format!("event {}: {cause}", event.number)))
 }

@@ -156,12 +156,11 @@ fn read_events(call: &Call, behind: u64, telling: bool) -> Result<Look, Failure>
             .newest;
         return Ok(Look { text: String::new(), through: newest, more: false });
     }
-    let kinds =
-        vec![EventKind::Created, EventKind::Modified, EventKind::Deleted, EventKind::Coverage];
+    let kinds = EventKind::ALL.into_iter().filter(|kind| *kind != EventKind::Other).collect();
     let matches = |event: &StoredEvent| {
         let known = !event.former && call.api.registry.agent(event.agent).is_some();
         (known || call.may_gone(&caller, event.agent))
-            && (event.kind != EventKind::Coverage || gaps.holds(event.agent))
+            && (!event.kind.is_gap() || gaps.holds(event.agent))
     };
     let query = ArrivalQuery { agents, kinds, since: behind };
     let (mut text, mut failure) = (String::new(), None);
@@ -209,7 +208,9 @@ fn agents(call: &Call, caller: &Caller) -> Result<Permitted, Failure> {
 
 fn event_json(call: &Call, event: &StoredEvent) -> Result<(&'static str, Value), Failure> {
     Ok(match event.kind {
-        EventKind::Coverage => ("coverage", to_value(&coverage_item(call, event)?)?),
+        EventKind::Coverage | EventKind::OpenGap | EventKind::EndedGap => {
+            ("coverage", to_value(&coverage_item(call, event)?)?)
+        }
         EventKind::Created | EventKind::Modified | EventKind::Deleted => {
             ("change", to_value(&change_item(call, event)?)?)
         }

@@ -1,20 +1,33 @@
 //! A model test: random records and reopens, compared with maps.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::missing_panics_doc,
+    reason = "a test that cannot go on fails"
+)]
 
-use ::model::{
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::Path;
+
+use model::{
     AgentId, Applied, ChangeKind, Dataset, Incarnation, ItemKey, Position, Record, SkipReason,
     Skipped, Write,
 };
 use proptest::prelude::*;
 
-use super::{SqliteState, open};
-use crate::conformance::{document, event, path_of, removal, session_of_life};
-use crate::limits::SESSIONS_KEPT;
-use crate::{ChangeQuery, DocumentQuery, Reader, StateStore};
+use state::conformance::{document, event, path_of, removal, session_of_life};
+use state::limits::SESSIONS_KEPT;
+use state::{ChangeQuery, DocumentQuery, Reader, SqliteState, StateOptions, StateStore};
 
 /// Time of the first session, microseconds since the epoch.
 const FIRST_US: u64 = 1_790_000_000_000_000;
+
+fn open(file: &Path) -> SqliteState {
+    SqliteState::open(file, StateOptions { readers: 2, ..StateOptions::default() }).unwrap()
+}
 
 #[derive(Debug, Clone)]
 enum Step {

@@ -1,0 +1,86 @@
+//! Events that the server makes, about itself and about agents; open gaps among them.
+//!
+//! An event that opens a gap has the kind [`EventKind::OpenGap`] until the gap ends, and
+//! [`EventKind::EndedGap`] from then on. Its body never changes. A gap ends with a later event of
+//! the agent that covers its start ([`EventColumns::absent_until_us`]), and with the agent's life.
+
+use model::{AgentEvent, AgentId, EventBody};
+use rusqlite::params;
+
+use super::apply::{Applier, Stop};
+use super::event_time::EventTime;
+use super::extract::EventColumns;
+use super::transaction_cache::{TransactionCache, kind_number};
+use crate::query::EventKind;
+
+impl Applier<'_> {
+    /// Appends events of agents that the server made; returns the number of new ones. Those of
+    /// ended lives are left out.
+    pub(super) fn agent_events(&mut self, at_us: u64, events: &[AgentEvent]) -> Result<u64, Stop> {
+        let mut changed = 0;
+        for AgentEvent { agent, incarnation, id, body } in events {
+            if !self.admit(*agent, *incarnation)? {
+                continue;
+            }
+            let Ok(new) = self.event(*agent, id, EventTime::of_server(at_us), body)? else {
+                return Err(Stop::Unfit(format!("the event of agent {agent} is not one")));
+            };
+            changed += u64::from(new);
+            if new && EventColumns::read(body).is_some_and(|columns| columns.opens_gap()) {
+                self.end_gaps(*agent, u64::MAX)?;
+                let number = self.kept.progress.last_event;
+                let bytes = body.len() as i64;
+                self.change_kind(number, bytes, (EventKind::Other, EventKind::OpenGap))?;
+            }
+        }
+        Ok(changed)
+    }
+
+    /// Ends the gap of the agent that began before `until_us`, if one is open.
+    pub(super) fn end_gaps(&mut self, agent: AgentId, until_us: u64) -> rusqlite::Result<()> {
+        let until_us = i64::try_from(until_us).unwrap_or(i64::MAX);
+        let open: Vec<(i64, i64)> = self
+            .db
+            .prepare_cached(
+                "SELECT number, length(body) FROM event INDEXED BY event_agent_kind
+                 WHERE agent = ?1 AND kind = ?2 AND found_us <= ?3",
+            )?
+            .query_map(params![agent.0, kind_number(EventKind::OpenGap), until_us], |r| {
+                Ok((r.get(0)?, r.get(1)?))
+            })?
+            .collect::<Result<_, _>>()?;
+        for (number, bytes) in open {
+            self.change_kind(number, bytes, (EventKind::OpenGap, EventKind::EndedGap))?;
+        }
+        Ok(())
+    }
+
+    fn change_kind(
+        &mut self,
+        number: i64,
+        bytes: i64,
+        (from, to): (EventKind, EventKind),
+    ) -> rusqlite::Result<()> {
+        self.db
+            .prepare_cached("UPDATE event SET kind = ?2 WHERE number = ?1")?
+            .execute([number, kind_number(to)])?;
+        self.kept.count_events(from, -1, -bytes);
+        self.kept.count_events(to, 1, bytes);
+        Ok(())
+    }
+
+    /// Appends an event of the server itself.
+    pub(super) fn server_event(
+        &mut self,
+        id: &str,
+        at_us: u64,
+        event: &EventBody,
+    ) -> rusqlite::Result<()> {
+        self.event(AgentId::SERVER, id, EventTime::of_server(at_us), &event.to_json()).map(|_| ())
+    }
+
+    /// Returns the rows kept in memory, for retention to update.
+    pub(super) fn cached_rows(&mut self) -> &mut TransactionCache {
+        &mut self.kept
+    }
+}
