@@ -74,9 +74,10 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("store/series", &["env", "journal"]),
     ("store/commit", &["model", "env", "journal", "state"]),
     ("server/registry", &["model", "env", "settings", "control", "commit"]),
+    ("server/silence", &["model", "env", "commit", "state", "registry"]),
     (
         "server/sessions",
-        &["model", "env", "link", "commit", "control", "state", "series", "registry"],
+        &["model", "env", "link", "commit", "control", "state", "series", "registry", "silence"],
     ),
     ("server/sigma", &["env"]),
     ("server/replication", &["model", "env", "journal", "commit", "state"]),

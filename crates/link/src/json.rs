@@ -94,6 +94,10 @@ pub struct ControlRequest {
     /// State of the groups' configuration; absent from an agent that does not support it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config: Option<ControlConfig>,
+    /// Changes and events that the server has not acknowledged, and 1 for a start whose first scan
+    /// has not ended; absent from an agent that does not count them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pending: Option<u64>,
 }
 
 /// The configuration of its groups that an agent runs or has refused.

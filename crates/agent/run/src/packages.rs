@@ -113,6 +113,8 @@ pub(super) struct Packages {
     last: Last,
     /// Time at which the queue was last known to be current, microseconds since the epoch.
     good_us: u64,
+    /// Changes found since the agent started.
+    changes: u64,
 }
 
 impl Packages {
@@ -132,12 +134,24 @@ impl Packages {
             console,
             good_us: last.read_us,
             last,
+            changes: 0,
         })
     }
 
     /// Returns the time between two scans.
     pub(super) fn interval(&self) -> Duration {
         self.config.interval
+    }
+
+    /// Returns true if the last scan could not read the package database.
+    pub(super) fn has_gap(&self) -> bool {
+        self.last.gap.is_some()
+    }
+
+    /// Returns the number of changes found since the agent started; `None` if packages are not
+    /// watched.
+    pub(super) fn changes(&self) -> Option<u64> {
+        self.config.packages.then_some(self.changes)
     }
 
     /// Scans the package database.
@@ -184,6 +198,7 @@ impl Packages {
             })
         });
         let changed = self.commit(&plan, closed.as_slice())?;
+        self.changes += plan.changes();
         let settled = stamp.is_settled(now_us);
         let packages = inventory.packages.len() as u64;
         let next = Last {

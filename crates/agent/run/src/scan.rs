@@ -42,6 +42,18 @@ pub(super) struct Scanning {
     gaps: Vec<Gap>,
     /// True once a scan of this run has completed.
     whole: bool,
+    /// Changes of files found since the agent started.
+    changes: u64,
+    /// The first look at the packages in this run.
+    first_look: FirstLook,
+}
+
+/// The first look at the packages after a start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FirstLook {
+    Due,
+    Done,
+    Failed,
 }
 
 /// The database's knowledge of earlier runs.
@@ -113,6 +125,8 @@ impl Scanning {
             seen,
             gaps,
             whole: false,
+            changes: 0,
+            first_look: FirstLook::Due,
         })
     }
 
@@ -156,16 +170,56 @@ impl Scanning {
         self.note_alive();
     }
 
-    /// Allows checks once files and packages were scanned.
-    fn open_gate(&self) {
-        if self.whole && !self.shared.scanned.swap(true, Ordering::SeqCst) {
+    /// Reports the gap before this start, and allows checks, once files and packages were scanned.
+    fn open_gate(&mut self) {
+        if !self.whole || self.first_look == FirstLook::Due {
+            return;
+        }
+        if let Err(e) = self.report_down_gap() {
+            return error!("agent's queue: {e}");
+        }
+        self.shared.syncer.note_scanned();
+        if !self.shared.scanned.swap(true, Ordering::SeqCst) {
             self.shared.tell.notify_one();
         }
     }
 
+    /// Reports the gap before this start, if there was one and it is not reported yet.
+    fn report_down_gap(&mut self) -> Result<(), QueueError> {
+        let Some(from_us) = self.down_since_us else { return Ok(()) };
+        let files = match self.changes {
+            1 => "1 change of a file".to_owned(),
+            n => format!("{n} changes of files"),
+        };
+        let packages = match (self.first_look, self.packages.changes()) {
+            (FirstLook::Failed, Some(_)) => "; the packages could not be compared".to_owned(),
+            (_, Some(1)) => ", 1 of a package".to_owned(),
+            (_, Some(n)) => format!(", {n} of packages"),
+            (_, None) => String::new(),
+        };
+        let gap = Coverage {
+            kind: CoverageKind::AgentDown,
+            path: String::new(),
+            from_us,
+            to_us: self.clock.now_us(),
+            found: Some(self.changes + self.packages.changes().unwrap_or_default()),
+            detail: format!("the agent was not running; its restart scan found {files}{packages}"),
+        };
+        self.shared.queue.append_coverage(&self.shared.dataset, gap)?;
+        self.down_since_us = None;
+        self.shared.settled.store(true, Ordering::Release);
+        self.shared.tell.notify_one();
+        Ok(())
+    }
+
     /// Compares the installed packages with the queue, if their database was written.
     fn look_at_packages(&mut self) {
-        match self.packages.scan_packages() {
+        let looked = self.packages.scan_packages();
+        let failed = looked.is_err() || self.packages.has_gap();
+        if self.first_look == FirstLook::Due {
+            self.first_look = if failed { FirstLook::Failed } else { FirstLook::Done };
+        }
+        match looked {
             Ok(LookOutcome::Committed) => self.shared.tell.notify_one(),
             Ok(LookOutcome::Unchanged) => {}
             // Nothing was committed, so the next scan of packages finds the same changes.
@@ -250,27 +304,11 @@ impl Scanning {
         }
     }
 
-    /// Stores the result of a completed scan, and reports the gap before this start, if it is still
-    /// open.
+    /// Stores the result of a completed scan.
     fn store_result(&mut self, report: &ScanReport) -> Result<(), QueueError> {
+        self.changes += report.counts.changes();
         if report.cancelled {
             return Ok(());
-        }
-        if let Some(from_us) = self.down_since_us {
-            self.shared.queue.append_coverage(
-                &self.shared.dataset,
-                Coverage {
-                    kind: CoverageKind::AgentDown,
-                    path: String::new(),
-                    from_us,
-                    to_us: report.ended_at_us,
-                    found: Some(report.counts.changes()),
-                    detail: "the agent was not running; its restart scan compared everything"
-                        .into(),
-                },
-            )?;
-            self.down_since_us = None;
-            self.shared.settled.store(true, Ordering::Release);
         }
         notes::set_seen(&self.shared.queue, DatasetKind::Files, report.ended_at_us)?;
         notes::set_last_scan(&self.shared.queue, report)?;

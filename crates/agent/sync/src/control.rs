@@ -214,6 +214,7 @@ impl Syncer {
         action: ControlAction,
         outcomes: &[ControlOutcome],
     ) -> Result<ControlAnswer, SyncError> {
+        let pending = self.pending().await?;
         let scan = *self.scan.lock();
         let request = ControlRequest {
             action,
@@ -223,6 +224,7 @@ impl Syncer {
             outcomes: outcomes.to_vec(),
             scan,
             config: Some(self.config.lock().clone()),
+            pending: Some(pending),
         };
         // Read before the request, so that a session acknowledged during it does not look lost.
         let queue = self.queue.clone();
@@ -247,6 +249,20 @@ impl Syncer {
             self.renew(&again).await;
         }
         Ok(answer)
+    }
+
+    /// Returns the number of changes and events that the server has not acknowledged.
+    async fn pending(&self) -> Result<u64, SyncError> {
+        let queue = self.queue.clone();
+        let status = blocking(move || queue.status()).await?;
+        let items: u64 = status.datasets.iter().map(|dataset| dataset.pending).sum();
+        Ok(status.events + items + u64::from(!self.scanned.load(Ordering::Acquire)))
+    }
+
+    /// Records that the first scan after this start has ended. Until then heartbeats report that
+    /// something is pending.
+    pub fn note_scanned(&self) {
+        self.scanned.store(true, Ordering::Release);
     }
 
     /// Sends a heartbeat. If a renewed pair is pending, it is used, and replaces the present pair

@@ -1,7 +1,7 @@
 //! Cycles: sending everything that is pending, session by session.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use env::clock::Clock;
@@ -80,6 +80,8 @@ pub struct Syncer {
     pub(crate) beating: tokio::sync::Mutex<()>,
     /// Newest scan, until a heartbeat that reports it is acknowledged.
     pub(crate) scan: Mutex<Option<ControlScan>>,
+    /// True once the first scan after this start has ended.
+    pub(crate) scanned: AtomicBool,
     /// State of the groups' configuration, as heartbeats report it.
     pub(crate) config: Mutex<ControlConfig>,
     /// Number of the newest session of this agent that is known here.
@@ -121,6 +123,7 @@ impl Syncer {
             renewal: Mutex::default(),
             beating: tokio::sync::Mutex::default(),
             scan: Mutex::default(),
+            scanned: AtomicBool::new(false),
             config: Mutex::default(),
             last_session: AtomicU64::new(last_session),
             pace,

@@ -11,6 +11,7 @@ use link::Limits;
 use model::AgentId;
 use parking_lot::Mutex;
 use registry::{Reader, Registry};
+use silence::Silence;
 use state::{StateError, StateStore};
 use tokio::sync::Semaphore;
 
@@ -39,6 +40,7 @@ pub(crate) struct App {
     /// Number of connections over TLS made so far.
     pub(crate) connections_seen: AtomicU64,
     pub(crate) leases: Leases,
+    pub(crate) silence: Silence,
     /// Limits the log lines about refused requests.
     pub(crate) refusals: Mutex<LogLimit>,
     /// The store's name, sent in every answer to agents.

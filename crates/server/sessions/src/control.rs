@@ -2,6 +2,7 @@
 //! /configuration`: the configuration of the agent's groups.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
@@ -12,6 +13,7 @@ use link::{ControlAction, ControlAnswer, ControlLimits, ControlOutcome, ControlR
 use model::limits::DOCUMENT_BYTES_MAX;
 use model::{AgentId, AgentOs, Dataset};
 use registry::{AgentInfo, CommandOutcome, ConfigProblem, ConfigTold, LastScan, OutcomeState};
+use silence::Report;
 
 use crate::answer::Refusal;
 use crate::app::App;
@@ -46,9 +48,19 @@ pub(crate) async fn control(
     let request: ControlRequest = body::json(&bytes)?;
 
     record_liveness(&app, &peer, &caller, &request)?;
-    if let (ControlAction::Shutdown, Some(instance)) = (request.action, &instance) {
-        app.leases.release(caller.agent, &instance.nonce);
+    let nonce = instance.as_ref().map(|header| header.instance.nonce.as_str());
+    let goodbye = request.action == ControlAction::Shutdown;
+    if let (true, Some(nonce)) = (goodbye, nonce) {
+        app.leases.release(caller.agent, nonce);
     }
+    app.silence.report(&Report {
+        agent: caller.agent,
+        incarnation: caller.incarnation,
+        nonce,
+        heartbeat: instance.as_ref().map_or(Duration::ZERO, |header| header.heartbeat),
+        goodbye,
+        drained: request.pending.is_none_or(|pending| pending == 0),
+    });
     for outcome in &request.outcomes {
         app.registry.command_outcome(caller.agent, outcome.id, &reported(outcome));
     }

@@ -36,6 +36,9 @@ pub enum SessionsError {
     /// The certificates are not valid for a TLS configuration.
     #[error("tls: {0}")]
     Tls(String),
+    /// The open gaps of agents could not be read.
+    #[error("open gaps of agents: {0}")]
+    State(#[from] state::StateError),
     /// Neither HTTPS nor unix socket is configured.
     #[error("no listener: configure an address or a unix socket for agents")]
     NoListener,

@@ -1,13 +1,14 @@
-//! Admits requests only from the instance that holds its agent's lease. Records each detected clone
-//! as a coverage event of the server that names both machines.
+//! Admits requests only from the instance that holds its agent's lease. Records each detected copy
+//! of an identity as a coverage event of its agent.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::http::{HeaderMap, HeaderValue};
 use link::{HEADER_INSTANCE, Instance};
-use model::{AgentId, Coverage, CoverageKind, EventBody, Record};
+use model::{AgentEvent, AgentId, Coverage, CoverageKind, EventBody, Record};
 use tracing::warn;
 
 use crate::answer::Refusal;
@@ -22,31 +23,58 @@ const SHOWN_CHARS: usize = 8;
 const HEARTBEAT_MAX: Duration = Duration::from_hours(1);
 
 impl App {
-    /// Claims the agent's lease for the instance that the request names, and returns the instance.
-    /// Local callers, and senders that name no instance, need no lease.
+    /// Claims the agent's lease for the instance that the request names, and returns the request's
+    /// header. Local callers need no lease. A sender over TLS may leave the header out only if the
+    /// agent has never named an instance; otherwise a copy of its certificate could do so.
     pub(crate) async fn admit_instance(
         self: &Arc<Self>,
         peer: &Peer,
         headers: &HeaderMap,
         caller: &Caller,
-    ) -> Result<Option<Instance>, Refusal> {
-        let Origin::Tls { address, number, .. } = &peer.origin else { return Ok(None) };
-        let Some(header) = headers.get(HEADER_INSTANCE) else { return Ok(None) };
-        let InstanceHeader { instance, heartbeat } = InstanceHeader::parse(header)
+    ) -> Result<Option<InstanceHeader>, Refusal> {
+        let header = match &peer.origin {
+            Origin::Tls { address, number, .. } => {
+                let now = self.options.clock.monotonic();
+                self.restore_lease(caller, now).await?;
+                match headers.get(HEADER_INSTANCE) {
+                    Some(header) => {
+                        let from = ClaimSender { address: address.ip(), connection: *number, now };
+                        Some(self.claim_lease(caller, header, &from)?)
+                    }
+                    None if self.leases.contains(caller.agent, caller.incarnation) => {
+                        add(&self.meter.copies_refused, 1);
+                        self.record_nameless(caller, address.ip());
+                        return Err(instance_required(caller.agent));
+                    }
+                    None => None,
+                }
+            }
+            Origin::Unix { .. } => None,
+        };
+        self.silence.heard(caller.agent);
+        Ok(header)
+    }
+
+    fn claim_lease(
+        self: &Arc<Self>,
+        caller: &Caller,
+        header: &HeaderValue,
+        from: &ClaimSender,
+    ) -> Result<InstanceHeader, Refusal> {
+        let header = InstanceHeader::parse(header)
             .ok_or_else(|| Refusal::invalid(format!("{HEADER_INSTANCE} is malformed")).closing())?;
-        let now = self.options.clock.monotonic();
-        self.restore_lease(caller, now).await?;
+        let InstanceHeader { instance, heartbeat } = header.clone();
         let claim = Claim {
-            claimant: Claimant { instance: instance.clone(), address: address.ip().to_string() },
+            claimant: Claimant { instance: instance.clone(), address: from.address.to_string() },
             on_server_boot: instance.boot == self.options.boot && !instance.boot.is_empty(),
             heartbeat,
-            connection: *number,
+            connection: from.connection,
             newest_connection: self.connections_seen.load(Ordering::Acquire),
-            now,
+            now: from.now,
         };
         let agent = caller.agent;
         let (admitted, found) = match self.leases.claim(agent, caller.incarnation, &claim) {
-            Decision::Granted { found } => (Ok(Some(instance)), found),
+            Decision::Granted { found } => (Ok(header), found),
             Decision::RetryAfter(wait) => (Err(in_doubt(wait)), None),
             Decision::Refused { holder, found } => {
                 add(&self.meter.copies_refused, 1);
@@ -54,7 +82,7 @@ impl App {
             }
         };
         if let Some(found) = found {
-            self.record_clone(agent, &found);
+            self.record_clone(caller, &found);
         }
         admitted
     }
@@ -73,17 +101,34 @@ impl App {
         Ok(())
     }
 
-    /// Logs a clone and submits its coverage event, without waiting for it.
-    fn record_clone(self: &Arc<Self>, agent: AgentId, found: &CloneFound) {
-        let name = self.registry.agent(agent).map(|a| a.name).unwrap_or_default();
+    fn record_clone(self: &Arc<Self>, caller: &Caller, found: &CloneFound) {
         let detail = format!(
-            "the identity of agent {agent} ({name}) runs twice: {} keeps it, {} was refused; enrol \
-             that machine under a name of its own with `holdfast enroll`",
+            "this identity runs twice: {} keeps it, {} was refused; enrol that machine under a \
+             name of its own with `holdfast enroll`",
             describe(&found.holder),
             describe(&found.refused)
         );
-        warn!(%agent, "{detail}");
+        self.record_copy(caller, clone_id(found), detail);
+    }
+
+    fn record_nameless(self: &Arc<Self>, caller: &Caller, address: IpAddr) {
+        let detail = format!(
+            "a program at {address} used this identity without naming its instance, which the \
+             agent always does; it was refused: find out who copied the agent's key, then remove \
+             the agent and enrol its machine again"
+        );
+        self.record_copy(caller, format!("cloned-nameless-{address}"), detail);
+    }
+
+    /// Logs a copied identity and submits the event of its agent, without waiting for it.
+    fn record_copy(self: &Arc<Self>, caller: &Caller, id: String, detail: String) {
+        let Caller { agent, incarnation, .. } = *caller;
+        let name = self.registry.agent(agent).map(|a| a.name).unwrap_or_default();
         let now_us = self.options.clock.guarded_us();
+        let line = self.refusal_line(None);
+        if line.is_some() {
+            warn!(%agent, name, "{detail}");
+        }
         let event = EventBody::of_coverage(Coverage {
             kind: CoverageKind::IdentityCloned,
             path: String::new(),
@@ -92,8 +137,8 @@ impl App {
             found: None,
             detail,
         });
-        let id = event_id(agent, found);
-        let record = Record::ServerEvent { id, at_us: now_us, body: event.to_json() };
+        let event = AgentEvent { agent, incarnation, id, body: event.to_json() };
+        let record = Record::AgentEvents { at_us: now_us, events: vec![event] };
         let app = Arc::clone(self);
         tokio::spawn(async move {
             if let Err(error) = app.commit.submit(record).await {
@@ -101,6 +146,15 @@ impl App {
             }
         });
     }
+}
+
+/// The connection and the time of a claim.
+struct ClaimSender {
+    address: IpAddr,
+    /// Number of the connection.
+    connection: u64,
+    /// Monotonic time of the request.
+    now: Duration,
 }
 
 fn in_doubt(wait: Duration) -> Refusal {
@@ -119,19 +173,28 @@ fn cloned(agent: AgentId, holder: &Claimant) -> Refusal {
     Refusal::forbidden("identity_cloned", detail).closing()
 }
 
+fn instance_required(agent: AgentId) -> Refusal {
+    let detail = format!(
+        "agent {agent} names its instance in {HEADER_INSTANCE}; a request without it may be from a \
+         copy of its certificate"
+    );
+    Refusal::forbidden("instance_required", detail).closing()
+}
+
 /// Returns the id of a clone's event. It is the same each time the clone starts, so that the store
 /// keeps one event: a clone on another machine is named by its boot. On the holder's own machine
 /// id the boot may be shared, and the start of the program is named.
-fn event_id(agent: AgentId, found: &CloneFound) -> String {
+fn clone_id(found: &CloneFound) -> String {
     let Instance { machine, boot, nonce } = &found.refused.instance;
     let start = if *machine == found.holder.instance.machine { nonce } else { boot };
-    format!("cloned-{agent}-{machine}-{start}")
+    format!("cloned-{machine}-{start}")
 }
 
 /// The header [`HEADER_INSTANCE`]: `MACHINE.BOOT.NONCE.HEARTBEAT`, the last in milliseconds.
-struct InstanceHeader {
-    instance: Instance,
-    heartbeat: Duration,
+#[derive(Debug, Clone)]
+pub(crate) struct InstanceHeader {
+    pub(crate) instance: Instance,
+    pub(crate) heartbeat: Duration,
 }
 
 impl InstanceHeader {

@@ -54,3 +54,4 @@ pub use options::{
 };
 pub use reports::ReportKind;
 pub use server::{Sessions, SessionsHandle};
+pub use silence::SilenceOptions;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use axum::Router;
 use env::clock::{Clock, SystemClock};
+use silence::SilenceOptions;
 
 /// A function that returns the process's metrics as Prometheus text.
 pub type Renderer = Arc<dyn Fn() -> String + Send + Sync>;
@@ -151,6 +152,8 @@ pub struct SessionsOptions {
     pub limits: SessionsLimits,
     /// Time limits for connections and requests.
     pub timeouts: Timeouts,
+    /// The limits of an agent's silence.
+    pub silence: SilenceOptions,
     /// The clock for the times in records.
     pub clock: Arc<dyn Clock>,
     /// The answer to `GET /metrics` on the unix socket for callers that accept `text/plain`; other
@@ -184,6 +187,7 @@ impl Default for SessionsOptions {
             allowed_uids,
             limits: SessionsLimits::default(),
             timeouts: Timeouts::default(),
+            silence: SilenceOptions::default(),
             clock: Arc::new(SystemClock::new()),
             metrics: None,
             boot: String::new(),

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 use commit::Commit;
 use model::{AgentId, Incarnation};
 use registry::Registry;
+use silence::Silence;
 use state::StateStore;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
@@ -53,6 +54,13 @@ impl Sessions {
         let local = options.unix.as_deref().map(unix::bind).transpose()?;
         let address = https.as_ref().and_then(|(l, _)| l.local_addr().ok());
 
+        let silence = Silence::open(
+            options.silence,
+            options.clock.clone(),
+            commit.clone(),
+            state.clone(),
+            registry.clone(),
+        )?;
         let limits = options.limits;
         let app = Arc::new(App {
             budget: Budget::new(limits.in_flight_bytes_max),
@@ -63,6 +71,7 @@ impl Sessions {
             connections: AtomicUsize::new(0),
             connections_seen: AtomicU64::new(0),
             leases: Leases::default(),
+            silence,
             refusals: parking_lot::Mutex::default(),
             store: state.store_id(),
             options,
@@ -75,11 +84,12 @@ impl Sessions {
             if let Some(app) = weak.upgrade() {
                 app.reports.forget(agent);
                 app.leases.remove(agent);
+                app.silence.remove(agent);
             }
         });
         let (stop, stopped) = watch::channel(false);
         let routes = router::router(Arc::clone(&app));
-        let mut loops = Vec::new();
+        let mut loops = vec![tokio::spawn(app.silence.clone().run(stopped.clone()))];
         if let Some((listener, config)) = https {
             info!(address = address.map(tracing::field::display), "accepting agents over https");
             let (app, routes, stopped) = (Arc::clone(&app), routes.clone(), stopped.clone());

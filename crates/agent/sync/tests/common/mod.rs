@@ -200,9 +200,7 @@ impl Server {
 
     /// Returns the details of the server's own coverage events of this kind.
     pub(crate) fn coverage_bodies(&self, kind: &str) -> Vec<String> {
-        let agents = Some(vec![AgentId::SERVER]);
-        let query = ChangeQuery { agents, ..ChangeQuery::default() };
-        let page = self.state().changes(&Reader::server(), &query).unwrap();
+        let page = self.state().changes(&Reader::server(), &ChangeQuery::default()).unwrap();
         let bodies = page.items.into_iter().map(|e| String::from_utf8(e.body).unwrap());
         bodies.filter(|b| b.contains(kind)).collect()
     }

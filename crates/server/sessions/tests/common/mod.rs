@@ -223,6 +223,10 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
+    pub(crate) fn base(&self) -> &str {
+        &self.base
+    }
+
     pub(crate) fn identity(&self) -> (&str, &str) {
         (&self.certificate, &self.key)
     }

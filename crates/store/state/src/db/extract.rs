@@ -288,12 +288,13 @@ impl<'a> EventColumns<'a> {
     /// the epoch.
     pub(crate) fn absent_until_us(&self) -> Option<u64> {
         let gap = self.holdfast.coverage.as_ref()?;
-        let absences = [
-            CoverageKind::AgentDown,
-            CoverageKind::AgentSilent,
-            CoverageKind::AgentStopped,
-        ];
-        absences.iter().any(|kind| kind.name() == gap.kind.as_str()).then(|| integer(gap.to_us.as_ref()))?.map(|us| us as u64)
+        let absences =
+            [CoverageKind::AgentDown, CoverageKind::AgentSilent, CoverageKind::AgentStopped];
+        absences
+            .iter()
+            .any(|kind| kind.name() == gap.kind.as_str())
+            .then(|| integer(gap.to_us.as_ref()))?
+            .map(|us| us as u64)
     }
 
     /// Returns true if the event opens a gap.

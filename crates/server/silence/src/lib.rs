@@ -1,0 +1,346 @@
+//! Silence is an event: the server opens a gap for an agent that it no longer hears, and ends the
+//! gap when the agent is heard again.
+//!
+//! A gap is two events of the agent. The first one opens it: `agent_silent` after three heartbeats
+//! were missed, at least [`SilenceOptions::silence_min`]; `agent_stopped` at a goodbye. The second
+//! one ends it:
+//!
+//! - If the same start of the agent's program is heard again, the server writes it once the agent
+//!   has reported everything: the agent was running, and N changes arrived late.
+//! - If another start is heard, the agent's own `agent_down` ends the gap, so that one interval
+//!   shows one gap. The server writes the end only if the agent reports no such gap.
+//!
+//! # Invariants
+//! - An agent has at most one open gap.
+//! - No gap is opened in the first minute after a start of the server or after a pause of the
+//!   process: all agents would look silent. An agent that was connected before and is not heard
+//!   since then is silent after 15 minutes.
+//! - All gaps that one sweep opens are one record, in parts of [`RECORD_EVENTS_MAX`].
+//!
+//! # What survives
+//! Gaps are events in the state store and survive every restart. The rest is in memory.
+//!
+//! # Locking
+//! One mutex guards the presence of all agents. It is held for one decision and never while a record
+//! is submitted or the store is read, so it comes last in every lock order.
+
+mod watch;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use commit::Commit;
+use env::clock::Clock;
+use model::timestamp::micros;
+use model::{
+    AgentEvent, AgentId, AgentStatus, Coverage, CoverageKind, EventBody, OpenGap, Permitted, Record,
+};
+use parking_lot::Mutex;
+use registry::{Reader, Registry};
+use state::{ChangeQuery, EventKind, StateError, StateStore};
+use tokio::sync::{Notify, watch as stop};
+use tracing::{info, warn};
+
+pub use watch::Report;
+use watch::{Due, Gap, Now, Watch};
+
+/// Interval between two sweeps.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
+/// A sweep that is this late shows that the process did not run.
+const PAUSE_MIN: Duration = Duration::from_secs(10);
+/// Most events of one record.
+pub const RECORD_EVENTS_MAX: usize = 10_000;
+/// Most gaps that one sweep ends. Each needs a query.
+const ENDED_MAX: usize = 1_000;
+/// Events of one page while late changes are counted.
+const PAGE_ITEMS: usize = 1_000;
+/// Late changes are counted up to this number.
+const LATE_CHANGES_MAX: u64 = 100_000;
+
+/// The limits of silence.
+#[derive(Debug, Clone, Copy)]
+pub struct SilenceOptions {
+    /// Shortest silence that opens a gap.
+    pub silence_min: Duration,
+    /// Time after the server's start in which no gap is opened.
+    pub quiet_start: Duration,
+}
+
+impl Default for SilenceOptions {
+    fn default() -> Self {
+        Self { silence_min: Duration::from_secs(30), quiet_start: Duration::from_mins(1) }
+    }
+}
+
+/// The gaps of agents that are not heard. Clones share one state.
+#[derive(Clone)]
+pub struct Silence(Arc<Inner>);
+
+struct Inner {
+    options: SilenceOptions,
+    clock: Arc<dyn Clock>,
+    commit: Arc<Commit>,
+    state: Arc<dyn StateStore>,
+    registry: Registry,
+    watch: Mutex<Watch>,
+    /// A gap is due to open or to end.
+    due: Notify,
+}
+
+impl fmt::Debug for Silence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Silence").field("options", &self.0.options).finish_non_exhaustive()
+    }
+}
+
+impl Silence {
+    /// Reads the open gaps and the agents that are expected to connect. Blocks.
+    ///
+    /// # Errors
+    /// Returns an error if the state store cannot be read.
+    pub fn open(
+        options: SilenceOptions,
+        clock: Arc<dyn Clock>,
+        commit: Arc<Commit>,
+        state: Arc<dyn StateStore>,
+        registry: Registry,
+    ) -> Result<Self, StateError> {
+        let mut watch = Watch::new(options.silence_min);
+        let now = now(&*clock);
+        for (agent, gap) in open_gaps(&*state)? {
+            if let Some(record) = registry.agent(agent) {
+                watch.restore(agent, record.incarnation, gap, now);
+            }
+        }
+        registry.for_each_agent(&Permitted::All, |record| {
+            let connected = matches!(record.status, AgentStatus::Active | AgentStatus::Pending);
+            if let Some(heard_s) = record.keepalive_at_s.filter(|_| connected) {
+                let heard_us = u64::try_from(heard_s).unwrap_or_default() * 1_000_000;
+                watch.expect(record.id, record.incarnation, heard_us, now);
+            }
+        });
+        let (watch, due) = (Mutex::new(watch), Notify::new());
+        Ok(Self(Arc::new(Inner { options, clock, commit, state, registry, watch, due })))
+    }
+
+    /// Records that a request of the agent arrived.
+    pub fn heard(&self, agent: AgentId) {
+        self.0.watch.lock().heard(agent, now(&*self.0.clock));
+    }
+
+    /// Records a heartbeat or a goodbye.
+    pub fn report(&self, report: &Report<'_>) {
+        if self.0.watch.lock().report(report, now(&*self.0.clock)) {
+            self.0.due.notify_one();
+        }
+    }
+
+    /// Forgets an agent that was removed.
+    pub fn remove(&self, agent: AgentId) {
+        self.0.watch.lock().remove(agent);
+    }
+
+    /// Opens and ends gaps until stopped, and once more then, for the last goodbyes.
+    pub async fn run(self, mut stopped: stop::Receiver<bool>) {
+        let clock = Arc::clone(&self.0.clock);
+        let mut before = clock.monotonic();
+        let mut quiet_until = before + self.0.options.quiet_start;
+        loop {
+            let last = tokio::select! {
+                () = tokio::time::sleep(SWEEP_EVERY) => false,
+                () = self.0.due.notified() => false,
+                _ = stopped.wait_for(|stop| *stop) => true,
+            };
+            let now = clock.monotonic();
+            if now.saturating_sub(before) > PAUSE_MIN {
+                quiet_until = now + self.0.options.quiet_start;
+            }
+            before = now;
+            self.0.end_gaps().await;
+            self.0.open_gaps(now < quiet_until).await;
+            if last {
+                return;
+            }
+        }
+    }
+}
+
+fn now(clock: &dyn Clock) -> Now {
+    Now { monotonic: clock.monotonic(), wall_us: clock.guarded_us() }
+}
+
+/// Reads all open gaps.
+fn open_gaps(state: &dyn StateStore) -> Result<Vec<(AgentId, Gap)>, StateError> {
+    let mut query = ChangeQuery {
+        kinds: vec![EventKind::OpenGap],
+        former: false,
+        limit: PAGE_ITEMS,
+        ..ChangeQuery::default()
+    };
+    let mut gaps = Vec::new();
+    loop {
+        let page = state.changes(&Reader::server(), &query)?;
+        gaps.extend(page.items.iter().filter_map(|event| {
+            let body: EventBody = serde_json::from_slice(&event.body).ok()?;
+            let OpenGap { kind, from_us, .. } = body.holdfast.open_gap?;
+            let nonce = event.id.rsplit('-').next().unwrap_or_default().to_owned();
+            Some((event.agent, Gap { kind, from_us, nonce }))
+        }));
+        match page.next {
+            Some(next) => query.cursor = Some(next),
+            None => return Ok(gaps),
+        }
+    }
+}
+
+impl Inner {
+    /// Opens the gaps that are due: only those of goodbyes if `quiet`.
+    async fn open_gaps(&self, quiet: bool) {
+        let mut due = self.watch.lock().to_open(now(&*self.clock));
+        due.retain(|due| !quiet || due.gap.kind == CoverageKind::AgentStopped);
+        for part in due.chunks(RECORD_EVENTS_MAX) {
+            let events = part.iter().map(|due| self.opening(due)).collect();
+            if self.submit(events).await {
+                self.watch.lock().opened(part);
+                self.log_opened(part);
+            }
+        }
+    }
+
+    fn opening(&self, due: &Due) -> AgentEvent {
+        let Gap { kind, from_us, .. } = due.gap;
+        let detail = match kind {
+            CoverageKind::AgentStopped => {
+                "the agent was stopped: nothing is watched until it is started".into()
+            }
+            _ => format!(
+                "the server has not heard from the agent since {}: run `holdfast agent status` \
+                 on its machine",
+                micros(from_us)
+            ),
+        };
+        event(due, gap_id(&due.gap), &EventBody::of_open_gap(OpenGap { kind, from_us, detail }))
+    }
+
+    fn log_opened(&self, opened: &[Due]) {
+        let (stopped, silent): (Vec<&Due>, Vec<&Due>) =
+            opened.iter().partition(|due| due.gap.kind == CoverageKind::AgentStopped);
+        if let Some(first) = silent.first() {
+            let agent = self.describe(first.agent);
+            warn!(agents = silent.len(), %agent, "agents are no longer heard");
+        }
+        if let Some(first) = stopped.first() {
+            let agent = self.describe(first.agent);
+            info!(agents = stopped.len(), %agent, "agents were stopped");
+        }
+    }
+
+    /// Ends the gaps of agents that were heard again.
+    async fn end_gaps(&self) {
+        let due = self.watch.lock().to_end(ENDED_MAX);
+        if due.is_empty() {
+            return;
+        }
+        let state = Arc::clone(&self.state);
+        let counted = tokio::task::spawn_blocking(move || {
+            due.into_iter().map(|due| Ok((late_changes(&*state, &due)?, due))).collect()
+        });
+        let counted: Result<Vec<(Option<u64>, Due)>, StateError> = match counted.await {
+            Ok(counted) => counted,
+            Err(panicked) => return warn!(%panicked, "gaps of agents could not be ended"),
+        };
+        let counted = match counted {
+            Ok(counted) => counted,
+            Err(error) => return warn!(%error, "gaps of agents could not be ended"),
+        };
+        let ends = counted.iter().filter_map(|(late, due)| Some(ending(due, (*late)?)));
+        let events: Vec<AgentEvent> = ends.collect();
+        if !events.is_empty() && !self.submit(events).await {
+            return;
+        }
+        for (late, due) in &counted {
+            let (agent, late) = (self.describe(due.agent), late.unwrap_or_default());
+            info!(%agent, late, from = micros(due.gap.from_us), "the agent is heard again");
+        }
+        let ended: Vec<Due> = counted.into_iter().map(|(_, due)| due).collect();
+        self.watch.lock().ended(&ended);
+    }
+
+    /// Submits the events as one record; returns false if that failed and must be retried.
+    async fn submit(&self, events: Vec<AgentEvent>) -> bool {
+        let record = Record::AgentEvents { at_us: self.clock.guarded_us(), events };
+        match self.commit.submit(record).await {
+            Ok(_) => true,
+            Err(error) => {
+                warn!(%error, "gaps of agents could not be stored; trying again");
+                false
+            }
+        }
+    }
+
+    fn describe(&self, agent: AgentId) -> String {
+        let name = self.registry.agent(agent).map(|record| record.name).unwrap_or_default();
+        format!("{agent} ({name})")
+    }
+}
+
+/// Returns the number of changes that arrived after the gap opened and were found before it ended;
+/// `None` if the agent has ended the gap itself.
+fn late_changes(state: &dyn StateStore, due: &Due) -> Result<Option<u64>, StateError> {
+    let open = ChangeQuery {
+        agents: Some(vec![due.agent]),
+        kinds: vec![EventKind::OpenGap],
+        limit: 1,
+        ..ChangeQuery::default()
+    };
+    let open = state.changes(&Reader::server(), &open)?;
+    let Some(opening) = open.items.first() else { return Ok(None) };
+    let mut query = ChangeQuery {
+        agents: Some(vec![due.agent]),
+        kinds: vec![EventKind::Created, EventKind::Modified, EventKind::Deleted],
+        since: Some(opening.number),
+        to_us: Some(due.returned_us),
+        limit: PAGE_ITEMS,
+        ..ChangeQuery::default()
+    };
+    let mut late = 0;
+    while late < LATE_CHANGES_MAX {
+        let page = state.changes(&Reader::server(), &query)?;
+        late += page.items.len() as u64;
+        let Some(next) = page.next else { break };
+        query.cursor = Some(next);
+    }
+    Ok(Some(late))
+}
+
+fn ending(due: &Due, late: u64) -> AgentEvent {
+    let changes = match late {
+        1 => "1 change".to_owned(),
+        late => format!("{late} changes"),
+    };
+    let detail = if due.same_start {
+        format!("the agent was running and could not reach the server: {changes} arrived late")
+    } else {
+        format!("the agent was restarted and does not know since when: {changes} arrived late")
+    };
+    let Gap { kind, from_us, .. } = due.gap;
+    let coverage = Coverage {
+        kind,
+        path: String::new(),
+        from_us,
+        to_us: due.returned_us,
+        found: Some(late),
+        detail,
+    };
+    event(due, format!("end-{}", gap_id(&due.gap)), &EventBody::of_coverage(coverage))
+}
+
+/// Returns the id of a gap's first event. Its last part names the start of the agent's program.
+fn gap_id(gap: &Gap) -> String {
+    format!("gap-{}-{}", gap.from_us, gap.nonce)
+}
+
+fn event(due: &Due, id: String, body: &EventBody) -> AgentEvent {
+    AgentEvent { agent: due.agent, incarnation: due.incarnation, id, body: body.to_json() }
+}

@@ -1,0 +1,350 @@
+//! The presence of each agent: when it was last heard, and the gap that its silence opened. No I/O.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use model::{AgentId, CoverageKind, Incarnation};
+
+/// Number of heartbeats that an agent may miss.
+const HEARTBEATS_MISSED_MAX: u32 = 3;
+/// Silence after which a gap is opened for an agent that was not heard since the server started.
+/// Its interval between heartbeats is not known, and five minutes is the longest.
+const UNHEARD_SILENCE: Duration = Duration::from_mins(15);
+
+/// The present time on both clocks.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Now {
+    pub(crate) monotonic: Duration,
+    /// Microseconds since the epoch.
+    pub(crate) wall_us: u64,
+}
+
+/// A heartbeat or a goodbye.
+#[derive(Debug, Clone, Copy)]
+pub struct Report<'a> {
+    pub agent: AgentId,
+    pub incarnation: Incarnation,
+    /// Nonce of the start of the agent's program; `None` if it names none.
+    pub nonce: Option<&'a str>,
+    /// The agent's interval between heartbeats; zero if it names none.
+    pub heartbeat: Duration,
+    /// True for a goodbye.
+    pub goodbye: bool,
+    /// True if the server has everything that the agent has to report.
+    pub drained: bool,
+}
+
+/// A gap in the state store that has no end yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Gap {
+    pub(crate) kind: CoverageKind,
+    /// Start, microseconds since the epoch.
+    pub(crate) from_us: u64,
+    /// Nonce of the program that fell silent; empty if it named none.
+    pub(crate) nonce: String,
+}
+
+/// A gap to open or to end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Due {
+    pub(crate) agent: AgentId,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) gap: Gap,
+    /// Time at which the agent was heard again; 0 for a gap to open.
+    pub(crate) returned_us: u64,
+    /// True if the agent was heard again under the start that fell silent.
+    pub(crate) same_start: bool,
+}
+
+#[derive(Debug)]
+struct Presence {
+    incarnation: Incarnation,
+    nonce: String,
+    /// Monotonic time at which it was last heard.
+    heard: Duration,
+    /// The same on the wall clock, microseconds since the epoch.
+    heard_us: u64,
+    silence_max: Duration,
+    /// True after a goodbye.
+    stopped: bool,
+    gap: Option<Gap>,
+    /// Time at which it was heard again after the gap opened.
+    returned_us: Option<u64>,
+    drained: bool,
+}
+
+/// The presence of all agents that were heard, or have an open gap.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    /// Shortest silence that opens a gap.
+    silence_min: Duration,
+    agents: HashMap<AgentId, Presence>,
+}
+
+impl Watch {
+    pub(crate) fn new(silence_min: Duration) -> Self {
+        Self { silence_min, agents: HashMap::new() }
+    }
+
+    /// Adds an agent that was connected when the server stopped at `heard_us`.
+    pub(crate) fn expect(
+        &mut self,
+        agent: AgentId,
+        incarnation: Incarnation,
+        heard_us: u64,
+        now: Now,
+    ) {
+        let presence = Presence {
+            incarnation,
+            nonce: String::new(),
+            heard: now.monotonic,
+            heard_us,
+            silence_max: UNHEARD_SILENCE,
+            stopped: false,
+            gap: None,
+            returned_us: None,
+            drained: false,
+        };
+        self.agents.entry(agent).or_insert(presence);
+    }
+
+    /// Adds a gap that was open when the server stopped.
+    pub(crate) fn restore(&mut self, agent: AgentId, incarnation: Incarnation, gap: Gap, now: Now) {
+        self.expect(agent, incarnation, gap.from_us, now);
+        if let Some(presence) = self.agents.get_mut(&agent) {
+            presence.gap = Some(gap);
+        }
+    }
+
+    /// Records any sign of life.
+    pub(crate) fn heard(&mut self, agent: AgentId, now: Now) {
+        if let Some(presence) = self.agents.get_mut(&agent).filter(|p| p.gap.is_none()) {
+            presence.heard = now.monotonic;
+            presence.heard_us = now.wall_us;
+        }
+    }
+
+    /// Records a heartbeat or a goodbye. Returns true if a gap is due to open or to end now.
+    pub(crate) fn report(&mut self, report: &Report<'_>, now: Now) -> bool {
+        let &Report { agent, incarnation, heartbeat, .. } = report;
+        if self.agents.get(&agent).is_some_and(|p| p.incarnation != incarnation) {
+            self.agents.remove(&agent);
+        }
+        self.expect(agent, incarnation, now.wall_us, now);
+        let Some(presence) = self.agents.get_mut(&agent) else { return false };
+        presence.heard = now.monotonic;
+        presence.heard_us = now.wall_us;
+        presence.silence_max = self.silence_min.max(heartbeat * HEARTBEATS_MISSED_MAX);
+        presence.stopped = report.goodbye;
+        report.nonce.unwrap_or_default().clone_into(&mut presence.nonce);
+        if report.goodbye {
+            presence.returned_us = None;
+            return presence.gap.is_none();
+        }
+        if presence.gap.is_none() {
+            return false;
+        }
+        presence.returned_us.get_or_insert(now.wall_us);
+        presence.drained = report.drained;
+        report.drained
+    }
+
+    pub(crate) fn remove(&mut self, agent: AgentId) {
+        self.agents.remove(&agent);
+    }
+
+    /// Returns the gaps to open: of agents that said goodbye, and of those that were silent for too
+    /// long. An agent that falls silent again before its gap has ended keeps that gap.
+    pub(crate) fn to_open(&mut self, now: Now) -> Vec<Due> {
+        let mut due = Vec::new();
+        for (agent, presence) in &mut self.agents {
+            let silent = now.monotonic.saturating_sub(presence.heard) >= presence.silence_max;
+            if !silent && !presence.stopped {
+                continue;
+            }
+            presence.returned_us = None;
+            if presence.gap.is_some() {
+                continue;
+            }
+            let kind = match presence.stopped {
+                true => CoverageKind::AgentStopped,
+                false => CoverageKind::AgentSilent,
+            };
+            let gap = Gap { kind, from_us: presence.heard_us, nonce: presence.nonce.clone() };
+            due.push(presence.due(*agent, gap));
+        }
+        due.sort_unstable_by_key(|due| due.agent);
+        due
+    }
+
+    /// Records that these gaps are stored.
+    pub(crate) fn opened(&mut self, opened: &[Due]) {
+        for due in opened {
+            let presence = self.agents.get_mut(&due.agent);
+            if let Some(presence) = presence.filter(|p| p.incarnation == due.incarnation) {
+                // Heard between the decision and the record.
+                let heard = presence.heard_us > due.gap.from_us && !presence.stopped;
+                presence.returned_us = heard.then_some(presence.heard_us);
+                presence.drained = false;
+                presence.gap = Some(due.gap.clone());
+            }
+        }
+    }
+
+    /// Returns up to `max` gaps to end: of agents that were heard again and have reported
+    /// everything.
+    pub(crate) fn to_end(&self, max: usize) -> Vec<Due> {
+        let ended = self.agents.iter().filter_map(|(agent, presence)| {
+            let gap = presence.gap.as_ref().filter(|_| presence.drained)?;
+            let returned_us = presence.returned_us?;
+            Some(Due { returned_us, ..presence.due(*agent, gap.clone()) })
+        });
+        let mut due: Vec<Due> = ended.take(max).collect();
+        due.sort_unstable_by_key(|due| due.agent);
+        due
+    }
+
+    /// Records that these gaps have ended in the store.
+    pub(crate) fn ended(&mut self, ended: &[Due]) {
+        for due in ended {
+            let presence = self.agents.get_mut(&due.agent);
+            if let Some(presence) = presence.filter(|p| p.gap.as_ref() == Some(&due.gap)) {
+                presence.gap = None;
+                presence.returned_us = None;
+            }
+        }
+    }
+}
+
+impl Presence {
+    fn due(&self, agent: AgentId, gap: Gap) -> Due {
+        let same_start = gap.nonce == self.nonce;
+        Due { agent, incarnation: self.incarnation, gap, returned_us: 0, same_start }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: AgentId = AgentId(1);
+    const MIN: Duration = Duration::from_secs(30);
+
+    fn at(seconds: u64) -> Now {
+        Now { monotonic: Duration::from_secs(seconds), wall_us: seconds * 1_000_000 }
+    }
+
+    fn heartbeat(nonce: &str, seconds: u64) -> Report<'_> {
+        Report {
+            agent: A,
+            incarnation: Incarnation(1),
+            nonce: Some(nonce),
+            heartbeat: Duration::from_secs(seconds),
+            goodbye: false,
+            drained: true,
+        }
+    }
+
+    fn open(watch: &mut Watch, now: Now) -> Due {
+        let due = watch.to_open(now);
+        assert_eq!(due.len(), 1);
+        watch.opened(&due);
+        assert!(watch.to_open(now).is_empty(), "it is open");
+        due.into_iter().next().unwrap()
+    }
+
+    #[test]
+    fn silence_is_the_larger_of_three_heartbeats_and_the_minimum() {
+        let mut watch = Watch::new(MIN);
+        watch.report(&heartbeat("a", 1), at(100));
+        assert!(watch.to_open(at(129)).is_empty());
+        watch.heard(A, at(110));
+        assert!(watch.to_open(at(139)).is_empty(), "any request is a sign of life");
+        assert_eq!(watch.to_open(at(140)).len(), 1);
+        watch.report(&heartbeat("a", 20), at(140));
+        assert!(watch.to_open(at(199)).is_empty());
+        assert_eq!(open(&mut watch, at(200)).gap.from_us, 140_000_000);
+    }
+
+    #[test]
+    fn gap_ends_once_the_agent_has_reported_everything() {
+        let mut watch = Watch::new(MIN);
+        watch.report(&heartbeat("a", 1), at(0));
+        open(&mut watch, at(40));
+        assert!(watch.to_end(9).is_empty());
+        assert!(!watch.report(&Report { drained: false, ..heartbeat("a", 1) }, at(50)));
+        assert!(watch.to_end(9).is_empty(), "changes are still on their way");
+        assert!(watch.report(&heartbeat("a", 1), at(55)));
+        let due = watch.to_end(9);
+        assert_eq!((due.len(), due[0].returned_us, due[0].same_start), (1, 50_000_000, true));
+        watch.ended(&due);
+        assert!(watch.to_end(9).is_empty());
+        assert!(!watch.report(&heartbeat("a", 1), at(60)));
+    }
+
+    #[test]
+    fn second_silence_continues_a_gap_that_has_not_ended() {
+        let mut watch = Watch::new(MIN);
+        watch.report(&heartbeat("a", 1), at(0));
+        let first = open(&mut watch, at(40));
+        watch.report(&Report { drained: false, ..heartbeat("a", 1) }, at(50));
+        assert!(watch.to_open(at(90)).is_empty());
+        watch.report(&heartbeat("b", 1), at(100));
+        let due = watch.to_end(9);
+        assert_eq!((due[0].gap.from_us, due[0].returned_us), (first.gap.from_us, 100_000_000));
+        assert!(!due[0].same_start);
+    }
+
+    #[test]
+    fn goodbye_opens_a_gap_at_once() {
+        let mut watch = Watch::new(MIN);
+        watch.report(&heartbeat("a", 1), at(0));
+        assert!(watch.report(&Report { goodbye: true, ..heartbeat("a", 1) }, at(3)));
+        let due = open(&mut watch, at(3));
+        assert_eq!((due.gap.kind, due.gap.from_us), (CoverageKind::AgentStopped, 3_000_000));
+        assert!(watch.to_end(9).is_empty());
+    }
+
+    #[test]
+    fn restart_before_the_next_sweep_opens_no_gap() {
+        let mut watch = Watch::new(MIN);
+        watch.report(&Report { goodbye: true, ..heartbeat("a", 1) }, at(3));
+        watch.report(&heartbeat("b", 1), at(4));
+        assert!(watch.to_open(at(5)).is_empty());
+    }
+
+    #[test]
+    fn agent_heard_while_its_gap_is_stored_has_returned() {
+        let mut watch = Watch::new(MIN);
+        watch.report(&heartbeat("a", 1), at(0));
+        let due = watch.to_open(at(40));
+        watch.report(&heartbeat("a", 1), at(41));
+        watch.opened(&due);
+        assert!(watch.report(&heartbeat("a", 1), at(51)));
+        assert_eq!(watch.to_end(9)[0].returned_us, 41_000_000);
+    }
+
+    #[test]
+    fn restored_gap_and_expected_agent_survive_a_restart() {
+        let mut watch = Watch::new(MIN);
+        let kind = CoverageKind::AgentSilent;
+        let gap = Gap { kind, from_us: 7, nonce: "a".into() };
+        watch.restore(A, Incarnation(1), gap.clone(), at(0));
+        watch.expect(AgentId(2), Incarnation(1), 5, at(0));
+        assert!(watch.to_open(at(899)).is_empty());
+        let due = watch.to_open(at(900));
+        assert_eq!((due.len(), due[0].agent, due[0].gap.from_us), (1, AgentId(2), 5));
+        watch.report(&heartbeat("a", 1), at(901));
+        assert_eq!((&watch.to_end(9)[0].gap, watch.to_end(9)[0].same_start), (&gap, true));
+    }
+
+    #[test]
+    fn new_incarnation_starts_without_a_gap() {
+        let mut watch = Watch::new(MIN);
+        watch.report(&heartbeat("a", 1), at(0));
+        open(&mut watch, at(40));
+        let next = Report { incarnation: Incarnation(2), ..heartbeat("b", 1) };
+        assert!(!watch.report(&next, at(50)));
+        assert!(watch.to_end(9).is_empty());
+    }
+}
