@@ -103,7 +103,8 @@ export interface Gap {
   kind: string;
   path?: string;
   from: string;
-  to: string;
+  /** Null while the gap is open. */
+  to: string | null;
   found?: number;
   detail?: string;
 }

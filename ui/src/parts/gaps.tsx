@@ -12,7 +12,7 @@ export function Gaps({ gaps, oneAgent = false }: { gaps: Gap[]; oneAgent?: boole
   return (
     <ol class="gaps">
       {gaps.map((gap) => (
-        <li key={gap.id ?? `${gap.agent.id} ${gap.kind} ${gap.to} ${gap.path ?? ""}`} class="gap">
+        <li key={gap.id ?? `${gap.agent.id} ${gap.kind} ${gap.from} ${gap.path ?? ""}`} class="gap">
           <span class={calm(gap.kind) ? "tone-calm" : "tone-gap"}>
             <Shape kind={calm(gap.kind) ? "calm" : "gap"} />
           </span>
@@ -63,6 +63,14 @@ function Found({ gap: { kind, found } }: { gap: Gap }) {
 }
 
 function When({ gap }: { gap: Gap }) {
+  if (gap.to === null) {
+    return (
+      <>
+        since <Time time={gap.from} />
+        <span class="tone-gap"> · still open</span>
+      </>
+    );
+  }
   const length = instant(gap.to) - instant(gap.from);
   return (
     <>

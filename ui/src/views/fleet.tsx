@@ -4,6 +4,7 @@ import { useState } from "preact/hooks";
 import { clock, coverage, newest, summary } from "../api/calls";
 import type { AgentStatus, Summary } from "../api/types";
 import { count, moment, plural, span, word } from "../core/format";
+import { urgent } from "../core/gap";
 import { useResource } from "../core/load";
 import { place } from "../core/route";
 import { Changes } from "../parts/changes";
@@ -15,6 +16,7 @@ import { Empty, Failure, Title, Waiting } from "../parts/text";
 const STATUSES: AgentStatus[] = ["active", "disconnected", "pending", "never_connected"];
 const CHANGES = 15;
 const GAPS = 6;
+const OPEN_GAPS = 6;
 
 function named(of: Record<string, number>, filter: string): Count[] {
   return Object.entries(of)
@@ -86,7 +88,13 @@ function Recent() {
 }
 
 function Coverage() {
-  const gaps = useResource("gaps", (stop) => coverage({ limit: GAPS }, stop));
+  const gaps = useResource("gaps", async (stop) => {
+    const [open, recent] = await Promise.all([
+      coverage({ open: "true", limit: OPEN_GAPS }, stop),
+      coverage({ limit: GAPS }, stop),
+    ]);
+    return { ...recent, items: urgent([...open.items, ...recent.items]) };
+  });
   return (
     <section aria-labelledby="gaps">
       <div class="section-head">
