@@ -2,6 +2,7 @@
 //! `ARCHITECTURE.md` states the guarantees.
 
 mod agent_db;
+mod allocator;
 mod backup;
 mod changes;
 mod cli;
@@ -150,8 +151,11 @@ fn run(command: Command) -> anyhow::Result<bool> {
     Ok(true)
 }
 
+/// Returns the runtime of a command that serves or waits.
 pub(crate) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
-    Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    allocator::return_freed_memory(&runtime);
+    Ok(runtime)
 }
 
 #[cfg(test)]
