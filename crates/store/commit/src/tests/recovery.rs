@@ -221,19 +221,19 @@ async fn newer_version_record_fails_startup_and_stays_in_the_journal() {
     {
         let (journal, _) = Journal::open(&place.journal(), small_segments()).unwrap();
         journal.append(&one("a").encode(), Durability::Persist).unwrap();
-        journal.append(b"\x02what a newer program wrote", Durability::Persist).unwrap();
+        journal.append(b"\x7fwhat a newer program wrote", Durability::Persist).unwrap();
         journal.append(&one("b").encode(), Durability::Persist).unwrap();
         journal.close().unwrap();
     }
     for _ in 0..2 {
         let Err(error) = place.try_open(CommitOptions::default()) else { panic!("it started") };
-        let newer = CommitError::NewerRecord { position: Position(2), found: 2, known: 1 };
+        let newer = CommitError::NewerRecord { position: Position(2), found: 127, known: 2 };
         assert_eq!(error.to_string(), newer.to_string());
         assert!(error.to_string().contains("start the newer program"), "{error}");
     }
     let (journal, _) = Journal::open(&place.journal(), small_segments()).unwrap();
     let kept = journal.read_from(2).unwrap().next().unwrap().unwrap();
-    assert_eq!(kept, (2, b"\x02what a newer program wrote".to_vec()));
+    assert_eq!(kept, (2, b"\x7fwhat a newer program wrote".to_vec()));
     let state = state::SqliteState::open(&place.state(), state::StateOptions::default()).unwrap();
     assert!(state.applied().unwrap() < Position(2), "nothing was set aside");
 }
