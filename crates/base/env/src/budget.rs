@@ -173,12 +173,9 @@ impl<K: Copy + Eq + Hash> Charge<K> {
     /// Waits until this body is refused for the sake of an older one.
     pub async fn refused(&mut self) -> Spent {
         poll_fn(|cx| {
-            self.budget.with(|state| match state.refusal(self.number) {
-                Some(spent) => Poll::Ready(spent),
-                None => {
-                    state.set_waker(self.number, cx.waker());
-                    Poll::Pending
-                }
+            self.budget.with(|state| {
+                state.set_waker(self.number, cx.waker());
+                state.refusal(self.number).map_or(Poll::Pending, Poll::Ready)
             })
         })
         .await

@@ -237,7 +237,7 @@ async fn group_config_counts_towards_byte_and_agent_request_limits() {
     assert_eq!(ask(&other).await.0, 200);
     drop(held);
     server.until_arrived(0).await;
-    let held = server.begin_body("/stateful", &greedy, 70_000, &[0; 19_960]).await;
+    let held = server.begin_body("/stateful", &greedy, 70_000, &vec![0; 19_960]).await;
     server.until_arrived(19_960).await;
     let refused = ask(&other).await;
     assert_eq!((refused.0, refused.1), (503, true), "{}", refused.2);

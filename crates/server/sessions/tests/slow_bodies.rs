@@ -59,7 +59,7 @@ async fn youngest_incomplete_body_gets_503_and_the_oldest_200() {
     let (begin, end) = session.split_at(100_000);
     let mut oldest = server.begin_body("/stateful", &old, session.len(), begin).await;
     server.until_arrived(100_000).await;
-    let youngest = server.begin_body("/stateful", &young, 190_000, &[0; 180_000]).await;
+    let youngest = server.begin_body("/stateful", &young, 190_000, &vec![0; 180_000]).await;
     server.until_arrived(280_000).await;
     oldest.write_all(end).await.unwrap();
     let answer = read_answer(youngest).await;
@@ -76,7 +76,7 @@ async fn youngest_incomplete_body_gets_503_and_the_oldest_200() {
 async fn small_bodies_pass_while_large_ones_spend_the_budget() {
     let server = Server::with(|o| o.limits.in_flight_bytes_max = 500_000);
     let (slow, other) = (server.enroll("slow").await, server.enroll("other").await);
-    let held = server.begin_body("/stateful", &slow, 250_000, &[0; 199_000]).await;
+    let held = server.begin_body("/stateful", &slow, 250_000, &vec![0; 199_000]).await;
     server.until_arrived(199_000).await;
     let large = session_of(&other, "large", 100_000);
     let answered = other.send(&large).await;
@@ -100,7 +100,7 @@ async fn agent_above_its_share_loses_its_youngest_body() {
     let (begin, end) = session.split_at(150_000);
     let mut first = server.begin_body("/stateful", &greedy, session.len(), begin).await;
     server.until_arrived(150_000).await;
-    let second = server.begin_body("/stateful", &greedy, 180_000, &[0; 170_000]).await;
+    let second = server.begin_body("/stateful", &greedy, 180_000, &vec![0; 170_000]).await;
     let answer = read_answer(second).await;
     assert_eq!(answer.status, 503);
     assert!(answer.json()["detail"].as_str().unwrap().contains("this sender"));
