@@ -9,7 +9,8 @@
 
 mod common;
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use common::{Agent, Server, document, read_answer};
 use link::Session;
@@ -49,6 +50,59 @@ async fn twenty_slow_bodies_do_not_block_other_agents() {
     drop(held);
     server.until_arrived(0).await;
     server.stop().await;
+}
+
+/// Sends sessions of 10 agents at once, `rounds` of each. Returns the 99th percentile of the times
+/// until they were answered.
+async fn fleet(agents: &[Arc<Agent>], name: &str, rounds: usize) -> Duration {
+    let mut tasks = tokio::task::JoinSet::new();
+    for agent in agents {
+        let (agent, name) = (Arc::clone(agent), name.to_owned());
+        tasks.spawn(async move {
+            let mut times = Vec::new();
+            for n in 0..rounds {
+                let bytes = if n % 2 == 0 { 1_000 } else { 100_000 };
+                let session = session_of(&agent, &format!("{name}-{n}"), bytes);
+                let begun = Instant::now();
+                let answered = agent.send(&session).await;
+                times.push(begun.elapsed());
+                assert_eq!(answered.status, 200, "{}", answered.text());
+            }
+            times
+        });
+    }
+    let mut times = tasks.join_all().await.concat();
+    times.sort();
+    times[times.len() * 99 / 100]
+}
+
+/// Prints the fleet's times without and with slow bodies. `HOLDFAST_SOAK` sends more sessions.
+#[tokio::test(flavor = "multi_thread")]
+async fn fleet_is_answered_while_slow_bodies_come_and_go() {
+    let server = Server::with(|o| o.timeouts.body = Duration::from_secs(3));
+    let mut agents = Vec::new();
+    for n in 0..15 {
+        agents.push(Arc::new(server.enroll(&format!("agent-{n}")).await));
+    }
+    let server = Arc::new(server);
+    let (slow, others) = agents.split_at(5);
+    let soak: usize = std::env::var("HOLDFAST_SOAK").map_or(0, |n| n.parse().unwrap());
+    let rounds = 4 + 500 * soak;
+    let alone = fleet(others, "alone", rounds).await;
+    let mut senders = tokio::task::JoinSet::new();
+    for agent in slow.iter().cycle().take(20) {
+        let (server, agent) = (Arc::clone(&server), Arc::clone(agent));
+        senders.spawn(async move {
+            loop {
+                let begin = vec![0; 100_000];
+                read_answer(server.begin_body("/stateful", &agent, 20 * MIB, &begin).await).await;
+            }
+        });
+    }
+    server.until_arrived(20 * 100_000).await;
+    let slowed = fleet(others, "next-to-slow-bodies", rounds).await;
+    eprintln!("99th percentile: {alone:?} alone, {slowed:?} next to slow bodies");
+    senders.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -118,7 +172,7 @@ async fn body_that_waits_for_the_budget_gets_503_not_408() {
     let server = server
         .again_with(|o| {
             o.limits.in_flight_bytes_max = 40 * MIB;
-            o.timeouts.body = Duration::from_secs(2);
+            o.timeouts.body = Duration::from_secs(5);
             o.timeouts.unread = Duration::from_hours(1);
         })
         .await;
