@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use common::{Agent, Server, document, read_answer};
 use link::Session;
 use tokio::io::AsyncWriteExt as _;
+use tokio::task::JoinSet;
 
 const MIB: usize = 1 << 20;
 
@@ -52,28 +53,37 @@ async fn twenty_slow_bodies_do_not_block_other_agents() {
     server.stop().await;
 }
 
-/// Sends sessions of 10 agents at once, `rounds` of each. Returns the 99th percentile of the times
-/// until they were answered.
-async fn fleet(agents: &[Arc<Agent>], name: &str, rounds: usize) -> Duration {
-    let mut tasks = tokio::task::JoinSet::new();
+/// Sends sessions of one agent and returns the times until they were answered.
+async fn sends(agent: Arc<Agent>, name: &'static str, rounds: usize) -> Vec<Duration> {
+    let mut times = Vec::new();
+    for n in 0..rounds {
+        let bytes = if n % 2 == 0 { 1_000 } else { 100_000 };
+        let session = session_of(&agent, &format!("{name}-{n}"), bytes);
+        let begun = Instant::now();
+        let answered = agent.send(&session).await;
+        times.push(begun.elapsed());
+        assert_eq!(answered.status, 200, "{}", answered.text());
+    }
+    times
+}
+
+/// Sends sessions of all agents at once. Returns the 99th percentile of the times.
+async fn fleet(agents: &[Arc<Agent>], name: &'static str, rounds: usize) -> Duration {
+    let mut tasks = JoinSet::new();
     for agent in agents {
-        let (agent, name) = (Arc::clone(agent), name.to_owned());
-        tasks.spawn(async move {
-            let mut times = Vec::new();
-            for n in 0..rounds {
-                let bytes = if n % 2 == 0 { 1_000 } else { 100_000 };
-                let session = session_of(&agent, &format!("{name}-{n}"), bytes);
-                let begun = Instant::now();
-                let answered = agent.send(&session).await;
-                times.push(begun.elapsed());
-                assert_eq!(answered.status, 200, "{}", answered.text());
-            }
-            times
-        });
+        tasks.spawn(sends(Arc::clone(agent), name, rounds));
     }
     let mut times = tasks.join_all().await.concat();
     times.sort();
     times[times.len() * 99 / 100]
+}
+
+/// Begins a large body again each time that it was refused as late.
+async fn stalls(server: Arc<Server>, agent: Arc<Agent>) {
+    let begin = vec![0; 100_000];
+    loop {
+        read_answer(server.begin_body("/stateful", &agent, 20 * MIB, &begin).await).await;
+    }
 }
 
 /// Prints the fleet's times without and with slow bodies. `HOLDFAST_SOAK` sends more sessions.
@@ -89,15 +99,9 @@ async fn fleet_is_answered_while_slow_bodies_come_and_go() {
     let soak: usize = std::env::var("HOLDFAST_SOAK").map_or(0, |n| n.parse().unwrap());
     let rounds = 4 + 500 * soak;
     let alone = fleet(others, "alone", rounds).await;
-    let mut senders = tokio::task::JoinSet::new();
+    let mut senders = JoinSet::new();
     for agent in slow.iter().cycle().take(20) {
-        let (server, agent) = (Arc::clone(&server), Arc::clone(agent));
-        senders.spawn(async move {
-            loop {
-                let begin = vec![0; 100_000];
-                read_answer(server.begin_body("/stateful", &agent, 20 * MIB, &begin).await).await;
-            }
-        });
+        senders.spawn(stalls(Arc::clone(&server), Arc::clone(agent)));
     }
     server.until_arrived(20 * 100_000).await;
     let slowed = fleet(others, "next-to-slow-bodies", rounds).await;
