@@ -15,9 +15,6 @@ use crate::answer::Refusal;
 use crate::app::App;
 use crate::options::SMALL_BODY_BYTES_MAX;
 
-/// Bytes that are allocated for a body before it arrives.
-const AHEAD_BYTES_MAX: usize = 64 * 1024;
-
 /// Returns the announced length if it is present and within the limit (otherwise 415, 411, 400, 413).
 pub(crate) fn length(headers: &HeaderMap, bytes_max: usize) -> Result<usize, Refusal> {
     if headers.get(header::CONTENT_ENCODING).is_some_and(|e| e != "identity") {
@@ -60,7 +57,8 @@ pub(crate) async fn read(
     let within = app.options.timeouts.body;
     let mut deadline = Instant::now() + within;
     let mut charge = app.in_flight.begin(sender.into(), length);
-    let mut bytes = Vec::with_capacity(length.min(AHEAD_BYTES_MAX));
+    // Nothing is allocated for the announced length, because it is not charged.
+    let mut bytes = Vec::new();
     loop {
         let frame = tokio::select! {
             biased;
