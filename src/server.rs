@@ -21,7 +21,7 @@ use registry::{Registry, RegistryOptions, SqliteControl};
 use replication::follow::Marker;
 use replication::{ShipOptions, Shipping};
 use rustls::server::ResolvesServerCert;
-use sessions::{LocalCaller, Sessions, SessionsHandle, SessionsLimits, SessionsOptions, Timeouts};
+use sessions::{LocalCaller, Sessions, SessionsHandle, SessionsOptions, Timeouts};
 use sigma::RuleFolder;
 use state::{Retention, SqliteState, StateOptions, StateStore};
 use tokio::sync::watch;
@@ -381,10 +381,7 @@ fn sessions_options(
     let allowed_uids = [&defaults.operator_uids[..], &config.agents.allowed_uids].concat();
     let files = crate::open_files::raise();
     let connections = usize::try_from(files - OTHER_FILES.min(files / 2)).unwrap_or(usize::MAX);
-    let limits = SessionsLimits {
-        connections_max: config.agents.connections_max.min(connections),
-        ..defaults.limits
-    };
+    let limits = config.agents.limits(connections);
     if limits.connections_max < config.agents.connections_max {
         info!(
             connections = limits.connections_max,

@@ -167,6 +167,8 @@ mod tests {
             (server("[api]\ncors_origins = [\"foo\"]"), "api.cors_origins: \"foo\""),
             (server("[api]\ncors_origins = [\"https://a/\"]"), "api.cors_origins"),
             (server("[agents]\nidle_time = \"1s\""), "agents.idle_time = 1s"),
+            (server("[agents]\nshare_mib = 19"), "agents.share_mib = 19: must be from 20 to"),
+            (server("[agents]\nin_flight_mib = 63"), "agents.in_flight_mib = 63"),
             (server("[series]\nsize_max = \"20\""), "series.size_max = 20: must be from 1MiB to"),
             (agent("name = \"b d\""), "name = \"b d\""),
             (agent("[sync]\nheartbeat = \"1h\""), "sync.heartbeat = 1h: must be from 100ms to 5m"),

@@ -66,6 +66,9 @@ impl ServerConfig {
         within("db.readers", &self.db.readers, &1, &64)?;
         within("db.wal_mib", &self.db.wal_mib, &1, &65_536)?;
         within("agents.connections_max", &self.agents.connections_max, &1, &1_000_000)?;
+        // The minima are one whole session: 20 MiB, which take 50 MiB of memory.
+        within("agents.in_flight_mib", &self.agents.in_flight_mib, &64, &65_536)?;
+        within("agents.share_mib", &self.agents.share_mib, &20, &65_536)?;
         within("api.max_connections", &self.api.max_connections, &8, &100_000)?;
         // The minimum is above the default heartbeat of agents.
         within("agents.idle_time", &self.agents.idle_time, &(second * 11), &year)?;
@@ -183,8 +186,22 @@ pub(crate) struct AgentsConfig {
     #[serde(deserialize_with = "duration")]
     pub(crate) disconnection_time: Duration,
     pub(crate) connections_max: usize,
+    pub(crate) in_flight_mib: usize,
+    pub(crate) share_mib: usize,
     #[serde(deserialize_with = "duration")]
     pub(crate) idle_time: Duration,
+}
+
+impl AgentsConfig {
+    /// Returns the limits of the agents' side, with at most `connections` connections.
+    pub(crate) fn limits(&self, connections: usize) -> sessions::SessionsLimits {
+        sessions::SessionsLimits {
+            connections_max: self.connections_max.min(connections),
+            in_flight_bytes_max: self.in_flight_mib << 20,
+            agent_share_bytes_max: self.share_mib << 20,
+            ..sessions::SessionsLimits::default()
+        }
+    }
 }
 
 impl Default for AgentsConfig {
@@ -196,6 +213,8 @@ impl Default for AgentsConfig {
             allowed_uids: Vec::new(),
             disconnection_time: Duration::from_mins(15),
             connections_max: 20_000,
+            in_flight_mib: 256,
+            share_mib: 40,
             idle_time: Duration::from_mins(1),
         }
     }

@@ -182,6 +182,7 @@ async fn busy_server_error_carries_retry_after_and_loses_nothing() {
     server
         .restart(|options| {
             options.limits.in_flight_bytes_max = 16;
+            options.limits.small_in_flight_bytes_max = 16;
             options.limits.retry_after_s = 7;
         })
         .await;

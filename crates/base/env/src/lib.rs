@@ -1,10 +1,12 @@
 //! The outside world behind small traits, so that tests can put a faulty or a frozen one in its
 //! place: [`clock`] (time), [`guard`] (time that a wrong wall clock does not move), [`random`]
-//! (entropy) and [`files`] (the disk).
+//! (entropy) and [`files`] (the disk). Also limits that several listeners have in common:
+//! [`sources`] (failures per address) and [`budget`] (bytes in flight).
 //!
 //! Imports nothing of the product, so that a crate that is used alone (the journal) stays free of
 //! product types.
 
+pub mod budget;
 pub mod clock;
 pub mod files;
 pub mod guard;

@@ -1,93 +1,78 @@
-//! Admission by the number of bytes in flight.
+//! Admission by bytes in flight: bodies that arrive or are processed, and answers that are not read
+//! yet. [`env::budget`] has the rules for a spent budget, and its locking.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::net::IpAddr;
 
-/// A budget of bytes that requests share.
-#[derive(Debug, Clone)]
-pub(crate) struct Budget(Arc<Inner>);
+use env::budget::{Budget, Spent};
+use env::sources::network;
+use model::AgentId;
 
-#[derive(Debug)]
-struct Inner {
-    max: usize,
-    used: AtomicUsize,
+use crate::identity::{Caller, Peer};
+use crate::options::{SMALL_BODY_BYTES_MAX, SessionsLimits};
+
+/// One sender may hold this part of the bytes for small bodies.
+const SMALL_SHARES: usize = 16;
+
+/// The bytes of one body or answer; released when dropped.
+pub(crate) type Charge = env::budget::Charge<Sender>;
+
+/// The sender that bytes are counted for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Sender {
+    Agent(AgentId),
+    /// The network of a caller without a certificate; `None` is the unix socket.
+    Network(Option<IpAddr>),
 }
 
-/// A share of the budget, released when dropped.
+/// The budgets of bytes in flight.
 #[derive(Debug)]
-pub(crate) struct Share {
-    budget: Budget,
-    bytes: usize,
+pub(crate) struct Admission {
+    common: Budget<Sender>,
+    /// The budget that only small bodies use, so that heartbeats and small sessions arrive while
+    /// large ones have spent the common budget.
+    small: Budget<Sender>,
 }
 
-impl Budget {
-    pub(crate) fn new(max: usize) -> Self {
-        Self(Arc::new(Inner { max, used: AtomicUsize::new(0) }))
+impl Admission {
+    pub(crate) fn new(limits: &SessionsLimits) -> Self {
+        let small = limits.small_in_flight_bytes_max;
+        Self {
+            common: Budget::new(limits.in_flight_bytes_max, cost(limits.agent_share_bytes_max)),
+            small: Budget::new(small, small / SMALL_SHARES),
+        }
     }
 
-    /// Takes a share; `None` if that would exceed the budget.
-    pub(crate) fn reserve(&self, bytes: usize) -> Option<Share> {
-        self.0
-            .used
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |used| {
-                used.checked_add(bytes).filter(|sum| *sum <= self.0.max)
-            })
-            .ok()
-            .map(|_| Share { budget: self.clone(), bytes })
+    /// Begins a body. A small one uses the common budget if the other one is spent.
+    pub(crate) fn begin(&self, sender: Sender, length: usize) -> Charge {
+        let is_small = length <= SMALL_BODY_BYTES_MAX && self.small.has_room(sender, cost(length));
+        if is_small { self.small.begin(sender) } else { self.common.begin(sender) }
     }
 
-    /// Returns the number of bytes taken now.
+    /// Charges the bytes of an answer before it is prepared.
+    pub(crate) fn reserve(&self, caller: &Caller, bytes: usize) -> Result<Charge, Spent> {
+        self.common.reserve(caller.into(), bytes)
+    }
+
+    /// Returns the number of bytes charged now.
     pub(crate) fn used(&self) -> usize {
-        self.0.used.load(Ordering::Acquire)
+        self.common.used() + self.small.used()
     }
 }
 
-impl Share {
-    /// Changes the size of the share, however full the budget is: the memory is already allocated.
-    pub(crate) fn resize(&mut self, bytes: usize) {
-        let used = &self.budget.0.used;
-        match bytes.checked_sub(self.bytes) {
-            Some(more) => used.fetch_add(more, Ordering::AcqRel),
-            None => used.fetch_sub(self.bytes - bytes, Ordering::AcqRel),
-        };
-        self.bytes = bytes;
+impl From<&Caller> for Sender {
+    fn from(caller: &Caller) -> Self {
+        Self::Agent(caller.agent)
     }
 }
 
-impl Drop for Share {
-    fn drop(&mut self) {
-        self.budget.0.used.fetch_sub(self.bytes, Ordering::AcqRel);
+impl From<&Peer> for Sender {
+    fn from(peer: &Peer) -> Self {
+        Self::Network(peer.ip().map(network))
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn byte_budget_is_never_exceeded_and_is_released() {
-        let budget = Budget::new(10);
-        let a = budget.reserve(6).unwrap();
-        assert!(budget.reserve(5).is_none());
-        assert!(budget.reserve(usize::MAX).is_none());
-        let b = budget.reserve(4).unwrap();
-        assert!(budget.reserve(1).is_none());
-        drop(a);
-        assert_eq!(budget.used(), 4);
-        drop(b);
-        assert!(budget.reserve(10).is_some());
-    }
-
-    #[test]
-    fn budget_share_resizes_to_the_size_it_accounts_for() {
-        let budget = Budget::new(10);
-        let mut share = budget.reserve(6).unwrap();
-        share.resize(2);
-        assert!(budget.reserve(9).is_none() && budget.reserve(8).is_some());
-        share.resize(12);
-        assert_eq!(budget.used(), 12);
-        assert!(budget.reserve(1).is_none());
-        drop(share);
-        assert_eq!(budget.used(), 0);
-    }
+/// Returns the memory that a body takes until it is answered: its bytes, the values that are
+/// decoded from it, and the record of the journal.
+pub(crate) fn cost(bytes: usize) -> usize {
+    bytes.saturating_mul(2).saturating_add(bytes / 2)
 }

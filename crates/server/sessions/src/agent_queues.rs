@@ -18,8 +18,10 @@
 //!    kept reports and the limit of log lines. Each is held for a short time without I/O, and never
 //!    two of them at once.
 //!
-//! Permits and the budget of bytes in flight are counters. A request that finds one used up is
-//! refused and does not wait, so they cannot be part of a deadlock.
+//! Permits are counters. A request that finds none left is refused and does not wait, so they
+//! cannot be part of a deadlock. A body may wait for bytes in flight, with a permit and without an
+//! [`AgentLock`]. Those bytes are held by complete bodies, which need nothing more of the budget,
+//! and by younger ones, which are refused ([`env::budget`]).
 //!
 //! The order rules out these races:
 //! - Two sessions of one agent are in the journal in the order in which they are answered. The

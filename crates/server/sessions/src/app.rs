@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use axum::http::HeaderMap;
 use commit::Commit;
+use env::budget::Spent;
 use env::sources::LogLimit;
 use link::Limits;
 use model::AgentId;
@@ -15,7 +16,7 @@ use silence::Silence;
 use state::{StateError, StateStore};
 use tokio::sync::Semaphore;
 
-use crate::admit::{Budget, Share};
+use crate::admit::{Admission, Charge};
 use crate::agent_queues::{AgentQueues, RequestPermit};
 use crate::answer::Refusal;
 use crate::identity::{Caller, Peer, identify};
@@ -30,7 +31,7 @@ pub(crate) struct App {
     pub(crate) commit: Arc<Commit>,
     pub(crate) state: Arc<dyn StateStore>,
     pub(crate) registry: Registry,
-    pub(crate) budget: Budget,
+    pub(crate) in_flight: Admission,
     pub(crate) queues: AgentQueues,
     pub(crate) meter: Meter,
     pub(crate) reports: Reports,
@@ -82,9 +83,17 @@ impl App {
         permit.ok_or_else(|| self.busy("too many requests of this agent at once"))
     }
 
-    /// Takes a share of the bytes in flight.
-    pub(crate) fn take_share(&self, bytes: usize) -> Result<Share, Refusal> {
-        self.budget.reserve(bytes).ok_or_else(|| self.busy("too many bytes in flight"))
+    /// Charges the bytes of an answer before it is prepared.
+    pub(crate) fn reserve(&self, caller: &Caller, bytes: usize) -> Result<Charge, Refusal> {
+        self.in_flight.reserve(caller, bytes).map_err(|spent| self.spent(spent))
+    }
+
+    /// Returns the refusal for a spent budget of bytes in flight.
+    pub(crate) fn spent(&self, spent: Spent) -> Refusal {
+        self.busy(match spent {
+            Spent::Budget => "too many bytes in flight",
+            Spent::Share => "too many bytes of this sender in flight",
+        })
     }
 
     /// Reads from the state store on a thread that may block.
@@ -122,7 +131,7 @@ impl App {
 
     pub(crate) fn counters(&self) -> serde_json::Value {
         let readings = Readings {
-            in_flight_bytes: self.budget.used(),
+            in_flight_bytes: self.in_flight.used(),
             connections: self.connections.load(Ordering::Relaxed),
             leases: self.leases.count(),
             reports: self.reports.count(),

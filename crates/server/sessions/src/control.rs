@@ -19,7 +19,6 @@ use crate::answer::Refusal;
 use crate::app::App;
 use crate::body;
 use crate::identity::{Caller, Peer};
-use crate::options::SMALL_BODY_BYTES_MAX;
 use crate::unread;
 
 /// Indices that an agent may write to, as announced to it.
@@ -43,9 +42,7 @@ pub(crate) async fn control(
     let (parts, incoming) = request.into_parts();
     let caller = app.caller(&peer, &parts.headers)?;
     let instance = app.admit_instance(&peer, &parts.headers, &caller).await?;
-    let length = body::length(&parts.headers, SMALL_BODY_BYTES_MAX)?;
-    let bytes = body::read(incoming, length, app.options.timeouts.body).await?;
-    let request: ControlRequest = body::json(&bytes)?;
+    let request: ControlRequest = body::json(&app, &caller, incoming, &parts.headers).await?;
 
     record_liveness(&app, &peer, &caller, &request)?;
     let nonce = instance.as_ref().map(|header| header.instance.nonce.as_str());
@@ -142,7 +139,7 @@ pub(crate) async fn configuration(
     let caller = app.caller(&peer, &parts.headers)?;
     app.admit_instance(&peer, &parts.headers, &caller).await?;
     // The agent's lock is not taken, because nothing is changed. The answer may have megabytes, so
-    // it keeps its permit and its share of the bytes in flight until it is read.
+    // it keeps its permit and its charge of the bytes in flight until it is read.
     let permit = app.take_permit(caller.agent)?;
     let groups = app.registry.agent(caller.agent).map(|record| record.groups);
     let groups = groups.ok_or_else(|| unknown(caller.agent))?;
@@ -153,12 +150,12 @@ pub(crate) async fn configuration(
         let detail = "the configuration of the agent's groups cannot be read: keep the present one";
         return Err(Refusal::new(StatusCode::CONFLICT, "no_configuration", detail));
     };
-    let mut share = app.take_share(merged.text.len())?;
+    let mut charge = app.reserve(&caller, merged.text.len())?;
     let answer = ConfigAnswer { sum: merged.sum.clone(), text: merged.text.clone() };
     let bytes = serde_json::to_vec(&answer)
         .map_err(|e| Refusal::internal(format!("configuration: {e}")))?;
-    share.resize(bytes.len());
-    Ok(unread::json(bytes, share, permit))
+    charge.resize(bytes.len());
+    Ok(unread::json(bytes, charge, permit))
 }
 
 fn unknown(agent: AgentId) -> Refusal {

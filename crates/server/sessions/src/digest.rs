@@ -18,7 +18,7 @@ use crate::body;
 use crate::identity::Peer;
 use crate::options::{
     DIGEST_BODY_BYTES_MAX, DIGEST_ITEM_BYTES, DIGEST_ITEMS_MAX, DIGEST_PART_BYTES,
-    DIGEST_PARTS_MAX, DIGEST_RANGE_BODY_BYTES_MAX, DIGEST_RANGES_MAX, SMALL_BODY_BYTES_MAX,
+    DIGEST_PARTS_MAX, DIGEST_RANGE_BODY_BYTES_MAX, DIGEST_RANGES_MAX,
 };
 use crate::plan::documents;
 use crate::unread;
@@ -32,20 +32,18 @@ pub(crate) async fn digest(
     let caller = app.caller(&peer, &parts.headers)?;
     app.admit_instance(&peer, &parts.headers, &caller).await?;
     let agent = caller.agent;
-    let length = body::length(&parts.headers, SMALL_BODY_BYTES_MAX)?;
-    let bytes = body::read(incoming, length, app.options.timeouts.body).await?;
-    let asked: DigestRequest = body::json(&bytes)?;
+    let asked: DigestRequest = body::json(&app, &caller, incoming, &parts.headers).await?;
     let dataset = documents(&asked.index).ok_or_else(|| {
         Refusal::invalid(format!("index {:?} holds no documents here", asked.index))
     })?;
     let ranges = ranges(&asked)?;
     let permit = app.take_permit(agent)?;
     let lock = permit.lock_agent().await;
-    // The share is taken before the store is read, so that no answer is prepared and then refused.
-    // It is taken with the lock, so that it is not held while waiting for other requests of this
-    // agent.
+    // The answer is charged before the store is read, so that none is prepared and then refused.
+    // It is charged with the lock, so that it holds no bytes while it waits for other requests of
+    // this agent.
     let room = ranges.room(&asked);
-    let mut share = app.take_share(room)?;
+    let mut charge = app.reserve(&caller, room)?;
     app.commit.barrier().await?;
     let store = app.store.clone();
     let (split, bodies) = (asked.split, asked.bodies);
@@ -65,8 +63,8 @@ pub(crate) async fn digest(
     let bytes = serde_json::to_vec(&DigestAnswer { store, ..answer })
         .map_err(|e| Refusal::internal(format!("digest: {e}")))?;
     // Until it is read, the answer counts towards the bytes in flight and this agent's requests.
-    share.resize(bytes.len());
-    Ok(unread::json(bytes, share, lock.release()))
+    charge.resize(bytes.len());
+    Ok(unread::json(bytes, charge, lock.release()))
 }
 
 /// Parses and checks the ranges of a request.

@@ -12,7 +12,6 @@ use crate::answer::Refusal;
 use crate::app::App;
 use crate::body;
 use crate::identity::{Origin, Peer};
-use crate::options::SMALL_BODY_BYTES_MAX;
 
 pub(crate) async fn enroll(
     State(app): State<Arc<App>>,
@@ -20,9 +19,7 @@ pub(crate) async fn enroll(
     request: Request,
 ) -> Result<Json<EnrollAnswer>, Refusal> {
     let (parts, incoming) = request.into_parts();
-    let length = body::length(&parts.headers, SMALL_BODY_BYTES_MAX)?;
-    let bytes = body::read(incoming, length, app.options.timeouts.body).await?;
-    let asked: EnrollRequest = body::json(&bytes)?;
+    let asked: EnrollRequest = body::json(&app, &peer, incoming, &parts.headers).await?;
     let _permit =
         app.enrolments.try_acquire().map_err(|_| app.busy("too many enrolments at once"))?;
     let enrolled = app
@@ -53,9 +50,7 @@ pub(crate) async fn renew(
     let caller = app.caller(&peer, &parts.headers)?;
     app.admit_instance(&peer, &parts.headers, &caller).await?;
     let agent = caller.agent;
-    let length = body::length(&parts.headers, SMALL_BODY_BYTES_MAX)?;
-    let bytes = body::read(incoming, length, app.options.timeouts.body).await?;
-    let asked: RenewRequest = body::json(&bytes)?;
+    let asked: RenewRequest = body::json(&app, &caller, incoming, &parts.headers).await?;
     let _permit =
         app.enrolments.try_acquire().map_err(|_| app.busy("too many enrolments at once"))?;
     let presented = match &peer.origin {

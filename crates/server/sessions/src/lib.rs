@@ -10,8 +10,9 @@
 //!   identifies the process, and a process of an allowed user may act as any agent.
 //! - One instance at a time acts as an agent: a copy of its identity on a second machine is refused
 //!   with an error that names the holder.
-//! - No body is read before its sender is identified and its length is admitted. Every queue and
-//!   every wait is bounded. Above a limit the answer is 503 with Retry-After, or 413.
+//! - No body is read before its sender is identified, except that of an enrolment, and its length
+//!   is checked. Its bytes count towards the memory in flight as they arrive. Every queue and every
+//!   wait is bounded. Above a limit the answer is 503 with Retry-After, or 413.
 //!
 //! # What survives
 //! This crate stores only the last `/stats` and `/config` of each agent, in memory. A request that

@@ -12,8 +12,12 @@ use silence::SilenceOptions;
 /// A function that returns the process's metrics as Prometheus text.
 pub type Renderer = Arc<dyn Fn() -> String + Send + Sync>;
 
-/// Bytes of request bodies in flight: 256 MiB (`docs/reference/wire.md`, "Sessions: limits").
+/// Memory of requests in flight: 256 MiB (`docs/reference/wire.md`, "Sessions: limits").
 pub(crate) const IN_FLIGHT_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// Memory of small bodies in flight, in addition.
+pub(crate) const SMALL_IN_FLIGHT_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Bytes of bodies in flight of one agent: two of the longest sessions.
+pub(crate) const AGENT_SHARE_BYTES_MAX: usize = 2 * model::limits::SESSION_BYTES_MAX;
 /// Default limit of series of one agent: a host reports about 100 of its own.
 pub const AGENT_SERIES_MAX_DEFAULT: u64 = 2000;
 /// Connections over TLS served at once.
@@ -32,7 +36,8 @@ pub(crate) const TARGET_BYTES_MAX: usize = 2048;
 pub(crate) const HEADERS_MAX: usize = 64;
 /// Longest header of a request, names and values, bytes.
 pub(crate) const HEADER_BYTES_MAX: usize = 16 * 1024;
-/// Longest body of everything but sessions, bytes.
+/// Longest body of everything but sessions, bytes. Bodies up to this length have memory of their
+/// own.
 pub(crate) const SMALL_BODY_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of all `/stats` and `/config` kept in memory.
 pub(crate) const REPORT_BYTES_MAX: usize = 64 * 1024 * 1024;
@@ -65,8 +70,12 @@ pub(crate) const LINGER_BYTES_MAX: usize = model::limits::SESSION_BYTES_MAX + 4 
 /// Limits on what agents send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionsLimits {
-    /// Bytes of request bodies in flight.
+    /// Memory of bodies and unread answers in flight, bytes.
     pub in_flight_bytes_max: usize,
+    /// Memory that only bodies of up to 64 KiB use, bytes.
+    pub small_in_flight_bytes_max: usize,
+    /// Bytes of one agent's bodies in flight.
+    pub agent_share_bytes_max: usize,
     /// Connections over TLS served at once.
     pub connections_max: usize,
     /// Longest body of a session, bytes.
@@ -83,6 +92,8 @@ impl Default for SessionsLimits {
     fn default() -> Self {
         Self {
             in_flight_bytes_max: IN_FLIGHT_BYTES_MAX,
+            small_in_flight_bytes_max: SMALL_IN_FLIGHT_BYTES_MAX,
+            agent_share_bytes_max: AGENT_SHARE_BYTES_MAX,
             connections_max: CONNECTIONS_MAX,
             session_bytes_max: model::limits::SESSION_BYTES_MAX,
             session_values_max: model::limits::SESSION_VALUES_MAX,

@@ -68,11 +68,9 @@ pub(crate) async fn rows(
         return Err(Refusal::busy("this server runs without a series store", RETRY_SECONDS));
     };
     let length = body::length(&parts.headers, ROWS_BYTES_MAX)?;
-    // The agent's lock is not taken, because rows have no order. The permit keeps one agent's
-    // bodies from using the whole budget.
+    // The agent's lock is not taken, because rows have no order.
     let _permit = app.take_permit(caller.agent).map_err(Refusal::closing)?;
-    let _share = app.take_share(length).map_err(Refusal::closing)?;
-    let bytes = body::read(incoming, length, app.options.timeouts.body).await?;
+    let (bytes, _charge) = body::read(&app, &caller, incoming, length).await?;
     // If the agent was removed while the body arrived, the check below refuses it. While this guard
     // is held, a purge waits, so that it also deletes the rows stored here.
     let _storing = app.registry.storing_metrics().await;

@@ -14,7 +14,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 use tracing::info;
 
-use crate::admit::Budget;
+use crate::admit::Admission;
 use crate::agent_queues::AgentQueues;
 use crate::app::App;
 use crate::error::SessionsError;
@@ -63,7 +63,7 @@ impl Sessions {
         )?;
         let limits = options.limits;
         let app = Arc::new(App {
-            budget: Budget::new(limits.in_flight_bytes_max),
+            in_flight: Admission::new(&limits),
             queues: AgentQueues::new(QUEUES_MAX, limits.agent_requests_max),
             meter: Meter::default(),
             reports: Reports::default(),

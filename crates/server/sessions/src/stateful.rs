@@ -14,7 +14,7 @@ use model::{Dataset, Incarnation, Overlay, Record, SessionRecord, Skipped, Write
 use registry::{Reader, WriteContext};
 use tracing::{debug, warn};
 
-use crate::admit::Share;
+use crate::admit::Charge;
 use crate::agent_queues::{AgentLock, RequestPermit};
 use crate::answer::{Refusal, session_answer};
 use crate::app::App;
@@ -33,7 +33,7 @@ struct Arrived {
     session: String,
     bytes: Vec<u8>,
     permit: RequestPermit,
-    share: Share,
+    charge: Charge,
 }
 
 pub(crate) async fn stateful(
@@ -48,9 +48,8 @@ pub(crate) async fn stateful(
     let session = session_id(&headers)?;
     let length = body::length(&headers, app.options.limits.session_bytes_max)?;
     let permit = app.take_permit(caller.agent).map_err(Refusal::closing)?;
-    let share = app.take_share(length).map_err(Refusal::closing)?;
-    let bytes = body::read(incoming, length, app.options.timeouts.body).await?;
-    let arrived = Arrived { peer, headers, caller, session, bytes, permit, share };
+    let (bytes, charge) = body::read(&app, &caller, incoming, length).await?;
+    let arrived = Arrived { peer, headers, caller, session, bytes, permit, charge };
     // A separate task completes the session in its order even if the sender disconnects.
     tokio::spawn(async move { process_session(&app, arrived).await }).await?
 }
@@ -74,7 +73,7 @@ async fn process_session(app: &Arc<App>, mut arrived: Arrived) -> Result<Respons
         Task::Commit(writes) => {
             let work = Work { session, writes, said: plan.said };
             let answer = commit(app, &from, work, &lock).await?;
-            Ok(unread::session_response(&answer, arrived.share, lock.release()))
+            Ok(unread::session_response(&answer, arrived.charge, lock.release()))
         }
         Task::Check { dataset, checksum } => check(app, &caller, dataset, &checksum).await,
         Task::Describe { subject, version, check } => {

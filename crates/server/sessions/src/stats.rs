@@ -45,7 +45,7 @@ async fn store_report(
     let caller = app.caller(peer, &parts.headers)?;
     app.admit_instance(peer, &parts.headers, &caller).await?;
     let length = body::length(&parts.headers, SMALL_BODY_BYTES_MAX)?;
-    let bytes = body::read(incoming, length, app.options.timeouts.body).await?;
+    let (bytes, _charge) = body::read(app, &caller, incoming, length).await?;
     if !strict::is_object(&bytes) {
         return Err(Refusal::invalid("body is not a JSON object"));
     }

@@ -1,4 +1,4 @@
-//! Large answers. They are sent in pieces, and keep their share of the bytes in flight and their
+//! Large answers. They are sent in pieces, and keep their charge of the bytes in flight and their
 //! request permit until the last piece is sent. The connection limits the time that a reader may
 //! take ([`crate::header::Watched`]).
 
@@ -13,7 +13,7 @@ use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
 use link::Answer;
 
-use crate::admit::Share;
+use crate::admit::Charge;
 use crate::agent_queues::RequestPermit;
 use crate::answer::session_answer;
 
@@ -23,7 +23,7 @@ const PIECE_BYTES: usize = 64 * 1024;
 /// The unsent rest of an answer.
 struct Unread {
     bytes: Bytes,
-    _share: Share,
+    _charge: Charge,
     _permit: RequestPermit,
 }
 
@@ -31,13 +31,13 @@ struct Unread {
 /// lists many skipped values, counts as in flight until it is read.
 pub(crate) fn session_response(
     answer: &Answer,
-    mut share: Share,
+    mut charge: Charge,
     permit: RequestPermit,
 ) -> axum::response::Response {
     match serde_json::to_vec(answer) {
         Ok(bytes) if bytes.len() > PIECE_BYTES => {
-            share.resize(bytes.len());
-            json(bytes, share, permit)
+            charge.resize(bytes.len());
+            json(bytes, charge, permit)
         }
         _ => session_answer(StatusCode::OK, answer),
     }
@@ -46,10 +46,10 @@ pub(crate) fn session_response(
 /// Returns an answer in JSON that counts as in flight until it is read.
 pub(crate) fn json(
     bytes: Vec<u8>,
-    share: Share,
+    charge: Charge,
     permit: RequestPermit,
 ) -> axum::response::Response {
-    let unread = Unread { bytes: bytes.into(), _share: share, _permit: permit };
+    let unread = Unread { bytes: bytes.into(), _charge: charge, _permit: permit };
     let mut response = Response::new(Body::new(unread));
     let json = HeaderValue::from_static("application/json");
     response.headers_mut().insert(CONTENT_TYPE, json);

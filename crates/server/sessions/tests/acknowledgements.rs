@@ -162,8 +162,7 @@ async fn shutdown_waits_for_a_running_session() {
     );
     stream.write_all(&[head.as_bytes(), begin].concat()).await.unwrap();
     stream.flush().await.unwrap();
-    let announced = body.len() as u64;
-    server.until("it is in work", |s| s.counter("sync.inflight.bytes") == announced).await;
+    server.until_arrived(begin.len()).await;
     let Server { handle, state, .. } = server;
     let stopping = tokio::spawn(handle.shutdown());
     stream.write_all(end).await.unwrap();

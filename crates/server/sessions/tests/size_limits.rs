@@ -17,23 +17,12 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
-/// Sends a request whose body never arrives.
-async fn stalled(server: &Server, agent: &Agent, length: usize) -> TlsStream<TcpStream> {
-    stalled_at("/stateful", server, agent, length).await
-}
+/// Bytes that arrive of a body that stalls.
+const BEGIN: [u8; 100] = [0; 100];
 
-async fn stalled_at(
-    route: &str,
-    server: &Server,
-    agent: &Agent,
-    length: usize,
-) -> TlsStream<TcpStream> {
-    let mut stream = server.connect(Some(agent.identity())).await;
-    let head =
-        format!("POST {route} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n");
-    stream.write_all(head.as_bytes()).await.unwrap();
-    stream.flush().await.unwrap();
-    stream
+/// Sends a request of whose body only [`BEGIN`] arrives.
+async fn stalled(server: &Server, agent: &Agent, length: usize) -> TlsStream<TcpStream> {
+    server.begin_body("/stateful", agent, length, &BEGIN).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -94,28 +83,12 @@ async fn session_with_too_many_values_gets_413() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn request_over_bytes_in_flight_gets_503_until_released() {
-    let server = Server::with(|o| o.limits.in_flight_bytes_max = 50_000);
-    let (slow, other) = (server.enroll("slow").await, server.enroll("other").await);
-    let stream = stalled(&server, &slow, 49_900).await;
-    server.until("the share is taken", |s| s.counter("sync.inflight.bytes") == 49_900).await;
-    let session = other.delta(vec![document("a", 1, 'a')]);
-    let answered = other.send(&session).await;
-    assert_eq!((answered.status, answered.retry_after), (503, true), "{}", answered.text());
-    assert!(server.counter("sync.pipeline.shed.total") >= 1);
-    drop(stream);
-    server.until("the share is back", |s| s.counter("sync.inflight.bytes") == 0).await;
-    assert_eq!(other.send(&session).await.status, 200);
-    server.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn one_agent_cannot_use_the_whole_request_quota() {
     let server = Server::with(|o| o.limits.agent_requests_max = 2);
     let (greedy, other) = (server.enroll("greedy").await, server.enroll("other").await);
     let first = stalled(&server, &greedy, 1000).await;
     let second = stalled(&server, &greedy, 1000).await;
-    server.until("both are in", |s| s.counter("sync.inflight.bytes") == 2000).await;
+    server.until_arrived(2 * BEGIN.len()).await;
     let answered = greedy.send(&greedy.delta(vec![document("a", 1, 'a')])).await;
     assert_eq!((answered.status, answered.retry_after), (503, true));
     assert_eq!(other.send(&other.delta(vec![document("a", 1, 'a')])).await.status, 200);
@@ -129,17 +102,16 @@ async fn metrics_of_one_agent_cannot_use_the_whole_quota() {
     let (store, _) =
         series::Store::open(&folder.path().join("s"), series::StoreOptions::default()).unwrap();
     let server = Server::with(|o| {
-        o.limits.in_flight_bytes_max = 16_000;
         o.limits.agent_requests_max = 2;
         o.series = Some(store.clone());
     });
     let (greedy, other) = (server.enroll("greedy").await, server.enroll("other").await);
     let mut held = Vec::new();
     for _ in 0..4 {
-        held.push(stalled_at("/series", &server, &greedy, 4_000).await);
+        held.push(server.begin_body("/series", &greedy, 4_000, &BEGIN).await);
     }
-    server.until("two are in", |s| s.counter("sync.inflight.bytes") == 8_000).await;
-    server.until("two are not", |s| s.counter("sync.requests.total.503") == 2).await;
+    server.until_arrived(2 * BEGIN.len()).await;
+    server.until("two are refused", |s| s.counter("sync.requests.total.503") == 2).await;
     assert_eq!(other.send(&other.delta(vec![document("a", 1, 'a')])).await.status, 200);
     drop(held);
     server.stop().await;
@@ -148,10 +120,7 @@ async fn metrics_of_one_agent_cannot_use_the_whole_quota() {
 
 /// Sends a request whose answer is not read.
 async fn asks(server: &Server, agent: &Agent, route: &str, body: &[u8]) -> TlsStream<TcpStream> {
-    let mut stream = stalled_at(route, server, agent, body.len()).await;
-    stream.write_all(body).await.unwrap();
-    stream.flush().await.unwrap();
-    stream
+    server.begin_body(route, agent, body.len(), body).await
 }
 
 /// Checks that the answer to this request counts while it is not read, and that its connection
@@ -261,19 +230,19 @@ async fn group_config_counts_towards_byte_and_agent_request_limits() {
         let retry = answer.headers().contains_key("retry-after");
         (answer.status().as_u16(), retry, answer.text().await.unwrap())
     };
-    let held = [stalled(&server, &greedy, 10).await, stalled(&server, &greedy, 10).await];
-    server.until("both are in", |s| s.counter("sync.inflight.bytes") == 20).await;
+    let held = [stalled(&server, &greedy, 1000).await, stalled(&server, &greedy, 1000).await];
+    server.until_arrived(2 * BEGIN.len()).await;
     let refused = ask(&greedy).await;
     assert_eq!((refused.0, refused.1), (503, true), "{}", refused.2);
     assert_eq!(ask(&other).await.0, 200);
     drop(held);
-    server.until("the shares are back", |s| s.counter("sync.inflight.bytes") == 0).await;
-    let held = stalled(&server, &greedy, 49_900).await;
-    server.until("the share is taken", |s| s.counter("sync.inflight.bytes") == 49_900).await;
+    server.until_arrived(0).await;
+    let held = server.begin_body("/stateful", &greedy, 70_000, &vec![0; 19_960]).await;
+    server.until_arrived(19_960).await;
     let refused = ask(&other).await;
     assert_eq!((refused.0, refused.1), (503, true), "{}", refused.2);
     drop(held);
-    server.until("the share is back", |s| s.counter("sync.inflight.bytes") == 0).await;
+    server.until_arrived(0).await;
     let (status, _, answer) = ask(&other).await;
     let answer: link::json::ConfigAnswer = serde_json::from_str(&answer).unwrap();
     assert_eq!(status, 200);
@@ -288,7 +257,7 @@ async fn connection_over_the_limit_gets_503() {
     let agent = server.enroll("web").await;
     let server = server.again_with(|o| o.limits.connections_max = 1).await;
     let held = stalled(&server, &agent, 1000).await;
-    server.until("one is held", |s| s.counter("sync.inflight.bytes") == 1000).await;
+    server.until_arrived(BEGIN.len()).await;
     let answer = exchange(server.connect(None).await, "GET / HTTP/1.1\r\n", b"").await;
     assert_eq!(answer.status, 503);
     assert!(answer.has("retry-after: "));

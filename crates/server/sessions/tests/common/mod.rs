@@ -175,6 +175,32 @@ impl Server {
         connector.connect(name, tcp).await.unwrap()
     }
 
+    /// Announces a body and sends its beginning.
+    pub(crate) async fn begin_body(
+        &self,
+        route: &str,
+        agent: &Agent,
+        length: usize,
+        begin: &[u8],
+    ) -> TlsStream<TcpStream> {
+        let mut stream = self.connect(Some(agent.identity())).await;
+        let head =
+            format!("POST {route} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n");
+        stream.write_all(&[head.as_bytes(), begin].concat()).await.unwrap();
+        stream.flush().await.unwrap();
+        stream
+    }
+
+    /// Waits until this many bytes of bodies have arrived and nothing else is in flight.
+    pub(crate) async fn until_arrived(&self, bytes: usize) {
+        // An odd number of bytes in one read is charged with half a byte less.
+        let (cost, rounding) = (bytes as u64 * 5 / 2, bytes as u64 / 512 + 32);
+        let holds = |s: &Self| {
+            (cost.saturating_sub(rounding)..=cost).contains(&s.counter("sync.inflight.bytes"))
+        };
+        self.until("the bytes are in", holds).await;
+    }
+
     /// Sends one request on the unix socket.
     pub(crate) async fn local(&self, head: &str, body: &[u8]) -> Raw {
         let stream = UnixStream::connect(self.socket()).await.unwrap();
