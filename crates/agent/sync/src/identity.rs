@@ -334,7 +334,10 @@ mod tests {
         fs::write(folder.path().join("cert.pem.new"), "ce").unwrap();
         it.complete_replacement().unwrap();
         assert_eq!((content("key.pem"), content("cert.pem")), ("key 1".into(), "cert 1".into()));
-        assert!(!folder.path().join("cert.pem.new").exists() && !folder.path().join("key.pem.new").exists());
+        assert!(
+            !folder.path().join("cert.pem.new").exists()
+                && !folder.path().join("key.pem.new").exists()
+        );
         // A crash between the two renames.
         fs::write(folder.path().join("cert.pem.new"), "cert 2").unwrap();
         fs::write(folder.path().join("key.pem"), "key 2").unwrap();

@@ -48,8 +48,8 @@ pub use security::{
     SecurityStore, SecurityWrite,
 };
 pub use types::{
-    AgentRow, CertificateRow, ConfigRow, ConfigState, ControlImage, EnrolledAgent,
-    EnrolmentRow, EnrolmentTokenRow, InfoRow, LivenessRow, NewAgent, NewCertificate, NewEnrolmentToken, Policy,
+    AgentRow, CertificateRow, ConfigRow, ConfigState, ControlImage, EnrolledAgent, EnrolmentRow,
+    EnrolmentTokenRow, InfoRow, LivenessRow, NewAgent, NewCertificate, NewEnrolmentToken, Policy,
     Revocation, RevocationTarget, RoleRef, Sign, StatusCode, UserRow,
 };
 

@@ -196,10 +196,7 @@ pub(super) fn use_token(
 
 /// Returns the token with a digest. Compares every digest in full, so that the duration reveals
 /// nothing about any of them.
-fn find_token(
-    tx: &Transaction<'_>,
-    digest: &[u8; 32],
-) -> ControlResult<Option<EnrolmentTokenRow>> {
+fn find_token(tx: &Transaction<'_>, digest: &[u8; 32]) -> ControlResult<Option<EnrolmentTokenRow>> {
     let mut found = None;
     for token in token_rows(tx)? {
         if equal_in_constant_time(&token.digest, digest) {

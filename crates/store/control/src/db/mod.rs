@@ -36,8 +36,8 @@ use super::{
     UserRow, WriteContext,
 };
 
-pub use connections::SqliteControl;
 use certificates::Unused;
+pub use connections::SqliteControl;
 use connections::connect;
 use sqlite::Reader;
 
