@@ -18,6 +18,7 @@ use crate::head;
 use crate::inner::Parts;
 use crate::options::{Dropped, QueueOpenReport, QueueOptions, Rebuilt};
 use crate::schema;
+use crate::space::checkpoint_after_commits;
 use crate::transition::HybridClock;
 use crate::writer::Writer;
 
@@ -169,6 +170,7 @@ impl Opening<'_> {
             schema::create(&mut conn)?;
             report.created = true;
         }
+        checkpoint_after_commits(&mut conn, path, self.options.checkpoint_pages())?;
         Ok(conn)
     }
 
