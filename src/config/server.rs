@@ -183,6 +183,9 @@ pub(crate) struct AgentsConfig {
     #[serde(deserialize_with = "duration")]
     pub(crate) disconnection_time: Duration,
     pub(crate) connections_max: usize,
+    /// Connections on the unix socket; not a key of the file.
+    #[serde(skip)]
+    pub(crate) local_connections_max: usize,
     #[serde(deserialize_with = "duration")]
     pub(crate) idle_time: Duration,
 }
@@ -196,6 +199,7 @@ impl Default for AgentsConfig {
             allowed_uids: Vec::new(),
             disconnection_time: Duration::from_mins(15),
             connections_max: 20_000,
+            local_connections_max: sessions::SessionsLimits::default().local_connections_max,
             idle_time: Duration::from_mins(1),
         }
     }
