@@ -1,6 +1,6 @@
 //! This process's limit of open files, and the numbers of connections that fit it. Each connection
-//! is an open file: if connections could use up the limit, nobody could connect and no database
-//! could open a file.
+//! is an open file. If connections could use up the limit, no listener could accept another one, and
+//! no database could open a file.
 
 use anyhow::bail;
 use tracing::warn;
@@ -96,7 +96,7 @@ fn fit(config: &ServerConfig, files: u64) -> anyhow::Result<ServerConfig> {
     // The agents' listener has what the others leave. It also answers some connections beyond its
     // limit with the request to come back later.
     let rest = left.saturating_sub(others as u64);
-    let agents = rest - (rest / 3).clamp(4, sessions::told_max(usize::MAX) as u64);
+    let agents = rest - rest.div_ceil(3).clamp(4, sessions::told_max(usize::MAX) as u64);
     fitted.api.max_connections = api;
     fitted.series.connections_max = series;
     fitted.agents.local_connections_max = local;
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn limit_without_room_for_connections_is_refused_with_the_number() {
+    fn limit_too_low_for_connections_is_refused_with_the_number() {
         for files in [0, 64, 255] {
             let refused = fit(&ServerConfig::default(), files).unwrap_err().to_string();
             assert!(refused.contains(&format!("is {files}, at least 256 are needed")), "{refused}");
