@@ -4,6 +4,7 @@
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
+    clippy::unnecessary_debug_formatting,
     reason = "a test that cannot go on fails"
 )]
 

@@ -45,7 +45,7 @@ impl CheckpointLog {
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => {}
             Err(error) if !self.failing.swap(true, Ordering::Relaxed) => {
                 tracing::error!(%path, %error,
-                "checkpoint failed: the write-ahead log grows until one succeeds; check the disk")
+                    "checkpoint failed: the write-ahead log grows until one succeeds; check the disk");
             }
             Ok(()) if self.failing.swap(false, Ordering::Relaxed) => {
                 tracing::info!(%path, "checkpoints work again");
