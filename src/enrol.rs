@@ -76,7 +76,7 @@ pub(crate) async fn enroll(args: &EnrollArgs) -> anyhow::Result<()> {
     let config: AgentConfig = config::load(&args.config.config)?;
     expect_no_server(&config.data)?;
     let folder = IdentityFolder::new(&config.data);
-    if let Some(identity) = folder.load()? {
+    if let Some(identity) = folder.enrolled()? {
         anyhow::bail!(
             "{}: enrolled already as agent {} {}; to enrol it again, remove that agent at its server and \
              agent.json here (what waits in agent.db is kept)",
@@ -105,6 +105,9 @@ pub(crate) async fn enroll(args: &EnrollArgs) -> anyhow::Result<()> {
         SyncError::Refused { status: 404, .. } => anyhow::anyhow!(
             "{server_url}: this port does not enrol agents: name the agents' port (1517 unless configured), not \
              that of the page"
+        ),
+        file @ SyncError::File { .. } => anyhow::anyhow!(
+            "{file}; once the file can be written, run the same command again: it completes the enrolment"
         ),
         other => other.into(),
     })?;

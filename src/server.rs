@@ -35,9 +35,6 @@ use crate::follow::ServerFiles;
 use crate::series::{Ports, Secrets, certificate_files, store_own};
 use crate::upkeep::Upkeep;
 
-/// Open files besides the agents' connections: 1,024 callers of the API, 128 of the unix socket,
-/// databases and journal.
-const OTHER_FILES: u64 = 1_408;
 /// Name of the environment variable that gives the first administrator's password.
 const ADMIN_PASSWORD: &str = "HOLDFAST_ADMIN_PASSWORD";
 
@@ -71,6 +68,7 @@ pub(crate) struct Started {
 impl Server {
     /// Opens the folder, replays the journal and starts to listen.
     pub(crate) async fn start(config: &ServerConfig) -> anyhow::Result<(Self, Started)> {
+        let config = &crate::open_files::fit_server(config)?;
         let folder = DataFolder::new(&config.data);
         let lock = folder.claim()?;
         let own_clock = Arc::new(FolderClock::open(&folder));
@@ -379,17 +377,8 @@ fn sessions_options(
 ) -> SessionsOptions {
     let defaults = SessionsOptions::default();
     let allowed_uids = [&defaults.operator_uids[..], &config.agents.allowed_uids].concat();
-    let files = crate::open_files::raise();
-    let connections = usize::try_from(files - OTHER_FILES.min(files / 2)).unwrap_or(usize::MAX);
-    let limits = config.agents.limits(connections);
-    if limits.connections_max < config.agents.connections_max {
-        info!(
-            connections = limits.connections_max,
-            "fewer connections of agents than agents.connections_max: raise the limit of open files"
-        );
-    }
     SessionsOptions {
-        limits,
+        limits: config.agents.limits(),
         agent_series_max: config.series.agent_series_max,
         timeouts: Timeouts { idle: config.agents.idle_time, ..defaults.timeouts },
         https: Some(config.agents.listen),

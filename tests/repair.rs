@@ -259,3 +259,29 @@ fn agent_without_identity_needs_a_new_name_and_resends_all() {
     assert_eq!(agent.stop(), 0);
     assert_eq!(server.stop(), 0);
 }
+
+#[test]
+fn failed_enrolment_is_completed_by_the_same_command() {
+    let deployment = Deployment::new("failed-enrolment");
+    let (server, api) = deployment.server();
+    let (code, token, error) = run(&["token", "--data", deployment.data().to_str().unwrap()]);
+    assert_eq!(code, 0, "{error}");
+    let config = deployment.base.join("agent.toml");
+    let words = ["enroll", "--config", config.to_str().unwrap(), "--name", "web", "--token"];
+    let enroll = || run(&[&words[..], &[token.trim()]].concat());
+    // The last file of the enrolment cannot be written.
+    let obstacle = deployment.base.join("agent/agent.json.new");
+    fs::create_dir_all(&obstacle).unwrap();
+    let (code, _, error) = enroll();
+    assert_eq!(code, 2, "{error}");
+    assert!(error.contains("agent.json.new") && error.contains("run the same command"), "{error}");
+    fs::remove_dir(&obstacle).unwrap();
+    let (code, output, error) = enroll();
+    assert_eq!((code, output.as_str()), (0, "enrolled: agent 001 web\n"), "{error}");
+    assert_eq!(api.all("/agents?agents_list=001").len(), 1);
+    assert_eq!(enroll().0, 2, "enrolled already");
+    let agent = deployment.agent();
+    deployment.equal(&api, "001");
+    assert_eq!(agent.stop(), 0);
+    assert_eq!(server.stop(), 0);
+}

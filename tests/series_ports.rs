@@ -285,7 +285,7 @@ fn server_certificate_is_renewed_while_connections_continue() {
     let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
     let port = listener.local_addr().unwrap();
     let (stop, stopped) = tokio::sync::watch::channel(false);
-    let guard = Guard { tls: Some(ingest::tls(own).unwrap()), token: None };
+    let guard = Guard { tls: Some(ingest::tls(own).unwrap()), ..Guard::default() };
     let serving = runtime.spawn(ingest::serve_tcp(listener, Protocol::Resp, store, guard, stopped));
 
     let mut before = Client::trusting(&authority).connect(port).unwrap();

@@ -122,6 +122,9 @@ pub(crate) struct SeriesConfig {
     pub(crate) agent_series_max: u64,
     #[serde(deserialize_with = "duration")]
     pub(crate) own_metrics: Duration,
+    /// Connections of one port; not a key of the file.
+    #[serde(skip)]
+    pub(crate) connections_max: usize,
 }
 
 impl Default for SeriesConfig {
@@ -149,6 +152,7 @@ impl Default for SeriesConfig {
             series_max: series::SERIES_MAX_DEFAULT,
             agent_series_max: sessions::AGENT_SERIES_MAX_DEFAULT,
             own_metrics: Duration::ZERO,
+            connections_max: ingest::CONNECTIONS_MAX,
         }
     }
 }

@@ -188,15 +188,19 @@ pub(crate) struct AgentsConfig {
     pub(crate) connections_max: usize,
     pub(crate) in_flight_mib: usize,
     pub(crate) share_mib: usize,
+    /// Connections on the unix socket; not a key of the file.
+    #[serde(skip)]
+    pub(crate) local_connections_max: usize,
     #[serde(deserialize_with = "duration")]
     pub(crate) idle_time: Duration,
 }
 
 impl AgentsConfig {
-    /// Returns the limits of the agents' side, with at most `connections` connections.
-    pub(crate) fn limits(&self, connections: usize) -> sessions::SessionsLimits {
+    /// Returns the limits of the agents' side.
+    pub(crate) fn limits(&self) -> sessions::SessionsLimits {
         sessions::SessionsLimits {
-            connections_max: self.connections_max.min(connections),
+            connections_max: self.connections_max,
+            local_connections_max: self.local_connections_max,
             in_flight_bytes_max: self.in_flight_mib << 20,
             agent_share_bytes_max: self.share_mib << 20,
             ..sessions::SessionsLimits::default()
@@ -215,6 +219,7 @@ impl Default for AgentsConfig {
             connections_max: 20_000,
             in_flight_mib: 256,
             share_mib: 40,
+            local_connections_max: sessions::SessionsLimits::default().local_connections_max,
             idle_time: Duration::from_mins(1),
         }
     }

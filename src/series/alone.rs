@@ -23,11 +23,9 @@ const TICK_EVERY: Duration = Duration::from_secs(1);
 /// Runs until SIGINT or SIGTERM.
 pub(super) async fn serve(args: SeriesServeArgs) -> anyhow::Result<()> {
     let mut stop = Stop::listen()?;
-    // Connections, segments and parts are open files.
-    crate::open_files::raise();
     let console = Console::new();
     let folder = DataFolder::new(&args.data.data);
-    let config = configuration(&args, &folder)?;
+    let config = crate::open_files::fit_series(&configuration(&args, &folder)?)?;
     let secrets = secrets(&config, &folder)?;
     folder.make()?;
     let clock = FolderClock::open(&folder);

@@ -76,9 +76,10 @@ impl Ports {
         ];
         for (name, named, port, protocol) in lines {
             let Some(Listen::At(address)) = port else { continue };
-            let opened = ports.open_lines(store, (name, address), protocol, secrets).await;
+            let guard = guard(name, address, config, secrets)?;
+            let opened = ports.open_lines(store, (name, address), protocol, guard).await;
             if !skip_default_port(name, address, named.is_some(), opened)? {
-                ports.lines_later(store, (name, address), protocol);
+                ports.lines_later(store, (name, address), protocol, open_guard(config));
             }
         }
         if let Some(Listen::At(address)) = all.udp {
@@ -103,12 +104,13 @@ impl Ports {
         store: &Store,
         (name, address): (&'static str, SocketAddr),
         protocol: Protocol,
+        guard: Guard,
     ) {
         let (store, stop) = (store.clone(), self.stop.subscribe());
         self.tasks.spawn(async move {
             let bind = || TcpListener::bind(address);
             if let Some(listener) = retry_open(name, TRY_EVERY, stop.clone(), bind).await {
-                ingest::serve_tcp(listener, protocol, store, Guard::default(), stop).await;
+                ingest::serve_tcp(listener, protocol, store, guard, stop).await;
             }
         });
     }
@@ -127,8 +129,9 @@ impl Ports {
         let options = HttpOptions { token: None, cors_origins: config.cors_origins.clone() };
         let router = ingest::router(store.clone(), options);
         let mut stop = self.stop.subscribe();
+        let options = http_options(address, config);
         self.tasks.spawn(async move {
-            let serve = || api::serve(api::ServeOptions::new(address, None), router.clone());
+            let serve = || api::serve(options.clone(), router.clone());
             if let Some(server) = retry_open("http", TRY_EVERY, stop.clone(), serve).await {
                 let _ = stop.wait_for(|stop| *stop).await;
                 server.shutdown().await;
@@ -141,9 +144,8 @@ impl Ports {
         store: &Store,
         (name, address): (&'static str, SocketAddr),
         protocol: Protocol,
-        secrets: &Secrets,
+        guard: Guard,
     ) -> anyhow::Result<()> {
-        let guard = guard(name, address, secrets)?;
         let listener = TcpListener::bind(address).await;
         let listener = listener.with_context(|| format!("series {name} {address}"))?;
         self.open.push((name, listener.local_addr()?));
@@ -167,11 +169,11 @@ impl Ports {
         address: SocketAddr,
         secrets: &Secrets,
     ) -> anyhow::Result<()> {
-        let guard = guard("http", address, secrets)?;
+        let guard = guard("http", address, config, secrets)?;
         let options =
             HttpOptions { token: guard.token.clone(), cors_origins: config.cors_origins.clone() };
         let router = ingest::router(store.clone(), options).layer(map_request(with_sender));
-        let mut serve = api::ServeOptions::new(address, None);
+        let mut serve = http_options(address, config);
         serve.resolver = secrets.certificate.clone().filter(|_| guard.tls.is_some());
         let server = api::serve(serve, router).await;
         let server = server.context("series http")?;
@@ -243,9 +245,25 @@ async fn udp(socket: UdpSocket, store: Store, stopped: watch::Receiver<bool>) {
     }
 }
 
-fn guard(name: &str, address: SocketAddr, secrets: &Secrets) -> anyhow::Result<Guard> {
+/// Returns the options of the query port, in clear text.
+fn http_options(address: SocketAddr, config: &SeriesConfig) -> api::ServeOptions {
+    let connections_max = config.connections_max;
+    api::ServeOptions { connections_max, ..api::ServeOptions::new(address, None) }
+}
+
+/// Returns the guard of a port on loopback.
+fn open_guard(config: &SeriesConfig) -> Guard {
+    Guard { connections_max: config.connections_max, ..Guard::default() }
+}
+
+fn guard(
+    name: &str,
+    address: SocketAddr,
+    config: &SeriesConfig,
+    secrets: &Secrets,
+) -> anyhow::Result<Guard> {
     if address.ip().is_loopback() {
-        return Ok(Guard::default());
+        return Ok(open_guard(config));
     }
     let (Some(certificate), Some(token)) = (&secrets.certificate, &secrets.token) else {
         bail!(
@@ -255,7 +273,7 @@ fn guard(name: &str, address: SocketAddr, secrets: &Secrets) -> anyhow::Result<G
     };
     let tls = ingest::tls(Arc::clone(certificate));
     let tls = tls.map_err(|e| anyhow::anyhow!("series {name}: certificate: {e}"))?;
-    Ok(Guard { tls: Some(tls), token: Some(token.clone()) })
+    Ok(Guard { tls: Some(tls), token: Some(token.clone()), ..open_guard(config) })
 }
 
 /// Attaches the sender's address, by which wrong tokens are counted.

@@ -48,15 +48,23 @@ impl Running {
 
     /// Does the same as [`Running::start`], with environment variables.
     pub fn start_with(words: &[&str], log: &Path, env: &[(&str, &str)]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+        command.args(without_ports(words)).envs(env.iter().copied());
+        Self::spawn(command, log)
+    }
+
+    /// Does the same as [`Running::start`], with this limit of open files.
+    pub fn start_limited(open_files: u32, words: &[&str], log: &Path) -> Self {
+        let script = format!("ulimit -n {open_files}; exec \"$0\" \"$@\"");
+        let mut command = Command::new("sh");
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_holdfast")]).args(without_ports(words));
+        Self::spawn(command, log)
+    }
+
+    fn spawn(mut command: Command, log: &Path) -> Self {
         let stderr = File::options().create(true).append(true).open(log).unwrap();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_holdfast"))
-            .args(without_ports(words))
-            .envs(env.iter().copied())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(stderr)
-            .spawn()
-            .unwrap();
+        let mut child =
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr).spawn().unwrap();
         let lines = Arc::new((Mutex::new(Vec::new()), Condvar::new()));
         let out = BufReader::new(child.stdout.take().unwrap());
         let shared = lines.clone();

@@ -126,7 +126,20 @@ pub(crate) fn classify(path: &Path, action: &'static str, error: rusqlite::Error
     if error.sqlite_error_code() == Some(ErrorCode::DiskFull) {
         return QueueError::DiskFull { path, action };
     }
+    // SQLite does not say why a file cannot be opened; the operating system says it again.
+    if error.sqlite_error_code() == Some(ErrorCode::CannotOpen)
+        && let Some(cause) = cannot_open(&path)
+    {
+        return io_error(&path, action, cause);
+    }
     QueueError::Sqlite { path, action, source: Arc::new(error) }
+}
+
+/// Returns the error with which the files of a connection cannot be opened now, if there is one.
+fn cannot_open(path: &Path) -> Option<std::io::Error> {
+    // The database, its log, their shared index, and the folder.
+    let opened: Result<Vec<_>, _> = (0..4).map(|_| std::fs::File::open(path)).collect();
+    opened.err()
 }
 
 pub(crate) fn io_error(path: &Path, action: &'static str, source: std::io::Error) -> QueueError {
@@ -134,4 +147,19 @@ pub(crate) fn io_error(path: &Path, action: &'static str, source: std::io::Error
         return QueueError::DiskFull { path: path.to_path_buf(), action };
     }
     QueueError::Io { path: path.to_path_buf(), action, source: Arc::new(source) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_that_cannot_be_opened_is_reported_with_its_cause() {
+        let engine =
+            || rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(14), Some("unable".into()));
+        let missing = classify(Path::new("/nowhere/agent.db"), "open", engine()).to_string();
+        assert!(missing.starts_with("/nowhere/agent.db: open: No such file"), "{missing}");
+        let opened = classify(Path::new("/dev/null"), "open", engine());
+        assert!(matches!(opened, QueueError::Sqlite { .. }), "{opened}");
+    }
 }

@@ -2,6 +2,7 @@
 //! damaged file aside, and loads the catalog.
 
 use std::fs::{File, OpenOptions};
+use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -18,6 +19,7 @@ use crate::head;
 use crate::inner::Parts;
 use crate::options::{Dropped, QueueOpenReport, QueueOptions, Rebuilt};
 use crate::schema;
+use crate::space::checkpoint_after_commits;
 use crate::transition::HybridClock;
 use crate::writer::Writer;
 
@@ -83,6 +85,8 @@ pub(crate) fn open(
     let Database { writer, catalog } = match opening.attempt(&mut report) {
         Ok(opened) => opened,
         Err(Attempt::Damaged(reason)) => {
+            // SQLite reports some failed reads as damage. The file may then be intact.
+            read_through(path)?;
             tracing::error!(path = %path.display(), reason, "agent database damaged: rebuilding");
             let moved_to = move_aside(path, clock.now_us() / 1_000_000)?;
             let rebuilt = Some(Rebuilt { moved_to, reason });
@@ -92,6 +96,20 @@ pub(crate) fn open(
         Err(other) => return Err(other.into_error(path)),
     };
     Ok(Opened { parts: Parts { lock, writer, catalog }, report })
+}
+
+/// Reads the database and its log, and returns the error of the first read that fails.
+fn read_through(path: &Path) -> Result<(), QueueError> {
+    for file in [path.to_path_buf(), beside(path, "-wal")] {
+        let read = File::open(&file).and_then(|mut opened| io::copy(&mut opened, &mut io::sink()));
+        match read {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(io_error(&file, "read", error));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// The arguments of an open.
@@ -169,6 +187,7 @@ impl Opening<'_> {
             schema::create(&mut conn)?;
             report.created = true;
         }
+        checkpoint_after_commits(&mut conn, path, self.options.checkpoint_pages())?;
         Ok(conn)
     }
 
@@ -348,7 +367,7 @@ fn move_aside(path: &Path, now_s: u64) -> Result<PathBuf, QueueError> {
         });
     };
     let rename = |from: PathBuf, to: PathBuf| match std::fs::rename(&from, &to) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
             Err(io_error(&from, "move aside", error))
         }
         _ => Ok(()),
@@ -357,7 +376,7 @@ fn move_aside(path: &Path, now_s: u64) -> Result<PathBuf, QueueError> {
     rename(beside(path, "-wal"), beside(&target, "-wal"))?;
     rename(path.to_path_buf(), target.clone())?;
     match std::fs::remove_file(beside(path, "-shm")) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
             return Err(io_error(path, "remove the shared index", error));
         }
         _ => {}
@@ -390,7 +409,7 @@ fn remove_old_copies(path: &Path, folder: &Path) {
         tracing::warn!(path = %copy.display(), "removing an old damaged agent database");
         for file in [beside(&copy, "-wal"), copy] {
             if let Err(error) = std::fs::remove_file(&file)
-                && error.kind() != std::io::ErrorKind::NotFound
+                && error.kind() != io::ErrorKind::NotFound
             {
                 tracing::warn!(path = %file.display(), %error, "cannot remove");
             }

@@ -1,6 +1,10 @@
 //! The space of a database: its size, unused pages, and checkpoints of the write-ahead log.
 
-use rusqlite::Connection;
+use std::ffi::c_int;
+use std::path::Path;
+
+use rusqlite::hooks::Wal;
+use rusqlite::{Connection, ErrorCode};
 
 use crate::schema;
 
@@ -44,6 +48,40 @@ pub(crate) fn fold_quietly(conn: &Connection) {
     if let Err(error) = folded {
         tracing::debug!(%error, "folding the log in");
     }
+}
+
+/// Checkpoints the log after each commit that leaves at least `pages_min` pages in it, if that is
+/// not 0. SQLite's own automatic checkpoints ignore their errors; these log the first failure and
+/// the next success. Replaces `wal_autocheckpoint`.
+pub(crate) fn checkpoint_after_commits(
+    conn: &mut Connection,
+    path: &Path,
+    pages_min: u32,
+) -> rusqlite::Result<()> {
+    let (path, mut failing) = (path.to_path_buf(), false);
+    let pages_min = c_int::try_from(pages_min).unwrap_or(c_int::MAX);
+    let after_commit = move |log: &mut Wal, pages: c_int| {
+        if pages_min == 0 || pages < pages_min {
+            return Ok(());
+        }
+        match log.checkpoint() {
+            Ok(()) if failing => {
+                tracing::info!(path = %path.display(), "checkpoints work again");
+                failing = false;
+            }
+            Err(error)
+                if !failing && error.sqlite_error_code() != Some(ErrorCode::DatabaseBusy) =>
+            {
+                tracing::error!(path = %path.display(), %error,
+                    "checkpoint failed: the write-ahead log grows until one succeeds; check the disk");
+                failing = true;
+            }
+            _ => {}
+        }
+        // An error here would be reported as that of the commit, which is done.
+        Ok(())
+    };
+    conn.wal_hook(Some(after_commit))
 }
 
 /// Part of the log that a checkpoint copied.

@@ -16,10 +16,10 @@ use std::path::Path;
 
 use common::{
     add_files, apply, assert_dropped, assert_rebuilt, base, baseline, changed, crash_image, cycle,
-    open, open_new, overwrite, own,
+    open, open_new, overwrite, own, try_open, with_suffix,
 };
 use model::Dataset;
-use queue::QueueError;
+use queue::{QueueError, QueueOptions};
 
 #[test]
 fn undecodable_item_is_named_and_dropped_at_the_next_open() {
@@ -225,4 +225,20 @@ fn more_rows_than_can_be_dropped_move_the_file_aside() {
     spoil(b"");
     let (queue, report) = open(&path, &clock);
     assert_rebuilt(&queue, &report);
+}
+
+/// A failed read of the disk must not look like damage: the file would be moved aside.
+#[test]
+fn unreadable_database_is_an_error_of_the_disk() {
+    let (folder, path, clock, queue) = open_new();
+    queue.close().unwrap();
+    overwrite(&path, 0, &[0xff; 4096]);
+    // Every read at the beginning of this file fails with EIO.
+    std::os::unix::fs::symlink("/proc/self/mem", with_suffix(&path, "-wal")).unwrap();
+    let error = try_open(&path, QueueOptions::default(), &clock).err().unwrap().to_string();
+    assert!(error.contains("os error 5"), "{error}");
+    assert!(error.contains("agent.db-wal: read: "), "{error}");
+    let copies = std::fs::read_dir(folder.path()).unwrap().flatten();
+    let moved = copies.filter(|e| e.file_name().to_string_lossy().contains("corrupt"));
+    assert_eq!(moved.count(), 0);
 }

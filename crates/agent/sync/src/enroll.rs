@@ -26,19 +26,19 @@ pub struct EnrollOptions {
     pub folder: IdentityFolder,
 }
 
-/// Enrols the agent and stores the identity in its folder.
+/// Enrols the agent and stores the identity in its folder. After an error the same call completes
+/// the enrolment: the server does not register the agent a second time.
 ///
 /// # Errors
 /// Returns an error if the token is malformed, the server does not answer, cannot be verified
-/// against the token or refuses, or the identity cannot be written. In the last case the token may
-/// be used up.
+/// against the token or refuses, or a file cannot be written.
 pub async fn enroll(options: &EnrollOptions) -> Result<Identity, SyncError> {
     let server_url = options.server_url.trim_end_matches('/').to_owned();
     if !server_url.starts_with("https://") {
         return Err(SyncError::Token(format!("{server_url} is not an https:// address")));
     }
     let ca_fingerprint = ca_fingerprint(&options.token)?;
-    let key = KeyPair::generate()?;
+    let key = options.folder.enrolment_key()?;
     let request = EnrollRequest {
         token: options.token.trim().to_owned(),
         name: options.name.clone(),

@@ -30,14 +30,25 @@ const SOURCES_MAX: usize = 4_096;
 /// Longest first line, in bytes.
 const LINE_BYTES_MAX: usize = TOKEN_BYTES_MAX + 16;
 
-/// The credentials that a caller must present. The default admits every caller: for loopback
-/// addresses.
-#[derive(Clone, Default)]
+/// Most connections of one port at a time, by default.
+pub const CONNECTIONS_MAX: usize = 1024;
+
+/// The credentials that a caller must present, and the number of callers. The default admits every
+/// caller: for loopback addresses.
+#[derive(Clone)]
 pub struct Guard {
+    /// Connections at once on a line-based port.
+    pub connections_max: usize,
     /// Accepts TLS on line-based connections; `None` for plain text.
     pub tls: Option<TlsAcceptor>,
     /// The required token.
     pub token: Option<Token>,
+}
+
+impl Default for Guard {
+    fn default() -> Self {
+        Self { connections_max: CONNECTIONS_MAX, tls: None, token: None }
+    }
 }
 
 /// Returns the TLS acceptor for line-based connections. The certificate is looked up at each

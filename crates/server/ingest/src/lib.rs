@@ -30,14 +30,16 @@ mod telnet;
 
 pub use certificate::CertificateFiles;
 pub use collector::{CollectedRows, REFUSALS_MAX, RowCollector, RowRefusal};
-pub use guard::{AUTH_TIME_MAX, Guard, SenderAddress, TOKEN_BYTES_MAX, Token, tls};
+pub use guard::{
+    AUTH_TIME_MAX, CONNECTIONS_MAX, Guard, SenderAddress, TOKEN_BYTES_MAX, Token, tls,
+};
 pub use http::{
     HttpOptions, NAMES_MAX, QUERIES_MAX, QUERY_BYTES_MAX, UNREAD_TIME_MAX, WRITE_BYTES_MAX,
     WRITES_BYTES_MAX, router,
 };
 pub use net::{
-    ANSWER_TIME_MAX, CONNECTIONS_MAX, PIPELINE_BATCHES_MAX, Protocol, READ_BYTES_MAX,
-    REPLY_BYTES_MAX, serve_tcp, serve_udp,
+    ANSWER_TIME_MAX, PIPELINE_BATCHES_MAX, Protocol, READ_BYTES_MAX, REPLY_BYTES_MAX, serve_tcp,
+    serve_udp,
 };
 pub use resp::{
     DICTIONARIES_ENTRIES_MAX, DICTIONARY_ENTRIES_MAX, DictionaryRoom, ITEM_BYTES_MAX, RespReader,

@@ -8,7 +8,7 @@
 //! refusals. A client that reads no reply for [`ANSWER_TIME_MAX`] is disconnected. The end of the
 //! stream is not a confirmation, because it looks the same when the server crashes.
 //!
-//! Limits: [`CONNECTIONS_MAX`], [`READ_BYTES_MAX`], [`REPLY_BYTES_MAX`], [`PIPELINE_BATCHES_MAX`].
+//! Limits: [`Guard::connections_max`], [`READ_BYTES_MAX`], [`REPLY_BYTES_MAX`], [`PIPELINE_BATCHES_MAX`].
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -38,8 +38,6 @@ mod tests;
 mod udp;
 pub use udp::serve_udp;
 
-/// Most connections of one port at a time.
-pub const CONNECTIONS_MAX: usize = 1024;
 /// Most bytes read into one batch.
 pub const READ_BYTES_MAX: usize = 256 << 10;
 /// Most bytes of queued refusals for a client that does not read. Further refusals are dropped and
@@ -86,7 +84,7 @@ pub async fn serve_tcp(
     guard: Guard,
     mut stop: watch::Receiver<bool>,
 ) {
-    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let room = Arc::new(Semaphore::new(guard.connections_max));
     let dictionaries = DictionaryRoom::default();
     let mut running = tokio::task::JoinSet::new();
     loop {
@@ -104,7 +102,8 @@ pub async fn serve_tcp(
             }
         };
         let Ok(permit) = Arc::clone(&room).try_acquire_owned() else {
-            let text = format!("-ERR {CONNECTIONS_MAX} connections are open; close some\r\n");
+            let text =
+                format!("-ERR {} connections are open; close some\r\n", guard.connections_max);
             let _ = stream.try_write(text.as_bytes());
             continue;
         };

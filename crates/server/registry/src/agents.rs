@@ -82,6 +82,10 @@ impl Registry {
 
     /// Registers an agent with a token and issues its certificate; durable when it returns.
     ///
+    /// An agent that enrolled and has not connected since gets a further certificate, and no use of
+    /// the token is counted, if name and key are the same and the token is valid or the one that it
+    /// enrolled with: its program may have failed to store the first certificate.
+    ///
     /// # Errors
     /// [`EnrollError`]; then nothing was changed and the token was not used.
     pub fn enroll(
@@ -112,6 +116,9 @@ impl Registry {
             }
         };
         let _order = self.inner.decisions.lock();
+        if let Some(again) = self.enroll_again(&digest, csr_pem, &agent.name, now)? {
+            return Ok(again);
+        }
         let enrolled = self.inner.store.enroll(&digest, &agent, &mut sign);
         let enrolled = match (enrolled, refused) {
             (Err(ControlError::Certificate(_)), Some(e)) => return Err(e),
@@ -122,6 +129,35 @@ impl Registry {
         let mut certificates = self.inner.certificates.write();
         certificates.issued(id, incarnation, &enrolled.certificate, now.s);
         Ok(self.enrolled(id, incarnation, enrolled.certificate))
+    }
+
+    /// Issues a further certificate to an agent that enrolled with the key of this request and has
+    /// not connected since; `None` if there is no such agent. The caller holds `decisions`.
+    fn enroll_again(
+        &self,
+        token: &[u8; 32],
+        csr_pem: &str,
+        name: &str,
+        now: Now,
+    ) -> Result<Option<IssuedIdentity>, EnrollError> {
+        let Some(earlier) = self.inner.store.unused_enrolment(token, name, now.s)? else {
+            return Ok(None);
+        };
+        let agent = earlier.agent;
+        let known = self.inner.fleet.read().get(agent).map(|record| record.incarnation);
+        let Some(incarnation) = known else { return Ok(None) };
+        // The signature of the request proves that its sender has the private key.
+        let certificate = self.sign(agent, csr_pem, now)?;
+        // A first use is known here before the store knows it.
+        let unused = self.inner.certificates.read().none_used(agent);
+        if !unused || certificate.key_digest != earlier.key_digest {
+            return Ok(None);
+        }
+        self.inner.store.add_certificate(agent, &certificate)?;
+        let mut certificates = self.inner.certificates.write();
+        certificates.supersede_unused(agent, now.s);
+        certificates.issued(agent, incarnation, &certificate, now.s);
+        Ok(Some(IssuedIdentity { again: true, ..self.enrolled(agent, incarnation, certificate) }))
     }
 
     /// Issues a further certificate; the present one stays valid until the new one is used.
@@ -188,6 +224,7 @@ impl Registry {
         IssuedIdentity {
             agent: id,
             incarnation,
+            again: false,
             certificate_pem: new.pem,
             ca_pem: self.ca_pem(),
             cluster_name: self.inner.options.cluster_name.clone(),

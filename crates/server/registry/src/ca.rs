@@ -10,7 +10,8 @@ use env::random::Random;
 use model::AgentId;
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateSigningRequestParams, DnType,
-    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType, SerialNumber,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, PublicKeyData as _, SanType,
+    SerialNumber,
 };
 use ring::digest::{SHA256, digest};
 use rustls_pki_types::CertificateDer;
@@ -162,6 +163,7 @@ impl Authority {
         let certificate = params.signed_by(&csr.public_key, &self.issuer).map_err(bad)?;
         Ok(NewCertificate {
             fingerprint: fingerprint(certificate.der()),
+            key_digest: fingerprint(&csr.public_key.subject_public_key_info()),
             not_before_s,
             not_after_s,
             pem: certificate.pem(),

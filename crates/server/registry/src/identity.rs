@@ -48,8 +48,7 @@ impl Certificates {
             row.used_at_s.is_some() && row.superseded_at_s.is_none() && row.revoked_at_s.is_none()
         });
         if in_use {
-            self.supersede(agent, now_s, |row| row.used_at_s.is_none());
-            self.changed.insert(agent);
+            self.supersede_unused(agent, now_s);
         }
         self.insert(CertificateRow {
             fingerprint: new.fingerprint,
@@ -91,6 +90,12 @@ impl Certificates {
                 change(row);
             }
         }
+    }
+
+    /// Supersedes the agent's certificates that were never used.
+    pub(crate) fn supersede_unused(&mut self, agent: AgentId, now_s: i64) {
+        self.supersede(agent, now_s, |row| row.used_at_s.is_none());
+        self.changed.insert(agent);
     }
 
     fn supersede(&mut self, agent: AgentId, now_s: i64, of: impl Fn(&CertificateRow) -> bool) {
@@ -149,6 +154,11 @@ impl Certificates {
         self.each(agent, |row| {
             row.revoked_at_s.get_or_insert(now_s);
         });
+    }
+
+    /// Returns true if no certificate of the agent was used or revoked.
+    pub(crate) fn none_used(&self, agent: AgentId) -> bool {
+        self.of(agent).all(|row| row.used_at_s.is_none() && row.revoked_at_s.is_none())
     }
 
     /// Returns true if every certificate of the agent was revoked; false if it has none.

@@ -50,6 +50,8 @@ pub struct IssuedIdentity {
     pub agent: AgentId,
     /// The life of that number.
     pub incarnation: Incarnation,
+    /// True if the agent was enrolled before and only its certificate is new.
+    pub again: bool,
     pub certificate_pem: String,
     /// The certificate authority to trust.
     pub ca_pem: String,

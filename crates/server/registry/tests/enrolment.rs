@@ -6,9 +6,12 @@ mod common;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use common::{Fixture, csr, fixture, named};
+use common::{Fixture, csr, der, fixture, named};
 use model::{AgentId, AgentStatus};
-use registry::{AgentEnrolment, EnrollError, Life, Reader, RegistryError, WriteContext};
+use registry::{
+    AgentEnrolment, EnrollError, IdentityError, IssuedIdentity, Life, Reader, RegistryError,
+    WriteContext,
+};
 
 #[test]
 fn enrolment_assigns_number_certificate_and_default_group() {
@@ -144,6 +147,72 @@ fn removed_agent_frees_its_name_but_not_its_number() {
     let fixture = fixture.reopen();
     assert_eq!(fixture.enroll("web-2").agent, AgentId(3));
     assert!(fixture.registry.overlay(first.agent).is_none());
+}
+
+/// Returns a registry with an agent `web` that enrolled with `csr`, and the token, which has one use
+/// left.
+fn enrolled(request: &str) -> (Fixture, String, IssuedIdentity) {
+    let fixture = fixture();
+    let token =
+        fixture.registry.create_enrolment_token(&WriteContext::server(), &[], 2, 60).unwrap();
+    let first = fixture.registry.enroll(&token, request, &named("web")).unwrap();
+    (fixture, token, first)
+}
+
+#[test]
+fn same_key_and_token_get_a_certificate_again() {
+    let request = csr("web");
+    let (fixture, token, first) = enrolled(&request);
+    assert!(!first.again);
+    let fixture = fixture.reopen();
+    let second = fixture.registry.enroll(&token, &request, &named("web")).unwrap();
+    assert_eq!((second.agent, second.again), (first.agent, true));
+    assert_eq!(second.incarnation, first.incarnation);
+    let left = fixture.registry.enrolment_tokens(&Reader::server()).unwrap();
+    assert_eq!(left[0].uses_left, 1, "no use is counted");
+    // Under another name the same key is another agent, which uses up the token.
+    let other = fixture.registry.enroll(&token, &request, &named("db")).unwrap();
+    assert_ne!(other.agent, first.agent);
+    let third = fixture.registry.enroll(&token, &request, &named("web")).unwrap();
+    assert_eq!(third.agent, first.agent, "with the token it used up");
+    let identify =
+        |issued: &IssuedIdentity| fixture.registry.identify(&der(&issued.certificate_pem));
+    assert_eq!(identify(&second), Err(IdentityError::Superseded), "the last one counts");
+    assert_eq!(identify(&third).unwrap().agent, first.agent);
+    // It has connected: the name is in use.
+    let refused = fixture.registry.enroll(&fixture.token(), &request, &named("web"));
+    assert!(matches!(refused, Err(EnrollError::DuplicateName { .. })), "{refused:?}");
+    fixture.registry.flush().unwrap();
+    let fixture = fixture.reopen();
+    let refused = fixture.registry.enroll(&fixture.token(), &request, &named("web"));
+    assert!(matches!(refused, Err(EnrollError::DuplicateName { .. })), "{refused:?}");
+}
+
+#[test]
+fn certificate_is_not_issued_again_for_another_key_or_token() {
+    let request = csr("web");
+    let (fixture, token, first) = enrolled(&request);
+    let again = |token: &str, request: &str| {
+        fixture.registry.enroll(token, request, &named("web")).map(|issued| issued.agent)
+    };
+    let duplicate = |refused| matches!(refused, Err(EnrollError::DuplicateName { .. }));
+    assert!(duplicate(again(&token, &csr("web"))), "another key");
+    assert_eq!(again(&fixture.token(), &request).unwrap(), first.agent, "a new token");
+    fixture.after(60);
+    assert!(matches!(again(&token, &request), Err(EnrollError::Token("expired"))));
+    fixture.registry.revoke(&WriteContext::server(), first.agent).unwrap();
+    assert!(duplicate(again(&fixture.token(), &request)), "its certificates are revoked");
+}
+
+#[test]
+fn revoked_token_issues_no_certificate_again() {
+    let request = csr("web");
+    let (fixture, token, _) = enrolled(&request);
+    for row in fixture.registry.enrolment_tokens(&Reader::server()).unwrap() {
+        fixture.registry.revoke_enrolment_token(&WriteContext::server(), &row.digest).unwrap();
+    }
+    let refused = fixture.registry.enroll(&token, &request, &named("web"));
+    assert!(matches!(refused, Err(EnrollError::Token("unknown or revoked"))), "{refused:?}");
 }
 
 #[test]

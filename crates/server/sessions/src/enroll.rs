@@ -32,7 +32,7 @@ pub(crate) async fn enroll(
             registry.enroll(&asked.token, &asked.csr, &request)
         })
         .await?;
-    info!(agent = %enrolled.agent, peer = peer.name(), "enrolled");
+    info!(agent = %enrolled.agent, peer = peer.name(), again = enrolled.again, "enrolled");
     Ok(Json(EnrollAnswer {
         agent: enrolled.agent.to_string(),
         certificate: enrolled.certificate_pem,

@@ -52,6 +52,7 @@ mod verifier;
 pub use error::SessionsError;
 pub use options::{
     AGENT_SERIES_MAX_DEFAULT, LocalCaller, Renderer, SessionsLimits, SessionsOptions, Timeouts,
+    told_max,
 };
 pub use reports::ReportKind;
 pub use server::{Sessions, SessionsHandle};

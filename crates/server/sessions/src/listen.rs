@@ -29,9 +29,7 @@ use crate::error::SessionsError;
 use crate::header::{Header, Patience, Watched};
 use crate::identity::{Origin, Peer};
 use crate::meter::add;
-use crate::options::{
-    CONNECTIONS_TOLD_MAX, HEADERS_MAX, LINGER_BYTES_MAX, LOCAL_CONNECTIONS_MAX, Timeouts,
-};
+use crate::options::{HEADERS_MAX, LINGER_BYTES_MAX, Timeouts, told_max};
 use crate::unix::Socket;
 
 /// Connections that the kernel queues until they are accepted.
@@ -95,7 +93,7 @@ pub(crate) async fn tls(
         let Some((stream, address)) = accepted_connection(accepted).await else { continue };
         let counted = Counted::new(&app);
         let max = app.options.limits.connections_max;
-        if counted.open > max + CONNECTIONS_TOLD_MAX {
+        if counted.open > max + told_max(max) {
             debug!(peer = %address, "connection closed: too many connections");
             add(&app.meter.shed, 1);
             continue;
@@ -170,11 +168,12 @@ pub(crate) async fn local(
             _ = stop.changed() => break,
         };
         let Some((stream, _)) = accepted_connection(accepted).await else { continue };
-        if tasks.len() >= LOCAL_CONNECTIONS_MAX + CONNECTIONS_TOLD_MAX {
+        let max = app.options.limits.local_connections_max;
+        if tasks.len() >= max + told_max(max) {
             add(&app.meter.shed, 1);
             continue;
         }
-        let turned_away = tasks.len() >= LOCAL_CONNECTIONS_MAX;
+        let turned_away = tasks.len() >= max;
         let Some(peer) = local_peer(&app, &stream, turned_away) else { continue };
         let (app, routes, stop) = (Arc::clone(&app), routes.clone(), stop.clone());
         tasks.spawn(async move {

@@ -22,10 +22,11 @@ pub(crate) const AGENT_SHARE_BYTES_MAX: usize = 2 * model::limits::SESSION_BYTES
 pub const AGENT_SERIES_MAX_DEFAULT: u64 = 2000;
 /// Connections over TLS served at once.
 pub(crate) const CONNECTIONS_MAX: usize = 1024;
-/// Connections above the limit that still get 503 with Retry-After; further ones are closed.
-pub(crate) const CONNECTIONS_TOLD_MAX: usize = 64;
+/// Fewest and most connections above a limit that still get 503 with Retry-After; further ones are
+/// closed.
+const CONNECTIONS_TOLD: (usize, usize) = (4, 64);
 /// Connections on the unix socket served at once.
-pub(crate) const LOCAL_CONNECTIONS_MAX: usize = 128;
+const LOCAL_CONNECTIONS_MAX: usize = 128;
 /// Requests of one agent that may be running or waiting for the agent's lock.
 pub(crate) const AGENT_REQUESTS_MAX: usize = 4;
 /// Enrolments and renewals running at once.
@@ -67,6 +68,13 @@ pub(crate) const INLINE_BYTES_MAX: usize = 64 * 1024;
 /// little more than the longest session.
 pub(crate) const LINGER_BYTES_MAX: usize = model::limits::SESSION_BYTES_MAX + 4 * 1024 * 1024;
 
+/// Returns the number of connections above a listener's limit of `connections_max` that are
+/// accepted, in order to ask them to come back later.
+pub fn told_max(connections_max: usize) -> usize {
+    let (least, most) = CONNECTIONS_TOLD;
+    (connections_max / 2).clamp(least, most)
+}
+
 /// Limits on what agents send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionsLimits {
@@ -78,6 +86,8 @@ pub struct SessionsLimits {
     pub agent_share_bytes_max: usize,
     /// Connections over TLS served at once.
     pub connections_max: usize,
+    /// Connections on the unix socket served at once.
+    pub local_connections_max: usize,
     /// Longest body of a session, bytes.
     pub session_bytes_max: usize,
     /// Most values in a session.
@@ -95,6 +105,7 @@ impl Default for SessionsLimits {
             small_in_flight_bytes_max: SMALL_IN_FLIGHT_BYTES_MAX,
             agent_share_bytes_max: AGENT_SHARE_BYTES_MAX,
             connections_max: CONNECTIONS_MAX,
+            local_connections_max: LOCAL_CONNECTIONS_MAX,
             session_bytes_max: model::limits::SESSION_BYTES_MAX,
             session_values_max: model::limits::SESSION_VALUES_MAX,
             agent_requests_max: AGENT_REQUESTS_MAX,

@@ -51,6 +51,8 @@ macro_rules! control_conformance {
             enrolment_token_registers_at_most_its_uses,
             refused_enrolment_does_not_use_the_token,
             enrolment_tokens_end_by_revocation_and_expiry,
+            unused_enrolment_is_found_by_its_own_or_a_valid_token,
+            used_or_revoked_enrolment_is_not_found,
             renewal_deletes_superseded_unused_certificates,
             removing_agents_revokes_their_certificates,
             agent_groups_are_ordered_and_default_when_empty,

@@ -48,7 +48,7 @@ pub use security::{
     SecurityStore, SecurityWrite,
 };
 pub use types::{
-    AgentRow, CertificateRow, ConfigRow, ConfigState, ControlImage, EnrolledAgent,
+    AgentRow, CertificateRow, ConfigRow, ConfigState, ControlImage, EnrolledAgent, EnrolmentRow,
     EnrolmentTokenRow, InfoRow, LivenessRow, NewAgent, NewCertificate, NewEnrolmentToken, Policy,
     Revocation, RevocationTarget, RoleRef, Sign, StatusCode, UserRow,
 };
@@ -105,6 +105,16 @@ pub trait ControlStore: SecurityStore {
         agent: &NewAgent,
         sign: Sign<'_>,
     ) -> ControlResult<EnrolledAgent>;
+
+    /// Returns the enrolment of the agent with this name, if it has not connected since and the
+    /// token permits a further certificate: it is the token of that enrolment, used up or not, or
+    /// another one that has uses left. No use is counted.
+    fn unused_enrolment(
+        &self,
+        digest: &[u8; 32],
+        name: &str,
+        now_s: i64,
+    ) -> ControlResult<Option<EnrolmentRow>>;
 
     /// Registers agents that are added or imported (no token, no certificate yet), all or none.
     ///

@@ -100,6 +100,8 @@ pub struct CertificateRow {
 pub struct NewCertificate {
     /// SHA-256 of its DER bytes.
     pub fingerprint: [u8; 32],
+    /// SHA-256 of its public key (`SubjectPublicKeyInfo`).
+    pub key_digest: [u8; 32],
     /// Start of validity, seconds since the epoch.
     pub not_before_s: i64,
     /// End of validity, seconds since the epoch.
@@ -132,6 +134,14 @@ pub struct EnrolledAgent {
     /// The new agent.
     pub row: AgentRow,
     pub certificate: NewCertificate,
+}
+
+/// The enrolment of an agent that has not connected since.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EnrolmentRow {
+    pub agent: AgentId,
+    /// SHA-256 of the public key that it enrolled with.
+    pub key_digest: [u8; 32],
 }
 
 /// An enrolment token to store.

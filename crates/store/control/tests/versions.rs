@@ -48,6 +48,7 @@ fn fill_registry(store: &SqliteControl) {
     let mut sign = |id: AgentId| {
         Ok(NewCertificate {
             fingerprint: [id.0 as u8; 32],
+            key_digest: [id.0 as u8; 32],
             not_before_s: NOW_S,
             not_after_s: NOW_S + 1_000,
             pem: String::new(),

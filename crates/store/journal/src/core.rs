@@ -87,7 +87,7 @@ fn choose_io(files: &dyn Files, dir: &Path, wanted: IoPath) -> Result<ChosenIo, 
         return chosen(IoPath::Fdatasync, why);
     }
     let path = dir.join(PROBE_NAME);
-    let access = Access { write: true, create: true, direct: true, dsync: true };
+    let access = Access { direct: true, dsync: true, ..Access::CREATE };
     let tried = files.open(&path, access).and_then(|file| {
         let mut block = Blocks::new();
         file.write_all_at(block.reset(BLOCK_BYTES), 0)

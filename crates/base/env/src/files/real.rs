@@ -15,7 +15,7 @@ use super::traits::{Access, File, Files, Lock};
 /// file's times. On ext4 that commits the file system's journal every few milliseconds.
 const DSYNC: OFlags = OFlags::from_bits_retain(libc::O_DSYNC as u32);
 
-/// The file system of the operating system. New files are readable by their owner alone.
+/// The file system of the operating system.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RealFiles;
 
@@ -101,7 +101,8 @@ fn access_flags(access: Access) -> OFlags {
 
 impl Files for RealFiles {
     fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn File>> {
-        let fd = rustix::fs::open(path, access_flags(access), Mode::RUSR | Mode::WUSR)?;
+        let mode = Mode::from_raw_mode(access.mode);
+        let fd = rustix::fs::open(path, access_flags(access), mode)?;
         Ok(Arc::new(RealFile(fs::File::from(fd))))
     }
 

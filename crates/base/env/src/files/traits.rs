@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// The options with which a file is opened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Access {
     /// Allows writing as well as reading.
     pub write: bool,
@@ -14,14 +14,20 @@ pub struct Access {
     pub direct: bool,
     /// Each write persists before it returns.
     pub dsync: bool,
+    /// Permissions of a file that is created, reduced by the process's mask.
+    pub mode: u32,
 }
 
+/// Permissions of a file that only its owner may use.
+const PRIVATE_MODE: u32 = 0o600;
+
 impl Access {
-    pub const READ: Self = Self { write: false, create: false, direct: false, dsync: false };
+    pub const READ: Self =
+        Self { write: false, create: false, direct: false, dsync: false, mode: PRIVATE_MODE };
     /// For reading and writing, through the page cache.
-    pub const WRITE: Self = Self { write: true, create: false, direct: false, dsync: false };
+    pub const WRITE: Self = Self { write: true, ..Self::READ };
     /// As [`Access::WRITE`]; creates a missing file.
-    pub const CREATE: Self = Self { write: true, create: true, direct: false, dsync: false };
+    pub const CREATE: Self = Self { create: true, ..Self::WRITE };
 }
 
 /// An open file. Positioned reads and writes only, so that it can be shared between threads.

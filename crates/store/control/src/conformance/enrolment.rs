@@ -11,6 +11,7 @@ use crate::{
 fn certificate(fingerprint: u8, not_after_s: i64) -> NewCertificate {
     NewCertificate {
         fingerprint: [fingerprint; 32],
+        key_digest: [fingerprint; 32],
         not_before_s: 0,
         not_after_s,
         pem: String::new(),
@@ -83,6 +84,46 @@ pub fn enrolment_tokens_end_by_revocation_and_expiry(store: &dyn ControlStore) {
     assert_eq!(refusal(enroll(store, 1, "a")), "unknown or revoked");
     assert_eq!(store.forget_expired(999).unwrap(), 0);
     assert_eq!(store.forget_expired(1_000).unwrap(), 1);
+}
+
+pub fn unused_enrolment_is_found_by_its_own_or_a_valid_token(store: &dyn ControlStore) {
+    for digest in 1..=3 {
+        store.add_enrolment_token(&by(), &token(digest, 1)).unwrap();
+    }
+    let found = |digest: u8, name: &str, now_s: i64| {
+        let row = store.unused_enrolment(&[digest; 32], name, now_s).unwrap();
+        row.map(|row| (row.agent, row.key_digest[0]))
+    };
+    let a = enroll(store, 1, "a").unwrap().row.record.id;
+    enroll(store, 2, "b").unwrap();
+    let expected = Some((a, a.0 as u8));
+    assert_eq!(found(1, "a", 100), expected, "used up");
+    store.forget_expired(999).unwrap();
+    assert_eq!(found(1, "a", 999), expected, "used up and deleted");
+    assert_eq!(found(1, "a", 1_000), None, "expired");
+    assert_eq!(found(2, "a", 100), None, "used up by another agent");
+    assert_eq!(found(3, "a", 100), expected, "another token that has a use left");
+    assert_eq!(found(3, "a", 1_000), None);
+    assert_eq!((found(9, "a", 100), found(3, "c", 100)), (None, None));
+    assert_eq!(store.enrolment_tokens(&reader(), 100).unwrap()[0].uses_left, 1, "none was used");
+    assert!(store.revoke_enrolment_token(&by(), &[1; 32]).unwrap());
+    assert!(!store.revoke_enrolment_token(&by(), &[1; 32]).unwrap());
+    assert_eq!((found(1, "a", 100), found(3, "a", 100)), (None, expected), "1 is revoked");
+}
+
+pub fn used_or_revoked_enrolment_is_not_found(store: &dyn ControlStore) {
+    store.add_enrolment_token(&by(), &token(1, 9)).unwrap();
+    let found = |name: &str| store.unused_enrolment(&[1; 32], name, 100).unwrap().is_some();
+    let [used, revoked, removed] =
+        ["a", "b", "c"].map(|name| enroll(store, 1, name).unwrap().row.record.id);
+    assert!(found("a") && found("b") && found("c"));
+    let row = store.load().unwrap().certificates.into_iter().find(|row| row.agent == used).unwrap();
+    store.save_certificate_uses(&[CertificateRow { used_at_s: Some(100), ..row }]).unwrap();
+    store.revoke_certificates(&by(), &[revoked], 100).unwrap();
+    store.remove_agents(&by(), &[removed], 100).unwrap();
+    assert!(!found("a") && !found("b") && !found("c"));
+    add(store, &["d"]);
+    assert!(!found("d"), "added without a token");
 }
 
 pub fn renewal_deletes_superseded_unused_certificates(store: &dyn ControlStore) {

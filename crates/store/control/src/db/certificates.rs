@@ -1,14 +1,17 @@
 //! Certificates and enrolment tokens.
 
-use model::{AgentId, Incarnation};
+use model::{AgentId, AgentRecord, Incarnation};
 use rusqlite::{OptionalExtension, Row, Transaction, params};
 
 use super::{groups, rows};
 use crate::limits::{ENROLMENT_TOKEN_USES_MAX, ENROLMENT_TOKENS_MAX};
 use crate::{
-    CertificateRow, ControlError, ControlResult, EnrolmentTokenRow, NewCertificate,
+    CertificateRow, ControlError, ControlResult, EnrolmentRow, EnrolmentTokenRow, NewCertificate,
     NewEnrolmentToken,
 };
+
+/// Result of a search for an enrolment that was not used.
+pub(super) type Unused = ControlResult<Option<EnrolmentRow>>;
 
 pub(super) fn all(tx: &Transaction<'_>) -> ControlResult<Vec<CertificateRow>> {
     let mut statement = tx.prepare_cached(
@@ -51,6 +54,45 @@ pub(super) fn insert(
     Ok(())
 }
 
+/// Stores the first certificate of an agent, and the key and the token that it enrolled with.
+pub(super) fn insert_first(
+    tx: &Transaction<'_>,
+    agent: &AgentRecord,
+    new: &NewCertificate,
+    token: &EnrolmentTokenRow,
+) -> ControlResult<()> {
+    insert(tx, agent.id, agent.incarnation, new)?;
+    tx.prepare_cached("INSERT OR REPLACE INTO enrolment VALUES (?1, ?2, ?3, ?4)")?
+        .execute(params![agent.id.0, new.key_digest, token.digest, token.expires_at_s])?;
+    Ok(())
+}
+
+/// Returns the enrolment of the agent with this name if the token permits a further certificate.
+pub(super) fn unused(tx: &Transaction<'_>, token: &[u8; 32], name: &str, now_s: i64) -> Unused {
+    let found = tx
+        .prepare_cached(
+            "SELECT e.agent, e.key_digest, e.token, e.expires_at_s
+             FROM agent a JOIN enrolment e ON e.agent = a.id WHERE a.name = ?1 AND a.id > 0",
+        )?
+        .query_and_then([name], |row| {
+            let enrolment =
+                EnrolmentRow { agent: AgentId(row.get(0)?), key_digest: rows::digest(row, 1)? };
+            Ok::<_, ControlError>((enrolment, rows::digest(row, 2)?, row.get::<_, i64>(3)?))
+        })?
+        .next()
+        .transpose()?;
+    let Some((enrolment, used, expires_at_s)) = found else { return Ok(None) };
+    let same = equal_in_constant_time(&used, token) && expires_at_s > now_s;
+    let permitted = same || check(find_token(tx, token)?, now_s).is_ok();
+    Ok(permitted.then_some(enrolment))
+}
+
+/// Forgets with which key an agent enrolled: no other certificate is issued for it.
+fn forget_enrolment(tx: &Transaction<'_>, agent: AgentId) -> ControlResult<()> {
+    tx.prepare_cached("DELETE FROM enrolment WHERE agent = ?1")?.execute([agent.0])?;
+    Ok(())
+}
+
 /// Stores a renewed certificate and deletes superseded ones that were never used: an agent that
 /// cannot store its certificate would add one with each attempt.
 pub(super) fn add(tx: &Transaction<'_>, agent: AgentId, new: &NewCertificate) -> ControlResult<()> {
@@ -75,11 +117,15 @@ pub(super) fn save_uses(tx: &Transaction<'_>, rows: &[CertificateRow]) -> Contro
     )?;
     for row in rows {
         statement.execute(params![row.fingerprint, row.used_at_s, row.superseded_at_s])?;
+        if row.used_at_s.is_some() {
+            forget_enrolment(tx, row.agent)?;
+        }
     }
     Ok(())
 }
 
 pub(super) fn revoke(tx: &Transaction<'_>, agent: AgentId, now_s: i64) -> ControlResult<u64> {
+    forget_enrolment(tx, agent)?;
     let n = tx
         .prepare_cached(
             "UPDATE certificate SET revoked_at_s = ?2 WHERE agent = ?1 AND revoked_at_s IS NULL",
@@ -136,30 +182,40 @@ pub(super) fn add_token(tx: &Transaction<'_>, token: &NewEnrolmentToken) -> Cont
     Ok(())
 }
 
-/// Counts one use of a token and returns the token's groups.
-///
-/// Every digest is compared in full, so that the duration reveals nothing about any of them.
+/// Counts one use of a token and returns the token.
 pub(super) fn use_token(
     tx: &Transaction<'_>,
     digest: &[u8; 32],
     now_s: i64,
-) -> ControlResult<Vec<String>> {
+) -> ControlResult<EnrolmentTokenRow> {
+    let token = check(find_token(tx, digest)?, now_s)?;
+    tx.prepare_cached("UPDATE enrolment_token SET uses_left = uses_left - 1 WHERE digest = ?1")?
+        .execute([digest])?;
+    Ok(token)
+}
+
+/// Returns the token with a digest. Compares every digest in full, so that the duration reveals
+/// nothing about any of them.
+fn find_token(tx: &Transaction<'_>, digest: &[u8; 32]) -> ControlResult<Option<EnrolmentTokenRow>> {
     let mut found = None;
     for token in token_rows(tx)? {
         if equal_in_constant_time(&token.digest, digest) {
             found = Some(token);
         }
     }
-    let token = found.ok_or(ControlError::Token("unknown or revoked"))?;
+    Ok(found)
+}
+
+/// Returns the token if an agent may be registered with it.
+fn check(token: Option<EnrolmentTokenRow>, now_s: i64) -> ControlResult<EnrolmentTokenRow> {
+    let token = token.ok_or(ControlError::Token("unknown or revoked"))?;
     if token.expires_at_s <= now_s {
         return Err(ControlError::Token("expired"));
     }
     if token.uses_left == 0 {
         return Err(ControlError::Token("used up"));
     }
-    tx.prepare_cached("UPDATE enrolment_token SET uses_left = uses_left - 1 WHERE digest = ?1")?
-        .execute([digest])?;
-    Ok(token.groups)
+    Ok(token)
 }
 
 fn equal_in_constant_time(a: &[u8; 32], b: &[u8; 32]) -> bool {
@@ -190,5 +246,12 @@ fn token_rows(tx: &Transaction<'_>) -> ControlResult<Vec<EnrolmentTokenRow>> {
 }
 
 pub(super) fn revoke_token(tx: &Transaction<'_>, digest: &[u8; 32]) -> ControlResult<bool> {
-    Ok(rows::run(tx, "DELETE FROM enrolment_token WHERE digest = ?1", [digest])? > 0)
+    // A token that was used up is deleted before it expires, but still permits a second attempt.
+    let ended = rows::run(
+        tx,
+        "UPDATE enrolment SET expires_at_s = 0 WHERE token = ?1 AND expires_at_s <> 0",
+        [digest],
+    )?;
+    let deleted = rows::run(tx, "DELETE FROM enrolment_token WHERE digest = ?1", [digest])?;
+    Ok(ended + deleted > 0)
 }

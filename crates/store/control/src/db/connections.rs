@@ -1,14 +1,18 @@
 //! The connections: one writer, a few readers, one reader for users and permissions (so that long
 //! lists do not delay logins), and one that checkpoints.
 
+use std::ffi::c_int;
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use env::files::FileIdentity;
 use parking_lot::Mutex;
-use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
+use rusqlite::hooks::Wal;
+use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 
 use super::{counters, list, users};
 use crate::{AgentQuery, ControlError, ControlResult, PendingAudit, WriteContext, schema};
@@ -26,7 +30,30 @@ const STATEMENTS_MAX: usize = 256;
 const CACHE_KIB: i64 = 8 * 1024;
 /// Pages of log (64 MiB) above which a commit checkpoints by itself. Below it, only
 /// [`crate::ControlStore::checkpoint`] does, so that a commit does not wait for a checkpoint.
-const CHECKPOINT_PAGES: i64 = 16 * 1024;
+const CHECKPOINT_PAGES: c_int = 16 * 1024;
+
+/// Logs the first checkpoint that fails, and the next that succeeds.
+struct CheckpointLog {
+    path: PathBuf,
+    failing: AtomicBool,
+}
+
+impl CheckpointLog {
+    fn note(&self, done: &rusqlite::Result<()>) {
+        let path = self.path.display();
+        match done {
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => {}
+            Err(error) if !self.failing.swap(true, Ordering::Relaxed) => {
+                tracing::error!(%path, %error,
+                    "checkpoint failed: the write-ahead log grows until one succeeds; check the disk");
+            }
+            Ok(()) if self.failing.swap(false, Ordering::Relaxed) => {
+                tracing::info!(%path, "checkpoints work again");
+            }
+            _ => {}
+        }
+    }
+}
 
 /// `registry.db`.
 pub struct SqliteControl {
@@ -38,6 +65,7 @@ pub struct SqliteControl {
     /// For users, roles, policies and settings, each looked up by its key.
     keyed: ReaderPool,
     checkpointer: Mutex<Connection>,
+    checkpoint_log: Arc<CheckpointLog>,
 }
 
 /// The writing connection, and the meter of its cost.
@@ -66,8 +94,10 @@ impl SqliteControl {
         let mut writer = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         writer.pragma_update(None, "journal_mode", "WAL")?;
         writer.pragma_update(None, "synchronous", "FULL")?;
-        writer.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
         schema::migrate(&mut writer)?;
+        let checkpoint_log =
+            Arc::new(CheckpointLog { path: path.to_owned(), failing: AtomicBool::new(false) });
+        checkpoint_after_commits(&mut writer, &checkpoint_log)?;
         let meter = Meter::attach(&mut writer)?;
         Ok(Self {
             path: path.to_owned(),
@@ -76,6 +106,7 @@ impl SqliteControl {
             readers: ReaderPool::open(readers, || open_reader(path))?,
             keyed: ReaderPool::open(1, || open_reader(path))?,
             checkpointer: Mutex::new(connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?),
+            checkpoint_log,
         })
     }
 
@@ -180,7 +211,9 @@ impl SqliteControl {
     /// Copies the log into the database as far as readers allow. Does not block writers.
     pub(super) fn copy_log(&self) -> ControlResult<()> {
         let conn = self.checkpointer.lock();
-        Ok(conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?)
+        let done = conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+        self.checkpoint_log.note(&done);
+        Ok(done?)
     }
 
     /// Runs one transaction that survives a killed process, and a power cut once a later durable
@@ -237,6 +270,22 @@ fn transact<T>(
     let out = work(&tx)?;
     tx.commit()?;
     Ok(out)
+}
+
+/// Checkpoints after a commit that leaves more than [`CHECKPOINT_PAGES`] in the log. SQLite's own
+/// automatic checkpoints would ignore their errors.
+fn checkpoint_after_commits(
+    writer: &mut Connection,
+    log: &Arc<CheckpointLog>,
+) -> rusqlite::Result<()> {
+    let log = Arc::clone(log);
+    writer.wal_hook(Some(move |wal: &mut Wal, pages: c_int| {
+        if pages >= CHECKPOINT_PAGES {
+            log.note(&wal.checkpoint());
+        }
+        // An error here would be reported as that of the commit, which is done.
+        Ok(())
+    }))
 }
 
 fn open_reader(path: &Path) -> ControlResult<Connection> {

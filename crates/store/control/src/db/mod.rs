@@ -36,6 +36,7 @@ use super::{
     UserRow, WriteContext,
 };
 
+use certificates::Unused;
 pub use connections::SqliteControl;
 use connections::connect;
 use sqlite::Reader;
@@ -88,14 +89,18 @@ impl ControlStore for SqliteControl {
         sign: Sign<'_>,
     ) -> ControlResult<EnrolledAgent> {
         self.write(&WriteContext::server(), |tx| {
-            let groups = certificates::use_token(tx, digest, agent.now_s)?;
+            let token = certificates::use_token(tx, digest, agent.now_s)?;
             let mut agent = agent.clone();
-            agent.groups.splice(0..0, groups);
+            agent.groups.splice(0..0, token.groups.iter().cloned());
             let row = agents::add(tx, &agent, &[])?;
             let certificate = sign(row.record.id).map_err(ControlError::Certificate)?;
-            certificates::insert(tx, row.record.id, row.record.incarnation, &certificate)?;
+            certificates::insert_first(tx, &row.record, &certificate, &token)?;
             Ok(EnrolledAgent { row, certificate })
         })
+    }
+
+    fn unused_enrolment(&self, token: &[u8; 32], name: &str, now_s: i64) -> Unused {
+        self.write_soft(&Reader::server(), |tx| certificates::unused(tx, token, name, now_s))
     }
 
     fn add_agents(&self, context: &WriteContext, new: &[NewAgent]) -> ControlResult<Vec<AgentRow>> {

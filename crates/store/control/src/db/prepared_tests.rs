@@ -52,6 +52,7 @@ fn fleet(store: &SqliteControl, n: u32) {
     store.add_enrolment_token(by, &token).unwrap();
     let certificate = |id: AgentId| NewCertificate {
         fingerprint: [(n + 100 * id.0) as u8; 32],
+        key_digest: [0; 32],
         not_before_s: 1,
         not_after_s: 9,
         pem: String::new(),
@@ -59,6 +60,7 @@ fn fleet(store: &SqliteControl, n: u32) {
     let mut sign = |id: AgentId| Ok(certificate(id));
     let enrolled = store.enroll(&digest, &agent(format!("e-{n}"), None), &mut sign).unwrap();
     let id = enrolled.row.record.id;
+    store.unused_enrolment(&digest, &format!("e-{n}"), 1).unwrap().unwrap();
     let another = NewCertificate { fingerprint: [200 + n as u8; 32], ..certificate(id) };
     store.add_certificate(id, &another).unwrap();
     let image = store.load().unwrap();

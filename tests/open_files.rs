@@ -1,0 +1,72 @@
+//! Servers with a low limit of open files.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::unnecessary_debug_formatting,
+    reason = "a test that cannot go on fails"
+)]
+
+mod common;
+#[path = "common/deployment.rs"]
+mod deployment;
+
+use std::fs;
+use std::net::TcpStream;
+
+use common::{Api, Running, eventually};
+use deployment::Deployment;
+
+/// Starts the server with a limit of open files.
+fn start(deployment: &Deployment, open_files: u32) -> Running {
+    let config = deployment.base.join("server.toml");
+    let log = deployment.base.join("server.log");
+    Running::start_limited(open_files, &["server", "--config", config.to_str().unwrap()], &log)
+}
+
+fn log(deployment: &Deployment) -> String {
+    fs::read_to_string(deployment.base.join("server.log")).unwrap()
+}
+
+#[test]
+fn server_with_too_few_open_files_does_not_start() {
+    let deployment = Deployment::new("open-files-few");
+    let mut server = start(&deployment, 64);
+    assert_eq!(server.wait(), 2);
+    let log = log(&deployment);
+    assert!(log.contains("the limit of open files is 64, at least 256 are needed"), "{log}");
+    let series = deployment.base.join("series");
+    let words = ["series", "serve", "--data", series.to_str().unwrap()];
+    let mut alone = Running::start_limited(64, &words, &deployment.base.join("series.log"));
+    assert_eq!(alone.wait(), 2);
+    let log = fs::read_to_string(deployment.base.join("series.log")).unwrap();
+    assert!(log.contains("at least 256 are needed"), "{log}");
+}
+
+#[test]
+fn idle_connections_do_not_use_up_the_open_files() {
+    let deployment = Deployment::new("open-files-idle");
+    let server = start(&deployment, 256);
+    let url = server.line("ready: ");
+    let api = Api::of(&deployment.data());
+    let config = fs::read_to_string(deployment.base.join("agent.toml")).unwrap();
+    let agents = config.split("https://").nth(1).unwrap().split('"').next().unwrap().to_owned();
+    let page = url.trim_start_matches("http://").trim_end_matches('/');
+    let connect = |address: &str| TcpStream::connect(address).unwrap();
+    let held: Vec<TcpStream> =
+        (0..300).map(|n| connect(if n < 200 { page } else { &agents })).collect();
+    for _ in 0..20 {
+        api.get("/manager/status");
+    }
+    // The listener of agents closes connections without a handshake after ten seconds.
+    eventually("an agent enrols", || {
+        let (code, error) = deployment.enroll("web");
+        if code == 0 { Ok(()) } else { Err(error) }
+    });
+    drop(held);
+    let lines = log(&deployment);
+    assert!(!lines.contains("os error 24"), "{lines}");
+    assert_eq!(lines.matches("fewer connections than configured").count(), 1, "{lines}");
+    assert_eq!(server.stop(), 0);
+}
