@@ -33,7 +33,10 @@
 //! [`Device`] removes them.
 
 mod error;
+mod fault;
 mod fiemap;
+mod files;
+mod folder;
 mod fuse;
 mod host;
 mod image;
@@ -44,6 +47,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use error::DeviceError;
+pub use fault::{DiskFault, FaultError, FaultyRequest};
+pub use folder::FaultyFolder;
 pub use image::{Counters, Moment, PowerCut, SECTOR_BYTES};
 pub use options::{BLOCK_BYTES, DEVICE_BYTES_MAX, DEVICE_BYTES_MIN, DeviceOptions, Fs};
 pub use report::{Class, Report, Tally, block_sizes};
@@ -132,6 +137,22 @@ impl Device {
         self.image.is_dead()
     }
 
+    /// Plans a fault, in place of an earlier one: a request to the device fails, with what the file
+    /// system makes of it. Requests are counted from now on. A power cut does not end the fault.
+    pub fn fail(&self, fault: DiskFault) {
+        self.image.with_plan(|plan| plan.set(fault));
+    }
+
+    /// Ends the fault.
+    pub fn clear_fault(&self) {
+        self.image.with_plan(fault::Plan::clear);
+    }
+
+    /// Returns the number of requests that the last planned fault failed.
+    pub fn failed_requests(&self) -> u64 {
+        self.image.with_plan(|plan| plan.failed())
+    }
+
     /// Returns the requests since the device was made.
     pub fn counters(&self) -> Counters {
         self.image.counters()
@@ -157,7 +178,7 @@ impl Device {
     }
 }
 
-/// Checks that a device is available on this machine.
+/// Checks that a device with this file system is available on this machine.
 ///
 /// # Errors
 /// [`DeviceError::Unavailable`] with the reason.
