@@ -1,6 +1,8 @@
 //! Faults of a disk that goes on working: a request that fails once, or requests that fail from
 //! then on.
 
+use crate::error::DeviceError;
+
 /// The error of a failed request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FaultError {
@@ -72,4 +74,29 @@ impl Plan {
         self.failed += 1;
         Err(fault.error)
     }
+}
+
+/// Runs some work with each fault in turn, and returns the number of runs. `run` returns the number
+/// of requests that failed; a fault that fails none is the last one of its kind.
+#[expect(clippy::panic, clippy::print_stderr, reason = "for tests: the output names the fault")]
+pub(crate) fn each_fault(
+    step: usize,
+    mut run: impl FnMut(DiskFault) -> Result<u64, DeviceError>,
+) -> u64 {
+    let mut runs = 0;
+    let kinds = FaultError::ALL.into_iter().flat_map(|error| [(error, false), (error, true)]);
+    // The kinds begin at different requests, so that together they meet more of them.
+    for (first, (error, lasting)) in (1..=step as u64).cycle().zip(kinds) {
+        for number in (first..).step_by(step) {
+            let fault = DiskFault { request: FaultyRequest::Any, number, error, lasting };
+            eprintln!("{fault:?}");
+            runs += 1;
+            match run(fault) {
+                Ok(0) => break,
+                Ok(_) => {}
+                Err(error) => panic!("{fault:?}: {error}"),
+            }
+        }
+    }
+    runs
 }

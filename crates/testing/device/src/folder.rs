@@ -5,6 +5,7 @@
 //! program is one request, so that a test can fail every one of them in turn.
 
 use std::ffi::OsStr;
+use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -17,7 +18,7 @@ use fuser::{
 use parking_lot::Mutex;
 
 use crate::error::DeviceError;
-use crate::fault::DiskFault;
+use crate::fault::{DiskFault, each_fault};
 use crate::files::{Content, ROOT, Tree};
 use crate::fuse::{REMEMBERED, attributes};
 use crate::host::{FuseMount, available_fuse};
@@ -65,6 +66,32 @@ impl FaultyFolder {
     /// Returns the number of requests that the last planned fault failed.
     pub fn failed_requests(&self) -> u64 {
         self.tree.lock().plan.failed()
+    }
+
+    /// Fails every `step`-th request of some work in turn, with each error, once and lasting, until
+    /// the work ends before its fault. Each run has an empty folder: `prepare` fills it, `work` has
+    /// the fault, and `check` runs when the fault has ended. Returns the number of runs.
+    ///
+    /// # Panics
+    /// Panics if a folder cannot be made or removed.
+    pub fn fail_each<T>(
+        &self,
+        step: usize,
+        prepare: impl Fn(&Path) -> T,
+        work: impl Fn(&Path, &mut T),
+        check: impl Fn(&Path, &mut T),
+    ) -> u64 {
+        let folder = self.path().join("run");
+        each_fault(step, |fault| {
+            fs::create_dir(&folder).map_err(DeviceError::io(&folder))?;
+            let mut held = prepare(&folder);
+            self.fail(fault);
+            work(&folder, &mut held);
+            self.clear_fault();
+            check(&folder, &mut held);
+            fs::remove_dir_all(&folder).map_err(DeviceError::io(&folder))?;
+            Ok(self.failed_requests())
+        })
     }
 }
 

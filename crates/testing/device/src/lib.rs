@@ -26,6 +26,11 @@
 //!   fails: nothing written later can be acknowledged, and open files of the old mount never reach
 //!   the new one.
 //!
+//! # Faults
+//! [`Device::fail`] fails requests to the device, once or until it is cleared, with what the file
+//! system makes of it: ext4 answers a failed write at the next `fsync`, and is read-only after a
+//! failed flush. On a [`FaultyFolder`] each `write` and `fsync` of a program is one request.
+//!
 //! # Limits
 //! Linux; root, `/dev/fuse`, loop devices and the `mkfs` of the file system, or
 //! [`DeviceError::Unavailable`]. Everything is in memory: two images that share equal blocks;
@@ -151,6 +156,39 @@ impl Device {
     /// Returns the number of requests that the last planned fault failed.
     pub fn failed_requests(&self) -> u64 {
         self.image.with_plan(|plan| plan.failed())
+    }
+
+    /// Does the same as [`FaultyFolder::fail_each`], with requests to the device. After the work the
+    /// power is cut, so that nothing but flushed data is left to check. Every second run is checked
+    /// before that, too, if the file system can still be written, as after a restart of the program
+    /// alone.
+    ///
+    /// # Panics
+    /// Panics if a folder or a mount cannot be made or removed.
+    pub fn fail_each<T>(
+        &mut self,
+        step: usize,
+        prepare: impl Fn(&Path) -> T,
+        work: impl Fn(&Path, &mut T),
+        check: impl Fn(&Path, &mut T),
+    ) -> u64 {
+        let folder = self.folder().join("run");
+        fault::each_fault(step, |fault| {
+            std::fs::create_dir(&folder).map_err(DeviceError::io(&folder))?;
+            let mut held = prepare(&folder);
+            self.fail(fault);
+            work(&folder, &mut held);
+            self.clear_fault();
+            let writable = std::fs::write(folder.join("writable"), b"").is_ok();
+            if writable && fault.number % 2 == 0 {
+                check(&folder, &mut held);
+            }
+            self.power_cut(&PowerCut::ALL)?;
+            self.remount()?;
+            check(&folder, &mut held);
+            std::fs::remove_dir_all(&folder).map_err(DeviceError::io(&folder))?;
+            Ok(self.failed_requests())
+        })
     }
 
     /// Returns the requests since the device was made.
