@@ -160,7 +160,7 @@ fn check(it: &mut Submitted) {
             it.settle(id, submit);
         }
         // Every other run ends as a killed process does.
-        if it.acknowledged.len() % 2 == 0 {
+        if it.acknowledged.len().is_multiple_of(2) {
             let _ = it.runtime.block_on(commit.close());
         }
     }
@@ -207,7 +207,7 @@ fn had<T>(made: Result<T, DeviceError>) -> Option<T> {
 }
 
 #[test]
-fn acknowledged_records_survive_failed_requests_of_the_state() {
+fn acknowledged_records_survive_faults_of_the_state() {
     let Some(folder) = had(FaultyFolder::new()) else { return };
     let work = |_: &Path, it: &mut Submitted| work(it);
     let check = |_: &Path, it: &mut Submitted| check_and_close(it);
@@ -218,7 +218,7 @@ fn acknowledged_records_survive_failed_requests_of_the_state() {
 }
 
 #[test]
-fn acknowledged_records_survive_failed_requests_of_the_data_folder() {
+fn acknowledged_records_survive_faults_of_the_data_folder() {
     let Some(folder) = had(FaultyFolder::new()) else { return };
     let runs = folder.fail_each(
         step(17),

@@ -39,14 +39,14 @@ fn name(error: &io::Error) -> &'static str {
     }
 }
 
-fn name_of(result: io::Result<()>) -> &'static str {
+fn name_of(result: &io::Result<()>) -> &'static str {
     result.as_ref().map_or_else(name, |()| "ok")
 }
 
 /// Writes and flushes a file twice; returns the four outcomes.
 fn write_twice(path: &Path) -> [&'static str; 4] {
     let mut file = File::create(path).unwrap();
-    let mut step = || [name_of(file.write_all(&[1; 100])), name_of(file.sync_all())];
+    let mut step = || [name_of(&file.write_all(&[1; 100])), name_of(&file.sync_all())];
     let ([write, flush], [next_write, next_flush]) = (step(), step());
     [write, flush, next_write, next_flush]
 }
@@ -111,14 +111,14 @@ fn folder_keeps_half_of_a_failed_write_and_frees_space() {
         lasting: true,
     };
     folder.fail(all);
-    assert_eq!(name_of(file.write_all(&[5; 100])), "ENOSPC");
+    assert_eq!(name_of(&file.write_all(&[5; 100])), "ENOSPC");
     assert_eq!(fs::read(&path).unwrap(), [5; 50]);
     file.set_len(10).unwrap();
-    assert_eq!(name_of(file.set_len(20)), "ENOSPC");
+    assert_eq!(name_of(&file.set_len(20)), "ENOSPC");
     fs::remove_file(&path).unwrap();
     folder.fail(DiskFault { error: FaultError::Io, ..all });
-    assert_eq!(name_of(file.set_len(5)), "EIO");
-    assert_eq!(name_of(File::open(folder.path()).unwrap().sync_all()), "EIO");
+    assert_eq!(name_of(&file.set_len(5)), "EIO");
+    assert_eq!(name_of(&File::open(folder.path()).unwrap().sync_all()), "EIO");
 }
 
 /// A failed write of data arrives at the next `fsync`. After a failed write of its own journal, or
