@@ -32,7 +32,11 @@ use ::query::answer_all;
 use env::random::{Random as _, SeededRandom};
 use replication::wire;
 
-/// Replays the inputs of one target: about `most` of them, spread evenly; all with `HOLDFAST_SOAK`.
+/// Changed inputs of each target in a soak.
+const CHANGED: usize = 7000;
+
+/// Replays the inputs of one target: about `most` of them, spread evenly, each as it is and with
+/// changes. With `HOLDFAST_SOAK` all of them, with [`CHANGED`] changed ones in total.
 fn replay(name: &str, most: usize, target: fn(&[u8])) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(name);
     let mut inputs: Vec<_> = fs::read_dir(&folder)
@@ -43,21 +47,36 @@ fn replay(name: &str, most: usize, target: fn(&[u8])) {
     assert!(!inputs.is_empty(), "{} is empty", folder.display());
     let soak = std::env::var("HOLDFAST_SOAK").is_ok();
     let step = if soak { 1 } else { inputs.len().div_ceil(most) };
+    let changes = if soak { CHANGED.div_ceil(inputs.len()) } else { 2 };
     let random = SeededRandom::new(7);
     for input in inputs.iter().step_by(step) {
         println!("{}", input.display());
         let bytes = fs::read(input).unwrap();
         target(&bytes);
-        // Replay each input once more with one byte changed.
-        let mut changed = bytes;
-        if !changed.is_empty() {
-            let at = random.next_u64().unwrap() as usize % changed.len();
-            if let Some(byte) = changed.get_mut(at) {
-                *byte ^= 1 << (random.next_u64().unwrap() % 8);
-            }
+        for number in 0..changes {
+            target(&change(&bytes, number, &random));
         }
-        target(&changed);
     }
+}
+
+/// Returns a changed copy: with one bit flipped, with one byte of a length or an offset at its
+/// limits, cut short, or with a part repeated.
+fn change(bytes: &[u8], number: usize, random: &SeededRandom) -> Vec<u8> {
+    let draw = |below: usize| random.next_u64().unwrap() as usize % below.max(1);
+    let mut changed = bytes.to_vec();
+    let at = draw(changed.len());
+    match (number % 4, changed.get_mut(at)) {
+        (_, None) => {}
+        (0, Some(byte)) => *byte ^= 1 << draw(8),
+        (1, Some(byte)) => *byte = [0, 1, 0x7f, 0x80, 0xff][draw(5)],
+        (2, _) => changed.truncate(at),
+        (_, _) => {
+            let part = changed.split_off(at);
+            changed.extend_from_within(draw(at)..);
+            changed.extend(part);
+        }
+    }
+    changed
 }
 
 #[test]

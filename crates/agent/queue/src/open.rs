@@ -80,6 +80,7 @@ pub(crate) fn open(
     random: &dyn Random,
 ) -> Result<Opened, QueueError> {
     let lock = lock(path)?;
+    env::files::drop_cached_pages(path);
     let opening = Opening { path, options, clock, random, from_us: modified_us(path) };
     let mut report = QueueOpenReport::default();
     let Database { writer, catalog } = match opening.attempt(&mut report) {

@@ -5,12 +5,14 @@
 //! loss after [`File::persist`], or at once if the file was opened with [`Access::dsync`]. Created,
 //! renamed and removed names survive power loss after [`Files::persist_dir`].
 
+mod cache;
 mod identity;
 mod over;
 mod real;
 mod sim;
 mod traits;
 
+pub use cache::drop_cached_pages;
 pub use identity::FileIdentity;
 pub use over::{FileOver, FilesOver};
 pub use real::RealFiles;

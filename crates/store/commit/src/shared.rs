@@ -256,6 +256,9 @@ impl Shared {
     /// time.
     pub(crate) fn checkpoint(&self) -> Result<Position, CommitError> {
         let mut checkpointed = self.checkpointed.lock();
+        if let Some(error @ CommitError::State(_)) = &self.progress.borrow().failed {
+            return Err(error.clone());
+        }
         let before = std::mem::take(&mut *self.due.lock());
         let position = match self.state.checkpoint() {
             Ok(position) => position,
@@ -264,7 +267,13 @@ impl Shared {
                 due.records += before.records;
                 due.bytes += before.bytes;
                 due.log |= before.log;
-                return Err(CommitError::State(error.to_string()));
+                drop(due);
+                let failed = CommitError::State(error.to_string());
+                if !error.is_transient() {
+                    // A flush that succeeds later would not cover what this one did not write.
+                    self.fail(&failed);
+                }
+                return Err(failed);
             }
         };
         if position > *checkpointed {
@@ -282,7 +291,13 @@ impl Shared {
     /// Gives the space of the state's own log back to the file system, unless a query prevents it.
     pub(crate) fn shrink(&self) -> Result<bool, CommitError> {
         let _one_at_a_time = self.checkpointed.lock();
-        self.state.shrink().map_err(|error| CommitError::State(error.to_string()))
+        self.state.shrink().map_err(|error| {
+            let failed = CommitError::State(error.to_string());
+            if !error.is_transient() {
+                self.fail(&failed);
+            }
+            failed
+        })
     }
 
     pub(crate) fn stats(&self) -> CommitStats {

@@ -75,6 +75,11 @@ pub enum ControlError {
          backup there", .0.display()
     )]
     Gone(PathBuf),
+    /// A flush failed, so what the disk has is unknown. Every write fails until a restart.
+    #[error(
+        "registry.db: closed after a failed flush ({0}): check the disk, then restart the server"
+    )]
+    Poisoned(String),
     /// Every connection for queries is in use.
     #[error("registry.db: all readers are in use: try again, or raise db.readers")]
     Busy,

@@ -177,8 +177,13 @@ fn failed_call_poisons_or_rejects_and_loses_nothing() {
         let faults: Vec<_> = (0..=noise.below(2))
             .map(|_| Fault { call: disk.calls() + 1 + noise.below(40), failure })
             .collect();
-        let what = format!("seed={seed} faults={faults:?}");
-        disk.fail(&faults);
+        let lasting = noise.below(3) == 0;
+        let what = format!("seed={seed} faults={faults:?} lasting={lasting}");
+        if lasting {
+            disk.fail_from(faults[0]);
+        } else {
+            disk.fail(&faults);
+        }
         run(&disk, &mut model, &mut noise, 0, 12);
         let after = if noise.below(2) == 0 { disk.kill() } else { disk.crash(noise.draw()) };
         let (journal, recovery) = open(&after, layout(&mut noise), &what);

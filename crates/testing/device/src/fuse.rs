@@ -10,11 +10,11 @@ use fuser::{
     WriteFlags,
 };
 
-use crate::image::{Image, name_of};
+use crate::image::{Image, Refused, name_of};
 use crate::options::BLOCK_BYTES;
 
 /// Time for which the kernel may cache names and attributes: none.
-const REMEMBERED: Duration = Duration::ZERO;
+pub(crate) const REMEMBERED: Duration = Duration::ZERO;
 /// Inode of the file of life 0; the others follow.
 const FIRST_INODE: u64 = 2;
 /// `FALLOC_FL_PUNCH_HOLE` and `FALLOC_FL_ZERO_RANGE`.
@@ -25,25 +25,32 @@ pub(crate) struct Served(pub(crate) Arc<Image>);
 
 impl Served {
     fn attributes(&self, inode: INodeNo) -> FileAttr {
-        let folder = inode == INodeNo::ROOT;
-        let size = if folder { 0 } else { self.0.bytes() };
-        FileAttr {
-            ino: inode,
-            size,
-            blocks: size / 512,
-            atime: UNIX_EPOCH,
-            mtime: UNIX_EPOCH,
-            ctime: UNIX_EPOCH,
-            crtime: UNIX_EPOCH,
-            kind: if folder { FileType::Directory } else { FileType::RegularFile },
-            perm: if folder { 0o700 } else { 0o600 },
-            nlink: 1,
-            uid: 0,
-            gid: 0,
-            rdev: 0,
-            blksize: BLOCK_BYTES as u32,
-            flags: 0,
+        if inode == INodeNo::ROOT {
+            attributes(inode, FileType::Directory, 0)
+        } else {
+            attributes(inode, FileType::RegularFile, self.0.bytes())
         }
+    }
+}
+
+/// Returns the attributes of a file or folder that only its owner may use.
+pub(crate) fn attributes(inode: INodeNo, kind: FileType, size: u64) -> FileAttr {
+    FileAttr {
+        ino: inode,
+        size,
+        blocks: size.div_ceil(512),
+        atime: UNIX_EPOCH,
+        mtime: UNIX_EPOCH,
+        ctime: UNIX_EPOCH,
+        crtime: UNIX_EPOCH,
+        kind,
+        perm: if kind == FileType::Directory { 0o700 } else { 0o600 },
+        nlink: 1,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        blksize: BLOCK_BYTES as u32,
+        flags: 0,
     }
 }
 
@@ -83,7 +90,7 @@ impl Filesystem for Served {
     ) {
         match self.0.read(generation(inode), offset, size as usize) {
             Ok(bytes) => reply.data(&bytes),
-            Err(_) => reply.error(Errno::EIO),
+            Err(Refused(error)) => reply.error(error.into()),
         }
     }
 
@@ -101,7 +108,7 @@ impl Filesystem for Served {
     ) {
         match self.0.write(generation(inode), offset, data) {
             Ok(()) => reply.written(data.len() as u32),
-            Err(_) => reply.error(Errno::EIO),
+            Err(Refused(error)) => reply.error(error.into()),
         }
     }
 
@@ -112,7 +119,7 @@ impl Filesystem for Served {
     fn fsync(&self, _: &Request, inode: INodeNo, _: FileHandle, _data: bool, reply: ReplyEmpty) {
         match self.0.flush(generation(inode)) {
             Ok(()) => reply.ok(),
-            Err(_) => reply.error(Errno::EIO),
+            Err(Refused(error)) => reply.error(error.into()),
         }
     }
 
@@ -132,7 +139,7 @@ impl Filesystem for Served {
         }
         match self.0.discard(generation(inode), offset, length) {
             Ok(()) => reply.ok(),
-            Err(_) => reply.error(Errno::EIO),
+            Err(Refused(error)) => reply.error(error.into()),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fuser::{BackgroundSession, Config, Session};
+use fuser::{BackgroundSession, Config, Filesystem, Session};
 
 use crate::error::DeviceError;
 use crate::fuse::Served;
@@ -18,14 +18,55 @@ const PREFIX: &str = "holdfast-device-";
 /// Threads that serve requests, so that flushes overlap as on a drive.
 const SERVING_THREADS: usize = 4;
 
+/// A folder of ours in which a FUSE file system is mounted. Dropping it unmounts and removes it.
+pub(crate) struct FuseMount {
+    base: PathBuf,
+    folder: PathBuf,
+    session: Option<BackgroundSession>,
+}
+
+impl FuseMount {
+    pub(crate) fn new(served: impl Filesystem) -> Result<Self, DeviceError> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let parent = std::env::temp_dir();
+        sweep(&parent);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let base = parent.join(format!("{PREFIX}{}-{count}", std::process::id()));
+        let folder = base.join("fuse");
+        fs::create_dir_all(&folder).map_err(DeviceError::io(&folder))?;
+        let mut config = Config::default();
+        config.n_threads = Some(SERVING_THREADS);
+        config.clone_fd = true;
+        let session = Session::new(served, &folder, &config).and_then(Session::spawn);
+        let session = Some(session.map_err(|e| {
+            let _ = fs::remove_dir_all(&base);
+            DeviceError::Unavailable(format!("mounting FUSE: {e}"))
+        })?);
+        Ok(Self { base, folder, session })
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+}
+
+impl Drop for FuseMount {
+    fn drop(&mut self) {
+        end_fuse(&self.folder);
+        if let Some(session) = self.session.take() {
+            let _ = session.join();
+        }
+        let _ = run("umount", [OsStr::new("-l"), self.folder.as_os_str()]);
+        let _ = fs::remove_dir_all(&self.base);
+    }
+}
+
 /// The folders of a device and what is mounted in them.
 pub(crate) struct Mounts {
-    base: PathBuf,
     /// Folder of the device's file.
-    fuse: PathBuf,
+    fuse: FuseMount,
     /// Mount point of the file system.
     target: PathBuf,
-    session: Option<BackgroundSession>,
     fs: Option<Fs>,
     /// The loop device in use.
     loop_device: Option<String>,
@@ -34,25 +75,11 @@ pub(crate) struct Mounts {
 
 impl Mounts {
     pub(crate) fn new(served: Served) -> Result<Self, DeviceError> {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
         available(Fs::Ext4)?;
-        let parent = std::env::temp_dir();
-        sweep(&parent);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let base = parent.join(format!("{PREFIX}{}-{count}", std::process::id()));
-        let (fuse, target) = (base.join("fuse"), base.join("fs"));
-        for folder in [&fuse, &target] {
-            fs::create_dir_all(folder).map_err(DeviceError::io(folder))?;
-        }
-        let mut config = Config::default();
-        config.n_threads = Some(SERVING_THREADS);
-        config.clone_fd = true;
-        let session = Session::new(served, &fuse, &config).and_then(Session::spawn);
-        let session = Some(session.map_err(|e| {
-            let _ = fs::remove_dir_all(&base);
-            DeviceError::Unavailable(format!("mounting FUSE: {e}"))
-        })?);
-        Ok(Self { base, fuse, target, session, fs: None, loop_device: None, mounted: false })
+        let fuse = FuseMount::new(served)?;
+        let target = fuse.base.join("fs");
+        fs::create_dir_all(&target).map_err(DeviceError::io(&target))?;
+        Ok(Self { fuse, target, fs: None, loop_device: None, mounted: false })
     }
 
     pub(crate) fn folder(&self) -> &Path {
@@ -110,7 +137,7 @@ impl Mounts {
         if let Some(device) = &self.loop_device {
             return Ok(device.clone());
         }
-        let file = self.fuse.join(name);
+        let file = self.fuse.folder.join(name);
         let options = ["--direct-io=on", "--find", "--show"].map(OsStr::new);
         let out = run("losetup", options.into_iter().chain([file.as_os_str()]))?;
         let device = out.trim().to_owned();
@@ -130,12 +157,6 @@ impl Drop for Mounts {
         if self.unmount().is_err() {
             self.detach();
         }
-        end_fuse(&self.fuse);
-        if let Some(session) = self.session.take() {
-            let _ = session.join();
-        }
-        let _ = run("umount", [OsStr::new("-l"), self.fuse.as_os_str()]);
-        let _ = fs::remove_dir_all(&self.base);
     }
 }
 
@@ -183,18 +204,26 @@ fn detach_loops_below(base: &Path) {
 /// Checks that a device is available on this machine.
 pub(crate) fn available(fs: Fs) -> Result<(), DeviceError> {
     let missing = |what: &str| Err(DeviceError::Unavailable(what.to_owned()));
-    if !is_root() {
-        return missing("only root may attach loop devices and mount");
-    }
-    for node in ["/dev/fuse", "/dev/loop-control"] {
-        if !Path::new(node).exists() {
-            return missing(&format!("{node} is missing"));
-        }
+    available_fuse()?;
+    if !Path::new("/dev/loop-control").exists() {
+        return missing("/dev/loop-control is missing");
     }
     for program in ["losetup", "mount", "umount", "mkfs.ext4", "debugfs", mkfs(fs).0] {
         if find_program(program).is_none() {
             return missing(&format!("the program {program} is missing"));
         }
+    }
+    Ok(())
+}
+
+/// Checks that FUSE is available on this machine.
+pub(crate) fn available_fuse() -> Result<(), DeviceError> {
+    let missing = |what: &str| Err(DeviceError::Unavailable(what.to_owned()));
+    if !is_root() {
+        return missing("only root may mount");
+    }
+    if !Path::new("/dev/fuse").exists() {
+        return missing("/dev/fuse is missing");
     }
     Ok(())
 }

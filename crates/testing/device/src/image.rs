@@ -9,6 +9,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use crate::error::DeviceError;
+use crate::fault::{FaultError, FaultyRequest, Plan};
 use crate::options::{BLOCK_BYTES, DEVICE_BYTES_MAX, DEVICE_BYTES_MIN, DeviceOptions};
 use crate::report::{Report, Tally};
 
@@ -79,6 +80,7 @@ struct State {
     generation: u64,
     journal: Vec<Range<u64>>,
     measured: Measured,
+    plan: Plan,
 }
 
 /// Blocks flushed since measuring began.
@@ -97,8 +99,10 @@ pub(crate) struct Image {
     flush_time: Duration,
 }
 
-/// The request failed because the device is dead, or out of bounds.
-pub(crate) struct Refused;
+/// The request failed as planned, or because the device is dead, or out of bounds.
+pub(crate) struct Refused(pub(crate) FaultError);
+
+const DEAD: Refused = Refused(FaultError::Io);
 
 impl Image {
     pub(crate) fn new(options: &DeviceOptions) -> Result<Self, DeviceError> {
@@ -120,6 +124,7 @@ impl Image {
             generation: 0,
             journal: Vec::new(),
             measured: Measured { on: options.measure, ..Measured::default() },
+            plan: Plan::default(),
         };
         let bytes = blocks * BLOCK_BYTES as u64;
         Ok(Self { state: Mutex::new(state), bytes, flush_time: options.flush_time })
@@ -151,14 +156,14 @@ impl Image {
     ) -> Result<Vec<u8>, Refused> {
         let state = self.state.lock();
         if state.dead || generation != state.generation {
-            return Err(Refused);
+            return Err(DEAD);
         }
         let end = self.bytes.min(offset + bytes as u64);
         let mut out = vec![0; end.saturating_sub(offset) as usize];
         for (index, within, at) in pieces(offset, out.len()) {
-            let content = state.volatile.get(index).ok_or(Refused)?;
+            let content = state.volatile.get(index).ok_or(DEAD)?;
             let (Some(block), Some(into)) = (content, out.get_mut(at)) else { continue };
-            into.copy_from_slice(block.get(within).ok_or(Refused)?);
+            into.copy_from_slice(block.get(within).ok_or(DEAD)?);
         }
         Ok(out)
     }
@@ -166,21 +171,22 @@ impl Image {
     pub(crate) fn write(&self, generation: u64, offset: u64, from: &[u8]) -> Result<(), Refused> {
         let mut state = self.state.lock();
         if generation != state.generation || offset + from.len() as u64 > self.bytes {
-            return Err(Refused);
+            return Err(DEAD);
         }
         if !state.dead {
             state.counters.writes += 1;
+            state.plan.admit(FaultyRequest::Write).map_err(Refused)?;
         }
         for (index, within, at) in pieces(offset, from.len()) {
             if state.dead {
-                return Err(Refused);
+                return Err(DEAD);
             }
-            let piece = from.get(at).ok_or(Refused)?;
+            let piece = from.get(at).ok_or(DEAD)?;
             let mut block = match state.volatile.get(index) {
                 Some(Some(old)) => **old,
                 _ => [0; BLOCK_BYTES],
             };
-            block.get_mut(within).ok_or(Refused)?.copy_from_slice(piece);
+            block.get_mut(within).ok_or(DEAD)?.copy_from_slice(piece);
             let content = block.iter().any(|b| *b != 0).then(|| Arc::new(block));
             state.write_block(index, content);
         }
@@ -192,7 +198,7 @@ impl Image {
     pub(crate) fn discard(&self, generation: u64, offset: u64, bytes: u64) -> Result<(), Refused> {
         let mut state = self.state.lock();
         if state.dead || generation != state.generation {
-            return Err(Refused);
+            return Err(DEAD);
         }
         let block = BLOCK_BYTES as u64;
         let range = offset.div_ceil(block)..(offset + bytes).min(self.bytes) / block;
@@ -212,18 +218,24 @@ impl Image {
         }
         let mut state = self.state.lock();
         if state.dead || generation != state.generation {
-            return Err(Refused);
+            return Err(DEAD);
         }
         state.counters.flushes += 1;
+        state.plan.admit(FaultyRequest::Flush).map_err(Refused)?;
         state.flush();
         if let Some(left) = state.flushes_left.as_mut() {
             *left = left.saturating_sub(1);
             if *left == 0 {
                 state.dead = true;
-                return Err(Refused);
+                return Err(DEAD);
             }
         }
         Ok(())
+    }
+
+    /// Lets the caller plan, end or inspect faults.
+    pub(crate) fn with_plan<T>(&self, work: impl FnOnce(&mut Plan) -> T) -> T {
+        work(&mut self.state.lock().plan)
     }
 
     pub(crate) fn die(&self) {

@@ -26,6 +26,11 @@
 //!   fails: nothing written later can be acknowledged, and open files of the old mount never reach
 //!   the new one.
 //!
+//! # Faults
+//! [`Device::fail`] fails requests to the device, once or until it is cleared, with what the file
+//! system makes of it: ext4 answers a failed write at the next `fsync`, and is read-only after a
+//! failed flush. On a [`FaultyFolder`] each `write` and `fsync` of a program is one request.
+//!
 //! # Limits
 //! Linux; root, `/dev/fuse`, loop devices and the `mkfs` of the file system, or
 //! [`DeviceError::Unavailable`]. Everything is in memory: two images that share equal blocks;
@@ -33,7 +38,10 @@
 //! [`Device`] removes them.
 
 mod error;
+mod fault;
 mod fiemap;
+mod files;
+mod folder;
 mod fuse;
 mod host;
 mod image;
@@ -44,6 +52,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use error::DeviceError;
+pub use fault::{DiskFault, FaultError, FaultyRequest};
+pub use folder::FaultyFolder;
 pub use image::{Counters, Moment, PowerCut, SECTOR_BYTES};
 pub use options::{BLOCK_BYTES, DEVICE_BYTES_MAX, DEVICE_BYTES_MIN, DeviceOptions, Fs};
 pub use report::{Class, Report, Tally, block_sizes};
@@ -132,6 +142,55 @@ impl Device {
         self.image.is_dead()
     }
 
+    /// Plans a fault, in place of an earlier one: a request to the device fails, with what the file
+    /// system makes of it. Requests are counted from now on. A power cut does not end the fault.
+    pub fn fail(&self, fault: DiskFault) {
+        self.image.with_plan(|plan| plan.set(fault));
+    }
+
+    /// Ends the fault.
+    pub fn clear_fault(&self) {
+        self.image.with_plan(fault::Plan::clear);
+    }
+
+    /// Returns the number of requests that the last planned fault failed.
+    pub fn failed_requests(&self) -> u64 {
+        self.image.with_plan(|plan| plan.failed())
+    }
+
+    /// Does the same as [`FaultyFolder::fail_each`], with requests to the device. After the work the
+    /// power is cut, so that nothing but flushed data is left to check. Every second run is checked
+    /// before that, too, if the file system can still be written, as after a restart of the program
+    /// alone.
+    ///
+    /// # Panics
+    /// Panics if a folder or a mount cannot be made or removed.
+    pub fn fail_each<T>(
+        &mut self,
+        step: usize,
+        prepare: impl Fn(&Path) -> T,
+        work: impl Fn(&Path, &mut T),
+        check: impl Fn(&Path, &mut T),
+    ) -> u64 {
+        let folder = self.folder().join("run");
+        fault::each_fault(step, |fault| {
+            std::fs::create_dir(&folder).map_err(DeviceError::io(&folder))?;
+            let mut held = prepare(&folder);
+            self.fail(fault);
+            work(&folder, &mut held);
+            self.clear_fault();
+            let writable = std::fs::write(folder.join("writable"), b"").is_ok();
+            if writable && fault.number % 2 == 0 {
+                check(&folder, &mut held);
+            }
+            self.power_cut(&PowerCut::ALL)?;
+            self.remount()?;
+            check(&folder, &mut held);
+            std::fs::remove_dir_all(&folder).map_err(DeviceError::io(&folder))?;
+            Ok(self.failed_requests())
+        })
+    }
+
     /// Returns the requests since the device was made.
     pub fn counters(&self) -> Counters {
         self.image.counters()
@@ -157,7 +216,7 @@ impl Device {
     }
 }
 
-/// Checks that a device is available on this machine.
+/// Checks that a device with this file system is available on this machine.
 ///
 /// # Errors
 /// [`DeviceError::Unavailable`] with the reason.

@@ -190,9 +190,11 @@ impl From<RegistryError> for Failure {
                 Self::detailed(Code::PasswordInvalid, rule.to_string())
             }
             RegistryError::Store(ref error) if error.is_too_long() => Self::code(Code::Timeout),
-            RegistryError::Store(ref gone @ ControlError::Gone(_)) => {
-                tracing::error!("registry: {gone}");
-                Self::busy(&gone.to_string(), 1)
+            RegistryError::Store(
+                ref lost @ (ControlError::Gone(_) | ControlError::Poisoned(_)),
+            ) => {
+                tracing::error!("registry: {lost}");
+                Self::busy(&lost.to_string(), 1)
             }
             error if error.is_transient() => {
                 tracing::warn!("registry: {error}");

@@ -53,6 +53,8 @@ struct State {
     held: BTreeSet<PathBuf>,
     calls: u64,
     faults: Vec<Fault>,
+    /// A fault that lasts from its call on.
+    lasting: Option<Fault>,
     off: bool,
     refuses_direct: bool,
     compressing: bool,
@@ -86,6 +88,18 @@ impl SimDisk {
     /// Makes future calls fail.
     pub fn fail(&self, faults: &[Fault]) {
         self.0.lock().faults.extend_from_slice(faults);
+    }
+
+    /// Makes a future call and every later one fail, until [`SimDisk::clear_faults`].
+    pub fn fail_from(&self, fault: Fault) {
+        self.0.lock().lasting = Some(fault);
+    }
+
+    /// Cancels all failures that were planned. The power stays off.
+    pub fn clear_faults(&self) {
+        let mut state = self.0.lock();
+        state.faults.clear();
+        state.lasting = None;
     }
 
     /// Returns the number of calls so far that change something: creating, writing, persisting,
@@ -181,7 +195,9 @@ impl State {
         self.alive()?;
         self.calls += 1;
         let found = self.faults.iter().position(|f| f.call == self.calls);
-        let failure = found.map(|i| self.faults.swap_remove(i).failure);
+        let lasting = self.lasting.filter(|f| f.call <= self.calls);
+        let found = found.map(|i| self.faults.swap_remove(i)).or(lasting);
+        let failure = found.map(|fault| fault.failure);
         self.off = failure == Some(Failure::PowerCut);
         Ok(failure)
     }

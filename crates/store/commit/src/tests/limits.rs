@@ -184,10 +184,7 @@ async fn failed_journal_flush_poisons_all_later_submits() {
     let open = open(&place.journal(), &place.state(), options, CommitOptions::default()).unwrap();
     open.commit.submit(one("a")).await.unwrap();
     open.commit.available().unwrap();
-    let now = disk.calls();
-    let faults: Vec<_> =
-        (now + 1..now + 40).map(|call| Fault { call, failure: Failure::Io }).collect();
-    disk.fail(&faults);
+    disk.fail_from(Fault { call: disk.calls() + 1, failure: Failure::Io });
     let error = open.commit.submit(one("b")).await.unwrap_err();
     assert!(matches!(error, CommitError::Poisoned(_)), "{error}");
     let error = open.commit.submit(one("c")).await.unwrap_err();

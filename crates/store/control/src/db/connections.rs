@@ -9,16 +9,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use env::files::FileIdentity;
+use env::files::{FileIdentity, drop_cached_pages};
 use parking_lot::Mutex;
 use rusqlite::hooks::Wal;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 
 use super::{counters, list, users};
 use crate::{AgentQuery, ControlError, ControlResult, PendingAudit, WriteContext, schema};
-use sqlite::Meter;
-use sqlite::Reader;
-use sqlite::ReaderPool;
+use sqlite::{Meter, Reader, ReaderPool, is_failed_flush, keep_log};
 
 /// Default number of connections for readers; each has its own page cache.
 const READERS: usize = 3;
@@ -72,6 +70,9 @@ pub struct SqliteControl {
 pub(super) struct Writer {
     pub(super) conn: Connection,
     meter: Meter,
+    /// The first failed flush. A later flush that succeeds would not cover what the failed one did
+    /// not write.
+    poisoned: Option<String>,
 }
 
 impl SqliteControl {
@@ -91,6 +92,7 @@ impl SqliteControl {
     /// See [`SqliteControl::open`].
     pub fn open_with(path: &Path, readers: usize) -> ControlResult<Self> {
         create_private(path)?;
+        drop_cached_pages(path);
         let mut writer = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         writer.pragma_update(None, "journal_mode", "WAL")?;
         writer.pragma_update(None, "synchronous", "FULL")?;
@@ -102,7 +104,7 @@ impl SqliteControl {
         Ok(Self {
             path: path.to_owned(),
             file: FileIdentity::of(path),
-            writer: Mutex::new(Writer { conn: writer, meter }),
+            writer: Mutex::new(Writer { conn: writer, meter, poisoned: None }),
             readers: ReaderPool::open(readers, || open_reader(path))?,
             keyed: ReaderPool::open(1, || open_reader(path))?,
             checkpointer: Mutex::new(connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?),
@@ -203,7 +205,7 @@ impl SqliteControl {
         work: impl FnOnce(&Transaction<'_>) -> ControlResult<()>,
     ) -> ControlResult<()> {
         let mut writer = self.writer.lock();
-        let Writer { conn, meter } = &mut *writer;
+        let Writer { conn, meter, .. } = &mut *writer;
         let _charge = meter.charge(reader);
         work(&conn.transaction_with_behavior(TransactionBehavior::Immediate)?)
     }
@@ -211,9 +213,17 @@ impl SqliteControl {
     /// Copies the log into the database as far as readers allow. Does not block writers.
     pub(super) fn copy_log(&self) -> ControlResult<()> {
         let conn = self.checkpointer.lock();
-        let done = conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
-        self.checkpoint_log.note(&done);
-        Ok(done?)
+        let copied = conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+        self.checkpoint_log.note(&copied);
+        copied.map_err(|error| {
+            if is_failed_flush(&error) {
+                keep_log(&conn);
+                let mut writer = self.writer.lock();
+                keep_log(&writer.conn);
+                writer.poisoned.get_or_insert_with(|| error.to_string());
+            }
+            error.into()
+        })
     }
 
     /// Runs one transaction that survives a killed process, and a power cut once a later durable
@@ -263,12 +273,21 @@ fn transact<T>(
     synchronous: &str,
     work: impl FnOnce(&Transaction<'_>) -> ControlResult<T>,
 ) -> ControlResult<T> {
-    let Writer { conn, meter } = writer;
+    let Writer { conn, meter, poisoned } = writer;
+    if let Some(detail) = poisoned {
+        return Err(ControlError::Poisoned(detail.clone()));
+    }
     let _charge = meter.charge(reader);
     conn.pragma_update(None, "synchronous", synchronous)?;
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let out = work(&tx)?;
-    tx.commit()?;
+    if let Err(error) = tx.commit() {
+        if is_failed_flush(&error) {
+            keep_log(conn);
+            *poisoned = Some(error.to_string());
+        }
+        return Err(error.into());
+    }
     Ok(out)
 }
 

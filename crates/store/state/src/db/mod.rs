@@ -112,6 +112,7 @@ impl SqliteState {
     /// Returns an error if it cannot be read, is not a state database, or was written by a newer
     /// version.
     pub fn open(file: &Path, options: StateOptions) -> Result<Self, StateError> {
+        env::files::drop_cached_pages(file);
         let mut writer = open_writer(file, options.wal_bytes_max)?;
         let new = schema::migrate(&mut writer, file)?;
         let store_id = match stored_id(&writer)? {

@@ -101,6 +101,24 @@ fn data_of_a_failed_flush_may_or_may_not_survive() {
 }
 
 #[test]
+fn lasting_fault_fails_every_call_until_it_is_cleared() {
+    for failure in [Failure::Io, Failure::Full] {
+        let disk = SimDisk::new(1);
+        let file = disk.open(&path("a"), Access::CREATE).unwrap();
+        disk.fail_from(Fault { call: disk.calls() + 2, failure });
+        file.write_all_at(&[1; 10], 0).unwrap();
+        for _ in 0..3 {
+            assert!(file.write_at(&[2; 10], 10).is_err() && file.persist().is_err());
+            assert!(disk.open(&path("b"), Access::CREATE).is_err());
+        }
+        disk.clear_faults();
+        file.write_all_at(&[2; 10], 10).unwrap();
+        file.persist().unwrap();
+        assert!(disk.open(&path("b"), Access::CREATE).is_ok());
+    }
+}
+
+#[test]
 fn full_disk_short_write_and_misaligned_direct_io_are_refused() {
     let disk = SimDisk::new(1);
     disk.set_capacity(Some(1000));
