@@ -8,7 +8,7 @@ mod meter;
 mod pool;
 mod reader;
 
-pub use connection::configure;
+pub use connection::{configure, expect_writable};
 pub use limits::READ_TIME_MAX;
 pub use meter::{Charge, Meter};
 pub use pool::ReaderPool;

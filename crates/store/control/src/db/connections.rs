@@ -64,6 +64,7 @@ impl SqliteControl {
     pub fn open_with(path: &Path, readers: usize) -> ControlResult<Self> {
         create_private(path)?;
         let mut writer = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        sqlite::expect_writable(&writer)?;
         writer.pragma_update(None, "journal_mode", "WAL")?;
         writer.pragma_update(None, "synchronous", "FULL")?;
         writer.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
