@@ -8,5 +8,6 @@
 pub mod clock;
 pub mod files;
 pub mod guard;
+pub mod listen;
 pub mod random;
 pub mod sources;

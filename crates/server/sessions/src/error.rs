@@ -10,7 +10,7 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum SessionsError {
     /// The address could not be bound.
-    #[error("{address}: cannot listen: {cause}: choose another address or stop what uses it")]
+    #[error("{address}: cannot listen: {cause}: {}", env::listen::bind_remedy(cause))]
     Bind {
         address: SocketAddr,
         #[source]

@@ -65,7 +65,7 @@ pub enum ServeError {
     #[error("{0}: plain HTTP is served on loopback only: configure TLS, or listen on 127.0.0.1")]
     PlainHttp(SocketAddr),
     /// The address cannot be used.
-    #[error("{address}: cannot listen: {source}: choose another address or stop what uses it")]
+    #[error("{address}: cannot listen: {source}: {}", env::listen::bind_remedy(source))]
     Bind {
         address: String,
         #[source]
