@@ -19,7 +19,7 @@ use parking_lot::MutexGuard;
 use super::queue::QueueState;
 use super::{Core, LogState};
 use crate::error::WriteError;
-use crate::model::WriteOutcome;
+use crate::model::{LogFailure, WriteOutcome};
 use crate::options::{Ack, INTERVAL_MS_DEFAULT, Wal};
 use crate::pending::{Pending, Write};
 use crate::record::{self, Tombstone};
