@@ -42,6 +42,8 @@ const EXIT_DIFFERENT: u8 = 1;
 const STDOUT: &str = "stdout";
 /// Exit code for an error.
 const EXIT_ERROR: u8 = 2;
+/// Exit code if a store failed for good while the server ran, so that it should be started again.
+const EXIT_FAILED: u8 = 3;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -60,7 +62,8 @@ fn main() -> ExitCode {
         Ok(false) => ExitCode::from(EXIT_DIFFERENT),
         Err(error) => {
             say_error(&error);
-            ExitCode::from(EXIT_ERROR)
+            let failed = error.downcast_ref::<server::StoreFailed>().is_some();
+            ExitCode::from(if failed { EXIT_FAILED } else { EXIT_ERROR })
         }
     }
 }
@@ -108,7 +111,7 @@ fn is_unread(error: &anyhow::Error) -> bool {
 fn run(command: Command) -> anyhow::Result<bool> {
     match command {
         Command::Up(args) => runtime()?.block_on(up::run(args))?,
-        Command::Server(args) => runtime()?.block_on(roles::server(&args.config))?,
+        Command::Server(args) => runtime()?.block_on(roles::server(&args))?,
         Command::Agent(args) => match (args.command, args.config) {
             (Some(AgentCommand::Status(args)), _) => {
                 let config: config::AgentConfig = config::load(&args.config.config)?;

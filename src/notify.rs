@@ -40,6 +40,11 @@ impl Notify {
         }
     }
 
+    /// Returns true if a service manager is notified, which can start the program again.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.socket.is_some()
+    }
+
     /// Reports that the program is ready, and notifies the watchdog until the result is dropped.
     pub(crate) fn ready(&self) -> Watchdog {
         self.send("READY=1");

@@ -8,6 +8,7 @@ use detect::Rules;
 use run::{Agent, AgentSettings, Ended, REBUILD_PAUSE};
 use sync::IdentityFolder;
 
+use crate::cli::ServerArgs;
 use crate::config::{self, AgentConfig, ServerConfig};
 use crate::folder;
 use crate::notify::Notify;
@@ -16,10 +17,11 @@ use crate::server::Server;
 use crate::signals::Stop;
 
 /// Runs a server until SIGINT or SIGTERM.
-pub(crate) async fn server(file: &Path) -> anyhow::Result<()> {
+pub(crate) async fn server(args: &ServerArgs) -> anyhow::Result<()> {
+    let file = &args.config.config;
     let mut stop = Stop::listen()?;
     let mut config: ServerConfig = config::load(file)?;
-    config.file = Some(file.to_owned());
+    config.file = Some(file.clone());
     config.validate()?;
     let console = Console::new();
     let notify = Notify::of_environment();
@@ -38,10 +40,14 @@ pub(crate) async fn server(file: &Path) -> anyhow::Result<()> {
     }
     console.line(&format!("ready: {}", started.url));
     let watchdog = notify.ready();
-    stop.wait().await;
+    let exits = args.failure.exit_on_failure || notify.is_connected();
+    let failed = tokio::select! {
+        () = stop.wait() => Ok(()),
+        failed = server.failed(exits) => Err(failed),
+    };
     notify.stopping();
     console.line("stopping");
-    server.stop().await?;
+    server.stop_after(failed).await?;
     drop(watchdog);
     console.line("stopped");
     Ok(())

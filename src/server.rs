@@ -29,11 +29,17 @@ use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 
 use crate::clock::{FolderClock, STORE_EVERY, read_guarded};
-use crate::config::{Layout, ServerConfig, ServerFile};
+use crate::config::{Layout, ServerConfig};
 use crate::folder::DataFolder;
 use crate::follow::ServerFiles;
 use crate::series::{Ports, Secrets, certificate_files, store_own};
 use crate::upkeep::Upkeep;
+
+mod failure;
+mod web;
+
+pub(crate) use failure::StoreFailed;
+use web::{api_router, serve_api};
 
 /// Name of the environment variable that gives the first administrator's password.
 const ADMIN_PASSWORD: &str = "HOLDFAST_ADMIN_PASSWORD";
@@ -408,55 +414,6 @@ fn open_rules(
 ) -> anyhow::Result<Arc<RuleFolder>> {
     let rules = RuleFolder::open(&folder.rules(), config.cache.ttl, clock.clone());
     Ok(Arc::new(rules.context("rules files")?))
-}
-
-/// Returns access to the configuration file for the API; `None` for a server without a file.
-fn config_file(config: &ServerConfig) -> anyhow::Result<Option<Arc<dyn api::ConfigFile>>> {
-    let Some(path) = &config.file else { return Ok(None) };
-    Ok(Some(Arc::new(ServerFile::new(path)?)))
-}
-
-fn api_router(
-    config: &ServerConfig,
-    (registry, rules): (&Registry, Arc<RuleFolder>),
-    (state, commit, series): (&Arc<dyn StateStore>, &Arc<Commit>, Option<&series::Store>),
-    clock: &Arc<FolderClock>,
-    ready: &Arc<AtomicBool>,
-) -> anyhow::Result<axum::Router> {
-    let options = api::ApiOptions {
-        page: Some(page::router()),
-        hostname: host::system::hostname(),
-        folder: std::path::absolute(&config.data)?.display().to_string(),
-        requests_per_minute_max: config.api.max_request_per_minute,
-        requests_per_minute_all_max: config.api.max_request_per_minute_all,
-        request_timeout_ms: config.api.request_timeout.as_millis() as u64,
-        cors_origins: config.api.cors_origins.clone(),
-        trusted_proxies: config.api.trusted_proxies.clone(),
-        log: crate::logging::ring(),
-        config: config_file(config)?,
-        rules: Some(rules),
-        series: series.cloned(),
-        ready: ready.clone(),
-        server_clock: Some(clock.clone()),
-        ..api::ApiOptions::new(clock.clock.clone())
-    };
-    api::router(options, registry.clone(), state.clone(), commit.clone()).context("api")
-}
-
-async fn serve_api(
-    config: &ServerConfig,
-    registry: &Registry,
-    router: axum::Router,
-) -> anyhow::Result<api::Server> {
-    if config.api.plain_http && !config.api.listen.ip().is_loopback() {
-        bail!("api: plain HTTP is only served on a loopback address, not on {}", config.api.listen);
-    }
-    let mut options = api::ServeOptions::new(config.api.listen, None);
-    config.api.set_connection_limits(&mut options);
-    if !config.api.plain_http {
-        options.resolver = Some(Arc::new(registry.server_certificate(&config.api.names)?));
-    }
-    api::serve(options, router).await.context("api")
 }
 
 /// Returns the certificate and the token of the series store's ports if any port needs them.

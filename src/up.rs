@@ -44,10 +44,16 @@ pub(crate) async fn run(args: UpArgs) -> anyhow::Result<()> {
     print_started(&console, &started, &args.data.data);
     let watchdog = notify.ready();
     let folder = DataFolder::new(&args.data.data);
-    let ended = local_agent(&args, &server, &started, rules, (&folder, &console), &mut stop).await;
+    let exits = args.failure.exit_on_failure || notify.is_connected();
+    let (ended, failed) = tokio::select! {
+        ended = local_agent(&args, &server, &started, rules, (&folder, &console), &mut stop) => {
+            (ended, Ok(()))
+        }
+        failed = server.failed(exits) => (Ok(()), Err(failed)),
+    };
     notify.stopping();
     console.line("stopping");
-    let stopped = server.stop().await;
+    let stopped = server.stop_after(failed).await;
     drop(watchdog);
     ended.and(stopped)?;
     console.line("stopped");

@@ -105,3 +105,35 @@ fn up_notifies_ready_watchdog_and_stopping() {
         &home,
     );
 }
+
+/// The dropped table is an error of the state that lasts.
+#[test]
+fn server_with_a_failed_state_exits_with_3() {
+    let home = folder("notify-failed");
+    let (data, tree, path) = (home.join("data"), home.join("tree"), home.join("notify.sock"));
+    fs::create_dir(&tree).unwrap();
+    let told = listen(&path);
+    let words = [
+        "up",
+        "--data",
+        data.to_str().unwrap(),
+        "--watch",
+        tree.to_str().unwrap(),
+        "--api",
+        "127.0.0.1:0",
+        "--agents",
+        "127.0.0.1:0",
+        "--plain-http",
+        "--scan-interval",
+        "200ms",
+    ];
+    let notify = [("NOTIFY_SOCKET", path.to_str().unwrap())];
+    let mut running = Running::start_with(&words, &home.join("log"), &notify);
+    assert_eq!(next(&told), "READY=1");
+    let state = rusqlite::Connection::open(data.join("state.db")).unwrap();
+    state.busy_timeout(PATIENCE).unwrap();
+    state.execute_batch("DROP TABLE progress").unwrap();
+    fs::write(tree.join("new"), b"x").unwrap();
+    assert_eq!(next(&told), "STOPPING=1");
+    assert_eq!(running.wait(), 3);
+}

@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use settings::bounds::within;
 use settings::limits::{INTERVAL_MAX, INTERVAL_MIN};
 
-use super::{ConfigArg, DataArg, SeriesPortArgs};
+use super::{ConfigArg, DataArg, FailureArg, SeriesPortArgs};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AgentsCommand {
@@ -64,6 +64,8 @@ pub(crate) struct UpArgs {
     /// Root of the system whose packages are reported: var/lib/dpkg/status below this folder.
     #[arg(long, value_name = "DIR", default_value = "/", hide = true)]
     pub(crate) system: PathBuf,
+    #[command(flatten)]
+    pub(crate) failure: FailureArg,
     #[command(flatten, next_help_heading = "Ports of the series store")]
     pub(crate) series: SeriesPortArgs,
 }

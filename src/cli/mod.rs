@@ -33,7 +33,7 @@ const DEFAULT_DATA: &str = "./data";
 #[command(name = "holdfast", version, max_term_width = 100, propagate_version = true)]
 #[command(
     after_help = "Start here: holdfast up\n\nExit codes: 0 fine, 1 differences found or not \
-proven, 2 error.\nstdout is data, stderr is messages."
+proven, 2 error, 3 a store failed while the server ran.\nstdout is data, stderr is messages."
 )]
 pub(crate) struct Cli {
     /// Log level on stderr: error, warn, info, debug or trace; also per part, as in
@@ -65,7 +65,7 @@ password is made at first start and shown once, unless HOLDFAST_ADMIN_PASSWORD g
     Up(UpArgs),
     /// Run the server.
     #[command(after_help = "Example:\n  holdfast server --config server.toml")]
-    Server(ConfigArg),
+    Server(ServerArgs),
     /// Run an enrolled agent.
     #[command(after_help = "Example:\n  holdfast agent --config agent.toml\n  holdfast agent \
 status --config agent.toml --json")]
@@ -145,6 +145,24 @@ pub(crate) struct ConfigArg {
     /// Configuration file (TOML); `holdfast config default` prints one.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: PathBuf,
+}
+
+/// Arguments of `holdfast server`.
+#[derive(Debug, Args)]
+pub(crate) struct ServerArgs {
+    #[command(flatten)]
+    pub(crate) config: ConfigArg,
+    #[command(flatten)]
+    pub(crate) failure: FailureArg,
+}
+
+/// The action after a store has failed.
+#[derive(Debug, Args)]
+pub(crate) struct FailureArg {
+    /// Exit with code 3 if the journal or state.db fails, as under a service manager, instead of
+    /// refusing sessions until a restart.
+    #[arg(long)]
+    pub(crate) exit_on_failure: bool,
 }
 
 /// A data folder.

@@ -10,5 +10,6 @@ pub mod budget;
 pub mod clock;
 pub mod files;
 pub mod guard;
+pub mod listen;
 pub mod random;
 pub mod sources;

@@ -10,7 +10,7 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum SessionsError {
     /// The address could not be bound.
-    #[error("{address}: cannot listen: {cause}{}", remedy(cause))]
+    #[error("{address}: cannot listen: {cause}: {}", env::listen::bind_remedy(cause))]
     Bind {
         address: SocketAddr,
         #[source]
@@ -42,14 +42,4 @@ pub enum SessionsError {
     /// Neither HTTPS nor unix socket is configured.
     #[error("no listener: configure an address or a unix socket for agents")]
     NoListener,
-}
-
-/// Returns what to do about an address that cannot be bound, if another address can help.
-fn remedy(cause: &std::io::Error) -> &'static str {
-    use std::io::ErrorKind::{AddrInUse, AddrNotAvailable, PermissionDenied};
-    match cause.kind() {
-        AddrInUse => ": choose another address or stop what uses it",
-        AddrNotAvailable | PermissionDenied => ": choose another address",
-        _ => "",
-    }
 }

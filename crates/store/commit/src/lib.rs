@@ -66,7 +66,7 @@ use tokio::sync::oneshot;
 
 pub use disk::{DiskState, DiskThresholds};
 pub use error::CommitError;
-pub use options::{CommitOptions, CommitStats, Committed, ReplayReport};
+pub use options::{CommitOptions, CommitStats, Committed, Refusal, ReplayReport};
 
 pub use replay::catch_up;
 
@@ -183,6 +183,21 @@ impl Commit {
     /// Returns the error that the next submit would get.
     pub fn available(&self) -> Result<(), CommitError> {
         self.shared.available()
+    }
+
+    /// Returns the reason why no records are accepted now, or `None` if they are.
+    pub fn refusal(&self) -> Option<Refusal> {
+        self.shared.refusal()
+    }
+
+    /// Waits until the journal or the state has failed for good, and returns the error. Does not
+    /// return while both work.
+    pub async fn failed(&self) -> CommitError {
+        let mut progress = self.shared.progress.subscribe();
+        match progress.wait_for(|p| p.failed.is_some()).await.map(|p| p.failed.clone()) {
+            Ok(Some(error)) => error,
+            Ok(None) | Err(_) => CommitError::Closed,
+        }
     }
 
     /// Returns the counters since opening.

@@ -120,3 +120,15 @@ pub struct CommitStats {
     pub journal_flushes: u64,
     pub checkpoints: u64,
 }
+
+/// The reason why a commit accepts no records.
+#[derive(Debug, Clone)]
+pub struct Refusal {
+    /// One word for anonymous callers: `journal_failed`, `state_failed`, `disk_full`,
+    /// `data_folder_gone` or `stopping`.
+    pub word: &'static str,
+    /// The error that the next submit gets.
+    pub cause: crate::CommitError,
+    /// Time of a failure that lasts until a restart, microseconds since the epoch.
+    pub since_us: Option<u64>,
+}

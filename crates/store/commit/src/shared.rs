@@ -12,7 +12,7 @@ use state::StateStore;
 use tokio::sync::{Notify, watch};
 
 use crate::error::CommitError;
-use crate::options::{CommitOptions, CommitStats};
+use crate::options::{CommitOptions, CommitStats, Refusal};
 
 /// Minimum number of bytes counted per record in flight, so that the limit also bounds the number
 /// of records.
@@ -23,6 +23,8 @@ const RECORD_BYTES_MIN: u64 = 1_024;
 pub(crate) struct Progress {
     pub(crate) applied: Position,
     pub(crate) failed: Option<CommitError>,
+    /// Time of that error, microseconds since the epoch.
+    pub(crate) failed_us: u64,
 }
 
 /// Counters of the applier.
@@ -108,7 +110,7 @@ impl Shared {
             state,
             options,
             folders_found,
-            progress: watch::Sender::new(Progress { applied, failed: None }),
+            progress: watch::Sender::new(Progress { applied, failed: None, failed_us: 0 }),
             counters: Counters::default(),
             due: Mutex::default(),
             wake: Condvar::new(),
@@ -142,6 +144,22 @@ impl Shared {
             return full("records that were accepted wait for free space in the state store");
         }
         Ok(())
+    }
+
+    /// Returns the reason why no records are accepted now, if there is one.
+    pub(crate) fn refusal(&self) -> Option<Refusal> {
+        let cause = self.available().err()?;
+        let set = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
+        let word = match &cause {
+            CommitError::Closed => "stopping",
+            CommitError::Poisoned(_) | CommitError::Journal { .. } => "journal_failed",
+            CommitError::Full(_) if set(&self.folder_lost) => "data_folder_gone",
+            CommitError::Full(_) => "disk_full",
+            _ => "state_failed",
+        };
+        let progress = self.progress.borrow();
+        let since_us = progress.failed.as_ref().map(|_| progress.failed_us);
+        Some(Refusal { word, cause, since_us })
     }
 
     /// Encodes a record and reserves its bytes in flight, if records are accepted now.
@@ -196,6 +214,7 @@ impl Shared {
                 tracing::error!(%error, "commit stopped");
                 metrics::gauge!("holdfast_commit_failed").set(1.0);
                 progress.failed = Some(error.clone());
+                progress.failed_us = self.options.clock.now_us();
             }
             first
         });

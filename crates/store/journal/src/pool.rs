@@ -323,14 +323,21 @@ impl Pool {
     /// writer when it needs it.
     pub(crate) fn work_ahead(&self, size: u64) {
         let Some((fill, next)) = self.state.lock().active.clone() else { return };
-        if fill.keep_ahead(next).is_err() {
-            return;
+        if let Err(error) = fill.keep_ahead(next) {
+            return self.warn(&error);
         }
         if next > fill.size / 2 && self.state.lock().ready.is_empty() {
-            let made = self.make(size);
-            if let Ok(spare) = made {
-                self.state.lock().ready.push(spare);
+            match self.make(size) {
+                Ok(spare) => self.state.lock().ready.push(spare),
+                Err(error) => self.warn(&error),
             }
+        }
+    }
+
+    /// Logs an I/O error. A full disk is reported by the writer.
+    fn warn(&self, error: &WriteError) {
+        if let WriteError::Refused(error @ AppendError::Io { .. }) = error {
+            tracing::warn!("{}: no space prepared for the writer: {error}", self.dir.display());
         }
     }
 }

@@ -437,4 +437,14 @@ pub struct StoreStats {
     pub log: Option<journal::Stats>,
     /// The error of the last seal or merge, if it failed.
     pub trouble: Option<String>,
+    /// The failure of the log, after which no rows are accepted.
+    pub log_failure: Option<LogFailure>,
+}
+
+/// A failure of the log, which lasts until the store is opened again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogFailure {
+    pub cause: String,
+    /// Time of the first refused write, microseconds since the epoch.
+    pub since_us: u64,
 }

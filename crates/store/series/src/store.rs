@@ -309,6 +309,7 @@ impl Store {
             log_payload_bytes: core.counters.log_bytes.load(Ordering::Relaxed),
             log,
             trouble: core.upkeep.trouble.lock().clone(),
+            log_failure: core.upkeep.log_failure.lock().clone(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! The settings of every connection.
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, ffi};
+use rusqlite::{Connection, Error, ffi};
 
 /// Returns true if the error is a failed flush: what the disk has of the file is unknown then.
 pub fn is_failed_flush(error: &rusqlite::Error) -> bool {
@@ -28,4 +28,39 @@ pub fn configure(conn: &Connection, cache_kib: i64, statements: usize) -> rusqli
     conn.pragma_update(None, "cache_size", -cache_kib)?;
     conn.set_prepared_statement_cache_capacity(statements);
     rusqlite::vtab::array::load_module(conn)
+}
+
+/// Fails if SQLite opened the database read-only. It does so silently if the file could not be
+/// opened for writing, whatever the cause; then every write fails later.
+///
+/// # Errors
+/// Returns `SQLITE_READONLY` for a read-only connection.
+pub fn expect_writable(conn: &Connection) -> rusqlite::Result<()> {
+    if !conn.is_readonly("main")? {
+        return Ok(());
+    }
+    let why = "the file could not be opened for writing (I/O error, permissions or a read-only \
+               file system); see the kernel's log, check the disk, then start again";
+    let code = ffi::Error::new(ffi::SQLITE_READONLY);
+    Err(Error::SqliteFailure(code, Some(why.to_owned())))
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::OpenFlags;
+
+    use super::*;
+
+    #[test]
+    fn connection_that_fell_back_to_read_only_is_refused() {
+        let file = std::env::temp_dir().join(format!("sqlite-read-only-{}", std::process::id()));
+        let writer = Connection::open(&file).unwrap();
+        writer.execute_batch("CREATE TABLE t (n INTEGER)").unwrap();
+        assert_eq!(expect_writable(&writer), Ok(()));
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY;
+        let fallen = Connection::open_with_flags(&file, flags).unwrap();
+        let refused = expect_writable(&fallen).unwrap_err();
+        assert!(refused.to_string().contains("opened for writing"), "{refused}");
+        std::fs::remove_file(&file).unwrap();
+    }
 }

@@ -8,7 +8,7 @@ mod meter;
 mod pool;
 mod reader;
 
-pub use connection::{configure, is_failed_flush, keep_log};
+pub use connection::{configure, expect_writable, is_failed_flush, keep_log};
 pub use limits::READ_TIME_MAX;
 pub use meter::{Charge, Meter};
 pub use pool::ReaderPool;

@@ -94,6 +94,7 @@ impl SqliteControl {
         create_private(path)?;
         drop_cached_pages(path);
         let mut writer = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        sqlite::expect_writable(&writer)?;
         writer.pragma_update(None, "journal_mode", "WAL")?;
         writer.pragma_update(None, "synchronous", "FULL")?;
         schema::migrate(&mut writer)?;

@@ -19,7 +19,7 @@ use parking_lot::MutexGuard;
 use super::queue::QueueState;
 use super::{Core, LogState};
 use crate::error::WriteError;
-use crate::model::WriteOutcome;
+use crate::model::{LogFailure, WriteOutcome};
 use crate::options::{Ack, INTERVAL_MS_DEFAULT, Wal};
 use crate::pending::{Pending, Write};
 use crate::record::{self, Tombstone};
@@ -82,8 +82,13 @@ impl Core {
             return;
         }
         let logged = match self.append(&mut log, &group) {
-            Ok(logged) => logged,
+            Ok(logged) => {
+                // An error before anything was written does not last.
+                self.upkeep.log_failure.lock().take();
+                logged
+            }
             Err(e) => {
+                self.note_log_failure(&e);
                 return group.into_iter().for_each(|pending| self.refuse(&pending, e.clone()));
             }
         };
@@ -105,6 +110,16 @@ impl Core {
             let outcome = WriteOutcome { position, samples, log_bytes, flushes: logged.flushes };
             pending.slot.finish(Ok(outcome));
         }
+    }
+
+    /// Records and logs the first failure of the log.
+    fn note_log_failure(&self, error: &WriteError) {
+        let WriteError::Failed(cause) = error else { return };
+        self.upkeep.log_failure.lock().get_or_insert_with(|| {
+            let dir = self.dir.display();
+            tracing::error!("{dir}: no rows are accepted until the store is opened again: {error}");
+            LogFailure { cause: cause.clone(), since_us: self.options.clock.now_us() }
+        });
     }
 
     fn refuse(&self, pending: &Pending, error: WriteError) {

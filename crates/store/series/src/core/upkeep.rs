@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::model::LogFailure;
 use crate::unread::Unread;
 
 /// See the module.
@@ -13,6 +14,8 @@ pub(crate) struct Upkeep {
     pub(crate) head_began: Mutex<Duration>,
     /// The error of the last seal, if it failed.
     pub(crate) trouble: Mutex<Option<String>>,
+    /// The failure of the log, after which no rows are accepted.
+    pub(crate) log_failure: Mutex<Option<LogFailure>>,
     /// Partitions that cannot be read.
     pub(crate) unread: Mutex<Unread>,
     /// Set when the store is being closed: merges stop.
@@ -26,6 +29,7 @@ impl Upkeep {
         Self {
             head_began: Mutex::new(head_began),
             trouble: Mutex::new(None),
+            log_failure: Mutex::new(None),
             unread: Mutex::new(unread),
             stopping: AtomicBool::new(false),
             sleep: Mutex::new(()),

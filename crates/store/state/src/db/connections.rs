@@ -23,6 +23,7 @@ pub(super) const BUSY_WAIT: Duration = Duration::from_secs(1);
 pub(super) fn open_writer(file: &Path, wal_bytes_max: u64) -> Result<Connection, StateError> {
     let db = Connection::open(file).context("open state.db")?;
     let set = || {
+        sqlite::expect_writable(&db)?;
         db.busy_timeout(BUSY_WAIT)?;
         db.pragma_update(None, "journal_mode", "WAL")?;
         db.pragma_update(None, "synchronous", "NORMAL")?;

@@ -28,6 +28,7 @@ pub(crate) mod members;
 mod node;
 pub(crate) mod overlay;
 pub(crate) mod overview;
+mod ready;
 pub(crate) mod rules_files;
 pub(crate) mod scans;
 pub(crate) mod security;

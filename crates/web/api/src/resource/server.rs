@@ -47,7 +47,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         parameters: &[],
         body: None,
         shape: Shape::Raw(TEXT),
-        handler: Handler::Blocking(ready),
+        handler: Handler::Blocking(super::ready::ready),
     },
     Operation {
         verb: Verb::Get,
@@ -106,31 +106,6 @@ fn info(call: &Call) -> Result<Answer, Failure> {
 
 fn ok() -> Answer {
     Answer::Raw { status: StatusCode::OK, content_type: TEXT, body: b"ok\n".to_vec() }
-}
-
-fn ready(call: &Call) -> Result<Answer, Failure> {
-    if !call.api.is_ready() {
-        return Err(Failure::busy("the server is starting or stopping", 1));
-    }
-    if let Err(cause) = call.commit().available() {
-        // The caller may be anonymous, so the cause is only logged.
-        tracing::warn!("not ready: {cause}");
-        return Err(Failure::busy("sessions are not taken: see the server's log", 5));
-    }
-    if let Some(store) = &call.api.options.series
-        && let Some(cause) = store.stats().trouble
-    {
-        tracing::warn!("not ready: series: {cause}");
-        return Err(Failure::busy("the series store takes nothing: see the server's log", 5));
-    }
-    call.state().applied()?;
-    call.registry().summary(call.reader())?;
-    let clock = call.api.options.server_clock.as_ref();
-    if clock.is_some_and(|clock| clock.guard().hold().is_some()) {
-        let body = b"clock_held\n".to_vec();
-        return Ok(Answer::Raw { status: StatusCode::OK, content_type: TEXT, body });
-    }
-    Ok(ok())
 }
 
 fn metrics(call: &Call) -> Result<Answer, Failure> {

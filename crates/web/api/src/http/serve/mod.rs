@@ -65,7 +65,7 @@ pub enum ServeError {
     #[error("{0}: plain HTTP is served on loopback only: configure TLS, or listen on 127.0.0.1")]
     PlainHttp(SocketAddr),
     /// The address cannot be used.
-    #[error("{address}: cannot listen: {source}{}", remedy(source))]
+    #[error("{address}: cannot listen: {source}: {}", env::listen::bind_remedy(source))]
     Bind {
         address: String,
         #[source]
@@ -74,17 +74,6 @@ pub enum ServeError {
     /// The certificate or its key is not valid.
     #[error("certificate: {0}")]
     Tls(String),
-}
-
-/// Returns what to do about an address that cannot be bound, if another address can help.
-fn remedy(cause: &io::Error) -> &'static str {
-    match cause.kind() {
-        io::ErrorKind::AddrInUse => ": choose another address or stop what uses it",
-        io::ErrorKind::AddrNotAvailable | io::ErrorKind::PermissionDenied => {
-            ": choose another address"
-        }
-        _ => "",
-    }
 }
 
 /// Options of a listener.

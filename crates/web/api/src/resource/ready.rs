@@ -1,0 +1,92 @@
+//! Readiness: one word for anyone, the cause and the remedy for callers with a valid token.
+
+use axum::http::StatusCode;
+use model::timestamp;
+
+use crate::access::authentication;
+use crate::access::caller::Caller;
+use crate::error::Failure;
+use crate::http::call::Call;
+use crate::http::envelope::Answer;
+
+const TEXT: &str = "text/plain; charset=utf-8";
+
+/// The reason why the server does not accept data.
+struct Unready {
+    word: &'static str,
+    cause: String,
+    /// Time of a failure that lasts, microseconds since the epoch.
+    since_us: Option<u64>,
+}
+
+/// Answers `/readyz`.
+pub(super) fn ready(call: &Call) -> Result<Answer, Failure> {
+    if !call.api.is_ready() {
+        return Err(Failure::busy("the server is starting or stopping", 1));
+    }
+    let unready = unready(call);
+    if let Some(first) = unready.first() {
+        let cause = &first.cause;
+        tracing::warn!("not ready: {}: {cause}", first.word);
+        return Ok(answer(StatusCode::SERVICE_UNAVAILABLE, text(call, first.word, &unready)));
+    }
+    call.state().applied()?;
+    call.registry().summary(call.reader())?;
+    let clock = call.api.options.server_clock.as_ref();
+    if clock.is_some_and(|clock| clock.guard().hold().is_some()) {
+        return Ok(answer(StatusCode::OK, "clock_held\n".to_owned()));
+    }
+    Ok(answer(StatusCode::OK, "ok\n".to_owned()))
+}
+
+fn answer(status: StatusCode, text: String) -> Answer {
+    Answer::Raw { status, content_type: TEXT, body: text.into_bytes() }
+}
+
+/// Returns what is wrong, the gravest first.
+fn unready(call: &Call) -> Vec<Unready> {
+    let mut found = Vec::new();
+    if let Some(refusal) = call.commit().refusal() {
+        let (word, since_us) = (refusal.word, refusal.since_us);
+        found.push(Unready { word, cause: refusal.cause.to_string(), since_us });
+    }
+    let Some(stats) = call.api.options.series.as_ref().map(series::Store::stats) else {
+        return found;
+    };
+    if let Some(failure) = stats.log_failure {
+        let cause = format!(
+            "the log of the series store failed: {}: check the disk, then start the server again",
+            failure.cause
+        );
+        let since_us = Some(failure.since_us);
+        found.push(Unready { word: "series_log_failed", cause, since_us });
+    }
+    if let Some(cause) = stats.trouble {
+        found.push(Unready { word: "series_seal_failed", cause, since_us: None });
+    }
+    found
+}
+
+/// Returns the first word, and all causes if the caller is known.
+fn text(call: &Call, word: &str, unready: &[Unready]) -> String {
+    let mut text = format!("{word}\n");
+    if !is_known(call) {
+        return text;
+    }
+    for Unready { word, cause, since_us } in unready {
+        let since = since_us.map(|us| format!(" since {}", timestamp::micros(us)));
+        text += &format!("{word}{}: {cause}\n", since.unwrap_or_default());
+    }
+    text
+}
+
+/// Returns true for a caller on the unix socket or with a valid token.
+fn is_known(call: &Call) -> bool {
+    if matches!(call.caller, Caller::Local { .. }) {
+        return true;
+    }
+    let (api, header) = (&call.api, call.authorization.as_deref());
+    authentication::claims(&api.tokens, &api.registry, header, api.now_s())
+        .and_then(|claims| authentication::recognise(&api.registry, call.reader(), claims))
+        .is_ok()
+}

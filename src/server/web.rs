@@ -1,0 +1,62 @@
+//! The API of a server: its options, its router and its listener.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Context as _, bail};
+use commit::Commit;
+use registry::Registry;
+use sigma::RuleFolder;
+use state::StateStore;
+
+use crate::clock::FolderClock;
+use crate::config::{ServerConfig, ServerFile};
+
+/// Returns access to the configuration file for the API; `None` for a server without a file.
+fn config_file(config: &ServerConfig) -> anyhow::Result<Option<Arc<dyn api::ConfigFile>>> {
+    let Some(path) = &config.file else { return Ok(None) };
+    Ok(Some(Arc::new(ServerFile::new(path)?)))
+}
+
+pub(super) fn api_router(
+    config: &ServerConfig,
+    (registry, rules): (&Registry, Arc<RuleFolder>),
+    (state, commit, series): (&Arc<dyn StateStore>, &Arc<Commit>, Option<&series::Store>),
+    clock: &Arc<FolderClock>,
+    ready: &Arc<AtomicBool>,
+) -> anyhow::Result<axum::Router> {
+    let options = api::ApiOptions {
+        page: Some(page::router()),
+        hostname: host::system::hostname(),
+        folder: std::path::absolute(&config.data)?.display().to_string(),
+        requests_per_minute_max: config.api.max_request_per_minute,
+        requests_per_minute_all_max: config.api.max_request_per_minute_all,
+        request_timeout_ms: config.api.request_timeout.as_millis() as u64,
+        cors_origins: config.api.cors_origins.clone(),
+        trusted_proxies: config.api.trusted_proxies.clone(),
+        log: crate::logging::ring(),
+        config: config_file(config)?,
+        rules: Some(rules),
+        series: series.cloned(),
+        ready: ready.clone(),
+        server_clock: Some(clock.clone()),
+        ..api::ApiOptions::new(clock.clock.clone())
+    };
+    api::router(options, registry.clone(), state.clone(), commit.clone()).context("api")
+}
+
+pub(super) async fn serve_api(
+    config: &ServerConfig,
+    registry: &Registry,
+    router: axum::Router,
+) -> anyhow::Result<api::Server> {
+    if config.api.plain_http && !config.api.listen.ip().is_loopback() {
+        bail!("api: plain HTTP is only served on a loopback address, not on {}", config.api.listen);
+    }
+    let mut options = api::ServeOptions::new(config.api.listen, None);
+    config.api.set_connection_limits(&mut options);
+    if !config.api.plain_http {
+        options.resolver = Some(Arc::new(registry.server_certificate(&config.api.names)?));
+    }
+    api::serve(options, router).await.context("api")
+}
