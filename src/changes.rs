@@ -122,8 +122,52 @@ fn line(item: &Value) -> String {
     if !fields.is_empty() {
         let _ = write!(line, " ({})", fields.join(", "));
     }
+    if let Some(package) = package(item) {
+        let _ = write!(line, " {}", model::path::show_terminal(package.as_bytes()));
+    }
     if let Some(detail) = at(item, "/detail").as_str() {
         let _ = write!(line, " {}", model::path::show_terminal(detail.as_bytes()));
     }
     line
+}
+
+/// Formats the version before and after, the architecture and the vendor of a package; `None` for a
+/// change of something else. Only packages have a version.
+fn package(item: &Value) -> Option<String> {
+    let version = |when: &str| at(item, when).get("version").and_then(Value::as_str);
+    let (before, after) = (version("/before"), version("/after"));
+    let mut text = match (before, after) {
+        (Some(before), Some(after)) if before != after => format!("version {before} to {after}"),
+        (_, Some(version)) | (Some(version), None) => format!("version {version}"),
+        (None, None) => return None,
+    };
+    let now = at(item, if after.is_some() { "/after" } else { "/before" });
+    for name in ["architecture", "vendor"] {
+        if let Some(value) = now.get(name).and_then(Value::as_str).filter(|v| !v.is_empty()) {
+            let _ = write!(text, ", {name} {value}");
+        }
+    }
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn package_change_is_printed_with_its_versions() {
+        let old = json!({"name": "bash", "version": "5.1", "architecture": "amd64"});
+        let new = json!({"version": "5.2", "architecture": "amd64", "vendor": "Debian"});
+        for (before, after, expected) in [
+            (&old, &new, Some("version 5.1 to 5.2, architecture amd64, vendor Debian")),
+            (&Value::Null, &new, Some("version 5.2, architecture amd64, vendor Debian")),
+            (&old, &Value::Null, Some("version 5.1, architecture amd64")),
+            (&Value::Null, &json!({"path": "/a"}), None),
+        ] {
+            let item = json!({"before": before, "after": after});
+            assert_eq!(package(&item).as_deref(), expected, "{item}");
+        }
+    }
 }

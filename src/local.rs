@@ -1,6 +1,7 @@
 //! Requests to a running server over its unix socket. The kernel identifies the caller.
 
 use std::io::ErrorKind;
+use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Context as _, anyhow, bail};
@@ -109,4 +110,29 @@ fn refusal(body: &[u8]) -> Option<String> {
 /// Returns the value at a JSON pointer (RFC 6901), or null.
 pub(crate) fn at<'a>(value: &'a Value, pointer: &str) -> &'a Value {
     value.pointer(pointer).unwrap_or(&Value::Null)
+}
+
+/// Returns a listener's address as a browser can open it: this machine's name in place of `0.0.0.0`
+/// and `[::]`.
+pub(crate) fn shown_address(listen: SocketAddr) -> String {
+    if listen.ip().is_unspecified() {
+        format!("{}:{}", host::system::hostname(), listen.port())
+    } else {
+        listen.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unspecified_address_is_shown_as_the_host_name() {
+        let shown = |text: &str| shown_address(text.parse().unwrap());
+        let name = format!("{}:55000", host::system::hostname());
+        assert_eq!(shown("0.0.0.0:55000"), name);
+        assert_eq!(shown("[::]:55000"), name);
+        assert_eq!(shown("127.0.0.1:55000"), "127.0.0.1:55000");
+        assert_eq!(shown("[::1]:55000"), "[::1]:55000");
+    }
 }

@@ -32,6 +32,7 @@ use crate::clock::{FolderClock, STORE_EVERY, read_guarded};
 use crate::config::{Layout, ServerConfig};
 use crate::folder::DataFolder;
 use crate::follow::ServerFiles;
+use crate::local::shown_address;
 use crate::series::{Ports, Secrets, certificate_files, store_own};
 use crate::upkeep::Upkeep;
 
@@ -193,7 +194,7 @@ impl Stores {
 /// Returns the address of page and API.
 fn url(config: &ServerConfig, api: &api::Server) -> String {
     let scheme = if config.api.plain_http { "http" } else { "https" };
-    format!("{scheme}://{}/", api.local_addr().unwrap_or(config.api.listen))
+    format!("{scheme}://{}/", shown_address(api.local_addr().unwrap_or(config.api.listen)))
 }
 
 fn open_stores(

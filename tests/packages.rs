@@ -134,7 +134,13 @@ fn packages_are_reported_through_kills_losses_and_gaps() {
     let data = place.deployment.data();
     let (code, printed, error) = run(&["changes", "--data", data.to_str().unwrap()]);
     assert_eq!(code, 0, "{error}");
-    assert!(printed.contains("modified bash:amd64 (version)"), "{printed}");
+    for line in [
+        "modified bash:amd64 (version) version 1 to 2, architecture amd64",
+        "created  new:amd64 version 1, architecture amd64",
+        "deleted  old:amd64 version 1, architecture amd64",
+    ] {
+        assert!(printed.contains(line), "{line}: {printed}");
+    }
     let one = &api.history("/changes?file=bash:amd64")[0];
     let version = |when: &str| one[when]["version"].as_str();
     assert_eq!((version("before"), version("after")), (Some("1"), Some("2")));

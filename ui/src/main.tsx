@@ -10,7 +10,7 @@ import { AgentView } from "./views/agent";
 import { Agents } from "./views/agents";
 import { ChangeView } from "./views/change";
 import { ChangesView } from "./views/changes";
-import { FileView } from "./views/file";
+import { ItemView } from "./views/file";
 import { Fleet } from "./views/fleet";
 import { Frame } from "./views/frame";
 import { Login } from "./views/login";
@@ -29,8 +29,8 @@ function View() {
     if (third === undefined) return <AgentView key={second} id={second} part="changes" />;
     if (third === "files") return <AgentView key={second} id={second} part="files" />;
     const path = query.get("path");
-    if (third === "file" && path !== null) {
-      return <FileView key={`${key} ${path}`} id={second} path={path} />;
+    if ((third === "file" || third === "package") && path !== null) {
+      return <ItemView key={`${key} ${path}`} id={second} path={path} item={third} />;
     }
   }
   if (first === "changes" && third === undefined) {

@@ -46,12 +46,13 @@ const within = (ms, what, promise) => {
 };
 
 /** Starts the program and waits for `ready: URL`. */
-export async function up(data, tree) {
+export async function up(data, tree, more = []) {
   if (!existsSync(BINARY)) {
     throw new Error(`${BINARY} is not there: build it, or name another with HOLDFAST_BIN`);
   }
   const ports = ["resp", "udp", "opentsdb", "http"].flatMap((port) => [`--${port}`, "off"]);
-  const flags = ["--api", "127.0.0.1:0", "--scan-interval", "1h", "--plain-http", ...ports];
+  const own = more.includes("--scan-interval") ? [] : ["--scan-interval", "1h"];
+  const flags = ["--api", "127.0.0.1:0", "--plain-http", ...own, ...more, ...ports];
   const child = spawn(BINARY, ["up", "--data", data, "--watch", tree, ...flags], {
     env: { ...process.env, HOLDFAST_ADMIN_PASSWORD: PASSWORD },
     stdio: ["ignore", "pipe", "pipe"],

@@ -2,7 +2,18 @@
 
 import { access } from "../core/session";
 import { address, ApiError, listOf, request, type Parameters } from "./client";
-import type { Agent, Change, Clock, FileItem, Gap, List, Outcome, Summary } from "./types";
+import type {
+  Agent,
+  Change,
+  Clock,
+  FileItem,
+  Gap,
+  Grants,
+  List,
+  Outcome,
+  PackageBody,
+  Summary,
+} from "./types";
 
 async function list<T>(path: string, p: Parameters, signal?: AbortSignal): Promise<List<T>> {
   return listOf<T>(await request(access, "GET", address(path, p), signal));
@@ -27,6 +38,23 @@ export async function agent(id: string, signal?: AbortSignal): Promise<Agent | n
 
 export const files = (id: string, p: Parameters, signal?: AbortSignal) =>
   list<FileItem>(`/syscheck/${encodeURIComponent(id)}`, p, signal);
+
+/** The installed package with this key, `name:architecture`; null if there is none. */
+export async function packageOf(id: string, key: string, signal?: AbortSignal) {
+  const at = key.lastIndexOf(":");
+  const q = `name="${key.slice(0, at)}";architecture="${key.slice(at + 1)}"`;
+  const path = "/states/inventory-packages";
+  const found = await list<{ document: { package?: PackageBody } }>(
+    path,
+    { agents_list: id, q, limit: 1 },
+    signal,
+  );
+  return found.items[0]?.document.package ?? null;
+}
+
+/** The permissions of the logged in user. */
+export const grants = (signal?: AbortSignal) =>
+  data<Grants>("/security/users/me/policies", {}, signal);
 
 export const changes = (p: Parameters, signal?: AbortSignal) => list<Change>("/changes", p, signal);
 

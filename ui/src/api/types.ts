@@ -81,6 +81,25 @@ export interface FileBody {
   error?: string;
 }
 
+/** An installed package, as changes and `GET /states/inventory-packages` carry it. */
+export interface PackageBody {
+  name: string;
+  version: string;
+  architecture: string;
+  type?: string;
+  vendor?: string;
+  description?: string;
+  size?: number;
+  installed?: string;
+  source?: string;
+  category?: string;
+  priority?: string;
+  multiarch?: string;
+}
+
+/** Effects by action and resource, as `GET /security/users/me/policies` returns them. */
+export type Grants = Record<string, string | Record<string, "allow" | "deny">>;
+
 export interface Change {
   id: string;
   agent: { id: string; name?: string };
@@ -92,8 +111,8 @@ export interface Change {
   path: string;
   changed_fields?: string[];
   cause?: { kind: string; detail?: string };
-  before: FileBody | null;
-  after: FileBody | null;
+  before: FileBody | PackageBody | null;
+  after: FileBody | PackageBody | null;
 }
 
 /** An interval that is not, or not fully, vouched for. */

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import type { FileBody } from "../api/types";
+import type { FileBody, PackageBody } from "../api/types";
 import { gist, parts, rows } from "./difference";
 
 const file = (change: Partial<FileBody> = {}): FileBody => ({
@@ -103,4 +103,40 @@ test("what is cut puts together again", () => {
       expect(cut.head + cut.b + cut.tail).toBe(b);
     }
   }
+});
+
+const openssl = (change: Partial<PackageBody> = {}): PackageBody => ({
+  name: "openssl",
+  version: "3.0.2-1",
+  architecture: "amd64",
+  vendor: "Debian",
+  ...change,
+});
+
+test("an upgraded package shows both versions, its architecture and vendor", () => {
+  const change = {
+    kind: "modified" as const,
+    before: openssl(),
+    after: openssl({ version: "3.5.0-2" }),
+  };
+  expect(gist(change)).toEqual(["version 3.0.2-1 → 3.5.0-2", "amd64", "Debian"]);
+  const version = rows(change).find((row) => row.label === "Version");
+  expect([version?.before?.text, version?.after?.text, version?.changed]).toEqual([
+    "3.0.2-1",
+    "3.5.0-2",
+    true,
+  ]);
+  expect(rows(change).map((row) => row.label)).toEqual([
+    "Name",
+    "Version",
+    "Architecture",
+    "Vendor",
+  ]);
+});
+
+test("an installed and a removed package show their version", () => {
+  const created = { kind: "created" as const, before: null, after: openssl() };
+  const deleted = { kind: "deleted" as const, before: openssl(), after: null };
+  expect(gist(created)).toEqual(["version 3.0.2-1", "amd64", "Debian"]);
+  expect(gist(deleted)).toEqual(["version 3.0.2-1", "amd64", "Debian"]);
 });

@@ -1,10 +1,18 @@
 // One change as rows of old and new values. Pure functions.
 
-import type { Change, FileBody } from "../api/types";
+import type { Change, FileBody, PackageBody } from "../api/types";
 import { bytes, exact, growth, permissions, word } from "./format";
 
+type Body = FileBody | PackageBody;
+
+/** True for a package; a file always has a path. */
+export const isPackage = (body: Body | null): body is PackageBody =>
+  body !== null && !("path" in body);
+
 /** The name the API gives a field in `changed_fields`; each covers one or more rows. */
-type Field =
+type Field = FileField | keyof PackageBody;
+
+type FileField =
   | "type"
   | "size"
   | "hash"
@@ -50,20 +58,22 @@ function size(n: number | undefined): Value | null {
 
 const time = (t: string | undefined) => value(t === undefined ? t : exact(t));
 
-interface Column {
+interface Column<B> {
   field: Field;
   label: string;
   partial?: boolean;
-  read: (f: FileBody) => Value | null;
+  read: (body: B) => Value | null;
 }
 
-const digest = (name: "sha256" | "sha1" | "md5" | "blake3", label: string): Column => ({
+type FileColumn = Column<FileBody>;
+
+const digest = (name: "sha256" | "sha1" | "md5" | "blake3", label: string): FileColumn => ({
   field: "hash",
   label,
   read: (f) => value(f.hash?.[name]),
 });
 
-const COLUMNS: Column[] = [
+const COLUMNS: FileColumn[] = [
   { field: "type", label: "Type", read: (f) => value(f.type && word(f.type)) },
   { field: "size", label: "Size", read: (f) => size(f.size) },
   digest("sha256", "SHA-256"),
@@ -87,7 +97,7 @@ const COLUMNS: Column[] = [
   { field: "error", label: "Not readable", read: (f) => value(f.error) },
 ];
 
-function attributes(before: FileBody | null, after: FileBody | null): Column[] {
+function attributes(before: FileBody | null, after: FileBody | null): FileColumn[] {
   const names = new Set([
     ...Object.keys(before?.xattrs ?? {}),
     ...Object.keys(after?.xattrs ?? {}),
@@ -100,13 +110,45 @@ function attributes(before: FileBody | null, after: FileBody | null): Column[] {
   }));
 }
 
+const PACKAGE_COLUMNS: Column<PackageBody>[] = [
+  { field: "name", label: "Name", read: (p) => value(p.name) },
+  { field: "version", label: "Version", partial: true, read: (p) => value(p.version) },
+  { field: "architecture", label: "Architecture", read: (p) => value(p.architecture) },
+  { field: "vendor", label: "Vendor", partial: true, read: (p) => value(p.vendor) },
+  { field: "description", label: "Description", partial: true, read: (p) => value(p.description) },
+  { field: "size", label: "Installed size", read: (p) => size(p.size) },
+  { field: "installed", label: "Installed", partial: true, read: (p) => time(p.installed) },
+  { field: "source", label: "Source", partial: true, read: (p) => value(p.source) },
+  { field: "category", label: "Category", read: (p) => value(p.category) },
+  { field: "priority", label: "Priority", read: (p) => value(p.priority) },
+  { field: "multiarch", label: "Multi-arch", read: (p) => value(p.multiarch) },
+  { field: "type", label: "Format", read: (p) => value(p.type) },
+];
+
 const same = (a: Value | null, b: Value | null) => a?.text === b?.text && a?.note === b?.note;
 
 /** Every attribute known before or after, in a fixed order; those of a change marked. */
 export function rows(change: Pick<Change, "kind" | "before" | "after">): Row[] {
-  const { before, after } = change;
+  const { before, after, kind } = change;
+  if (isPackage(before) || isPackage(after)) {
+    return compare(
+      PACKAGE_COLUMNS,
+      before as PackageBody | null,
+      after as PackageBody | null,
+      kind,
+    );
+  }
+  return compare([...COLUMNS, ...attributes(before, after)], before, after, kind);
+}
+
+function compare<B>(
+  columns: Column<B>[],
+  before: B | null,
+  after: B | null,
+  kind: Change["kind"],
+): Row[] {
   const out: Row[] = [];
-  for (const column of [...COLUMNS, ...attributes(before, after)]) {
+  for (const column of columns) {
     const old = before && column.read(before);
     const young = after && column.read(after);
     if (old === null && young === null) continue;
@@ -115,7 +157,7 @@ export function rows(change: Pick<Change, "kind" | "before" | "after">): Row[] {
       label: column.label,
       before: old,
       after: young,
-      changed: change.kind === "modified" && !same(old, young),
+      changed: kind === "modified" && !same(old, young),
       partial: column.partial ?? false,
     });
   }
@@ -146,6 +188,21 @@ export function parts(a: string, b: string): { head: string; a: string; b: strin
 }
 
 const arrow = (a: string | undefined, b: string | undefined) => `${a ?? "none"} → ${b ?? "none"}`;
+
+/** The version before and after, then the architecture and the vendor. */
+function packageGist(before: PackageBody | null, after: PackageBody | null): string[] {
+  const now = after ?? before;
+  if (now === null) return [];
+  const said =
+    before && after && before.version !== after.version
+      ? [`version ${arrow(before.version, after.version)}`]
+      : [`version ${now.version}`];
+  if (now.architecture !== "") said.push(now.architecture);
+  if (before && after && before.vendor !== after.vendor) {
+    said.push(`vendor ${arrow(before.vendor, after.vendor)}`);
+  } else if (now.vendor !== undefined) said.push(now.vendor);
+  return said;
+}
 
 function modified(before: FileBody, after: FileBody, all: Row[]): string[] {
   const differs = (field: Field) => all.some((row) => row.changed && row.field === field);
@@ -185,6 +242,9 @@ function description(file: FileBody): string[] {
 /** A change in a few words, the weightiest first. */
 export function gist(change: Pick<Change, "kind" | "before" | "after">): string[] {
   const { before, after } = change;
+  if (isPackage(before) || isPackage(after)) {
+    return packageGist(before as PackageBody | null, after as PackageBody | null);
+  }
   if (change.kind === "modified" && before && after) {
     return modified(before, after, rows(change));
   }

@@ -1,10 +1,11 @@
 // One agent: what it is, what changed on it, what it watches.
 
 import { useState } from "preact/hooks";
-import { agent as find, coverage, newest } from "../api/calls";
+import { agent as find, coverage, grants, newest } from "../api/calls";
 import type { Agent } from "../api/types";
 import { plain } from "../core/format";
 import { useResource } from "../core/load";
+import { may } from "../core/grants";
 import { place } from "../core/route";
 import { Changes } from "../parts/changes";
 import { Gaps } from "../parts/gaps";
@@ -40,7 +41,26 @@ function Facts({ agent }: { agent: Agent }) {
   );
 }
 
-function History({ id }: { id: string }) {
+/** The sentence in place of an empty list: only what is known of the agent. */
+function nothing(id: string, agent: Agent | null): { changes: [string, string?]; gaps: string } {
+  if (id === "000") {
+    return {
+      changes: ["No changes", "The server itself is not scanned."],
+      gaps: "No gaps recorded",
+    };
+  }
+  if (agent?.status === "never_connected" || agent?.status === "pending") {
+    return {
+      changes: ["Never connected", "Nothing is known of this agent's files and packages."],
+      gaps: "Not known: the agent never connected",
+    };
+  }
+  if (agent === null) return { changes: ["No changes known"], gaps: "No gaps known" };
+  return { changes: ["No changes yet", "Nothing differs from the first scan."], gaps: "No gaps" };
+}
+
+function History({ id, agent }: { id: string; agent: Agent | null }) {
+  const empty = nothing(id, agent);
   const [recent] = useState(newest);
   const found = useResource(`changes ${id}`, (stop) =>
     recent(id, { agents_list: id, limit: CHANGES }, stop),
@@ -61,7 +81,7 @@ function History({ id }: { id: string }) {
             <Waiting />
           )
         ) : found.data.items.length === 0 ? (
-          <Empty title="No changes yet">Nothing differs from the first scan.</Empty>
+          <Empty title={empty.changes[0]}>{empty.changes[1]}</Empty>
         ) : (
           <Changes label="Changes of this agent" changes={found.data.items} oneAgent />
         )}
@@ -71,7 +91,7 @@ function History({ id }: { id: string }) {
           <h2 id="gaps">Coverage</h2>
         </div>
         {gaps.error ? <Failure error={gaps.error} retry={gaps.reload} /> : null}
-        {gaps.data?.items.length === 0 ? <Empty title="No gaps" /> : null}
+        {gaps.data?.items.length === 0 ? <Empty title={empty.gaps} /> : null}
         {gaps.data ? <Gaps gaps={gaps.data.items} oneAgent /> : null}
       </section>
     </>
@@ -82,6 +102,12 @@ export function AgentView({ id, part }: { id: string; part: "changes" | "files" 
   const found = useResource(`agent ${id}`, (stop) => find(id, stop));
   const agent = found.data;
   const missing = !found.loading && found.error === null && agent === null;
+  const rights = useResource("grants", grants, false);
+  const scannable =
+    agent?.status === "active" &&
+    agent.id !== "000" &&
+    rights.data !== null &&
+    may(rights.data, "syscheck:run", agent);
   const name = agent?.name ?? `Agent ${id}`;
   const tab = (to: typeof part, label: string) => (
     <a
@@ -103,18 +129,23 @@ export function AgentView({ id, part }: { id: string; part: "changes" | "files" 
           <Safe text={name} />
         </Title>
         {agent ? <Status status={agent.status} /> : null}
-        {agent && agent.id !== "000" ? <ScanNow id={id} /> : null}
+        {scannable ? <ScanNow id={id} /> : null}
       </div>
       {found.error ? <Failure error={found.error} retry={found.reload} /> : null}
-      {missing ? <Empty title={`There is no agent ${plain(id)}`} /> : null}
+      {missing ? (
+        <Empty title={`There is no agent ${plain(id)}`}>
+          A removed agent is no longer listed; its history is below.
+        </Empty>
+      ) : null}
       {agent ? <Facts agent={agent} /> : null}
-      {missing ? null : (
+      {missing ? <History id={id} agent={null} /> : null}
+      {missing || found.loading ? null : (
         <>
           <nav class="tabs" aria-label="Parts of this agent">
             {tab("changes", "Changes")}
             {tab("files", "Files")}
           </nav>
-          {part === "files" ? <Files id={id} /> : <History id={id} />}
+          {part === "files" ? <Files id={id} /> : <History id={id} agent={agent} />}
         </>
       )}
     </>

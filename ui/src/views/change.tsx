@@ -3,7 +3,7 @@
 import { useState } from "preact/hooks";
 import { change as find } from "../api/calls";
 import type { Change } from "../api/types";
-import { parts, rows, type Row, type Value } from "../core/difference";
+import { isPackage, parts, rows, type Row, type Value } from "../core/difference";
 import { count, plain } from "../core/format";
 import { useResource } from "../core/load";
 import { place } from "../core/route";
@@ -37,8 +37,10 @@ function Cell({ value, other, row }: { value: Value | null; other: Value | null;
   );
 }
 
+const ofPackage = ({ before, after }: Change) => isPackage(after ?? before);
+
 function Values({ change }: { change: Change }) {
-  const [all, setAll] = useState(change.kind !== "modified");
+  const [all, setAll] = useState(change.kind !== "modified" || ofPackage(change));
   const every = rows(change);
   const same = every.filter((row) => !row.changed).length;
   const shown = all ? every : every.filter((row) => row.changed);
@@ -46,7 +48,9 @@ function Values({ change }: { change: Change }) {
   return (
     <section aria-labelledby="values">
       <div class="section-head">
-        <h2 id="values">{both ? "Before and after" : "The file"}</h2>
+        <h2 id="values">
+          {both ? "Before and after" : ofPackage(change) ? "The package" : "The file"}
+        </h2>
         {both && same > 0 ? (
           <button type="button" class="button" aria-pressed={all} onClick={() => setAll(!all)}>
             {all ? "Show only what changed" : `Show ${count(same)} unchanged too`}
@@ -104,7 +108,9 @@ const SENTENCE = {
 
 function Detail({ change }: { change: Change }) {
   const { agent } = change;
-  const hex = (change.after ?? change.before)?.path_hex;
+  const body = change.after ?? change.before;
+  const hex = isPackage(body) ? undefined : body?.path_hex;
+  const item = isPackage(body) ? "package" : "file";
   return (
     <>
       <div class="view-head">
@@ -145,8 +151,8 @@ function Detail({ change }: { change: Change }) {
         <div>
           <dt>History</dt>
           <dd>
-            <a href={place(["agents", agent.id, "file"], { path: change.path })}>
-              This file, now and before
+            <a href={place(["agents", agent.id, item], { path: change.path })}>
+              This {item}, now and before
             </a>
           </dd>
         </div>

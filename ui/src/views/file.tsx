@@ -1,16 +1,19 @@
 // One file of one agent: its current state and its history.
 
-import { changes, files } from "../api/calls";
-import type { FileItem } from "../api/types";
+import { changes, files, packageOf } from "../api/calls";
+import type { FileItem, PackageBody } from "../api/types";
 import { bytes, count, exact, moment, permissions, plain, word } from "../core/format";
 import { useResource } from "../core/load";
+import { rows } from "../core/difference";
 import { place } from "../core/route";
 import { Changes } from "../parts/changes";
 import { Digest, Empty, Failure, Path, Safe, Title, Waiting } from "../parts/text";
 
 const CHANGES = 100;
 
-function facts(file: FileItem): [label: string, value: string, note?: string][] {
+type Fact = [label: string, value: string, note?: string];
+
+function facts(file: FileItem): Fact[] {
   const out: [string, string | undefined, (string | undefined)?][] = [
     ["Seen so", file.date && moment(file.date)],
     ["Type", word(file.type)],
@@ -39,36 +42,62 @@ function facts(file: FileItem): [label: string, value: string, note?: string][] 
     );
 }
 
-export function FileView({ id, path }: { id: string; path: string }) {
-  const found = useResource(`file ${id} ${path}`, async (stop) => ({
-    file: (await files(id, { file: path, limit: 1 }, stop)).items[0] ?? null,
-  }));
+const packageFacts = (item: PackageBody): Fact[] =>
+  rows({ kind: "created", before: null, after: item }).map(({ label, after }) =>
+    after?.note ? [label, after.text, after.note] : [label, after?.text ?? ""],
+  );
+
+interface Props {
+  id: string;
+  /** A file's path, or a package's `name:architecture`. */
+  path: string;
+  item: "file" | "package";
+}
+
+export function ItemView({ id, path, item }: Props) {
+  const found = useResource(`${item} ${id} ${path}`, async (stop) => {
+    if (item === "package") {
+      const installed = await packageOf(id, path, stop);
+      return { file: null, known: installed && packageFacts(installed) };
+    }
+    const file = (await files(id, { file: path, limit: 1 }, stop)).items[0] ?? null;
+    return { file, known: file && facts(file) };
+  });
   const past = useResource(`past ${id} ${path}`, (stop) =>
     changes({ agents_list: id, file: path, limit: CHANGES }, stop),
   );
   const file = found.data?.file ?? null;
+  const known = found.data?.known ?? null;
   const items = past.data?.items ?? null;
   return (
     <>
       <nav class="crumbs" aria-label="Breadcrumb">
         <a href={place(["agents"])}>Agents</a>
-        <a href={place(["agents", id])}>{id}</a>
-        <a href={place(["agents", id, "files"])} data-up>
-          Files
+        <a href={place(["agents", id])} data-up={item === "package" ? true : undefined}>
+          {id}
         </a>
+        {item === "file" ? (
+          <a href={place(["agents", id, "files"])} data-up>
+            Files
+          </a>
+        ) : null}
       </nav>
       <Title title={plain(path)}>
         <Path path={path} />
       </Title>
       {found.error ? <Failure error={found.error} retry={found.reload} /> : null}
       {found.loading ? <Waiting /> : null}
-      {found.data && file === null ? (
-        <Empty title="Not there now">The agent's last scan did not find this path.</Empty>
+      {found.data && known === null ? (
+        item === "package" ? (
+          <Empty title="Not installed now">The agent's last inventory does not list it.</Empty>
+        ) : (
+          <Empty title="Not there now">The agent's last scan did not find this path.</Empty>
+        )
       ) : null}
-      {file ? (
+      {known ? (
         <>
           <dl class="facts card wide">
-            {facts(file).map(([label, value, note]) => (
+            {known.map(([label, value, note]) => (
               <div key={label}>
                 <dt>{label}</dt>
                 <dd class="mono">
@@ -93,7 +122,7 @@ export function FileView({ id, path }: { id: string; path: string }) {
         {items === null ? null : items.length === 0 ? (
           <Empty title="No changes known" />
         ) : (
-          <Changes label="Changes of this file" changes={items} oneAgent />
+          <Changes label={`Changes of this ${item}`} changes={items} oneAgent />
         )}
       </section>
     </>

@@ -34,19 +34,19 @@ pub enum DocumentField {
     Mtime,
     /// Inode number; integer.
     Inode,
-    /// Lower-case hex; text.
+    /// Digests, lower-case hex; text.
     Md5,
-    /// Lower-case hex; text.
     Sha1,
-    /// Lower-case hex; text.
     Sha256,
-    /// Lower-case hex; text.
     Blake3,
     /// Digest of the document's state, lower-case hex; text.
     Checksum,
     Version,
-    /// Time at which the server received it, microseconds since the epoch; integer.
-    Received,
+    /// Fields of a package, read from the stored body; text.
+    PackageName,
+    PackageVersion,
+    PackageArchitecture,
+    PackageVendor,
 }
 
 /// The value that a field is compared with.

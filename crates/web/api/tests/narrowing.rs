@@ -8,7 +8,7 @@ mod common;
 use axum::http::StatusCode;
 use common::{World, column, observed, upsert, world};
 use control::Policy;
-use model::AgentId;
+use model::{AgentId, Dataset, PackageBody, PackageDocument, Write};
 use registry::{CommandKind, Reader, WriteContext};
 use serde_json::json;
 
@@ -362,5 +362,56 @@ async fn cached_permissions_are_per_user_and_dropped_on_change() {
         world.clock.advance(std::time::Duration::from_secs(2));
         let fresh = world.login("narrow", NARROW).await;
         assert_eq!(ids(&fresh).await, [agent]);
+    }
+}
+
+fn package(name: &str, version: &str, vendor: Option<&str>) -> Write {
+    let body = PackageDocument::new(PackageBody {
+        name: name.into(),
+        version: version.into(),
+        architecture: "amd64".into(),
+        kind: "deb".into(),
+        vendor: vendor.map(Into::into),
+        ..PackageBody::default()
+    });
+    let dataset = Dataset::new(Dataset::INVENTORY_PACKAGES);
+    Write::Upsert { dataset, id: body.package.key(), version: 1, body: body.to_json() }
+}
+
+#[tokio::test]
+async fn packages_are_filtered_by_their_own_fields() {
+    let world = world();
+    let openssl = package("openssl", "3.0.2-1", Some("Debian OpenSSL Team"));
+    world.session(1, vec![openssl, package("zlib", "1.3", None)]).await;
+    world.session(2, vec![package("openssl", "3.5.0-2", None)]).await;
+    let reader = world.reader().await;
+    for (query, wanted) in [
+        ("q=name=openssl", vec!["001 openssl", "002 openssl"]),
+        ("q=version=3.0.2-1", vec!["001 openssl"]),
+        ("q=name~ssl;version~3.5", vec!["002 openssl"]),
+        ("q=vendor~debian", vec!["001 openssl"]),
+        ("q=architecture=arm64", vec![]),
+        ("sort=-version", vec!["002 openssl", "001 openssl", "001 zlib"]),
+    ] {
+        let answer = world.ok(&format!("/states/inventory-packages?{query}"), &reader).await;
+        let items = answer["data"]["affected_items"].as_array().unwrap();
+        let of = |item: &serde_json::Value| {
+            let name = item["document"]["package"]["name"].as_str().unwrap();
+            format!("{} {name}", item["agent"]["id"].as_str().unwrap())
+        };
+        assert_eq!(items.iter().map(of).collect::<Vec<_>>(), wanted, "{query}");
+    }
+    for (dataset, bad, code) in [
+        ("inventory-packages", "q=mode=0644", 1408),
+        ("inventory-packages", "q=path~ssl", 1408),
+        ("inventory-packages", "sort=size", 1403),
+        ("fim-files", "q=version=1", 1408),
+    ] {
+        let answer = world.get(&format!("/states/{dataset}?{bad}"), &reader).await;
+        assert_eq!(
+            (answer.status, &answer.json()["error"]),
+            (StatusCode::BAD_REQUEST, &json!(code)),
+            "{dataset} {bad}"
+        );
     }
 }

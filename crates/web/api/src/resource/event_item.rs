@@ -34,10 +34,10 @@ pub(crate) struct ChangeItem {
     /// Fields that differ; empty unless modified.
     changed_fields: Vec<String>,
     cause: CauseItem,
-    /// The file before; null when created.
+    /// The file or package before; null when created.
     #[schema(value_type = Option<Object>)]
     before: Value,
-    /// The file after; null when deleted.
+    /// The file or package after; null when deleted.
     #[schema(value_type = Option<Object>)]
     after: Value,
     /// Data of the agent on the server: `agent` and `cluster`.

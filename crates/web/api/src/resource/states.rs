@@ -67,7 +67,15 @@ pub(crate) struct StateItem<'a> {
     document: Joined<'a>,
 }
 
-/// Fields that `q` and `sort` may name: those of a document that are stored in columns.
+/// Fields of packages that `q` and `sort` may name.
+const PACKAGE_FIELDS: &[(&str, DocumentField)] = &[
+    ("name", DocumentField::PackageName),
+    ("version", DocumentField::PackageVersion),
+    ("architecture", DocumentField::PackageArchitecture),
+    ("vendor", DocumentField::PackageVendor),
+];
+
+/// Fields of files, and of datasets that are not built in, that `q` and `sort` may name.
 const COLUMNS: &[(&str, DocumentField)] = &[
     ("path", DocumentField::Path),
     ("directory", DocumentField::Directory),
@@ -91,8 +99,15 @@ const COLUMNS: &[(&str, DocumentField)] = &[
 /// Fields that `select` may name; for `document` also nested ones, such as `document.file`.
 const FIELDS: &[&str] = &["agent.id", "agent.name", "id", "version", "received", "document"];
 
+/// Returns the fields of a dataset that `q` and `sort` may name.
+fn fields(dataset: &Dataset) -> &'static [(&'static str, DocumentField)] {
+    if dataset.name() == Dataset::INVENTORY_PACKAGES { PACKAGE_FIELDS } else { COLUMNS }
+}
+
 fn fleet_query(call: &Call, agents: Permitted) -> Result<FleetQuery, Failure> {
     let parameters = &call.parameters;
+    let dataset = dataset(parameters.text("dataset").unwrap_or_default())?;
+    let fields = fields(&dataset);
     let mut all = Vec::new();
     if let Some(text) = parameters.text("search") {
         let (text, wanted) = match text.strip_prefix('-') {
@@ -104,13 +119,13 @@ fn fleet_query(call: &Call, agents: Permitted) -> Result<FleetQuery, Failure> {
     }
     if let Some(text) = parameters.text("q") {
         let now_us = call.api.options.clock.now_us();
-        all.push(condition(q::parse(text, COLUMNS)?, now_us)?);
+        all.push(condition(q::parse(text, fields)?, now_us)?);
     }
     let direction = |down| if down { SortDirection::Descending } else { SortDirection::Ascending };
-    let sort = shape::sort_fields(parameters.text("sort"), COLUMNS)?;
+    let sort = shape::sort_fields(parameters.text("sort"), fields)?;
     Ok(FleetQuery {
         agents,
-        dataset: dataset(parameters.text("dataset").unwrap_or_default())?,
+        dataset,
         condition: Condition::All(all),
         sort: sort.into_iter().map(|f| (f.column, direction(f.descending))).collect(),
         offset: parameters.whole("offset"),
