@@ -1,4 +1,5 @@
 //! A network that a test can interrupt: a TCP proxy in front of one address.
+#![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

@@ -4,7 +4,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, Error, ffi};
 
 /// Returns true if the error is a failed flush: what the disk has of the file is unknown then.
-pub fn is_failed_flush(error: &rusqlite::Error) -> bool {
+pub fn is_failed_flush(error: &Error) -> bool {
     error.sqlite_error().is_some_and(|cause| {
         matches!(cause.extended_code, ffi::SQLITE_IOERR_FSYNC | ffi::SQLITE_IOERR_DIR_FSYNC)
     })
