@@ -55,7 +55,10 @@ async fn fetch(
     args: &ChangesArgs,
     arrived: Option<u64>,
 ) -> anyhow::Result<(Vec<Value>, u64)> {
-    let coverage = args.kind.as_deref() == Some("coverage");
+    let coverage = args.kind.iter().any(|kind| kind == "coverage");
+    if coverage && args.kind.len() > 1 {
+        bail!("--kind coverage stands alone: gaps are listed apart from changes");
+    }
     let wanted = if arrived.is_some() { usize::MAX } else { args.limit as usize };
     let mut items: Vec<Value> = Vec::new();
     let mut cursor: Option<String> = None;
@@ -67,10 +70,10 @@ async fn fetch(
             query.extend(value.map(|value| (name.to_owned(), value)));
         };
         add("agents_list", args.agent.clone());
-        add("path", args.path.clone());
-        add("kind", args.kind.clone().filter(|_| !coverage));
-        // The age limit applies to the first request only: a change reported late may be old.
-        add("from", args.since.filter(|_| arrived.is_none()).map(since));
+        add("path", args.path.as_ref().map(|path| path.trim_end_matches('/').to_owned()));
+        add("kind", Some(args.kind.join(",")).filter(|kinds| !coverage && !kinds.is_empty()));
+        // The limit applies to the first request only: a change reported late may be old.
+        add("from", args.since.filter(|_| arrived.is_none()).map(rfc3339));
         add("since", arrived.filter(|number| *number > 0).map(|number| number.to_string()));
         add("cursor", cursor);
         let answer = local.get(if coverage { "/coverage" } else { "/changes" }, &query).await?;
@@ -78,7 +81,8 @@ async fn fetch(
         // Use the number of the first page: changes that arrive while further pages are read are
         // returned by the next call.
         newest = newest.or_else(|| at(data, "/newest").as_u64());
-        items.extend(at(data, "/affected_items").as_array().cloned().unwrap_or_default());
+        let page = at(data, "/affected_items").as_array().cloned().unwrap_or_default();
+        items.extend(page.into_iter().filter(|item| is_within(item, args.path.as_deref())));
         cursor = at(data, "/next_cursor").as_str().map(str::to_owned);
         if cursor.is_none() || items.len() >= wanted {
             return Ok((items, newest.or(arrived).unwrap_or_default()));
@@ -98,9 +102,17 @@ async fn expect_agent(local: &Local, args: &ChangesArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn since(age: Duration) -> String {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    model::timestamp::micros(now.saturating_sub(age).as_micros() as u64)
+/// Returns true if the item's path is `path` or lies below it. The API selects by the beginning of
+/// the text.
+fn is_within(item: &Value, path: Option<&str>) -> bool {
+    let Some(path) = path.map(|path| path.trim_end_matches('/')) else { return true };
+    let rest = at(item, "/path").as_str().and_then(|found| found.strip_prefix(path));
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+fn rfc3339(time: SystemTime) -> String {
+    let since_epoch = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    model::timestamp::micros(since_epoch.as_micros() as u64)
 }
 
 /// Formats one change as a line of text.
@@ -115,7 +127,8 @@ fn line(item: &Value) -> String {
     let time = if found.is_string() {
         text(found)
     } else {
-        format!("{} to {}", text(at(item, "/from")), text(at(item, "/to")))
+        let to = at(item, "/to").as_str().unwrap_or("now");
+        format!("{} to {to}", text(at(item, "/from")))
     };
     let mut line =
         format!("{time} {} {:<8} {path}", text(at(item, "/agent/id")), text(at(item, "/kind")));
@@ -169,5 +182,16 @@ mod tests {
             let item = json!({"before": before, "after": after});
             assert_eq!(package(&item).as_deref(), expected, "{item}");
         }
+    }
+
+    #[test]
+    fn path_selects_itself_and_everything_below_it() {
+        let item = |path: &str| json!({"path": path});
+        for path in ["/etc", "/etc/"] {
+            assert!(is_within(&item("/etc"), Some(path)));
+            assert!(is_within(&item("/etc/passwd"), Some(path)));
+            assert!(!is_within(&item("/etc2/passwd"), Some(path)));
+        }
+        assert!(is_within(&item("/etc2"), Some("/")) && is_within(&item(""), None));
     }
 }

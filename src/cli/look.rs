@@ -1,7 +1,7 @@
 //! Commands that only show: scan, changes.
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::SystemTime;
 
 use clap::Args;
 
@@ -30,15 +30,15 @@ pub(crate) struct ChangesArgs {
     /// Only changes of this agent.
     #[arg(long, value_name = "ID")]
     pub(crate) agent: Option<String>,
-    /// Only changes at or below this path.
+    /// Only changes of this path and of everything below it.
     #[arg(long, value_name = "PATH")]
     pub(crate) path: Option<String>,
-    /// Only changes of this kind.
-    #[arg(long, value_parser = ["created", "modified", "deleted", "coverage"])]
-    pub(crate) kind: Option<String>,
-    /// Only changes younger than this.
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
-    pub(crate) since: Option<Duration>,
+    /// Only changes of these kinds, separated by commas; coverage (gaps) stands alone.
+    #[arg(long, value_delimiter = ',', value_parser = ["created", "modified", "deleted", "coverage"])]
+    pub(crate) kind: Vec<String>,
+    /// Only changes younger than this age (2h), or since this time (2026-01-31T12:00:00Z).
+    #[arg(long, value_name = "AGE|TIME", value_parser = since)]
+    pub(crate) since: Option<SystemTime>,
     /// Most lines to print before following.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) limit: u32,
@@ -48,4 +48,13 @@ pub(crate) struct ChangesArgs {
     /// Print one JSON object per change.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Returns the time that is this long ago, or this time.
+fn since(text: &str) -> Result<SystemTime, String> {
+    if let Ok(age) = humantime::parse_duration(text) {
+        return SystemTime::now().checked_sub(age).ok_or_else(|| "before the year 1970".into());
+    }
+    humantime::parse_rfc3339(text)
+        .map_err(|_| "write an age such as 2h, or a time such as 2026-01-31T12:00:00Z".into())
 }

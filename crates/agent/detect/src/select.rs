@@ -14,6 +14,8 @@ impl Patterns {
     pub(crate) fn new(patterns: &[String]) -> Result<Self, ignore::Error> {
         // Paths are handed over relative to the root, so the matcher's own root is empty.
         let mut builder = GitignoreBuilder::new("");
+        // git matches nothing with an unclosed class; this library would take it literally.
+        builder.allow_unclosed_class(false);
         for pattern in patterns {
             builder.add_line(None, pattern)?;
         }

@@ -75,6 +75,11 @@ fn rules_error_names_key_and_remedy() {
         pattern.starts_with("watch[1].ignore: \"[z-a]\" is not a gitignore pattern"),
         "{pattern}"
     );
+    let unclosed = refused(|w| w.ignore = vec!["[a".into()]);
+    assert!(
+        unclosed.starts_with("watch[1].ignore: \"[a\" is not a gitignore pattern"),
+        "{unclosed}"
+    );
     assert!(refused(|w| w.hash_bytes_max = 0).contains("hashes = []"));
     assert!(refused(|w| w.max_depth = Some(1_000_000)).contains("leave it out"));
     assert!(refused(|w| w.rehash_days = 100_000).contains("0 switches it off"));

@@ -31,7 +31,7 @@ impl ScanConfig {
 impl Default for ScanConfig {
     fn default() -> Self {
         Self {
-            interval: Duration::from_hours(1),
+            interval: Duration::from_mins(5),
             threads: 2,
             max_bytes_per_second: 64 * 1024 * 1024,
             background_priority: true,

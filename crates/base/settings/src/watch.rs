@@ -171,6 +171,8 @@ pub(crate) fn pattern(pattern: &str) -> Result<(), String> {
         return Err(format!("a pattern of {} bytes", pattern.len()));
     }
     let mut builder = GitignoreBuilder::new("");
+    // git matches nothing with an unclosed class; this library would take it literally.
+    builder.allow_unclosed_class(false);
     let read = builder.add_line(None, pattern).map(drop).and_then(|()| builder.build().map(drop));
     read.map_err(|e| format!("{pattern:?} is not a gitignore pattern: {e}"))
 }

@@ -40,6 +40,7 @@ fn forbidden_group_setting_is_refused_with_its_line() {
         ("[[watch]]\npath = \"relative\"\n", 2, "absolute"),
         ("[[watch]]\npath = \"/a/../b\"\n", 2, ".."),
         ("[[watch]]\npath = \"/a\"\nignore = [\"{\"]\n", 3, "gitignore"),
+        ("[[watch]]\npath = \"/a\"\nignore = [\"[a\"]\n", 3, "gitignore"),
         ("[[watch]]\npath = \"/a\"\nhashes = [\"crc\"]\n", 3, "crc"),
         ("[metrics]\nprocesses = [\"\"]\n", 2, "comm"),
     ] {

@@ -186,6 +186,9 @@ fn numbers<'a>(
     values.clear();
     rows.clear();
     tag_words(words, tags)?;
+    if words.is_empty() {
+        return Err("no tags; write name,tag=value field=1 time".into());
+    }
     if known.are(measurement, fields) && known.metrics.len() + words.len() <= NAME_BYTES_MAX {
         name.extend_from_slice(&known.metrics);
         name.extend_from_slice(words);

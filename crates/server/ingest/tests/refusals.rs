@@ -39,6 +39,8 @@ fn number_beyond_float_range_is_rejected_and_inf_is_accepted() {
     assert_eq!(refused_texts(&refusals), ["put m 7 1e400 a=1"]);
     let (found, refusals) = lines("m,a=1 f=1e400 7\nm,a=1 f=1e300 8\n");
     assert_eq!((found.len(), refused_texts(&refusals)), (1, vec!["m,a=1 f=1e400 7"]));
+    let (found, refusals) = lines("m f=1 7\nm,a=1 f=1 8\n");
+    assert_eq!((found.len(), refused_texts(&refusals)), (1, vec!["m f=1 7"]));
 }
 
 #[test]

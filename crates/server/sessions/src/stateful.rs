@@ -10,7 +10,7 @@ use env::clock::Clock;
 use link::json::{STATUS_CHECKSUM_MISMATCH, STATUS_OK};
 use link::{Answer, HEADER_TIME};
 use model::limits::CLOCK_OFF_US;
-use model::{Dataset, Incarnation, Overlay, Record, SessionRecord, Skipped, Write};
+use model::{AgentId, Dataset, Incarnation, Overlay, Record, SessionRecord, Skipped, Write};
 use registry::{Reader, WriteContext};
 use tracing::{debug, warn};
 
@@ -45,6 +45,9 @@ pub(crate) async fn stateful(
     let headers = parts.headers;
     let caller = app.caller(&peer, &headers)?;
     app.admit_instance(&peer, &headers, &caller).await?;
+    if caller.agent == AgentId::SERVER {
+        return Err(Refusal::forbidden("server", "agent 000 is the server itself").closing());
+    }
     let session = session_id(&headers)?;
     let length = body::length(&headers, app.options.limits.session_bytes_max)?;
     let permit = app.take_permit(caller.agent).map_err(Refusal::closing)?;
