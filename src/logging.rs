@@ -43,6 +43,7 @@ const PARTS: [&str; 32] = [
     "sessions",
     "settings",
     "sigma",
+    "silence",
     "sqlite",
     "state",
     "sync",

@@ -2,6 +2,7 @@
 //! `ARCHITECTURE.md` states the guarantees.
 
 mod agent_db;
+#[cfg(target_env = "gnu")]
 mod allocator;
 mod backup;
 mod changes;
@@ -157,6 +158,7 @@ fn run(command: Command) -> anyhow::Result<bool> {
 /// Returns the runtime of a command that serves or waits.
 pub(crate) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    #[cfg(target_env = "gnu")]
     allocator::return_freed_memory(&runtime);
     Ok(runtime)
 }

@@ -143,11 +143,6 @@ impl Packages {
         self.config.interval
     }
 
-    /// Returns true if the last scan could not read the package database.
-    pub(super) fn has_gap(&self) -> bool {
-        self.last.gap.is_some()
-    }
-
     /// Returns the number of changes found since the agent started; `None` if packages are not
     /// watched.
     pub(super) fn changes(&self) -> Option<u64> {

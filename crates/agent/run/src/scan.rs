@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use detect::{Gap, Progress, ScanBudget, ScanOptions, ScanReport, Scanner};
 use env::clock::Clock;
+use link::ControlOutcome;
 use model::{Coverage, CoverageKind};
 use queue::{QueueBaseline, QueueError, ScanSink};
 use tracing::{error, info, warn};
@@ -15,7 +16,7 @@ use crate::config::{AgentSettings, ScanConfig};
 use crate::datasets::DatasetKind;
 use crate::display;
 use crate::notes::{self, Alive};
-use crate::packages::{LookOutcome, Packages};
+use crate::packages::{self, LookOutcome, Packages, Reading};
 use crate::shared::{Begin, ScanCommand, Shared};
 use crate::uptime::Uptime;
 
@@ -42,18 +43,9 @@ pub(super) struct Scanning {
     gaps: Vec<Gap>,
     /// True once a scan of this run has completed.
     whole: bool,
-    /// Changes of files found since the agent started.
     changes: u64,
-    /// The first look at the packages in this run.
-    first_look: FirstLook,
-}
-
-/// The first look at the packages after a start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum FirstLook {
-    Due,
-    Done,
-    Failed,
+    /// True if the first look at the packages succeeded; `None` before it.
+    looked: Option<bool>,
 }
 
 /// The database's knowledge of earlier runs.
@@ -126,7 +118,7 @@ impl Scanning {
             gaps,
             whole: false,
             changes: 0,
-            first_look: FirstLook::Due,
+            looked: None,
         })
     }
 
@@ -134,10 +126,12 @@ impl Scanning {
     pub(super) fn run(mut self, scan_commands: &Receiver<ScanCommand>) {
         // After a reload, use the budget of rescans: many agents may receive a new configuration at
         // the same time.
-        self.scan_unasked(match self.begin {
+        let budget = match self.begin {
             Begin::Start => ScanBudget::UNLIMITED,
             Begin::Reload => self.background(),
-        });
+        };
+        // The result of a scan that no command asked for is only printed and logged.
+        let _ = self.scan(budget);
         self.look_at_packages();
         self.open_gate();
         let mut due = Instant::now() + self.config.interval;
@@ -158,7 +152,7 @@ impl Scanning {
                 Ok(ScanCommand::Stop) | Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) if Instant::now() < due => continue,
                 Err(RecvTimeoutError::Timeout) => {
-                    self.scan_unasked(self.background());
+                    let _ = self.scan(self.background());
                 }
             }
             self.open_gate();
@@ -172,7 +166,7 @@ impl Scanning {
 
     /// Reports the gap before this start, and allows checks, once files and packages were scanned.
     fn open_gate(&mut self) {
-        if !self.whole || self.first_look == FirstLook::Due {
+        if !self.whole || self.looked.is_none() {
             return;
         }
         if let Err(e) = self.report_down_gap() {
@@ -187,23 +181,19 @@ impl Scanning {
     /// Reports the gap before this start, if there was one and it is not reported yet.
     fn report_down_gap(&mut self) -> Result<(), QueueError> {
         let Some(from_us) = self.down_since_us else { return Ok(()) };
-        let files = match self.changes {
-            1 => "1 change of a file".to_owned(),
-            n => format!("{n} changes of files"),
-        };
-        let packages = match (self.first_look, self.packages.changes()) {
-            (FirstLook::Failed, Some(_)) => "; the packages could not be compared".to_owned(),
-            (_, Some(1)) => ", 1 of a package".to_owned(),
-            (_, Some(n)) => format!(", {n} of packages"),
-            (_, None) => String::new(),
+        let files = self.changes;
+        let found = match self.packages.changes() {
+            Some(_) if self.looked == Some(false) => format!("files {files}, packages unknown"),
+            Some(packages) => format!("files {files}, packages {packages}"),
+            None => format!("files {files}"),
         };
         let gap = Coverage {
             kind: CoverageKind::AgentDown,
             path: String::new(),
             from_us,
             to_us: self.clock.now_us(),
-            found: Some(self.changes + self.packages.changes().unwrap_or_default()),
-            detail: format!("the agent was not running; its restart scan found {files}{packages}"),
+            found: Some(files + self.packages.changes().unwrap_or_default()),
+            detail: format!("the agent was not running; its restart scan found changes: {found}"),
         };
         self.shared.queue.append_coverage(&self.shared.dataset, gap)?;
         self.down_since_us = None;
@@ -215,10 +205,8 @@ impl Scanning {
     /// Compares the installed packages with the queue, if their database was written.
     fn look_at_packages(&mut self) {
         let looked = self.packages.scan_packages();
-        let failed = looked.is_err() || self.packages.has_gap();
-        if self.first_look == FirstLook::Due {
-            self.first_look = if failed { FirstLook::Failed } else { FirstLook::Done };
-        }
+        let current = matches!(packages::reading(&self.shared.queue), Ok(Reading::Current));
+        self.looked.get_or_insert(looked.is_ok() && current);
         match looked {
             Ok(LookOutcome::Committed) => self.shared.tell.notify_one(),
             Ok(LookOutcome::Unchanged) => {}
@@ -233,11 +221,6 @@ impl Scanning {
             max_bytes_per_second: (max > 0).then_some(max),
             background: self.config.background_priority,
         }
-    }
-
-    /// Runs a scan that no command asked for. Its result is only printed and logged.
-    fn scan_unasked(&mut self, budget: ScanBudget) {
-        let _ = self.scan(budget);
     }
 
     /// Runs one scan; returns the result for a command's outcome.
@@ -321,15 +304,9 @@ impl Scanning {
             // The server sends the command again, to the restarted agent.
             return;
         }
-        let (outcome, detail) = match done {
-            Ok(detail) => ("done", detail),
-            Err(detail) => ("failed", detail),
-        };
-        self.shared.outcomes.lock().push(link::json::ControlOutcome {
-            id: command,
-            outcome: outcome.into(),
-            detail,
-        });
+        let outcome = if done.is_ok() { "done" } else { "failed" }.to_owned();
+        let detail = done.unwrap_or_else(|problem| problem);
+        self.shared.outcomes.lock().push(ControlOutcome { id: command, outcome, detail });
         self.shared.beat.notify_one();
     }
 
@@ -343,8 +320,8 @@ impl Scanning {
         let jumped = now.0 < self.seen.0 || wall.abs_diff(passed) > CLOCK_JUMP;
         let from_us = std::mem::replace(&mut self.seen, now).0;
         let queue = &self.shared.queue;
-        let first = self.down_since_us.is_none();
         let alive = Alive { wall_us: now.0, uptime: Uptime::now() };
+        let first = self.down_since_us.is_none();
         let noted = if first { notes::set_alive(queue, &alive) } else { Ok(()) };
         let noted = noted.and_then(|()| {
             if !jumped {

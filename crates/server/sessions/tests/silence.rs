@@ -119,7 +119,7 @@ async fn until_ended(server: &Server, agent: AgentId) -> Coverage {
 }
 
 #[tokio::test]
-async fn silence_opens_a_gap_that_ends_with_the_number_of_late_changes() {
+async fn gap_of_silence_ends_with_the_number_of_late_changes() {
     let server = server();
     let agent = server.enroll("web").await;
     heartbeat(&agent, FIRST_START, 0).await;
@@ -164,7 +164,7 @@ async fn restarted_agent_ends_the_gap_with_its_own_event() {
 }
 
 #[tokio::test]
-async fn gap_that_was_open_before_a_restart_of_the_server_ends_after_it() {
+async fn gap_that_was_open_at_a_restart_of_the_server_ends_after_it() {
     let server = server();
     let agent = server.enroll("web").await;
     heartbeat(&agent, FIRST_START, 0).await;

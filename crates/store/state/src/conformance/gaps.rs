@@ -9,10 +9,10 @@ use crate::{ChangeQuery, EventKind, Reader, StateStore};
 
 fn opening(agent: u32, life: u64, from_us: u64) -> Record {
     let gap = OpenGap { kind: CoverageKind::AgentSilent, from_us, detail: "no word".into() };
-    record(agent, life, from_us, EventBody::of_open_gap(gap))
+    record(agent, life, from_us, &EventBody::of_open_gap(gap))
 }
 
-fn record(agent: u32, life: u64, at_us: u64, event: EventBody) -> Record {
+fn record(agent: u32, life: u64, at_us: u64, event: &EventBody) -> Record {
     let (agent, incarnation) = (AgentId(agent), Incarnation(life));
     let id = format!("gap-{at_us}");
     let event = AgentEvent { agent, incarnation, id, body: event.to_json() };
@@ -51,7 +51,7 @@ pub fn gap_is_open_until_a_later_coverage_event_of_the_agent(store: &dyn StateSt
 
     apply(store, session(1, 4, event("down", down(1_500, 2_000))));
     let silent = coverage(CoverageKind::AgentSilent, 1_000, 3_000);
-    apply(store, record(2, 1, 3_000, silent));
+    apply(store, record(2, 1, 3_000, &silent));
     assert_eq!(agents_with(store, EventKind::OpenGap), [3]);
     assert_eq!(agents_with(store, EventKind::EndedGap), [2, 1]);
 
