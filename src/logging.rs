@@ -19,7 +19,7 @@ use crate::cli::LogFormat;
 
 /// Log targets that a filter may name: the crates of this program, and the dependencies that log
 /// connections.
-const PARTS: [&str; 32] = [
+const PARTS: [&str; 33] = [
     "api",
     "commit",
     "console",

@@ -68,7 +68,7 @@ fn change(bytes: &[u8], number: usize, random: &SeededRandom) -> Vec<u8> {
     match (number % 4, changed.get_mut(at)) {
         (_, None) => {}
         (0, Some(byte)) => *byte ^= 1 << draw(8),
-        (1, Some(byte)) => *byte = [0, 1, 0x7f, 0x80, 0xff][draw(5)],
+        (1, Some(byte)) => *byte = *[0, 1, 0x7f, 0x80, 0xff].get(draw(5)).unwrap(),
         (2, _) => changed.truncate(at),
         (_, _) => {
             let part = changed.split_off(at);

@@ -28,6 +28,7 @@ mod watch;
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use commit::Commit;
@@ -86,6 +87,8 @@ struct Inner {
     watch: Mutex<Watch>,
     /// A gap is due to open or to end.
     due: Notify,
+    /// True while records cannot be submitted.
+    failing: AtomicBool,
 }
 
 impl fmt::Debug for Silence {
@@ -120,8 +123,16 @@ impl Silence {
                 watch.expect(record.id, record.incarnation, heard_us, now);
             }
         });
-        let (watch, due) = (Mutex::new(watch), Notify::new());
-        Ok(Self(Arc::new(Inner { options, clock, commit, state, registry, watch, due })))
+        Ok(Self(Arc::new(Inner {
+            options,
+            clock,
+            commit,
+            state,
+            registry,
+            watch: Mutex::new(watch),
+            due: Notify::new(),
+            failing: AtomicBool::new(false),
+        })))
     }
 
     /// Records that a request of the agent arrived.
@@ -197,30 +208,15 @@ fn open_gaps(state: &dyn StateStore) -> Result<Vec<(AgentId, Gap)>, StateError> 
 impl Inner {
     /// Opens the gaps that are due: only those of goodbyes if `quiet`.
     async fn open_gaps(&self, quiet: bool) {
-        let mut due = self.watch.lock().to_open(now(&*self.clock));
+        let mut due = self.watch.lock().due_to_open(now(&*self.clock));
         due.retain(|due| !quiet || due.gap.kind == CoverageKind::AgentStopped);
         for part in due.chunks(RECORD_EVENTS_MAX) {
-            let events = part.iter().map(|due| self.opening(due)).collect();
+            let events = part.iter().map(opening).collect();
             if self.submit(events).await {
                 self.watch.lock().opened(part);
                 self.log_opened(part);
             }
         }
-    }
-
-    fn opening(&self, due: &Due) -> AgentEvent {
-        let Gap { kind, from_us, .. } = due.gap;
-        let detail = match kind {
-            CoverageKind::AgentStopped => {
-                "the agent was stopped: nothing is watched until it is started".into()
-            }
-            _ => format!(
-                "the server has not heard from the agent since {}: run `holdfast agent status` \
-                 on its machine",
-                micros(from_us)
-            ),
-        };
-        event(due, gap_id(&due.gap), &EventBody::of_open_gap(OpenGap { kind, from_us, detail }))
     }
 
     fn log_opened(&self, opened: &[Due]) {
@@ -238,7 +234,7 @@ impl Inner {
 
     /// Ends the gaps of agents that were heard again.
     async fn end_gaps(&self) {
-        let due = self.watch.lock().to_end(ENDED_MAX);
+        let due = self.watch.lock().due_to_end(ENDED_MAX);
         if due.is_empty() {
             return;
         }
@@ -271,9 +267,14 @@ impl Inner {
     async fn submit(&self, events: Vec<AgentEvent>) -> bool {
         let record = Record::AgentEvents { at_us: self.clock.guarded_us(), events };
         match self.commit.submit(record).await {
-            Ok(_) => true,
+            Ok(_) => {
+                self.failing.store(false, Ordering::Relaxed);
+                true
+            }
             Err(error) => {
-                warn!(%error, "gaps of agents could not be stored; trying again");
+                if !self.failing.swap(true, Ordering::Relaxed) {
+                    warn!(%error, "gaps of agents could not be stored; trying every second");
+                }
                 false
             }
         }
@@ -312,6 +313,21 @@ fn late_changes(state: &dyn StateStore, due: &Due) -> Result<Option<u64>, StateE
         query.cursor = Some(next);
     }
     Ok(Some(late))
+}
+
+fn opening(due: &Due) -> AgentEvent {
+    let Gap { kind, from_us, .. } = due.gap;
+    let detail = match kind {
+        CoverageKind::AgentStopped => {
+            "the agent was stopped: nothing is watched until it is started".into()
+        }
+        _ => format!(
+            "the server has not heard from the agent since {}: run `holdfast agent status` \
+             on its machine",
+            micros(from_us)
+        ),
+    };
+    event(due, gap_id(&due.gap), &EventBody::of_open_gap(OpenGap { kind, from_us, detail }))
 }
 
 fn ending(due: &Due, late: u64) -> AgentEvent {

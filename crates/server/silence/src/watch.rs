@@ -155,7 +155,7 @@ impl Watch {
 
     /// Returns the gaps to open: of agents that said goodbye, and of those that were silent for too
     /// long. An agent that falls silent again before its gap has ended keeps that gap.
-    pub(crate) fn to_open(&mut self, now: Now) -> Vec<Due> {
+    pub(crate) fn due_to_open(&mut self, now: Now) -> Vec<Due> {
         let mut due = Vec::new();
         for (agent, presence) in &mut self.agents {
             let silent = now.monotonic.saturating_sub(presence.heard) >= presence.silence_max;
@@ -166,9 +166,10 @@ impl Watch {
             if presence.gap.is_some() {
                 continue;
             }
-            let kind = match presence.stopped {
-                true => CoverageKind::AgentStopped,
-                false => CoverageKind::AgentSilent,
+            let kind = if presence.stopped {
+                CoverageKind::AgentStopped
+            } else {
+                CoverageKind::AgentSilent
             };
             let gap = Gap { kind, from_us: presence.heard_us, nonce: presence.nonce.clone() };
             due.push(presence.due(*agent, gap));
@@ -193,7 +194,7 @@ impl Watch {
 
     /// Returns up to `max` gaps to end: of agents that were heard again and have reported
     /// everything.
-    pub(crate) fn to_end(&self, max: usize) -> Vec<Due> {
+    pub(crate) fn due_to_end(&self, max: usize) -> Vec<Due> {
         let ended = self.agents.iter().filter_map(|(agent, presence)| {
             let gap = presence.gap.as_ref().filter(|_| presence.drained)?;
             let returned_us = presence.returned_us?;
@@ -246,10 +247,10 @@ mod tests {
     }
 
     fn open(watch: &mut Watch, now: Now) -> Due {
-        let due = watch.to_open(now);
+        let due = watch.due_to_open(now);
         assert_eq!(due.len(), 1);
         watch.opened(&due);
-        assert!(watch.to_open(now).is_empty(), "it is open");
+        assert!(watch.due_to_open(now).is_empty(), "it is open");
         due.into_iter().next().unwrap()
     }
 
@@ -257,12 +258,12 @@ mod tests {
     fn silence_is_the_larger_of_three_heartbeats_and_the_minimum() {
         let mut watch = Watch::new(MIN);
         watch.report(&heartbeat("a", 1), at(100));
-        assert!(watch.to_open(at(129)).is_empty());
+        assert!(watch.due_to_open(at(129)).is_empty());
         watch.heard(A, at(110));
-        assert!(watch.to_open(at(139)).is_empty(), "any request is a sign of life");
-        assert_eq!(watch.to_open(at(140)).len(), 1);
+        assert!(watch.due_to_open(at(139)).is_empty(), "any request is a sign of life");
+        assert_eq!(watch.due_to_open(at(140)).len(), 1);
         watch.report(&heartbeat("a", 20), at(140));
-        assert!(watch.to_open(at(199)).is_empty());
+        assert!(watch.due_to_open(at(199)).is_empty());
         assert_eq!(open(&mut watch, at(200)).gap.from_us, 140_000_000);
     }
 
@@ -271,14 +272,14 @@ mod tests {
         let mut watch = Watch::new(MIN);
         watch.report(&heartbeat("a", 1), at(0));
         open(&mut watch, at(40));
-        assert!(watch.to_end(9).is_empty());
+        assert!(watch.due_to_end(9).is_empty());
         assert!(!watch.report(&Report { drained: false, ..heartbeat("a", 1) }, at(50)));
-        assert!(watch.to_end(9).is_empty(), "changes are still on their way");
+        assert!(watch.due_to_end(9).is_empty(), "changes are still on their way");
         assert!(watch.report(&heartbeat("a", 1), at(55)));
-        let due = watch.to_end(9);
+        let due = watch.due_to_end(9);
         assert_eq!((due.len(), due[0].returned_us, due[0].same_start), (1, 50_000_000, true));
         watch.ended(&due);
-        assert!(watch.to_end(9).is_empty());
+        assert!(watch.due_to_end(9).is_empty());
         assert!(!watch.report(&heartbeat("a", 1), at(60)));
     }
 
@@ -288,9 +289,9 @@ mod tests {
         watch.report(&heartbeat("a", 1), at(0));
         let first = open(&mut watch, at(40));
         watch.report(&Report { drained: false, ..heartbeat("a", 1) }, at(50));
-        assert!(watch.to_open(at(90)).is_empty());
+        assert!(watch.due_to_open(at(90)).is_empty());
         watch.report(&heartbeat("b", 1), at(100));
-        let due = watch.to_end(9);
+        let due = watch.due_to_end(9);
         assert_eq!((due[0].gap.from_us, due[0].returned_us), (first.gap.from_us, 100_000_000));
         assert!(!due[0].same_start);
     }
@@ -302,7 +303,7 @@ mod tests {
         assert!(watch.report(&Report { goodbye: true, ..heartbeat("a", 1) }, at(3)));
         let due = open(&mut watch, at(3));
         assert_eq!((due.gap.kind, due.gap.from_us), (CoverageKind::AgentStopped, 3_000_000));
-        assert!(watch.to_end(9).is_empty());
+        assert!(watch.due_to_end(9).is_empty());
     }
 
     #[test]
@@ -310,18 +311,18 @@ mod tests {
         let mut watch = Watch::new(MIN);
         watch.report(&Report { goodbye: true, ..heartbeat("a", 1) }, at(3));
         watch.report(&heartbeat("b", 1), at(4));
-        assert!(watch.to_open(at(5)).is_empty());
+        assert!(watch.due_to_open(at(5)).is_empty());
     }
 
     #[test]
     fn agent_heard_while_its_gap_is_stored_has_returned() {
         let mut watch = Watch::new(MIN);
         watch.report(&heartbeat("a", 1), at(0));
-        let due = watch.to_open(at(40));
+        let due = watch.due_to_open(at(40));
         watch.report(&heartbeat("a", 1), at(41));
         watch.opened(&due);
         assert!(watch.report(&heartbeat("a", 1), at(51)));
-        assert_eq!(watch.to_end(9)[0].returned_us, 41_000_000);
+        assert_eq!(watch.due_to_end(9)[0].returned_us, 41_000_000);
     }
 
     #[test]
@@ -331,11 +332,11 @@ mod tests {
         let gap = Gap { kind, from_us: 7, nonce: "a".into() };
         watch.restore(A, Incarnation(1), gap.clone(), at(0));
         watch.expect(AgentId(2), Incarnation(1), 5, at(0));
-        assert!(watch.to_open(at(899)).is_empty());
-        let due = watch.to_open(at(900));
+        assert!(watch.due_to_open(at(899)).is_empty());
+        let due = watch.due_to_open(at(900));
         assert_eq!((due.len(), due[0].agent, due[0].gap.from_us), (1, AgentId(2), 5));
         watch.report(&heartbeat("a", 1), at(901));
-        assert_eq!((&watch.to_end(9)[0].gap, watch.to_end(9)[0].same_start), (&gap, true));
+        assert_eq!((&watch.due_to_end(9)[0].gap, watch.due_to_end(9)[0].same_start), (&gap, true));
     }
 
     #[test]
@@ -345,6 +346,6 @@ mod tests {
         open(&mut watch, at(40));
         let next = Report { incarnation: Incarnation(2), ..heartbeat("b", 1) };
         assert!(!watch.report(&next, at(50)));
-        assert!(watch.to_end(9).is_empty());
+        assert!(watch.due_to_end(9).is_empty());
     }
 }

@@ -1,5 +1,7 @@
 //! Readiness: one word for anyone, the cause and the remedy for callers with a valid token.
 
+use std::fmt::Write as _;
+
 use axum::http::StatusCode;
 use model::timestamp;
 
@@ -75,7 +77,8 @@ fn text(call: &Call, word: &str, unready: &[Unready]) -> String {
     }
     for Unready { word, cause, since_us } in unready {
         let since = since_us.map(|us| format!(" since {}", timestamp::micros(us)));
-        text += &format!("{word}{}: {cause}\n", since.unwrap_or_default());
+        // Writing to a `String` cannot fail.
+        let _ = writeln!(text, "{word}{}: {cause}", since.unwrap_or_default());
     }
     text
 }
