@@ -28,8 +28,6 @@ pub(super) fn ready(call: &Call) -> Result<Answer, Failure> {
     }
     let unready = unready(call);
     if let Some(first) = unready.first() {
-        let cause = &first.cause;
-        tracing::warn!("not ready: {}: {cause}", first.word);
         return Ok(answer(StatusCode::SERVICE_UNAVAILABLE, text(call, first.word, &unready)));
     }
     call.state().applied()?;
