@@ -93,13 +93,28 @@ async fn too_long_path_is_refused_and_the_next_request_is_answered() {
     server.shutdown().await;
 }
 
-#[tokio::test]
-async fn https_presents_the_certificate_that_the_ca_signed() {
-    let world = world();
+async fn with_tls(world: &World) -> Server {
     let pair = world.registry.issue_server_certificate(&[]).unwrap();
     let tls = TlsPem { cert_chain_pem: pair.cert_chain_pem, key_pem: pair.key_pem };
     let options = ServeOptions::new("127.0.0.1:0".parse().unwrap(), Some(tls));
-    let server = serve(options, world.router.clone()).await.unwrap();
+    serve(options, world.router.clone()).await.unwrap()
+}
+
+#[tokio::test]
+async fn plain_http_on_the_tls_port_is_answered_in_words() {
+    let world = world();
+    let server = with_tls(&world).await;
+    let stream = TcpStream::connect(server.local_addr().unwrap()).await.unwrap();
+    let answer = send_get(stream, "/").await;
+    assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+    assert!(answer.contains("begins with https://"), "{answer}");
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn https_presents_the_certificate_that_the_ca_signed() {
+    let world = world();
+    let server = with_tls(&world).await;
     let mut roots = rustls::RootCertStore::empty();
     let ca = CertificateDer::from_pem_slice(world.registry.ca_pem().as_bytes()).unwrap();
     roots.add(ca).unwrap();

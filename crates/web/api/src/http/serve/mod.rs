@@ -277,7 +277,8 @@ async fn attend(
             let Some(acceptor) = acceptor else {
                 return talk(stream, source, router, stopping, life).await;
             };
-            let accepted = tokio::time::timeout(HANDSHAKE_TIME_MAX, acceptor.accept(stream));
+            let accepted =
+                tokio::time::timeout(HANDSHAKE_TIME_MAX, tls::handshake(&acceptor, stream));
             let accepted = tokio::select! {
                 accepted = accepted => accepted,
                 () = life.1.is_gone() => return,

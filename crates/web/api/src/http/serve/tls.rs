@@ -1,5 +1,6 @@
 //! TLS of the listener: one certificate, TLS 1.2 and 1.3, HTTP/1.1 and HTTP/2.
 
+use std::io;
 use std::sync::Arc;
 
 use rustls::ServerConfig;
@@ -7,9 +8,17 @@ use rustls::server::ResolvesServerCert;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
 use super::ServeError;
+
+/// Answer to a request in plain HTTP.
+const PLAIN_HTTP: &[u8] = b"HTTP/1.1 400 Bad Request\r\n\
+    Content-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n\
+    this port speaks HTTPS: use an address that begins with https://\n";
 
 /// A certificate chain and its key as PEM.
 #[derive(Clone)]
@@ -39,4 +48,22 @@ pub(super) fn resolved(own: Arc<dyn ResolvesServerCert>) -> Result<TlsAcceptor, 
         .with_cert_resolver(own);
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+/// Performs the handshake. A request in plain HTTP gets an answer that a browser shows.
+pub(super) async fn handshake(
+    acceptor: &TlsAcceptor,
+    mut stream: TcpStream,
+) -> io::Result<TlsStream<TcpStream>> {
+    let mut first = [0];
+    // A handshake begins with the byte 22, a request with the first letter of its method.
+    let read = stream.peek(&mut first).await?;
+    if read == 0 || !first.iter().all(u8::is_ascii_uppercase) {
+        return acceptor.accept(stream).await;
+    }
+    // If the request were left unread, closing the connection could discard the answer.
+    let _ = stream.read(&mut [0; 4096]).await?;
+    stream.write_all(PLAIN_HTTP).await?;
+    stream.shutdown().await?;
+    Err(io::Error::other("a request in plain HTTP"))
 }
