@@ -53,7 +53,9 @@ export function Gaps({ gaps, oneAgent = false }: { gaps: Gap[]; oneAgent?: boole
 }
 
 function Found({ gap: { kind, found } }: { gap: Gap }) {
-  if (found === undefined || kind === "baseline") return null;
+  // The detail of an absence that the server noticed says how many changes arrived late.
+  const counted = kind === "baseline" || kind === "agent_silent" || kind === "agent_stopped";
+  if (found === undefined || counted) return null;
   return (
     <span class="quiet">
       {" · "}
