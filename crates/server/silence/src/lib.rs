@@ -287,16 +287,18 @@ impl Inner {
 }
 
 /// Returns the number of changes that arrived after the gap opened and were found before it ended;
-/// `None` if the agent has ended the gap itself.
+/// `None` if another start of the agent has ended the gap itself. An event of the same start that
+/// ended it is of an earlier absence.
 fn late_changes(state: &dyn StateStore, due: &Due) -> Result<Option<u64>, StateError> {
     let open = ChangeQuery {
         agents: Some(vec![due.agent]),
-        kinds: vec![EventKind::OpenGap],
+        kinds: vec![EventKind::OpenGap, EventKind::EndedGap],
         limit: 1,
         ..ChangeQuery::default()
     };
     let open = state.changes(&Reader::server(), &open)?;
-    let Some(opening) = open.items.first() else { return Ok(None) };
+    let open = open.items.first().filter(|e| due.same_start || e.kind == EventKind::OpenGap);
+    let Some(opening) = open else { return Ok(None) };
     let mut query = ChangeQuery {
         agents: Some(vec![due.agent]),
         kinds: vec![EventKind::Created, EventKind::Modified, EventKind::Deleted],

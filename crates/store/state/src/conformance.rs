@@ -73,7 +73,7 @@ macro_rules! state_conformance {
             changes_since_a_number_arrived_after_it,
             retention_drops_old_events_and_adds_coverage_event,
             size_retention_drops_oldest_events_first,
-            gap_is_open_until_a_later_coverage_event_of_the_agent,
+            gap_is_open_until_the_agent_has_reported_its_absence,
             event_of_an_ended_life_opens_no_gap,
             agent_cannot_open_a_gap_itself,
         );

@@ -261,7 +261,7 @@ impl<'c> Applier<'c> {
             return Ok(0);
         }
         row.end();
-        self.end_gaps(agent, u64::MAX)?;
+        self.end_gaps(agent)?;
         let mut changed = 0;
         for dataset in self.kept.collections_of(self.db, agent)? {
             changed += self.clean(agent, dataset)?;
@@ -482,8 +482,8 @@ impl<'c> Applier<'c> {
             self.kept.progress.last_event = number;
             self.kept.count_events(kind, 1, body.len() as i64);
             self.kept.agent(self.db, agent)?.events += 1;
-            if let Some(until_us) = columns.absent_until_us() {
-                self.end_gaps(agent, until_us)?;
+            if columns.is_absence() {
+                self.end_gaps(agent)?;
             }
         }
         Ok(Ok(new))

@@ -241,7 +241,6 @@ struct GapField<'a> {
     kind: Text<'a>,
     #[serde(borrow)]
     path: Text<'a>,
-    to_us: Option<Integer>,
 }
 
 #[derive(Deserialize, Default)]
@@ -284,17 +283,12 @@ impl<'a> EventColumns<'a> {
         }
     }
 
-    /// Returns the end of a gap in which the agent was not running or not heard, microseconds since
-    /// the epoch.
-    pub(crate) fn absent_until_us(&self) -> Option<u64> {
-        let gap = self.holdfast.coverage.as_ref()?;
-        let absences =
-            [CoverageKind::AgentDown, CoverageKind::AgentSilent, CoverageKind::AgentStopped];
-        absences
+    /// Returns true for a whole gap in which the agent was not running or not heard.
+    pub(crate) fn is_absence(&self) -> bool {
+        let kind = self.holdfast.coverage.as_ref().map(|gap| gap.kind.as_str());
+        [CoverageKind::AgentDown, CoverageKind::AgentSilent, CoverageKind::AgentStopped]
             .iter()
-            .any(|kind| kind.name() == gap.kind.as_str())
-            .then(|| integer(gap.to_us.as_ref()))?
-            .map(|us| us as u64)
+            .any(|absence| kind == Some(absence.name()))
     }
 
     /// Returns true if the event opens a gap.

@@ -1,8 +1,9 @@
 //! Events that the server makes, about itself and about agents; open gaps among them.
 //!
 //! An event that opens a gap has the kind [`EventKind::OpenGap`] until the gap ends, and
-//! [`EventKind::EndedGap`] from then on. Its body never changes. A gap ends with a later event of
-//! the agent that covers its start ([`EventColumns::absent_until_us`]), and with the agent's life.
+//! [`EventKind::EndedGap`] from then on. Its body never changes. A gap ends with the next event of
+//! the agent that reports an absence as a whole, and with the agent's life. Their times are not
+//! compared, because they may be of different clocks.
 
 use model::{AgentEvent, AgentId, EventBody};
 use rusqlite::params;
@@ -27,7 +28,7 @@ impl Applier<'_> {
             };
             changed += u64::from(new);
             if new && EventColumns::read(body).is_some_and(|columns| columns.opens_gap()) {
-                self.end_gaps(*agent, u64::MAX)?;
+                self.end_gaps(*agent)?;
                 let number = self.kept.progress.last_event;
                 let bytes = body.len() as i64;
                 self.change_kind(number, bytes, (EventKind::Other, EventKind::OpenGap))?;
@@ -36,16 +37,15 @@ impl Applier<'_> {
         Ok(changed)
     }
 
-    /// Ends the gap of the agent that began before `until_us`, if one is open.
-    pub(super) fn end_gaps(&mut self, agent: AgentId, until_us: u64) -> rusqlite::Result<()> {
-        let until_us = i64::try_from(until_us).unwrap_or(i64::MAX);
+    /// Ends the open gap of the agent, if there is one.
+    pub(super) fn end_gaps(&mut self, agent: AgentId) -> rusqlite::Result<()> {
         let open: Vec<(i64, i64)> = self
             .db
             .prepare_cached(
                 "SELECT number, length(body) FROM event INDEXED BY event_agent_kind
-                 WHERE agent = ?1 AND kind = ?2 AND found_us <= ?3",
+                 WHERE agent = ?1 AND kind = ?2",
             )?
-            .query_map(params![agent.0, kind_number(EventKind::OpenGap), until_us], |r| {
+            .query_map(params![agent.0, kind_number(EventKind::OpenGap)], |r| {
                 Ok((r.get(0)?, r.get(1)?))
             })?
             .collect::<Result<_, _>>()?;
