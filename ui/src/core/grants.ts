@@ -1,4 +1,4 @@
-// What the logged in user may do, for controls that a refusal would follow. The server decides.
+// Permissions of the logged-in user, for controls that a refusal would follow. The server decides.
 
 import type { Agent, Grants } from "../api/types";
 
