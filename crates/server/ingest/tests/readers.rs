@@ -147,7 +147,7 @@ fn influx_lines_become_rows_and_bad_lines_are_reported() {
         "cpu,host=a user=1.5,sys=2i 10\n",
         "cpu\\ x,ho\\ st=a\\,b\\=c v=t 11\n",
         "log,host=a text=\"it is, \\\"so\\\"\",n=1 12\n",
-        "m f=1\n",
+        "m,h=a f=1\n",
         "cpu,host=a user= 13\n",
         "cpu,host user=1 14\n",
         "cpu,host=a user=\"open 15\n",
@@ -163,7 +163,7 @@ fn influx_lines_become_rows_and_bad_lines_are_reported() {
         "cpu_sys host=a 10000000000 2",
         "cpu_user host=a 10000000000 1.5",
         "log_n host=a 12000000000 1",
-        "m_f 99 1",
+        "m_f h=a 99 1",
         "p\\|q_f host=a 16000000000 1",
     ];
     assert_eq!(found, expected);
@@ -208,11 +208,11 @@ fn influx_lines_are_split_by_the_length_of_their_own_name() {
 
 #[test]
 fn influx_line_with_oversized_text_stores_none_of_its_numbers() {
-    let text = format!("log,host=a n=1,text=\"{}\" 7\nm f=1 8\n", "x".repeat(5000));
+    let text = format!("log,host=a n=1,text=\"{}\" 7\nm,h=a f=1 8\n", "x".repeat(5000));
     let (found, refusals) = after(|collector| {
         influx::read(text.as_bytes(), Precision::NANOSECONDS, 99, collector);
     });
-    assert_eq!(found, ["m_f 8 1"]);
+    assert_eq!(found, ["m_f h=a 8 1"]);
     assert_eq!(refusals.len(), 1);
     assert!(refusals[0].reason.contains("event_bytes=5000"), "{refusals:?}");
 }

@@ -124,14 +124,14 @@ async fn data_acknowledged_by_the_end_of_a_stream_is_stored() {
         post(&ports, "/write", "m,host=x f=1,g=2i 5\nm f= 5\nm,host=y f=3 6").await;
     assert_eq!(status, 400);
     assert!(body.contains("line 2"), "{body}");
-    assert_eq!(post(&ports, "/write?precision=s", "s v=1 1").await, (204, String::new()));
+    assert_eq!(post(&ports, "/write?precision=s", "s,host=x v=1 1").await, (204, String::new()));
     assert_eq!(
         query(&ports, &format!(r#""select": "a", {ALL}"#)).await,
         "a host=x,7,1.5\na host=y,8,2\n"
     );
     assert_eq!(query(&ports, &format!(r#""select": "m_g", {ALL}"#)).await, "m_g host=x,5,2\n");
     let all = query(&ports, r#""aggregate": {"t": "count", "s_v": "max"}"#).await;
-    assert_eq!(all, "t:count host=x,1000000000,1\ns_v:max,1000000000,1\n");
+    assert_eq!(all, "t:count host=x,1000000000,1\ns_v:max host=x,1000000000,1\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
