@@ -12,8 +12,8 @@
 //!
 //! # Invariants
 //! - An agent has at most one open gap.
-//! - No gap is opened in the first minute after a start of the server or after a pause of the
-//!   process: all agents would look silent. An agent that was connected before and is not heard
+//! - No `agent_silent` is opened in the first minute after a start of the server or after a pause
+//!   of the process: all agents would look silent. An agent that was connected before and is not heard
 //!   since then is silent after 15 minutes.
 //! - All gaps that one sweep opens are one record, in parts of [`RECORD_EVENTS_MAX`].
 //!
@@ -64,7 +64,7 @@ const LATE_CHANGES_MAX: u64 = 100_000;
 pub struct SilenceOptions {
     /// Shortest silence that opens a gap.
     pub silence_min: Duration,
-    /// Time after the server's start in which no gap is opened.
+    /// Time after the server's start in which no silence opens a gap.
     pub quiet_start: Duration,
 }
 
