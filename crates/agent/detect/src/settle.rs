@@ -70,6 +70,7 @@ impl Walk<'_, '_> {
             after: Some(now.clone()),
             fields,
             found_at_us: self.cx.clock.now_us(),
+            seen: None,
         };
         self.cx.writer.push(Op::Put { key, observation: now, change: Some(Box::new(change)) })
     }
@@ -96,6 +97,7 @@ impl Walk<'_, '_> {
             after: None,
             fields: Fields::default(),
             found_at_us: self.cx.clock.now_us(),
+            seen: None,
         };
         self.cx.writer.push(Op::Delete { key, change: Some(Box::new(change)) })
     }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::notification::Seen;
 use crate::observation::{Kind, Observation, ObserveError};
 use crate::path::ItemKey;
 
@@ -129,6 +130,8 @@ pub struct Change {
     pub fields: Fields,
     /// Time at which the agent found the change, microseconds since the epoch.
     pub found_at_us: u64,
+    /// What notifications told about it; absent if a scan found it.
+    pub seen: Option<Box<Seen>>,
 }
 
 impl Observation {

@@ -261,6 +261,7 @@ mod tests {
             before: Some(before),
             after: Some(after),
             found_at_us: 1_763_751_122_000_001,
+            seen: None,
         };
         let event = EventBody::of_change(&change, &NoNames);
         assert_eq!(event.path(), "/etc/shadow");
@@ -280,6 +281,7 @@ mod tests {
             after: None,
             fields: Fields::default(),
             found_at_us: 1,
+            seen: None,
         };
         let event = EventBody::of_change(&change, &NoNames);
         assert_eq!(event.event.action, "deleted");
@@ -301,6 +303,7 @@ mod tests {
             before: before.cloned(),
             after: after.cloned(),
             found_at_us: 9,
+            seen: None,
         };
         for (from, to, kind) in [
             (Some(0), Some(1), ChangeKind::Modified),

@@ -4,6 +4,7 @@
 //!
 //! The glossary is in `ARCHITECTURE.md`.
 
+pub mod actor;
 pub mod agent;
 mod ascii;
 pub mod change;
@@ -14,6 +15,7 @@ pub mod document_json;
 pub mod event;
 pub mod ids;
 pub mod limits;
+pub mod notification;
 pub mod observation;
 pub mod package;
 pub mod path;
@@ -22,6 +24,7 @@ pub mod record;
 pub mod timestamp;
 pub mod traits;
 
+pub use actor::{Actor, ActorUser, Attribution, Executable, ProcessInfo};
 pub use agent::{AgentOs, AgentRecord, AgentStatus};
 pub use change::{Change, ChangeKind, Field, Fields};
 pub use coverage::{Coverage, CoverageKind, OpenGap};
@@ -29,6 +32,7 @@ pub use document::{FileBody, FileDocument, Names};
 pub use document_json::FileWriter;
 pub use event::EventBody;
 pub use ids::{AgentId, Dataset, Incarnation, Position};
+pub use notification::{Check, Depth, DirectoryHandles, Due, NoHandles, Notices, Seen, Writer};
 pub use observation::{Hashes, Kind, Observation, ObserveError, Xattr};
 pub use package::{PackageBody, PackageDocument};
 pub use path::{ItemKey, KeyRef};

@@ -63,7 +63,15 @@ pub(crate) fn change(key: &ItemKey, kind: ChangeKind, size: u64) -> Change {
         ChangeKind::Deleted => (Some(file(size)), None),
     };
     let key = key.clone();
-    Change { key, kind, before, after, fields: Fields::default(), found_at_us: START_US + size }
+    Change {
+        key,
+        kind,
+        before,
+        after,
+        fields: Fields::default(),
+        found_at_us: START_US + size,
+        seen: None,
+    }
 }
 
 /// Returns a put without an event.

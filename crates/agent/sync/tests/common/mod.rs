@@ -395,7 +395,15 @@ impl Agent {
         let found_at_us = self.clock.now_us();
         let change = told.then(|| {
             let (key, after) = (key.clone(), after.clone());
-            Box::new(Change { key, kind, before, after, fields: Fields::default(), found_at_us })
+            Box::new(Change {
+                key,
+                kind,
+                before,
+                after,
+                fields: Fields::default(),
+                found_at_us,
+                seen: None,
+            })
         });
         self.op(match after {
             Some(observation) => Op::Put { key, observation, change },

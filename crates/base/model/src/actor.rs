@@ -1,0 +1,97 @@
+//! Actors: the process and the user that changed an item, as ECS fields.
+//!
+//! Source of the names: Elastic Common Schema 8, `process.*`, `user.*` and `container.*`. ECS has
+//! no word for the certainty of an attribution; [`Actor::attribution`] is ours.
+
+use serde::{Deserialize, Serialize};
+
+/// How certain it is that a process made a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Attribution {
+    /// Process and executable are known.
+    Exact,
+    /// The process is known. It ran several executables in the interval of the change, which are
+    /// listed; which of them made the change is not known.
+    Ambiguous,
+    /// The process may be another one with the same number, because messages were lost.
+    Uncertain,
+    /// The process is not known; a reason is given.
+    #[default]
+    Unknown,
+}
+
+/// An executable file.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub struct Executable {
+    /// Path as the kernel names it; empty if unknown. A deleted file has no marker here, see
+    /// `deleted`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub path: String,
+    /// SHA-256 of its content as lower-case hex, if it could be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
+    /// True if the file was removed or replaced while the process ran.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub deleted: bool,
+}
+
+/// A user: number and, if it has one, name.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub struct ActorUser {
+    pub id: u32,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
+}
+
+/// One process: the writer or one of its ancestors.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub struct ProcessInfo {
+    pub pid: u32,
+    /// Time at which it started, RFC 3339; empty if unknown.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub start: String,
+    /// The executable; absent if it is unknown or ambiguous.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub executable: Option<Executable>,
+    /// Arguments joined by blanks, with secrets masked.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub command_line: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub working_directory: String,
+}
+
+/// The process and user that made a change, or the reason why they are unknown.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub struct Actor {
+    pub attribution: Attribution,
+    /// The reason if the attribution is not exact, such as `gone before it was read`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process: Option<ProcessInfo>,
+    /// The candidates, if several executables come into question.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub executables: Vec<Executable>,
+    /// Ancestors, the parent first; at most 8.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ancestors: Vec<ProcessInfo>,
+    /// Real user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub real_user: Option<ActorUser>,
+    /// Effective user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effective_user: Option<ActorUser>,
+    /// User that logged in (`/proc/PID/loginuid`); absent for services.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub login_user: Option<ActorUser>,
+    /// Session of the login (`/proc/PID/sessionid`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<u32>,
+    /// Terminal, such as `pts/1`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub tty: String,
+    /// Id of the container, from the control group.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub container_id: String,
+}

@@ -1,0 +1,99 @@
+//! Notifications of the kernel, gathered per name: which names are due for a check, and what is
+//! known about who changed them.
+
+use std::os::fd::BorrowedFd;
+
+use crate::actor::Actor;
+use crate::path::ItemKey;
+
+/// A process that caused notifications, and the interval in which it did. The kernel reports the
+/// process but no time: the change happened between two reads of the notification queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Writer {
+    pub pid: u32,
+    /// Read before the one that returned the first notification, nanoseconds of `CLOCK_MONOTONIC`.
+    pub from_ns: u64,
+    /// Read that returned the last notification, nanoseconds of `CLOCK_MONOTONIC`.
+    pub to_ns: u64,
+}
+
+/// What the notifications of one name, directory or tree have in common.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Notices {
+    /// Time of the first one, microseconds since the epoch.
+    pub first_us: u64,
+    /// Time of the last one, microseconds since the epoch.
+    pub last_us: u64,
+    pub count: u32,
+    /// The first few different processes.
+    pub writers: Vec<Writer>,
+    /// Number of different processes that are not in `writers`.
+    pub more_writers: u32,
+}
+
+/// How much a check compares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Depth {
+    /// One name.
+    Name,
+    /// A directory: all its entries, but nothing below its subdirectories.
+    Directory,
+    /// A directory and everything below it.
+    Below,
+}
+
+/// A name or directory that is due for a check.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Due {
+    /// The name, or the directory itself if `depth` is not [`Depth::Name`].
+    pub key: ItemKey,
+    pub depth: Depth,
+    pub notices: Notices,
+}
+
+/// A check of a name or directory, as the scanner runs it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Check {
+    /// The name, or the directory itself if `depth` is not [`Depth::Name`].
+    pub key: ItemKey,
+    pub depth: Depth,
+    /// What is known about its changes; absent if a person or a scan requested the check.
+    pub seen: Option<Seen>,
+}
+
+/// What a change's event says about its detection.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Seen {
+    /// Time of the first notification, microseconds since the epoch.
+    pub first_us: u64,
+    /// Time of the last notification, microseconds since the epoch.
+    pub last_us: u64,
+    /// Number of notifications.
+    pub notices: u32,
+    /// The writers. Empty if processes are not attributed here.
+    pub actors: Vec<Actor>,
+    /// Number of further writers.
+    pub more_actors: u32,
+}
+
+/// Learns which directories a scan enters, so that the handles in notifications can be resolved to
+/// paths. Implemented by the watcher.
+pub trait DirectoryHandles {
+    /// A directory is open, and its entries have not been read yet: changes after this call are
+    /// notified.
+    fn enter(&mut self, path: &[u8], directory: BorrowedFd<'_>);
+
+    /// A file with more than one link: a change through another name is notified under the file's
+    /// own handle.
+    fn linked_file(&mut self, path: &[u8], directory: BorrowedFd<'_>, name: &[u8]);
+}
+
+/// Learns nothing: for scans without a watcher.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoHandles;
+
+impl DirectoryHandles for NoHandles {
+    fn enter(&mut self, _path: &[u8], _directory: BorrowedFd<'_>) {}
+
+    fn linked_file(&mut self, _path: &[u8], _directory: BorrowedFd<'_>, _name: &[u8]) {}
+}
