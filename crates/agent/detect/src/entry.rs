@@ -6,14 +6,14 @@ use std::sync::Arc;
 use model::limits::PATH_BYTES_MAX;
 use model::path::join;
 use model::traits::BaselineItem;
-use model::{Kind, Observation, ObserveError};
+use model::{Check, Depth, ItemKey, Kind, Observation, ObserveError};
 use rustix::io::Errno;
 
 use crate::directory::Directory;
 use crate::observe::Job;
 use crate::report::{GapKind, ScanError};
 use crate::stat::Stat;
-use crate::walk::{Child, Walk};
+use crate::walk::{Child, Novelty, Walk};
 use crate::{digest, merge, open, rehash, xattrs};
 
 /// An entry being compared.
@@ -81,6 +81,10 @@ impl Walk<'_, '_> {
         let Some(item) = item else { return Ok(()) };
         if item.name.is_empty() || self.root.leaves_out(&directory.path, &item.name) {
             return Ok(());
+        }
+        if self.is_overtaken(&directory.path, &item.name) {
+            let Some(before) = self.item(&directory.path, &item.name)? else { return Ok(()) };
+            item.observation = *before;
         }
         // A rename during the listing can hide a name that exists throughout.
         match open::stat_at(directory.fd.as_fd(), item.name.as_slice(), false) {
@@ -173,6 +177,7 @@ impl Walk<'_, '_> {
             error: known.and_then(|b| b.error),
             device_before: known.map(|b| b.device),
             mount: stat.device != directory.device,
+            novelty: known.map_or(Novelty::New, |b| novelty(b, &stat)),
             ..Child::default()
         };
         if let Some(before) = known {
@@ -244,8 +249,10 @@ impl Walk<'_, '_> {
             (Ok(stat), Ok(_)) if stat.kind == Kind::Directory => {
                 if self.may_descend() {
                     // The baseline holds the link's device, not that of its target.
-                    let error = at.before.as_ref().and_then(|b| b.error);
-                    let child = Child { error, link: true, ..Child::default() };
+                    let before = at.before.as_deref();
+                    let error = before.and_then(|b| b.error);
+                    let novelty = link_novelty(before, &at.stat);
+                    let child = Child { error, link: true, novelty, ..Child::default() };
                     self.children.push(at.name, child);
                 }
                 self.other(at)
@@ -290,6 +297,13 @@ impl Walk<'_, '_> {
             now.target = target;
             return self.write_pair(&at.directory.path, at.name, at.before, now, at.renumbered);
         }
+        if self.is_postponed(&at) {
+            return Ok(());
+        }
+        if at.stat.links > 1 {
+            let path = &at.directory.path;
+            self.cx.handles.linked_file(path, at.directory.fd.as_fd(), at.name);
+        }
         let new_directory =
             self.chunk.last().is_none_or(|j| !Arc::ptr_eq(&j.directory, at.directory));
         self.chunk_directories += usize::from(new_directory);
@@ -305,6 +319,19 @@ impl Walk<'_, '_> {
         self.hand_over(false)
     }
 
+    /// In a targeted check, returns true if a file is too large to be read now, and adds it to the
+    /// files to be checked later.
+    fn is_postponed(&mut self, at: &At<'_>) -> bool {
+        let Some(targeted) = &mut self.cx.targeted else { return false };
+        if at.stat.size <= targeted.large_bytes {
+            return false;
+        }
+        let key = ItemKey::new(&*at.directory.path, at.name);
+        let seen = targeted.seen.get(&key).cloned();
+        targeted.large.push(Check { key, depth: Depth::Name, seen });
+        true
+    }
+
     /// Returns true if a file must be read although its stat is unchanged.
     fn must_read(&self, before: &Observation, name: &[u8], large: bool) -> bool {
         if large || self.recipe.algorithms.is_empty() {
@@ -313,6 +340,21 @@ impl Walk<'_, '_> {
         digest::lacks(&before.hashes, &self.recipe.algorithms)
             || self.schedule.is_due(rehash::hash(self.path_hash, name), before.verified_at_s)
     }
+}
+
+/// Compares a directory's stat with its baseline.
+fn novelty(before: &Observation, now: &Stat) -> Novelty {
+    if (before.device, before.inode) != (now.device, now.inode) {
+        return Novelty::New;
+    }
+    let same = (before.mode, before.uid, before.gid) == (now.mode, now.uid, now.gid);
+    if same && before.error.is_none() { Novelty::Known } else { Novelty::Changed }
+}
+
+/// Compares the stat of a link to a directory with its baseline.
+fn link_novelty(before: Option<&Observation>, now: &Stat) -> Novelty {
+    let same = before.is_some_and(|b| b.inode == now.inode);
+    if same { Novelty::Known } else { Novelty::New }
 }
 
 /// Returns true if the baseline may hold items below an item of this kind. A link counts because it

@@ -15,14 +15,17 @@
 //! directory. Other limits: [`limits`].
 
 mod budget;
+mod check;
 mod digest;
 mod directory;
 mod entry;
 mod forget;
 mod gaps;
+mod interrupt;
 pub mod limits;
 mod merge;
 mod mounts;
+mod moves;
 mod names;
 mod observe;
 mod open;
@@ -41,10 +44,12 @@ mod walk;
 mod writer;
 mod xattrs;
 
+pub use check::CheckReport;
+pub use interrupt::{Interrupt, NoChecks};
 pub use names::SystemNames;
 pub use report::{
     Cancel, Counts, Gap, GapKind, Progress, ProgressCounts, RootReport, RootState, ScanError,
     ScanReport,
 };
 pub use rules::{Algorithm, Attribute, Rules, RulesError, Watch};
-pub use scanner::{ScanBudget, ScanOptions, Scanner};
+pub use scanner::{ScanBudget, ScanOptions, ScanPorts, Scanner};

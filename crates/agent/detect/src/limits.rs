@@ -24,6 +24,15 @@ pub const UNSTABLE_RETRIES: u32 = 2;
 /// A file whose inode changed within this time before the scan began is read again by the next
 /// scan.
 pub const RACY: Duration = Duration::from_secs(2);
+/// Longest wait for readers before due checks are run.
+pub const PATIENCE: Duration = Duration::from_millis(5);
+/// Names of one directory above which a check reads the baseline of the whole directory.
+pub const NAMES_ONE_BY_ONE: usize = 64;
+/// Operations of one call of [`crate::Scanner::check`] up to which moves are recognized. Above, they
+/// are reported as deletions and creations.
+pub const MOVE_OPS: usize = 65_536;
+/// Size above which a file is not read while other checks wait, bytes.
+pub const LARGE_BYTES: u64 = 8 * 1024 * 1024;
 /// Default number of days in which every file is read again once.
 pub const REHASH_DAYS_DEFAULT: u32 = 7;
 /// Longest rolling period, days.

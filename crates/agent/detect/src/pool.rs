@@ -1,5 +1,6 @@
 //! Threads that read content while the walk continues. The walk submits chunks of files. The number
-//! of waiting chunks, of files in a chunk and of directories kept open is bounded.
+//! of waiting chunks, of files in a chunk and of directories kept open is bounded. The walk can wait
+//! for a limited time, to do something else before it waits again.
 //!
 //! **Locking.** One mutex guards the queue, the results and the counters; no thread holds it while
 //! it reads a file. `work` wakes readers, `progress` wakes the walk.
@@ -7,8 +8,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::budget;
 use crate::limits::CHUNKS_WAITING_PER_READER;
@@ -39,6 +41,13 @@ struct Shared {
     progress: Condvar,
 }
 
+impl Shared {
+    /// Waits until a reader has made progress. Returns false after `patience`.
+    fn wait(&self, state: &mut MutexGuard<'_, State>, patience: Duration) -> bool {
+        !self.progress.wait_for(state, patience).timed_out()
+    }
+}
+
 /// The reader threads. One is started with each of the first chunks, so a scan that reads nothing
 /// starts none.
 pub(crate) struct Pool {
@@ -55,14 +64,22 @@ impl Pool {
     }
 
     /// Submits a chunk, after waiting while the queue is full. Moves finished results to `into`.
-    pub(crate) fn submit(&mut self, chunk: Chunk, into: &mut Vec<Done>) -> Result<(), ScanError> {
+    /// Returns the chunk if there was no room within `patience`.
+    pub(crate) fn submit(
+        &mut self,
+        chunk: Chunk,
+        into: &mut Vec<Done>,
+        patience: Duration,
+    ) -> Result<Option<Chunk>, ScanError> {
         if self.threads.len() < self.readers {
             self.start()?;
         }
         let most = self.readers * CHUNKS_WAITING_PER_READER;
         let mut state = self.shared.state.lock();
         while state.waiting.len() >= most && !state.failed {
-            self.shared.progress.wait(&mut state);
+            if !self.shared.wait(&mut state, patience) {
+                return Ok(Some(chunk));
+            }
         }
         if state.failed {
             return Err(ScanError::Reader);
@@ -72,20 +89,33 @@ impl Pool {
         into.append(&mut state.done);
         drop(state);
         self.shared.work.notify_one();
-        Ok(())
+        Ok(None)
     }
 
-    /// Waits until all submitted chunks are done. Moves their results to `into`.
-    pub(crate) fn drain(&mut self, into: &mut Vec<Done>) -> Result<(), ScanError> {
+    /// Waits until all submitted chunks are done, at most for `patience`. Moves the results so far
+    /// to `into`. Returns true if all are done.
+    pub(crate) fn drain(
+        &mut self,
+        into: &mut Vec<Done>,
+        patience: Duration,
+    ) -> Result<bool, ScanError> {
         let mut state = self.shared.state.lock();
         while state.in_hand > 0 && !state.failed {
-            self.shared.progress.wait(&mut state);
+            if !self.shared.wait(&mut state, patience) {
+                break;
+            }
         }
         if state.failed {
             return Err(ScanError::Reader);
         }
         into.append(&mut state.done);
-        Ok(())
+        Ok(state.in_hand == 0)
+    }
+
+    /// Returns true if no submitted chunk is waiting or being read.
+    pub(crate) fn is_idle(&self) -> bool {
+        let state = self.shared.state.lock();
+        state.in_hand == 0 && state.done.is_empty()
     }
 
     fn start(&mut self) -> Result<(), ScanError> {

@@ -3,18 +3,20 @@
 use std::sync::Arc;
 
 use env::clock::Clock;
-use model::{Baseline, Sink};
+use model::{Baseline, Check, DirectoryHandles, NoHandles, Sink};
 use parking_lot::Mutex;
 
 use crate::budget::Bucket;
+use crate::check::{self, CheckReport};
 use crate::gaps::Gaps;
+use crate::interrupt::{Interrupt, NoChecks};
 use crate::observe::Around;
 use crate::pool::Pool;
 use crate::report::{Cancel, Counts, Gap, Progress, ScanError, ScanReport};
 use crate::root::{self, Rule};
 use crate::rules::{Rules, RulesError};
 use crate::visit::visit;
-use crate::walk::Context;
+use crate::walk::{Context, Targeted};
 use crate::writer::Writer;
 use crate::{forget, limits};
 
@@ -43,6 +45,12 @@ pub struct ScanOptions {
     pub budget: ScanBudget,
 }
 
+impl ScanOptions {
+    pub(crate) fn readers(&self) -> usize {
+        self.readers.clamp(1, limits::READERS_MAX)
+    }
+}
+
 impl Default for ScanOptions {
     fn default() -> Self {
         Self {
@@ -51,6 +59,16 @@ impl Default for ScanOptions {
             budget: ScanBudget::UNLIMITED,
         }
     }
+}
+
+/// What a scan or a check reads from and writes to.
+pub struct ScanPorts<'a> {
+    pub baseline: &'a mut dyn Baseline,
+    pub sink: &'a mut dyn Sink,
+    /// Learns the directories that are entered.
+    pub handles: &'a mut dyn DirectoryHandles,
+    /// Checks to be run in the middle of the scan.
+    pub interrupt: &'a mut dyn Interrupt,
 }
 
 /// A scanner for one set of rules. Between scans it keeps only the gaps that it has reported. One
@@ -114,24 +132,39 @@ impl Scanner {
         progress: &Progress,
         cancel: &Cancel,
     ) -> Result<ScanReport, ScanError> {
+        let (handles, interrupt) = (&mut NoHandles, &mut NoChecks);
+        self.scan_with(&mut ScanPorts { baseline, sink, handles, interrupt }, progress, cancel)
+    }
+
+    /// Scans every root once. Runs checks that become due in between.
+    ///
+    /// # Errors
+    /// See [`Scanner::scan`].
+    pub fn scan_with(
+        &self,
+        ports: &mut ScanPorts<'_>,
+        progress: &Progress,
+        cancel: &Cancel,
+    ) -> Result<ScanReport, ScanError> {
         let _one_at_a_time = self.scanning.lock();
         let began = self.clock.monotonic();
         let started_at_us = self.clock.now_us();
         let budget = *self.budget.lock();
-        let around = Arc::new(Around {
-            bucket: Bucket::new(budget.max_bytes_per_second),
-            cancel: cancel.clone(),
-            progress: progress.clone(),
-            clock: Arc::clone(&self.clock),
-        });
-        let readers = self.options.readers.clamp(1, limits::READERS_MAX);
+        let around = self.around(budget.max_bytes_per_second, progress, cancel);
         let roots = root::resolve(&self.compiled);
         let mut gaps = self.gaps.lock().clone();
         gaps.begin_scan();
         let mut cx = Context {
-            baseline,
-            writer: Writer::new(sink, self.options.batch_ops.clamp(1, limits::BATCH_OPS)),
-            pool: Pool::new(readers, budget.background, around),
+            baseline: &mut *ports.baseline,
+            writer: Writer::new(
+                &mut *ports.sink,
+                self.options.batch_ops.clamp(1, limits::BATCH_OPS),
+            ),
+            pool: Pool::new(self.options.readers(), budget.background, Arc::clone(&around)),
+            around,
+            handles: &mut *ports.handles,
+            interrupt: &mut *ports.interrupt,
+            targeted: None,
             gaps: &mut gaps,
             clock: &*self.clock,
             cancel,
@@ -139,6 +172,7 @@ impl Scanner {
             totals: Counts::default(),
             started_us: started_at_us,
             roots: &roots,
+            options: &self.options,
         };
         let reports: Result<Vec<_>, _> = roots.iter().map(|root| visit(&mut cx, root)).collect();
         if reports.is_err() {
@@ -158,6 +192,85 @@ impl Scanner {
             counts,
             roots,
             cancelled: cancel.is_cancelled(),
+        })
+    }
+
+    /// Runs checks of names and directories. Everything found is committed, in one batch if it is
+    /// small. Files above [`limits::LARGE_BYTES`] are left for [`Scanner::check_large`]. A root
+    /// that was never scanned is scanned as a whole.
+    ///
+    /// # Errors
+    /// See [`Scanner::scan`].
+    pub fn check(
+        &self,
+        checks: &[Check],
+        ports: &mut ScanPorts<'_>,
+        cancel: &Cancel,
+    ) -> Result<CheckReport, ScanError> {
+        self.check_up_to(limits::LARGE_BYTES, checks, ports, cancel)
+    }
+
+    /// Runs checks as [`Scanner::check`] does, and reads large files too.
+    ///
+    /// # Errors
+    /// See [`Scanner::scan`].
+    pub fn check_large(
+        &self,
+        checks: &[Check],
+        ports: &mut ScanPorts<'_>,
+        cancel: &Cancel,
+    ) -> Result<CheckReport, ScanError> {
+        self.check_up_to(u64::MAX, checks, ports, cancel)
+    }
+
+    fn check_up_to(
+        &self,
+        large_bytes: u64,
+        checks: &[Check],
+        ports: &mut ScanPorts<'_>,
+        cancel: &Cancel,
+    ) -> Result<CheckReport, ScanError> {
+        let _one_at_a_time = self.scanning.lock();
+        let progress = Progress::new();
+        let around = self.around(None, &progress, cancel);
+        let roots = root::resolve(&self.compiled);
+        let mut gaps = self.gaps.lock().clone();
+        gaps.begin_scan();
+        let mut cx = Context {
+            baseline: &mut *ports.baseline,
+            writer: Writer::once(&mut *ports.sink, limits::MOVE_OPS),
+            pool: Pool::new(self.options.readers(), false, Arc::clone(&around)),
+            around,
+            handles: &mut *ports.handles,
+            interrupt: &mut *ports.interrupt,
+            targeted: Some(Targeted::new(checks, large_bytes)),
+            gaps: &mut gaps,
+            clock: &*self.clock,
+            cancel,
+            progress: &progress,
+            totals: Counts::default(),
+            started_us: self.clock.now_us(),
+            roots: &roots,
+            options: &self.options,
+        };
+        let report = check::run(&mut cx, checks);
+        drop(cx);
+        let report = report?;
+        *self.gaps.lock() = gaps;
+        Ok(report)
+    }
+
+    fn around(
+        &self,
+        max_bytes_per_second: Option<u64>,
+        progress: &Progress,
+        cancel: &Cancel,
+    ) -> Arc<Around> {
+        Arc::new(Around {
+            bucket: Bucket::new(max_bytes_per_second),
+            cancel: cancel.clone(),
+            progress: progress.clone(),
+            clock: Arc::clone(&self.clock),
         })
     }
 

@@ -1,5 +1,8 @@
 //! Turns observations into operations for the sink, and counts them.
 
+use std::sync::Arc;
+
+use model::notification::Seen;
 use model::traits::BaselineItem;
 use model::{Change, ChangeKind, Fields, ItemKey, Observation, ObserveError, Op};
 
@@ -14,6 +17,15 @@ impl Walk<'_, '_> {
         let Done { job, outcome, bytes } = done;
         self.counts.bytes_hashed += bytes;
         let directory = &job.directory.path;
+        if self.is_overtaken(directory, &job.name) {
+            return Ok(());
+        }
+        if is_unsettled(&outcome)
+            && let Some(targeted) = &mut self.cx.targeted
+        {
+            targeted.unsettled.push(ItemKey::new(&**directory, &*job.name));
+            return Ok(());
+        }
         match outcome {
             Outcome::Observed(now) => {
                 self.counts.hashed += u64::from(now.error.is_none());
@@ -28,6 +40,15 @@ impl Walk<'_, '_> {
             },
             Outcome::Left => Ok(()),
         }
+    }
+
+    /// Returns what is known about the change of an item. `None` if a scan found it.
+    fn seen(&self, key: &ItemKey, found_at_us: u64) -> Option<Arc<Seen>> {
+        let targeted = self.cx.targeted.as_ref()?;
+        Some(targeted.seen.get(key).cloned().unwrap_or_else(|| {
+            let (first_us, last_us) = (found_at_us, found_at_us);
+            Arc::new(Seen { first_us, last_us, ..Seen::default() })
+        }))
     }
 
     /// Compares an item's observations before and now, and writes the operation that results, if
@@ -63,14 +84,16 @@ impl Walk<'_, '_> {
             }
         };
         let key = ItemKey::new(directory, name);
+        let found_at_us = self.cx.clock.now_us();
         let change = Change {
             key: key.clone(),
             kind,
             before: before.map(|b| *b),
             after: Some(now.clone()),
             fields,
-            found_at_us: self.cx.clock.now_us(),
-            seen: None,
+            found_at_us,
+            from: None,
+            seen: self.seen(&key, found_at_us),
         };
         self.cx.writer.push(Op::Put { key, observation: now, change: Some(Box::new(change)) })
     }
@@ -90,14 +113,16 @@ impl Walk<'_, '_> {
             return self.cx.writer.push(Op::Delete { key, change: None });
         }
         self.counts.deleted += 1;
+        let found_at_us = self.cx.clock.now_us();
         let change = Change {
             key: key.clone(),
             kind: ChangeKind::Deleted,
             before: Some(before),
             after: None,
             fields: Fields::default(),
-            found_at_us: self.cx.clock.now_us(),
-            seen: None,
+            found_at_us,
+            from: None,
+            seen: self.seen(&key, found_at_us),
         };
         self.cx.writer.push(Op::Delete { key, change: Some(Box::new(change)) })
     }
@@ -144,18 +169,23 @@ impl Walk<'_, '_> {
         // The batch may still hold this scan's operation for the same item.
         self.cx.writer.flush()?;
         let key = ItemKey::of_path(self.path());
-        let mut items: Vec<BaselineItem> = Vec::new();
-        self.cx.baseline.directory(&key.directory, &mut items).map_err(ScanError::Baseline)?;
-        let Some(item) = items.into_iter().find(|i| i.name == key.name) else { return Ok(()) };
-        if item.observation.error == error {
-            return Ok(());
-        }
-        let mut now = item.observation.clone();
+        let item = self.cx.baseline.item(&key).map_err(ScanError::Baseline)?;
+        let Some(before) = item.filter(|item| item.error != error) else { return Ok(()) };
+        let mut now = before.clone();
         now.error = error;
         if quiet || self.first {
             return self.cx.writer.push(Op::Put { key, observation: now, change: None });
         }
-        let before = Some(Box::new(item.observation));
-        self.write_pair(&key.directory, &key.name, before, now, false)
+        self.write_pair(&key.directory, &key.name, Some(Box::new(before)), now, false)
+    }
+}
+
+/// Returns true if a file could not be read in a consistent state: a targeted check leaves it to
+/// the next one.
+fn is_unsettled(outcome: &Outcome) -> bool {
+    match outcome {
+        Outcome::Observed(now) => now.error == Some(ObserveError::Unstable),
+        Outcome::Left => true,
+        Outcome::Gone => false,
     }
 }

@@ -1,6 +1,6 @@
 //! Scans one root: opens it, walks it, and builds its report.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use model::path::show;
@@ -15,6 +15,7 @@ use crate::root::Root;
 use crate::stat::Stat;
 use crate::walk::{Context, Walk};
 
+/// Scans a root.
 pub(crate) fn visit(cx: &mut Context<'_>, root: &Root) -> Result<RootReport, ScanError> {
     let mut report = RootReport {
         path: show(root.rule.watch.path.as_os_str().as_encoded_bytes()).into_owned(),
@@ -26,7 +27,7 @@ pub(crate) fn visit(cx: &mut Context<'_>, root: &Root) -> Result<RootReport, Sca
         return Ok(report);
     }
     let key = ItemKey::of_path(&root.path);
-    let before = item(cx, &key)?;
+    let before = cx.baseline.item(&key).map_err(ScanError::Baseline)?.map(Box::new);
     let first = before.is_none();
     let blank = first && is_blank(cx, &root.path)?;
     let mut walk = Walk::new(cx, root, first, blank);
@@ -73,12 +74,6 @@ fn close(cx: &mut Context<'_>, root: &Root, first: bool, counts: &Counts) -> Res
     }))
 }
 
-fn item(cx: &mut Context<'_>, key: &ItemKey) -> Result<Option<Box<Observation>>, ScanError> {
-    let mut items: Vec<BaselineItem> = Vec::new();
-    cx.baseline.directory(&key.directory, &mut items).map_err(ScanError::Baseline)?;
-    Ok(items.into_iter().find(|i| i.name == key.name).map(|i| Box::new(i.observation)))
-}
-
 /// Returns true if the baseline holds nothing below the path.
 fn is_blank(cx: &mut Context<'_>, path: &[u8]) -> Result<bool, ScanError> {
     let mut items: Vec<BaselineItem> = Vec::new();
@@ -88,12 +83,13 @@ fn is_blank(cx: &mut Context<'_>, path: &[u8]) -> Result<bool, ScanError> {
 }
 
 /// An opened root with its stat.
-struct OpenRoot {
-    fd: OwnedFd,
-    stat: Stat,
+pub(crate) struct OpenRoot {
+    pub(crate) fd: OwnedFd,
+    pub(crate) stat: Stat,
 }
 
-fn open_root(root: &Root, before: Option<&Observation>) -> Result<OpenRoot, GapReason> {
+/// Opens a root. Returns the gap if that fails, or if it is no longer a directory.
+pub(crate) fn open_root(root: &Root, before: Option<&Observation>) -> Result<OpenRoot, GapReason> {
     let unreadable = |error: Errno| {
         let text = std::io::Error::from(error);
         let detail = format!("cannot be opened: {text}; check the agent's permissions");
@@ -142,11 +138,7 @@ impl Walk<'_, '_> {
             _ => false,
         };
         self.counts.directories += 1;
-        let mut now = stat.observation(self.recipe.racy_from_ns);
-        if self.recipe.xattrs {
-            let of = crate::xattrs::Of::Entry(fd.as_fd(), b".");
-            now.xattrs = self.xattrs.read(of);
-        }
+        let now = self.observe_root(fd.as_fd(), &stat);
         if self.root.rule.watch.max_depth == Some(0) {
             self.leave_below()?;
         } else if let Some(error) = self.below_root(fd, device_before)? {
@@ -161,6 +153,15 @@ impl Walk<'_, '_> {
         // The root's own item comes last, so that an interrupted first scan stays a first scan.
         self.write_pair(&key.directory, &key.name, before, now, renumbered)?;
         Ok(None)
+    }
+
+    /// Returns the observation of a root that is a directory.
+    pub(crate) fn observe_root(&mut self, fd: BorrowedFd<'_>, stat: &Stat) -> Observation {
+        let mut now = stat.observation(self.recipe.racy_from_ns);
+        if self.recipe.xattrs {
+            now.xattrs = self.xattrs.read(crate::xattrs::Of::Entry(fd, b"."));
+        }
+        now
     }
 
     /// Scans a root that is a single entry, not a directory.

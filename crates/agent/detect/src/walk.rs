@@ -1,23 +1,26 @@
 //! The walk below one root. It keeps a stack of directories, and compares each directory with the
 //! baseline's items of that directory.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use env::clock::Clock;
+use model::notification::{Check, Seen};
 use model::traits::BaselineItem;
-use model::{Baseline, Observation, ObserveError, Op};
+use model::{Baseline, DirectoryHandles, ItemKey, Observation, ObserveError, Op};
 use rustix::io::Errno;
 
 use crate::directory::{Directory, Entry, Listing};
 use crate::gaps::Gaps;
+use crate::interrupt::Interrupt;
 use crate::merge::{self, Met};
-use crate::observe::{Done, Job, Recipe};
+use crate::observe::{Around, Done, Job, Recipe};
 use crate::pool::{Chunk, Pool};
 use crate::rehash::{self, Schedule};
 use crate::report::{Cancel, Counts, Gap, GapKind, Progress, ScanError};
 use crate::root::Root;
+use crate::scanner::ScanOptions;
 use crate::stat::Stat;
 use crate::writer::Writer;
 use crate::{limits, open, pseudo, xattrs};
@@ -27,6 +30,13 @@ pub(crate) struct Context<'a> {
     pub(crate) baseline: &'a mut dyn Baseline,
     pub(crate) writer: Writer<'a>,
     pub(crate) pool: Pool,
+    /// State of the readers of `pool`.
+    pub(crate) around: Arc<Around>,
+    pub(crate) handles: &'a mut dyn DirectoryHandles,
+    /// Runs checks that become due; see [`Walk::run_due_checks`].
+    pub(crate) interrupt: &'a mut dyn Interrupt,
+    /// State of targeted checks; `None` in a scan.
+    pub(crate) targeted: Option<Targeted>,
     pub(crate) gaps: &'a mut Gaps,
     pub(crate) clock: &'a dyn Clock,
     pub(crate) cancel: &'a Cancel,
@@ -34,6 +44,21 @@ pub(crate) struct Context<'a> {
     pub(crate) totals: Counts,
     pub(crate) started_us: u64,
     pub(crate) roots: &'a [Root],
+    pub(crate) options: &'a ScanOptions,
+}
+
+/// State of targeted checks.
+#[derive(Debug, Default)]
+pub(crate) struct Targeted {
+    /// What is known about the changes of names. A name without an entry was found because its
+    /// directory was compared: its writer is not known.
+    pub(crate) seen: HashMap<ItemKey, Arc<Seen>>,
+    /// Files that changed while they were read.
+    pub(crate) unsettled: Vec<ItemKey>,
+    /// Files too large to be read while other checks wait.
+    pub(crate) large: Vec<Check>,
+    /// Size above which a file is too large, bytes.
+    pub(crate) large_bytes: u64,
 }
 
 /// The directory below which paths are resolved: the root, or the target of a link that was
@@ -43,6 +68,18 @@ pub(crate) struct Base {
     pub(crate) fd: OwnedFd,
     /// Length of its path, bytes.
     pub(crate) prefix: usize,
+}
+
+/// What a directory's stat says about its entries, which decides whether a check of its name enters
+/// it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Novelty {
+    #[default]
+    Known,
+    /// Mode or owner differ, or it could not be read before: its entries are compared.
+    Changed,
+    /// It is new or another directory: everything below it is compared.
+    New,
 }
 
 /// A directory to enter.
@@ -56,6 +93,7 @@ pub(crate) struct Child {
     pub(crate) mount: bool,
     /// True if it is entered through a link.
     pub(crate) link: bool,
+    pub(crate) novelty: Novelty,
 }
 
 /// The directories to enter from one directory.
@@ -81,6 +119,8 @@ struct Frame {
     id: (u64, u64),
     children: Children,
     next: usize,
+    /// True if all children are entered, false if only those that are not [`Novelty::Known`].
+    deep: bool,
 }
 
 /// The walk below one root.
@@ -103,9 +143,14 @@ pub(crate) struct Walk<'c, 'a> {
     pub(crate) chunk: Vec<Job>,
     pub(crate) chunk_bytes: u64,
     pub(crate) chunk_directories: usize,
+    /// Items that checks have written while the scan compared a directory or had files read. What
+    /// the scan knew of them is out of date.
+    pub(crate) overtaken: HashSet<ItemKey>,
+    /// Depth of the directory that is being compared; 0 is the root.
+    pub(crate) depth: u32,
     done: Vec<Done>,
     stack: Vec<Frame>,
-    path: Vec<u8>,
+    pub(crate) path: Vec<u8>,
     listing: Listing,
     items: Vec<BaselineItem>,
     followed: HashSet<(u64, u64)>,
@@ -138,6 +183,8 @@ impl<'c, 'a> Walk<'c, 'a> {
             chunk: Vec::new(),
             chunk_bytes: 0,
             chunk_directories: 0,
+            overtaken: HashSet::new(),
+            depth: 0,
             done: Vec::new(),
             stack: Vec::new(),
             listing: Listing::default(),
@@ -156,13 +203,22 @@ impl<'c, 'a> Walk<'c, 'a> {
         let prefix = self.path.len();
         let child = Child { device_before, ..Child::default() };
         let base = Arc::new(Base { fd, prefix });
-        let failed = self.enter(base, 0, child)?;
+        let failed = self.enter(base, 0, child, true)?;
         if failed.is_some() {
             return Ok(failed);
         }
-        while let Some(frame) = self.stack.last_mut() {
+        self.walk_stack()?;
+        Ok(None)
+    }
+
+    /// Enters the directories on the stack until it is empty or the scan is cancelled.
+    pub(crate) fn walk_stack(&mut self) -> Result<(), ScanError> {
+        while !self.stack.is_empty() {
+            self.forget_overtaken();
+            self.run_due_checks()?;
+            let Some(frame) = self.stack.last_mut() else { break };
             if self.cx.cancel.is_cancelled() {
-                return Ok(None);
+                return Ok(());
             }
             self.path.truncate(frame.path_len);
             let Some(child) = frame.children.list.get(frame.next).copied() else {
@@ -170,6 +226,10 @@ impl<'c, 'a> Walk<'c, 'a> {
                 continue;
             };
             frame.next += 1;
+            if !frame.deep && child.novelty == Novelty::Known {
+                continue;
+            }
+            let deep = frame.deep || child.novelty == Novelty::New;
             let (start, length) = child.name;
             let name = frame.children.names.get(start..start + length).unwrap_or_default();
             if !self.path.ends_with(b"/") {
@@ -177,19 +237,21 @@ impl<'c, 'a> Walk<'c, 'a> {
             }
             self.path.extend_from_slice(name);
             let (base, depth) = (Arc::clone(&frame.base), frame.depth + 1);
-            if let Some(error) = self.enter(base, depth, child)? {
+            if let Some(error) = self.enter(base, depth, child, deep)? {
                 self.cannot_enter(error, child)?;
             }
         }
-        Ok(None)
+        Ok(())
     }
 
-    /// Reads and compares the directory at `self.path`. Returns the error if it cannot be read.
-    fn enter(
+    /// Reads and compares the directory at `self.path`, and puts it on the stack. Returns the error
+    /// if it cannot be read.
+    pub(crate) fn enter(
         &mut self,
         base: Arc<Base>,
         depth: u32,
         child: Child,
+        deep: bool,
     ) -> Result<Option<Errno>, ScanError> {
         let (base, fd) = match self.open(base, child) {
             Ok(opened) => opened,
@@ -206,6 +268,8 @@ impl<'c, 'a> Walk<'c, 'a> {
         if self.is_loop(&stat, child) || (child.link && self.is_watched(&fd)) {
             return Ok(None);
         }
+        // Before the listing, so that every later change is notified.
+        self.cx.handles.enter(&self.path, fd.as_fd());
         let mut listing = std::mem::take(&mut self.listing);
         let read = listing.read(fd.as_fd());
         if let Err(error) = read {
@@ -223,17 +287,27 @@ impl<'c, 'a> Walk<'c, 'a> {
         }
         let (device, device_before) = (stat.device, child.device_before);
         let directory = Arc::new(Directory { fd, path: self.path.clone(), device, device_before });
-        self.path_hash = rehash::hash(rehash::hash(rehash::SEED, &directory.path), b"/");
+        self.begin_directory(depth);
         let compared = self.compare(&directory, &listing, &mut items);
         self.listing = listing;
         self.items = items;
         compared?;
-        let children = std::mem::take(&mut self.children);
-        let id = (stat.device, stat.inode);
-        let path_len = self.path.len();
-        self.stack.push(Frame { base, path_len, depth, id, children, next: 0 });
+        self.push_frame(base, (stat.device, stat.inode), deep);
         self.cx.progress.show(&self.cx.totals, &self.counts);
         Ok(None)
+    }
+
+    /// Prepares the comparison of entries of the directory at `self.path`.
+    pub(crate) fn begin_directory(&mut self, depth: u32) {
+        self.depth = depth;
+        self.path_hash = rehash::hash(rehash::hash(rehash::SEED, &self.path), b"/");
+    }
+
+    /// Puts the directory at `self.path` on the stack, with the children found in it.
+    pub(crate) fn push_frame(&mut self, base: Arc<Base>, id: (u64, u64), deep: bool) {
+        let children = std::mem::take(&mut self.children);
+        let (path_len, depth) = (self.path.len(), self.depth);
+        self.stack.push(Frame { base, path_len, depth, id, children, next: 0, deep });
     }
 
     /// Opens the directory at `self.path`, and returns the base of the paths below it.
@@ -303,11 +377,16 @@ impl<'c, 'a> Walk<'c, 'a> {
         before: Option<Box<Observation>>,
     ) -> Result<(), ScanError> {
         let Some((name, entry)) = listed else { return Ok(()) };
+        if self.is_overtaken(&directory.path, name) {
+            let before = self.item(&directory.path, name)?;
+            let stat = open::stat_at(directory.fd.as_fd(), name, false);
+            return self.name(directory, name, stat, before);
+        }
         self.entry(directory, name, entry.stat, before)
     }
 
     /// Reports a gap for a directory that cannot be read. Its baseline is kept.
-    fn cannot_enter(&mut self, error: Errno, child: Child) -> Result<(), ScanError> {
+    pub(crate) fn cannot_enter(&mut self, error: Errno, child: Child) -> Result<(), ScanError> {
         if matches!(error, Errno::NOENT | Errno::NOTDIR | Errno::LOOP) {
             // It was removed or replaced after it was listed. The next scan compares it.
             return Ok(());
@@ -340,10 +419,9 @@ impl<'c, 'a> Walk<'c, 'a> {
     }
 
     /// Returns true if the depth limit allows entering the subdirectories of the directory that is
-    /// being compared. That directory's frame is not on the stack yet.
+    /// being compared.
     pub(crate) fn may_descend(&self) -> bool {
-        let depth = self.stack.last().map_or(0, |f| f.depth + 1);
-        self.root.rule.watch.max_depth.is_none_or(|max| depth + 1 < max)
+        self.root.rule.watch.max_depth.is_none_or(|max| self.depth + 1 < max)
     }
 
     /// Submits the collected files to the readers if the chunk is full, or always with `all`.
@@ -357,8 +435,12 @@ impl<'c, 'a> Walk<'c, 'a> {
         let jobs = std::mem::take(&mut self.chunk);
         self.chunk_bytes = 0;
         self.chunk_directories = 0;
-        let chunk = Chunk { jobs, recipe: Arc::clone(&self.recipe) };
-        self.cx.pool.submit(chunk, &mut self.done)
+        let mut chunk = Chunk { jobs, recipe: Arc::clone(&self.recipe) };
+        while let Some(left) = self.cx.pool.submit(chunk, &mut self.done, limits::PATIENCE)? {
+            self.run_due_checks()?;
+            chunk = left;
+        }
+        Ok(())
     }
 
     /// Processes the results of the readers so far.
@@ -374,10 +456,16 @@ impl<'c, 'a> Walk<'c, 'a> {
     /// Submits the last chunk, waits for the readers and processes their results.
     pub(crate) fn finish(&mut self) -> Result<(), ScanError> {
         self.hand_over(true)?;
-        let mut done = std::mem::take(&mut self.done);
-        self.cx.pool.drain(&mut done)?;
-        self.done = done;
-        self.collect()
+        loop {
+            let mut done = std::mem::take(&mut self.done);
+            let all = self.cx.pool.drain(&mut done, limits::PATIENCE)?;
+            self.done = done;
+            self.collect()?;
+            if all {
+                return Ok(());
+            }
+            self.run_due_checks()?;
+        }
     }
 
     /// Returns the path of the current directory.

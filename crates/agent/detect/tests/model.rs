@@ -1,10 +1,11 @@
 //! Model test with random edits of a real tree, scans and restarts. After each scan the baseline
-//! equals an independent walk, and every edit is reported as exactly one change.
+//! equals an independent walk, and every edit is reported as exactly one change. The same holds for
+//! checks of the edited names alone, in which a rename may be one move.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
 mod common;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -23,6 +24,7 @@ enum Step {
     Mode { pick: u16, mode: u8 },
     HardLink { pick: u16, at: u8 },
     Scan,
+    Check,
     Restart,
 }
 
@@ -35,7 +37,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (any::<u16>(), any::<u8>()).prop_map(|(pick, at)| Step::Rename { pick, at }),
         2 => (any::<u16>(), any::<u8>()).prop_map(|(pick, mode)| Step::Mode { pick, mode }),
         1 => (any::<u16>(), any::<u8>()).prop_map(|(pick, at)| Step::HardLink { pick, at }),
-        4 => Just(Step::Scan),
+        2 => Just(Step::Scan),
+        4 => Just(Step::Check),
         1 => Just(Step::Restart),
     ]
 }
@@ -89,7 +92,7 @@ fn edit(root: &Path, step: &Step) {
             let Some(path) = pick(root, *n) else { return };
             let _ = fs::hard_link(path, short_path(root, *at));
         }
-        Step::Scan | Step::Restart => {}
+        Step::Scan | Step::Check | Step::Restart => {}
     }
 }
 
@@ -109,10 +112,72 @@ fn expected(before: &Seen, after: &Seen) -> BTreeMap<PathBuf, &'static str> {
     told
 }
 
-fn check(b: &Bench, root: &Path, before: &mut Seen) -> Result<(), TestCaseError> {
+/// Returns the names that a kernel would notify for an edit: those that differ between two states
+/// of the disk, and every name of an inode that was touched. A rename names only the directory, not
+/// what lies below it; a removal removes each entry.
+fn notified_names(step: &Step, before: &Seen, after: &Seen) -> BTreeSet<PathBuf> {
+    let all = matches!(step, Step::Remove { .. });
+    let differing: Vec<&PathBuf> = before
+        .keys()
+        .chain(after.keys())
+        .filter(|path| before.get(*path) != after.get(*path))
+        .collect();
+    let inode = |seen: &Seen, path: &PathBuf| seen.get(path).map(|item| (item.1, item.2));
+    let inodes: BTreeSet<_> = differing
+        .iter()
+        .flat_map(|path| [inode(before, path), inode(after, path)])
+        .flatten()
+        .collect();
+    let is_new_or_gone = |path: &Path| before.contains_key(path) != after.contains_key(path);
+    after
+        .keys()
+        .chain(differing.iter().copied())
+        .filter(|path| {
+            before.get(*path) != after.get(*path)
+                || inode(after, path).is_some_and(|inode| inodes.contains(&inode))
+        })
+        .filter(|path| all || !(is_new_or_gone(path) && path.parent().is_some_and(is_new_or_gone)))
+        .cloned()
+        .collect()
+}
+
+/// Removes from the expected changes those that a move reports. What lies below a moved directory
+/// and was changed too is reported on its own.
+fn take_move(
+    expected: &mut BTreeMap<PathBuf, &'static str>,
+    told: &BTreeMap<PathBuf, &'static str>,
+    from: &Path,
+    to: &Path,
+) {
+    let old: Vec<PathBuf> =
+        expected.keys().filter(|path| path.starts_with(from)).cloned().collect();
+    for old in old {
+        let new = to.join(old.strip_prefix(from).unwrap());
+        let new = if old == from { to.to_path_buf() } else { new };
+        let pair = |of: &BTreeMap<_, _>| {
+            of.get(&old) == Some(&"deleted") && of.get(&new) == Some(&"created")
+        };
+        if pair(expected) && !pair(told) {
+            expected.remove(&old);
+            expected.remove(&new);
+        }
+    }
+}
+
+fn check(
+    b: &Bench,
+    root: &Path,
+    before: &mut Seen,
+    names: Option<&BTreeSet<PathBuf>>,
+) -> Result<(), TestCaseError> {
     let now = independent_walk(root);
-    b.scan();
+    match names {
+        None => drop(b.scan()),
+        Some(names) => drop(b.check(names.iter().map(PathBuf::as_path))),
+    }
     prop_assert_eq!(&stored_items(&b.store), &now);
+    let mut expected = expected(before, &now);
+    let mut moved: Vec<(PathBuf, PathBuf)> = Vec::new();
     let mut told = BTreeMap::new();
     for change in b.store.changes() {
         let fields = common::field_names(&change);
@@ -120,12 +185,22 @@ fn check(b: &Bench, root: &Path, before: &mut Seen) -> Result<(), TestCaseError>
         // them.
         let beside = !fields.is_empty() && fields.iter().all(|f| matches!(*f, "links" | "ctime"));
         let path = path_of(&change.key);
+        if let Some(from) = &change.from {
+            prop_assert!(names.is_some(), "a scan reports no moves");
+            moved.push((path_of(from), path));
+            continue;
+        }
         if !(beside && before.get(&path) == now.get(&path)) {
             let twice = told.insert(path, change.kind.name());
             prop_assert_eq!(twice, None, "told twice: {:?}", change.key);
         }
     }
-    prop_assert_eq!(told, expected(before, &now));
+    // The entries of a moved directory may have moved on: deepest first.
+    moved.sort();
+    for (from, to) in moved.iter().rev() {
+        take_move(&mut expected, &told, from, to);
+    }
+    prop_assert_eq!(told, expected);
     *before = now;
     Ok(())
 }
@@ -136,14 +211,27 @@ fn run(steps: &[Step]) -> Result<(), TestCaseError> {
     let mut b = Bench::of(&f.path);
     b.scan();
     let mut before = independent_walk(&f.path);
+    let mut names = BTreeSet::new();
     for step in steps {
         match step {
-            Step::Scan => check(&b, &f.path, &mut before)?,
+            Step::Scan => {
+                check(&b, &f.path, &mut before, None)?;
+                names.clear();
+            }
+            Step::Check => {
+                check(&b, &f.path, &mut before, Some(&names))?;
+                names.clear();
+            }
             Step::Restart => b = b.again(Rules::of_paths([&f.path])),
-            step => edit(&f.path, step),
+            step => {
+                let was = independent_walk(&f.path);
+                edit(&f.path, step);
+                names.extend(notified_names(step, &was, &independent_walk(&f.path)));
+            }
         }
     }
-    check(&b, &f.path, &mut before)
+    check(&b, &f.path, &mut before, Some(&names))?;
+    check(&b, &f.path, &mut before, None)
 }
 
 proptest! {

@@ -92,6 +92,7 @@ fn put_op(number: u64, round: u64, event: bool) -> Op {
             after: Some(observation.clone()),
             fields: Fields::default(),
             found_at_us: 1,
+            from: None,
             seen: None,
         })
     });

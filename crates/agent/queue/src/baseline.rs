@@ -69,6 +69,14 @@ impl Baseline for QueueBaseline {
         }
     }
 
+    fn item(&mut self, key: &ItemKey) -> Result<Option<Observation>, PortError> {
+        let Some(bytes) = self.inner.stored(self.dataset, key)? else { return Ok(None) };
+        match Observation::decode(&bytes) {
+            Some(observation) => Ok(Some(observation)),
+            None => Err(self.inner.undecodable(key).into()),
+        }
+    }
+
     fn directories_below(&mut self, directory: &[u8]) -> Result<Vec<Vec<u8>>, PortError> {
         let mut prefix = directory.to_vec();
         if !prefix.ends_with(b"/") {

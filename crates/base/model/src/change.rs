@@ -1,6 +1,7 @@
 //! Verified differences between two observations.
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::notification::Seen;
 use crate::observation::{Kind, Observation, ObserveError};
@@ -15,6 +16,8 @@ pub enum ChangeKind {
     Modified,
     /// The item is no longer there.
     Deleted,
+    /// The item is there under another name: before, it was at [`Change::from`].
+    Moved,
 }
 
 impl ChangeKind {
@@ -24,6 +27,7 @@ impl ChangeKind {
             Self::Created => "created",
             Self::Modified => "modified",
             Self::Deleted => "deleted",
+            Self::Moved => "moved",
         }
     }
 
@@ -31,7 +35,7 @@ impl ChangeKind {
     pub fn ecs_type(self) -> &'static str {
         match self {
             Self::Created => "creation",
-            Self::Modified => "change",
+            Self::Modified | Self::Moved => "change",
             Self::Deleted => "deletion",
         }
     }
@@ -122,16 +126,18 @@ impl fmt::Debug for Fields {
 pub struct Change {
     pub key: ItemKey,
     pub kind: ChangeKind,
-    /// State in the baseline; `None` when created.
+    /// State in the baseline, of a moved item that of its former key; `None` when created.
     pub before: Option<Observation>,
     /// State found; `None` when deleted.
     pub after: Option<Observation>,
-    /// Fields that differ; empty unless modified.
+    /// The former key; only of moved items.
+    pub from: Option<ItemKey>,
+    /// Fields that differ; empty unless modified or moved.
     pub fields: Fields,
     /// Time at which the agent found the change, microseconds since the epoch.
     pub found_at_us: u64,
     /// What notifications told about it; absent if a scan found it.
-    pub seen: Option<Box<Seen>>,
+    pub seen: Option<Arc<Seen>>,
 }
 
 impl Observation {

@@ -27,7 +27,7 @@ pub struct EventMeta {
     /// `["info"]`.
     #[serde(rename = "type")]
     pub kinds: Vec<String>,
-    /// `created`, `modified`, `deleted`, `coverage` or `gap_opened`.
+    /// `created`, `modified`, `deleted`, `moved`, `coverage` or `gap_opened`.
     pub action: String,
 }
 
@@ -94,10 +94,12 @@ pub struct EventBody {
 impl EventBody {
     /// Builds the event of a change.
     pub fn of_change(change: &Change, names: &dyn Names) -> Self {
-        let body = |o: &crate::Observation| FileBody::new(&change.key, o, names);
+        let from = change.from.as_ref().unwrap_or(&change.key);
+        let before = change.before.as_ref().map(|o| FileBody::new(from, o, names));
+        let after = change.after.as_ref().map(|o| FileBody::new(&change.key, o, names));
         let (file, previous) = match change.kind {
-            ChangeKind::Deleted => (change.before.as_ref().map(body), None),
-            _ => (change.after.as_ref().map(body), change.before.as_ref().map(body)),
+            ChangeKind::Deleted => (before, None),
+            _ => (after, before),
         };
         Self {
             timestamp: timestamp::micros(change.found_at_us),
@@ -261,6 +263,7 @@ mod tests {
             before: Some(before),
             after: Some(after),
             found_at_us: 1_763_751_122_000_001,
+            from: None,
             seen: None,
         };
         let event = EventBody::of_change(&change, &NoNames);
@@ -281,6 +284,7 @@ mod tests {
             after: None,
             fields: Fields::default(),
             found_at_us: 1,
+            from: None,
             seen: None,
         };
         let event = EventBody::of_change(&change, &NoNames);
@@ -303,6 +307,7 @@ mod tests {
             before: before.cloned(),
             after: after.cloned(),
             found_at_us: 9,
+            from: None,
             seen: None,
         };
         for (from, to, kind) in [

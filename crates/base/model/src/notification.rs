@@ -2,6 +2,7 @@
 //! known about who changed them.
 
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 use crate::actor::Actor;
 use crate::path::ItemKey;
@@ -58,7 +59,7 @@ pub struct Check {
     pub key: ItemKey,
     pub depth: Depth,
     /// What is known about its changes; absent if a person or a scan requested the check.
-    pub seen: Option<Seen>,
+    pub seen: Option<Arc<Seen>>,
 }
 
 /// What a change's event says about its detection.

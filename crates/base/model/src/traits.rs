@@ -42,6 +42,16 @@ pub trait Baseline {
         into: &mut Vec<BaselineItem>,
     ) -> Result<(), PortError>;
 
+    /// Reads one item; `None` if it is not there or deleted.
+    ///
+    /// # Errors
+    /// Returns an error if the store cannot be read.
+    fn item(&mut self, key: &ItemKey) -> Result<Option<Observation>, PortError> {
+        let mut items = Vec::new();
+        self.directory(&key.directory, &mut items)?;
+        Ok(items.into_iter().find(|item| item.name == key.name).map(|item| item.observation))
+    }
+
     /// Returns the directories strictly below `directory` that hold items, in any order.
     ///
     /// # Errors

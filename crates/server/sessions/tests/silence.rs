@@ -84,6 +84,7 @@ fn change(id: &str) -> SessionValue {
         after: Some(Observation::empty(Kind::File)),
         fields: Fields::default(),
         found_at_us: now_us(),
+        from: None,
         seen: None,
     };
     event(id, &EventBody::of_change(&change, &NoNames))

@@ -113,6 +113,7 @@ pub fn event(id: &str, path: &str, kind: ChangeKind, found_at_us: u64) -> Write 
         after: Some(Observation::empty(Kind::File)),
         fields: Fields::default(),
         found_at_us,
+        from: None,
         seen: None,
     };
     Write::Event { id: id.into(), body: EventBody::of_change(&change, &NoNames).to_json() }

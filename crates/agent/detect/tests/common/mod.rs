@@ -9,12 +9,15 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use detect::{Cancel, Progress, Rules, ScanOptions, ScanReport, Scanner, Watch};
+use detect::{
+    Cancel, CheckReport, NoChecks, Progress, Rules, ScanError, ScanOptions, ScanPorts, ScanReport,
+    Scanner, Watch,
+};
 use env::clock::{Clock, SystemClock};
 use model::traits::PortError;
 use model::{
-    Baseline, BaselineItem, Change, ChangeBatch, ChangeKind, Coverage, CoverageKind, ItemKey, Kind,
-    Observation, Op, Sink, SinkOutcome,
+    Baseline, BaselineItem, Change, ChangeBatch, ChangeKind, Check, Coverage, CoverageKind, Depth,
+    ItemKey, Kind, NoHandles, Observation, Op, Sink, SinkOutcome,
 };
 use parking_lot::Mutex;
 use sha1::Digest as _;
@@ -148,6 +151,10 @@ impl Memory {
     }
 }
 
+pub fn check(path: &Path, depth: Depth) -> Check {
+    Check { key: ItemKey::of_path(path.as_os_str().as_bytes()), depth, seen: None }
+}
+
 pub fn path_of(key: &ItemKey) -> PathBuf {
     PathBuf::from(std::ffi::OsStr::from_bytes(&key.path()))
 }
@@ -186,6 +193,34 @@ impl Bench {
         self.scanner
             .scan(&mut baseline, &mut sink, &Progress::new(), &Cancel::new())
             .expect("the scan ends")
+    }
+
+    /// Checks names below the root only.
+    pub fn check<'p>(&self, names: impl IntoIterator<Item = &'p Path>) -> CheckReport {
+        let checks: Vec<Check> = names.into_iter().map(|path| check(path, Depth::Name)).collect();
+        self.run_checks(&checks)
+    }
+
+    pub fn run_checks(&self, checks: &[Check]) -> CheckReport {
+        self.with_ports(|ports| self.scanner.check(checks, ports, &Cancel::new()))
+    }
+
+    pub fn run_large_checks(&self, checks: &[Check]) -> CheckReport {
+        self.with_ports(|ports| self.scanner.check_large(checks, ports, &Cancel::new()))
+    }
+
+    fn with_ports(
+        &self,
+        run: impl FnOnce(&mut ScanPorts<'_>) -> Result<CheckReport, ScanError>,
+    ) -> CheckReport {
+        let (mut baseline, mut sink) = (self.store.clone(), self.store.clone());
+        let mut ports = ScanPorts {
+            baseline: &mut baseline,
+            sink: &mut sink,
+            handles: &mut NoHandles,
+            interrupt: &mut NoChecks,
+        };
+        run(&mut ports).expect("the checks end")
     }
 
     /// Returns a scanner with other rules for the same store, as after a restart.

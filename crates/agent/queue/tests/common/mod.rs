@@ -61,6 +61,7 @@ pub(crate) fn change(key: &ItemKey, kind: ChangeKind, size: u64) -> Change {
         ChangeKind::Created => (None, Some(file(size))),
         ChangeKind::Modified => (Some(file(0)), Some(file(size))),
         ChangeKind::Deleted => (Some(file(size)), None),
+        ChangeKind::Moved => panic!("a move needs two keys"),
     };
     let key = key.clone();
     Change {
@@ -70,6 +71,7 @@ pub(crate) fn change(key: &ItemKey, kind: ChangeKind, size: u64) -> Change {
         after,
         fields: Fields::default(),
         found_at_us: START_US + size,
+        from: None,
         seen: None,
     }
 }

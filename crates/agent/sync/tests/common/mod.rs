@@ -402,6 +402,7 @@ impl Agent {
                 after,
                 fields: Fields::default(),
                 found_at_us,
+                from: None,
                 seen: None,
             })
         });

@@ -204,6 +204,7 @@ pub fn change(
         after: after.cloned(),
         fields,
         found_at_us,
+        from: None,
         seen: None,
     };
     EventBody::of_change(&change, &NoNames)

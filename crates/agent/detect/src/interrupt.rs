@@ -1,0 +1,93 @@
+//! Runs targeted checks in the middle of a scan: one thread writes all observations, so that no
+//! event is reported twice and none has a wrong state before.
+
+use std::sync::Arc;
+
+use model::{Check, ItemKey};
+
+use crate::check::{self, CheckReport};
+use crate::observe::Around;
+use crate::pool::Pool;
+use crate::report::{Counts, Progress, ScanError};
+use crate::walk::{Context, Targeted, Walk};
+use crate::writer::Writer;
+use crate::{budget, limits};
+
+/// A source of checks that a scan runs when they are due. A first scan of a root runs none.
+pub trait Interrupt {
+    /// Returns the checks that are due now. Called between two directories and while the scan waits
+    /// for its readers, so it must be cheap.
+    fn due(&mut self) -> Vec<Check>;
+
+    /// Takes the result of the checks that [`Interrupt::due`] returned.
+    fn checked(&mut self, report: CheckReport);
+}
+
+/// No checks, for scans without a watcher.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoChecks;
+
+impl Interrupt for NoChecks {
+    fn due(&mut self) -> Vec<Check> {
+        Vec::new()
+    }
+
+    fn checked(&mut self, _report: CheckReport) {}
+}
+
+impl Walk<'_, '_> {
+    /// Returns true if a check has written the item since the scan looked at it.
+    pub(crate) fn is_overtaken(&self, directory: &[u8], name: &[u8]) -> bool {
+        !self.overtaken.is_empty() && self.overtaken.contains(&ItemKey::new(directory, name))
+    }
+
+    /// Forgets the overtaken items, unless files wait to be read. Call it between two directories.
+    pub(crate) fn forget_overtaken(&mut self) {
+        if !self.overtaken.is_empty() && self.chunk.is_empty() && self.cx.pool.is_idle() {
+            self.overtaken.clear();
+        }
+    }
+
+    /// Runs the checks that are due, with readers of their own: a scan with a limited budget does
+    /// not delay them. What they write is not written again by this scan.
+    pub(crate) fn run_due_checks(&mut self) -> Result<(), ScanError> {
+        if self.first {
+            return Ok(());
+        }
+        let checks = self.cx.interrupt.due();
+        if checks.is_empty() {
+            return Ok(());
+        }
+        // The baseline must show what this scan has found so far.
+        self.cx.writer.flush()?;
+        let progress = Progress::new();
+        let around = Arc::new(Around {
+            bucket: budget::Bucket::new(None),
+            cancel: self.cx.cancel.clone(),
+            progress: progress.clone(),
+            clock: self.cx.around.clock.clone(),
+        });
+        let mut inner = Context {
+            baseline: &mut *self.cx.baseline,
+            writer: Writer::once(self.cx.writer.sink(), limits::MOVE_OPS),
+            pool: Pool::new(self.cx.options.readers(), false, Arc::clone(&around)),
+            around,
+            handles: &mut *self.cx.handles,
+            interrupt: &mut NoChecks,
+            targeted: Some(Targeted::new(&checks, limits::LARGE_BYTES)),
+            gaps: &mut *self.cx.gaps,
+            clock: self.cx.clock,
+            cancel: self.cx.cancel,
+            progress: &progress,
+            totals: Counts::default(),
+            started_us: self.cx.clock.now_us(),
+            roots: self.cx.roots,
+            options: self.cx.options,
+        };
+        let report = check::run(&mut inner, &checks)?;
+        let written = inner.writer.into_written();
+        self.overtaken.extend(written);
+        self.cx.interrupt.checked(report);
+        Ok(())
+    }
+}

@@ -1,0 +1,137 @@
+//! Checks run in the middle of a scan, at every point at which a scan asks for them. No change is
+//! reported twice, none is missed, and none has a wrong state before.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that cannot go on fails")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
+use common::{Bench, Folder, check, independent_walk, path_of, stored_items};
+use detect::{Cancel, CheckReport, Interrupt, Progress, ScanPorts};
+use model::{ChangeKind, Check, Depth, NoHandles};
+
+/// Changes files at one of the points at which the scan asks, and returns their checks.
+struct At {
+    point: usize,
+    asked: usize,
+    root: PathBuf,
+    reports: Vec<CheckReport>,
+}
+
+/// The names that are changed in the middle of the scan. Some were changed before it, too.
+const WRITTEN: [&str; 3] = ["a/0", "b/1", "c/2"];
+
+impl At {
+    fn edit(&self) -> Vec<Check> {
+        let mut names = Vec::new();
+        for name in WRITTEN {
+            fs::write(self.root.join(name), "in the middle").unwrap();
+            names.push(name.to_owned());
+        }
+        fs::remove_file(self.root.join("b/gone")).unwrap();
+        fs::create_dir(self.root.join("c/new")).unwrap();
+        fs::write(self.root.join("c/new/file"), "x").unwrap();
+        fs::rename(self.root.join("a/3"), self.root.join("d/new")).unwrap();
+        names.extend(["b/gone", "c/new", "a/3", "d/new"].map(String::from));
+        names.iter().map(|name| check(&self.root.join(name), Depth::Name)).collect()
+    }
+}
+
+impl Interrupt for At {
+    fn due(&mut self) -> Vec<Check> {
+        self.asked += 1;
+        if self.asked == self.point { self.edit() } else { Vec::new() }
+    }
+
+    fn checked(&mut self, report: CheckReport) {
+        self.reports.push(report);
+    }
+}
+
+fn folder() -> Folder {
+    let f = Folder::new();
+    for directory in ["a", "b", "c", "d"] {
+        for name in 0..8 {
+            f.write(&format!("{directory}/{name}"), format!("first {directory}{name}"));
+        }
+    }
+    f.write("b/gone", "x");
+    f
+}
+
+/// Scans with a change at the given point. Returns false if the scan has fewer points.
+fn scan_with_change_at(point: usize) -> bool {
+    let f = folder();
+    let b = Bench::of(&f.path);
+    b.scan();
+    let first = stored_items(&b.store);
+    // Found by the scan itself, before or after the check.
+    for name in ["a/0", "b/7", "d/5"] {
+        f.write(name, "before the scan");
+    }
+    let mut at = At { point, asked: 0, root: f.path.clone(), reports: Vec::new() };
+    let (mut baseline, mut sink) = (b.store.clone(), b.store.clone());
+    let mut ports = ScanPorts {
+        baseline: &mut baseline,
+        sink: &mut sink,
+        handles: &mut NoHandles,
+        interrupt: &mut at,
+    };
+    b.scanner.scan_with(&mut ports, &Progress::new(), &Cancel::new()).unwrap();
+    if at.reports.is_empty() {
+        return false;
+    }
+    // Entries that changed after the scan had passed and were not checked are found later.
+    let unsettled = at.reports[0].unsettled.iter().map(path_of).collect::<Vec<_>>();
+    b.check(unsettled.iter().map(PathBuf::as_path));
+    b.scan();
+    assert_eq!(stored_items(&b.store), independent_walk(&f.path), "at {point}");
+    let mut states = first;
+    let mut told: BTreeMap<PathBuf, u32> = BTreeMap::new();
+    for change in b.store.changes() {
+        let path = path_of(&change.key);
+        let old = change.from.as_ref().map_or_else(|| path.clone(), path_of);
+        let before = change.before.as_ref().map(|o| o.hashes.sha256.map(|h| h.to_vec()));
+        let known = states.remove(&old);
+        assert_eq!(before, known.map(|item| item.6), "before of {} at {point}", old.display());
+        if let Some(after) = &change.after
+            && change.kind != ChangeKind::Deleted
+        {
+            let content = after.hashes.sha256.map(|h| h.to_vec());
+            states.insert(path.clone(), (after.kind, 0, 0, 0, 0, 0, content));
+        }
+        *told.entry(path).or_default() += 1;
+    }
+    // Written before the scan and in its middle: once or twice. Everything else: once.
+    let twice = told.iter().filter(|(path, times)| **times > 1 && !path.ends_with("a/0"));
+    assert_eq!(twice.count(), 0, "at {point}: {told:?}");
+    for name in ["a/0", "b/7", "d/5", "b/1", "c/2", "b/gone", "c/new", "c/new/file", "d/new"] {
+        assert!(told.contains_key(&f.at(name)), "{name} at {point}: {told:?}");
+    }
+    assert_eq!(told.len(), 9, "at {point}: {told:?}");
+    true
+}
+
+#[test]
+fn check_at_each_point_of_a_scan_reports_each_change_once() {
+    let points = (1..1000).take_while(|point| scan_with_change_at(*point)).count();
+    assert!((5..999).contains(&points), "the scan asked only {points} times");
+}
+
+#[test]
+fn first_scan_asks_for_no_checks() {
+    let f = folder();
+    let b = Bench::of(&f.path);
+    let mut at = At { point: 1, asked: 0, root: f.path.clone(), reports: Vec::new() };
+    let (mut baseline, mut sink) = (b.store.clone(), b.store.clone());
+    let mut ports = ScanPorts {
+        baseline: &mut baseline,
+        sink: &mut sink,
+        handles: &mut NoHandles,
+        interrupt: &mut at,
+    };
+    b.scanner.scan_with(&mut ports, &Progress::new(), &Cancel::new()).unwrap();
+    assert_eq!(at.asked, 0);
+}
