@@ -132,6 +132,11 @@ fn line(item: &Value) -> String {
     };
     let mut line =
         format!("{time} {} {:<8} {path}", text(at(item, "/agent/id")), text(at(item, "/kind")));
+    if found.is_string()
+        && let Some(from) = at(item, "/from").as_str()
+    {
+        let _ = write!(line, " from {}", model::path::show_terminal(from.as_bytes()));
+    }
     if !fields.is_empty() {
         let _ = write!(line, " ({})", fields.join(", "));
     }

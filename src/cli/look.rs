@@ -34,7 +34,7 @@ pub(crate) struct ChangesArgs {
     #[arg(long, value_name = "PATH")]
     pub(crate) path: Option<String>,
     /// Only changes of these kinds, separated by commas; coverage (gaps) stands alone.
-    #[arg(long, value_delimiter = ',', value_parser = ["created", "modified", "deleted", "coverage"])]
+    #[arg(long, value_delimiter = ',', value_parser = ["created", "modified", "deleted", "moved", "coverage"])]
     pub(crate) kind: Vec<String>,
     /// Only changes younger than this age (2h), or since this time (2026-01-31T12:00:00Z).
     #[arg(long, value_name = "AGE|TIME", value_parser = since)]

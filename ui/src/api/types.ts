@@ -2,7 +2,7 @@
 
 export type AgentStatus = "active" | "disconnected" | "never_connected" | "pending";
 
-export type ChangeKind = "created" | "modified" | "deleted";
+export type ChangeKind = "created" | "modified" | "deleted" | "moved";
 
 export interface Summary {
   status: Partial<Record<AgentStatus, number>>;
@@ -109,6 +109,8 @@ export interface Change {
   agent_time?: string;
   kind: ChangeKind;
   path: string;
+  /** The former path of what was moved. */
+  from?: string;
   changed_fields?: string[];
   cause?: { kind: string; detail?: string };
   before: FileBody | PackageBody | null;

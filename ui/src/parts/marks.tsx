@@ -31,6 +31,12 @@ const SHAPES: Record<string, () => ComponentChildren> = {
       <path d="M5.6 5.6l4.8 4.8M10.4 5.6l-4.8 4.8" class="cut" />
     </>
   ),
+  moved: () => (
+    <>
+      <path d="M1.5 2.5h8L15 8l-5.5 5.5h-8z" class="fill" />
+      <path d="M4 8h6M8 5.6 10.4 8 8 10.4" class="cut" />
+    </>
+  ),
   gap: () => <path d="M1 8h4M11 8h4M6.5 3.5l-1.5 9M11 3.5l-1.5 9" class="line" />,
   calm: () => <path d="M1 8h14M4 5v6M12 5v6" class="line" />,
   active: () => <circle cx="8" cy="8" r="6" class="fill" />,
@@ -60,7 +66,7 @@ export function Shape({ kind }: { kind: string }) {
   return shape ? <Mark>{shape()}</Mark> : null;
 }
 
-/** What happened to a file: created, modified or deleted. */
+/** What happened to a file: created, modified, deleted or moved. */
 export function Kind({ kind }: { kind: string }) {
   return (
     <span class={`badge tone-${kind}`}>

@@ -13,7 +13,7 @@ import { Search } from "../parts/search";
 import { Empty, Failure, Title, Waiting } from "../parts/text";
 
 const PAGE = 100;
-const KINDS = ["created", "modified", "deleted"];
+const KINDS = ["created", "modified", "deleted", "moved"];
 const AGENTS_OFFERED = 500;
 
 type Set = (change: Partial<Filter>) => void;

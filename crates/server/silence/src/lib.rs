@@ -301,7 +301,7 @@ fn late_changes(state: &dyn StateStore, due: &Due) -> Result<Option<u64>, StateE
     let Some(opening) = open else { return Ok(None) };
     let mut query = ChangeQuery {
         agents: Some(vec![due.agent]),
-        kinds: vec![EventKind::Created, EventKind::Modified, EventKind::Deleted],
+        kinds: EventKind::CHANGES.to_vec(),
         since: Some(opening.number),
         to_us: Some(due.returned_us),
         limit: PAGE_ITEMS,

@@ -203,10 +203,12 @@ pub enum EventKind {
     OpenGap,
     /// The start of such an interval, which a [`EventKind::Coverage`] has ended since.
     EndedGap,
+    /// An item has another name.
+    Moved,
 }
 
 impl EventKind {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Created,
         Self::Modified,
         Self::Deleted,
@@ -214,7 +216,11 @@ impl EventKind {
         Self::Other,
         Self::OpenGap,
         Self::EndedGap,
+        Self::Moved,
     ];
+
+    /// Changes of items.
+    pub const CHANGES: [Self; 4] = [Self::Created, Self::Modified, Self::Deleted, Self::Moved];
 
     /// Returns the word used in events and in the API.
     pub fn name(self) -> &'static str {
@@ -226,6 +232,7 @@ impl EventKind {
             Self::Other => "other",
             Self::OpenGap => "gap_opened",
             Self::EndedGap => "gap_ended",
+            Self::Moved => "moved",
         }
     }
 

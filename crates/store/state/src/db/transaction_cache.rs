@@ -255,6 +255,7 @@ pub(super) fn kind_number(kind: EventKind) -> i64 {
         EventKind::Other => 4,
         EventKind::OpenGap => 5,
         EventKind::EndedGap => 6,
+        EventKind::Moved => 7,
     }
 }
 
@@ -267,6 +268,7 @@ pub(super) fn kind_of(number: i64) -> EventKind {
         3 => EventKind::Coverage,
         5 => EventKind::OpenGap,
         6 => EventKind::EndedGap,
+        7 => EventKind::Moved,
         _ => EventKind::Other,
     }
 }

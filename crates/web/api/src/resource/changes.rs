@@ -23,7 +23,7 @@ const PAGE_ITEMS_DEFAULT: u64 = 100;
 /// Maximum number of events of one agent in one microsecond that are searched for an id.
 const SAME_INSTANT_MAX: usize = 100_000;
 
-const KINDS: &[&str] = &["created", "modified", "deleted"];
+const KINDS: &[&str] = &["created", "modified", "deleted", "moved"];
 
 const WINDOW: &[Parameter] = &[
     AGENTS_LIST,
@@ -88,7 +88,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
 
 fn list(call: &Call) -> Result<Answer, Failure> {
     let kinds: Vec<EventKind> = match call.parameters.list("kind") {
-        [] => vec![EventKind::Created, EventKind::Modified, EventKind::Deleted],
+        [] => EventKind::CHANGES.to_vec(),
         names => names.iter().filter_map(|name| EventKind::from_name(name)).collect(),
     };
     let page = page(call, ChangeQuery { kinds, ..ChangeQuery::default() })?;
@@ -215,7 +215,7 @@ fn one(call: &Call) -> Result<Answer, Failure> {
         call.reader(),
         &ChangeQuery {
             agents: Some(vec![agent]),
-            kinds: vec![EventKind::Created, EventKind::Modified, EventKind::Deleted],
+            kinds: EventKind::CHANGES.to_vec(),
             from_us: Some(found_at_us),
             to_us: Some(found_at_us.saturating_add(1)),
             limit: SAME_INSTANT_MAX,

@@ -28,10 +28,13 @@ pub(crate) struct ChangeItem {
     agent_time: Option<String>,
     /// When the server received it.
     received: String,
-    /// `created`, `modified` or `deleted`.
+    /// `created`, `modified`, `deleted` or `moved`.
     kind: &'static str,
     path: String,
-    /// Fields that differ; empty unless modified.
+    /// The former path; only of moved files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from: Option<String>,
+    /// Fields that differ; empty unless modified or moved.
     changed_fields: Vec<String>,
     cause: CauseItem,
     /// The file or package before; null when created.
@@ -90,6 +93,8 @@ pub(super) fn id_of(event: &StoredEvent) -> String {
 pub(super) fn change_item(call: &Call, event: &StoredEvent) -> Result<ChangeItem, Failure> {
     let body: EventBody = parse(event)?;
     let agent_time = agent_time(event, &body.timestamp);
+    let moved = event.kind == EventKind::Moved;
+    let from = body.holdfast.previous.as_ref().filter(|_| moved).map(|file| file.path.clone());
     let (now, previous) = match body.package {
         Some(package) => (to_value(&package)?, to_value(&body.holdfast.previous_package)?),
         None => (to_value(&body.file)?, to_value(&body.holdfast.previous)?),
@@ -108,6 +113,7 @@ pub(super) fn change_item(call: &Call, event: &StoredEvent) -> Result<ChangeItem
         kind: event.kind.name(),
         agent: agent_ref(call, event),
         path: event.path.clone(),
+        from,
         changed_fields: body.holdfast.changed_fields,
         cause: CauseItem { kind: cause.kind, detail: cause.detail },
         before,

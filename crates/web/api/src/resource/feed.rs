@@ -211,7 +211,7 @@ fn event_json(call: &Call, event: &StoredEvent) -> Result<(&'static str, Value),
         EventKind::Coverage | EventKind::OpenGap | EventKind::EndedGap => {
             ("coverage", to_value(&coverage_item(call, event)?)?)
         }
-        EventKind::Created | EventKind::Modified | EventKind::Deleted => {
+        EventKind::Created | EventKind::Modified | EventKind::Deleted | EventKind::Moved => {
             ("change", to_value(&change_item(call, event)?)?)
         }
         EventKind::Other => ("other", json!({"id": event.id})),
