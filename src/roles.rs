@@ -131,8 +131,10 @@ fn agent_settings(file: &Path, console: &Console) -> anyhow::Result<(AgentSettin
     identity.set_server_url(config.server.trim_end_matches('/'))?;
     let settings = AgentSettings {
         rules: rules(&config, console),
+        excluded: vec![config.data.clone()],
         folder: config.data,
         scan: config.scan,
+        realtime: config.realtime,
         inventory: config.inventory,
         metrics: config.metrics,
         queue: config.queue,

@@ -9,8 +9,8 @@ use detect::Rules;
 use model::AgentId;
 use registry::{Registry, WriteContext};
 use run::{
-    Agent, AgentSettings, Ended, InventoryConfig, MetricsConfig, QueueConfig, ScanConfig,
-    SyncConfig,
+    Agent, AgentSettings, Ended, InventoryConfig, MetricsConfig, QueueConfig, RealtimeConfig,
+    ScanConfig, SyncConfig,
 };
 use sync::{EnrollOptions, IdentityFolder};
 
@@ -114,8 +114,10 @@ async fn local_agent(
     enrol_once(server, &format!("https://{agents}"), identity, console).await?;
     let settings = AgentSettings {
         folder: folder.agent(),
+        excluded: vec![args.data.data.clone()],
         rules,
         scan: ScanConfig { interval: args.scan_interval, ..ScanConfig::default() },
+        realtime: RealtimeConfig::default(),
         inventory: InventoryConfig {
             interval: args.scan_interval,
             root: args.system.clone(),

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::bail;
-use run::{InventoryConfig, MetricsConfig, QueueConfig, ScanConfig, SyncConfig};
+use run::{InventoryConfig, MetricsConfig, QueueConfig, RealtimeConfig, ScanConfig, SyncConfig};
 use serde::Deserialize;
 
 /// A commented file with every key at its default.
@@ -17,6 +17,7 @@ pub(crate) struct AgentConfig {
     pub(crate) server: String,
     pub(crate) name: String,
     pub(crate) scan: ScanConfig,
+    pub(crate) realtime: RealtimeConfig,
     pub(crate) inventory: InventoryConfig,
     pub(crate) metrics: MetricsConfig,
     pub(crate) queue: QueueConfig,
@@ -31,6 +32,7 @@ impl Default for AgentConfig {
             server: "https://127.0.0.1:1517".into(),
             name: String::new(),
             scan: ScanConfig::default(),
+            realtime: RealtimeConfig::default(),
             inventory: InventoryConfig::default(),
             metrics: MetricsConfig::default(),
             queue: QueueConfig::default(),
@@ -44,6 +46,7 @@ impl AgentConfig {
     /// Returns an error for the first value that no agent can run with. The error names its key.
     pub(crate) fn validate(&self) -> anyhow::Result<()> {
         self.scan.validate()?;
+        self.realtime.validate()?;
         self.inventory.validate()?;
         self.sync.validate()?;
         self.queue.validate()?;

@@ -134,8 +134,14 @@ impl Walk<'_, '_> {
         self.gap(&directory.path, GapKind::Unreadable, detail)
     }
 
-    /// Returns true if the rule's patterns select the entry.
+    /// Returns true if the entry is not excluded and the rule's patterns select it.
     fn is_selected(&mut self, directory: &Directory, name: &[u8], is_directory: bool) -> bool {
+        if !self.cx.options.excluded.is_empty() {
+            let path = join(&directory.path, name);
+            if self.cx.options.excluded.contains(&path) {
+                return false;
+            }
+        }
         let selection = &self.root.rule.selection;
         if selection.takes_all() {
             return true;

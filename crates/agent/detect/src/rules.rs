@@ -128,6 +128,10 @@ pub struct Watch {
     /// Number of days in which every unchanged file is read again once; 0 disables this.
     #[serde(default = "default_rehash_days")]
     pub rehash_days: u32,
+    /// True if changes are detected as they happen, where the kernel can report them. Otherwise a
+    /// scan finds them.
+    #[serde(default = "default_true", skip_serializing_if = "is_true")]
+    pub realtime: bool,
     /// Free text for people; not interpreted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
@@ -147,6 +151,11 @@ fn default_attributes() -> Vec<Attribute> {
 
 fn default_true() -> bool {
     true
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_true(value: &bool) -> bool {
+    *value
 }
 
 fn default_rehash_days() -> u32 {
@@ -169,6 +178,7 @@ impl Watch {
             one_file_system: false,
             accept_device: false,
             rehash_days: default_rehash_days(),
+            realtime: true,
             tags: Vec::new(),
         }
     }

@@ -43,6 +43,9 @@ pub struct ScanOptions {
     pub batch_ops: usize,
     /// Resources that the scan may use; can be changed between scans by [`Scanner::set_budget`].
     pub budget: ScanBudget,
+    /// Absolute paths that are not watched, with everything below them: the program's own data,
+    /// which would otherwise change with each change that it reports.
+    pub excluded: Vec<Vec<u8>>,
 }
 
 impl ScanOptions {
@@ -57,6 +60,7 @@ impl Default for ScanOptions {
             readers: limits::READERS_DEFAULT,
             batch_ops: limits::BATCH_OPS,
             budget: ScanBudget::UNLIMITED,
+            excluded: Vec::new(),
         }
     }
 }

@@ -251,3 +251,25 @@ fn system_names_resolve_root() {
         names.clear();
     }
 }
+
+#[test]
+fn excluded_folder_is_never_reported_and_is_forgotten() {
+    let f = Folder::new();
+    let own = f.write("data/agent.db", "1");
+    f.write("other", "1");
+    let rules = Rules::of_paths([&f.path]);
+    let before = Bench::new(rules.clone());
+    before.scan();
+    assert!(before.store.get(&own).is_some());
+    let excluded = vec![f.at("data").as_os_str().as_encoded_bytes().to_vec()];
+    let options = ScanOptions { excluded, ..ScanOptions::default() };
+    let mut b = Bench::with_options(rules, options, Arc::new(SystemClock::new()));
+    b.store = before.store.clone();
+    f.write("data/agent.db", "2");
+    f.write("data/new", "2");
+    b.scan();
+    b.check([own.as_path(), f.at("data").as_path()]);
+    assert!(b.store.changes().is_empty());
+    assert!(b.store.get(&own).is_none() && b.store.get(&f.at("data")).is_none());
+    assert!(b.store.get(&f.at("other")).is_some());
+}

@@ -39,6 +39,44 @@ impl Default for ScanConfig {
     }
 }
 
+/// Settings of realtime detection.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RealtimeConfig {
+    pub enabled: bool,
+    pub attribution: bool,
+    pub checks_per_second: u32,
+    pub names_max: u32,
+    pub notifications_max: u32,
+    pub directories_max: u32,
+    pub mask: Vec<String>,
+}
+
+impl RealtimeConfig {
+    pub fn validate(&self) -> anyhow::Result<()> {
+        within("realtime.checks_per_second", &self.checks_per_second, &1, &1_000_000)?;
+        within("realtime.names_max", &self.names_max, &100, &10_000_000)?;
+        within("realtime.notifications_max", &self.notifications_max, &1_000, &10_000_000)?;
+        within("realtime.directories_max", &self.directories_max, &1_000, &100_000_000)?;
+        within("the number of realtime.mask", &self.mask.len(), &0, &64)?;
+        Ok(())
+    }
+}
+
+impl Default for RealtimeConfig {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            attribution: true,
+            checks_per_second: 2_000,
+            names_max: 100_000,
+            notifications_max: 500_000,
+            directories_max: 1_000_000,
+            mask: Vec::new(),
+        }
+    }
+}
+
 /// Settings of the inventory of the host.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -199,8 +237,11 @@ impl Default for SyncConfig {
 pub struct AgentSettings {
     /// Folder of queue and identity.
     pub folder: PathBuf,
+    /// Folders of the program's own data, which are not watched.
+    pub excluded: Vec<PathBuf>,
     pub rules: Rules,
     pub scan: ScanConfig,
+    pub realtime: RealtimeConfig,
     pub inventory: InventoryConfig,
     pub metrics: MetricsConfig,
     pub queue: QueueConfig,
@@ -211,6 +252,7 @@ impl AgentSettings {
     /// Checks that an agent can run with these settings. The error names the key.
     pub fn validate(&self) -> anyhow::Result<()> {
         self.scan.validate()?;
+        self.realtime.validate()?;
         self.inventory.validate()?;
         self.sync.validate()?;
         self.queue.validate()?;

@@ -82,6 +82,8 @@ pub(super) fn overlay(own: &AgentSettings, text: &str) -> anyhow::Result<AgentSe
     set(&mut all.scan.threads, group.scan.threads);
     set(&mut all.scan.max_bytes_per_second, group.scan.max_bytes_per_second);
     set(&mut all.scan.background_priority, group.scan.background_priority);
+    set(&mut all.realtime.enabled, group.realtime.enabled);
+    set(&mut all.realtime.attribution, group.realtime.attribution);
     set(&mut all.inventory.packages, group.inventory.packages);
     span(&mut all.inventory.interval, group.inventory.interval);
     set(&mut all.metrics.enabled, group.metrics.enabled);
@@ -153,13 +155,17 @@ mod tests {
     use detect::Rules;
 
     use super::*;
-    use crate::config::{InventoryConfig, MetricsConfig, QueueConfig, ScanConfig, SyncConfig};
+    use crate::config::{
+        InventoryConfig, MetricsConfig, QueueConfig, RealtimeConfig, ScanConfig, SyncConfig,
+    };
 
     fn own(folder: &Path) -> AgentSettings {
         AgentSettings {
             folder: folder.to_owned(),
+            excluded: Vec::new(),
             rules: Rules::of_paths(["/etc", "/srv/."]),
             scan: ScanConfig::default(),
+            realtime: RealtimeConfig::default(),
             inventory: InventoryConfig::default(),
             metrics: MetricsConfig::default(),
             queue: QueueConfig::default(),

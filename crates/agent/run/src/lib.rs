@@ -33,7 +33,8 @@ use tokio::time::{Duration, timeout};
 use tracing::warn;
 
 pub use config::{
-    AgentSettings, InventoryConfig, MetricsConfig, QueueConfig, ScanConfig, SyncConfig,
+    AgentSettings, InventoryConfig, MetricsConfig, QueueConfig, RealtimeConfig, ScanConfig,
+    SyncConfig,
 };
 pub use display::print_scan;
 pub use metrics::FILE as METRICS_FILE;

@@ -1,5 +1,7 @@
 //! The scanning thread. It scans files and packages at start, on their intervals, and on request.
 
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -65,8 +67,11 @@ impl Scanning {
         history: History,
         clock: Arc<dyn Clock>,
     ) -> anyhow::Result<Self> {
-        let options =
-            ScanOptions { readers: usize::from(settings.scan.threads), ..ScanOptions::default() };
+        let options = ScanOptions {
+            readers: usize::from(settings.scan.threads),
+            excluded: excluded(&settings.excluded),
+            ..ScanOptions::default()
+        };
         let scanner = Scanner::new(settings.rules.clone(), options, clock.clone())?;
         let mut baseline = shared.queue.baseline(&shared.dataset)?;
         let mut sink = shared.queue.scan_sink(&shared.dataset, shared.names.clone())?;
@@ -346,6 +351,12 @@ impl Scanning {
             error!("agent's queue: {e}");
         }
     }
+}
+
+/// Returns the real paths of the program's own folders.
+fn excluded(folders: &[PathBuf]) -> Vec<Vec<u8>> {
+    let real = folders.iter().filter_map(|folder| folder.canonicalize().ok());
+    real.map(|path| path.into_os_string().into_vec()).collect()
 }
 
 /// Returns the time since which the agent was not running, according to the present wall clock. If

@@ -28,7 +28,9 @@ mod refused;
 mod server;
 
 use super::{Agent, AgentSettings, Console, Ended};
-use crate::config::{InventoryConfig, MetricsConfig, QueueConfig, ScanConfig, SyncConfig};
+use crate::config::{
+    InventoryConfig, MetricsConfig, QueueConfig, RealtimeConfig, ScanConfig, SyncConfig,
+};
 use crate::shared::{Begin, Left, ScanCommand};
 use crate::start::Start;
 use server::Server;
@@ -161,8 +163,10 @@ async fn house(folder: &Path) -> (Server, AgentSettings) {
     sync::enroll(&options).await.unwrap();
     let settings = AgentSettings {
         folder: identity.path().to_owned(),
+        excluded: Vec::new(),
         rules: Rules::of_paths([tree]),
         scan: ScanConfig::default(),
+        realtime: RealtimeConfig::default(),
         inventory: InventoryConfig::default(),
         metrics: MetricsConfig { enabled: false, ..MetricsConfig::default() },
         queue: QueueConfig::default(),

@@ -36,6 +36,9 @@ pub struct Settings {
     /// Settings of file scans.
     #[serde(skip_serializing_if = "ScanSettings::is_empty")]
     pub scan: ScanSettings,
+    /// Settings of realtime detection.
+    #[serde(skip_serializing_if = "RealtimeSettings::is_empty")]
+    pub realtime: RealtimeSettings,
     /// Settings of the inventory.
     #[serde(skip_serializing_if = "InventorySettings::is_empty")]
     pub inventory: InventorySettings,
@@ -69,6 +72,18 @@ pub struct ScanSettings {
     /// Rescans run at the lowest priority.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub background_priority: Option<bool>,
+}
+
+/// Settings of realtime detection.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RealtimeSettings {
+    /// Detect changes as they happen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub enabled: Option<bool>,
+    /// Report the process and user of a change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attribution: Option<bool>,
 }
 
 /// Settings of the inventory of the host.
@@ -131,7 +146,7 @@ macro_rules! is_empty {
         }
     )*};
 }
-is_empty!(ScanSettings, InventorySettings, MetricsSettings, QueueSettings, Sync);
+is_empty!(ScanSettings, RealtimeSettings, InventorySettings, MetricsSettings, QueueSettings, Sync);
 
 impl Settings {
     /// Parses a text in either form: `agent_config` if it begins with `<`, else TOML.

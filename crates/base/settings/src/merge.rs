@@ -47,11 +47,13 @@ impl From<&Settings> for Merged {
 
 impl Settings {
     fn take_over(&mut self, later: &Self) {
-        let Self { scan, inventory, metrics, queue, sync, watch } = later;
+        let Self { scan, realtime, inventory, metrics, queue, sync, watch } = later;
         set(&mut self.scan.interval, scan.interval.as_ref());
         set(&mut self.scan.threads, scan.threads.as_ref());
         set(&mut self.scan.max_bytes_per_second, scan.max_bytes_per_second.as_ref());
         set(&mut self.scan.background_priority, scan.background_priority.as_ref());
+        set(&mut self.realtime.enabled, realtime.enabled.as_ref());
+        set(&mut self.realtime.attribution, realtime.attribution.as_ref());
         set(&mut self.inventory.packages, inventory.packages.as_ref());
         set(&mut self.inventory.interval, inventory.interval.as_ref());
         set(&mut self.metrics.enabled, metrics.enabled.as_ref());

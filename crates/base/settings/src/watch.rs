@@ -95,6 +95,9 @@ pub struct WatchSettings {
     /// Days in which unchanged content is read again.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "days")]
     pub rehash_days: Option<u32>,
+    /// Detect changes as they happen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub realtime: Option<bool>,
     /// Labels for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tags: Option<Vec<String>>,
