@@ -42,6 +42,10 @@ use crate::shared::{Shared, now_us};
 /// Longest time between two passes. A pass with nothing pending is cheap.
 const PASS_EVERY: Duration = Duration::from_mins(1);
 
+/// Shortest time between the beginnings of two passes: a burst of changes shares a session. The
+/// first change after a quiet time is sent at once.
+const PASS_EVERY_MIN: Duration = Duration::from_millis(200);
+
 /// Longest wait for the first scan, if the database may be older than disk and server. Most scans
 /// end earlier. A scan that hangs must not stop reporting.
 pub(super) const HELD_FOR: Duration = Duration::from_mins(10);
@@ -74,12 +78,18 @@ pub(super) async fn run(
         announced: Vec::new(),
     };
     let mut wait = PASS_EVERY;
+    let mut ready = Instant::now();
     loop {
+        let notified = async {
+            teller.shared.tell.notified().await;
+            tokio::time::sleep_until(ready).await;
+        };
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
-            () = teller.shared.tell.notified(), if teller.failures == 0 => {}
+            () = notified, if teller.failures == 0 => {}
             _ = stopped.wait_for(|s| *s) => return,
         }
+        ready = Instant::now() + PASS_EVERY_MIN;
         wait = tokio::select! {
             wait = teller.pass_or_backoff() => wait,
             _ = stopped.wait_for(|s| *s) => return,

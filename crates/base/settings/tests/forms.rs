@@ -57,7 +57,7 @@ fn agent_config_xml_converts_to_settings() {
     let text = "<?xml version=\"1.0\"?>\n<agent_config os=\"Linux\">\n  <!-- why -->\n  <syscheck>\n\
         <disabled>no</disabled><frequency>600</frequency>\n\
         <directories check_all=\"yes\" recursion_level=\"0\" tags=\"a, b\">/srv/,/opt</directories>\n\
-        <directories check_all=\"no\" check_sha256sum=\"yes\" check_perm=\"yes\">/etc</directories>\n\
+        <directories check_all=\"no\" realtime=\"no\" check_sha256sum=\"yes\" check_perm=\"yes\">/etc</directories>\n\
         <ignore>/srv/cache</ignore><ignore type=\"sregex\">.log$|.swp$|tmp</ignore>\n\
         </syscheck>\n</agent_config>\n<agent_config><wodle name=\"syscollector\">\
         <interval>1h</interval><packages>no</packages></wodle></agent_config>\n";
@@ -77,6 +77,7 @@ fn agent_config_xml_converts_to_settings() {
         hashes: Some(vec![HashAlgorithm::Sha256]),
         attributes: Some(vec![WatchedAttribute::Hash, WatchedAttribute::Mode]),
         ignore: opt.ignore.clone(),
+        realtime: Some(false),
         ..WatchSettings::default()
     };
     assert_eq!(settings.watch, [srv, opt, etc]);
@@ -96,7 +97,8 @@ fn unsupported_agent_config_is_refused_by_name_and_line() {
         ("<other/>".to_owned(), 1, "agent_config"),
         ("<agent_config>\n<syscheck>\n</agent_config>".to_owned(), 3, "not XML"),
         ("<!DOCTYPE a [<!ENTITY b \"c\">]>\n<agent_config/>".to_owned(), 1, "not XML"),
-        (inside("<directories realtime=\"yes\">/a</directories>"), 3, "realtime=\"yes\""),
+        (inside("<directories realtime=\"maybe\">/a</directories>"), 3, "maybe"),
+        (inside("<directories report_changes=\"yes\">/a</directories>"), 3, "report_changes"),
         (inside("<directories restrict=\"x\">/a</directories>"), 3, "restrict"),
         (inside("<directories>a</directories>"), 3, "absolute"),
         (inside("<directories>/a/*/b</directories>"), 3, "wildcards"),

@@ -172,10 +172,14 @@ fn option(
             let tags = value.split(',').map(|tag| tag.trim().to_owned());
             options.tags = Some(tags.filter(|tag| !tag.is_empty()).collect());
         }
-        "realtime" | "whodata" | "report_changes" if !context.yes(node, value)? => {}
+        // "whodata" is realtime detection with attribution, which belong together here.
         "realtime" | "whodata" => {
-            return Err(context.refused(node, attribute, "changes are found by scans"));
+            let wanted = context.yes(node, value)?;
+            if wanted || (attribute.name() == "realtime" && options.realtime.is_none()) {
+                options.realtime = Some(wanted);
+            }
         }
+        "report_changes" if !context.yes(node, value)? => {}
         _ => return Err(context.refused(node, attribute, "leave it out")),
     }
     Ok(())
