@@ -57,7 +57,7 @@ pub(crate) struct Entry {
     pub(crate) window: Window,
     pub(crate) notices: Notices,
     pub(crate) due: u64,
-    group: Option<u32>,
+    group: Option<u64>,
 }
 
 /// See the module's documentation.
@@ -72,8 +72,8 @@ pub(crate) struct DirtySet {
     by_due: BTreeSet<(u64, u32)>,
     /// Entries that other names are merged into, by the node they cover.
     covered: HashMap<NodeId, u32>,
-    groups: HashMap<u32, Vec<u32>>,
-    next_group: u32,
+    groups: HashMap<u64, Vec<u32>>,
+    next_group: u64,
     history: HashMap<(NodeId, Box<[u8]>), History>,
     purged: u64,
 }
@@ -134,6 +134,8 @@ impl DirtySet {
         if let Some(Some(entry)) = self.entries.get_mut(slot as usize) {
             if entry.directory == directory && *entry.name == *name {
                 entry.depth = entry.depth.max(depth);
+            } else if depth > Depth::Name {
+                entry.depth = Depth::Below;
             }
             entry.window.extend(noted.now, noted.ended);
             add_notice(&mut entry.notices, noted);
@@ -160,8 +162,10 @@ impl DirtySet {
 
     /// Makes two names due together.
     pub(crate) fn connect(&mut self, one: u32, other: u32) {
-        let (mut into, mut from) = (self.group_of(one), self.group_of(other));
-        if one == other || into == from {
+        let (Some(mut into), Some(mut from)) = (self.group_of(one), self.group_of(other)) else {
+            return;
+        };
+        if into == from {
             return;
         }
         let members = |set: &Self, group| set.groups.get(&group).map_or(0, Vec::len);
@@ -180,13 +184,13 @@ impl DirtySet {
         self.groups.entry(into).or_default().extend(moved);
     }
 
-    fn group_of(&mut self, slot: u32) -> u32 {
-        let Some(Some(entry)) = self.entries.get_mut(slot as usize) else { return u32::MAX };
-        *entry.group.get_or_insert_with(|| {
-            self.next_group = (self.next_group + 1) % u32::MAX;
+    fn group_of(&mut self, slot: u32) -> Option<u64> {
+        let entry = self.entries.get_mut(slot as usize)?.as_mut()?;
+        Some(*entry.group.get_or_insert_with(|| {
+            self.next_group += 1;
             self.groups.insert(self.next_group, vec![slot]);
             self.next_group
-        })
+        }))
     }
 
     /// Lets an entry answer for names below its directory `node`, to the given depth.
@@ -256,21 +260,22 @@ impl DirtySet {
         mut visit: impl FnMut(&DirectoryIndex, Ready),
     ) {
         self.purge_history(now);
-        let mut taken = 0;
+        let (mut taken, mut checked) = (0, Vec::new());
         while taken < names_max {
             let first = self.by_due.first().copied();
             let Some((_, slot)) = first.filter(|(due, _)| *due <= now) else { break };
             let group = self.entry(slot).and_then(|entry| entry.group);
             let connected = group.and_then(|group| self.groups.get(&group)).cloned();
-            for slot in connected.unwrap_or_else(|| vec![slot]) {
-                let Some(entry) = self.remove(slot) else { continue };
+            let connected = connected.unwrap_or_else(|| vec![slot]);
+            for entry in connected.into_iter().filter_map(|slot| self.remove(slot)) {
                 taken += 1;
                 let Entry { directory, name, depth, notices, window, .. } = entry;
-                self.remember(directory, &name, window.checked(now));
-                visit(index, Ready { directory, name, depth, notices });
+                visit(index, Ready { directory, name: name.clone(), depth, notices });
                 release(index, directory, entry.covers);
+                checked.push((directory, name, window.checked(now)));
             }
         }
+        self.remember(checked);
     }
 
     /// Removes the entries that are not wanted, and returns their notices.
@@ -397,10 +402,10 @@ impl DirtySet {
         }
     }
 
-    fn remember(&mut self, directory: NodeId, name: &[u8], history: History) {
-        if self.history.len() < HISTORY_MAX {
-            self.history.insert((directory, name.into()), history);
-        }
+    fn remember(&mut self, checked: Vec<(NodeId, Box<[u8]>, History)>) {
+        let free = HISTORY_MAX.saturating_sub(self.history.len());
+        let checked = checked.into_iter().take(free);
+        self.history.extend(checked.map(|(directory, name, history)| ((directory, name), history)));
     }
 
     fn purge_history(&mut self, now: u64) {

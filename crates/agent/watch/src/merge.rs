@@ -32,7 +32,10 @@ impl DirtySet {
     fn merge_directories(&mut self, index: &mut DirectoryIndex, target: usize) {
         let mut names: HashMap<NodeId, Vec<u32>> = HashMap::new();
         for (slot, directory) in self.slots() {
-            names.entry(directory).or_default().push(slot);
+            // A check of a directory's entries does not look into a subdirectory.
+            if self.entry(slot).is_some_and(|entry| entry.depth == Depth::Name) {
+                names.entry(directory).or_default().push(slot);
+            }
         }
         names.retain(|directory, slots| slots.len() > 1 && index.role(*directory) == Role::Watched);
         let mut fullest: Vec<(NodeId, Vec<u32>)> = names.into_iter().collect();

@@ -162,18 +162,19 @@ impl Tracker {
         let created = mask & libc::FAN_CREATE != 0;
         let depth = if is_directory && created { Depth::Below } else { Depth::Name };
         for place in self.places(entry, depth, noted) {
-            match self.index.role(place) {
-                Role::Watched if entry.name == ITSELF => self.note_itself(place, noted),
-                Role::Watched => {
-                    self.note(place, entry.name, depth, noted);
-                    self.apply_object(mask, place, entry.name, object);
-                    if is_directory {
-                        self.change_roots(place, entry.name, noted);
-                    }
-                }
-                Role::Canary => drop(self.note(place, entry.name, depth, noted)),
-                Role::Outside => self.change_roots(place, entry.name, noted),
-                Role::Excluded => {}
+            let role = self.index.role(place);
+            if role == Role::Watched && entry.name == ITSELF {
+                self.note_itself(place, noted);
+                continue;
+            }
+            if matches!(role, Role::Watched | Role::Canary) {
+                self.note(place, entry.name, depth, noted);
+            }
+            if role == Role::Watched {
+                self.apply_object(mask, place, entry.name, object);
+            }
+            if role == Role::Outside || (role == Role::Watched && is_directory) {
+                self.change_roots(place, entry.name, noted);
             }
         }
     }

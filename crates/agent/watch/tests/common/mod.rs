@@ -20,7 +20,7 @@ use parking_lot::{Condvar, Mutex};
 use watch::{Handles, Incident, Level, Options, RootState, Watcher, monotonic_ns};
 
 /// Longest wait for what must happen.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 #[derive(Default)]
 struct Seen {
