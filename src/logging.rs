@@ -19,7 +19,7 @@ use crate::cli::LogFormat;
 
 /// Log targets that a filter may name: the crates of this program, and the dependencies that log
 /// connections.
-const PARTS: [&str; 33] = [
+const PARTS: [&str; 34] = [
     "api",
     "commit",
     "console",
@@ -47,6 +47,7 @@ const PARTS: [&str; 33] = [
     "sqlite",
     "state",
     "sync",
+    "watch",
     "h2",
     "hyper",
     "hyper_util",

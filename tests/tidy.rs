@@ -63,6 +63,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("agent/host", &["model", "env"]),
     ("agent/queue", &["model", "env"]),
     ("agent/sync", &["model", "env", "link", "queue"]),
+    ("agent/watch", &["model", "env"]),
     (
         "agent/run",
         &["model", "env", "settings", "console", "link", "detect", "host", "queue", "sync"],

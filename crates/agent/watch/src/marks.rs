@@ -1,0 +1,235 @@
+//! Sets marks and learns handles: for the directories above the roots, and for each directory that
+//! a scan enters.
+
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::fs::{Mode, OFlags};
+
+use crate::fanotify::{Group, Request, file_system_id, handle_of, handle_of_entry};
+use crate::file_systems::FileSystem;
+use crate::files::Link;
+use crate::options::Level;
+use crate::shared::{IncidentKind, Shared, State, signal};
+use crate::track::is_at_or_below;
+
+fn open_directory(path: &[u8]) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?)
+}
+
+/// Returns the directories above a path, from `/` down.
+fn above(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+    slashes.filter_map(|(at, _)| path.get(..at.max(1))).filter(move |above| *above != path)
+}
+
+impl Shared {
+    /// Opens a group and sets the marks that do not wait for a scan.
+    pub(crate) fn open_group(&self) {
+        let group = match Group::open() {
+            Ok(group) => Some(Arc::new(group)),
+            Err(e) => {
+                tracing::warn!("no kernel notifications, changes are found by scans alone: {e}");
+                None
+            }
+        };
+        let before = {
+            let mut state = self.lock();
+            state.generation += 1;
+            state.file_systems.clear();
+            std::mem::replace(&mut state.group, group)
+        };
+        // Dropping a long queue takes a while.
+        drop(before);
+        signal(&self.reader_wake);
+        self.attach_all();
+    }
+
+    /// Marks the directories above all roots, the roots and the canary's folder.
+    pub(crate) fn attach_all(&self) {
+        for number in 0..self.options.roots.len() {
+            self.attach_root(number);
+        }
+        if let Some(folder) = &self.options.canary {
+            let folder = folder.as_os_str().as_encoded_bytes();
+            if let Err(e) = self.attach_single(folder, Request::Directory) {
+                tracing::warn!("{}: cannot watch the canary: {e}", model::path::show(folder));
+            }
+        }
+    }
+
+    /// Marks the directories above a root, and the root.
+    pub(crate) fn attach_root(&self, number: usize) {
+        let Some(root) = self.lock().tracker.roots.get(number).cloned() else { return };
+        let mut opened = open_directory(&root);
+        let is_file = matches!(&opened, Err(e) if e.raw_os_error() == Some(libc::ENOTDIR));
+        let parent = model::ItemKey::of_path(&root).directory;
+        for directory in above(&root) {
+            let whole = is_file && directory == parent;
+            let request = if whole { Request::Directory } else { Request::Names };
+            // What is missing or unreadable here is reported by the scan of the root.
+            let _ = self.attach_single(directory, request);
+        }
+        // The root may have been created before the mark on its parent was set.
+        if opened.is_err() {
+            opened = open_directory(&root);
+        }
+        let mut state = self.lock();
+        match &opened {
+            Ok(_) => state.missing_roots.remove(&number),
+            Err(_) => !is_file && state.missing_roots.insert(number),
+        };
+        drop(state);
+        if let Ok(directory) = opened {
+            self.enter(&root, directory.as_fd());
+        }
+    }
+
+    /// Marks one directory outside the roots.
+    fn attach_single(&self, path: &[u8], request: Request) -> io::Result<()> {
+        let directory = open_directory(path)?;
+        let handle = handle_of(directory.as_fd())?;
+        let group = {
+            let mut state = self.lock();
+            if let Ok(node) = state.tracker.add_path(path) {
+                state.tracker.index.set_handle(node, &handle);
+            }
+            state.group.clone()
+        };
+        group.map_or(Ok(()), |group| group.mark(directory.as_fd(), request))
+    }
+
+    /// Learns an open directory of a root. The handle is known before the mark is set, and the mark
+    /// is set before the caller lists the directory: no change is missed in between.
+    pub(crate) fn enter(&self, path: &[u8], directory: BorrowedFd<'_>) {
+        let entered = self.request_of(path, directory).and_then(|request| match request {
+            Some(request) => self.enter_marked(path, directory, request),
+            None => Ok(()),
+        });
+        if let Err(e) = entered {
+            self.limit(path, directory, &e.to_string(), "check `cat /proc/sys/fs/fanotify/*`");
+        }
+    }
+
+    fn enter_marked(
+        &self,
+        path: &[u8],
+        directory: BorrowedFd<'_>,
+        request: Request,
+    ) -> io::Result<()> {
+        let handle = handle_of(directory)?;
+        let mut state = self.lock();
+        let Ok(node) = state.tracker.enter(path, &handle) else {
+            drop(state);
+            let limit = self.options.directories_max;
+            let reason = format!("the limit of {limit} directories is reached");
+            self.limit(path, directory, &reason, "raise realtime.directories_max");
+            return Ok(());
+        };
+        let generation = state.generation;
+        let group = state.group.clone();
+        let is_marked = state.tracker.index.marked_in(node) == generation;
+        self.announce(state);
+        if let Some(group) = group.filter(|_| !is_marked) {
+            group.mark(directory, request)?;
+            self.lock().tracker.index.set_marked(node, generation);
+        }
+        Ok(())
+    }
+
+    /// Learns a file with several links.
+    pub(crate) fn linked_file(&self, path: &[u8], directory: BorrowedFd<'_>, name: &[u8]) {
+        if !matches!(self.request_of(path, directory), Ok(Some(_))) {
+            return;
+        }
+        let Ok(handle) = handle_of_entry(directory, name) else { return };
+        let mut state = self.lock();
+        let (node, rest) = state.tracker.index.find(path);
+        if rest.is_empty() {
+            let link = Link { directory: node, name: name.into() };
+            let crate::track::Tracker { files, index, .. } = &mut state.tracker;
+            files.add(&handle, link, index);
+        }
+    }
+
+    /// Returns the mark that a directory needs; `None` if it is not watched by notifications.
+    fn request_of(&self, path: &[u8], directory: BorrowedFd<'_>) -> io::Result<Option<Request>> {
+        let id = file_system_id(directory)?;
+        let (group, generation) = {
+            let mut state = self.lock();
+            if !state.tracker.is_watched(path) {
+                return Ok(None);
+            }
+            let State { tracker, file_systems, .. } = &mut *state;
+            if let Some(file_system) = file_systems.get_mut(&id) {
+                file_system.add_root(&tracker.roots, path);
+                let notified = file_system.state.level != Level::ScanOnly;
+                return Ok(notified.then(|| file_system.request()));
+            }
+            (state.group.clone(), state.generation)
+        };
+        let best = self.options.best_level;
+        let (id, mut file_system) = FileSystem::attach(group.as_deref(), best, path, directory)?;
+        let mut state = self.lock();
+        file_system.add_root(&state.tracker.roots, path);
+        let request = file_system.request();
+        let notified = file_system.state.level != Level::ScanOnly;
+        // A group that was opened since has none of these marks; its roots are scanned again.
+        if state.generation == generation {
+            state.file_systems.insert(id, file_system);
+        }
+        Ok(notified.then_some(request))
+    }
+
+    /// Reports that a root cannot be watched completely.
+    fn limit(&self, path: &[u8], directory: BorrowedFd<'_>, reason: &str, remedy: &str) {
+        let Ok(id) = file_system_id(directory) else { return };
+        let mut state = self.lock();
+        let Some(number) = root_of(&state.tracker.roots, path) else { return };
+        let Some(file_system) = state.file_systems.get_mut(&id) else { return };
+        if file_system.limited.insert(number, (reason.into(), remedy.into())).is_some() {
+            return;
+        }
+        let detail = format!("{}: {reason}", model::path::show(path));
+        self.record(&mut state, IncidentKind::LimitReached, &[number], detail);
+        self.announce(state);
+    }
+}
+
+impl FileSystem {
+    /// Records that a root has directories in this file system.
+    fn add_root(&mut self, roots: &[Vec<u8>], path: &[u8]) {
+        if let Some(root) = root_of(roots, path) {
+            self.roots.entry(root).or_insert_with(|| path.to_vec());
+        }
+    }
+}
+
+/// Returns the number of the deepest root that a path is in.
+fn root_of(roots: &[Vec<u8>], path: &[u8]) -> Option<usize> {
+    let above = roots.iter().enumerate().filter(|(_, root)| is_at_or_below(path, root));
+    above.max_by_key(|(_, root)| root.len()).map(|(number, _)| number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_above_a_path_start_at_the_top() {
+        let paths: Vec<&[u8]> = above(b"/srv/data/x").collect();
+        assert_eq!(paths, [&b"/"[..], b"/srv", b"/srv/data"]);
+        assert_eq!(above(b"/").count(), 0);
+        assert_eq!(above(b"/etc").collect::<Vec<_>>(), [b"/"]);
+    }
+
+    #[test]
+    fn nested_roots_divide_the_tree() {
+        let roots = [b"/srv".to_vec(), b"/srv/data".to_vec(), b"/srv2".to_vec()];
+        assert_eq!(root_of(&roots, b"/srv/data/x"), Some(1));
+        assert_eq!(root_of(&roots, b"/srv/database"), Some(0));
+        assert_eq!(root_of(&roots, b"/etc"), None);
+    }
+}

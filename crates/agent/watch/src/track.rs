@@ -1,0 +1,380 @@
+//! Applies notifications to the directory index and the dirty set. Pure: no system calls.
+
+use std::collections::{BTreeSet, HashSet};
+
+use model::{Depth, Due, ItemKey, Writer};
+
+use crate::decode::{Entry, Handle, ITSELF, Notification};
+use crate::directory_index::{DirectoryIndex, Full, NodeId, Role};
+use crate::dirty::{DirtySet, Noted, Ready, add_notices};
+use crate::files::{Link, LinkedFiles, is_nameless};
+use crate::unknown::UnknownNotices;
+use crate::window::Windows;
+
+/// Bits that end a change.
+const ENDED: u64 =
+    libc::FAN_CLOSE_WRITE | libc::FAN_DELETE | libc::FAN_RENAME | libc::FAN_MOVED_FROM;
+
+/// The times of a read of the group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ReadTimes {
+    /// Before the last read that found the queue empty, nanoseconds of `CLOCK_MONOTONIC`.
+    pub(crate) from_ns: u64,
+    /// After the read, nanoseconds of `CLOCK_MONOTONIC`.
+    pub(crate) to_ns: u64,
+    /// After the read, microseconds since the epoch.
+    pub(crate) wall_us: u64,
+}
+
+/// A path with a role of its own.
+#[derive(Debug)]
+struct Special {
+    place: ItemKey,
+    role: Role,
+}
+
+/// Numbers since the start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Counts {
+    pub(crate) notifications: u64,
+    pub(crate) unknown_handles: u64,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Tracker {
+    pub(crate) index: DirectoryIndex,
+    pub(crate) dirty: DirtySet,
+    pub(crate) files: LinkedFiles,
+    /// Present until the first scan has ended.
+    pub(crate) unknown: Option<UnknownNotices>,
+    pub(crate) roots: Vec<Vec<u8>>,
+    special: Vec<Special>,
+    /// Roots whose path changed, so that their directories above must be marked again.
+    pub(crate) moved_roots: BTreeSet<usize>,
+    pub(crate) canary_seen: bool,
+    pub(crate) counts: Counts,
+    /// Directories renamed since the queue was last empty.
+    pub(crate) renamed: HashSet<Box<[u8]>>,
+}
+
+impl Tracker {
+    pub(crate) fn new(
+        roots: Vec<Vec<u8>>,
+        excluded: &[Vec<u8>],
+        canary: Option<&[u8]>,
+        windows: Windows,
+        limits: (usize, usize),
+    ) -> Self {
+        let (directories_max, dirty_max) = limits;
+        let special = roots.iter().map(|path| (path.as_slice(), Role::Watched));
+        let special = special.chain(excluded.iter().map(|path| (path.as_slice(), Role::Excluded)));
+        let special = special.chain(canary.map(|path| (path, Role::Canary)));
+        let special =
+            special.map(|(path, role)| Special { place: ItemKey::of_path(path), role }).collect();
+        let mut tracker = Self {
+            index: DirectoryIndex::new(directories_max),
+            dirty: DirtySet::new(windows, dirty_max),
+            files: LinkedFiles::new(directories_max),
+            unknown: Some(UnknownNotices::default()),
+            roots,
+            special,
+            moved_roots: BTreeSet::new(),
+            canary_seen: false,
+            counts: Counts::default(),
+            renamed: HashSet::new(),
+        };
+        for path in tracker.roots.clone().iter().chain(excluded).map(Vec::as_slice).chain(canary) {
+            // The limit is far above the number of roots and exclusions.
+            let _ = tracker.add_path(path);
+        }
+        tracker
+    }
+
+    /// Returns the node of a path, which is created with those above it if they are missing.
+    pub(crate) fn add_path(&mut self, path: &[u8]) -> Result<NodeId, Full> {
+        let (mut node, rest) = self.index.find(path);
+        for name in rest.split(|b| *b == b'/').filter(|name| !name.is_empty()) {
+            let role = self.special_role(node, name);
+            node = self.index.add(node, name, None)?;
+            self.index.set_role(node, role);
+        }
+        if path == b"/" {
+            let role = self.special.iter().find(|special| special.place.name.is_empty());
+            self.index.set_role(node, Some(role.map_or(Role::Outside, |special| special.role)));
+        }
+        Ok(node)
+    }
+
+    /// Returns the role that an entry has by its path.
+    pub(crate) fn special_role(&self, directory: NodeId, name: &[u8]) -> Option<Role> {
+        let named = |special: &&Special| special.place.name == name;
+        let mut special = self.special.iter().filter(named).peekable();
+        special.peek()?;
+        let path = self.index.path(directory);
+        // A canary inside the own folders stays a canary: it comes last.
+        special.rfind(|special| special.place.directory == path).map(|special| special.role)
+    }
+
+    /// Applies one notification.
+    pub(crate) fn apply(&mut self, notification: &Notification<'_>, times: &ReadTimes) {
+        self.counts.notifications += 1;
+        let Notification { mask, pid, entry, moved_to, object } = *notification;
+        let writer = Writer { pid, from_ns: times.from_ns, to_ns: times.to_ns };
+        let noted = Noted {
+            now: times.to_ns,
+            wall_us: times.wall_us,
+            ended: mask & ENDED != 0,
+            writer: Some(writer).filter(|writer| writer.pid != 0),
+        };
+        if mask & libc::FAN_RENAME != 0 {
+            self.apply_rename(notification, &noted);
+        } else if let Some(entry) = entry {
+            self.apply_change(mask, entry, object, &noted);
+        }
+        let named = [entry, moved_to];
+        if let Some(Handle(object)) = object.filter(|_| mask & libc::FAN_ONDIR == 0) {
+            self.note_links(object, &named, &noted);
+        }
+    }
+
+    /// Notes the links of a file that a notification does not name.
+    fn note_links(&mut self, file: &[u8], named: &[Option<Entry<'_>>; 2], noted: &Noted) {
+        let links = self.files.links(file).to_vec();
+        for Link { directory, name } in links {
+            let is_named = named.iter().flatten().any(|entry| {
+                *entry.name == *name && self.index.handle(directory) == Some(entry.directory.0)
+            });
+            if !is_named {
+                self.note(directory, &name, Depth::Name, noted);
+            }
+        }
+    }
+
+    fn apply_change(
+        &mut self,
+        mask: u64,
+        entry: Entry<'_>,
+        object: Option<Handle<'_>>,
+        noted: &Noted,
+    ) {
+        let is_directory = mask & libc::FAN_ONDIR != 0;
+        let created = mask & libc::FAN_CREATE != 0;
+        let depth = if is_directory && created { Depth::Below } else { Depth::Name };
+        for place in self.places(entry, depth, noted) {
+            let role = self.index.role(place);
+            if role == Role::Watched && entry.name == ITSELF {
+                self.note_itself(place, noted);
+                continue;
+            }
+            if matches!(role, Role::Watched | Role::Canary) {
+                self.note(place, entry.name, depth, noted);
+            }
+            if role == Role::Watched {
+                self.apply_object(mask, place, entry.name, object);
+            }
+            if role == Role::Outside || (role == Role::Watched && is_directory) {
+                self.change_roots(place, entry.name, noted);
+            }
+        }
+    }
+
+    /// Returns the places of a notification's directory. A notification from an unknown directory
+    /// is kept during the first scan.
+    pub(crate) fn places(&mut self, entry: Entry<'_>, depth: Depth, noted: &Noted) -> Vec<NodeId> {
+        let places = self.index.places(entry.directory.0);
+        if places.is_empty() {
+            self.counts.unknown_handles += 1;
+            if let Some(unknown) = &mut self.unknown {
+                unknown.keep(entry.directory.0, entry.name, depth, *noted);
+            }
+        }
+        places
+    }
+
+    /// Records where a created, removed or nameless object is.
+    fn apply_object(&mut self, mask: u64, place: NodeId, name: &[u8], object: Option<Handle<'_>>) {
+        let Some(Handle(object)) = object else { return };
+        let created = mask & libc::FAN_CREATE != 0;
+        let deleted = mask & libc::FAN_DELETE != 0;
+        let link = || Link { directory: place, name: name.into() };
+        if mask & libc::FAN_ONDIR != 0 {
+            if created {
+                self.add_directory(place, name, object);
+            }
+            if deleted {
+                self.remove_directory(place, name, object);
+            }
+        } else if created {
+            self.files.created(object, link(), &self.index);
+        } else if deleted {
+            self.files.removed(object, &link());
+        } else if is_nameless(name) {
+            self.files.nameless(object);
+        }
+    }
+
+    /// Removes a directory. A removed root keeps its place, in which another one may appear.
+    fn remove_directory(&mut self, parent: NodeId, name: &[u8], handle: &[u8]) {
+        let node = self.index.child(parent, name);
+        let node = node.filter(|node| self.index.handle(*node) == Some(handle));
+        if let Some(node) = node.filter(|_| self.special_role(parent, name).is_none()) {
+            self.index.remove(node);
+        }
+    }
+
+    /// Adds a directory that a notification reported. At the limit it stays unknown: its own entry
+    /// is due with everything below it, and the scan that enters it reports the limit.
+    pub(crate) fn add_directory(&mut self, parent: NodeId, name: &[u8], handle: &[u8]) {
+        let role = self.special_role(parent, name);
+        if let Ok(node) = self.index.add(parent, name, Some(handle)) {
+            self.index.set_role(node, role);
+        }
+    }
+
+    /// Adds a notification to a name, unless its path is excluded.
+    pub(crate) fn note(
+        &mut self,
+        directory: NodeId,
+        name: &[u8],
+        depth: Depth,
+        noted: &Noted,
+    ) -> Option<u32> {
+        if self.special_role(directory, name) == Some(Role::Excluded) {
+            return None;
+        }
+        Some(self.dirty.note(&mut self.index, directory, name, depth, noted))
+    }
+
+    /// Notes a change of a directory itself.
+    fn note_itself(&mut self, node: NodeId, noted: &Noted) {
+        let (parent, name) = self.index.place(node).unwrap_or((node, b""));
+        let name = name.to_vec();
+        self.note(parent, &name, Depth::Name, noted);
+    }
+
+    /// Makes the roots at or below an entry dirty, if a notification concerns their path.
+    pub(crate) fn change_roots(&mut self, directory: NodeId, name: &[u8], noted: &Noted) {
+        if name == ITSELF || self.index.child(directory, name).is_none() {
+            return;
+        }
+        let path = model::path::join(&self.index.path(directory), name);
+        for number in self.roots_at_or_below(&path) {
+            self.moved_roots.insert(number);
+            self.dirty_root(number, noted);
+        }
+    }
+
+    /// Returns the numbers of the roots at or below a path.
+    pub(crate) fn roots_at_or_below(&self, path: &[u8]) -> Vec<usize> {
+        let below = |(_, root): &(usize, &Vec<u8>)| is_at_or_below(root, path);
+        self.roots.iter().enumerate().filter(below).map(|(number, _)| number).collect()
+    }
+
+    /// Makes a whole root due. Pending names below it are merged into it.
+    pub(crate) fn dirty_root(&mut self, number: usize, noted: &Noted) {
+        let Some(root) = self.roots.get(number).cloned() else { return };
+        let Ok(node) = self.add_path(&root) else { return };
+        let Self { index, dirty, .. } = self;
+        let below = dirty.drop_where(index, |index, entry| {
+            index.is_at_or_below(entry.directory, node)
+                && index.role(entry.directory) == Role::Watched
+        });
+        let (parent, name) = index.place(node).unwrap_or((node, b""));
+        let name = name.to_vec();
+        let slot = dirty.note(index, parent, &name, Depth::Below, noted);
+        dirty.cover(index, slot, node, Depth::Below);
+        dirty.add_notices(slot, &below);
+    }
+
+    /// Makes all roots due.
+    pub(crate) fn dirty_all(&mut self, noted: &Noted) {
+        for number in 0..self.roots.len() {
+            self.dirty_root(number, noted);
+        }
+    }
+
+    /// Returns true if a path is a root or below one, and not excluded.
+    pub(crate) fn is_watched(&self, path: &[u8]) -> bool {
+        self.index.role(self.index.find(path).0) == Role::Watched
+    }
+
+    /// Learns the handle of a directory that a scan enters. Returns its node.
+    pub(crate) fn enter(&mut self, path: &[u8], handle: &[u8]) -> Result<NodeId, Full> {
+        let node = self.add_path(path)?;
+        self.index.set_handle(node, handle);
+        let kept = self.unknown.as_mut().map(|unknown| unknown.take(handle)).unwrap_or_default();
+        for notice in kept {
+            if notice.name.as_ref() == ITSELF {
+                self.note_itself(node, &notice.noted);
+            } else {
+                self.note(node, &notice.name, notice.depth, &notice.noted);
+            }
+        }
+        Ok(node)
+    }
+
+    /// Returns what is due, sorted by directory and name, at most about `names_max` entries.
+    pub(crate) fn take_due(&mut self, now: u64, names_max: usize) -> Vec<Due> {
+        let mut ready = Vec::new();
+        let Self { index, dirty, canary_seen, .. } = self;
+        dirty.take_due(index, now, names_max, |index, entry| {
+            if index.role(entry.directory) == Role::Canary {
+                *canary_seen = true;
+            } else {
+                ready.push(due_of(index, entry));
+            }
+        });
+        ready.sort_by(|one, other| one.key.cmp(&other.key));
+        // A directory that was replaced has two nodes with the same path.
+        ready.dedup_by(|next, kept| {
+            let same = next.key == kept.key;
+            if same {
+                kept.depth = kept.depth.max(next.depth);
+                add_notices(&mut kept.notices, &next.notices);
+            }
+            same
+        });
+        ready
+    }
+
+    /// Takes the canary's entry, if it is due. Returns true if it was.
+    pub(crate) fn take_canary(&mut self, now: u64) -> bool {
+        let Self { index, dirty, .. } = self;
+        let dropped = dirty.drop_where(index, |index, entry| {
+            entry.due <= now && index.role(entry.directory) == Role::Canary
+        });
+        dropped.count > 0
+    }
+
+    /// Puts a due entry back, because its check had no stable result.
+    pub(crate) fn put_back(&mut self, due: Due, now: u64) {
+        let (directory, rest) = self.index.find(&due.key.directory);
+        let (directory, name, depth) = if rest.is_empty() {
+            (directory, due.key.name.as_slice(), due.depth)
+        } else {
+            // The directory is gone: check the deepest one that is left.
+            let name = rest.split(|b| *b == b'/').next().unwrap_or_default();
+            (directory, name, Depth::Below)
+        };
+        let ready = Ready { directory, name: name.into(), depth, notices: due.notices };
+        self.dirty.put_back(&mut self.index, &ready, now);
+    }
+}
+
+fn due_of(index: &DirectoryIndex, entry: Ready) -> Due {
+    let key = ItemKey::new(index.path(entry.directory), entry.name);
+    Due { key, depth: entry.depth, notices: entry.notices }
+}
+
+/// Returns true if a path is `above` or below it.
+pub(crate) fn is_at_or_below(path: &[u8], above: &[u8]) -> bool {
+    match path.strip_prefix(above) {
+        Some(rest) => rest.is_empty() || rest.starts_with(b"/") || above.ends_with(b"/"),
+        None => false,
+    }
+}
+
+#[cfg(test)]
+#[path = "track_tests.rs"]
+mod tests;

@@ -1,0 +1,133 @@
+//! Storms of changes lose nothing. These tests need root and fanotify with file handles; where
+//! either is missing, leave them out with `--skip privileged`.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::missing_panics_doc,
+    missing_docs,
+    unreachable_pub,
+    reason = "a test that cannot go on fails"
+)]
+
+mod common;
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use common::{Checker, Mount, folder, root};
+use watch::{Level, Options, monotonic_ns};
+
+const FILES: usize = 10_000;
+const DIRECTORIES: usize = 100;
+
+/// Runs the phases in a root. Each name must be due after its last change of each phase. A stalled
+/// reader does not read before the end of a phase.
+fn storm(options: Options, files: usize, stalled: bool) -> Checker {
+    let top = options.roots[0].clone();
+    for number in 0..DIRECTORIES {
+        fs::create_dir(top.join(format!("d{number}"))).unwrap();
+    }
+    let checker = Checker::start(options);
+    let path = |number: usize| top.join(format!("d{}/f{number}", number % DIRECTORIES));
+    let renamed = |number: usize| top.join(format!("d{}/g{number}", number % DIRECTORIES));
+    let phases: [&dyn Fn(usize) -> Vec<PathBuf>; 5] = [
+        &|number| {
+            fs::write(path(number), b"created").unwrap();
+            vec![path(number)]
+        },
+        &|number| {
+            let mut file = fs::OpenOptions::new().append(true).open(path(number)).unwrap();
+            file.write_all(b"written").unwrap();
+            vec![path(number)]
+        },
+        &|number| {
+            fs::set_permissions(path(number), fs::Permissions::from_mode(0o600)).unwrap();
+            vec![path(number)]
+        },
+        &|number| {
+            fs::rename(path(number), renamed(number)).unwrap();
+            vec![path(number), renamed(number)]
+        },
+        &|number| {
+            fs::remove_file(renamed(number)).unwrap();
+            vec![renamed(number)]
+        },
+    ];
+    for phase in phases {
+        let pause = stalled.then(|| checker.watcher.pause_reader());
+        let mut changes = Vec::new();
+        for number in 0..files {
+            let paths = phase(number);
+            let changed = monotonic_ns();
+            changes.extend(paths.into_iter().map(|path| (path, changed)));
+        }
+        drop(pause);
+        checker.wait_for(&changes);
+    }
+    checker
+}
+
+fn assert_nothing_lost(checker: &Checker, level: Level) {
+    assert_eq!(checker.watcher.counters().overflows, 0);
+    assert!(checker.incidents().is_empty());
+    assert_eq!(checker.level(), level);
+}
+
+/// Asserts that the names of each rename were due in one batch.
+fn assert_renames_are_whole(checker: &Checker, top: &Path) {
+    let mut whole = 0;
+    for batch in checker.batches() {
+        let names: Vec<PathBuf> = batch.iter().map(|due| common::path_of(&due.key)).collect();
+        let pairs = names.iter().filter(|new| {
+            let name = new.file_name().unwrap().to_str().unwrap();
+            let old = name.strip_prefix('g').map(|number| format!("f{number}"));
+            old.is_some_and(|old| names.contains(&new.with_file_name(old)))
+        });
+        whole += pairs.count();
+    }
+    assert!(whole >= 10, "{whole} renames below {} were whole", top.display());
+}
+
+#[test]
+fn privileged_storm_on_the_disk_loses_nothing() {
+    let top = folder();
+    let checker = storm(root(top.path()), FILES, true);
+    assert_nothing_lost(&checker, Level::FileSystem);
+}
+
+#[test]
+fn privileged_storm_on_tmpfs_loses_nothing() {
+    let top = folder();
+    let path = top.path().join("mount");
+    let _mount = Mount::new("tmpfs", "size=64m", &path);
+    let checker = storm(root(&path), FILES, true);
+    assert_nothing_lost(&checker, Level::FileSystem);
+}
+
+#[test]
+fn privileged_storm_with_directory_marks_loses_nothing() {
+    let top = folder();
+    let options = Options { best_level: Level::Directories, ..root(top.path()) };
+    let checker = storm(options, 2_000, false);
+    assert_nothing_lost(&checker, Level::Directories);
+}
+
+#[test]
+fn privileged_storm_with_a_small_set_covers_every_change() {
+    let top = folder();
+    let options = Options { dirty_max: 100, ..root(top.path()) };
+    let checker = storm(options, FILES, false);
+    assert_nothing_lost(&checker, Level::FileSystem);
+}
+
+#[test]
+fn privileged_names_of_a_rename_are_due_together() {
+    let top = folder();
+    let checker = storm(root(top.path()), 200, true);
+    assert_renames_are_whole(&checker, top.path());
+}
