@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use console::Console;
 use model::{Position, Record, timestamp};
-use run::last_scan;
+use run::{last_scan, realtime_status};
 use serde_json::{Value, json};
 use state::SqliteState;
 
@@ -24,8 +24,10 @@ pub(crate) fn queue(path: &Path, as_json: bool) -> anyhow::Result<()> {
     let readers = queue::readers(path)?;
     let status = queue::peek(path)?;
     let scan = last_scan(path)?;
+    let realtime = realtime_status(path)?;
     if as_json {
-        let all = json!({ "queue": status, "readers": readers, "last_scan": scan });
+        let all =
+            json!({ "queue": status, "readers": readers, "last_scan": scan, "realtime": realtime });
         Console::new().line(&all.to_string());
         return Ok(());
     }
@@ -74,6 +76,10 @@ pub(crate) fn queue(path: &Path, as_json: bool) -> anyhow::Result<()> {
                 .filter_map(|counter| at(&scan, counter).as_u64())
                 .sum::<u64>(),
         );
+        text.push('\n');
+    }
+    if let Some(realtime) = realtime {
+        let _ = write!(text, "{realtime}");
     }
     Console::new().line(text.trim_end());
     Ok(())

@@ -19,7 +19,7 @@ use crate::cli::LogFormat;
 
 /// Log targets that a filter may name: the crates of this program, and the dependencies that log
 /// connections.
-const PARTS: [&str; 34] = [
+const PARTS: [&str; 35] = [
     "api",
     "commit",
     "console",
@@ -36,6 +36,7 @@ const PARTS: [&str; 34] = [
     "page",
     "query",
     "queue",
+    "realtime",
     "registry",
     "replication",
     "run",

@@ -119,7 +119,7 @@ async fn local_agent(
         scan: ScanConfig { interval: args.scan_interval, ..ScanConfig::default() },
         realtime: RealtimeConfig::default(),
         inventory: InventoryConfig {
-            interval: args.scan_interval,
+            interval: args.scan_interval.unwrap_or(InventoryConfig::default().interval),
             root: args.system.clone(),
             ..InventoryConfig::default()
         },

@@ -61,12 +61,16 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("link", &["model"]),
     ("agent/detect", &["model", "env"]),
     ("agent/host", &["model", "env"]),
+    ("agent/realtime", &["model", "env", "detect", "watch"]),
     ("agent/queue", &["model", "env"]),
     ("agent/sync", &["model", "env", "link", "queue"]),
     ("agent/watch", &["model", "env"]),
     (
         "agent/run",
-        &["model", "env", "settings", "console", "link", "detect", "host", "queue", "sync"],
+        &[
+            "model", "env", "settings", "console", "link", "detect", "host", "queue", "realtime",
+            "sync",
+        ],
     ),
     ("store/journal", &["env"]),
     ("store/sqlite", &[]),

@@ -56,8 +56,8 @@ pub(crate) struct UpArgs {
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:0", value_parser = address)]
     pub(crate) agents: SocketAddr,
     /// Time between two scans.
-    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = scan_interval)]
-    pub(crate) scan_interval: Duration,
+    #[arg(long, value_name = "TIME", value_parser = scan_interval)]
+    pub(crate) scan_interval: Option<Duration>,
     /// Serve page and API over plain HTTP; only on a loopback address.
     #[arg(long)]
     pub(crate) plain_http: bool,

@@ -1,5 +1,8 @@
 //! The scanner: scans all roots of a set of rules and reports the result.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use env::clock::Clock;
@@ -107,6 +110,12 @@ impl Scanner {
 
     pub fn rules(&self) -> &Rules {
         &self.rules
+    }
+
+    /// Returns the resolved paths of the roots whose changes are to be detected as they happen.
+    pub fn realtime_roots(&self) -> Vec<PathBuf> {
+        let roots = root::resolve(&self.compiled).into_iter().filter(|r| r.rule.watch.realtime);
+        roots.map(|root| OsString::from_vec(root.path).into()).collect()
     }
 
     /// Changes the budget of the next scans.

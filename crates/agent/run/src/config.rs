@@ -6,15 +6,20 @@ use std::time::Duration;
 use anyhow::bail;
 use detect::Rules;
 use queue::{QueueDurability, Transaction};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use settings::bounds::{duration, within};
 use settings::limits::{HEARTBEAT_MAX, INTERVAL_MAX, INTERVAL_MIN};
+
+fn some_duration<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+    duration(from).map(Some)
+}
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ScanConfig {
-    #[serde(deserialize_with = "duration")]
-    pub interval: Duration,
+    /// Absent: an hour if realtime detection covers every path, else 5 minutes.
+    #[serde(deserialize_with = "some_duration")]
+    pub interval: Option<Duration>,
     pub threads: u8,
     pub max_bytes_per_second: u64,
     pub background_priority: bool,
@@ -22,7 +27,9 @@ pub struct ScanConfig {
 
 impl ScanConfig {
     pub fn validate(&self) -> anyhow::Result<()> {
-        within("scan.interval", &self.interval, &INTERVAL_MIN, &INTERVAL_MAX)?;
+        if let Some(interval) = &self.interval {
+            within("scan.interval", interval, &INTERVAL_MIN, &INTERVAL_MAX)?;
+        }
         within("scan.threads", &self.threads, &1, &8)?;
         Ok(())
     }
@@ -31,7 +38,7 @@ impl ScanConfig {
 impl Default for ScanConfig {
     fn default() -> Self {
         Self {
-            interval: Duration::from_mins(5),
+            interval: None,
             threads: 2,
             max_bytes_per_second: 64 * 1024 * 1024,
             background_priority: true,

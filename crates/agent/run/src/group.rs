@@ -78,7 +78,9 @@ pub(super) fn note_running(folder: &Path, text: &str) {
 pub(super) fn overlay(own: &AgentSettings, text: &str) -> anyhow::Result<AgentSettings> {
     let group = Settings::from_toml(text)?;
     let mut all = own.clone();
-    span(&mut all.scan.interval, group.scan.interval);
+    if let Some(Span(interval)) = group.scan.interval {
+        all.scan.interval = Some(interval);
+    }
     set(&mut all.scan.threads, group.scan.threads);
     set(&mut all.scan.max_bytes_per_second, group.scan.max_bytes_per_second);
     set(&mut all.scan.background_priority, group.scan.background_priority);
@@ -182,7 +184,7 @@ mod tests {
         store(folder.path(), text).unwrap();
         assert_eq!(texts(folder.path()).unwrap(), [text, ""]);
         let all = effective(&own, text).unwrap();
-        assert_eq!(all.scan.interval, Duration::from_mins(10));
+        assert_eq!(all.scan.interval, Some(Duration::from_mins(10)));
         assert_eq!(all.scan.threads, own.scan.threads);
         assert!(!all.metrics.enabled);
         let paths: Vec<_> = all.rules.0.iter().map(|watch| watch.path.to_str().unwrap()).collect();

@@ -18,6 +18,7 @@ mod tell;
 #[cfg(test)]
 mod tests;
 mod uptime;
+mod watching;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -38,7 +39,8 @@ pub use config::{
 };
 pub use display::print_scan;
 pub use metrics::FILE as METRICS_FILE;
-pub use notes::last_scan;
+pub use notes::{last_scan, realtime_status};
+pub use realtime::{RealtimeStatus, RootStatus};
 pub use shared::Ended;
 
 use shared::{Begin, Left, ScanCommand, Shared};

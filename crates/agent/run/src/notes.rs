@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use queue::{Queue, QueueError};
+use realtime::RealtimeStatus;
 use sha2::{Digest as _, Sha256};
 
 use crate::datasets::DatasetKind;
@@ -27,6 +28,9 @@ const CHECKED: &str = "agent.checked_us";
 /// The last scan's result, as JSON.
 const LAST_SCAN: &str = "scan.last";
 
+/// State of realtime detection, as JSON.
+const REALTIME: &str = "realtime";
+
 /// A time at which the agent was known to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Alive {
@@ -34,6 +38,20 @@ pub(super) struct Alive {
     pub(super) wall_us: u64,
     /// By the time since the machine was booted; `None` if the system does not provide it.
     pub(super) uptime: Option<Uptime>,
+}
+
+/// Notes the state of realtime detection.
+pub(super) fn set_realtime(queue: &Queue, status: &RealtimeStatus) -> Result<(), QueueError> {
+    queue.meta_set(REALTIME, &serde_json::to_vec(status).unwrap_or_default())
+}
+
+/// Returns the state of realtime detection in an agent's database; `None` if there is none.
+///
+/// # Errors
+/// Returns an error if the database cannot be read.
+pub fn realtime_status(path: &Path) -> Result<Option<RealtimeStatus>, QueueError> {
+    let note = queue::peek_note(path, REALTIME)?;
+    Ok(note.and_then(|json| serde_json::from_slice(&json).ok()))
 }
 
 /// Notes that the agent runs.

@@ -1,4 +1,5 @@
-//! The scanning thread. It scans files and packages at start, on their intervals, and on request.
+//! The scanning thread. It scans files and packages at start, on their intervals, and on request. In
+//! between, and in the middle of a scan, it checks the names that realtime detection reports.
 
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
@@ -7,11 +8,12 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use detect::{Gap, Progress, ScanBudget, ScanOptions, ScanReport, Scanner};
+use detect::{Gap, Progress, ScanBudget, ScanError, ScanOptions, ScanPorts, ScanReport, Scanner};
 use env::clock::Clock;
 use link::ControlOutcome;
 use model::{Coverage, CoverageKind};
 use queue::{QueueBaseline, QueueError, ScanSink};
+use realtime::Realtime;
 use tracing::{error, info, warn};
 
 use crate::config::{AgentSettings, ScanConfig};
@@ -21,6 +23,7 @@ use crate::notes::{self, Alive};
 use crate::packages::{self, LookOutcome, Packages, Reading};
 use crate::shared::{Begin, ScanCommand, Shared};
 use crate::uptime::Uptime;
+use crate::watching;
 
 /// Interval at which the agent notes that it runs. A gap after a crash begins at the last note.
 const ALIVE_EVERY: Duration = Duration::from_secs(30);
@@ -29,13 +32,15 @@ const CLOCK_JUMP: Duration = Duration::from_mins(1);
 
 /// The state of the scanning thread.
 pub(super) struct Scanning {
-    shared: Arc<Shared>,
-    scanner: Scanner,
-    baseline: QueueBaseline,
-    sink: ScanSink,
+    pub(super) shared: Arc<Shared>,
+    pub(super) scanner: Scanner,
+    /// `None` if realtime detection is off.
+    pub(super) realtime: Option<Realtime>,
+    pub(super) baseline: QueueBaseline,
+    pub(super) sink: ScanSink,
     packages: Packages,
     clock: Arc<dyn Clock>,
-    config: ScanConfig,
+    pub(super) config: ScanConfig,
     begin: Begin,
     /// Time at which the agent was last known to run, until the gap before this start is reported.
     down_since_us: Option<u64>,
@@ -44,7 +49,7 @@ pub(super) struct Scanning {
     /// Open gaps as last stored.
     gaps: Vec<Gap>,
     /// True once a scan of this run has completed.
-    whole: bool,
+    pub(super) whole: bool,
     changes: u64,
     /// True if the first look at the packages succeeded; `None` before it.
     looked: Option<bool>,
@@ -103,6 +108,8 @@ impl Scanning {
         // A gap that outlasts a restart is reported once, from its beginning to its end.
         let gaps = notes::gaps(&shared.queue)?;
         scanner.restore_gaps(gaps.clone());
+        let roots = scanner.realtime_roots();
+        let realtime = watching::start(shared, settings, roots, clock.clone())?;
         let packages = Packages::new(
             &shared.queue,
             &settings.inventory,
@@ -112,6 +119,7 @@ impl Scanning {
         Ok(Self {
             shared: shared.clone(),
             scanner,
+            realtime,
             baseline,
             sink,
             packages,
@@ -139,12 +147,15 @@ impl Scanning {
         let _ = self.scan(budget);
         self.look_at_packages();
         self.open_gate();
-        let mut due = Instant::now() + self.config.interval;
+        let mut due = Instant::now() + self.interval();
         let mut look = Instant::now() + self.packages.interval();
         loop {
             self.note_alive();
+            self.note_realtime();
+            self.run_due_checks();
             let wait = due.min(look).saturating_duration_since(Instant::now()).min(ALIVE_EVERY);
-            let received = scan_commands.recv_timeout(wait);
+            let next = self.realtime.as_ref().and_then(Realtime::next_due);
+            let received = scan_commands.recv_timeout(next.map_or(wait, |next| wait.min(next)));
             if matches!(received, Ok(ScanCommand::Scan(_))) || Instant::now() >= look {
                 self.look_at_packages();
                 look = Instant::now() + self.packages.interval();
@@ -155,8 +166,10 @@ impl Scanning {
                     self.report_outcome(command, done);
                 }
                 Ok(ScanCommand::Stop) | Err(RecvTimeoutError::Disconnected) => break,
-                Err(RecvTimeoutError::Timeout) if Instant::now() < due => continue,
-                Err(RecvTimeoutError::Timeout) => {
+                Ok(ScanCommand::Wake) | Err(RecvTimeoutError::Timeout) if Instant::now() < due => {
+                    continue;
+                }
+                Ok(ScanCommand::Wake) | Err(RecvTimeoutError::Timeout) => {
                     let _ = self.scan(self.background());
                 }
             }
@@ -164,7 +177,7 @@ impl Scanning {
             if self.shared.cancel.is_cancelled() {
                 break;
             }
-            due = Instant::now() + self.config.interval;
+            due = Instant::now() + self.interval();
         }
         self.note_alive();
     }
@@ -236,8 +249,7 @@ impl Scanning {
         self.scanner.set_budget(budget);
         let progress = Progress::new();
         let shown = display::show_progress(&progress);
-        let result =
-            self.scanner.scan(&mut self.baseline, &mut self.sink, &progress, &self.shared.cancel);
+        let result = self.scan_files(&progress);
         drop(shown);
         if !self.shared.cancel.is_cancelled() {
             self.tell_scan(started_at_s, Some(self.now_s()));
@@ -260,6 +272,19 @@ impl Scanning {
         outcome
     }
 
+    /// Scans with the checks that become due in the middle of the scan.
+    fn scan_files(&mut self, progress: &Progress) -> Result<ScanReport, ScanError> {
+        let cancel = &self.shared.cancel;
+        let (baseline, sink) = (&mut self.baseline, &mut self.sink);
+        let Some(realtime) = &mut self.realtime else {
+            return self.scanner.scan(baseline, sink, progress, cancel);
+        };
+        let mut handles = realtime.handles();
+        let handles = &mut handles;
+        let mut ports = ScanPorts { baseline, sink, handles, interrupt: realtime };
+        self.scanner.scan_with(&mut ports, progress, cancel)
+    }
+
     fn now_s(&self) -> i64 {
         (self.clock.now_us() / 1_000_000) as i64
     }
@@ -280,7 +305,7 @@ impl Scanning {
         Ok(display::scan_line(report))
     }
 
-    fn note_gaps(&mut self) {
+    pub(super) fn note_gaps(&mut self) {
         let gaps = self.scanner.gaps();
         if gaps == self.gaps {
             return;
@@ -301,6 +326,9 @@ impl Scanning {
         notes::set_seen(&self.shared.queue, DatasetKind::Files, report.ended_at_us)?;
         notes::set_last_scan(&self.shared.queue, report)?;
         self.whole = true;
+        if let Some(realtime) = &self.realtime {
+            realtime.end_first_scan();
+        }
         Ok(())
     }
 

@@ -57,6 +57,8 @@ pub(crate) enum Begin {
 pub(crate) enum ScanCommand {
     /// Scan now, at full speed; report the outcome under this command's number.
     Scan(u64),
+    /// Something may be due for a check.
+    Wake,
     Stop,
 }
 

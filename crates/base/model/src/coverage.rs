@@ -22,6 +22,9 @@ pub enum CoverageKind {
     Renumbered,
     /// A queue of notifications overflowed.
     Overflow,
+    /// Notifications were not delivered for some time, or a file system was mounted or unmounted.
+    /// The roots were compared completely.
+    WatchInterrupted,
     /// A limit was reached and something was left out.
     LimitReached,
     /// The agent's database was damaged and rebuilt.
@@ -55,6 +58,7 @@ impl CoverageKind {
             Self::ClockJump => "clock_jump",
             Self::Renumbered => "renumbered",
             Self::Overflow => "overflow",
+            Self::WatchInterrupted => "watch_interrupted",
             Self::LimitReached => "limit_reached",
             Self::DatabaseRebuilt => "database_rebuilt",
             Self::EventsDropped => "events_dropped",

@@ -52,6 +52,13 @@ pub struct Due {
     pub notices: Notices,
 }
 
+impl Due {
+    /// Returns an entry for a name without notices.
+    pub fn name(key: ItemKey) -> Self {
+        Self { key, depth: Depth::Name, notices: Notices::default() }
+    }
+}
+
 /// A check of a name or directory, as the scanner runs it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Check {

@@ -1,0 +1,222 @@
+//! Realtime detection: turns the names that the watcher reports into checks, and takes their
+//! results.
+//!
+//! A [`Realtime`] belongs to the thread that scans, which is the only one that writes observations.
+//! The thread asks for [`Realtime::due_checks`], runs them with [`detect::Scanner::check`], and
+//! returns the report. In the middle of a scan the scanner does the same through
+//! [`detect::Interrupt`].
+//!
+//! **Nothing is lost.** A name is taken from the watcher only when it is checked. If the check
+//! fails, the name returns to the watcher; if the agent is killed before the commit, the restart
+//! scan finds the change. What the watcher may have missed is checked completely, and becomes a gap
+//! with the number of changes that the check found.
+//!
+//! **Limits.** At most [`RealtimeOptions::checks_per_second`] names are checked in a second; more
+//! wait in the watcher, which merges them above its own limit. A file above
+//! [`detect::limits::LARGE_BYTES`] is read when nothing else is due, and again no sooner than after
+//! [`REREAD_FACTOR`] times the duration of its last reading.
+
+mod large;
+mod pace;
+mod status;
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+
+use detect::{CheckReport, Interrupt};
+use env::clock::Clock;
+use model::notification::Seen;
+use model::{Check, Coverage, CoverageKind, Depth, Due, ItemKey, Notices};
+use watch::{Handles, Incident, IncidentKind, Watcher, monotonic_ns};
+
+use large::LargeFiles;
+use pace::Pace;
+
+pub use large::REREAD_FACTOR;
+pub use status::{RealtimeStatus, RootStatus};
+pub use watch::{Level, Options as WatchOptions, Wake};
+
+/// Settings of realtime detection.
+#[derive(Debug, Clone)]
+pub struct RealtimeOptions {
+    pub watch: WatchOptions,
+    /// Names checked in a second.
+    pub checks_per_second: u32,
+}
+
+/// Realtime detection of one set of roots. Dropping it stops the watcher.
+pub struct Realtime {
+    watcher: Watcher,
+    pace: Pace,
+    /// The entries whose check is running.
+    running: HashMap<ItemKey, Due>,
+    large: LargeFiles,
+    /// Incidents whose roots have not been checked.
+    incidents: Vec<Incident>,
+    gaps: Vec<Coverage>,
+    status: status::Counts,
+    clock: Arc<dyn Clock>,
+}
+
+impl Realtime {
+    /// Starts the watcher. Call it before the first scan.
+    ///
+    /// # Errors
+    /// Returns an error if the process cannot have another thread or file descriptor. Where the
+    /// kernel does not notify, that is not an error: see [`Realtime::status`].
+    pub fn start(options: RealtimeOptions, clock: Arc<dyn Clock>) -> io::Result<Self> {
+        Ok(Self {
+            watcher: Watcher::start(options.watch)?,
+            pace: Pace::new(options.checks_per_second, monotonic_ns()),
+            running: HashMap::new(),
+            large: LargeFiles::default(),
+            incidents: Vec::new(),
+            gaps: Vec::new(),
+            status: status::Counts::default(),
+            clock,
+        })
+    }
+
+    /// Returns what a scan or check reports its directories to.
+    pub fn handles(&self) -> Handles {
+        self.watcher.handles()
+    }
+
+    /// Call this when the first scan of this run has ended.
+    pub fn end_first_scan(&self) {
+        self.watcher.end_first_scan();
+    }
+
+    /// Returns the time until something is due; `None` if nothing waits.
+    pub fn next_due(&self) -> Option<std::time::Duration> {
+        let now = monotonic_ns();
+        let next = self.watcher.next_due_ns().into_iter().chain(self.large.next_due_ns()).min()?;
+        let next = next.max(self.pace.ready_ns());
+        Some(std::time::Duration::from_nanos(next.saturating_sub(now)))
+    }
+
+    /// Takes the checks that are due now. Report their outcome with [`Realtime::checked`] or
+    /// [`Realtime::failed`] before the next call.
+    pub fn due_checks(&mut self) -> Vec<Check> {
+        let now = monotonic_ns();
+        for incident in self.watcher.incidents() {
+            if incident.kind == IncidentKind::LimitReached {
+                self.gaps.extend(gaps_of(&incident, None));
+            } else {
+                self.incidents.push(incident);
+            }
+        }
+        let names_max = self.pace.allowance(now);
+        if names_max == 0 {
+            return Vec::new();
+        }
+        let due = self.watcher.due(now, names_max);
+        self.pace.spend(due.len());
+        self.running = due.into_iter().map(|due| (due.key.clone(), due)).collect();
+        self.running.values().map(as_check).collect()
+    }
+
+    /// Takes the outcome of the checks.
+    pub fn checked(&mut self, report: &CheckReport) {
+        let now = monotonic_ns();
+        for key in &report.unsettled {
+            if let Some(due) = self.running.get(key) {
+                self.watcher.recheck(due.clone());
+            } else {
+                // It was found below a directory: the name alone is checked next.
+                self.watcher.recheck(Due::name(key.clone()));
+            }
+        }
+        for check in &report.large {
+            self.large.push(check.clone(), now);
+        }
+        self.status.add(self.running.values(), report, self.clock.now_us());
+        let (closed, open): (Vec<_>, Vec<_>) =
+            self.incidents.drain(..).partition(|incident| is_checked(incident, &self.running));
+        self.incidents = open;
+        for incident in closed {
+            self.gaps.extend(gaps_of(&incident, Some(report.counts.changes())));
+        }
+        self.running.clear();
+    }
+
+    /// Returns the entries of checks that failed to the watcher.
+    pub fn failed(&mut self) {
+        for (_, due) in self.running.drain() {
+            self.watcher.recheck(due);
+        }
+    }
+
+    /// Takes a large file that may be read now. Run it with [`detect::Scanner::check_large`] and
+    /// report it with [`Realtime::large_checked`].
+    pub fn due_large(&mut self) -> Option<Check> {
+        self.large.pop(monotonic_ns())
+    }
+
+    /// Takes the outcome of the check of a large file; `None` if it failed.
+    pub fn large_checked(&mut self, check: &Check, report: Option<&CheckReport>) {
+        let now = monotonic_ns();
+        match report {
+            Some(report) => {
+                self.large.note_read(check.key.clone(), now, report.took);
+                if !report.unsettled.is_empty() {
+                    self.large.push(check.clone(), now);
+                }
+            }
+            None => self.large.push(check.clone(), now),
+        }
+    }
+
+    /// Takes the gaps to be reported.
+    pub fn gaps(&mut self) -> Vec<Coverage> {
+        std::mem::take(&mut self.gaps)
+    }
+
+    /// Returns how each root is watched, and the counters since the start.
+    pub fn status(&self) -> RealtimeStatus {
+        RealtimeStatus::new(&self.watcher.states(), &self.watcher.counters(), &self.status)
+    }
+}
+
+impl Interrupt for Realtime {
+    fn due(&mut self) -> Vec<Check> {
+        self.due_checks()
+    }
+
+    fn checked(&mut self, report: CheckReport) {
+        Self::checked(self, &report);
+    }
+}
+
+fn as_check(due: &Due) -> Check {
+    let Notices { first_us, last_us, count, .. } = due.notices;
+    let seen = Seen { first_us, last_us, notices: count, ..Seen::default() };
+    Check { key: due.key.clone(), depth: due.depth, seen: Some(Arc::new(seen)) }
+}
+
+/// Returns true if the roots of an incident are among the checked trees.
+fn is_checked(incident: &Incident, running: &HashMap<ItemKey, Due>) -> bool {
+    incident.roots.iter().all(|root| {
+        let due = running.get(&ItemKey::of_path(root));
+        due.is_some_and(|due| due.depth == Depth::Below)
+    })
+}
+
+/// Returns the gaps of an incident, one for each root.
+fn gaps_of(incident: &Incident, found: Option<u64>) -> Vec<Coverage> {
+    let kind = match incident.kind {
+        IncidentKind::Overflow => CoverageKind::Overflow,
+        IncidentKind::LimitReached => CoverageKind::LimitReached,
+        IncidentKind::CanaryMissed | IncidentKind::MountChanged => CoverageKind::WatchInterrupted,
+    };
+    let gap = |root: &Vec<u8>| Coverage {
+        kind,
+        path: model::path::show(root).into_owned(),
+        from_us: incident.from_us,
+        to_us: incident.to_us,
+        found,
+        detail: incident.detail.clone(),
+    };
+    incident.roots.iter().map(gap).collect()
+}

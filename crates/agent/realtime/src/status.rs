@@ -1,0 +1,173 @@
+//! How the roots are watched, for people and for the server.
+
+use std::fmt;
+
+use detect::CheckReport;
+use model::path::show;
+use model::{Due, timestamp};
+use serde::{Deserialize, Serialize};
+use watch::{Counters, Level, RootState};
+
+/// Delays of which the quantiles are computed: the most recent ones.
+const DELAYS_MAX: usize = 1_000;
+
+/// Numbers since the start that the watcher does not count.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    checks: u64,
+    changes: u64,
+    /// Times from the first notification to the commit, microseconds; a ring.
+    delays_us: Vec<u64>,
+    next: usize,
+}
+
+impl Counts {
+    /// Adds checks that ended at `now_us`.
+    pub(crate) fn add<'a>(
+        &mut self,
+        dues: impl Iterator<Item = &'a Due>,
+        report: &CheckReport,
+        now_us: u64,
+    ) {
+        for due in dues {
+            self.checks += 1;
+            let delay_us = now_us.saturating_sub(due.notices.first_us);
+            if self.delays_us.len() < DELAYS_MAX {
+                self.delays_us.push(delay_us);
+            } else if let Some(slot) = self.delays_us.get_mut(self.next) {
+                *slot = delay_us;
+            }
+            self.next = (self.next + 1) % DELAYS_MAX;
+        }
+        self.changes += report.counts.changes();
+    }
+
+    /// Returns the delay that `percent` of the recent checks did not exceed, milliseconds.
+    fn delay_ms(&self, percent: usize) -> u64 {
+        let mut delays = self.delays_us.clone();
+        delays.sort_unstable();
+        let last = delays.len().saturating_sub(1);
+        delays.get(last * percent / 100).map_or(0, |delay_us| delay_us / 1_000)
+    }
+}
+
+/// How one root is watched on one of its file systems.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RootStatus {
+    /// The root, escaped for display.
+    pub root: String,
+    /// First directory of the file system, escaped for display.
+    pub path: String,
+    /// Kind of file system, such as `ext4`.
+    pub file_system: String,
+    /// `realtime` or `scan`.
+    pub state: String,
+    /// `fanotify, file system`, `fanotify, directories` or `scan`.
+    pub method: String,
+    /// Cause of a state below the best one; empty at the best.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// What would improve it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub remedy: String,
+}
+
+/// State of realtime detection.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct RealtimeStatus {
+    pub roots: Vec<RootStatus>,
+    /// Notifications that the kernel delivered.
+    pub notifications: u64,
+    /// Names that wait for their check.
+    pub pending: u64,
+    /// Names that were checked.
+    pub checks: u64,
+    /// Changes that checks found.
+    pub changes: u64,
+    /// Overflows of the kernel's queue.
+    pub overflows: u64,
+    /// Median of the recent delays from the first notification to the commit, milliseconds.
+    pub delay_p50_ms: u64,
+    /// Delay that 99 % of the recent checks did not exceed, milliseconds.
+    pub delay_p99_ms: u64,
+    /// Time at which the pipeline was last proven to work, RFC 3339; empty before the first time.
+    pub canary: String,
+}
+
+impl RealtimeStatus {
+    pub(crate) fn new(states: &[RootState], counters: &Counters, counts: &Counts) -> Self {
+        let canary = match counters.canary_us {
+            0 => String::new(),
+            at_us => timestamp::micros(at_us),
+        };
+        Self {
+            roots: states.iter().flat_map(roots_of).collect(),
+            notifications: counters.notifications,
+            pending: counters.pending as u64,
+            checks: counts.checks,
+            changes: counts.changes,
+            overflows: counters.overflows,
+            delay_p50_ms: counts.delay_ms(50),
+            delay_p99_ms: counts.delay_ms(99),
+            canary,
+        }
+    }
+
+    /// Returns true if notifications cover every root.
+    pub fn is_realtime(&self) -> bool {
+        !self.roots.is_empty() && self.roots.iter().all(|root| root.state == "realtime")
+    }
+}
+
+impl fmt::Display for RealtimeStatus {
+    /// Writes a line for each root and file system, and one with the numbers.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for root in &self.roots {
+            let place = if root.path == root.root { "" } else { root.path.as_str() };
+            let space = if place.is_empty() { "" } else { " at " };
+            let RootStatus { state, method, file_system, .. } = root;
+            write!(f, "{}{space}{place}: {state} ({method}; {file_system})", root.root)?;
+            if !root.reason.is_empty() {
+                write!(f, ": {}", root.reason)?;
+            }
+            if !root.remedy.is_empty() {
+                write!(f, "; {}", root.remedy)?;
+            }
+            writeln!(f)?;
+        }
+        write!(
+            f,
+            "realtime: {} notifications, {} checks, {} changes, {} names wait; \
+             delay p50 {} ms, p99 {} ms; {} overflows; last proof {}",
+            self.notifications,
+            self.checks,
+            self.changes,
+            self.pending,
+            self.delay_p50_ms,
+            self.delay_p99_ms,
+            self.overflows,
+            if self.canary.is_empty() { "none yet" } else { &self.canary },
+        )
+    }
+}
+
+fn roots_of(state: &RootState) -> Vec<RootStatus> {
+    let root = show(&state.path).into_owned();
+    let of = |fs: &watch::FileSystemState| {
+        let method = match fs.level {
+            Level::FileSystem => "fanotify, file system",
+            Level::Directories => "fanotify, directories",
+            Level::ScanOnly => "scan",
+        };
+        RootStatus {
+            root: root.clone(),
+            path: show(&fs.path).into_owned(),
+            file_system: fs.kind.clone(),
+            state: if fs.level == Level::ScanOnly { "scan" } else { "realtime" }.into(),
+            method: method.into(),
+            reason: fs.reason.clone(),
+            remedy: fs.remedy.clone(),
+        }
+    };
+    state.file_systems.iter().map(of).collect()
+}

@@ -1,0 +1,159 @@
+//! Realtime detection on the scanning thread: starts the watcher, and runs the checks that are due.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use detect::{NoChecks, ScanPorts};
+use env::clock::Clock;
+use realtime::{Realtime, RealtimeOptions, Wake, WatchOptions};
+use tracing::error;
+
+use crate::config::AgentSettings;
+use crate::notes;
+use crate::scan::Scanning;
+use crate::shared::{ScanCommand, Shared};
+
+/// Interval of scans where realtime detection covers every root: an independent check of it.
+const INTERVAL_REALTIME: Duration = Duration::from_hours(1);
+/// Interval of scans otherwise.
+const INTERVAL_SCAN: Duration = Duration::from_mins(5);
+
+/// Starts the watcher, unless realtime detection is off.
+pub(crate) fn start(
+    shared: &Arc<Shared>,
+    settings: &AgentSettings,
+    roots: Vec<PathBuf>,
+    clock: Arc<dyn Clock>,
+) -> anyhow::Result<Option<Realtime>> {
+    let config = &settings.realtime;
+    if !config.enabled || roots.is_empty() {
+        return Ok(None);
+    }
+    let commands = shared.scan_commands.clone();
+    // If the channel is full, the thread is awake.
+    let wake = Wake(Arc::new(move || drop(commands.try_send(ScanCommand::Wake))));
+    let real = |folder: &PathBuf| folder.canonicalize().ok();
+    let watch = WatchOptions {
+        roots,
+        excluded: settings.excluded.iter().filter_map(real).collect(),
+        canary: real(&settings.folder),
+        dirty_max: config.names_max as usize,
+        directories_max: config.directories_max as usize,
+        queue_max: config.notifications_max as usize,
+        wake: Some(wake),
+        ..WatchOptions::default()
+    };
+    let options = RealtimeOptions { watch, checks_per_second: config.checks_per_second };
+    Realtime::start(options, clock).map(Some).context("watcher")
+}
+
+impl Scanning {
+    /// Returns the time between two scans.
+    pub(crate) fn interval(&self) -> Duration {
+        self.config.interval.unwrap_or_else(|| {
+            let covered = self.realtime.as_ref().is_some_and(|r| r.status().is_realtime());
+            if covered { INTERVAL_REALTIME } else { INTERVAL_SCAN }
+        })
+    }
+
+    /// Runs the checks that are due. Before the first scan has ended they wait.
+    pub(crate) fn run_due_checks(&mut self) {
+        if !self.whole {
+            return;
+        }
+        let mut changes = 0;
+        while !self.shared.cancel.is_cancelled() {
+            let found = match self.check_names() {
+                Some(found) => Some(found),
+                None => self.check_large_file(),
+            };
+            match found {
+                Some(found) => changes += found,
+                None => break,
+            }
+        }
+        self.note_gaps();
+        self.report_watch_gaps();
+        if changes > 0 {
+            self.shared.tell.notify_one();
+        }
+    }
+
+    /// Checks the names that are due. Returns the number of changes; `None` if nothing was due.
+    fn check_names(&mut self) -> Option<u64> {
+        let realtime = self.realtime.as_mut()?;
+        let checks = realtime.due_checks();
+        if checks.is_empty() {
+            return None;
+        }
+        self.shared.names.clear();
+        let mut ports = ScanPorts {
+            baseline: &mut self.baseline,
+            sink: &mut self.sink,
+            handles: &mut realtime.handles(),
+            interrupt: &mut NoChecks,
+        };
+        match self.scanner.check(&checks, &mut ports, &self.shared.cancel) {
+            Ok(report) => {
+                realtime.checked(&report);
+                Some(report.counts.changes())
+            }
+            Err(problem) => {
+                realtime.failed();
+                self.check_failed(&problem);
+                None
+            }
+        }
+    }
+
+    /// Reads a large file that waits. Names that become due are checked while it is read.
+    fn check_large_file(&mut self) -> Option<u64> {
+        let realtime = self.realtime.as_mut()?;
+        let check = realtime.due_large()?;
+        let mut handles = realtime.handles();
+        let mut ports = ScanPorts {
+            baseline: &mut self.baseline,
+            sink: &mut self.sink,
+            handles: &mut handles,
+            interrupt: realtime,
+        };
+        let checked =
+            self.scanner.check_large(std::slice::from_ref(&check), &mut ports, &self.shared.cancel);
+        realtime.large_checked(&check, checked.as_ref().ok());
+        match checked {
+            Ok(report) => Some(report.counts.changes()),
+            Err(problem) => {
+                self.check_failed(&problem);
+                None
+            }
+        }
+    }
+
+    fn check_failed(&self, problem: &detect::ScanError) {
+        error!("check: {problem}");
+        if self.shared.queue.is_damaged() {
+            self.shared.rebuild();
+        }
+    }
+
+    /// Reports the intervals that the watcher missed, after their roots were checked.
+    fn report_watch_gaps(&mut self) {
+        let Some(realtime) = &mut self.realtime else { return };
+        for gap in realtime.gaps() {
+            if let Err(problem) = self.shared.queue.append_coverage(&self.shared.dataset, gap) {
+                error!("agent's queue: {problem}");
+            }
+            self.shared.tell.notify_one();
+        }
+    }
+
+    /// Stores how the roots are watched, for `agent status`.
+    pub(crate) fn note_realtime(&mut self) {
+        let Some(realtime) = &self.realtime else { return };
+        if let Err(problem) = notes::set_realtime(&self.shared.queue, &realtime.status()) {
+            error!("agent's queue: {problem}");
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Realtime detection by `holdfast up`, without any scan after the first: editors and tools, moves,
+//! the program's own data, and a kill in a storm. Needs root, for fanotify.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::missing_panics_doc,
+    clippy::unnecessary_debug_formatting,
+    missing_docs,
+    reason = "a test that cannot go on fails"
+)]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::{Api, Running, differences, disk, eventually, folder, stored};
+use serde_json::Value;
+
+struct Place {
+    data: PathBuf,
+    tree: PathBuf,
+    log: PathBuf,
+}
+
+impl Place {
+    /// Returns a place, or `None` where realtime detection is not available.
+    fn new(name: &str) -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: {name} needs root, for fanotify");
+            return None;
+        }
+        let base = folder(name);
+        let tree = base.join("tree");
+        fs::create_dir_all(tree.join("sub")).unwrap();
+        fs::write(tree.join("file"), "first\n").unwrap();
+        fs::write(tree.join("sub/other"), "other\n").unwrap();
+        Some(Self { data: base.join("data"), tree, log: base.join("log") })
+    }
+
+    fn start(&self) -> Running {
+        let (data, tree) = (self.data.to_str().unwrap(), self.tree.to_str().unwrap());
+        let words = ["up", "--data", data, "--watch", tree, "--api", "127.0.0.1:0"];
+        let words = [&words[..], &["--scan-interval", "1h", "--plain-http"]].concat();
+        let running = Running::start(&words, &self.log);
+        running.line("ready: ");
+        running
+    }
+
+    /// Starts, and waits until the first scan is on the server.
+    fn up(&self) -> (Running, Api) {
+        let running = self.start();
+        running.line("synchronised: ");
+        (running, Api::of(&self.data))
+    }
+
+    fn at(&self, name: &str) -> String {
+        self.tree.join(name).to_str().unwrap().to_owned()
+    }
+}
+
+/// Returns kind and path of each change, the oldest first.
+fn told(api: &Api) -> Vec<(String, String)> {
+    let mut items = api.history("/changes");
+    items.reverse();
+    let text = |v: &Value| v.as_str().unwrap().to_owned();
+    items.iter().map(|i| (text(&i["kind"]), text(&i["path"]))).collect()
+}
+
+/// Waits until exactly these changes are on the server, in any order.
+fn expect(api: &Api, expected: &[(&str, String)]) {
+    let mut expected: Vec<_> =
+        expected.iter().map(|(kind, path)| ((*kind).to_owned(), path.clone())).collect();
+    expected.sort();
+    eventually("the changes are on the server", || {
+        let mut told = told(api);
+        told.sort();
+        if told == expected { Ok(()) } else { Err(format!("{told:#?}\nnot {expected:#?}")) }
+    });
+}
+
+fn sh(place: &Place, script: &str) {
+    let status = Command::new("sh").args(["-ec", script]).current_dir(&place.tree).status();
+    assert!(status.unwrap().success(), "{script}");
+}
+
+#[test]
+fn saves_by_editors_are_one_modification_each() {
+    let Some(place) = Place::new("realtime-editors") else { return };
+    let (running, api) = place.up();
+    sh(&place, "echo appended >> file");
+    expect(&api, &[("modified", place.at("file"))]);
+    sh(&place, "sed -i s/first/second/ file");
+    let file = || ("modified", place.at("file"));
+    expect(&api, &[file(), file()]);
+    let newest = &api.history("/changes")[0];
+    assert!(newest["before"]["hash"]["sha256"] != newest["after"]["hash"]["sha256"], "{newest}");
+    let vim = "vim -u NONE -es -c ':%s/second/third/' -c ':wq' sub/other </dev/null || true";
+    sh(&place, "echo second > sub/other");
+    let other = || ("modified", place.at("sub/other"));
+    expect(&api, &[file(), file(), other()]);
+    sh(&place, vim);
+    expect(&api, &[file(), file(), other(), other()]);
+    assert_eq!(running.stop(), 0);
+}
+
+#[test]
+fn tools_yield_the_expected_changes() {
+    let Some(place) = Place::new("realtime-tools") else { return };
+    let (running, api) = place.up();
+    let mut expected = Vec::new();
+    for (script, changes) in [
+        (
+            "mkdir -p new/deep && echo x > new/deep/file",
+            &["created new", "created new/deep", "created new/deep/file"][..],
+        ),
+        ("mv file sub/moved", &["moved sub/moved"]),
+        ("mv new renamed", &["moved renamed"]),
+        ("chmod 600 sub/moved", &["modified sub/moved"]),
+        ("ln -s other sub/link", &["created sub/link"]),
+        ("rm sub/link", &["deleted sub/link"]),
+        (
+            "rm -r renamed",
+            &["deleted renamed", "deleted renamed/deep", "deleted renamed/deep/file"],
+        ),
+        ("truncate -s 3 sub/other", &["modified sub/other"]),
+    ] {
+        sh(&place, script);
+        for change in changes {
+            let (kind, name) = change.split_once(' ').unwrap();
+            expected.push((kind, place.at(name)));
+        }
+        expect(&api, &expected);
+    }
+    let moved = api.history("/changes?kind=moved").pop().unwrap();
+    assert_eq!(moved["from"], place.at("file"), "{moved}");
+    let stored = stored(&api, "001");
+    differences(&disk(&place.tree), &stored).unwrap();
+    assert_eq!(running.stop(), 0);
+}
+
+#[test]
+fn own_data_inside_the_watched_folder_is_not_reported() {
+    let Some(mut place) = Place::new("realtime-own") else { return };
+    place.data = place.tree.join("data");
+    let (running, api) = place.up();
+    for n in 0..5 {
+        fs::write(place.tree.join("file"), format!("{n}")).unwrap();
+        let modified = |n: usize| vec![("modified", place.at("file")); n + 1];
+        expect(&api, &modified(n));
+    }
+    assert_eq!(running.stop(), 0);
+}
+
+/// Changes every file of the tree again and again, in processes of their own, until stopped.
+fn storm(tree: &Path, round: u32) {
+    let script = format!(
+        "for n in $(seq 40); do echo {round} > s$n; chmod 600 s$n; mv s$n t$n; rm -f t$((n-7)); \
+         mkdir -p d$n/e; echo {round} > d$n/e/f; done"
+    );
+    let status = Command::new("sh").args(["-c", &script]).current_dir(tree).status();
+    assert!(status.unwrap().success());
+}
+
+#[test]
+fn kills_in_a_storm_lose_no_change_and_report_none_twice() {
+    let Some(place) = Place::new("realtime-kill") else { return };
+    let (running, _) = place.up();
+    running.kill();
+    for round in 0..5 {
+        let running = place.start();
+        storm(&place.tree, round);
+        running.kill();
+    }
+    let running = place.start();
+    let api = Api::of(&place.data);
+    storm(&place.tree, 99);
+    eventually("server and disk are equal", || {
+        differences(&disk(&place.tree), &stored(&api, "001"))
+    });
+    // Per path, each change begins where the one before ended.
+    let mut states: BTreeMap<String, Value> = BTreeMap::new();
+    let mut items = api.history("/changes");
+    items.reverse();
+    for item in &items {
+        let path = item["path"].as_str().unwrap().to_owned();
+        let from = item["from"].as_str().map_or_else(|| path.clone(), str::to_owned);
+        let hash = |file: &Value| file["hash"]["sha256"].clone();
+        if let Some(known) = states.remove(&from) {
+            let before = if item["before"].is_null() { Value::Null } else { hash(&item["before"]) };
+            assert_eq!(before, known, "{item:#}");
+        }
+        let after = if item["after"].is_null() { Value::Null } else { hash(&item["after"]) };
+        states.insert(path, after);
+    }
+    assert_eq!(running.stop(), 0);
+}
