@@ -19,7 +19,7 @@ use crate::cli::LogFormat;
 
 /// Log targets that a filter may name: the crates of this program, and the dependencies that log
 /// connections.
-const PARTS: [&str; 33] = [
+const PARTS: [&str; 34] = [
     "api",
     "commit",
     "console",
@@ -33,6 +33,7 @@ const PARTS: [&str; 33] = [
     "journal",
     "link",
     "model",
+    "observe",
     "page",
     "query",
     "queue",
