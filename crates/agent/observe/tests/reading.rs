@@ -15,11 +15,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use env::clock::SystemClock;
+use env::clock::{Clock, SystemClock};
 use model::{Kind, ObserveError};
 use observe::{
-    Algorithm, Cancel, Chunk, Directory, Listing, ReadJob, ReadOptions, ReadOutcome, ReadPool,
-    ReadResult, ReaderContext, limits, open,
+    Algorithm, Cancel, Chunk, Directory, Listing, PoolError, ReadJob, ReadOptions, ReadOutcome,
+    ReadPool, ReadResult, ReaderContext, limits, open,
 };
 use rustix::io::Errno;
 
@@ -146,6 +146,50 @@ fn cancelled_readers_leave_files_unread() {
     let results = read(chunk, &context);
     assert!(matches!(results[..], [ReadResult { outcome: ReadOutcome::Left, bytes: 0, .. }]));
     assert_eq!(context.bytes_read.load(Ordering::Relaxed), 0);
+}
+
+/// A clock that panics, as a defect in a reader would.
+struct BrokenClock;
+
+impl Clock for BrokenClock {
+    fn now_us(&self) -> u64 {
+        panic!("broken clock");
+    }
+
+    fn monotonic(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+#[test]
+fn panic_of_a_reader_fails_every_later_call() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("file"), "abc").unwrap();
+    let directory = directory(folder.path());
+    let chunk = || {
+        let mut chunk = Chunk::new(options(u64::MAX));
+        chunk.push(job(&directory, "file"));
+        chunk
+    };
+    let context = Arc::new(ReaderContext {
+        bucket: None,
+        cancel: Cancel::new(),
+        bytes_read: Arc::new(AtomicU64::new(0)),
+        clock: Arc::new(BrokenClock),
+    });
+    let mut pool = ReadPool::new(1, false, context);
+    let mut results = Vec::new();
+    assert!(pool.submit(chunk(), &mut results, PATIENCE).unwrap().is_none());
+    let drained = loop {
+        match pool.drain(&mut results, PATIENCE) {
+            Ok(false) => {}
+            end => break end,
+        }
+    };
+    assert!(matches!(drained, Err(PoolError::Panicked)), "{drained:?}");
+    let submitted = pool.submit(chunk(), &mut results, PATIENCE);
+    assert!(matches!(submitted, Err(PoolError::Panicked)), "{submitted:?}");
+    assert!(results.is_empty());
 }
 
 #[test]
