@@ -19,7 +19,7 @@ use crate::cli::LogFormat;
 
 /// Log targets that a filter may name: the crates of this program, and the dependencies that log
 /// connections.
-const PARTS: [&str; 35] = [
+const PARTS: [&str; 36] = [
     "api",
     "commit",
     "console",
@@ -33,6 +33,7 @@ const PARTS: [&str; 35] = [
     "journal",
     "link",
     "model",
+    "observe",
     "page",
     "query",
     "queue",

@@ -12,16 +12,15 @@ use std::time::Duration;
 
 use model::traits::BaselineItem;
 use model::{Check, Depth, ItemKey, Kind, Observation};
+use observe::{Directory, Stat, open};
 use rustix::io::Errno;
 
-use crate::directory::Directory;
 use crate::gaps::is_at_or_below;
 use crate::report::{Counts, ScanError};
 use crate::root::Root;
-use crate::stat::Stat;
 use crate::visit::{OpenRoot, open_root, visit};
 use crate::walk::{Base, Child, Context, Targeted, Walk};
-use crate::{limits, merge, moves, open, pseudo};
+use crate::{limits, merge, moves};
 
 /// Result of targeted checks.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -228,7 +227,7 @@ impl Walk<'_, '_> {
             return Ok(Located::Elsewhere(false));
         }
         let mounted = stat.device != root.device;
-        if mounted && (self.root.rule.watch.one_file_system || pseudo::is_pseudo(fd.as_fd())) {
+        if mounted && (self.root.rule.watch.one_file_system || observe::is_pseudo(fd.as_fd())) {
             return Ok(Located::Left);
         }
         Ok(Located::Open(Box::new(Open { fd, stat, before })))

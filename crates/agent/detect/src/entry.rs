@@ -7,14 +7,12 @@ use model::limits::PATH_BYTES_MAX;
 use model::path::join;
 use model::traits::BaselineItem;
 use model::{Check, Depth, ItemKey, Kind, Observation, ObserveError};
+use observe::{Directory, ReadJob, Stat, XattrSource, open};
 use rustix::io::Errno;
 
-use crate::directory::Directory;
-use crate::observe::Job;
 use crate::report::{GapKind, ScanError};
-use crate::stat::Stat;
 use crate::walk::{Child, Novelty, Walk};
-use crate::{digest, merge, open, rehash, xattrs};
+use crate::{merge, rehash};
 
 /// An entry being compared.
 struct At<'e> {
@@ -193,7 +191,7 @@ impl Walk<'_, '_> {
             }
         }
         self.update_device(&mut at)?;
-        let mut now = stat.observation(self.recipe.racy_from_ns);
+        let mut now = stat.observation(self.read_options.racy_from_ns);
         now.error = child.error;
         self.settle_stat(at, now)?;
         let stays = child.mount && self.root.rule.watch.one_file_system;
@@ -217,8 +215,8 @@ impl Walk<'_, '_> {
                 self.write_pair(&at.directory.path, at.name, Some(before), now, true)
             }
             before => {
-                if self.recipe.xattrs {
-                    let of = xattrs::Of::Entry(at.directory.fd.as_fd(), at.name);
+                if self.read_options.xattrs {
+                    let of = XattrSource::Entry(at.directory.fd.as_fd(), at.name);
                     now.xattrs = self.xattrs.read(of);
                 }
                 self.write_pair(&at.directory.path, at.name, before, now, at.renumbered)
@@ -229,7 +227,7 @@ impl Walk<'_, '_> {
     /// Compares a link, pipe, socket or device, which is never opened.
     fn other(&mut self, at: At<'_>) -> Result<(), ScanError> {
         self.counts.others += 1;
-        let mut now = at.stat.observation(self.recipe.racy_from_ns);
+        let mut now = at.stat.observation(self.read_options.racy_from_ns);
         let unchanged = at.before.as_ref().is_some_and(|b| b.same_stat(&now));
         if now.kind == Kind::Symlink && !unchanged {
             match open::link(at.directory.fd.as_fd(), at.name) {
@@ -277,8 +275,9 @@ impl Walk<'_, '_> {
     /// Compares a regular file. If its content must be read, it is queued for the readers.
     fn file(&mut self, at: At<'_>, target: Option<Vec<u8>>) -> Result<(), ScanError> {
         self.counts.files += 1;
-        let mut now = at.stat.observation(self.recipe.racy_from_ns);
-        let large = now.size > self.recipe.hash_bytes_max && !self.recipe.algorithms.is_empty();
+        let mut now = at.stat.observation(self.read_options.racy_from_ns);
+        let large =
+            now.size > self.read_options.hash_bytes_max && !self.read_options.algorithms.is_empty();
         if large {
             self.counts.error(ObserveError::TooLarge);
         }
@@ -294,10 +293,10 @@ impl Walk<'_, '_> {
             let now = (**before).clone();
             return self.write_pair(&at.directory.path, at.name, at.before, now, true);
         }
-        if large || self.recipe.algorithms.is_empty() {
+        if large || self.read_options.algorithms.is_empty() {
             now.error = large.then_some(ObserveError::TooLarge);
-            if self.recipe.xattrs && target.is_none() {
-                let of = xattrs::Of::Entry(at.directory.fd.as_fd(), at.name);
+            if self.read_options.xattrs && target.is_none() {
+                let of = XattrSource::Entry(at.directory.fd.as_fd(), at.name);
                 now.xattrs = self.xattrs.read(of);
             }
             now.target = target;
@@ -310,11 +309,7 @@ impl Walk<'_, '_> {
             let path = &at.directory.path;
             self.cx.handles.linked_file(path, at.directory.fd.as_fd(), at.name);
         }
-        let new_directory =
-            self.chunk.last().is_none_or(|j| !Arc::ptr_eq(&j.directory, at.directory));
-        self.chunk_directories += usize::from(new_directory);
-        self.chunk_bytes += at.stat.size;
-        self.chunk.push(Job {
+        self.chunk.push(ReadJob {
             directory: Arc::clone(at.directory),
             name: at.name.to_vec(),
             stat: at.stat,
@@ -340,10 +335,10 @@ impl Walk<'_, '_> {
 
     /// Returns true if a file must be read although its stat is unchanged.
     fn must_read(&self, before: &Observation, name: &[u8], large: bool) -> bool {
-        if large || self.recipe.algorithms.is_empty() {
+        if large || self.read_options.algorithms.is_empty() {
             return false;
         }
-        digest::lacks(&before.hashes, &self.recipe.algorithms)
+        observe::lacks_digest(&before.hashes, &self.read_options.algorithms)
             || self.schedule.is_due(rehash::hash(self.path_hash, name), before.verified_at_s)
     }
 }

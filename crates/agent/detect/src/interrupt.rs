@@ -4,14 +4,13 @@
 use std::sync::Arc;
 
 use model::{Check, ItemKey};
+use observe::{ReadPool, ReaderContext};
 
 use crate::check::{self, CheckReport};
-use crate::observe::Around;
-use crate::pool::Pool;
+use crate::limits;
 use crate::report::{Counts, Progress, ScanError};
 use crate::walk::{Context, Targeted, Walk};
 use crate::writer::Writer;
-use crate::{budget, limits};
 
 /// A source of checks that a scan runs when they are due. A first scan of a root runs none.
 pub trait Interrupt {
@@ -61,17 +60,17 @@ impl Walk<'_, '_> {
         // The baseline must show what this scan has found so far.
         self.cx.writer.flush()?;
         let progress = Progress::new();
-        let around = Arc::new(Around {
-            bucket: budget::Bucket::new(None),
+        let readers = Arc::new(ReaderContext {
+            bucket: None,
             cancel: self.cx.cancel.clone(),
-            progress: progress.clone(),
-            clock: self.cx.around.clock.clone(),
+            bytes_read: progress.bytes_hashed(),
+            clock: self.cx.readers.clock.clone(),
         });
         let mut inner = Context {
             baseline: &mut *self.cx.baseline,
             writer: Writer::once(self.cx.writer.sink(), limits::MOVE_OPS),
-            pool: Pool::new(self.cx.options.readers(), false, Arc::clone(&around)),
-            around,
+            pool: ReadPool::new(self.cx.options.readers, false, Arc::clone(&readers)),
+            readers,
             handles: &mut *self.cx.handles,
             interrupt: &mut NoChecks,
             targeted: Some(Targeted::new(&checks, limits::LARGE_BYTES)),

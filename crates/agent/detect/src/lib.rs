@@ -2,7 +2,7 @@
 //!
 //! A [`Scanner`] walks the roots of its [`Rules`], compares each directory with the
 //! [`model::Baseline`] and passes the changes to a [`model::Sink`] in batches. It does not depend
-//! on the queue or the protocol.
+//! on the queue or the protocol. Single directories and files are read by [`observe`].
 //!
 //! **Invariants.** Stat and content are always read through descriptors below the root's own
 //! descriptor. No path is resolved through a symbolic link unless a rule says so. Only regular
@@ -14,10 +14,7 @@
 //! Paths above [`model::limits::PATH_BYTES_MAX`] are not recorded; a coverage note names their
 //! directory. Other limits: [`limits`].
 
-mod budget;
 mod check;
-mod digest;
-mod directory;
 mod entry;
 mod forget;
 mod gaps;
@@ -26,11 +23,6 @@ pub mod limits;
 mod merge;
 mod mounts;
 mod moves;
-mod names;
-mod observe;
-mod open;
-mod pool;
-mod pseudo;
 mod rehash;
 mod report;
 mod root;
@@ -38,18 +30,15 @@ mod rules;
 mod scanner;
 mod select;
 mod settle;
-mod stat;
 mod visit;
 mod walk;
 mod writer;
-mod xattrs;
 
 pub use check::CheckReport;
 pub use interrupt::{Interrupt, NoChecks};
-pub use names::SystemNames;
+pub use observe::{Algorithm, Cancel, PoolError, SystemNames};
 pub use report::{
-    Cancel, Counts, Gap, GapKind, Progress, ProgressCounts, RootReport, RootState, ScanError,
-    ScanReport,
+    Counts, Gap, GapKind, Progress, ProgressCounts, RootReport, RootState, ScanError, ScanReport,
 };
-pub use rules::{Algorithm, Attribute, Rules, RulesError, Watch};
+pub use rules::{Attribute, Rules, RulesError, Watch};
 pub use scanner::{ScanBudget, ScanOptions, ScanPorts, Scanner};

@@ -1,4 +1,4 @@
-//! Limits of detection, each with its unit.
+//! Limits of detection, each with its unit. Limits of reading: [`observe::limits`].
 
 use std::time::Duration;
 
@@ -6,21 +6,6 @@ use std::time::Duration;
 pub const BATCH_OPS: usize = 1000;
 /// Default number of reader threads.
 pub const READERS_DEFAULT: usize = 2;
-/// Most reader threads.
-pub const READERS_MAX: usize = 8;
-pub const READ_BYTES: usize = 256 * 1024;
-/// Bytes of the buffer that directory entries are read into.
-pub const ENTRIES_BYTES: usize = 64 * 1024;
-/// Files in one chunk, which is handed to a reader at once.
-pub const CHUNK_FILES: usize = 64;
-/// Bytes of content after which a chunk is full.
-pub const CHUNK_BYTES: u64 = 4 * 1024 * 1024;
-/// Directories kept open for one chunk.
-pub const CHUNK_DIRECTORIES: usize = 8;
-/// Chunks waiting in the queue, per reader thread.
-pub const CHUNKS_WAITING_PER_READER: usize = 2;
-/// Number of times that a file is read again because it changed while it was read.
-pub const UNSTABLE_RETRIES: u32 = 2;
 /// A file whose inode changed within this time before the scan began is read again by the next
 /// scan.
 pub const RACY: Duration = Duration::from_secs(2);
@@ -49,5 +34,3 @@ pub const DEPTH_MAX: u32 = 2048;
 pub const GAPS_MAX: usize = 10_000;
 /// Most directories entered through symbolic links in one scan of a root.
 pub const FOLLOWED_MAX: usize = 100_000;
-/// Most bytes of the names of one entry's extended attributes.
-pub const XATTR_LIST_BYTES_MAX: usize = 64 * 1024;

@@ -4,8 +4,8 @@ use std::cmp::Ordering;
 
 use model::traits::BaselineItem;
 use model::{Field, Fields, Kind, Observation, ObserveError};
+use observe::Listing;
 
-use crate::directory::Listing;
 use crate::rules::Attribute;
 
 /// A name of the disk, the baseline or both, as indexes into the listing and the baseline.

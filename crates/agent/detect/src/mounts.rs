@@ -4,11 +4,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use model::traits::BaselineItem;
 use model::{Coverage, CoverageKind, Kind, Observation, Op};
+use observe::{Directory, Stat, open};
 
-use crate::directory::Directory;
-use crate::open;
 use crate::report::{GapKind, GapReason, ScanError};
-use crate::stat::Stat;
 use crate::walk::Walk;
 
 /// Most translations of device numbers remembered in one scan of a root.

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use model::CoverageKind;
 use model::traits::PortError;
+use observe::PoolError;
 use serde::{Deserialize, Serialize};
 
 /// An error that ended a scan. Batches committed before stay committed; the next scan continues.
@@ -18,33 +19,9 @@ pub enum ScanError {
     /// The changes cannot be stored.
     #[error("changes cannot be kept: {0}")]
     Sink(PortError),
-    /// A reader thread could not be started.
-    #[error("a reader thread cannot be started: {0}")]
-    Thread(std::io::Error),
-    /// A reader thread ended with a panic.
-    #[error("a reader thread stopped unexpectedly: this is a defect, please report it")]
-    Reader,
-}
-
-/// A flag that asks a running scan to stop. Clones share it.
-#[derive(Debug, Clone, Default)]
-pub struct Cancel(Arc<AtomicBool>);
-
-impl Cancel {
-    /// Returns a flag that is not set.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Sets the flag. The scan ends after the files in progress.
-    pub fn cancel(&self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-
-    /// Returns true if the flag is set.
-    pub fn is_cancelled(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
+    /// Files cannot be read, because a reader thread failed.
+    #[error(transparent)]
+    Readers(#[from] PoolError),
 }
 
 /// Counters of a running scan, for a progress bar. Clones share the counters.
@@ -57,7 +34,8 @@ struct ProgressCells {
     directories: AtomicU64,
     others: AtomicU64,
     hashed: AtomicU64,
-    bytes_hashed: AtomicU64,
+    /// Counted by the readers; see [`observe::ReaderContext`].
+    bytes_hashed: Arc<AtomicU64>,
     changes: AtomicU64,
 }
 
@@ -95,8 +73,9 @@ impl Progress {
         }
     }
 
-    pub(crate) fn add_bytes(&self, bytes: u64) {
-        self.0.bytes_hashed.fetch_add(bytes, Ordering::Relaxed);
+    /// Returns the counter of bytes, for the readers.
+    pub(crate) fn bytes_hashed(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.0.bytes_hashed)
     }
 
     /// Sets the counters to the sums of the finished roots and the current one.

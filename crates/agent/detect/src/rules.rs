@@ -3,6 +3,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
+use observe::Algorithm;
 use serde::{Deserialize, Serialize};
 
 use crate::limits;
@@ -10,21 +11,6 @@ use crate::select::Patterns;
 
 /// Paths that [`Rules::default_system`] watches if they exist.
 const SYSTEM_PATHS: [&str; 5] = ["/etc", "/usr/bin", "/usr/sbin", "/usr/lib/systemd", "/boot"];
-
-/// A digest of the content.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-#[non_exhaustive]
-pub enum Algorithm {
-    /// SHA-256, the default.
-    Sha256,
-    /// SHA-1, for compatibility.
-    Sha1,
-    /// MD5, for compatibility.
-    Md5,
-    /// BLAKE3.
-    Blake3,
-}
 
 /// An attribute whose difference is reported as a change. A different kind of entry or error is
 /// always reported.

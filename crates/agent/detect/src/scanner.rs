@@ -7,15 +7,13 @@ use std::sync::Arc;
 
 use env::clock::Clock;
 use model::{Baseline, Check, DirectoryHandles, NoHandles, Sink};
+use observe::{Cancel, ReadPool, ReaderContext, TokenBucket};
 use parking_lot::Mutex;
 
-use crate::budget::Bucket;
 use crate::check::{self, CheckReport};
 use crate::gaps::Gaps;
 use crate::interrupt::{Interrupt, NoChecks};
-use crate::observe::Around;
-use crate::pool::Pool;
-use crate::report::{Cancel, Counts, Gap, Progress, ScanError, ScanReport};
+use crate::report::{Counts, Gap, Progress, ScanError, ScanReport};
 use crate::root::{self, Rule};
 use crate::rules::{Rules, RulesError};
 use crate::visit::visit;
@@ -40,7 +38,7 @@ impl ScanBudget {
 /// Settings of scans that do not depend on the rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScanOptions {
-    /// Number of threads that read content, 1 to [`limits::READERS_MAX`].
+    /// Number of threads that read content, 1 to [`observe::limits::READERS_MAX`].
     pub readers: usize,
     /// Number of operations committed together, 1 to [`limits::BATCH_OPS`].
     pub batch_ops: usize,
@@ -49,12 +47,6 @@ pub struct ScanOptions {
     /// Absolute paths that are not watched, with everything below them: the program's own data,
     /// which would otherwise change with each change that it reports.
     pub excluded: Vec<Vec<u8>>,
-}
-
-impl ScanOptions {
-    pub(crate) fn readers(&self) -> usize {
-        self.readers.clamp(1, limits::READERS_MAX)
-    }
 }
 
 impl Default for ScanOptions {
@@ -163,7 +155,7 @@ impl Scanner {
         let began = self.clock.monotonic();
         let started_at_us = self.clock.now_us();
         let budget = *self.budget.lock();
-        let around = self.around(budget.max_bytes_per_second, progress, cancel);
+        let readers = self.reader_context(budget.max_bytes_per_second, progress, cancel);
         let roots = root::resolve(&self.compiled);
         let mut gaps = self.gaps.lock().clone();
         gaps.begin_scan();
@@ -173,8 +165,8 @@ impl Scanner {
                 &mut *ports.sink,
                 self.options.batch_ops.clamp(1, limits::BATCH_OPS),
             ),
-            pool: Pool::new(self.options.readers(), budget.background, Arc::clone(&around)),
-            around,
+            pool: ReadPool::new(self.options.readers, budget.background, Arc::clone(&readers)),
+            readers,
             handles: &mut *ports.handles,
             interrupt: &mut *ports.interrupt,
             targeted: None,
@@ -245,15 +237,15 @@ impl Scanner {
     ) -> Result<CheckReport, ScanError> {
         let _one_at_a_time = self.scanning.lock();
         let progress = Progress::new();
-        let around = self.around(None, &progress, cancel);
+        let readers = self.reader_context(None, &progress, cancel);
         let roots = root::resolve(&self.compiled);
         let mut gaps = self.gaps.lock().clone();
         gaps.begin_scan();
         let mut cx = Context {
             baseline: &mut *ports.baseline,
             writer: Writer::once(&mut *ports.sink, limits::MOVE_OPS),
-            pool: Pool::new(self.options.readers(), false, Arc::clone(&around)),
-            around,
+            pool: ReadPool::new(self.options.readers, false, Arc::clone(&readers)),
+            readers,
             handles: &mut *ports.handles,
             interrupt: &mut *ports.interrupt,
             targeted: Some(Targeted::new(checks, large_bytes)),
@@ -273,16 +265,16 @@ impl Scanner {
         Ok(report)
     }
 
-    fn around(
+    fn reader_context(
         &self,
         max_bytes_per_second: Option<u64>,
         progress: &Progress,
         cancel: &Cancel,
-    ) -> Arc<Around> {
-        Arc::new(Around {
-            bucket: Bucket::new(max_bytes_per_second),
+    ) -> Arc<ReaderContext> {
+        Arc::new(ReaderContext {
+            bucket: TokenBucket::new(max_bytes_per_second),
             cancel: cancel.clone(),
-            progress: progress.clone(),
+            bytes_read: progress.bytes_hashed(),
             clock: Arc::clone(&self.clock),
         })
     }

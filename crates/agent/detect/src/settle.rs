@@ -5,16 +5,16 @@ use std::sync::Arc;
 use model::notification::Seen;
 use model::traits::BaselineItem;
 use model::{Change, ChangeKind, Fields, ItemKey, Observation, ObserveError, Op};
+use observe::{ReadOutcome, ReadResult};
 
 use crate::merge::{Verdict, judge};
-use crate::observe::{Done, Outcome};
 use crate::report::ScanError;
 use crate::walk::Walk;
 
 impl Walk<'_, '_> {
     /// Processes a reader's result for one file.
-    pub(crate) fn read(&mut self, done: Done) -> Result<(), ScanError> {
-        let Done { job, outcome, bytes } = done;
+    pub(crate) fn read(&mut self, done: ReadResult) -> Result<(), ScanError> {
+        let ReadResult { job, outcome, bytes } = done;
         self.counts.bytes_hashed += bytes;
         let directory = &job.directory.path;
         if self.is_overtaken(directory, &job.name) {
@@ -27,18 +27,18 @@ impl Walk<'_, '_> {
             return Ok(());
         }
         match outcome {
-            Outcome::Observed(now) => {
+            ReadOutcome::Observed(now) => {
                 self.counts.hashed += u64::from(now.error.is_none());
                 if let Some(error) = now.error {
                     self.counts.error(error);
                 }
                 self.write_pair(directory, &job.name, job.before, *now, job.renumbered)
             }
-            Outcome::Gone => match job.before {
+            ReadOutcome::Gone => match job.before {
                 Some(before) => self.delete(directory, &job.name, *before, true),
                 None => Ok(()),
             },
-            Outcome::Left => Ok(()),
+            ReadOutcome::Left => Ok(()),
         }
     }
 
@@ -182,10 +182,10 @@ impl Walk<'_, '_> {
 
 /// Returns true if a file could not be read in a consistent state: a targeted check leaves it to
 /// the next one.
-fn is_unsettled(outcome: &Outcome) -> bool {
+fn is_unsettled(outcome: &ReadOutcome) -> bool {
     match outcome {
-        Outcome::Observed(now) => now.error == Some(ObserveError::Unstable),
-        Outcome::Left => true,
-        Outcome::Gone => false,
+        ReadOutcome::Observed(now) => now.error == Some(ObserveError::Unstable),
+        ReadOutcome::Left => true,
+        ReadOutcome::Gone => false,
     }
 }

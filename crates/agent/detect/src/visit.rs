@@ -6,13 +6,11 @@ use std::sync::Arc;
 use model::path::show;
 use model::traits::BaselineItem;
 use model::{Coverage, CoverageKind, ItemKey, Kind, Observation, Op};
+use observe::{Directory, Stat, XattrSource, open};
 use rustix::io::Errno;
 
-use crate::directory::Directory;
-use crate::open;
 use crate::report::{Counts, GapKind, GapReason, RootReport, RootState, ScanError};
 use crate::root::Root;
-use crate::stat::Stat;
 use crate::walk::{Context, Walk};
 
 /// Scans a root.
@@ -157,9 +155,9 @@ impl Walk<'_, '_> {
 
     /// Returns the observation of a root that is a directory.
     pub(crate) fn observe_root(&mut self, fd: BorrowedFd<'_>, stat: &Stat) -> Observation {
-        let mut now = stat.observation(self.recipe.racy_from_ns);
-        if self.recipe.xattrs {
-            now.xattrs = self.xattrs.read(crate::xattrs::Of::Entry(fd, b"."));
+        let mut now = stat.observation(self.read_options.racy_from_ns);
+        if self.read_options.xattrs {
+            now.xattrs = self.xattrs.read(XattrSource::Entry(fd, b"."));
         }
         now
     }

@@ -9,29 +9,29 @@ use env::clock::Clock;
 use model::notification::{Check, Seen};
 use model::traits::BaselineItem;
 use model::{Baseline, DirectoryHandles, ItemKey, Observation, ObserveError, Op};
+use observe::{
+    Cancel, Chunk, Directory, Entry, Listing, ReadOptions, ReadPool, ReadResult, ReaderContext,
+    Stat, XattrReader, open,
+};
 use rustix::io::Errno;
 
-use crate::directory::{Directory, Entry, Listing};
 use crate::gaps::Gaps;
 use crate::interrupt::Interrupt;
+use crate::limits;
 use crate::merge::{self, Met};
-use crate::observe::{Around, Done, Job, Recipe};
-use crate::pool::{Chunk, Pool};
 use crate::rehash::{self, Schedule};
-use crate::report::{Cancel, Counts, Gap, GapKind, Progress, ScanError};
+use crate::report::{Counts, Gap, GapKind, Progress, ScanError};
 use crate::root::Root;
 use crate::scanner::ScanOptions;
-use crate::stat::Stat;
 use crate::writer::Writer;
-use crate::{limits, open, pseudo, xattrs};
 
 /// State that the roots of one scan share.
 pub(crate) struct Context<'a> {
     pub(crate) baseline: &'a mut dyn Baseline,
     pub(crate) writer: Writer<'a>,
-    pub(crate) pool: Pool,
+    pub(crate) pool: ReadPool,
     /// State of the readers of `pool`.
-    pub(crate) around: Arc<Around>,
+    pub(crate) readers: Arc<ReaderContext>,
     pub(crate) handles: &'a mut dyn DirectoryHandles,
     /// Runs checks that become due; see [`Walk::run_due_checks`].
     pub(crate) interrupt: &'a mut dyn Interrupt,
@@ -127,7 +127,7 @@ struct Frame {
 pub(crate) struct Walk<'c, 'a> {
     pub(crate) cx: &'c mut Context<'a>,
     pub(crate) root: &'c Root,
-    pub(crate) recipe: Arc<Recipe>,
+    pub(crate) read_options: Arc<ReadOptions>,
     pub(crate) schedule: Schedule,
     /// True if the root is not in the baseline: every item found becomes baseline.
     pub(crate) first: bool,
@@ -136,19 +136,18 @@ pub(crate) struct Walk<'c, 'a> {
     pub(crate) counts: Counts,
     /// Old and new device numbers of renumbered file systems.
     pub(crate) renumbered: Vec<(u64, u64)>,
-    pub(crate) xattrs: xattrs::Reader,
+    pub(crate) xattrs: XattrReader,
     pub(crate) children: Children,
     pub(crate) path_hash: u64,
     pub(crate) scratch: Vec<u8>,
-    pub(crate) chunk: Vec<Job>,
-    pub(crate) chunk_bytes: u64,
-    pub(crate) chunk_directories: usize,
+    /// Files to be submitted to the readers.
+    pub(crate) chunk: Chunk,
     /// Items that checks have written while the scan compared a directory or had files read. What
     /// the scan knew of them is out of date.
     pub(crate) overtaken: HashSet<ItemKey>,
     /// Depth of the directory that is being compared; 0 is the root.
     pub(crate) depth: u32,
-    done: Vec<Done>,
+    done: Vec<ReadResult>,
     stack: Vec<Frame>,
     pub(crate) path: Vec<u8>,
     listing: Listing,
@@ -160,14 +159,14 @@ impl<'c, 'a> Walk<'c, 'a> {
     pub(crate) fn new(cx: &'c mut Context<'a>, root: &'c Root, first: bool, blank: bool) -> Self {
         let watch = &root.rule.watch;
         let racy_us = cx.started_us.saturating_sub(limits::RACY.as_micros() as u64);
-        let recipe = Recipe {
+        let read_options = Arc::new(ReadOptions {
             algorithms: watch.hashes.clone(),
             hash_bytes_max: watch.hash_bytes_max,
             xattrs: watch.xattrs,
             racy_from_ns: i64::try_from(racy_us.saturating_mul(1000)).unwrap_or(i64::MAX),
-        };
+        });
         Self {
-            recipe: Arc::new(recipe),
+            read_options: Arc::clone(&read_options),
             schedule: Schedule::new(watch.rehash_days, cx.started_us),
             path: root.path.clone(),
             cx,
@@ -176,13 +175,11 @@ impl<'c, 'a> Walk<'c, 'a> {
             blank,
             counts: Counts::default(),
             renumbered: Vec::new(),
-            xattrs: xattrs::Reader::default(),
+            xattrs: XattrReader::default(),
             children: Children::default(),
             path_hash: 0,
             scratch: Vec::new(),
-            chunk: Vec::new(),
-            chunk_bytes: 0,
-            chunk_directories: 0,
+            chunk: Chunk::new(read_options),
             overtaken: HashSet::new(),
             depth: 0,
             done: Vec::new(),
@@ -261,7 +258,7 @@ impl<'c, 'a> Walk<'c, 'a> {
             Ok(stat) => stat,
             Err(error) => return Ok(Some(error)),
         };
-        if child.mount && pseudo::is_pseudo(fd.as_fd()) {
+        if child.mount && observe::is_pseudo(fd.as_fd()) {
             self.leave_below()?;
             return Ok(None);
         }
@@ -426,16 +423,10 @@ impl<'c, 'a> Walk<'c, 'a> {
 
     /// Submits the collected files to the readers if the chunk is full, or always with `all`.
     pub(crate) fn hand_over(&mut self, all: bool) -> Result<(), ScanError> {
-        let full = self.chunk.len() >= limits::CHUNK_FILES
-            || self.chunk_bytes >= limits::CHUNK_BYTES
-            || self.chunk_directories >= limits::CHUNK_DIRECTORIES;
-        if self.chunk.is_empty() || !(full || all) {
+        if self.chunk.is_empty() || !(all || self.chunk.is_full()) {
             return Ok(());
         }
-        let jobs = std::mem::take(&mut self.chunk);
-        self.chunk_bytes = 0;
-        self.chunk_directories = 0;
-        let mut chunk = Chunk { jobs, recipe: Arc::clone(&self.recipe) };
+        let mut chunk = self.chunk.take();
         while let Some(left) = self.cx.pool.submit(chunk, &mut self.done, limits::PATIENCE)? {
             self.run_due_checks()?;
             chunk = left;

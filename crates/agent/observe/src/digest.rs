@@ -2,9 +2,23 @@
 
 use md5::Md5;
 use model::Hashes;
+use serde::{Deserialize, Serialize};
 use sha1::{Digest as _, Sha1};
 
-use crate::rules::Algorithm;
+/// A digest of the content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Algorithm {
+    /// SHA-256, the default.
+    Sha256,
+    /// SHA-1, for compatibility.
+    Sha1,
+    /// MD5, for compatibility.
+    Md5,
+    /// BLAKE3.
+    Blake3,
+}
 
 /// Returns the SHA-256 of the bytes.
 pub(crate) fn sha256(bytes: &[u8]) -> [u8; 32] {
@@ -64,7 +78,7 @@ impl Digester {
 }
 
 /// Returns true if a wanted digest is missing.
-pub(crate) fn lacks(hashes: &Hashes, wanted: &[Algorithm]) -> bool {
+pub fn lacks_digest(hashes: &Hashes, wanted: &[Algorithm]) -> bool {
     wanted.iter().any(|a| match a {
         Algorithm::Sha256 => hashes.sha256.is_none(),
         Algorithm::Sha1 => hashes.sha1.is_none(),
@@ -90,7 +104,7 @@ mod tests {
         assert_eq!(head(&h.md5.unwrap()), 0x9001_5098_3cd2_4fb0);
         assert_eq!(head(&h.blake3.unwrap()), 0x6437_b3ac_3846_5133);
         assert_eq!(h.sha256.unwrap(), sha256(b"abc"));
-        assert!(!lacks(&h, &all));
-        assert!(lacks(&Hashes::default(), &all[..1]));
+        assert!(!lacks_digest(&h, &all));
+        assert!(lacks_digest(&Hashes::default(), &all[..1]));
     }
 }

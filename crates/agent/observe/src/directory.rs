@@ -11,28 +11,31 @@ use crate::{limits, open};
 
 /// An open directory. It stays open while files in it wait to be read.
 #[derive(Debug)]
-pub(crate) struct Directory {
-    pub(crate) fd: OwnedFd,
-    pub(crate) path: Vec<u8>,
-    pub(crate) device: u64,
-    /// Its device number in the baseline.
-    pub(crate) device_before: Option<u64>,
+pub struct Directory {
+    /// The descriptor, open for reading or with `O_PATH`.
+    pub fd: OwnedFd,
+    /// Its absolute path, raw. Entries are not resolved through it.
+    pub path: Vec<u8>,
+    /// The number of the device that it is on.
+    pub device: u64,
+    /// The device number in its last observation, if there is one.
+    pub device_before: Option<u64>,
 }
 
 /// One entry of a [`Listing`].
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Entry {
+pub struct Entry {
     start: usize,
     /// Length of the name without the NUL that follows.
     length: usize,
     inode: u64,
     /// Its stat, or why there is none.
-    pub(crate) stat: Result<Stat, Errno>,
+    pub stat: Result<Stat, Errno>,
 }
 
 /// The entries of one directory, sorted by name.
 #[derive(Debug, Default)]
-pub(crate) struct Listing {
+pub struct Listing {
     names: Vec<u8>,
     entries: Vec<Entry>,
     raw: Vec<u8>,
@@ -40,7 +43,10 @@ pub(crate) struct Listing {
 
 impl Listing {
     /// Reads the names and the stat of each. An entry that vanishes in between is left out.
-    pub(crate) fn read(&mut self, directory: BorrowedFd<'_>) -> Result<(), Errno> {
+    ///
+    /// # Errors
+    /// Returns an error if the directory cannot be read. The error of one entry is in its `stat`.
+    pub fn read(&mut self, directory: BorrowedFd<'_>) -> Result<(), Errno> {
         self.names.clear();
         self.entries.clear();
         self.raw.reserve(limits::ENTRIES_BYTES);
@@ -79,8 +85,8 @@ impl Listing {
         self.entries.dedup_by(|a, b| name_in(names, a) == name_in(names, b));
     }
 
-    /// Returns the `i`-th entry in the order of names.
-    pub(crate) fn get(&self, i: usize) -> Option<(&[u8], &Entry)> {
+    /// Returns the `i`-th entry in the order of names, from 0.
+    pub fn get(&self, i: usize) -> Option<(&[u8], &Entry)> {
         let entry = self.entries.get(i)?;
         Some((name_in(&self.names, entry), entry))
     }

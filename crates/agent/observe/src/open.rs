@@ -1,4 +1,7 @@
-//! Opens entries without ever resolving a path through a symbolic link.
+//! Opens and stats entries. No path is resolved through a symbolic link, except where a function
+//! says so.
+//!
+//! Every function returns the error of the system call that failed.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
@@ -32,7 +35,7 @@ const FILE: OFlags =
 const RACES_MAX: u32 = 8;
 
 /// Opens the entry at an absolute path with `O_PATH`. No component except the last may be a link.
-pub(crate) fn root(path: &[u8]) -> Result<OwnedFd, Errno> {
+pub fn root(path: &[u8]) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     match rustix::fs::openat2(rustix::fs::CWD, path, flags, Mode::empty(), resolve) {
@@ -46,13 +49,13 @@ pub(crate) fn root(path: &[u8]) -> Result<OwnedFd, Errno> {
 
 /// Opens the directory at `relative` below `base` for reading. If `relative` is empty, opens `base`
 /// itself. No component may be a link.
-pub(crate) fn directory_below(base: BorrowedFd<'_>, relative: &[u8]) -> Result<OwnedFd, Errno> {
+pub fn directory_below(base: BorrowedFd<'_>, relative: &[u8]) -> Result<OwnedFd, Errno> {
     let relative = if relative.is_empty() { b"." } else { relative };
     with_noatime(DIRECTORY, |flags| below(base, relative, flags))
 }
 
 /// Opens the directory that the link `name` in `parent` points to.
-pub(crate) fn directory_behind(parent: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
+pub fn directory_behind(parent: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno> {
     with_noatime(DIRECTORY.difference(OFlags::NOFOLLOW), |flags| {
         rustix::fs::openat(parent, name, flags, Mode::empty())
     })
@@ -60,7 +63,7 @@ pub(crate) fn directory_behind(parent: BorrowedFd<'_>, name: &[u8]) -> Result<Ow
 
 /// Opens the regular file `name` in `parent` for reading. The caller must know from a stat that it
 /// is a regular file, and must stat the descriptor again. With `follow`, a link is resolved.
-pub(crate) fn file(
+pub fn file(
     parent: BorrowedFd<'_>,
     name: &[u8],
     owner: u32,
@@ -120,12 +123,12 @@ fn by_component(base: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<Owne
 }
 
 /// Returns the stat of an open descriptor.
-pub(crate) fn stat_of(fd: BorrowedFd<'_>) -> Result<Stat, Errno> {
+pub fn stat_of(fd: BorrowedFd<'_>) -> Result<Stat, Errno> {
     rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, MASK).map(|s| Stat::of(&s))
 }
 
-/// Returns the stat of `name` in `parent`. With `follow`, a link is resolved.
-pub(crate) fn stat_at<P: rustix::path::Arg>(
+/// Returns the stat of `name` in `parent`. An automounter is not triggered. With `follow`, a link is resolved.
+pub fn stat_at<P: rustix::path::Arg>(
     parent: BorrowedFd<'_>,
     name: P,
     follow: bool,
@@ -135,12 +138,12 @@ pub(crate) fn stat_at<P: rustix::path::Arg>(
 }
 
 /// Returns the raw target of the link `name` in `parent`.
-pub(crate) fn link(parent: BorrowedFd<'_>, name: &[u8]) -> Result<Vec<u8>, Errno> {
+pub fn link(parent: BorrowedFd<'_>, name: &[u8]) -> Result<Vec<u8>, Errno> {
     rustix::fs::readlinkat(parent, name, Vec::new()).map(std::ffi::CString::into_bytes)
 }
 
 /// Returns the path of an open descriptor as the kernel names it.
-pub(crate) fn path_of(fd: BorrowedFd<'_>) -> Result<Vec<u8>, Errno> {
+pub fn path_of(fd: BorrowedFd<'_>) -> Result<Vec<u8>, Errno> {
     let name = format!("/proc/self/fd/{}", fd.as_raw_fd());
     rustix::fs::readlink(name, Vec::new()).map(std::ffi::CString::into_bytes)
 }

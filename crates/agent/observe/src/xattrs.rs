@@ -18,28 +18,29 @@ const REST: &[u8] = b"holdfast.rest";
 
 /// A reader of extended attributes that reuses its buffers.
 #[derive(Debug, Default)]
-pub(crate) struct Reader {
+pub struct XattrReader {
     list: Vec<u8>,
     value: Vec<u8>,
 }
 
-/// The file whose attributes are read.
-#[derive(Clone, Copy)]
-pub(crate) enum Of<'a> {
+/// The entry whose attributes are read.
+#[derive(Debug, Clone, Copy)]
+pub enum XattrSource<'a> {
     /// An open file.
     Open(BorrowedFd<'a>),
     /// An entry of an open directory; a symbolic link is not followed.
     Entry(BorrowedFd<'a>, &'a [u8]),
 }
 
-impl Reader {
+impl XattrReader {
     /// Returns the extended attributes, sorted by name; an empty list if they cannot be listed.
-    /// One more attribute holds a digest of those beyond [`XATTRS_MAX`].
-    pub(crate) fn read(&mut self, of: Of<'_>) -> Vec<Xattr> {
+    /// One more attribute holds a digest of those beyond [`XATTRS_MAX`]. A value longer than
+    /// [`XATTR_VALUE_BYTES_MAX`] is replaced by its digest.
+    pub fn read(&mut self, of: XattrSource<'_>) -> Vec<Xattr> {
         let entry;
         let at = match of {
-            Of::Open(fd) => At::Open(fd),
-            Of::Entry(directory, name) => {
+            XattrSource::Open(fd) => At::Open(fd),
+            XattrSource::Entry(directory, name) => {
                 // Older kernels have no call that takes a directory descriptor and a name.
                 let mut path = format!("/proc/self/fd/{}/", directory.as_raw_fd()).into_bytes();
                 path.extend_from_slice(name);

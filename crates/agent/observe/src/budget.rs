@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::report::Cancel;
+use crate::cancel::Cancel;
 
 /// Longest sleep between two checks of the cancel flag.
 const NAP: Duration = Duration::from_millis(50);
@@ -15,7 +15,7 @@ const NICE_LOWEST: i32 = 19;
 
 /// A token bucket over bytes, shared by all readers.
 #[derive(Debug)]
-pub(crate) struct Bucket {
+pub struct TokenBucket {
     bytes_per_second: f64,
     state: Mutex<State>,
 }
@@ -27,9 +27,9 @@ struct State {
     at: Instant,
 }
 
-impl Bucket {
-    /// Returns `None` if there is no limit.
-    pub(crate) fn new(bytes_per_second: Option<u64>) -> Option<Self> {
+impl TokenBucket {
+    /// Returns a full bucket, or `None` if there is no limit.
+    pub fn new(bytes_per_second: Option<u64>) -> Option<Self> {
         let rate = bytes_per_second?.max(1) as f64;
         let state = State { available: rate * BURST_SECONDS, at: Instant::now() };
         Some(Self { bytes_per_second: rate, state: Mutex::new(state) })
@@ -37,7 +37,7 @@ impl Bucket {
 
     /// Takes the bytes from the budget and waits until the debt is paid. Returns early if
     /// cancelled.
-    pub(crate) fn spend(&self, bytes: u64, cancel: &Cancel) {
+    pub fn spend(&self, bytes: u64, cancel: &Cancel) {
         let mut wait = self.debt_after(bytes, Instant::now());
         while !wait.is_zero() && !cancel.is_cancelled() {
             let nap = wait.min(NAP);
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn token_bucket_delays_by_bytes_over_rate() {
-        let bucket = Bucket::new(Some(1_000_000)).unwrap();
+        let bucket = TokenBucket::new(Some(1_000_000)).unwrap();
         let start = bucket.state.lock().at;
         assert_eq!(bucket.debt_after(250_000, start), Duration::ZERO, "the burst is free");
         assert_eq!(bucket.debt_after(500_000, start), Duration::from_millis(500));

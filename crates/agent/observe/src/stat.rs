@@ -5,17 +5,27 @@ use rustix::fs::{FileType, Statx, StatxTimestamp};
 
 /// The stat part of an observation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Stat {
-    pub(crate) kind: Kind,
-    pub(crate) device: u64,
-    pub(crate) inode: u64,
-    pub(crate) links: u64,
-    pub(crate) mode: u32,
-    pub(crate) uid: u32,
-    pub(crate) gid: u32,
-    pub(crate) size: u64,
-    pub(crate) mtime_ns: i64,
-    pub(crate) ctime_ns: i64,
+pub struct Stat {
+    /// The kind of entry.
+    pub kind: Kind,
+    /// The number of the device that holds it.
+    pub device: u64,
+    /// The inode number.
+    pub inode: u64,
+    /// Number of hard links.
+    pub links: u64,
+    /// Permission bits with setuid, setgid and sticky, without the kind.
+    pub mode: u32,
+    /// The owner.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+    /// Size, bytes.
+    pub size: u64,
+    /// Time of the last change of content, nanoseconds since the epoch.
+    pub mtime_ns: i64,
+    /// Time of the last change of the inode, nanoseconds since the epoch.
+    pub ctime_ns: i64,
 }
 
 impl Stat {
@@ -44,8 +54,10 @@ impl Stat {
         }
     }
 
-    /// Returns an observation with this stat and without content.
-    pub(crate) fn observation(&self, racy_from_ns: i64) -> Observation {
+    /// Returns an observation with this stat and without content. It is racy if the inode changed at
+    /// or after `racy_from_ns`, nanoseconds since the epoch: it may change again without a new
+    /// timestamp.
+    pub fn observation(&self, racy_from_ns: i64) -> Observation {
         let mut o = Observation::empty(self.kind);
         o.device = self.device;
         o.inode = self.inode;
