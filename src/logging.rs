@@ -19,8 +19,9 @@ use crate::cli::LogFormat;
 
 /// Log targets that a filter may name: the crates of this program, and the dependencies that log
 /// connections.
-const PARTS: [&str; 33] = [
+const PARTS: [&str; 34] = [
     "api",
+    "attribution",
     "commit",
     "console",
     "control",

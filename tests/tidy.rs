@@ -59,6 +59,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("base/console", &[]),
     ("base/settings", &[]),
     ("link", &["model"]),
+    ("agent/attribution", &["model"]),
     ("agent/detect", &["model", "env"]),
     ("agent/host", &["model", "env"]),
     ("agent/queue", &["model", "env"]),
