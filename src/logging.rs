@@ -19,8 +19,9 @@ use crate::cli::LogFormat;
 
 /// Log targets that a filter may name: the crates of this program, and the dependencies that log
 /// connections.
-const PARTS: [&str; 36] = [
+const PARTS: [&str; 37] = [
     "api",
+    "attribution",
     "commit",
     "console",
     "control",

@@ -16,6 +16,7 @@
 //! [`detect::limits::LARGE_BYTES`] is read when nothing else is due, and again no sooner than after
 //! [`REREAD_FACTOR`] times the duration of its last reading.
 
+mod attributed;
 mod large;
 mod pace;
 mod status;
@@ -30,11 +31,13 @@ use model::notification::Seen;
 use model::{Check, Coverage, CoverageKind, Depth, Due, ItemKey, Notices};
 use watch::{Handles, Incident, IncidentKind, Watcher, monotonic_ns};
 
+use attributed::Attributed;
 use large::LargeFiles;
 use pace::Pace;
 
+pub use attribution::Options as AttributionOptions;
 pub use large::REREAD_FACTOR;
-pub use status::{RealtimeStatus, RootStatus};
+pub use status::{AttributionStatus, RealtimeStatus, RootStatus};
 pub use watch::{Level, Options as WatchOptions, Wake};
 
 /// Settings of realtime detection.
@@ -43,11 +46,14 @@ pub struct RealtimeOptions {
     pub watch: WatchOptions,
     /// Names checked in a second.
     pub checks_per_second: u32,
+    /// Settings of attribution; `None` if changes are not attributed to processes.
+    pub attribution: Option<attribution::Options>,
 }
 
 /// Realtime detection of one set of roots. Dropping it stops the watcher.
 pub struct Realtime {
     watcher: Watcher,
+    attribution: Attributed,
     pace: Pace,
     /// The entries whose check is running.
     running: HashMap<ItemKey, Due>,
@@ -66,7 +72,10 @@ impl Realtime {
     /// Returns an error if the process cannot have another thread or file descriptor. Where the
     /// kernel does not notify, that is not an error: see [`Realtime::status`].
     pub fn start(options: RealtimeOptions, clock: Arc<dyn Clock>) -> io::Result<Self> {
+        // The table must be complete before the first notification.
+        let attribution = Attributed::start(options.attribution);
         Ok(Self {
+            attribution,
             watcher: Watcher::start(options.watch)?,
             pace: Pace::new(options.checks_per_second, monotonic_ns()),
             running: HashMap::new(),
@@ -114,7 +123,7 @@ impl Realtime {
         let due = self.watcher.due(now, names_max);
         self.pace.spend(due.len());
         self.running = due.into_iter().map(|due| (due.key.clone(), due)).collect();
-        self.running.values().map(as_check).collect()
+        self.running.values().map(|due| as_check(due, &self.attribution)).collect()
     }
 
     /// Takes the outcome of the checks.
@@ -175,7 +184,13 @@ impl Realtime {
 
     /// Returns how each root is watched, and the counters since the start.
     pub fn status(&self) -> RealtimeStatus {
-        RealtimeStatus::new(&self.watcher.states(), &self.watcher.counters(), &self.status)
+        let attribution = self.attribution.status();
+        RealtimeStatus::new(
+            &self.watcher.states(),
+            &self.watcher.counters(),
+            &self.status,
+            attribution,
+        )
     }
 }
 
@@ -189,9 +204,11 @@ impl Interrupt for Realtime {
     }
 }
 
-fn as_check(due: &Due) -> Check {
-    let Notices { first_us, last_us, count, .. } = due.notices;
-    let seen = Seen { first_us, last_us, notices: count, ..Seen::default() };
+fn as_check(due: &Due, attribution: &Attributed) -> Check {
+    let Notices { first_us, last_us, count, ref writers, more_writers } = due.notices;
+    // A directory was changed by one of many: its writers say nothing about one entry.
+    let actors = if due.depth == Depth::Name { attribution.resolve(writers) } else { Vec::new() };
+    let seen = Seen { first_us, last_us, notices: count, actors, more_actors: more_writers };
     Check { key: due.key.clone(), depth: due.depth, seen: Some(Arc::new(seen)) }
 }
 

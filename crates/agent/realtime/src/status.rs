@@ -72,6 +72,46 @@ pub struct RootStatus {
     pub remedy: String,
 }
 
+/// State of attribution, and its answers since the start.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct AttributionStatus {
+    /// True if changes are attributed to processes.
+    pub on: bool,
+    /// Why they are not, or what makes it less certain.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// Writers whose process and executable are known.
+    pub exact: u64,
+    /// Writers that ran several executables in the interval of the change.
+    pub ambiguous: u64,
+    /// Writers that may be another process with the same number.
+    pub uncertain: u64,
+    pub unknown: u64,
+    /// Times at which messages of the kernel were lost.
+    pub losses: u64,
+}
+
+impl From<attribution::Status> for AttributionStatus {
+    fn from(status: attribution::Status) -> Self {
+        let reason = match (&status.failure, status.priority) {
+            (Some(failure), _) => failure.clone(),
+            (None, attribution::Priority::RealTime) => String::new(),
+            (None, _) => "without realtime priority some short-lived processes are missed; allow \
+                 LimitRTPRIO=1 or CAP_SYS_NICE"
+                .into(),
+        };
+        Self {
+            on: status.failure.is_none(),
+            reason,
+            exact: status.exact,
+            ambiguous: status.ambiguous,
+            uncertain: status.uncertain,
+            unknown: status.unknown,
+            losses: status.losses,
+        }
+    }
+}
+
 /// State of realtime detection.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RealtimeStatus {
@@ -92,10 +132,17 @@ pub struct RealtimeStatus {
     pub delay_p99_ms: u64,
     /// Time at which the pipeline was last proven to work, RFC 3339; empty before the first time.
     pub canary: String,
+    #[serde(default)]
+    pub attribution: AttributionStatus,
 }
 
 impl RealtimeStatus {
-    pub(crate) fn new(states: &[RootState], counters: &Counters, counts: &Counts) -> Self {
+    pub(crate) fn new(
+        states: &[RootState],
+        counters: &Counters,
+        counts: &Counts,
+        attribution: AttributionStatus,
+    ) -> Self {
         let canary = match counters.canary_us {
             0 => String::new(),
             at_us => timestamp::micros(at_us),
@@ -110,6 +157,7 @@ impl RealtimeStatus {
             delay_p50_ms: counts.delay_ms(50),
             delay_p99_ms: counts.delay_ms(99),
             canary,
+            attribution,
         }
     }
 
@@ -147,6 +195,17 @@ impl fmt::Display for RealtimeStatus {
             self.delay_p99_ms,
             self.overflows,
             if self.canary.is_empty() { "none yet" } else { &self.canary },
+        )?;
+        let AttributionStatus { on, reason, exact, ambiguous, uncertain, unknown, losses } =
+            &self.attribution;
+        write!(f, "\nattribution: {}", if *on { "on" } else { "off" })?;
+        if !reason.is_empty() {
+            write!(f, " ({reason})")?;
+        }
+        write!(
+            f,
+            "; {exact} exact, {ambiguous} ambiguous, {uncertain} uncertain, {unknown} unknown; \
+             {losses} losses"
         )
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use detect::{NoChecks, ScanPorts};
 use env::clock::Clock;
-use realtime::{Realtime, RealtimeOptions, Wake, WatchOptions};
+use realtime::{AttributionOptions, Realtime, RealtimeOptions, Wake, WatchOptions};
 use tracing::error;
 
 use crate::config::AgentSettings;
@@ -45,7 +45,11 @@ pub(crate) fn start(
         wake: Some(wake),
         ..WatchOptions::default()
     };
-    let options = RealtimeOptions { watch, checks_per_second: config.checks_per_second };
+    let attribution = config
+        .attribution
+        .then(|| AttributionOptions { mask: config.mask.clone(), ..AttributionOptions::default() });
+    let checks_per_second = config.checks_per_second;
+    let options = RealtimeOptions { watch, checks_per_second, attribution };
     Realtime::start(options, clock).map(Some).context("watcher")
 }
 

@@ -9,14 +9,15 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Attribution {
-    /// Process and executable are known.
+    /// Process, executable and users are known.
     Exact,
-    /// The process is known. It ran several executables in the interval of the change, which are
-    /// listed; which of them made the change is not known.
+    /// The process is known. It had several executables or users in the interval of the change,
+    /// which are listed; which of them made the change is not known.
     Ambiguous,
-    /// The process may be another one with the same number, because messages were lost.
+    /// The process may be another one with the same number, because the number was reused or
+    /// messages were lost.
     Uncertain,
-    /// The process is not known; a reason is given.
+    /// The process or its executable is not known; a reason is given.
     #[default]
     Unknown,
 }
@@ -48,15 +49,19 @@ pub struct ActorUser {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct ProcessInfo {
     pub pid: u32,
+    /// Id that no other process has, on this or another host; empty if unknown.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub entity_id: String,
     /// Time at which it started, RFC 3339; empty if unknown.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub start: String,
     /// The executable; absent if it is unknown or ambiguous.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub executable: Option<Executable>,
-    /// Arguments joined by blanks, with secrets masked.
+    /// Arguments joined by blanks, with secrets masked; empty if unknown or ambiguous.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub command_line: String,
+    /// Working directory when the executable was started.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub working_directory: String,
 }
@@ -76,13 +81,17 @@ pub struct Actor {
     /// Ancestors, the parent first; at most 8.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ancestors: Vec<ProcessInfo>,
-    /// Real user.
+    /// The candidates for the effective user, if several come into question.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub users: Vec<ActorUser>,
+    /// Real user; absent if it is unknown or ambiguous.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub real_user: Option<ActorUser>,
-    /// Effective user.
+    /// Effective user; absent if it is unknown or ambiguous.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effective_user: Option<ActorUser>,
-    /// User that logged in (`/proc/PID/loginuid`); absent for services.
+    /// User that logged in (`/proc/PID/loginuid`); absent for services, and if it is unknown or
+    /// ambiguous.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub login_user: Option<ActorUser>,
     /// Session of the login (`/proc/PID/sessionid`).

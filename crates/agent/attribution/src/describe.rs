@@ -1,0 +1,194 @@
+//! Turns what the table found into an [`Actor`]: names, masked command lines, hashes and times.
+
+use std::collections::HashMap;
+use std::fs;
+use std::sync::Arc;
+use std::time::Instant;
+
+use model::{Actor, ActorUser, Attribution, Executable, ProcessInfo, Writer, timestamp};
+use parking_lot::Mutex;
+use ring::digest::{SHA256, digest};
+
+use crate::clock::WallOffset;
+use crate::find::{Finding, Found, Reason};
+use crate::hash::{Hashes, hex};
+use crate::image::{Ancestor, Image, Program, Start};
+use crate::limits;
+use crate::mask;
+
+/// What descriptions need besides the table. **Locking:** each lock guards one cache, is held for a
+/// lookup only, and no two are held at once.
+#[derive(Debug)]
+pub(crate) struct Describer {
+    patterns: Vec<String>,
+    boot: String,
+    hashes: Hashes,
+    names: Mutex<HashMap<u32, (String, Instant)>>,
+    wall: Mutex<WallOffset>,
+}
+
+impl Describer {
+    pub(crate) fn new(patterns: Vec<String>) -> Self {
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        Self {
+            patterns,
+            boot: boot.trim().to_owned(),
+            hashes: Hashes::default(),
+            names: Mutex::default(),
+            wall: Mutex::new(WallOffset::now()),
+        }
+    }
+
+    /// Describes the process of a notification.
+    pub(crate) fn actor(&self, writer: &Writer, finding: &Finding) -> Actor {
+        let (attribution, reason) = match finding {
+            Finding::Process(found) => return self.process(writer.pid, found),
+            Finding::Unknown(reason) => (Attribution::Unknown, *reason),
+            Finding::Uncertain(reason) => (Attribution::Uncertain, *reason),
+        };
+        // The number alone says little, but it is what the kernel reported.
+        let process =
+            (writer.pid != 0).then(|| ProcessInfo { pid: writer.pid, ..ProcessInfo::default() });
+        Actor { attribution, reason: self.reason(reason), process, ..Actor::default() }
+    }
+
+    fn process(&self, pid: u32, found: &Found) -> Actor {
+        let mut executables = Vec::new();
+        for program in found.images.iter().filter_map(|image| image.known_program()) {
+            let executable = executable(program, self.hashes.of(pid, program));
+            if !executables.contains(&executable) {
+                executables.push(executable);
+            }
+        }
+        let one_image = found.images.len() == 1 && found.unknown_image.is_none();
+        let one_user = found.ids.len() == 1 && found.logins.len() == 1;
+        let (attribution, reason) = match (&found.unknown_image, executables.as_slice()) {
+            (None, [_]) if one_image && one_user => (Attribution::Exact, String::new()),
+            (Some(reason), []) => (Attribution::Unknown, self.reason(*reason)),
+            // An image became doubtful between the search and now.
+            (None, []) => (Attribution::Unknown, self.reason(Reason::Gone)),
+            (reason, _) => (Attribution::Ambiguous, ambiguity(found, reason.is_some())),
+        };
+        let mut process = self.info(pid, found.start);
+        if one_image && let (Some(image), [executable]) = (found.images.first(), &*executables) {
+            process.executable = Some(executable.clone());
+            self.add_image(&mut process, image);
+            executables.clear();
+        }
+        let login = one(&found.logins);
+        let real = distinct(found.ids.iter().map(|ids| ids.real));
+        let effective = distinct(found.ids.iter().map(|ids| ids.effective));
+        let several = effective.iter().filter(|_| effective.len() > 1);
+        let users = several.map(|id| self.user(*id)).collect();
+        let image = one(&found.images).filter(|_| one_image);
+        Actor {
+            attribution,
+            reason,
+            process: Some(process),
+            executables,
+            ancestors: found.ancestors.iter().map(|ancestor| self.ancestor(ancestor)).collect(),
+            users,
+            real_user: one(&real).map(|id| self.user(*id)),
+            effective_user: one(&effective).map(|id| self.user(*id)),
+            login_user: login.and_then(|login| login.user).map(|user| self.user(user)),
+            session: login.and_then(|login| login.session),
+            tty: image.map(|image| image.tty.clone()).unwrap_or_default(),
+            container_id: image.map(|image| image.container.clone()).unwrap_or_default(),
+        }
+    }
+
+    fn ancestor(&self, ancestor: &Ancestor) -> ProcessInfo {
+        let mut info = self.info(ancestor.pid, ancestor.start);
+        if let Some(image) = &ancestor.image
+            && let Some(program) = image.known_program()
+        {
+            info.executable = Some(executable(program, self.hashes.cached(program)));
+            self.add_image(&mut info, image);
+        }
+        info
+    }
+
+    fn info(&self, pid: u32, start: Start) -> ProcessInfo {
+        let wall = {
+            let mut wall = self.wall.lock();
+            *wall = wall.refreshed();
+            *wall
+        };
+        let start_text = start.at_ns.map(|at_ns| timestamp::micros(wall.micros(at_ns)));
+        let entity = start.ticks.filter(|_| !self.boot.is_empty()).map(|ticks| {
+            let id = digest(&SHA256, format!("{} {pid} {ticks}", self.boot).as_bytes());
+            hex(id.as_ref().get(..16).unwrap_or_default())
+        });
+        ProcessInfo {
+            pid,
+            entity_id: entity.unwrap_or_default(),
+            start: start_text.unwrap_or_default(),
+            ..ProcessInfo::default()
+        }
+    }
+
+    fn add_image(&self, info: &mut ProcessInfo, image: &Arc<Image>) {
+        info.command_line = mask::command_line(&image.arguments, &self.patterns);
+        info.working_directory = String::from_utf8_lossy(&image.working_directory).into_owned();
+    }
+
+    fn user(&self, id: u32) -> ActorUser {
+        if let Some((name, at)) = self.names.lock().get(&id)
+            && at.elapsed() < limits::NAME_AGE_MAX
+        {
+            return ActorUser { id, name: name.clone() };
+        }
+        let user = uzers::get_user_by_uid(id);
+        let name = user.map(|user| user.name().to_string_lossy().into_owned()).unwrap_or_default();
+        let mut names = self.names.lock();
+        if names.len() >= limits::NAMES_MAX {
+            names.clear();
+        }
+        names.insert(id, (name.clone(), Instant::now()));
+        ActorUser { id, name }
+    }
+
+    fn reason(&self, reason: Reason) -> String {
+        match reason {
+            Reason::Gone => "gone before it was read".to_owned(),
+            Reason::OtherNamespace => "other pid namespace".to_owned(),
+            Reason::Kernel => "kernel".to_owned(),
+            Reason::Incomplete(from_ns, to_ns) => {
+                let wall = *self.wall.lock();
+                let time = |ns| timestamp::micros(wall.micros(i64::try_from(ns).unwrap_or(0)));
+                format!("table incomplete {}..{}", time(from_ns), time(to_ns))
+            }
+            Reason::Reused => "process number reused in the interval".to_owned(),
+            Reason::ManyImages => "more executables in the interval than are kept".to_owned(),
+            Reason::Behind => "process table is behind".to_owned(),
+        }
+    }
+}
+
+fn executable(program: &Program, sha256: Option<String>) -> Executable {
+    let path = String::from_utf8_lossy(&program.path).into_owned();
+    Executable { path, sha256, deleted: program.deleted }
+}
+
+fn distinct(ids: impl Iterator<Item = u32>) -> Vec<u32> {
+    let mut ids: Vec<u32> = ids.collect();
+    ids.sort_unstable();
+    ids.dedup();
+    ids
+}
+
+fn one<T>(set: &[T]) -> Option<&T> {
+    if let [only] = set { Some(only) } else { None }
+}
+
+/// Returns the reason of an ambiguous attribution.
+fn ambiguity(found: &Found, further: bool) -> String {
+    if found.images.len() > 1 || further {
+        let further = if further { ", one of them unknown" } else { "" };
+        return format!("several executables in the interval{further}");
+    }
+    match (found.ids.len(), found.logins.len()) {
+        (0, _) | (_, 0) => "user unknown".to_owned(),
+        _ => "several users in the interval".to_owned(),
+    }
+}

@@ -1,0 +1,141 @@
+//! Which process a notification names: every image and user that was in force in an interval.
+
+use std::sync::Arc;
+
+use model::Writer;
+
+use crate::image::{Ancestor, Image, Login, Start};
+use crate::limits;
+use crate::message::Ids;
+use crate::table::{Life, Phase, Table};
+
+/// Reason why a process, its executable or its users are not certain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// `/proc` could not be read while the process had the image.
+    Gone,
+    /// The process has no number here.
+    OtherNamespace,
+    /// A thread of the kernel, such as the NFS server's.
+    Kernel,
+    /// Messages were lost, nanoseconds of `CLOCK_MONOTONIC`.
+    Incomplete(u64, u64),
+    /// Two processes had the number in the interval.
+    Reused,
+    /// The process had more images in the interval than are kept.
+    ManyImages,
+    /// The table did not pass the interval in time.
+    Behind,
+}
+
+/// The outcome of a search.
+#[derive(Debug)]
+pub(crate) enum Finding {
+    Unknown(Reason),
+    Uncertain(Reason),
+    Process(Box<Found>),
+}
+
+/// The process that had the number in the whole interval.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) start: Start,
+    /// Different images in force in the interval whose executable is known.
+    pub(crate) images: Vec<Arc<Image>>,
+    /// Reason why a further image is not known.
+    pub(crate) unknown_image: Option<Reason>,
+    /// Different users in force in the interval; empty if one of them is not known.
+    pub(crate) ids: Vec<Ids>,
+    /// Different logins in force in the interval; empty if one of them is not known.
+    pub(crate) logins: Vec<Login>,
+    pub(crate) ancestors: Arc<[Arc<Ancestor>]>,
+    /// Time at which the last of the images was read.
+    pub(crate) read_ns: u64,
+}
+
+impl Table {
+    /// Finds the process of a notification. The table must have passed the writer's interval.
+    pub(crate) fn find(&self, writer: &Writer) -> Finding {
+        let (from_ns, to_ns) = (writer.from_ns.min(writer.to_ns), writer.to_ns);
+        if writer.pid == 0 {
+            return Finding::Unknown(Reason::OtherNamespace);
+        }
+        let with_delay = from_ns.saturating_sub(limits::CLOSE_DELAY_NS);
+        if let Some((from, to)) = self.losses.within(with_delay, to_ns) {
+            return Finding::Uncertain(Reason::Incomplete(from, to));
+        }
+        let lives = self.lives.get(&writer.pid).map(Vec::as_slice).unwrap_or_default();
+        let mut in_force = lives.iter().filter(|life| {
+            // The EXIT of the first thread does not end a process that had several.
+            let over = life.ended_ns.is_some_and(|ended| ended < from_ns && !life.threaded);
+            life.from_ns <= to_ns && !over
+        });
+        match (in_force.next(), in_force.next()) {
+            (None, _) => Finding::Unknown(Reason::Gone),
+            (Some(life), None) => Finding::Process(Box::new(find_within(life, with_delay, to_ns))),
+            (Some(_), Some(_)) => Finding::Uncertain(Reason::Reused),
+        }
+    }
+}
+
+fn find_within(life: &Life, from_ns: u64, to_ns: u64) -> Found {
+    let mut found = Found {
+        start: life.start,
+        images: Vec::new(),
+        unknown_image: None,
+        ids: Vec::new(),
+        logins: Vec::new(),
+        ancestors: life.ancestors.clone(),
+        read_ns: 0,
+    };
+    let (mut ids_known, mut logins_known) = (true, true);
+    let first_ns = life.phases.front().map_or(u64::MAX, |first| first.from_ns);
+    if first_ns > from_ns && first_ns > life.from_ns {
+        found.unknown_image = Some(Reason::ManyImages);
+        (ids_known, logins_known) = (false, false);
+    }
+    let ends = life.phases.iter().skip(1).map(|next| next.from_ns).chain([u64::MAX]);
+    let in_force = life.phases.iter().zip(ends);
+    for (phase, _) in in_force.filter(|(p, end_ns)| p.from_ns <= to_ns && *end_ns >= from_ns) {
+        found.add_image(phase);
+        ids_known &= phase.ids.is_some();
+        logins_known &= phase.login.is_some();
+        add(&mut found.ids, phase.ids);
+        add(&mut found.logins, phase.login);
+    }
+    for ids in &life.thread_ids {
+        add(&mut found.ids, Some(*ids));
+    }
+    if !ids_known || life.thread_ids.len() > limits::THREAD_IDS_MAX {
+        found.ids.clear();
+    }
+    if !logins_known {
+        found.logins.clear();
+    }
+    found
+}
+
+impl Found {
+    fn add_image(&mut self, phase: &Phase) {
+        let Some(image) = &phase.image else {
+            self.unknown_image = self.unknown_image.or(Some(Reason::Gone));
+            return;
+        };
+        self.read_ns = self.read_ns.max(image.read_ns);
+        if image.is_kernel() {
+            self.unknown_image = Some(Reason::Kernel);
+        } else if image.known_program().is_none() {
+            self.unknown_image = self.unknown_image.or(Some(Reason::Gone));
+        } else if !self.images.iter().any(|known| Arc::ptr_eq(known, image)) {
+            self.images.push(image.clone());
+        }
+    }
+}
+
+fn add<T: PartialEq>(set: &mut Vec<T>, item: Option<T>) {
+    if let Some(item) = item
+        && !set.contains(&item)
+    {
+        set.push(item);
+    }
+}

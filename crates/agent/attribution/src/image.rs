@@ -1,0 +1,79 @@
+//! Images: a program that a process runs, from one exec to the next.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Identity of a file's content: an executable that was replaced or rewritten has another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct FileId {
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
+    pub(crate) ctime_ns: i128,
+}
+
+/// The executable of an image.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Program {
+    /// Path without the kernel's marker of a deleted file.
+    pub(crate) path: Vec<u8>,
+    pub(crate) deleted: bool,
+    pub(crate) file: FileId,
+}
+
+/// The login that a process descends from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub(crate) struct Login {
+    pub(crate) user: Option<u32>,
+    pub(crate) session: Option<u32>,
+}
+
+/// A program in a process, as `/proc` described it after the exec.
+#[derive(Debug, Default)]
+pub(crate) struct Image {
+    /// Absent for a thread of the kernel.
+    pub(crate) program: Option<Program>,
+    /// Arguments, each ended by a zero byte; cut off after [`crate::limits::ARGUMENTS_BYTES_MAX`].
+    pub(crate) arguments: Vec<u8>,
+    pub(crate) working_directory: Vec<u8>,
+    pub(crate) tty: String,
+    pub(crate) container: String,
+    /// Time at which `/proc` had been read, nanoseconds of `CLOCK_MONOTONIC`.
+    pub(crate) read_ns: u64,
+    /// True if a later message showed that `/proc` may have described the next image already.
+    pub(crate) doubtful: AtomicBool,
+}
+
+impl Image {
+    /// Returns the executable if it is certain.
+    pub(crate) fn known_program(&self) -> Option<&Program> {
+        self.program.as_ref().filter(|_| !self.doubtful.load(Ordering::Relaxed))
+    }
+
+    /// Returns true for a thread of the kernel.
+    pub(crate) fn is_kernel(&self) -> bool {
+        self.program.is_none()
+    }
+
+    /// Marks the image, for every process and descendant that refers to it.
+    pub(crate) fn doubt(&self) {
+        self.doubtful.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A process that created another one, with the image it had then.
+#[derive(Debug)]
+pub(crate) struct Ancestor {
+    pub(crate) pid: u32,
+    pub(crate) start: Start,
+    pub(crate) image: Option<Arc<Image>>,
+}
+
+/// Start of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Start {
+    /// Nanoseconds of `CLOCK_MONOTONIC`; may be rounded down to a tick. Negative if the process
+    /// started before a suspend of which this clock does not know. `None` if not known.
+    pub(crate) at_ns: Option<i64>,
+    /// Ticks since boot, from `/proc/PID/stat`.
+    pub(crate) ticks: Option<u64>,
+}

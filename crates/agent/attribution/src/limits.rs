@@ -1,0 +1,41 @@
+//! Limits of the process table.
+
+use std::time::Duration;
+
+/// Most processes in the table, running and ended.
+pub const PROCESSES_MAX: usize = 64 * 1024;
+/// Most phases of a process: spans of one image and one pair of users.
+pub const PHASES_MAX: usize = 16;
+/// Most ancestors of a process.
+pub const ANCESTORS_MAX: usize = 8;
+/// Most users that threads of a process set for themselves.
+pub const THREAD_IDS_MAX: usize = 4;
+/// Most intervals of losses; the two oldest are merged.
+pub const LOSSES_MAX: usize = 64;
+/// Time for which an ended process is kept.
+pub const ENDED_KEPT_NS: u64 = 60_000_000_000;
+/// Most bytes of a process's arguments.
+pub const ARGUMENTS_BYTES_MAX: usize = 4096;
+/// Most bytes of a file of `/proc`, except arguments.
+pub const PROC_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of the connector's receive buffer: about 20,000 messages.
+pub const BUFFER_BYTES: usize = 8 * 1024 * 1024;
+/// Longest wait until the table has passed a time.
+pub const PASS_WAIT_MAX: Duration = Duration::from_secs(2);
+/// Most cached hashes of executables.
+pub const HASHES_MAX: usize = 4096;
+/// Largest executable that is hashed, bytes.
+pub const HASH_BYTES_MAX: u64 = 256 * 1024 * 1024;
+/// Most cached names of users. A full cache is cleared.
+pub const NAMES_MAX: usize = 10_000;
+/// Age after which a cached name of a user is looked up again.
+pub const NAME_AGE_MAX: Duration = Duration::from_mins(1);
+
+/// A file that an exec closes (`O_CLOEXEC`) is notified when the system call returns, after the
+/// message of the exec. An image is therefore still a candidate so long after it was replaced.
+pub const CLOSE_DELAY_NS: u64 = 5_000_000;
+/// Longest time between the moment in which an exec replaces what `/proc` shows, and its message.
+/// The kernel maps the new program in between, on a busy machine with interruptions.
+pub const EXEC_WINDOW_NS: u64 = 10_000_000_000;
+/// An image is used for an answer only if no message contradicted it for so long after its reading.
+pub const SETTLE_NS: u64 = 50_000_000;

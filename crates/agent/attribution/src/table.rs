@@ -1,0 +1,432 @@
+//! The process table: which images and users each process had, and when. Pure: what was read from
+//! `/proc` arrives with the message that caused the reading.
+//!
+//! A process has *phases*, spans of time with one image and one pair of users. FORK copies the
+//! parent's phase if `/proc` shows the same executable for the child; EXEC and UID begin phases.
+//! [`Table::find`] returns everything that was in force in an interval, and never picks one of
+//! several.
+//!
+//! **Why an image can be trusted.** `/proc` is read after the message of the exec; the process may
+//! already run its next image. The next exec's message proves it or not:
+//! - It was sent before the reading had ended: the reading may be of the next image.
+//! - It was sent within [`limits::EXEC_WINDOW_NS`] after the reading: the process may have been
+//!   inside that exec, which replaces what `/proc` shows before its message is sent. The reading is
+//!   of the next image only if both have the same executable, because the executable is read last.
+//!
+//! In both cases the image becomes doubtful: its executable counts as unknown. A reading of another
+//! process that reused the number is recognised by its start time.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use crate::image::{Ancestor, FileId, Image, Login, Start};
+use crate::limits;
+use crate::losses::Losses;
+use crate::message::{Ids, Kind, Message, Task};
+
+/// A process as `/proc` describes it.
+#[derive(Debug, Clone)]
+pub(crate) struct Reading {
+    pub(crate) start: Start,
+    pub(crate) parent: u32,
+    pub(crate) threads: u32,
+    pub(crate) ids: Ids,
+    pub(crate) login: Login,
+    /// `None` if the process had ended.
+    pub(crate) image: Option<Arc<Image>>,
+}
+
+/// What was read from `/proc` when a message arrived.
+#[derive(Debug, Clone, Default)]
+pub(crate) enum Fresh {
+    #[default]
+    Nothing,
+    /// EXEC: the process; `None` if it was gone.
+    Process(Option<Reading>),
+    /// FORK: the child's executable; `None` if it was gone or is a thread of the kernel.
+    Executable(Option<FileId>),
+    /// UID: the login; `None` if the process was gone.
+    Login(Option<Login>),
+}
+
+/// A span of time with one image and one pair of users.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Phase {
+    pub(crate) from_ns: u64,
+    /// `None` if `/proc` could not be read.
+    pub(crate) image: Option<Arc<Image>>,
+    pub(crate) ids: Option<Ids>,
+    /// Time at which `ids` were read from `/proc`; 0 if a message named them.
+    ids_read_ns: u64,
+    pub(crate) login: Option<Login>,
+}
+
+/// One process, from its start to its end.
+#[derive(Debug)]
+pub(crate) struct Life {
+    /// Number of the entry; distinguishes processes with the same pid.
+    serial: u64,
+    /// 0 if it ran before the table began.
+    pub(crate) from_ns: u64,
+    pub(crate) start: Start,
+    /// Last EXIT of one of its threads.
+    pub(crate) ended_ns: Option<u64>,
+    /// True if it may have had more than one thread: it can go on after the EXIT of the first one.
+    pub(crate) threaded: bool,
+    /// In the order of their messages; the first ones may have been dropped.
+    pub(crate) phases: VecDeque<Phase>,
+    /// Users that threads have set for themselves since the last exec.
+    pub(crate) thread_ids: Vec<Ids>,
+    pub(crate) ancestors: Arc<[Arc<Ancestor>]>,
+    /// This process as an ancestor; recreated when its image changes.
+    node: Option<Arc<Ancestor>>,
+}
+
+impl Life {
+    fn push(&mut self, phase: Phase) {
+        self.node = None;
+        self.phases.push_back(phase);
+        if self.phases.len() > limits::PHASES_MAX {
+            self.phases.pop_front();
+        }
+    }
+
+    fn last(&self) -> Option<&Phase> {
+        self.phases.back()
+    }
+
+    fn node(&mut self, pid: u32) -> Arc<Ancestor> {
+        if let Some(node) = &self.node {
+            return node.clone();
+        }
+        let image = self.last().and_then(|phase| phase.image.clone());
+        let node = Arc::new(Ancestor { pid, start: self.start, image });
+        self.node = Some(node.clone());
+        node
+    }
+}
+
+/// An ended process that is due for removal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ended {
+    pub(crate) pid: u32,
+    serial: u64,
+    at_ns: u64,
+}
+
+/// The table.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    pub(crate) lives: HashMap<u32, Vec<Life>>,
+    pub(crate) losses: Losses,
+    count: usize,
+    serial: u64,
+    ended: VecDeque<Ended>,
+    refused: u64,
+}
+
+impl Table {
+    /// Returns the number of processes, running and ended.
+    pub(crate) fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Returns the number of processes that were not entered because the table was full.
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// Applies a message, with what was read from `/proc` for it.
+    pub(crate) fn apply(&mut self, message: &Message, fresh: Fresh) {
+        match (message.kind, fresh) {
+            (Kind::Fork { parent, child }, Fresh::Executable(executable)) if child.leads() => {
+                self.fork(parent, child.pid, message.at_ns, executable);
+            }
+            (Kind::Fork { child, .. }, _) if !child.leads() => {
+                if let Some(life) = self.current(child.pid) {
+                    life.threaded = true;
+                }
+            }
+            (Kind::Exec(task), Fresh::Process(reading)) => {
+                self.exec(task.pid, message.at_ns, reading);
+            }
+            (Kind::Uid(task, ids), Fresh::Login(login)) => {
+                self.set_ids(task, message.at_ns, ids, login);
+            }
+            (Kind::Exit(task), _) => self.exit(task, message.at_ns),
+            _ => {}
+        }
+    }
+
+    /// Enters the processes that `/proc` lists, after the start and after losses. The messages of
+    /// the interval up to `to_ns` were lost; later ones are applied after this call.
+    pub(crate) fn restart(&mut self, from_ns: u64, to_ns: u64, running: &[(u32, Reading)]) {
+        self.losses.add(from_ns, to_ns);
+        let listed: HashMap<u32, &Reading> = running.iter().map(|(pid, r)| (*pid, r)).collect();
+        let missing: Vec<u32> =
+            self.lives.keys().copied().filter(|pid| !listed.contains_key(pid)).collect();
+        for pid in missing {
+            if self.current(pid).is_some_and(|life| life.ended_ns.is_none()) {
+                self.exit(Task { tid: pid, pid }, to_ns);
+            }
+        }
+        for (pid, reading) in running {
+            self.restart_one(*pid, from_ns, to_ns, reading);
+        }
+        for (pid, _) in running {
+            let ancestors = ancestors_listed(*pid, &listed);
+            if let Some(life) = self.current(*pid).filter(|life| life.ancestors.is_empty()) {
+                life.ancestors = ancestors;
+            }
+        }
+    }
+
+    fn restart_one(&mut self, pid: u32, from_ns: u64, to_ns: u64, reading: &Reading) {
+        let same = self.current(pid).is_some_and(|life| {
+            life.start.ticks.is_some() && life.start.ticks == reading.start.ticks
+        });
+        if !same && !self.add(pid, from_ns, reading.start) {
+            return;
+        }
+        if let Some(life) = self.current(pid) {
+            life.ended_ns = None;
+            life.threaded |= reading.threads > 1;
+            life.push(Phase {
+                from_ns: to_ns,
+                image: reading.image.clone(),
+                ids: Some(reading.ids),
+                ids_read_ns: 0,
+                login: Some(reading.login),
+            });
+        }
+    }
+
+    fn fork(&mut self, parent: Task, pid: u32, at_ns: u64, executable: Option<FileId>) {
+        if let Some(image) = self.current(pid).and_then(|l| l.last()).and_then(|p| p.image.as_ref())
+            && at_ns < image.read_ns
+        {
+            image.doubt();
+        }
+        let inherited = self.current(parent.pid).map(|life| {
+            let node = life.node(parent.pid);
+            let older = life.ancestors.iter().take(limits::ANCESTORS_MAX - 1).cloned();
+            let ancestors: Arc<[_]> = std::iter::once(node).chain(older).collect();
+            let mut phase = life.last().cloned();
+            // Which of its process's users a thread has is not known.
+            if let Some(phase) = phase.as_mut().filter(|_| !life.thread_ids.is_empty()) {
+                let same = |ids| Some(ids) == phase.ids;
+                phase.ids = phase.ids.filter(|_| life.thread_ids.iter().copied().all(same));
+            }
+            (phase, ancestors)
+        });
+        let start = Start { at_ns: i64::try_from(at_ns).ok(), ticks: None };
+        if !self.add(pid, at_ns, start) {
+            return;
+        }
+        let Some(life) = self.current(pid) else { return };
+        let (phase, ancestors) = inherited.unwrap_or_default();
+        life.ancestors = ancestors;
+        let phase = phase.unwrap_or_default();
+        // The parent of a process that was cloned with CLONE_PARENT is not the process that it is
+        // a copy of, and the message names only the parent.
+        let image = phase.image.filter(|image| match &image.program {
+            Some(program) => Some(program.file) == executable,
+            None => executable.is_none(),
+        });
+        life.push(Phase { from_ns: at_ns, image, ..phase });
+    }
+
+    fn exec(&mut self, pid: u32, at_ns: u64, reading: Option<Reading>) {
+        if self.current(pid).is_none() && !self.add(pid, 0, Start::default()) {
+            return;
+        }
+        let Some(life) = self.current(pid) else { return };
+        let reading = reading.filter(|reading| is_of_this_life(life, reading, at_ns));
+        if let Some(before) = life.last().and_then(|phase| phase.image.as_ref()) {
+            let next = reading.as_ref().and_then(|reading| reading.image.as_ref());
+            let next = next.and_then(|image| image.program.as_ref());
+            let same = next.is_none_or(|next| {
+                before.program.as_ref().is_some_and(|before| before.file == next.file)
+            });
+            let inside = at_ns.saturating_sub(before.read_ns) < limits::EXEC_WINDOW_NS;
+            if at_ns < before.read_ns || (same && inside && !before.is_kernel()) {
+                before.doubt();
+            }
+        }
+        // An exec by another thread than the first one is reported after the first one's EXIT.
+        life.ended_ns = None;
+        life.threaded = false;
+        life.thread_ids.clear();
+        let before = life.last();
+        let ids = before.and_then(|phase| phase.ids);
+        let login = before.and_then(|phase| phase.login);
+        let image = reading.as_ref().and_then(|reading| reading.image.clone());
+        let read_ns = image.as_ref().map_or(u64::MAX, |image| image.read_ns);
+        let phase = Phase {
+            from_ns: at_ns,
+            image,
+            ids: ids.or(reading.as_ref().map(|reading| reading.ids)),
+            ids_read_ns: if ids.is_none() { read_ns } else { 0 },
+            login: reading.as_ref().map(|reading| reading.login).or(login),
+        };
+        if let Some(reading) = reading {
+            life.start.ticks = reading.start.ticks;
+            life.start.at_ns = life.start.at_ns.or(reading.start.at_ns);
+        }
+        life.push(phase);
+    }
+
+    fn set_ids(&mut self, task: Task, at_ns: u64, ids: Ids, login: Option<Login>) {
+        let Some(life) = self.current(task.pid) else { return };
+        if !task.leads() {
+            if !life.thread_ids.contains(&ids) && life.thread_ids.len() <= limits::THREAD_IDS_MAX {
+                life.thread_ids.push(ids);
+            }
+            return;
+        }
+        let Some(last) = life.phases.back_mut() else { return };
+        // What was read from /proc may have been these users already.
+        if at_ns < last.ids_read_ns {
+            last.ids = None;
+        }
+        let (login, image) = (login.or(last.login), last.image.clone());
+        life.push(Phase { from_ns: at_ns, ids: Some(ids), ids_read_ns: 0, login, image });
+    }
+
+    fn exit(&mut self, task: Task, at_ns: u64) {
+        let Some(life) = self.current(task.pid) else { return };
+        // A thread that ends after the first one shows that the process went on.
+        if !task.leads() && life.ended_ns.is_none() {
+            return;
+        }
+        let ended = Ended { pid: task.pid, serial: life.serial, at_ns };
+        if life.ended_ns.replace(at_ns).is_none() {
+            self.ended.push_back(ended);
+        }
+    }
+
+    /// Returns the ended processes that are due for removal, at most so many. The caller checks
+    /// those that were threaded against `/proc` and passes each to [`Table::remove`] or
+    /// [`Table::keep`].
+    pub(crate) fn due(&mut self, now_ns: u64, most: usize) -> Vec<(Ended, bool)> {
+        let mut due = Vec::new();
+        while let Some(ended) = self.ended.front().copied()
+            && ended.at_ns + limits::ENDED_KEPT_NS <= now_ns
+            && due.len() < most
+        {
+            self.ended.pop_front();
+            let Some(life) = self.ended_life(ended) else { continue };
+            let (last_ns, threaded) = (life.ended_ns.unwrap_or(0), life.threaded);
+            if last_ns > ended.at_ns {
+                self.ended.push_back(Ended { at_ns: last_ns, ..ended });
+            } else {
+                due.push((ended, threaded));
+            }
+        }
+        due
+    }
+
+    /// Removes an ended process.
+    pub(crate) fn remove(&mut self, ended: Ended) {
+        if self.ended_life(ended).is_none() {
+            return;
+        }
+        let Some(lives) = self.lives.get_mut(&ended.pid) else { return };
+        lives.retain(|life| life.serial != ended.serial);
+        if lives.is_empty() {
+            self.lives.remove(&ended.pid);
+        }
+        self.count -= 1;
+    }
+
+    /// Keeps a process that goes on after the end of its first thread.
+    pub(crate) fn keep(&mut self, ended: Ended, now_ns: u64) {
+        if self.ended_life(ended).is_some() {
+            self.ended.push_back(Ended { at_ns: now_ns, ..ended });
+        }
+    }
+
+    /// Returns the process that an entry of the queue refers to, unless it went on.
+    fn ended_life(&self, ended: Ended) -> Option<&Life> {
+        let lives = self.lives.get(&ended.pid)?;
+        lives.iter().find(|life| life.serial == ended.serial && life.ended_ns.is_some())
+    }
+
+    /// Returns the process that has this number now, or had it last.
+    fn current(&mut self, pid: u32) -> Option<&mut Life> {
+        self.lives.get_mut(&pid)?.last_mut()
+    }
+
+    /// Adds a process without phases. Returns false if the table is full of running processes; an
+    /// older process with this number is then removed, so that it is not taken for the new one.
+    fn add(&mut self, pid: u32, from_ns: u64, start: Start) -> bool {
+        if self.count >= limits::PROCESSES_MAX {
+            self.remove_oldest();
+        }
+        if self.count >= limits::PROCESSES_MAX {
+            self.refused += 1;
+            self.count -= self.lives.remove(&pid).map_or(0, |lives| lives.len());
+            return false;
+        }
+        let lives = self.lives.entry(pid).or_default();
+        // A process that was entered from /proc, and whose FORK arrives later.
+        if lives.last().is_some_and(|life| life.from_ns >= from_ns) {
+            lives.pop();
+            self.count -= 1;
+        }
+        if let Some(before) = lives.last_mut()
+            && before.ended_ns.is_none()
+        {
+            before.ended_ns = Some(from_ns);
+            self.ended.push_back(Ended { pid, serial: before.serial, at_ns: from_ns });
+        }
+        self.serial += 1;
+        self.count += 1;
+        lives.push(Life {
+            serial: self.serial,
+            from_ns,
+            start,
+            ended_ns: None,
+            threaded: false,
+            phases: VecDeque::with_capacity(2),
+            thread_ids: Vec::new(),
+            ancestors: Arc::default(),
+            node: None,
+        });
+        true
+    }
+
+    /// Removes the process that ended first.
+    fn remove_oldest(&mut self) {
+        while let Some(ended) = self.ended.pop_front() {
+            if self.ended_life(ended).is_some() {
+                self.remove(ended);
+                return;
+            }
+        }
+    }
+}
+
+/// Returns false if another process, which reused the number later, was read.
+fn is_of_this_life(life: &Life, reading: &Reading, at_ns: u64) -> bool {
+    match (life.start.ticks, reading.start.at_ns) {
+        (Some(ticks), _) => reading.start.ticks == Some(ticks),
+        (None, Some(start_ns)) => i128::from(start_ns) <= i128::from(at_ns),
+        (None, None) => false,
+    }
+}
+
+/// Returns the ancestors of a process by the parents that `/proc` names.
+fn ancestors_listed(pid: u32, listed: &HashMap<u32, &Reading>) -> Arc<[Arc<Ancestor>]> {
+    let mut ancestors = Vec::new();
+    let mut child = listed.get(&pid);
+    while let Some(pid) = child.map(|reading| reading.parent)
+        && let Some(parent) = listed.get(&pid)
+        && ancestors.len() < limits::ANCESTORS_MAX
+    {
+        let image = parent.image.clone();
+        ancestors.push(Arc::new(Ancestor { pid, start: parent.start, image }));
+        child = Some(parent);
+    }
+    ancestors.into()
+}
