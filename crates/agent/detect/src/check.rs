@@ -8,7 +8,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
 
 use model::traits::BaselineItem;
 use model::{Check, Depth, ItemKey, Kind, Observation};
@@ -16,24 +15,11 @@ use observe::{Directory, Stat, open};
 use rustix::io::Errno;
 
 use crate::gaps::is_at_or_below;
-use crate::report::{Counts, ScanError};
+use crate::report::{CheckReport, ScanError};
 use crate::root::Root;
 use crate::visit::{OpenRoot, open_root, visit};
 use crate::walk::{Base, Child, Context, Targeted, Walk};
 use crate::{limits, merge, moves};
-
-/// Result of targeted checks.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct CheckReport {
-    pub counts: Counts,
-    /// Files that changed while they were read. Their baseline is unchanged: check them again.
-    pub unsettled: Vec<ItemKey>,
-    /// Files above [`limits::LARGE_BYTES`] that were not read. Check them with
-    /// [`crate::Scanner::check_large`].
-    pub large: Vec<Check>,
-    /// Duration on the monotonic clock.
-    pub took: Duration,
-}
 
 impl Targeted {
     pub(crate) fn new(checks: &[Check], large_bytes: u64) -> Self {

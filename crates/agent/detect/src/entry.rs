@@ -134,9 +134,9 @@ impl Walk<'_, '_> {
 
     /// Returns true if the entry is not excluded and the rule's patterns select it.
     fn is_selected(&mut self, directory: &Directory, name: &[u8], is_directory: bool) -> bool {
-        if !self.cx.options.excluded.is_empty() {
+        if !self.cx.excluded.is_empty() {
             let path = join(&directory.path, name);
-            if self.cx.options.excluded.contains(&path) {
+            if self.cx.excluded.contains(&path) {
                 return false;
             }
         }

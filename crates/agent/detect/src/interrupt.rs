@@ -3,36 +3,15 @@
 
 use std::sync::Arc;
 
-use model::{Check, ItemKey};
+use model::ItemKey;
 use observe::{ReadPool, ReaderContext};
 
-use crate::check::{self, CheckReport};
+use crate::check;
 use crate::limits;
+use crate::ports::NoChecks;
 use crate::report::{Counts, Progress, ScanError};
 use crate::walk::{Context, Targeted, Walk};
 use crate::writer::Writer;
-
-/// A source of checks that a scan runs when they are due. A first scan of a root runs none.
-pub trait Interrupt {
-    /// Returns the checks that are due now. Called between two directories and while the scan waits
-    /// for its readers, so it must be cheap.
-    fn due(&mut self) -> Vec<Check>;
-
-    /// Takes the result of the checks that [`Interrupt::due`] returned.
-    fn checked(&mut self, report: CheckReport);
-}
-
-/// No checks, for scans without a watcher.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct NoChecks;
-
-impl Interrupt for NoChecks {
-    fn due(&mut self) -> Vec<Check> {
-        Vec::new()
-    }
-
-    fn checked(&mut self, _report: CheckReport) {}
-}
 
 impl Walk<'_, '_> {
     /// Returns true if a check has written the item since the scan looked at it.
@@ -69,7 +48,7 @@ impl Walk<'_, '_> {
         let mut inner = Context {
             baseline: &mut *self.cx.baseline,
             writer: Writer::once(self.cx.writer.sink(), limits::MOVE_OPS),
-            pool: ReadPool::new(self.cx.options.readers, false, Arc::clone(&readers)),
+            pool: ReadPool::new(self.cx.reader_count, false, Arc::clone(&readers)),
             readers,
             handles: &mut *self.cx.handles,
             interrupt: &mut NoChecks,
@@ -81,7 +60,8 @@ impl Walk<'_, '_> {
             totals: Counts::default(),
             started_us: self.cx.clock.now_us(),
             roots: self.cx.roots,
-            options: self.cx.options,
+            reader_count: self.cx.reader_count,
+            excluded: self.cx.excluded,
         };
         let report = check::run(&mut inner, &checks)?;
         let written = inner.writer.into_written();

@@ -23,6 +23,7 @@ pub mod limits;
 mod merge;
 mod mounts;
 mod moves;
+mod ports;
 mod rehash;
 mod report;
 mod root;
@@ -34,11 +35,11 @@ mod visit;
 mod walk;
 mod writer;
 
-pub use check::CheckReport;
-pub use interrupt::{Interrupt, NoChecks};
 pub use observe::{Algorithm, Cancel, PoolError, SystemNames};
+pub use ports::{Interrupt, NoChecks, ScanPorts};
 pub use report::{
-    Counts, Gap, GapKind, Progress, ProgressCounts, RootReport, RootState, ScanError, ScanReport,
+    CheckReport, Counts, Gap, GapKind, Progress, ProgressCounts, RootReport, RootState, ScanError,
+    ScanReport,
 };
 pub use rules::{Attribute, Rules, RulesError, Watch};
-pub use scanner::{ScanBudget, ScanOptions, ScanPorts, Scanner};
+pub use scanner::{ScanBudget, ScanOptions, Scanner};

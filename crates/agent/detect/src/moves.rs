@@ -15,7 +15,7 @@ use model::{Change, ChangeKind, Field, Fields, ItemKey, Kind, Observation, Op};
 
 use crate::gaps::is_at_or_below;
 
-/// What makes two observations the same file.
+/// Device, inode and kind: equal for two observations of the same file.
 type Identity = (u64, u64, Kind);
 
 fn identity(o: &Observation) -> Identity {
@@ -23,7 +23,7 @@ fn identity(o: &Observation) -> Identity {
 }
 
 /// Indexes of the operations that delete and create an inode. More than one of a kind means several
-/// links, of which none can be told to be the moved one.
+/// links, and it is not known which one was moved.
 #[derive(Default)]
 struct Pair {
     deleted: Vec<usize>,

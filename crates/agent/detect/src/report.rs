@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use model::CoverageKind;
 use model::traits::PortError;
+use model::{Check, CoverageKind, ItemKey};
 use observe::PoolError;
 use serde::{Deserialize, Serialize};
 
@@ -268,6 +269,19 @@ pub struct ScanReport {
     pub roots: Vec<RootReport>,
     /// True if it was cancelled before its end.
     pub cancelled: bool,
+}
+
+/// Result of targeted checks.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct CheckReport {
+    pub counts: Counts,
+    /// Files that changed while they were read. Their baseline is unchanged: check them again.
+    pub unsettled: Vec<ItemKey>,
+    /// Files above [`crate::limits::LARGE_BYTES`] that were not read. Check them with
+    /// [`crate::Scanner::check_large`].
+    pub large: Vec<Check>,
+    /// Duration on the monotonic clock.
+    pub took: Duration,
 }
 
 #[cfg(test)]

@@ -6,14 +6,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use env::clock::Clock;
-use model::{Baseline, Check, DirectoryHandles, NoHandles, Sink};
+use model::{Baseline, Check, NoHandles, Sink};
 use observe::{Cancel, ReadPool, ReaderContext, TokenBucket};
 use parking_lot::Mutex;
 
-use crate::check::{self, CheckReport};
+use crate::check;
 use crate::gaps::Gaps;
-use crate::interrupt::{Interrupt, NoChecks};
-use crate::report::{Counts, Gap, Progress, ScanError, ScanReport};
+use crate::ports::{NoChecks, ScanPorts};
+use crate::report::{CheckReport, Counts, Gap, Progress, ScanError, ScanReport};
 use crate::root::{self, Rule};
 use crate::rules::{Rules, RulesError};
 use crate::visit::visit;
@@ -58,16 +58,6 @@ impl Default for ScanOptions {
             excluded: Vec::new(),
         }
     }
-}
-
-/// What a scan or a check reads from and writes to.
-pub struct ScanPorts<'a> {
-    pub baseline: &'a mut dyn Baseline,
-    pub sink: &'a mut dyn Sink,
-    /// Learns the directories that are entered.
-    pub handles: &'a mut dyn DirectoryHandles,
-    /// Checks to be run in the middle of the scan.
-    pub interrupt: &'a mut dyn Interrupt,
 }
 
 /// A scanner for one set of rules. Between scans it keeps only the gaps that it has reported. One
@@ -177,7 +167,8 @@ impl Scanner {
             totals: Counts::default(),
             started_us: started_at_us,
             roots: &roots,
-            options: &self.options,
+            reader_count: self.options.readers,
+            excluded: &self.options.excluded,
         };
         let reports: Result<Vec<_>, _> = roots.iter().map(|root| visit(&mut cx, root)).collect();
         if reports.is_err() {
@@ -256,7 +247,8 @@ impl Scanner {
             totals: Counts::default(),
             started_us: self.clock.now_us(),
             roots: &roots,
-            options: &self.options,
+            reader_count: self.options.readers,
+            excluded: &self.options.excluded,
         };
         let report = check::run(&mut cx, checks);
         drop(cx);

@@ -16,13 +16,12 @@ use observe::{
 use rustix::io::Errno;
 
 use crate::gaps::Gaps;
-use crate::interrupt::Interrupt;
 use crate::limits;
 use crate::merge::{self, Met};
+use crate::ports::Interrupt;
 use crate::rehash::{self, Schedule};
 use crate::report::{Counts, Gap, GapKind, Progress, ScanError};
 use crate::root::Root;
-use crate::scanner::ScanOptions;
 use crate::writer::Writer;
 
 /// State that the roots of one scan share.
@@ -44,13 +43,16 @@ pub(crate) struct Context<'a> {
     pub(crate) totals: Counts,
     pub(crate) started_us: u64,
     pub(crate) roots: &'a [Root],
-    pub(crate) options: &'a ScanOptions,
+    /// Number of reader threads.
+    pub(crate) reader_count: usize,
+    /// Paths that are not watched.
+    pub(crate) excluded: &'a [Vec<u8>],
 }
 
 /// State of targeted checks.
 #[derive(Debug, Default)]
 pub(crate) struct Targeted {
-    /// What is known about the changes of names. A name without an entry was found because its
+    /// Notices of the names to be checked. A name without an entry was found because its
     /// directory was compared: its writer is not known.
     pub(crate) seen: HashMap<ItemKey, Arc<Seen>>,
     /// Files that changed while they were read.
@@ -70,8 +72,8 @@ pub(crate) struct Base {
     pub(crate) prefix: usize,
 }
 
-/// What a directory's stat says about its entries, which decides whether a check of its name enters
-/// it.
+/// Difference of a directory's stat from its baseline, which decides whether a check of its name
+/// enters it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Novelty {
     #[default]

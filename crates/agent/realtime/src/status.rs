@@ -1,4 +1,4 @@
-//! How the roots are watched, for people and for the server.
+//! State of the watched roots, for people and for the server.
 
 use std::fmt;
 
@@ -51,7 +51,7 @@ impl Counts {
     }
 }
 
-/// How one root is watched on one of its file systems.
+/// State of one root on one of its file systems.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RootStatus {
     /// The root, escaped for display.
@@ -67,7 +67,7 @@ pub struct RootStatus {
     /// Cause of a state below the best one; empty at the best.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// What would improve it.
+    /// Change that would improve it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub remedy: String,
 }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::change::{Change, ChangeKind, Field};
 use crate::coverage::{Coverage, OpenGap};
 use crate::document::{FileBody, Names};
+use crate::event_actor::{ActorParts, ContainerBody, ProcessBody, SeenBody, UserBody};
 use crate::package::PackageBody;
 use crate::timestamp;
 
@@ -71,12 +72,16 @@ pub struct HoldfastBody {
     /// The start of a gap, on events that open one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub open_gap: Option<OpenGap>,
+    /// Detection in realtime; absent if a scan found the change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen: Option<SeenBody>,
 }
 
 /// An event's body, as the agent queues it and the server keeps it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct EventBody {
-    /// Time at which the agent found it, RFC 3339 with microseconds.
+    /// Time of the first notification of the change, or else the time at which the agent found it;
+    /// RFC 3339 with microseconds.
     #[serde(rename = "@timestamp")]
     pub timestamp: String,
     pub event: EventMeta,
@@ -86,6 +91,15 @@ pub struct EventBody {
     /// The package after the change, or as it last was when removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub package: Option<PackageBody>,
+    /// The process that made the change, if there is one only and it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process: Option<ProcessBody>,
+    /// Its user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<UserBody>,
+    /// Its container.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<ContainerBody>,
     /// Fields that ECS does not have.
     #[serde(default)]
     pub holdfast: HoldfastBody,
@@ -101,8 +115,11 @@ impl EventBody {
             ChangeKind::Deleted => (before, None),
             _ => (after, before),
         };
+        let seen = change.seen.as_deref();
+        let ActorParts { process, user, container } = seen.map(ActorParts::new).unwrap_or_default();
+        let notified_us = seen.filter(|seen| seen.notices > 0).map(|seen| seen.first_us);
         Self {
-            timestamp: timestamp::micros(change.found_at_us),
+            timestamp: timestamp::micros(notified_us.unwrap_or(change.found_at_us)),
             event: EventMeta {
                 kind: "event".into(),
                 category: vec!["file".into()],
@@ -111,10 +128,14 @@ impl EventBody {
             },
             file,
             package: None,
+            process,
+            user,
+            container,
             holdfast: HoldfastBody {
                 previous,
                 changed_fields: change.fields.iter().map(Field::name).map(String::from).collect(),
                 cause: Some(Cause::default()),
+                seen: seen.map(SeenBody::new),
                 ..HoldfastBody::default()
             },
         }
@@ -148,6 +169,9 @@ impl EventBody {
             },
             file: after.or(before).cloned(),
             package: None,
+            process: None,
+            user: None,
+            container: None,
             holdfast: HoldfastBody {
                 previous: before.filter(|_| after.is_some()).cloned(),
                 changed_fields: fields.into_iter().map(Field::name).map(String::from).collect(),
@@ -183,6 +207,9 @@ impl EventBody {
             },
             file: None,
             package: shown.cloned(),
+            process: None,
+            user: None,
+            container: None,
             holdfast: HoldfastBody {
                 previous_package: before.filter(|_| after.is_some()).cloned(),
                 item: shown.map(PackageBody::key),
@@ -220,6 +247,9 @@ impl EventBody {
             },
             file: None,
             package: None,
+            process: None,
+            user: None,
+            container: None,
             holdfast,
         }
     }

@@ -18,7 +18,7 @@ pub struct Writer {
     pub to_ns: u64,
 }
 
-/// What the notifications of one name, directory or tree have in common.
+/// Summary of the notifications of one name, directory or tree.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Notices {
     /// Time of the first one, microseconds since the epoch.
@@ -32,7 +32,7 @@ pub struct Notices {
     pub more_writers: u32,
 }
 
-/// How much a check compares.
+/// Extent of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Depth {
     /// One name.
@@ -65,11 +65,11 @@ pub struct Check {
     /// The name, or the directory itself if `depth` is not [`Depth::Name`].
     pub key: ItemKey,
     pub depth: Depth,
-    /// What is known about its changes; absent if a person or a scan requested the check.
+    /// Notifications of its changes; absent if a person or a scan requested the check.
     pub seen: Option<Arc<Seen>>,
 }
 
-/// What a change's event says about its detection.
+/// Detection of a change, for its event.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Seen {
     /// Time of the first notification, microseconds since the epoch.

@@ -69,6 +69,7 @@ macro_rules! state_conformance {
             changes_are_newest_first_without_duplicates,
             change_pages_are_stable_while_events_arrive,
             changes_filter_by_agent_path_kind_and_time,
+            changes_are_found_by_user_process_and_former_path,
             large_and_small_path_prefixes_return_equal_changes,
             changes_since_a_number_arrived_after_it,
             retention_drops_old_events_and_adds_coverage_event,

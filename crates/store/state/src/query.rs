@@ -275,6 +275,10 @@ pub struct ChangeQuery {
     pub path: PathMatch,
     /// The kinds; empty is every kind.
     pub kinds: Vec<EventKind>,
+    /// Name of the user that made the change; its number if it has no name.
+    pub user: Option<String>,
+    /// Name of the executable that made the change.
+    pub process: Option<String>,
     /// Found at or after, microseconds since the epoch.
     pub from_us: Option<u64>,
     /// Found before, microseconds since the epoch.
@@ -294,6 +298,8 @@ impl Default for ChangeQuery {
             former: true,
             path: PathMatch::Any,
             kinds: Vec::new(),
+            user: None,
+            process: None,
             from_us: None,
             to_us: None,
             since: None,

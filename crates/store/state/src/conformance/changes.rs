@@ -1,6 +1,13 @@
 //! Queries for events, and the events that retention keeps.
 
-use model::{AgentId, ChangeKind, EventBody};
+use std::sync::Arc;
+
+use model::document::NoNames;
+use model::notification::Seen;
+use model::{
+    Actor, ActorUser, AgentId, Attribution, Change, ChangeKind, EventBody, Executable, Fields,
+    ItemKey, Kind, Observation, ProcessInfo, Write,
+};
 
 use super::{apply, event, session};
 use crate::limits::PREFIX_CANDIDATES_MAX;
@@ -197,4 +204,53 @@ pub fn size_retention_drops_oldest_events_first(store: &dyn StateStore) {
         .map(|e| e.body.len() as u64)
         .sum();
     assert_eq!(stored, counts.event_bytes);
+}
+
+/// Returns an event of a change with a writer.
+fn written(id: &str, change: Change, user: &str, executable: &str) -> Write {
+    let executable = Executable { path: executable.into(), ..Executable::default() };
+    let actor = Actor {
+        attribution: Attribution::Exact,
+        process: Some(ProcessInfo { executable: Some(executable), ..ProcessInfo::default() }),
+        real_user: Some(ActorUser { id: 7, name: user.into() }),
+        ..Actor::default()
+    };
+    let seen =
+        Seen { first_us: change.found_at_us, notices: 1, actors: vec![actor], ..Seen::default() };
+    let change = Change { seen: Some(Arc::new(seen)), ..change };
+    Write::Event { id: id.into(), body: EventBody::of_change(&change, &NoNames).to_json() }
+}
+
+pub fn changes_are_found_by_user_process_and_former_path(store: &dyn StateStore) {
+    let change = |path: &str, from: Option<&str>, found_at_us| Change {
+        key: ItemKey::of_path(path.as_bytes()),
+        kind: if from.is_some() { ChangeKind::Moved } else { ChangeKind::Modified },
+        before: Some(Observation::empty(Kind::File)),
+        after: Some(Observation::empty(Kind::File)),
+        from: from.map(|from| ItemKey::of_path(from.as_bytes())),
+        fields: Fields::default(),
+        found_at_us,
+        seen: None,
+    };
+    let writes = vec![
+        written("e-1", change("/a", None, 10), "alice", "/usr/bin/vim"),
+        written("e-2", change("/b", None, 20), "bob", "/usr/bin/vim"),
+        written("e-3", change("/c", Some("/a"), 30), "alice", "/bin/mv"),
+        event("e-4", "/a", ChangeKind::Created, 40),
+    ];
+    apply(store, session(1, 99, writes));
+    let of = |user: Option<&str>, process: Option<&str>, path| {
+        let (user, process) = (user.map(str::to_owned), process.map(str::to_owned));
+        ids(store, &ChangeQuery { user, process, path, ..all() })
+    };
+    assert_eq!(of(Some("alice"), None, PathMatch::Any), ["e-3", "e-1"]);
+    assert_eq!(of(Some("7"), None, PathMatch::Any), [""; 0], "it has a name");
+    assert_eq!(of(None, Some("vim"), PathMatch::Any), ["e-2", "e-1"]);
+    assert_eq!(of(Some("bob"), Some("vim"), PathMatch::Any), ["e-2"]);
+    assert_eq!(of(None, None, PathMatch::Exact("/a".into())), ["e-4", "e-3", "e-1"]);
+    assert_eq!(of(Some("alice"), None, PathMatch::Exact("/a".into())), ["e-3", "e-1"]);
+    let moved = ChangeQuery { kinds: vec![EventKind::Moved], ..all() };
+    assert_eq!(ids(store, &moved), ["e-3"]);
+    let counts = store.counts(&Reader::server()).unwrap();
+    assert!(counts.events_by_kind.contains(&(EventKind::Moved, 1)), "{counts:?}");
 }

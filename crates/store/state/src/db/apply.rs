@@ -477,6 +477,9 @@ impl<'c> Applier<'c> {
             columns.path(),
             columns.changed(),
             body,
+            columns.moved_from(),
+            columns.user(),
+            columns.process(),
         ])? == 1;
         if new {
             self.kept.progress.last_event = number;

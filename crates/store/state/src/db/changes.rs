@@ -100,6 +100,24 @@ impl Terms {
         }
     }
 
+    /// Adds the terms for everything except the path.
+    fn all(&mut self, q: &ChangeQuery) -> Result<(), StateError> {
+        self.range(q)?;
+        if let Some(user) = &q.user {
+            self.text("user = ", user);
+        }
+        if let Some(process) = &q.process {
+            self.text("process = ", process);
+        }
+        if let Some(agents) = &q.agents {
+            self.any_of("agent", agents.iter().map(|a| i64::from(a.0)));
+        }
+        if !q.kinds.is_empty() {
+            self.any_of("kind", q.kinds.iter().map(|k| kind_number(*k)));
+        }
+        Ok(())
+    }
+
     /// Adds the terms for times, `since`, former lives and the cursor.
     fn range(&mut self, q: &ChangeQuery) -> Result<(), StateError> {
         let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
@@ -254,19 +272,26 @@ fn search(
         }
         PathMatch::Exact(_) => Some("INDEXED BY event_path"),
         PathMatch::Prefix(_) if few(db, &q.path)? => Some("INDEXED BY event_path"),
+        _ if q.user.is_some() => Some("INDEXED BY event_user"),
+        _ if q.process.is_some() => Some("INDEXED BY event_process"),
         _ => None,
     };
     let Some(source) = source else { return by_time(db, q, limit) };
     let mut terms = Terms::default();
     terms.path(&q.path);
-    terms.range(q)?;
-    if let Some(agents) = &q.agents {
-        terms.any_of("agent", agents.iter().map(|a| i64::from(a.0)));
+    terms.all(q)?;
+    let mut keys = terms.keys(db, source, limit)?;
+    if let PathMatch::Exact(path) = &q.path {
+        let mut terms = Terms::default();
+        terms.text("moved_from = ", path);
+        terms.all(q)?;
+        let moved = if source == "NOT INDEXED" { source } else { "INDEXED BY event_moved_from" };
+        keys.extend(terms.keys(db, moved, limit)?);
+        keys.sort_unstable_by(|a, b| b.cmp(a));
+        keys.dedup();
+        keys.truncate(limit);
     }
-    if !q.kinds.is_empty() {
-        terms.any_of("kind", q.kinds.iter().map(|k| kind_number(*k)));
-    }
-    terms.keys(db, source, limit)
+    Ok(keys)
 }
 
 /// Returns true if few enough events match the path to sort all of them.

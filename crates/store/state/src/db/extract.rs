@@ -232,6 +232,18 @@ struct Holdfast<'a> {
     coverage: Option<GapField<'a>>,
     #[serde(borrow)]
     item: Option<Text<'a>>,
+    #[serde(borrow)]
+    previous: Option<FileField<'a>>,
+}
+
+/// A user or a process.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct NameField<'a> {
+    #[serde(borrow)]
+    id: Text<'a>,
+    #[serde(borrow)]
+    name: Text<'a>,
 }
 
 #[derive(Deserialize, Default)]
@@ -252,6 +264,10 @@ pub(crate) struct EventColumns<'a> {
     event: Meta<'a>,
     #[serde(borrow)]
     file: Option<FileField<'a>>,
+    #[serde(borrow)]
+    user: Option<NameField<'a>>,
+    #[serde(borrow)]
+    process: Option<NameField<'a>>,
     #[serde(borrow)]
     holdfast: Holdfast<'a>,
 }
@@ -281,6 +297,25 @@ impl<'a> EventColumns<'a> {
             (None, Some(gap)) => gap.path.as_str(),
             (None, None) => text(self.holdfast.item.as_ref()).unwrap_or_default(),
         }
+    }
+
+    /// Returns the former path of what was moved.
+    pub(crate) fn moved_from(&self) -> Option<&str> {
+        let previous = self.holdfast.previous.as_ref()?;
+        (self.kind() == EventKind::Moved).then(|| previous.path.as_str())
+    }
+
+    /// Returns the name of the user that made the change, or the number of one without a name.
+    pub(crate) fn user(&self) -> Option<&str> {
+        let user = self.user.as_ref()?;
+        let name = user.name.as_str();
+        Some(if name.is_empty() { user.id.as_str() } else { name }).filter(|name| !name.is_empty())
+    }
+
+    /// Returns the name of the executable that made the change.
+    pub(crate) fn process(&self) -> Option<&str> {
+        let process = self.process.as_ref()?;
+        Some(process.name.as_str()).filter(|name| !name.is_empty())
     }
 
     /// Returns true for a whole gap in which the agent was not running or not heard.

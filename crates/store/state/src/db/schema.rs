@@ -11,7 +11,7 @@ pub(crate) const APPLICATION_ID: i64 = 0x4846_7374;
 
 /// Numbered migrations; a database of version n has had the first n of them. Never edited once
 /// released: a change is a new step.
-const STEPS: &[&str] = &[STEP_1, STEP_2, STEP_3, STEP_4, STEP_5];
+const STEPS: &[&str] = &[STEP_1, STEP_2, STEP_3, STEP_4, STEP_5, STEP_6];
 
 const STEP_1: &str = "
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
@@ -148,6 +148,17 @@ ALTER TABLE agent ADD COLUMN session_floor INTEGER;
 /// Events that open a gap, and those whose gap has ended.
 const STEP_5: &str = "
 INSERT OR IGNORE INTO event_kind_count VALUES (5, 0, 0), (6, 0, 0);
+";
+
+/// Moves, and the users and processes that made changes.
+const STEP_6: &str = "
+INSERT OR IGNORE INTO event_kind_count VALUES (7, 0, 0);
+ALTER TABLE event ADD COLUMN moved_from TEXT;
+ALTER TABLE event ADD COLUMN user TEXT;
+ALTER TABLE event ADD COLUMN process TEXT;
+CREATE INDEX event_moved_from ON event (moved_from, found_us) WHERE moved_from IS NOT NULL;
+CREATE INDEX event_user ON event (user, found_us) WHERE user IS NOT NULL;
+CREATE INDEX event_process ON event (process, found_us) WHERE process IS NOT NULL;
 ";
 
 /// Returns the newest version that this program knows.

@@ -135,8 +135,13 @@ fn version_3_session_is_not_reapplied_and_blocks_no_others() {
     let keys = [b"another ", &digest[..8]].concat();
     let db = Connection::open(&file).unwrap();
     db.execute("UPDATE agent SET sessions = ?1", [keys]).unwrap();
-    db.execute_batch("ALTER TABLE agent DROP COLUMN session_floor; PRAGMA user_version = 3;")
-        .unwrap();
+    db.execute_batch(
+        "ALTER TABLE agent DROP COLUMN session_floor; DROP INDEX event_moved_from;
+         DROP INDEX event_user; DROP INDEX event_process; ALTER TABLE event DROP COLUMN user;
+         ALTER TABLE event DROP COLUMN process; ALTER TABLE event DROP COLUMN moved_from;
+         PRAGMA user_version = 3;",
+    )
+    .unwrap();
     drop(db);
     let store = open(&file);
     // The session is sent again because its answer was lost; the answer is the same.
@@ -400,6 +405,12 @@ fn counter_and_page_plans_scan_no_table() {
          ORDER BY found_us DESC, number DESC LIMIT 5",
         "SELECT found_us, number FROM event INDEXED BY event_agent_kind WHERE agent = ?1
          AND kind = ?2 ORDER BY found_us DESC, number DESC LIMIT 5",
+        "SELECT found_us, number FROM event INDEXED BY event_moved_from WHERE moved_from = ?1
+         ORDER BY found_us DESC, number DESC LIMIT 5",
+        "SELECT found_us, number FROM event INDEXED BY event_user WHERE user = ?1
+         AND found_us < ?2 ORDER BY found_us DESC, number DESC LIMIT 5",
+        "SELECT found_us, number FROM event INDEXED BY event_process WHERE process = ?1
+         ORDER BY found_us DESC, number DESC LIMIT 5",
     ] {
         let plan = plan(sql);
         assert!(plan.contains("SEARCH") && plan.contains("INDEX"), "{plan}");

@@ -28,7 +28,7 @@ const KINDS: &[&str] = &["created", "modified", "deleted", "moved"];
 const WINDOW: &[Parameter] = &[
     AGENTS_LIST,
     query("path", Kind::Text, "Beginning of the path; % and _ are ordinary characters."),
-    query("file", Kind::Text, "The whole path."),
+    query("file", Kind::Text, "The whole path, also the former one of what was moved."),
     query("from", Kind::Instant, "Found at or after this time, RFC 3339."),
     query("to", Kind::Instant, "Found before this time, RFC 3339."),
     query("cursor", Kind::Text, "Where to continue: next_cursor of the previous page."),
@@ -39,8 +39,11 @@ const WINDOW: &[Parameter] = &[
     ),
 ];
 
-const KIND: &[Parameter] =
-    &[query("kind", Kind::Words(KINDS), "Kinds, comma-separated; default all.")];
+const SELECTION: &[Parameter] = &[
+    query("kind", Kind::Words(KINDS), "Kinds, comma-separated; default all."),
+    query("user", Kind::Text, "Name of the user that made the change."),
+    query("process", Kind::Text, "Name of the executable that made the change."),
+];
 
 const SINCE: &[Parameter] = &[query(
     "since",
@@ -57,7 +60,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         id: "changes.list",
         about: "Changes on all agents, newest first, each with the state before and after.",
         access: action("change:read", "agent:id"),
-        parameters: &[COMMON, WINDOW, KIND, SINCE],
+        parameters: &[COMMON, WINDOW, SELECTION, SINCE],
         body: None,
         shape: Shape::List("ChangeItem"),
         handler: Handler::Blocking(list),
@@ -91,7 +94,9 @@ fn list(call: &Call) -> Result<Answer, Failure> {
         [] => EventKind::CHANGES.to_vec(),
         names => names.iter().filter_map(|name| EventKind::from_name(name)).collect(),
     };
-    let page = page(call, ChangeQuery { kinds, ..ChangeQuery::default() })?;
+    let text = |name| call.parameters.text(name).map(str::to_owned);
+    let (user, process) = (text("user"), text("process"));
+    let page = page(call, ChangeQuery { kinds, user, process, ..ChangeQuery::default() })?;
     let messages = [
         "All selected changes were returned",
         "Some changes were not returned",

@@ -1,6 +1,6 @@
 //! Changes and gaps in the format of lists and of the event stream.
 
-use model::{EventBody, timestamp};
+use model::{ContainerBody, EventBody, ProcessBody, SeenBody, UserBody, timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use state::{EventKind, StoredEvent};
@@ -37,6 +37,25 @@ pub(crate) struct ChangeItem {
     /// Fields that differ; empty unless modified or moved.
     changed_fields: Vec<String>,
     cause: CauseItem,
+    /// The process that made the change, with its parents, as ECS `process.*`. Absent if it is not
+    /// known, or if there were several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    process: Option<ProcessBody>,
+    /// The user that logged in, or else the user of the process, as ECS `user.*`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    user: Option<UserBody>,
+    /// Container of the process, as ECS `container.*`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    container: Option<ContainerBody>,
+    /// Detection in realtime: `found_by`, `first`, `last`, `notifications`, `attribution`
+    /// (`exact`, `ambiguous`, `uncertain`, `unknown`), `reason`, `actors`, `more`. Absent if a scan
+    /// found it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    seen: Option<SeenBody>,
     /// The file or package before; null when created.
     #[schema(value_type = Option<Object>)]
     before: Value,
@@ -116,6 +135,10 @@ pub(super) fn change_item(call: &Call, event: &StoredEvent) -> Result<ChangeItem
         from,
         changed_fields: body.holdfast.changed_fields,
         cause: CauseItem { kind: cause.kind, detail: cause.detail },
+        process: body.process,
+        user: body.user,
+        container: body.container,
+        seen: body.holdfast.seen,
         before,
         after,
         wazuh: overlay::of_event(call, event),
