@@ -68,7 +68,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         &["model", "env", "settings", "console", "link", "detect", "host", "queue", "sync"],
     ),
     ("store/journal", &["env"]),
-    ("store/sqlite", &[]),
+    ("store/sqlite", &["env"]),
     ("store/state", &["model", "env", "sqlite"]),
     ("store/control", &["model", "env", "sqlite"]),
     ("store/series", &["env", "journal"]),

@@ -346,5 +346,5 @@ fn create_private(path: &Path) -> ControlResult<()> {
         .mode(0o600)
         .open(path)
         .map(drop)
-        .map_err(|e| ControlError::Corrupt(format!("{}: {e}", path.display())))
+        .map_err(|source| ControlError::Io { path: path.to_owned(), source })
 }
