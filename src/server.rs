@@ -78,6 +78,7 @@ impl Server {
         let config = &crate::open_files::fit_server(config)?;
         let folder = DataFolder::new(&config.data);
         let lock = folder.claim()?;
+        config.file.as_deref().map_or(Ok(()), |file| folder.record_config(file))?;
         let own_clock = Arc::new(FolderClock::open(&folder));
         let guard = own_clock.clock.clone();
         let clock: Arc<dyn Clock> = guard.clone();
