@@ -7,6 +7,9 @@
 //! have. The journal is not copied: the state holds everything up to its position, and a restored
 //! server starts a new journal after that position. The series store is copied last: the restored
 //! agent may send rows again that are already stored, which changes nothing.
+//!
+//! The configuration that the server was started with is saved as `server.toml`, wherever it is.
+//! Restoring leaves it in the data folder: a file elsewhere is never overwritten.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -27,6 +30,8 @@ const PAGES_PER_STEP: i32 = 2_000;
 const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Marker of a complete backup; it is written last.
 const MARKER: &str = "holdfast-backup.json";
+/// Name of the server's configuration in a backup.
+const CONFIG: &str = "server.toml";
 /// Permissions of a backup's folder and of a restored one: they hold hashes, keys and everything
 /// that agents reported, in files whose own permissions rely on the folder's.
 const FOLDER_MODE: u32 = 0o700;
@@ -69,10 +74,19 @@ pub(crate) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
     for name in AGENT_FILES {
         copy_file(&from.agent().join(name), &to.agent().join(name))?;
     }
+    let config = from.recorded_config();
+    copy_file(&from.config_path(), &to.config_path())?;
+    let mut remark = String::new();
+    if let Some(file) = &config {
+        copy_file(file, &args.to.join(CONFIG))?;
+        if !file.exists() {
+            remark = format!("; without the configuration {}: it is not there", file.display());
+        }
+    }
     let marker = serde_json::json!({ "version": env!("CARGO_PKG_VERSION"), "databases": copied });
     fs::write(args.to.join(MARKER), marker.to_string())?;
     persist(&args.to)?;
-    writeln_stdout(&format!("backup: {} in {}", copied.join(", "), args.to.display()))
+    writeln_stdout(&format!("backup: {} in {}{remark}", copied.join(", "), args.to.display()))
 }
 
 /// Copies a backup to a data folder that does not exist yet.
@@ -84,7 +98,14 @@ pub(crate) fn restore(args: &RestoreArgs) -> anyhow::Result<()> {
     copy_folder(&args.from, &args.data.data)?;
     fs::rename(args.data.data.join(MARKER), DataFolder::new(&args.data.data).restored_marker())?;
     persist(&args.data.data)?;
-    writeln_stdout(&format!("restored: {}; start it as usual", args.data.data.display()))
+    let (data, saved) = (args.data.data.display(), args.data.data.join(CONFIG));
+    let remark = match DataFolder::new(&args.data.data).recorded_config() {
+        Some(file) if saved.exists() => {
+            format!("; {} is the configuration that was {}", saved.display(), file.display())
+        }
+        _ => String::new(),
+    };
+    writeln_stdout(&format!("restored: {data}; start it as usual{remark}"))
 }
 
 fn writeln_stdout(line: &str) -> anyhow::Result<()> {

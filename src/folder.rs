@@ -1,7 +1,9 @@
 //! The data folder: its layout, and the lock that lets only one process serve it.
 
+use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};
 use std::io::ErrorKind;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -10,9 +12,10 @@ use env::random::{Random as _, SystemRandom};
 use registry::SqliteControl;
 
 /// Prefixes of the names in a data folder; `*.toml` and `lost+found` may be there as well.
-const OWN_NAMES: [&str; 13] = [
+const OWN_NAMES: [&str; 14] = [
     "agent",
     "clock",
+    "config.path",
     "following",
     "holdfast",
     "journal",
@@ -178,6 +181,26 @@ impl DataFolder {
     /// Returns the path of the series store.
     pub(crate) fn series(&self) -> PathBuf {
         self.0.join("series")
+    }
+
+    /// Returns the path of the file that names the configuration of the server.
+    pub(crate) fn config_path(&self) -> PathBuf {
+        self.0.join("config.path")
+    }
+
+    /// Records the configuration that the server was started with, so that backups include it.
+    pub(crate) fn record_config(&self, file: &Path) -> anyhow::Result<()> {
+        let file = file.canonicalize().with_context(|| file.display().to_string())?;
+        let (path, bytes) = (self.config_path(), file.as_os_str().as_bytes());
+        if fs::read(&path).is_ok_and(|recorded| recorded == bytes) {
+            return Ok(());
+        }
+        fs::write(&path, bytes).with_context(|| path.display().to_string())
+    }
+
+    /// Returns the configuration that the server was started with last, if it was started with one.
+    pub(crate) fn recorded_config(&self) -> Option<PathBuf> {
+        fs::read(self.config_path()).ok().map(|bytes| PathBuf::from(OsString::from_vec(bytes)))
     }
 
     /// Returns the path of the configuration for `holdfast series serve`.

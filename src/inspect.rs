@@ -16,7 +16,6 @@ use crate::agent_db;
 use crate::cli::JournalArgs;
 use crate::folder::{DataFolder, is_there};
 use crate::local::at;
-use crate::show::report as show;
 
 /// Prints an agent's database for `holdfast queue status` and `holdfast agent status`.
 pub(crate) fn queue(path: &Path, as_json: bool) -> anyhow::Result<()> {
@@ -99,7 +98,7 @@ pub(crate) fn verify(args: &JournalArgs) -> anyhow::Result<bool> {
     let sound = damage.is_none();
     let cut = report.cut.as_ref().filter(|_| sound);
     let cut = cut.map(|c| json!({"file": c.file, "offset": c.offset, "position": c.position}));
-    show(
+    console::report(
         args.json,
         &json!({
             "sound": sound, "applied_by_state": applied, "segments": report.segments.len(), "groups": report.groups,
@@ -123,7 +122,7 @@ pub(crate) fn stat(args: &JournalArgs, following: &Value) -> anyhow::Result<()> 
                 "first_position": first, "bytes": bytes})
         })
         .collect();
-    show(
+    console::report(
         args.json,
         &json!({"bytes": stat.bytes, "spares": stat.spares, "segments": segments,
             "consumers": stat.consumers, "following": following}),
@@ -172,7 +171,7 @@ pub(crate) fn repair(args: &JournalArgs) -> anyhow::Result<bool> {
     }
     let damage = report.damage.as_ref().map(ToString::to_string);
     let untouched = damage.is_none() && !ahead;
-    show(
+    console::report(
         args.json,
         &json!({"damage": damage, "last_position": report.last_position,
             "set_aside": report.set_aside, "consumers_lowered": report.consumers_lowered,

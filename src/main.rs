@@ -22,7 +22,6 @@ mod roles;
 mod scan;
 mod series;
 mod server;
-mod show;
 mod signals;
 mod up;
 mod upkeep;
@@ -52,6 +51,7 @@ fn main() -> ExitCode {
     let _ = rustls::crypto::ring::default_provider().install_default();
     // Files that this program writes are not readable by other users.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o027));
+    sqlite::log_system_errors();
     // Commands that run until they are stopped ignore a closed stdout.
     let lasts = matches!(cli.command, Command::Up(_) | Command::Server(_) | Command::Agent(_));
     let done = logging::start(&cli.log, cli.log_format).and_then(|()| run(cli.command));

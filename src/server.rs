@@ -78,6 +78,7 @@ impl Server {
         let config = &crate::open_files::fit_server(config)?;
         let folder = DataFolder::new(&config.data);
         let lock = folder.claim()?;
+        config.file.as_deref().map_or(Ok(()), |file| folder.record_config(file))?;
         let own_clock = Arc::new(FolderClock::open(&folder));
         let guard = own_clock.clock.clone();
         let clock: Arc<dyn Clock> = guard.clone();
@@ -223,7 +224,7 @@ fn open_stores(
     };
     let state = SqliteState::open(&folder.state_db(), options)
         .and_then(|state| state.warm().map(|()| state))
-        .with_context(|| database(&folder.state_db()))?;
+        .map_err(|e| database(&folder.state_db(), e.into()))?;
     let state: Arc<dyn StateStore> = Arc::new(state);
     let options = Options {
         layout: match config.journal.layout {
@@ -333,7 +334,7 @@ fn open_registry(
     folder.make_keys()?;
     let store = SqliteControl::open_with(&folder.registry_db(), config.db.readers)
         .and_then(|store| store.warm().map(|()| store))
-        .with_context(|| database(&folder.registry_db()))?;
+        .map_err(|e| database(&folder.registry_db(), e.into()))?;
     Registry::open(Arc::new(store), &folder.keys(), clock, random, options).context("registry")
 }
 
@@ -344,13 +345,23 @@ fn tokens_until_s(clock: &GuardedClock) -> i64 {
     resumed_s.saturating_add_unsigned(STORE_EVERY.as_secs() + 30)
 }
 
-/// Returns the error text for a database that cannot be opened, with the remedy.
-fn database(file: &Path) -> String {
-    format!(
-        "{}; if it is damaged, move the data folder away and put the last backup in its place with \
-         `holdfast restore`",
-        file.display()
-    )
+/// Returns the error for a database that cannot be opened. It has the remedy for a damaged file, unless
+/// the system refused a call.
+fn database(file: &Path, error: anyhow::Error) -> anyhow::Error {
+    use rusqlite::ErrorCode::{CannotOpen, OutOfMemory, SystemIoFailure};
+    let code = |e: &rusqlite::Error| e.sqlite_error_code();
+    let codes = error.chain().filter_map(|cause| cause.downcast_ref().and_then(code));
+    let is_refused = |code| matches!(code, CannotOpen | OutOfMemory | SystemIoFailure);
+    let io = error.chain().any(<dyn std::error::Error>::is::<std::io::Error>);
+    let file = file.display();
+    if io || codes.into_iter().any(is_refused) {
+        let hint = "the system refused a call; a line above names it if the database made it";
+        return error.context(format!("{file}: {hint}"));
+    }
+    error.context(format!(
+        "{file}; if it is damaged, move the data folder away and put the last backup in its place with \
+         `holdfast restore`"
+    ))
 }
 
 /// Opens the registry for a command on the server's machine; a server may have it open.

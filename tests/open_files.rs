@@ -8,6 +8,8 @@
     reason = "a test that cannot go on fails"
 )]
 
+#[path = "common/series.rs"]
+mod alone;
 mod common;
 #[path = "common/deployment.rs"]
 mod deployment;
@@ -15,7 +17,8 @@ mod deployment;
 use std::fs;
 use std::net::TcpStream;
 
-use common::{Api, Running, eventually};
+use alone::{Alone, send_and_read};
+use common::{Api, Running, eventually, folder};
 use deployment::Deployment;
 
 /// Starts the server with a limit of open files.
@@ -69,4 +72,50 @@ fn idle_connections_do_not_use_up_the_open_files() {
     assert!(!lines.contains("os error 24"), "{lines}");
     assert_eq!(lines.matches("fewer connections than configured").count(), 1, "{lines}");
     assert_eq!(server.stop(), 0);
+}
+
+#[test]
+fn ports_that_cannot_accept_name_the_limit_of_open_files() {
+    let base = folder("open-files-ports");
+    let data = base.join("data");
+    fs::create_dir_all(&data).unwrap();
+    let store = Alone::start(&data, &[]);
+    // Every further file fails, those that are open stay.
+    store.process.limit_open_files(3);
+    let _waiting =
+        [store.resp, store.opentsdb, store.http].map(|at| TcpStream::connect(at).unwrap());
+    let log = || fs::read_to_string(data.with_extension("log")).unwrap();
+    for name in ["series resp", "series opentsdb", "api"] {
+        eventually("the port reports its failure", || {
+            let text = log();
+            let line = text.lines().find(|l| l.contains(&format!("{name}: cannot accept")));
+            let named = line.is_some_and(|line| line.contains("LimitNOFILE"));
+            if named { Ok(()) } else { Err(format!("{name}: {text}")) }
+        });
+    }
+    store.process.limit_open_files(1_024);
+    let rows = b"+load host=a\r\n:4000000000000000000\r\n+1.5\r\n+sync\r\n";
+    eventually("the port accepts connections", || match send_and_read(store.resp, rows) {
+        Some(answer) if answer.ends_with("+OK\r\n") => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+    assert_eq!(store.process.stop(), 0);
+}
+
+#[test]
+fn registry_without_open_files_names_the_cause() {
+    let deployment = Deployment::new("open-files-registry");
+    let server = start(&deployment, 1_024);
+    server.line("ready: ");
+    assert_eq!(server.stop(), 0);
+    let data = deployment.data();
+    // The registry needs more files than the program has left.
+    for limit in [8, 12, 16] {
+        let log = deployment.base.join(format!("password-{limit}.log"));
+        let words = ["user", "password", "admin", "--data", data.to_str().unwrap()];
+        assert_eq!(Running::start_limited(limit, &words, &log).wait(), 2);
+        let text = fs::read_to_string(&log).unwrap();
+        assert!(text.contains("Too many open files") && text.contains("registry.db"), "{text}");
+        assert!(!text.contains("holdfast restore"), "{text}");
+    }
 }

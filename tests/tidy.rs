@@ -75,7 +75,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         ],
     ),
     ("store/journal", &["env"]),
-    ("store/sqlite", &[]),
+    ("store/sqlite", &["env"]),
     ("store/state", &["model", "env", "sqlite"]),
     ("store/control", &["model", "env", "sqlite"]),
     ("store/series", &["env", "journal"]),

@@ -148,7 +148,7 @@ pub(super) async fn stat(args: &SeriesStatArgs) -> anyhow::Result<()> {
     } else {
         of_folder(&args.data).await?
     };
-    crate::show::report(args.json, &stats);
+    console::report(args.json, &stats);
     Ok(())
 }
 

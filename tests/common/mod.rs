@@ -123,6 +123,13 @@ impl Running {
         assert!(Command::new("kill").args([&format!("-{name}"), &id]).status().unwrap().success());
     }
 
+    /// Sets the limit of open files of the running process.
+    pub fn limit_open_files(&self, limit: u64) {
+        let pid = self.child.id().to_string();
+        let limit = format!("--nofile={limit}:");
+        assert!(Command::new("prlimit").args(["--pid", &pid, &limit]).status().unwrap().success());
+    }
+
     /// Sends SIGTERM. Returns the exit code.
     pub fn stop(mut self) -> i32 {
         self.signal("TERM");

@@ -1,8 +1,12 @@
-//! Lines for people on stdout. The first failure to print is recorded, but stops nothing: an agent
+//! Lines for people on stdout, and reports of commands. The first failure to print is recorded, but stops nothing: an agent
 //! or a server works without a reader.
+
+mod report;
 
 use std::io::{self, Write as _};
 use std::sync::OnceLock;
+
+pub use report::report;
 
 /// The first failure to print.
 static LOST: OnceLock<io::Error> = OnceLock::new();

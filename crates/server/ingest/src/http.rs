@@ -295,6 +295,7 @@ fn failed(error: &WriteError) -> Response {
         WriteError::Full(_) => StatusCode::INSUFFICIENT_STORAGE,
         // A later merge applies the pending tombstones, so the deletion may be retried.
         WriteError::Failed(_)
+        | WriteError::Io { .. }
         | WriteError::Closed
         | WriteError::TooLarge { what: "tombstones", .. } => StatusCode::SERVICE_UNAVAILABLE,
         // The same request would fail again, so the status must tell senders not to retry.

@@ -21,6 +21,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Buf as _, BytesMut};
+use env::listen::AcceptFailures;
 use series::{Ack, Batch, Store, Ticket, WriteError};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::io::{ReadHalf, WriteHalf};
@@ -87,6 +88,7 @@ pub async fn serve_tcp(
     let room = Arc::new(Semaphore::new(guard.connections_max));
     let dictionaries = DictionaryRoom::default();
     let mut running = tokio::task::JoinSet::new();
+    let mut failures = AcceptFailures::new();
     loop {
         let accepted = tokio::select! {
             _ = stop.changed() => break,
@@ -96,7 +98,9 @@ pub async fn serve_tcp(
         let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(e) => {
-                tracing::warn!("{}: accept: {e}", protocol.name());
+                if let Some(line) = failures.line(&e) {
+                    tracing::warn!("series {}: {line}", protocol.name());
+                }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }

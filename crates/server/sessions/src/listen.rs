@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
+use env::listen::AcceptFailures;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -84,13 +85,16 @@ pub(crate) async fn tls(
 ) {
     let acceptor = TlsAcceptor::from(config);
     let mut tasks = JoinSet::new();
+    let mut failures = AcceptFailures::new();
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             Some(_) = tasks.join_next() => continue,
             _ = stop.changed() => break,
         };
-        let Some((stream, address)) = accepted_connection(accepted).await else { continue };
+        let Some((stream, address)) = accepted_connection(accepted, &mut failures).await else {
+            continue;
+        };
         let counted = Counted::new(&app);
         let max = app.options.limits.connections_max;
         if counted.open > max + told_max(max) {
@@ -161,13 +165,16 @@ pub(crate) async fn local(
     mut stop: watch::Receiver<bool>,
 ) {
     let mut tasks = JoinSet::new();
+    let mut failures = AcceptFailures::new();
     loop {
         let accepted = tokio::select! {
             accepted = socket.listener.accept() => accepted,
             Some(_) = tasks.join_next() => continue,
             _ = stop.changed() => break,
         };
-        let Some((stream, _)) = accepted_connection(accepted).await else { continue };
+        let Some((stream, _)) = accepted_connection(accepted, &mut failures).await else {
+            continue;
+        };
         let max = app.options.limits.local_connections_max;
         if tasks.len() >= max + told_max(max) {
             add(&app.meter.shed, 1);
@@ -212,11 +219,16 @@ fn local_peer(app: &App, stream: &UnixStream, turned_away: bool) -> Option<Peer>
 }
 
 /// Returns an accepted connection. Logs an error and pauses if the accept failed.
-async fn accepted_connection<T>(accepted: io::Result<T>) -> Option<T> {
+async fn accepted_connection<T>(
+    accepted: io::Result<T>,
+    failures: &mut AcceptFailures,
+) -> Option<T> {
     match accepted {
         Ok(connection) => Some(connection),
         Err(e) => {
-            warn!("accept: {e}");
+            if let Some(line) = failures.line(&e) {
+                warn!("agents: {line}");
+            }
             tokio::time::sleep(ACCEPT_PAUSE).await;
             None
         }

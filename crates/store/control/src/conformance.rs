@@ -59,6 +59,7 @@ macro_rules! control_conformance {
             deleting_a_group_removes_it_from_its_agents,
             group_configuration_is_deleted_with_its_group,
             fleet_counters_follow_every_change,
+            newest_agent_may_have_a_lower_number,
             agent_filters_and_conditions_select_agents,
             agent_pages_have_order_total_and_missing_ids,
             distinct_values_have_agent_counts,

@@ -86,6 +86,9 @@ pub enum ControlError {
     /// A stored value is not what this program writes.
     #[error("registry.db: {0}")]
     Corrupt(String),
+    /// The operating system refused the file.
+    #[error("{}: {source}", path.display())]
+    Io { path: PathBuf, source: std::io::Error },
     /// The database failed.
     #[error("registry.db: {0}")]
     Sqlite(#[from] rusqlite::Error),

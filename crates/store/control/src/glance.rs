@@ -14,7 +14,7 @@ pub struct Overview {
     pub groups: Vec<GroupCount>,
     /// OS name, platform and version with the number of agents, descending.
     pub systems: Vec<([String; 3], u64)>,
-    /// The agent with the highest number.
+    /// The agent that was registered last.
     pub last: Option<AgentRow>,
 }
 

@@ -9,7 +9,7 @@ use super::{ControlError, ControlResult, defaults};
 const APPLICATION_ID: i64 = 0x4846_5247;
 
 /// The steps; step n migrates from version n - 1 to n.
-const STEPS: [&str; 8] = [
+const STEPS: [&str; 9] = [
     include_str!("schema_1.sql"),
     include_str!("schema_2.sql"),
     include_str!("schema_3.sql"),
@@ -18,6 +18,7 @@ const STEPS: [&str; 8] = [
     include_str!("schema_6.sql"),
     include_str!("schema_7.sql"),
     include_str!("schema_8.sql"),
+    include_str!("schema_9.sql"),
 ];
 
 /// The version that this program writes.

@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use control::{
-    AgentQuery, ControlError, ControlResult, ControlStore as _, NewAgent, NewCertificate,
-    NewEnrolmentToken, Reader, SqliteControl, WriteContext,
+    AgentQuery, ControlError, ControlResult, ControlStore as _, GroupConfig, NewAgent,
+    NewCertificate, NewEnrolmentToken, Reader, SqliteControl, WriteContext,
 };
 use device::{
     Device, DeviceError, DiskFault, FaultError, FaultyFolder, FaultyRequest, Fs, available,
@@ -224,7 +224,39 @@ fn failed_flush_refuses_decisions_until_the_registry_is_opened() {
         assert!(matches!(refused, ControlError::Poisoned(_)), "{refused}");
         assert_kept(&store, &decided);
         drop(store);
+        assert!(path.with_extension("db-wal").exists(), "the log was copied at the end");
         check_and_close(&path, &mut decided);
+        std::fs::remove_file(&path).unwrap();
+    }
+}
+
+/// A commit that leaves more than 64 MiB in the log checkpoints by itself. The commit is durable by then.
+#[test]
+fn failed_flush_of_an_automatic_checkpoint_refuses_decisions() {
+    let Some(folder) = had(FaultyFolder::new()) else { return };
+    let path = db(folder.path());
+    let by = WriteContext::server();
+    let large = GroupConfig { body: vec![b' '; 70 << 20], sum: String::new(), at_s: NOW_S };
+    // The first flush is that of the commit, the next two are those of the log and the database.
+    for number in [2, 3] {
+        let mut decided = prepare(&path);
+        let store = SqliteControl::open(&path).unwrap();
+        // The first write to a new log flushes its folder as well.
+        store.create_group(&by, "before", NOW_S).unwrap();
+        let (request, error) = (FaultyRequest::Flush, FaultError::Io);
+        folder.fail(DiskFault { request, number, error, lasting: false });
+        store.set_group_config(&by, "default", &large).unwrap();
+        assert_eq!(folder.failed_requests(), 1);
+        let refused = store.create_group(&by, "after", NOW_S).unwrap_err();
+        assert!(matches!(refused, ControlError::Poisoned(_)), "{refused}");
+        drop(store);
+        let log = std::fs::metadata(path.with_extension("db-wal")).unwrap().len();
+        assert!(log > 70 << 20, "the log was copied at the end: {log} bytes");
+        check_and_close(&path, &mut decided);
+        let store = SqliteControl::open(&path).unwrap();
+        let config = store.group_config(&Reader::server(), "default").unwrap().unwrap();
+        assert!(config.body == large.body, "{} bytes", config.body.len());
+        drop(store);
         std::fs::remove_file(&path).unwrap();
     }
 }

@@ -66,6 +66,7 @@ impl Core {
         rounds.count += 1;
         // A failure here is reported at the next write.
         let _ = self.ensure_marked();
+        let reopened = self.reopen_log().map(drop);
         // A failed seal is reported as trouble: rows wait for it. Failed merges and retention cost
         // only space until they succeed.
         let sealed = if self.is_seal_due() { self.seal().map(drop) } else { Ok(()) };
@@ -84,7 +85,7 @@ impl Core {
             Ok(Step::More | Step::Done) => Ok(()),
         };
         let forgotten = self.forget_in_time(rounds);
-        merged.and(retained).and(forgotten)
+        reopened.and(merged).and(retained).and(forgotten)
     }
 
     /// Returns false while the folder is not the one that was opened. Data written to a removed or

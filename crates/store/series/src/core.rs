@@ -48,6 +48,7 @@ mod folder;
 mod forgetting;
 mod heads;
 mod queue;
+mod reopen;
 mod submit;
 mod upkeep;
 

@@ -154,9 +154,9 @@ pub enum WriteError {
     /// There is no space on the disk. The same call may succeed later; reads continue.
     #[error("no room on the disk: {0}; free space or lower the retention, then try again")]
     Full(String),
-    /// The log failed earlier; nothing is accepted until the store is opened again. Whether the
-    /// failed batch survives is unknown until then.
-    #[error("the log failed: {0}; open the store again")]
+    /// The log failed earlier; nothing is accepted until it is opened again. Whether the failed batch
+    /// survives is unknown until then.
+    #[error("the log failed: {0}; the store opens it again, at most three times an hour")]
     Failed(String),
     /// The store was closed.
     #[error("the store is closed; open it again")]
@@ -242,6 +242,8 @@ impl From<journal::AppendError> for WriteError {
             journal::AppendError::TooLarge { bytes, bytes_max } => {
                 Self::TooLarge { what: "batch_bytes", value: bytes, max: bytes_max }
             }
+            // Nothing was written: the log stays usable.
+            journal::AppendError::Io { path, what, cause } => Self::Io { path, what, cause },
             other => Self::Failed(other.to_string()),
         }
     }

@@ -441,10 +441,12 @@ pub struct StoreStats {
     pub log_failure: Option<LogFailure>,
 }
 
-/// A failure of the log, which lasts until the store is opened again.
+/// A failure of the log, which lasts until the log or the store is opened again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogFailure {
     pub cause: String,
     /// Time of the first refused write, microseconds since the epoch.
     pub since_us: u64,
+    /// True if the log was opened again as often as an hour allows.
+    pub gave_up: bool,
 }

@@ -204,20 +204,8 @@ impl Core {
             }
             return self.mark_open(manifest.log_base);
         }
-        // After a clean close, all records are in parts, so the state of the log does not matter.
-        let position_expected = if manifest.clean { 0 } else { manifest.log_expected };
-        let opened = match Journal::open(&dir, self.log_options(position_expected)) {
-            Err(journal::OpenError::Corrupt(damage)) if manifest.clean => {
-                tracing::warn!(
-                    "{damage}; set aside as {ASIDE}*: all of it is in parts; removed when the store is \
-                     opened after its next clean end"
-                );
-                self.set_aside(&dir, &names)?;
-                Journal::open(&dir, self.log_options(position_expected))
-            }
-            opened => opened,
-        };
-        let (journal, recovery) = opened?;
+        // After a clean close, all records are in parts.
+        let (journal, recovery) = self.open_journal(&mut manifest.clone(), manifest.clean)?;
         let mut base = manifest.log_base;
         let end = base + recovery.last_position;
         if end > manifest.sealed {
@@ -238,6 +226,34 @@ impl Core {
             journal.close().map_err(|e| self.not_writable(&e.into()))?;
         }
         self.mark_open(base)
+    }
+
+    /// Opens the journal of the log. If everything in it is sealed, its content does not matter: a
+    /// damaged one is set aside.
+    pub(crate) fn open_journal(
+        &self,
+        manifest: &mut Manifest,
+        sealed: bool,
+    ) -> Result<(Journal, journal::Recovery), SeriesOpenError> {
+        let dir = self.dir.join("log");
+        let position_expected = if sealed { 0 } else { manifest.log_expected };
+        match Journal::open(&dir, self.log_options(position_expected)) {
+            Err(journal::OpenError::Corrupt(damage)) if sealed => {
+                tracing::warn!(
+                    "{damage}; set aside as {ASIDE}*: all of it is in parts; removed when the store is \
+                     opened after its next clean end"
+                );
+                if !manifest.clean {
+                    // Otherwise the log that is missing after a kill would be an error.
+                    manifest.log_expected = 0;
+                    let stored = manifest.store(&*self.options.files, &self.dir);
+                    stored.map_err(|e| self.not_writable(&e))?;
+                }
+                self.set_aside(&dir, &self.options.files.list(&dir).unwrap_or_default())?;
+            }
+            opened => return Ok(opened?),
+        }
+        Ok(Journal::open(&dir, self.log_options(position_expected))?)
     }
 
     /// Renames the files of a log so that they no longer belong to it.

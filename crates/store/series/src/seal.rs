@@ -153,7 +153,7 @@ impl Core {
     }
 
     /// Trims the log below the sealed position. A failure is retried at the next seal.
-    fn trim(&self, manifest: &Manifest) {
+    pub(crate) fn trim(&self, manifest: &Manifest) {
         let Some(journal) = self.journal.read().clone() else { return };
         let below = (manifest.sealed + 1).saturating_sub(manifest.log_base);
         if let Err(e) = journal.trim(below) {

@@ -228,6 +228,15 @@ impl Store {
         Ok(outcome)
     }
 
+    /// Opens the log again if it failed, at most three times an hour and once a minute. Everything
+    /// acknowledged is sealed first. Returns true if it was opened. The upkeep thread calls this.
+    ///
+    /// # Errors
+    /// See [`WriteError`]. The log stays failed.
+    pub fn reopen_log(&self) -> Result<bool, WriteError> {
+        self.0.core.reopen_log()
+    }
+
     /// Seals the head. When this returns, everything written so far is in parts and the log is
     /// trimmed.
     ///

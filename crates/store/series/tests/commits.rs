@@ -260,3 +260,22 @@ fn acknowledged_rows_survive_power_loss_and_concurrent_close() {
         }
     }
 }
+
+#[test]
+fn failed_log_is_reopened_in_the_background() {
+    let disk = SimDisk::new(1);
+    let (store, gate) = open(&disk, Wal::Always);
+    store.write(one(&store, 1, 1), Ack::Persisted).unwrap();
+    gate.set(|it| it.fails = true);
+    let refused = store.write(one(&store, 1, 2), Ack::Persisted);
+    assert!(matches!(refused, Err(WriteError::Failed(_))), "{refused:?}");
+    gate.set(|it| it.fails = false);
+    let begun = std::time::Instant::now();
+    while store.stats().log_failure.is_some() {
+        assert!(begun.elapsed() < HANG, "the log stays failed");
+        std::thread::yield_now();
+    }
+    store.write(one(&store, 1, 3), Ack::Persisted).unwrap();
+    assert_eq!(samples(&store), 2);
+    assert_eq!(samples(&support::open(&disk.crash(1), Wal::Always).0), 2);
+}

@@ -7,9 +7,11 @@ pub mod limits;
 mod meter;
 mod pool;
 mod reader;
+mod system_errors;
 
 pub use connection::{configure, expect_writable, is_failed_flush, keep_log};
 pub use limits::READ_TIME_MAX;
 pub use meter::{Charge, Meter};
 pub use pool::ReaderPool;
 pub use reader::{Cost, Reader, statements};
+pub use system_errors::log_system_errors;

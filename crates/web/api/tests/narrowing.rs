@@ -415,3 +415,32 @@ async fn packages_are_filtered_by_their_own_fields() {
         );
     }
 }
+
+#[tokio::test]
+async fn group_restart_lists_denied_agents_as_failed() {
+    let world = world();
+    let policies: [(&[&str], &str, &str); 3] = [
+        (&["group:read"], "group:id:web", "allow"),
+        (&["agent:read"], "agent:id:001", "allow"),
+        (&["agent:restart"], "agent:id:002", "allow"),
+    ];
+    let token = user_with(&world, &policies, "100,101,102").await;
+    let path = "/agents/group/web/restart";
+    let denied = world.put(path, &token).await.json();
+    assert_eq!((&denied["error"], &denied["data"]["affected_items"]), (&json!(1), &json!([])));
+    assert_eq!(denied["data"]["failed_items"][0]["id"], json!(["001"]), "{denied}");
+    assert_eq!(codes(&denied), [4000]);
+    assert_eq!(world.registry.pending_commands(AgentId(1)), []);
+}
+
+#[tokio::test]
+async fn group_restart_hides_agents_that_the_caller_may_not_read() {
+    let world = world();
+    let policies: [(&[&str], &str, &str); 2] = [
+        (&["group:read"], "group:id:web", "allow"),
+        (&["agent:read", "agent:restart"], "agent:id:002", "allow"),
+    ];
+    let token = user_with(&world, &policies, "100,101").await;
+    let hidden = world.put("/agents/group/web/restart", &token).await.json();
+    assert_eq!((&hidden["error"], &hidden["data"]["failed_items"]), (&json!(0), &json!([])));
+}

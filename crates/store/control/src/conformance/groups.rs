@@ -2,9 +2,9 @@
 
 use model::{AgentId, AgentOs, AgentStatus, Incarnation};
 
-use super::{add, by, reader};
+use super::{add, by, new_agent, reader};
 use crate::limits::GROUPS_PER_AGENT_MAX;
-use crate::{ControlError, ControlStore, GroupConfig, InfoRow, LivenessRow, StatusCode};
+use crate::{ControlError, ControlStore, GroupConfig, InfoRow, LivenessRow, NewAgent, StatusCode};
 
 fn texts(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
@@ -112,4 +112,15 @@ pub fn fleet_counters_follow_every_change(store: &dyn ControlStore) {
     let empty = store.overview(&reader()).unwrap();
     assert_eq!((empty.summary.status.total, empty.systems, empty.last), (0, Vec::new(), None));
     assert_eq!(empty.summary.versions, []);
+}
+
+pub fn newest_agent_may_have_a_lower_number(store: &dyn ControlStore) {
+    let [a, _] = add(store, &["a", "b"])[..] else { panic!("two agents") };
+    let again = NewAgent { id: Some(a), now_s: 200, ..new_agent("a") };
+    store.replace_agents(&by(), &[a], &[a], &again).unwrap();
+    assert_eq!(store.overview(&reader()).unwrap().last.unwrap().record.id, a);
+    let c = NewAgent { now_s: 200, ..new_agent("c") };
+    let c = store.add_agents(&by(), &[c]).unwrap()[0].record.id;
+    let last = store.overview(&reader()).unwrap().last.unwrap().record.id;
+    assert_eq!(last, c, "of one second, the higher number");
 }

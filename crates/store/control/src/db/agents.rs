@@ -28,10 +28,14 @@ fn one(tx: &Transaction<'_>, id: AgentId, names: &GroupNames) -> ControlResult<O
     statement.query_and_then([id.0], |row| rows::agent(row, names))?.next().transpose()
 }
 
-/// Returns the agent with the highest number, other than the server.
+/// Returns the agent that was registered last, other than the server. Of those of one second, it is the
+/// one with the highest number.
 pub(super) fn last(tx: &Transaction<'_>) -> ControlResult<Option<AgentRow>> {
-    let sql =
-        format!("SELECT {AGENT_COLUMNS} FROM agent a WHERE a.id > 0 ORDER BY a.id DESC LIMIT 1");
+    // With `id > 0` the planner would read all numbers and sort them.
+    let sql = format!(
+        "SELECT {AGENT_COLUMNS} FROM agent a WHERE a.id <> 0
+         ORDER BY a.added_at_s DESC, a.id DESC LIMIT 1"
+    );
     let mut statement = tx.prepare_cached(&sql)?;
     let names = groups::names(tx)?;
     statement.query_and_then([], |row| rows::agent(row, &names))?.next().transpose()

@@ -30,26 +30,50 @@ const CACHE_KIB: i64 = 8 * 1024;
 /// [`crate::ControlStore::checkpoint`] does, so that a commit does not wait for a checkpoint.
 const CHECKPOINT_PAGES: c_int = 16 * 1024;
 
-/// Logs the first checkpoint that fails, and the next that succeeds.
-struct CheckpointLog {
+/// The failures of the database's disk.
+struct DiskFailures {
     path: PathBuf,
-    failing: AtomicBool,
+    checkpoints_fail: AtomicBool,
+    /// The first failed flush. A later flush that succeeds would not cover what the failed one did
+    /// not write.
+    flush: Mutex<Option<String>>,
 }
 
-impl CheckpointLog {
-    fn note(&self, done: &rusqlite::Result<()>) {
+impl DiskFailures {
+    fn new(path: &Path) -> Arc<Self> {
+        let (checkpoints_fail, flush) = (AtomicBool::new(false), Mutex::new(None));
+        Arc::new(Self { path: path.to_owned(), checkpoints_fail, flush })
+    }
+
+    /// Logs the first checkpoint that fails, and the next that succeeds.
+    fn note_checkpoint(&self, done: &rusqlite::Result<()>) {
         let path = self.path.display();
         match done {
-            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => {}
-            Err(error) if !self.failing.swap(true, Ordering::Relaxed) => {
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => return,
+            Err(error) if !self.checkpoints_fail.swap(true, Ordering::Relaxed) => {
                 tracing::error!(%path, %error,
                     "checkpoint failed: the write-ahead log grows until one succeeds; check the disk");
             }
-            Ok(()) if self.failing.swap(false, Ordering::Relaxed) => {
+            Ok(()) if self.checkpoints_fail.swap(false, Ordering::Relaxed) => {
                 tracing::info!(%path, "checkpoints work again");
             }
             _ => {}
         }
+        self.note(done);
+    }
+
+    /// Records a failed flush.
+    fn note(&self, done: &rusqlite::Result<()>) {
+        if let Err(error) = done
+            && is_failed_flush(error)
+        {
+            self.flush.lock().get_or_insert_with(|| error.to_string());
+        }
+    }
+
+    /// Returns an error if a flush has failed.
+    fn expect_none(&self) -> ControlResult<()> {
+        self.flush.lock().clone().map_or(Ok(()), |detail| Err(ControlError::Poisoned(detail)))
     }
 }
 
@@ -62,17 +86,24 @@ pub struct SqliteControl {
     pub(super) readers: ReaderPool,
     /// For users, roles, policies and settings, each looked up by its key.
     keyed: ReaderPool,
+    /// Dropped last: the last connection that is closed would copy the log into the database.
     checkpointer: Mutex<Connection>,
-    checkpoint_log: Arc<CheckpointLog>,
+    failures: Arc<DiskFailures>,
+}
+
+impl Drop for SqliteControl {
+    fn drop(&mut self) {
+        if self.failures.expect_none().is_err() {
+            keep_log(self.checkpointer.get_mut());
+        }
+    }
 }
 
 /// The writing connection, and the meter of its cost.
 pub(super) struct Writer {
     pub(super) conn: Connection,
     meter: Meter,
-    /// The first failed flush. A later flush that succeeds would not cover what the failed one did
-    /// not write.
-    poisoned: Option<String>,
+    failures: Arc<DiskFailures>,
 }
 
 impl SqliteControl {
@@ -98,18 +129,17 @@ impl SqliteControl {
         writer.pragma_update(None, "journal_mode", "WAL")?;
         writer.pragma_update(None, "synchronous", "FULL")?;
         schema::migrate(&mut writer)?;
-        let checkpoint_log =
-            Arc::new(CheckpointLog { path: path.to_owned(), failing: AtomicBool::new(false) });
-        checkpoint_after_commits(&mut writer, &checkpoint_log)?;
+        let failures = DiskFailures::new(path);
+        checkpoint_after_commits(&mut writer, &failures)?;
         let meter = Meter::attach(&mut writer)?;
         Ok(Self {
             path: path.to_owned(),
             file: FileIdentity::of(path),
-            writer: Mutex::new(Writer { conn: writer, meter, poisoned: None }),
+            writer: Mutex::new(Writer { conn: writer, meter, failures: Arc::clone(&failures) }),
             readers: ReaderPool::open(readers, || open_reader(path))?,
             keyed: ReaderPool::open(1, || open_reader(path))?,
             checkpointer: Mutex::new(connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?),
-            checkpoint_log,
+            failures,
         })
     }
 
@@ -215,16 +245,8 @@ impl SqliteControl {
     pub(super) fn copy_log(&self) -> ControlResult<()> {
         let conn = self.checkpointer.lock();
         let copied = conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
-        self.checkpoint_log.note(&copied);
-        copied.map_err(|error| {
-            if is_failed_flush(&error) {
-                keep_log(&conn);
-                let mut writer = self.writer.lock();
-                keep_log(&writer.conn);
-                writer.poisoned.get_or_insert_with(|| error.to_string());
-            }
-            error.into()
-        })
+        self.failures.note_checkpoint(&copied);
+        Ok(copied?)
     }
 
     /// Runs one transaction that survives a killed process, and a power cut once a later durable
@@ -274,21 +296,15 @@ fn transact<T>(
     synchronous: &str,
     work: impl FnOnce(&Transaction<'_>) -> ControlResult<T>,
 ) -> ControlResult<T> {
-    let Writer { conn, meter, poisoned } = writer;
-    if let Some(detail) = poisoned {
-        return Err(ControlError::Poisoned(detail.clone()));
-    }
+    let Writer { conn, meter, failures } = writer;
+    failures.expect_none()?;
     let _charge = meter.charge(reader);
     conn.pragma_update(None, "synchronous", synchronous)?;
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let out = work(&tx)?;
-    if let Err(error) = tx.commit() {
-        if is_failed_flush(&error) {
-            keep_log(conn);
-            *poisoned = Some(error.to_string());
-        }
-        return Err(error.into());
-    }
+    let committed = tx.commit();
+    failures.note(&committed);
+    committed?;
     Ok(out)
 }
 
@@ -296,14 +312,15 @@ fn transact<T>(
 /// automatic checkpoints would ignore their errors.
 fn checkpoint_after_commits(
     writer: &mut Connection,
-    log: &Arc<CheckpointLog>,
+    failures: &Arc<DiskFailures>,
 ) -> rusqlite::Result<()> {
-    let log = Arc::clone(log);
+    let failures = Arc::clone(failures);
     writer.wal_hook(Some(move |wal: &mut Wal, pages: c_int| {
         if pages >= CHECKPOINT_PAGES {
-            log.note(&wal.checkpoint());
+            failures.note_checkpoint(&wal.checkpoint());
         }
-        // An error here would be reported as that of the commit, which is done.
+        // An error here would be reported as that of the commit, which is done. If it is a failed
+        // flush, the next write is refused.
         Ok(())
     }))
 }
@@ -329,5 +346,5 @@ fn create_private(path: &Path) -> ControlResult<()> {
         .mode(0o600)
         .open(path)
         .map(drop)
-        .map_err(|e| ControlError::Corrupt(format!("{}: {e}", path.display())))
+        .map_err(|source| ControlError::Io { path: path.to_owned(), source })
 }

@@ -167,7 +167,9 @@ fn fleet_counters_do_not_scan_agents() {
     });
     assert!(statements.len() >= 8, "{statements:#?}");
     for (sql, plan) in statements {
-        assert!(!grows(&plan), "{sql}: {plan:?}");
+        // The newest agent is the first row of an index.
+        let newest = plan[0] == "SCAN a USING INDEX agent_by_added" && sql.ends_with("LIMIT 1");
+        assert!(newest || !grows(&plan), "{sql}: {plan:?}");
         // Only a few counters are sorted.
         let sorted = sorts(&plan) && !sql.contains("FROM counter");
         assert!(!sorted, "{sql}: {plan:?}");
@@ -410,7 +412,7 @@ fn only_listed_queries_scan_the_fleet() {
     assert!(plan[0].contains("USING INTEGER PRIMARY KEY (rowid>?)"), "{plan:?}");
     assert!(plan.iter().any(|step| step.starts_with("SEARCH m USING")), "{plan:?}");
     for (column, sorted) in [
-        (C::DateAdd, true),
+        (C::DateAdd, false),
         (C::LastKeepAlive, true),
         (C::DisconnectionTime, true),
         (C::Group, true),

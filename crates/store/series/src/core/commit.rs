@@ -82,11 +82,7 @@ impl Core {
             return;
         }
         let logged = match self.append(&mut log, &group) {
-            Ok(logged) => {
-                // An error before anything was written does not last.
-                self.upkeep.log_failure.lock().take();
-                logged
-            }
+            Ok(logged) => logged,
             Err(e) => {
                 self.note_log_failure(&e);
                 return group.into_iter().for_each(|pending| self.refuse(&pending, e.clone()));
@@ -117,9 +113,11 @@ impl Core {
         let WriteError::Failed(cause) = error else { return };
         self.upkeep.log_failure.lock().get_or_insert_with(|| {
             let dir = self.dir.display();
-            tracing::error!("{dir}: no rows are accepted until the store is opened again: {error}");
-            LogFailure { cause: cause.clone(), since_us: self.options.clock.now_us() }
+            tracing::error!("{dir}: no rows are accepted until the log is opened again: {error}");
+            let since_us = self.options.clock.now_us();
+            LogFailure { cause: cause.clone(), since_us, gave_up: false }
         });
+        self.upkeep.wake();
     }
 
     fn refuse(&self, pending: &Pending, error: WriteError) {
@@ -144,6 +142,9 @@ impl Core {
 
     /// Appends a group to the log, preceded by the definitions of rows that are not in the log yet.
     fn append(&self, log: &mut LogState, group: &[Pending]) -> Result<Logged, WriteError> {
+        if let Some(failure) = &*self.upkeep.log_failure.lock() {
+            return Err(WriteError::Failed(failure.cause.clone()));
+        }
         let journal = self.journal.read().clone();
         let Some(journal) = journal else {
             return Ok(Logged { first_position: self.live.read().position + 1, flushes: 0 });

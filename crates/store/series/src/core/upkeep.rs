@@ -16,6 +16,8 @@ pub(crate) struct Upkeep {
     pub(crate) trouble: Mutex<Option<String>>,
     /// The failure of the log, after which no rows are accepted.
     pub(crate) log_failure: Mutex<Option<LogFailure>>,
+    /// Times of the latest attempts to open the log again, by the monotonic clock.
+    pub(crate) reopenings: Mutex<Vec<Duration>>,
     /// Partitions that cannot be read.
     pub(crate) unread: Mutex<Unread>,
     /// Set when the store is being closed: merges stop.
@@ -30,6 +32,7 @@ impl Upkeep {
             head_began: Mutex::new(head_began),
             trouble: Mutex::new(None),
             log_failure: Mutex::new(None),
+            reopenings: Mutex::default(),
             unread: Mutex::new(unread),
             stopping: AtomicBool::new(false),
             sleep: Mutex::new(()),

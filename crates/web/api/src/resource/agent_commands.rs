@@ -5,6 +5,7 @@ use registry::{AgentQuery, CommandKind};
 
 use super::group_item::{GROUP_ID, existing};
 use super::issuing::{active, issue_command, issue_to};
+use crate::code::Code;
 use crate::error::Failure;
 use crate::http::call::Call;
 use crate::http::envelope::Answer;
@@ -115,9 +116,14 @@ fn reconnect(call: &Call) -> Result<Answer, Failure> {
 
 fn restart_group(call: &Call) -> Result<Answer, Failure> {
     let group = existing(call)?;
-    let query = AgentQuery { group: vec![group], ..active(call) };
-    let agents = call.registry().agent_ids(call.reader(), &query)?;
-    issue_to(call, CommandKind::Restart, agents, Vec::new(), RESTART_MESSAGES)
+    // An agent that the caller may not read is left out: its number would reveal that it exists.
+    let permitted = call.scope_of("agent:read");
+    let query = AgentQuery { group: vec![group], permitted, ..active(call) };
+    let members = call.registry().agent_ids(call.reader(), &query)?;
+    let scope = call.scope();
+    let (agents, denied): (Vec<_>, Vec<_>) = members.into_iter().partition(|id| scope.holds(*id));
+    let failed = denied.into_iter().map(|id| (Code::Denied, id)).collect();
+    issue_to(call, CommandKind::Restart, agents, failed, RESTART_MESSAGES)
 }
 
 fn restart_node(call: &Call) -> Result<Answer, Failure> {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use model::AgentRecord;
 use registry::{AgentRow, FleetSummary, Overview, Permitted, StatusSummary};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -107,7 +108,8 @@ fn count_overview(call: &Call, scope: &Permitted) -> Overview {
         let agent = &row.record;
         status.add(agent.status);
         status.synced += u64::from(row.config.synced);
-        if last.as_ref().is_none_or(|last| last.record.id < agent.id) {
+        let order = |agent: &AgentRecord| (agent.added_at_s, agent.id);
+        if last.as_ref().is_none_or(|last| order(&last.record) < order(agent)) {
             last = Some(row.clone());
         }
         if let Some(os) = &agent.os {

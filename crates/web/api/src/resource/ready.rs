@@ -54,10 +54,12 @@ fn unready(call: &Call) -> Vec<Unready> {
         return found;
     };
     if let Some(failure) = stats.log_failure {
-        let cause = format!(
-            "the log of the series store failed: {}: check the disk, then start the server again",
-            failure.cause
-        );
+        let next = if failure.gave_up {
+            "it was opened again three times within an hour: check the disk, then start the server again"
+        } else {
+            "it is opened again within a minute: check the disk"
+        };
+        let cause = format!("the log of the series store failed: {}: {next}", failure.cause);
         let since_us = Some(failure.since_us);
         found.push(Unready { word: "series_log_failed", cause, since_us });
     }

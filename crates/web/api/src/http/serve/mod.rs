@@ -21,6 +21,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
+use env::listen::AcceptFailures;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -234,6 +235,7 @@ async fn listen(
 ) {
     let mut permits = ConnectionPermits::new(connections_max, each_max);
     let (open, mut all_closed) = mpsc::channel::<()>(1);
+    let mut failures = AcceptFailures::new();
     loop {
         let taken = tokio::select! {
             taken = listener.accept() => taken,
@@ -249,7 +251,9 @@ async fn listen(
                 });
             }
             Err(cause) => {
-                tracing::warn!("api: a connection could not be taken: {cause}");
+                if let Some(line) = failures.line(&cause) {
+                    tracing::warn!("api: {line}");
+                }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }

@@ -1,9 +1,11 @@
 //! Prints a report as one JSON object, or as one line of text per field.
 
-use console::Console;
 use serde_json::Value;
 
-pub(crate) fn report(as_json: bool, report: &Value) {
+use crate::Console;
+
+/// Prints a report.
+pub fn report(as_json: bool, report: &Value) {
     let console = Console::new();
     match report.as_object() {
         Some(fields) if !as_json => {
