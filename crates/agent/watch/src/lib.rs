@@ -50,6 +50,8 @@
 
 mod canary;
 mod decode;
+#[cfg(test)]
+mod decode_tests;
 mod directory_index;
 mod dirty;
 mod fanotify;

@@ -1,0 +1,8 @@
+#![no_main]
+#![allow(dead_code, reason = "the decoder's own crate uses the rest")]
+#[path = "../../../crates/agent/watch/src/decode.rs"]
+mod decode;
+#[path = "../notices.rs"]
+mod notices;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| notices::notices(data));
