@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use crate::options::Level;
 use crate::shared::{IncidentKind, Shared, State, monotonic_ns};
+use crate::track::CANARY_FILE;
 
-/// Name of the canary's file.
-const FILE_NAME: &str = "watch-canary";
 /// Timeout while there is nothing to do.
 const LONG: Duration = Duration::from_hours(1);
 
@@ -23,7 +22,7 @@ pub(crate) struct Canary {
 
 impl Canary {
     pub(crate) fn new(shared: &Shared) -> Self {
-        let path = shared.options.canary.as_ref().map(|folder| folder.join(FILE_NAME));
+        let path = shared.options.canary.as_ref().map(|folder| folder.join(CANARY_FILE));
         let next_ns = monotonic_ns() + shared.options.canary_interval.as_nanos() as u64;
         Self { path, next_ns, is_sent: false }
     }

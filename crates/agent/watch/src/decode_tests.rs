@@ -7,7 +7,11 @@ fn bytes(hex: &str) -> Vec<u8> {
     digits.chunks(2).map(byte).collect()
 }
 
-fn one(hex: &str) -> (u64, u32, Vec<(Vec<u8>, Vec<u8>)>, Option<Vec<u8>>) {
+/// A directory's handle and an entry's name.
+type Place = (Vec<u8>, Vec<u8>);
+
+/// Returns mask, process, entries and object of the only notification.
+fn one(hex: &str) -> (u64, u32, Vec<Place>, Option<Vec<u8>>) {
     let buffer = bytes(hex);
     let found: Vec<_> = decode(&buffer).collect::<Result<_, _>>().unwrap();
     let [found] = found.as_slice() else { panic!("{found:?}") };

@@ -34,6 +34,8 @@ pub(crate) enum Request {
     Directory,
     /// Changes of names in a directory above a root.
     Names,
+    /// Ends of writing in the canary's folder.
+    Closes,
 }
 
 impl Request {
@@ -43,6 +45,7 @@ impl Request {
             Self::Writes => WRITES,
             Self::Directory => CHANGES | WRITES,
             Self::Names => NAMES,
+            Self::Closes => libc::FAN_CLOSE_WRITE | libc::FAN_EVENT_ON_CHILD,
         }
     }
 }

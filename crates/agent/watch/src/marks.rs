@@ -28,15 +28,16 @@ fn above(path: &[u8]) -> impl Iterator<Item = &[u8]> {
 impl Shared {
     /// Opens a group and sets the marks that do not wait for a scan.
     pub(crate) fn open_group(&self) {
-        let group = match Group::open() {
-            Ok(group) => Some(Arc::new(group)),
-            Err(e) => {
-                tracing::warn!("no kernel notifications, changes are found by scans alone: {e}");
-                None
-            }
+        let (group, refused) = match Group::open() {
+            Ok(group) => (Some(Arc::new(group)), String::new()),
+            Err(e) => (None, format!("the kernel refuses notifications: {e}")),
         };
         let before = {
             let mut state = self.lock();
+            if !refused.is_empty() && refused != state.refused {
+                tracing::warn!("{refused}; changes are found by scans alone");
+            }
+            state.refused = refused;
             state.generation += 1;
             state.file_systems.clear();
             std::mem::replace(&mut state.group, group)
@@ -54,7 +55,7 @@ impl Shared {
         }
         if let Some(folder) = &self.options.canary {
             let folder = folder.as_os_str().as_encoded_bytes();
-            if let Err(e) = self.attach_single(folder, Request::Directory) {
+            if let Err(e) = self.attach_single(folder, Request::Closes) {
                 tracing::warn!("{}: cannot watch the canary: {e}", model::path::show(folder));
             }
         }
@@ -108,8 +109,14 @@ impl Shared {
             Some(request) => self.enter_marked(path, directory, request),
             None => Ok(()),
         });
-        if let Err(e) = entered {
-            self.limit(path, directory, &e.to_string(), "check `cat /proc/sys/fs/fanotify/*`");
+        match entered {
+            Ok(()) => {}
+            // Removed since it was opened; its parent's notifications tell.
+            Err(e) if [Some(libc::ENOENT), Some(libc::ESTALE)].contains(&e.raw_os_error()) => {}
+            Err(e) => {
+                let reason = format!("a mark was refused: {e}");
+                self.limit(path, directory, &reason, "raise fs.fanotify.max_user_marks");
+            }
         }
     }
 
@@ -157,7 +164,7 @@ impl Shared {
     /// Returns the mark that a directory needs; `None` if it is not watched by notifications.
     fn request_of(&self, path: &[u8], directory: BorrowedFd<'_>) -> io::Result<Option<Request>> {
         let id = file_system_id(directory)?;
-        let (group, generation) = {
+        let (group, refused, generation) = {
             let mut state = self.lock();
             if !state.tracker.is_watched(path) {
                 return Ok(None);
@@ -168,10 +175,11 @@ impl Shared {
                 let notified = file_system.state.level != Level::ScanOnly;
                 return Ok(notified.then(|| file_system.request()));
             }
-            (state.group.clone(), state.generation)
+            (state.group.clone(), state.refused.clone(), state.generation)
         };
         let best = self.options.best_level;
-        let (id, mut file_system) = FileSystem::attach(group.as_deref(), best, path, directory)?;
+        let group = group.as_deref().ok_or(refused.as_str());
+        let (id, mut file_system) = FileSystem::attach(group, best, path, directory)?;
         let mut state = self.lock();
         file_system.add_root(&state.tracker.roots, path);
         let request = file_system.request();
@@ -189,7 +197,8 @@ impl Shared {
         let mut state = self.lock();
         let Some(number) = root_of(&state.tracker.roots, path) else { return };
         let Some(file_system) = state.file_systems.get_mut(&id) else { return };
-        if file_system.limited.insert(number, (reason.into(), remedy.into())).is_some() {
+        file_system.limited.insert(number, (reason.into(), remedy.into()));
+        if !file_system.limits_reported.insert(number) {
             return;
         }
         let detail = format!("{}: {reason}", model::path::show(path));
@@ -201,8 +210,11 @@ impl Shared {
 impl FileSystem {
     /// Records that a root has directories in this file system.
     fn add_root(&mut self, roots: &[Vec<u8>], path: &[u8]) {
-        if let Some(root) = root_of(roots, path) {
-            self.roots.entry(root).or_insert_with(|| path.to_vec());
+        let Some(number) = root_of(roots, path) else { return };
+        self.roots.entry(number).or_insert_with(|| path.to_vec());
+        // A scan of the whole root begins, which may find space now.
+        if roots.get(number).is_some_and(|root| root == path) {
+            self.limited.remove(&number);
         }
     }
 }

@@ -51,14 +51,19 @@ pub(crate) struct State {
     pub(crate) tracker: Tracker,
     /// `None` if the kernel refuses a group.
     pub(crate) group: Option<Arc<Group>>,
+    /// Reason why there is no group; empty if there is one.
+    pub(crate) refused: String,
     /// Number of the current marks; a directory with another one must be marked again.
     pub(crate) generation: u32,
     pub(crate) file_systems: HashMap<FileSystemId, FileSystem>,
     pub(crate) missing_roots: HashSet<usize>,
     pub(crate) incidents: Vec<Incident>,
     pub(crate) overflows: u64,
-    /// Last time at which the queue was read until it was empty, microseconds since the epoch.
+    /// Start of the last read that found the queue empty, or of the first group, microseconds since
+    /// the epoch.
     pub(crate) complete_us: u64,
+    /// As `complete_us`, in nanoseconds of `CLOCK_MONOTONIC`.
+    pub(crate) complete_ns: u64,
     pub(crate) canary_us: u64,
     /// Time of the next due entry that the caller knows of.
     announced: Option<u64>,
@@ -87,12 +92,14 @@ impl Shared {
         let state = State {
             tracker,
             group: None,
+            refused: String::new(),
             generation: 1,
             file_systems: HashMap::new(),
             missing_roots: HashSet::new(),
             incidents: Vec::new(),
             overflows: 0,
             complete_us: clock.now_us(),
+            complete_ns: monotonic_ns(),
             canary_us: 0,
             announced: None,
             poked: false,

@@ -11,6 +11,9 @@ use crate::files::{Link, LinkedFiles, is_nameless};
 use crate::unknown::UnknownNotices;
 use crate::window::Windows;
 
+/// Name of the canary's file.
+pub(crate) const CANARY_FILE: &str = "watch-canary";
+
 /// Bits that end a change.
 const ENDED: u64 =
     libc::FAN_CLOSE_WRITE | libc::FAN_DELETE | libc::FAN_RENAME | libc::FAN_MOVED_FROM;
@@ -56,6 +59,8 @@ pub(crate) struct Tracker {
     pub(crate) counts: Counts,
     /// Directories renamed since the queue was last empty.
     pub(crate) renamed: HashSet<Box<[u8]>>,
+    /// Directories removed since the queue was last empty.
+    removed: Vec<NodeId>,
 }
 
 impl Tracker {
@@ -83,6 +88,7 @@ impl Tracker {
             canary_seen: false,
             counts: Counts::default(),
             renamed: HashSet::new(),
+            removed: Vec::new(),
         };
         for path in tracker.roots.clone().iter().chain(excluded).map(Vec::as_slice).chain(canary) {
             // The limit is far above the number of roots and exclusions.
@@ -114,6 +120,14 @@ impl Tracker {
         let path = self.index.path(directory);
         // A canary inside the own folders stays a canary: it comes last.
         special.rfind(|special| special.place.directory == path).map(|special| special.role)
+    }
+
+    /// Ends a series of notifications whose order merging may have changed: the queue is empty.
+    pub(crate) fn drained(&mut self) {
+        self.renamed.clear();
+        for node in std::mem::take(&mut self.removed) {
+            self.index.release(node);
+        }
     }
 
     /// Applies one notification.
@@ -167,7 +181,8 @@ impl Tracker {
                 self.note_itself(place, noted);
                 continue;
             }
-            if matches!(role, Role::Watched | Role::Canary) {
+            let is_canary = role == Role::Canary && entry.name == CANARY_FILE.as_bytes();
+            if role == Role::Watched || is_canary {
                 self.note(place, entry.name, depth, noted);
             }
             if role == Role::Watched {
@@ -219,8 +234,16 @@ impl Tracker {
         let node = self.index.child(parent, name);
         let node = node.filter(|node| self.index.handle(*node) == Some(handle));
         if let Some(node) = node.filter(|_| self.special_role(parent, name).is_none()) {
-            self.index.remove(node);
+            self.forget_later(node);
         }
+    }
+
+    /// Removes a directory whose handle may be in notifications that are still to be read: the
+    /// kernel merges a removal into the notification of the creation, which it sends first.
+    pub(crate) fn forget_later(&mut self, node: NodeId) {
+        self.index.hold(node);
+        self.removed.push(node);
+        self.index.remove(node);
     }
 
     /// Adds a directory that a notification reported. At the limit it stays unknown: its own entry

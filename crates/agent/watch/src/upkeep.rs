@@ -8,12 +8,13 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::canary::Canary;
 use crate::mounts::Mounts;
-use crate::shared::{IncidentKind, Shared, State, reset};
+use crate::shared::{IncidentKind, Shared, State, monotonic_ns, reset};
 use crate::track::is_at_or_below;
 
 /// Runs until the watcher stops. `mounts` were read before the first mark was set.
 pub(crate) fn run(shared: &Shared, mut mounts: Option<Mounts>) {
     let mut canary = Canary::new(shared);
+    let mut retry_ns = 0;
     loop {
         let timeout = canary.timeout(shared).min(shared.options.queue_check_interval);
         let mounts_changed = wait(shared, mounts.as_ref(), timeout);
@@ -25,6 +26,7 @@ pub(crate) fn run(shared: &Shared, mut mounts: Option<Mounts>) {
         }
         attach_moved_roots(shared);
         check_queue(shared);
+        retry_group(shared, &mut retry_ns);
         canary.run(shared);
     }
 }
@@ -49,6 +51,29 @@ fn attach_moved_roots(shared: &Shared) {
         let noted = shared.noted();
         let mut state = shared.lock();
         state.tracker.dirty_root(number, &noted);
+        shared.announce(state);
+    }
+}
+
+/// Tries again to open a group that the kernel refused, for instance for want of descriptors.
+fn retry_group(shared: &Shared, next_ns: &mut u64) {
+    let now = monotonic_ns();
+    if now < *next_ns {
+        return;
+    }
+    *next_ns = now + shared.options.canary_interval.as_nanos() as u64;
+    let refused = {
+        let state = shared.lock();
+        if state.group.is_some() {
+            return;
+        }
+        state.refused.clone()
+    };
+    shared.open_group();
+    let mut state = shared.lock();
+    if state.group.is_some() {
+        let roots = state.all_roots();
+        shared.report(&mut state, IncidentKind::Overflow, &roots, refused);
         shared.announce(state);
     }
 }

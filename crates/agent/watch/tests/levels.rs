@@ -20,6 +20,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use common::{Checker, Mount, folder, root};
+use rustix::thread::{CapabilitySet, CapabilitySets};
 use watch::{IncidentKind, Level, Options, monotonic_ns};
 
 fn now(path: PathBuf) -> (PathBuf, u64) {
@@ -76,6 +77,33 @@ fn privileged_directory_marks_find_every_change() {
     let file_system = checker.state().file_systems.remove(0);
     assert_eq!(file_system.level, Level::Directories);
     assert_eq!(file_system.reason, "limited by the settings");
+}
+
+/// The threads of a watcher have the capabilities of the thread that starts it.
+#[test]
+fn privileged_watcher_without_capabilities_marks_directories() {
+    let top = folder();
+    prepare(top.path());
+    std::thread::scope(|scope| {
+        let dropped = scope.spawn(|| {
+            let none = CapabilitySets {
+                effective: CapabilitySet::empty(),
+                permitted: CapabilitySet::empty(),
+                inheritable: CapabilitySet::empty(),
+            };
+            rustix::thread::set_capabilities(None, none).unwrap();
+            let checker = Checker::start(root(top.path()));
+            change_everything(&checker, top.path());
+            let file_system = checker.state().file_systems.remove(0);
+            assert_eq!(file_system.level, Level::Directories);
+            assert_eq!(file_system.remedy, "run the agent with CAP_SYS_ADMIN");
+            checker.batches().concat()
+        });
+        let due = dropped.join().unwrap();
+        // The tests run in one process, and a process is told its own number.
+        let own = std::process::id();
+        assert!(due.iter().flat_map(|due| &due.notices.writers).all(|writer| writer.pid == own));
+    });
 }
 
 #[test]
