@@ -19,13 +19,14 @@ use crate::cli::LogFormat;
 
 /// Log targets that a filter may name: the crates of this program, and the dependencies that log
 /// connections.
-const PARTS: [&str; 34] = [
+const PARTS: [&str; 35] = [
     "api",
     "commit",
     "console",
     "control",
     "detect",
     "device",
+    "dirty",
     "env",
     "holdfast",
     "host",

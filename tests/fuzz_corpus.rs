@@ -9,7 +9,7 @@
     reason = "a test that cannot go on fails"
 )]
 
-#[path = "../crates/agent/watch/src/decode.rs"]
+#[path = "../crates/agent/dirty/src/decode.rs"]
 #[allow(dead_code, reason = "the decoder's own crate uses the rest")]
 mod decode;
 #[path = "../fuzz/src/frames.rs"]

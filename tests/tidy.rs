@@ -63,7 +63,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("agent/host", &["model", "env"]),
     ("agent/queue", &["model", "env"]),
     ("agent/sync", &["model", "env", "link", "queue"]),
-    ("agent/watch", &["model", "env"]),
+    ("agent/dirty", &["model"]),
+    ("agent/watch", &["model", "env", "dirty"]),
     (
         "agent/run",
         &["model", "env", "settings", "console", "link", "detect", "host", "queue", "sync"],

@@ -1,6 +1,6 @@
 #![no_main]
 #![allow(dead_code, reason = "the decoder's own crate uses the rest")]
-#[path = "../../../crates/agent/watch/src/decode.rs"]
+#[path = "../../../crates/agent/dirty/src/decode.rs"]
 mod decode;
 #[path = "../notices.rs"]
 mod notices;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::options::Level;
 use crate::shared::{IncidentKind, Shared, State, monotonic_ns};
-use crate::track::CANARY_FILE;
+use dirty::CANARY_FILE;
 
 /// Timeout while there is nothing to do.
 const LONG: Duration = Duration::from_hours(1);
@@ -55,7 +55,7 @@ impl Canary {
             self.is_sent = false;
             return;
         }
-        shared.lock().tracker.canary_seen = false;
+        shared.lock().tracker.reset_canary();
         if let Err(e) = std::fs::write(path, b"") {
             // A full or damaged disk is reported elsewhere, and says nothing about notifications.
             tracing::warn!("{}: cannot write the canary: {e}", path.display());
@@ -71,7 +71,7 @@ impl Canary {
 fn missed(shared: &Shared) -> Option<String> {
     let mut state = shared.lock();
     let now = monotonic_ns();
-    let seen = state.tracker.take_canary(now) || state.tracker.canary_seen;
+    let seen = state.tracker.saw_canary(now);
     if !seen {
         let delay = shared.options.canary_delay_max;
         return Some(format!("a canary was not notified within {delay:?}"));

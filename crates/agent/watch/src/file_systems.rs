@@ -26,7 +26,7 @@ pub struct FileSystemState {
 
 /// How a root is watched.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RootState {
+pub struct WatchState {
     pub path: Vec<u8>,
     /// False while nothing exists at the path. Its creation is noticed.
     pub exists: bool,
@@ -34,7 +34,7 @@ pub struct RootState {
     pub file_systems: Vec<FileSystemState>,
 }
 
-impl RootState {
+impl WatchState {
     /// Returns true if kernel notifications cover all known file systems of the root.
     pub fn is_realtime(&self) -> bool {
         self.file_systems.iter().all(|fs| fs.level != Level::ScanOnly)

@@ -9,10 +9,9 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::fanotify::{Group, Request, file_system_id, handle_of, handle_of_entry};
 use crate::file_systems::FileSystem;
-use crate::files::Link;
 use crate::options::Level;
 use crate::shared::{IncidentKind, Shared, State, signal};
-use crate::track::is_at_or_below;
+use dirty::is_at_or_below;
 
 fn open_directory(path: &[u8]) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -63,7 +62,7 @@ impl Shared {
 
     /// Marks the directories above a root, and the root.
     pub(crate) fn attach_root(&self, number: usize) {
-        let Some(root) = self.lock().tracker.roots.get(number).cloned() else { return };
+        let Some(root) = self.lock().tracker.roots().get(number).cloned() else { return };
         let mut opened = open_directory(&root);
         let is_file = matches!(&opened, Err(e) if e.raw_os_error() == Some(libc::ENOTDIR));
         let parent = model::ItemKey::of_path(&root).directory;
@@ -94,9 +93,8 @@ impl Shared {
         let handle = handle_of(directory.as_fd())?;
         let group = {
             let mut state = self.lock();
-            if let Ok(node) = state.tracker.add_path(path) {
-                state.tracker.index.set_handle(node, &handle);
-            }
+            // The limit of directories concerns the roots, which report it.
+            let _ = state.tracker.set_handle(path, &handle);
             state.group.clone()
         };
         group.map_or(Ok(()), |group| group.mark(directory.as_fd(), request))
@@ -137,11 +135,11 @@ impl Shared {
         };
         let generation = state.generation;
         let group = state.group.clone();
-        let is_marked = state.tracker.index.marked_in(node) == generation;
+        let is_marked = state.tracker.is_marked(node, generation);
         self.announce(state);
         if let Some(group) = group.filter(|_| !is_marked) {
             group.mark(directory, request)?;
-            self.lock().tracker.index.set_marked(node, generation);
+            self.lock().tracker.set_marked(node, generation);
         }
         Ok(())
     }
@@ -152,13 +150,7 @@ impl Shared {
             return;
         }
         let Ok(handle) = handle_of_entry(directory, name) else { return };
-        let mut state = self.lock();
-        let (node, rest) = state.tracker.index.find(path);
-        if rest.is_empty() {
-            let link = Link { directory: node, name: name.into() };
-            let crate::track::Tracker { files, index, .. } = &mut state.tracker;
-            files.add(&handle, link, index);
-        }
+        self.lock().tracker.link_file(path, name, &handle);
     }
 
     /// Returns the mark that a directory needs; `None` if it is not watched by notifications.
@@ -171,7 +163,7 @@ impl Shared {
             }
             let State { tracker, file_systems, .. } = &mut *state;
             if let Some(file_system) = file_systems.get_mut(&id) {
-                file_system.add_root(&tracker.roots, path);
+                file_system.add_root(tracker.roots(), path);
                 let notified = file_system.state.level != Level::ScanOnly;
                 return Ok(notified.then(|| file_system.request()));
             }
@@ -181,7 +173,7 @@ impl Shared {
         let group = group.as_deref().ok_or(refused.as_str());
         let (id, mut file_system) = FileSystem::attach(group, best, path, directory)?;
         let mut state = self.lock();
-        file_system.add_root(&state.tracker.roots, path);
+        file_system.add_root(state.tracker.roots(), path);
         let request = file_system.request();
         let notified = file_system.state.level != Level::ScanOnly;
         // A group that was opened since has none of these marks; its roots are scanned again.
@@ -195,7 +187,7 @@ impl Shared {
     fn limit(&self, path: &[u8], directory: BorrowedFd<'_>, reason: &str, remedy: &str) {
         let Ok(id) = file_system_id(directory) else { return };
         let mut state = self.lock();
-        let Some(number) = root_of(&state.tracker.roots, path) else { return };
+        let Some(number) = root_of(state.tracker.roots(), path) else { return };
         let Some(file_system) = state.file_systems.get_mut(&id) else { return };
         file_system.limited.insert(number, (reason.into(), remedy.into()));
         if !file_system.limits_reported.insert(number) {

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::decode::decode;
 use crate::fanotify::Group;
 use crate::shared::{IncidentKind, Shared, monotonic_ns, reset};
-use crate::track::ReadTimes;
+use dirty::ReadTimes;
+use dirty::decode::decode;
 
 /// Shortest time between two drains.
 const PACE: Duration = Duration::from_millis(5);
@@ -90,7 +90,7 @@ fn apply(shared: &Shared, read: &[u8]) {
             Err(e) => lost_because = Some(e.to_string()),
         }
     }
-    let roots_moved = !state.tracker.moved_roots.is_empty();
+    let roots_moved = state.tracker.has_moved_roots();
     shared.announce(state);
     if let Some(reason) = lost_because {
         lost(shared, &reason);

@@ -5,15 +5,14 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dirty::{Noted, Tracker};
 use env::clock::{Clock as _, SystemClock};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::dirty::Noted;
 use crate::fanotify::Group;
 use crate::file_systems::{FileSystem, FileSystemId};
 use crate::options::Options;
-use crate::track::Tracker;
 
 /// Incidents that wait for the caller; older ones are dropped, since each makes its roots due.
 const INCIDENTS_MAX: usize = 1_000;
@@ -154,7 +153,7 @@ impl Shared {
     ) {
         let to_us = self.now_us();
         let from_us = state.complete_us.min(to_us);
-        let path = |root: &usize| state.tracker.roots.get(*root).cloned();
+        let path = |root: &usize| state.tracker.roots().get(*root).cloned();
         let roots = roots.iter().filter_map(path).collect();
         tracing::warn!(?kind, detail, "notifications may be missing");
         if state.incidents.len() >= INCIDENTS_MAX {
@@ -165,7 +164,7 @@ impl Shared {
 
     /// Wakes the caller if something is due sooner than it knows.
     pub(crate) fn announce(&self, mut state: MutexGuard<'_, State>) {
-        let next = state.tracker.dirty.next_due();
+        let next = state.tracker.next_due();
         let sooner = next.is_some_and(|next| state.announced.is_none_or(|known| next < known));
         if sooner {
             state.announced = next;
@@ -184,7 +183,7 @@ impl Shared {
     pub(crate) fn take_due(&self, now: u64, names_max: usize) -> Vec<model::Due> {
         let mut state = self.lock();
         let due = state.tracker.take_due(now, names_max);
-        state.announced = state.tracker.dirty.next_due();
+        state.announced = state.tracker.next_due();
         due
     }
 
@@ -195,7 +194,7 @@ impl Shared {
         let mut state = self.lock();
         loop {
             let now = monotonic_ns();
-            let next = state.tracker.dirty.next_due();
+            let next = state.tracker.next_due();
             let is_due = next.is_some_and(|next| next <= now) || !state.incidents.is_empty();
             if std::mem::take(&mut state.poked) || is_due || state.stopping {
                 return true;

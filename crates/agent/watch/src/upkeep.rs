@@ -4,12 +4,12 @@
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 
+use dirty::is_at_or_below;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::canary::Canary;
 use crate::mounts::Mounts;
 use crate::shared::{IncidentKind, Shared, State, monotonic_ns, reset};
-use crate::track::is_at_or_below;
 
 /// Runs until the watcher stops. `mounts` were read before the first mark was set.
 pub(crate) fn run(shared: &Shared, mut mounts: Option<Mounts>) {
@@ -45,7 +45,7 @@ fn wait(shared: &Shared, mounts: Option<&Mounts>, timeout: Duration) -> bool {
 /// Marks the paths of moved roots again. A root is due once more afterwards, because changes may
 /// have been missed until its marks were set.
 fn attach_moved_roots(shared: &Shared) {
-    let moved = std::mem::take(&mut shared.lock().tracker.moved_roots);
+    let moved = shared.lock().tracker.take_moved_roots();
     for number in moved {
         shared.attach_root(number);
         let noted = shared.noted();
@@ -101,7 +101,7 @@ fn follow_mounts(shared: &Shared, mounts: &mut Mounts) {
         let concerns = |root: &Vec<u8>| {
             paths.iter().any(|path| is_at_or_below(root, path) || is_at_or_below(path, root))
         };
-        let all = state.tracker.roots.iter().enumerate();
+        let all = state.tracker.roots().iter().enumerate();
         roots.extend(all.filter(|(_, root)| concerns(root)).map(|(number, _)| number));
         if roots.is_empty() {
             return;
@@ -135,6 +135,6 @@ impl Shared {
 impl State {
     /// Returns the numbers of all roots.
     pub(crate) fn all_roots(&self) -> Vec<usize> {
-        (0..self.tracker.roots.len()).collect()
+        (0..self.tracker.roots().len()).collect()
     }
 }

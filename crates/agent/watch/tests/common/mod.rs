@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use model::{Depth, DirectoryHandles as _, Due, ItemKey};
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use watch::{Handles, Incident, Level, Options, RootState, Watcher, monotonic_ns};
+use watch::{Handles, Incident, Level, Options, WatchState, Watcher, monotonic_ns};
 
 /// Longest wait for what must happen.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -148,7 +148,7 @@ impl Checker {
         self.record.seen.lock().batches.clone()
     }
 
-    pub fn state(&self) -> RootState {
+    pub fn state(&self) -> WatchState {
         self.watcher.states().remove(0)
     }
 

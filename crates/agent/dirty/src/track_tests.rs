@@ -16,10 +16,14 @@ impl Fixture {
     fn new(roots: &[&str], excluded: &[&str]) -> Self {
         let bytes =
             |paths: &[&str]| paths.iter().map(|p| p.as_bytes().to_vec()).collect::<Vec<_>>();
-        let limits = (1_000, 1_000);
-        let canary = Some(&b"/own/canary"[..]);
-        let excluded = bytes(excluded);
-        Self(Tracker::new(bytes(roots), &excluded, canary, Windows::default(), limits), START)
+        let paths = Paths {
+            roots: bytes(roots),
+            excluded: bytes(excluded),
+            canary: Some(b"/own/canary".to_vec()),
+            directories_max: 1_000,
+            dirty_max: 1_000,
+        };
+        Self(Tracker::new(paths, Windows::default()), START)
     }
 
     fn enter(&mut self, path: &str) {
@@ -79,7 +83,7 @@ fn below(path: &str) -> (String, Depth) {
 }
 
 #[test]
-fn names_of_a_directory_created_and_removed_between_reads_have_paths() {
+fn names_in_a_directory_removed_between_reads_have_paths() {
     let mut fixture = Fixture::new(&["/r"], &[]);
     fixture.enter("/r");
     // The kernel merges creation and removal into the first of them.
@@ -103,11 +107,11 @@ fn notifications_before_a_scan_enters_are_kept() {
     assert_eq!(fixture.due(), []);
     fixture.enter("/r/d");
     assert_eq!(fixture.due(), [name("/r/d"), name("/r/d/f")]);
-    fixture.0.unknown = None;
+    fixture.0.end_first_scan();
     fixture.apply(CREATE, "/r/e", "f", "F");
     fixture.enter("/r/e");
     assert_eq!(fixture.due(), [], "after the first scan the listing is enough");
-    assert_eq!(fixture.0.counts.unknown_handles, 3);
+    assert_eq!(fixture.0.unknown_handles(), 3);
 }
 
 #[test]
@@ -166,7 +170,7 @@ fn moved_directory_keeps_the_depth_of_its_check() {
 fn directory_that_moves_in_is_checked_completely() {
     let mut fixture = Fixture::new(&["/r"], &[]);
     fixture.enter("/r");
-    fixture.0.unknown = None;
+    fixture.0.end_first_scan();
     fixture.rename(DIRECTORY, ("OUTSIDE", "d"), ("/r", "d"), "D");
     fixture.apply(CREATE, "D", "f", "F");
     assert_eq!(fixture.due(), [below("/r/d"), name("/r/d/f")]);
@@ -186,10 +190,10 @@ fn only_the_canary_file_counts_in_its_folder() {
     }
     fixture.apply(CREATE, "/own/canary", "agent.db", "F");
     assert_eq!(fixture.0.dirty.len(), 0);
-    assert!(!fixture.0.take_canary(u64::MAX));
+    assert!(!fixture.0.saw_canary(u64::MAX));
     fixture.apply(libc::FAN_CLOSE_WRITE, "/own/canary", CANARY_FILE, "F");
-    assert!(!fixture.0.take_canary(START), "it passes the window");
-    assert!(fixture.0.take_canary(START + 1_000_000_000));
+    assert!(!fixture.0.saw_canary(START), "it passes the window");
+    assert!(fixture.0.saw_canary(START + 1_000_000_000));
 }
 
 #[test]

@@ -4,8 +4,8 @@ use model::Depth;
 
 use crate::decode::{Entry, Handle, Notification};
 use crate::directory_index::{Moved, NodeId, Role};
-use crate::dirty::Noted;
 use crate::files::Link;
+use crate::set::Noted;
 use crate::track::Tracker;
 
 impl Tracker {
