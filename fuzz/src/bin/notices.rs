@@ -1,5 +1,5 @@
 #![no_main]
-#![allow(dead_code, reason = "the decoder's own crate uses the rest")]
+#![allow(dead_code, unreachable_pub, reason = "the decoder's own crate uses the rest")]
 #[path = "../../../crates/agent/dirty/src/decode.rs"]
 mod decode;
 #[path = "../notices.rs"]

@@ -6,8 +6,6 @@
 //! nanoseconds of `CLOCK_MONOTONIC`, and of the caller's choice.
 
 pub mod decode;
-#[cfg(test)]
-mod decode_tests;
 mod directory_index;
 mod files;
 mod merge;

@@ -36,7 +36,7 @@ struct Special {
     role: Role,
 }
 
-/// What a tracker watches, and its limits. Paths are absolute and resolved.
+/// The paths that a tracker watches or leaves out, and its limits. Paths are absolute and resolved.
 #[derive(Debug, Clone, Default)]
 pub struct Paths {
     pub roots: Vec<Vec<u8>>,

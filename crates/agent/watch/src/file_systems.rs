@@ -10,7 +10,7 @@ use crate::options::Level;
 /// Identifier of a file system in notifications.
 pub(crate) type FileSystemId = [u8; 8];
 
-/// How a root is watched on one of its file systems.
+/// The level at which a root is watched on one of its file systems.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileSystemState {
     /// First directory of this file system that was entered.
@@ -24,7 +24,7 @@ pub struct FileSystemState {
     pub remedy: String,
 }
 
-/// How a root is watched.
+/// A root with the file systems at or below it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WatchState {
     pub path: Vec<u8>,

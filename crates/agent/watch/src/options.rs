@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use dirty::Windows;
 
-/// How a file system is watched, best first.
+/// The ways to watch a file system, best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
     /// One mark on the whole file system, and one for writes on each directory.

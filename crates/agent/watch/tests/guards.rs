@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use common::{Checker, Mount, folder, root};
 use model::Depth;
+use rustix::thread::{CapabilitySet, CapabilitySets};
 use watch::{IncidentKind, Level, Options, Wake, Watcher, monotonic_ns};
 
 fn now(path: PathBuf) -> (PathBuf, u64) {
@@ -56,6 +57,34 @@ fn privileged_long_queue_is_dropped_and_the_root_checked() {
     fs::write(top.path().join("d/f7"), b"again").unwrap();
     checker.wait_for(&[now(top.path().join("d/f7"))]);
     assert_eq!((checker.watcher.counters().overflows, checker.level()), (1, Level::FileSystem));
+}
+
+/// Without capabilities the kernel limits the queue, usually to 16,384 notifications.
+#[test]
+fn privileged_full_queue_of_the_kernel_makes_the_root_due() {
+    let folder = folder();
+    let top = folder.path().join("mount");
+    let _mount = Mount::new("tmpfs", "size=16m", &top);
+    let limit = fs::read_to_string("/proc/sys/fs/fanotify/max_queued_events").unwrap();
+    let limit: usize = limit.trim().parse().unwrap();
+    std::thread::scope(|scope| {
+        let dropped = scope.spawn(|| {
+            let none = CapabilitySet::empty();
+            let none = CapabilitySets { effective: none, permitted: none, inheritable: none };
+            rustix::thread::set_capabilities(None, none).unwrap();
+            let checker = Checker::start(root(&top));
+            let pause = checker.watcher.pause_reader();
+            for number in 0..=limit {
+                fs::write(top.join(format!("f{number}")), b"").unwrap();
+            }
+            drop(pause);
+            let incident = checker.wait_for_incident();
+            assert_eq!(incident.kind, IncidentKind::Overflow);
+            assert_eq!(incident.detail, "the kernel's queue was full");
+            checker.wait_for(&[now(top.clone())]);
+        });
+        dropped.join().unwrap();
+    });
 }
 
 #[test]

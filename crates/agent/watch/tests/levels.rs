@@ -100,7 +100,7 @@ fn privileged_watcher_without_capabilities_marks_directories() {
             checker.batches().concat()
         });
         let due = dropped.join().unwrap();
-        // The tests run in one process, and a process is told its own number.
+        // Without privileges the kernel reports no process except this one.
         let own = std::process::id();
         assert!(due.iter().flat_map(|due| &due.notices.writers).all(|writer| writer.pid == own));
     });

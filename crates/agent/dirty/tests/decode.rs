@@ -1,4 +1,15 @@
-use crate::decode::*;
+//! Golden bytes of each kernel record, and bytes that are no notification.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::missing_panics_doc,
+    missing_docs,
+    reason = "a test that cannot go on fails"
+)]
+
+use dirty::decode::{DecodeError, ITSELF, decode};
 
 /// Returns bytes written in hexadecimal, ignoring white space.
 fn bytes(hex: &str) -> Vec<u8> {
