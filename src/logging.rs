@@ -18,7 +18,7 @@ use tracing_subscriber::{EnvFilter, fmt};
 use crate::cli::LogFormat;
 
 /// Log targets that a filter may name: our crates, and dependencies that log connections.
-const PARTS: [&str; 37] = [
+const PARTS: [&str; 38] = [
     "api",
     "attribution",
     "commit",
@@ -26,6 +26,7 @@ const PARTS: [&str; 37] = [
     "control",
     "detect",
     "device",
+    "dirty",
     "env",
     "holdfast",
     "host",

@@ -9,8 +9,13 @@
     reason = "a test that cannot go on fails"
 )]
 
+#[path = "../crates/agent/dirty/src/decode.rs"]
+#[allow(dead_code, unreachable_pub, reason = "the decoder's own crate uses the rest")]
+mod decode;
 #[path = "../fuzz/src/frames.rs"]
 mod frames;
+#[path = "../fuzz/src/notices.rs"]
+mod notices;
 #[path = "../fuzz/src/query.rs"]
 mod query;
 #[path = "../fuzz/src/readers.rs"]
@@ -102,6 +107,11 @@ fn corpus_records_round_trip_or_are_refused() {
 #[test]
 fn corpus_follower_streams_decode_equally_when_split() {
     replay("frames", 1000, frames::frames);
+}
+
+#[test]
+fn corpus_notifications_decode_alike_alone_and_together() {
+    replay("notices", 1000, notices::notices);
 }
 
 #[test]

@@ -66,7 +66,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("agent/realtime", &["model", "env", "attribution", "detect", "watch"]),
     ("agent/queue", &["model", "env"]),
     ("agent/sync", &["model", "env", "link", "queue"]),
-    ("agent/watch", &["model", "env"]),
+    ("agent/dirty", &["model"]),
+    ("agent/watch", &["model", "env", "dirty"]),
     (
         "agent/run",
         &[

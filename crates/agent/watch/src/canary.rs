@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use crate::options::Level;
 use crate::shared::{IncidentKind, Shared, State, monotonic_ns};
+use dirty::CANARY_FILE;
 
-/// Name of the canary's file.
-const FILE_NAME: &str = "watch-canary";
 /// Timeout while there is nothing to do.
 const LONG: Duration = Duration::from_hours(1);
 
@@ -23,7 +22,7 @@ pub(crate) struct Canary {
 
 impl Canary {
     pub(crate) fn new(shared: &Shared) -> Self {
-        let path = shared.options.canary.as_ref().map(|folder| folder.join(FILE_NAME));
+        let path = shared.options.canary.as_ref().map(|folder| folder.join(CANARY_FILE));
         let next_ns = monotonic_ns() + shared.options.canary_interval.as_nanos() as u64;
         Self { path, next_ns, is_sent: false }
     }
@@ -56,7 +55,7 @@ impl Canary {
             self.is_sent = false;
             return;
         }
-        shared.lock().tracker.canary_seen = false;
+        shared.lock().tracker.reset_canary();
         if let Err(e) = std::fs::write(path, b"") {
             // A full or damaged disk is reported elsewhere, and says nothing about notifications.
             tracing::warn!("{}: cannot write the canary: {e}", path.display());
@@ -72,7 +71,7 @@ impl Canary {
 fn missed(shared: &Shared) -> Option<String> {
     let mut state = shared.lock();
     let now = monotonic_ns();
-    let seen = state.tracker.take_canary(now) || state.tracker.canary_seen;
+    let seen = state.tracker.saw_canary(now);
     if !seen {
         let delay = shared.options.canary_delay_max;
         return Some(format!("a canary was not notified within {delay:?}"));

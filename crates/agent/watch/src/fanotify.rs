@@ -4,7 +4,7 @@ use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use crate::decode::{HANDLE_BYTES_MAX, HANDLE_HEAD_BYTES};
+use dirty::decode::{HANDLE_BYTES_MAX, HANDLE_HEAD_BYTES};
 
 /// Bytes that FIONREAD counts for each pending notification.
 const PENDING_BYTES: usize = 24;
@@ -34,6 +34,8 @@ pub(crate) enum Request {
     Directory,
     /// Changes of names in a directory above a root.
     Names,
+    /// Ends of writing in the canary's folder.
+    Closes,
 }
 
 impl Request {
@@ -43,6 +45,7 @@ impl Request {
             Self::Writes => WRITES,
             Self::Directory => CHANGES | WRITES,
             Self::Names => NAMES,
+            Self::Closes => libc::FAN_CLOSE_WRITE | libc::FAN_EVENT_ON_CHILD,
         }
     }
 }
@@ -142,7 +145,7 @@ fn marked_devices(fdinfo: &str) -> Vec<u64> {
         .collect()
 }
 
-/// Returns the handle of an open directory in the form of [`Handle`](crate::decode::Handle).
+/// Returns the handle of an open directory in the form of [`Handle`](dirty::decode::Handle).
 pub(crate) fn handle_of(directory: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
     handle_at(directory, c"")
 }

@@ -1,6 +1,6 @@
 //! The file systems of the roots: how each is watched, why not better, and what helps.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::BorrowedFd;
 
@@ -10,7 +10,7 @@ use crate::options::Level;
 /// Identifier of a file system in notifications.
 pub(crate) type FileSystemId = [u8; 8];
 
-/// How a root is watched on one of its file systems.
+/// The level at which a root is watched on one of its file systems.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileSystemState {
     /// First directory of this file system that was entered.
@@ -24,9 +24,9 @@ pub struct FileSystemState {
     pub remedy: String,
 }
 
-/// How a root is watched.
+/// A root with the file systems at or below it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RootState {
+pub struct WatchState {
     pub path: Vec<u8>,
     /// False while nothing exists at the path. Its creation is noticed.
     pub exists: bool,
@@ -34,7 +34,7 @@ pub struct RootState {
     pub file_systems: Vec<FileSystemState>,
 }
 
-impl RootState {
+impl WatchState {
     /// Returns true if kernel notifications cover all known file systems of the root.
     pub fn is_realtime(&self) -> bool {
         self.file_systems.iter().all(|fs| fs.level != Level::ScanOnly)
@@ -50,6 +50,8 @@ pub(crate) struct FileSystem {
     pub(crate) roots: BTreeMap<usize, Vec<u8>>,
     /// Roots with directories that are in no index or have no mark, with reason and remedy.
     pub(crate) limited: BTreeMap<usize, (String, String)>,
+    /// Roots whose limits the caller knows of.
+    pub(crate) limits_reported: BTreeSet<usize>,
 }
 
 /// File systems whose other clients the kernel cannot see, by the number in `statfs`.
@@ -84,7 +86,7 @@ const LOCAL: &[(u32, &str)] = &[
 impl FileSystem {
     /// Selects the best level of an open directory's file system and sets its mark.
     pub(crate) fn attach(
-        group: Option<&Group>,
+        group: Result<&Group, &str>,
         best: Level,
         path: &[u8],
         directory: BorrowedFd<'_>,
@@ -103,19 +105,16 @@ impl FileSystem {
                 let reason = "the kernel does not notify changes made by other clients";
                 (Level::ScanOnly, reason.to_owned(), "watch the files where they are stored")
             }
-            None => {
-                let reason = "the kernel has no fanotify with file handles and renames";
-                (Level::ScanOnly, reason.to_owned(), "use Linux 5.17 or later")
-            }
-            Some(group) => select(group, best, directory),
+            Err(refused) => (Level::ScanOnly, refused.to_owned(), "use Linux 5.17 or later"),
+            Ok(group) => select(group, best, directory),
         };
         let device = rustix::fs::fstat(directory)?.st_dev;
         let device =
             u64::from(rustix::fs::major(device)) << 20 | u64::from(rustix::fs::minor(device));
         let state =
             FileSystemState { path: path.to_vec(), kind, level, reason, remedy: remedy.to_owned() };
-        let (roots, limited) = (BTreeMap::new(), BTreeMap::new());
-        Ok((id, Self { state, device, roots, limited }))
+        let (roots, limited, limits_reported) = Default::default();
+        Ok((id, Self { state, device, roots, limited, limits_reported }))
     }
 
     /// Returns the state of a root on this file system.

@@ -1,5 +1,5 @@
 //! Kernel notifications (fanotify with file handles) to a bounded list of names that are due for a
-//! check. The names say where to look sooner than the next scan; only a scan decides what changed.
+//! check. `dirty` has the part without system calls. The names say where to look sooner than the next scan; only a scan decides what changed.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -49,27 +49,18 @@
 //! must not call it from [`Options::wake`].
 
 mod canary;
-mod decode;
-mod directory_index;
-mod dirty;
 mod fanotify;
 mod file_systems;
-mod files;
 mod marks;
-mod merge;
 mod mounts;
 mod options;
 mod reader;
-mod rename;
 mod shared;
-mod track;
-mod unknown;
 mod upkeep;
 mod watcher;
-mod window;
 
-pub use file_systems::{FileSystemState, RootState};
+pub use dirty::Windows;
+pub use file_systems::{FileSystemState, WatchState};
 pub use options::{Level, Options, Wake};
 pub use shared::{Incident, IncidentKind, monotonic_ns};
-pub use watcher::{Counters, Handles, ReaderPause, Watcher};
-pub use window::Windows;
+pub use watcher::{Handles, ReaderPause, WatchCounters, Watcher};

@@ -9,10 +9,9 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::fanotify::{Group, Request, file_system_id, handle_of, handle_of_entry};
 use crate::file_systems::FileSystem;
-use crate::files::Link;
 use crate::options::Level;
 use crate::shared::{IncidentKind, Shared, State, signal};
-use crate::track::is_at_or_below;
+use dirty::is_at_or_below;
 
 fn open_directory(path: &[u8]) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -28,15 +27,16 @@ fn above(path: &[u8]) -> impl Iterator<Item = &[u8]> {
 impl Shared {
     /// Opens a group and sets the marks that do not wait for a scan.
     pub(crate) fn open_group(&self) {
-        let group = match Group::open() {
-            Ok(group) => Some(Arc::new(group)),
-            Err(e) => {
-                tracing::warn!("no kernel notifications, changes are found by scans alone: {e}");
-                None
-            }
+        let (group, refused) = match Group::open() {
+            Ok(group) => (Some(Arc::new(group)), String::new()),
+            Err(e) => (None, format!("the kernel refuses notifications: {e}")),
         };
         let before = {
             let mut state = self.lock();
+            if !refused.is_empty() && refused != state.refused {
+                tracing::warn!("{refused}; changes are found by scans alone");
+            }
+            state.refused = refused;
             state.generation += 1;
             state.file_systems.clear();
             std::mem::replace(&mut state.group, group)
@@ -54,7 +54,7 @@ impl Shared {
         }
         if let Some(folder) = &self.options.canary {
             let folder = folder.as_os_str().as_encoded_bytes();
-            if let Err(e) = self.attach_single(folder, Request::Directory) {
+            if let Err(e) = self.attach_single(folder, Request::Closes) {
                 tracing::warn!("{}: cannot watch the canary: {e}", model::path::show(folder));
             }
         }
@@ -62,7 +62,7 @@ impl Shared {
 
     /// Marks the directories above a root, and the root.
     pub(crate) fn attach_root(&self, number: usize) {
-        let Some(root) = self.lock().tracker.roots.get(number).cloned() else { return };
+        let Some(root) = self.lock().tracker.roots().get(number).cloned() else { return };
         let mut opened = open_directory(&root);
         let is_file = matches!(&opened, Err(e) if e.raw_os_error() == Some(libc::ENOTDIR));
         let parent = model::ItemKey::of_path(&root).directory;
@@ -93,9 +93,8 @@ impl Shared {
         let handle = handle_of(directory.as_fd())?;
         let group = {
             let mut state = self.lock();
-            if let Ok(node) = state.tracker.add_path(path) {
-                state.tracker.index.set_handle(node, &handle);
-            }
+            // The limit of directories concerns the roots, which report it.
+            let _ = state.tracker.set_handle(path, &handle);
             state.group.clone()
         };
         group.map_or(Ok(()), |group| group.mark(directory.as_fd(), request))
@@ -108,8 +107,14 @@ impl Shared {
             Some(request) => self.enter_marked(path, directory, request),
             None => Ok(()),
         });
-        if let Err(e) = entered {
-            self.limit(path, directory, &e.to_string(), "check `cat /proc/sys/fs/fanotify/*`");
+        match entered {
+            Ok(()) => {}
+            // Removed since it was opened; its parent's notifications tell.
+            Err(e) if [Some(libc::ENOENT), Some(libc::ESTALE)].contains(&e.raw_os_error()) => {}
+            Err(e) => {
+                let reason = format!("a mark was refused: {e}");
+                self.limit(path, directory, &reason, "raise fs.fanotify.max_user_marks");
+            }
         }
     }
 
@@ -130,11 +135,11 @@ impl Shared {
         };
         let generation = state.generation;
         let group = state.group.clone();
-        let is_marked = state.tracker.index.marked_in(node) == generation;
+        let is_marked = state.tracker.is_marked(node, generation);
         self.announce(state);
         if let Some(group) = group.filter(|_| !is_marked) {
             group.mark(directory, request)?;
-            self.lock().tracker.index.set_marked(node, generation);
+            self.lock().tracker.set_marked(node, generation);
         }
         Ok(())
     }
@@ -145,35 +150,30 @@ impl Shared {
             return;
         }
         let Ok(handle) = handle_of_entry(directory, name) else { return };
-        let mut state = self.lock();
-        let (node, rest) = state.tracker.index.find(path);
-        if rest.is_empty() {
-            let link = Link { directory: node, name: name.into() };
-            let crate::track::Tracker { files, index, .. } = &mut state.tracker;
-            files.add(&handle, link, index);
-        }
+        self.lock().tracker.link_file(path, name, &handle);
     }
 
     /// Returns the mark that a directory needs; `None` if it is not watched by notifications.
     fn request_of(&self, path: &[u8], directory: BorrowedFd<'_>) -> io::Result<Option<Request>> {
         let id = file_system_id(directory)?;
-        let (group, generation) = {
+        let (group, refused, generation) = {
             let mut state = self.lock();
             if !state.tracker.is_watched(path) {
                 return Ok(None);
             }
             let State { tracker, file_systems, .. } = &mut *state;
             if let Some(file_system) = file_systems.get_mut(&id) {
-                file_system.add_root(&tracker.roots, path);
+                file_system.add_root(tracker.roots(), path);
                 let notified = file_system.state.level != Level::ScanOnly;
                 return Ok(notified.then(|| file_system.request()));
             }
-            (state.group.clone(), state.generation)
+            (state.group.clone(), state.refused.clone(), state.generation)
         };
         let best = self.options.best_level;
-        let (id, mut file_system) = FileSystem::attach(group.as_deref(), best, path, directory)?;
+        let group = group.as_deref().ok_or(refused.as_str());
+        let (id, mut file_system) = FileSystem::attach(group, best, path, directory)?;
         let mut state = self.lock();
-        file_system.add_root(&state.tracker.roots, path);
+        file_system.add_root(state.tracker.roots(), path);
         let request = file_system.request();
         let notified = file_system.state.level != Level::ScanOnly;
         // A group that was opened since has none of these marks; its roots are scanned again.
@@ -187,9 +187,10 @@ impl Shared {
     fn limit(&self, path: &[u8], directory: BorrowedFd<'_>, reason: &str, remedy: &str) {
         let Ok(id) = file_system_id(directory) else { return };
         let mut state = self.lock();
-        let Some(number) = root_of(&state.tracker.roots, path) else { return };
+        let Some(number) = root_of(state.tracker.roots(), path) else { return };
         let Some(file_system) = state.file_systems.get_mut(&id) else { return };
-        if file_system.limited.insert(number, (reason.into(), remedy.into())).is_some() {
+        file_system.limited.insert(number, (reason.into(), remedy.into()));
+        if !file_system.limits_reported.insert(number) {
             return;
         }
         let detail = format!("{}: {reason}", model::path::show(path));
@@ -201,8 +202,11 @@ impl Shared {
 impl FileSystem {
     /// Records that a root has directories in this file system.
     fn add_root(&mut self, roots: &[Vec<u8>], path: &[u8]) {
-        if let Some(root) = root_of(roots, path) {
-            self.roots.entry(root).or_insert_with(|| path.to_vec());
+        let Some(number) = root_of(roots, path) else { return };
+        self.roots.entry(number).or_insert_with(|| path.to_vec());
+        // A scan of the whole root begins, which may find space now.
+        if roots.get(number).is_some_and(|root| root == path) {
+            self.limited.remove(&number);
         }
     }
 }

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::window::Windows;
+use dirty::Windows;
 
-/// How a file system is watched, best first.
+/// The ways to watch a file system, best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
     /// One mark on the whole file system, and one for writes on each directory.

@@ -2,15 +2,14 @@
 //! merges repeated changes in its queue, and resolves nothing with system calls.
 
 use std::os::fd::AsFd as _;
-use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::decode::decode;
 use crate::fanotify::Group;
 use crate::shared::{IncidentKind, Shared, monotonic_ns, reset};
-use crate::track::ReadTimes;
+use dirty::ReadTimes;
+use dirty::decode::decode;
 
 /// Shortest time between two drains.
 const PACE: Duration = Duration::from_millis(5);
@@ -21,7 +20,7 @@ const READS_MAX: usize = 64;
 
 /// Reads until the watcher stops.
 pub(crate) fn run(shared: &Shared) {
-    let mut reader = Reader { buffer: vec![0; BUFFER_BYTES], empty_ns: monotonic_ns() };
+    let mut buffer = vec![0; BUFFER_BYTES];
     loop {
         let group = {
             let state = shared.lock();
@@ -33,7 +32,7 @@ pub(crate) fn run(shared: &Shared) {
         if wait(shared, group.as_deref(), None)
             && let Some(group) = group
         {
-            reader.drain(shared, &group);
+            drain(shared, &group, &mut buffer);
             // Only the end or another group cuts the pause short.
             wait(shared, None, Some(PACE));
         }
@@ -54,40 +53,34 @@ fn wait(shared: &Shared, group: Option<&Group>, timeout: Option<Duration>) -> bo
     ready(1)
 }
 
-struct Reader {
-    buffer: Vec<u8>,
-    /// Before the last read that found the queue empty.
-    empty_ns: u64,
-}
-
-impl Reader {
-    /// Reads and applies notifications until the queue is empty.
-    fn drain(&mut self, shared: &Shared, group: &Arc<Group>) {
-        let _reading = shared.reading.lock();
-        for _ in 0..READS_MAX {
-            let (before_ns, before_us) = (monotonic_ns(), shared.now_us());
-            let bytes = match group.read(&mut self.buffer) {
-                Ok(0) => {
-                    self.empty_ns = before_ns;
-                    let mut state = shared.lock();
-                    state.complete_us = before_us;
-                    state.tracker.renamed.clear();
-                    return;
-                }
-                Ok(bytes) => bytes,
-                Err(e) => return lost(shared, &format!("reading notifications: {e}")),
-            };
-            let read = self.buffer.get(..bytes).unwrap_or_default();
-            apply(shared, read, self.empty_ns);
+/// Reads and applies notifications until the queue is empty.
+fn drain(shared: &Shared, group: &Group, buffer: &mut [u8]) {
+    let _reading = shared.reading.lock();
+    for _ in 0..READS_MAX {
+        let (before_ns, before_us) = (monotonic_ns(), shared.now_us());
+        match group.read(buffer) {
+            Ok(0) => {
+                let mut state = shared.lock();
+                state.complete_ns = before_ns;
+                state.complete_us = before_us;
+                state.tracker.drained();
+                return;
+            }
+            Ok(bytes) => apply(shared, buffer.get(..bytes).unwrap_or_default()),
+            Err(e) => {
+                let detail = format!("reading notifications: {e}");
+                return shared.reopen(IncidentKind::Overflow, detail);
+            }
         }
     }
 }
 
 /// Applies the notifications of one read.
-fn apply(shared: &Shared, read: &[u8], empty_ns: u64) {
-    let times = ReadTimes { from_ns: empty_ns, to_ns: monotonic_ns(), wall_us: shared.now_us() };
+fn apply(shared: &Shared, read: &[u8]) {
+    let (to_ns, wall_us) = (monotonic_ns(), shared.now_us());
     let mut lost_because = None;
     let mut state = shared.lock();
+    let times = ReadTimes { from_ns: state.complete_ns, to_ns, wall_us };
     for notification in decode(read) {
         match notification {
             Ok(found) if found.mask & libc::FAN_Q_OVERFLOW != 0 => {
@@ -97,7 +90,7 @@ fn apply(shared: &Shared, read: &[u8], empty_ns: u64) {
             Err(e) => lost_because = Some(e.to_string()),
         }
     }
-    let roots_moved = !state.tracker.moved_roots.is_empty();
+    let roots_moved = state.tracker.has_moved_roots();
     shared.announce(state);
     if let Some(reason) = lost_because {
         lost(shared, &reason);

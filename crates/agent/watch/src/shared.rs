@@ -5,15 +5,14 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dirty::{Noted, Tracker};
 use env::clock::{Clock as _, SystemClock};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::dirty::Noted;
 use crate::fanotify::Group;
 use crate::file_systems::{FileSystem, FileSystemId};
 use crate::options::Options;
-use crate::track::Tracker;
 
 /// Incidents that wait for the caller; older ones are dropped, since each makes its roots due.
 const INCIDENTS_MAX: usize = 1_000;
@@ -51,14 +50,19 @@ pub(crate) struct State {
     pub(crate) tracker: Tracker,
     /// `None` if the kernel refuses a group.
     pub(crate) group: Option<Arc<Group>>,
+    /// Reason why there is no group; empty if there is one.
+    pub(crate) refused: String,
     /// Number of the current marks; a directory with another one must be marked again.
     pub(crate) generation: u32,
     pub(crate) file_systems: HashMap<FileSystemId, FileSystem>,
     pub(crate) missing_roots: HashSet<usize>,
     pub(crate) incidents: Vec<Incident>,
     pub(crate) overflows: u64,
-    /// Last time at which the queue was read until it was empty, microseconds since the epoch.
+    /// Start of the last read that found the queue empty, or of the first group, microseconds since
+    /// the epoch.
     pub(crate) complete_us: u64,
+    /// As `complete_us`, in nanoseconds of `CLOCK_MONOTONIC`.
+    pub(crate) complete_ns: u64,
     pub(crate) canary_us: u64,
     /// Time of the next due entry that the caller knows of.
     announced: Option<u64>,
@@ -87,12 +91,14 @@ impl Shared {
         let state = State {
             tracker,
             group: None,
+            refused: String::new(),
             generation: 1,
             file_systems: HashMap::new(),
             missing_roots: HashSet::new(),
             incidents: Vec::new(),
             overflows: 0,
             complete_us: clock.now_us(),
+            complete_ns: monotonic_ns(),
             canary_us: 0,
             announced: None,
             poked: false,
@@ -147,7 +153,7 @@ impl Shared {
     ) {
         let to_us = self.now_us();
         let from_us = state.complete_us.min(to_us);
-        let path = |root: &usize| state.tracker.roots.get(*root).cloned();
+        let path = |root: &usize| state.tracker.roots().get(*root).cloned();
         let roots = roots.iter().filter_map(path).collect();
         tracing::warn!(?kind, detail, "notifications may be missing");
         if state.incidents.len() >= INCIDENTS_MAX {
@@ -158,7 +164,7 @@ impl Shared {
 
     /// Wakes the caller if something is due sooner than it knows.
     pub(crate) fn announce(&self, mut state: MutexGuard<'_, State>) {
-        let next = state.tracker.dirty.next_due();
+        let next = state.tracker.next_due();
         let sooner = next.is_some_and(|next| state.announced.is_none_or(|known| next < known));
         if sooner {
             state.announced = next;
@@ -177,7 +183,7 @@ impl Shared {
     pub(crate) fn take_due(&self, now: u64, names_max: usize) -> Vec<model::Due> {
         let mut state = self.lock();
         let due = state.tracker.take_due(now, names_max);
-        state.announced = state.tracker.dirty.next_due();
+        state.announced = state.tracker.next_due();
         due
     }
 
@@ -188,7 +194,7 @@ impl Shared {
         let mut state = self.lock();
         loop {
             let now = monotonic_ns();
-            let next = state.tracker.dirty.next_due();
+            let next = state.tracker.next_due();
             let is_due = next.is_some_and(|next| next <= now) || !state.incidents.is_empty();
             if std::mem::take(&mut state.poked) || is_due || state.stopping {
                 return true;

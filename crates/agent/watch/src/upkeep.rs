@@ -4,16 +4,17 @@
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 
+use dirty::is_at_or_below;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::canary::Canary;
 use crate::mounts::Mounts;
-use crate::shared::{IncidentKind, Shared, State, reset};
-use crate::track::is_at_or_below;
+use crate::shared::{IncidentKind, Shared, State, monotonic_ns, reset};
 
 /// Runs until the watcher stops. `mounts` were read before the first mark was set.
 pub(crate) fn run(shared: &Shared, mut mounts: Option<Mounts>) {
     let mut canary = Canary::new(shared);
+    let mut retry_ns = 0;
     loop {
         let timeout = canary.timeout(shared).min(shared.options.queue_check_interval);
         let mounts_changed = wait(shared, mounts.as_ref(), timeout);
@@ -25,6 +26,7 @@ pub(crate) fn run(shared: &Shared, mut mounts: Option<Mounts>) {
         }
         attach_moved_roots(shared);
         check_queue(shared);
+        retry_group(shared, &mut retry_ns);
         canary.run(shared);
     }
 }
@@ -43,12 +45,35 @@ fn wait(shared: &Shared, mounts: Option<&Mounts>, timeout: Duration) -> bool {
 /// Marks the paths of moved roots again. A root is due once more afterwards, because changes may
 /// have been missed until its marks were set.
 fn attach_moved_roots(shared: &Shared) {
-    let moved = std::mem::take(&mut shared.lock().tracker.moved_roots);
+    let moved = shared.lock().tracker.take_moved_roots();
     for number in moved {
         shared.attach_root(number);
         let noted = shared.noted();
         let mut state = shared.lock();
         state.tracker.dirty_root(number, &noted);
+        shared.announce(state);
+    }
+}
+
+/// Tries again to open a group that the kernel refused, for instance for want of descriptors.
+fn retry_group(shared: &Shared, next_ns: &mut u64) {
+    let now = monotonic_ns();
+    if now < *next_ns {
+        return;
+    }
+    *next_ns = now + shared.options.canary_interval.as_nanos() as u64;
+    let refused = {
+        let state = shared.lock();
+        if state.group.is_some() {
+            return;
+        }
+        state.refused.clone()
+    };
+    shared.open_group();
+    let mut state = shared.lock();
+    if state.group.is_some() {
+        let roots = state.all_roots();
+        shared.report(&mut state, IncidentKind::Overflow, &roots, refused);
         shared.announce(state);
     }
 }
@@ -76,7 +101,7 @@ fn follow_mounts(shared: &Shared, mounts: &mut Mounts) {
         let concerns = |root: &Vec<u8>| {
             paths.iter().any(|path| is_at_or_below(root, path) || is_at_or_below(path, root))
         };
-        let all = state.tracker.roots.iter().enumerate();
+        let all = state.tracker.roots().iter().enumerate();
         roots.extend(all.filter(|(_, root)| concerns(root)).map(|(number, _)| number));
         if roots.is_empty() {
             return;
@@ -110,6 +135,6 @@ impl Shared {
 impl State {
     /// Returns the numbers of all roots.
     pub(crate) fn all_roots(&self) -> Vec<usize> {
-        (0..self.tracker.roots.len()).collect()
+        (0..self.tracker.roots().len()).collect()
     }
 }

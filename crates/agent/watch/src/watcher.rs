@@ -8,19 +8,19 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use dirty::{Paths, Tracker};
 use model::{DirectoryHandles, Due};
 use parking_lot::MutexGuard;
 
-use crate::file_systems::RootState;
+use crate::file_systems::WatchState;
 use crate::mounts::Mounts;
 use crate::options::Options;
 use crate::shared::{Incident, Shared};
-use crate::track::Tracker;
 use crate::{reader, upkeep};
 
 /// Numbers of a watcher since its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counters {
+pub struct WatchCounters {
     pub notifications: u64,
     /// Notifications from directories outside the roots.
     pub unknown_handles: u64,
@@ -49,14 +49,14 @@ impl Watcher {
     /// If the process cannot have another file descriptor or thread.
     pub fn start(options: Options) -> io::Result<Self> {
         let bytes = |path: &PathBuf| normal(path.as_os_str().as_bytes());
-        let canary = options.canary.as_ref().map(bytes);
-        let tracker = Tracker::new(
-            options.roots.iter().map(bytes).collect(),
-            &options.excluded.iter().map(bytes).collect::<Vec<_>>(),
-            canary.as_deref(),
-            options.windows,
-            (options.directories_max, options.dirty_max),
-        );
+        let paths = Paths {
+            roots: options.roots.iter().map(bytes).collect(),
+            excluded: options.excluded.iter().map(bytes).collect(),
+            canary: options.canary.as_ref().map(bytes),
+            directories_max: options.directories_max,
+            dirty_max: options.dirty_max,
+        };
+        let tracker = Tracker::new(paths, options.windows);
         let shared = Arc::new(Shared::new(options, tracker)?);
         let mounts = Mounts::open()
             .inspect_err(|e| tracing::warn!("/proc/self/mountinfo: mounts are not followed: {e}"))
@@ -83,7 +83,7 @@ impl Watcher {
     /// Ends the time in which notifications from unknown directories are kept. Call this after the
     /// first scan of all roots.
     pub fn end_first_scan(&self) {
-        self.shared.lock().tracker.unknown = None;
+        self.shared.lock().tracker.end_first_scan();
     }
 
     /// Takes what is due at `now_ns` of [`monotonic_ns`](crate::monotonic_ns): at most about
@@ -95,7 +95,7 @@ impl Watcher {
     /// Returns the time at which the next entry is due, in nanoseconds of
     /// [`monotonic_ns`](crate::monotonic_ns).
     pub fn next_due_ns(&self) -> Option<u64> {
-        self.shared.lock().tracker.dirty.next_due()
+        self.shared.lock().tracker.next_due()
     }
 
     /// Puts an entry back whose check had no stable result. It is due again after its window, with
@@ -124,9 +124,9 @@ impl Watcher {
     }
 
     /// Returns how each root is watched, in the order of the options.
-    pub fn states(&self) -> Vec<RootState> {
+    pub fn states(&self) -> Vec<WatchState> {
         let state = self.shared.lock();
-        let root = |(number, path): (usize, &Vec<u8>)| RootState {
+        let root = |(number, path): (usize, &Vec<u8>)| WatchState {
             path: path.clone(),
             exists: !state.missing_roots.contains(&number),
             file_systems: {
@@ -136,18 +136,18 @@ impl Watcher {
                 all
             },
         };
-        state.tracker.roots.iter().enumerate().map(root).collect()
+        state.tracker.roots().iter().enumerate().map(root).collect()
     }
 
     /// Returns the counters.
-    pub fn counters(&self) -> Counters {
+    pub fn counters(&self) -> WatchCounters {
         let state = self.shared.lock();
-        Counters {
-            notifications: state.tracker.counts.notifications,
-            unknown_handles: state.tracker.counts.unknown_handles,
+        WatchCounters {
+            notifications: state.tracker.notifications(),
+            unknown_handles: state.tracker.unknown_handles(),
             overflows: state.overflows,
-            pending: state.tracker.dirty.len(),
-            directories: state.tracker.index.len(),
+            pending: state.tracker.pending(),
+            directories: state.tracker.directories(),
             canary_us: state.canary_us,
         }
     }

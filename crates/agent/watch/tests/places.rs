@@ -32,11 +32,13 @@ fn now(path: PathBuf) -> (PathBuf, u64) {
 
 #[test]
 fn privileged_nested_new_directories_are_all_found() {
-    let top = folder();
-    let checker = Checker::start(root(top.path()));
+    let folder = folder();
+    let top = folder.path().join("mount");
+    let _mount = Mount::new("tmpfs", "size=64m", &top);
+    let checker = Checker::start(root(&top));
     let mut changes = Vec::new();
     for number in 0..5_000 {
-        let outer = top.path().join(format!("n{number}"));
+        let outer = top.join(format!("n{number}"));
         let inner = outer.join("s");
         let file = inner.join("f");
         fs::create_dir(&outer).unwrap();
@@ -50,7 +52,7 @@ fn privileged_nested_new_directories_are_all_found() {
     let pause = checker.watcher.pause_reader();
     let mut changes = Vec::new();
     for number in 0..5_000 {
-        let outer = top.path().join(format!("n{number}"));
+        let outer = top.join(format!("n{number}"));
         let paths = [outer.join("s/f"), outer.join("s"), outer.clone()];
         fs::remove_dir_all(&outer).unwrap();
         changes.extend(paths.map(now));
@@ -59,7 +61,7 @@ fn privileged_nested_new_directories_are_all_found() {
     checker.wait_for(&changes);
     let lost = changes.iter().filter(|(path, changed)| !checker.saw_name(path, *changed)).count();
     assert_eq!(lost, 0, "each removed entry is due by its name");
-    checker.settle(top.path());
+    checker.settle(&top);
     let directories = checker.watcher.counters().directories;
     assert!(directories < 20, "{directories} directories are left in the index");
 }

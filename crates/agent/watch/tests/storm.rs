@@ -14,7 +14,7 @@
 
 mod common;
 
-use std::fs;
+use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -25,46 +25,60 @@ use watch::{Level, Options, monotonic_ns};
 const FILES: usize = 10_000;
 const DIRECTORIES: usize = 100;
 
+/// A change of a file: the paths that must be due, and the time before its last system call.
+type Change = (Vec<PathBuf>, u64);
+
 /// Runs the phases in a root. Each name must be due after its last change of each phase. A stalled
-/// reader does not read before the end of a phase.
+/// reader does not read before the end of a phase; otherwise names are taken during the phase.
 fn storm(options: Options, files: usize, stalled: bool) -> Checker {
     let top = options.roots[0].clone();
     for number in 0..DIRECTORIES {
         fs::create_dir(top.join(format!("d{number}"))).unwrap();
     }
-    let checker = Checker::start(options);
+    let mut checker = Checker::start(options);
+    if !stalled {
+        checker.keep_open();
+    }
     let path = |number: usize| top.join(format!("d{}/f{number}", number % DIRECTORIES));
     let renamed = |number: usize| top.join(format!("d{}/g{number}", number % DIRECTORIES));
-    let phases: [&dyn Fn(usize) -> Vec<PathBuf>; 5] = [
+    let write = |options: &mut OpenOptions, path: PathBuf| {
+        let mut file = options.open(&path).unwrap();
+        file.write_all(b"written").unwrap();
+        let changed = monotonic_ns();
+        drop(file);
+        (vec![path], changed)
+    };
+    let phases: [&dyn Fn(usize) -> Change; 5] = [
+        &|number| write(OpenOptions::new().write(true).create_new(true), path(number)),
+        &|number| write(OpenOptions::new().append(true), path(number)),
         &|number| {
-            fs::write(path(number), b"created").unwrap();
-            vec![path(number)]
-        },
-        &|number| {
-            let mut file = fs::OpenOptions::new().append(true).open(path(number)).unwrap();
-            file.write_all(b"written").unwrap();
-            vec![path(number)]
-        },
-        &|number| {
+            let changed = monotonic_ns();
             fs::set_permissions(path(number), fs::Permissions::from_mode(0o600)).unwrap();
-            vec![path(number)]
+            (vec![path(number)], changed)
         },
         &|number| {
+            let changed = monotonic_ns();
             fs::rename(path(number), renamed(number)).unwrap();
-            vec![path(number), renamed(number)]
+            (vec![path(number), renamed(number)], changed)
         },
         &|number| {
+            let changed = monotonic_ns();
             fs::remove_file(renamed(number)).unwrap();
-            vec![renamed(number)]
+            (vec![renamed(number)], changed)
         },
     ];
     for phase in phases {
         let pause = stalled.then(|| checker.watcher.pause_reader());
         let mut changes = Vec::new();
         for number in 0..files {
-            let paths = phase(number);
-            let changed = monotonic_ns();
+            let (paths, changed) = phase(number);
             changes.extend(paths.into_iter().map(|path| (path, changed)));
+        }
+        if stalled {
+            let end = monotonic_ns();
+            for (_, changed) in &mut changes {
+                *changed = end;
+            }
         }
         drop(pause);
         checker.wait_for(&changes);

@@ -1,5 +1,6 @@
 //! A watcher with a checker: it takes what is due like the agent does, enters due trees like a
-//! scan, and records when each path was due.
+//! scan, and records when each path was due. It does so only while a test waits, so that a change
+//! that the test has made is not taken before the test has noted its time.
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
@@ -11,13 +12,12 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use model::{Depth, DirectoryHandles as _, Due, ItemKey};
-use parking_lot::{Condvar, Mutex};
-use watch::{Handles, Incident, Level, Options, RootState, Watcher, monotonic_ns};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use watch::{Handles, Incident, Level, Options, WatchState, Watcher, monotonic_ns};
 
 /// Longest wait for what must happen.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -29,6 +29,9 @@ struct Seen {
     trees: BTreeMap<Vec<u8>, u64>,
     batches: Vec<Vec<Due>>,
     incidents: Vec<Incident>,
+    /// True while the checker may take what is due.
+    open: bool,
+    stop: bool,
 }
 
 #[derive(Default)]
@@ -41,7 +44,7 @@ struct Record {
 pub struct Checker {
     pub watcher: Arc<Watcher>,
     record: Arc<Record>,
-    stop: Arc<AtomicBool>,
+    keep_open: bool,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -56,18 +59,24 @@ impl Checker {
         }
         watcher.end_first_scan();
         let record = Arc::new(Record::default());
-        let stop = Arc::new(AtomicBool::new(false));
         let thread = {
-            let (watcher, record, stop) = (watcher.clone(), record.clone(), stop.clone());
-            thread::spawn(move || check(&watcher, &record, &stop))
+            let (watcher, record) = (watcher.clone(), record.clone());
+            thread::spawn(move || check(&watcher, &record))
         };
-        Self { watcher, record, stop, thread: Some(thread) }
+        Self { watcher, record, keep_open: false, thread: Some(thread) }
+    }
+
+    /// Takes what is due all the time.
+    pub fn keep_open(&mut self) {
+        self.keep_open = true;
+        self.record.seen.lock().open = true;
+        self.record.changed.notify_all();
     }
 
     /// Waits until a condition holds for what was seen.
     fn wait_until(&self, what: &str, condition: impl Fn(&Seen) -> bool) {
         let end = Instant::now() + PATIENCE;
-        let mut seen = self.record.seen.lock();
+        let mut seen = self.open();
         while !condition(&seen) {
             let timed_out = self.record.changed.wait_until(&mut seen, end).timed_out();
             assert!(
@@ -76,16 +85,18 @@ impl Checker {
                 seen.batches.iter().rev().take(5).collect::<Vec<_>>()
             );
         }
+        seen.open = self.keep_open;
     }
 
     /// Waits until each path was due at or after its time.
     pub fn wait_for(&self, changes: &[(PathBuf, u64)]) {
         let mut open: Vec<_> = changes.iter().collect();
         let end = Instant::now() + PATIENCE;
-        let mut seen = self.record.seen.lock();
+        let mut seen = self.open();
         loop {
             open.retain(|(path, changed)| !seen.covers(path, *changed));
             if open.is_empty() {
+                seen.open = self.keep_open;
                 return;
             }
             let timed_out = self.record.changed.wait_until(&mut seen, end).timed_out();
@@ -93,7 +104,14 @@ impl Checker {
         }
     }
 
-    /// Waits until a path is due after this call began.
+    fn open(&self) -> MutexGuard<'_, Seen> {
+        let mut seen = self.record.seen.lock();
+        seen.open = true;
+        self.record.changed.notify_all();
+        seen
+    }
+
+    /// Waits until a path was due at or after its time.
     pub fn wait_for_path(&self, path: &Path, changed: u64) {
         self.wait_for(&[(path.to_owned(), changed)]);
     }
@@ -130,7 +148,7 @@ impl Checker {
         self.record.seen.lock().batches.clone()
     }
 
-    pub fn state(&self) -> RootState {
+    pub fn state(&self) -> WatchState {
         self.watcher.states().remove(0)
     }
 
@@ -141,7 +159,8 @@ impl Checker {
 
 impl Drop for Checker {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::SeqCst);
+        self.record.seen.lock().stop = true;
+        self.record.changed.notify_all();
         self.watcher.poke();
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
@@ -164,10 +183,15 @@ impl Seen {
     }
 }
 
-fn check(watcher: &Watcher, record: &Record, stop: &AtomicBool) {
+fn check(watcher: &Watcher, record: &Record) {
     let mut handles = watcher.handles();
-    while !stop.load(Ordering::SeqCst) {
+    loop {
         watcher.wait(PATIENCE);
+        let mut seen = record.seen.lock();
+        record.changed.wait_while(&mut seen, |seen| !seen.open && !seen.stop);
+        if seen.stop {
+            return;
+        }
         // The check begins now: it sees all changes made before.
         let now = monotonic_ns();
         let incidents = watcher.incidents();
@@ -176,7 +200,6 @@ fn check(watcher: &Watcher, record: &Record, stop: &AtomicBool) {
         for tree in trees {
             scan(&mut handles, &path_of(&tree.key));
         }
-        let mut seen = record.seen.lock();
         for due in &due {
             let path = due.key.path();
             match due.depth {

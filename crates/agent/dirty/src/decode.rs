@@ -13,9 +13,9 @@ const HEAD_BYTES: usize = 24;
 /// Bytes of a record's type and length.
 const RECORD_HEAD_BYTES: usize = 4;
 /// Bytes of a handle before the file system's own part: its identifier, a length and a type.
-pub(crate) const HANDLE_HEAD_BYTES: usize = 16;
+pub const HANDLE_HEAD_BYTES: usize = 16;
 /// Longest part of a handle that a file system defines.
-pub(crate) const HANDLE_BYTES_MAX: usize = 128;
+pub const HANDLE_BYTES_MAX: usize = 128;
 
 /// Record with the handle of the changed object.
 const OBJECT: u8 = 1;
@@ -29,12 +29,12 @@ const OLD_NAME: u8 = 10;
 const NEW_NAME: u8 = 12;
 
 /// Name by which the kernel reports a directory itself.
-pub(crate) const ITSELF: &[u8] = b".";
+pub const ITSELF: &[u8] = b".";
 
 /// Bytes that are no notification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub(crate) enum DecodeError {
+pub enum DecodeError {
     /// The layout of another kernel interface.
     #[error("notifications have version {0}, expected 3: watch by scan on this kernel")]
     Version(u8),
@@ -49,11 +49,11 @@ pub(crate) enum DecodeError {
 /// Identity of a directory or file: the file system's identifier, then the length, type and bytes
 /// of the handle, exactly as in a notification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Handle<'a>(pub &'a [u8]);
+pub struct Handle<'a>(pub &'a [u8]);
 
 /// An entry of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Entry<'a> {
+pub struct Entry<'a> {
     pub directory: Handle<'a>,
     /// The entry's name; [`ITSELF`] for the directory.
     pub name: &'a [u8],
@@ -62,7 +62,7 @@ pub(crate) struct Entry<'a> {
 /// One notification of the kernel. Changes of one object that were made before a read are merged,
 /// so the mask may have several bits and says nothing about their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Notification<'a> {
+pub struct Notification<'a> {
     /// The `FAN_*` bits.
     pub mask: u64,
     /// Process that made the change; 0 if it is not reported.
@@ -76,13 +76,13 @@ pub(crate) struct Notification<'a> {
 }
 
 /// Returns the notifications in the bytes of one read.
-pub(crate) fn decode(buffer: &[u8]) -> Notifications<'_> {
+pub fn decode(buffer: &[u8]) -> Notifications<'_> {
     Notifications { rest: buffer }
 }
 
 /// An iterator over the notifications of one read. Nothing follows an error.
 #[derive(Debug, Clone)]
-pub(crate) struct Notifications<'a> {
+pub struct Notifications<'a> {
     rest: &'a [u8],
 }
 

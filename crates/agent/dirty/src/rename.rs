@@ -4,8 +4,8 @@ use model::Depth;
 
 use crate::decode::{Entry, Handle, Notification};
 use crate::directory_index::{Moved, NodeId, Role};
-use crate::dirty::Noted;
 use crate::files::Link;
+use crate::set::Noted;
 use crate::track::Tracker;
 
 impl Tracker {
@@ -95,7 +95,7 @@ impl Tracker {
             self.carry(*node, old, old_name, (*parent, new_name), noted);
         }
         for node in nodes.iter().skip(new.len()) {
-            self.index.remove(*node);
+            self.forget_later(*node);
         }
         if compare {
             let old = old.iter().map(|place| (*place, old_name));

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use model::{Depth, Notices};
 
 use crate::directory_index::{DirectoryIndex, NodeId, Role};
-use crate::dirty::{DirtySet, add_notices, release};
+use crate::set::{DirtySet, add_notices, release};
 use crate::window::Window;
 
 /// Names that are merged into one entry.
@@ -120,7 +120,7 @@ impl DirtySet {
 
     /// Returns all entries with their directories.
     fn slots(&self) -> Vec<(u32, NodeId)> {
-        let entry = |(slot, entry): (usize, &Option<crate::dirty::Entry>)| {
+        let entry = |(slot, entry): (usize, &Option<crate::set::Entry>)| {
             entry.as_ref().map(|entry| (slot as u32, entry.directory))
         };
         self.entries.iter().enumerate().filter_map(entry).collect()

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use model::Depth;
 
-use crate::dirty::Noted;
+use crate::set::Noted;
 
 /// Notifications that are kept.
 const UNKNOWN_MAX: usize = 100_000;

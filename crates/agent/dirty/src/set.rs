@@ -28,14 +28,14 @@ const PURGE_INTERVAL: u64 = 1_000_000_000;
 
 /// A notification, without the name it is for.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Noted {
+pub struct Noted {
     /// Nanoseconds of `CLOCK_MONOTONIC`.
-    pub(crate) now: u64,
+    pub now: u64,
     /// Microseconds since the epoch.
-    pub(crate) wall_us: u64,
+    pub wall_us: u64,
     /// True if it ends a change: a close, rename or removal.
-    pub(crate) ended: bool,
-    pub(crate) writer: Option<Writer>,
+    pub ended: bool,
+    pub writer: Option<Writer>,
 }
 
 /// An entry that is due.
@@ -467,5 +467,5 @@ fn add_writer(notices: &mut Notices, writer: Writer) {
 }
 
 #[cfg(test)]
-#[path = "dirty_tests.rs"]
+#[path = "set_tests.rs"]
 mod tests;

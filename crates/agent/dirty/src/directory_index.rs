@@ -12,7 +12,7 @@ use std::hash::BuildHasher as _;
 
 /// A node's slot, with the number of its use. Numbers of freed nodes are never valid again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct NodeId {
+pub struct NodeId {
     slot: u32,
     generation: u32,
 }
@@ -32,7 +32,7 @@ pub(crate) enum Role {
 
 /// The limit of directories is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Full;
+pub struct Full;
 
 /// The outcome of moving a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

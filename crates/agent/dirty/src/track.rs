@@ -6,10 +6,13 @@ use model::{Depth, Due, ItemKey, Writer};
 
 use crate::decode::{Entry, Handle, ITSELF, Notification};
 use crate::directory_index::{DirectoryIndex, Full, NodeId, Role};
-use crate::dirty::{DirtySet, Noted, Ready, add_notices};
 use crate::files::{Link, LinkedFiles, is_nameless};
+use crate::set::{DirtySet, Noted, Ready, add_notices};
 use crate::unknown::UnknownNotices;
 use crate::window::Windows;
+
+/// Name of the canary's file.
+pub const CANARY_FILE: &str = "watch-canary";
 
 /// Bits that end a change.
 const ENDED: u64 =
@@ -17,13 +20,13 @@ const ENDED: u64 =
 
 /// The times of a read of the group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ReadTimes {
+pub struct ReadTimes {
     /// Before the last read that found the queue empty, nanoseconds of `CLOCK_MONOTONIC`.
-    pub(crate) from_ns: u64,
+    pub from_ns: u64,
     /// After the read, nanoseconds of `CLOCK_MONOTONIC`.
-    pub(crate) to_ns: u64,
+    pub to_ns: u64,
     /// After the read, microseconds since the epoch.
-    pub(crate) wall_us: u64,
+    pub wall_us: u64,
 }
 
 /// A path with a role of its own.
@@ -33,40 +36,46 @@ struct Special {
     role: Role,
 }
 
-/// Numbers since the start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Counts {
-    pub(crate) notifications: u64,
-    pub(crate) unknown_handles: u64,
+/// The paths that a tracker watches or leaves out, and its limits. Paths are absolute and resolved.
+#[derive(Debug, Clone, Default)]
+pub struct Paths {
+    pub roots: Vec<Vec<u8>>,
+    /// Paths that deliver nothing, with everything below them.
+    pub excluded: Vec<Vec<u8>>,
+    /// Folder of the canary's file.
+    pub canary: Option<Vec<u8>>,
+    /// Largest number of directories, and of files with several links.
+    pub directories_max: usize,
+    /// Largest number of pending names; more are merged.
+    pub dirty_max: usize,
 }
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub(crate) struct Tracker {
+pub struct Tracker {
     pub(crate) index: DirectoryIndex,
     pub(crate) dirty: DirtySet,
     pub(crate) files: LinkedFiles,
     /// Present until the first scan has ended.
     pub(crate) unknown: Option<UnknownNotices>,
-    pub(crate) roots: Vec<Vec<u8>>,
+    roots: Vec<Vec<u8>>,
     special: Vec<Special>,
     /// Roots whose path changed, so that their directories above must be marked again.
-    pub(crate) moved_roots: BTreeSet<usize>,
-    pub(crate) canary_seen: bool,
-    pub(crate) counts: Counts,
+    moved_roots: BTreeSet<usize>,
+    canary_seen: bool,
+    notifications: u64,
+    unknown_handles: u64,
     /// Directories renamed since the queue was last empty.
     pub(crate) renamed: HashSet<Box<[u8]>>,
+    /// Directories removed since the queue was last empty.
+    removed: Vec<NodeId>,
 }
 
 impl Tracker {
-    pub(crate) fn new(
-        roots: Vec<Vec<u8>>,
-        excluded: &[Vec<u8>],
-        canary: Option<&[u8]>,
-        windows: Windows,
-        limits: (usize, usize),
-    ) -> Self {
-        let (directories_max, dirty_max) = limits;
+    /// Returns a tracker that knows no directory except those above its paths.
+    pub fn new(paths: Paths, windows: Windows) -> Self {
+        let Paths { roots, excluded, canary, directories_max, dirty_max } = paths;
+        let canary = canary.as_deref();
         let special = roots.iter().map(|path| (path.as_slice(), Role::Watched));
         let special = special.chain(excluded.iter().map(|path| (path.as_slice(), Role::Excluded)));
         let special = special.chain(canary.map(|path| (path, Role::Canary)));
@@ -81,14 +90,89 @@ impl Tracker {
             special,
             moved_roots: BTreeSet::new(),
             canary_seen: false,
-            counts: Counts::default(),
+            notifications: 0,
+            unknown_handles: 0,
             renamed: HashSet::new(),
+            removed: Vec::new(),
         };
-        for path in tracker.roots.clone().iter().chain(excluded).map(Vec::as_slice).chain(canary) {
+        for path in tracker.roots.clone().iter().chain(&excluded).map(Vec::as_slice).chain(canary) {
             // The limit is far above the number of roots and exclusions.
             let _ = tracker.add_path(path);
         }
         tracker
+    }
+
+    /// Returns the paths of the roots.
+    pub fn roots(&self) -> &[Vec<u8>] {
+        &self.roots
+    }
+
+    /// Returns the number of pending names.
+    pub fn pending(&self) -> usize {
+        self.dirty.len()
+    }
+
+    /// Returns the time at which the next name is due.
+    pub fn next_due(&self) -> Option<u64> {
+        self.dirty.next_due()
+    }
+
+    /// Returns the number of directories in the index.
+    pub fn directories(&self) -> usize {
+        self.index.len()
+    }
+
+    /// Returns the number of notifications so far.
+    pub fn notifications(&self) -> u64 {
+        self.notifications
+    }
+
+    /// Returns the number of notifications from unknown directories so far.
+    pub fn unknown_handles(&self) -> u64 {
+        self.unknown_handles
+    }
+
+    /// Returns true if the path of a root changed, so that the directories above it must be marked
+    /// again.
+    pub fn has_moved_roots(&self) -> bool {
+        !self.moved_roots.is_empty()
+    }
+
+    /// Takes the numbers of the roots whose path changed.
+    pub fn take_moved_roots(&mut self) -> BTreeSet<usize> {
+        std::mem::take(&mut self.moved_roots)
+    }
+
+    /// Stops keeping notifications from unknown directories: the first scan has ended.
+    pub fn end_first_scan(&mut self) {
+        self.unknown = None;
+    }
+
+    /// Sets the handle of a directory that no scan enters: one above a root, or the canary's folder.
+    pub fn set_handle(&mut self, path: &[u8], handle: &[u8]) -> Result<(), Full> {
+        let node = self.add_path(path)?;
+        self.index.set_handle(node, handle);
+        Ok(())
+    }
+
+    /// Returns true if a directory was marked in a generation of marks.
+    pub fn is_marked(&self, node: NodeId, generation: u32) -> bool {
+        self.index.marked_in(node) == generation
+    }
+
+    /// Records that a directory is marked.
+    pub fn set_marked(&mut self, node: NodeId, generation: u32) {
+        self.index.set_marked(node, generation);
+    }
+
+    /// Learns a file with several links by its handle. Above the limit it is left out: its changes
+    /// through other links are found by the scan.
+    pub fn link_file(&mut self, directory: &[u8], name: &[u8], handle: &[u8]) {
+        let (node, rest) = self.index.find(directory);
+        if rest.is_empty() {
+            let link = Link { directory: node, name: name.into() };
+            self.files.add(handle, link, &self.index);
+        }
     }
 
     /// Returns the node of a path, which is created with those above it if they are missing.
@@ -116,9 +200,17 @@ impl Tracker {
         special.rfind(|special| special.place.directory == path).map(|special| special.role)
     }
 
+    /// Ends a series of notifications whose order merging may have changed: the queue is empty.
+    pub fn drained(&mut self) {
+        self.renamed.clear();
+        for node in std::mem::take(&mut self.removed) {
+            self.index.release(node);
+        }
+    }
+
     /// Applies one notification.
-    pub(crate) fn apply(&mut self, notification: &Notification<'_>, times: &ReadTimes) {
-        self.counts.notifications += 1;
+    pub fn apply(&mut self, notification: &Notification<'_>, times: &ReadTimes) {
+        self.notifications += 1;
         let Notification { mask, pid, entry, moved_to, object } = *notification;
         let writer = Writer { pid, from_ns: times.from_ns, to_ns: times.to_ns };
         let noted = Noted {
@@ -167,7 +259,8 @@ impl Tracker {
                 self.note_itself(place, noted);
                 continue;
             }
-            if matches!(role, Role::Watched | Role::Canary) {
+            let is_canary = role == Role::Canary && entry.name == CANARY_FILE.as_bytes();
+            if role == Role::Watched || is_canary {
                 self.note(place, entry.name, depth, noted);
             }
             if role == Role::Watched {
@@ -184,7 +277,7 @@ impl Tracker {
     pub(crate) fn places(&mut self, entry: Entry<'_>, depth: Depth, noted: &Noted) -> Vec<NodeId> {
         let places = self.index.places(entry.directory.0);
         if places.is_empty() {
-            self.counts.unknown_handles += 1;
+            self.unknown_handles += 1;
             if let Some(unknown) = &mut self.unknown {
                 unknown.keep(entry.directory.0, entry.name, depth, *noted);
             }
@@ -219,8 +312,16 @@ impl Tracker {
         let node = self.index.child(parent, name);
         let node = node.filter(|node| self.index.handle(*node) == Some(handle));
         if let Some(node) = node.filter(|_| self.special_role(parent, name).is_none()) {
-            self.index.remove(node);
+            self.forget_later(node);
         }
+    }
+
+    /// Removes a directory whose handle may be in notifications that are still to be read: the
+    /// kernel merges a removal into the notification of the creation, which it sends first.
+    pub(crate) fn forget_later(&mut self, node: NodeId) {
+        self.index.hold(node);
+        self.removed.push(node);
+        self.index.remove(node);
     }
 
     /// Adds a directory that a notification reported. At the limit it stays unknown: its own entry
@@ -266,13 +367,13 @@ impl Tracker {
     }
 
     /// Returns the numbers of the roots at or below a path.
-    pub(crate) fn roots_at_or_below(&self, path: &[u8]) -> Vec<usize> {
+    pub fn roots_at_or_below(&self, path: &[u8]) -> Vec<usize> {
         let below = |(_, root): &(usize, &Vec<u8>)| is_at_or_below(root, path);
         self.roots.iter().enumerate().filter(below).map(|(number, _)| number).collect()
     }
 
     /// Makes a whole root due. Pending names below it are merged into it.
-    pub(crate) fn dirty_root(&mut self, number: usize, noted: &Noted) {
+    pub fn dirty_root(&mut self, number: usize, noted: &Noted) {
         let Some(root) = self.roots.get(number).cloned() else { return };
         let Ok(node) = self.add_path(&root) else { return };
         let Self { index, dirty, .. } = self;
@@ -295,12 +396,12 @@ impl Tracker {
     }
 
     /// Returns true if a path is a root or below one, and not excluded.
-    pub(crate) fn is_watched(&self, path: &[u8]) -> bool {
+    pub fn is_watched(&self, path: &[u8]) -> bool {
         self.index.role(self.index.find(path).0) == Role::Watched
     }
 
     /// Learns the handle of a directory that a scan enters. Returns its node.
-    pub(crate) fn enter(&mut self, path: &[u8], handle: &[u8]) -> Result<NodeId, Full> {
+    pub fn enter(&mut self, path: &[u8], handle: &[u8]) -> Result<NodeId, Full> {
         let node = self.add_path(path)?;
         self.index.set_handle(node, handle);
         let kept = self.unknown.as_mut().map(|unknown| unknown.take(handle)).unwrap_or_default();
@@ -315,7 +416,7 @@ impl Tracker {
     }
 
     /// Returns what is due, sorted by directory and name, at most about `names_max` entries.
-    pub(crate) fn take_due(&mut self, now: u64, names_max: usize) -> Vec<Due> {
+    pub fn take_due(&mut self, now: u64, names_max: usize) -> Vec<Due> {
         let mut ready = Vec::new();
         let Self { index, dirty, canary_seen, .. } = self;
         dirty.take_due(index, now, names_max, |index, entry| {
@@ -338,17 +439,22 @@ impl Tracker {
         ready
     }
 
-    /// Takes the canary's entry, if it is due. Returns true if it was.
-    pub(crate) fn take_canary(&mut self, now: u64) -> bool {
+    /// Forgets that a canary passed.
+    pub fn reset_canary(&mut self) {
+        self.canary_seen = false;
+    }
+
+    /// Returns true if a canary was taken, or is due now and would be.
+    pub fn saw_canary(&mut self, now: u64) -> bool {
         let Self { index, dirty, .. } = self;
         let dropped = dirty.drop_where(index, |index, entry| {
             entry.due <= now && index.role(entry.directory) == Role::Canary
         });
-        dropped.count > 0
+        self.canary_seen || dropped.count > 0
     }
 
     /// Puts a due entry back, because its check had no stable result.
-    pub(crate) fn put_back(&mut self, due: Due, now: u64) {
+    pub fn put_back(&mut self, due: Due, now: u64) {
         let (directory, rest) = self.index.find(&due.key.directory);
         let (directory, name, depth) = if rest.is_empty() {
             (directory, due.key.name.as_slice(), due.depth)
@@ -368,7 +474,7 @@ fn due_of(index: &DirectoryIndex, entry: Ready) -> Due {
 }
 
 /// Returns true if a path is `above` or below it.
-pub(crate) fn is_at_or_below(path: &[u8], above: &[u8]) -> bool {
+pub fn is_at_or_below(path: &[u8], above: &[u8]) -> bool {
     match path.strip_prefix(above) {
         Some(rest) => rest.is_empty() || rest.starts_with(b"/") || above.ends_with(b"/"),
         None => false,

@@ -1,0 +1,21 @@
+//! The pure part of realtime detection: from the bytes of a notification group to names that are
+//! due for a check. No system calls, clocks or threads: `watch` adds them.
+//!
+//! [`decode`] turns bytes into notifications. A [`Tracker`] applies them to an index of directories,
+//! which resolves handles to paths, and to the dirty set, which knows what is due when. Times are
+//! nanoseconds of `CLOCK_MONOTONIC`, and of the caller's choice.
+
+pub mod decode;
+mod directory_index;
+mod files;
+mod merge;
+mod rename;
+mod set;
+mod track;
+mod unknown;
+mod window;
+
+pub use directory_index::{Full, NodeId};
+pub use set::Noted;
+pub use track::{CANARY_FILE, Paths, ReadTimes, Tracker, is_at_or_below};
+pub use window::Windows;
