@@ -15,7 +15,6 @@ use state::SqliteState;
 use crate::agent_db;
 use crate::cli::JournalArgs;
 use crate::folder::{DataFolder, is_there};
-use crate::local::at;
 
 /// Prints an agent's database for `holdfast queue status` and `holdfast agent status`.
 pub(crate) fn queue(path: &Path, as_json: bool) -> anyhow::Result<()> {
@@ -65,17 +64,7 @@ pub(crate) fn queue(path: &Path, as_json: bool) -> anyhow::Result<()> {
     );
     text.push_str(&agent_db::settings_text(&status, &readers));
     if let Some(scan) = scan {
-        let _ = write!(
-            text,
-            "last scan: ended {}, {} files, {} changes",
-            time(at(&scan, "/ended_at_us").as_u64()),
-            at(&scan, "/counts/files"),
-            ["/counts/created", "/counts/modified", "/counts/deleted"]
-                .iter()
-                .filter_map(|counter| at(&scan, counter).as_u64())
-                .sum::<u64>(),
-        );
-        text.push('\n');
+        let _ = writeln!(text, "{}", run::last_scan_line(&scan));
     }
     if let Some(realtime) = realtime {
         let _ = write!(text, "{realtime}");

@@ -18,7 +18,7 @@ use tracing_subscriber::{EnvFilter, fmt};
 use crate::cli::LogFormat;
 
 /// Log targets that a filter may name: our crates, and dependencies that log connections.
-const PARTS: [&str; 38] = [
+const PARTS: [&str; 39] = [
     "api",
     "attribution",
     "commit",
@@ -50,6 +50,7 @@ const PARTS: [&str; 38] = [
     "sqlite",
     "state",
     "sync",
+    "telemetry",
     "watch",
     "h2",
     "hyper",
@@ -58,10 +59,6 @@ const PARTS: [&str; 38] = [
     "rustls",
     "tower",
 ];
-
-/// Former name of a part; filters may still use it.
-const FORMER_PART: &str = "ship";
-const ITS_PART_NOW: &str = "replication";
 
 static RING: LazyLock<LogRing> = LazyLock::new(LogRing::default);
 
@@ -72,7 +69,6 @@ pub(crate) fn ring() -> LogRing {
 
 /// Starts logging. The program calls this once, before anything else.
 pub(crate) fn start(filter: &str, format: LogFormat) -> anyhow::Result<()> {
-    let filter = &with_present_parts(filter);
     expect_known(filter)?;
     let filter = EnvFilter::try_new(filter)
         .with_context(|| format!("--log {filter}: use error, warn, info, debug or trace"))?;
@@ -84,16 +80,6 @@ pub(crate) fn start(filter: &str, format: LogFormat) -> anyhow::Result<()> {
         LogFormat::Json => kept.with(lines.json().flatten_event(true)).init(),
     }
     Ok(())
-}
-
-/// Returns the filter with a part's former name replaced by its present one.
-fn with_present_parts(filter: &str) -> String {
-    let present = |directive: &str| match directive.trim().split_once('=') {
-        Some((FORMER_PART, level)) => format!("{ITS_PART_NOW}={level}"),
-        _ if directive.trim() == FORMER_PART => ITS_PART_NOW.to_owned(),
-        _ => directive.to_owned(),
-    };
-    filter.split(',').map(present).collect::<Vec<_>>().join(",")
 }
 
 /// Returns an error unless each word of a filter is a level or a part of the program. `EnvFilter`
@@ -167,19 +153,6 @@ mod tests {
             assert!(PARTS.contains(&name), "{name}");
         }
         assert!(PARTS.contains(&"holdfast"));
-    }
-
-    #[test]
-    fn log_filter_accepts_the_former_name_of_a_part() {
-        for (filter, present) in [
-            ("info,ship=debug", "info,replication=debug"),
-            ("ship", "replication"),
-            (" ship=warn ,api=debug", "replication=warn,api=debug"),
-            ("info", "info"),
-        ] {
-            assert_eq!(with_present_parts(filter), present);
-            expect_known(&with_present_parts(filter)).unwrap();
-        }
     }
 
     #[test]

@@ -106,7 +106,9 @@ fn absence_of_an_agent_is_one_gap_that_ends_with_true_counts() {
     assert_eq!((&gap["kind"], &gap["found"]), (&"agent_down".into(), &3.into()), "{gap}");
     let detail = gap["detail"].as_str().unwrap();
     assert!(detail.ends_with("changes: files 1, packages 2"), "{gap}");
-    has_packages(&api, &[("bash", "2"), ("new", "1"), ("old", "1")]).unwrap();
+    eventually("the packages are on the server", || {
+        has_packages(&api, &[("bash", "2"), ("new", "1"), ("old", "1")])
+    });
     assert_eq!(absences(&api).len(), 2, "one interval shows one gap");
 
     assert_eq!((agent.stop(), server.stop()), (0, 0));

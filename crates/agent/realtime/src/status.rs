@@ -6,7 +6,7 @@ use detect::CheckReport;
 use model::path::show;
 use model::{Due, timestamp};
 use serde::{Deserialize, Serialize};
-use watch::{Counters, Level, RootState};
+use watch::{Level, WatchCounters as Counters, WatchState};
 
 /// Delays of which the quantiles are computed: the most recent ones.
 const DELAYS_MAX: usize = 1_000;
@@ -138,7 +138,7 @@ pub struct RealtimeStatus {
 
 impl RealtimeStatus {
     pub(crate) fn new(
-        states: &[RootState],
+        states: &[WatchState],
         counters: &Counters,
         counts: &Counts,
         attribution: AttributionStatus,
@@ -210,7 +210,7 @@ impl fmt::Display for RealtimeStatus {
     }
 }
 
-fn roots_of(state: &RootState) -> Vec<RootStatus> {
+fn roots_of(state: &WatchState) -> Vec<RootStatus> {
     let root = show(&state.path).into_owned();
     let of = |fs: &watch::FileSystemState| {
         let method = match fs.level {

@@ -155,11 +155,10 @@ mod tests {
     use std::time::Duration;
 
     use detect::Rules;
+    use telemetry::MetricsConfig;
 
     use super::*;
-    use crate::config::{
-        InventoryConfig, MetricsConfig, QueueConfig, RealtimeConfig, ScanConfig, SyncConfig,
-    };
+    use crate::config::{InventoryConfig, QueueConfig, RealtimeConfig, ScanConfig, SyncConfig};
 
     fn own(folder: &Path) -> AgentSettings {
         AgentSettings {

@@ -7,9 +7,7 @@ mod display;
 mod group;
 mod heart;
 mod lost;
-mod metrics;
 mod notes;
-mod own;
 mod packages;
 mod scan;
 mod shared;
@@ -34,17 +32,17 @@ use tokio::time::{Duration, timeout};
 use tracing::warn;
 
 pub use config::{
-    AgentSettings, InventoryConfig, MetricsConfig, QueueConfig, RealtimeConfig, ScanConfig,
-    SyncConfig,
+    AgentSettings, InventoryConfig, QueueConfig, RealtimeConfig, ScanConfig, SyncConfig,
 };
 pub use display::print_scan;
-pub use metrics::FILE as METRICS_FILE;
-pub use notes::{last_scan, realtime_status};
+pub use notes::{last_scan, last_scan_line, realtime_status};
 pub use realtime::{RealtimeStatus, RootStatus};
 pub use shared::Ended;
+pub use telemetry::{METRICS_FILE, MetricsConfig};
 
 use shared::{Begin, Left, ScanCommand, Shared};
 use start::Start;
+use telemetry::HostMetrics;
 
 /// Longest time that a stop waits for the answer to the last heartbeat.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -58,7 +56,7 @@ pub struct Agent {
     shared: Arc<Shared>,
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
-    metrics: Option<Arc<metrics::HostMetrics>>,
+    metrics: Option<Arc<HostMetrics>>,
     scanner: thread::JoinHandle<()>,
     ended: mpsc::Receiver<Ended>,
 }

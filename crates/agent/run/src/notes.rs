@@ -128,6 +128,16 @@ pub fn last_scan(database: &Path) -> Result<Option<serde_json::Value>, QueueErro
     Ok(note.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
 }
 
+/// Returns a line about the result of a scan that [`last_scan`] returned.
+pub fn last_scan_line(scan: &serde_json::Value) -> String {
+    let number = |pointer| scan.pointer(pointer).and_then(serde_json::Value::as_u64);
+    let ended = number("/ended_at_us").map_or_else(|| "never".into(), model::timestamp::micros);
+    let files = number("/counts/files").unwrap_or_default();
+    let changes = ["/counts/created", "/counts/modified", "/counts/deleted"];
+    let changes: u64 = changes.into_iter().filter_map(number).sum();
+    format!("last scan: ended {ended}, {files} files, {changes} changes")
+}
+
 /// Notes that a database without a completed scan must be compared with the server before the first
 /// document is reported, because it has no record of earlier reports.
 pub(super) fn note_comparison_due(queue: &Queue) -> Result<(), QueueError> {

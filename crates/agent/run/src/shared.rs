@@ -90,7 +90,7 @@ impl Drop for Part {
 /// The state shared by the agent's thread and tasks.
 pub(crate) struct Shared {
     pub(crate) queue: Queue,
-    pub(crate) syncer: Syncer,
+    pub(crate) syncer: Arc<Syncer>,
     pub(crate) names: Arc<SystemNames>,
     pub(crate) dataset: Dataset,
     pub(crate) packages: Dataset,

@@ -14,13 +14,14 @@ use model::Dataset;
 use parking_lot::Mutex;
 use queue::{Queue, QueueOpenReport, QueueOptions};
 use sync::{IdentityFolder, SyncOptions, Syncer};
+use telemetry::{HostMetrics, TelemetryPorts};
 use tokio::sync::{Notify, mpsc, watch};
 use tracing::warn;
 
 use crate::config::{AgentSettings, QueueConfig};
 use crate::scan::History;
 use crate::shared::{Begin, Left, Part, ScanCommand, Shared};
-use crate::{Agent, group, heart, metrics, notes, packages, scan, tell};
+use crate::{Agent, group, heart, notes, packages, scan, tell};
 
 /// Most scans that are requested but have not begun.
 const SCAN_COMMANDS_MAX: usize = 16;
@@ -108,7 +109,7 @@ impl Start<'_> {
         let (ended, ended_inbox) = mpsc::channel(1);
         let shared = Arc::new(Shared {
             queue,
-            syncer,
+            syncer: Arc::new(syncer),
             names,
             dataset: Dataset::fim_files(),
             packages: Dataset::inventory_packages(),
@@ -126,8 +127,14 @@ impl Start<'_> {
             restarting: AtomicU64::new(0),
             scanned: AtomicBool::new(false),
         });
-        let begin =
-            || metrics::HostMetrics::open(&settings.folder, &settings.metrics, shared.clone());
+        let ports = || TelemetryPorts {
+            queue: shared.queue.clone(),
+            dataset: shared.dataset.clone(),
+            syncer: shared.syncer.clone(),
+            console: shared.console.clone(),
+            clock: shared.clock.clone(),
+        };
+        let begin = || HostMetrics::open(&settings.folder, &settings.metrics, ports());
         let metrics = settings.metrics.enabled.then(begin);
         let history = if report.created { History::None } else { History::Kept };
         let scanning =

@@ -18,6 +18,7 @@ use detect::Rules;
 use env::clock::{Clock, SystemClock};
 use registry::WriteContext;
 use sync::{EnrollOptions, IdentityFolder};
+use telemetry::MetricsConfig;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
@@ -28,9 +29,7 @@ mod refused;
 mod server;
 
 use super::{Agent, AgentSettings, Console, Ended};
-use crate::config::{
-    InventoryConfig, MetricsConfig, QueueConfig, RealtimeConfig, ScanConfig, SyncConfig,
-};
+use crate::config::{InventoryConfig, QueueConfig, RealtimeConfig, ScanConfig, SyncConfig};
 use crate::shared::{Begin, Left, ScanCommand};
 use crate::start::Start;
 use server::Server;

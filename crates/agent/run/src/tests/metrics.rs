@@ -5,7 +5,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::*;
 use crate::METRICS_FILE;
-use crate::metrics::REOPEN_AFTER;
+use telemetry::REOPEN_AFTER;
 
 /// Returns the settings of an agent that samples its host ten times a second. Its server is
 /// stopped.

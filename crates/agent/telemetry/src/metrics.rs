@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use console::Console;
+use env::clock::Clock;
 use env::random::{Random as _, SystemRandom};
 use host::metrics::{Look, Metrics};
 use model::{Coverage, CoverageKind, Dataset, EventBody};
@@ -17,13 +19,12 @@ use parking_lot::Mutex;
 use queue::{EventLease, Queue, QueueError, QueueOpenReport, QueueOptions};
 use serde::Deserialize;
 use serde_json::json;
-use sync::{SyncError, backoff};
+use sync::{SyncError, Syncer, backoff};
 use tokio::sync::{Notify, watch};
 use tracing::{debug, info, warn};
 
 use crate::config::MetricsConfig;
 use crate::own::{self, Sent};
-use crate::shared::Shared;
 
 /// The queue's file in the agent's folder.
 pub const FILE: &str = "metrics.db";
@@ -37,19 +38,31 @@ const SEND_EVERY: Duration = Duration::from_mins(1);
 /// Interval between two reports of rows that are refused for the same reason.
 const REFUSAL_EVERY: Duration = Duration::from_hours(1);
 /// Pause after a queue was reopened, or could not be opened, before the next attempt.
-pub(super) const REOPEN_AFTER: Duration = Duration::from_mins(10);
+pub const REOPEN_AFTER: Duration = Duration::from_mins(10);
 
 /// Returns the dataset of the queue's events.
 fn dataset() -> Dataset {
     Dataset::new("host-metrics")
 }
 
+/// The parts of the agent that metrics use.
+#[derive(Clone)]
+pub struct TelemetryPorts {
+    /// The agent's own queue, which reports gaps of metrics.
+    pub queue: Queue,
+    /// Dataset of these gaps.
+    pub dataset: Dataset,
+    pub syncer: Arc<Syncer>,
+    pub console: Console,
+    pub clock: Arc<dyn Clock>,
+}
+
 /// The sampler and sender of metrics.
-pub(super) struct HostMetrics {
+pub struct HostMetrics {
     path: PathBuf,
     options: QueueOptions,
     kept: Mutex<QueueHandle>,
-    shared: Arc<Shared>,
+    ports: TelemetryPorts,
     interval: Duration,
     metrics: Metrics,
     /// True if the agent's own metrics are reported as well.
@@ -75,7 +88,7 @@ struct QueueHandle {
 
 impl HostMetrics {
     /// Opens the queue, if possible.
-    pub(super) fn open(folder: &Path, config: &MetricsConfig, shared: Arc<Shared>) -> Arc<Self> {
+    pub fn open(folder: &Path, config: &MetricsConfig, ports: TelemetryPorts) -> Arc<Self> {
         let options = QueueOptions {
             byte_limit: u64::from(config.limit_mib) << 20,
             cache_bytes: 1 << 20,
@@ -87,7 +100,7 @@ impl HostMetrics {
             path: folder.join(FILE),
             options,
             kept: Mutex::default(),
-            shared,
+            ports,
             interval: config.interval,
             metrics: Metrics::new(Path::new("/"), &config.processes, &config.ignore_interfaces),
             own: config.own,
@@ -109,7 +122,7 @@ impl HostMetrics {
         if let Some(queue) = kept.queue.as_ref().filter(|queue| !queue.is_damaged()) {
             return Some(queue.clone());
         }
-        let now = self.shared.clock.monotonic();
+        let now = self.ports.clock.monotonic();
         if kept.not_before.is_some_and(|at| now < at) {
             return None;
         }
@@ -122,7 +135,7 @@ impl HostMetrics {
         }
         let random = Arc::new(SystemRandom);
         let opened =
-            Queue::open(&self.path, self.options.clone(), self.shared.clock.clone(), random);
+            Queue::open(&self.path, self.options.clone(), self.ports.clock.clone(), random);
         if damaged.is_some() || opened.is_err() {
             kept.not_before = Some(now + REOPEN_AFTER);
         }
@@ -144,7 +157,7 @@ impl HostMetrics {
 
     fn opened(&self, report: &QueueOpenReport) {
         if let Some(rebuilt) = &report.rebuilt {
-            self.shared.console.line(&format!(
+            self.ports.console.line(&format!(
                 "{FILE} was damaged ({}); kept as {}, a new one was created",
                 rebuilt.reason,
                 rebuilt.moved_to.display()
@@ -155,8 +168,8 @@ impl HostMetrics {
     /// Logs the problem, prints it, and reports it as a gap.
     fn not_opened(&self, problem: &QueueError) {
         warn!("metrics are not kept: {problem}");
-        self.shared.console.line(&format!("metrics are not kept: {problem}"));
-        let now_us = self.shared.clock.now_us();
+        self.ports.console.line(&format!("metrics are not kept: {problem}"));
+        let now_us = self.ports.clock.now_us();
         let gap = Coverage {
             kind: CoverageKind::Unreadable,
             path: self.path.display().to_string(),
@@ -165,14 +178,14 @@ impl HostMetrics {
             found: None,
             detail: format!("metrics of this host are not kept: {problem}"),
         };
-        if let Err(problem) = self.shared.queue.append_coverage(&self.shared.dataset, gap) {
+        if let Err(problem) = self.ports.queue.append_coverage(&self.ports.dataset, gap) {
             warn!("cannot report that metrics are not kept: {problem}");
         }
     }
 
     /// Samples until stopped. The first sample is taken at a random instant of the first interval,
     /// so that machines that start together do not sample, and send, together.
-    pub(super) async fn sample_until_stopped(self: Arc<Self>, mut stopped: watch::Receiver<bool>) {
+    pub async fn sample_until_stopped(self: Arc<Self>, mut stopped: watch::Receiver<bool>) {
         let random = SystemRandom.next_u64().unwrap_or(0) as f64 / u64::MAX as f64;
         let mut at = tokio::time::Instant::now() + self.interval.mul_f64(random);
         let mut warned = Vec::new();
@@ -201,11 +214,11 @@ impl HostMetrics {
     /// Takes one sample and keeps it if possible; returns the sources that could not be read.
     fn once(&self) -> Result<Vec<String>, QueueError> {
         let Some(queue) = self.queue() else { return Ok(Vec::new()) };
-        let time_us = self.shared.clock.now_us();
+        let time_us = self.ports.clock.now_us();
         let Look { mut rows, problems } = self.metrics.sample();
         rows.push(own::looks(&queue.status()?));
         if self.own {
-            rows.extend(own::rows(&self.shared.queue.status()?, &self.sent));
+            rows.extend(own::rows(&self.ports.queue.status()?, &self.sent));
         }
         let rows: Vec<_> = rows.iter().map(|row| json!([row.name, row.values])).collect();
         let line = json!({ "time_ns": time_us.saturating_mul(1000), "rows": rows });
@@ -214,7 +227,7 @@ impl HostMetrics {
     }
 
     /// Sends samples until stopped. A failed attempt is retried after a backoff.
-    pub(super) async fn send(self: Arc<Self>, mut stopped: watch::Receiver<bool>) {
+    pub async fn send(self: Arc<Self>, mut stopped: watch::Receiver<bool>) {
         let mut failures = 0;
         loop {
             let sent = tokio::select! {
@@ -263,7 +276,7 @@ impl HostMetrics {
             let report = if lines.is_empty() {
                 sync::RowsReport::default()
             } else {
-                match self.shared.syncer.send_rows(lines).await {
+                match self.ports.syncer.send_rows(lines).await {
                     Err(e) if e.is_too_new() && self.is_ahead(from_us) => sync::RowsReport {
                         refused: lease.items.len() as u64,
                         reason: Some(
@@ -277,10 +290,10 @@ impl HostMetrics {
             gaps.extend(self.refusal(&report, from_us, to_us));
             self.sent.count_answer(report.rows, report.refused);
             debug!(rows = report.rows, refused = report.refused, "metrics persisted");
-            let (queue, shared) = (kept.clone(), self.shared.clone());
+            let (queue, ports) = (kept.clone(), self.ports.clone());
             let done = move || {
                 let mut gaps = gaps.into_iter();
-                gaps.try_for_each(|gap| shared.queue.append_coverage(&shared.dataset, gap))?;
+                gaps.try_for_each(|gap| ports.queue.append_coverage(&ports.dataset, gap))?;
                 queue.ack_events(lease)
             };
             blocking(done).await??;
@@ -290,13 +303,13 @@ impl HostMetrics {
     /// Returns true if the time is more than a day ahead of this host's clock as well. Otherwise
     /// this clock or the server's is behind now, and the rows must wait.
     fn is_ahead(&self, time_us: u64) -> bool {
-        time_us > self.shared.clock.now_us().saturating_add(model::limits::CLOCK_OFF_US)
+        time_us > self.ports.clock.now_us().saturating_add(model::limits::CLOCK_OFF_US)
     }
 
     /// Returns the gap of rows that the server refused, at most once an hour for each reason.
     fn refusal(&self, report: &sync::RowsReport, from_us: u64, to_us: u64) -> Option<Coverage> {
         let reason = report.reason.clone().filter(|_| report.refused > 0)?;
-        let now = self.shared.clock.monotonic();
+        let now = self.ports.clock.monotonic();
         let mut reported = self.refused.lock();
         if reported.get(&reason).is_some_and(|at| now < *at + REFUSAL_EVERY) {
             return None;
@@ -316,13 +329,12 @@ impl HostMetrics {
     }
 
     /// Returns true if no metrics can be kept now.
-    #[cfg(test)]
-    pub(super) fn is_off(&self) -> bool {
+    pub fn is_off(&self) -> bool {
         self.kept.lock().queue.as_ref().is_none_or(Queue::is_damaged)
     }
 
     /// Closes the queue.
-    pub(super) fn close(&self) {
+    pub fn close(&self) {
         let mut kept = self.kept.lock();
         kept.closed = true;
         if let Some(Err(problem)) = kept.queue.take().map(|queue| queue.close()) {
