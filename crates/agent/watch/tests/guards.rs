@@ -15,7 +15,9 @@
 
 mod common;
 
-use std::fs;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -130,6 +132,33 @@ fn privileged_mount_below_a_root_is_watched_at_once() {
     }
     fs::write(path.join("d/below"), b"x").unwrap();
     checker.wait_for(&[now(path.join("d/below"))]);
+}
+
+/// The same file system has the same identifier after it is mounted again, but no mark.
+#[test]
+fn privileged_disk_that_is_mounted_again_is_watched_again() {
+    let folder = folder();
+    let top = folder.path().join("root");
+    let (image, path) = (folder.path().join("image"), top.join("mount"));
+    fs::create_dir(&top).unwrap();
+    File::create(&image).unwrap().set_len(8 << 20).unwrap();
+    common::run("mkfs.ext4", &[OsStr::new("-q"), image.as_os_str()]);
+    let mount = Mount::image(&image, &path);
+    fs::create_dir(path.join("d")).unwrap();
+    let checker = Checker::start(root(&top));
+    fs::write(path.join("d/f"), b"x").unwrap();
+    checker.wait_for(&[now(path.join("d/f"))]);
+    mount.end();
+    checker.wait_for_incident();
+    checker.settle(&top);
+    let _mount = Mount::image(&image, &path);
+    checker.wait_for_incident();
+    // The check of the whole root is over.
+    checker.settle(&top);
+    fs::write(path.join("d/f"), b"again").unwrap();
+    checker.wait_for(&[now(path.join("d/f"))]);
+    File::options().append(true).open(path.join("d/f")).unwrap().write_all(b"more").unwrap();
+    checker.wait_for(&[now(path.join("d/f"))]);
 }
 
 #[test]

@@ -126,8 +126,8 @@ fn privileged_exchanged_directories_are_compared_completely() {
     let top = folder();
     let (one, other) = (top.path().join("one"), top.path().join("other"));
     for directory in [&one, &other] {
-        fs::create_dir(directory).unwrap();
-        fs::write(directory.join("f"), b"x").unwrap();
+        fs::create_dir_all(directory.join("s")).unwrap();
+        fs::write(directory.join("s/f"), b"x").unwrap();
     }
     let checker = Checker::start(root(top.path()));
     rustix::fs::renameat_with(CWD, &one, CWD, &other, RenameFlags::EXCHANGE).unwrap();
@@ -136,7 +136,7 @@ fn privileged_exchanged_directories_are_compared_completely() {
     let trees: Vec<_> = trees.iter().filter(|due| due.depth == Depth::Below).collect();
     assert!(trees.iter().any(|due| common::path_of(&due.key) == one), "{trees:?}");
     assert!(trees.iter().any(|due| common::path_of(&due.key) == other), "{trees:?}");
-    for path in [one.join("f"), other.join("f")] {
+    for path in [one.join("s/f"), other.join("s/f")] {
         fs::write(&path, b"changed").unwrap();
         let changed = monotonic_ns();
         checker.wait_for_path(&path, changed);
