@@ -34,31 +34,32 @@ fn now(path: PathBuf) -> (PathBuf, u64) {
 
 #[test]
 fn privileged_long_queue_is_dropped_and_the_root_checked() {
-    let top = folder();
-    fs::create_dir(top.path().join("d")).unwrap();
-    let options = Options {
-        queue_max: 100,
-        queue_check_interval: Duration::from_millis(20),
-        ..root(top.path())
-    };
+    let folder = folder();
+    let top = folder.path().join("mount");
+    // Other tests do not fill the queue of this file system.
+    let _mount = Mount::new("tmpfs", "size=16m", &top);
+    fs::create_dir(top.join("d")).unwrap();
+    let options =
+        Options { queue_max: 100, queue_check_interval: Duration::from_millis(20), ..root(&top) };
     let checker = Checker::start(options);
     let pause = checker.watcher.pause_reader();
     let mut changes = Vec::new();
     for number in 0..200 {
-        let path = top.path().join(format!("d/f{number}"));
+        let path = top.join(format!("d/f{number}"));
         fs::write(&path, b"x").unwrap();
         changes.push(now(path));
     }
     let incident = checker.wait_for_incident();
     drop(pause);
     assert_eq!(incident.kind, IncidentKind::Overflow);
-    assert_eq!(incident.roots, [top.path().as_os_str().as_encoded_bytes()]);
+    assert_eq!(incident.roots, [top.as_os_str().as_encoded_bytes()]);
     assert!(incident.from_us <= incident.to_us && incident.from_us > 0);
     checker.wait_for(&changes);
     // The new group is complete after the check of the root.
-    fs::write(top.path().join("d/f7"), b"again").unwrap();
-    checker.wait_for(&[now(top.path().join("d/f7"))]);
-    assert_eq!((checker.watcher.counters().overflows, checker.level()), (1, Level::FileSystem));
+    fs::write(top.join("d/f7"), b"again").unwrap();
+    checker.wait_for(&[now(top.join("d/f7"))]);
+    assert!(checker.watcher.counters().overflows > 0);
+    assert_eq!(checker.level(), Level::FileSystem);
 }
 
 /// Without capabilities the kernel limits the queue, usually to 16,384 notifications.

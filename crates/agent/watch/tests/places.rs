@@ -247,6 +247,7 @@ fn privileged_writer_and_times_are_known() {
     let due = due.iter().find(|due| common::path_of(&due.key) == path).unwrap();
     let [writer] = due.notices.writers.as_slice() else { panic!("{due:?}") };
     assert_eq!(writer.pid, std::process::id());
-    assert!(writer.from_ns <= before && writer.to_ns >= after, "{writer:?} {before} {after}");
+    // A read may fall between the first time and the change.
+    assert!(writer.from_ns <= after && writer.to_ns >= before, "{writer:?} {before} {after}");
     assert!(due.notices.first_us <= due.notices.last_us && due.notices.count > 0);
 }
