@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::options::Level;
-use crate::shared::{IncidentKind, Shared, State, monotonic_ns};
+use crate::shared::{IncidentKind, Shared, monotonic_ns};
 use dirty::CANARY_FILE;
 
 /// Timeout while there is nothing to do.
@@ -69,22 +69,71 @@ impl Canary {
 
 /// Returns the reason if the last canary did not pass, or if a mark is missing.
 fn missed(shared: &Shared) -> Option<String> {
-    let mut state = shared.lock();
-    let now = monotonic_ns();
-    let seen = state.tracker.saw_canary(now);
-    if !seen {
-        let delay = shared.options.canary_delay_max;
-        return Some(format!("a canary was not notified within {delay:?}"));
-    }
-    lost_mark(&state)
+    let (group, expected) = {
+        let mut state = shared.lock();
+        if !state.tracker.saw_canary(monotonic_ns()) {
+            let delay = shared.options.canary_delay_max;
+            return Some(format!("a canary was not notified within {delay:?}"));
+        }
+        let marked = state.file_systems.values();
+        let marked = marked.filter(|found| found.state.level == Level::FileSystem);
+        let marked: Vec<_> = marked.map(|found| (found.device, found.state.path.clone())).collect();
+        (state.group.clone()?, marked)
+    };
+    // The list has a line for each directory, so it is not read under the lock.
+    let devices = group.marked_devices().ok()?;
+    let (_, path) = expected.iter().find(|(device, _)| !devices.contains(device))?;
+    Some(format!("the mark on the file system of {} is gone", model::path::show(path)))
 }
 
-/// Compares the marks that the kernel shows with those that were set.
-fn lost_mark(state: &State) -> Option<String> {
-    let marked = state.group.as_ref()?.marked_devices().ok()?;
-    let lost = state.file_systems.values().find(|file_system| {
-        file_system.state.level == Level::FileSystem && !marked.contains(&file_system.device)
-    })?;
-    let path = model::path::show(&lost.state.path).into_owned();
-    Some(format!("the mark on the file system of {path} is gone"))
+#[cfg(test)]
+mod tests {
+    use std::os::fd::{AsFd as _, AsRawFd as _};
+
+    use model::DirectoryHandles as _;
+
+    use super::*;
+    use crate::options::Options;
+    use crate::watcher::Watcher;
+
+    /// Needs root and fanotify with file handles.
+    #[test]
+    fn privileged_removed_mark_is_noticed() {
+        let (top, own) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let watcher = Watcher::start(Options {
+            roots: vec![top.path().to_owned()],
+            canary: Some(own.path().to_owned()),
+            canary_interval: Duration::from_millis(150),
+            canary_delay_max: Duration::from_millis(100),
+            ..Options::default()
+        })
+        .unwrap();
+        let directory = std::fs::File::open(top.path()).unwrap();
+        let path = top.path().as_os_str().as_encoded_bytes();
+        watcher.handles().enter(path, directory.as_fd());
+        let group = watcher.shared.lock().group.clone().unwrap();
+        #[expect(unsafe_code, reason = "no safe binding exists for fanotify_mark")]
+        // SAFETY: the descriptor is open, and flushing ignores the path.
+        let result = unsafe {
+            libc::fanotify_mark(
+                group.as_fd().as_raw_fd(),
+                libc::FAN_MARK_FLUSH | libc::FAN_MARK_FILESYSTEM,
+                0,
+                libc::AT_FDCWD,
+                std::ptr::null(),
+            )
+        };
+        assert_eq!(result, 0);
+        let incident = loop {
+            if let Some(incident) = watcher.incidents().pop() {
+                break incident;
+            }
+            // What is due is left there, so this may return at once.
+            watcher.wait(Duration::from_secs(1));
+        };
+        assert_eq!(incident.kind, IncidentKind::CanaryMissed);
+        assert!(incident.detail.ends_with("is gone"), "{}", incident.detail);
+        let marked = watcher.shared.lock().group.clone().unwrap().marked_devices().unwrap();
+        assert_eq!(marked.len(), 1, "the new group has the mark");
+    }
 }

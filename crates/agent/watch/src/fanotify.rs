@@ -1,7 +1,8 @@
 //! The kernel interface: a notification group, its marks, and handles of open directories.
 
 use std::ffi::{CStr, CString};
-use std::io;
+use std::fs::File;
+use std::io::{self, BufRead as _, BufReader};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use dirty::decode::{HANDLE_BYTES_MAX, HANDLE_HEAD_BYTES};
@@ -117,7 +118,9 @@ impl Group {
     /// shows them in `/proc/self/fdinfo`.
     pub(crate) fn marked_devices(&self) -> io::Result<Vec<u64>> {
         let path = format!("/proc/self/fdinfo/{}", self.fd.as_raw_fd());
-        Ok(marked_devices(&std::fs::read_to_string(path)?))
+        let lines = BufReader::new(File::open(path)?).lines();
+        let devices = lines.filter_map(|line| line.map(|line| marked_device(&line)).transpose());
+        devices.collect()
     }
 }
 
@@ -136,13 +139,10 @@ fn init(flags: libc::c_uint) -> io::Result<OwnedFd> {
     }
 }
 
-/// Returns the devices in lines such as `fanotify sdev:fe00000 mflags:0 mask:5800030c ...`.
-fn marked_devices(fdinfo: &str) -> Vec<u64> {
-    fdinfo
-        .lines()
-        .filter_map(|line| line.strip_prefix("fanotify sdev:")?.split(' ').next())
-        .filter_map(|device| u64::from_str_radix(device, 16).ok())
-        .collect()
+/// Returns the device in a line such as `fanotify sdev:fe00000 mflags:0 mask:5800030c ...`.
+fn marked_device(line: &str) -> Option<u64> {
+    let device = line.strip_prefix("fanotify sdev:")?.split(' ').next()?;
+    u64::from_str_radix(device, 16).ok()
 }
 
 /// Returns the handle of an open directory in the form of [`Handle`](dirty::decode::Handle).
@@ -215,6 +215,7 @@ mod tests {
         let text = "pos:\t0\nfanotify flags:1e33 event-flags:8000\n\
                     fanotify ino:4f969 sdev:fe00000 mflags:0 mask:8000002 ignored_mask:0\n\
                     fanotify sdev:fe00001 mflags:0 mask:5800030c ignored_mask:0\n";
-        assert_eq!(marked_devices(text), [0xfe0_0001]);
+        let devices: Vec<u64> = text.lines().filter_map(marked_device).collect();
+        assert_eq!(devices, [0xfe0_0001]);
     }
 }

@@ -41,12 +41,12 @@
 //!
 //! **Locking.** `Shared::reading` is held while the reader thread drains the group, `Shared::state`
 //! while anything else is read or changed; `reading` is taken first, and only the reader and tests
-//! take it. No system call is made under `state`, except reading the marks for the canary once in a
-//! while. The scan learns a directory in the order handle, index, mark, listing: a change before the
-//! mark is in the listing, and a change after it is notified under a known handle. A mark may be set
-//! on a group that was replaced at the same time; then all roots are due again, and the generation
-//! of marks makes the next scan repeat it. Callers may use the watcher from several threads, and
-//! must not call it from [`Options::wake`].
+//! take it. No system call is made under `state`, apart from the log line of an incident. The scan
+//! learns a directory in the order handle, index, mark, listing: a change before the mark is in the
+//! listing, and a change after it is notified under a known handle. A mark may be set on a group
+//! that was replaced at the same time; then all roots are due again, and the generation of marks
+//! makes the next scan repeat it. Callers may use the watcher from several threads, and must not
+//! call it from [`Options::wake`].
 
 mod canary;
 mod fanotify;

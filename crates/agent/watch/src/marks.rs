@@ -113,7 +113,12 @@ impl Shared {
             Err(e) if [Some(libc::ENOENT), Some(libc::ESTALE)].contains(&e.raw_os_error()) => {}
             Err(e) => {
                 let reason = format!("a mark was refused: {e}");
-                self.limit(path, directory, &reason, "raise fs.fanotify.max_user_marks");
+                let remedy = match e.raw_os_error() {
+                    Some(libc::ENOSPC) => "raise fs.fanotify.max_user_marks",
+                    Some(libc::EACCES | libc::EPERM) => "let the agent read the directory",
+                    _ => "",
+                };
+                self.limit(path, directory, &reason, remedy);
             }
         }
     }

@@ -36,7 +36,7 @@ pub struct WatchCounters {
 /// Kernel notifications for a set of roots. Dropping it stops its threads.
 #[derive(Debug)]
 pub struct Watcher {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
 }
 

@@ -126,8 +126,8 @@ fn privileged_exchanged_directories_are_compared_completely() {
     let top = folder();
     let (one, other) = (top.path().join("one"), top.path().join("other"));
     for directory in [&one, &other] {
-        fs::create_dir(directory).unwrap();
-        fs::write(directory.join("f"), b"x").unwrap();
+        fs::create_dir_all(directory.join("s")).unwrap();
+        fs::write(directory.join("s/f"), b"x").unwrap();
     }
     let checker = Checker::start(root(top.path()));
     rustix::fs::renameat_with(CWD, &one, CWD, &other, RenameFlags::EXCHANGE).unwrap();
@@ -136,7 +136,7 @@ fn privileged_exchanged_directories_are_compared_completely() {
     let trees: Vec<_> = trees.iter().filter(|due| due.depth == Depth::Below).collect();
     assert!(trees.iter().any(|due| common::path_of(&due.key) == one), "{trees:?}");
     assert!(trees.iter().any(|due| common::path_of(&due.key) == other), "{trees:?}");
-    for path in [one.join("f"), other.join("f")] {
+    for path in [one.join("s/f"), other.join("s/f")] {
         fs::write(&path, b"changed").unwrap();
         let changed = monotonic_ns();
         checker.wait_for_path(&path, changed);
@@ -247,6 +247,7 @@ fn privileged_writer_and_times_are_known() {
     let due = due.iter().find(|due| common::path_of(&due.key) == path).unwrap();
     let [writer] = due.notices.writers.as_slice() else { panic!("{due:?}") };
     assert_eq!(writer.pid, std::process::id());
-    assert!(writer.from_ns <= before && writer.to_ns >= after, "{writer:?} {before} {after}");
+    // A read may fall between the first time and the change.
+    assert!(writer.from_ns <= after && writer.to_ns >= before, "{writer:?} {before} {after}");
     assert!(due.notices.first_us <= due.notices.last_us && due.notices.count > 0);
 }

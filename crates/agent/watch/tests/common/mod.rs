@@ -5,12 +5,13 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use std::collections::BTreeMap;
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
 use std::fs;
 use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -234,7 +235,7 @@ pub fn scan(handles: &mut Handles, path: &Path) {
 }
 
 pub fn path_of(key: &ItemKey) -> PathBuf {
-    PathBuf::from(std::ffi::OsStr::from_bytes(&key.path()))
+    PathBuf::from(OsStr::from_bytes(&key.path()))
 }
 
 /// A folder that tests may watch, on the file system of the temporary folder.
@@ -258,6 +259,13 @@ impl Mount {
         Self { path: path.to_owned() }
     }
 
+    /// Mounts the file system in a file through a loop device.
+    pub fn image(file: &Path, path: &Path) -> Self {
+        fs::create_dir_all(path).unwrap();
+        run("mount", &[OsStr::new("-o"), OsStr::new("loop"), file.as_os_str(), path.as_os_str()]);
+        Self { path: path.to_owned() }
+    }
+
     pub fn bind(from: &Path, to: &Path) -> Self {
         fs::create_dir_all(to).unwrap();
         rustix::mount::mount_bind(from, to).unwrap();
@@ -277,6 +285,12 @@ impl Drop for Mount {
     fn drop(&mut self) {
         let _ = rustix::mount::unmount(&self.path, rustix::mount::UnmountFlags::DETACH);
     }
+}
+
+/// Runs a program that must succeed.
+pub fn run(program: &str, arguments: &[&OsStr]) {
+    let output = Command::new(program).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// Returns options for one root.
