@@ -153,6 +153,7 @@ impl Describer {
             Reason::Gone => "gone before it was read".to_owned(),
             Reason::OtherNamespace => "other pid namespace".to_owned(),
             Reason::Kernel => "kernel".to_owned(),
+            Reason::NotPermitted => "executable not readable".to_owned(),
             Reason::Incomplete(from_ns, to_ns) => {
                 let wall = *self.wall.lock();
                 let time = |ns| timestamp::micros(wall.micros(i64::try_from(ns).unwrap_or(0)));

@@ -18,6 +18,8 @@ pub(crate) enum Reason {
     OtherNamespace,
     /// A thread of the kernel, such as the NFS server's.
     Kernel,
+    /// The process refuses that its executable is read.
+    NotPermitted,
     /// Messages were lost, nanoseconds of `CLOCK_MONOTONIC`.
     Incomplete(u64, u64),
     /// Two processes had the number in the interval.
@@ -122,8 +124,10 @@ impl Found {
             return;
         };
         self.read_ns = self.read_ns.max(image.read_ns);
-        if image.is_kernel() {
+        if image.kernel {
             self.unknown_image = Some(Reason::Kernel);
+        } else if image.program.is_none() {
+            self.unknown_image = Some(Reason::NotPermitted);
         } else if image.known_program().is_none() {
             self.unknown_image = self.unknown_image.or(Some(Reason::Gone));
         } else if !self.images.iter().any(|known| Arc::ptr_eq(known, image)) {

@@ -30,8 +30,10 @@ pub(crate) struct Login {
 /// A program in a process, as `/proc` described it after the exec.
 #[derive(Debug, Default)]
 pub(crate) struct Image {
-    /// Absent for a thread of the kernel.
+    /// Absent for a thread of the kernel, and if it is not permitted to read it.
     pub(crate) program: Option<Program>,
+    /// True for a thread of the kernel.
+    pub(crate) kernel: bool,
     /// Arguments, each ended by a zero byte; cut off after [`crate::limits::ARGUMENTS_BYTES_MAX`].
     pub(crate) arguments: Vec<u8>,
     pub(crate) working_directory: Vec<u8>,
@@ -47,11 +49,6 @@ impl Image {
     /// Returns the executable if it is certain.
     pub(crate) fn known_program(&self) -> Option<&Program> {
         self.program.as_ref().filter(|_| !self.doubtful.load(Ordering::Relaxed))
-    }
-
-    /// Returns true for a thread of the kernel.
-    pub(crate) fn is_kernel(&self) -> bool {
-        self.program.is_none()
     }
 
     /// Marks the image, for every process and descendant that refers to it.

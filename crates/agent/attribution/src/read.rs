@@ -11,6 +11,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::io::Errno;
 
 use crate::clock;
 use crate::container;
@@ -42,18 +43,22 @@ pub(crate) fn process(pid: u32) -> Option<Reading> {
             .unwrap_or_default(),
         ..Image::default()
     };
-    if stat.flags & KERNEL_THREAD == 0 {
-        image.program = program(&directory);
+    image.kernel = stat.flags & KERNEL_THREAD != 0;
+    let mut ended = false;
+    if !image.kernel {
+        match program(&directory) {
+            Ok(program) => image.program = Some(program),
+            Err(error) => ended = error != Errno::ACCESS && error != Errno::PERM,
+        }
     }
     image.read_ns = clock::monotonic_ns();
-    let known = stat.flags & KERNEL_THREAD != 0 || image.program.is_some();
     Some(Reading {
         start: start(stat.start_ticks),
         parent: stat.parent,
         threads: stat.threads,
         ids,
         login,
-        image: known.then(|| Arc::new(image)),
+        image: (!ended).then(|| Arc::new(image)),
     })
 }
 
@@ -113,16 +118,16 @@ fn link(directory: &OwnedFd, name: &str) -> Option<Vec<u8>> {
     Some(rustix::fs::readlinkat(directory, name, Vec::new()).ok()?.into_bytes())
 }
 
-fn program(directory: &OwnedFd) -> Option<Program> {
-    let path = link(directory, "exe")?;
-    let stat = rustix::fs::statat(directory, "exe", AtFlags::empty()).ok()?;
+fn program(directory: &OwnedFd) -> Result<Program, Errno> {
+    let path = rustix::fs::readlinkat(directory, "exe", Vec::new())?.into_bytes();
+    let stat = rustix::fs::statat(directory, "exe", AtFlags::empty())?;
     // A file that exists may have the marker as part of its name.
     let deleted = stat.st_nlink == 0;
     let path = match path.strip_suffix(DELETED) {
         Some(path) if deleted => path.to_vec(),
         _ => path,
     };
-    Some(Program { path, deleted, file: file_id(&stat) })
+    Ok(Program { path, deleted, file: file_id(&stat) })
 }
 
 fn login_in(directory: &OwnedFd) -> Login {

@@ -71,6 +71,8 @@ pub(crate) struct Life {
     pub(crate) start: Start,
     /// Last EXIT of one of its threads.
     pub(crate) ended_ns: Option<u64>,
+    /// True if its image was read, and not inherited.
+    image_read: bool,
     /// True if it may have had more than one thread: it can go on after the EXIT of the first one.
     pub(crate) threaded: bool,
     /// In the order of their messages; the first ones may have been dropped.
@@ -191,6 +193,7 @@ impl Table {
         if let Some(life) = self.current(pid) {
             life.ended_ns = None;
             life.threaded |= reading.threads > 1;
+            life.image_read = true;
             life.push(Phase {
                 from_ns: to_ns,
                 image: reading.image.clone(),
@@ -202,7 +205,8 @@ impl Table {
     }
 
     fn fork(&mut self, parent: Task, pid: u32, at_ns: u64, executable: Option<FileId>) {
-        if let Some(image) = self.current(pid).and_then(|l| l.last()).and_then(|p| p.image.as_ref())
+        if let Some(life) = self.current(pid).filter(|life| life.image_read)
+            && let Some(image) = life.last().and_then(|phase| phase.image.as_ref())
             && at_ns < image.read_ns
         {
             image.doubt();
@@ -242,19 +246,22 @@ impl Table {
         }
         let Some(life) = self.current(pid) else { return };
         let reading = reading.filter(|reading| is_of_this_life(life, reading, at_ns));
-        if let Some(before) = life.last().and_then(|phase| phase.image.as_ref()) {
+        // An inherited image was compared at the fork.
+        let before = life.last().and_then(|phase| phase.image.as_ref());
+        if let Some(before) = before.filter(|_| life.image_read) {
             let next = reading.as_ref().and_then(|reading| reading.image.as_ref());
             let next = next.and_then(|image| image.program.as_ref());
             let same = next.is_none_or(|next| {
                 before.program.as_ref().is_some_and(|before| before.file == next.file)
             });
             let inside = at_ns.saturating_sub(before.read_ns) < limits::EXEC_WINDOW_NS;
-            if at_ns < before.read_ns || (same && inside && !before.is_kernel()) {
+            if at_ns < before.read_ns || (same && inside && !before.kernel) {
                 before.doubt();
             }
         }
         // An exec by another thread than the first one is reported after the first one's EXIT.
         life.ended_ns = None;
+        life.image_read = true;
         life.threaded = false;
         life.thread_ids.clear();
         let before = life.last();
@@ -387,6 +394,7 @@ impl Table {
             from_ns,
             start,
             ended_ns: None,
+            image_read: false,
             threaded: false,
             phases: VecDeque::with_capacity(2),
             thread_ids: Vec::new(),
