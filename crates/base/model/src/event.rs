@@ -10,6 +10,7 @@ use crate::coverage::{Coverage, OpenGap};
 use crate::document::{FileBody, Names};
 use crate::package::PackageBody;
 use crate::timestamp;
+use crate::writer_body::{ContainerBody, ProcessBody, SeenBody, TopBodies, UserBody};
 
 /// `event.action` of a coverage event.
 const ACTION_COVERAGE: &str = "coverage";
@@ -65,6 +66,9 @@ pub struct HoldfastBody {
     /// Explanation of the change; absent on coverage events.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<Cause>,
+    /// The notifications of the change and its writers; absent if a scan found it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen: Option<SeenBody>,
     /// The gap, on coverage events.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub coverage: Option<Coverage>,
@@ -76,7 +80,8 @@ pub struct HoldfastBody {
 /// An event's body, as the agent queues it and the server keeps it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct EventBody {
-    /// Time at which the agent found it, RFC 3339 with microseconds.
+    /// Time of the first notification of the change, or else the time at which the agent found it,
+    /// RFC 3339 with microseconds.
     #[serde(rename = "@timestamp")]
     pub timestamp: String,
     pub event: EventMeta,
@@ -86,6 +91,15 @@ pub struct EventBody {
     /// The package after the change, or as it last was when removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub package: Option<PackageBody>,
+    /// The process that made the change, if it is the only one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process: Option<ProcessBody>,
+    /// The user that made the change: the login user if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<UserBody>,
+    /// The container of the process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<ContainerBody>,
     /// Fields that ECS does not have.
     #[serde(default)]
     pub holdfast: HoldfastBody,
@@ -99,8 +113,11 @@ impl EventBody {
             ChangeKind::Deleted => (change.before.as_ref().map(body), None),
             _ => (change.after.as_ref().map(body), change.before.as_ref().map(body)),
         };
+        let seen = change.seen.as_deref();
+        let top = seen.map(TopBodies::new).unwrap_or_default();
+        let notified_us = seen.filter(|seen| seen.notices > 0).map(|seen| seen.first_us);
         Self {
-            timestamp: timestamp::micros(change.found_at_us),
+            timestamp: timestamp::micros(notified_us.unwrap_or(change.found_at_us)),
             event: EventMeta {
                 kind: "event".into(),
                 category: vec!["file".into()],
@@ -109,10 +126,14 @@ impl EventBody {
             },
             file,
             package: None,
+            process: top.process,
+            user: top.user,
+            container: top.container,
             holdfast: HoldfastBody {
                 previous,
                 changed_fields: change.fields.iter().map(Field::name).map(String::from).collect(),
                 cause: Some(Cause::default()),
+                seen: seen.map(SeenBody::new),
                 ..HoldfastBody::default()
             },
         }
@@ -145,13 +166,13 @@ impl EventBody {
                 action: kind.name().into(),
             },
             file: after.or(before).cloned(),
-            package: None,
             holdfast: HoldfastBody {
                 previous: before.filter(|_| after.is_some()).cloned(),
                 changed_fields: fields.into_iter().map(Field::name).map(String::from).collect(),
                 cause: Some(Cause::default()),
                 ..HoldfastBody::default()
             },
+            ..Self::default()
         })
     }
 
@@ -179,7 +200,6 @@ impl EventBody {
                 kinds: vec![ecs_type.into()],
                 action: kind.name().into(),
             },
-            file: None,
             package: shown.cloned(),
             holdfast: HoldfastBody {
                 previous_package: before.filter(|_| after.is_some()).cloned(),
@@ -188,6 +208,7 @@ impl EventBody {
                 cause: Some(Cause::default()),
                 ..HoldfastBody::default()
             },
+            ..Self::default()
         })
     }
 
@@ -216,9 +237,8 @@ impl EventBody {
                 kinds: vec!["info".into()],
                 action: action.into(),
             },
-            file: None,
-            package: None,
             holdfast,
+            ..Self::default()
         }
     }
 

@@ -23,6 +23,7 @@ mod permitted;
 pub mod record;
 pub mod timestamp;
 pub mod traits;
+pub mod writer_body;
 
 pub use actor::{Actor, ActorUser, Attribution, Executable, ProcessInfo};
 pub use agent::{AgentOs, AgentRecord, AgentStatus};
