@@ -18,7 +18,7 @@ use crate::container;
 use crate::image::{FileId, Image, Login, Program, Start};
 use crate::limits;
 use crate::message::Ids;
-use crate::table::Reading;
+use crate::table::{Reading, Users};
 
 /// Value of `loginuid` and `sessionid` for none.
 const NONE: u32 = u32::MAX;
@@ -71,6 +71,14 @@ pub(crate) fn executable(pid: u32) -> Option<FileId> {
 /// Reads the login of a process; `None` if it is gone.
 pub(crate) fn login(pid: u32) -> Option<Login> {
     Some(login_in(&directory(pid)?))
+}
+
+/// Reads the users of a process; `None` if it is gone.
+pub(crate) fn users(pid: u32) -> Option<Users> {
+    let directory = directory(pid)?;
+    let ids = ids(&text(&directory, "status")?)?;
+    let login = login_in(&directory);
+    Some(Users { ids, login, read_ns: clock::monotonic_ns() })
 }
 
 /// Returns true if the process exists, even if its first thread has ended.

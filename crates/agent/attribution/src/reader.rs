@@ -174,8 +174,11 @@ impl Reader {
             self.lose();
         }
         let fresh = match message.kind {
-            Kind::Fork { child, .. } if child.leads() => {
-                Fresh::Executable(read::executable(child.pid))
+            Kind::Fork { parent, child } if child.leads() => {
+                let executable = read::executable(child.pid);
+                let needs_users = self.shared.table.lock().needs_users(parent.pid);
+                let users = needs_users.then(|| read::users(child.pid)).flatten();
+                Fresh::Child(executable, users)
             }
             Kind::Exec(task) => Fresh::Process(read::process(task.pid)),
             Kind::Uid(task, _) => Fresh::Login(read::login(task.pid)),

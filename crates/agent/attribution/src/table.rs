@@ -43,10 +43,20 @@ pub(crate) enum Fresh {
     Nothing,
     /// EXEC: the process; `None` if it was gone.
     Process(Option<Reading>),
-    /// FORK: the child's executable; `None` if it was gone or is a thread of the kernel.
-    Executable(Option<FileId>),
+    /// FORK: the child's executable; `None` if it was gone or is a thread of the kernel. The users
+    /// are read only if [`Table::needs_users`] says so.
+    Child(Option<FileId>, Option<Users>),
     /// UID: the login; `None` if the process was gone.
     Login(Option<Login>),
+}
+
+/// The users of a process as `/proc` describes them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Users {
+    pub(crate) ids: Ids,
+    pub(crate) login: Login,
+    /// Time at which they had been read, nanoseconds of `CLOCK_MONOTONIC`.
+    pub(crate) read_ns: u64,
 }
 
 /// A span of time with one image and one pair of users.
@@ -55,6 +65,8 @@ pub(crate) struct Phase {
     pub(crate) from_ns: u64,
     /// `None` if `/proc` could not be read.
     pub(crate) image: Option<Arc<Image>>,
+    /// False if the image was inherited.
+    image_read: bool,
     pub(crate) ids: Option<Ids>,
     /// Time at which `ids` were read from `/proc`; 0 if a message named them.
     ids_read_ns: u64,
@@ -71,12 +83,13 @@ pub(crate) struct Life {
     pub(crate) start: Start,
     /// Last EXIT of one of its threads.
     pub(crate) ended_ns: Option<u64>,
-    /// True if its image was read, and not inherited.
-    image_read: bool,
     /// True if it may have had more than one thread: it can go on after the EXIT of the first one.
     pub(crate) threaded: bool,
     /// In the order of their messages; the first ones may have been dropped.
     pub(crate) phases: VecDeque<Phase>,
+    has_children: bool,
+    /// True if a child may have other users than this process.
+    children_differ: bool,
     /// Users that threads have set for themselves since the last exec.
     pub(crate) thread_ids: Vec<Ids>,
     pub(crate) ancestors: Arc<[Arc<Ancestor>]>,
@@ -95,6 +108,31 @@ impl Life {
 
     fn last(&self) -> Option<&Phase> {
         self.phases.back()
+    }
+
+    /// Returns the last image, unless it was inherited: that was compared at the fork.
+    fn last_read(&self) -> Option<&Arc<Image>> {
+        self.last().filter(|phase| phase.image_read)?.image.as_ref()
+    }
+
+    /// Marks the last image as doubtful, and those before it that were trusted because its
+    /// executable is another one.
+    fn doubt(&self) {
+        let mut replaced_ns = None;
+        let mut last: Option<&Arc<Image>> = None;
+        for phase in self.phases.iter().rev().take_while(|phase| phase.image_read) {
+            // Phases of one image differ in their users.
+            let new =
+                phase.image.as_ref().filter(|i| last.is_none_or(|last| !Arc::ptr_eq(i, last)));
+            if let Some(image) = new {
+                if replaced_ns.is_some_and(|at_ns| !is_inside_exec(image, at_ns)) {
+                    return;
+                }
+                image.doubt();
+                last = Some(image);
+            }
+            replaced_ns = Some(phase.from_ns);
+        }
     }
 
     fn node(&mut self, pid: u32) -> Arc<Ancestor> {
@@ -138,11 +176,18 @@ impl Table {
         self.refused
     }
 
+    /// Returns true if the users of this process's next child must be read. The message of a fork
+    /// names the child's parent. With `CLONE_PARENT` the child is a copy of another child of that
+    /// parent, so its users are known without reading only if all of them have the same.
+    pub(crate) fn needs_users(&mut self, parent: u32) -> bool {
+        self.current(parent).is_some_and(|life| life.children_differ)
+    }
+
     /// Applies a message, with what was read from `/proc` for it.
     pub(crate) fn apply(&mut self, message: &Message, fresh: Fresh) {
         match (message.kind, fresh) {
-            (Kind::Fork { parent, child }, Fresh::Executable(executable)) if child.leads() => {
-                self.fork(parent, child.pid, message.at_ns, executable);
+            (Kind::Fork { parent, child }, Fresh::Child(executable, users)) if child.leads() => {
+                self.fork(parent, child.pid, message.at_ns, executable, users);
             }
             (Kind::Fork { child, .. }, _) if !child.leads() => {
                 if let Some(life) = self.current(child.pid) {
@@ -175,7 +220,12 @@ impl Table {
         for (pid, reading) in running {
             self.restart_one(*pid, from_ns, to_ns, reading);
         }
-        for (pid, _) in running {
+        for (pid, reading) in running {
+            if let Some(parent) = self.current(reading.parent) {
+                let users = listed.get(&reading.parent).map(|parent| (parent.ids, parent.login));
+                parent.has_children = true;
+                parent.children_differ |= users != Some((reading.ids, reading.login));
+            }
             let ancestors = ancestors_listed(*pid, &listed);
             if let Some(life) = self.current(*pid).filter(|life| life.ancestors.is_empty()) {
                 life.ancestors = ancestors;
@@ -193,10 +243,10 @@ impl Table {
         if let Some(life) = self.current(pid) {
             life.ended_ns = None;
             life.threaded |= reading.threads > 1;
-            life.image_read = true;
             life.push(Phase {
                 from_ns: to_ns,
                 image: reading.image.clone(),
+                image_read: true,
                 ids: Some(reading.ids),
                 ids_read_ns: 0,
                 login: Some(reading.login),
@@ -204,14 +254,21 @@ impl Table {
         }
     }
 
-    fn fork(&mut self, parent: Task, pid: u32, at_ns: u64, executable: Option<FileId>) {
-        if let Some(life) = self.current(pid).filter(|life| life.image_read)
-            && let Some(image) = life.last().and_then(|phase| phase.image.as_ref())
-            && at_ns < image.read_ns
+    fn fork(
+        &mut self,
+        parent: Task,
+        pid: u32,
+        at_ns: u64,
+        executable: Option<FileId>,
+        users: Option<Users>,
+    ) {
+        if let Some(life) = self.current(pid)
+            && life.last_read().is_some_and(|image| at_ns < image.read_ns)
         {
-            image.doubt();
+            life.doubt();
         }
         let inherited = self.current(parent.pid).map(|life| {
+            life.has_children = true;
             let node = life.node(parent.pid);
             let older = life.ancestors.iter().take(limits::ANCESTORS_MAX - 1).cloned();
             let ancestors: Arc<[_]> = std::iter::once(node).chain(older).collect();
@@ -220,6 +277,10 @@ impl Table {
             if let Some(phase) = phase.as_mut().filter(|_| !life.thread_ids.is_empty()) {
                 let same = |ids| Some(ids) == phase.ids;
                 phase.ids = phase.ids.filter(|_| life.thread_ids.iter().copied().all(same));
+            }
+            if let Some(phase) = phase.as_mut().filter(|_| life.children_differ) {
+                phase.ids = users.map(|users| users.ids);
+                phase.login = users.map(|users| users.login);
             }
             (phase, ancestors)
         });
@@ -237,7 +298,8 @@ impl Table {
             Some(program) => Some(program.file) == executable,
             None => executable.is_none(),
         });
-        life.push(Phase { from_ns: at_ns, image, ..phase });
+        let ids_read_ns = users.map_or(0, |users| users.read_ns);
+        life.push(Phase { from_ns: at_ns, image, image_read: false, ids_read_ns, ..phase });
     }
 
     fn exec(&mut self, pid: u32, at_ns: u64, reading: Option<Reading>) {
@@ -246,22 +308,18 @@ impl Table {
         }
         let Some(life) = self.current(pid) else { return };
         let reading = reading.filter(|reading| is_of_this_life(life, reading, at_ns));
-        // An inherited image was compared at the fork.
-        let before = life.last().and_then(|phase| phase.image.as_ref());
-        if let Some(before) = before.filter(|_| life.image_read) {
+        if let Some(before) = life.last_read() {
             let next = reading.as_ref().and_then(|reading| reading.image.as_ref());
             let next = next.and_then(|image| image.program.as_ref());
             let same = next.is_none_or(|next| {
                 before.program.as_ref().is_some_and(|before| before.file == next.file)
             });
-            let inside = at_ns.saturating_sub(before.read_ns) < limits::EXEC_WINDOW_NS;
-            if at_ns < before.read_ns || (same && inside && !before.kernel) {
-                before.doubt();
+            if at_ns < before.read_ns || (same && is_inside_exec(before, at_ns)) {
+                life.doubt();
             }
         }
         // An exec by another thread than the first one is reported after the first one's EXIT.
         life.ended_ns = None;
-        life.image_read = true;
         life.threaded = false;
         life.thread_ids.clear();
         let before = life.last();
@@ -272,6 +330,7 @@ impl Table {
         let phase = Phase {
             from_ns: at_ns,
             image,
+            image_read: true,
             ids: ids.or(reading.as_ref().map(|reading| reading.ids)),
             ids_read_ns: if ids.is_none() { read_ns } else { 0 },
             login: reading.as_ref().map(|reading| reading.login).or(login),
@@ -291,13 +350,24 @@ impl Table {
             }
             return;
         }
+        let parent = life.ancestors.first().map(|parent| parent.pid);
         let Some(last) = life.phases.back_mut() else { return };
         // What was read from /proc may have been these users already.
         if at_ns < last.ids_read_ns {
             last.ids = None;
         }
-        let (login, image) = (login.or(last.login), last.image.clone());
-        life.push(Phase { from_ns: at_ns, ids: Some(ids), ids_read_ns: 0, login, image });
+        let next = Phase {
+            from_ns: at_ns,
+            ids: Some(ids),
+            ids_read_ns: 0,
+            login: login.or(last.login),
+            ..last.clone()
+        };
+        life.push(next);
+        life.children_differ |= life.has_children;
+        if let Some(parent) = parent.and_then(|parent| self.current(parent)) {
+            parent.children_differ = true;
+        }
     }
 
     fn exit(&mut self, task: Task, at_ns: u64) {
@@ -394,7 +464,8 @@ impl Table {
             from_ns,
             start,
             ended_ns: None,
-            image_read: false,
+            has_children: false,
+            children_differ: false,
             threaded: false,
             phases: VecDeque::with_capacity(2),
             thread_ids: Vec::new(),
@@ -413,6 +484,11 @@ impl Table {
             }
         }
     }
+}
+
+/// Returns true if an exec that ended at this time may have begun before the image was read.
+fn is_inside_exec(image: &Image, ended_ns: u64) -> bool {
+    !image.kernel && ended_ns.saturating_sub(image.read_ns) < limits::EXEC_WINDOW_NS
 }
 
 /// Returns false if another process, which reused the number later, was read.
@@ -438,3 +514,6 @@ fn ancestors_listed(pid: u32, listed: &HashMap<u32, &Reading>) -> Arc<[Arc<Ances
     }
     ancestors.into()
 }
+
+#[cfg(test)]
+mod tests;
