@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::sync::Arc;
 use std::time::Instant;
 
 use model::{Actor, ActorUser, Attribution, Executable, ProcessInfo, Writer, timestamp};
@@ -54,7 +53,7 @@ impl Describer {
 
     fn process(&self, pid: u32, found: &Found) -> Actor {
         let mut executables = Vec::new();
-        for program in found.images.iter().filter_map(|image| image.known_program()) {
+        for program in found.images.iter().filter_map(|seen| seen.known_program()) {
             let executable = executable(program, self.hashes.of(pid, program));
             if !executables.contains(&executable) {
                 executables.push(executable);
@@ -70,9 +69,9 @@ impl Describer {
             (reason, _) => (Attribution::Ambiguous, ambiguity(found, reason.is_some())),
         };
         let mut process = self.info(pid, found.start);
-        if one_image && let (Some(image), [executable]) = (found.images.first(), &*executables) {
+        if one_image && let (Some(seen), [executable]) = (found.images.first(), &*executables) {
             process.executable = Some(executable.clone());
-            self.add_image(&mut process, image);
+            self.add_image(&mut process, &seen.image);
             executables.clear();
         }
         let login = one(&found.logins);
@@ -80,7 +79,7 @@ impl Describer {
         let effective = distinct(found.ids.iter().map(|ids| ids.effective));
         let several = effective.iter().filter(|_| effective.len() > 1);
         let users = several.map(|id| self.user(*id)).collect();
-        let image = one(&found.images).filter(|_| one_image);
+        let image = one(&found.images).filter(|_| one_image).map(|seen| &seen.image);
         Actor {
             attribution,
             reason,
@@ -99,11 +98,11 @@ impl Describer {
 
     fn ancestor(&self, ancestor: &Ancestor) -> ProcessInfo {
         let mut info = self.info(ancestor.pid, ancestor.start);
-        if let Some(image) = &ancestor.image
-            && let Some(program) = image.known_program()
+        if let Some(seen) = &ancestor.image
+            && let Some(program) = seen.known_program()
         {
             info.executable = Some(executable(program, self.hashes.cached(program)));
-            self.add_image(&mut info, image);
+            self.add_image(&mut info, &seen.image);
         }
         info
     }
@@ -127,7 +126,7 @@ impl Describer {
         }
     }
 
-    fn add_image(&self, info: &mut ProcessInfo, image: &Arc<Image>) {
+    fn add_image(&self, info: &mut ProcessInfo, image: &Image) {
         info.command_line = mask::command_line(&image.arguments, &self.patterns);
         info.working_directory = String::from_utf8_lossy(&image.working_directory).into_owned();
     }

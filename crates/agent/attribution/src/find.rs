@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use model::Writer;
 
-use crate::image::{Ancestor, Image, Login, Start};
+use crate::image::{Ancestor, Login, Sighting, Start};
 use crate::limits;
 use crate::message::Ids;
 use crate::table::{Life, Phase, Table};
@@ -43,7 +43,7 @@ pub(crate) enum Finding {
 pub(crate) struct Found {
     pub(crate) start: Start,
     /// Different images in force in the interval whose executable is known.
-    pub(crate) images: Vec<Arc<Image>>,
+    pub(crate) images: Vec<Arc<Sighting>>,
     /// Reason why a further image is not known.
     pub(crate) unknown_image: Option<Reason>,
     /// Different users in force in the interval; empty if one of them is not known.
@@ -119,19 +119,19 @@ fn find_within(life: &Life, from_ns: u64, to_ns: u64) -> Found {
 
 impl Found {
     fn add_image(&mut self, phase: &Phase) {
-        let Some(image) = &phase.image else {
+        let Some(seen) = &phase.image else {
             self.unknown_image = self.unknown_image.or(Some(Reason::Gone));
             return;
         };
-        self.read_ns = self.read_ns.max(image.read_ns);
-        if image.kernel {
+        self.read_ns = self.read_ns.max(seen.at_ns);
+        if seen.image.kernel {
             self.unknown_image = Some(Reason::Kernel);
-        } else if image.program.is_none() {
+        } else if seen.image.program.is_none() {
             self.unknown_image = Some(Reason::NotPermitted);
-        } else if image.known_program().is_none() {
+        } else if seen.known_program().is_none() {
             self.unknown_image = self.unknown_image.or(Some(Reason::Gone));
-        } else if !self.images.iter().any(|known| Arc::ptr_eq(known, image)) {
-            self.images.push(image.clone());
+        } else if !self.images.iter().any(|known| Arc::ptr_eq(&known.image, &seen.image)) {
+            self.images.push(seen.clone());
         }
     }
 }

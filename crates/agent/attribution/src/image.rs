@@ -45,15 +45,46 @@ pub(crate) struct Image {
     pub(crate) doubtful: AtomicBool,
 }
 
-impl Image {
-    /// Returns the executable if it is certain.
-    pub(crate) fn known_program(&self) -> Option<&Program> {
-        self.program.as_ref().filter(|_| !self.doubtful.load(Ordering::Relaxed))
+/// An image in one process, as `/proc` showed it there.
+#[derive(Debug)]
+pub(crate) struct Sighting {
+    pub(crate) image: Arc<Image>,
+    /// Time at which `/proc` had been read, nanoseconds of `CLOCK_MONOTONIC`.
+    pub(crate) at_ns: u64,
+    /// True if the process inherited the image and only its executable was compared.
+    inherited: bool,
+    doubtful: AtomicBool,
+}
+
+impl Sighting {
+    /// Returns the sighting of an image that was read in the process itself.
+    pub(crate) fn of_reading(image: Arc<Image>) -> Self {
+        let at_ns = image.read_ns;
+        Self { image, at_ns, inherited: false, doubtful: AtomicBool::new(false) }
     }
 
-    /// Marks the image, for every process and descendant that refers to it.
+    /// Returns the sighting of a child that was seen with the executable of its parent.
+    pub(crate) fn inherited(image: Arc<Image>, at_ns: u64) -> Self {
+        Self { image, at_ns, inherited: true, doubtful: AtomicBool::new(false) }
+    }
+
+    /// Returns the executable if it is certain.
+    pub(crate) fn known_program(&self) -> Option<&Program> {
+        let doubtful = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
+        let known = !doubtful(&self.doubtful) && !doubtful(&self.image.doubtful);
+        self.image.program.as_ref().filter(|_| known)
+    }
+
+    /// Marks the image as possibly another one. If it was read here, this applies to every process
+    /// that inherited it.
     pub(crate) fn doubt(&self) {
-        self.doubtful.store(true, Ordering::Relaxed);
+        let flag = if self.inherited { &self.doubtful } else { &self.image.doubtful };
+        flag.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns true if the executable is this file, or this one and the other are not known.
+    pub(crate) fn has_file(&self, file: Option<FileId>) -> bool {
+        self.image.program.as_ref().map(|program| program.file) == file
     }
 }
 
@@ -62,7 +93,7 @@ impl Image {
 pub(crate) struct Ancestor {
     pub(crate) pid: u32,
     pub(crate) start: Start,
-    pub(crate) image: Option<Arc<Image>>,
+    pub(crate) image: Option<Arc<Sighting>>,
 }
 
 /// Start of a process.

@@ -26,6 +26,7 @@ mod clock;
 mod connector;
 mod container;
 mod describe;
+mod error;
 mod find;
 mod hash;
 mod image;
@@ -47,26 +48,10 @@ use model::{Actor, Attribution as Certainty, Writer};
 
 use crate::connector::Connector;
 use crate::describe::Describer;
+pub use crate::error::AttributionError;
 use crate::find::{Finding, Reason};
 pub use crate::priority::Priority;
 use crate::reader::{Reader, Shared};
-
-/// Reason why changes cannot be attributed.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum AttributionError {
-    #[error("process connector: needs CAP_NET_ADMIN in the first user namespace")]
-    NotPermitted,
-    #[error(
-        "process connector: no answer; it works only in the first process and network namespaces, \
-         and in kernels with CONFIG_PROC_EVENTS"
-    )]
-    OtherNamespace,
-    #[error("process connector: the kernel has none (CONFIG_CONNECTOR)")]
-    NotSupported,
-    #[error("process connector: {0}")]
-    Io(#[from] io::Error),
-}
 
 /// Settings of the attribution.
 #[derive(Debug, Clone)]

@@ -68,17 +68,14 @@ pub(crate) fn executable(pid: u32) -> Option<FileId> {
     Some(file_id(&stat))
 }
 
-/// Reads the login of a process; `None` if it is gone.
-pub(crate) fn login(pid: u32) -> Option<Login> {
-    Some(login_in(&directory(pid)?))
-}
-
 /// Reads the users of a process; `None` if it is gone.
 pub(crate) fn users(pid: u32) -> Option<Users> {
     let directory = directory(pid)?;
+    let stat = Stat::parse(&text(&directory, "stat")?)?;
     let ids = ids(&text(&directory, "status")?)?;
     let login = login_in(&directory);
-    Some(Users { ids, login, read_ns: clock::monotonic_ns() })
+    let start = start(stat.start_ticks);
+    Some(Users { start, ids, login, read_ns: clock::monotonic_ns() })
 }
 
 /// Returns true if the process exists, even if its first thread has ended.
@@ -233,7 +230,7 @@ mod tests {
     fn own_process_is_read() {
         let reading = process(std::process::id()).unwrap();
         let image = reading.image.unwrap();
-        let program = image.known_program().unwrap();
+        let program = image.program.as_ref().unwrap();
         let path = std::env::current_exe().unwrap();
         assert_eq!(program.path, path.as_os_str().as_encoded_bytes());
         assert_eq!(Some(program.file), executable(std::process::id()));

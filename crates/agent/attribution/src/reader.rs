@@ -22,7 +22,7 @@ use crate::limits;
 use crate::losses::Sequences;
 use crate::message::{Kind, Message};
 use crate::read;
-use crate::table::{Fresh, Table};
+use crate::table::{Executable, Fresh, Table};
 
 /// Most ended processes that are removed before the socket is read again.
 const REMOVED_AT_ONCE: usize = 256;
@@ -175,13 +175,14 @@ impl Reader {
         }
         let fresh = match message.kind {
             Kind::Fork { parent, child } if child.leads() => {
-                let executable = read::executable(child.pid);
+                let file = read::executable(child.pid);
+                let executable = Executable { file, read_ns: clock::monotonic_ns() };
                 let needs_users = self.shared.table.lock().needs_users(parent.pid);
                 let users = needs_users.then(|| read::users(child.pid)).flatten();
                 Fresh::Child(executable, users)
             }
             Kind::Exec(task) => Fresh::Process(read::process(task.pid)),
-            Kind::Uid(task, _) => Fresh::Login(read::login(task.pid)),
+            Kind::Uid(task, _) => Fresh::Users(read::users(task.pid)),
             Kind::Fork { .. } | Kind::Exit(_) => Fresh::Nothing,
             Kind::Gid(_) | Kind::Sid(_) | Kind::Comm(_) | Kind::Acknowledged(_) | Kind::Other => {
                 return;

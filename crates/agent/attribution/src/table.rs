@@ -13,13 +13,19 @@
 //!   inside that exec, which replaces what `/proc` shows before its message is sent. The reading is
 //!   of the next image only if both have the same executable, because the executable is read last.
 //!
-//! In both cases the image becomes doubtful: its executable counts as unknown. A reading of another
-//! process that reused the number is recognised by its start time.
+//! In both cases the image becomes doubtful: its executable counts as unknown. The same applies to an
+//! inherited image, which was compared when the message of the fork arrived, and to every image that
+//! was read shortly before messages were lost. A reading of another process that reused the number is
+//! recognised by its start time.
+//!
+//! **`CLONE_PARENT`.** The message of a fork names the child's parent, which need not be the process
+//! that the child is a copy of. Hence the comparison of the executable; the users are read if the
+//! parent has, or may adopt, children with other users.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use crate::image::{Ancestor, FileId, Image, Login, Start};
+use crate::image::{Ancestor, FileId, Image, Login, Sighting, Start};
 use crate::limits;
 use crate::losses::Losses;
 use crate::message::{Ids, Kind, Message, Task};
@@ -45,14 +51,24 @@ pub(crate) enum Fresh {
     Process(Option<Reading>),
     /// FORK: the child's executable; `None` if it was gone or is a thread of the kernel. The users
     /// are read only if [`Table::needs_users`] says so.
-    Child(Option<FileId>, Option<Users>),
-    /// UID: the login; `None` if the process was gone.
-    Login(Option<Login>),
+    Child(Executable, Option<Users>),
+    /// UID: the users, of which the login counts; `None` if the process was gone.
+    Users(Option<Users>),
+}
+
+/// The executable of a child.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Executable {
+    /// `None` if the child was gone or is a thread of the kernel.
+    pub(crate) file: Option<FileId>,
+    /// Time at which it had been read, nanoseconds of `CLOCK_MONOTONIC`.
+    pub(crate) read_ns: u64,
 }
 
 /// The users of a process as `/proc` describes them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Users {
+    pub(crate) start: Start,
     pub(crate) ids: Ids,
     pub(crate) login: Login,
     /// Time at which they had been read, nanoseconds of `CLOCK_MONOTONIC`.
@@ -64,9 +80,7 @@ pub(crate) struct Users {
 pub(crate) struct Phase {
     pub(crate) from_ns: u64,
     /// `None` if `/proc` could not be read.
-    pub(crate) image: Option<Arc<Image>>,
-    /// False if the image was inherited.
-    image_read: bool,
+    pub(crate) image: Option<Arc<Sighting>>,
     pub(crate) ids: Option<Ids>,
     /// Time at which `ids` were read from `/proc`; 0 if a message named them.
     ids_read_ns: u64,
@@ -110,29 +124,34 @@ impl Life {
         self.phases.back()
     }
 
-    /// Returns the last image, unless it was inherited: that was compared at the fork.
-    fn last_read(&self) -> Option<&Arc<Image>> {
-        self.last().filter(|phase| phase.image_read)?.image.as_ref()
+    fn last_image(&self) -> Option<&Arc<Sighting>> {
+        self.last()?.image.as_ref()
     }
 
     /// Marks the last image as doubtful, and those before it that were trusted because its
     /// executable is another one.
     fn doubt(&self) {
         let mut replaced_ns = None;
-        let mut last: Option<&Arc<Image>> = None;
-        for phase in self.phases.iter().rev().take_while(|phase| phase.image_read) {
+        let mut last: Option<&Arc<Sighting>> = None;
+        for phase in self.phases.iter().rev() {
             // Phases of one image differ in their users.
             let new =
                 phase.image.as_ref().filter(|i| last.is_none_or(|last| !Arc::ptr_eq(i, last)));
-            if let Some(image) = new {
-                if replaced_ns.is_some_and(|at_ns| !is_inside_exec(image, at_ns)) {
-                    return;
-                }
-                image.doubt();
-                last = Some(image);
+            let trusted = |seen: &Sighting| replaced_ns.is_some_and(|ns| !is_inside_exec(seen, ns));
+            if new.is_some_and(|seen| trusted(seen)) {
+                return;
             }
+            if let Some(seen) = new {
+                seen.doubt();
+            }
+            last = new.or(last);
             replaced_ns = Some(phase.from_ns);
         }
+    }
+
+    /// Returns true if a child may have other users than this process.
+    fn needs_users(&self) -> bool {
+        self.children_differ || !self.thread_ids.is_empty()
     }
 
     fn node(&mut self, pid: u32) -> Arc<Ancestor> {
@@ -180,7 +199,7 @@ impl Table {
     /// names the child's parent. With `CLONE_PARENT` the child is a copy of another child of that
     /// parent, so its users are known without reading only if all of them have the same.
     pub(crate) fn needs_users(&mut self, parent: u32) -> bool {
-        self.current(parent).is_some_and(|life| life.children_differ)
+        self.current(parent).is_some_and(|life| life.needs_users())
     }
 
     /// Applies a message, with what was read from `/proc` for it.
@@ -197,8 +216,8 @@ impl Table {
             (Kind::Exec(task), Fresh::Process(reading)) => {
                 self.exec(task.pid, message.at_ns, reading);
             }
-            (Kind::Uid(task, ids), Fresh::Login(login)) => {
-                self.set_ids(task, message.at_ns, ids, login);
+            (Kind::Uid(task, ids), Fresh::Users(users)) => {
+                self.set_ids(task, message.at_ns, ids, users);
             }
             (Kind::Exit(task), _) => self.exit(task, message.at_ns),
             _ => {}
@@ -209,6 +228,12 @@ impl Table {
     /// the interval up to `to_ns` were lost; later ones are applied after this call.
     pub(crate) fn restart(&mut self, from_ns: u64, to_ns: u64, running: &[(u32, Reading)]) {
         self.losses.add(from_ns, to_ns);
+        // The message that would have shown that an image was read too late may be lost.
+        for life in self.lives.values().filter_map(|lives| lives.last()) {
+            if life.last_image().is_some_and(|seen| is_inside_exec(seen, from_ns)) {
+                life.doubt();
+            }
+        }
         let listed: HashMap<u32, &Reading> = running.iter().map(|(pid, r)| (*pid, r)).collect();
         let missing: Vec<u32> =
             self.lives.keys().copied().filter(|pid| !listed.contains_key(pid)).collect();
@@ -221,12 +246,14 @@ impl Table {
             self.restart_one(*pid, from_ns, to_ns, reading);
         }
         for (pid, reading) in running {
-            if let Some(parent) = self.current(reading.parent) {
-                let users = listed.get(&reading.parent).map(|parent| (parent.ids, parent.login));
-                parent.has_children = true;
-                parent.children_differ |= users != Some((reading.ids, reading.login));
-            }
             let ancestors = ancestors_listed(*pid, &listed);
+            let users = listed.get(&reading.parent).map(|parent| (parent.ids, parent.login));
+            if users != Some((reading.ids, reading.login)) {
+                self.mark_parents(&ancestors);
+            }
+            if let Some(parent) = self.current(reading.parent) {
+                parent.has_children = true;
+            }
             if let Some(life) = self.current(*pid).filter(|life| life.ancestors.is_empty()) {
                 life.ancestors = ancestors;
             }
@@ -245,8 +272,7 @@ impl Table {
             life.threaded |= reading.threads > 1;
             life.push(Phase {
                 from_ns: to_ns,
-                image: reading.image.clone(),
-                image_read: true,
+                image: reading.image.clone().map(Sighting::of_reading).map(Arc::new),
                 ids: Some(reading.ids),
                 ids_read_ns: 0,
                 login: Some(reading.login),
@@ -259,47 +285,45 @@ impl Table {
         parent: Task,
         pid: u32,
         at_ns: u64,
-        executable: Option<FileId>,
+        executable: Executable,
         users: Option<Users>,
     ) {
         if let Some(life) = self.current(pid)
-            && life.last_read().is_some_and(|image| at_ns < image.read_ns)
+            && life.last_image().is_some_and(|seen| at_ns < seen.at_ns)
         {
             life.doubt();
         }
+        let start = Start { at_ns: i64::try_from(at_ns).ok(), ticks: None };
+        let users = users.filter(|users| is_same_process(start, users.start, at_ns));
         let inherited = self.current(parent.pid).map(|life| {
             life.has_children = true;
             let node = life.node(parent.pid);
             let older = life.ancestors.iter().take(limits::ANCESTORS_MAX - 1).cloned();
             let ancestors: Arc<[_]> = std::iter::once(node).chain(older).collect();
-            let mut phase = life.last().cloned();
-            // Which of its process's users a thread has is not known.
-            if let Some(phase) = phase.as_mut().filter(|_| !life.thread_ids.is_empty()) {
-                let same = |ids| Some(ids) == phase.ids;
-                phase.ids = phase.ids.filter(|_| life.thread_ids.iter().copied().all(same));
-            }
-            if let Some(phase) = phase.as_mut().filter(|_| life.children_differ) {
+            let mut phase = life.last().cloned().unwrap_or_default();
+            if life.needs_users() {
                 phase.ids = users.map(|users| users.ids);
                 phase.login = users.map(|users| users.login);
+            } else if at_ns < phase.ids_read_ns {
+                phase.ids = None;
             }
             (phase, ancestors)
         });
-        let start = Start { at_ns: i64::try_from(at_ns).ok(), ticks: None };
         if !self.add(pid, at_ns, start) {
             return;
         }
         let Some(life) = self.current(pid) else { return };
         let (phase, ancestors) = inherited.unwrap_or_default();
         life.ancestors = ancestors;
-        let phase = phase.unwrap_or_default();
         // The parent of a process that was cloned with CLONE_PARENT is not the process that it is
         // a copy of, and the message names only the parent.
-        let image = phase.image.filter(|image| match &image.program {
-            Some(program) => Some(program.file) == executable,
-            None => executable.is_none(),
-        });
+        let image = phase.image.filter(|seen| seen.has_file(executable.file));
+        let inherit = |seen: Arc<Sighting>| {
+            Arc::new(Sighting::inherited(seen.image.clone(), executable.read_ns))
+        };
+        let image = image.map(inherit);
         let ids_read_ns = users.map_or(0, |users| users.read_ns);
-        life.push(Phase { from_ns: at_ns, image, image_read: false, ids_read_ns, ..phase });
+        life.push(Phase { from_ns: at_ns, image, ids_read_ns, ..phase });
     }
 
     fn exec(&mut self, pid: u32, at_ns: u64, reading: Option<Reading>) {
@@ -307,14 +331,12 @@ impl Table {
             return;
         }
         let Some(life) = self.current(pid) else { return };
-        let reading = reading.filter(|reading| is_of_this_life(life, reading, at_ns));
-        if let Some(before) = life.last_read() {
+        let reading = reading.filter(|reading| is_same_process(life.start, reading.start, at_ns));
+        if let Some(before) = life.last_image() {
             let next = reading.as_ref().and_then(|reading| reading.image.as_ref());
             let next = next.and_then(|image| image.program.as_ref());
-            let same = next.is_none_or(|next| {
-                before.program.as_ref().is_some_and(|before| before.file == next.file)
-            });
-            if at_ns < before.read_ns || (same && is_inside_exec(before, at_ns)) {
+            let same = next.is_none_or(|next| before.has_file(Some(next.file)));
+            if at_ns < before.at_ns || (same && is_inside_exec(before, at_ns)) {
                 life.doubt();
             }
         }
@@ -324,15 +346,15 @@ impl Table {
         life.thread_ids.clear();
         let before = life.last();
         let ids = before.and_then(|phase| phase.ids);
+        let ids_read_ns = before.map_or(0, |phase| phase.ids_read_ns);
         let login = before.and_then(|phase| phase.login);
         let image = reading.as_ref().and_then(|reading| reading.image.clone());
         let read_ns = image.as_ref().map_or(u64::MAX, |image| image.read_ns);
         let phase = Phase {
             from_ns: at_ns,
-            image,
-            image_read: true,
+            image: image.map(Sighting::of_reading).map(Arc::new),
             ids: ids.or(reading.as_ref().map(|reading| reading.ids)),
-            ids_read_ns: if ids.is_none() { read_ns } else { 0 },
+            ids_read_ns: if ids.is_none() { read_ns } else { ids_read_ns },
             login: reading.as_ref().map(|reading| reading.login).or(login),
         };
         if let Some(reading) = reading {
@@ -342,20 +364,21 @@ impl Table {
         life.push(phase);
     }
 
-    fn set_ids(&mut self, task: Task, at_ns: u64, ids: Ids, login: Option<Login>) {
+    fn set_ids(&mut self, task: Task, at_ns: u64, ids: Ids, users: Option<Users>) {
         let Some(life) = self.current(task.pid) else { return };
+        let users = users.filter(|users| is_same_process(life.start, users.start, at_ns));
+        let login = users.map(|users| users.login);
         if !task.leads() {
             if !life.thread_ids.contains(&ids) && life.thread_ids.len() <= limits::THREAD_IDS_MAX {
                 life.thread_ids.push(ids);
             }
             return;
         }
-        let parent = life.ancestors.first().map(|parent| parent.pid);
-        let Some(last) = life.phases.back_mut() else { return };
         // What was read from /proc may have been these users already.
-        if at_ns < last.ids_read_ns {
-            last.ids = None;
+        for phase in life.phases.iter_mut().filter(|phase| at_ns < phase.ids_read_ns) {
+            phase.ids = None;
         }
+        let Some(last) = life.last() else { return };
         let next = Phase {
             from_ns: at_ns,
             ids: Some(ids),
@@ -365,8 +388,17 @@ impl Table {
         };
         life.push(next);
         life.children_differ |= life.has_children;
-        if let Some(parent) = parent.and_then(|parent| self.current(parent)) {
-            parent.children_differ = true;
+        let ancestors = life.ancestors.clone();
+        self.mark_parents(&ancestors);
+    }
+
+    /// Notes that a process with these ancestors may have other users than they. One of them, or
+    /// process 1, adopts it when its parent ends.
+    fn mark_parents(&mut self, ancestors: &[Arc<Ancestor>]) {
+        for pid in ancestors.iter().map(|ancestor| ancestor.pid).chain([1]) {
+            if let Some(life) = self.current(pid) {
+                life.children_differ = true;
+            }
         }
     }
 
@@ -487,14 +519,15 @@ impl Table {
 }
 
 /// Returns true if an exec that ended at this time may have begun before the image was read.
-fn is_inside_exec(image: &Image, ended_ns: u64) -> bool {
-    !image.kernel && ended_ns.saturating_sub(image.read_ns) < limits::EXEC_WINDOW_NS
+fn is_inside_exec(seen: &Sighting, ended_ns: u64) -> bool {
+    !seen.image.kernel && ended_ns.saturating_sub(seen.at_ns) < limits::EXEC_WINDOW_NS
 }
 
-/// Returns false if another process, which reused the number later, was read.
-fn is_of_this_life(life: &Life, reading: &Reading, at_ns: u64) -> bool {
-    match (life.start.ticks, reading.start.at_ns) {
-        (Some(ticks), _) => reading.start.ticks == Some(ticks),
+/// Returns false if another process, which reused the number later, was read. The process ran at
+/// `at_ns`, so that one started later.
+fn is_same_process(known: Start, read: Start, at_ns: u64) -> bool {
+    match (known.ticks, read.at_ns) {
+        (Some(ticks), _) => read.ticks == Some(ticks),
         (None, Some(start_ns)) => i128::from(start_ns) <= i128::from(at_ns),
         (None, None) => false,
     }
@@ -508,7 +541,7 @@ fn ancestors_listed(pid: u32, listed: &HashMap<u32, &Reading>) -> Arc<[Arc<Ances
         && let Some(parent) = listed.get(&pid)
         && ancestors.len() < limits::ANCESTORS_MAX
     {
-        let image = parent.image.clone();
+        let image = parent.image.clone().map(Sighting::of_reading).map(Arc::new);
         ancestors.push(Arc::new(Ancestor { pid, start: parent.start, image }));
         child = Some(parent);
     }

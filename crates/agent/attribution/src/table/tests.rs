@@ -7,9 +7,9 @@ use std::sync::Arc;
 use model::Writer;
 use proptest::prelude::*;
 
-use super::{Fresh, Reading, Table, Users};
+use super::{Executable, Fresh, Reading, Table, Users};
 use crate::find::{Finding, Found, Reason};
-use crate::image::{FileId, Image, Login, Program, Start};
+use crate::image::{FileId, Image, Login, Program, Sighting, Start};
 use crate::limits;
 use crate::message::{Ids, Kind, Message, Task};
 
@@ -98,6 +98,11 @@ impl System {
         })
     }
 
+    fn users(&self, pid: u32) -> Option<Users> {
+        let Reading { start, ids, login, .. } = self.read(pid)?;
+        Some(Users { start, ids, login, read_ns: self.now_ns })
+    }
+
     /// Lets the reader handle one message.
     fn receive(&mut self) {
         let Some(message) = self.queue.pop_front() else {
@@ -107,16 +112,14 @@ impl System {
         let fresh = match message.kind {
             Kind::Fork { parent, child } => {
                 let process = self.processes.get(&child.pid).cloned();
-                let executable = process.as_ref().map(|process| file(process.executable));
-                let process = process.filter(|_| self.table.needs_users(parent.pid));
-                let (login, read_ns) = (Login::default(), self.now_ns);
-                let users = |p: Simulated| Users { ids: ids(p.user), login, read_ns };
-                Fresh::Child(executable, process.map(users))
+                let file = process.as_ref().map(|process| file(process.executable));
+                let executable = Executable { file, read_ns: self.now_ns };
+                let needs_users = self.table.needs_users(parent.pid);
+                let users = needs_users.then(|| self.users(child.pid)).flatten();
+                Fresh::Child(executable, users)
             }
             Kind::Exec(task) => Fresh::Process(self.read(task.pid)),
-            Kind::Uid(task, _) => {
-                Fresh::Login(self.processes.get(&task.pid).map(|_| Login::default()))
-            }
+            Kind::Uid(task, _) => Fresh::Users(self.users(task.pid)),
             _ => Fresh::Nothing,
         };
         self.table.apply(&message, fresh);
@@ -253,10 +256,10 @@ fn step() -> impl Strategy<Value = Step> {
 /// Checks that what was found includes the truth or says that it is not known.
 fn check(found: &Found, truth: &Simulated) -> Result<(), TestCaseError> {
     prop_assert_eq!(found.start.at_ns, Some(truth.start_ns as i64), "another process");
-    let named = |image: &&Arc<Image>| {
-        image.known_program().is_some_and(|program| program.file == file(truth.executable))
+    let named = |seen: &&Arc<Sighting>| {
+        seen.known_program().is_some_and(|program| program.file == file(truth.executable))
     };
-    let known = found.images.iter().any(|image| named(&image));
+    let known = found.images.iter().any(|seen| named(&seen));
     prop_assert!(known || found.unknown_image.is_some(), "{:?} is not {:?}", found, truth);
     let user = found.ids.is_empty() || found.ids.contains(&ids(truth.user));
     prop_assert!(user, "{:?} is not {:?}", found.ids, truth);
@@ -264,7 +267,7 @@ fn check(found: &Found, truth: &Simulated) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 4000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
     #[test]
     fn late_reader_never_names_a_wrong_process(
@@ -272,7 +275,9 @@ proptest! {
         width_ns in prop_oneof![Just(0), Just(1_000), Just(10_000_000)],
     ) {
         let mut system = System::new();
-        steps.iter().for_each(|step| system.step(step));
+        for step in &steps {
+            system.step(step);
+        }
         system.finish();
         for write in &system.writes {
             if let Finding::Process(found) = system.find(write, width_ns) {
@@ -400,13 +405,13 @@ fn users_of_single_threads_are_candidates() {
     system.write(1);
     let Finding::Process(found) = system.find(&system.writes[0], 0) else { panic!() };
     assert_eq!(found.ids, [ids(0), ids(5)]);
-    // A child has the users of the thread that created it, which is not known.
+    // A child has the users of the thread that created it, so its own are read.
     system.fork(1, false);
     system.finish();
     system.now_ns += 10_000_000;
     system.write(10);
     let Finding::Process(found) = system.find(&system.writes[1], 0) else { panic!() };
-    assert!(found.ids.is_empty());
+    assert_eq!(found.ids, [ids(0)]);
 }
 
 #[test]
@@ -415,7 +420,8 @@ fn full_table_drops_ended_processes_first() {
     let fork = |system: &mut System, pid| {
         let kind = Kind::Fork { parent: task(1), child: task(pid) };
         let message = Message { cpu: 0, sequence: 0, at_ns: system.now_ns, kind };
-        system.table.apply(&message, Fresh::Child(Some(file(1)), None));
+        let executable = Executable { file: Some(file(1)), read_ns: system.now_ns };
+        system.table.apply(&message, Fresh::Child(executable, None));
     };
     let limit = limits::PROCESSES_MAX as u32;
     (2..=limit).for_each(|pid| fork(&mut system, pid));
