@@ -27,17 +27,18 @@ mod connector;
 mod container;
 mod describe;
 mod error;
-mod find;
+pub mod find;
 mod hash;
-mod image;
+pub mod image;
+mod life;
 pub mod limits;
 mod losses;
 mod mask;
-mod message;
+pub mod message;
 mod priority;
 mod read;
 mod reader;
-mod table;
+pub mod table;
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -163,7 +164,7 @@ impl Attribution {
     pub fn status(&self) -> Status {
         let (processes, refused) = {
             let table = self.shared.table.lock();
-            (table.len() as u64, table.refused())
+            (table.processes() as u64, table.refused())
         };
         let (losses, failure) = {
             let progress = self.shared.progress.lock();

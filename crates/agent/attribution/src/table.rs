@@ -26,25 +26,26 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::image::{Ancestor, FileId, Image, Login, Sighting, Start};
+use crate::life::{Life, Phase, is_inside_exec};
 use crate::limits;
 use crate::losses::Losses;
 use crate::message::{Ids, Kind, Message, Task};
 
 /// A process as `/proc` describes it.
 #[derive(Debug, Clone)]
-pub(crate) struct Reading {
-    pub(crate) start: Start,
-    pub(crate) parent: u32,
-    pub(crate) threads: u32,
-    pub(crate) ids: Ids,
-    pub(crate) login: Login,
+pub struct Reading {
+    pub start: Start,
+    pub parent: u32,
+    pub threads: u32,
+    pub ids: Ids,
+    pub login: Login,
     /// `None` if the process had ended.
-    pub(crate) image: Option<Arc<Image>>,
+    pub image: Option<Arc<Image>>,
 }
 
 /// What was read from `/proc` when a message arrived.
 #[derive(Debug, Clone, Default)]
-pub(crate) enum Fresh {
+pub enum Fresh {
     #[default]
     Nothing,
     /// EXEC: the process; `None` if it was gone.
@@ -58,124 +59,34 @@ pub(crate) enum Fresh {
 
 /// The executable of a child.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Executable {
+pub struct Executable {
     /// `None` if the child was gone or is a thread of the kernel.
-    pub(crate) file: Option<FileId>,
+    pub file: Option<FileId>,
     /// Time at which it had been read, nanoseconds of `CLOCK_MONOTONIC`.
-    pub(crate) read_ns: u64,
+    pub read_ns: u64,
 }
 
 /// The users of a process as `/proc` describes them.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Users {
-    pub(crate) start: Start,
-    pub(crate) ids: Ids,
-    pub(crate) login: Login,
+pub struct Users {
+    pub start: Start,
+    pub ids: Ids,
+    pub login: Login,
     /// Time at which they had been read, nanoseconds of `CLOCK_MONOTONIC`.
-    pub(crate) read_ns: u64,
-}
-
-/// A span of time with one image and one pair of users.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Phase {
-    pub(crate) from_ns: u64,
-    /// `None` if `/proc` could not be read.
-    pub(crate) image: Option<Arc<Sighting>>,
-    pub(crate) ids: Option<Ids>,
-    /// Time at which `ids` were read from `/proc`; 0 if a message named them.
-    ids_read_ns: u64,
-    pub(crate) login: Option<Login>,
-}
-
-/// One process, from its start to its end.
-#[derive(Debug)]
-pub(crate) struct Life {
-    /// Number of the entry; distinguishes processes with the same pid.
-    serial: u64,
-    /// 0 if it ran before the table began.
-    pub(crate) from_ns: u64,
-    pub(crate) start: Start,
-    /// Last EXIT of one of its threads.
-    pub(crate) ended_ns: Option<u64>,
-    /// True if it may have had more than one thread: it can go on after the EXIT of the first one.
-    pub(crate) threaded: bool,
-    /// In the order of their messages; the first ones may have been dropped.
-    pub(crate) phases: VecDeque<Phase>,
-    has_children: bool,
-    /// True if a child may have other users than this process.
-    children_differ: bool,
-    /// Users that threads have set for themselves since the last exec.
-    pub(crate) thread_ids: Vec<Ids>,
-    pub(crate) ancestors: Arc<[Arc<Ancestor>]>,
-    /// This process as an ancestor; recreated when its image changes.
-    node: Option<Arc<Ancestor>>,
-}
-
-impl Life {
-    fn push(&mut self, phase: Phase) {
-        self.node = None;
-        self.phases.push_back(phase);
-        if self.phases.len() > limits::PHASES_MAX {
-            self.phases.pop_front();
-        }
-    }
-
-    fn last(&self) -> Option<&Phase> {
-        self.phases.back()
-    }
-
-    fn last_image(&self) -> Option<&Arc<Sighting>> {
-        self.last()?.image.as_ref()
-    }
-
-    /// Marks the last image as doubtful, and those before it that were trusted because its
-    /// executable is another one.
-    fn doubt(&self) {
-        let mut replaced_ns = None;
-        let mut last: Option<&Arc<Sighting>> = None;
-        for phase in self.phases.iter().rev() {
-            // Phases of one image differ in their users.
-            let new =
-                phase.image.as_ref().filter(|i| last.is_none_or(|last| !Arc::ptr_eq(i, last)));
-            let trusted = |seen: &Sighting| replaced_ns.is_some_and(|ns| !is_inside_exec(seen, ns));
-            if new.is_some_and(|seen| trusted(seen)) {
-                return;
-            }
-            if let Some(seen) = new {
-                seen.doubt();
-            }
-            last = new.or(last);
-            replaced_ns = Some(phase.from_ns);
-        }
-    }
-
-    /// Returns true if a child may have other users than this process.
-    fn needs_users(&self) -> bool {
-        self.children_differ || !self.thread_ids.is_empty()
-    }
-
-    fn node(&mut self, pid: u32) -> Arc<Ancestor> {
-        if let Some(node) = &self.node {
-            return node.clone();
-        }
-        let image = self.last().and_then(|phase| phase.image.clone());
-        let node = Arc::new(Ancestor { pid, start: self.start, image });
-        self.node = Some(node.clone());
-        node
-    }
+    pub read_ns: u64,
 }
 
 /// An ended process that is due for removal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Ended {
-    pub(crate) pid: u32,
+pub struct Ended {
+    pub pid: u32,
     serial: u64,
     at_ns: u64,
 }
 
 /// The table.
 #[derive(Debug, Default)]
-pub(crate) struct Table {
+pub struct Table {
     pub(crate) lives: HashMap<u32, Vec<Life>>,
     pub(crate) losses: Losses,
     count: usize,
@@ -186,24 +97,24 @@ pub(crate) struct Table {
 
 impl Table {
     /// Returns the number of processes, running and ended.
-    pub(crate) fn len(&self) -> usize {
+    pub fn processes(&self) -> usize {
         self.count
     }
 
     /// Returns the number of processes that were not entered because the table was full.
-    pub(crate) fn refused(&self) -> u64 {
+    pub fn refused(&self) -> u64 {
         self.refused
     }
 
     /// Returns true if the users of this process's next child must be read. The message of a fork
     /// names the child's parent. With `CLONE_PARENT` the child is a copy of another child of that
     /// parent, so its users are known without reading only if all of them have the same.
-    pub(crate) fn needs_users(&mut self, parent: u32) -> bool {
+    pub fn needs_users(&mut self, parent: u32) -> bool {
         self.current(parent).is_some_and(|life| life.needs_users())
     }
 
     /// Applies a message, with what was read from `/proc` for it.
-    pub(crate) fn apply(&mut self, message: &Message, fresh: Fresh) {
+    pub fn apply(&mut self, message: &Message, fresh: Fresh) {
         match (message.kind, fresh) {
             (Kind::Fork { parent, child }, Fresh::Child(executable, users)) if child.leads() => {
                 self.fork(parent, child.pid, message.at_ns, executable, users);
@@ -226,7 +137,7 @@ impl Table {
 
     /// Enters the processes that `/proc` lists, after the start and after losses. The messages of
     /// the interval up to `to_ns` were lost; later ones are applied after this call.
-    pub(crate) fn restart(&mut self, from_ns: u64, to_ns: u64, running: &[(u32, Reading)]) {
+    pub fn restart(&mut self, from_ns: u64, to_ns: u64, running: &[(u32, Reading)]) {
         self.losses.add(from_ns, to_ns);
         // The message that would have shown that an image was read too late may be lost.
         for life in self.lives.values().filter_map(|lives| lives.last()) {
@@ -417,7 +328,7 @@ impl Table {
     /// Returns the ended processes that are due for removal, at most so many. The caller checks
     /// those that were threaded against `/proc` and passes each to [`Table::remove`] or
     /// [`Table::keep`].
-    pub(crate) fn due(&mut self, now_ns: u64, most: usize) -> Vec<(Ended, bool)> {
+    pub fn due(&mut self, now_ns: u64, most: usize) -> Vec<(Ended, bool)> {
         let mut due = Vec::new();
         while let Some(ended) = self.ended.front().copied()
             && ended.at_ns + limits::ENDED_KEPT_NS <= now_ns
@@ -436,7 +347,7 @@ impl Table {
     }
 
     /// Removes an ended process.
-    pub(crate) fn remove(&mut self, ended: Ended) {
+    pub fn remove(&mut self, ended: Ended) {
         if self.ended_life(ended).is_none() {
             return;
         }
@@ -449,7 +360,7 @@ impl Table {
     }
 
     /// Keeps a process that goes on after the end of its first thread.
-    pub(crate) fn keep(&mut self, ended: Ended, now_ns: u64) {
+    pub fn keep(&mut self, ended: Ended, now_ns: u64) {
         if self.ended_life(ended).is_some() {
             self.ended.push_back(Ended { at_ns: now_ns, ..ended });
         }
@@ -518,11 +429,6 @@ impl Table {
     }
 }
 
-/// Returns true if an exec that ended at this time may have begun before the image was read.
-fn is_inside_exec(seen: &Sighting, ended_ns: u64) -> bool {
-    !seen.image.kernel && ended_ns.saturating_sub(seen.at_ns) < limits::EXEC_WINDOW_NS
-}
-
 /// Returns false if another process, which reused the number later, was read. The process ran at
 /// `at_ns`, so that one started later.
 fn is_same_process(known: Start, read: Start, at_ns: u64) -> bool {
@@ -547,6 +453,3 @@ fn ancestors_listed(pid: u32, listed: &HashMap<u32, &Reading>) -> Arc<[Arc<Ances
     }
     ancestors.into()
 }
-
-#[cfg(test)]
-mod tests;

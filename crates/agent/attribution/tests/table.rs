@@ -1,5 +1,11 @@
 //! The table against a simulated system: random forks, execs, changes of users, exits and writes,
 //! while the reader is late by random times. An answer may be incomplete, but never wrong.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on fails"
+)]
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -7,11 +13,11 @@ use std::sync::Arc;
 use model::Writer;
 use proptest::prelude::*;
 
-use super::{Executable, Fresh, Reading, Table, Users};
-use crate::find::{Finding, Found, Reason};
-use crate::image::{FileId, Image, Login, Program, Sighting, Start};
-use crate::limits;
-use crate::message::{Ids, Kind, Message, Task};
+use attribution::find::{Finding, Found, Reason};
+use attribution::image::{FileId, Image, Login, Program, Sighting, Start};
+use attribution::limits;
+use attribution::message::{Ids, Kind, Message, Task};
+use attribution::table::{Executable, Fresh, Reading, Table, Users};
 
 /// Numbers that processes of the simulation have; so few that each is reused.
 const PIDS: std::ops::Range<u32> = 10..16;
@@ -377,7 +383,7 @@ fn ended_process_is_kept_for_a_minute() {
         system.table.remove(ended);
     }
     assert_eq!(reason(system.find(&system.writes[0], 0)), Reason::Gone);
-    assert_eq!(system.table.len(), 1);
+    assert_eq!(system.table.processes(), 1);
 }
 
 #[test]
@@ -425,13 +431,13 @@ fn full_table_drops_ended_processes_first() {
     };
     let limit = limits::PROCESSES_MAX as u32;
     (2..=limit).for_each(|pid| fork(&mut system, pid));
-    assert_eq!(system.table.len(), limits::PROCESSES_MAX);
+    assert_eq!(system.table.processes(), limits::PROCESSES_MAX);
     fork(&mut system, limit + 1);
-    assert_eq!((system.table.len(), system.table.refused()), (limits::PROCESSES_MAX, 1));
+    assert_eq!((system.table.processes(), system.table.refused()), (limits::PROCESSES_MAX, 1));
     let message = Message { cpu: 0, sequence: 0, at_ns: system.now_ns, kind: Kind::Exit(task(2)) };
     system.table.apply(&message, Fresh::Nothing);
     fork(&mut system, limit + 2);
-    assert_eq!((system.table.len(), system.table.refused()), (limits::PROCESSES_MAX, 1));
+    assert_eq!((system.table.processes(), system.table.refused()), (limits::PROCESSES_MAX, 1));
     let writer = |pid| Writer { pid, from_ns: system.now_ns, to_ns: system.now_ns };
     assert_eq!(reason(system.table.find(&writer(2))), Reason::Gone);
     assert_eq!(reason(system.table.find(&writer(limit + 1))), Reason::Gone);
