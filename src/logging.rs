@@ -17,8 +17,7 @@ use tracing_subscriber::{EnvFilter, fmt};
 
 use crate::cli::LogFormat;
 
-/// Log targets that a filter may name: the crates of this program, and the dependencies that log
-/// connections.
+/// Log targets that a filter may name: our crates, and the dependencies that log connections.
 const PARTS: [&str; 34] = [
     "api",
     "attribution",

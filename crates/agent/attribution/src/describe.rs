@@ -15,8 +15,8 @@ use crate::image::{Ancestor, Image, Program, Start};
 use crate::limits;
 use crate::mask;
 
-/// What descriptions need besides the table. **Locking:** each lock guards one cache, is held for a
-/// lookup only, and no two are held at once.
+/// The caches behind descriptions. **Locking:** each lock guards one cache, is held for a lookup
+/// only, and no two are held at once.
 #[derive(Debug)]
 pub(crate) struct Describer {
     patterns: Vec<String>,

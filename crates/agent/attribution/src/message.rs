@@ -142,11 +142,10 @@ pub fn subscription() -> Vec<u8> {
 }
 
 #[cfg(test)]
-#[cfg(target_endian = "little")]
 mod tests {
     use super::*;
 
-    // Recorded on Linux 6.18.
+    // Recorded on Linux 6.18, on a little-endian machine.
     const FORK_BYTES: &str = "4c00000003000000010000000000000001000000010000000100000000000000\
          280000000100000001000000f4e779fec51400007d0300007d030000a6030000a6030000\
          0000000000000000";

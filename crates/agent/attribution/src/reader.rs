@@ -29,7 +29,7 @@ const REMOVED_AT_ONCE: usize = 256;
 /// Longest sleep of the thread.
 const IDLE_MAX: Duration = Duration::from_secs(10);
 
-/// How far the table has come.
+/// The time up to which the table is complete, and what is asked of the thread.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     /// Every message up to this time is in the table, nanoseconds of `CLOCK_MONOTONIC`.
@@ -42,7 +42,7 @@ pub(crate) struct Progress {
     stop: bool,
 }
 
-/// What the thread and the resolvers share.
+/// State that the thread and the resolvers share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) table: Mutex<Table>,

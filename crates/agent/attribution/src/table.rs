@@ -43,7 +43,7 @@ pub struct Reading {
     pub image: Option<Arc<Image>>,
 }
 
-/// What was read from `/proc` when a message arrived.
+/// A reading of `/proc` for a message.
 #[derive(Debug, Clone, Default)]
 pub enum Fresh {
     #[default]
@@ -325,7 +325,7 @@ impl Table {
         }
     }
 
-    /// Returns the ended processes that are due for removal, at most so many. The caller checks
+    /// Returns the ended processes that are due for removal, at most `most`. The caller checks
     /// those that were threaded against `/proc` and passes each to [`Table::remove`] or
     /// [`Table::keep`].
     pub fn due(&mut self, now_ns: u64, most: usize) -> Vec<(Ended, bool)> {

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// How certain it is that a process made a change.
+/// The certainty that a process made a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Attribution {

@@ -130,7 +130,7 @@ pub struct Change {
     pub fields: Fields,
     /// Time at which the agent found the change, microseconds since the epoch.
     pub found_at_us: u64,
-    /// What notifications told about it; absent if a scan found it.
+    /// The notifications of it; absent if a scan found it.
     pub seen: Option<Box<Seen>>,
 }
 

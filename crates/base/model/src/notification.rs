@@ -17,7 +17,7 @@ pub struct Writer {
     pub to_ns: u64,
 }
 
-/// What the notifications of one name, directory or tree have in common.
+/// Summary of the notifications of one name, directory or tree.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Notices {
     /// Time of the first one, microseconds since the epoch.
@@ -31,7 +31,7 @@ pub struct Notices {
     pub more_writers: u32,
 }
 
-/// How much a check compares.
+/// The extent of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Depth {
     /// One name.
@@ -57,11 +57,11 @@ pub struct Check {
     /// The name, or the directory itself if `depth` is not [`Depth::Name`].
     pub key: ItemKey,
     pub depth: Depth,
-    /// What is known about its changes; absent if a person or a scan requested the check.
+    /// The notifications of its changes; absent if a person or a scan requested the check.
     pub seen: Option<Seen>,
 }
 
-/// What a change's event says about its detection.
+/// The detection of a change, as its event shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Seen {
     /// Time of the first notification, microseconds since the epoch.

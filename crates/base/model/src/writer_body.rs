@@ -98,7 +98,7 @@ pub struct ContainerBody {
     pub id: String,
 }
 
-/// How a change was found.
+/// The way in which a change was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum FoundBy {
