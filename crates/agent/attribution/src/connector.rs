@@ -9,7 +9,7 @@ use std::io;
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use crate::AttributionError;
+use crate::error::AttributionError;
 use crate::message::{self, Kind, Message};
 
 /// `CN_IDX_PROC`: the multicast group, as a bit mask.

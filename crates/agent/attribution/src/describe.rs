@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::sync::Arc;
 use std::time::Instant;
 
 use model::{Actor, ActorUser, Attribution, Executable, ProcessInfo, Writer, timestamp};
@@ -16,8 +15,8 @@ use crate::image::{Ancestor, Image, Program, Start};
 use crate::limits;
 use crate::mask;
 
-/// What descriptions need besides the table. **Locking:** each lock guards one cache, is held for a
-/// lookup only, and no two are held at once.
+/// The caches behind descriptions. **Locking:** each lock guards one cache, is held for a lookup
+/// only, and no two are held at once.
 #[derive(Debug)]
 pub(crate) struct Describer {
     patterns: Vec<String>,
@@ -54,7 +53,7 @@ impl Describer {
 
     fn process(&self, pid: u32, found: &Found) -> Actor {
         let mut executables = Vec::new();
-        for program in found.images.iter().filter_map(|image| image.known_program()) {
+        for program in found.images.iter().filter_map(|seen| seen.known_program()) {
             let executable = executable(program, self.hashes.of(pid, program));
             if !executables.contains(&executable) {
                 executables.push(executable);
@@ -70,9 +69,9 @@ impl Describer {
             (reason, _) => (Attribution::Ambiguous, ambiguity(found, reason.is_some())),
         };
         let mut process = self.info(pid, found.start);
-        if one_image && let (Some(image), [executable]) = (found.images.first(), &*executables) {
+        if one_image && let (Some(seen), [executable]) = (found.images.first(), &*executables) {
             process.executable = Some(executable.clone());
-            self.add_image(&mut process, image);
+            self.add_image(&mut process, &seen.image, limits::COMMAND_LINE_BYTES_MAX);
             executables.clear();
         }
         let login = one(&found.logins);
@@ -80,7 +79,7 @@ impl Describer {
         let effective = distinct(found.ids.iter().map(|ids| ids.effective));
         let several = effective.iter().filter(|_| effective.len() > 1);
         let users = several.map(|id| self.user(*id)).collect();
-        let image = one(&found.images).filter(|_| one_image);
+        let image = one(&found.images).filter(|_| one_image).map(|seen| &seen.image);
         Actor {
             attribution,
             reason,
@@ -99,11 +98,11 @@ impl Describer {
 
     fn ancestor(&self, ancestor: &Ancestor) -> ProcessInfo {
         let mut info = self.info(ancestor.pid, ancestor.start);
-        if let Some(image) = &ancestor.image
-            && let Some(program) = image.known_program()
+        if let Some(seen) = &ancestor.image
+            && let Some(program) = seen.known_program()
         {
             info.executable = Some(executable(program, self.hashes.cached(program)));
-            self.add_image(&mut info, image);
+            self.add_image(&mut info, &seen.image, limits::ANCESTOR_COMMAND_LINE_BYTES_MAX);
         }
         info
     }
@@ -127,9 +126,10 @@ impl Describer {
         }
     }
 
-    fn add_image(&self, info: &mut ProcessInfo, image: &Arc<Image>) {
-        info.command_line = mask::command_line(&image.arguments, &self.patterns);
-        info.working_directory = String::from_utf8_lossy(&image.working_directory).into_owned();
+    fn add_image(&self, info: &mut ProcessInfo, image: &Image, command_line_bytes: usize) {
+        let command_line = mask::command_line(&image.arguments, &self.patterns);
+        info.command_line = printable(&command_line, command_line_bytes);
+        info.working_directory = path(&image.working_directory);
     }
 
     fn user(&self, id: u32) -> ActorUser {
@@ -153,6 +153,7 @@ impl Describer {
             Reason::Gone => "gone before it was read".to_owned(),
             Reason::OtherNamespace => "other pid namespace".to_owned(),
             Reason::Kernel => "kernel".to_owned(),
+            Reason::NotPermitted => "executable not readable".to_owned(),
             Reason::Incomplete(from_ns, to_ns) => {
                 let wall = *self.wall.lock();
                 let time = |ns| timestamp::micros(wall.micros(i64::try_from(ns).unwrap_or(0)));
@@ -166,8 +167,25 @@ impl Describer {
 }
 
 fn executable(program: &Program, sha256: Option<String>) -> Executable {
-    let path = String::from_utf8_lossy(&program.path).into_owned();
-    Executable { path, sha256, deleted: program.deleted }
+    Executable { path: path(&program.path), sha256, deleted: program.deleted }
+}
+
+fn path(bytes: &[u8]) -> String {
+    printable(&String::from_utf8_lossy(bytes), limits::PATH_BYTES_MAX)
+}
+
+/// Returns the text without control characters, which take 6 bytes in JSON, and cut off at this
+/// size.
+fn printable(text: &str, most: usize) -> String {
+    let mut shown: String = text
+        .chars()
+        .map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c })
+        .collect();
+    if shown.len() > most {
+        shown.truncate(shown.floor_char_boundary(most - 3));
+        shown.push_str("...");
+    }
+    shown
 }
 
 fn distinct(ids: impl Iterator<Item = u32>) -> Vec<u32> {
@@ -190,5 +208,60 @@ fn ambiguity(found: &Found, further: bool) -> String {
     match (found.ids.len(), found.logins.len()) {
         (0, _) | (_, 0) => "user unknown".to_owned(),
         _ => "several users in the interval".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::image::{FileId, Login, Sighting};
+    use crate::message::Ids;
+
+    fn sighting(byte: u8, inode: u64) -> Arc<Sighting> {
+        let file = FileId { device: 0, inode, ctime_ns: 0 };
+        let mut path = vec![byte; 4096];
+        path[0] = b'a' + inode as u8;
+        let program = Program { path, deleted: false, file };
+        let image = Image {
+            program: Some(program),
+            arguments: vec![byte; limits::ARGUMENTS_BYTES_MAX],
+            working_directory: vec![byte; 4096],
+            ..Image::default()
+        };
+        Arc::new(Sighting::of_reading(Arc::new(image)))
+    }
+
+    #[test]
+    fn eight_of_the_largest_descriptions_fit_into_an_event() {
+        // Control characters, quotes, and bytes that are no text.
+        for byte in [0x01, b'"', 0xff] {
+            let images: Vec<_> =
+                (0..limits::PHASES_MAX as u64).map(|inode| sighting(byte, inode)).collect();
+            let start = Start { at_ns: Some(i64::MAX), ticks: Some(u64::MAX) };
+            let image = images.first().cloned();
+            let ancestor = Arc::new(Ancestor { pid: u32::MAX, start, image });
+            let found = Found {
+                start,
+                images,
+                unknown_image: Some(Reason::ManyImages),
+                ids: vec![Ids { real: 0, effective: 1 }, Ids { real: 1, effective: 2 }],
+                logins: vec![Login { user: Some(1), session: Some(1) }],
+                ancestors: vec![ancestor; limits::ANCESTORS_MAX].into(),
+                read_ns: 0,
+            };
+            let describer = Describer::new(Vec::new());
+            let writer = Writer { pid: 1, from_ns: 0, to_ns: 0 };
+            let actor = describer.actor(&writer, &Finding::Process(Box::new(found)));
+            let bytes = serde_json::to_vec(&actor).unwrap().len();
+            assert!(bytes > 30_000 && 9 * bytes < model::limits::DOCUMENT_BYTES_MAX, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn long_texts_are_cut_between_characters() {
+        assert_eq!(printable("a\nb", 9), "a\u{fffd}b");
+        assert_eq!(printable("ключключ", 9), "клю...");
     }
 }

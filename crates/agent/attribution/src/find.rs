@@ -4,20 +4,23 @@ use std::sync::Arc;
 
 use model::Writer;
 
-use crate::image::{Ancestor, Image, Login, Start};
+use crate::image::{Ancestor, Login, Sighting, Start};
+use crate::life::{Life, Phase};
 use crate::limits;
 use crate::message::Ids;
-use crate::table::{Life, Phase, Table};
+use crate::table::Table;
 
 /// Reason why a process, its executable or its users are not certain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reason {
+pub enum Reason {
     /// `/proc` could not be read while the process had the image.
     Gone,
     /// The process has no number here.
     OtherNamespace,
     /// A thread of the kernel, such as the NFS server's.
     Kernel,
+    /// The process refuses that its executable is read.
+    NotPermitted,
     /// Messages were lost, nanoseconds of `CLOCK_MONOTONIC`.
     Incomplete(u64, u64),
     /// Two processes had the number in the interval.
@@ -30,7 +33,7 @@ pub(crate) enum Reason {
 
 /// The outcome of a search.
 #[derive(Debug)]
-pub(crate) enum Finding {
+pub enum Finding {
     Unknown(Reason),
     Uncertain(Reason),
     Process(Box<Found>),
@@ -38,24 +41,24 @@ pub(crate) enum Finding {
 
 /// The process that had the number in the whole interval.
 #[derive(Debug)]
-pub(crate) struct Found {
-    pub(crate) start: Start,
+pub struct Found {
+    pub start: Start,
     /// Different images in force in the interval whose executable is known.
-    pub(crate) images: Vec<Arc<Image>>,
+    pub images: Vec<Arc<Sighting>>,
     /// Reason why a further image is not known.
-    pub(crate) unknown_image: Option<Reason>,
+    pub unknown_image: Option<Reason>,
     /// Different users in force in the interval; empty if one of them is not known.
-    pub(crate) ids: Vec<Ids>,
+    pub ids: Vec<Ids>,
     /// Different logins in force in the interval; empty if one of them is not known.
-    pub(crate) logins: Vec<Login>,
-    pub(crate) ancestors: Arc<[Arc<Ancestor>]>,
+    pub logins: Vec<Login>,
+    pub ancestors: Arc<[Arc<Ancestor>]>,
     /// Time at which the last of the images was read.
-    pub(crate) read_ns: u64,
+    pub read_ns: u64,
 }
 
 impl Table {
     /// Finds the process of a notification. The table must have passed the writer's interval.
-    pub(crate) fn find(&self, writer: &Writer) -> Finding {
+    pub fn find(&self, writer: &Writer) -> Finding {
         let (from_ns, to_ns) = (writer.from_ns.min(writer.to_ns), writer.to_ns);
         if writer.pid == 0 {
             return Finding::Unknown(Reason::OtherNamespace);
@@ -117,17 +120,19 @@ fn find_within(life: &Life, from_ns: u64, to_ns: u64) -> Found {
 
 impl Found {
     fn add_image(&mut self, phase: &Phase) {
-        let Some(image) = &phase.image else {
+        let Some(seen) = &phase.image else {
             self.unknown_image = self.unknown_image.or(Some(Reason::Gone));
             return;
         };
-        self.read_ns = self.read_ns.max(image.read_ns);
-        if image.is_kernel() {
+        self.read_ns = self.read_ns.max(seen.at_ns);
+        if seen.image.kernel {
             self.unknown_image = Some(Reason::Kernel);
-        } else if image.known_program().is_none() {
+        } else if seen.image.program.is_none() {
+            self.unknown_image = Some(Reason::NotPermitted);
+        } else if seen.known_program().is_none() {
             self.unknown_image = self.unknown_image.or(Some(Reason::Gone));
-        } else if !self.images.iter().any(|known| Arc::ptr_eq(known, image)) {
-            self.images.push(image.clone());
+        } else if !self.images.iter().any(|known| Arc::ptr_eq(&known.image, &seen.image)) {
+            self.images.push(seen.clone());
         }
     }
 }

@@ -26,17 +26,19 @@ mod clock;
 mod connector;
 mod container;
 mod describe;
-mod find;
+mod error;
+pub mod find;
 mod hash;
-mod image;
+pub mod image;
+mod life;
 pub mod limits;
 mod losses;
 mod mask;
-mod message;
+pub mod message;
 mod priority;
 mod read;
 mod reader;
-mod table;
+pub mod table;
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -47,26 +49,10 @@ use model::{Actor, Attribution as Certainty, Writer};
 
 use crate::connector::Connector;
 use crate::describe::Describer;
+pub use crate::error::AttributionError;
 use crate::find::{Finding, Reason};
 pub use crate::priority::Priority;
 use crate::reader::{Reader, Shared};
-
-/// Reason why changes cannot be attributed.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum AttributionError {
-    #[error("process connector: needs CAP_NET_ADMIN in the first user namespace")]
-    NotPermitted,
-    #[error(
-        "process connector: no answer; it works only in the first process and network namespaces, \
-         and in kernels with CONFIG_PROC_EVENTS"
-    )]
-    OtherNamespace,
-    #[error("process connector: the kernel has none (CONFIG_CONNECTOR)")]
-    NotSupported,
-    #[error("process connector: {0}")]
-    Io(#[from] io::Error),
-}
 
 /// Settings of the attribution.
 #[derive(Debug, Clone)]
@@ -178,7 +164,7 @@ impl Attribution {
     pub fn status(&self) -> Status {
         let (processes, refused) = {
             let table = self.shared.table.lock();
-            (table.len() as u64, table.refused())
+            (table.processes() as u64, table.refused())
         };
         let (losses, failure) = {
             let progress = self.shared.progress.lock();

@@ -18,6 +18,13 @@ pub const ENDED_KEPT_NS: u64 = 60_000_000_000;
 pub const ARGUMENTS_BYTES_MAX: usize = 4096;
 /// Most bytes of a file of `/proc`, except arguments.
 pub const PROC_BYTES_MAX: usize = 64 * 1024;
+/// Most bytes of a described command line. The texts of a description are limited because 8 writers
+/// with 8 ancestors each must fit into an event of [`model::limits::DOCUMENT_BYTES_MAX`].
+pub const COMMAND_LINE_BYTES_MAX: usize = 2048;
+/// Most bytes of an ancestor's described command line.
+pub const ANCESTOR_COMMAND_LINE_BYTES_MAX: usize = 512;
+/// Most bytes of a described path.
+pub const PATH_BYTES_MAX: usize = 1024;
 /// Bytes of the connector's receive buffer: about 20,000 messages.
 pub const BUFFER_BYTES: usize = 8 * 1024 * 1024;
 /// Longest wait until the table has passed a time.

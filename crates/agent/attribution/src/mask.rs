@@ -30,7 +30,7 @@ const WORDS: &[&str] = &[
 /// Ends of names that say where a secret is, and are no secrets.
 const PLACES: &[&str] = &["-file", "_file", "-stdin", "-path", "_path", "-fd"];
 
-/// How an option carries its secret.
+/// The place of an option's secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     /// In the same argument, as in `-psecret`.

@@ -26,28 +26,28 @@ const EXIT: u32 = 0x8000_0000;
 
 /// Real and effective user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Ids {
-    pub(crate) real: u32,
-    pub(crate) effective: u32,
+pub struct Ids {
+    pub real: u32,
+    pub effective: u32,
 }
 
 /// A thread and the process it belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Task {
-    pub(crate) tid: u32,
-    pub(crate) pid: u32,
+pub struct Task {
+    pub tid: u32,
+    pub pid: u32,
 }
 
 impl Task {
     /// Returns true if the task is the first thread of its process, which has the process's number.
-    pub(crate) fn leads(self) -> bool {
+    pub fn leads(self) -> bool {
         self.tid == self.pid
     }
 }
 
 /// The kind of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// A process or thread was created. The parent is the child's parent, which is not the process
     /// that called `clone` if that used `CLONE_PARENT`.
     Fork {
@@ -68,18 +68,18 @@ pub(crate) enum Kind {
 
 /// One message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Message {
-    pub(crate) cpu: u32,
+pub struct Message {
+    pub cpu: u32,
     /// Number of the message on its CPU; every message counts.
-    pub(crate) sequence: u32,
+    pub sequence: u32,
     /// Time of the event, nanoseconds of `CLOCK_MONOTONIC`.
-    pub(crate) at_ns: u64,
-    pub(crate) kind: Kind,
+    pub at_ns: u64,
+    pub kind: Kind,
 }
 
 /// Decodes a datagram, which holds one or more messages. Returns `None` if it is truncated or no
 /// message of the process connector.
-pub(crate) fn decode(datagram: &[u8]) -> Option<Vec<Message>> {
+pub fn decode(datagram: &[u8]) -> Option<Vec<Message>> {
     let mut messages = Vec::with_capacity(1);
     let mut rest = datagram;
     while !rest.is_empty() {
@@ -124,7 +124,7 @@ fn number(bytes: &[u8], at: usize) -> Option<u32> {
 
 /// Returns the message that subscribes to the connector. It requests no filter: a filter would
 /// leave gaps in the sequence numbers.
-pub(crate) fn subscription() -> Vec<u8> {
+pub fn subscription() -> Vec<u8> {
     let length = (NETLINK_HEADER + CONNECTOR_HEADER + 4) as u32;
     let mut bytes = Vec::with_capacity(length as usize);
     bytes.extend(length.to_ne_bytes());
@@ -142,11 +142,10 @@ pub(crate) fn subscription() -> Vec<u8> {
 }
 
 #[cfg(test)]
-#[cfg(target_endian = "little")]
 mod tests {
     use super::*;
 
-    // Recorded on Linux 6.18.
+    // Recorded on Linux 6.18, on a little-endian machine.
     const FORK_BYTES: &str = "4c00000003000000010000000000000001000000010000000100000000000000\
          280000000100000001000000f4e779fec51400007d0300007d030000a6030000a6030000\
          0000000000000000";

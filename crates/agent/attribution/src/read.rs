@@ -11,13 +11,14 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::io::Errno;
 
 use crate::clock;
 use crate::container;
 use crate::image::{FileId, Image, Login, Program, Start};
 use crate::limits;
 use crate::message::Ids;
-use crate::table::Reading;
+use crate::table::{Reading, Users};
 
 /// Value of `loginuid` and `sessionid` for none.
 const NONE: u32 = u32::MAX;
@@ -42,18 +43,22 @@ pub(crate) fn process(pid: u32) -> Option<Reading> {
             .unwrap_or_default(),
         ..Image::default()
     };
-    if stat.flags & KERNEL_THREAD == 0 {
-        image.program = program(&directory);
+    image.kernel = stat.flags & KERNEL_THREAD != 0;
+    let mut ended = false;
+    if !image.kernel {
+        match program(&directory) {
+            Ok(program) => image.program = Some(program),
+            Err(error) => ended = error != Errno::ACCESS && error != Errno::PERM,
+        }
     }
     image.read_ns = clock::monotonic_ns();
-    let known = stat.flags & KERNEL_THREAD != 0 || image.program.is_some();
     Some(Reading {
         start: start(stat.start_ticks),
         parent: stat.parent,
         threads: stat.threads,
         ids,
         login,
-        image: known.then(|| Arc::new(image)),
+        image: (!ended).then(|| Arc::new(image)),
     })
 }
 
@@ -63,9 +68,14 @@ pub(crate) fn executable(pid: u32) -> Option<FileId> {
     Some(file_id(&stat))
 }
 
-/// Reads the login of a process; `None` if it is gone.
-pub(crate) fn login(pid: u32) -> Option<Login> {
-    Some(login_in(&directory(pid)?))
+/// Reads the users of a process; `None` if it is gone.
+pub(crate) fn users(pid: u32) -> Option<Users> {
+    let directory = directory(pid)?;
+    let stat = Stat::parse(&text(&directory, "stat")?)?;
+    let ids = ids(&text(&directory, "status")?)?;
+    let login = login_in(&directory);
+    let start = start(stat.start_ticks);
+    Some(Users { start, ids, login, read_ns: clock::monotonic_ns() })
 }
 
 /// Returns true if the process exists, even if its first thread has ended.
@@ -113,16 +123,16 @@ fn link(directory: &OwnedFd, name: &str) -> Option<Vec<u8>> {
     Some(rustix::fs::readlinkat(directory, name, Vec::new()).ok()?.into_bytes())
 }
 
-fn program(directory: &OwnedFd) -> Option<Program> {
-    let path = link(directory, "exe")?;
-    let stat = rustix::fs::statat(directory, "exe", AtFlags::empty()).ok()?;
+fn program(directory: &OwnedFd) -> Result<Program, Errno> {
+    let path = rustix::fs::readlinkat(directory, "exe", Vec::new())?.into_bytes();
+    let stat = rustix::fs::statat(directory, "exe", AtFlags::empty())?;
     // A file that exists may have the marker as part of its name.
     let deleted = stat.st_nlink == 0;
     let path = match path.strip_suffix(DELETED) {
         Some(path) if deleted => path.to_vec(),
         _ => path,
     };
-    Some(Program { path, deleted, file: file_id(&stat) })
+    Ok(Program { path, deleted, file: file_id(&stat) })
 }
 
 fn login_in(directory: &OwnedFd) -> Login {
@@ -220,7 +230,7 @@ mod tests {
     fn own_process_is_read() {
         let reading = process(std::process::id()).unwrap();
         let image = reading.image.unwrap();
-        let program = image.known_program().unwrap();
+        let program = image.program.as_ref().unwrap();
         let path = std::env::current_exe().unwrap();
         assert_eq!(program.path, path.as_os_str().as_encoded_bytes());
         assert_eq!(Some(program.file), executable(std::process::id()));

@@ -22,14 +22,14 @@ use crate::limits;
 use crate::losses::Sequences;
 use crate::message::{Kind, Message};
 use crate::read;
-use crate::table::{Fresh, Table};
+use crate::table::{Executable, Fresh, Table};
 
 /// Most ended processes that are removed before the socket is read again.
 const REMOVED_AT_ONCE: usize = 256;
 /// Longest sleep of the thread.
 const IDLE_MAX: Duration = Duration::from_secs(10);
 
-/// How far the table has come.
+/// The time up to which the table is complete, and what is asked of the thread.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     /// Every message up to this time is in the table, nanoseconds of `CLOCK_MONOTONIC`.
@@ -42,7 +42,7 @@ pub(crate) struct Progress {
     stop: bool,
 }
 
-/// What the thread and the resolvers share.
+/// State that the thread and the resolvers share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) table: Mutex<Table>,
@@ -174,11 +174,15 @@ impl Reader {
             self.lose();
         }
         let fresh = match message.kind {
-            Kind::Fork { child, .. } if child.leads() => {
-                Fresh::Executable(read::executable(child.pid))
+            Kind::Fork { parent, child } if child.leads() => {
+                let file = read::executable(child.pid);
+                let executable = Executable { file, read_ns: clock::monotonic_ns() };
+                let needs_users = self.shared.table.lock().needs_users(parent.pid);
+                let users = needs_users.then(|| read::users(child.pid)).flatten();
+                Fresh::Child(executable, users)
             }
             Kind::Exec(task) => Fresh::Process(read::process(task.pid)),
-            Kind::Uid(task, _) => Fresh::Login(read::login(task.pid)),
+            Kind::Uid(task, _) => Fresh::Users(read::users(task.pid)),
             Kind::Fork { .. } | Kind::Exit(_) => Fresh::Nothing,
             Kind::Gid(_) | Kind::Sid(_) | Kind::Comm(_) | Kind::Acknowledged(_) | Kind::Other => {
                 return;

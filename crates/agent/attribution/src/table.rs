@@ -13,110 +13,80 @@
 //!   inside that exec, which replaces what `/proc` shows before its message is sent. The reading is
 //!   of the next image only if both have the same executable, because the executable is read last.
 //!
-//! In both cases the image becomes doubtful: its executable counts as unknown. A reading of another
-//! process that reused the number is recognised by its start time.
+//! In both cases the image becomes doubtful: its executable counts as unknown. The same applies to an
+//! inherited image, which was compared when the message of the fork arrived, and to every image that
+//! was read shortly before messages were lost. A reading of another process that reused the number is
+//! recognised by its start time.
+//!
+//! **`CLONE_PARENT`.** The message of a fork names the child's parent, which need not be the process
+//! that the child is a copy of. Hence the comparison of the executable; the users are read if the
+//! parent has, or may adopt, children with other users.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use crate::image::{Ancestor, FileId, Image, Login, Start};
+use crate::image::{Ancestor, FileId, Image, Login, Sighting, Start};
+use crate::life::{Life, Phase, is_inside_exec};
 use crate::limits;
 use crate::losses::Losses;
 use crate::message::{Ids, Kind, Message, Task};
 
 /// A process as `/proc` describes it.
 #[derive(Debug, Clone)]
-pub(crate) struct Reading {
-    pub(crate) start: Start,
-    pub(crate) parent: u32,
-    pub(crate) threads: u32,
-    pub(crate) ids: Ids,
-    pub(crate) login: Login,
+pub struct Reading {
+    pub start: Start,
+    pub parent: u32,
+    pub threads: u32,
+    pub ids: Ids,
+    pub login: Login,
     /// `None` if the process had ended.
-    pub(crate) image: Option<Arc<Image>>,
+    pub image: Option<Arc<Image>>,
 }
 
-/// What was read from `/proc` when a message arrived.
+/// A reading of `/proc` for a message.
 #[derive(Debug, Clone, Default)]
-pub(crate) enum Fresh {
+pub enum Fresh {
     #[default]
     Nothing,
     /// EXEC: the process; `None` if it was gone.
     Process(Option<Reading>),
-    /// FORK: the child's executable; `None` if it was gone or is a thread of the kernel.
-    Executable(Option<FileId>),
-    /// UID: the login; `None` if the process was gone.
-    Login(Option<Login>),
+    /// FORK: the child's executable; `None` if it was gone or is a thread of the kernel. The users
+    /// are read only if [`Table::needs_users`] says so.
+    Child(Executable, Option<Users>),
+    /// UID: the users, of which the login counts; `None` if the process was gone.
+    Users(Option<Users>),
 }
 
-/// A span of time with one image and one pair of users.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Phase {
-    pub(crate) from_ns: u64,
-    /// `None` if `/proc` could not be read.
-    pub(crate) image: Option<Arc<Image>>,
-    pub(crate) ids: Option<Ids>,
-    /// Time at which `ids` were read from `/proc`; 0 if a message named them.
-    ids_read_ns: u64,
-    pub(crate) login: Option<Login>,
+/// The executable of a child.
+#[derive(Debug, Clone, Copy)]
+pub struct Executable {
+    /// `None` if the child was gone or is a thread of the kernel.
+    pub file: Option<FileId>,
+    /// Time at which it had been read, nanoseconds of `CLOCK_MONOTONIC`.
+    pub read_ns: u64,
 }
 
-/// One process, from its start to its end.
-#[derive(Debug)]
-pub(crate) struct Life {
-    /// Number of the entry; distinguishes processes with the same pid.
-    serial: u64,
-    /// 0 if it ran before the table began.
-    pub(crate) from_ns: u64,
-    pub(crate) start: Start,
-    /// Last EXIT of one of its threads.
-    pub(crate) ended_ns: Option<u64>,
-    /// True if it may have had more than one thread: it can go on after the EXIT of the first one.
-    pub(crate) threaded: bool,
-    /// In the order of their messages; the first ones may have been dropped.
-    pub(crate) phases: VecDeque<Phase>,
-    /// Users that threads have set for themselves since the last exec.
-    pub(crate) thread_ids: Vec<Ids>,
-    pub(crate) ancestors: Arc<[Arc<Ancestor>]>,
-    /// This process as an ancestor; recreated when its image changes.
-    node: Option<Arc<Ancestor>>,
-}
-
-impl Life {
-    fn push(&mut self, phase: Phase) {
-        self.node = None;
-        self.phases.push_back(phase);
-        if self.phases.len() > limits::PHASES_MAX {
-            self.phases.pop_front();
-        }
-    }
-
-    fn last(&self) -> Option<&Phase> {
-        self.phases.back()
-    }
-
-    fn node(&mut self, pid: u32) -> Arc<Ancestor> {
-        if let Some(node) = &self.node {
-            return node.clone();
-        }
-        let image = self.last().and_then(|phase| phase.image.clone());
-        let node = Arc::new(Ancestor { pid, start: self.start, image });
-        self.node = Some(node.clone());
-        node
-    }
+/// The users of a process as `/proc` describes them.
+#[derive(Debug, Clone, Copy)]
+pub struct Users {
+    pub start: Start,
+    pub ids: Ids,
+    pub login: Login,
+    /// Time at which they had been read, nanoseconds of `CLOCK_MONOTONIC`.
+    pub read_ns: u64,
 }
 
 /// An ended process that is due for removal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Ended {
-    pub(crate) pid: u32,
+pub struct Ended {
+    pub pid: u32,
     serial: u64,
     at_ns: u64,
 }
 
 /// The table.
 #[derive(Debug, Default)]
-pub(crate) struct Table {
+pub struct Table {
     pub(crate) lives: HashMap<u32, Vec<Life>>,
     pub(crate) losses: Losses,
     count: usize,
@@ -127,20 +97,27 @@ pub(crate) struct Table {
 
 impl Table {
     /// Returns the number of processes, running and ended.
-    pub(crate) fn len(&self) -> usize {
+    pub fn processes(&self) -> usize {
         self.count
     }
 
     /// Returns the number of processes that were not entered because the table was full.
-    pub(crate) fn refused(&self) -> u64 {
+    pub fn refused(&self) -> u64 {
         self.refused
     }
 
+    /// Returns true if the users of this process's next child must be read. The message of a fork
+    /// names the child's parent. With `CLONE_PARENT` the child is a copy of another child of that
+    /// parent, so its users are known without reading only if all of them have the same.
+    pub fn needs_users(&mut self, parent: u32) -> bool {
+        self.current(parent).is_some_and(|life| life.needs_users())
+    }
+
     /// Applies a message, with what was read from `/proc` for it.
-    pub(crate) fn apply(&mut self, message: &Message, fresh: Fresh) {
+    pub fn apply(&mut self, message: &Message, fresh: Fresh) {
         match (message.kind, fresh) {
-            (Kind::Fork { parent, child }, Fresh::Executable(executable)) if child.leads() => {
-                self.fork(parent, child.pid, message.at_ns, executable);
+            (Kind::Fork { parent, child }, Fresh::Child(executable, users)) if child.leads() => {
+                self.fork(parent, child.pid, message.at_ns, executable, users);
             }
             (Kind::Fork { child, .. }, _) if !child.leads() => {
                 if let Some(life) = self.current(child.pid) {
@@ -150,8 +127,8 @@ impl Table {
             (Kind::Exec(task), Fresh::Process(reading)) => {
                 self.exec(task.pid, message.at_ns, reading);
             }
-            (Kind::Uid(task, ids), Fresh::Login(login)) => {
-                self.set_ids(task, message.at_ns, ids, login);
+            (Kind::Uid(task, ids), Fresh::Users(users)) => {
+                self.set_ids(task, message.at_ns, ids, users);
             }
             (Kind::Exit(task), _) => self.exit(task, message.at_ns),
             _ => {}
@@ -160,8 +137,14 @@ impl Table {
 
     /// Enters the processes that `/proc` lists, after the start and after losses. The messages of
     /// the interval up to `to_ns` were lost; later ones are applied after this call.
-    pub(crate) fn restart(&mut self, from_ns: u64, to_ns: u64, running: &[(u32, Reading)]) {
+    pub fn restart(&mut self, from_ns: u64, to_ns: u64, running: &[(u32, Reading)]) {
         self.losses.add(from_ns, to_ns);
+        // The message that would have shown that an image was read too late may be lost.
+        for life in self.lives.values().filter_map(|lives| lives.last()) {
+            if life.last_image().is_some_and(|seen| is_inside_exec(seen, from_ns)) {
+                life.doubt();
+            }
+        }
         let listed: HashMap<u32, &Reading> = running.iter().map(|(pid, r)| (*pid, r)).collect();
         let missing: Vec<u32> =
             self.lives.keys().copied().filter(|pid| !listed.contains_key(pid)).collect();
@@ -173,8 +156,15 @@ impl Table {
         for (pid, reading) in running {
             self.restart_one(*pid, from_ns, to_ns, reading);
         }
-        for (pid, _) in running {
+        for (pid, reading) in running {
             let ancestors = ancestors_listed(*pid, &listed);
+            let users = listed.get(&reading.parent).map(|parent| (parent.ids, parent.login));
+            if users != Some((reading.ids, reading.login)) {
+                self.mark_parents(&ancestors);
+            }
+            if let Some(parent) = self.current(reading.parent) {
+                parent.has_children = true;
+            }
             if let Some(life) = self.current(*pid).filter(|life| life.ancestors.is_empty()) {
                 life.ancestors = ancestors;
             }
@@ -193,7 +183,7 @@ impl Table {
             life.threaded |= reading.threads > 1;
             life.push(Phase {
                 from_ns: to_ns,
-                image: reading.image.clone(),
+                image: reading.image.clone().map(Sighting::of_reading).map(Arc::new),
                 ids: Some(reading.ids),
                 ids_read_ns: 0,
                 login: Some(reading.login),
@@ -201,39 +191,50 @@ impl Table {
         }
     }
 
-    fn fork(&mut self, parent: Task, pid: u32, at_ns: u64, executable: Option<FileId>) {
-        if let Some(image) = self.current(pid).and_then(|l| l.last()).and_then(|p| p.image.as_ref())
-            && at_ns < image.read_ns
+    fn fork(
+        &mut self,
+        parent: Task,
+        pid: u32,
+        at_ns: u64,
+        executable: Executable,
+        users: Option<Users>,
+    ) {
+        if let Some(life) = self.current(pid)
+            && life.last_image().is_some_and(|seen| at_ns < seen.at_ns)
         {
-            image.doubt();
+            life.doubt();
         }
+        let start = Start { at_ns: i64::try_from(at_ns).ok(), ticks: None };
+        let users = users.filter(|users| is_same_process(start, users.start, at_ns));
         let inherited = self.current(parent.pid).map(|life| {
+            life.has_children = true;
             let node = life.node(parent.pid);
             let older = life.ancestors.iter().take(limits::ANCESTORS_MAX - 1).cloned();
             let ancestors: Arc<[_]> = std::iter::once(node).chain(older).collect();
-            let mut phase = life.last().cloned();
-            // Which of its process's users a thread has is not known.
-            if let Some(phase) = phase.as_mut().filter(|_| !life.thread_ids.is_empty()) {
-                let same = |ids| Some(ids) == phase.ids;
-                phase.ids = phase.ids.filter(|_| life.thread_ids.iter().copied().all(same));
+            let mut phase = life.last().cloned().unwrap_or_default();
+            if life.needs_users() {
+                phase.ids = users.map(|users| users.ids);
+                phase.login = users.map(|users| users.login);
+            } else if at_ns < phase.ids_read_ns {
+                phase.ids = None;
             }
             (phase, ancestors)
         });
-        let start = Start { at_ns: i64::try_from(at_ns).ok(), ticks: None };
         if !self.add(pid, at_ns, start) {
             return;
         }
         let Some(life) = self.current(pid) else { return };
         let (phase, ancestors) = inherited.unwrap_or_default();
         life.ancestors = ancestors;
-        let phase = phase.unwrap_or_default();
         // The parent of a process that was cloned with CLONE_PARENT is not the process that it is
         // a copy of, and the message names only the parent.
-        let image = phase.image.filter(|image| match &image.program {
-            Some(program) => Some(program.file) == executable,
-            None => executable.is_none(),
-        });
-        life.push(Phase { from_ns: at_ns, image, ..phase });
+        let image = phase.image.filter(|seen| seen.has_file(executable.file));
+        let inherit = |seen: Arc<Sighting>| {
+            Arc::new(Sighting::inherited(seen.image.clone(), executable.read_ns))
+        };
+        let image = image.map(inherit);
+        let ids_read_ns = users.map_or(0, |users| users.read_ns);
+        life.push(Phase { from_ns: at_ns, image, ids_read_ns, ..phase });
     }
 
     fn exec(&mut self, pid: u32, at_ns: u64, reading: Option<Reading>) {
@@ -241,16 +242,13 @@ impl Table {
             return;
         }
         let Some(life) = self.current(pid) else { return };
-        let reading = reading.filter(|reading| is_of_this_life(life, reading, at_ns));
-        if let Some(before) = life.last().and_then(|phase| phase.image.as_ref()) {
+        let reading = reading.filter(|reading| is_same_process(life.start, reading.start, at_ns));
+        if let Some(before) = life.last_image() {
             let next = reading.as_ref().and_then(|reading| reading.image.as_ref());
             let next = next.and_then(|image| image.program.as_ref());
-            let same = next.is_none_or(|next| {
-                before.program.as_ref().is_some_and(|before| before.file == next.file)
-            });
-            let inside = at_ns.saturating_sub(before.read_ns) < limits::EXEC_WINDOW_NS;
-            if at_ns < before.read_ns || (same && inside && !before.is_kernel()) {
-                before.doubt();
+            let same = next.is_none_or(|next| before.has_file(Some(next.file)));
+            if at_ns < before.at_ns || (same && is_inside_exec(before, at_ns)) {
+                life.doubt();
             }
         }
         // An exec by another thread than the first one is reported after the first one's EXIT.
@@ -259,14 +257,15 @@ impl Table {
         life.thread_ids.clear();
         let before = life.last();
         let ids = before.and_then(|phase| phase.ids);
+        let ids_read_ns = before.map_or(0, |phase| phase.ids_read_ns);
         let login = before.and_then(|phase| phase.login);
         let image = reading.as_ref().and_then(|reading| reading.image.clone());
         let read_ns = image.as_ref().map_or(u64::MAX, |image| image.read_ns);
         let phase = Phase {
             from_ns: at_ns,
-            image,
+            image: image.map(Sighting::of_reading).map(Arc::new),
             ids: ids.or(reading.as_ref().map(|reading| reading.ids)),
-            ids_read_ns: if ids.is_none() { read_ns } else { 0 },
+            ids_read_ns: if ids.is_none() { read_ns } else { ids_read_ns },
             login: reading.as_ref().map(|reading| reading.login).or(login),
         };
         if let Some(reading) = reading {
@@ -276,21 +275,42 @@ impl Table {
         life.push(phase);
     }
 
-    fn set_ids(&mut self, task: Task, at_ns: u64, ids: Ids, login: Option<Login>) {
+    fn set_ids(&mut self, task: Task, at_ns: u64, ids: Ids, users: Option<Users>) {
         let Some(life) = self.current(task.pid) else { return };
+        let users = users.filter(|users| is_same_process(life.start, users.start, at_ns));
+        let login = users.map(|users| users.login);
         if !task.leads() {
             if !life.thread_ids.contains(&ids) && life.thread_ids.len() <= limits::THREAD_IDS_MAX {
                 life.thread_ids.push(ids);
             }
             return;
         }
-        let Some(last) = life.phases.back_mut() else { return };
         // What was read from /proc may have been these users already.
-        if at_ns < last.ids_read_ns {
-            last.ids = None;
+        for phase in life.phases.iter_mut().filter(|phase| at_ns < phase.ids_read_ns) {
+            phase.ids = None;
         }
-        let (login, image) = (login.or(last.login), last.image.clone());
-        life.push(Phase { from_ns: at_ns, ids: Some(ids), ids_read_ns: 0, login, image });
+        let Some(last) = life.last() else { return };
+        let next = Phase {
+            from_ns: at_ns,
+            ids: Some(ids),
+            ids_read_ns: 0,
+            login: login.or(last.login),
+            ..last.clone()
+        };
+        life.push(next);
+        life.children_differ |= life.has_children;
+        let ancestors = life.ancestors.clone();
+        self.mark_parents(&ancestors);
+    }
+
+    /// Notes that a process with these ancestors may have other users than they. One of them, or
+    /// process 1, adopts it when its parent ends.
+    fn mark_parents(&mut self, ancestors: &[Arc<Ancestor>]) {
+        for pid in ancestors.iter().map(|ancestor| ancestor.pid).chain([1]) {
+            if let Some(life) = self.current(pid) {
+                life.children_differ = true;
+            }
+        }
     }
 
     fn exit(&mut self, task: Task, at_ns: u64) {
@@ -305,10 +325,10 @@ impl Table {
         }
     }
 
-    /// Returns the ended processes that are due for removal, at most so many. The caller checks
+    /// Returns the ended processes that are due for removal, at most `most`. The caller checks
     /// those that were threaded against `/proc` and passes each to [`Table::remove`] or
     /// [`Table::keep`].
-    pub(crate) fn due(&mut self, now_ns: u64, most: usize) -> Vec<(Ended, bool)> {
+    pub fn due(&mut self, now_ns: u64, most: usize) -> Vec<(Ended, bool)> {
         let mut due = Vec::new();
         while let Some(ended) = self.ended.front().copied()
             && ended.at_ns + limits::ENDED_KEPT_NS <= now_ns
@@ -327,7 +347,7 @@ impl Table {
     }
 
     /// Removes an ended process.
-    pub(crate) fn remove(&mut self, ended: Ended) {
+    pub fn remove(&mut self, ended: Ended) {
         if self.ended_life(ended).is_none() {
             return;
         }
@@ -340,7 +360,7 @@ impl Table {
     }
 
     /// Keeps a process that goes on after the end of its first thread.
-    pub(crate) fn keep(&mut self, ended: Ended, now_ns: u64) {
+    pub fn keep(&mut self, ended: Ended, now_ns: u64) {
         if self.ended_life(ended).is_some() {
             self.ended.push_back(Ended { at_ns: now_ns, ..ended });
         }
@@ -387,6 +407,8 @@ impl Table {
             from_ns,
             start,
             ended_ns: None,
+            has_children: false,
+            children_differ: false,
             threaded: false,
             phases: VecDeque::with_capacity(2),
             thread_ids: Vec::new(),
@@ -407,10 +429,11 @@ impl Table {
     }
 }
 
-/// Returns false if another process, which reused the number later, was read.
-fn is_of_this_life(life: &Life, reading: &Reading, at_ns: u64) -> bool {
-    match (life.start.ticks, reading.start.at_ns) {
-        (Some(ticks), _) => reading.start.ticks == Some(ticks),
+/// Returns false if another process, which reused the number later, was read. The process ran at
+/// `at_ns`, so that one started later.
+fn is_same_process(known: Start, read: Start, at_ns: u64) -> bool {
+    match (known.ticks, read.at_ns) {
+        (Some(ticks), _) => read.ticks == Some(ticks),
         (None, Some(start_ns)) => i128::from(start_ns) <= i128::from(at_ns),
         (None, None) => false,
     }
@@ -424,7 +447,7 @@ fn ancestors_listed(pid: u32, listed: &HashMap<u32, &Reading>) -> Arc<[Arc<Ances
         && let Some(parent) = listed.get(&pid)
         && ancestors.len() < limits::ANCESTORS_MAX
     {
-        let image = parent.image.clone();
+        let image = parent.image.clone().map(Sighting::of_reading).map(Arc::new);
         ancestors.push(Arc::new(Ancestor { pid, start: parent.start, image }));
         child = Some(parent);
     }

@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use crate::change::{Change, ChangeKind, Field};
 use crate::coverage::{Coverage, OpenGap};
 use crate::document::{FileBody, Names};
-use crate::event_actor::{ActorParts, ContainerBody, ProcessBody, SeenBody, UserBody};
 use crate::package::PackageBody;
 use crate::timestamp;
+use crate::writer_body::{ContainerBody, ProcessBody, SeenBody, TopBodies, UserBody};
 
 /// `event.action` of a coverage event.
 const ACTION_COVERAGE: &str = "coverage";
@@ -66,21 +66,21 @@ pub struct HoldfastBody {
     /// Explanation of the change; absent on coverage events.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<Cause>,
+    /// The notifications of the change and its writers; absent if a scan found it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen: Option<SeenBody>,
     /// The gap, on coverage events.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub coverage: Option<Coverage>,
     /// The start of a gap, on events that open one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub open_gap: Option<OpenGap>,
-    /// Detection in realtime; absent if a scan found the change.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub seen: Option<SeenBody>,
 }
 
 /// An event's body, as the agent queues it and the server keeps it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct EventBody {
-    /// Time of the first notification of the change, or else the time at which the agent found it;
+    /// Time of the first notification of the change, or else the time at which the agent found it,
     /// RFC 3339 with microseconds.
     #[serde(rename = "@timestamp")]
     pub timestamp: String,
@@ -91,13 +91,13 @@ pub struct EventBody {
     /// The package after the change, or as it last was when removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub package: Option<PackageBody>,
-    /// The process that made the change, if there is one only and it is known.
+    /// The process that made the change, if it is the only one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process: Option<ProcessBody>,
-    /// Its user.
+    /// The user that made the change: the login user if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<UserBody>,
-    /// Its container.
+    /// The container of the process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<ContainerBody>,
     /// Fields that ECS does not have.
@@ -116,7 +116,7 @@ impl EventBody {
             _ => (after, before),
         };
         let seen = change.seen.as_deref();
-        let ActorParts { process, user, container } = seen.map(ActorParts::new).unwrap_or_default();
+        let top = seen.map(TopBodies::new).unwrap_or_default();
         let notified_us = seen.filter(|seen| seen.notices > 0).map(|seen| seen.first_us);
         Self {
             timestamp: timestamp::micros(notified_us.unwrap_or(change.found_at_us)),
@@ -128,9 +128,9 @@ impl EventBody {
             },
             file,
             package: None,
-            process,
-            user,
-            container,
+            process: top.process,
+            user: top.user,
+            container: top.container,
             holdfast: HoldfastBody {
                 previous,
                 changed_fields: change.fields.iter().map(Field::name).map(String::from).collect(),
@@ -168,16 +168,13 @@ impl EventBody {
                 action: kind.name().into(),
             },
             file: after.or(before).cloned(),
-            package: None,
-            process: None,
-            user: None,
-            container: None,
             holdfast: HoldfastBody {
                 previous: before.filter(|_| after.is_some()).cloned(),
                 changed_fields: fields.into_iter().map(Field::name).map(String::from).collect(),
                 cause: Some(Cause::default()),
                 ..HoldfastBody::default()
             },
+            ..Self::default()
         })
     }
 
@@ -205,7 +202,6 @@ impl EventBody {
                 kinds: vec![ecs_type.into()],
                 action: kind.name().into(),
             },
-            file: None,
             package: shown.cloned(),
             process: None,
             user: None,
@@ -217,6 +213,7 @@ impl EventBody {
                 cause: Some(Cause::default()),
                 ..HoldfastBody::default()
             },
+            ..Self::default()
         })
     }
 
@@ -245,12 +242,8 @@ impl EventBody {
                 kinds: vec!["info".into()],
                 action: action.into(),
             },
-            file: None,
-            package: None,
-            process: None,
-            user: None,
-            container: None,
             holdfast,
+            ..Self::default()
         }
     }
 

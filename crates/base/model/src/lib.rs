@@ -13,7 +13,6 @@ pub mod coverage;
 pub mod document;
 pub mod document_json;
 pub mod event;
-pub mod event_actor;
 pub mod ids;
 pub mod limits;
 pub mod notification;
@@ -24,6 +23,7 @@ mod permitted;
 pub mod record;
 pub mod timestamp;
 pub mod traits;
+pub mod writer_body;
 
 pub use actor::{Actor, ActorUser, Attribution, Executable, ProcessInfo};
 pub use agent::{AgentOs, AgentRecord, AgentStatus};
@@ -32,7 +32,6 @@ pub use coverage::{Coverage, CoverageKind, OpenGap};
 pub use document::{FileBody, FileDocument, Names};
 pub use document_json::FileWriter;
 pub use event::EventBody;
-pub use event_actor::{ContainerBody, ProcessBody, SeenBody, UserBody};
 pub use ids::{AgentId, Dataset, Incarnation, Position};
 pub use notification::{Check, Depth, DirectoryHandles, Due, NoHandles, Notices, Seen, Writer};
 pub use observation::{Hashes, Kind, Observation, ObserveError, Xattr};
@@ -43,3 +42,4 @@ pub use record::{
     AgentEvent, AgentSubject, Applied, Overlay, Record, SessionRecord, SkipReason, Skipped, Write,
 };
 pub use traits::{Baseline, BaselineItem, ChangeBatch, Op, Sink, SinkOutcome};
+pub use writer_body::{ContainerBody, ProcessBody, SeenBody, UserBody};
