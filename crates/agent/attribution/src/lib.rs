@@ -103,6 +103,8 @@ impl Attribution {
     pub fn start(options: Options) -> Result<Self, AttributionError> {
         let connector = Connector::open(options.buffer_bytes)?;
         let (woken, wake) = io::pipe()?;
+        // A resolver that wakes the thread must not wait for it.
+        rustix::fs::fcntl_setfl(&wake, rustix::fs::OFlags::NONBLOCK).map_err(io::Error::from)?;
         let shared = Arc::new(Shared::new(wake));
         let reader = Reader::new(shared.clone(), connector, woken);
         let (send, raised) = mpsc::channel();
