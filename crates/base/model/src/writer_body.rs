@@ -104,6 +104,7 @@ pub struct ContainerBody {
 pub enum FoundBy {
     /// A notification of the kernel.
     Realtime,
+    /// A comparison of its directory.
     #[default]
     Scan,
 }
@@ -152,7 +153,7 @@ impl SeenBody {
             first: time(seen.first_us),
             last: time(seen.last_us),
             notifications: seen.notices,
-            found_by: FoundBy::Realtime,
+            found_by: if notified { FoundBy::Realtime } else { FoundBy::Scan },
             attribution: only.map(|actor| actor.attribution),
             session: only.and_then(|actor| actor.session),
             tty: only.map(|actor| actor.tty.clone()).unwrap_or_default(),

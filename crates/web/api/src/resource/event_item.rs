@@ -50,9 +50,9 @@ pub(crate) struct ChangeItem {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     container: Option<ContainerBody>,
-    /// Detection in realtime: `found_by`, `first`, `last`, `notifications`, `attribution`
-    /// (`exact`, `ambiguous`, `uncertain`, `unknown`), `reason`, `actors`, `more`. Absent if a scan
-    /// found it.
+    /// Notifications of the change: `found_by`, `first`, `last`, `notifications`, `attribution`
+    /// (`exact`, `ambiguous`, `uncertain`, `unknown`), `session`, `tty`, `actors`, `more`. Absent if a
+    /// scan found it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     seen: Option<SeenBody>,
