@@ -1,0 +1,55 @@
+// The process and user that made a change, in words.
+
+import type { Actor, Change, ProcessBody, UserBody } from "../api/types";
+
+const name = (user: UserBody): string => user.name ?? user.id;
+
+/** The user that logged in, and the effective user if it is another one. */
+export function userText(user: UserBody | undefined): string {
+  if (user === undefined) return "";
+  const { effective } = user;
+  const other = effective !== undefined && effective.id !== user.id;
+  return other ? `${name(user)} (${name(effective)})` : name(user);
+}
+
+const lastPart = (path: string): string => path.slice(path.lastIndexOf("/") + 1);
+
+/** Names of the executables that come into question. */
+function candidates(actor: Actor): string {
+  const names = [...new Set((actor.executables ?? []).map((e) => lastPart(e.path ?? "")))];
+  return names.filter((n) => n !== "").join(" or ");
+}
+
+/** One line: user and process, or why they are not known. */
+export function who(change: Change): string {
+  const { seen, user, process } = change;
+  if (seen === undefined) return "found by scan";
+  const actors = seen.actors ?? [];
+  const count = actors.length + (seen.more ?? 0);
+  if (count > 1) return `${count} processes`;
+  if (process !== undefined) {
+    const named = process.name ?? (actors[0] ? candidates(actors[0]) : "");
+    const what = named === "" ? `process ${process.pid}` : named;
+    return [userText(user), what].filter((text) => text !== "").join(" ");
+  }
+  if (actors[0]?.reason) return actors[0].reason;
+  return seen.found_by === "scan" ? "found with its directory" : "not attributed";
+}
+
+/** The process and its ancestors, the process itself first. */
+export function lineage(process: ProcessBody | undefined): ProcessBody[] {
+  const found: ProcessBody[] = [];
+  for (let one = process; one !== undefined && found.length < 16; one = one.parent) found.push(one);
+  return found;
+}
+
+const CERTAINTY: Record<string, string> = {
+  exact: "certain",
+  ambiguous: "process certain, one of several executables",
+  uncertain: "may be another process with the same number",
+  unknown: "not known",
+};
+
+/** Certainty of the attribution, in words. */
+export const certainty = (word: string | undefined): string =>
+  word === undefined ? "" : (CERTAINTY[word] ?? word);

@@ -1,0 +1,109 @@
+// Who made a change: one line in lists, and the process with its ancestors on the change's page.
+
+import type { Change, ProcessBody } from "../api/types";
+import { certainty, lineage, userText, who } from "../core/actor";
+import { Digest, Path, Safe, Time } from "./text";
+
+/** User and process, or why they are not known. */
+export function Who({ change }: { change: Change }) {
+  const known = change.process !== undefined;
+  return (
+    <span class={known ? "who" : "who quiet"}>
+      <Safe text={who(change)} />
+    </span>
+  );
+}
+
+function Process({ process }: { process: ProcessBody }) {
+  return (
+    <tr>
+      <td>{process.pid}</td>
+      <td>
+        {process.executable ? <Path path={process.executable} /> : <span class="quiet">not known</span>}
+        {process.hash ? (
+          <div class="note">
+            <Digest text={process.hash.sha256} />
+          </div>
+        ) : null}
+      </td>
+      <td class="mono">
+        <Safe text={process.command_line ?? ""} />
+      </td>
+      <td>
+        <Safe text={process.working_directory ?? ""} />
+      </td>
+    </tr>
+  );
+}
+
+/** The writer of a change: certainty, users, session, and the process with its ancestors. */
+export function Writer({ change }: { change: Change }) {
+  const { seen, user, process, container } = change;
+  if (seen === undefined) return null;
+  const processes = lineage(process);
+  const reasons = (seen.actors ?? []).map((actor) => actor.reason ?? "").filter((r) => r !== "");
+  return (
+    <section aria-labelledby="writer">
+      <h2 id="writer">Who changed it</h2>
+      <dl class="facts card">
+        <div>
+          <dt>Writer</dt>
+          <dd>
+            <Who change={change} /> <span class="note">{certainty(seen.attribution)}</span>
+          </dd>
+        </div>
+        {user ? (
+          <div>
+            <dt>User</dt>
+            <dd>
+              <Safe text={userText(user)} />
+              {seen.tty ? <span class="note"> on {seen.tty}</span> : null}
+              {seen.session === undefined ? null : <span class="note"> session {seen.session}</span>}
+            </dd>
+          </div>
+        ) : null}
+        {container ? (
+          <div>
+            <dt>Container</dt>
+            <dd class="mono">
+              <Digest text={container.id} />
+            </dd>
+          </div>
+        ) : null}
+        {reasons.length > 0 ? (
+          <div>
+            <dt>Not certain because</dt>
+            <dd>
+              <Safe text={[...new Set(reasons)].join("; ")} />
+            </dd>
+          </div>
+        ) : null}
+        {seen.first ? (
+          <div>
+            <dt>Notified</dt>
+            <dd>
+              <Time time={seen.first} /> to <Time time={seen.last ?? seen.first} />
+            </dd>
+          </div>
+        ) : null}
+      </dl>
+      {processes.length > 0 ? (
+        <table class="table" aria-label="Process and its ancestors">
+          <thead>
+            <tr>
+              <th scope="col">Pid</th>
+              <th scope="col">Executable</th>
+              <th scope="col">Command line</th>
+              <th scope="col">Working directory</th>
+            </tr>
+          </thead>
+          <tbody>
+            {processes.map((one) => (
+              <Process key={one.pid} process={one} />
+            ))}
+          </tbody>
+        </table>
+      ) : null}
+    </section>
+  );
+}
