@@ -11,25 +11,42 @@ use model::{Position, Record, timestamp};
 use run::{last_scan, realtime_status};
 use serde_json::{Value, json};
 use state::SqliteState;
+use sync::OwnView;
 
 use crate::agent_db;
 use crate::cli::JournalArgs;
 use crate::folder::{DataFolder, is_there};
 
-/// Prints an agent's database for `holdfast queue status` and `holdfast agent status`.
+/// Prints an agent's identity, connection and database for `holdfast agent status`. Returns true if
+/// its last heartbeat was answered with 200.
+pub(crate) fn agent(folder: &Path, as_json: bool) -> anyhow::Result<bool> {
+    let path = agent_db::of_agent(folder)?;
+    let own = OwnView::read(folder)?;
+    status(&path, Some(&own), as_json)?;
+    Ok(own.contact.is_accepted())
+}
+
+/// Prints an agent's database for `holdfast queue status`.
 pub(crate) fn queue(path: &Path, as_json: bool) -> anyhow::Result<()> {
+    status(path, None, as_json)
+}
+
+fn status(path: &Path, own: Option<&OwnView>, as_json: bool) -> anyhow::Result<()> {
     // List the readers before this process becomes one itself.
     let readers = queue::readers(path)?;
     let status = queue::peek(path)?;
     let scan = last_scan(path)?;
     let realtime = realtime_status(path)?;
     if as_json {
-        let all =
+        let mut all =
             json!({ "queue": status, "readers": readers, "last_scan": scan, "realtime": realtime });
+        if let Some(own) = own {
+            all["agent"] = serde_json::to_value(own)?;
+        }
         Console::new().line(&all.to_string());
         return Ok(());
     }
-    let mut text = String::new();
+    let mut text = own.map(|own| format!("{own}\n")).unwrap_or_default();
     let time = |us: Option<u64>| us.map_or_else(|| "never".into(), timestamp::micros);
     for d in &status.datasets {
         let _ = writeln!(

@@ -116,7 +116,7 @@ fn run(command: Command) -> anyhow::Result<bool> {
         Command::Agent(args) => match (args.command, args.config) {
             (Some(AgentCommand::Status(args)), _) => {
                 let config: config::AgentConfig = config::load(&args.config.config)?;
-                inspect::queue(&agent_db::of_agent(&config.data)?, args.json)?;
+                return inspect::agent(&config.data, args.json);
             }
             (None, Some(config)) => runtime()?.block_on(roles::agent(&config))?,
             (None, None) => anyhow::bail!("agent: name its configuration with --config FILE"),

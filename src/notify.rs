@@ -1,7 +1,8 @@
 //! Messages to the service manager, as `sd_notify(3)` describes them: one datagram with lines of
 //! `NAME=VALUE` to the unix socket that `NOTIFY_SOCKET` names. Without it nothing is sent.
 //!
-//! `READY=1` is sent once all listeners are open, `STOPPING=1` when a stop begins. If
+//! `READY=1` is sent once all listeners are open, `STOPPING=1` when a stop begins,
+//! and `STATUS=` when an agent connects. If
 //! `WATCHDOG_USEC` (microseconds) is set, the service manager restarts a program that does not send
 //! `WATCHDOG=1` within that time. It is sent at half that interval, each time after a task has run
 //! on an async and on a blocking thread, so that a process that hangs sends nothing.
@@ -55,6 +56,11 @@ impl Notify {
         );
         let socket = self.socket.as_ref().and_then(|socket| socket.try_clone().ok());
         Watchdog(every.zip(socket).map(|(every, socket)| tokio::spawn(feed(socket, every))))
+    }
+
+    /// Sets the text that the service manager shows for the program.
+    pub(crate) fn status(&self, text: &str) {
+        self.send(&format!("STATUS={text}"));
     }
 
     /// Reports that a stop has begun.

@@ -65,10 +65,7 @@ pub(crate) async fn agent(file: &Path) -> anyhow::Result<()> {
         console.line(&ready);
         let watchdog = notify.ready();
         let ended = loop {
-            let ended = tokio::select! {
-                ended = agent.ended() => ended,
-                () = stop.wait() => None,
-            };
+            let ended = run_to_end(&mut agent, &notify, &mut stop).await;
             if ended != Some(Ended::Configured) {
                 break ended;
             }
@@ -95,6 +92,27 @@ pub(crate) async fn agent(file: &Path) -> anyhow::Result<()> {
             return Err(error);
         }
         console.line("the agent restarts on command");
+    }
+}
+
+/// Waits until the agent ends by itself, or until a stop signal arrives (`None`), and tells the
+/// service manager whether it is connected. The agent is ready before that, because it works
+/// without a server.
+async fn run_to_end(agent: &mut Agent, notify: &Notify, stop: &mut Stop) -> Option<Ended> {
+    let mut connected = agent.connected();
+    if !*connected.borrow() {
+        notify.status("not connected yet");
+    }
+    let watch_connection = async {
+        if connected.wait_for(|connected| *connected).await.is_ok() {
+            notify.status("connected");
+        }
+        std::future::pending().await
+    };
+    tokio::select! {
+        ended = agent.ended() => ended,
+        () = stop.wait() => None,
+        () = watch_connection => None,
     }
 }
 

@@ -13,13 +13,16 @@
 )]
 
 mod common;
+#[path = "common/deployment.rs"]
+mod deployment;
 
 use std::fs;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
 
-use common::{NO_PORTS, PATIENCE, Running, folder};
+use common::{NO_PORTS, PATIENCE, Running, eventually, folder, run};
+use deployment::Deployment;
 
 /// Returns a receiver of the messages. A thread reads the socket at once, because the kernel queues
 /// only a few and the program drops those that do not fit.
@@ -136,4 +139,47 @@ fn server_with_a_failed_state_exits_with_3() {
     fs::write(tree.join("new"), b"x").unwrap();
     assert_eq!(next(&told), "STOPPING=1");
     assert_eq!(running.wait(), 3);
+}
+
+/// Returns the exit code and the text of `holdfast agent status`.
+fn status(deployment: &Deployment) -> (i32, String) {
+    let config = deployment.base.join("agent.toml");
+    let (code, text, error) = run(&["agent", "status", "--config", config.to_str().unwrap()]);
+    (code, text + &error)
+}
+
+/// Waits until `holdfast agent status` exits with this code and prints these words.
+fn until_status(deployment: &Deployment, wanted: i32, words: &str) {
+    eventually("the agent's own view", || match status(deployment) {
+        (code, text) if code == wanted && text.contains(words) => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+}
+
+#[test]
+fn agent_is_ready_before_it_connects_and_shows_refusals() {
+    let deployment = Deployment::new("notify-agent");
+    let (server, _) = deployment.server();
+    assert_eq!(deployment.enroll("web").0, 0);
+    assert_eq!(server.stop(), 0);
+    let path = deployment.base.join("notify.sock");
+    let told = listen(&path);
+    let config = deployment.base.join("agent.toml");
+    let agent = Running::start_with(
+        &["agent", "--config", config.to_str().unwrap()],
+        &deployment.base.join("agent.log"),
+        &[("NOTIFY_SOCKET", path.to_str().unwrap())],
+    );
+    assert_eq!(next(&told), "READY=1");
+    assert_eq!(next(&told), "STATUS=not connected yet");
+    until_status(&deployment, 1, "connection: not connected yet: https://");
+    let (_server, _) = deployment.server();
+    assert!(agent.line("connected: ").contains("agent 001 web to https://127.0.0.1:"));
+    assert_eq!(next(&told), "STATUS=connected");
+    until_status(&deployment, 0, "agent: 001 web\n");
+    let data = deployment.data();
+    let (code, _, error) = run(&["remove", "1", "--data", data.to_str().unwrap()]);
+    assert_eq!(code, 0, "{error}");
+    until_status(&deployment, 1, "last answer: status 401 at ");
+    assert_eq!(agent.stop(), 0);
 }

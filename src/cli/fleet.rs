@@ -82,7 +82,9 @@ pub(crate) struct AgentArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AgentCommand {
-    /// Print what the agent stores, what is pending and when it last scanned and synchronised.
+    /// Print the agent's number, name, server, connection, groups, last answer and end of its
+    /// certificate, and what it stores, what is pending and when it last scanned. Exit code 1 unless
+    /// the last answer was 200.
     Status(AgentStatusArgs),
 }
 

@@ -155,7 +155,14 @@ impl Heart {
                 if outcomes.iter().any(|outcome| outcome.id == restarting) {
                     let _ = self.shared.ended.try_send(Ended::Restart);
                 }
-                if std::mem::take(&mut self.failures) > 0 {
+                let failures = std::mem::take(&mut self.failures);
+                if !self.shared.connected.send_replace(true) {
+                    let client = self.shared.syncer.client();
+                    let sync::Identity { id, name, server_url, .. } = client.identity();
+                    self.shared
+                        .console
+                        .line(&format!("connected: agent {id} {name} to {server_url}"));
+                } else if failures > 0 {
                     self.shared.console.line("the server answers again");
                 }
                 for command in answer.commands {

@@ -87,6 +87,11 @@ impl Agent {
         self.ended.recv().await
     }
 
+    /// Returns a receiver of true from the server's first answer on.
+    pub fn connected(&self) -> watch::Receiver<bool> {
+        self.shared.connected.subscribe()
+    }
+
     /// Stops the agent: stops the scan after the files in progress, informs the server, and closes
     /// the queue. The next start sends a session in flight again.
     pub async fn stop(self) -> anyhow::Result<()> {

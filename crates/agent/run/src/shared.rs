@@ -11,7 +11,7 @@ use model::Dataset;
 use parking_lot::Mutex;
 use queue::Queue;
 use sync::Syncer;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, watch};
 use tracing::error;
 
 use crate::datasets::DatasetKind;
@@ -113,6 +113,8 @@ pub(crate) struct Shared {
     pub(crate) restarting: AtomicU64,
     /// True once a complete scan of files and a scan of packages have ended in this run.
     pub(crate) scanned: AtomicBool,
+    /// True from the server's first answer on.
+    pub(crate) connected: watch::Sender<bool>,
 }
 
 /// Returns the wall clock, microseconds since the epoch.

@@ -126,6 +126,8 @@ impl Start<'_> {
             ended,
             restarting: AtomicU64::new(0),
             scanned: AtomicBool::new(false),
+            // A reload follows an answer of the server.
+            connected: watch::Sender::new(self.begin == Begin::Reload),
         });
         let ports = || TelemetryPorts {
             queue: shared.queue.clone(),

@@ -229,7 +229,12 @@ impl Syncer {
         // Read before the request, so that a session acknowledged during it does not look lost.
         let queue = self.queue.clone();
         let own_session = blocking(move || session_noted(&queue)).await?;
-        let answer = self.beat(&request).await?;
+        let result = self.beat(&request).await;
+        let groups = result.as_ref().map(|answer| answer.agent.groups.clone());
+        if let Err(error) = self.note_contact(groups).await {
+            warn!(%error, "the answer is not recorded: `holdfast agent status` shows an older one");
+        }
+        let answer = result?;
         {
             // A scan recorded during the request is a different one; the next heartbeat reports it.
             let mut newest = self.scan.lock();

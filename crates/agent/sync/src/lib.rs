@@ -16,6 +16,7 @@
 pub mod backoff;
 mod check;
 mod client;
+mod contact;
 mod control;
 mod difference;
 mod documents;
@@ -32,6 +33,7 @@ pub mod tls;
 
 pub use check::{CheckReport, Compared, Surplus};
 pub use client::Client;
+pub use contact::{Contact, OwnView};
 pub use control::StartedCheck;
 pub use enroll::{EnrollOptions, certify_again, enroll};
 pub use error::SyncError;

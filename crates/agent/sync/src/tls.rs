@@ -31,6 +31,14 @@ pub(crate) fn certificate(pem: &[u8]) -> Option<Vec<u8>> {
     CertificateDer::from_pem_slice(pem).ok().map(|c| c.to_vec())
 }
 
+/// Returns the end of the first certificate in `pem`, microseconds since the epoch.
+pub(crate) fn ends_us(pem: &[u8]) -> Option<u64> {
+    let der = certificate(pem)?;
+    let (_, parsed) = x509_parser::parse_x509_certificate(&der).ok()?;
+    let ends_s = u64::try_from(parsed.validity().not_after.timestamp()).ok()?;
+    ends_s.checked_mul(1_000_000)
+}
+
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }

@@ -1,8 +1,10 @@
 //! Values of configuration files and their bounds, with errors that name the key.
 
+use std::fmt;
 use std::time::Duration;
 
-use serde::{Deserialize, Deserializer};
+use serde::Deserializer;
+use serde::de::{Error, Unexpected, Visitor};
 
 /// A value as it is written in a configuration.
 pub trait Written: PartialOrd {
@@ -56,8 +58,37 @@ pub fn within<T: Written>(key: &str, value: &T, least: &T, most: &T) -> Result<(
 
 /// Reads a duration as text: `10s`, `5m`, `12h`, `400d`.
 pub fn duration<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-    let text = String::deserialize(from)?;
-    humantime::parse_duration(&text).map_err(|e| {
-        serde::de::Error::custom(format!("`{text}` is not a duration such as \"10s\": {e}"))
-    })
+    from.deserialize_any(DurationText)
+}
+
+/// The visitor of a duration. It accepts text only, because a bare number has no unit.
+struct DurationText;
+
+impl Visitor<'_> for DurationText {
+    type Value = Duration;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a duration such as \"10s\"")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Duration, E> {
+        humantime::parse_duration(text)
+            .map_err(|e| E::custom(format!("`{text}` is not a duration such as \"10s\": {e}")))
+    }
+
+    fn visit_u64<E: Error>(self, n: u64) -> Result<Duration, E> {
+        let minutes = if n > 0 && n.is_multiple_of(60) {
+            format!(" or \"{}m\"", n / 60)
+        } else {
+            String::new()
+        };
+        Err(E::custom(format!("`{n}` has no unit: write \"{n}s\"{minutes}")))
+    }
+
+    fn visit_i64<E: Error>(self, n: i64) -> Result<Duration, E> {
+        match u64::try_from(n) {
+            Ok(n) => self.visit_u64(n),
+            Err(_) => Err(E::invalid_type(Unexpected::Signed(n), &self)),
+        }
+    }
 }

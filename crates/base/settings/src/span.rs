@@ -3,8 +3,9 @@
 use std::fmt::Display;
 use std::time::Duration;
 
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserializer, Serialize, Serializer};
+
+use crate::bounds;
 
 /// A duration; as text `10s`, `5m`, `12h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,10 +30,7 @@ impl Span {
         least: Duration,
         most: Duration,
     ) -> Result<Self, D::Error> {
-        let text = String::deserialize(from)?;
-        let read = humantime::parse_duration(&text).map_err(|e| {
-            D::Error::custom(format!("`{text}` is not a duration such as \"10s\": {e}"))
-        })?;
+        let read = bounds::duration(from)?;
         within(Self(read), &Self(least), &Self(most))
     }
 }

@@ -159,8 +159,8 @@ fn block(context: &ErrorContext<'_>, node: Node<'_, '_>, settings: &mut Settings
     Ok(())
 }
 
-/// Reads `<wodle name="syscollector">`: packages and their interval. `<disabled>` and `<packages>`
-/// set the same option; the later one applies.
+/// Reads `<wodle name="syscollector">`: packages and their interval. Packages are off if
+/// `<disabled>` or `<packages>` turns them off, in any order.
 fn read_inventory(
     context: &ErrorContext<'_>,
     node: Node<'_, '_>,
@@ -175,17 +175,15 @@ fn read_inventory(
     {
         return Err(context.of(text, "text in <wodle>"));
     }
+    let mut switches = Vec::new();
     for child in node.children().filter(Node::is_element) {
         if let Some(attribute) = child.attributes().next() {
             return Err(context.refused(child, &attribute, "leave it out"));
         }
         let text = context.text(child)?;
         match child.tag_name().name() {
-            "disabled" => {
-                let off = context.yes(child, text)?;
-                inventory.packages = Some(!off);
-            }
-            "packages" => inventory.packages = Some(context.yes(child, text)?),
+            "disabled" => switches.push(!context.yes(child, text)?),
+            "packages" => switches.push(context.yes(child, text)?),
             "interval" => {
                 inventory.interval = Some(context.interval(child, seconds(context, child, text)?)?);
             }
@@ -195,6 +193,9 @@ fn read_inventory(
             }
             _ => return Err(context.unknown(child)),
         }
+    }
+    if !switches.is_empty() {
+        inventory.packages = Some(switches.iter().all(|on| *on));
     }
     Ok(())
 }

@@ -193,3 +193,30 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn packages_are_off_if_either_option_turns_them_off() {
+    for (options, packages) in [
+        ("<packages>no</packages><disabled>no</disabled>", Some(false)),
+        ("<disabled>no</disabled><packages>no</packages>", Some(false)),
+        ("<disabled>yes</disabled><packages>yes</packages>", Some(false)),
+        ("<packages>yes</packages><disabled>no</disabled>", Some(true)),
+        ("<disabled>no</disabled>", Some(true)),
+        ("", None),
+    ] {
+        let text =
+            format!("<agent_config><wodle name=\"syscollector\">{options}</wodle></agent_config>");
+        assert_eq!(Settings::parse(&text).unwrap().inventory.packages, packages, "{options}");
+    }
+}
+
+#[test]
+fn duration_without_a_unit_is_refused_with_the_right_form() {
+    for (text, form) in [
+        ("[scan]\ninterval = 300\n", "write \"300s\" or \"5m\""),
+        ("[sync]\nheartbeat = 7\n", "write \"7s\""),
+    ] {
+        let error = refused(text);
+        assert!(error.contains(form), "{text}: {error}");
+    }
+}

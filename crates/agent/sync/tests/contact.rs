@@ -1,0 +1,51 @@
+//! What an agent stores of the answers to its heartbeats, against a real server.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking, in its helpers too"
+)]
+
+mod common;
+
+use common::{Agent, Server};
+use link::ControlAction;
+use registry::WriteContext;
+use sync::OwnView;
+
+fn view(agent: &Agent) -> OwnView {
+    OwnView::read(agent.folder.path()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn own_view_shows_acceptance_removal_and_silence() {
+    let mut server = Server::start().await;
+    let agent = server.agent("web").await;
+    let before = view(&agent);
+    assert!(!before.contact.is_accepted());
+    assert!(before.to_string().contains("connection: not connected yet"), "{before}");
+    assert!(before.to_string().contains("last answer: none yet"), "{before}");
+
+    agent.syncer.heartbeat(ControlAction::Startup, &[]).await.unwrap();
+    let connected = view(&agent);
+    assert!(connected.contact.is_accepted());
+    let text = connected.to_string();
+    assert!(text.starts_with(&format!("agent: {} web\nserver: https://", agent.id)), "{text}");
+    assert!(text.contains("connection: connected\ngroups: default\n"), "{text}");
+    assert!(text.contains("last answer: status 200 at 20"), "{text}");
+    assert!(text.contains("certificate: ends 20") && text.ends_with('Z'), "{text}");
+
+    server.registry().remove_agent(&WriteContext::server(), agent.id).unwrap().unwrap();
+    let refusal = agent.syncer.heartbeat(ControlAction::Notify, &[]).await.unwrap_err();
+    let removed = view(&agent);
+    assert!(!removed.contact.is_accepted(), "{refusal}");
+    assert!(removed.to_string().contains("connection: refused: "), "{removed}");
+    assert!(removed.to_string().contains("last answer: status 401"), "{removed}");
+
+    server.stop().await;
+    agent.syncer.heartbeat(ControlAction::Notify, &[]).await.unwrap_err();
+    let silent = view(&agent);
+    assert!(silent.to_string().contains("connection: not connected since 20"), "{silent}");
+    assert!(silent.to_string().contains("last answer: status 401"), "{silent}");
+}
