@@ -10,9 +10,15 @@
 
 mod support;
 
+use std::path::Path;
+use std::sync::Arc;
+
+use env::files::{Failure, Fault, SimDisk};
 use ingest::influx::{self, Precision};
-use ingest::{RowRefusal, TelnetReader};
+use ingest::{HttpOptions, RowRefusal, TelnetReader};
+use series::{Store, StoreOptions, Wal};
 use support::{after, resp};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 /// Returns the refused texts.
 fn refused_texts(refusals: &[RowRefusal]) -> Vec<&str> {
@@ -70,4 +76,33 @@ fn put_for_several_metrics_or_events_is_rejected_with_its_line() {
     assert_eq!(refused_texts(&refusals), ["put a|b 7 1 h=x", "put !log 7 1 h=x"]);
     assert_eq!(refusals[0].reason, "put: 1 values for 2 metrics; give one each");
     assert!(refusals[1].reason.contains("holds events"), "{refusals:?}");
+}
+
+#[tokio::test]
+async fn disk_error_is_answered_503_with_its_cause() {
+    let disk = SimDisk::new(1);
+    let files = Arc::new(disk.clone());
+    let options = StoreOptions { wal: Wal::Always, files, ..StoreOptions::default() };
+    let options = StoreOptions { background: false, ..options };
+    let (store, _) = Store::open(Path::new("/series"), options).unwrap();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let router = ingest::router(store, HttpOptions::default());
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    let write = async || {
+        let body = "m,a=1 f=1\n";
+        let (head, length) = ("POST /write HTTP/1.0\r\nHost: x\r\nContent-Length:", body.len());
+        let request = format!("{head} {length}\r\n\r\n{body}");
+        let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    };
+    disk.fail(&[Fault { call: disk.calls() + 1, failure: Failure::Io }]);
+    let refused = write().await;
+    assert!(refused.starts_with("HTTP/1.0 503"), "{refused}");
+    assert!(refused.contains("cannot open a spare: simulated input/output error"), "{refused}");
+    let stored = write().await;
+    assert!(stored.starts_with("HTTP/1.0 204"), "{stored}");
 }
