@@ -47,38 +47,7 @@ fn status(path: &Path, own: Option<&OwnView>, as_json: bool) -> anyhow::Result<(
         return Ok(());
     }
     let mut text = own.map(|own| format!("{own}\n")).unwrap_or_default();
-    let time = |us: Option<u64>| us.map_or_else(|| "never".into(), timestamp::micros);
-    for d in &status.datasets {
-        let _ = writeln!(
-            text,
-            "{}: {} items, {} pending{}, {} refused; last acknowledged {}",
-            d.name,
-            d.items,
-            d.pending,
-            d.oldest_pending_us
-                .map(|us| format!(" (oldest {})", timestamp::micros(us)))
-                .unwrap_or_default(),
-            d.exceptions,
-            time(d.last_cycle_us),
-        );
-    }
-    let _ = writeln!(
-        text,
-        "events: {} queued{}, {} dropped",
-        status.events,
-        status
-            .oldest_event_us
-            .map(|us| format!(" (oldest {})", timestamp::micros(us)))
-            .unwrap_or_default(),
-        status.events_dropped
-    );
-    let _ = writeln!(
-        text,
-        "agent.db: {} bytes, write-ahead log {} bytes; {}",
-        status.file_bytes,
-        status.wal_bytes,
-        if status.closed { "closed cleanly" } else { "in use, or not closed cleanly" },
-    );
+    text.push_str(&run::queue_text(&status));
     text.push_str(&agent_db::settings_text(&status, &readers));
     if let Some(scan) = scan {
         let _ = writeln!(text, "{}", run::last_scan_line(&scan));

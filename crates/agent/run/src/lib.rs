@@ -34,7 +34,7 @@ use tracing::warn;
 pub use config::{
     AgentSettings, InventoryConfig, QueueConfig, RealtimeConfig, ScanConfig, SyncConfig,
 };
-pub use display::print_scan;
+pub use display::{print_scan, queue_text};
 pub use notes::{last_scan, last_scan_line, realtime_status};
 pub use realtime::{RealtimeStatus, RootStatus};
 pub use shared::Ended;
