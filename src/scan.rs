@@ -3,7 +3,7 @@
 use std::io::{self, BufWriter, IsTerminal as _, Write};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
@@ -84,22 +84,24 @@ pub(crate) fn run(args: &ScanArgs) -> anyhow::Result<bool> {
 fn show_progress<T>(progress: &Progress, scan: impl FnOnce() -> T) -> T {
     let (running, ended) = channel::<()>();
     thread::scope(move |scope| {
-        scope.spawn(move || {
-            let mut terminal = io::stderr();
-            loop {
-                let counts = progress.counts();
-                let (files, mib) = (counts.files, counts.bytes_hashed >> 20);
-                let _ = write!(terminal, "{CLEAR_LINE}scanning: {files} files, {mib} MiB read");
-                if ended.recv_timeout(PROGRESS_INTERVAL) != Err(RecvTimeoutError::Timeout) {
-                    break;
-                }
-            }
-            let _ = write!(terminal, "{CLEAR_LINE}");
-        });
+        scope.spawn(move || print_progress(progress, &ended));
         // A scan that panics drops this too, so that the thread ends.
         let _running = running;
         scan()
     })
+}
+
+fn print_progress(progress: &Progress, ended: &Receiver<()>) {
+    let mut terminal = io::stderr();
+    loop {
+        let counts = progress.counts();
+        let (files, mib) = (counts.files, counts.bytes_hashed >> 20);
+        let _ = write!(terminal, "{CLEAR_LINE}scanning: {files} files, {mib} MiB read");
+        if ended.recv_timeout(PROGRESS_INTERVAL) != Err(RecvTimeoutError::Timeout) {
+            break;
+        }
+    }
+    let _ = write!(terminal, "{CLEAR_LINE}");
 }
 
 /// Returns the path as rules need it: absolute and without `..`. A symbolic link as its last
