@@ -40,8 +40,8 @@ fn status(path: &Path, own: Option<&OwnView>, as_json: bool) -> anyhow::Result<(
     if as_json {
         let mut all =
             json!({ "queue": status, "readers": readers, "last_scan": scan, "realtime": realtime });
-        if let Some(own) = own {
-            all["agent"] = serde_json::to_value(own)?;
+        if let (Some(own), Value::Object(fields)) = (own, &mut all) {
+            fields.insert("agent".into(), serde_json::to_value(own)?);
         }
         Console::new().line(&all.to_string());
         return Ok(());

@@ -107,7 +107,7 @@ async fn run_to_end(agent: &mut Agent, notify: &Notify, stop: &mut Stop) -> Opti
         if connected.wait_for(|connected| *connected).await.is_ok() {
             notify.status("connected");
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     };
     tokio::select! {
         ended = agent.ended() => ended,

@@ -471,3 +471,17 @@ fn open_queue_is_listed_and_verified_but_compacted_when_closed() {
     let (code, out, _) = run(&["queue", "verify", "--data", data]);
     assert!(code == 1 && out.contains("problem: "), "{out}");
 }
+
+#[test]
+fn scan_shows_progress_on_a_terminal_only() {
+    let dir = folder("cli-progress");
+    fs::write(dir.join("file"), "content").unwrap();
+    let dir = dir.to_str().unwrap();
+    let words = format!("{} scan --quiet {dir}", env!("CARGO_BIN_EXE_holdfast"));
+    let mut terminal = std::process::Command::new("script");
+    let out = terminal.args(["-qec", &words, "/dev/null"]).output().unwrap();
+    let text = String::from_utf8(out.stdout).unwrap();
+    assert!(out.status.success() && text.contains("scanning: "), "{text}");
+    let (code, _, error) = run(&["scan", "--quiet", dir]);
+    assert!(code == 0 && !error.contains("scanning"), "{error}");
+}

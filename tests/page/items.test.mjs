@@ -1,15 +1,21 @@
 // Packages, agents that never connected and users with few rights, as the dashboard shows them.
 
 import assert from "node:assert/strict";
-import { mkdir, rename, writeFile } from "node:fs/promises";
+import { execFile, spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdir, rename, truncate, writeFile } from "node:fs/promises";
+import { createServer } from "node:net";
 import path from "node:path";
 import { after, before, describe, test } from "node:test";
+import { promisify } from "node:util";
 import { launch, tab } from "./support/browser.mjs";
-import { folder, PASSWORD, PATIENCE_MS, up, USER } from "./support/holdfast.mjs";
+import { BINARY, folder, PASSWORD, PATIENCE_MS, up, USER } from "./support/holdfast.mjs";
 
 const READER = "reader";
+/** Size of each file of a separate agent. */
+const FILE_BYTES = 64 * 1024 * 1024;
 
-let tree, data, system, server, browser;
+let tree, data, system, other, agentsPort, server, browser;
 
 /** Writes the package database as dpkg does: to a new file, which is then renamed. */
 async function install(versions) {
@@ -57,6 +63,36 @@ async function as(user) {
   };
 }
 
+async function freePort() {
+  const listener = createServer().listen(0, "127.0.0.1");
+  await once(listener, "listening");
+  const { port } = listener.address();
+  listener.close();
+  await once(listener, "close");
+  return port;
+}
+
+/** Enrols and starts an agent in a process of its own, which watches this many sparse files. */
+async function separateAgent(name, files) {
+  const home = path.join(other.path, name);
+  const config = path.join(home, "agent.toml");
+  await mkdir(path.join(home, "watched"), { recursive: true });
+  for (let n = 0; n < files; n++) {
+    await writeFile(path.join(home, `watched/${n}`), "");
+    await truncate(path.join(home, `watched/${n}`), FILE_BYTES);
+  }
+  await writeFile(
+    config,
+    `data = "${home}/data"\nserver = "https://127.0.0.1:${agentsPort}"\n` +
+      `[inventory]\npackages = false\n[sync]\nheartbeat = "200ms"\n` +
+      `[[watch]]\npath = "${home}/watched"\n`,
+  );
+  const run = promisify(execFile);
+  const token = (await run(BINARY, ["token", "--data", data.path])).stdout.trim();
+  await run(BINARY, ["enroll", "--config", config, "--name", name, "--token", token]);
+  return spawn(BINARY, ["agent", "--config", config], { stdio: "ignore" });
+}
+
 const scanNow = (page) => page.getByRole("button", { name: "Scan now" });
 
 before(async () => {
@@ -64,14 +100,17 @@ before(async () => {
   data = await folder("data");
   system = await folder("system");
   await install({ openssl: "3.0.2-1", zlib: "1.3" });
-  server = await up(data.path, tree.path, ["--system", system.path, "--scan-interval", "1s"]);
+  other = await folder("agent");
+  agentsPort = await freePort();
+  const flags = ["--system", system.path, "--scan-interval", "1s"];
+  server = await up(data.path, tree.path, [...flags, "--agents", `127.0.0.1:${agentsPort}`]);
   browser = await launch();
 });
 
 after(async () => {
   await browser?.close();
   server?.kill();
-  for (const made of [tree, data, system]) await made?.remove();
+  for (const made of [tree, data, system, other]) await made?.remove();
 });
 
 describe("items of the dashboard", { concurrency: false }, () => {
@@ -133,5 +172,54 @@ describe("items of the dashboard", { concurrency: false }, () => {
     await reader.page.getByText("openssl:amd64").waitFor();
     assert.equal(await scanNow(reader.page).count(), 0);
     await reader.close();
+  });
+
+  test("a first scan that is not finished is said to be so", async () => {
+    // Sparse files that take far longer to read than this test.
+    const agent = await separateAgent("slow", 5000);
+    const { page, open, close } = await as(USER);
+    try {
+      await open("#/agents");
+      await page.getByRole("link", { name: "slow" }).click();
+      await page.locator(".empty-title").getByText("First scan not finished").waitFor();
+      await page.locator("dl.facts").getByText("running since").waitFor();
+      assert.equal(await page.getByText("Nothing differs").count(), 0);
+    } finally {
+      agent.kill("SIGKILL");
+    }
+    await close();
+  });
+
+  test("an agent that is silent shows its open gap", async () => {
+    const agent = await separateAgent("quiet", 1);
+    const { page, open, close } = await as(USER);
+    try {
+      await open("#/agents");
+      await page.getByRole("link", { name: "quiet" }).click();
+      await page.getByText("No gaps", { exact: true }).or(page.locator("li.gap")).first().waitFor();
+      const facts = page.locator("dl.facts");
+      await facts.getByText("in use", { exact: true }).waitFor();
+      await facts.getByText(/ago|just now/).first().waitFor();
+      agent.kill("SIGSTOP");
+      await page.locator("li.gap").getByText("still open").waitFor();
+    } finally {
+      agent.kill("SIGKILL");
+    }
+    await close();
+  });
+
+  // The local agent is gone afterwards: this is the last test.
+  test("a link to a removed agent leads to its history", async () => {
+    const bearer = await admin();
+    const place = "/agents?agents_list=001&status=all&older_than=0s";
+    await api(bearer, "DELETE", place);
+    const { page, open, close } = await as(USER);
+    await open("#/changes");
+    const row = page.locator("tr.row").filter({ hasText: "openssl:amd64" }).first();
+    await row.locator(".c-agent a").click();
+    await page.getByText("There is no agent 001").waitFor();
+    await page.locator("tr.row").filter({ hasText: "openssl:amd64" }).first().waitFor();
+    assert.equal(await page.locator("dl.facts").count(), 0);
+    await close();
   });
 });

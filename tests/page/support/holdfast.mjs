@@ -14,7 +14,7 @@ export const ROOT = fileURLToPath(new URL("../../../", import.meta.url));
 export const USER = "admin";
 export const PASSWORD = "Correct-Horse-4";
 
-const BINARY = process.env.HOLDFAST_BIN ?? path.join(ROOT, "target/debug/holdfast");
+export const BINARY = process.env.HOLDFAST_BIN ?? path.join(ROOT, "target/debug/holdfast");
 /** Time limit for anything that must happen, on a busy machine. */
 export const PATIENCE_MS = 180_000;
 

@@ -9,6 +9,8 @@ import type {
   FileItem,
   Gap,
   Grants,
+  GroupSync,
+  LastScan,
   List,
   Outcome,
   PackageBody,
@@ -35,6 +37,16 @@ export const agents = (p: Parameters, signal?: AbortSignal) => list<Agent>("/age
 export async function agent(id: string, signal?: AbortSignal): Promise<Agent | null> {
   return (await agents({ agents_list: id }, signal)).items[0] ?? null;
 }
+
+/** The agent's last scan; null if the agent does not exist. */
+export const lastScan = async (id: string, signal?: AbortSignal) =>
+  (await list<LastScan>(`/syscheck/${encodeURIComponent(id)}/last_scan`, {}, signal)).items[0] ??
+  null;
+
+/** Whether the agent runs its groups' configuration; null for the server itself. */
+export const groupSync = async (id: string, signal?: AbortSignal) =>
+  (await list<GroupSync>(`/agents/${encodeURIComponent(id)}/group/is_sync`, {}, signal)).items[0] ??
+  null;
 
 export const files = (id: string, p: Parameters, signal?: AbortSignal) =>
   list<FileItem>(`/syscheck/${encodeURIComponent(id)}`, p, signal);

@@ -130,6 +130,23 @@ export interface Gap {
   detail?: string;
 }
 
+/** An agent's last scan, as `GET /syscheck/{id}/last_scan` returns it. */
+export interface LastScan {
+  /** Null before the first one. */
+  start: string | null;
+  /** Null while it runs. */
+  end: string | null;
+  /** End of the scan before, while one runs; absent during the first one. */
+  previous_end?: string;
+}
+
+/** Whether an agent runs its groups' configuration. */
+export interface GroupSync {
+  synced: boolean;
+  /** The configuration that the agent refused, and why. */
+  refused?: { mergedSum: string; detail: string };
+}
+
 /** The server's clock. */
 export interface Clock {
   wall: string;

@@ -36,6 +36,12 @@ export function Changes({ label, changes, oneAgent = false }: Props) {
             <a class="row-link" href={changePlace(change.id)} title={plain(change.path)}>
               <Path path={change.path} />
             </a>
+            {change.from === undefined ? null : (
+              <span class="note">
+                {" "}
+                moved from <Path path={change.from} />
+              </span>
+            )}
           </td>
           <td class="c-gist">
             <Gist change={change} />

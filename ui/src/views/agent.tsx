@@ -1,8 +1,8 @@
 // One agent: what it is, what changed on it, what it watches.
 
 import { useState } from "preact/hooks";
-import { agent as find, coverage, grants, newest } from "../api/calls";
-import type { Agent } from "../api/types";
+import { agent as find, coverage, grants, groupSync, lastScan, newest } from "../api/calls";
+import type { Agent, GroupSync, LastScan } from "../api/types";
 import { plain } from "../core/format";
 import { useResource } from "../core/load";
 import { may } from "../core/grants";
@@ -18,7 +18,26 @@ import { Files } from "./files";
 const CHANGES = 50;
 const GAPS = 5;
 
+function Scanned({ scan }: { scan: LastScan | null }) {
+  if (scan?.end) return <Time time={scan.end} relative />;
+  if (!scan?.start) return <>none yet</>;
+  return (
+    <>
+      running since <Time time={scan.start} />
+    </>
+  );
+}
+
+/** Whether the groups' configuration is in use. */
+function syncWords(sync: GroupSync | null): string {
+  if (sync === null) return "—";
+  if (sync.refused) return `refused: ${sync.refused.detail}`;
+  return sync.synced ? "in use" : "not in use yet";
+}
+
 function Facts({ agent }: { agent: Agent }) {
+  const scan = useResource(`scan ${agent.id}`, (stop) => lastScan(agent.id, stop));
+  const sync = useResource(`sync ${agent.id}`, (stop) => groupSync(agent.id, stop));
   const facts: [label: string, value: preact.ComponentChildren][] = [
     ["Id", agent.id],
     ["Last seen", <Time time={agent.lastKeepAlive} relative />],
@@ -26,6 +45,8 @@ function Facts({ agent }: { agent: Agent }) {
     ["Architecture", agent.os?.arch ?? "—"],
     ["Address", agent.ip ?? agent.registerIP ?? "—"],
     ["Groups", <Safe text={agent.group?.join(", ") ?? "—"} />],
+    ["Groups' configuration", <Safe text={syncWords(sync.data)} />],
+    ["Last scan", <Scanned scan={scan.data} />],
     ["Version", agent.version ?? "—"],
     ["Enrolled", <Time time={agent.dateAdd} />],
   ];
@@ -42,7 +63,11 @@ function Facts({ agent }: { agent: Agent }) {
 }
 
 /** The sentence in place of an empty list: only what is known of the agent. */
-function nothing(id: string, agent: Agent | null): { changes: [string, string?]; gaps: string } {
+function nothing(
+  id: string,
+  agent: Agent | null,
+  scan: LastScan | null,
+): { changes: [string, string?]; gaps: string } {
   if (id === "000") {
     return {
       changes: ["No changes", "The server itself is not scanned."],
@@ -56,11 +81,19 @@ function nothing(id: string, agent: Agent | null): { changes: [string, string?];
     };
   }
   if (agent === null) return { changes: ["No changes known"], gaps: "No gaps known" };
+  if (scan === null) return { changes: ["No changes known"], gaps: "No gaps known" };
+  if (scan.end === null && scan.previous_end === undefined) {
+    return {
+      changes: ["First scan not finished", "Changes are known from the end of the first scan on."],
+      gaps: "No gaps",
+    };
+  }
   return { changes: ["No changes yet", "Nothing differs from the first scan."], gaps: "No gaps" };
 }
 
 function History({ id, agent }: { id: string; agent: Agent | null }) {
-  const empty = nothing(id, agent);
+  const scan = useResource(`scan ${id}`, (stop) => lastScan(id, stop));
+  const empty = nothing(id, agent, scan.data);
   const [recent] = useState(newest);
   const found = useResource(`changes ${id}`, (stop) =>
     recent(id, { agents_list: id, limit: CHANGES }, stop),
@@ -81,7 +114,9 @@ function History({ id, agent }: { id: string; agent: Agent | null }) {
             <Waiting />
           )
         ) : found.data.items.length === 0 ? (
-          <Empty title={empty.changes[0]}>{empty.changes[1]}</Empty>
+          scan.loading ? null : (
+            <Empty title={empty.changes[0]}>{empty.changes[1]}</Empty>
+          )
         ) : (
           <Changes label="Changes of this agent" changes={found.data.items} oneAgent />
         )}

@@ -44,7 +44,7 @@ function Values({ change }: { change: Change }) {
   const every = rows(change);
   const same = every.filter((row) => !row.changed).length;
   const shown = all ? every : every.filter((row) => row.changed);
-  const both = change.kind === "modified";
+  const both = change.kind === "modified" || change.kind === "moved";
   return (
     <section aria-labelledby="values">
       <div class="section-head">
@@ -104,6 +104,7 @@ const SENTENCE = {
   created: "It was not there before.",
   modified: "",
   deleted: "It is no longer there; this is how it last was.",
+  moved: "It was moved from another path.",
 };
 
 function Detail({ change }: { change: Change }) {
@@ -156,6 +157,14 @@ function Detail({ change }: { change: Change }) {
             </a>
           </dd>
         </div>
+        {change.from === undefined ? null : (
+          <div>
+            <dt>Former path</dt>
+            <dd>
+              <Path path={change.from} />
+            </dd>
+          </div>
+        )}
         {hex ? (
           <div>
             <dt>Exact path, in hex</dt>

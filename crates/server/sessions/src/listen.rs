@@ -22,6 +22,7 @@ use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 use tower::ServiceExt as _;
 use tracing::{debug, warn};
 
@@ -32,6 +33,11 @@ use crate::identity::{Origin, Peer};
 use crate::meter::add;
 use crate::options::{HEADERS_MAX, LINGER_BYTES_MAX, Timeouts, told_max};
 use crate::unix::Socket;
+
+/// Answer to a request in plain HTTP.
+const PLAIN_HTTP: &[u8] = b"HTTP/1.1 400 Bad Request\r\n\
+    Content-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n\
+    this port speaks HTTPS to enrolled agents: use an address that begins with https://\n";
 
 /// Connections that the kernel queues until they are accepted.
 const BACKLOG: u32 = 1024;
@@ -129,7 +135,8 @@ async fn serve_agent(
 ) {
     let Accepted { stream, address, turned_away } = accepted;
     let _ = stream.set_nodelay(true);
-    let handshake = tokio::time::timeout(app.options.timeouts.handshake, acceptor.accept(stream));
+    let handshake =
+        tokio::time::timeout(app.options.timeouts.handshake, shake_hands(&acceptor, stream));
     let stream = match handshake.await {
         Ok(Ok(stream)) => stream,
         failed => {
@@ -155,6 +162,24 @@ async fn serve_agent(
         // The rest of the request is drained without decrypting it.
         linger(stream.into_inner().0).await;
     }
+}
+
+/// Performs the handshake. A request in plain HTTP gets an answer in words.
+async fn shake_hands(
+    acceptor: &TlsAcceptor,
+    mut stream: TcpStream,
+) -> io::Result<TlsStream<TcpStream>> {
+    let mut first = [0];
+    // A handshake begins with the byte 22, a request with the first letter of its method.
+    let read = stream.peek(&mut first).await?;
+    if read == 0 || !first.iter().all(u8::is_ascii_uppercase) {
+        return acceptor.accept(stream).await;
+    }
+    // If the request were left unread, closing the connection could discard the answer.
+    let _ = stream.read(&mut [0; 4096]).await?;
+    stream.write_all(PLAIN_HTTP).await?;
+    stream.shutdown().await?;
+    Err(io::Error::other("a request in plain HTTP"))
 }
 
 /// Accepts local callers until stopped, then waits for their connections to end.

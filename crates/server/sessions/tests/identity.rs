@@ -13,6 +13,7 @@ use common::{Server, client, delta, document, event, request};
 use link::{ControlAction, ControlAnswer, ControlOutcome, ControlRequest};
 use model::{AgentId, AgentOs, AgentStatus};
 use registry::{CommandKind, Reader, WriteContext};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn enrolled_agent_starts_and_its_session_is_stored() {
@@ -186,5 +187,17 @@ async fn failed_enrolment_returns_a_status_for_its_cause() {
     assert_eq!(ask(used, "four", request().0).await, 403, "a token used up");
     let answer = anonymous.post(server.url("/enroll")).body("{").send().await.unwrap();
     assert_eq!(answer.status(), 400);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn plain_http_on_the_tls_port_is_answered_in_words() {
+    let server = Server::start();
+    let mut stream =
+        tokio::net::TcpStream::connect(server.handle.local_addr().unwrap()).await.unwrap();
+    stream.write_all(b"GET /control HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("https://"), "{answer:?}");
     server.stop().await;
 }

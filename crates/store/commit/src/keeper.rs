@@ -134,13 +134,13 @@ pub(crate) fn judge(
     metrics::gauge!("holdfast_disk_free_bytes").set(state.free_bytes() as f64);
     let critical = matches!(state, DiskState::Critical(_));
     let low = !matches!(state, DiskState::Fine(_));
-    if critical && !shared.disk_full.load(Ordering::Relaxed) {
+    if critical && shared.disk_full.lock().is_none() {
         tracing::error!(folder = %folder.display(), free_bytes = state.free_bytes(),
             "disk nearly full: sessions are refused until space is free");
     }
     if !critical {
         // This must precede the event, whose submit would fail otherwise.
-        shared.disk_full.store(false, Ordering::Relaxed);
+        *shared.disk_full.lock() = None;
     }
     let now_us = shared.options.clock.guarded_us();
     let free = state.free_bytes();
@@ -162,7 +162,7 @@ pub(crate) fn judge(
         _ => {}
     }
     if critical {
-        shared.disk_full.store(true, Ordering::Relaxed);
+        *shared.disk_full.lock() = Some(format!("{}, {free} bytes are free", folder.display()));
     }
 }
 

@@ -61,8 +61,8 @@ pub(crate) struct Shared {
     in_flight: Arc<InFlight>,
     checkpointed: Mutex<Position>,
     closed: AtomicBool,
-    /// The disk is too full to accept records.
-    pub(crate) disk_full: AtomicBool,
+    /// Names the disk that is too full to accept records, and its free bytes.
+    pub(crate) disk_full: Mutex<Option<String>>,
     /// A watched folder was removed or replaced while the program runs.
     pub(crate) folder_lost: AtomicBool,
     /// The state could not apply a batch for lack of space; the applier retries it.
@@ -117,7 +117,7 @@ impl Shared {
             in_flight: Arc::default(),
             checkpointed: Mutex::default(),
             closed: AtomicBool::new(false),
-            disk_full: AtomicBool::new(false),
+            disk_full: Mutex::default(),
             folder_lost: AtomicBool::new(false),
             stalled: AtomicBool::new(false),
         }
@@ -137,8 +137,8 @@ impl Shared {
                 "the server's data folder is gone: put it back, or restore a backup there",
             );
         }
-        if self.disk_full.load(Ordering::Relaxed) {
-            return full("the server's disk is nearly full: free space there");
+        if let Some(disk) = &*self.disk_full.lock() {
+            return full(&format!("the server's disk is nearly full: free space there: {disk}"));
         }
         if self.stalled.load(Ordering::Relaxed) {
             return full("records that were accepted wait for free space in the state store");

@@ -103,9 +103,12 @@ async fn submit_is_rejected_below_the_critical_disk_threshold() {
     };
     let open = place.try_open(options).unwrap();
     let commit = open.commit.clone();
-    eventually("refusal", || commit.shared.disk_full.load(std::sync::atomic::Ordering::Relaxed));
+    eventually("refusal", || commit.available().is_err());
     let refused = open.commit.submit(one("a")).await.unwrap_err();
-    assert!(matches!(refused, CommitError::Full(_)), "{refused}");
+    let named = |why: &str| {
+        why.contains(&place.dir.display().to_string()) && why.ends_with("bytes are free")
+    };
+    assert!(matches!(&refused, CommitError::Full(why) if named(why)), "{refused}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

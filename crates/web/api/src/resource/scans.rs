@@ -60,6 +60,9 @@ pub(crate) struct ScanTimes {
     start: Option<String>,
     /// Null while it runs.
     end: Option<String>,
+    /// End of the scan before, while one runs; absent during the first one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    previous_end: Option<String>,
 }
 
 fn last_scan(call: &Call) -> Result<Answer, Failure> {
@@ -70,7 +73,9 @@ fn last_scan(call: &Call) -> Result<Answer, Failure> {
     }
     let scan = call.registry().last_scan(call.reader(), agent)?;
     let ended = scan.ended_at_s.filter(|end| scan.started_at_s.is_none_or(|start| *end >= start));
-    let item = ScanTimes { start: scan.started_at_s.map(seconds), end: ended.map(seconds) };
+    let previous_end = scan.ended_at_s.filter(|_| ended.is_none()).map(seconds);
+    let (start, end) = (scan.started_at_s.map(seconds), ended.map(seconds));
+    let item = ScanTimes { start, end, previous_end };
     Ok(Answer::List(List::new(vec![to_value(&item)?], 1, messages)))
 }
 
