@@ -3,9 +3,6 @@
 use std::io::{self, BufWriter, IsTerminal as _, Write};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::thread;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use console::Console;
@@ -13,14 +10,9 @@ use detect::{Cancel, Progress, RootState, Rules, ScanOptions, Scanner, SystemNam
 use env::clock::SystemClock;
 use model::traits::PortError;
 use model::{Baseline, BaselineItem, ChangeBatch, FileBody, Op, Sink, SinkOutcome};
-use run::print_scan;
+use run::{print_scan, show_progress};
 
 use crate::cli::ScanArgs;
-
-/// Interval of the line of progress.
-const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
-/// Returns the cursor to the line's beginning and clears the line (ECMA-48 EL).
-const CLEAR_LINE: &str = "\r\x1b[K";
 
 /// Scans and prints. Returns false if something could not be read.
 pub(crate) fn run(args: &ScanArgs) -> anyhow::Result<bool> {
@@ -40,9 +32,10 @@ pub(crate) fn run(args: &ScanArgs) -> anyhow::Result<bool> {
     };
     let (progress, cancel) = (Progress::new(), Cancel::new());
     // Items that scroll over the terminal are progress enough.
-    let shown = io::stderr().is_terminal() && (args.quiet || !io::stdout().is_terminal());
-    let mut scan = || scanner.scan(&mut Nothing, &mut printer, &progress, &cancel);
-    let report = if shown { show_progress(&progress, scan) } else { scan() };
+    let quiet = args.quiet || !io::stdout().is_terminal();
+    let shown = quiet.then(|| show_progress(&progress));
+    let report = scanner.scan(&mut Nothing, &mut printer, &progress, &cancel);
+    drop(shown);
     if let Some(e) = printer.failed.take() {
         return Err(e).context("stdout");
     }
@@ -77,31 +70,6 @@ pub(crate) fn run(args: &ScanArgs) -> anyhow::Result<bool> {
         print_scan(&Console::new(), &report);
     }
     Ok(whole)
-}
-
-/// Runs a scan and shows a line of progress on stderr until it ends. A line that cannot be written is
-/// left out.
-fn show_progress<T>(progress: &Progress, scan: impl FnOnce() -> T) -> T {
-    let (running, ended) = channel::<()>();
-    thread::scope(move |scope| {
-        scope.spawn(move || print_progress(progress, &ended));
-        // A scan that panics drops this too, so that the thread ends.
-        let _running = running;
-        scan()
-    })
-}
-
-fn print_progress(progress: &Progress, ended: &Receiver<()>) {
-    let mut terminal = io::stderr();
-    loop {
-        let counts = progress.counts();
-        let (files, mib) = (counts.files, counts.bytes_hashed >> 20);
-        let _ = write!(terminal, "{CLEAR_LINE}scanning: {files} files, {mib} MiB read");
-        if ended.recv_timeout(PROGRESS_INTERVAL) != Err(RecvTimeoutError::Timeout) {
-            break;
-        }
-    }
-    let _ = write!(terminal, "{CLEAR_LINE}");
 }
 
 /// Returns the path as rules need it: absolute and without `..`. A symbolic link as its last

@@ -47,7 +47,7 @@ fn human_bytes(bytes: u64) -> String {
 }
 
 /// Shows a running scan on stderr, if that is a terminal, until the result is dropped.
-pub(crate) fn show_progress(progress: &Progress) -> Option<ShownProgress> {
+pub fn show_progress(progress: &Progress) -> Option<ShownProgress> {
     io::stderr().is_terminal().then(|| ShownProgress::start(progress.clone()))
 }
 
@@ -62,7 +62,7 @@ pub fn print_scan(console: &Console, report: &ScanReport) {
 }
 
 /// A progress bar that is shown until it is dropped.
-pub(crate) struct ShownProgress {
+pub struct ShownProgress {
     done: Arc<AtomicBool>,
     drawer: Option<std::thread::JoinHandle<()>>,
 }

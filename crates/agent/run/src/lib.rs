@@ -34,7 +34,7 @@ use tracing::warn;
 pub use config::{
     AgentSettings, InventoryConfig, QueueConfig, RealtimeConfig, ScanConfig, SyncConfig,
 };
-pub use display::{print_scan, queue_text};
+pub use display::{ShownProgress, print_scan, queue_text, show_progress};
 pub use notes::{last_scan, last_scan_line, realtime_status};
 pub use realtime::{RealtimeStatus, RootStatus};
 pub use shared::Ended;

@@ -135,8 +135,7 @@ async fn serve_agent(
 ) {
     let Accepted { stream, address, turned_away } = accepted;
     let _ = stream.set_nodelay(true);
-    let handshake =
-        tokio::time::timeout(app.options.timeouts.handshake, shake_hands(&acceptor, stream));
+    let handshake = tokio::time::timeout(app.options.timeouts.handshake, accept(&acceptor, stream));
     let stream = match handshake.await {
         Ok(Ok(stream)) => stream,
         failed => {
@@ -165,15 +164,12 @@ async fn serve_agent(
 }
 
 /// Performs the handshake. A request in plain HTTP gets an answer in words.
-async fn shake_hands(
-    acceptor: &TlsAcceptor,
-    mut stream: TcpStream,
-) -> io::Result<TlsStream<TcpStream>> {
+async fn accept(tls: &TlsAcceptor, mut stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
     let mut first = [0];
     // A handshake begins with the byte 22, a request with the first letter of its method.
     let read = stream.peek(&mut first).await?;
     if read == 0 || !first.iter().all(u8::is_ascii_uppercase) {
-        return acceptor.accept(stream).await;
+        return tls.accept(stream).await;
     }
     // If the request were left unread, closing the connection could discard the answer.
     let _ = stream.read(&mut [0; 4096]).await?;
