@@ -100,6 +100,46 @@ export interface PackageBody {
 /** Effects by action and resource, as `GET /security/users/me/policies` returns them. */
 export type Grants = Record<string, string | Record<string, "allow" | "deny">>;
 
+/** A user: number as text, and its name. */
+export interface UserBody {
+  id: string;
+  name?: string;
+  effective?: UserBody;
+}
+
+/** A process, with the one that created it. */
+export interface ProcessBody {
+  pid: number;
+  start?: string;
+  /** Path; absent if it is unknown or ambiguous. */
+  executable?: string;
+  name?: string;
+  hash?: { sha256: string };
+  command_line?: string;
+  working_directory?: string;
+  parent?: ProcessBody;
+}
+
+/** A writer as `seen` lists it. */
+export interface Actor {
+  attribution: string;
+  reason?: string;
+  executables?: { path?: string; sha256?: string }[];
+}
+
+/** The notifications of a change. */
+export interface Seen {
+  found_by?: string;
+  first?: string;
+  last?: string;
+  notifications?: number;
+  attribution?: string;
+  session?: number;
+  tty?: string;
+  actors?: Actor[];
+  more?: number;
+}
+
 export interface Change {
   id: string;
   agent: { id: string; name?: string };
@@ -113,6 +153,11 @@ export interface Change {
   from?: string;
   changed_fields?: string[];
   cause?: { kind: string; detail?: string };
+  process?: ProcessBody;
+  user?: UserBody;
+  container?: { id: string };
+  /** Absent if a scan found the change. */
+  seen?: Seen;
   before: FileBody | PackageBody | null;
   after: FileBody | PackageBody | null;
 }

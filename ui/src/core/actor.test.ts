@@ -32,7 +32,10 @@ test("an unknown writer has its reason in place of a name", () => {
 
 test("several executables and several processes are not reduced to one", () => {
   const executables = [{ path: "/bin/sh" }, { path: "/bin/touch" }];
-  const ambiguous = { attribution: "ambiguous", actors: [{ attribution: "ambiguous", executables }] };
+  const ambiguous = {
+    attribution: "ambiguous",
+    actors: [{ attribution: "ambiguous", executables }],
+  };
   expect(who(change({ seen: ambiguous, user: alice, process: { pid: 7 } }))).toBe(
     "alice (root) sh or touch",
   );

@@ -7,6 +7,7 @@ const TITLES: Record<string, string> = {
   unreadable: "Not readable",
   clock_jump: "Clock jumped",
   overflow: "Kernel queue overflowed",
+  watch_interrupted: "Watching interrupted",
   limit_reached: "Limit reached",
   database_rebuilt: "Agent database rebuilt",
   events_dropped: "History dropped on the agent",

@@ -19,7 +19,11 @@ function Process({ process }: { process: ProcessBody }) {
     <tr>
       <td>{process.pid}</td>
       <td>
-        {process.executable ? <Path path={process.executable} /> : <span class="quiet">not known</span>}
+        {process.executable ? (
+          <Path path={process.executable} />
+        ) : (
+          <span class="quiet">not known</span>
+        )}
         {process.hash ? (
           <div class="note">
             <Digest text={process.hash.sha256} />
@@ -58,7 +62,9 @@ export function Writer({ change }: { change: Change }) {
             <dd>
               <Safe text={userText(user)} />
               {seen.tty ? <span class="note"> on {seen.tty}</span> : null}
-              {seen.session === undefined ? null : <span class="note"> session {seen.session}</span>}
+              {seen.session === undefined ? null : (
+                <span class="note"> session {seen.session}</span>
+              )}
             </dd>
           </div>
         ) : null}

@@ -4,6 +4,7 @@ import type { Change } from "../api/types";
 import { gist } from "../core/difference";
 import { plain } from "../core/format";
 import { place } from "../core/route";
+import { Who } from "./actor";
 import { Kind } from "./marks";
 import { Row, Table } from "./table";
 import { Path, Safe, Time } from "./text";
@@ -45,6 +46,9 @@ export function Changes({ label, changes, oneAgent = false }: Props) {
           </td>
           <td class="c-gist">
             <Gist change={change} />
+            <div class="note">
+              <Who change={change} />
+            </div>
           </td>
           {oneAgent ? null : (
             <td class="c-agent">

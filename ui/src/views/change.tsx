@@ -8,6 +8,7 @@ import { count, plain } from "../core/format";
 import { useResource } from "../core/load";
 import { place } from "../core/route";
 import { ClockOff, Gist, agentName } from "../parts/changes";
+import { Writer } from "../parts/actor";
 import { Kind } from "../parts/marks";
 import { Digest, Failure, Path, Safe, Time, Title, Waiting } from "../parts/text";
 
@@ -174,6 +175,7 @@ function Detail({ change }: { change: Change }) {
           </div>
         ) : null}
       </dl>
+      <Writer change={change} />
       <Values change={change} />
     </>
   );
