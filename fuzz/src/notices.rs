@@ -35,7 +35,7 @@ fn check(found: &Notification<'_>) {
         assert!(!entry.name.is_empty() && !entry.name.contains(&0));
     }
     for Handle(handle) in entries.map(|entry| entry.directory).chain(found.object) {
-        let length = u32::from_ne_bytes(*handle[8..].first_chunk().unwrap()) as usize;
+        let length = u32::from_ne_bytes(*handle.get(8..).unwrap().first_chunk().unwrap()) as usize;
         assert_eq!(handle.len(), HANDLE_HEAD_BYTES + length);
     }
 }

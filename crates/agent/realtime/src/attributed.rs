@@ -7,7 +7,7 @@ use crate::status::AttributionStatus;
 
 /// The process table, if it could be started.
 pub(crate) enum Attributed {
-    By(Attribution),
+    By(Box<Attribution>),
     Off { reason: String },
 }
 
@@ -19,7 +19,7 @@ impl Attributed {
             return Self::Off { reason: "off by configuration".into() };
         };
         match Attribution::start(options) {
-            Ok(attribution) => Self::By(attribution),
+            Ok(attribution) => Self::By(Box::new(attribution)),
             Err(problem) => {
                 tracing::warn!("changes are not attributed to processes: {problem}");
                 Self::Off { reason: problem.to_string() }

@@ -129,14 +129,8 @@ impl Start<'_> {
             // A reload follows an answer of the server.
             connected: watch::Sender::new(self.begin == Begin::Reload),
         });
-        let ports = || TelemetryPorts {
-            queue: shared.queue.clone(),
-            dataset: shared.dataset.clone(),
-            syncer: shared.syncer.clone(),
-            console: shared.console.clone(),
-            clock: shared.clock.clone(),
-        };
-        let begin = || HostMetrics::open(&settings.folder, &settings.metrics, ports());
+        let begin =
+            || HostMetrics::open(&settings.folder, &settings.metrics, telemetry_ports(&shared));
         let metrics = settings.metrics.enabled.then(begin);
         let history = if report.created { History::None } else { History::Kept };
         let scanning =
@@ -184,6 +178,16 @@ fn spawn_scanner(
         scanning.run(&inbox);
     };
     thread::Builder::new().name("scan".into()).spawn(run).context("scan thread")
+}
+
+fn telemetry_ports(shared: &Shared) -> TelemetryPorts {
+    TelemetryPorts {
+        queue: shared.queue.clone(),
+        dataset: shared.dataset.clone(),
+        syncer: shared.syncer.clone(),
+        console: shared.console.clone(),
+        clock: shared.clock.clone(),
+    }
 }
 
 async fn guarded(_part: Part, work: impl Future<Output = ()>) {

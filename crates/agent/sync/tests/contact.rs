@@ -1,4 +1,4 @@
-//! What an agent stores of the answers to its heartbeats, against a real server.
+//! The note of an agent about the answers to its heartbeats, against a real server.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -241,7 +241,7 @@ pub fn changes_are_found_by_user_process_and_former_path(store: &dyn StateStore)
     apply(store, session(1, 99, writes));
     let of = |user: Option<&str>, process: Option<&str>, path| {
         let (user, process) = (user.map(str::to_owned), process.map(str::to_owned));
-        ids(store, &ChangeQuery { user, process, path, ..all() })
+        ids(store, &ChangeQuery { path, user, process, ..all() })
     };
     assert_eq!(of(Some("alice"), None, PathMatch::Any), ["e-3", "e-1"]);
     assert_eq!(of(Some("7"), None, PathMatch::Any), [""; 0], "it has a name");
