@@ -19,7 +19,7 @@
 //! - The table, [`limits`], is in memory and starts with what `/proc` lists: before its start,
 //!   every answer is uncertain.
 //!
-//! **Locking.** The table has one lock, see [`reader`]. `resolve` holds it for a lookup per
+//! **Locking.** The table has one lock, see `reader.rs`. `resolve` holds it for a lookup per
 //! writer, and not while it waits, hashes or looks up names. Any thread may call it.
 
 mod clock;

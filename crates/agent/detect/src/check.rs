@@ -23,8 +23,13 @@ use crate::{limits, merge, moves};
 
 impl Targeted {
     pub(crate) fn new(checks: &[Check], large_bytes: u64) -> Self {
-        let names = checks.iter().filter(|check| check.depth == Depth::Name);
-        let seen = names.filter_map(|check| Some((check.key.clone(), check.seen.clone()?)));
+        // A whole tree has actors only if it is a single file.
+        let is_single = |check: &&Check| {
+            let actors = check.seen.as_ref().is_some_and(|seen| !seen.actors.is_empty());
+            check.depth == Depth::Name || actors
+        };
+        let single = checks.iter().filter(is_single);
+        let seen = single.filter_map(|check| Some((check.key.clone(), check.seen.clone()?)));
         Self { seen: seen.collect(), large_bytes, ..Self::default() }
     }
 }

@@ -22,7 +22,10 @@ mod pace;
 mod status;
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::io;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use detect::{CheckReport, Interrupt};
@@ -207,9 +210,16 @@ impl Interrupt for Realtime {
 fn as_check(due: &Due, attribution: &Attributed) -> Check {
     let Notices { first_us, last_us, count, ref writers, more_writers } = due.notices;
     // A directory was changed by one of many: its writers say nothing about one entry.
-    let actors = if due.depth == Depth::Name { attribution.resolve(writers) } else { Vec::new() };
+    let single = due.depth == Depth::Name || is_file(&due.key);
+    let actors = if single { attribution.resolve(writers) } else { Vec::new() };
     let seen = Seen { first_us, last_us, notices: count, actors, more_actors: more_writers };
     Check { key: due.key.clone(), depth: due.depth, seen: Some(Arc::new(seen)) }
+}
+
+/// Returns true if the key is that of a file: a root that is a single file is due as a whole.
+fn is_file(key: &ItemKey) -> bool {
+    let path = PathBuf::from(OsString::from_vec(key.path()));
+    path.symlink_metadata().is_ok_and(|found| found.is_file())
 }
 
 /// Returns true if the roots of an incident are among the checked trees.

@@ -48,6 +48,8 @@ pub(super) struct Scanning {
     seen: (u64, Duration),
     /// Open gaps as last stored.
     gaps: Vec<Gap>,
+    /// Time at which the state of realtime detection was last stored.
+    pub(super) realtime_noted: Option<Instant>,
     /// True once a scan of this run has completed.
     pub(super) whole: bool,
     changes: u64,
@@ -129,6 +131,7 @@ impl Scanning {
             down_since_us,
             seen,
             gaps,
+            realtime_noted: None,
             whole: false,
             changes: 0,
             looked: None,
@@ -151,8 +154,8 @@ impl Scanning {
         let mut look = Instant::now() + self.packages.interval();
         loop {
             self.note_alive();
-            self.note_realtime();
             self.run_due_checks();
+            self.note_realtime();
             let wait = due.min(look).saturating_duration_since(Instant::now()).min(ALIVE_EVERY);
             let next = self.realtime.as_ref().and_then(Realtime::next_due);
             let received = scan_commands.recv_timeout(next.map_or(wait, |next| wait.min(next)));

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use detect::{NoChecks, ScanPorts};
@@ -17,6 +17,9 @@ use crate::shared::{ScanCommand, Shared};
 
 /// Interval of scans where realtime detection covers every root: an independent check of it.
 const INTERVAL_REALTIME: Duration = Duration::from_hours(1);
+/// Shortest time between two notes of the state, so that a busy agent does not write them with each
+/// change.
+const NOTE_EVERY: Duration = Duration::from_secs(5);
 /// Interval of scans otherwise.
 const INTERVAL_SCAN: Duration = Duration::from_mins(5);
 
@@ -156,6 +159,10 @@ impl Scanning {
     /// Stores how the roots are watched, for `agent status`.
     pub(crate) fn note_realtime(&mut self) {
         let Some(realtime) = &self.realtime else { return };
+        if self.realtime_noted.is_some_and(|noted| noted.elapsed() < NOTE_EVERY) {
+            return;
+        }
+        self.realtime_noted = Some(Instant::now());
         if let Err(problem) = notes::set_realtime(&self.shared.queue, &realtime.status()) {
             error!("agent's queue: {problem}");
         }

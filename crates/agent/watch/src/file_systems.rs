@@ -24,6 +24,19 @@ pub struct FileSystemState {
     pub remedy: String,
 }
 
+impl FileSystemState {
+    /// Returns the state of a root that is a single file: its directory is marked.
+    pub(crate) fn of_file(path: &[u8], marked: bool) -> Self {
+        let (level, reason) = if marked {
+            (Level::Directories, String::new())
+        } else {
+            (Level::ScanOnly, "the directory of the file cannot be marked".to_owned())
+        };
+        let (kind, remedy) = ("file".to_owned(), String::new());
+        Self { path: path.to_vec(), kind, level, reason, remedy }
+    }
+}
+
 /// A root with the file systems at or below it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WatchState {

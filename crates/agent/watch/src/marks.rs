@@ -70,7 +70,12 @@ impl Shared {
             let whole = is_file && directory == parent;
             let request = if whole { Request::Directory } else { Request::Names };
             // What is missing or unreadable here is reported by the scan of the root.
-            let _ = self.attach_single(directory, request);
+            let marked = self.attach_single(directory, request).is_ok();
+            let mut state = self.lock();
+            if whole {
+                let marked = marked && state.group.is_some();
+                state.file_roots.insert(number, marked);
+            }
         }
         // The root may have been created before the mark on its parent was set.
         if opened.is_err() {
@@ -78,7 +83,10 @@ impl Shared {
         }
         let mut state = self.lock();
         match &opened {
-            Ok(_) => state.missing_roots.remove(&number),
+            Ok(_) => {
+                state.file_roots.remove(&number);
+                state.missing_roots.remove(&number)
+            }
             Err(_) => !is_file && state.missing_roots.insert(number),
         };
         drop(state);

@@ -56,6 +56,8 @@ pub(crate) struct State {
     pub(crate) generation: u32,
     pub(crate) file_systems: HashMap<FileSystemId, FileSystem>,
     pub(crate) missing_roots: HashSet<usize>,
+    /// Roots that are single files, and whether the directory of each is marked.
+    pub(crate) file_roots: HashMap<usize, bool>,
     pub(crate) incidents: Vec<Incident>,
     pub(crate) overflows: u64,
     /// Start of the last read that found the queue empty, or of the first group, microseconds since
@@ -95,6 +97,7 @@ impl Shared {
             generation: 1,
             file_systems: HashMap::new(),
             missing_roots: HashSet::new(),
+            file_roots: HashMap::new(),
             incidents: Vec::new(),
             overflows: 0,
             complete_us: clock.now_us(),

@@ -12,7 +12,7 @@ use dirty::{Paths, Tracker};
 use model::{DirectoryHandles, Due};
 use parking_lot::MutexGuard;
 
-use crate::file_systems::WatchState;
+use crate::file_systems::{FileSystemState, WatchState};
 use crate::mounts::Mounts;
 use crate::options::Options;
 use crate::shared::{Incident, Shared};
@@ -132,6 +132,9 @@ impl Watcher {
             file_systems: {
                 let mut all: Vec<_> =
                     state.file_systems.values().filter_map(|fs| fs.state_of(number)).collect();
+                if let Some(marked) = state.file_roots.get(&number) {
+                    all.push(FileSystemState::of_file(path, *marked));
+                }
                 all.sort_by(|one, other| one.path.cmp(&other.path));
                 all
             },
