@@ -21,6 +21,10 @@ case "$name" in
     # No peer: the server with and without what it keeps.
     [ -n "${HOLDFAST_BIN:-}" ] || (cd .. && cargo build --release --quiet --bin holdfast)
     exec ./cache.sh ;;
+  realtime)
+    [ -n "${HOLDFAST_BIN:-}" ] || (cd .. && cargo build --release --quiet --bin holdfast)
+    shift
+    exec ./realtime.py "$@" ;;
   journal)
     # A comparison without one of them is still one: who is missing is said.
     [ -e /usr/include/rocksdb/c.h ] || ../tests/packages.sh rocksdb-headers librocksdb-dev || true

@@ -140,6 +140,10 @@ fn line(item: &Value) -> String {
     if !fields.is_empty() {
         let _ = write!(line, " ({})", fields.join(", "));
     }
+    let by = ["/user/name", "/process/name"].map(|part| text(at(item, part))).join(" ");
+    if by.len() > 1 {
+        let _ = write!(line, " by {}", model::path::show_terminal(by.trim().as_bytes()));
+    }
     if let Some(package) = package(item) {
         let _ = write!(line, " {}", model::path::show_terminal(package.as_bytes()));
     }

@@ -21,7 +21,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{Api, Running, differences, disk, eventually, folder, stored};
+use common::{Api, Running, differences, disk, eventually, folder, run, stored};
 use serde_json::Value;
 
 struct Place {
@@ -45,11 +45,14 @@ impl Place {
         Some(Self { data: base.join("data"), tree, log: base.join("log") })
     }
 
-    fn start(&self) -> Running {
+    fn words(&self) -> Vec<&str> {
         let (data, tree) = (self.data.to_str().unwrap(), self.tree.to_str().unwrap());
         let words = ["up", "--data", data, "--watch", tree, "--api", "127.0.0.1:0"];
-        let words = [&words[..], &["--scan-interval", "1h", "--plain-http"]].concat();
-        let running = Running::start(&words, &self.log);
+        [&words[..], &["--scan-interval", "1h", "--plain-http"]].concat()
+    }
+
+    fn start(&self) -> Running {
+        let running = Running::start(&self.words(), &self.log);
         running.line("ready: ");
         running
     }
@@ -156,6 +159,49 @@ fn own_data_inside_the_watched_folder_is_not_reported() {
         let modified = |n: usize| vec![("modified", place.at("file")); n + 1];
         expect(&api, &modified(n));
     }
+    assert_eq!(running.stop(), 0);
+}
+
+/// Returns the capabilities that the packaged unit leaves to the agent, as `setpriv` takes them.
+fn capabilities_of_the_unit() -> String {
+    let unit = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/holdfast-agent.service");
+    let unit = fs::read_to_string(unit).unwrap();
+    let line = unit.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).unwrap();
+    let named =
+        line.split(' ').map(|name| format!(",+{}", name.to_lowercase().replace("cap_", "")));
+    format!("-all{}", named.collect::<String>())
+}
+
+#[test]
+fn rights_of_the_unit_detect_and_attribute_a_change() {
+    let Some(place) = Place::new("realtime-unit") else { return };
+    let rights = capabilities_of_the_unit();
+    let through = ["setpriv", "--bounding-set", &rights, "--inh-caps", "-all", "--"];
+    let running = Running::start_through(&through, &place.words(), &place.log);
+    running.line("synchronised: ");
+    let api = Api::of(&place.data);
+    // The shell lives on after the change, so that nothing depends on the priority of the agent.
+    let mut shell = Command::new("sh")
+        .args(["-c", "echo x > new; read line"])
+        .current_dir(&place.tree)
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    expect(&api, &[("created", place.at("new"))]);
+    let change = &api.history("/changes")[0];
+    assert_eq!(change["process"]["pid"], shell.id(), "{change:#}");
+    assert_eq!(change["user"]["id"], "0", "{change:#}");
+    drop(shell.stdin.take());
+    shell.wait().unwrap();
+    let words = ["queue", "status", "--json", "--data", place.data.to_str().unwrap()];
+    eventually("the state is stored", || {
+        let (_, status, error) = run(&words);
+        let status: Value = serde_json::from_str(&status).unwrap_or_else(|_| panic!("{error}"));
+        let realtime = &status["realtime"];
+        let root = &realtime["roots"][0];
+        let good = root["state"] == "realtime" && realtime["attribution"]["on"] == true;
+        if good { Ok(()) } else { Err(realtime.to_string()) }
+    });
     assert_eq!(running.stop(), 0);
 }
 

@@ -61,6 +61,14 @@ impl Running {
         Self::spawn(command, log)
     }
 
+    /// Does the same as [`Running::start`], through a program that starts the one named at the end
+    /// of its arguments.
+    pub fn start_through(through: &[&str], words: &[&str], log: &Path) -> Self {
+        let mut command = Command::new(through[0]);
+        command.args(&through[1..]).arg(env!("CARGO_BIN_EXE_holdfast")).args(without_ports(words));
+        Self::spawn(command, log)
+    }
+
     fn spawn(mut command: Command, log: &Path) -> Self {
         let stderr = File::options().create(true).append(true).open(log).unwrap();
         let mut child =

@@ -49,19 +49,30 @@ const two = (n: number) => String(n).padStart(2, "0");
 /** Milliseconds since the epoch of an RFC 3339 time; NaN when it is none. */
 export const instant = (time: string | undefined): number => (time ? Date.parse(time) : Number.NaN);
 
-/** Local date and time to the second; the text itself when it is no time. */
-export function moment(time: string): string {
+/** Offset of local time from UTC at a date: `Z` or `+01:00`. */
+function offset(d: Date): string {
+  const minutes = -d.getTimezoneOffset();
+  if (minutes === 0) return "Z";
+  const whole = Math.abs(minutes);
+  return `${minutes < 0 ? "-" : "+"}${two(Math.floor(whole / 60))}:${two(whole % 60)}`;
+}
+
+function local(time: string, fraction: string): string {
   const ms = instant(time);
   if (Number.isNaN(ms)) return time;
   const d = new Date(ms);
   const date = `${d.getFullYear()}-${two(d.getMonth() + 1)}-${two(d.getDate())}`;
-  return `${date} ${two(d.getHours())}:${two(d.getMinutes())}:${two(d.getSeconds())}`;
+  const clock = `${two(d.getHours())}:${two(d.getMinutes())}:${two(d.getSeconds())}`;
+  return `${date} ${clock}${fraction}${offset(d)}`;
 }
+
+/** Local date and time to the second, with the offset; the text itself when it is no time. */
+export const moment = (time: string): string => local(time, "");
 
 /** `moment` with every digit of the second that the text has: file times count nanoseconds. */
 export function exact(time: string): string {
   const fraction = /\.(\d+)/.exec(time)?.[1]?.replace(/0+$/, "") ?? "";
-  return fraction === "" ? moment(time) : `${moment(time)}.${fraction}`;
+  return local(time, fraction === "" ? "" : `.${fraction}`);
 }
 
 const STEPS: [seconds: number, unit: string][] = [

@@ -63,7 +63,7 @@ const TABLE: &[(&str, u16, Option<u16>, &str)] = &[
     ("/syscheck/001?sort=device", 400, Some(1403), "'device'"),
     ("/syscheck/001?select=nope", 400, Some(1724), "'nope'"),
     ("/changes?from=yesterday", 400, Some(1412), "not a date"),
-    ("/changes?kind=moved", 400, None, "'moved' is not one of"),
+    ("/changes?kind=renamed", 400, None, "'renamed' is not one of"),
     ("/changes?limit=1001", 400, None, "1001 is greater than the maximum of 1000"),
     ("/changes?cursor=garbage", 400, None, "cursor"),
     ("/changes/garbage", 404, None, "no such change"),

@@ -1,0 +1,308 @@
+#!/usr/bin/env python3
+"""Realtime detection of `holdfast up`: lost names in a storm, delays, attribution and idle load.
+
+Prints a table and writes results/realtime.json. A plain inotify reader watches the same storm, with
+a pause of 500 ms between its reads.
+
+usage: realtime.py [storm] [latency] [who] [idle]   (none: all; QUICK=1 for a short one)
+HOLDFAST_BIN names another binary than the release build. Needs root.
+"""
+
+import ctypes
+import http.client
+import json
+import os
+import shutil
+import socket
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from datetime import datetime
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+BINARY = os.environ.get("HOLDFAST_BIN", os.path.join(HERE, "../target/release/holdfast"))
+QUICK = os.environ.get("QUICK", "0") != "0"
+ROUNDS = 1 if QUICK else 3
+PATIENCE_S = 120
+rows = []
+
+
+def row(case, subject, metric, value, unit, n):
+    rows.append({"case": case, "subject": subject, "metric": metric, "value": value, "unit": unit, "n": n})
+    print(f"{case:<28} {subject:<10} {metric:<18} {value:>12.3f} {unit}", flush=True)
+
+
+class Socket(http.client.HTTPConnection):
+    """HTTP over the server's unix socket."""
+
+    def __init__(self, path):
+        super().__init__("localhost", timeout=30)
+        self.path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(30)
+        self.sock.connect(self.path)
+
+
+class Up:
+    """A running `holdfast up` that watches one folder."""
+
+    def __init__(self, base):
+        self.data, self.tree = os.path.join(base, "data"), os.path.join(base, "tree")
+        os.makedirs(self.tree, exist_ok=True)
+
+    def start(self):
+        words = [BINARY, "up", "--data", self.data, "--watch", self.tree, "--api", "127.0.0.1:0"]
+        words += ["--plain-http", "--scan-interval", "1h"]
+        for port in ["--resp", "--opentsdb", "--udp", "--http"]:
+            words += [port, "off"]
+        env = dict(os.environ, HOLDFAST_ADMIN_PASSWORD="Bench-Password-1")
+        log = open(os.path.join(os.path.dirname(self.data), "log"), "w")
+        self.process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=log, env=env, text=True)
+        for line in self.process.stdout:
+            # The thread that checks names reads the packages first.
+            if line.startswith("synchronised packages: "):
+                break
+        threading.Thread(target=self.process.stdout.read, daemon=True).start()
+        return self
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait()
+
+    def get(self, path):
+        client = Socket(os.path.join(self.data, "holdfast.sock"))
+        client.request("GET", path)
+        answer = client.getresponse().read()
+        client.close()
+        return json.loads(answer)["data"]
+
+    def changes(self, since=0):
+        """Returns the changes that arrived after a number, the newest first."""
+        items, cursor = [], ""
+        while True:
+            page = self.get(f"/changes?limit=1000&since={since}{cursor}")
+            items += page["affected_items"]
+            if not page["next_cursor"]:
+                return items
+            cursor = f"&cursor={page['next_cursor']}"
+
+    def newest(self):
+        return self.get("/changes?limit=1")["newest"]
+
+    def settle(self, least=0):
+        """Waits until `least` changes have arrived in all and none has for two seconds."""
+        last, since = self.newest(), time.monotonic()
+        began = since
+        while time.monotonic() - began < PATIENCE_S:
+            if last >= least and time.monotonic() - since > 2:
+                return
+            time.sleep(0.2)
+            now = self.newest()
+            if now != last:
+                last, since = now, time.monotonic()
+
+    def cpu_s(self):
+        with open(f"/proc/{self.process.pid}/stat") as stat:
+            fields = stat.read().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def resident_mb(self):
+        with open(f"/proc/{self.process.pid}/status") as status:
+            kib = [line for line in status if line.startswith("VmRSS:")][0].split()[1]
+        return int(kib) * 1024 / 1e6
+
+
+class Inotify(threading.Thread):
+    """Counts the names of one directory that inotify reports; reads every 500 ms."""
+
+    def __init__(self, folder):
+        super().__init__(daemon=True)
+        libc = ctypes.CDLL(None, use_errno=True)
+        self.fd = libc.inotify_init1(os.O_NONBLOCK)
+        libc.inotify_add_watch(self.fd, folder.encode(), 0x3CE)
+        self.seen, self.overflows, self.ending = {}, 0, False
+
+    def run(self):
+        while not self.ending:
+            time.sleep(0.5)
+            try:
+                found = os.read(self.fd, 1 << 24)
+            except BlockingIOError:
+                continue
+            at = 0
+            while at < len(found):
+                _, mask, _, length = struct.unpack_from("iIII", found, at)
+                name = found[at + 16 : at + 16 + length].rstrip(b"\0")
+                self.overflows += bool(mask & 0x4000)
+                for bit in (0x100, 0x8, 0x4, 0x80, 0x200):
+                    if mask & bit:
+                        self.seen.setdefault(bit, set()).add(name)
+                at += 16 + length
+
+
+def storm(base):
+    files = 1_000 if QUICK else 10_000
+    lost, lost_inotify = [], []
+    for number in range(ROUNDS):
+        up = Up(os.path.join(base, f"storm{number}")).start()
+        peer = Inotify(up.tree)
+        peer.start()
+        path = lambda name: os.path.join(up.tree, name)  # noqa: E731
+
+        def create(n):
+            open(path(f"a{n}"), "w").close()
+
+        def write(n):
+            with open(path(f"a{n}"), "w") as file:
+                file.write(str(n))
+
+        phases = [
+            ("created", create),
+            ("modified", write),
+            ("modified", lambda n: os.chmod(path(f"a{n}"), 0o600)),
+            ("moved", lambda n: os.rename(path(f"a{n}"), path(f"b{n}"))),
+            ("deleted", lambda n: os.unlink(path(f"b{n}"))),
+        ]
+        missing = 0
+        for kind, step in phases:
+            since = up.newest()
+            for n in range(files):
+                step(n)
+            up.settle(since + files)
+            reported = {item["path"] for item in up.changes(since) if item["kind"] == kind}
+            missing += files - len(reported & {path(f"{x}{n}") for n in range(files) for x in "ab"})
+        time.sleep(1)
+        peer.ending = True
+        lost.append(missing)
+        lost_inotify.append(sum(files - min(files, len(peer.seen.get(bit, ()))) for bit in (0x100, 0x8, 0x4, 0x80, 0x200)))
+        up.stop()
+    case = f"storm {files} files"
+    row(case, "holdfast", "lost", statistics.median(lost), "names", ROUNDS)
+    row(case, "inotify", "lost", statistics.median(lost_inotify), "names", ROUNDS)
+
+
+def delays(up, rate, count):
+    """Returns the delays from close to the server's receipt, milliseconds."""
+    closed = {}
+    since = up.newest()
+    begin = time.monotonic()
+    for n in range(count):
+        wait = begin + n / rate - time.monotonic()
+        if wait > 0:
+            time.sleep(wait)
+        name = os.path.join(up.tree, f"{rate}-{since}-{n}")
+        with open(name, "w") as file:
+            file.write("x")
+        closed[name] = time.time()
+    up.settle(since + count)
+    found = {}
+    for item in up.changes(since):
+        received = datetime.fromisoformat(item["received"].replace("Z", "+00:00")).timestamp()
+        found[item["path"]] = received
+    missing = [name for name in closed if name not in found]
+    assert not missing, f"{len(missing)} of {count} were not reported"
+    return [(found[name] - at) * 1000 for name, at in closed.items()]
+
+
+def latency(base):
+    for rate, count in [(0.5, 10), (10, 100), (100, 1_000), (1_000, 5_000)]:
+        if QUICK:
+            count = max(5, count // 10)
+        p50, p99 = [], []
+        for number in range(ROUNDS):
+            up = Up(os.path.join(base, f"latency{rate}-{number}")).start()
+            up.settle()
+            found = sorted(delays(up, rate, count))
+            p50.append(found[len(found) // 2])
+            p99.append(found[len(found) * 99 // 100])
+            up.stop()
+        case = "latency lone" if rate < 1 else f"latency {rate}/s"
+        row(case, "holdfast", "p50_ms", statistics.median(p50), "ms", ROUNDS)
+        row(case, "holdfast", "p99_ms", statistics.median(p99), "ms", ROUNDS)
+
+
+def who(base):
+    count = 100 if QUICK else 1_000
+    up = Up(os.path.join(base, "who")).start()
+    since = up.newest()
+    expected = {}
+    for n in range(count):
+        name = os.path.join(up.tree, f"w{n}")
+        process = subprocess.Popen(["touch", name])
+        process.wait()
+        expected[name] = process.pid
+    up.settle(since + count)
+    known = wrong = ambiguous = 0
+    for item in up.changes(since):
+        process = item.get("process")
+        if item["path"] not in expected or process is None:
+            continue
+        if process["pid"] != expected[item["path"]]:
+            wrong += 1
+            continue
+        known += 1
+        executable = process.get("executable", "")
+        ambiguous += executable == ""
+        wrong += executable != "" and not executable.endswith("touch")
+    up.stop()
+    case = f"who {count} processes"
+    row(case, "holdfast", "attributed_share", known / count, "", 1)
+    row(case, "holdfast", "ambiguous_share", ambiguous / count, "", 1)
+    row(case, "holdfast", "wrong", wrong, "", 1)
+
+
+def idle(base):
+    files = 15_000 if QUICK else 150_000
+    up = Up(os.path.join(base, "idle"))
+    for n in range(files):
+        if n % 100 == 0:
+            folder = os.path.join(up.tree, f"d{n // 100}")
+            os.mkdir(folder)
+        with open(os.path.join(folder, f"f{n}"), "w") as file:
+            file.write(str(n))
+    up.start()
+    time.sleep(20)
+    seconds = 20 if QUICK else 60
+    before = up.cpu_s()
+    time.sleep(seconds)
+    used = up.cpu_s() - before
+    case = f"idle {files} files"
+    row(case, "holdfast up", "core_share", used / seconds, "", 1)
+    row(case, "holdfast up", "rss_mb", up.resident_mb(), "MB", 1)
+    up.stop()
+
+
+def machine():
+    with open("/proc/loadavg") as load, open("/proc/cpuinfo") as cpu:
+        model = [line.split(":")[1].strip() for line in cpu if line.startswith("model name")]
+        return {
+            "cpu": model[0] if model else "",
+            "cores": os.cpu_count(),
+            "kernel": os.uname().release,
+            "load": load.read().strip(),
+        }
+
+
+def main():
+    cases = {"storm": storm, "latency": latency, "who": who, "idle": idle}
+    wanted = sys.argv[1:] or list(cases)
+    base = tempfile.mkdtemp()
+    try:
+        for name in wanted:
+            cases[name](base)
+    finally:
+        shutil.rmtree(base, ignore_errors=True)
+    if QUICK or len(wanted) < len(cases):
+        return
+    with open(os.path.join(HERE, "results/realtime.json"), "w") as out:
+        lines = ",\n  ".join(json.dumps(one) for one in rows)
+        out.write('{"machine": %s, "rows": [\n  %s\n]}\n' % (json.dumps(machine()), lines))
+
+
+main()
