@@ -110,7 +110,10 @@ impl World {
             self.server = Some(server);
         }
         if self.agent.is_none() && self.who != Who::Up {
-            self.agent = Some(self.spawn("agent", 1));
+            // A signal before the program listens for it would kill it.
+            let agent = self.spawn("agent", 1);
+            agent.line("ready: ");
+            self.agent = Some(agent);
         }
     }
 

@@ -225,7 +225,7 @@ fn writer_is_named_only_for_the_name_that_it_changed() {
     let directory = f.at("new");
     f.write("new/by someone else", "x");
     let actor = model::Actor { attribution: Attribution::Exact, ..model::Actor::default() };
-    let seen = Seen { first_us: 5, last_us: 7, notices: 2, actors: vec![actor], more_actors: 0 };
+    let seen = Seen { first_us: 5, last_us: 7, notices: 2, actors: vec![actor], ..Seen::default() };
     let mut named = check(&directory, Depth::Name);
     named.seen = Some(Arc::new(seen.clone()));
     b.run_checks(&[named]);

@@ -53,6 +53,29 @@ pub struct RealtimeOptions {
     pub attribution: Option<attribution::Options>,
 }
 
+/// The last full scan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Scanned {
+    #[default]
+    Never,
+    Running,
+    /// Ended at this time, microseconds since the epoch.
+    Ended(u64),
+}
+
+impl Scanned {
+    /// Returns the earliest possible time of a change that a check finds. A scan that ran after the
+    /// first notification has reported what it found at its own time: what is found later must not
+    /// be dated before that.
+    fn not_before_us(self, notices: &Notices, now_us: u64) -> u64 {
+        match self {
+            Self::Running => now_us,
+            Self::Ended(end_us) if notices.first_us <= end_us => notices.last_us.max(end_us),
+            Self::Never | Self::Ended(_) => 0,
+        }
+    }
+}
+
 /// Realtime detection of one set of roots. Dropping it stops the watcher.
 pub struct Realtime {
     watcher: Watcher,
@@ -64,6 +87,7 @@ pub struct Realtime {
     /// Incidents whose roots have not been checked.
     incidents: Vec<Incident>,
     gaps: Vec<Coverage>,
+    scanned: Scanned,
     status: status::Counts,
     clock: Arc<dyn Clock>,
 }
@@ -85,6 +109,7 @@ impl Realtime {
             large: LargeFiles::default(),
             incidents: Vec::new(),
             gaps: Vec::new(),
+            scanned: Scanned::default(),
             status: status::Counts::default(),
             clock,
         })
@@ -98,6 +123,16 @@ impl Realtime {
     /// Call this when the first scan of this run has ended.
     pub fn end_first_scan(&self) {
         self.watcher.end_first_scan();
+    }
+
+    /// Call this when a full scan begins.
+    pub fn begin_scan(&mut self) {
+        self.scanned = Scanned::Running;
+    }
+
+    /// Call this when a full scan has ended.
+    pub fn end_scan(&mut self) {
+        self.scanned = Scanned::Ended(self.clock.now_us());
     }
 
     /// Returns the time until something is due; `None` if nothing waits.
@@ -126,7 +161,10 @@ impl Realtime {
         let due = self.watcher.due(now, names_max);
         self.pace.spend(due.len());
         self.running = due.into_iter().map(|due| (due.key.clone(), due)).collect();
-        self.running.values().map(|due| as_check(due, &self.attribution)).collect()
+        let now_us = self.clock.now_us();
+        let not_before_us = |due: &Due| self.scanned.not_before_us(&due.notices, now_us);
+        let as_check = |due| as_check(due, &self.attribution, not_before_us(due));
+        self.running.values().map(as_check).collect()
     }
 
     /// Takes the outcome of the checks.
@@ -207,12 +245,14 @@ impl Interrupt for Realtime {
     }
 }
 
-fn as_check(due: &Due, attribution: &Attributed) -> Check {
+fn as_check(due: &Due, attribution: &Attributed, not_before_us: u64) -> Check {
     let Notices { first_us, last_us, count, ref writers, more_writers } = due.notices;
     // A directory was changed by one of many: its writers say nothing about one entry.
     let single = due.depth == Depth::Name || is_file(&due.key);
     let actors = if single { attribution.resolve(writers) } else { Vec::new() };
-    let seen = Seen { first_us, last_us, notices: count, actors, more_actors: more_writers };
+    let notices = count;
+    let more_actors = more_writers;
+    let seen = Seen { first_us, last_us, not_before_us, notices, actors, more_actors };
     Check { key: due.key.clone(), depth: due.depth, seen: Some(Arc::new(seen)) }
 }
 
@@ -246,4 +286,19 @@ fn gaps_of(incident: &Incident, found: Option<u64>) -> Vec<Coverage> {
         detail: incident.detail.clone(),
     };
     incident.roots.iter().map(gap).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn change_found_after_a_scan_is_not_dated_before_it() {
+        let notices = Notices { first_us: 5, last_us: 8, ..Notices::default() };
+        assert_eq!(Scanned::Never.not_before_us(&notices, 20), 0);
+        assert_eq!(Scanned::Running.not_before_us(&notices, 20), 20);
+        assert_eq!(Scanned::Ended(4).not_before_us(&notices, 20), 0, "the scan came first");
+        assert_eq!(Scanned::Ended(6).not_before_us(&notices, 20), 8);
+        assert_eq!(Scanned::Ended(10).not_before_us(&notices, 20), 10);
+    }
 }

@@ -284,8 +284,11 @@ impl Scanning {
         };
         let mut handles = realtime.handles();
         let handles = &mut handles;
+        realtime.begin_scan();
         let mut ports = ScanPorts { baseline, sink, handles, interrupt: realtime };
-        self.scanner.scan_with(&mut ports, progress, cancel)
+        let scanned = self.scanner.scan_with(&mut ports, progress, cancel);
+        realtime.end_scan();
+        scanned
     }
 
     fn now_s(&self) -> i64 {

@@ -117,7 +117,8 @@ impl EventBody {
         };
         let seen = change.seen.as_deref();
         let top = seen.map(TopBodies::new).unwrap_or_default();
-        let notified_us = seen.filter(|seen| seen.notices > 0).map(|seen| seen.first_us);
+        let notified = seen.filter(|seen| seen.notices > 0);
+        let notified_us = notified.map(|seen| seen.first_us.max(seen.not_before_us));
         Self {
             timestamp: timestamp::micros(notified_us.unwrap_or(change.found_at_us)),
             event: EventMeta {

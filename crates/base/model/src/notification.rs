@@ -76,6 +76,9 @@ pub struct Seen {
     pub first_us: u64,
     /// Time of the last notification, microseconds since the epoch.
     pub last_us: u64,
+    /// Earliest possible time of the change, microseconds since the epoch: a scan compared the item
+    /// before. It is 0 if the first notification is the time of the change.
+    pub not_before_us: u64,
     /// Number of notifications.
     pub notices: u32,
     /// The writers. Empty if processes are not attributed here.

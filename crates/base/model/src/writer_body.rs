@@ -234,7 +234,7 @@ mod tests {
     }
 
     fn seen(actors: Vec<Actor>) -> Seen {
-        Seen { first_us: 5_000_000, last_us: 6_000_000, notices: 3, actors, more_actors: 0 }
+        Seen { first_us: 5_000_000, last_us: 6_000_000, notices: 3, actors, ..Seen::default() }
     }
 
     fn event(seen: Option<Seen>) -> EventBody {
