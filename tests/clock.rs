@@ -110,10 +110,7 @@ impl World {
             self.server = Some(server);
         }
         if self.agent.is_none() && self.who != Who::Up {
-            // A signal before the program listens for it would kill it.
-            let agent = self.spawn("agent", 1);
-            agent.line("ready: ");
-            self.agent = Some(agent);
+            self.agent = Some(self.spawn("agent", 1));
         }
     }
 

@@ -70,7 +70,10 @@ impl Scanned {
     fn not_before_us(self, notices: &Notices, now_us: u64) -> u64 {
         match self {
             Self::Running => now_us,
-            Self::Ended(end_us) if notices.first_us <= end_us => notices.last_us.max(end_us),
+            // An end in the future means that the clock was set back since.
+            Self::Ended(end_us) if (notices.first_us..=now_us).contains(&end_us) => {
+                notices.last_us.max(end_us)
+            }
             Self::Never | Self::Ended(_) => 0,
         }
     }
@@ -300,5 +303,6 @@ mod tests {
         assert_eq!(Scanned::Ended(4).not_before_us(&notices, 20), 0, "the scan came first");
         assert_eq!(Scanned::Ended(6).not_before_us(&notices, 20), 8);
         assert_eq!(Scanned::Ended(10).not_before_us(&notices, 20), 10);
+        assert_eq!(Scanned::Ended(30).not_before_us(&notices, 20), 0, "the clock was set back");
     }
 }
