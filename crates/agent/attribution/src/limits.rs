@@ -39,10 +39,10 @@ pub const NAMES_MAX: usize = 10_000;
 pub const NAME_AGE_MAX: Duration = Duration::from_mins(1);
 
 /// A file that an exec closes (`O_CLOEXEC`) is notified when the system call returns, after the
-/// message of the exec. An image is therefore still a candidate so long after it was replaced.
+/// message of the exec. An image is therefore a candidate until this time after it was replaced.
 pub const CLOSE_DELAY_NS: u64 = 5_000_000;
 /// Longest time between the moment in which an exec replaces what `/proc` shows, and its message.
 /// The kernel maps the new program in between, on a busy machine with interruptions.
 pub const EXEC_WINDOW_NS: u64 = 10_000_000_000;
-/// An image is used for an answer only if no message contradicted it for so long after its reading.
+/// Time after its reading in which no message may contradict an image that an answer uses.
 pub const SETTLE_NS: u64 = 50_000_000;

@@ -114,7 +114,7 @@ impl Window {
 }
 
 impl History {
-    /// Returns true if the name has been quiet for so long that nothing needs to be remembered. A
+    /// Returns true if the name was quiet long enough that nothing needs to be remembered. A
     /// name of normal interval is forgotten sooner.
     pub(crate) fn is_over(&self, now: u64) -> bool {
         now.saturating_sub(self.checked) >= if self.interval == 0 { BUSY } else { QUIET }
