@@ -76,15 +76,17 @@ impl ShownProgress {
             if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
                 bar.set_style(style);
             }
-            while !flag.load(Ordering::Relaxed) {
+            let show = || {
                 let now = progress.counts();
-                bar.set_message(format!(
-                    "scanning: {} files, {} read",
-                    now.files,
-                    human_bytes(now.bytes_hashed)
-                ));
+                let read = human_bytes(now.bytes_hashed);
+                bar.set_message(format!("scanning: {} files, {read} read", now.files));
                 bar.tick();
+            };
+            // A short scan is shown once, too.
+            show();
+            while !flag.load(Ordering::Relaxed) {
                 std::thread::park_timeout(DRAW_EVERY);
+                show();
             }
             bar.finish_and_clear();
         };
