@@ -95,8 +95,8 @@ pub(crate) async fn agent(file: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// Waits until the agent ends by itself, or until a stop signal arrives (`None`), and tells the
-/// service manager whether it is connected. The agent is ready before that, because it works
+/// Waits until the agent ends by itself, or until a stop signal arrives (`None`), and reports
+/// to the service manager whether it is connected. The agent is ready before that, because it works
 /// without a server.
 async fn run_to_end(agent: &mut Agent, notify: &Notify, stop: &mut Stop) -> Option<Ended> {
     let mut connected = agent.connected();

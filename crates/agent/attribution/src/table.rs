@@ -285,7 +285,7 @@ impl Table {
             }
             return;
         }
-        // What was read from /proc may have been these users already.
+        // The reading from /proc may have contained these users already.
         for phase in life.phases.iter_mut().filter(|phase| at_ns < phase.ids_read_ns) {
             phase.ids = None;
         }

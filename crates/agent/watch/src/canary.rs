@@ -128,7 +128,7 @@ mod tests {
             if let Some(incident) = watcher.incidents().pop() {
                 break incident;
             }
-            // What is due is left there, so this may return at once.
+            // Due names are not taken here, so this may return at once.
             watcher.wait(Duration::from_secs(1));
         };
         assert_eq!(incident.kind, IncidentKind::CanaryMissed);

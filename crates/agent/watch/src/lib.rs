@@ -1,5 +1,6 @@
 //! Kernel notifications (fanotify with file handles) to a bounded list of names that are due for a
-//! check. `dirty` has the part without system calls. The names say where to look sooner than the next scan; only a scan decides what changed.
+//! check. The names say where to look sooner than the next scan; only a comparison decides what
+//! changed. The crate `dirty` has the part without system calls.
 //!
 //! ```no_run
 //! use std::time::Duration;

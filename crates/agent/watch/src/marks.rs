@@ -69,7 +69,7 @@ impl Shared {
         for directory in above(&root) {
             let whole = is_file && directory == parent;
             let request = if whole { Request::Directory } else { Request::Names };
-            // What is missing or unreadable here is reported by the scan of the root.
+            // The scan of the root reports a directory that is missing or unreadable.
             let marked = self.attach_single(directory, request).is_ok();
             let mut state = self.lock();
             if whole {
@@ -117,7 +117,7 @@ impl Shared {
         });
         match entered {
             Ok(()) => {}
-            // Removed since it was opened; its parent's notifications tell.
+            // It was removed since it was opened. Its parent is notified of that.
             Err(e) if [Some(libc::ENOENT), Some(libc::ESTALE)].contains(&e.raw_os_error()) => {}
             Err(e) => {
                 let reason = format!("a mark was refused: {e}");

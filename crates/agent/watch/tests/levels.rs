@@ -178,7 +178,7 @@ fn privileged_limit_of_directories_is_reported_once() {
     assert!(!state.is_realtime());
     assert_eq!(state.file_systems[0].remedy, "raise realtime.directories_max");
     assert_eq!(checker.watcher.counters().directories, 50);
-    // What is in the index is still notified.
+    // Directories in the index are still notified.
     fs::write(top.path().join("f"), b"x").unwrap();
     checker.wait_for(&[now(top.path().join("f"))]);
     assert!(checker.incidents().is_empty());
