@@ -140,8 +140,23 @@ impl Running {
 
     /// Sends SIGTERM. Returns the exit code.
     pub fn stop(mut self) -> i32 {
+        self.wait_for_signal_handler();
         self.signal("TERM");
         self.wait()
+    }
+
+    /// Waits until the process catches SIGTERM, or has ended. A signal before that would kill it.
+    fn wait_for_signal_handler(&mut self) {
+        let status = format!("/proc/{}/status", self.child.id());
+        eventually("the process catches SIGTERM", || {
+            if self.child.try_wait().unwrap().is_some() {
+                return Ok(());
+            }
+            let status = fs::read_to_string(&status).unwrap();
+            let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+            let caught = u64::from_str_radix(caught.trim(), 16).unwrap();
+            if caught >> 14 & 1 == 1 { Ok(()) } else { Err(status) }
+        });
     }
 
     /// Waits for the end of the process. Returns the exit code.
