@@ -164,6 +164,7 @@ mod tests {
             fields: Fields::default(),
             found_at_us: 1,
             seen: None,
+            cause: None,
         }));
         if deleted { Op::Delete { key, change } } else { Op::Put { key, observation: o, change } }
     }

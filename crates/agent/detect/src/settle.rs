@@ -94,6 +94,7 @@ impl Walk<'_, '_> {
             found_at_us,
             from: None,
             seen: self.seen(&key, found_at_us),
+            cause: None,
         };
         self.cx.writer.push(Op::Put { key, observation: now, change: Some(Box::new(change)) })
     }
@@ -123,6 +124,7 @@ impl Walk<'_, '_> {
             found_at_us,
             from: None,
             seen: self.seen(&key, found_at_us),
+            cause: None,
         };
         self.cx.writer.push(Op::Delete { key, change: Some(Box::new(change)) })
     }

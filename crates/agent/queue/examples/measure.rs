@@ -94,6 +94,7 @@ fn put_op(number: u64, round: u64, event: bool) -> Op {
             found_at_us: 1,
             from: None,
             seen: None,
+            cause: None,
         })
     });
     Op::Put { key, observation, change }

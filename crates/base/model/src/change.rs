@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::cause::Cause;
 use crate::notification::Seen;
 use crate::observation::{Kind, Observation, ObserveError};
 use crate::path::ItemKey;
@@ -138,6 +139,8 @@ pub struct Change {
     pub found_at_us: u64,
     /// Its notifications and writers; absent if a scan found it.
     pub seen: Option<Arc<Seen>>,
+    /// Its explanation, if there is one.
+    pub cause: Option<Arc<Cause>>,
 }
 
 impl Observation {

@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::cause::Cause;
 use crate::change::{Change, ChangeKind, Field};
 use crate::coverage::{Coverage, OpenGap};
 use crate::document::{FileBody, Names};
@@ -30,22 +31,6 @@ pub struct EventMeta {
     pub kinds: Vec<String>,
     /// `created`, `modified`, `deleted`, `moved`, `coverage` or `gap_opened`.
     pub action: String,
-}
-
-/// Explanation of a change.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cause {
-    /// `unexplained` until something explains it, such as `package`.
-    pub kind: String,
-    /// Details, such as a package with its versions.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub detail: String,
-}
-
-impl Default for Cause {
-    fn default() -> Self {
-        Self { kind: "unexplained".into(), detail: String::new() }
-    }
 }
 
 /// `holdfast.*`.
@@ -135,7 +120,7 @@ impl EventBody {
             holdfast: HoldfastBody {
                 previous,
                 changed_fields: change.fields.iter().map(Field::name).map(String::from).collect(),
-                cause: Some(Cause::default()),
+                cause: Some(change.cause.as_deref().cloned().unwrap_or_default()),
                 seen: seen.map(SeenBody::new),
                 ..HoldfastBody::default()
             },
@@ -289,6 +274,7 @@ mod tests {
             found_at_us: 1_763_751_122_000_001,
             from: None,
             seen: None,
+            cause: None,
         };
         let event = EventBody::of_change(&change, &NoNames);
         assert_eq!(event.path(), "/etc/shadow");
@@ -310,6 +296,7 @@ mod tests {
             found_at_us: 1,
             from: None,
             seen: None,
+            cause: None,
         };
         let event = EventBody::of_change(&change, &NoNames);
         assert_eq!(event.event.action, "deleted");
@@ -333,6 +320,7 @@ mod tests {
             found_at_us: 9,
             from: None,
             seen: None,
+            cause: None,
         };
         for (from, to, kind) in [
             (Some(0), Some(1), ChangeKind::Modified),

@@ -7,6 +7,7 @@
 pub mod actor;
 pub mod agent;
 mod ascii;
+pub mod cause;
 pub mod change;
 mod codec;
 pub mod coverage;
@@ -27,6 +28,7 @@ pub mod writer_body;
 
 pub use actor::{Actor, ActorUser, Attribution, Executable, ProcessInfo};
 pub use agent::{AgentOs, AgentRecord, AgentStatus};
+pub use cause::{Cause, CauseKind, CausePackage};
 pub use change::{Change, ChangeKind, Field, Fields};
 pub use coverage::{Coverage, CoverageKind, OpenGap};
 pub use document::{FileBody, FileDocument, Names};

@@ -247,6 +247,7 @@ mod tests {
             found_at_us: 9_000_000,
             from: None,
             seen: seen.map(std::sync::Arc::new),
+            cause: None,
         };
         let event = EventBody::of_change(&change, &NoNames);
         assert_eq!(serde_json::from_slice::<EventBody>(&event.to_json()).unwrap(), event);

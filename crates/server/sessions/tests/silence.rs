@@ -86,6 +86,7 @@ fn change(id: &str) -> SessionValue {
         found_at_us: now_us(),
         from: None,
         seen: None,
+        cause: None,
     };
     event(id, &EventBody::of_change(&change, &NoNames))
 }

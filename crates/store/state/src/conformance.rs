@@ -116,6 +116,7 @@ pub fn event(id: &str, path: &str, kind: ChangeKind, found_at_us: u64) -> Write 
         found_at_us,
         from: None,
         seen: None,
+        cause: None,
     };
     Write::Event { id: id.into(), body: EventBody::of_change(&change, &NoNames).to_json() }
 }

@@ -73,6 +73,7 @@ pub(crate) fn change(key: &ItemKey, kind: ChangeKind, size: u64) -> Change {
         found_at_us: START_US + size,
         from: None,
         seen: None,
+        cause: None,
     }
 }
 

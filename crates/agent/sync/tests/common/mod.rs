@@ -404,6 +404,7 @@ impl Agent {
                 found_at_us,
                 from: None,
                 seen: None,
+                cause: None,
             })
         });
         self.op(match after {

@@ -231,6 +231,7 @@ pub fn changes_are_found_by_user_process_and_former_path(store: &dyn StateStore)
         fields: Fields::default(),
         found_at_us,
         seen: None,
+        cause: None,
     };
     let writes = vec![
         written("e-1", change("/a", None, 10), "alice", "/usr/bin/vim"),

@@ -1,6 +1,6 @@
 //! Changes and gaps in the format of lists and of the event stream.
 
-use model::{ContainerBody, EventBody, ProcessBody, SeenBody, UserBody, timestamp};
+use model::{CauseKind, ContainerBody, EventBody, ProcessBody, SeenBody, UserBody, timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use state::{EventKind, StoredEvent};
@@ -71,7 +71,8 @@ pub(crate) struct ChangeItem {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct CauseItem {
     /// `unexplained` if no cause is known.
-    kind: String,
+    #[schema(value_type = String)]
+    kind: CauseKind,
     #[serde(skip_serializing_if = "String::is_empty")]
     detail: String,
 }

@@ -206,6 +206,7 @@ pub fn change(
         found_at_us,
         from: None,
         seen: None,
+        cause: None,
     };
     EventBody::of_change(&change, &NoNames)
 }
