@@ -121,6 +121,7 @@ fn processes_and_agent(http: SocketAddr, looks: usize) {
         ("agent.queue_bytes", "queue=agent"),
         ("agent.items", "dataset=fim-files"),
         ("agent.rows_stored", "queue=metrics"),
+        ("agent.names_checked", "watch=files"),
     ] {
         let samples = values(http, metric, tag);
         assert!(samples.len() > looks, "{metric}: {} looks", samples.len());

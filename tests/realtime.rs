@@ -202,6 +202,15 @@ fn rights_of_the_unit_detect_and_attribute_a_change() {
         let good = root["state"] == "realtime" && realtime["attribution"]["on"] == true;
         if good { Ok(()) } else { Err(realtime.to_string()) }
     });
+    eventually("the server has the state", || {
+        let state = api.get("/coverage/state?state=realtime");
+        let item = &state["data"]["affected_items"][0];
+        let root = &item["roots"][0];
+        let good = root["root"] == place.tree.to_str().unwrap()
+            && item["attribution"] == true
+            && item["scan_interval_s"] == 3600;
+        if good { Ok(()) } else { Err(state.to_string()) }
+    });
     assert_eq!(running.stop(), 0);
 }
 

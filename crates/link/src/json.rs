@@ -1,7 +1,7 @@
 //! Answers, heartbeats, enrolment and digests: small JSON objects. Both sides ignore unknown fields
 //! and use defaults for absent ones, so that either side may be the newer one.
 
-use model::{AgentOs, Skipped};
+use model::{AgentOs, Skipped, WatchReport};
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Sum;
@@ -91,6 +91,9 @@ pub struct ControlRequest {
     /// The newest scan, if it began or ended since the last acknowledged heartbeat.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scan: Option<ControlScan>,
+    /// State of the watched roots, if it changed since the last acknowledged heartbeat.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub watch: Option<WatchReport>,
     /// State of the groups' configuration; absent from an agent that does not support it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config: Option<ControlConfig>,

@@ -15,6 +15,7 @@ import type {
   Outcome,
   PackageBody,
   Summary,
+  Watched,
 } from "./types";
 
 async function list<T>(path: string, p: Parameters, signal?: AbortSignal): Promise<List<T>> {
@@ -42,6 +43,10 @@ export async function agent(id: string, signal?: AbortSignal): Promise<Agent | n
 export const lastScan = async (id: string, signal?: AbortSignal) =>
   (await list<LastScan>(`/syscheck/${encodeURIComponent(id)}/last_scan`, {}, signal)).items[0] ??
   null;
+
+/** How the agent watches its paths; null if it never reported it. */
+export const watched = async (id: string, signal?: AbortSignal) =>
+  (await list<Watched>("/coverage/state", { agents_list: id }, signal)).items[0] ?? null;
 
 /** Whether the agent runs its groups' configuration; null for the server itself. */
 export const groupSync = async (id: string, signal?: AbortSignal) =>

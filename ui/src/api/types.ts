@@ -176,6 +176,28 @@ export interface Gap {
 }
 
 /** An agent's last scan, as `GET /syscheck/{id}/last_scan` returns it. */
+export interface WatchedRoot {
+  root: string;
+  /** First directory of the file system, or the path of the gap. */
+  path: string;
+  file_system?: string;
+  state: "realtime" | "scan" | "gap";
+  method: string;
+  reason?: string;
+  remedy?: string;
+}
+
+/** How an agent watches its paths. */
+export interface Watched {
+  scan_interval_s: number;
+  next_scan: string;
+  attribution: boolean;
+  attribution_reason: string;
+  roots: WatchedRoot[];
+  /** Number of further roots. */
+  more: number;
+}
+
 export interface LastScan {
   /** Null before the first one. */
   start: string | null;

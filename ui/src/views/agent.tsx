@@ -1,9 +1,17 @@
 // One agent: what it is, what changed on it, what it watches.
 
 import { useState } from "preact/hooks";
-import { agent as find, coverage, grants, groupSync, lastScan, newest } from "../api/calls";
-import type { Agent, GroupSync, LastScan } from "../api/types";
-import { plain } from "../core/format";
+import {
+  agent as find,
+  coverage,
+  grants,
+  groupSync,
+  lastScan,
+  newest,
+  watched,
+} from "../api/calls";
+import type { Agent, GroupSync, LastScan, Watched } from "../api/types";
+import { plain, span } from "../core/format";
 import { useResource } from "../core/load";
 import { may } from "../core/grants";
 import { place } from "../core/route";
@@ -11,6 +19,7 @@ import { Changes } from "../parts/changes";
 import { Gaps } from "../parts/gaps";
 import { Status } from "../parts/marks";
 import { ScanNow } from "../parts/scan";
+import { WatchedPaths } from "../parts/watched";
 import { Empty, Failure, Safe, Time, Title, Waiting } from "../parts/text";
 import { system } from "./agents";
 import { Files } from "./files";
@@ -35,7 +44,19 @@ function syncWords(sync: GroupSync | null): string {
   return sync.synced ? "in use" : "not in use yet";
 }
 
+/** When the next scan begins; the time of the agent's clock. */
+function NextScan({ watched }: { watched: Watched | null }) {
+  if (watched === null) return <>—</>;
+  return (
+    <>
+      <Time time={watched.next_scan} />{" "}
+      <span class="note">every {span(watched.scan_interval_s * 1000)}</span>
+    </>
+  );
+}
+
 function Facts({ agent }: { agent: Agent }) {
+  const roots = useResource(`watched ${agent.id}`, (stop) => watched(agent.id, stop));
   const scan = useResource(`scan ${agent.id}`, (stop) => lastScan(agent.id, stop));
   const sync = useResource(`sync ${agent.id}`, (stop) => groupSync(agent.id, stop));
   const facts: [label: string, value: preact.ComponentChildren][] = [
@@ -47,6 +68,7 @@ function Facts({ agent }: { agent: Agent }) {
     ["Groups", <Safe text={agent.group?.join(", ") ?? "—"} />],
     ["Groups' configuration", <Safe text={syncWords(sync.data)} />],
     ["Last scan", <Scanned scan={scan.data} />],
+    ["Next scan", <NextScan watched={roots.data} />],
     ["Version", agent.version ?? "—"],
     ["Enrolled", <Time time={agent.dateAdd} />],
   ];
@@ -101,6 +123,7 @@ function History({ id, agent }: { id: string; agent: Agent | null }) {
   const gaps = useResource(`gaps ${id}`, (stop) =>
     coverage({ agents_list: id, limit: GAPS }, stop),
   );
+  const roots = useResource(`watched ${id}`, (stop) => watched(id, stop));
   return (
     <>
       <section aria-labelledby="history">
@@ -129,6 +152,14 @@ function History({ id, agent }: { id: string; agent: Agent | null }) {
         {gaps.data?.items.length === 0 ? <Empty title={empty.gaps} /> : null}
         {gaps.data ? <Gaps gaps={gaps.data.items} oneAgent /> : null}
       </section>
+      {roots.data ? (
+        <section aria-labelledby="watched">
+          <div class="section-head">
+            <h2 id="watched">Watched paths</h2>
+          </div>
+          <WatchedPaths watched={roots.data} />
+        </section>
+      ) : null}
     </>
   );
 }

@@ -19,6 +19,7 @@
 mod attributed;
 mod large;
 mod pace;
+mod roots;
 mod status;
 
 use std::collections::HashMap;
@@ -40,7 +41,8 @@ use pace::Pace;
 
 pub use attribution::Options as AttributionOptions;
 pub use large::REREAD_FACTOR;
-pub use status::{AttributionStatus, RealtimeStatus, RootStatus};
+pub use roots::roots;
+pub use status::{AttributionStatus, RealtimeStatus};
 pub use watch::{Level, Options as WatchOptions, Wake};
 
 /// Settings of realtime detection.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use detect::CheckReport;
 use model::path::show;
-use model::{Due, timestamp};
+use model::{CoverageState, Due, WatchedRoot, timestamp};
 use serde::{Deserialize, Serialize};
 use watch::{Level, WatchCounters as Counters, WatchState};
 
@@ -51,27 +51,6 @@ impl Counts {
     }
 }
 
-/// State of one root on one of its file systems.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RootStatus {
-    /// The root, escaped for display.
-    pub root: String,
-    /// First directory of the file system, escaped for display.
-    pub path: String,
-    /// Kind of file system, such as `ext4`.
-    pub file_system: String,
-    /// `realtime` or `scan`.
-    pub state: String,
-    /// `fanotify, file system`, `fanotify, directories` or `scan`.
-    pub method: String,
-    /// Cause of a state below the best one; empty at the best.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub reason: String,
-    /// Change that would improve it.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub remedy: String,
-}
-
 /// State of attribution, and its answers since the start.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct AttributionStatus {
@@ -115,7 +94,7 @@ impl From<attribution::Status> for AttributionStatus {
 /// State of realtime detection.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RealtimeStatus {
-    pub roots: Vec<RootStatus>,
+    pub roots: Vec<WatchedRoot>,
     /// Notifications that the kernel delivered.
     pub notifications: u64,
     /// Names that wait for their check.
@@ -161,9 +140,34 @@ impl RealtimeStatus {
         }
     }
 
+    /// Returns the counters as metrics of this agent.
+    pub fn counters(&self) -> Vec<(&'static str, f64)> {
+        let AttributionStatus { exact, ambiguous, uncertain, unknown, losses, .. } =
+            self.attribution;
+        let counters = [
+            ("agent.notifications", self.notifications),
+            ("agent.names_waiting", self.pending),
+            ("agent.names_checked", self.checks),
+            ("agent.changes_noticed", self.changes),
+            ("agent.queue_overflows", self.overflows),
+            ("agent.writers_exact", exact),
+            ("agent.writers_ambiguous", ambiguous),
+            ("agent.writers_uncertain", uncertain),
+            ("agent.writers_unknown", unknown),
+            ("agent.process_messages_lost", losses),
+        ];
+        let seconds = |ms: u64| ms as f64 / 1_000.0;
+        let delays = [
+            ("agent.check_delay_p50_seconds", seconds(self.delay_p50_ms)),
+            ("agent.check_delay_p99_seconds", seconds(self.delay_p99_ms)),
+        ];
+        counters.into_iter().map(|(name, n)| (name, n as f64)).chain(delays).collect()
+    }
+
     /// Returns true if notifications cover every root.
     pub fn is_realtime(&self) -> bool {
-        !self.roots.is_empty() && self.roots.iter().all(|root| root.state == "realtime")
+        !self.roots.is_empty()
+            && self.roots.iter().all(|root| root.state == CoverageState::Realtime)
     }
 }
 
@@ -173,8 +177,14 @@ impl fmt::Display for RealtimeStatus {
         for root in &self.roots {
             let place = if root.path == root.root { "" } else { root.path.as_str() };
             let space = if place.is_empty() { "" } else { " at " };
-            let RootStatus { state, method, file_system, .. } = root;
-            write!(f, "{}{space}{place}: {state} ({method}; {file_system})", root.root)?;
+            let WatchedRoot { method, file_system, .. } = root;
+            let state = match root.state {
+                CoverageState::Realtime => "realtime",
+                CoverageState::Scan => "scan",
+                CoverageState::Gap => "gap",
+            };
+            let on = if file_system.is_empty() { "" } else { "; " };
+            write!(f, "{}{space}{place}: {state} ({method}{on}{file_system})", root.root)?;
             if !root.reason.is_empty() {
                 write!(f, ": {}", root.reason)?;
             }
@@ -210,7 +220,7 @@ impl fmt::Display for RealtimeStatus {
     }
 }
 
-fn roots_of(state: &WatchState) -> Vec<RootStatus> {
+fn roots_of(state: &WatchState) -> Vec<WatchedRoot> {
     let root = show(&state.path).into_owned();
     let of = |fs: &watch::FileSystemState| {
         let method = match fs.level {
@@ -218,11 +228,14 @@ fn roots_of(state: &WatchState) -> Vec<RootStatus> {
             Level::Directories => "fanotify, directories",
             Level::ScanOnly => "scan",
         };
-        RootStatus {
+        WatchedRoot {
             root: root.clone(),
             path: show(&fs.path).into_owned(),
             file_system: fs.kind.clone(),
-            state: if fs.level == Level::ScanOnly { "scan" } else { "realtime" }.into(),
+            state: match fs.level {
+                Level::ScanOnly => CoverageState::Scan,
+                Level::FileSystem | Level::Directories => CoverageState::Realtime,
+            },
             method: method.into(),
             reason: fs.reason.clone(),
             remedy: fs.remedy.clone(),

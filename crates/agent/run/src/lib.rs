@@ -36,7 +36,7 @@ pub use config::{
 };
 pub use display::{ShownProgress, print_scan, queue_text, show_progress};
 pub use notes::{last_scan, last_scan_line, realtime_status};
-pub use realtime::{RealtimeStatus, RootStatus};
+pub use realtime::RealtimeStatus;
 pub use shared::Ended;
 pub use telemetry::{METRICS_FILE, MetricsConfig};
 

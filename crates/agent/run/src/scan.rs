@@ -48,8 +48,10 @@ pub(super) struct Scanning {
     seen: (u64, Duration),
     /// Open gaps as last stored.
     gaps: Vec<Gap>,
-    /// Time at which the state of realtime detection was last stored.
-    pub(super) realtime_noted: Option<Instant>,
+    /// Time at which the state of the roots was last stored.
+    pub(super) watch_noted: Option<Instant>,
+    /// Start of the next scan, seconds since the epoch.
+    pub(super) next_scan_s: i64,
     /// True once a scan of this run has completed.
     pub(super) whole: bool,
     changes: u64,
@@ -131,7 +133,8 @@ impl Scanning {
             down_since_us,
             seen,
             gaps,
-            realtime_noted: None,
+            watch_noted: None,
+            next_scan_s: 0,
             whole: false,
             changes: 0,
             looked: None,
@@ -150,12 +153,12 @@ impl Scanning {
         let _ = self.scan(budget);
         self.look_at_packages();
         self.open_gate();
-        let mut due = Instant::now() + self.interval();
+        let mut due = self.plan_scan();
         let mut look = Instant::now() + self.packages.interval();
         loop {
             self.note_alive();
             self.run_due_checks();
-            self.note_realtime();
+            self.note_watched();
             let wait = due.min(look).saturating_duration_since(Instant::now()).min(ALIVE_EVERY);
             let next = self.realtime.as_ref().and_then(Realtime::next_due);
             let received = scan_commands.recv_timeout(next.map_or(wait, |next| wait.min(next)));
@@ -180,9 +183,16 @@ impl Scanning {
             if self.shared.cancel.is_cancelled() {
                 break;
             }
-            due = Instant::now() + self.interval();
+            due = self.plan_scan();
         }
         self.note_alive();
+    }
+
+    /// Returns the start of the next scan.
+    fn plan_scan(&mut self) -> Instant {
+        let interval = self.interval();
+        self.next_scan_s = self.now_s().saturating_add_unsigned(interval.as_secs());
+        Instant::now() + interval
     }
 
     /// Reports the gap before this start, and allows checks, once files and packages were scanned.

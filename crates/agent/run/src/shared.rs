@@ -11,6 +11,7 @@ use model::Dataset;
 use parking_lot::Mutex;
 use queue::Queue;
 use sync::Syncer;
+use telemetry::RealtimeCounters;
 use tokio::sync::{Notify, mpsc, watch};
 use tracing::error;
 
@@ -113,6 +114,8 @@ pub(crate) struct Shared {
     pub(crate) restarting: AtomicU64,
     /// True once a complete scan of files and a scan of packages have ended in this run.
     pub(crate) scanned: AtomicBool,
+    /// Counters of realtime detection; empty while it is off.
+    pub(crate) realtime_counters: RealtimeCounters,
     /// True from the server's first answer on.
     pub(crate) connected: watch::Sender<bool>,
 }

@@ -14,7 +14,7 @@ use model::Dataset;
 use parking_lot::Mutex;
 use queue::{Queue, QueueOpenReport, QueueOptions};
 use sync::{IdentityFolder, SyncOptions, Syncer};
-use telemetry::{HostMetrics, TelemetryPorts};
+use telemetry::{HostMetrics, RealtimeCounters, TelemetryPorts};
 use tokio::sync::{Notify, mpsc, watch};
 use tracing::warn;
 
@@ -127,6 +127,7 @@ impl Start<'_> {
             restarting: AtomicU64::new(0),
             scanned: AtomicBool::new(false),
             // A reload follows an answer of the server.
+            realtime_counters: RealtimeCounters::default(),
             connected: watch::Sender::new(self.begin == Begin::Reload),
         });
         let begin =
@@ -187,6 +188,7 @@ fn telemetry_ports(shared: &Shared) -> TelemetryPorts {
         syncer: shared.syncer.clone(),
         console: shared.console.clone(),
         clock: shared.clock.clone(),
+        realtime: shared.realtime_counters.clone(),
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use detect::{NoChecks, ScanPorts};
 use env::clock::Clock;
+use model::WatchReport;
 use realtime::{AttributionOptions, Realtime, RealtimeOptions, Wake, WatchOptions};
 use tracing::error;
 
@@ -156,15 +157,31 @@ impl Scanning {
         }
     }
 
-    /// Stores how the roots are watched, for `agent status`.
-    pub(crate) fn note_realtime(&mut self) {
-        let Some(realtime) = &self.realtime else { return };
-        if self.realtime_noted.is_some_and(|noted| noted.elapsed() < NOTE_EVERY) {
+    /// Stores how the roots are watched, for `agent status`, and reports it to the server if it
+    /// changed.
+    pub(crate) fn note_watched(&mut self) {
+        if self.watch_noted.is_some_and(|noted| noted.elapsed() < NOTE_EVERY) {
             return;
         }
-        self.realtime_noted = Some(Instant::now());
-        if let Err(problem) = notes::set_realtime(&self.shared.queue, &realtime.status()) {
+        self.watch_noted = Some(Instant::now());
+        let mut status = self.realtime.as_ref().map(Realtime::status).unwrap_or_default();
+        let found = std::mem::take(&mut status.roots);
+        let on = self.realtime.is_some();
+        status.roots = realtime::roots(self.scanner.rules(), found, on, &self.scanner.gaps());
+        if let Err(problem) = notes::set_realtime(&self.shared.queue, &status) {
             error!("agent's queue: {problem}");
+        }
+        *self.shared.realtime_counters.lock() = if on { status.counters() } else { Vec::new() };
+        let changed = self.shared.syncer.note_watch(WatchReport {
+            scan_interval_s: self.interval().as_secs(),
+            next_scan_s: self.next_scan_s,
+            attribution: status.attribution.on,
+            attribution_reason: status.attribution.reason,
+            roots: status.roots,
+            more: 0,
+        });
+        if changed {
+            self.shared.beat.notify_one();
         }
     }
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use env::random::{Random as _, SystemRandom};
 use link::json::{ConfigAnswer, ControlConfig, ControlScan};
 use link::{ControlAction, ControlAnswer, ControlOutcome, ControlRequest};
-use model::{Coverage, CoverageKind, Dataset};
+use model::{Coverage, CoverageKind, Dataset, WatchReport};
 use parking_lot::Mutex;
 use queue::{Queue, QueueError};
 use tracing::{info, warn};
@@ -62,6 +62,26 @@ pub(crate) struct Renewal {
     failures: u32,
     /// Monotonic time before which none is attempted.
     not_before: Option<Duration>,
+}
+
+/// The state in which the roots are watched, as last recorded.
+#[derive(Debug, Default)]
+pub(crate) struct WatchNote {
+    report: Option<WatchReport>,
+    /// True if the server has acknowledged it.
+    sent: bool,
+}
+
+impl WatchNote {
+    /// Returns the report that a heartbeat contains; the first one of a run always has one.
+    fn due(&self, action: ControlAction) -> Option<WatchReport> {
+        self.report.clone().filter(|_| !self.sent || action == ControlAction::Startup)
+    }
+
+    /// Records that the server has acknowledged a report. A newer one is reported next.
+    fn note_sent(&mut self, acknowledged: Option<&WatchReport>) {
+        self.sent |= acknowledged.is_some() && self.report.as_ref() == acknowledged;
+    }
 }
 
 /// The last session according to this agent and according to the server.
@@ -174,6 +194,17 @@ impl Syncer {
         *self.scan.lock() = Some(ControlScan { started_at_s, ended_at_s });
     }
 
+    /// Records how the roots are watched. The next heartbeat reports it, if it differs from what the
+    /// server has acknowledged. Returns true if it does.
+    pub fn note_watch(&self, report: WatchReport) -> bool {
+        let mut watch = self.watch.lock();
+        let report = report.cut();
+        if watch.report.as_ref() != Some(&report) {
+            *watch = WatchNote { report: Some(report), sent: false };
+        }
+        !watch.sent
+    }
+
     /// Records the groups' configuration that this agent runs, and the one that it refused. Every
     /// heartbeat from now on reports them.
     pub fn note_config(&self, config: ControlConfig) {
@@ -216,6 +247,7 @@ impl Syncer {
     ) -> Result<ControlAnswer, SyncError> {
         let pending = self.pending().await?;
         let scan = *self.scan.lock();
+        let watch = self.watch.lock().due(action);
         let request = ControlRequest {
             action,
             version: self.options.version.clone(),
@@ -223,6 +255,7 @@ impl Syncer {
             os: self.options.os.clone(),
             outcomes: outcomes.to_vec(),
             scan,
+            watch: watch.clone(),
             config: Some(self.config.lock().clone()),
             pending: Some(pending),
         };
@@ -242,6 +275,7 @@ impl Syncer {
                 *newest = None;
             }
         }
+        self.watch.lock().note_sent(watch.as_ref());
         self.apply_answer(&answer, own_session).await?;
         if answer.renew && action != ControlAction::Shutdown {
             // The outcomes were acknowledged.
@@ -249,6 +283,7 @@ impl Syncer {
                 action: ControlAction::Notify,
                 outcomes: Vec::new(),
                 scan: None,
+                watch: None,
                 ..request
             };
             self.renew(&again).await;
@@ -382,6 +417,9 @@ impl Syncer {
             None => queue.meta_set(NOTE_STORE, store.as_bytes()).map(|()| false),
         })
         .await?;
+        if other_store {
+            self.watch.lock().sent = false;
+        }
         let number = |id: Option<&str>| id.and_then(session_number).unwrap_or(0);
         let (own, theirs) =
             (number(own_session.as_deref()), number(answer.last_session.as_deref()));

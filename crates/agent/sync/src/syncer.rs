@@ -14,7 +14,7 @@ use reqwest::StatusCode;
 use tracing::{debug, info, warn};
 
 use crate::client::{self, Client, SessionHead};
-use crate::control::{self, Facts, Reasons, Renewal};
+use crate::control::{self, Facts, Reasons, Renewal, WatchNote};
 use crate::pace::Pace;
 use crate::session::{self, Draft, Refused, SessionLimits, Skipped};
 use crate::{IdentityFolder, Machine, SyncError};
@@ -80,6 +80,7 @@ pub struct Syncer {
     pub(crate) beating: tokio::sync::Mutex<()>,
     /// Newest scan, until a heartbeat that reports it is acknowledged.
     pub(crate) scan: Mutex<Option<ControlScan>>,
+    pub(crate) watch: Mutex<WatchNote>,
     /// True once the first scan after this start has ended.
     pub(crate) scanned: AtomicBool,
     /// State of the groups' configuration, as heartbeats report it.
@@ -123,6 +124,7 @@ impl Syncer {
             renewal: Mutex::default(),
             beating: tokio::sync::Mutex::default(),
             scan: Mutex::default(),
+            watch: Mutex::default(),
             scanned: AtomicBool::new(false),
             config: Mutex::default(),
             last_session: AtomicU64::new(last_session),

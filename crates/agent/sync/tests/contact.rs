@@ -11,7 +11,8 @@ mod common;
 
 use common::{Agent, Server};
 use link::ControlAction;
-use registry::WriteContext;
+use model::{CoverageState, Permitted, WatchReport, WatchedRoot};
+use registry::{Reader, WatchQuery, WriteContext};
 use sync::OwnView;
 
 fn view(agent: &Agent) -> OwnView {
@@ -48,4 +49,37 @@ async fn own_view_shows_acceptance_removal_and_silence() {
     let silent = view(&agent);
     assert!(silent.to_string().contains("connection: not connected since 20"), "{silent}");
     assert!(silent.to_string().contains("last answer: status 401"), "{silent}");
+}
+
+fn report(state: CoverageState) -> WatchReport {
+    let root = WatchedRoot { root: "/etc".into(), state, ..WatchedRoot::default() };
+    WatchReport { roots: vec![root], ..WatchReport::default() }
+}
+
+fn reported(server: &Server) -> Vec<WatchReport> {
+    let query = WatchQuery { permitted: Permitted::All, state: None, offset: 0, limit: 9 };
+    let page = server.registry().watch_reports(&Reader::server(), &query).unwrap();
+    page.items.into_iter().map(|(_, row)| row.report).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn state_of_the_roots_is_reported_until_it_is_acknowledged() {
+    let mut server = Server::start().await;
+    let agent = server.agent("web").await;
+    agent.syncer.heartbeat(ControlAction::Startup, &[]).await.unwrap();
+    assert_eq!(reported(&server), []);
+    let (scan, realtime) = (report(CoverageState::Scan), report(CoverageState::Realtime));
+    assert!(agent.syncer.note_watch(scan.clone()), "it is due");
+    agent.syncer.heartbeat(ControlAction::Notify, &[]).await.unwrap();
+    assert_eq!(reported(&server), [scan.clone()]);
+    assert!(!agent.syncer.note_watch(scan), "it is acknowledged");
+
+    assert!(agent.syncer.note_watch(realtime.clone()));
+    server.stop().await;
+    agent.syncer.heartbeat(ControlAction::Notify, &[]).await.unwrap_err();
+    assert!(agent.syncer.note_watch(realtime.clone()), "no answer arrived");
+    server.resume(|_| {});
+    agent.syncer.heartbeat(ControlAction::Notify, &[]).await.unwrap();
+    assert_eq!(reported(&server), [realtime.clone()]);
+    assert!(!agent.syncer.note_watch(realtime));
 }

@@ -6,4 +6,6 @@ mod metrics;
 mod own;
 
 pub use config::MetricsConfig;
-pub use metrics::{FILE as METRICS_FILE, HostMetrics, REOPEN_AFTER, TelemetryPorts};
+pub use metrics::{
+    FILE as METRICS_FILE, HostMetrics, REOPEN_AFTER, RealtimeCounters, TelemetryPorts,
+};

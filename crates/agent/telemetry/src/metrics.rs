@@ -55,7 +55,11 @@ pub struct TelemetryPorts {
     pub syncer: Arc<Syncer>,
     pub console: Console,
     pub clock: Arc<dyn Clock>,
+    pub realtime: RealtimeCounters,
 }
+
+/// Counters of realtime detection, by name.
+pub type RealtimeCounters = Arc<Mutex<Vec<(&'static str, f64)>>>;
 
 /// The sampler and sender of metrics.
 pub struct HostMetrics {
@@ -219,6 +223,7 @@ impl HostMetrics {
         rows.push(own::looks(&queue.status()?));
         if self.own {
             rows.extend(own::rows(&self.ports.queue.status()?, &self.sent));
+            rows.extend(own::realtime(&self.ports.realtime.lock()));
         }
         let rows: Vec<_> = rows.iter().map(|row| json!([row.name, row.values])).collect();
         let line = json!({ "time_ns": time_us.saturating_mul(1000), "rows": rows });

@@ -58,6 +58,13 @@ pub(super) fn rows(queue: &QueueStatus, sent: &Sent) -> Vec<MetricRow> {
     rows
 }
 
+/// Returns the counters of realtime detection; nothing while it is off.
+pub(super) fn realtime(counters: &[(&str, f64)]) -> Option<MetricRow> {
+    let (names, values): (Vec<&str>, Vec<f64>) = counters.iter().copied().unzip();
+    (!names.is_empty())
+        .then(|| MetricRow { name: format!("{} watch=files", names.join("|")), values })
+}
+
 /// Returns processor time, memory and files of this process, and its reads and writes where the
 /// kernel provides them (proc(5)).
 fn process() -> Vec<MetricRow> {

@@ -24,6 +24,7 @@ mod permitted;
 pub mod record;
 pub mod timestamp;
 pub mod traits;
+pub mod watched;
 pub mod writer_body;
 
 pub use actor::{Actor, ActorUser, Attribution, Executable, ProcessInfo};
@@ -44,4 +45,5 @@ pub use record::{
     AgentEvent, AgentSubject, Applied, Overlay, Record, SessionRecord, SkipReason, Skipped, Write,
 };
 pub use traits::{Baseline, BaselineItem, ChangeBatch, Op, Sink, SinkOutcome};
+pub use watched::{CoverageState, WatchReport, WatchedRoot};
 pub use writer_body::{ContainerBody, ProcessBody, SeenBody, UserBody};

@@ -23,7 +23,7 @@
 //!
 //! The maps in memory come next, `certificates` before `fleet`, so that a valid certificate never
 //! names an agent that the fleet does not know. The token keys come before the revocations of
-//! tokens. All other locks (`outstanding`, `scans`, `due`, `attempts`, the login logs, `removed`)
+//! tokens. All other locks (`outstanding`, `reports`, `due`, `attempts`, the login logs, `removed`)
 //! are taken alone, for one step in memory.
 //!
 //! The store has its own lock, for its writer. It may be taken while `decisions`, `flush` or the
@@ -60,15 +60,14 @@ mod options;
 mod passwords;
 mod rbac;
 mod removal;
+mod reports;
 mod roll;
-mod scans;
 mod security;
 mod server_certificate;
 mod tokens;
 mod types;
 mod users;
 
-use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -95,7 +94,7 @@ pub use control::{
     ControlError, ControlStore, DistinctPage, EnrolmentTokenRow, FleetSummary, GroupConfig,
     GroupCount, LastScan, LinkKind, OutcomeFilter, OutcomeRow, OutcomeState, Overview, Permitted,
     Policy, PolicyRow, RevocationTarget, RoleRef, RoleRow, RuleRow, SecurityChange, SecurityImage,
-    Sort, SqliteControl, StatusCode, StatusSummary, WriteContext,
+    Sort, SqliteControl, StatusCode, StatusSummary, WatchPage, WatchQuery, WatchRow, WriteContext,
 };
 pub use env::sources::network;
 pub use error::{EnrollError, IdentityError, LoginError, PasswordError, RegistryError};
@@ -132,8 +131,7 @@ struct Inner {
     /// Merged configurations by digest: a digest always names the same text.
     merged: moka::sync::Cache<Arc<str>, Arc<settings::Merged>>,
     outstanding: Mutex<commands::Outstanding>,
-    /// Scans that agents reported and that are not written yet.
-    scans: Mutex<HashMap<AgentId, LastScan>>,
+    reports: reports::Reports,
     tokens: tokens::Tokens,
     access: access::Access,
     attempts: Mutex<Attempts>,
@@ -200,7 +198,7 @@ impl Registry {
             certificates: RwLock::new(identity::Certificates::load(image.certificates)),
             merged: configs::merged_cache(),
             outstanding: Mutex::new(commands::Outstanding::load(image.outstanding)),
-            scans: Mutex::default(),
+            reports: reports::Reports::default(),
             access: access::Access::new(options.cache_ttl),
             attempts: Mutex::new(Attempts::new(
                 options.login_attempts_max,
@@ -315,7 +313,7 @@ impl Registry {
         if flush {
             report.outcomes = failures.note(self.flush_outcomes());
             failures.note(self.trim_commands());
-            failures.note(self.flush_scans().map_err(Into::into));
+            failures.note(self.flush_reports().map_err(Into::into));
             report.written = failures.note(self.write_liveness(keepalives));
         }
         if keepalives {
@@ -355,7 +353,7 @@ impl Registry {
     /// Returns an error if the store fails; what was not written is still in memory.
     pub fn flush(&self) -> Result<u64, RegistryError> {
         self.flush_outcomes()?;
-        self.flush_scans()?;
+        self.flush_reports()?;
         self.write_liveness(true)
     }
 

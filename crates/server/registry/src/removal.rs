@@ -140,8 +140,7 @@ impl Registry {
         let mut ids: Vec<AgentId> = gone.iter().map(|life| life.agent).collect();
         ids.sort_unstable();
         self.inner.outstanding.lock().forget(&ids);
-        // The scan of a former agent does not belong to the next one with its number.
-        self.inner.scans.lock().retain(|id, _| ids.binary_search(id).is_err());
+        self.inner.reports.forget(&ids);
         let mut certificates = self.inner.certificates.write();
         let mut fleet = self.inner.fleet.write();
         for id in &ids {

@@ -12,12 +12,12 @@ use std::time::Duration;
 use common::{der, fixture, info, named, options};
 use env::clock::ManualClock;
 use env::random::{Random, SystemRandom};
-use model::{AgentId, AgentStatus};
+use model::{AgentId, AgentStatus, Permitted, WatchReport};
 use registry::limits::AGENT_NUMBER_MAX;
 use registry::{
     AgentEnrolment, CommandKind, CommandOutcome, ControlStore as _, Displaced, EnrollError,
     ForceRules, InsertAgent, Inserted, LastScan, Life, OutcomeState, Reader, Registry,
-    SqliteControl, WriteContext,
+    SqliteControl, WatchQuery, WriteContext,
 };
 use tempfile::TempDir;
 
@@ -221,17 +221,20 @@ fn removal_callback_is_called_for_every_kind_of_agent_removal() {
 }
 
 #[test]
-fn last_scan_does_not_carry_over_to_a_reused_agent_id() {
+fn reports_do_not_carry_over_to_a_reused_agent_id() {
     let fixture = fixture();
     let ids =
         fixture.registry.add_agents(&WriteContext::server(), &[(None, named("one"))]).unwrap();
     let scan = LastScan { started_at_s: Some(7), ended_at_s: Some(8) };
     fixture.registry.scanned(ids[0], scan);
+    fixture.registry.watched(ids[0], WatchReport::default());
     let force = ForceRules { enabled: true, disconnected_s: None, registered_s: 0 };
     let (id, request) = (Some(ids[0]), named("two"));
     let new = InsertAgent { id, request, key: None, force: Some(force) };
     fixture.registry.insert_agent(&WriteContext::server(), &new, &mut |_| Ok(())).unwrap();
     assert_eq!(fixture.registry.last_scan(&Reader::server(), ids[0]).unwrap(), LastScan::default());
+    let all = WatchQuery { permitted: Permitted::All, state: None, offset: 0, limit: 9 };
+    assert_eq!(fixture.registry.watch_reports(&Reader::server(), &all).unwrap().total, 0);
 }
 
 /// Rules that allow replacing any agent at once, however recently seen or registered.

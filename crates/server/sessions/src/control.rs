@@ -43,7 +43,6 @@ pub(crate) async fn control(
     let caller = app.caller(&peer, &parts.headers)?;
     let instance = app.admit_instance(&peer, &parts.headers, &caller).await?;
     let request: ControlRequest = body::json(&app, &caller, incoming, &parts.headers).await?;
-
     record_liveness(&app, &peer, &caller, &request)?;
     let nonce = instance.as_ref().map(|header| header.instance.nonce.as_str());
     let goodbye = request.action == ControlAction::Shutdown;
@@ -65,8 +64,11 @@ pub(crate) async fn control(
         let started_at_s = Some(scan.started_at_s);
         app.registry.scanned(caller.agent, LastScan { started_at_s, ended_at_s: scan.ended_at_s });
     }
+    if let Some(watch) = request.watch {
+        app.registry.watched(caller.agent, watch);
+    }
     // An agent that reports no configuration, for example after a downgrade, runs none.
-    let config = request.config.as_ref().map_or_else(ConfigTold::default, config_report);
+    let config = request.config.as_ref().map(config_report).unwrap_or_default();
     app.registry.config_told(caller.agent, config);
     let mut response = Json(build_answer(&app, &caller, request.action).await?).into_response();
     if app.leases.has_candidate(caller.agent) {
@@ -93,8 +95,8 @@ fn record_liveness(
 
 /// Converts the agent's description of itself; empty fields leave the stored values unchanged.
 fn info(peer: &Peer, request: &ControlRequest) -> AgentInfo {
-    let text = |t: &str| (!t.is_empty()).then(|| t.chars().take(TEXT_CHARS_MAX).collect());
     let cut = |t: &str| t.chars().take(TEXT_CHARS_MAX).collect::<String>();
+    let text = |t: &str| (!t.is_empty()).then(|| cut(t));
     let os = &request.os;
     AgentInfo {
         version: text(&request.version),
@@ -143,9 +145,7 @@ pub(crate) async fn configuration(
     let permit = app.take_permit(caller.agent)?;
     let groups = app.registry.agent(caller.agent).map(|record| record.groups);
     let groups = groups.ok_or_else(|| unknown(caller.agent))?;
-    let merge = move |registry: &registry::Registry| {
-        Ok::<_, registry::RegistryError>(registry.merged_config(&groups).ok())
-    };
+    let merge = move |r: &registry::Registry| Ok::<_, Refusal>(r.merged_config(&groups).ok());
     let Some(merged) = app.decide(merge).await? else {
         let detail = "the configuration of the agent's groups cannot be read: keep the present one";
         return Err(Refusal::new(StatusCode::CONFLICT, "no_configuration", detail));

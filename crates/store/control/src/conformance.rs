@@ -47,6 +47,7 @@ macro_rules! control_conformance {
             server_agent_is_not_counted_or_removable,
             rows_of_another_incarnation_are_skipped,
             last_scan_keeps_times_that_are_not_reported,
+            watch_reports_are_selected_by_state_and_permission,
             control_image_contains_all_rows_kept_in_memory,
             enrolment_token_registers_at_most_its_uses,
             refused_enrolment_does_not_use_the_token,

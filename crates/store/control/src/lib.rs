@@ -31,6 +31,7 @@ mod query;
 mod schema;
 mod security;
 mod types;
+mod watched;
 
 pub use audit::{AuditEntry, AuditOutcome, PendingAudit, WriteContext};
 pub use command::{
@@ -52,6 +53,7 @@ pub use types::{
     EnrolmentTokenRow, InfoRow, LivenessRow, NewAgent, NewCertificate, NewEnrolmentToken, Policy,
     Revocation, RevocationTarget, RoleRef, Sign, StatusCode, UserRow,
 };
+pub use watched::{WatchPage, WatchQuery, WatchRow};
 
 use model::AgentId;
 pub use model::Permitted;
@@ -227,6 +229,13 @@ pub trait ControlStore: SecurityStore {
     /// # Errors
     /// `NotFound` (agent).
     fn last_scan(&self, reader: &Reader, agent: AgentId) -> ControlResult<LastScan>;
+
+    /// Writes how agents watch their roots, in one transaction; survives a killed process. Reports of
+    /// removed agents are skipped.
+    fn save_watch_reports(&self, reports: &[(AgentId, WatchRow)]) -> ControlResult<()>;
+
+    /// Returns how agents watch their roots, by number; agents that never reported are left out.
+    fn watch_reports(&self, reader: &Reader, query: &WatchQuery) -> ControlResult<WatchPage>;
 
     /// Replaces the groups of several agents in one transaction, all or none. Returns the groups
     /// that each has now.

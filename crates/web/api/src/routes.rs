@@ -12,6 +12,7 @@ use crate::resource::{
     agent_commands, agent_list, agent_writes, agents, changes, clock, cluster, commands,
     configuration, enrolment, event_item, feed, file_item, fleet, group_item, groups, local,
     members, overview, rules_files, scans, security, series, server, states, summary, syscheck,
+    watched,
 };
 
 /// Actions that an operation requires in addition to its own, depending on its input: the operation,
@@ -56,6 +57,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Operation> {
         syscheck::OPERATIONS,
         scans::OPERATIONS,
         changes::OPERATIONS,
+        watched::OPERATIONS,
         feed::OPERATIONS,
         states::OPERATIONS,
         commands::OPERATIONS,
@@ -158,6 +160,7 @@ pub(crate) fn schemas() -> Vec<(String, RefOr<Schema>)> {
         of::<event_item::ChangeItem>(),
         of::<event_item::CauseItem>(),
         of::<event_item::CoverageItem>(),
+        of::<watched::WatchItem>(),
         of::<states::StateItem>(),
         of::<commands::CommandItem>(),
         of::<commands::CommandData>(),

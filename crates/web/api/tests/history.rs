@@ -3,7 +3,7 @@
 mod common;
 
 use common::{NOW_US, World, change, column, gap, golden_json, observed, world};
-use model::{Coverage, CoverageKind};
+use model::{AgentId, Coverage, CoverageKind, CoverageState, WatchReport, WatchedRoot};
 use serde_json::{Value, json};
 
 async fn filled() -> (World, String) {
@@ -113,4 +113,47 @@ async fn history_can_be_limited_to_new_events() {
     world.events(2, vec![late]).await;
     let fresh = world.ok(&format!("/changes?since={newest}"), &token).await;
     assert_eq!(column(&fresh, "path"), ["/late"]);
+}
+
+#[tokio::test]
+async fn coverage_state_lists_the_roots_of_each_agent() {
+    let world = world();
+    let token = world.admin().await;
+    assert_eq!(world.ok("/coverage/state", &token).await["data"]["total_affected_items"], 0);
+    let root = |path: &str, state, reason: &str| WatchedRoot {
+        root: path.into(),
+        path: path.into(),
+        file_system: "ext4".into(),
+        state,
+        method: "fanotify, file system".into(),
+        reason: reason.into(),
+        remedy: String::new(),
+    };
+    let report = |roots| WatchReport {
+        scan_interval_s: 3600,
+        next_scan_s: 1_790_000_000,
+        attribution: true,
+        roots,
+        ..WatchReport::default()
+    };
+    let (etc, srv) =
+        (root("/etc", CoverageState::Realtime, ""), root("/srv", CoverageState::Gap, "missing"));
+    world.registry.watched(AgentId(1), report(vec![etc.clone(), srv]));
+    world.registry.watched(AgentId(2), report(vec![etc]));
+    golden_json("coverage-state", &world.ok("/coverage/state?agents_list=001", &token).await);
+    for (query, agents) in [
+        ("", vec!["001", "002"]),
+        ("state=realtime", vec!["001", "002"]),
+        ("state=gap", vec!["001"]),
+        ("state=scan", vec![]),
+        ("offset=1", vec!["002"]),
+        ("agents_list=002,003", vec!["002"]),
+    ] {
+        let answer = world.ok(&format!("/coverage/state?{query}"), &token).await;
+        let items = answer["data"]["affected_items"].as_array().unwrap();
+        let found: Vec<&str> = items.iter().filter_map(|i| i["agent"]["id"].as_str()).collect();
+        assert_eq!(found, agents, "{query}");
+    }
+    let refused = world.get("/coverage/state?state=none", &token).await;
+    assert_eq!(refused.status.as_u16(), 400);
 }

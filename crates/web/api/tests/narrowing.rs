@@ -83,7 +83,10 @@ async fn named_but_denied_agents_fail_with_4000_in_histories() {
             .events(agent, vec![common::change("/etc/a", None, Some(&file), common::NOW_US)])
             .await;
     }
-    for path in ["/changes", "/coverage"] {
+    for agent in [1, 2] {
+        world.registry.watched(AgentId(agent), model::WatchReport::default());
+    }
+    for path in ["/changes", "/coverage", "/coverage/state"] {
         let all = world.ok(path, &token).await;
         assert_eq!(codes(&all), [0_u64; 0], "{path}: nothing was named");
         let named = world.ok(&format!("{path}?agents_list=001,002"), &token).await;

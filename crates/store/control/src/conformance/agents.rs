@@ -1,11 +1,14 @@
 //! Registration, numbers and removal.
 
-use model::{AgentId, AgentRecord, AgentStatus, Incarnation};
+use model::{
+    AgentId, AgentRecord, AgentStatus, CoverageState, Incarnation, Permitted, WatchReport,
+    WatchedRoot,
+};
 
 use super::{add, by, new_agent, reader};
 use crate::{
     AgentQuery, ConfigRow, ConfigState, ControlError, ControlStore, InfoRow, LastScan, LivenessRow,
-    NewAgent, StatusCode,
+    NewAgent, StatusCode, WatchQuery, WatchRow,
 };
 
 pub fn agent_numbers_ascend_and_are_not_reused(store: &dyn ControlStore) {
@@ -157,4 +160,33 @@ pub fn last_scan_keeps_times_that_are_not_reported(store: &dyn ControlStore) {
     let both = LastScan { started_at_s: Some(5), ended_at_s: Some(9) };
     assert_eq!(store.last_scan(&reader(), a).unwrap(), both);
     assert!(store.last_scan(&reader(), AgentId(7)).is_err());
+}
+
+pub fn watch_reports_are_selected_by_state_and_permission(store: &dyn ControlStore) {
+    let ids = add(store, &["a", "b", "c"]);
+    let row = |reported_s, states: &[CoverageState]| {
+        let root = |state: &CoverageState| WatchedRoot { state: *state, ..WatchedRoot::default() };
+        let roots = states.iter().map(root).collect();
+        WatchRow { reported_s, report: WatchReport { roots, ..WatchReport::default() } }
+    };
+    let first = row(1, &[CoverageState::Realtime]);
+    let mixed = row(2, &[CoverageState::Scan, CoverageState::Realtime]);
+    store.save_watch_reports(&[(ids[0], row(0, &[CoverageState::Gap])), (ids[0], first)]).unwrap();
+    store.save_watch_reports(&[(ids[1], mixed.clone()), (AgentId(99), mixed.clone())]).unwrap();
+    let found = |permitted: Permitted, state, offset, limit| {
+        let query = WatchQuery { permitted, state, offset, limit };
+        let page = store.watch_reports(&reader(), &query).unwrap();
+        (page.items.iter().map(|(id, _)| *id).collect::<Vec<_>>(), page.total)
+    };
+    assert_eq!(found(Permitted::All, None, 0, 9), (ids[..2].to_vec(), 2));
+    assert_eq!(found(Permitted::All, None, 1, 9), (vec![ids[1]], 2));
+    assert_eq!(found(Permitted::All, None, 0, 1), (vec![ids[0]], 2));
+    assert_eq!(found(Permitted::All, Some(CoverageState::Scan), 0, 9), (vec![ids[1]], 1));
+    assert_eq!(found(Permitted::All, Some(CoverageState::Gap), 0, 9), (vec![], 0), "replaced");
+    assert_eq!(found(Permitted::Only(vec![ids[1]].into()), None, 0, 9), (vec![ids[1]], 1));
+    assert_eq!(found(Permitted::Except(vec![ids[1]].into()), None, 0, 9), (vec![ids[0]], 1));
+    let query = WatchQuery { permitted: Permitted::All, state: None, offset: 1, limit: 1 };
+    assert_eq!(store.watch_reports(&reader(), &query).unwrap().items, [(ids[1], mixed)]);
+    store.remove_agent(&by(), ids[1], 200).unwrap();
+    assert_eq!(found(Permitted::All, None, 0, 9), (vec![ids[0]], 1));
 }

@@ -223,6 +223,7 @@ pub(super) fn remove(
     let row = one(tx, id, names)?;
     if row.is_some() {
         tx.prepare_cached("DELETE FROM membership WHERE agent = ?1")?.execute([id.0])?;
+        tx.prepare_cached("DELETE FROM agent_watch WHERE agent = ?1")?.execute([id.0])?;
         tx.prepare_cached("DELETE FROM agent WHERE id = ?1")?.execute([id.0])?;
     }
     Ok(row)

@@ -19,6 +19,7 @@ mod removal;
 mod rows;
 mod security;
 mod users;
+mod watched;
 
 use std::fs::{File, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -33,7 +34,7 @@ use super::{
     EnrolledAgent, EnrolmentTokenRow, FleetSummary, GroupConfig, GroupCount, LastScan, LivenessRow,
     NewAgent, NewCertificate, NewCommand, NewEnrolmentToken, OutcomeFilter, OutcomeRow,
     OutcomeState, Overview, PendingAudit, Permitted, Policy, Revocation, Sign, StatusSummary,
-    UserRow, WriteContext,
+    UserRow, WatchPage, WatchQuery, WatchRow, WriteContext,
 };
 
 use certificates::Unused;
@@ -193,6 +194,14 @@ impl ControlStore for SqliteControl {
 
     fn last_scan(&self, reader: &Reader, agent: AgentId) -> ControlResult<LastScan> {
         self.read(reader, |tx| agents::last_scan(tx, agent))
+    }
+
+    fn save_watch_reports(&self, reports: &[(AgentId, WatchRow)]) -> ControlResult<()> {
+        self.write_soft(&Reader::server(), |tx| watched::save(tx, reports))
+    }
+
+    fn watch_reports(&self, reader: &Reader, query: &WatchQuery) -> ControlResult<WatchPage> {
+        self.read(reader, |tx| watched::page(tx, query))
     }
 
     fn set_groups_of(

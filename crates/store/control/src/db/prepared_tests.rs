@@ -90,6 +90,7 @@ fn fleet(store: &SqliteControl, n: u32) {
     let config = ConfigState { sum: Some(n.to_string()), synced: true };
     store.save_configs(&[ConfigRow { id, incarnation: Incarnation(1), config }]).unwrap();
     store.save_last_scans(&[(id, LastScan::default())]).unwrap();
+    store.save_watch_reports(&[(id, WatchRow::default())]).unwrap();
     commands(store, n, id);
     let page = AgentQuery { limit: 1, name: vec![n.to_string()], ..AgentQuery::default() };
     store.agents(reader, &page, 1).unwrap();
@@ -100,6 +101,8 @@ fn fleet(store: &SqliteControl, n: u32) {
     store.summary(reader).unwrap();
     store.client_key(reader, id).unwrap();
     store.last_scan(reader, id).unwrap();
+    let watched = WatchQuery { permitted: Permitted::All, state: None, offset: 0, limit: 1 };
+    store.watch_reports(reader, &watched).unwrap();
     store.group_config(reader, &group).unwrap();
     store.delete_group(by, &group).unwrap();
     store.remove_agent(by, id, 6).unwrap();

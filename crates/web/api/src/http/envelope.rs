@@ -113,6 +113,11 @@ impl List {
         }
     }
 
+    /// Adds ids that failed, each with its code.
+    pub(crate) fn fail_all(&mut self, failed: impl IntoIterator<Item = (Code, impl ToString)>) {
+        failed.into_iter().for_each(|(code, id)| self.fail(code, id.to_string()));
+    }
+
     /// Adds an id that failed with a code, with a specific text.
     pub(crate) fn fail_detailed(&mut self, code: Code, text: String, id: String) {
         self.failed.push(Failed { code, text: Some(text), ids: vec![id] });

@@ -457,9 +457,7 @@ fn delete(call: &Call) -> Result<Answer, Failure> {
         "No agents were deleted",
     ];
     let mut list = List::written(items, total, messages);
-    for (code, id) in failed {
-        list.fail(code, id.to_string());
-    }
+    list.fail_all(failed);
     Ok(Answer::List(list.with("older_than", json!(parameters.timeframe("older_than")))))
 }
 

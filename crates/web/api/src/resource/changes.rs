@@ -202,9 +202,7 @@ fn answer<T: Serialize>(
     let mut list = List::new(items, total, messages)
         .with("next_cursor", json!(next))
         .with("newest", json!(newest));
-    for (code, id) in failed {
-        list.fail(code, id.to_string());
-    }
+    list.fail_all(failed);
     Ok(Answer::List(list))
 }
 

@@ -282,9 +282,7 @@ fn delete(call: &Call) -> Result<Answer, Failure> {
         "No group was deleted",
     ];
     let mut list = List::new(deleted, total, messages);
-    for (code, name) in failed {
-        list.fail(code, name);
-    }
+    list.fail_all(failed);
     Ok(Answer::List(list))
 }
 

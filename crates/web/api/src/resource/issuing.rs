@@ -63,9 +63,7 @@ pub(super) fn issue_to(
         items.push(&id.to_string())?;
     }
     let mut list = List::written(items, agents.len() as u64, messages);
-    for (code, id) in failed {
-        list.fail(code, id.to_string());
-    }
+    list.fail_all(failed);
     Ok(Answer::List(match issued {
         Some(issued) => list.with("command", json!(issued.command)),
         None => list,

@@ -225,9 +225,7 @@ fn remove_from_groups(call: &Call) -> Result<Answer, Failure> {
     }
     let total = removed.len() as u64;
     let mut list = List::new(removed, total, messages);
-    for (code, group) in failed {
-        list.fail(code, group);
-    }
+    list.fail_all(failed);
     Ok(Answer::List(list))
 }
 
@@ -270,9 +268,7 @@ fn member_answer(
 ) -> Answer {
     let items = done.iter().map(|id| json!(id.to_string())).collect();
     let mut list = List::new(items, done.len() as u64, messages);
-    for (code, id) in failed {
-        list.fail(code, id.to_string());
-    }
+    list.fail_all(failed);
     Answer::List(list)
 }
 

@@ -37,3 +37,4 @@ pub(crate) mod server;
 pub(crate) mod states;
 pub(crate) mod summary;
 pub(crate) mod syscheck;
+pub(crate) mod watched;

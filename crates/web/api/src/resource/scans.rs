@@ -79,7 +79,7 @@ fn last_scan(call: &Call) -> Result<Answer, Failure> {
     Ok(Answer::List(List::new(vec![to_value(&item)?], 1, messages)))
 }
 
-fn seconds(at_s: i64) -> String {
+pub(super) fn seconds(at_s: i64) -> String {
     seconds_z(&model::timestamp::micros(u64::try_from(at_s).unwrap_or(0).saturating_mul(1_000_000)))
 }
 

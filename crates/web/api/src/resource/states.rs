@@ -159,9 +159,7 @@ fn list(call: &Call) -> Result<Answer, Failure> {
         "No document was returned",
     ];
     let mut list = List::written(items, page.total, messages);
-    for (code, id) in failed {
-        list.fail(code, id.to_string());
-    }
+    list.fail_all(failed);
     Ok(Answer::List(list))
 }
 

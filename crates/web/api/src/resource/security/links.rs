@@ -219,9 +219,7 @@ fn change(call: &Call, links: &Links, link: bool) -> Result<Answer, Failure> {
     };
     let mut list = List::new(item.into_iter().collect(), u64::from(done > 0), ["", "", ""])
         .with_messages(messages(links, owner, link));
-    for (code, id) in failed {
-        list.fail(code, id.to_string());
-    }
+    list.fail_all(failed);
     Ok(Answer::List(list))
 }
 

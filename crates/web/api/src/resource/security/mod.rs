@@ -95,9 +95,7 @@ fn listed(
     let items =
         items.into_iter().filter(|(id, _)| asked(*id) && may(*id)).map(|(_, item)| item).collect();
     let mut list = listing.page(call, items)?;
-    for (code, id) in failed {
-        list.fail(code, id.to_string());
-    }
+    list.fail_all(failed);
     Ok(list)
 }
 

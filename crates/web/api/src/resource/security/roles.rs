@@ -175,8 +175,6 @@ fn delete(call: &Call) -> Result<Answer, Failure> {
             "No roles were deleted",
         ],
     );
-    for (code, id) in failed {
-        list.fail(code, id.to_string());
-    }
+    list.fail_all(failed);
     Ok(Answer::List(list))
 }

@@ -214,8 +214,6 @@ fn delete(call: &Call) -> Result<Answer, Failure> {
             "No security rules were deleted",
         ],
     );
-    for (code, id) in failed {
-        list.fail(code, id.to_string());
-    }
+    list.fail_all(failed);
     Ok(Answer::List(list))
 }

@@ -253,8 +253,6 @@ fn delete(call: &Call) -> Result<Answer, Failure> {
         total,
         ["Users were successfully deleted", "Some users were not deleted", "No users were deleted"],
     );
-    for (code, id) in failed {
-        list.fail(code, id.to_string());
-    }
+    list.fail_all(failed);
     Ok(Answer::List(list))
 }
