@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use env::random::{Random as _, SystemRandom};
-use link::json::{ConfigAnswer, ControlConfig, ControlScan};
+use link::json::ConfigAnswer;
 use link::{ControlAction, ControlAnswer, ControlOutcome, ControlRequest};
-use model::{Coverage, CoverageKind, Dataset, WatchReport};
+use model::{Coverage, CoverageKind, Dataset};
 use parking_lot::Mutex;
 use queue::{Queue, QueueError};
 use tracing::{info, warn};
@@ -62,26 +62,6 @@ pub(crate) struct Renewal {
     failures: u32,
     /// Monotonic time before which none is attempted.
     not_before: Option<Duration>,
-}
-
-/// The state in which the roots are watched, as last recorded.
-#[derive(Debug, Default)]
-pub(crate) struct WatchNote {
-    report: Option<WatchReport>,
-    /// True if the server has acknowledged it.
-    sent: bool,
-}
-
-impl WatchNote {
-    /// Returns the report that a heartbeat contains; the first one of a run always has one.
-    fn due(&self, action: ControlAction) -> Option<WatchReport> {
-        self.report.clone().filter(|_| !self.sent || action == ControlAction::Startup)
-    }
-
-    /// Records that the server has acknowledged a report. A newer one is reported next.
-    fn note_sent(&mut self, acknowledged: Option<&WatchReport>) {
-        self.sent |= acknowledged.is_some() && self.report.as_ref() == acknowledged;
-    }
 }
 
 /// The last session according to this agent and according to the server.
@@ -187,33 +167,6 @@ impl Syncer {
         if let Err(error) = noted {
             warn!(%error, "could not record that a check is due: a restart will forget it");
         }
-    }
-
-    /// Records that a scan began or ended; the next heartbeat reports it.
-    pub fn note_scan(&self, started_at_s: i64, ended_at_s: Option<i64>) {
-        *self.scan.lock() = Some(ControlScan { started_at_s, ended_at_s });
-    }
-
-    /// Records how the roots are watched. The next heartbeat reports it, if it differs from what the
-    /// server has acknowledged. Returns true if it does.
-    pub fn note_watch(&self, report: WatchReport) -> bool {
-        let mut watch = self.watch.lock();
-        let report = report.cut();
-        if watch.report.as_ref() != Some(&report) {
-            *watch = WatchNote { report: Some(report), sent: false };
-        }
-        !watch.sent
-    }
-
-    /// Records the groups' configuration that this agent runs, and the one that it refused. Every
-    /// heartbeat from now on reports them.
-    pub fn note_config(&self, config: ControlConfig) {
-        *self.config.lock() = config;
-    }
-
-    /// Returns the last value given to [`Syncer::note_config`].
-    pub fn config(&self) -> ControlConfig {
-        self.config.lock().clone()
     }
 
     /// Fetches the configuration of this agent's groups.
@@ -418,7 +371,7 @@ impl Syncer {
         })
         .await?;
         if other_store {
-            self.watch.lock().sent = false;
+            self.watch.lock().forget_sent();
         }
         let number = |id: Option<&str>| id.and_then(session_number).unwrap_or(0);
         let (own, theirs) =

@@ -26,6 +26,7 @@ mod identity;
 mod lost;
 mod machine;
 mod pace;
+mod report;
 mod rows;
 mod session;
 mod syncer;

@@ -14,8 +14,9 @@ use reqwest::StatusCode;
 use tracing::{debug, info, warn};
 
 use crate::client::{self, Client, SessionHead};
-use crate::control::{self, Facts, Reasons, Renewal, WatchNote};
+use crate::control::{self, Facts, Reasons, Renewal};
 use crate::pace::Pace;
+use crate::report::WatchNote;
 use crate::session::{self, Draft, Refused, SessionLimits, Skipped};
 use crate::{IdentityFolder, Machine, SyncError};
 

@@ -71,7 +71,7 @@ async fn state_of_the_roots_is_reported_until_it_is_acknowledged() {
     let (scan, realtime) = (report(CoverageState::Scan), report(CoverageState::Realtime));
     assert!(agent.syncer.note_watch(scan.clone()), "it is due");
     agent.syncer.heartbeat(ControlAction::Notify, &[]).await.unwrap();
-    assert_eq!(reported(&server), [scan.clone()]);
+    assert_eq!(reported(&server), std::slice::from_ref(&scan));
     assert!(!agent.syncer.note_watch(scan), "it is acknowledged");
 
     assert!(agent.syncer.note_watch(realtime.clone()));
@@ -80,6 +80,6 @@ async fn state_of_the_roots_is_reported_until_it_is_acknowledged() {
     assert!(agent.syncer.note_watch(realtime.clone()), "no answer arrived");
     server.resume(|_| {});
     agent.syncer.heartbeat(ControlAction::Notify, &[]).await.unwrap();
-    assert_eq!(reported(&server), [realtime.clone()]);
+    assert_eq!(reported(&server), std::slice::from_ref(&realtime));
     assert!(!agent.syncer.note_watch(realtime));
 }

@@ -198,7 +198,9 @@ pub trait ControlStore: SecurityStore {
         context: &WriteContext,
         agent: AgentId,
         now_s: i64,
-    ) -> ControlResult<Option<AgentRow>>;
+    ) -> ControlResult<Option<AgentRow>> {
+        Ok(self.remove_agents(context, &[agent], now_s)?.pop())
+    }
 
     /// Removes agents in one transaction, as [`ControlStore::remove_agent`] does; returns the
     /// former rows. Numbers that are not registered are skipped.
@@ -275,7 +277,10 @@ pub trait ControlStore: SecurityStore {
         context: &WriteContext,
         agent: AgentId,
         groups: &[String],
-    ) -> ControlResult<Vec<String>>;
+    ) -> ControlResult<Vec<String>> {
+        let changed = self.set_groups_of(context, &[(agent, groups.to_vec())])?;
+        Ok(changed.into_iter().next().map(|(_, groups)| groups).unwrap_or_default())
+    }
 
     /// Creates a group.
     ///

@@ -103,13 +103,10 @@ pub(crate) fn required_actions() -> impl Iterator<Item = Need> {
 /// Returns all named schemas of the description.
 pub(crate) fn schemas() -> Vec<(String, RefOr<Schema>)> {
     use schema_of as of;
-    let text = || RefOr::T(Schema::Object(ObjectBuilder::new().schema_type(Type::String).build()));
-    let object =
-        || RefOr::T(Schema::Object(ObjectBuilder::new().schema_type(Type::Object).build()));
-    let numbers = || {
-        let number = ObjectBuilder::new().schema_type(Type::Integer).build();
-        RefOr::T(Schema::Array(ArrayBuilder::new().items(RefOr::T(Schema::Object(number))).build()))
-    };
+    let simple = |kind| RefOr::T(Schema::Object(ObjectBuilder::new().schema_type(kind).build()));
+    let (text, object) = (|| simple(Type::String), || simple(Type::Object));
+    let numbers =
+        || RefOr::T(Schema::Array(ArrayBuilder::new().items(simple(Type::Integer)).build()));
     let mut schemas = vec![
         ("AgentNumber".into(), text()),
         ("Platform".into(), text()),

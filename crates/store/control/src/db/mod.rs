@@ -162,15 +162,6 @@ impl ControlStore for SqliteControl {
         self.write(&WriteContext::server(), |tx| certificates::forget_expired(tx, now_s))
     }
 
-    fn remove_agent(
-        &self,
-        context: &WriteContext,
-        agent: AgentId,
-        now_s: i64,
-    ) -> ControlResult<Option<AgentRow>> {
-        Ok(self.write(context, |tx| removal::remove(tx, &[agent], now_s))?.pop())
-    }
-
     fn remove_agents(
         &self,
         context: &WriteContext,
@@ -231,18 +222,6 @@ impl ControlStore for SqliteControl {
         config: &GroupConfig,
     ) -> ControlResult<()> {
         self.write(context, |tx| groups::set_config(tx, name, config))
-    }
-
-    fn set_agent_groups(
-        &self,
-        context: &WriteContext,
-        agent: AgentId,
-        groups: &[String],
-    ) -> ControlResult<Vec<String>> {
-        self.write(context, |tx| {
-            agents::require(tx, agent)?;
-            groups::assign(tx, agent, groups)
-        })
     }
 
     fn create_group(&self, context: &WriteContext, name: &str, now_s: i64) -> ControlResult<()> {
