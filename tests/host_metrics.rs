@@ -115,13 +115,14 @@ fn processes_and_agent(http: SocketAddr, looks: usize) {
         let samples = values(http, metric, "name=holdfast");
         assert!(!samples.is_empty() && samples.iter().all(|v| *v >= 0.0), "{metric}: {samples:?}");
     }
+    // Nothing changes here.
+    assert!(values(http, "agent.names_checked", "watch=files").len() > looks);
     for (metric, tag) in [
         ("agent.resident_bytes", "process=self"),
         ("agent.cpu_seconds", "process=self"),
         ("agent.queue_bytes", "queue=agent"),
         ("agent.items", "dataset=fim-files"),
         ("agent.rows_stored", "queue=metrics"),
-        ("agent.names_checked", "watch=files"),
     ] {
         let samples = values(http, metric, tag);
         assert!(samples.len() > looks, "{metric}: {} looks", samples.len());
