@@ -189,8 +189,7 @@ fn power_mode_keeps_acknowledged_changes_over_failed_requests() {
 }
 
 /// A fault of the device reaches the database through ext4: a failed write is answered at the next
-/// flush, and the file system may end as read-only. Then the power fails. The log is checkpointed at
-/// the end only: SQLite does not report a checkpoint that fails within a commit.
+/// flush, and the file system may end as read-only. Then the power fails.
 #[test]
 fn power_mode_keeps_acknowledged_changes_over_device_faults() {
     if had(available(Fs::Ext4)).is_none() {
@@ -198,7 +197,7 @@ fn power_mode_keeps_acknowledged_changes_over_device_faults() {
     }
     let mut device = Device::new(64 << 20).unwrap();
     device.mount(Fs::Ext4).unwrap();
-    let options = QueueOptions { durability: QueueDurability::Power, ..QueueOptions::default() };
+    let options = small(QueueDurability::Power);
     let runs = device.fail_each(
         step(5),
         |folder| prepare(&db(folder), &options),
