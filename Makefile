@@ -54,7 +54,7 @@ unit: ## All Rust tests: units, models, crash images, real processes
 
 loom: ## The hand-offs between writers of journal and queue, and who tells, in every order of events
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p holdfast-journal --lib model
-	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p holdfast-queue --lib model
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p holdfast-queue -p holdfast-writers --lib model
 
 page: ## The dashboard in a real Chromium against the real binary
 	cargo build --bin holdfast

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use model::traits::PortError;
-use rusqlite::ErrorCode;
+use rusqlite::{ErrorCode, ffi};
 
 /// An error of a queue operation. It can be cloned, because callers whose changes are committed
 /// together also fail together. Clones share the cause.
@@ -104,6 +104,13 @@ impl From<QueueError> for PortError {
     }
 }
 
+/// Returns true if a flush failed: the content of the disk is unknown then.
+pub(crate) fn is_failed_flush(error: &rusqlite::Error) -> bool {
+    error.sqlite_error().is_some_and(|cause| {
+        matches!(cause.extended_code, ffi::SQLITE_IOERR_FSYNC | ffi::SQLITE_IOERR_DIR_FSYNC)
+    })
+}
+
 /// Returns true if the error means damaged content.
 pub(crate) fn is_damage(error: &rusqlite::Error) -> bool {
     match error {
@@ -155,8 +162,7 @@ mod tests {
 
     #[test]
     fn file_that_cannot_be_opened_is_reported_with_its_cause() {
-        let engine =
-            || rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(14), Some("unable".into()));
+        let engine = || rusqlite::Error::SqliteFailure(ffi::Error::new(14), Some("unable".into()));
         let missing = classify(Path::new("/nowhere/agent.db"), "open", engine()).to_string();
         assert!(missing.starts_with("/nowhere/agent.db: open: No such file"), "{missing}");
         let opened = classify(Path::new("/dev/null"), "open", engine());

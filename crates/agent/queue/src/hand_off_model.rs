@@ -25,7 +25,7 @@ use model::Dataset;
 use crate::catalog::{Catalog, Delta};
 use crate::place::BlockPlace;
 use crate::transition::{HybridClock, ItemMarks, acknowledge, delete, put};
-use crate::writer_queue::WriterQueue;
+use writers::WriterQueue;
 
 /// The only dataset and its only directory.
 const DATASET: i64 = 1;

@@ -21,7 +21,7 @@ use crate::options::QueueOptions;
 use crate::readers::Reading;
 use crate::schema;
 use crate::writer::Writer;
-use crate::writer_queue::WriterQueue;
+use writers::WriterQueue;
 
 /// Most read connections kept for reuse.
 const READERS_MAX: usize = 4;

@@ -60,7 +60,6 @@ pub mod transition;
 mod txn;
 mod upkeep;
 mod writer;
-mod writer_queue;
 
 pub use answer::{AckOutcome, Skip};
 pub use baseline::QueueBaseline;

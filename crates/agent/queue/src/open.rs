@@ -21,7 +21,7 @@ use crate::options::{Dropped, QueueOpenReport, QueueOptions, Rebuilt};
 use crate::schema;
 use crate::space::checkpoint_after_commits;
 use crate::transition::HybridClock;
-use crate::writer::Writer;
+use crate::writer::{Poison, Writer};
 
 /// Most damaged files that are kept; older ones are removed.
 const DAMAGED_FILES_MAX: usize = 3;
@@ -125,7 +125,8 @@ struct Opening<'a> {
 
 impl Opening<'_> {
     fn attempt(&self, report: &mut QueueOpenReport) -> Result<Database, Attempt> {
-        let mut conn = self.connect(report)?;
+        let poisoned = Poison::default();
+        let mut conn = self.connect(report, &poisoned)?;
         let Some(clean) = schema::meta(&conn, schema::META_CLEAN)? else {
             return Err(Attempt::Damaged("the clean-shutdown flag is missing".into()));
         };
@@ -154,11 +155,15 @@ impl Opening<'_> {
             append_gap(&conn, self.gap(detail))?;
         }
         let clock = schema::meta(&conn, schema::META_CLOCK)?.unwrap_or(0) as u64;
-        self.finish(conn, catalog, last.max(clock), report)
+        self.finish((conn, poisoned), catalog, last.max(clock), report)
     }
 
     /// Returns the writing connection. Creates the database if it does not exist.
-    fn connect(&self, report: &mut QueueOpenReport) -> Result<Connection, Attempt> {
+    fn connect(
+        &self,
+        report: &mut QueueOpenReport,
+        poisoned: &Poison,
+    ) -> Result<Connection, Attempt> {
         let path = self.path;
         // Created here for its permissions; SQLite uses them for its other files as well.
         OpenOptions::new()
@@ -188,7 +193,7 @@ impl Opening<'_> {
             schema::create(&mut conn)?;
             report.created = true;
         }
-        checkpoint_after_commits(&mut conn, path, self.options.checkpoint_pages())?;
+        checkpoint_after_commits(&mut conn, path, self.options.checkpoint_pages(), poisoned)?;
         Ok(conn)
     }
 
@@ -196,7 +201,7 @@ impl Opening<'_> {
     /// have any item.
     fn finish(
         &self,
-        conn: Connection,
+        (conn, poisoned): (Connection, Poison),
         mut catalog: Catalog,
         last: u64,
         report: &mut QueueOpenReport,
@@ -227,7 +232,7 @@ impl Opening<'_> {
             .sum();
         report.events = event_count(&conn)?;
         report.epoch = catalog.epoch();
-        let writer = Writer::new(conn, HybridClock::after(last))?;
+        let writer = Writer::new(conn, HybridClock::after(last), poisoned)?;
         Ok(Database { writer, catalog })
     }
 

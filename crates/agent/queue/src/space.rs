@@ -2,11 +2,14 @@
 
 use std::ffi::c_int;
 use std::path::Path;
+use std::sync::Arc;
 
 use rusqlite::hooks::Wal;
 use rusqlite::{Connection, ErrorCode};
 
+use crate::error::is_failed_flush;
 use crate::schema;
+use crate::writer::{Poison, Writer};
 
 /// The size of a database.
 pub(crate) struct Size {
@@ -42,29 +45,40 @@ pub(crate) fn fold(conn: &Connection) -> rusqlite::Result<()> {
     conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
 }
 
-/// Checkpoints the log without waiting for readers. A failure is only logged.
-pub(crate) fn fold_quietly(conn: &Connection) {
-    let folded = conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
-    if let Err(error) = folded {
+/// Checkpoints the log without waiting for readers. A failure is only logged, and poisons the writer
+/// if a flush failed.
+pub(crate) fn fold_quietly(writer: &Writer) {
+    if let Err(error) = fold_as_far_as_possible(&writer.conn) {
+        if is_failed_flush(&error) {
+            writer.poison(&error.to_string());
+        }
         tracing::debug!(%error, "folding the log in");
     }
 }
 
 /// Checkpoints the log after each commit that leaves at least `pages_min` pages in it, if that is
 /// not 0. SQLite's own automatic checkpoints ignore their errors; these log the first failure and
-/// the next success. Replaces `wal_autocheckpoint`.
+/// the next success. After a failed flush, further writes are refused: a later one that succeeds does
+/// not cover what the failed one did not write. Replaces `wal_autocheckpoint`.
 pub(crate) fn checkpoint_after_commits(
     conn: &mut Connection,
     path: &Path,
     pages_min: u32,
+    poisoned: &Poison,
 ) -> rusqlite::Result<()> {
-    let (path, mut failing) = (path.to_path_buf(), false);
+    let (path, poisoned, mut failing) = (path.to_path_buf(), Arc::clone(poisoned), false);
     let pages_min = c_int::try_from(pages_min).unwrap_or(c_int::MAX);
     let after_commit = move |log: &mut Wal, pages: c_int| {
         if pages_min == 0 || pages < pages_min {
             return Ok(());
         }
-        match log.checkpoint() {
+        let done = log.checkpoint();
+        if let Err(error) = &done
+            && is_failed_flush(error)
+        {
+            let _ = poisoned.set(error.to_string());
+        }
+        match done {
             Ok(()) if failing => {
                 tracing::info!(path = %path.display(), "checkpoints work again");
                 failing = false;

@@ -1,4 +1,4 @@
-//! Submits changes. Writers wait in a [`WriterQueue`](crate::writer_queue::WriterQueue); all
+//! Submits changes. Writers wait in a [`WriterQueue`](writers::WriterQueue); all
 //! waiting jobs are committed in one transaction, sorted by key.
 
 use crate::apply::apply;
@@ -7,7 +7,7 @@ use crate::inner::Inner;
 use crate::job::{Job, Submitted};
 use crate::options::{QueueDurability, Transaction};
 use crate::writer::Writer;
-use crate::writer_queue::Window;
+use writers::Window;
 
 /// Number of changes from which on a group does not wait for more.
 const WINDOW_CHANGES_MAX: usize = 1000;

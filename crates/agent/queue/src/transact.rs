@@ -2,11 +2,11 @@
 //! each commit in the catalog.
 
 use model::Dataset;
-use rusqlite::{Connection, ffi};
+use rusqlite::Connection;
 
 use crate::catalog::Delta;
 use crate::directory::{BLOCK_ROWS, Directory, Stretch};
-use crate::error::{QueueError, is_damage};
+use crate::error::{QueueError, is_damage, is_failed_flush};
 use crate::inner::Inner;
 use crate::place::DirectoryPlace;
 use crate::space::fold_quietly;
@@ -34,18 +34,15 @@ impl Inner {
 
     /// Classifies an error of the writer like [`Inner::classify`]. Damage or a failed flush poisons
     /// the writer, because the content of the disk is unknown then.
-    fn failed(
+    pub(crate) fn failed(
         &self,
         writer: &mut Writer,
         action: &'static str,
         error: rusqlite::Error,
     ) -> QueueError {
-        let doubtful = error.sqlite_error().is_some_and(|cause| {
-            matches!(cause.extended_code, ffi::SQLITE_IOERR_FSYNC | ffi::SQLITE_IOERR_DIR_FSYNC)
-        });
-        if doubtful || is_damage(&error) {
+        if is_failed_flush(&error) || is_damage(&error) {
             tracing::error!(path = %self.path.display(), %error, "agent database closed");
-            writer.poisoned = Some(error.to_string());
+            writer.poison(&error.to_string());
             self.damage.doubt();
         }
         self.classify(action, error)
@@ -59,7 +56,8 @@ impl Inner {
         action: &'static str,
         change: impl FnOnce(&mut Txn<'_>) -> rusqlite::Result<T>,
     ) -> Result<T, QueueError> {
-        if let Some(detail) = &writer.poisoned {
+        if let Some(detail) = writer.poisoned.get() {
+            self.damage.doubt();
             return Err(QueueError::Poisoned { path: self.path.clone(), detail: detail.clone() });
         }
         let settled = roll_back_open(&writer.conn);
@@ -76,13 +74,13 @@ impl Inner {
                 if !writer.conn.is_autocommit()
                     && let Err(error) = writer.conn.execute_batch("ROLLBACK")
                 {
-                    writer.poisoned = Some(format!("cannot roll back: {error}"));
+                    writer.poison(&format!("cannot roll back: {error}"));
                 }
                 let error = self.failed(writer, action, error);
                 if error.is_disk_full() {
                     // A checkpoint that needs no new pages in the database makes the log's space
                     // usable for the next attempt.
-                    fold_quietly(&writer.conn);
+                    fold_quietly(writer);
                 }
                 Err(error)
             }

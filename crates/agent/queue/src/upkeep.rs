@@ -149,10 +149,12 @@ impl Inner {
         if large == writer.log_reported {
             return Ok(());
         }
-        let failed = |error| self.classify("fold the log in", error);
         // If the whole log was checkpointed, the next writer restarts and truncates it.
-        if large && fold_as_far_as_possible(&writer.conn).map_err(failed)? == Folded::All {
-            return Ok(());
+        if large {
+            let folded = fold_as_far_as_possible(&writer.conn);
+            if folded.map_err(|e| self.failed(writer, "fold the log in", e))? == Folded::All {
+                return Ok(());
+            }
         }
         let since_us = self.transact(writer, "report the log", |txn| {
             let since_us = if large { txn.now_us } else { 0 };
@@ -190,7 +192,7 @@ impl Inner {
         let failed = |error| self.classify("compact", error);
         let before = Size::of(&writer.conn).map_err(failed)?;
         vacuum(&writer.conn, 0).map_err(failed)?;
-        fold(&writer.conn).map_err(failed)?;
+        fold(&writer.conn).map_err(|error| self.failed(writer, "compact", error))?;
         let after = Size::of(&writer.conn).map_err(failed)?;
         Ok((before.pages - after.pages).max(0) as u64 * after.page_bytes)
     }
@@ -210,7 +212,7 @@ impl Inner {
     /// Marks a clean shutdown durably in any mode, then checkpoints the log.
     fn finish(&self, writer: &Writer) -> Result<(), QueueError> {
         self.count_damage(&writer.conn);
-        if let Some(detail) = &writer.poisoned {
+        if let Some(detail) = writer.poisoned.get() {
             return Err(QueueError::Poisoned { path: self.path.clone(), detail: detail.clone() });
         }
         if self.damage.is_doubtful() {
@@ -230,6 +232,7 @@ impl Inner {
         };
         end().map_err(|error| self.classify("close", error))?;
         if let Err(error) = fold(&writer.conn) {
+            writer.poison(&error.to_string());
             tracing::warn!(path = %self.path.display(), %error, "the write-ahead log was not removed");
         }
         Ok(())

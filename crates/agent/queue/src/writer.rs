@@ -2,7 +2,7 @@
 //!
 //! **Locking.** Locks are always taken in this order:
 //!
-//! 1. The state of the [`WriterQueue`](crate::writer_queue::WriterQueue), for a short time only.
+//! 1. The state of the [`WriterQueue`](writers::WriterQueue), for a short time only.
 //!    The leader releases it before it commits, and takes it again to store the answers, so that
 //!    jobs gather during a commit.
 //! 2. `Inner::writer`, from before the first read of a transaction until the catalog mirrors its
@@ -24,7 +24,10 @@
 //! a writer that truncates the log waits for readers to end. The closure passed to `transact` must
 //! not call `transact`, `submit` or `dataset_id`: these would deadlock on the writer.
 
+use std::sync::{Arc, OnceLock};
+
 use rusqlite::Connection;
+use rusqlite::config::DbConfig;
 
 use crate::feed::Feed;
 use crate::transition::HybridClock;
@@ -35,7 +38,8 @@ pub(crate) struct Writer {
     /// Buffer for a group's rows.
     pub(crate) feed: Feed,
     pub(crate) clock: HybridClock,
-    pub(crate) poisoned: Option<String>,
+    /// The failure after which the content of the disk is unknown.
+    pub(crate) poisoned: Poison,
     /// Bytes written since the limits were last checked.
     pub(crate) written_bytes: u64,
     /// True if it was reported that the state alone exceeds the byte limit.
@@ -47,20 +51,42 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub(crate) fn new(conn: Connection, clock: HybridClock) -> rusqlite::Result<Self> {
+    pub(crate) fn new(
+        conn: Connection,
+        clock: HybridClock,
+        poisoned: Poison,
+    ) -> rusqlite::Result<Self> {
         let feed = Feed::attach(&conn)?;
         Ok(Self {
             conn,
             feed,
             clock,
-            poisoned: None,
+            poisoned,
             written_bytes: 0,
             limit_reported: false,
             log_bytes_max: 0,
             log_reported: false,
         })
     }
+
+    /// Refuses writes from now on, and leaves the log as it is when the connection is closed.
+    pub(crate) fn poison(&self, detail: &str) {
+        let _ = self.poisoned.set(detail.to_owned());
+    }
 }
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if self.poisoned.get().is_some() {
+            // The last connection that is closed would copy the log into the database.
+            let setting = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
+            let _ = self.conn.set_db_config(setting, true);
+        }
+    }
+}
+
+/// A failure of the disk, set by the writer and by its checkpoints.
+pub(crate) type Poison = Arc<OnceLock<String>>;
 
 /// Rolls back a transaction that a panic left open.
 pub(crate) fn roll_back_open(conn: &Connection) -> rusqlite::Result<()> {

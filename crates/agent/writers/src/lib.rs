@@ -27,15 +27,15 @@ type Ticket = u64;
 
 /// Time that a leader waits for more jobs.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Window {
+pub struct Window {
     /// Longest wait.
-    pub(crate) at_most: Duration,
+    pub at_most: Duration,
     /// Weight of the waiting jobs from which on the leader does not wait.
-    pub(crate) weight: usize,
+    pub weight: usize,
 }
 
 /// A queue of writers. `J` is a job, `A` its answer.
-pub(crate) struct WriterQueue<J, A> {
+pub struct WriterQueue<J, A> {
     state: Mutex<State<J, A>>,
     changed: Condvar,
 }
@@ -88,7 +88,7 @@ impl<J, A> WriterQueue<J, A> {
 
     /// Waits until the job is committed, by this writer or another one, and returns its answer;
     /// `None` if the leader panicked. `commit` must return one answer for each job, in their order.
-    pub(crate) fn submit(
+    pub fn submit(
         &self,
         job: J,
         weight: usize,
