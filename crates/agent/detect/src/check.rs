@@ -54,10 +54,11 @@ pub(crate) fn run(cx: &mut Context<'_>, checks: &[Check]) -> Result<CheckReport,
     }
     moves::recognize(cx.writer.batch());
     cx.writer.flush()?;
-    let Targeted { unsettled, large, .. } = cx.targeted.take().unwrap_or_default();
+    let Targeted { unsettled, transient, large, .. } = cx.targeted.take().unwrap_or_default();
     Ok(CheckReport {
         counts: std::mem::take(&mut cx.totals),
         unsettled,
+        transient,
         large,
         took: cx.clock.monotonic().saturating_sub(began),
     })
@@ -267,12 +268,29 @@ impl Walk<'_, '_> {
         before: Option<Box<Observation>>,
     ) -> Result<(), ScanError> {
         match (stat, before) {
-            (Err(Errno::NOENT), None) => Ok(()),
+            (Err(Errno::NOENT), None) => {
+                self.note_transient(directory, name);
+                Ok(())
+            }
             (Err(Errno::NOENT), Some(before)) => {
                 let mut item = BaselineItem { name: name.to_vec(), observation: *before };
                 self.missing(directory, Some(&mut item))
             }
             (stat, before) => self.entry(directory, name, stat, before),
+        }
+    }
+
+    /// Records a name that existed only between two checks, if the rules select it.
+    fn note_transient(&mut self, directory: &Directory, name: &[u8]) {
+        let key = ItemKey::new(&*directory.path, name);
+        let Some(targeted) = &self.cx.targeted else { return };
+        let seen = targeted.seen.get(&key).filter(|seen| seen.is_transient).cloned();
+        let left_out = self.root.leaves_out(&directory.path, name);
+        if seen.is_none() || left_out || !self.is_selected(directory, name, false) {
+            return;
+        }
+        if let Some(targeted) = &mut self.cx.targeted {
+            targeted.transient.push(Check { key, depth: Depth::Name, seen });
         }
     }
 

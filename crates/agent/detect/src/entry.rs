@@ -133,7 +133,12 @@ impl Walk<'_, '_> {
     }
 
     /// Returns true if the entry is not excluded and the rule's patterns select it.
-    fn is_selected(&mut self, directory: &Directory, name: &[u8], is_directory: bool) -> bool {
+    pub(crate) fn is_selected(
+        &mut self,
+        directory: &Directory,
+        name: &[u8],
+        is_directory: bool,
+    ) -> bool {
         if !self.cx.excluded.is_empty() {
             let path = join(&directory.path, name);
             if self.cx.excluded.contains(&path) {

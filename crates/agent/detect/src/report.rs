@@ -277,6 +277,9 @@ pub struct CheckReport {
     pub counts: Counts,
     /// Files that changed while they were read. Their baseline is unchanged: check them again.
     pub unsettled: Vec<ItemKey>,
+    /// Names that were created and removed before this check: neither the baseline nor the disk has
+    /// them.
+    pub transient: Vec<Check>,
     /// Files above [`crate::limits::LARGE_BYTES`] that were not read. Check them with
     /// [`crate::Scanner::check_large`].
     pub large: Vec<Check>,

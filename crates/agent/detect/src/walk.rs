@@ -57,6 +57,8 @@ pub(crate) struct Targeted {
     pub(crate) seen: HashMap<ItemKey, Arc<Seen>>,
     /// Files that changed while they were read.
     pub(crate) unsettled: Vec<ItemKey>,
+    /// Files that were created and removed before they could be compared.
+    pub(crate) transient: Vec<Check>,
     /// Files too large to be read while other checks wait.
     pub(crate) large: Vec<Check>,
     /// Size above which a file is too large, bytes.

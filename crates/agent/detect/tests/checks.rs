@@ -264,3 +264,27 @@ fn nested_root_answers_for_its_own_names() {
     b.check([inner.as_path(), Path::new("/not/watched")]);
     assert_kind(&only(b.store.changes()), ChangeKind::Modified, &inner);
 }
+
+#[test]
+fn created_and_removed_name_is_transient() {
+    let f = Folder::new();
+    let known = f.write("known", "x");
+    let watch = Watch { ignore: vec!["*.swp".into()], ..Watch::new(f.path.clone()) };
+    let b = Bench::of_watch(watch);
+    b.scan();
+    let there = f.write("there", "x");
+    fs::remove_file(&known).unwrap();
+    let (gone, ignored, unnoticed) = (f.at("gone"), f.at("gone.swp"), f.at("unnoticed"));
+    let seen = Seen { first_us: 5, notices: 2, is_transient: true, ..Seen::default() };
+    let noticed = |path: &PathBuf| {
+        let mut check = check(path, Depth::Name);
+        check.seen = Some(Arc::new(seen.clone()));
+        check
+    };
+    let mut checks: Vec<_> = [&known, &there, &gone, &ignored].map(noticed).to_vec();
+    checks.push(check(&unnoticed, Depth::Name));
+    let report = b.run_checks(&checks);
+    let [transient] = <[_; 1]>::try_from(report.transient).unwrap();
+    assert_eq!((common::path_of(&transient.key), transient.seen.unwrap().first_us), (gone, 5));
+    assert_eq!(b.store.reported_changes(), [("created", there), ("deleted", known)]);
+}

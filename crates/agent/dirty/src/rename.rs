@@ -16,10 +16,12 @@ impl Tracker {
         let old = self.watched_places(from, Depth::Name, noted);
         let new = self.watched_places(to, depth, noted);
         let mut noted_slots = Vec::new();
-        for (entry, places) in [(from, &old), (to, &new)] {
+        for (entry, places, created) in [(from, &old, false), (to, &new, true)] {
             let Some(entry) = entry else { continue };
-            let slots =
-                places.iter().filter_map(|place| self.note(*place, entry.name, Depth::Name, noted));
+            let noted = Noted { created, ..*noted };
+            let slots = places
+                .iter()
+                .filter_map(|place| self.note(*place, entry.name, Depth::Name, &noted));
             noted_slots.extend(slots.collect::<Vec<_>>());
         }
         if let Some((first, others)) = noted_slots.split_first() {

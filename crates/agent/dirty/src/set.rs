@@ -27,7 +27,7 @@ const HISTORY_MAX: usize = 10_000;
 const PURGE_INTERVAL: u64 = 1_000_000_000;
 
 /// A notification, without the name it is for.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Noted {
     /// Nanoseconds of `CLOCK_MONOTONIC`.
     pub now: u64,
@@ -35,6 +35,10 @@ pub struct Noted {
     pub wall_us: u64,
     /// True if it ends a change: a close, rename or removal.
     pub ended: bool,
+    /// True if it creates the name.
+    pub created: bool,
+    /// True if it removes the name.
+    pub removed: bool,
     pub writer: Option<Writer>,
 }
 
@@ -151,7 +155,7 @@ impl DirtySet {
 
     /// Makes a name due with notices that it had before: its check had no stable result.
     pub(crate) fn put_back(&mut self, index: &mut DirectoryIndex, ready: &Ready, now: u64) {
-        let noted = Noted { now, wall_us: ready.notices.last_us, ended: false, writer: None };
+        let noted = Noted { now, wall_us: ready.notices.last_us, ..Noted::default() };
         let slot = self.note(index, ready.directory, &ready.name, ready.depth, &noted);
         if let Some(Some(entry)) = self.entries.get_mut(slot as usize) {
             // The call above counted a notification that the kernel did not send.
@@ -435,6 +439,8 @@ fn add_notice(notices: &mut Notices, noted: &Noted) {
     notices.first_us = notices.first_us.min(noted.wall_us);
     notices.last_us = notices.last_us.max(noted.wall_us);
     notices.count = notices.count.saturating_add(1);
+    notices.created |= noted.created;
+    notices.removed |= noted.removed;
     if let Some(writer) = noted.writer {
         add_writer(notices, writer);
     }
@@ -449,6 +455,8 @@ pub(crate) fn add_notices(into: &mut Notices, other: &Notices) {
     }
     into.last_us = into.last_us.max(other.last_us);
     into.count = into.count.saturating_add(other.count);
+    into.created |= other.created;
+    into.removed |= other.removed;
     for writer in &other.writers {
         add_writer(into, *writer);
     }

@@ -10,7 +10,7 @@ const START: u64 = 1_000_000 * MS;
 
 fn noted(now: u64, pid: u32) -> Noted {
     let writer = Writer { pid, from_ns: now - MS, to_ns: now };
-    Noted { now, wall_us: now / 1_000, ended: true, writer: Some(writer) }
+    Noted { now, wall_us: now / 1_000, ended: true, writer: Some(writer), ..Noted::default() }
 }
 
 struct Fixture {

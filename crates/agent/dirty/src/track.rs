@@ -217,6 +217,8 @@ impl Tracker {
             now: times.to_ns,
             wall_us: times.wall_us,
             ended: mask & ENDED != 0,
+            created: mask & libc::FAN_CREATE != 0,
+            removed: mask & libc::FAN_DELETE != 0,
             writer: Some(writer).filter(|writer| writer.pid != 0),
         };
         if mask & libc::FAN_RENAME != 0 {

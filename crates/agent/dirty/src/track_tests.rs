@@ -125,7 +125,7 @@ fn whole_file_system_can_be_a_root() {
     fixture.apply(CREATE | DIRECTORY, "/", "own", "OWN");
     fixture.apply(CREATE, "OWN", "f", "F");
     assert_eq!(fixture.due(), [name("/"), name("/etc"), name("/etc/f")]);
-    fixture.0.dirty_all(&Noted { now: START, wall_us: 1, ended: false, writer: None });
+    fixture.0.dirty_all(&Noted { now: START, wall_us: 1, ..Noted::default() });
     fixture.apply(CREATE, "/etc", "g", "F");
     assert_eq!(fixture.due(), [below("/")]);
 }

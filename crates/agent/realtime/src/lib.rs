@@ -21,6 +21,7 @@ mod large;
 mod pace;
 mod roots;
 mod status;
+mod transient;
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -32,12 +33,13 @@ use std::sync::Arc;
 use detect::{CheckReport, Interrupt};
 use env::clock::Clock;
 use model::notification::Seen;
-use model::{Check, Coverage, CoverageKind, Depth, Due, ItemKey, Notices};
+use model::{Check, Coverage, CoverageKind, Depth, Due, EventBody, ItemKey, Notices};
 use watch::{Handles, Incident, IncidentKind, Watcher, monotonic_ns};
 
 use attributed::Attributed;
 use large::LargeFiles;
 use pace::Pace;
+use transient::Transients;
 
 pub use attribution::Options as AttributionOptions;
 pub use large::REREAD_FACTOR;
@@ -89,6 +91,7 @@ pub struct Realtime {
     /// The entries whose check is running.
     running: HashMap<ItemKey, Due>,
     large: LargeFiles,
+    transients: Transients,
     /// Incidents whose roots have not been checked.
     incidents: Vec<Incident>,
     gaps: Vec<Coverage>,
@@ -112,6 +115,7 @@ impl Realtime {
             pace: Pace::new(options.checks_per_second, monotonic_ns()),
             running: HashMap::new(),
             large: LargeFiles::default(),
+            transients: Transients::default(),
             incidents: Vec::new(),
             gaps: Vec::new(),
             scanned: Scanned::default(),
@@ -183,6 +187,9 @@ impl Realtime {
                 self.watcher.recheck(Due::name(key.clone()));
             }
         }
+        for check in &report.transient {
+            self.transients.add(check, now);
+        }
         for check in &report.large {
             self.large.push(check.clone(), now);
         }
@@ -228,6 +235,12 @@ impl Realtime {
         std::mem::take(&mut self.gaps)
     }
 
+    /// Takes the events of files that were created and removed before their check, a minute after
+    /// the first one of a directory; at the end of the agent all of them.
+    pub fn transient_events(&mut self, end: bool) -> Vec<EventBody> {
+        self.transients.take_events(monotonic_ns(), end)
+    }
+
     /// Returns how each root is watched, and the counters since the start.
     pub fn status(&self) -> RealtimeStatus {
         let attribution = self.attribution.status();
@@ -251,13 +264,16 @@ impl Interrupt for Realtime {
 }
 
 fn as_check(due: &Due, attribution: &Attributed, not_before_us: u64) -> Check {
-    let Notices { first_us, last_us, count, ref writers, more_writers } = due.notices;
+    let Notices { first_us, last_us, count, created, removed, ref writers, more_writers } =
+        due.notices;
     // A directory was changed by one of many: its writers say nothing about one entry.
     let single = due.depth == Depth::Name || is_file(&due.key);
     let actors = if single { attribution.resolve(writers) } else { Vec::new() };
     let notices = count;
     let more_actors = more_writers;
-    let seen = Seen { first_us, last_us, not_before_us, notices, actors, more_actors };
+    let is_transient = created && removed;
+    let seen =
+        Seen { first_us, last_us, not_before_us, notices, is_transient, actors, more_actors };
     Check { key: due.key.clone(), depth: due.depth, seen: Some(Arc::new(seen)) }
 }
 

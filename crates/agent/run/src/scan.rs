@@ -185,6 +185,7 @@ impl Scanning {
             }
             due = self.plan_scan();
         }
+        self.report_transients(true);
         self.note_alive();
     }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use detect::{NoChecks, ScanPorts};
 use env::clock::Clock;
-use model::WatchReport;
+use model::{EventBody, WatchReport};
 use realtime::{AttributionOptions, Realtime, RealtimeOptions, Wake, WatchOptions};
 use tracing::error;
 
@@ -84,6 +84,7 @@ impl Scanning {
         }
         self.note_gaps();
         self.report_watch_gaps();
+        self.report_transients(false);
         if changes > 0 {
             self.shared.tell.notify_one();
         }
@@ -155,6 +156,20 @@ impl Scanning {
             }
             self.shared.tell.notify_one();
         }
+    }
+
+    /// Reports files that were created and removed before they could be compared.
+    pub(crate) fn report_transients(&mut self, end: bool) {
+        let Some(realtime) = &mut self.realtime else { return };
+        let events: Vec<Vec<u8>> =
+            realtime.transient_events(end).iter().map(EventBody::to_json).collect();
+        if events.is_empty() {
+            return;
+        }
+        if let Err(problem) = self.shared.queue.append_events(&self.shared.dataset, events) {
+            error!("agent's queue: {problem}");
+        }
+        self.shared.tell.notify_one();
     }
 
     /// Stores how the roots are watched, for `agent status`, and reports it to the server if it

@@ -128,7 +128,7 @@ impl Shared {
 
     /// Returns a notification of the watcher's own.
     pub(crate) fn noted(&self) -> Noted {
-        Noted { now: monotonic_ns(), wall_us: self.now_us(), ended: false, writer: None }
+        Noted { now: monotonic_ns(), wall_us: self.now_us(), ..Noted::default() }
     }
 
     /// Makes roots due and records an incident. Call [`announce`](Self::announce) next.

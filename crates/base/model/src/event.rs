@@ -11,6 +11,7 @@ use crate::coverage::{Coverage, OpenGap};
 use crate::document::{FileBody, Names};
 use crate::package::PackageBody;
 use crate::timestamp;
+use crate::transient::TransientBody;
 use crate::writer_body::{ContainerBody, ProcessBody, SeenBody, TopBodies, UserBody};
 
 /// `event.action` of a coverage event.
@@ -29,7 +30,7 @@ pub struct EventMeta {
     /// `["info"]`.
     #[serde(rename = "type")]
     pub kinds: Vec<String>,
-    /// `created`, `modified`, `deleted`, `moved`, `coverage` or `gap_opened`.
+    /// `created`, `modified`, `deleted`, `moved`, `transient`, `coverage` or `gap_opened`.
     pub action: String,
 }
 
@@ -54,6 +55,9 @@ pub struct HoldfastBody {
     /// The notifications of the change and its writers; absent if a scan found it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen: Option<SeenBody>,
+    /// The files, on events of files that no longer exist.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transient: Option<TransientBody>,
     /// The gap, on coverage events.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub coverage: Option<Coverage>,

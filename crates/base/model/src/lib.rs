@@ -24,6 +24,7 @@ mod permitted;
 pub mod record;
 pub mod timestamp;
 pub mod traits;
+pub mod transient;
 pub mod watched;
 pub mod writer_body;
 
@@ -45,5 +46,6 @@ pub use record::{
     AgentEvent, AgentSubject, Applied, Overlay, Record, SessionRecord, SkipReason, Skipped, Write,
 };
 pub use traits::{Baseline, BaselineItem, ChangeBatch, Op, Sink, SinkOutcome};
+pub use transient::TransientBody;
 pub use watched::{CoverageState, WatchReport, WatchedRoot};
 pub use writer_body::{ContainerBody, ProcessBody, SeenBody, UserBody};

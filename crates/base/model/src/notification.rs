@@ -26,6 +26,10 @@ pub struct Notices {
     /// Time of the last one, microseconds since the epoch.
     pub last_us: u64,
     pub count: u32,
+    /// True if one says that the name was created, or that something was renamed to it.
+    pub created: bool,
+    /// True if one says that it was removed.
+    pub removed: bool,
     /// The first few different processes.
     pub writers: Vec<Writer>,
     /// Number of different processes that are not in `writers`.
@@ -81,6 +85,8 @@ pub struct Seen {
     pub not_before_us: u64,
     /// Number of notifications.
     pub notices: u32,
+    /// True if the item was created and removed.
+    pub is_transient: bool,
     /// The writers. Empty if processes are not attributed here.
     pub actors: Vec<Actor>,
     /// Number of further writers.
