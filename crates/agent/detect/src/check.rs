@@ -284,7 +284,8 @@ impl Walk<'_, '_> {
     fn note_transient(&mut self, directory: &Directory, name: &[u8]) {
         let key = ItemKey::new(&*directory.path, name);
         let Some(targeted) = &self.cx.targeted else { return };
-        let seen = targeted.seen.get(&key).filter(|seen| seen.is_transient).cloned();
+        let seen = targeted.seen.get(&key).filter(|seen| seen.is_transient);
+        let seen = seen.map(|seen| self.attributed(seen));
         let left_out = self.root.leaves_out(&directory.path, name);
         if seen.is_none() || left_out || !self.is_selected(directory, name, false) {
             return;

@@ -118,6 +118,9 @@ pub struct Watch {
     /// scan finds them.
     #[serde(default = "default_true", skip_serializing_if = "is_true")]
     pub realtime: bool,
+    /// True if changes name the process and user that made them, where that is known.
+    #[serde(default = "default_true", skip_serializing_if = "is_true")]
+    pub attribution: bool,
     /// Free text for people; not interpreted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
@@ -165,6 +168,7 @@ impl Watch {
             accept_device: false,
             rehash_days: default_rehash_days(),
             realtime: true,
+            attribution: true,
             tags: Vec::new(),
         }
     }

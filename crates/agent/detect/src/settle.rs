@@ -45,10 +45,19 @@ impl Walk<'_, '_> {
     /// Returns what is known about the change of an item. `None` if a scan found it.
     fn seen(&self, key: &ItemKey, found_at_us: u64) -> Option<Arc<Seen>> {
         let targeted = self.cx.targeted.as_ref()?;
-        Some(targeted.seen.get(key).cloned().unwrap_or_else(|| {
+        let seen = targeted.seen.get(key).map(|seen| self.attributed(seen));
+        Some(seen.unwrap_or_else(|| {
             let (first_us, last_us) = (found_at_us, found_at_us);
             Arc::new(Seen { first_us, last_us, ..Seen::default() })
         }))
+    }
+
+    /// Returns what is known about a change, without writers if the rule leaves them out.
+    pub(crate) fn attributed(&self, seen: &Arc<Seen>) -> Arc<Seen> {
+        if self.root.rule.watch.attribution {
+            return Arc::clone(seen);
+        }
+        Arc::new(Seen { actors: Vec::new(), more_actors: 0, ..Seen::clone(seen) })
     }
 
     /// Compares an item's observations before and now, and writes the operation that results, if

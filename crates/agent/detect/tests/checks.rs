@@ -288,3 +288,18 @@ fn created_and_removed_name_is_transient() {
     assert_eq!((common::path_of(&transient.key), transient.seen.unwrap().first_us), (gone, 5));
     assert_eq!(b.store.reported_changes(), [("created", there), ("deleted", known)]);
 }
+
+#[test]
+fn rule_without_attribution_names_no_writer() {
+    let f = Folder::new();
+    let b = Bench::of_watch(Watch { attribution: false, ..Watch::new(f.path.clone()) });
+    b.scan();
+    let path = f.write("new", "x");
+    let actor = model::Actor { attribution: Attribution::Exact, ..model::Actor::default() };
+    let seen = Seen { first_us: 5, notices: 2, actors: vec![actor], ..Seen::default() };
+    let mut named = check(&path, Depth::Name);
+    named.seen = Some(Arc::new(seen.clone()));
+    b.run_checks(&[named]);
+    let told = only(b.store.changes()).seen.unwrap();
+    assert_eq!(*told, Seen { actors: Vec::new(), ..seen });
+}

@@ -98,6 +98,9 @@ pub struct WatchSettings {
     /// Detect changes as they happen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub realtime: Option<bool>,
+    /// Name the process and user that made a change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attribution: Option<bool>,
     /// Labels for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tags: Option<Vec<String>>,
