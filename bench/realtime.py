@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Realtime detection of `holdfast up`: lost names in a storm, delays, attribution and idle load.
+"""Realtime detection: lost names in a storm, delays, attribution, idle load, and the cost for others.
 
 Prints a table and writes results/realtime.json. A plain inotify reader watches the same storm, with
 a pause of 500 ms between its reads.
 
-usage: realtime.py [storm] [latency] [who] [idle]   (none: all; QUICK=1 for a short one)
+usage: realtime.py [storm] [latency] [who] [idle] [overhead]   (none: all; QUICK=1 for a short one)
 HOLDFAST_BIN names another binary than the release build. Needs root.
 """
 
@@ -106,6 +106,54 @@ class Up:
             now = self.newest()
             if now != last:
                 last, since = now, time.monotonic()
+
+
+class Agent:
+    """A running `holdfast agent`, enrolled with a server of its own, that watches one folder."""
+
+    def __init__(self, base):
+        self.base, self.tree = base, os.path.join(base, "tree")
+        os.makedirs(self.tree, exist_ok=True)
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            agents = f"127.0.0.1:{probe.getsockname()[1]}"
+        off = "".join(f'{port} = "off"\n' for port in ["resp", "opentsdb", "udp", "http"])
+        data = os.path.join(base, "server")
+        self.server_toml, self.agent_toml = os.path.join(base, "s.toml"), os.path.join(base, "a.toml")
+        with open(self.server_toml, "w") as out:
+            out.write(f'data = "{data}"\n[api]\nlisten = "127.0.0.1:0"\nplain_http = true\n')
+            out.write(f'[agents]\nlisten = "{agents}"\n[series]\n{off}')
+        with open(self.agent_toml, "w") as out:
+            out.write(f'data = "{base}/agent"\nserver = "https://{agents}"\n')
+            out.write(f'[scan]\ninterval = "1h"\n[[watch]]\npath = "{self.tree}"\n')
+        env = dict(os.environ, HOLDFAST_ADMIN_PASSWORD="Bench-Password-1")
+        self.server = self.run(["server", "--config", self.server_toml], "ready: ", env)
+        token = subprocess.check_output([BINARY, "token", "--data", data], text=True).split()[0]
+        words = [BINARY, "enroll", "--config", self.agent_toml, "--name", "bench", "--token", token]
+        subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+
+    def run(self, words, until, env=None):
+        log = open(os.path.join(self.base, "log"), "a")
+        process = subprocess.Popen(
+            [BINARY, *words], stdout=subprocess.PIPE, stderr=log, env=env, text=True
+        )
+        for line in process.stdout:
+            if line.startswith(until):
+                break
+        threading.Thread(target=process.stdout.read, daemon=True).start()
+        return process
+
+    def start(self):
+        self.process = self.run(["agent", "--config", self.agent_toml], "synchronised packages: ")
+        return self
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait()
+
+    def end(self):
+        self.server.terminate()
+        self.server.wait()
 
     def cpu_s(self):
         with open(f"/proc/{self.process.pid}/stat") as stat:
@@ -259,23 +307,109 @@ def who(base):
 
 def idle(base):
     files = 15_000 if QUICK else 150_000
-    up = Up(os.path.join(base, "idle"))
+    agent = Agent(os.path.join(base, "idle"))
     for n in range(files):
         if n % 100 == 0:
-            folder = os.path.join(up.tree, f"d{n // 100}")
+            folder = os.path.join(agent.tree, f"d{n // 100}")
             os.mkdir(folder)
         with open(os.path.join(folder, f"f{n}"), "w") as file:
             file.write(str(n))
-    up.start()
+    agent.start()
     time.sleep(20)
     seconds = 20 if QUICK else 60
-    before = up.cpu_s()
+    before = agent.cpu_s()
     time.sleep(seconds)
-    used = up.cpu_s() - before
+    used = agent.cpu_s() - before
     case = f"idle {files} files"
-    row(case, "holdfast up", "core_share", used / seconds, "", 1)
-    row(case, "holdfast up", "rss_mb", up.resident_mb(), "MB", 1)
-    up.stop()
+    row(case, "agent", "core_share", used / seconds, "", 1)
+    row(case, "agent", "rss_mb", agent.resident_mb(), "MB", 1)
+    agent.stop()
+    agent.end()
+
+
+def children_s():
+    """Returns the processor time of ended child processes."""
+    spent = os.times()
+    return spent.children_user + spent.children_system
+
+
+def measured(work, agent):
+    """Runs the work. Returns its wall time, and its processor time with that of the agent."""
+    before = children_s() + (agent.cpu_s() if agent else 0)
+    began = time.monotonic()
+    work()
+    wall = time.monotonic() - began
+    if agent:
+        # The last notifications are read within this time.
+        time.sleep(1)
+    return wall, children_s() + (agent.cpu_s() if agent else 0) - before
+
+
+def build(folder, files):
+    """Compiles C files, as `make` does: a process for each, with a temporary file."""
+
+    def work():
+        script = f"for n in $(seq {files}); do cc -O1 -c f.c -o f$n.o || exit 1; done; rm -f *.o"
+        subprocess.run(["sh", "-c", script], cwd=folder, check=True)
+
+    with open(os.path.join(folder, "f.c"), "w") as out:
+        out.write("#include <stdio.h>\n#include <stdlib.h>\n")
+        out.write("".join(f"int f{n}(int a) {{ return printf(\"%d\", a + {n}); }}\n" for n in range(300)))
+    return work
+
+
+def untar(folder, files):
+    """Unpacks and removes a tree of small files."""
+
+    def work():
+        subprocess.run(["tar", "xf", "tree.tar"], cwd=folder, check=True)
+        subprocess.run(["rm", "-rf", "tree"], cwd=folder, check=True)
+
+    for n in range(files):
+        os.makedirs(os.path.join(folder, f"tree/d{n // 50}"), exist_ok=True)
+        with open(os.path.join(folder, f"tree/d{n // 50}/f{n}"), "w") as out:
+            out.write(str(n) * 100)
+    subprocess.run(["tar", "cf", "tree.tar", "tree"], cwd=folder, check=True)
+    subprocess.run(["rm", "-rf", "tree"], cwd=folder, check=True)
+    return work
+
+
+def overhead(base):
+    """Work outside the watched paths, on the same file system: agent off and on in turns."""
+    agent = Agent(os.path.join(base, "overhead"))
+    outside = os.path.join(base, "outside")
+    os.makedirs(outside)
+    few = 5 if QUICK else 1
+    for name, make, size in [("build", build, 60 // few), ("untar and rm", untar, 20_000 // few)]:
+        work = make(outside, size)
+        work()
+        walls, cpus = [], []
+        for _ in range(1 if QUICK else 5):
+            off = measured(work, None)
+            agent.start()
+            time.sleep(2)
+            on = measured(work, agent)
+            agent.stop()
+            walls.append(on[0] / off[0])
+            cpus.append(on[1] / off[1])
+        row(name, "agent on/off", "wall_ratio", statistics.median(walls), "", len(walls))
+        row(name, "agent on/off", "cpu_ratio", statistics.median(cpus), "", len(cpus))
+    agent.start()
+    time.sleep(5)
+    seconds, made = 10, 0
+    before, began = agent.cpu_s(), time.monotonic()
+    # A file that is created, closed and removed causes three notifications.
+    while time.monotonic() - began < seconds:
+        for n in range(67):
+            name = os.path.join(outside, f"n{n}")
+            os.close(os.open(name, os.O_CREAT | os.O_WRONLY))
+            os.unlink(name)
+        made += 201
+        time.sleep(max(0, began + made / 20_000 - time.monotonic()))
+    rate = made / (time.monotonic() - began)
+    row(f"{rate:.0f} notifications/s", "agent", "core_share", (agent.cpu_s() - before) / seconds, "", 1)
+    agent.stop()
+    agent.end()
 
 
 def machine():
@@ -290,7 +424,7 @@ def machine():
 
 
 def main():
-    cases = {"storm": storm, "latency": latency, "who": who, "idle": idle}
+    cases = {"storm": storm, "latency": latency, "who": who, "idle": idle, "overhead": overhead}
     wanted = sys.argv[1:] or list(cases)
     base = tempfile.mkdtemp()
     try:
