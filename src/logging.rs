@@ -18,10 +18,11 @@ use tracing_subscriber::{EnvFilter, fmt};
 use crate::cli::LogFormat;
 
 /// Log targets that a filter may name: our crates, and dependencies that log connections.
-const PARTS: [&str; 39] = [
+const PARTS: [&str; 40] = [
     "api",
     "attribution",
     "commit",
+    "conformance",
     "console",
     "control",
     "detect",
