@@ -26,12 +26,17 @@ pub(crate) async fn run(args: &ChangesArgs) -> anyhow::Result<()> {
     let mut arrived: Option<u64> = None;
     loop {
         match fetch(&local, args, arrived).await {
-            Ok((items, newest)) => {
+            Ok((mut items, newest)) => {
                 if items.is_empty() && arrived.is_none() {
                     expect_agent(&local, args).await?;
                 }
                 let text = |item: &Value| if args.json { item.to_string() } else { line(item) };
-                items.iter().rev().for_each(|item| console.line(&text(item)));
+                if args.sort.is_none() {
+                    items.reverse();
+                }
+                for item in &items {
+                    console.line(&text(item));
+                }
                 arrived = Some(newest);
             }
             // Retry while a server restarts; only the first request must succeed.
@@ -56,7 +61,7 @@ async fn fetch(
     arrived: Option<u64>,
 ) -> anyhow::Result<(Vec<Value>, u64)> {
     let coverage = args.kind.iter().any(|kind| kind == "coverage");
-    if coverage && args.kind.len() > 1 {
+    if coverage && (args.kind.len() > 1 || !args.cause.is_empty() || args.sort.is_some()) {
         bail!("--kind coverage stands alone: gaps are listed apart from changes");
     }
     let wanted = if arrived.is_some() { usize::MAX } else { args.limit as usize };
@@ -72,6 +77,8 @@ async fn fetch(
         add("agents_list", args.agent.clone());
         add("path", args.path.as_ref().map(|path| path.trim_end_matches('/').to_owned()));
         add("kind", Some(args.kind.join(",")).filter(|kinds| !coverage && !kinds.is_empty()));
+        add("cause", Some(args.cause.join(",")).filter(|causes| !causes.is_empty()));
+        add("sort", args.sort.clone());
         // The limit applies to the first request only: a change reported late may be old.
         add("from", args.since.filter(|_| arrived.is_none()).map(rfc3339));
         add("since", arrived.filter(|number| *number > 0).map(|number| number.to_string()));
@@ -117,40 +124,45 @@ fn rfc3339(time: SystemTime) -> String {
 
 /// Formats one change as a line of text.
 fn line(item: &Value) -> String {
-    let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
-    let path = model::path::show_terminal(text(at(item, "/path")).as_bytes());
-    let fields: Vec<&str> = at(item, "/changed_fields")
-        .as_array()
-        .map(|f| f.iter().filter_map(Value::as_str).collect())
-        .unwrap_or_default();
-    let found = at(item, "/time");
-    let time = if found.is_string() {
-        text(found)
-    } else {
-        let to = at(item, "/to").as_str().unwrap_or("now");
-        format!("{} to {to}", text(at(item, "/from")))
+    let text = |pointer: &str| at(item, pointer).as_str().unwrap_or_default();
+    let show = |text: &str| model::path::show_terminal(text.as_bytes());
+    let join = |values: &Value| {
+        let texts = values.as_array().into_iter().flatten().filter_map(Value::as_str);
+        texts.collect::<Vec<_>>().join(", ")
     };
-    let mut line =
-        format!("{time} {} {:<8} {path}", text(at(item, "/agent/id")), text(at(item, "/kind")));
-    if found.is_string()
-        && let Some(from) = at(item, "/from").as_str()
-    {
-        let _ = write!(line, " from {}", model::path::show_terminal(from.as_bytes()));
-    }
-    if !fields.is_empty() {
-        let _ = write!(line, " ({})", fields.join(", "));
-    }
-    let by = ["/user/name", "/process/name"].map(|part| text(at(item, part))).join(" ");
-    if by.len() > 1 {
-        let _ = write!(line, " by {}", model::path::show_terminal(by.trim().as_bytes()));
-    }
-    if let Some(package) = package(item) {
-        let _ = write!(line, " {}", model::path::show_terminal(package.as_bytes()));
-    }
-    if let Some(detail) = at(item, "/detail").as_str() {
-        let _ = write!(line, " {}", model::path::show_terminal(detail.as_bytes()));
+    let (found, from) = (text("/time"), text("/from"));
+    let mut line = match found {
+        "" => format!("{from} to {}", at(item, "/to").as_str().unwrap_or("now")),
+        found => found.to_owned(),
+    };
+    let (agent, kind, path) = (text("/agent/id"), text("/kind"), show(text("/path")));
+    let _ = write!(line, " {agent} {kind:<8} {path}");
+    let by = ["/user/name", "/process/name"].map(text).join(" ");
+    let count = at(item, "/transient/count").as_u64();
+    let names = join(at(item, "/transient/names"));
+    let transient = count.map(|n| format!("{n} files existed for a moment: {names}"));
+    for (before, part, after) in [
+        (" from ", if found.is_empty() { "" } else { from }, ""),
+        (" (", &join(at(item, "/changed_fields")), ")"),
+        (" by ", by.trim(), ""),
+        (" ", &package(item).unwrap_or_default(), ""),
+        (" ", &transient.unwrap_or_default(), ""),
+        (" explained by ", &explanation(at(item, "/cause")), ""),
+        (" ", text("/detail"), ""),
+    ] {
+        if !part.is_empty() {
+            let _ = write!(line, "{before}{}{after}", show(part));
+        }
     }
     line
+}
+
+/// Formats the cause of a change; empty if it is unexplained.
+fn explanation(cause: &Value) -> String {
+    let parts = ["/kind", "/tool", "/package/name", "/package/version"].map(|part| at(cause, part));
+    let texts = parts.into_iter().filter_map(Value::as_str).filter(|text| !text.is_empty());
+    let text = texts.collect::<Vec<_>>().join(" ");
+    if text.starts_with("unexplained") { String::new() } else { text }
 }
 
 /// Formats the version before and after, the architecture and the vendor of a package; `None` for a
@@ -191,6 +203,18 @@ mod tests {
             let item = json!({"before": before, "after": after});
             assert_eq!(package(&item).as_deref(), expected, "{item}");
         }
+    }
+
+    #[test]
+    fn cause_is_printed_unless_the_change_is_unexplained() {
+        let package = json!({"name": "bash", "version": "5.2"});
+        let cause = json!({"kind": "package", "tool": "apt", "package": package});
+        assert_eq!(explanation(&cause), "package apt bash 5.2");
+        assert_eq!(explanation(&json!({"kind": "unexplained", "detail": "no match"})), "");
+        let item = json!({"time": "T", "agent": {"id": "001"}, "kind": "modified", "path": "/a",
+            "changed_fields": ["size", "mode"], "cause": cause});
+        let expected = "T 001 modified /a (size, mode) explained by package apt bash 5.2";
+        assert_eq!(line(&item), expected);
     }
 
     #[test]

@@ -5,4 +5,4 @@ cd "$(dirname "$0")"
 ./packages.sh chromium chromium
 cd page
 npm ci --no-audit --no-fund --loglevel=error
-node --test --test-timeout=1200000 page.test.mjs items.test.mjs
+node --test --test-timeout=1200000 page.test.mjs items.test.mjs causes.test.mjs

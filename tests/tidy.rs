@@ -47,7 +47,7 @@ const LARGER_CRATES: &[(&str, usize)] = &[
     ("crates/store/journal", 6),
     ("crates/store/series", 12),
     ("crates/store/control", 8),
-    ("crates/store/state", 7),
+    ("crates/store/state", 6),
     ("crates/web/api", 16),
     ("src", 7),
 ];
@@ -111,6 +111,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ),
     ("web/page", &[]),
     ("testing/device", &[]),
+    ("testing/conformance", &["model", "state"]),
 ];
 
 fn root() -> PathBuf {

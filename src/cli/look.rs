@@ -34,8 +34,14 @@ pub(crate) struct ChangesArgs {
     #[arg(long, value_name = "PATH")]
     pub(crate) path: Option<String>,
     /// Only changes of these kinds, separated by commas; coverage (gaps) stands alone.
-    #[arg(long, value_delimiter = ',', value_parser = ["created", "modified", "deleted", "moved", "coverage"])]
+    #[arg(long, value_delimiter = ',', value_parser = ["created", "modified", "deleted", "moved", "transient", "coverage"])]
     pub(crate) kind: Vec<String>,
+    /// Only changes with these causes, separated by commas.
+    #[arg(long, value_delimiter = ',', value_parser = ["unexplained", "package", "deployment"])]
+    pub(crate) cause: Vec<String>,
+    /// Print unexplained changes first; each part newest first.
+    #[arg(long, value_name = "ORDER", value_parser = ["unexplained"], conflicts_with = "follow")]
+    pub(crate) sort: Option<String>,
     /// Only changes younger than this age (2h), or since this time (2026-01-31T12:00:00Z).
     #[arg(long, value_name = "AGE|TIME", value_parser = since)]
     pub(crate) since: Option<SystemTime>,

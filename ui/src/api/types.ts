@@ -2,12 +2,16 @@
 
 export type AgentStatus = "active" | "disconnected" | "never_connected" | "pending";
 
-export type ChangeKind = "created" | "modified" | "deleted" | "moved";
+export type ChangeKind = "created" | "modified" | "deleted" | "moved" | "transient";
+
+export type CauseKind = "unexplained" | "package" | "deployment";
 
 export interface Summary {
   status: Partial<Record<AgentStatus, number>>;
   groups: Record<string, number>;
   os: Record<string, number>;
+  /** Changes by cause; absent if the user may not read those of every agent. */
+  changes?: Record<CauseKind, number>;
 }
 
 export interface Agent {
@@ -140,6 +144,20 @@ export interface Seen {
   more?: number;
 }
 
+/** The explanation of a change. */
+export interface Cause {
+  kind: CauseKind;
+  detail?: string;
+  /** Shared by the changes of one transaction or run. */
+  id?: string;
+  tool?: string;
+  package?: { name: string; version?: string; previous_version?: string };
+  /** True if the content is what the package installed. */
+  content_matches?: boolean;
+  /** True if a process of the tool made the change. */
+  writer_matches?: boolean;
+}
+
 export interface Change {
   id: string;
   agent: { id: string; name?: string };
@@ -152,7 +170,11 @@ export interface Change {
   /** The former path of what was moved. */
   from?: string;
   changed_fields?: string[];
-  cause?: { kind: string; detail?: string };
+  cause?: Cause;
+  /** The changes that this line represents; absent for a single change. */
+  collapsed?: { changes: number; packages?: number };
+  /** Files that existed only between two checks; only of `transient`. */
+  transient?: { count: number; names?: string[] };
   process?: ProcessBody;
   user?: UserBody;
   container?: { id: string };

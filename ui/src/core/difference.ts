@@ -1,7 +1,7 @@
 // One change as rows of old and new values. Pure functions.
 
 import type { Change, FileBody, PackageBody } from "../api/types";
-import { bytes, exact, growth, permissions, word } from "./format";
+import { bytes, exact, growth, permissions, plural, word } from "./format";
 
 type Body = FileBody | PackageBody;
 
@@ -240,8 +240,14 @@ function description(file: FileBody): string[] {
 }
 
 /** A change in a few words, the weightiest first. */
-export function gist(change: Pick<Change, "kind" | "before" | "after">): string[] {
-  const { before, after } = change;
+export function gist(change: Pick<Change, "kind" | "before" | "after" | "transient">): string[] {
+  const { before, after, transient } = change;
+  if (transient !== undefined) {
+    const names = transient.names ?? [];
+    return [`${plural(transient.count, "file")} created and removed`, names.join(", ")].filter(
+      (said) => said !== "",
+    );
+  }
   if (isPackage(before) || isPackage(after)) {
     return packageGist(before as PackageBody | null, after as PackageBody | null);
   }

@@ -4,6 +4,9 @@ export interface Filter {
   agent: string;
   path: string;
   kind: string;
+  cause: string;
+  /** Only the changes of this cause, each on a line of its own. */
+  cause_id: string;
   /** One of `FROM_UNITS`, `between`, or empty. */
   within: string;
   /** Local times of `between`. */
@@ -28,6 +31,8 @@ export function filterOf(query: URLSearchParams): Filter {
     agent: text("agent"),
     path: text("path"),
     kind: text("kind"),
+    cause: text("cause"),
+    cause_id: text("cause_id"),
     within: text("within"),
     from: text("from"),
     to: text("to"),
@@ -47,6 +52,9 @@ export interface Sent {
   agents_list: string;
   path: string;
   kind: string;
+  cause: string;
+  cause_id: string;
+  collapse: string;
   from: string;
   to: string;
   cursor: string;
@@ -60,6 +68,9 @@ export function parameters(filter: Filter, now: number): Sent {
     agents_list: filter.agent,
     path: filter.path,
     kind: filter.kind,
+    cause: filter.cause,
+    cause_id: filter.cause_id,
+    collapse: filter.cause_id === "" ? "cause" : "",
     from: between ? universal(filter.from) : filter.since || start,
     to: between ? universal(filter.to) : "",
     cursor: filter.cursor,

@@ -37,6 +37,7 @@ const SHAPES: Record<string, () => ComponentChildren> = {
       <path d="M4 8h6M8 5.6 10.4 8 8 10.4" class="cut" />
     </>
   ),
+  transient: () => <circle cx="8" cy="8" r="6" class="line dashed" />,
   gap: () => <path d="M1 8h4M11 8h4M6.5 3.5l-1.5 9M11 3.5l-1.5 9" class="line" />,
   calm: () => <path d="M1 8h14M4 5v6M12 5v6" class="line" />,
   active: () => <circle cx="8" cy="8" r="6" class="fill" />,
@@ -66,7 +67,7 @@ export function Shape({ kind }: { kind: string }) {
   return shape ? <Mark>{shape()}</Mark> : null;
 }
 
-/** What happened to a file: created, modified, deleted or moved. */
+/** What happened to a file: created, modified, deleted, moved or transient. */
 export function Kind({ kind }: { kind: string }) {
   return (
     <span class={`badge tone-${kind}`}>

@@ -13,7 +13,7 @@ interface TableProps {
   children: ComponentChildren;
 }
 
-const LINK = "a.row-link";
+const LINK = ".row-link";
 
 function step(event: TargetedKeyboardEvent<HTMLTableSectionElement>): void {
   const by = event.key === "ArrowDown" ? 1 : event.key === "ArrowUp" ? -1 : 0;
@@ -56,16 +56,24 @@ export function Table({ label, shape, head, children }: TableProps) {
   );
 }
 
-/** A row; `to` is where its `row-link` leads. */
-export function Row({ to, children }: { to: string; children: ComponentChildren }) {
+interface RowProps {
+  /** Where the `row-link` leads, or what it does. */
+  to: string | (() => void);
+  /** Further classes of the row. */
+  more?: string;
+  children: ComponentChildren;
+}
+
+export function Row({ to, more = "", children }: RowProps) {
   const open = (event: TargetedMouseEvent<HTMLTableRowElement>) => {
     const target = event.target as Element;
     const selected = getSelection()?.toString() ?? "";
     if (event.defaultPrevented || target.closest("a, button") || selected !== "") return;
-    go(to);
+    if (typeof to === "string") go(to);
+    else to();
   };
   return (
-    <tr class="row" onClick={open}>
+    <tr class={`row ${more}`.trim()} onClick={open}>
       {children}
     </tr>
   );

@@ -9,6 +9,7 @@ import { useResource } from "../core/load";
 import { place } from "../core/route";
 import { ClockOff, Gist, agentName } from "../parts/changes";
 import { Writer } from "../parts/actor";
+import { CauseFacts } from "../parts/cause";
 import { Kind } from "../parts/marks";
 import { Digest, Failure, Path, Safe, Time, Title, Waiting } from "../parts/text";
 
@@ -95,17 +96,12 @@ function Values({ change }: { change: Change }) {
   );
 }
 
-function cause(change: Change): string {
-  const { kind, detail } = change.cause ?? { kind: "unexplained" };
-  if (kind === "unexplained") return "unexplained";
-  return detail ? `${kind}: ${detail}` : kind;
-}
-
 const SENTENCE = {
   created: "It was not there before.",
   modified: "",
   deleted: "It is no longer there; this is how it last was.",
   moved: "It was moved from another path.",
+  transient: "",
 };
 
 function Detail({ change }: { change: Change }) {
@@ -122,7 +118,7 @@ function Detail({ change }: { change: Change }) {
         <Kind kind={change.kind} />
       </div>
       <p class="lead">
-        {change.kind === "modified" ? <Gist change={change} /> : SENTENCE[change.kind]}
+        {SENTENCE[change.kind] === "" ? <Gist change={change} /> : SENTENCE[change.kind]}
       </p>
       <dl class="facts card">
         <div>
@@ -142,12 +138,6 @@ function Detail({ change }: { change: Change }) {
               <Safe text={agentName(agent)} />
             </a>{" "}
             <span class="note">{agent.id}</span>
-          </dd>
-        </div>
-        <div>
-          <dt>Cause</dt>
-          <dd>
-            <Safe text={cause(change)} />
           </dd>
         </div>
         <div>
@@ -175,8 +165,9 @@ function Detail({ change }: { change: Change }) {
           </div>
         ) : null}
       </dl>
+      <CauseFacts change={change} />
       <Writer change={change} />
-      <Values change={change} />
+      {change.kind === "transient" ? null : <Values change={change} />}
     </>
   );
 }

@@ -1,43 +1,53 @@
-// The whole history, newest first, narrowed by agent, path, kind and time.
+// The whole history, newest first, narrowed by agent, path, kind, cause and time.
 
 import type { TargetedEvent } from "preact";
 import { useRef, useState } from "preact/hooks";
 import { agents, newest } from "../api/calls";
+import type { Change } from "../api/types";
 import { plural } from "../core/format";
 import { useResource } from "../core/load";
 import { place, refine, route } from "../core/route";
-import { FROM_UNITS, filterOf, parameters, type Filter } from "../core/filter";
+import { FROM_UNITS, filterOf, parameters, type Filter, type Sent } from "../core/filter";
 import { Changes } from "../parts/changes";
 import { Shape } from "../parts/marks";
 import { Search } from "../parts/search";
 import { Empty, Failure, Title, Waiting } from "../parts/text";
 
 const PAGE = 100;
-const KINDS = ["created", "modified", "deleted", "moved"];
+const KINDS = ["created", "modified", "deleted", "moved", "transient"];
+const CAUSES = ["unexplained", "package", "deployment"];
 const AGENTS_OFFERED = 500;
 
 type Set = (change: Partial<Filter>) => void;
 
-function Kinds({ filter, set }: { filter: Filter; set: Set }) {
-  const chosen = filter.kind === "" ? [] : filter.kind.split(",");
-  const toggle = (kind: string) => {
-    const next = KINDS.filter((k) => (k === kind ? !chosen.includes(k) : chosen.includes(k)));
-    set({ kind: next.length === KINDS.length ? "" : next.join(",") });
+interface TogglesProps {
+  legend: string;
+  words: string[];
+  /** The chosen words, comma-separated; empty is all. */
+  value: string;
+  choose: (value: string) => void;
+}
+
+function Toggles({ legend, words, value, choose }: TogglesProps) {
+  const chosen = value === "" ? [] : value.split(",");
+  const toggle = (word: string) => {
+    const next = words.filter((w) => (w === word ? !chosen.includes(w) : chosen.includes(w)));
+    choose(next.length === words.length ? "" : next.join(","));
   };
   return (
     <fieldset class="field">
-      <legend>Kind</legend>
+      <legend>{legend}</legend>
       <div class="toggles">
-        {KINDS.map((kind) => (
+        {words.map((word) => (
           <button
             type="button"
-            key={kind}
-            class={`button toggle tone-${kind}`}
-            aria-pressed={chosen.includes(kind)}
-            onClick={() => toggle(kind)}
+            key={word}
+            class={`button toggle tone-${word}`}
+            aria-pressed={chosen.includes(word)}
+            onClick={() => toggle(word)}
           >
-            <Shape kind={kind} />
-            {kind}
+            <Shape kind={word} />
+            {word}
           </button>
         ))}
       </div>
@@ -90,6 +100,21 @@ function Offered() {
   );
 }
 
+/** The filter for the changes that one line of the page represents. */
+const members = ({ path, kind, cause, to }: Sent, from: string) => ({
+  path,
+  kind,
+  cause,
+  from,
+  to,
+});
+
+function onThisPage(items: Change[]): string {
+  const all = items.reduce((sum, { collapsed }) => sum + (collapsed?.changes ?? 1), 0);
+  const lines = all === items.length ? "" : ` on ${plural(items.length, "line")}`;
+  return `${plural(all, "change")}${lines} on this page`;
+}
+
 export function ChangesView() {
   const filter = filterOf(route.value.query);
   const since = useRef("");
@@ -108,7 +133,14 @@ export function ChangesView() {
   );
   const at = (change: Partial<Filter>) => place(["changes"], { ...filter, ...change });
   const set: Set = (change) => refine(at({ cursor: "", since: "", ...change }));
-  const narrowed = [filter.agent, filter.path, filter.kind, filter.within].some((v) => v !== "");
+  const narrowed = [
+    filter.agent,
+    filter.path,
+    filter.kind,
+    filter.cause,
+    filter.cause_id,
+    filter.within,
+  ].some((v) => v !== "");
   const cursor = found.data?.cursor ?? null;
 
   return (
@@ -130,7 +162,13 @@ export function ChangesView() {
           ask={(agent) => set({ agent })}
         />
         <Offered />
-        <Kinds filter={filter} set={set} />
+        <Toggles legend="Kind" words={KINDS} value={filter.kind} choose={(kind) => set({ kind })} />
+        <Toggles
+          legend="Cause"
+          words={CAUSES}
+          value={filter.cause}
+          choose={(cause) => set({ cause })}
+        />
         <When filter={filter} set={set} />
         {narrowed ? (
           <a class="button quiet-button" href={place(["changes"])}>
@@ -138,6 +176,9 @@ export function ChangesView() {
           </a>
         ) : null}
       </div>
+      {filter.cause_id === "" ? null : (
+        <p class="lead">Only the changes that belong to one cause.</p>
+      )}
       {found.error ? <Failure error={found.error} retry={found.reload} /> : null}
       {found.data === null ? (
         found.error ? null : (
@@ -146,11 +187,15 @@ export function ChangesView() {
       ) : found.data.items.length === 0 ? (
         <Empty title={narrowed ? "No change fits" : "No changes yet"} />
       ) : (
-        <Changes label="Changes" changes={found.data.items} />
+        <Changes
+          label="Changes"
+          changes={found.data.items}
+          filter={members(parameters(filter, Date.now()), since.current)}
+        />
       )}
       <nav class="pager" aria-label="Pages of changes">
         <span class="quiet" role="status">
-          {found.data ? `${plural(found.data.items.length, "change")} on this page` : ""}
+          {found.data ? onThisPage(found.data.items) : ""}
         </span>
         {later ? (
           <a class="button" href={at({ cursor: "", since: "" })}>

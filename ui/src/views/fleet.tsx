@@ -62,15 +62,29 @@ function Widgets({ of }: { of: Summary }) {
   );
 }
 
-function Recent() {
+/** How many changes of the history are explained. */
+function Causes({ of }: { of: Summary["changes"] }) {
+  if (of === undefined) return null;
+  return (
+    <p class="quiet">
+      Of all changes,{" "}
+      <a href={place(["changes"], { cause: "unexplained" })}>{count(of.unexplained)} unexplained</a>
+      , {count(of.package)} by packages, {count(of.deployment)} by deployments.
+    </p>
+  );
+}
+
+function Recent({ causes }: { causes: Summary["changes"] }) {
   const [load] = useState(newest);
-  const recent = useResource("recent", (stop) => load("recent", { limit: CHANGES }, stop));
+  const ask = { limit: CHANGES, sort: "unexplained", collapse: "cause" };
+  const recent = useResource("recent", (stop) => load("recent", ask, stop));
   return (
     <section aria-labelledby="recent">
       <div class="section-head">
-        <h2 id="recent">Recent changes</h2>
+        <h2 id="recent">Recent changes, unexplained first</h2>
         <a href={place(["changes"])}>All changes</a>
       </div>
+      <Causes of={causes} />
       {recent.error ? <Failure error={recent.error} retry={recent.reload} /> : null}
       {recent.data === null ? (
         recent.error ? null : (
@@ -142,7 +156,7 @@ export function Fleet() {
       <HeldClock />
       {fleet.error ? <Failure error={fleet.error} retry={fleet.reload} /> : null}
       {fleet.data ? <Widgets of={fleet.data} /> : fleet.error ? null : <Waiting />}
-      <Recent />
+      <Recent causes={fleet.data?.changes} />
       <Coverage />
     </>
   );

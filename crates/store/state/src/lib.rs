@@ -1,6 +1,6 @@
 //! The state store: documents and events that agents report, behind the trait [`StateStore`]. It is
 //! rebuilt from the journal after a power cut. [`SqliteState`] implements the trait; another engine
-//! implements the same trait and passes the same conformance suite.
+//! implements the same trait and passes the same suite, `crates/testing/conformance`.
 //!
 //! # Invariants
 //! - A batch of records is applied in one transaction together with its position, so that replay
@@ -12,8 +12,6 @@
 //! After the death of the process: everything applied. After a power cut: everything up to the last
 //! completed checkpoint (`synchronous=NORMAL`); the journal holds the rest. Limits: see [`limits`].
 
-#[cfg(any(test, feature = "conformance"))]
-pub mod conformance;
 mod db;
 pub mod error;
 pub mod limits;
@@ -23,7 +21,7 @@ pub mod store;
 pub use db::{SqliteState, StateOptions};
 pub use error::StateError;
 pub use query::{
-    AgentCounts, ArrivalQuery, Arrivals, ChangePage, ChangeQuery, Comparison, Condition,
+    AgentCounts, ArrivalQuery, Arrivals, ChangePage, ChangeQuery, Collapsed, Comparison, Condition,
     DocumentField, DocumentPage, DocumentQuery, EventKind, FleetQuery, PathMatch, QueryValue,
     Retained, Retention, SortDirection, StateCounts, StoredDocument, StoredEvent,
 };

@@ -17,6 +17,8 @@ pub const DATASETS_MAX: u64 = 4_096;
 pub const EVENT_ID_BYTES_MAX: usize = 128;
 /// Longest session id kept, bytes.
 pub const SESSION_ID_BYTES_MAX: usize = 256;
+/// Longest id of a cause and longest name of its package that are stored in columns, bytes.
+pub const CAUSE_TEXT_BYTES_MAX: usize = 128;
 /// Sessions of each agent that are remembered by id and content; repeating one of them writes
 /// nothing.
 pub const SESSIONS_KEPT: usize = 32;
@@ -32,5 +34,7 @@ pub const WAL_BYTES_MAX: u64 = 128 * 1024 * 1024;
 pub const READERS: usize = 4;
 /// Maximum event numbers that one call for arrivals examines, before other readers may run.
 pub const ARRIVALS_LOOKED_AT_MAX: u64 = 50_000;
+/// Maximum changes that one collapsed page examines; a page that reaches it is shorter.
+pub const COLLAPSED_LOOKED_AT_MAX: usize = 100_000;
 /// Maximum candidates of a path prefix; above it, changes are searched by time instead.
 pub const PREFIX_CANDIDATES_MAX: usize = 2_000;

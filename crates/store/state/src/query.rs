@@ -1,6 +1,6 @@
 //! Queries and their results: plain values, the same for every engine.
 
-use model::{AgentId, Dataset, Incarnation};
+use model::{AgentId, CauseKind, Dataset, Incarnation};
 
 use crate::limits;
 use model::Permitted;
@@ -205,10 +205,12 @@ pub enum EventKind {
     EndedGap,
     /// An item has another name.
     Moved,
+    /// Files of a directory were created and removed between two checks.
+    Transient,
 }
 
 impl EventKind {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Created,
         Self::Modified,
         Self::Deleted,
@@ -217,10 +219,12 @@ impl EventKind {
         Self::OpenGap,
         Self::EndedGap,
         Self::Moved,
+        Self::Transient,
     ];
 
     /// Changes of items.
-    pub const CHANGES: [Self; 4] = [Self::Created, Self::Modified, Self::Deleted, Self::Moved];
+    pub const CHANGES: [Self; 5] =
+        [Self::Created, Self::Modified, Self::Deleted, Self::Moved, Self::Transient];
 
     /// Returns the word used in events and in the API.
     pub fn name(self) -> &'static str {
@@ -233,6 +237,7 @@ impl EventKind {
             Self::OpenGap => "gap_opened",
             Self::EndedGap => "gap_ended",
             Self::Moved => "moved",
+            Self::Transient => "transient",
         }
     }
 
@@ -275,6 +280,15 @@ pub struct ChangeQuery {
     pub path: PathMatch,
     /// The kinds; empty is every kind.
     pub kinds: Vec<EventKind>,
+    /// The causes; empty is every cause. Events that are not changes are unexplained.
+    pub causes: Vec<CauseKind>,
+    /// Id that the changes of one transaction or run share.
+    pub cause_id: Option<String>,
+    /// Lists the unexplained events first; both parts are ordered by time.
+    pub unexplained_first: bool,
+    /// Of the explained changes of one agent that share the id of a cause, lists only the newest
+    /// that the query selects.
+    pub collapse: bool,
     /// Name of the user that made the change; its number if it has no name.
     pub user: Option<String>,
     /// Name of the executable that made the change.
@@ -298,6 +312,10 @@ impl Default for ChangeQuery {
             former: true,
             path: PathMatch::Any,
             kinds: Vec::new(),
+            causes: Vec::new(),
+            cause_id: None,
+            unexplained_first: false,
+            collapse: false,
             user: None,
             process: None,
             from_us: None,
@@ -352,6 +370,17 @@ pub struct StoredEvent {
     pub changed_fields: Vec<String>,
     /// The [`model::EventBody`] as JSON, as the agent sent it.
     pub body: Vec<u8>,
+    /// Set if the event represents several changes of one cause.
+    pub collapsed: Option<Collapsed>,
+}
+
+/// The changes of one cause that a collapsed list shows as one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Collapsed {
+    /// Number of changes, with the one that is listed.
+    pub changes: u64,
+    /// Number of different packages; 0 if the changes name none.
+    pub packages: u64,
 }
 
 /// A page of events.
@@ -375,6 +404,8 @@ pub struct StateCounts {
     pub event_bytes: u64,
     /// Events by kind, in the order of [`EventKind::ALL`].
     pub events_by_kind: Vec<(EventKind, u64)>,
+    /// Changes by cause: unexplained, package, deployment.
+    pub changes_by_cause: Vec<(CauseKind, u64)>,
     pub tombstones: u64,
     /// Records set aside.
     pub quarantined: u64,

@@ -18,7 +18,7 @@ use model::{
 };
 use proptest::prelude::*;
 
-use state::conformance::{document, event, path_of, removal, session_of_life};
+use conformance::{document, event, path_of, removal, session_of_life};
 use state::limits::SESSIONS_KEPT;
 use state::{ChangeQuery, DocumentQuery, Reader, SqliteState, StateOptions, StateStore};
 

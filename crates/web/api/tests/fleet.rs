@@ -21,13 +21,13 @@ async fn lists_and_counters_have_the_documented_shapes() {
 }
 
 #[tokio::test]
-async fn agents_summary_needs_four_queries() {
+async fn agents_summary_needs_seven_queries() {
     let world = world();
     let token = world.admin().await;
     // The first request writes pending reports of agents before it reads.
     world.get("/agents/summary", &token).await;
     let answer = world.get("/agents/summary", &token).await;
-    assert!(answer.header("server-timing").contains("queries;desc=\"4\""));
+    assert!(answer.header("server-timing").contains("queries;desc=\"7\""));
     let status = world.get("/agents/summary/status", &token).await;
     assert!(status.header("server-timing").contains("queries;desc=\"0\""), "kept in memory");
     assert_eq!(
@@ -36,6 +36,7 @@ async fn agents_summary_needs_four_queries() {
             "status": {"active": 1, "disconnected": 1, "never_connected": 1, "pending": 0},
             "groups": {"default": 3, "web": 1},
             "os": {"debian": 1, "fedora": 1},
+            "changes": {"unexplained": 0, "package": 0, "deployment": 0},
         })
     );
     let some = world.ok("/agents/summary?agents_list=001,003,999,000", &token).await;

@@ -13,11 +13,12 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, params};
 
 use super::event_time::{EventTime, received_us};
 use super::extract::{Columns, EventColumns};
+use super::kinds;
 use super::packed::Packed;
 use super::replay;
 use super::sessions::SessionStatus;
 use super::statements::{Found, Put, Statements, store};
-use super::transaction_cache::{Collection, TransactionCache, kind_number};
+use super::transaction_cache::{Collection, TransactionCache};
 use crate::limits::{DATASET_NAME_BYTES_MAX, EVENT_ID_BYTES_MAX, SESSION_ID_BYTES_MAX};
 
 /// Maximum number of set-aside records that are stored; older ones are only counted.
@@ -465,7 +466,7 @@ impl<'c> Applier<'c> {
         let Some(columns) = EventColumns::read(body) else {
             return Ok(Err(SkipReason::Json));
         };
-        let kind = columns.kind();
+        let kind = kinds::number(columns.kind(), columns.cause());
         let number = self.kept.progress.last_event + 1;
         let new = self.run.insert_event.execute(params![
             number,
@@ -473,13 +474,15 @@ impl<'c> Applier<'c> {
             id,
             time.received_us() as i64,
             time.order_us(columns.found_us()) as i64,
-            kind_number(kind),
+            kind,
             columns.path(),
             columns.changed(),
             body,
             columns.moved_from(),
             columns.user(),
             columns.process(),
+            columns.cause_id(),
+            columns.cause_package(),
         ])? == 1;
         if new {
             self.kept.progress.last_event = number;

@@ -1,35 +1,65 @@
 //! Events, newest first. Keys are found by an index first; bodies are read for the page only.
 //!
-//! Without a path, each kind (and each agent, when few are named) is a range of an index that is
+//! Without a path, each kind with each cause (and each agent, when few are named) is a range of an index that is
 //! already in the wanted order, and the page is merged from the first events of each range. With a
 //! path prefix that few events match, these are read by the path index and sorted. With any other
 //! prefix the events are searched by time, because a page of matches is then found soon.
 
+use std::fmt::Write as _;
 use std::rc::Rc;
 
 use rusqlite::types::Value as SqlValue;
 use rusqlite::{Connection, Row, ToSql, params_from_iter};
 
+use super::collapse;
 use super::documents::prefix_end;
-use super::transaction_cache::{Progress, kind_number, kind_of};
+use super::kinds::{CAUSES, kind_number, kind_of, numbers};
+use super::transaction_cache::Progress;
 use crate::error::{Context, StateError};
 use crate::limits::{ARRIVALS_LOOKED_AT_MAX, PAGE_ITEMS_MAX, PREFIX_CANDIDATES_MAX};
 use crate::query::{
-    ArrivalQuery, Arrivals, ChangePage, ChangeQuery, EventKind, PathMatch, StoredEvent,
+    ArrivalQuery, Arrivals, ChangePage, ChangeQuery, Collapsed, EventKind, PathMatch, StoredEvent,
 };
-use model::AgentId;
-use model::Permitted;
+use model::{AgentId, CauseKind, Permitted};
 
-const WHAT: &str = "read changes";
+pub(super) const WHAT: &str = "read changes";
 /// Maximum number of agents that are searched one by one.
 const AGENTS_APART_MAX: usize = 8;
 /// Maximum number of events after `since` that are searched by number.
 const SINCE_EVENTS_MAX: u64 = 10_000;
 
 /// Sort key of events: time found and number.
-type Key = (i64, i64);
+pub(super) type Key = (i64, i64);
 
-enum Bound {
+/// The key before the newest event.
+pub(super) const BEFORE_ALL: Key = (i64::MAX, i64::MAX);
+
+/// Causes of each part of a list, by default and with the unexplained events first.
+const ONE_PART: &[&[CauseKind]] = &[&CAUSES];
+const UNEXPLAINED_FIRST: &[&[CauseKind]] =
+    &[&[CauseKind::Unexplained], &[CauseKind::Package, CauseKind::Deployment]];
+
+/// One part of a list: a query limited to kinds and causes, from a key on.
+#[derive(Clone)]
+pub(super) struct Part<'q> {
+    pub(super) q: &'q ChangeQuery,
+    /// The highest number in the store.
+    pub(super) newest: u64,
+    /// The kinds and causes, as in `event.kind`.
+    pub(super) kinds: Vec<i64>,
+    /// Only events after this one in the order of the list.
+    pub(super) before: Option<Key>,
+}
+
+/// The lines of a part that fit a page.
+#[derive(Default)]
+pub(super) struct Lines {
+    pub(super) lines: Vec<(Key, Option<Collapsed>)>,
+    /// The key after which the next page continues, if there is more.
+    pub(super) next: Option<Key>,
+}
+
+pub(super) enum Bound {
     One(SqlValue),
     Many(Rc<Vec<SqlValue>>),
 }
@@ -45,9 +75,9 @@ impl ToSql for Bound {
 
 /// The SQL terms of a search, with their values.
 #[derive(Default)]
-struct Terms {
-    sql: String,
-    values: Vec<Bound>,
+pub(super) struct Terms {
+    pub(super) sql: String,
+    pub(super) values: Vec<Bound>,
 }
 
 impl Terms {
@@ -63,11 +93,11 @@ impl Terms {
         self.sql.push_str(after);
     }
 
-    fn integer(&mut self, before: &str, value: i64) {
+    pub(super) fn integer(&mut self, before: &str, value: i64) {
         self.and(before, Bound::One(SqlValue::Integer(value)), "");
     }
 
-    fn text(&mut self, before: &str, value: &str) {
+    pub(super) fn text(&mut self, before: &str, value: &str) {
         self.and(before, Bound::One(SqlValue::Text(value.to_owned())), "");
     }
 
@@ -82,12 +112,12 @@ impl Terms {
         );
     }
 
-    fn any_of(&mut self, column: &str, values: impl Iterator<Item = i64>) {
+    pub(super) fn any_of(&mut self, column: &str, values: impl Iterator<Item = i64>) {
         let values = Rc::new(values.map(SqlValue::Integer).collect());
         self.and(&format!("{column} IN (SELECT value FROM rarray("), Bound::Many(values), "))");
     }
 
-    fn path(&mut self, path: &PathMatch) {
+    pub(super) fn path(&mut self, path: &PathMatch) {
         match path {
             PathMatch::Any => {}
             PathMatch::Exact(path) => self.text("path = ", path),
@@ -100,26 +130,35 @@ impl Terms {
         }
     }
 
-    /// Adds the terms for everything except the path.
-    fn all(&mut self, q: &ChangeQuery) -> Result<(), StateError> {
-        self.range(q)?;
-        if let Some(user) = &q.user {
-            self.text("user = ", user);
+    fn agents(&mut self, agents: &[AgentId]) {
+        match agents {
+            [one] => self.integer("agent = ", i64::from(one.0)),
+            many => self.any_of("agent", many.iter().map(|a| i64::from(a.0))),
         }
-        if let Some(process) = &q.process {
-            self.text("process = ", process);
-        }
-        if let Some(agents) = &q.agents {
-            self.any_of("agent", agents.iter().map(|a| i64::from(a.0)));
-        }
-        if !q.kinds.is_empty() {
-            self.any_of("kind", q.kinds.iter().map(|k| kind_number(*k)));
-        }
-        Ok(())
     }
 
-    /// Adds the terms for times, `since`, former lives and the cursor.
-    fn range(&mut self, q: &ChangeQuery) -> Result<(), StateError> {
+    /// Adds the terms for everything except the path.
+    fn all(&mut self, part: &Part<'_>) {
+        self.range(part);
+        let q = part.q;
+        for (before, text) in
+            [("user = ", &q.user), ("process = ", &q.process), ("cause_id = ", &q.cause_id)]
+        {
+            if let Some(text) = text {
+                self.text(before, text);
+            }
+        }
+        if let Some(agents) = &q.agents {
+            self.agents(agents);
+        }
+        if part.kinds != numbers(&EventKind::ALL, &CAUSES) {
+            self.any_of("kind", part.kinds.iter().copied());
+        }
+    }
+
+    /// Adds the terms for times, `since`, former lives and the place in the list.
+    pub(super) fn range(&mut self, part: &Part<'_>) {
+        let q = part.q;
         let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
         if let Some(from) = q.from_us {
             self.integer("found_us >= ", number(from));
@@ -133,17 +172,17 @@ impl Terms {
         if !q.former {
             self.present();
         }
-        if let Some(cursor) = &q.cursor {
-            let (found, event) = parse_cursor(cursor)?;
-            self.integer("found_us <= ", found);
-            self.integer("(found_us, number) < (", found);
-            self.values.push(Bound::One(SqlValue::Integer(event)));
-            let place = self.values.len();
-            self.sql.push_str(", ?");
-            self.sql.push_str(&place.to_string());
-            self.sql.push(')');
+        if let Some(before) = part.before {
+            self.integer("found_us <= ", before.0);
+            self.key("<", before);
         }
-        Ok(())
+    }
+
+    /// Compares the key of an event with another.
+    pub(super) fn key(&mut self, comparison: &str, (found, number): Key) {
+        self.integer(&format!("(found_us, number) {comparison} ("), found);
+        self.values.push(Bound::One(SqlValue::Integer(number)));
+        let _ = write!(self.sql, ", ?{})", self.values.len());
     }
 
     /// Runs the search on one index and returns at most `limit` keys, newest first.
@@ -161,10 +200,12 @@ impl Terms {
     }
 }
 
-fn parse_cursor(text: &str) -> Result<Key, StateError> {
+/// Parses the cursor of a page: the number of the part, and the key.
+fn parse_cursor(text: &str) -> Result<(usize, Key), StateError> {
+    let (part, text) = text.strip_prefix('e').map_or((0, text), |rest| (1, rest));
     let (found, number) = text.split_once('.').ok_or(StateError::Cursor)?;
     let parse = |text: &str| text.parse().map_err(|_| StateError::Cursor);
-    Ok((parse(found)?, parse(number)?))
+    Ok((part, (parse(found)?, parse(number)?)))
 }
 
 /// Returns a page of events.
@@ -173,25 +214,64 @@ pub(super) fn changes(db: &Connection, q: &ChangeQuery) -> Result<ChangePage, St
         return Err(StateError::Query("the page is too large".into()));
     }
     let newest = Progress::load(db).context(WHAT)?.last_event as u64;
-    // One more than the page shows whether there is a next one.
-    let mut keys = search(db, q, newest, q.limit + 1)?;
-    let more = keys.len() > q.limit;
-    keys.truncate(q.limit);
-    let next = match keys.last() {
-        Some((found, number)) if more => Some(format!("{found}.{number}")),
-        _ => None,
-    };
+    let (lines, next) = page(db, q, newest)?;
     let mut read = db
         .prepare_cached(&format!(
             "SELECT {ROW} FROM event e LEFT JOIN agent a ON a.number = e.agent WHERE e.number = ?1"
         ))
         .context(WHAT)?;
-    let items = keys
+    let items = lines
         .iter()
-        .map(|(_, number)| read.query_row([number], read_row))
+        .map(|((_, number), collapsed)| {
+            let event = read.query_row([number], read_row)?;
+            Ok(StoredEvent { collapsed: *collapsed, ..event })
+        })
         .collect::<Result<_, _>>()
         .context(WHAT)?;
     Ok(ChangePage { items, next, newest })
+}
+
+/// Returns the lines of a page from one part of the list after the other, and the next cursor.
+#[expect(clippy::type_complexity, reason = "read in one place only")]
+fn page(
+    db: &Connection,
+    q: &ChangeQuery,
+    newest: u64,
+) -> Result<(Vec<(Key, Option<Collapsed>)>, Option<String>), StateError> {
+    let parts = if q.unexplained_first { UNEXPLAINED_FIRST } else { ONE_PART };
+    let (first, mut before) = match &q.cursor {
+        Some(cursor) => parse_cursor(cursor).map(|(part, key)| (part, Some(key)))?,
+        None => (0, None),
+    };
+    if first >= parts.len() {
+        return Err(StateError::Cursor);
+    }
+    let kinds = if q.kinds.is_empty() { &EventKind::ALL[..] } else { &q.kinds };
+    let mut lines = Vec::new();
+    for (place, causes) in parts.iter().enumerate().skip(first) {
+        let asked = |cause: &CauseKind| q.causes.is_empty() || q.causes.contains(cause);
+        let causes: Vec<CauseKind> = causes.iter().copied().filter(asked).collect();
+        let part = Part { q, newest, kinds: numbers(kinds, &causes), before: before.take() };
+        let limit = q.limit - lines.len();
+        let found =
+            if q.collapse { collapse::lines(db, &part, limit)? } else { plain(db, &part, limit)? };
+        lines.extend(found.lines);
+        if let Some((found, number)) = found.next {
+            let prefix = if place == 0 { "" } else { "e" };
+            return Ok((lines, Some(format!("{prefix}{found}.{number}"))));
+        }
+    }
+    Ok((lines, None))
+}
+
+fn plain(db: &Connection, part: &Part<'_>, limit: usize) -> Result<Lines, StateError> {
+    // One more than the page shows whether there is a next one.
+    let mut keys = search(db, part, limit + 1)?;
+    let more = keys.len() > limit;
+    keys.truncate(limit);
+    let last = keys.last().copied().or(part.before).unwrap_or(BEFORE_ALL);
+    let next = more.then_some(last);
+    Ok(Lines { lines: keys.into_iter().map(|key| (key, None)).collect(), next })
 }
 
 /// Visits events by the table's own key, so that nothing is sorted and one row is held at a time.
@@ -252,40 +332,42 @@ fn read_row(r: &Row<'_>) -> rusqlite::Result<StoredEvent> {
         path: r.get(7)?,
         changed_fields: changed.split(',').filter(|f| !f.is_empty()).map(String::from).collect(),
         body: r.get(9)?,
+        collapsed: None,
     })
 }
 
-/// Returns the keys of at most `limit` matching events, newest first. Chooses the index by the path
-/// and by the number of events after `since`.
-fn search(
+/// Returns the keys of at most `limit` matching events, newest first. Chooses the index by the cause,
+/// the path and the number of events after `since`.
+pub(super) fn search(
     db: &Connection,
-    q: &ChangeQuery,
-    newest: u64,
+    part: &Part<'_>,
     limit: usize,
 ) -> Result<Vec<Key>, StateError> {
-    if q.agents.as_ref().is_some_and(Vec::is_empty) {
+    let q = part.q;
+    if q.agents.as_ref().is_some_and(Vec::is_empty) || part.kinds.is_empty() {
         return Ok(Vec::new());
     }
+    let arrived = |since| part.newest.saturating_sub(since);
     let source = match &q.path {
-        _ if q.since.is_some_and(|since| newest.saturating_sub(since) <= SINCE_EVENTS_MAX) => {
-            Some("NOT INDEXED")
-        }
+        _ if q.since.is_some_and(|since| arrived(since) <= SINCE_EVENTS_MAX) => Some("NOT INDEXED"),
+        _ if q.cause_id.is_some() => Some("INDEXED BY event_cause_id"),
         PathMatch::Exact(_) => Some("INDEXED BY event_path"),
         PathMatch::Prefix(_) if few(db, &q.path)? => Some("INDEXED BY event_path"),
         _ if q.user.is_some() => Some("INDEXED BY event_user"),
         _ if q.process.is_some() => Some("INDEXED BY event_process"),
         _ => None,
     };
-    let Some(source) = source else { return by_time(db, q, limit) };
+    let Some(source) = source else { return by_time(db, part, limit) };
     let mut terms = Terms::default();
     terms.path(&q.path);
-    terms.all(q)?;
+    terms.all(part);
     let mut keys = terms.keys(db, source, limit)?;
     if let PathMatch::Exact(path) = &q.path {
         let mut terms = Terms::default();
         terms.text("moved_from = ", path);
-        terms.all(q)?;
-        let moved = if source == "NOT INDEXED" { source } else { "INDEXED BY event_moved_from" };
+        terms.all(part);
+        let by_path = source == "INDEXED BY event_path";
+        let moved = if by_path { "INDEXED BY event_moved_from" } else { source };
         keys.extend(terms.keys(db, moved, limit)?);
         keys.sort_unstable_by(|a, b| b.cmp(a));
         keys.dedup();
@@ -308,35 +390,27 @@ fn few(db: &Connection, path: &PathMatch) -> Result<bool, StateError> {
     Ok((found as usize) < PREFIX_CANDIDATES_MAX)
 }
 
-/// Searches one index range for each kind, or for each kind and agent when few agents are named,
-/// and merges the results. Each range returns up to `limit` keys.
-fn by_time(db: &Connection, q: &ChangeQuery, limit: usize) -> Result<Vec<Key>, StateError> {
-    let mut kinds = if q.kinds.is_empty() { EventKind::ALL.to_vec() } else { q.kinds.clone() };
-    kinds.sort_unstable();
-    kinds.dedup();
-    let mut agents = q.agents.clone().unwrap_or_default();
+/// Searches one index range for each kind with each cause, or for each of these and agent when few
+/// agents are named, and merges the results. Each range returns up to `limit` keys.
+fn by_time(db: &Connection, part: &Part<'_>, limit: usize) -> Result<Vec<Key>, StateError> {
+    let mut agents = part.q.agents.clone().unwrap_or_default();
     agents.sort_unstable();
     agents.dedup();
+    let apart = (1..=AGENTS_APART_MAX).contains(&agents.len());
+    let source = if apart { "INDEXED BY event_agent_kind" } else { "INDEXED BY event_kind" };
+    // Without agents, and with many, one search covers all of them.
+    let groups: Vec<&[AgentId]> = if apart { agents.chunks(1).collect() } else { vec![&agents] };
     let mut keys = Vec::new();
-    for kind in kinds {
-        if agents.is_empty() || agents.len() > AGENTS_APART_MAX {
+    for kind in &part.kinds {
+        for agents in &groups {
             let mut terms = Terms::default();
-            terms.integer("kind = ", kind_number(kind));
-            terms.range(q)?;
-            terms.path(&q.path);
             if !agents.is_empty() {
-                terms.any_of("agent", agents.iter().map(|a| i64::from(a.0)));
+                terms.agents(agents);
             }
-            keys.extend(terms.keys(db, "INDEXED BY event_kind", limit)?);
-            continue;
-        }
-        for agent in &agents {
-            let mut terms = Terms::default();
-            terms.integer("agent = ", i64::from(agent.0));
-            terms.integer("kind = ", kind_number(kind));
-            terms.range(q)?;
-            terms.path(&q.path);
-            keys.extend(terms.keys(db, "INDEXED BY event_agent_kind", limit)?);
+            terms.integer("kind = ", *kind);
+            terms.range(part);
+            terms.path(&part.q.path);
+            keys.extend(terms.keys(db, source, limit)?);
         }
     }
     keys.sort_unstable_by(|a, b| b.cmp(a));
@@ -350,9 +424,10 @@ mod tests {
 
     #[test]
     fn malformed_change_cursor_is_refused() {
-        for bad in ["", "1", "a.b", "1.", "1.2.3"] {
+        for bad in ["", "1", "a.b", "1.", "1.2.3", "e", "e1", "ee1.2"] {
             assert!(matches!(parse_cursor(bad), Err(StateError::Cursor)), "{bad}");
         }
-        assert_eq!(parse_cursor("5.7").unwrap(), (5, 7));
+        assert_eq!(parse_cursor("5.7").unwrap(), (0, (5, 7)));
+        assert_eq!(parse_cursor("e5.7").unwrap(), (1, (5, 7)));
     }
 }

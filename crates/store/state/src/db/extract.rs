@@ -3,11 +3,12 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use model::CoverageKind;
 use model::timestamp::parse_micros;
+use model::{CauseKind, CoverageKind};
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 
+use crate::limits::CAUSE_TEXT_BYTES_MAX;
 use crate::query::EventKind;
 
 /// A string, borrowed where the JSON has no escapes.
@@ -124,6 +125,11 @@ fn text<'b>(text: Option<&'b Text<'_>>) -> Option<&'b str> {
     text.map(Text::as_str)
 }
 
+/// Returns a text of a cause, unless it is empty or too long for an index.
+fn short<'b>(text: &'b Text<'_>) -> Option<&'b str> {
+    Some(text.as_str()).filter(|text| (1..=CAUSE_TEXT_BYTES_MAX).contains(&text.len()))
+}
+
 fn integer(number: Option<&Integer>) -> Option<i64> {
     number.and_then(|n| n.0)
 }
@@ -229,6 +235,8 @@ struct Holdfast<'a> {
     #[serde(borrow)]
     changed_fields: Vec<Text<'a>>,
     #[serde(borrow)]
+    cause: Option<CauseField<'a>>,
+    #[serde(borrow)]
     coverage: Option<GapField<'a>>,
     #[serde(borrow)]
     item: Option<Text<'a>>,
@@ -236,7 +244,17 @@ struct Holdfast<'a> {
     previous: Option<FileField<'a>>,
 }
 
-/// A user or a process.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct CauseField<'a> {
+    kind: CauseKind,
+    #[serde(borrow)]
+    id: Text<'a>,
+    #[serde(borrow)]
+    package: Option<NameField<'a>>,
+}
+
+/// A user, a process or a package.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct NameField<'a> {
@@ -316,6 +334,21 @@ impl<'a> EventColumns<'a> {
     pub(crate) fn process(&self) -> Option<&str> {
         let process = self.process.as_ref()?;
         Some(process.name.as_str()).filter(|name| !name.is_empty())
+    }
+
+    /// Returns the kind of the cause.
+    pub(crate) fn cause(&self) -> CauseKind {
+        self.holdfast.cause.as_ref().map(|cause| cause.kind).unwrap_or_default()
+    }
+
+    /// Returns the id that the changes of one transaction or run share.
+    pub(crate) fn cause_id(&self) -> Option<&str> {
+        self.holdfast.cause.as_ref().and_then(|cause| short(&cause.id))
+    }
+
+    /// Returns the name of the package that accounts for the change.
+    pub(crate) fn cause_package(&self) -> Option<&str> {
+        self.holdfast.cause.as_ref()?.package.as_ref().and_then(|package| short(&package.name))
     }
 
     /// Returns true for a whole gap in which the agent was not running or not heard.

@@ -8,11 +8,14 @@ mod agent;
 mod apply;
 mod backup;
 mod changes;
+mod collapse;
 mod connections;
+mod counters;
 mod documents;
 mod event_time;
 mod extract;
 mod fleet;
+mod kinds;
 mod packed;
 mod ranges;
 mod replay;
@@ -34,7 +37,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use env::clock::{Clock, SystemClock};
 use env::random::{Random, SystemRandom};
-use model::{AgentId, Applied, Dataset, Incarnation, Overlay, Position, Record};
+use model::{AgentId, Applied, Dataset, Overlay, Position, Record};
 use parking_lot::Mutex;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
 
@@ -42,15 +45,14 @@ use crate::StateStore;
 use crate::error::{Context, StateError};
 use crate::query::{
     AgentCounts, ArrivalQuery, Arrivals, ChangePage, ChangeQuery, Condition, DocumentPage,
-    DocumentQuery, EventKind, FleetQuery, Retained, Retention, StateCounts, StoredDocument,
-    StoredEvent,
+    DocumentQuery, FleetQuery, Retained, Retention, StateCounts, StoredDocument, StoredEvent,
 };
 use apply::{Applier, Failure};
 use connections::{BUSY_WAIT, open_reader, open_writer, snapshot};
 use model::Permitted;
 use sqlite::Reader;
 use sqlite::ReaderPool;
-use transaction_cache::{Progress, kind_of};
+use transaction_cache::Progress;
 
 /// Random bytes of a store's name.
 const STORE_ID_BYTES: usize = 16;
@@ -160,7 +162,7 @@ impl SqliteState {
             limit: 1,
         };
         let query = |db: &Connection| {
-            counts(db).context(WHAT)?;
+            counters::counts(db).context(WHAT)?;
             changes::changes(db, &changes)?;
             fleet::documents(db, &documents).map(drop)
         };
@@ -382,12 +384,14 @@ impl StateStore for SqliteState {
     }
 
     fn counts(&self, reader: &Reader) -> Result<StateCounts, StateError> {
-        self.read(reader, "read the counters", |db| counts(db).context("read the counters"))
+        self.read(reader, "read the counters", |db| {
+            counters::counts(db).context("read the counters")
+        })
     }
 
     fn agent_counts(&self, reader: &Reader, agent: AgentId) -> Result<AgentCounts, StateError> {
         self.read(reader, "read the counters", |db| {
-            agent_counts(db, agent).context("read the counters")
+            counters::agent_counts(db, agent).context("read the counters")
         })
     }
 
@@ -438,58 +442,4 @@ fn sync_folder(file: &Path) -> Result<(), StateError> {
     File::open(folder)
         .and_then(|f| f.sync_all())
         .map_err(|source| StateError::Io { path: folder.to_owned(), source })
-}
-
-fn counts(db: &Connection) -> rusqlite::Result<StateCounts> {
-    let progress = Progress::load(db)?;
-    let mut counts = StateCounts {
-        tombstones: progress.tombstones as u64,
-        quarantined: progress.quarantined as u64,
-        events_by_kind: EventKind::ALL.iter().map(|k| (*k, 0)).collect(),
-        ..StateCounts::default()
-    };
-    let mut datasets =
-        db.prepare_cached("SELECT name, documents, bytes FROM dataset ORDER BY name")?;
-    for row in datasets.query_map([], read_count)? {
-        counts.documents.push(row?);
-    }
-    let mut kinds = db.prepare_cached("SELECT kind, events, bytes FROM event_kind_count")?;
-    let mut rows = kinds.query([])?;
-    while let Some(row) = rows.next()? {
-        let (kind, events) = (kind_of(row.get(0)?), row.get::<_, i64>(1)? as u64);
-        counts.events += events;
-        counts.event_bytes += row.get::<_, i64>(2)? as u64;
-        for counted in counts.events_by_kind.iter_mut().filter(|(k, _)| *k == kind) {
-            counted.1 = events;
-        }
-    }
-    Ok(counts)
-}
-
-fn agent_counts(db: &Connection, agent: AgentId) -> rusqlite::Result<AgentCounts> {
-    let mut counts = db
-        .prepare_cached("SELECT events, last_session_us, incarnation FROM agent WHERE number = ?1")?
-        .query_row([agent.0], |r| {
-            Ok(AgentCounts {
-                events: r.get::<_, i64>(0)? as u64,
-                last_session_at_us: r.get::<_, Option<i64>>(1)?.map(|us| us as u64),
-                life: r.get::<_, Option<i64>>(2)?.map(|life| Incarnation(life as u64)),
-                ..AgentCounts::default()
-            })
-        })
-        .optional()?
-        .unwrap_or_default();
-    let mut collections = db.prepare_cached(
-        "SELECT d.name, c.documents, c.bytes FROM collection c JOIN dataset d ON d.number = c.dataset
-         WHERE c.agent = ?1 AND c.documents > 0 ORDER BY d.name",
-    )?;
-    for row in collections.query_map([agent.0], read_count)? {
-        counts.documents.push(row?);
-    }
-    Ok(counts)
-}
-
-fn read_count(row: &rusqlite::Row<'_>) -> rusqlite::Result<(Dataset, u64, u64)> {
-    let name: String = row.get(0)?;
-    Ok((Dataset::new(name), row.get::<_, i64>(1)? as u64, row.get::<_, i64>(2)? as u64))
 }

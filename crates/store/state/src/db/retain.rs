@@ -7,7 +7,8 @@ use model::{AgentId, Coverage, CoverageKind, EventBody};
 use rusqlite::{Connection, TransactionBehavior, params};
 
 use super::apply::Applier;
-use super::transaction_cache::{Progress, kind_of};
+use super::kinds::kind_number;
+use super::transaction_cache::Progress;
 use crate::error::{Context, StateError};
 use crate::limits::RETAIN_CHUNK_ROWS;
 use crate::query::{EventKind, Retained, Retention};
@@ -54,7 +55,7 @@ impl Dropped {
 struct Candidate {
     number: i64,
     agent: u32,
-    kind: EventKind,
+    kind: i64,
     bytes: i64,
     received_us: u64,
     found_us: u64,
@@ -116,7 +117,7 @@ fn oldest(db: &Connection, newest: i64) -> rusqlite::Result<Vec<Candidate>> {
         Ok(Candidate {
             number: r.get(0)?,
             agent: r.get(1)?,
-            kind: kind_of(r.get(2)?),
+            kind: r.get(2)?,
             bytes: r.get(3)?,
             received_us: r.get::<_, i64>(4)? as u64,
             found_us: r.get::<_, i64>(5)? as u64,
@@ -143,7 +144,8 @@ fn record_coverage(
         .query_row([id], |r| r.get(0))?;
     db.prepare_cached("UPDATE event SET body = ?2, found_us = ?3 WHERE agent = 0 AND id = ?1")?
         .execute(params![id, body, dropped.to_us as i64])?;
-    applier.cached_rows().count_events(EventKind::Coverage, 0, body.len() as i64 - before);
+    let coverage = kind_number(EventKind::Coverage);
+    applier.cached_rows().count_events(coverage, 0, body.len() as i64 - before);
     Ok(())
 }
 

@@ -11,7 +11,7 @@ pub(crate) const APPLICATION_ID: i64 = 0x4846_7374;
 
 /// Numbered migrations; a database of version n has had the first n of them. Never edited once
 /// released: a change is a new step.
-const STEPS: &[&str] = &[STEP_1, STEP_2, STEP_3, STEP_4, STEP_5, STEP_6];
+const STEPS: &[&str] = &[STEP_1, STEP_2, STEP_3, STEP_4, STEP_5, STEP_6, STEP_7];
 
 const STEP_1: &str = "
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
@@ -159,6 +159,19 @@ ALTER TABLE event ADD COLUMN process TEXT;
 CREATE INDEX event_moved_from ON event (moved_from, found_us) WHERE moved_from IS NOT NULL;
 CREATE INDEX event_user ON event (user, found_us) WHERE user IS NOT NULL;
 CREATE INDEX event_process ON event (process, found_us) WHERE process IS NOT NULL;
+";
+
+/// Causes of changes, and files that existed only between two checks. `event.kind` holds the cause as
+/// well ([`super::kinds`]), so that existing rows are unexplained without being rewritten.
+const STEP_7: &str = "
+INSERT OR IGNORE INTO event_kind_count VALUES (8, 0, 0),
+  (16, 0, 0), (17, 0, 0), (18, 0, 0), (23, 0, 0), (24, 0, 0),
+  (32, 0, 0), (33, 0, 0), (34, 0, 0), (39, 0, 0), (40, 0, 0);
+ALTER TABLE event ADD COLUMN cause INTEGER GENERATED ALWAYS AS (kind / 16) VIRTUAL;
+ALTER TABLE event ADD COLUMN cause_id TEXT;
+ALTER TABLE event ADD COLUMN cause_package TEXT;
+CREATE INDEX event_cause_id ON event (cause_id, agent, found_us, kind, cause_package)
+  WHERE cause_id IS NOT NULL;
 ";
 
 /// Returns the newest version that this program knows.

@@ -11,7 +11,8 @@ use rusqlite::params;
 use super::apply::{Applier, Stop};
 use super::event_time::EventTime;
 use super::extract::EventColumns;
-use super::transaction_cache::{TransactionCache, kind_number};
+use super::kinds::kind_number;
+use super::transaction_cache::TransactionCache;
 use crate::query::EventKind;
 
 impl Applier<'_> {
@@ -64,8 +65,8 @@ impl Applier<'_> {
         self.db
             .prepare_cached("UPDATE event SET kind = ?2 WHERE number = ?1")?
             .execute([number, kind_number(to)])?;
-        self.kept.count_events(from, -1, -bytes);
-        self.kept.count_events(to, 1, bytes);
+        self.kept.count_events(kind_number(from), -1, -bytes);
+        self.kept.count_events(kind_number(to), 1, bytes);
         Ok(())
     }
 

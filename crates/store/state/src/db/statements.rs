@@ -27,8 +27,10 @@ const PUT_TOMBSTONE: &str = "INSERT INTO tombstone (collection, id, version, at_
     ON CONFLICT (collection, id) DO UPDATE SET version = excluded.version, at_us = excluded.at_us";
 const DROP_TOMBSTONE: &str = "DELETE FROM tombstone WHERE collection = ?1 AND id = ?2";
 const INSERT_EVENT: &str = "INSERT INTO event
-    (number, agent, id, received_us, found_us, kind, path, changed, body, moved_from, user, process)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12) ON CONFLICT (agent, id) DO NOTHING";
+    (number, agent, id, received_us, found_us, kind, path, changed, body, moved_from, user, process,
+    cause_id, cause_package)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)
+    ON CONFLICT (agent, id) DO NOTHING";
 
 /// The statements of one transaction, prepared once.
 pub(super) struct Statements<'c> {

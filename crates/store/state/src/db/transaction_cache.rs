@@ -9,7 +9,6 @@ use rusqlite::{Connection, OptionalExtension, params, params_from_iter};
 
 use super::agent::Agent;
 use crate::limits::{AGENT_DATASETS_MAX, DATASETS_MAX};
-use crate::query::EventKind;
 
 /// The one row of `progress`.
 #[derive(Debug, Clone, Copy, Default)]
@@ -74,7 +73,7 @@ pub(super) struct TransactionCache {
     agents: HashMap<u32, (Agent, Agent)>,
     datasets: HashMap<Dataset, i64>,
     collections: HashMap<(u32, i64), (Collection, Collection)>,
-    kinds: HashMap<EventKind, Change>,
+    kinds: HashMap<i64, Change>,
 }
 
 impl TransactionCache {
@@ -183,8 +182,8 @@ impl TransactionCache {
         Ok(datasets)
     }
 
-    /// Adds events of a kind to the counters (or subtracts, with negative numbers).
-    pub(super) fn count_events(&mut self, kind: EventKind, events: i64, bytes: i64) {
+    /// Adds events of a kind and cause to the counters (or subtracts, with negative numbers).
+    pub(super) fn count_events(&mut self, kind: i64, events: i64, bytes: i64) {
         let change = self.kinds.entry(kind).or_default();
         change.documents += events;
         change.bytes += bytes;
@@ -199,7 +198,7 @@ impl TransactionCache {
                 "UPDATE event_kind_count SET events = events + ?2, bytes = bytes + ?3
                  WHERE kind = ?1",
             )?
-            .execute(params![kind_number(kind), change.documents, change.bytes])?;
+            .execute(params![kind, change.documents, change.bytes])?;
         }
         self.progress.save(db)
     }
@@ -242,33 +241,5 @@ impl TransactionCache {
             .execute(params![dataset, change.documents, change.bytes])?;
         }
         Ok(())
-    }
-}
-
-/// Returns the number of a kind in the database.
-pub(super) fn kind_number(kind: EventKind) -> i64 {
-    match kind {
-        EventKind::Created => 0,
-        EventKind::Modified => 1,
-        EventKind::Deleted => 2,
-        EventKind::Coverage => 3,
-        EventKind::Other => 4,
-        EventKind::OpenGap => 5,
-        EventKind::EndedGap => 6,
-        EventKind::Moved => 7,
-    }
-}
-
-/// Returns the kind with a number.
-pub(super) fn kind_of(number: i64) -> EventKind {
-    match number {
-        0 => EventKind::Created,
-        1 => EventKind::Modified,
-        2 => EventKind::Deleted,
-        3 => EventKind::Coverage,
-        5 => EventKind::OpenGap,
-        6 => EventKind::EndedGap,
-        7 => EventKind::Moved,
-        _ => EventKind::Other,
     }
 }

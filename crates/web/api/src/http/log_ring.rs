@@ -45,21 +45,3 @@ impl LogRing {
         self.0.lock().iter().rev().cloned().collect()
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn oldest_line_is_dropped_and_long_lines_are_cut() {
-        let ring = LogRing::default();
-        for at_us in 0..=LINES_MAX as u64 {
-            let text = "ä".repeat(LINE_BYTES_MAX);
-            ring.push(LogLine { at_us, level: "info", tag: "t".into(), text });
-        }
-        let lines = ring.newest_first();
-        assert_eq!((lines.len(), lines[0].at_us), (LINES_MAX, LINES_MAX as u64));
-        assert_eq!(lines[LINES_MAX - 1].at_us, 1);
-        assert_eq!(lines[0].text.len(), LINE_BYTES_MAX);
-    }
-}

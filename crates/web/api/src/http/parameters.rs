@@ -208,12 +208,12 @@ fn check(parameter: &Parameter, text: &str) -> Result<Value, Failure> {
         Kind::Search => formed(text, "search", !text.contains(NOT_SEARCHED)),
         Kind::Word(words) => match words.iter().find(|word| **word == text) {
             Some(word) => Ok(Value::Text((*word).to_owned())),
-            None => Err(no_word(text, words)),
+            None => Err(no_word(parameter, text, words)),
         },
         Kind::Words(words) => {
             let list = split(parameter, text)?;
             match list.iter().find(|item| !words.contains(&item.as_str())) {
-                Some(item) => Err(no_word(item, words)),
+                Some(item) => Err(no_word(parameter, item, words)),
                 None => Ok(Value::List(list)),
             }
         }
@@ -379,8 +379,9 @@ fn no_format(text: &str, format: &str) -> Failure {
     Failure::bad(format!("'{}' is not a '{format}'", shorten(text)))
 }
 
-fn no_word(text: &str, words: &[&str]) -> Failure {
-    Failure::bad(format!("'{}' is not one of {words:?}", shorten(text)))
+fn no_word(parameter: &Parameter, text: &str, words: &[&str]) -> Failure {
+    let (text, name) = (shorten(text), parameter.name);
+    Failure::bad(format!("'{text}' is not one of {words:?} - '{name}'"))
 }
 
 /// Shortens a caller's text for use in an answer.

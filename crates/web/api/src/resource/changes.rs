@@ -7,7 +7,7 @@ use serde_json::json;
 use state::{ChangePage, ChangeQuery, EventKind, PathMatch, StoredEvent};
 
 use super::common::named_agents;
-use super::event_item::{change_item, coverage_item};
+use super::event_item::{CAUSES, change_item, coverage_item};
 use crate::code::Code;
 use crate::error::Failure;
 use crate::http::call::Call;
@@ -23,7 +23,7 @@ const PAGE_ITEMS_DEFAULT: u64 = 100;
 /// Maximum number of events of one agent in one microsecond that are searched for an id.
 const SAME_INSTANT_MAX: usize = 100_000;
 
-const KINDS: &[&str] = &["created", "modified", "deleted", "moved"];
+const KINDS: &[&str] = &["created", "modified", "deleted", "moved", "transient"];
 
 const WINDOW: &[Parameter] = &[
     AGENTS_LIST,
@@ -41,6 +41,22 @@ const WINDOW: &[Parameter] = &[
 
 const SELECTION: &[Parameter] = &[
     query("kind", Kind::Words(KINDS), "Kinds, comma-separated; default all."),
+    query("cause", Kind::Words(CAUSES), "Causes, comma-separated; default all."),
+    query(
+        "cause_id",
+        Kind::Text,
+        "The `cause.id` that the changes of one transaction or run share.",
+    ),
+    query(
+        "sort",
+        Kind::Word(&["unexplained"]),
+        "Unexplained changes first, each part newest first.",
+    ),
+    query(
+        "collapse",
+        Kind::Word(&["cause"]),
+        "Of the explained changes of one agent with the same `cause.id` that the request selects, only the newest, with the number of all as `collapsed`. A page may be shorter than `limit`.",
+    ),
     query("user", Kind::Text, "Name of the user that made the change."),
     query("process", Kind::Text, "Name of the executable that made the change."),
 ];
@@ -95,8 +111,18 @@ fn list(call: &Call) -> Result<Answer, Failure> {
         names => names.iter().filter_map(|name| EventKind::from_name(name)).collect(),
     };
     let text = |name| call.parameters.text(name).map(str::to_owned);
-    let (user, process) = (text("user"), text("process"));
-    let page = page(call, ChangeQuery { kinds, user, process, ..ChangeQuery::default() })?;
+    let causes = call.parameters.list("cause").iter();
+    let query = ChangeQuery {
+        kinds,
+        causes: causes.filter_map(|name| serde_json::from_value(json!(name)).ok()).collect(),
+        cause_id: text("cause_id"),
+        unexplained_first: text("sort").is_some(),
+        collapse: text("collapse").is_some(),
+        user: text("user"),
+        process: text("process"),
+        ..ChangeQuery::default()
+    };
+    let page = page(call, query)?;
     let messages = [
         "All selected changes were returned",
         "Some changes were not returned",

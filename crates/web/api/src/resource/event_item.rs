@@ -1,8 +1,11 @@
 //! Changes and gaps in the format of lists and of the event stream.
 
-use model::{CauseKind, ContainerBody, EventBody, ProcessBody, SeenBody, UserBody, timestamp};
+use model::{
+    Cause, CauseKind, CausePackage, ContainerBody, EventBody, ProcessBody, SeenBody, UserBody,
+    timestamp,
+};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use state::{EventKind, StoredEvent};
 use utoipa::ToSchema;
 
@@ -11,6 +14,9 @@ use super::overlay;
 use crate::error::Failure;
 use crate::http::call::Call;
 use crate::http::envelope::to_value;
+
+/// The kinds of causes, in the order of the state store's counters.
+pub(super) const CAUSES: &[&str] = &["unexplained", "package", "deployment"];
 
 /// One change.
 #[derive(Serialize, ToSchema)]
@@ -28,7 +34,7 @@ pub(crate) struct ChangeItem {
     agent_time: Option<String>,
     /// When the server received it.
     received: String,
-    /// `created`, `modified`, `deleted` or `moved`.
+    /// `created`, `modified`, `deleted`, `moved` or `transient`.
     kind: &'static str,
     path: String,
     /// The former path; only of moved files.
@@ -37,6 +43,15 @@ pub(crate) struct ChangeItem {
     /// Fields that differ; empty unless modified or moved.
     changed_fields: Vec<String>,
     cause: CauseItem,
+    /// In a list with `collapse=cause`: how many `changes` this one represents, and the number of their
+    /// `packages` if they name any. Absent for a single change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    collapsed: Option<Value>,
+    /// Files created and removed in this directory between two checks: `count`, and some `names`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    transient: Option<Value>,
     /// The process that made the change, with its parents, as ECS `process.*`. Absent if it is not
     /// known, or if there were several.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -70,11 +85,34 @@ pub(crate) struct ChangeItem {
 /// Explanation of a change.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct CauseItem {
-    /// `unexplained` if no cause is known.
+    /// `unexplained`, `package` or `deployment`.
     #[schema(value_type = String)]
     kind: CauseKind,
     #[serde(skip_serializing_if = "String::is_empty")]
     detail: String,
+    /// Id that the changes of one transaction or run share.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    id: String,
+    /// The tool, such as `apt` or `ansible`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    tool: String,
+    /// The package: `name`, `version`, `previous_version`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    package: Option<CausePackage>,
+    /// True if the content is what the package installed; absent otherwise.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    content_matches: bool,
+    /// True if a process of the tool made the change; absent otherwise.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    writer_matches: bool,
+}
+
+impl From<Cause> for CauseItem {
+    fn from(cause: Cause) -> Self {
+        let Cause { kind, detail, id, tool, package, content_matches, writer_matches } = cause;
+        Self { kind, detail, id, tool, package, content_matches, writer_matches }
+    }
 }
 
 /// One gap.
@@ -111,7 +149,7 @@ pub(super) fn id_of(event: &StoredEvent) -> String {
 }
 
 pub(super) fn change_item(call: &Call, event: &StoredEvent) -> Result<ChangeItem, Failure> {
-    let body: EventBody = parse(event)?;
+    let (body, transient) = change_body(event)?;
     let agent_time = agent_time(event, &body.timestamp);
     let moved = event.kind == EventKind::Moved;
     let from = body.holdfast.previous.as_ref().filter(|_| moved).map(|file| file.path.clone());
@@ -123,7 +161,10 @@ pub(super) fn change_item(call: &Call, event: &StoredEvent) -> Result<ChangeItem
         EventKind::Deleted => (now, Value::Null),
         _ => (previous, now),
     };
-    let cause = body.holdfast.cause.unwrap_or_default();
+    let collapsed = event.collapsed.map(|of| match of.packages {
+        0 => json!({"changes": of.changes}),
+        packages => json!({"changes": of.changes, "packages": packages}),
+    });
     Ok(ChangeItem {
         id: id_of(event),
         event_id: event.id.clone(),
@@ -135,7 +176,9 @@ pub(super) fn change_item(call: &Call, event: &StoredEvent) -> Result<ChangeItem
         path: event.path.clone(),
         from,
         changed_fields: body.holdfast.changed_fields,
-        cause: CauseItem { kind: cause.kind, detail: cause.detail },
+        cause: body.holdfast.cause.unwrap_or_default().into(),
+        collapsed,
+        transient,
         process: body.process,
         user: body.user,
         container: body.container,
@@ -144,6 +187,20 @@ pub(super) fn change_item(call: &Call, event: &StoredEvent) -> Result<ChangeItem
         after,
         wazuh: overlay::of_event(call, event),
     })
+}
+
+/// Returns the body of a change, and what a directory's transient files were. Their directory has no
+/// state before or after.
+fn change_body(event: &StoredEvent) -> Result<(EventBody, Option<Value>), Failure> {
+    if event.kind != EventKind::Transient {
+        return Ok((parse(event)?, None));
+    }
+    let mut body: Value = parse(event)?;
+    let transient = body.pointer_mut("/holdfast/transient").map(Value::take);
+    let _directory = body.pointer_mut("/file").map(Value::take);
+    let body = serde_json::from_value(body);
+    let body = body.map_err(|e| Failure::internal(&format!("event {}: {e}", event.number)))?;
+    Ok((body, transient))
 }
 
 /// Returns the event's own time if the state store orders the event by its time of receipt instead.

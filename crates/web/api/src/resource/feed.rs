@@ -208,12 +208,8 @@ fn agents(call: &Call, caller: &Caller) -> Result<Permitted, Failure> {
 
 fn event_json(call: &Call, event: &StoredEvent) -> Result<(&'static str, Value), Failure> {
     Ok(match event.kind {
-        EventKind::Coverage | EventKind::OpenGap | EventKind::EndedGap => {
-            ("coverage", to_value(&coverage_item(call, event)?)?)
-        }
-        EventKind::Created | EventKind::Modified | EventKind::Deleted | EventKind::Moved => {
-            ("change", to_value(&change_item(call, event)?)?)
-        }
         EventKind::Other => ("other", json!({"id": event.id})),
+        kind if kind.is_gap() => ("coverage", to_value(&coverage_item(call, event)?)?),
+        _ => ("change", to_value(&change_item(call, event)?)?),
     })
 }

@@ -10,6 +10,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::agent_list::READ;
+use super::event_item::CAUSES;
 use crate::error::Failure;
 use crate::http::call::Call;
 use crate::http::envelope::{Answer, List};
@@ -125,6 +126,9 @@ pub(crate) struct SummaryData {
     groups: BTreeMap<String, u64>,
     /// Platform and agents.
     os: BTreeMap<String, u64>,
+    /// Cause and changes; absent if the caller may not read the changes of every agent, or names agents.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    changes: Option<BTreeMap<&'static str, u64>>,
 }
 
 fn summary(call: &Call) -> Result<Answer, Failure> {
@@ -152,7 +156,18 @@ fn summary(call: &Call) -> Result<Answer, Failure> {
         },
         groups: summary.groups.into_iter().filter(|(_, count)| *count > 0).collect(),
         os: summary.os.into_iter().filter(|(name, _)| !name.is_empty()).collect(),
+        changes: changes(call)?,
     })
+}
+
+/// Returns the stored counters of changes, which include those of agents that were removed.
+fn changes(call: &Call) -> Result<Option<BTreeMap<&'static str, u64>>, Failure> {
+    let removed = call.caller.may_gone("change:read", AgentId(u32::MAX));
+    if !removed || !call.scope_of("change:read").is_all() {
+        return Ok(None);
+    }
+    let counts = call.state().counts(call.reader())?.changes_by_cause;
+    Ok(Some(CAUSES.iter().copied().zip(counts.into_iter().map(|(_, changes)| changes)).collect()))
 }
 
 /// Returns the counters for some agents, counted from memory; never includes the server.

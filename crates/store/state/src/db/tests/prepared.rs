@@ -10,14 +10,14 @@ use ::model::{
 use rusqlite::Connection;
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
 
-use super::{SqliteState, StateOptions};
-use crate::conformance::{apply, document, event, removal, session, session_of_life};
+use super::{SqliteState, StateOptions, apply};
 use crate::limits::RETAIN_CHUNK_ROWS;
 use crate::query::{
     ArrivalQuery, ChangeQuery, Comparison, Condition, DocumentField, DocumentQuery, EventKind,
     FleetQuery, PathMatch, Retention, SortDirection,
 };
 use crate::{Reader, StateStore};
+use conformance::{caused, document, event, removal, session, session_of_life};
 use model::Permitted;
 
 /// The authorizer calls of SQLite while it prepares statements: one line for each table and column.
@@ -47,6 +47,9 @@ fn writes(store: &SqliteState, n: u64) {
     let of = |path: &str, version| document(path, version, |o| o.size = n * version);
     let seen = event(&format!("e-{n}"), &first, ChangeKind::Created, at(n, 1));
     apply(store, session(agent, at(n, 1), vec![of(&first, 1), of(&second, 1), seen]));
+    let run = format!("run-{n}");
+    let upgraded = |k: u64| caused(&format!("p-{n}-{k}"), &first, &run, "bash", at(n, 1) + k);
+    apply(store, session(agent, at(n, 1) + 1, (0..3).map(upgraded).collect()));
     let changed = || vec![of(&first, 2), of(&first, 1), removal(&second, 2), of(&third, 1)];
     apply(store, session(agent, at(n, 2), changed()));
     let again = apply(store, session(agent, at(n, 2), changed()));
@@ -115,6 +118,7 @@ fn reads(store: &SqliteState, n: u64) {
             &ChangeQuery { agents: Some(vec![agent]), former: false, ..all.clone() },
         )
         .unwrap();
+    let whole_page = ChangeQuery { limit: 1, ..all.clone() };
     let path = PathMatch::Prefix(format!("/a/{n}"));
     let kinds = vec![EventKind::Created];
     store
@@ -123,6 +127,12 @@ fn reads(store: &SqliteState, n: u64) {
             &ChangeQuery { path, kinds: kinds.clone(), since: Some(newest - 1), ..all },
         )
         .unwrap();
+    let lines = ChangeQuery { collapse: true, unexplained_first: true, ..whole_page.clone() };
+    let next = store.changes(&Reader::server(), &lines).unwrap().next;
+    store.changes(&Reader::server(), &ChangeQuery { cursor: next, ..lines }).unwrap();
+    let one =
+        ChangeQuery { agents: Some(vec![agent]), cause_id: Some(format!("run-{n}")), ..whole_page };
+    store.changes(&Reader::server(), &one).unwrap();
     let arrivals = ArrivalQuery { agents: Permitted::All, kinds, since: newest - 1 };
     store.arrivals(&Reader::server(), &arrivals, &mut |_| true).unwrap();
     store.counts(&Reader::server()).unwrap();

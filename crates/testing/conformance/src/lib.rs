@@ -1,5 +1,5 @@
 //! The suite that every [`StateStore`] passes, one function per promise. An engine's tests call
-//! [`crate::state_conformance`] with a function that makes an empty store.
+//! [`state_conformance`] with a function that makes an empty store.
 
 #![allow(
     clippy::unwrap_used,
@@ -9,6 +9,7 @@
     reason = "a test suite: a failure is a panic"
 )]
 
+mod causes;
 mod changes;
 mod documents;
 mod gaps;
@@ -21,13 +22,14 @@ use model::{
     ItemKey, Kind, Observation, Overlay, Position, Record, SessionRecord, Write,
 };
 
+pub use causes::*;
 pub use changes::*;
 pub use documents::*;
 pub use gaps::*;
 pub use lives::*;
 pub use records::*;
 
-use crate::{Reader, StateStore};
+use state::{Reader, StateStore};
 
 /// Generates a test for each promise: `state_conformance!(make)`, where `make()` returns an empty
 /// store (anything that dereferences to one).
@@ -70,6 +72,10 @@ macro_rules! state_conformance {
             change_pages_are_stable_while_events_arrive,
             changes_filter_by_agent_path_kind_and_time,
             changes_are_found_by_user_process_and_former_path,
+            changes_are_selected_by_cause_and_counted,
+            unexplained_changes_are_listed_first_on_stable_pages,
+            collapsed_list_shows_the_newest_change_of_each_cause,
+            collapsed_changes_are_those_that_the_query_selects,
             large_and_small_path_prefixes_return_equal_changes,
             changes_since_a_number_arrived_after_it,
             retention_drops_old_events_and_adds_coverage_event,
@@ -80,7 +86,7 @@ macro_rules! state_conformance {
         );
     };
     ($make:expr; $($promise:ident,)*) => {
-        $(#[test] fn $promise() { $crate::conformance::$promise(&*$make()); })*
+        $(#[test] fn $promise() { $crate::$promise(&*$make()); })*
     };
 }
 
@@ -149,14 +155,14 @@ pub fn apply(store: &dyn StateStore, record: Record) -> Applied {
 
 /// Returns the paths of an agent's documents, in the order of a query without conditions.
 pub fn paths(store: &dyn StateStore, agent: u32) -> Vec<String> {
-    let mut query = crate::DocumentQuery::new(AgentId(agent), Dataset::fim_files());
-    query.limit = crate::limits::PAGE_ITEMS_MAX;
+    let mut query = state::DocumentQuery::new(AgentId(agent), Dataset::fim_files());
+    query.limit = state::limits::PAGE_ITEMS_MAX;
     let page = store.documents(&Reader::server(), &query).unwrap();
     assert_eq!(page.total, page.items.len() as u64);
     page.items.iter().map(path_of).collect()
 }
 
 /// Returns the path in a document's body.
-pub fn path_of(document: &crate::StoredDocument) -> String {
+pub fn path_of(document: &state::StoredDocument) -> String {
     serde_json::from_slice::<FileDocument>(&document.body).unwrap().file.path
 }

@@ -6,10 +6,10 @@ use model::{
     Write,
 };
 
-use super::{apply, document, event, paths, removal, session, session_of_life};
-use crate::limits::SESSIONS_KEPT;
-use crate::{ArrivalQuery, ChangeQuery, Reader, StateStore};
+use crate::{apply, document, event, paths, removal, session, session_of_life};
 use model::Permitted;
+use state::limits::SESSIONS_KEPT;
+use state::{ArrivalQuery, ChangeQuery, Reader, StateStore};
 
 fn refused() -> Applied {
     Applied { refused: true, ..Applied::default() }
@@ -101,7 +101,7 @@ pub fn event_belongs_to_the_incarnation_that_reported_it(store: &dyn StateStore)
     assert_eq!(seen(true), all);
     let mut arrived = Vec::new();
     let everyone = ArrivalQuery { agents: Permitted::All, kinds: Vec::new(), since: 0 };
-    let mut visit = |e: crate::StoredEvent| {
+    let mut visit = |e: state::StoredEvent| {
         arrived.push((e.found_at_us, e.agent_name, e.former));
         true
     };

@@ -3,9 +3,9 @@
 use model::{AgentId, Dataset, Kind, Write};
 use sha1::{Digest, Sha1};
 
-use super::{apply, document, path_of, session};
-use crate::limits::{CONDITION_DEPTH_MAX, CONDITION_TESTS_MAX, PAGE_ITEMS_MAX};
-use crate::{
+use crate::{apply, document, path_of, session};
+use state::limits::{CONDITION_DEPTH_MAX, CONDITION_TESTS_MAX, PAGE_ITEMS_MAX};
+use state::{
     Comparison, Condition, DocumentField as F, DocumentQuery, Reader, SortDirection, StateError,
     StateStore,
 };
@@ -23,7 +23,7 @@ fn found(store: &dyn StateStore, condition: Condition) -> Vec<String> {
 pub fn documents_are_sorted_by_path_and_paged_by_cursor(store: &dyn StateStore) {
     assert_eq!(
         store.documents(&Reader::server(), &query()).unwrap(),
-        crate::DocumentPage::default()
+        state::DocumentPage::default()
     );
     let names: Vec<String> = (0..25).map(|n| format!("/d/{n:02}")).collect();
     let writes = names.iter().rev().map(|p| document(p, 1, |_| ())).collect();

@@ -9,9 +9,9 @@ use model::{
     ItemKey, Kind, Observation, ProcessInfo, Write,
 };
 
-use super::{apply, event, session};
-use crate::limits::PREFIX_CANDIDATES_MAX;
-use crate::{ChangeQuery, EventKind, PathMatch, Reader, Retention, StateError, StateStore};
+use crate::{apply, event, session};
+use state::limits::PREFIX_CANDIDATES_MAX;
+use state::{ChangeQuery, EventKind, PathMatch, Reader, Retention, StateError, StateStore};
 
 const DAY_US: u64 = 24 * 3600 * 1_000_000;
 
@@ -26,7 +26,7 @@ fn all() -> ChangeQuery {
 }
 
 pub fn changes_are_newest_first_without_duplicates(store: &dyn StateStore) {
-    assert_eq!(store.changes(&Reader::server(), &all()).unwrap(), crate::ChangePage::default());
+    assert_eq!(store.changes(&Reader::server(), &all()).unwrap(), state::ChangePage::default());
     let first = event("e-1", "/a", ChangeKind::Created, 30);
     let writes = vec![
         first.clone(),
@@ -171,11 +171,11 @@ pub fn retention_drops_old_events_and_adds_coverage_event(store: &dyn StateStore
     assert_eq!((coverage.from_us, coverage.to_us), (DAY_US, 6 * DAY_US));
     assert!(coverage.detail.starts_with("6 events"), "{}", coverage.detail);
     let again = store.retain(&policy, 10 * DAY_US).unwrap();
-    assert_eq!(again, crate::Retained::default(), "what is left stays");
+    assert_eq!(again, state::Retained::default(), "what is left stays");
 }
 
 pub fn size_retention_drops_oldest_events_first(store: &dyn StateStore) {
-    let many = crate::limits::RETAIN_CHUNK_ROWS as u64 + 200;
+    let many = state::limits::RETAIN_CHUNK_ROWS as u64 + 200;
     let writes: Vec<_> = (0..many)
         .map(|n| event(&format!("{n:06}"), "/a", ChangeKind::Modified, 100_000 + n))
         .collect();

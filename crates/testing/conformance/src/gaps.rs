@@ -4,8 +4,8 @@ use model::{
     AgentEvent, AgentId, Coverage, CoverageKind, EventBody, Incarnation, OpenGap, Record, Write,
 };
 
-use super::{apply, document, session, session_of_life};
-use crate::{ChangeQuery, EventKind, Reader, StateStore};
+use crate::{apply, document, session, session_of_life};
+use state::{ChangeQuery, EventKind, Reader, StateStore};
 
 fn opening(agent: u32, life: u64, from_us: u64) -> Record {
     let gap = OpenGap { kind: CoverageKind::AgentSilent, from_us, detail: "no word".into() };

@@ -5,8 +5,8 @@ use model::{
     AgentId, Applied, ChangeKind, Dataset, EventBody, Position, SkipReason, Skipped, Write,
 };
 
-use super::{apply, document, event, paths, removal, session};
-use crate::{ChangeQuery, EventKind, Reader, Retention, StateStore};
+use crate::{apply, document, event, paths, removal, session};
+use state::{ChangeQuery, EventKind, Reader, Retention, StateStore};
 
 fn fim() -> Dataset {
     Dataset::fim_files()
@@ -234,12 +234,12 @@ pub fn counters_match_stored_documents_and_events(store: &dyn StateStore) {
     assert_eq!(counts.documents, [(fim(), 3, expected + bytes(&other))]);
     assert_eq!((counts.events, counts.event_bytes), (2, events.iter().map(bytes).sum()));
     let kinds: Vec<_> = counts.events_by_kind.iter().map(|(_, n)| *n).collect();
-    assert_eq!(kinds, [1, 0, 1, 0, 0, 0, 0, 0]);
+    assert_eq!(kinds, [1, 0, 1, 0, 0, 0, 0, 0, 0]);
     let agent = store.agent_counts(&Reader::server(), AgentId(1)).unwrap();
     assert_eq!((agent.documents, agent.events), (vec![(fim(), 2, expected)], 2));
     assert_eq!(
         store.agent_counts(&Reader::server(), AgentId(9)).unwrap(),
-        crate::AgentCounts::default()
+        state::AgentCounts::default()
     );
 }
 
