@@ -155,7 +155,6 @@ pub(crate) fn schemas() -> Vec<(String, RefOr<Schema>)> {
         of::<file_item::FileItem>(),
         of::<scans::ScanTimes>(),
         of::<event_item::ChangeItem>(),
-        of::<event_item::CauseItem>(),
         of::<event_item::CoverageItem>(),
         of::<watched::WatchItem>(),
         of::<states::StateItem>(),

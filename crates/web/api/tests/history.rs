@@ -157,3 +157,13 @@ async fn coverage_state_lists_the_roots_of_each_agent() {
     let refused = world.get("/coverage/state?state=none", &token).await;
     assert_eq!(refused.status.as_u16(), 400);
 }
+
+#[tokio::test]
+async fn malformed_change_ids_are_not_found() {
+    let (world, token) = filled().await;
+    for bad in ["x", "001", "001-5f", "001-5f-2a-1", "x-1-1", "1-g-1", "1--1", "'%20OR%201=1%20--"]
+    {
+        let answer = world.get(&format!("/changes/{bad}"), &token).await;
+        assert_eq!(answer.status.as_u16(), 404, "{bad}");
+    }
+}

@@ -114,8 +114,12 @@ impl List {
     }
 
     /// Adds ids that failed, each with its code.
-    pub(crate) fn fail_all(&mut self, failed: impl IntoIterator<Item = (Code, impl ToString)>) {
+    pub(crate) fn with_failed(
+        mut self,
+        failed: impl IntoIterator<Item = (Code, impl ToString)>,
+    ) -> Self {
         failed.into_iter().for_each(|(code, id)| self.fail(code, id.to_string()));
+        self
     }
 
     /// Adds an id that failed with a code, with a specific text.

@@ -456,8 +456,7 @@ fn delete(call: &Call) -> Result<Answer, Failure> {
         "Some agents were not deleted",
         "No agents were deleted",
     ];
-    let mut list = List::written(items, total, messages);
-    list.fail_all(failed);
+    let list = List::written(items, total, messages).with_failed(failed);
     Ok(Answer::List(list.with("older_than", json!(parameters.timeframe("older_than")))))
 }
 

@@ -39,9 +39,7 @@ pub(crate) fn named_agents(call: &Call) -> (Permitted, Vec<(Code, AgentId)>) {
 
 /// Returns an empty list in which the one requested agent failed.
 pub(crate) fn only_failed(code: Code, agent: AgentId, messages: [&'static str; 3]) -> Answer {
-    let mut list = List::new(Vec::new(), 0, messages);
-    list.fail(code, agent.to_string());
-    Answer::List(list)
+    Answer::List(List::new(Vec::new(), 0, messages).with_failed([(code, agent)]))
 }
 
 /// An agent by number and name.

@@ -1,9 +1,6 @@
 //! Changes and gaps in the format of lists and of the event stream.
 
-use model::{
-    Cause, CauseKind, CausePackage, ContainerBody, EventBody, ProcessBody, SeenBody, UserBody,
-    timestamp,
-};
+use model::{Cause, ContainerBody, EventBody, ProcessBody, SeenBody, UserBody, timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use state::{EventKind, StoredEvent};
@@ -42,7 +39,12 @@ pub(crate) struct ChangeItem {
     from: Option<String>,
     /// Fields that differ; empty unless modified or moved.
     changed_fields: Vec<String>,
-    cause: CauseItem,
+    /// Explanation: `kind` (`unexplained`, `package`, `deployment`), `detail`, `id` (shared by the
+    /// changes of one transaction or run), `tool`, `package` (`name`, `version`,
+    /// `previous_version`), `content_matches` (the content is what the package installed),
+    /// `writer_matches` (a process of the tool made the change). What is empty or false is absent.
+    #[schema(value_type = Object)]
+    cause: Cause,
     /// In a list with `collapse=cause`: how many `changes` this one represents, and the number of their
     /// `packages` if they name any. Absent for a single change.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -80,39 +82,6 @@ pub(crate) struct ChangeItem {
     /// Data of the agent on the server: `agent` and `cluster`.
     #[schema(value_type = Object)]
     wazuh: Value,
-}
-
-/// Explanation of a change.
-#[derive(Serialize, ToSchema)]
-pub(crate) struct CauseItem {
-    /// `unexplained`, `package` or `deployment`.
-    #[schema(value_type = String)]
-    kind: CauseKind,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    detail: String,
-    /// Id that the changes of one transaction or run share.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    id: String,
-    /// The tool, such as `apt` or `ansible`.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    tool: String,
-    /// The package: `name`, `version`, `previous_version`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
-    package: Option<CausePackage>,
-    /// True if the content is what the package installed; absent otherwise.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    content_matches: bool,
-    /// True if a process of the tool made the change; absent otherwise.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    writer_matches: bool,
-}
-
-impl From<Cause> for CauseItem {
-    fn from(cause: Cause) -> Self {
-        let Cause { kind, detail, id, tool, package, content_matches, writer_matches } = cause;
-        Self { kind, detail, id, tool, package, content_matches, writer_matches }
-    }
 }
 
 /// One gap.
@@ -176,7 +145,7 @@ pub(super) fn change_item(call: &Call, event: &StoredEvent) -> Result<ChangeItem
         path: event.path.clone(),
         from,
         changed_fields: body.holdfast.changed_fields,
-        cause: body.holdfast.cause.unwrap_or_default().into(),
+        cause: body.holdfast.cause.unwrap_or_default(),
         collapsed,
         transient,
         process: body.process,

@@ -210,14 +210,9 @@ fn list(call: &Call) -> Result<Answer, Failure> {
         }
         items.push(to_value(&item)?);
     }
-    let mut list = GROUP_LIST.page(call, items)?;
-    for name in missing {
-        list.fail(Code::GroupMissing, name.clone());
-    }
-    for name in denied {
-        list.fail(Code::Denied, name.clone());
-    }
-    Ok(Answer::List(list))
+    let missing = missing.into_iter().map(|name| (Code::GroupMissing, name));
+    let failed = missing.chain(denied.into_iter().map(|name| (Code::Denied, name)));
+    Ok(Answer::List(GROUP_LIST.page(call, items)?.with_failed(failed)))
 }
 
 /// Returns the digests of a group's two files, cached until the configuration of any group changes.
@@ -281,9 +276,7 @@ fn delete(call: &Call) -> Result<Answer, Failure> {
         "Some groups were not deleted",
         "No group was deleted",
     ];
-    let mut list = List::new(deleted, total, messages);
-    list.fail_all(failed);
-    Ok(Answer::List(list))
+    Ok(Answer::List(List::new(deleted, total, messages).with_failed(failed)))
 }
 
 /// Returns true if the group did not exist, perhaps because another request has just deleted it.

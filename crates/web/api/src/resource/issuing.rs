@@ -62,8 +62,7 @@ pub(super) fn issue_to(
     for id in &agents {
         items.push(&id.to_string())?;
     }
-    let mut list = List::written(items, agents.len() as u64, messages);
-    list.fail_all(failed);
+    let list = List::written(items, agents.len() as u64, messages).with_failed(failed);
     Ok(Answer::List(match issued {
         Some(issued) => list.with("command", json!(issued.command)),
         None => list,

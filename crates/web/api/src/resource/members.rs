@@ -224,9 +224,7 @@ fn remove_from_groups(call: &Call) -> Result<Answer, Failure> {
         call.registry().leave_groups(&call.context, id, &names)?;
     }
     let total = removed.len() as u64;
-    let mut list = List::new(removed, total, messages);
-    list.fail_all(failed);
-    Ok(Answer::List(list))
+    Ok(Answer::List(List::new(removed, total, messages).with_failed(failed)))
 }
 
 /// The agents to change, and the others with the codes of the reasons.
@@ -267,9 +265,7 @@ fn member_answer(
     messages: [&'static str; 3],
 ) -> Answer {
     let items = done.iter().map(|id| json!(id.to_string())).collect();
-    let mut list = List::new(items, done.len() as u64, messages);
-    list.fail_all(failed);
-    Answer::List(list)
+    Answer::List(List::new(items, done.len() as u64, messages).with_failed(failed))
 }
 
 /// Returns true if the agent has reached the limit of groups and is not in this one.

@@ -190,9 +190,7 @@ fn one(call: &Call) -> Result<Answer, Failure> {
         List::new(items, total, ["Selected rule was returned", "", "No rule was returned"])
     };
     let Some(file) = file else {
-        let mut list = list(Vec::new());
-        list.fail(Code::RuleFileMissing, name);
-        return Ok(Answer::List(list));
+        return Ok(Answer::List(list(Vec::new()).with_failed([(Code::RuleFileMissing, name)])));
     };
     if call.parameters.flag("raw") {
         let body = file.bytes.clone();

@@ -158,9 +158,7 @@ fn list(call: &Call) -> Result<Answer, Failure> {
         "Some documents were not returned",
         "No document was returned",
     ];
-    let mut list = List::written(items, page.total, messages);
-    list.fail_all(failed);
-    Ok(Answer::List(list))
+    Ok(Answer::List(List::written(items, page.total, messages).with_failed(failed)))
 }
 
 /// Returns the agents whose documents are selected, and those that failed with their codes. A number

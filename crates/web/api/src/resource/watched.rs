@@ -79,7 +79,5 @@ fn list(call: &Call) -> Result<Answer, Failure> {
         })?);
     }
     let messages = ["All selected states were returned", "Some were not", "None was returned"];
-    let mut list = List::new(items, page.total, messages);
-    list.fail_all(failed);
-    Ok(Answer::List(list))
+    Ok(Answer::List(List::new(items, page.total, messages).with_failed(failed)))
 }

@@ -217,10 +217,11 @@ fn change(call: &Call, links: &Links, link: bool) -> Result<Answer, Failure> {
             .map(|(_, item)| item),
         _ => roles::item(call, owner)?,
     };
-    let mut list = List::new(item.into_iter().collect(), u64::from(done > 0), ["", "", ""])
-        .with_messages(messages(links, owner, link));
-    list.fail_all(failed);
-    Ok(Answer::List(list))
+    Ok(Answer::List(
+        List::new(item.into_iter().collect(), u64::from(done > 0), ["", "", ""])
+            .with_messages(messages(links, owner, link))
+            .with_failed(failed),
+    ))
 }
 
 /// Creates or removes one link; returns the code if that is refused.

@@ -94,9 +94,7 @@ fn listed(
     let asked = |id: u32| wanted.as_ref().is_none_or(|wanted| wanted.contains(&id));
     let items =
         items.into_iter().filter(|(id, _)| asked(*id) && may(*id)).map(|(_, item)| item).collect();
-    let mut list = listing.page(call, items)?;
-    list.fail_all(failed);
-    Ok(list)
+    Ok(listing.page(call, items)?.with_failed(failed))
 }
 
 /// Returns the requested objects that can be deleted, and the others with their codes. For `all`,
@@ -153,11 +151,7 @@ fn single(
     messages: [&'static str; 3],
 ) -> List {
     let total = u64::from(item.is_some());
-    let mut list = List::new(item.into_iter().collect(), total, messages);
-    if let Some((code, id)) = failed {
-        list.fail(code, id);
-    }
-    list
+    List::new(item.into_iter().collect(), total, messages).with_failed(failed)
 }
 
 fn no_account() -> Failure {

@@ -259,15 +259,16 @@ fn delete(call: &Call) -> Result<Answer, Failure> {
         }
     }
     let total = gone.len() as u64;
-    let mut list = List::new(
-        gone,
-        total,
-        [
-            "All specified policies were deleted",
-            "Some policies were not deleted",
-            "No policies were deleted",
-        ],
-    );
-    list.fail_all(failed);
-    Ok(Answer::List(list))
+    Ok(Answer::List(
+        List::new(
+            gone,
+            total,
+            [
+                "All specified policies were deleted",
+                "Some policies were not deleted",
+                "No policies were deleted",
+            ],
+        )
+        .with_failed(failed),
+    ))
 }

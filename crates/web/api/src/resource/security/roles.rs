@@ -166,15 +166,16 @@ fn delete(call: &Call) -> Result<Answer, Failure> {
         }
     }
     let total = gone.len() as u64;
-    let mut list = List::new(
-        gone,
-        total,
-        [
-            "All specified roles were deleted",
-            "Some roles were not deleted",
-            "No roles were deleted",
-        ],
-    );
-    list.fail_all(failed);
-    Ok(Answer::List(list))
+    Ok(Answer::List(
+        List::new(
+            gone,
+            total,
+            [
+                "All specified roles were deleted",
+                "Some roles were not deleted",
+                "No roles were deleted",
+            ],
+        )
+        .with_failed(failed),
+    ))
 }

@@ -205,15 +205,16 @@ fn delete(call: &Call) -> Result<Answer, Failure> {
         }
     }
     let total = gone.len() as u64;
-    let mut list = List::new(
-        gone,
-        total,
-        [
-            "All specified security rules were deleted",
-            "Some security rules were not deleted",
-            "No security rules were deleted",
-        ],
-    );
-    list.fail_all(failed);
-    Ok(Answer::List(list))
+    Ok(Answer::List(
+        List::new(
+            gone,
+            total,
+            [
+                "All specified security rules were deleted",
+                "Some security rules were not deleted",
+                "No security rules were deleted",
+            ],
+        )
+        .with_failed(failed),
+    ))
 }

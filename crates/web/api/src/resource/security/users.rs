@@ -248,11 +248,16 @@ fn delete(call: &Call) -> Result<Answer, Failure> {
         }
     }
     let total = gone.len() as u64;
-    let mut list = List::new(
-        gone,
-        total,
-        ["Users were successfully deleted", "Some users were not deleted", "No users were deleted"],
-    );
-    list.fail_all(failed);
-    Ok(Answer::List(list))
+    Ok(Answer::List(
+        List::new(
+            gone,
+            total,
+            [
+                "Users were successfully deleted",
+                "Some users were not deleted",
+                "No users were deleted",
+            ],
+        )
+        .with_failed(failed),
+    ))
 }
