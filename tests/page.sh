@@ -3,6 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 ./packages.sh chromium chromium
+./packages.sh python3 python3
 cd page
 npm ci --no-audit --no-fund --loglevel=error
 node --test --test-timeout=1200000 page.test.mjs items.test.mjs causes.test.mjs

@@ -110,8 +110,15 @@ fn changes_on_disk_appear_in_the_history() {
     assert_eq!(chmod[0]["changed_fields"], serde_json::json!(["mode", "ctime"]));
     differences(&disk(&place.tree), &stored(&api, "001")).unwrap();
 
-    let (code, printed, error) = run(&["changes", "--data", place.data.to_str().unwrap()]);
+    let data = place.data.to_str().unwrap();
+    let (code, printed, error) = run(&["changes", "--data", data]);
     assert_eq!((code, printed.lines().count()), (0, 4), "{printed}{error}");
+    let unexplained = ["--cause", "unexplained", "--sort", "unexplained"];
+    let (code, sorted, error) = run(&[&["changes", "--data", data], &unexplained[..]].concat());
+    let newest_first: Vec<&str> = sorted.lines().rev().collect();
+    assert_eq!((code, newest_first), (0, printed.lines().collect()), "{error}");
+    let (_, printed, error) = run(&["changes", "--data", data, "--cause", "package,deployment"]);
+    assert_eq!(printed, "", "{error}");
     assert_eq!(up.stop(), 0);
 }
 

@@ -7,18 +7,27 @@ import { Safe } from "./text";
 
 /** The cause of a change in one line. */
 export function Cause({ change }: { change: Change }) {
-  const explained = change.cause !== undefined && change.cause.kind !== "unexplained";
+  const { kind = "unexplained", detail = "" } = change.cause ?? {};
+  const explained = kind !== "unexplained";
   return (
-    <span class={explained ? "cause" : "cause unexplained"}>
-      <Safe text={causeText(change.cause)} />
-    </span>
+    <>
+      <span class={explained ? "cause" : "cause unexplained"}>
+        <Safe text={causeText(change.cause)} />
+      </span>
+      {explained || detail === "" ? null : (
+        <div class="note">
+          <Safe text={detail} />
+        </div>
+      )}
+    </>
   );
 }
 
 /** The kind, tool and package of the cause, what matched, and the other changes of it. */
 export function CauseFacts({ change }: { change: Change }) {
   const cause = change.cause ?? { kind: "unexplained" };
-  const explained = cause.kind !== "unexplained";
+  // An unexplained change may have a likely package: then it says what did not match.
+  const likely = cause.kind !== "unexplained" || cause.package !== undefined;
   const others = { cause_id: cause.id ?? "", agent: change.agent.id };
   const fact = (label: string, text: string | undefined) =>
     text ? (
@@ -37,10 +46,10 @@ export function CauseFacts({ change }: { change: Change }) {
         {fact("Explanation", cause.detail)}
         {fact("Tool", cause.tool)}
         {fact("Package", packageText(cause))}
-        {cause.kind === "package"
+        {cause.package !== undefined
           ? fact("Content", cause.content_matches ? "matches the package" : "does not match")
           : null}
-        {explained
+        {likely
           ? fact(
               "Writer",
               cause.writer_matches ? "a process of the tool" : "not known to be the tool",

@@ -148,10 +148,13 @@ function Members({ change, oneAgent, filter }: LineProps & { filter: Parameters 
   const [shown, setShown] = useState<Change[]>([]);
   const [cursor, setCursor] = useState("");
   const [from, setFrom] = useState("");
+  // Unexplained changes have lines of their own, whatever id they have.
+  const causes = String(filter["cause"] ?? "").split(",");
+  const explained = ["package", "deployment"].filter((c) => causes.includes(c));
   const ask = {
     ...filter,
     agents_list: change.agent.id,
-    cause: filter["cause"] || "package,deployment",
+    cause: explained.join(",") || "package,deployment",
     cause_id: change.cause?.id,
     limit: MEMBERS,
   };

@@ -110,6 +110,19 @@ async fn named_but_denied_agents_fail_with_4000_in_histories() {
     }
 }
 
+#[tokio::test]
+async fn summary_counts_changes_only_for_readers_of_all_of_them() {
+    let world = world();
+    let policies: [(&[&str], &str, &str); 2] =
+        [(&["agent:read"], "agent:id:*", "allow"), (&["change:read"], "agent:id:001", "allow")];
+    let token = user_with(&world, &policies, "100,101").await;
+    let summary = world.ok("/agents/summary", &token).await;
+    assert!(summary["data"].get("changes").is_none(), "{summary}");
+    let all = world.ok("/agents/summary", &world.admin().await).await;
+    assert_eq!(all["data"]["status"], summary["data"]["status"], "the same agents");
+    assert!(all["data"].get("changes").is_some(), "{all}");
+}
+
 /// The groups of a removed agent are unknown. A user who may not see some group therefore does not
 /// see the history of removed agents either.
 #[tokio::test]

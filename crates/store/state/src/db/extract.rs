@@ -436,4 +436,25 @@ mod tests {
         assert_eq!((event.kind(), event.path()), (EventKind::Modified, "/a"));
         assert_eq!(event.changed(), "mode,uid");
     }
+
+    #[test]
+    fn cause_columns_are_extracted_unless_they_are_too_long() {
+        let cause = |id: &str| {
+            format!(
+                r#"{{"event":{{"action":"modified"}},"holdfast":{{"cause":{{"kind":"package",
+                "id":"{id}","package":{{"name":"bash","version":"5.2"}}}}}}}}"#
+            )
+        };
+        let body = cause("apt-1");
+        let event = EventColumns::read(body.as_bytes()).unwrap();
+        assert_eq!(event.cause(), CauseKind::Package);
+        assert_eq!((event.cause_id(), event.cause_package()), (Some("apt-1"), Some("bash")));
+        for id in ["", &"x".repeat(CAUSE_TEXT_BYTES_MAX + 1)] {
+            let body = cause(id);
+            assert_eq!(EventColumns::read(body.as_bytes()).unwrap().cause_id(), None, "{id}");
+        }
+        let body =
+            br#"{"event":{"action":"modified"},"holdfast":{"cause":{"kind":"of_tomorrow"}}}"#;
+        assert_eq!(EventColumns::read(body).unwrap().cause(), CauseKind::Unexplained);
+    }
 }
