@@ -14,6 +14,11 @@
 mod decode;
 #[path = "../fuzz/src/frames.rs"]
 mod frames;
+#[path = "../crates/agent/attribution/src/message.rs"]
+#[allow(dead_code, unreachable_pub, reason = "the decoder's own crate uses the rest")]
+mod message;
+#[path = "../fuzz/src/messages.rs"]
+mod messages;
 #[path = "../fuzz/src/notices.rs"]
 mod notices;
 #[path = "../fuzz/src/query.rs"]
@@ -112,6 +117,11 @@ fn corpus_follower_streams_decode_equally_when_split() {
 #[test]
 fn corpus_notifications_decode_alike_alone_and_together() {
     replay("notices", 1000, notices::notices);
+}
+
+#[test]
+fn corpus_process_messages_decode_alike_alone_and_together() {
+    replay("messages", 1000, messages::messages);
 }
 
 #[test]
