@@ -18,7 +18,7 @@ use tracing_subscriber::{EnvFilter, fmt};
 use crate::cli::LogFormat;
 
 /// Log targets that a filter may name: our crates, and dependencies that log connections.
-const PARTS: [&str; 39] = [
+const PARTS: [&str; 40] = [
     "api",
     "attribution",
     "commit",
@@ -28,6 +28,7 @@ const PARTS: [&str; 39] = [
     "device",
     "dirty",
     "env",
+    "explain",
     "holdfast",
     "host",
     "ingest",
