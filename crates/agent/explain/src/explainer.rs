@@ -128,7 +128,7 @@ impl Explainer {
             Account::Packages(run) => run.by_dpkg,
             _ => false,
         };
-        by_dpkg && self.lock.is_held()
+        by_dpkg && self.lock.holder().is_some()
     }
 
     /// Returns the cause of a change; `None` if nothing explains it.

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use explain::DpkgLock;
 use explain::limits::{HELD_MAX, HOLD_MAX};
+use explain::{DpkgLock, Holder};
 use model::{Due, ItemKey, Notices, Writer};
 
 /// Most writers of a held name; more are only counted.
@@ -13,10 +13,13 @@ const WRITERS_MAX: usize = 8;
 /// Interval at which the end of the transaction is looked for, nanoseconds.
 const POLL_NS: u64 = 100_000_000;
 
-/// A held name, and the time at which it came.
+/// A held name.
 #[derive(Debug)]
 struct HeldName {
+    /// Time at which it came.
     since_ns: u64,
+    /// The transaction whose end it waits for.
+    holder: Option<Holder>,
     due: Due,
 }
 
@@ -53,7 +56,7 @@ impl HeldNames {
         if due.is_empty() && self.names.is_empty() {
             return due;
         }
-        let running = self.lock.is_held();
+        let holder = self.lock.holder();
         let mut ready = Vec::with_capacity(due.len());
         for mut due in due {
             let before = self.names.remove(&due.key);
@@ -62,25 +65,27 @@ impl HeldNames {
                 add(&mut due, held.due);
             }
             let Notices { writers, more_writers, .. } = &due.notices;
-            let hold = running
+            let hold = holder.is_some()
                 && *more_writers == 0
                 && !is_over(since_ns, now_ns)
                 && self.names.len() < HELD_MAX
                 && is_by_dpkg(writers);
             if hold {
-                self.names.insert(due.key.clone(), HeldName { since_ns, due });
+                self.names.insert(due.key.clone(), HeldName { since_ns, holder, due });
             } else {
                 ready.push(due);
             }
         }
-        self.release(running, now_ns, released_max, &mut ready);
+        self.release(holder, now_ns, released_max, &mut ready);
         ready
     }
 
     /// Moves names whose wait is over to `ready`, in the order of their paths: a new directory is
     /// checked together with what is in it.
-    fn release(&mut self, running: bool, now_ns: u64, most: usize, ready: &mut Vec<Due>) {
-        let is_released = |held: &HeldName| !running || is_over(held.since_ns, now_ns);
+    fn release(&mut self, holder: Option<Holder>, now_ns: u64, most: usize, ready: &mut Vec<Due>) {
+        let is_released = |held: &HeldName| {
+            holder.is_none() || held.holder != holder || is_over(held.since_ns, now_ns)
+        };
         let released = self.names.iter().filter(|(_, held)| is_released(held));
         let released: Vec<ItemKey> = released.map(|(key, _)| key.clone()).take(most).collect();
         for key in released {
@@ -146,16 +151,20 @@ mod tests {
     #[test]
     fn wait_of_a_held_name_ends() {
         let mut held = HeldNames::new(Path::new("/none"));
-        for name in ["a", "b"] {
+        let holder = |pid| Some(Holder(rustix::process::Pid::from_raw(pid)));
+        for (name, pid) in [("a", 7), ("b", 7), ("c", 8), ("d", 8)] {
             let due = due(name, 1, 5);
-            held.names.insert(due.key.clone(), HeldName { since_ns: 0, due });
+            let name = HeldName { since_ns: 0, holder: holder(pid), due: due.clone() };
+            held.names.insert(due.key, name);
         }
+        let over_ns = HOLD_MAX.as_nanos() as u64;
         let mut ready = Vec::new();
-        held.release(true, HOLD_MAX.as_nanos() as u64 - 1, 9, &mut ready);
-        assert_eq!(ready.len(), 0);
-        held.release(true, HOLD_MAX.as_nanos() as u64, 1, &mut ready);
-        assert_eq!((ready.len(), held.len()), (1, 1), "at most as many as asked for");
-        held.release(false, 1, 9, &mut ready);
-        assert_eq!(ready.len(), 2, "the transaction ended");
+        held.release(holder(7), over_ns - 1, 1, &mut ready);
+        assert_eq!((ready.len(), held.len()), (1, 3), "one of the two of another transaction");
+        held.release(holder(7), over_ns - 1, 9, &mut ready);
+        held.release(holder(7), over_ns, 1, &mut ready);
+        assert_eq!((ready.len(), held.len()), (3, 1), "the wait is limited");
+        held.release(None, 1, 9, &mut ready);
+        assert_eq!(ready.len(), 4, "the transaction ended");
     }
 }
