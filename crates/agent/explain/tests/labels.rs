@@ -28,10 +28,7 @@ impl System {
             fs::create_dir_all(system.folder.path().join(folder)).unwrap();
         }
         symlink("usr/bin", system.folder.path().join("bin")).unwrap();
-        let sum = |text: &str| {
-            let digest = Md5::digest(text.as_bytes());
-            digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>()
-        };
+        let sum = |text: &str| format!("{:032x}", u128::from_be_bytes(Md5::digest(text).into()));
         let list = "/.\n/bin\n/bin/tool\n/bin/link\n/bin/diverted\n/etc\n/etc/tool.conf\n";
         system.write("var/lib/dpkg/info/tool.list", list);
         let sums = format!("{}  bin/tool\n{}  bin/diverted\n", sum("tool 2"), sum("diverted"));
@@ -54,8 +51,8 @@ impl System {
     fn log(&self, lines: &[&str]) {
         let now = model::timestamp::micros(SystemClock::new().now_us());
         let time = now.get(..19).unwrap().replace('T', " ");
-        let text: String = lines.iter().map(|line| format!("{time} {line}\n")).collect();
-        self.write("var/log/dpkg.log", &text);
+        let lines: Vec<_> = lines.iter().map(|line| format!("{time} {line}\n")).collect();
+        self.write("var/log/dpkg.log", &lines.concat());
     }
 
     /// Returns the change that created an item as it is now.
