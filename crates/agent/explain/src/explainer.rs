@@ -108,10 +108,39 @@ impl Explainer {
     }
 
     /// Returns the cause that the files of this version of a package had lately, for the event of
-    /// the package. The version of a removed package is empty.
-    pub fn cause_of_package(&self, name: &str, version: &str) -> Option<&Cause> {
-        let (cause, _) = self.causes.get(name)?;
-        cause.package.as_ref().is_some_and(|package| package.version == version).then_some(cause)
+    /// the package. A package without such files has the cause of the transaction in `dpkg.log`
+    /// that installed or removed it. The version of a removed package is empty.
+    pub fn cause_of_package(&mut self, name: &str, version: &str) -> Option<Cause> {
+        let is_version = |cause: &Cause| {
+            cause.package.as_ref().is_some_and(|package| package.version == version)
+        };
+        let known = self.causes.get(name).map(|(cause, _)| cause).filter(|cause| is_version(cause));
+        known.cloned().or_else(|| self.cause_by_log(name, version))
+    }
+
+    fn cause_by_log(&mut self, name: &str, version: &str) -> Option<Cause> {
+        self.log.refresh();
+        self.used.get_or_insert_with(Instant::now);
+        let now_us = self.clock.now_us();
+        let line = self.log.last_of(name, now_us).filter(|line| line.after == version)?;
+        let is_recent = u128::from(now_us.abs_diff(line.at_us)) <= limits::RECENT.as_micros();
+        let first_us = self.log.transaction_us(line.at_us).filter(|_| is_recent)?;
+        // The files of another package name the tool that ran the transaction.
+        let of_transaction = |(name, _): &(&String, &(Cause, Instant))| {
+            let line = self.log.last_of(name, now_us);
+            line.and_then(|line| self.log.transaction_us(line.at_us)) == Some(first_us)
+        };
+        let newest = self.causes.iter().max_by_key(|(_, (_, at))| *at);
+        let run = newest.filter(of_transaction);
+        let (tool, id) = match run {
+            Some((_, (cause, _))) => (cause.tool.clone(), cause.id.clone()),
+            None => ("dpkg".to_owned(), transaction_id(first_us)),
+        };
+        let (version, previous_version) = (line.after.clone(), line.before.clone());
+        let package = CausePackage { name: name.to_owned(), version, previous_version };
+        let detail = format!("{tool}: {}", step(&package));
+        let (kind, package) = (CauseKind::Package, Some(package));
+        Some(Cause { kind, detail, id, tool, package, ..Cause::default() })
     }
 
     /// Returns true for the creation of a file that dpkg writes and renames, while dpkg runs.
@@ -268,8 +297,8 @@ impl Explainer {
             return only_content(change, package, "writer unknown");
         }
         let first_us = self.log.transaction_us(at_us).unwrap_or(at_us);
-        let id = format!("dpkg-{}", model::timestamp::micros(first_us / 1_000_000 * 1_000_000));
-        Some(self.by_package(change, Some(package), Tool { name: "dpkg", id }, true))
+        let tool = Tool { name: "dpkg", id: transaction_id(first_us) };
+        Some(self.by_package(change, Some(package), tool, true))
     }
 
     /// Returns the only package that the log installs or removes near a time.
@@ -297,6 +326,11 @@ impl Explainer {
         let version = version.clone();
         CausePackage { name, version, previous_version: String::new() }
     }
+}
+
+/// Returns the id of a transaction whose writers are not known.
+fn transaction_id(first_us: u64) -> String {
+    format!("dpkg-{}", model::timestamp::micros(first_us / 1_000_000 * 1_000_000))
 }
 
 fn content_of(change: &Change, member: &Member) -> Content {

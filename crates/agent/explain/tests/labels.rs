@@ -272,3 +272,19 @@ fn temporary_names_are_reported_without_a_transaction() {
     let change = system.created("usr/bin/tool.dpkg-new", Some(seen(BY_DPKG)));
     assert!(!explainer.is_temporary(&change), "no process holds the lock");
 }
+
+#[test]
+fn event_of_a_package_has_the_id_of_its_transaction() {
+    let system = System::new();
+    system.log(&["upgrade tool:all 1 2", "install other:all <none> 3"]);
+    let mut explainer = Explainer::new(system.folder.path(), Arc::new(SystemClock::new()));
+    let other = explainer.cause_of_package("other", "3").unwrap();
+    assert!(other.id.starts_with("dpkg-2"), "{}", other.id);
+    system.write("usr/bin/tool", "tool 2");
+    let change = system.created("usr/bin/tool", Some(seen(BY_DPKG)));
+    let file = explainer.explain(&change).unwrap();
+    assert_eq!(explainer.cause_of_package("tool", "2"), Some(file.clone()));
+    let other = explainer.cause_of_package("other", "3").unwrap();
+    assert_eq!((&*other.id, &*other.detail), (&*file.id, "apt-get: other 3"));
+    assert_eq!(explainer.cause_of_package("tool", "9"), None, "another version");
+}

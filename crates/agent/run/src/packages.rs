@@ -153,7 +153,7 @@ impl Packages {
     /// Scans the package database.
     pub(super) fn scan_packages(
         &mut self,
-        explainer: &Explainer,
+        explainer: &mut Explainer,
     ) -> Result<LookOutcome, QueueError> {
         if !self.config.packages {
             return self.forget();
@@ -179,7 +179,7 @@ impl Packages {
         inventory: &Inventory,
         stamp: &Stamp,
         (root, now_us): (String, u64),
-        explainer: &Explainer,
+        explainer: &mut Explainer,
     ) -> Result<LookOutcome, QueueError> {
         let baseline = self.baseline()?;
         // The first scan, and the first scan below another root, creates documents without events.
@@ -311,7 +311,7 @@ impl Packages {
 }
 
 /// Sets the causes of the events to those of the packages' files.
-fn explain(plan: &mut Plan, explainer: &Explainer) {
+fn explain(plan: &mut Plan, explainer: &mut Explainer) {
     for put in &mut plan.items {
         let Some(event) = &mut put.event else { continue };
         let name = put.key.split(|b| *b == b':').next().unwrap_or_default();
@@ -319,6 +319,6 @@ fn explain(plan: &mut Plan, explainer: &Explainer) {
         let installed = event.package.as_ref().filter(|_| put.document.is_some());
         let version = installed.map_or("", |package| &package.version);
         let cause = explainer.cause_of_package(&name, version);
-        event.holdfast.cause = cause.cloned().or(event.holdfast.cause.take());
+        event.holdfast.cause = cause.or_else(|| event.holdfast.cause.take());
     }
 }
