@@ -6,7 +6,7 @@ use std::path::Path;
 
 use explain::limits::{HELD_MAX, HOLD_MAX};
 use explain::{DpkgLock, Holder};
-use model::{Due, ItemKey, Notices, Writer};
+use model::{Depth, Due, ItemKey, Notices, Writer};
 
 /// Most writers of a held name; more are only counted.
 const WRITERS_MAX: usize = 8;
@@ -77,7 +77,26 @@ impl HeldNames {
             }
         }
         self.release(holder, now_ns, released_max, &mut ready);
+        self.release_below(&mut ready);
         ready
+    }
+
+    /// Moves the held names below directories that are checked now to `ready`. The check finds them
+    /// anyway, and needs their notices to know their writers.
+    fn release_below(&mut self, ready: &mut Vec<Due>) {
+        let directories = ready.iter().filter(|due| due.depth != Depth::Name);
+        let directories: Vec<Vec<u8>> = directories.map(|due| due.key.path()).collect();
+        if directories.is_empty() {
+            return;
+        }
+        let is_below = |key: &ItemKey| {
+            directories.iter().any(|directory| {
+                let rest = key.directory.strip_prefix(directory.as_slice());
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+            })
+        };
+        let below = self.names.extract_if(.., |key, _| is_below(key));
+        ready.extend(below.map(|(_, held)| held.due));
     }
 
     /// Moves names whose wait is over to `ready`, in the order of their paths: a new directory is
@@ -146,6 +165,22 @@ mod tests {
         assert_eq!((first_us, last_us, count), (3, 9, 3));
         let intervals: Vec<_> = writers.iter().map(|w| (w.pid, w.from_ns, w.to_ns)).collect();
         assert_eq!(intervals, [(1, 5, 10), (2, 3, 4)]);
+    }
+
+    #[test]
+    fn names_below_a_checked_directory_are_released_with_it() {
+        let mut held = HeldNames::new(Path::new("/none"));
+        for (directory, name) in [("/d/new", "a"), ("/d/new/sub", "b"), ("/d/newer", "c")] {
+            let key = ItemKey::new(directory, name);
+            let due = Due { key: key.clone(), ..due("", 1, 5) };
+            held.names.insert(key, HeldName { since_ns: 0, holder: None, due });
+        }
+        let mut ready = vec![due("new", 1, 5)];
+        held.release_below(&mut ready);
+        assert_eq!(ready.len(), 1, "a name alone has nothing below it");
+        ready.push(Due { depth: Depth::Below, ..due("new", 1, 5) });
+        held.release_below(&mut ready);
+        assert_eq!((ready.len(), held.len()), (4, 1));
     }
 
     #[test]
