@@ -21,10 +21,9 @@ use crate::cli::LogFormat;
 #[rustfmt::skip] // One name a line would fill a page.
 const PARTS: &[&str] = &[
     "api", "attribution", "commit", "conformance", "console", "control", "detect", "device",
-    "dirty", "env", "holdfast", "host", "ingest", "journal", "link", "model", "observe", "page",
-    "query", "queue", "realtime", "registry", "replication", "run", "series", "sessions",
-    "settings", "sigma", "silence", "sqlite", "state", "sync", "telemetry", "watch",
-    "writers",
+    "dirty", "env", "explain", "holdfast", "host", "ingest", "journal", "link", "model", "observe",
+    "page", "query", "queue", "realtime", "registry", "replication", "run", "series", "sessions",
+    "settings", "sigma", "silence", "sqlite", "state", "sync", "telemetry", "watch", "writers",
     "h2", "hyper", "hyper_util", "reqwest", "rustls", "tower",
 ];
 

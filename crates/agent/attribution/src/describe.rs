@@ -9,9 +9,10 @@ use parking_lot::Mutex;
 use ring::digest::{SHA256, digest};
 
 use crate::clock::WallOffset;
+use crate::container;
 use crate::find::{Finding, Found, Reason};
 use crate::hash::{Hashes, hex};
-use crate::image::{Ancestor, Image, Program, Start};
+use crate::image::{Ancestor, Image, Program, Sighting, Start};
 use crate::limits;
 use crate::mask;
 
@@ -21,6 +22,8 @@ use crate::mask;
 pub(crate) struct Describer {
     patterns: Vec<String>,
     boot: String,
+    /// The agent's own container; empty outside of containers.
+    container: String,
     hashes: Hashes,
     names: Mutex<HashMap<u32, (String, Instant)>>,
     wall: Mutex<WallOffset>,
@@ -29,9 +32,11 @@ pub(crate) struct Describer {
 impl Describer {
     pub(crate) fn new(patterns: Vec<String>) -> Self {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         Self {
             patterns,
             boot: boot.trim().to_owned(),
+            container: container::id(&groups).unwrap_or_default(),
             hashes: Hashes::default(),
             names: Mutex::default(),
             wall: Mutex::new(WallOffset::now()),
@@ -69,6 +74,9 @@ impl Describer {
             (reason, _) => (Attribution::Ambiguous, ambiguity(found, reason.is_some())),
         };
         let mut process = self.info(pid, found.start);
+        process.is_root = !found.ids.is_empty()
+            && found.ids.iter().all(|ids| ids.effective == 0)
+            && found.images.iter().all(|seen| self.is_own_container(seen));
         if one_image && let (Some(seen), [executable]) = (found.images.first(), &*executables) {
             process.executable = Some(executable.clone());
             self.add_image(&mut process, &seen.image, limits::COMMAND_LINE_BYTES_MAX);
@@ -85,7 +93,7 @@ impl Describer {
             reason,
             process: Some(process),
             executables,
-            ancestors: found.ancestors.iter().map(|ancestor| self.ancestor(ancestor)).collect(),
+            ancestors: self.ancestors(found),
             users,
             real_user: one(&real).map(|id| self.user(*id)),
             effective_user: one(&effective).map(|id| self.user(*id)),
@@ -96,11 +104,24 @@ impl Describer {
         }
     }
 
-    fn ancestor(&self, ancestor: &Ancestor) -> ProcessInfo {
+    fn ancestors(&self, found: &Found) -> Vec<ProcessInfo> {
+        // An ancestor that ended before the change explains nothing: a service that a package
+        // started descends from the package manager for the rest of its life.
+        let running = found.ancestors_running.iter().copied().chain(std::iter::repeat(false));
+        let each = found.ancestors.iter().zip(running);
+        each.map(|(ancestor, running)| self.ancestor(ancestor, running)).collect()
+    }
+
+    fn is_own_container(&self, seen: &Sighting) -> bool {
+        seen.image.container == self.container
+    }
+
+    fn ancestor(&self, ancestor: &Ancestor, running: bool) -> ProcessInfo {
         let mut info = self.info(ancestor.pid, ancestor.start);
         if let Some(seen) = &ancestor.image
             && let Some(program) = seen.known_program()
         {
+            info.is_root = running && ancestor.user == Some(0) && self.is_own_container(seen);
             info.executable = Some(executable(program, self.hashes.cached(program)));
             self.add_image(&mut info, &seen.image, limits::ANCESTOR_COMMAND_LINE_BYTES_MAX);
         }
@@ -216,7 +237,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::image::{FileId, Login, Sighting};
+    use crate::image::{FileId, Login};
     use crate::message::Ids;
 
     fn sighting(byte: u8, inode: u64) -> Arc<Sighting> {
@@ -241,7 +262,7 @@ mod tests {
                 (0..limits::PHASES_MAX as u64).map(|inode| sighting(byte, inode)).collect();
             let start = Start { at_ns: Some(i64::MAX), ticks: Some(u64::MAX) };
             let image = images.first().cloned();
-            let ancestor = Arc::new(Ancestor { pid: u32::MAX, start, image });
+            let ancestor = Arc::new(Ancestor { pid: u32::MAX, start, image, user: None });
             let found = Found {
                 start,
                 images,
@@ -249,6 +270,7 @@ mod tests {
                 ids: vec![Ids { real: 0, effective: 1 }, Ids { real: 1, effective: 2 }],
                 logins: vec![Login { user: Some(1), session: Some(1) }],
                 ancestors: vec![ancestor; limits::ANCESTORS_MAX].into(),
+                ancestors_running: Vec::new(),
                 read_ns: 0,
             };
             let describer = Describer::new(Vec::new());

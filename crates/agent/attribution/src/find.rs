@@ -52,6 +52,8 @@ pub struct Found {
     /// Different logins in force in the interval; empty if one of them is not known.
     pub logins: Vec<Login>,
     pub ancestors: Arc<[Arc<Ancestor>]>,
+    /// True for each ancestor that ran in the interval, or at its beginning.
+    pub ancestors_running: Vec<bool>,
     /// Time at which the last of the images was read.
     pub read_ns: u64,
 }
@@ -75,9 +77,24 @@ impl Table {
         });
         match (in_force.next(), in_force.next()) {
             (None, _) => Finding::Unknown(Reason::Gone),
-            (Some(life), None) => Finding::Process(Box::new(find_within(life, with_delay, to_ns))),
+            (Some(life), None) => {
+                let mut found = find_within(life, with_delay, to_ns);
+                let running = |ancestor: &Arc<Ancestor>| self.is_running(ancestor, with_delay);
+                found.ancestors_running = life.ancestors.iter().map(running).collect();
+                Finding::Process(Box::new(found))
+            }
             (Some(_), Some(_)) => Finding::Uncertain(Reason::Reused),
         }
+    }
+
+    /// Returns true if an ancestor had not ended at this time. One that is no longer in the table
+    /// had.
+    fn is_running(&self, ancestor: &Ancestor, at_ns: u64) -> bool {
+        let lives = self.lives.get(&ancestor.pid).map(Vec::as_slice).unwrap_or_default();
+        let is_same = |life: &&Life| life.start.is_same(ancestor.start);
+        lives.iter().find(is_same).is_some_and(|life| {
+            life.threaded || life.ended_ns.is_none_or(|ended_ns| ended_ns >= at_ns)
+        })
     }
 }
 
@@ -89,6 +106,7 @@ fn find_within(life: &Life, from_ns: u64, to_ns: u64) -> Found {
         ids: Vec::new(),
         logins: Vec::new(),
         ancestors: life.ancestors.clone(),
+        ancestors_running: Vec::new(),
         read_ns: 0,
     };
     let (mut ids_known, mut logins_known) = (true, true);

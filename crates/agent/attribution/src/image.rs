@@ -94,6 +94,8 @@ pub struct Ancestor {
     pub pid: u32,
     pub start: Start,
     pub image: Option<Arc<Sighting>>,
+    /// Effective user then; `None` if it is not known.
+    pub user: Option<u32>,
 }
 
 /// Start of a process.
@@ -104,4 +106,14 @@ pub struct Start {
     pub at_ns: Option<i64>,
     /// Ticks since boot, from `/proc/PID/stat`.
     pub ticks: Option<u64>,
+}
+
+impl Start {
+    /// Returns true if both are the start of one process, given the same number.
+    pub(crate) fn is_same(self, other: Self) -> bool {
+        match (self.ticks, other.ticks) {
+            (Some(one), Some(other)) => one == other,
+            _ => self.at_ns.is_some() && self.at_ns == other.at_ns,
+        }
+    }
 }

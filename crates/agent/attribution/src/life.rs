@@ -91,7 +91,8 @@ impl Life {
             return node.clone();
         }
         let image = self.last().and_then(|phase| phase.image.clone());
-        let node = Arc::new(Ancestor { pid, start: self.start, image });
+        let user = self.last().and_then(|phase| phase.ids).map(|ids| ids.effective);
+        let node = Arc::new(Ancestor { pid, start: self.start, image, user });
         self.node = Some(node.clone());
         node
     }

@@ -448,7 +448,8 @@ fn ancestors_listed(pid: u32, listed: &HashMap<u32, &Reading>) -> Arc<[Arc<Ances
         && ancestors.len() < limits::ANCESTORS_MAX
     {
         let image = parent.image.clone().map(Sighting::of_reading).map(Arc::new);
-        ancestors.push(Arc::new(Ancestor { pid, start: parent.start, image }));
+        let user = Some(parent.ids.effective);
+        ancestors.push(Arc::new(Ancestor { pid, start: parent.start, image, user }));
         child = Some(parent);
     }
     ancestors.into()

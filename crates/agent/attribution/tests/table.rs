@@ -444,3 +444,29 @@ fn full_table_drops_ended_processes_first() {
     assert!(matches!(system.table.find(&writer(limit + 2)), Finding::Process(_)));
     assert_eq!(reason(system.table.find(&writer(0))), Reason::OtherNamespace);
 }
+
+#[test]
+fn ancestor_that_ended_before_a_write_does_not_run() {
+    let mut system = started();
+    system.fork(1, false);
+    system.finish();
+    system.fork(10, false);
+    system.finish();
+    system.now_ns += 10_000_000;
+    system.write(11);
+    system.now_ns += 1_000_000_000;
+    system.send(Kind::Exit(task(10)));
+    system.finish();
+    system.now_ns += 1_000_000_000;
+    system.write(11);
+    let running = |write| match system.find(write, 0) {
+        Finding::Process(found) => {
+            let pids = found.ancestors.iter().map(|ancestor| (ancestor.pid, ancestor.user));
+            pids.zip(found.ancestors_running).collect::<Vec<_>>()
+        }
+        other => panic!("{other:?}"),
+    };
+    let (parent, first) = ((10, Some(0)), (1, Some(0)));
+    assert_eq!(running(&system.writes[0]), [(parent, true), (first, true)]);
+    assert_eq!(running(&system.writes[1]), [(parent, false), (first, true)]);
+}

@@ -11,12 +11,16 @@
 //! scan finds the change. What the watcher may have missed is checked completely, and becomes a gap
 //! with the number of changes that the check found.
 //!
+//! **dpkg.** While a transaction of dpkg runs, names that only it changed are held back until it
+//! ends, at most [`explain::limits::HOLD_MAX`].
+//!
 //! **Limits.** At most [`RealtimeOptions::checks_per_second`] names are checked in a second; more
 //! wait in the watcher, which merges them above its own limit. A file above
 //! [`detect::limits::LARGE_BYTES`] is read when nothing else is due, and again no sooner than after
 //! [`REREAD_FACTOR`] times the duration of its last reading.
 
 mod attributed;
+mod held;
 mod large;
 mod pace;
 mod roots;
@@ -33,10 +37,11 @@ use std::sync::Arc;
 use detect::{CheckReport, Interrupt};
 use env::clock::Clock;
 use model::notification::Seen;
-use model::{Check, Coverage, CoverageKind, Depth, Due, EventBody, ItemKey, Notices};
+use model::{Check, Coverage, CoverageKind, Depth, Due, EventBody, ItemKey, Notices, Writer};
 use watch::{Handles, Incident, IncidentKind, Watcher, monotonic_ns};
 
 use attributed::Attributed;
+use held::HeldNames;
 use large::LargeFiles;
 use pace::Pace;
 use transient::Transients;
@@ -55,6 +60,8 @@ pub struct RealtimeOptions {
     pub checks_per_second: u32,
     /// Settings of attribution; `None` if changes are not attributed to processes.
     pub attribution: Option<attribution::Options>,
+    /// Root folder of the system whose dpkg is respected, usually `/`.
+    pub packages_root: PathBuf,
 }
 
 /// The last full scan.
@@ -90,6 +97,7 @@ pub struct Realtime {
     pace: Pace,
     /// The entries whose check is running.
     running: HashMap<ItemKey, Due>,
+    held: HeldNames,
     large: LargeFiles,
     transients: Transients,
     /// Incidents whose roots have not been checked.
@@ -114,6 +122,7 @@ impl Realtime {
             watcher: Watcher::start(options.watch)?,
             pace: Pace::new(options.checks_per_second, monotonic_ns()),
             running: HashMap::new(),
+            held: HeldNames::new(&options.packages_root),
             large: LargeFiles::default(),
             transients: Transients::default(),
             incidents: Vec::new(),
@@ -147,7 +156,8 @@ impl Realtime {
     /// Returns the time until something is due; `None` if nothing waits.
     pub fn next_due(&self) -> Option<std::time::Duration> {
         let now = monotonic_ns();
-        let next = self.watcher.next_due_ns().into_iter().chain(self.large.next_due_ns()).min()?;
+        let next = self.watcher.next_due_ns().into_iter().chain(self.large.next_due_ns());
+        let next = next.chain(self.held.next_due_ns(now)).min()?;
         let next = next.max(self.pace.ready_ns());
         Some(std::time::Duration::from_nanos(next.saturating_sub(now)))
     }
@@ -168,12 +178,20 @@ impl Realtime {
             return Vec::new();
         }
         let due = self.watcher.due(now, names_max);
+        let released_max = names_max.saturating_sub(due.len());
+        let by_dpkg = |writers: &[Writer]| explain::is_by_dpkg(&self.attribution.resolve(writers));
+        let due = self.held.filter(due, now, released_max, &by_dpkg);
         self.pace.spend(due.len());
         self.running = due.into_iter().map(|due| (due.key.clone(), due)).collect();
         let now_us = self.clock.now_us();
         let not_before_us = |due: &Due| self.scanned.not_before_us(&due.notices, now_us);
         let as_check = |due| as_check(due, &self.attribution, not_before_us(due));
         self.running.values().map(as_check).collect()
+    }
+
+    /// Returns true if names are held back because a transaction of dpkg runs.
+    pub fn is_holding(&self) -> bool {
+        self.held.len() > 0
     }
 
     /// Takes the outcome of the checks.
@@ -244,12 +262,9 @@ impl Realtime {
     /// Returns how each root is watched, and the counters since the start.
     pub fn status(&self) -> RealtimeStatus {
         let attribution = self.attribution.status();
-        RealtimeStatus::new(
-            &self.watcher.states(),
-            &self.watcher.counters(),
-            &self.status,
-            attribution,
-        )
+        let mut counters = self.watcher.counters();
+        counters.pending += self.held.len();
+        RealtimeStatus::new(&self.watcher.states(), &counters, &self.status, attribution)
     }
 }
 
@@ -266,8 +281,10 @@ impl Interrupt for Realtime {
 fn as_check(due: &Due, attribution: &Attributed, not_before_us: u64) -> Check {
     let Notices { first_us, last_us, count, created, removed, ref writers, more_writers } =
         due.notices;
-    // A directory was changed by one of many: its writers say nothing about one entry.
-    let single = due.depth == Depth::Name || is_file(&due.key);
+    // A directory was changed by one of many: its writers say nothing about one entry. The only
+    // writer of a new directory is its creator.
+    let is_only = writers.len() == 1 && more_writers == 0;
+    let single = due.depth == Depth::Name || is_only || is_file(&due.key);
     let actors = if single { attribution.resolve(writers) } else { Vec::new() };
     let notices = count;
     let more_actors = more_writers;

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use console::Console;
 use env::clock::Clock;
+use explain::Explainer;
 use host::{Dpkg, Inventory, InventoryError, Plan, Stamp, StoredDocuments};
 use model::{Coverage, Dataset, EventBody};
 use queue::{DocumentStep, Queue, QueueError};
@@ -150,7 +151,10 @@ impl Packages {
     }
 
     /// Scans the package database.
-    pub(super) fn scan_packages(&mut self) -> Result<LookOutcome, QueueError> {
+    pub(super) fn scan_packages(
+        &mut self,
+        explainer: &mut Explainer,
+    ) -> Result<LookOutcome, QueueError> {
         if !self.config.packages {
             return self.forget();
         }
@@ -165,7 +169,7 @@ impl Packages {
             return Ok(LookOutcome::Unchanged);
         }
         match stamp.and_then(|_| self.dpkg.read()) {
-            Ok((inventory, stamp)) => self.compare(&inventory, &stamp, root, now_us),
+            Ok((inventory, stamp)) => self.compare(&inventory, &stamp, (root, now_us), explainer),
             Err(problem) => self.gap(&problem, now_us),
         }
     }
@@ -174,14 +178,15 @@ impl Packages {
         &mut self,
         inventory: &Inventory,
         stamp: &Stamp,
-        root: String,
-        now_us: u64,
+        (root, now_us): (String, u64),
+        explainer: &mut Explainer,
     ) -> Result<LookOutcome, QueueError> {
         let baseline = self.baseline()?;
         // The first scan, and the first scan below another root, creates documents without events.
         let report =
             if self.last.root.is_empty() { !baseline.is_empty() } else { self.last.root == root };
-        let plan = host::plan(&baseline, inventory, report.then_some(now_us));
+        let mut plan = host::plan(&baseline, inventory, report.then_some(now_us));
+        explain(&mut plan, explainer);
         let closed = self.last.gap.as_ref().map(|gap| {
             EventBody::of_coverage(Coverage {
                 kind: gap.kind,
@@ -302,5 +307,18 @@ impl Packages {
 
     fn path(&self) -> String {
         model::path::show(Path::new(&self.dpkg.path()).as_os_str().as_encoded_bytes()).into_owned()
+    }
+}
+
+/// Sets the causes of the events to those of the packages' files.
+fn explain(plan: &mut Plan, explainer: &mut Explainer) {
+    for put in &mut plan.items {
+        let Some(event) = &mut put.event else { continue };
+        let name = put.key.split(|b| *b == b':').next().unwrap_or_default();
+        let name = String::from_utf8_lossy(name);
+        let installed = event.package.as_ref().filter(|_| put.document.is_some());
+        let version = installed.map_or("", |package| &package.version);
+        let cause = explainer.cause_of_package(&name, version);
+        event.holdfast.cause = cause.or_else(|| event.holdfast.cause.take());
     }
 }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use detect::{Gap, Progress, ScanBudget, ScanError, ScanOptions, ScanPorts, ScanReport, Scanner};
 use env::clock::Clock;
+use explain::{Explainer, ExplainingSink};
 use link::ControlOutcome;
 use model::{Coverage, CoverageKind};
 use queue::{QueueBaseline, QueueError, ScanSink};
@@ -37,7 +38,7 @@ pub(super) struct Scanning {
     /// `None` if realtime detection is off.
     pub(super) realtime: Option<Realtime>,
     pub(super) baseline: QueueBaseline,
-    pub(super) sink: ScanSink,
+    pub(super) sink: ExplainingSink<ScanSink>,
     packages: Packages,
     clock: Arc<dyn Clock>,
     pub(super) config: ScanConfig,
@@ -52,6 +53,8 @@ pub(super) struct Scanning {
     pub(super) watch_noted: Option<Instant>,
     /// Start of the next scan, seconds since the epoch.
     pub(super) next_scan_s: i64,
+    /// True if names waited for the end of a package transaction when they were last looked at.
+    pub(super) holding: bool,
     /// True once a scan of this run has completed.
     pub(super) whole: bool,
     changes: u64,
@@ -83,7 +86,9 @@ impl Scanning {
         };
         let scanner = Scanner::new(settings.rules.clone(), options, clock.clone())?;
         let mut baseline = shared.queue.baseline(&shared.dataset)?;
-        let mut sink = shared.queue.scan_sink(&shared.dataset, shared.names.clone())?;
+        let sink = shared.queue.scan_sink(&shared.dataset, shared.names.clone())?;
+        let explainer = Explainer::new(&settings.inventory.root, clock.clone());
+        let mut sink = ExplainingSink::new(sink, explainer);
         // If the configuration of its groups is refused, the agent may watch less than it should;
         // nothing is removed from the queue because of that.
         let whole = shared.syncer.config().refused.is_empty();
@@ -135,6 +140,7 @@ impl Scanning {
             gaps,
             watch_noted: None,
             next_scan_s: 0,
+            holding: false,
             whole: false,
             changes: 0,
             looked: None,
@@ -157,7 +163,11 @@ impl Scanning {
         let mut look = Instant::now() + self.packages.interval();
         loop {
             self.note_alive();
+            self.sink.explainer().tidy();
             self.run_due_checks();
+            if self.has_transaction_ended() {
+                look = Instant::now();
+            }
             self.note_watched();
             let wait = due.min(look).saturating_duration_since(Instant::now()).min(ALIVE_EVERY);
             let next = self.realtime.as_ref().and_then(Realtime::next_due);
@@ -236,7 +246,7 @@ impl Scanning {
 
     /// Compares the installed packages with the queue, if their database was written.
     fn look_at_packages(&mut self) {
-        let looked = self.packages.scan_packages();
+        let looked = self.packages.scan_packages(self.sink.explainer());
         let current = matches!(packages::reading(&self.shared.queue), Ok(Reading::Current));
         self.looked.get_or_insert(looked.is_ok() && current);
         match looked {

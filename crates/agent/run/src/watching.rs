@@ -53,7 +53,8 @@ pub(crate) fn start(
         .attribution
         .then(|| AttributionOptions { mask: config.mask.clone(), ..AttributionOptions::default() });
     let checks_per_second = config.checks_per_second;
-    let options = RealtimeOptions { watch, checks_per_second, attribution };
+    let packages_root = settings.inventory.root.clone();
+    let options = RealtimeOptions { watch, checks_per_second, attribution, packages_root };
     Realtime::start(options, clock).map(Some).context("watcher")
 }
 
@@ -94,6 +95,9 @@ impl Scanning {
     fn check_names(&mut self) -> Option<u64> {
         let realtime = self.realtime.as_mut()?;
         let checks = realtime.due_checks();
+        if realtime.is_holding() {
+            self.sink.explainer().note_transaction();
+        }
         if checks.is_empty() {
             return None;
         }
@@ -138,6 +142,13 @@ impl Scanning {
                 None
             }
         }
+    }
+
+    /// Returns true if a transaction of dpkg has ended since the last call. Only those are noticed
+    /// for which names waited.
+    pub(crate) fn has_transaction_ended(&mut self) -> bool {
+        let holding = self.realtime.as_ref().is_some_and(Realtime::is_holding);
+        std::mem::replace(&mut self.holding, holding) && !holding
     }
 
     fn check_failed(&self, problem: &detect::ScanError) {

@@ -64,6 +64,10 @@ pub struct ProcessInfo {
     /// Working directory when the executable was started.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub working_directory: String,
+    /// True if it ran as root, in the agent's container or outside of any, at the time of the
+    /// change. The agent needs this to explain the change; it is not part of events.
+    #[serde(skip)]
+    pub is_root: bool,
 }
 
 /// The process and user that made a change, or the reason why they are unknown.

@@ -211,6 +211,7 @@ mod tests {
             executable: Some(executable(path)),
             command_line: format!("{path} x"),
             working_directory: "/root".into(),
+            ..ProcessInfo::default()
         }
     }
 

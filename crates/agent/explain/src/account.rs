@@ -1,0 +1,73 @@
+//! Which tool accounts for a change, by its writers.
+
+use model::{Actor, Attribution, Change};
+
+use crate::lineage::{self, Lineage, Tool};
+
+/// The tool behind a change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Account {
+    /// No writer was notified: a scan found the change, or a check of a directory.
+    Unnoticed,
+    /// Every writer descends from a package manager.
+    Packages(Run),
+    /// Every writer descends from a tool of configuration management.
+    Management(Tool),
+    /// The writers are known, and at least one is another process.
+    Other,
+    /// At least one writer is not known.
+    Unknown,
+}
+
+/// A run of a package manager.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) tool: Tool,
+    /// True if every writer descends from dpkg, or is dpkg.
+    pub(crate) by_dpkg: bool,
+    /// True if every writer is dpkg itself.
+    pub(crate) is_dpkg: bool,
+    /// True if a writer is a package manager only perhaps.
+    pub(crate) doubtful: bool,
+    /// The script of a package that made the change.
+    pub(crate) script: Option<String>,
+}
+
+/// Returns the tool behind a change.
+pub(crate) fn of(change: &Change) -> Account {
+    let Some(seen) = &change.seen else { return Account::Unnoticed };
+    match (seen.actors.as_slice(), seen.more_actors) {
+        ([], 0) => Account::Unnoticed,
+        (actors, 0) => of_actors(actors),
+        _ => Account::Unknown,
+    }
+}
+
+fn of_actors(actors: &[Actor]) -> Account {
+    let lineages: Vec<Lineage> = actors.iter().map(lineage::of).collect();
+    let first = |tool: fn(&Lineage) -> Option<&Tool>| {
+        let all = lineages.iter().all(|lineage| tool(lineage).is_some());
+        lineages.first().and_then(tool).filter(|_| all).cloned()
+    };
+    if let Some(tool) = first(|lineage| lineage.packages.as_ref()) {
+        return Account::Packages(Run {
+            tool,
+            by_dpkg: lineages.iter().all(|lineage| lineage.by_dpkg),
+            is_dpkg: lineages.iter().all(|lineage| lineage.is_dpkg),
+            doubtful: lineages.iter().any(|lineage| lineage.doubtful),
+            script: lineages.iter().find_map(|lineage| lineage.script.clone()),
+        });
+    }
+    if let Some(tool) = first(|lineage| lineage.management.as_ref()) {
+        return Account::Management(tool);
+    }
+    let is_known =
+        |actor: &Actor| matches!(actor.attribution, Attribution::Exact | Attribution::Ambiguous);
+    if actors.iter().all(is_known) { Account::Other } else { Account::Unknown }
+}
+
+/// Returns true if every writer descends from dpkg, or is dpkg perhaps: the changes that wait for
+/// the end of its transaction.
+pub fn is_by_dpkg(actors: &[Actor]) -> bool {
+    !actors.is_empty() && actors.iter().all(|actor| lineage::of(actor).by_dpkg)
+}

@@ -1,0 +1,409 @@
+//! The rule: which cause a change has.
+//!
+//! 1. `package`: the content is what a package delivered, and every writer descends from dpkg. A
+//!    change without known writers needs a line of `dpkg.log` near its time. What was removed has no
+//!    content: the writer decides.
+//! 2. `deployment`: every writer descends from a package manager or from a tool of configuration
+//!    management. A file of a package with another content is not explained by that.
+//! 3. Otherwise it is unexplained. If only the content is that of a package, the detail says so.
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use env::clock::Clock;
+use model::{Cause, CauseKind, CausePackage, Change, ChangeKind, Kind};
+
+use crate::account::{self, Account, Run};
+use crate::lineage::Tool;
+use crate::lists::{Lists, Member};
+use crate::log::{Action, Log, LogLine};
+use crate::{DpkgLock, content, limits};
+
+/// Ends of the names of files that dpkg writes and renames.
+const TEMPORARY: [&[u8]; 2] = [b".dpkg-new", b".dpkg-tmp"];
+/// Ends of the names of files with the content of another file of the package.
+const DELIVERED: [&[u8]; 2] = [b".dpkg-new", b".dpkg-dist"];
+
+/// Result of the comparison of a change with the lists of a package.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Content {
+    /// The item was removed.
+    Removed,
+    /// It is what the package delivered.
+    Matches,
+    /// It is another content.
+    Differs,
+    /// It was not read: it changed again, or is too large.
+    Unread,
+    /// The lists do not say.
+    Unknown,
+}
+
+/// Explains changes of the files of one system.
+#[derive(Debug)]
+pub struct Explainer {
+    log: Log,
+    lists: Lists,
+    lock: DpkgLock,
+    clock: Arc<dyn Clock>,
+    /// Packages whose lists were checked for this batch; `None` before its first use.
+    checked: Option<HashSet<String>>,
+    /// Time of the last use of the index.
+    used: Option<Instant>,
+    /// Time at which the packages of a running transaction were last read.
+    noted: Option<Instant>,
+    /// Versions in the status database, for this batch.
+    versions: HashMap<String, String>,
+    /// The last cause of each package, for its own event.
+    causes: HashMap<String, (Cause, Instant)>,
+}
+
+impl Explainer {
+    /// Returns an explainer for the system below `root`, usually `/`.
+    pub fn new(root: &Path, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            log: Log::new(root),
+            lists: Lists::new(root),
+            lock: DpkgLock::new(root),
+            clock,
+            checked: None,
+            used: None,
+            noted: None,
+            versions: HashMap::new(),
+            causes: HashMap::new(),
+        }
+    }
+
+    /// Begins a batch: what dpkg wrote since is read again when it is needed.
+    pub fn begin(&mut self) {
+        self.checked = None;
+        self.versions.clear();
+    }
+
+    /// Reads the lists of packages that change now. A package's list is replaced or removed with
+    /// it: call this while a transaction runs, so that removed files are known afterwards.
+    pub fn note_transaction(&mut self) {
+        if self.noted.is_some_and(|noted| noted.elapsed() < limits::NOTE_EVERY) {
+            return;
+        }
+        self.noted = Some(Instant::now());
+        self.begin();
+        self.log.refresh();
+        self.used.get_or_insert_with(Instant::now);
+        let packages = self.log.near(self.clock.now_us());
+        let packages = packages.filter(|line| line.action != Action::Other);
+        self.lists.load(packages.map(|line| line.package.clone()));
+    }
+
+    /// Drops what was not needed lately. Call it from time to time.
+    pub fn tidy(&mut self) {
+        if self.used.is_some_and(|used| used.elapsed() > limits::UNUSED_MAX) {
+            self.lists.forget();
+            self.log.forget();
+            self.used = None;
+        }
+        self.causes.retain(|_, (_, at)| at.elapsed() < limits::RECENT);
+    }
+
+    /// Returns the cause that the files of this version of a package had lately, for the event of
+    /// the package. A package without such files has the cause of the transaction in `dpkg.log`
+    /// that installed or removed it. The version of a removed package is empty.
+    pub fn cause_of_package(&mut self, name: &str, version: &str) -> Option<Cause> {
+        let is_version = |cause: &Cause| {
+            cause.package.as_ref().is_some_and(|package| package.version == version)
+        };
+        let known = self.causes.get(name).map(|(cause, _)| cause).filter(|cause| is_version(cause));
+        known.cloned().or_else(|| self.cause_by_log(name, version))
+    }
+
+    fn cause_by_log(&mut self, name: &str, version: &str) -> Option<Cause> {
+        self.log.refresh();
+        self.used.get_or_insert_with(Instant::now);
+        let now_us = self.clock.now_us();
+        let line = self.log.last_of(name, now_us).filter(|line| line.after == version)?;
+        let is_recent = u128::from(now_us.abs_diff(line.at_us)) <= limits::RECENT.as_micros();
+        let first_us = self.log.transaction_us(line.at_us).filter(|_| is_recent)?;
+        // The files of another package name the tool that ran the transaction.
+        let of_transaction = |(name, _): &(&String, &(Cause, Instant))| {
+            let line = self.log.last_of(name, now_us);
+            line.and_then(|line| self.log.transaction_us(line.at_us)) == Some(first_us)
+        };
+        let newest = self.causes.iter().max_by_key(|(_, (_, at))| *at);
+        let run = newest.filter(of_transaction);
+        let (tool, id) = match run {
+            Some((_, (cause, _))) => (cause.tool.clone(), cause.id.clone()),
+            None => ("dpkg".to_owned(), transaction_id(first_us)),
+        };
+        let (version, previous_version) = (line.after.clone(), line.before.clone());
+        let package = CausePackage { name: name.to_owned(), version, previous_version };
+        let detail = format!("{tool}: {}", step(&package));
+        let (kind, package) = (CauseKind::Package, Some(package));
+        Some(Cause { kind, detail, id, tool, package, ..Cause::default() })
+    }
+
+    /// Returns true for the creation of a file that dpkg writes and renames, while dpkg runs.
+    pub fn is_temporary(&mut self, change: &Change) -> bool {
+        let is_directory = change.after.as_ref().is_some_and(|now| now.kind == Kind::Directory);
+        if change.kind != ChangeKind::Created
+            || is_directory
+            || !TEMPORARY.iter().any(|end| change.key.name.ends_with(end))
+        {
+            return false;
+        }
+        let by_dpkg = match account::of(change) {
+            Account::Unnoticed => true,
+            Account::Packages(run) => run.by_dpkg,
+            _ => false,
+        };
+        by_dpkg && self.lock.holder().is_some()
+    }
+
+    /// Returns the cause of a change; `None` if nothing explains it.
+    pub fn explain(&mut self, change: &Change) -> Option<Cause> {
+        let account = account::of(change);
+        let member = self.member(change, account == Account::Unnoticed);
+        let content = match &member {
+            Some(member) => content_of(change, member),
+            None if change.after.is_none() => Content::Removed,
+            None => Content::Unknown,
+        };
+        let package = member.as_ref().map(|member| member.package.as_str());
+        match (&account, content) {
+            (Account::Packages(run), Content::Matches) if run.by_dpkg => {
+                Some(self.by_package(change, package, run.tool.clone(), true))
+            }
+            (Account::Packages(run), Content::Removed)
+                if run.by_dpkg && (package.is_some() || (run.is_dpkg && !run.doubtful)) =>
+            {
+                Some(self.by_package(change, package, run.tool.clone(), false))
+            }
+            (Account::Packages(run), Content::Differs) if run.by_dpkg => {
+                Some(unexplained(format!("content is not that of {}", package.unwrap_or_default())))
+            }
+            (Account::Packages(_), Content::Unread) => {
+                let package = package.unwrap_or_default();
+                Some(unexplained(format!("content was not compared with that of {package}")))
+            }
+            (Account::Packages(run), _) if !run.doubtful => Some(by_packages_tool(run, package)),
+            (Account::Management(tool), _) => Some(deployment(tool, &run_of(tool))),
+            (Account::Unnoticed, Content::Matches) => self.by_log(change, package?),
+            (Account::Packages(_) | Account::Other, Content::Matches) => {
+                only_content(change, package?, "writer is not dpkg")
+            }
+            (Account::Unknown, Content::Matches) => {
+                only_content(change, package?, "writer unknown")
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the package of the changed item. A change that a scan found is compared with the
+    /// packages that the log names near its time.
+    fn member(&mut self, change: &Change, unnoticed: bool) -> Option<Member> {
+        self.refresh();
+        if unnoticed && let Some(at_us) = changed_us(change) {
+            let lines = self.log.near(at_us).filter(|line| line.action != Action::Other);
+            let packages: Vec<String> = lines.map(|line| line.package.clone()).collect();
+            self.load(packages);
+        }
+        if self.lists.is_empty() {
+            return None;
+        }
+        let path = change.key.path();
+        let delivered = || {
+            let end = DELIVERED.iter().find(|end| path.ends_with(end))?;
+            path.strip_suffix(*end)
+        };
+        let is_file = change.after.as_ref().is_some_and(|now| now.kind == Kind::File);
+        let mut found = self.lists.find(&path);
+        if found.is_none()
+            && let Some(path) = delivered()
+        {
+            self.lists.load_conffiles();
+            found = self.lists.find(path);
+        } else if let Some(member) = found.take_if(|member| is_file && !has_content(change, member))
+        {
+            // The digest of a configuration file is missing, or that of the former version.
+            self.lists.load_conffiles();
+            found = self.lists.find(&path).or(Some(member));
+        }
+        if found.is_some() {
+            self.used = Some(Instant::now());
+        }
+        found
+    }
+
+    /// Reads the lists that changed recently, once a batch.
+    fn refresh(&mut self) {
+        if self.checked.is_some() {
+            return;
+        }
+        self.checked = Some(HashSet::new());
+        self.log.refresh();
+        let from_us = self.clock.now_us().saturating_sub(limits::RECENT.as_micros() as u64);
+        let lines = self.log.since(from_us).filter(|line| line.action != Action::Other);
+        let mut packages: Vec<String> = lines.map(|line| line.package.clone()).collect();
+        packages.extend(self.lists.recent());
+        self.load(packages);
+    }
+
+    fn load(&mut self, packages: Vec<String>) {
+        let checked = self.checked.get_or_insert_default();
+        let new = packages.into_iter().filter(|package| checked.insert(package.clone()));
+        let new: Vec<String> = new.collect();
+        if !new.is_empty() {
+            self.used.get_or_insert_with(Instant::now);
+            self.lists.load(new);
+        }
+    }
+
+    /// Returns the cause of what a package delivered or removed.
+    fn by_package(
+        &mut self,
+        change: &Change,
+        package: Option<&str>,
+        tool: Tool,
+        content_matches: bool,
+    ) -> Cause {
+        let at_us = changed_us(change).unwrap_or(change.found_at_us);
+        let name = match package {
+            Some(name) => Some(name.to_owned()),
+            None => self.only_package_near(at_us),
+        };
+        let package = name.map(|name| self.package(name, at_us));
+        let Tool { name: tool, id } = tool;
+        let detail = match &package {
+            Some(package) => format!("{tool}: {}", step(package)),
+            None => format!("{tool}: removed by dpkg"),
+        };
+        let tool = tool.to_owned();
+        let kind = CauseKind::Package;
+        let cause =
+            Cause { kind, detail, id, tool, package, content_matches, writer_matches: true };
+        if let Some(CausePackage { name, .. }) = &cause.package
+            && (self.causes.len() < limits::REMEMBERED_MAX || self.causes.contains_key(name))
+        {
+            self.causes.insert(name.clone(), (cause.clone(), Instant::now()));
+        }
+        cause
+    }
+
+    /// Returns the cause of a content of a package that a scan found.
+    fn by_log(&mut self, change: &Change, package: &str) -> Option<Cause> {
+        let at_us = changed_us(change)?;
+        if !self.log.near(at_us).any(|line| line.name() == package) {
+            return only_content(change, package, "writer unknown");
+        }
+        let first_us = self.log.transaction_us(at_us).unwrap_or(at_us);
+        let tool = Tool { name: "dpkg", id: transaction_id(first_us) };
+        Some(self.by_package(change, Some(package), tool, true))
+    }
+
+    /// Returns the only package that the log installs or removes near a time.
+    fn only_package_near(&self, at_us: u64) -> Option<String> {
+        let mut lines = self.log.near(at_us).filter(|line| line.action != Action::Other);
+        let name = lines.next()?.name();
+        lines.all(|line| line.name() == name).then(|| name.to_owned())
+    }
+
+    /// Returns a package with its versions: from the log, else from the status database.
+    fn package(&mut self, name: String, at_us: u64) -> CausePackage {
+        let window_us = limits::LOG_WINDOW.as_micros() as u64;
+        let line = self.log.last_of(&name, at_us.saturating_add(window_us));
+        let is_near = |line: &&LogLine| {
+            u128::from(line.at_us.abs_diff(at_us)) <= limits::VERSION_WINDOW.as_micros()
+        };
+        if let Some(line) = line.filter(is_near) {
+            let (version, previous_version) = (line.after.clone(), line.before.clone());
+            return CausePackage { name, version, previous_version };
+        }
+        let Self { lists, versions, .. } = self;
+        let version = versions
+            .entry(name.clone())
+            .or_insert_with(|| lists.version(&name).unwrap_or_default());
+        let version = version.clone();
+        CausePackage { name, version, previous_version: String::new() }
+    }
+}
+
+/// Returns the id of a transaction whose writers are not known.
+fn transaction_id(first_us: u64) -> String {
+    format!("dpkg-{}", model::timestamp::micros(first_us / 1_000_000 * 1_000_000))
+}
+
+fn content_of(change: &Change, member: &Member) -> Content {
+    let Some(now) = &change.after else { return Content::Removed };
+    match (now.kind, member.md5) {
+        // A list has nothing but their path.
+        (Kind::Directory | Kind::Symlink, None) => Content::Matches,
+        (Kind::File, Some(delivered)) => match content::md5(change) {
+            Some(found) if found == delivered => Content::Matches,
+            Some(_) => Content::Differs,
+            None => Content::Unread,
+        },
+        (_, Some(_)) => Content::Differs,
+        (_, None) => Content::Unknown,
+    }
+}
+
+fn has_content(change: &Change, member: &Member) -> bool {
+    content_of(change, member) == Content::Matches
+}
+
+/// Returns the time of the last change of the item's inode; `None` if it was removed.
+fn changed_us(change: &Change) -> Option<u64> {
+    u64::try_from(change.after.as_ref()?.ctime_ns / 1_000).ok()
+}
+
+/// Returns the cause of a file that only has the content of a package.
+fn only_content(change: &Change, package: &str, writer: &str) -> Option<Cause> {
+    let is_file = change.after.as_ref().is_some_and(|now| now.kind == Kind::File);
+    let content_matches = true;
+    let cause = unexplained(format!("content of {package}, {writer}"));
+    is_file.then_some(Cause { content_matches, ..cause })
+}
+
+fn unexplained(detail: String) -> Cause {
+    Cause { detail, ..Cause::default() }
+}
+
+/// Returns the cause of what a package manager made that is no content of a package.
+fn by_packages_tool(run: &Run, package: Option<&str>) -> Cause {
+    let what = match (&run.script, package) {
+        (Some(script), _) => format!("script {script}"),
+        (None, Some(package)) if run.is_dpkg => format!("{package} has no digest of the content"),
+        (None, _) if run.is_dpkg => "written by dpkg itself".to_owned(),
+        (None, _) if run.by_dpkg => "written by a program that dpkg started".to_owned(),
+        (None, _) => run_of(&run.tool),
+    };
+    deployment(&run.tool, &what)
+}
+
+fn run_of(tool: &Tool) -> String {
+    format!("written by {} or a program that it started", tool.name)
+}
+
+fn deployment(tool: &Tool, what: &str) -> Cause {
+    Cause {
+        kind: CauseKind::Deployment,
+        detail: format!("{}: {what}", tool.name),
+        id: tool.id.clone(),
+        tool: tool.name.to_owned(),
+        writer_matches: true,
+        ..Cause::default()
+    }
+}
+
+/// Returns what happened to a package, such as `coreutils 9.1-1 to 9.1-2`.
+fn step(package: &CausePackage) -> String {
+    let CausePackage { name, version, previous_version: before } = package;
+    match (before.as_str(), version.as_str()) {
+        ("", "") => name.clone(),
+        ("", new) => format!("{name} {new}"),
+        (old, "") => format!("{name} {old} removed"),
+        (old, new) if old == new => format!("{name} {new} installed again"),
+        (old, new) => format!("{name} {old} to {new}"),
+    }
+}

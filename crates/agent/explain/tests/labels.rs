@@ -1,0 +1,290 @@
+//! Labels of single changes, with a dpkg database made for the test.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, symlink};
+use std::path::Path;
+use std::sync::Arc;
+
+use env::clock::{Clock as _, SystemClock};
+use explain::Explainer;
+use md5::{Digest as _, Md5};
+use model::notification::Seen;
+use model::{
+    Actor, Attribution, Cause, CauseKind, Change, ChangeKind, Executable, Fields, ItemKey, Kind,
+    Observation, ProcessInfo,
+};
+use tempfile::TempDir;
+
+/// A system with the package `tool`, version 2, upgraded from version 1.
+struct System {
+    folder: TempDir,
+}
+
+impl System {
+    fn new() -> Self {
+        let system = Self { folder: tempfile::tempdir().unwrap() };
+        for folder in ["var/lib/dpkg/info", "var/log", "usr/bin", "etc"] {
+            fs::create_dir_all(system.folder.path().join(folder)).unwrap();
+        }
+        symlink("usr/bin", system.folder.path().join("bin")).unwrap();
+        let sum = |text: &str| format!("{:032x}", u128::from_be_bytes(Md5::digest(text).into()));
+        let list = "/.\n/bin\n/bin/tool\n/bin/link\n/bin/diverted\n/etc\n/etc/tool.conf\n";
+        system.write("var/lib/dpkg/info/tool.list", list);
+        let sums = format!("{}  bin/tool\n{}  bin/diverted\n", sum("tool 2"), sum("diverted"));
+        system.write("var/lib/dpkg/info/tool.md5sums", &sums);
+        let status = format!(
+            "Package: tool\nStatus: install ok installed\nVersion: 2\nArchitecture: all\n\
+             Conffiles:\n /etc/tool.conf {}\n\n",
+            sum("configuration 2")
+        );
+        system.write("var/lib/dpkg/status", &status);
+        system.write("var/lib/dpkg/diversions", "/bin/diverted\n/bin/diverted.real\nother\n");
+        system
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        fs::write(self.folder.path().join(path), text).unwrap();
+    }
+
+    /// Writes a log with lines of the present time.
+    fn log(&self, lines: &[&str]) {
+        let now = model::timestamp::micros(SystemClock::new().now_us());
+        let time = now.get(..19).unwrap().replace('T', " ");
+        let lines: Vec<_> = lines.iter().map(|line| format!("{time} {line}\n")).collect();
+        self.write("var/log/dpkg.log", &lines.concat());
+    }
+
+    /// Returns the change that created an item as it is now.
+    fn created(&self, path: &str, seen: Option<Seen>) -> Change {
+        let path = self.folder.path().canonicalize().unwrap().join(path);
+        let meta = fs::symlink_metadata(&path).unwrap();
+        let kind = match (meta.is_dir(), meta.is_symlink()) {
+            (true, _) => Kind::Directory,
+            (_, true) => Kind::Symlink,
+            _ => Kind::File,
+        };
+        let after = Observation {
+            inode: meta.ino(),
+            size: meta.size(),
+            ctime_ns: meta.ctime() * 1_000_000_000 + meta.ctime_nsec(),
+            ..Observation::empty(kind)
+        };
+        Change {
+            key: ItemKey::of_path(path.as_os_str().as_encoded_bytes()),
+            kind: ChangeKind::Created,
+            before: None,
+            after: Some(after),
+            from: None,
+            fields: Fields::default(),
+            found_at_us: SystemClock::new().now_us(),
+            seen: seen.map(Arc::new),
+            cause: None,
+        }
+    }
+
+    fn removed(&self, path: &str, seen: Seen) -> Change {
+        let created = self.created(path, Some(seen));
+        fs::remove_file(Path::new(&*String::from_utf8_lossy(&created.key.path()))).unwrap();
+        Change { kind: ChangeKind::Deleted, before: created.after, after: None, ..created }
+    }
+
+    fn explain(&self, change: &Change) -> Cause {
+        let clock = Arc::new(SystemClock::new());
+        let mut explainer = Explainer::new(self.folder.path(), clock);
+        explainer.begin();
+        explainer.explain(change).unwrap_or_default()
+    }
+}
+
+fn process(executable: &str) -> ProcessInfo {
+    let path = executable.to_owned();
+    let executable = Some(Executable { path: path.clone(), ..Executable::default() });
+    let (entity_id, command_line) = (format!("id of {path}"), path);
+    ProcessInfo {
+        pid: 1,
+        entity_id,
+        executable,
+        command_line,
+        is_root: true,
+        ..ProcessInfo::default()
+    }
+}
+
+/// Returns the notifications of a writer with these ancestors, the writer first.
+fn seen(executables: &[&str]) -> Seen {
+    let mut processes = executables.iter().map(|executable| process(executable));
+    let process = processes.next();
+    let attribution = Attribution::Exact;
+    let actor = Actor { attribution, process, ancestors: processes.collect(), ..Actor::default() };
+    Seen { notices: 1, actors: vec![actor], ..Seen::default() }
+}
+
+const BY_DPKG: &[&str] = &["/usr/bin/dpkg", "/usr/bin/apt-get", "/usr/bin/bash"];
+
+#[test]
+fn content_and_writer_make_a_package() {
+    let system = System::new();
+    system.log(&["upgrade tool:all 1 2", "status installed tool:all 2"]);
+    system.write("usr/bin/tool", "tool 2");
+    let cause = system.explain(&system.created("usr/bin/tool", Some(seen(BY_DPKG))));
+    assert_eq!(cause.kind, CauseKind::Package);
+    assert_eq!((&*cause.tool, &*cause.id), ("apt-get", "id of /usr/bin/apt-get"));
+    assert_eq!(cause.detail, "apt-get: tool 1 to 2");
+    assert!(cause.content_matches && cause.writer_matches);
+    let package = cause.package.unwrap();
+    assert_eq!((&*package.version, &*package.previous_version), ("2", "1"));
+}
+
+#[test]
+fn content_alone_is_unexplained_and_says_so() {
+    let system = System::new();
+    system.write("usr/bin/tool", "tool 2");
+    let detail = |seen| {
+        let cause = system.explain(&system.created("usr/bin/tool", seen));
+        assert_eq!((cause.kind, cause.content_matches), (CauseKind::Unexplained, true));
+        cause.detail
+    };
+    assert_eq!(detail(Some(seen(&["/usr/bin/cp"]))), "content of tool, writer is not dpkg");
+    assert_eq!(detail(None), "content of tool, writer unknown", "no line in the log");
+    let mut two = seen(BY_DPKG);
+    two.actors.extend(seen(&["/usr/bin/cp"]).actors);
+    assert_eq!(detail(Some(two)), "content of tool, writer is not dpkg");
+    let more = Seen { more_actors: 1, ..seen(BY_DPKG) };
+    assert_eq!(detail(Some(more)), "content of tool, writer unknown");
+    let gone = Actor { reason: "gone before it was read".into(), ..Actor::default() };
+    let gone = Seen { notices: 1, actors: vec![gone], ..Seen::default() };
+    assert_eq!(detail(Some(gone)), "content of tool, writer unknown");
+}
+
+#[test]
+fn other_content_by_dpkg_is_unexplained() {
+    let system = System::new();
+    system.write("usr/bin/tool", "tool 3");
+    let cause = system.explain(&system.created("usr/bin/tool", Some(seen(BY_DPKG))));
+    assert_eq!(cause.kind, CauseKind::Unexplained);
+    assert_eq!(cause.detail, "content is not that of tool");
+}
+
+#[test]
+fn links_directories_and_diverted_files_are_members() {
+    let system = System::new();
+    symlink("tool", system.folder.path().join("usr/bin/link")).unwrap();
+    system.write("usr/bin/diverted.real", "diverted");
+    system.write("usr/bin/diverted", "diverted");
+    let kind = |path| system.explain(&system.created(path, Some(seen(BY_DPKG)))).kind;
+    assert_eq!(kind("usr/bin/link"), CauseKind::Package);
+    assert_eq!(kind("etc"), CauseKind::Package);
+    assert_eq!(kind("usr/bin/diverted.real"), CauseKind::Package);
+    assert_eq!(kind("usr/bin/diverted"), CauseKind::Deployment, "that of another package");
+}
+
+#[test]
+fn configuration_files_have_their_digest_in_the_status() {
+    let system = System::new();
+    system.write("etc/tool.conf", "configuration 2");
+    system.write("etc/tool.conf.dpkg-dist", "configuration 2");
+    let kind = |path| system.explain(&system.created(path, Some(seen(BY_DPKG)))).kind;
+    assert_eq!(kind("etc/tool.conf"), CauseKind::Package);
+    assert_eq!(kind("etc/tool.conf.dpkg-dist"), CauseKind::Package);
+    system.write("etc/tool.conf", "changed");
+    assert_eq!(kind("etc/tool.conf"), CauseKind::Unexplained);
+}
+
+#[test]
+fn package_being_unpacked_is_known_by_its_new_lists() {
+    let system = System::new();
+    let new = "var/lib/dpkg/tmp.ci";
+    fs::create_dir_all(system.folder.path().join(new)).unwrap();
+    system.write("usr/bin/tool", "abc");
+    system.write(&format!("{new}/control"), "Package: tool\nVersion: 3\nArchitecture: all\n");
+    let sums = "900150983cd24fb0d6963f7d28e17f72  bin/tool\n";
+    system.write(&format!("{new}/md5sums"), sums);
+    let cause = system.explain(&system.created("usr/bin/tool", Some(seen(BY_DPKG))));
+    assert_eq!(cause.kind, CauseKind::Package);
+}
+
+#[test]
+fn scan_needs_a_line_of_the_log_near_the_change() {
+    let system = System::new();
+    system.write("usr/bin/tool", "tool 2");
+    system.write("usr/bin/planted", "tool 2");
+    system.log(&["upgrade tool:all 1 2"]);
+    let cause = system.explain(&system.created("usr/bin/tool", None));
+    assert_eq!((cause.kind, &*cause.tool), (CauseKind::Package, "dpkg"));
+    assert!(cause.id.starts_with("dpkg-2"), "{}", cause.id);
+    let cause = system.explain(&system.created("usr/bin/planted", None));
+    assert_eq!(cause, Cause::default());
+    system.log(&["upgrade other:all 1 2"]);
+    let cause = system.explain(&system.created("usr/bin/tool", None));
+    assert_eq!(cause.kind, CauseKind::Unexplained);
+}
+
+#[test]
+fn writer_decides_about_removed_items() {
+    let system = System::new();
+    system.log(&["remove tool:all 2 <none>"]);
+    let removed = |writers: &[&str]| {
+        system.write("usr/bin/tool", "tool 2");
+        system.explain(&system.removed("usr/bin/tool", seen(writers)))
+    };
+    let cause = removed(BY_DPKG);
+    assert_eq!((cause.kind, cause.content_matches), (CauseKind::Package, false));
+    assert_eq!(cause.detail, "apt-get: tool 2 removed");
+    assert_eq!(removed(&["/usr/bin/rm"]), Cause::default());
+    system.write("etc/unlisted", "");
+    let script = seen(&["/usr/bin/rm", "/usr/bin/dash", "/usr/bin/dpkg"]);
+    let cause = system.explain(&system.removed("etc/unlisted", script));
+    assert_eq!(cause.kind, CauseKind::Deployment, "a script removed what is in no list");
+}
+
+#[test]
+fn programs_below_a_tool_are_a_deployment() {
+    let system = System::new();
+    system.write("etc/generated", "x");
+    let explain =
+        |writers: &[&str]| system.explain(&system.created("etc/generated", Some(seen(writers))));
+    let cause = explain(&["/usr/sbin/ldconfig", "/usr/bin/dpkg", "/usr/bin/apt"]);
+    assert_eq!((cause.kind, &*cause.id), (CauseKind::Deployment, "id of /usr/bin/apt"));
+    assert_eq!(cause.detail, "apt: written by a program that dpkg started");
+    let cause = explain(&["/usr/bin/cp", "/none/salt-minion"]);
+    assert_eq!((cause.kind, &*cause.tool), (CauseKind::Deployment, "salt"));
+    assert_eq!(explain(&["/usr/bin/cp", "/usr/bin/bash"]), Cause::default());
+}
+
+#[test]
+fn tools_of_other_users_explain_nothing() {
+    let system = System::new();
+    system.write("usr/bin/tool", "tool 2");
+    let mut forged = seen(BY_DPKG);
+    let actor = forged.actors.first_mut().unwrap();
+    actor.ancestors.iter_mut().chain(&mut actor.process).for_each(|p| p.is_root = false);
+    let cause = system.explain(&system.created("usr/bin/tool", Some(forged)));
+    assert_eq!(cause.kind, CauseKind::Unexplained);
+}
+
+#[test]
+fn temporary_names_are_reported_without_a_transaction() {
+    let system = System::new();
+    system.write("usr/bin/tool.dpkg-new", "x");
+    let clock = Arc::new(SystemClock::new());
+    let mut explainer = Explainer::new(system.folder.path(), clock);
+    let change = system.created("usr/bin/tool.dpkg-new", Some(seen(BY_DPKG)));
+    assert!(!explainer.is_temporary(&change), "no process holds the lock");
+}
+
+#[test]
+fn event_of_a_package_has_the_id_of_its_transaction() {
+    let system = System::new();
+    system.log(&["upgrade tool:all 1 2", "install other:all <none> 3"]);
+    let mut explainer = Explainer::new(system.folder.path(), Arc::new(SystemClock::new()));
+    let other = explainer.cause_of_package("other", "3").unwrap();
+    assert!(other.id.starts_with("dpkg-2"), "{}", other.id);
+    system.write("usr/bin/tool", "tool 2");
+    let change = system.created("usr/bin/tool", Some(seen(BY_DPKG)));
+    let file = explainer.explain(&change).unwrap();
+    assert_eq!(explainer.cause_of_package("tool", "2"), Some(file.clone()));
+    let other = explainer.cause_of_package("other", "3").unwrap();
+    assert_eq!((&*other.id, &*other.detail), (&*file.id, "apt-get: other 3"));
+    assert_eq!(explainer.cause_of_package("tool", "9"), None, "another version");
+}
