@@ -10,7 +10,7 @@
 //! writer sleeps while the queue has a job and no leader.
 //!
 //! **Locking.** One mutex guards the state. It is not held during `commit`. A panic in `commit`
-//! drops [`Lead`], which answers all its jobs with `None` and wakes the followers.
+//! drops `Lead`, which answers all its jobs with `None` and wakes the followers.
 
 use std::collections::BTreeMap;
 use std::mem;
