@@ -214,6 +214,38 @@ fn rights_of_the_unit_detect_and_attribute_a_change() {
     assert_eq!(running.stop(), 0);
 }
 
+#[test]
+fn files_that_exist_for_a_moment_are_counted() {
+    let Some(place) = Place::new("realtime-transient") else { return };
+    let (running, api) = place.up();
+    for n in 0..100 {
+        fs::write(place.at(&format!("t{n}")), "x").unwrap();
+        fs::remove_file(place.at(&format!("t{n}"))).unwrap();
+    }
+    // A file that gets another name is not counted.
+    sh(&place, "echo y > kept.tmp; mv kept.tmp kept");
+    let is_kept = |c: &Value| c["path"] == place.at("kept");
+    eventually("the names before it were checked too", || {
+        let changes = api.history("/changes?limit=1000");
+        if changes.iter().any(is_kept) { Ok(()) } else { Err(format!("{changes:#?}")) }
+    });
+    // The end of the agent reports what it has counted.
+    assert_eq!(running.stop(), 0);
+    let (running, api) = place.up();
+    eventually("every file is counted", || {
+        let changes = api.history("/changes?limit=1000");
+        let of = |kind: &str| changes.iter().filter(|c| c["kind"] == kind).collect::<Vec<_>>();
+        let transient = of("transient");
+        let counted = transient.iter().filter_map(|c| c["transient"]["count"].as_u64());
+        // A slow machine may see some of them.
+        let all = counted.sum::<u64>() + of("deleted").len() as u64;
+        let places = transient.iter().all(|c| c["path"] == place.tree.to_str().unwrap());
+        let good = all == 100 && places && !transient.is_empty();
+        if good { Ok(()) } else { Err(format!("{changes:#?}")) }
+    });
+    assert_eq!(running.stop(), 0);
+}
+
 /// Changes every file of the tree again and again, in processes of their own, until stopped.
 fn storm(tree: &Path, round: u32) {
     let script = format!(

@@ -14,7 +14,7 @@ const EXPLAIN = fileURLToPath(new URL("support/explain.py", import.meta.url));
 const FILES = 60;
 /** Each of the two packages has its files and a folder. */
 const CHANGES = 2 * (FILES + 1);
-const LINE = `apt: 2 packages, ${CHANGES} files`;
+const LINE = `apt: 2 packages, ${CHANGES} changes`;
 
 let tree, data, server, browser, view, page;
 const at = (name) => path.join(tree.path, name);

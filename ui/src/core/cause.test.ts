@@ -24,11 +24,11 @@ test("a package that was installed or removed has one version or none", () => {
   );
 });
 
-test("a collapsed line counts packages and files", () => {
+test("a collapsed line counts packages and changes", () => {
   const line = (changes: number, packages?: number) =>
     collapsedText({ cause: apt, collapsed: { changes, ...(packages ? { packages } : {}) } });
-  expect(line(1214, 6)).toBe("apt: 6 packages, 1,214 files");
-  expect(line(2, 1)).toBe("apt: 1 package, 2 files");
-  expect(line(3)).toBe("apt: 3 files");
+  expect(line(1214, 6)).toBe("apt: 6 packages, 1,214 changes");
+  expect(line(2, 1)).toBe("apt: 1 package, 2 changes");
+  expect(line(3)).toBe("apt: 3 changes");
   expect(collapsedText({ cause: apt })).toBe("");
 });

@@ -21,10 +21,10 @@ export function causeText(cause: Cause | undefined): string {
   return said.length === 0 ? cause.kind : `${cause.kind}: ${said.join(", ")}`;
 }
 
-/** What a collapsed line stands for: `apt: 6 packages, 214 files`; empty for a single change. */
+/** What a collapsed line stands for: `apt: 6 packages, 214 changes`; empty for a single change. */
 export function collapsedText({ cause, collapsed }: Pick<Change, "cause" | "collapsed">): string {
   if (collapsed === undefined) return "";
-  const files = plural(collapsed.changes, "file");
+  const changes = plural(collapsed.changes, "change");
   const packages = collapsed.packages ? `${plural(collapsed.packages, "package")}, ` : "";
-  return `${cause?.tool || cause?.kind || "cause"}: ${packages}${files}`;
+  return `${cause?.tool || cause?.kind || "cause"}: ${packages}${changes}`;
 }
