@@ -16,6 +16,6 @@ mod unknown;
 mod window;
 
 pub use directory_index::{Full, NodeId};
-pub use set::Noted;
+pub use set::{Noted, WRITERS_MAX, add_notices};
 pub use track::{CANARY_FILE, Paths, ReadTimes, Tracker, is_at_or_below};
 pub use window::Windows;

@@ -16,7 +16,7 @@ use crate::directory_index::{DirectoryIndex, NodeId};
 use crate::window::{History, Window, Windows};
 
 /// Different writers that are kept for a name; further ones are counted.
-pub(crate) const WRITERS_MAX: usize = 8;
+pub const WRITERS_MAX: usize = 8;
 /// Smallest limit of the set.
 pub(crate) const DIRTY_MIN: usize = 16;
 /// Names that renames may connect.
@@ -446,8 +446,8 @@ fn add_notice(notices: &mut Notices, noted: &Noted) {
     }
 }
 
-/// Adds the notices of one name to those of another.
-pub(crate) fn add_notices(into: &mut Notices, other: &Notices) {
+/// Adds the notices of one name to those of another. Keeps at most [`WRITERS_MAX`] writers.
+pub fn add_notices(into: &mut Notices, other: &Notices) {
     if into.last_us == 0 {
         into.first_us = other.first_us;
     } else if other.last_us != 0 {

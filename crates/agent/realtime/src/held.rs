@@ -7,9 +7,8 @@ use std::path::Path;
 use explain::limits::{HELD_MAX, HOLD_MAX};
 use explain::{DpkgLock, Holder};
 use model::{Depth, Due, ItemKey, Notices, Writer};
+use watch::add_notices;
 
-/// Most writers of a held name; more are only counted.
-const WRITERS_MAX: usize = 8;
 /// Interval at which the end of the transaction is looked for, nanoseconds.
 const POLL_NS: u64 = 100_000_000;
 
@@ -62,7 +61,8 @@ impl HeldNames {
             let before = self.names.remove(&due.key);
             let since_ns = before.as_ref().map_or(now_ns, |held| held.since_ns);
             if let Some(held) = before {
-                add(&mut due, held.due);
+                due.depth = due.depth.max(held.due.depth);
+                add_notices(&mut due.notices, &held.due.notices);
             }
             let Notices { writers, more_writers, .. } = &due.notices;
             let hold = holder.is_some()
@@ -117,26 +117,6 @@ fn is_over(since_ns: u64, now_ns: u64) -> bool {
     now_ns.saturating_sub(since_ns) >= HOLD_MAX.as_nanos() as u64
 }
 
-/// Adds the notices of an entry that was held before to the present one of the same name.
-fn add(due: &mut Due, before: Due) {
-    due.depth = due.depth.max(before.depth);
-    let (into, from) = (&mut due.notices, before.notices);
-    into.first_us = into.first_us.min(from.first_us);
-    into.last_us = into.last_us.max(from.last_us);
-    into.count = into.count.saturating_add(from.count);
-    into.more_writers = into.more_writers.saturating_add(from.more_writers);
-    for writer in from.writers {
-        if let Some(same) = into.writers.iter_mut().find(|known| known.pid == writer.pid) {
-            same.from_ns = same.from_ns.min(writer.from_ns);
-            same.to_ns = same.to_ns.max(writer.to_ns);
-        } else if into.writers.len() < WRITERS_MAX {
-            into.writers.push(writer);
-        } else {
-            into.more_writers = into.more_writers.saturating_add(1);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -157,14 +137,20 @@ mod tests {
     }
 
     #[test]
-    fn writers_of_a_held_name_are_gathered() {
+    fn notices_of_a_held_name_are_gathered() {
+        let mut held = HeldNames::new(Path::new("/none"));
+        let mut before = due("a", 1, 5);
+        before.notices.created = true;
+        let key = before.key.clone();
+        held.names.insert(key, HeldName { since_ns: 0, holder: None, due: before });
         let mut now = due("a", 1, 9);
-        add(&mut now, due("a", 1, 5));
-        add(&mut now, due("a", 2, 3));
-        let Notices { first_us, last_us, count, writers, .. } = now.notices;
-        assert_eq!((first_us, last_us, count), (3, 9, 3));
-        let intervals: Vec<_> = writers.iter().map(|w| (w.pid, w.from_ns, w.to_ns)).collect();
-        assert_eq!(intervals, [(1, 5, 10), (2, 3, 4)]);
+        now.notices.removed = true;
+        let ready = held.filter(vec![now], 10, 100, &|_| true);
+        let Notices { first_us, last_us, count, created, removed, ref writers, .. } =
+            ready[0].notices;
+        assert_eq!((first_us, last_us, count), (5, 9, 2));
+        assert!(created && removed, "it existed for a moment");
+        assert_eq!(writers[..], [Writer { pid: 1, from_ns: 5, to_ns: 10 }]);
     }
 
     #[test]

@@ -60,7 +60,7 @@ mod shared;
 mod upkeep;
 mod watcher;
 
-pub use dirty::Windows;
+pub use dirty::{Windows, add_notices};
 pub use file_systems::{FileSystemState, WatchState};
 pub use options::{Level, Options, Wake};
 pub use shared::{Incident, IncidentKind, monotonic_ns};
