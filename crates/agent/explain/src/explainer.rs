@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use env::clock::Clock;
-use model::{Cause, CauseKind, CausePackage, Change, ChangeKind, Kind};
+use model::{Cause, CauseKind, CausePackage, Change, ChangeKind, Field, Kind};
 
 use crate::account::{self, Account, Run};
 use crate::lineage::Tool;
@@ -293,7 +293,10 @@ impl Explainer {
     /// Returns the cause of a content of a package that a scan found.
     fn by_log(&mut self, change: &Change, package: &str) -> Option<Cause> {
         let at_us = changed_us(change)?;
-        if !self.log.near(at_us).any(|line| line.name() == package) {
+        // dpkg rarely changes them, and who did is not known: a set-uid bit must not be explained.
+        let attributes = [Field::Mode, Field::Uid, Field::Gid, Field::Xattrs];
+        let altered = attributes.into_iter().any(|field| change.fields.contains(field));
+        if altered || !self.log.near(at_us).any(|line| line.name() == package) {
             return only_content(change, package, "writer unknown");
         }
         let first_us = self.log.transaction_us(at_us).unwrap_or(at_us);

@@ -221,6 +221,28 @@ fn scan_needs_a_line_of_the_log_near_the_change() {
 }
 
 #[test]
+fn log_does_not_explain_another_owner_or_mode() {
+    let system = System::new();
+    system.write("usr/bin/tool", "tool 2");
+    system.log(&["upgrade tool:all 1 2"]);
+    let modified = |edit: fn(&mut Observation)| {
+        let created = system.created("usr/bin/tool", None);
+        let mut before = created.after.clone().unwrap();
+        before.inode += 1;
+        edit(&mut before);
+        let fields = before.difference(created.after.as_ref().unwrap());
+        Change { kind: ChangeKind::Modified, before: Some(before), fields, ..created }
+    };
+    assert_eq!(system.explain(&modified(|_| {})).kind, CauseKind::Package);
+    let edits: [fn(&mut Observation); 3] = [|o| o.mode = 0o4755, |o| o.uid = 7, |o| o.gid = 7];
+    for edit in edits {
+        let cause = system.explain(&modified(edit));
+        assert_eq!(cause.kind, CauseKind::Unexplained);
+        assert_eq!(cause.detail, "content of tool, writer unknown");
+    }
+}
+
+#[test]
 fn writer_decides_about_removed_items() {
     let system = System::new();
     system.log(&["remove tool:all 2 <none>"]);
