@@ -46,6 +46,13 @@ fn undecodable_item_makes_the_agent_recreate_its_database() {
     agent.line("agent.db is damaged; restarting");
     agent.line("agent.db: items that could not be decoded were dropped (1, the first of them ");
     deployment.equal(&api, "001");
+    // The server has the dropped item all the time; the agent has it after its next scan.
+    eventually("the item is found again", || {
+        let db = Connection::open(deployment.base.join("agent/agent.db")).unwrap();
+        let sql = "SELECT count(*) FROM item WHERE name = CAST('f9' AS BLOB)";
+        let found: i64 = db.query_row(sql, [], |row| row.get(0)).unwrap();
+        if found == 1 { Ok(()) } else { Err("it is not in agent.db".to_owned()) }
+    });
     assert_eq!(agent.stop(), 0);
     // The agent finds this damage when it starts.
     damage();
