@@ -34,7 +34,7 @@ fn remove_documents(database: &Path, below: &Path) -> usize {
         .unwrap();
     // Adjust the counters too, so that only the comparison can detect the loss.
     for table in ["collection", "dataset"] {
-        let count = format!("UPDATE {table} SET documents = documents - ?1 WHERE documents > 0");
+        let count = format!("UPDATE {table} SET documents = documents - ?1 WHERE documents >= ?1");
         change.execute(&count, [removed as i64]).unwrap();
     }
     change.commit().unwrap();

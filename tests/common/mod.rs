@@ -37,6 +37,8 @@ fn without_ports<'a>(words: &[&'a str]) -> Vec<&'a str> {
 /// One process of `holdfast`.
 pub struct Running {
     child: Child,
+    /// File of its stderr.
+    log: PathBuf,
     lines: Arc<(Mutex<Vec<String>>, Condvar)>,
 }
 
@@ -83,7 +85,7 @@ impl Running {
                 shared.1.notify_all();
             }
         });
-        Self { child, lines }
+        Self { child, log: log.to_owned(), lines }
     }
 
     /// Waits for a line of stdout with this prefix. Returns the rest of it.
@@ -188,10 +190,32 @@ impl Running {
     }
 }
 
+impl Running {
+    /// Prints what a failed test leaves unknown about the process: its end or the system call of each
+    /// thread, its lines and the end of its log.
+    fn describe(&mut self) {
+        let folder = PathBuf::from(format!("/proc/{}/task", self.child.id()));
+        eprintln!("process {}: {:?}", self.child.id(), self.child.try_wait());
+        for task in fs::read_dir(folder).into_iter().flatten().flatten() {
+            let text = |name| fs::read_to_string(task.path().join(name)).unwrap_or_default();
+            eprintln!("{}: {}", text("comm").trim(), text("syscall").trim());
+        }
+        // A lock that a panicked thread held must not end this test with a second panic.
+        let lines = self.lines.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        eprintln!("{lines:#?}");
+        let log = fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<_> = log.lines().rev().take(50).collect();
+        lines.iter().rev().for_each(|line| eprintln!("{line}"));
+    }
+}
+
 const END: &str = "\u{0}end of output";
 
 impl Drop for Running {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.describe();
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -404,8 +404,7 @@ pub(super) fn checksum(
     dataset: &Dataset,
 ) -> Result<String, StateError> {
     let mut checksums: Vec<String> = Vec::new();
-    if let Some((number, documents)) = collection(db, agent, dataset)? {
-        checksums.reserve(documents as usize);
+    if let Some((number, _)) = collection(db, agent, dataset)? {
         // In order of the row number; see [`super::ranges`].
         let mut select = db
             .prepare_cached(
