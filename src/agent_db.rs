@@ -9,9 +9,10 @@ use console::Console;
 use model::path::{show, show_terminal};
 use model::timestamp;
 use queue::{Body, ListFilter, Listed, Peeked, ReaderProcess};
+use scan::ScanRequest;
 use serde_json::{Value, json};
 
-use crate::cli::{QueueCommand, QueueOf};
+use crate::cli::{QueueCommand, QueueOf, ScanArgs};
 use crate::config::{self, AgentConfig};
 use crate::folder::{DataFolder, is_there};
 use crate::inspect;
@@ -30,6 +31,25 @@ pub(crate) fn run(command: QueueCommand) -> anyhow::Result<bool> {
         QueueCommand::Compact { of, json } => compact(&database(&of)?, json)?,
     }
     Ok(true)
+}
+
+/// Runs `holdfast scan`. Returns false if something could not be read.
+pub(crate) fn scan(args: &ScanArgs) -> anyhow::Result<bool> {
+    let ScanArgs { path, below, of, json, quiet, threads } = args;
+    let request =
+        ScanRequest { paths: path.clone(), json: *json, quiet: *quiet, threads: *threads };
+    if !below {
+        return scan::run(&request);
+    }
+    let database = database(of)?;
+    let config = if let Some(file) = &of.config {
+        config::load(file)?
+    } else {
+        let data = database.parent().map(Path::to_owned).unwrap_or_default();
+        AgentConfig { data, ..AgentConfig::default() }
+    };
+    let (own, _) = config.into_settings();
+    scan::compare(&request, &database, &own.with_groups()?.rules)
 }
 
 /// Returns the path of the database in an agent's own folder; fails if it does not exist.

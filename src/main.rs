@@ -19,7 +19,6 @@ mod manual;
 mod notify;
 mod open_files;
 mod roles;
-mod scan;
 mod series;
 mod server;
 mod signals;
@@ -125,7 +124,7 @@ fn run(command: Command) -> anyhow::Result<bool> {
         Command::Token(args) => enrol::token(&args)?,
         Command::Remove(args) => runtime()?.block_on(enrol::remove(&args))?,
         Command::Agents(AgentsCommand::Import(args)) => enrol::import(&args)?,
-        Command::Scan(args) => return scan::run(&args),
+        Command::Scan(args) => return agent_db::scan(&args),
         Command::Changes(args) => runtime()?.block_on(changes::run(&args))?,
         Command::Backup(args) => backup::backup(&args)?,
         Command::Restore(args) => backup::restore(&args)?,

@@ -4,7 +4,6 @@ use std::path::Path;
 
 use anyhow::bail;
 use console::Console;
-use detect::Rules;
 use run::{Agent, AgentSettings, Ended, REBUILD_PAUSE};
 use sync::IdentityFolder;
 
@@ -147,28 +146,10 @@ fn agent_settings(file: &Path, console: &Console) -> anyhow::Result<(AgentSettin
         );
     };
     identity.set_server_url(config.server.trim_end_matches('/'))?;
-    let settings = AgentSettings {
-        rules: rules(&config, console),
-        excluded: vec![config.data.clone()],
-        folder: config.data,
-        scan: config.scan,
-        realtime: config.realtime,
-        inventory: config.inventory,
-        metrics: config.metrics,
-        queue: config.queue,
-        sync: config.sync,
-    };
     let ready = format!("ready: agent {} {} of {}", who.id, who.name, config.server);
-    Ok((settings, ready))
-}
-
-fn rules(config: &AgentConfig, console: &Console) -> Rules {
-    if config.watch.0.is_empty() {
-        let (rules, missing) = Rules::default_system();
-        for path in missing {
-            console.line(&format!("does not exist, skipped: {}", path.display()));
-        }
-        return rules;
+    let (settings, missing) = config.into_settings();
+    for path in missing {
+        console.line(&format!("does not exist, skipped: {}", path.display()));
     }
-    config.watch.clone()
+    Ok((settings, ready))
 }

@@ -12,6 +12,7 @@ use run::{
     Agent, AgentSettings, Ended, InventoryConfig, MetricsConfig, QueueConfig, RealtimeConfig,
     ScanConfig, SyncConfig,
 };
+use scan::absolute_path;
 use sync::{EnrollOptions, IdentityFolder};
 
 use crate::cli::UpArgs;
@@ -19,7 +20,6 @@ use crate::config::{AgentsConfig, ApiConfig, SeriesConfig, ServerConfig};
 use crate::folder::DataFolder;
 use crate::notify::Notify;
 use crate::roles::rebuild_after;
-use crate::scan::absolute_path;
 use crate::series::tell_ports;
 use crate::server::{Server, Started};
 use crate::signals::Stop;

@@ -256,12 +256,14 @@ fn storm(tree: &Path, round: u32) {
     assert!(status.unwrap().success());
 }
 
+/// `HOLDFAST_SOAK` is the number of kills.
 #[test]
 fn kills_in_a_storm_lose_no_change_and_report_none_twice() {
     let Some(place) = Place::new("realtime-kill") else { return };
     let (running, _) = place.up();
     running.kill();
-    for round in 0..5 {
+    let kills = std::env::var("HOLDFAST_SOAK").ok().and_then(|n| n.parse().ok()).unwrap_or(5);
+    for round in 0..kills {
         let running = place.start();
         storm(&place.tree, round);
         running.kill();
@@ -288,4 +290,46 @@ fn kills_in_a_storm_lose_no_change_and_report_none_twice() {
         states.insert(path, after);
     }
     assert_eq!(running.stop(), 0);
+}
+
+#[test]
+fn scan_below_prints_what_differs_from_the_baseline() {
+    let Some(place) = Place::new("scan-below") else { return };
+    let (running, _) = place.up();
+    assert_eq!(running.stop(), 0);
+    let compare = |names: &[&str]| {
+        let paths: Vec<_> = names.iter().map(|name| place.at(name)).collect();
+        let mut words = vec!["scan", "--below", "--json", "--data", place.data.to_str().unwrap()];
+        words.extend(paths.iter().map(String::as_str));
+        let (code, out, error) = run(&words);
+        let lines = out.lines().map(|line| serde_json::from_str(line).unwrap());
+        let mut found: Vec<_> = lines
+            .filter(|line: &Value| !line["change"].is_null())
+            .map(|line| {
+                let text = |value: &Value| value.as_str().unwrap().to_owned();
+                let change = &line["change"];
+                (text(&change["event"]["action"]), text(&change["file"]["path"]))
+            })
+            .collect();
+        found.sort();
+        (code, found, error)
+    };
+    assert_eq!(compare(&["", "file"]), (0, vec![], String::new()));
+    sh(&place, "echo more >> file; echo new > sub/new; mv sub/other sub/moved; mkdir -p sub/d");
+    let change = |kind: &str, name: &str| (kind.to_owned(), place.at(name));
+    let below_sub = vec![
+        change("created", "sub/d"),
+        change("created", "sub/new"),
+        change("moved", "sub/moved"),
+    ];
+    // Nothing was stored, so each comparison finds the same.
+    for _ in 0..2 {
+        assert_eq!(compare(&["sub"]), (0, below_sub.clone(), String::new()));
+    }
+    assert_eq!(compare(&["file"]).1, [change("modified", "file")]);
+    fs::remove_dir_all(place.at("sub")).unwrap();
+    assert_eq!(compare(&["sub"]).1, [change("deleted", "sub"), change("deleted", "sub/other")]);
+    let (code, _, error) = compare(&["../elsewhere"]);
+    assert_eq!(code, 2);
+    assert!(error.contains("elsewhere") && error.contains("does not watch it"), "{error}");
 }

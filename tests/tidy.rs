@@ -88,6 +88,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "telemetry",
         ],
     ),
+    ("agent/scan", &["model", "env", "console", "detect", "queue", "run"]),
     ("store/journal", &["env"]),
     ("store/sqlite", &["env"]),
     ("store/state", &["model", "env", "sqlite"]),

@@ -5,13 +5,19 @@ use std::time::SystemTime;
 
 use clap::Args;
 
-use super::DataArg;
+use super::{DataArg, QueueOf};
 
 #[derive(Debug, Args)]
 pub(crate) struct ScanArgs {
     /// Files and folders to scan.
     #[arg(required = true)]
     pub(crate) path: Vec<PathBuf>,
+    /// Print only what differs from the agent's baseline at these paths and below them. Nothing is
+    /// stored or reported.
+    #[arg(long)]
+    pub(crate) below: bool,
+    #[command(flatten, next_help_heading = "The agent, with --below")]
+    pub(crate) of: QueueOf,
     /// Print one JSON object per entry and a final `{"summary": ...}`.
     #[arg(long)]
     pub(crate) json: bool,

@@ -84,8 +84,9 @@ https://10.0.0.1:1517 --token hf1.SECRET.FINGERPRINT")]
     /// Manage the registry of agents, on the server's machine.
     #[command(subcommand)]
     Agents(AgentsCommand),
-    /// Scan and print the result, without a server or database.
-    #[command(after_help = "Example:\n  holdfast scan /etc --json | tail -n 1\n\nExit code 1 if \
+    /// Scan and print what is there, or what differs from the agent's baseline.
+    #[command(after_help = "Examples:\n  holdfast scan /etc --json | tail -n 1\n  \
+holdfast scan /etc/ssh --below --config /etc/holdfast/agent.toml\n\nExit code 1 if \
 something could not be read: a folder is reported as a gap, an entry with its error, and the summary \
 counts both. Files that change while they are read (unstable) or exceed the size limit (too large) do \
 not affect the exit code.")]

@@ -3,7 +3,10 @@
 use std::path::PathBuf;
 
 use anyhow::bail;
-use run::{InventoryConfig, MetricsConfig, QueueConfig, RealtimeConfig, ScanConfig, SyncConfig};
+use run::{
+    AgentSettings, InventoryConfig, MetricsConfig, QueueConfig, RealtimeConfig, ScanConfig,
+    SyncConfig,
+};
 use serde::Deserialize;
 
 /// A commented file with every key at its default.
@@ -43,6 +46,28 @@ impl Default for AgentConfig {
 }
 
 impl AgentConfig {
+    /// Returns the settings of an agent. Without a watch list it watches the usual system paths;
+    /// those of them that do not exist are returned too.
+    pub(crate) fn into_settings(self) -> (AgentSettings, Vec<PathBuf>) {
+        let (rules, missing) = if self.watch.0.is_empty() {
+            detect::Rules::default_system()
+        } else {
+            (self.watch, Vec::new())
+        };
+        let settings = AgentSettings {
+            rules,
+            excluded: vec![self.data.clone()],
+            folder: self.data,
+            scan: self.scan,
+            realtime: self.realtime,
+            inventory: self.inventory,
+            metrics: self.metrics,
+            queue: self.queue,
+            sync: self.sync,
+        };
+        (settings, missing)
+    }
+
     /// Returns an error for the first value that no agent can run with. The error names its key.
     pub(crate) fn validate(&self) -> anyhow::Result<()> {
         self.scan.validate()?;

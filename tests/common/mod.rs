@@ -190,6 +190,7 @@ impl Running {
     }
 }
 
+#[expect(clippy::print_stderr, reason = "the harness shows it with the failure")]
 impl Running {
     /// Prints what a failed test leaves unknown about the process: its end or the system call of each
     /// thread, its lines and the end of its log.

@@ -12,6 +12,7 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -244,6 +245,46 @@ fn short_lived_writers_are_named() {
     assert!(score.wrong.is_empty(), "{:#?}", score.wrong);
     // On a loaded machine some processes are gone before they are read.
     assert!(score.right * 10 >= all * 9, "{:#?}", score.not_known);
+}
+
+/// A write through an io_uring is made by a thread of the kernel, which belongs to the process.
+#[test]
+fn writer_through_an_io_uring_is_named() {
+    if skip("writer_through_an_io_uring_is_named") {
+        return;
+    }
+    let mut ring = match io_uring::IoUring::new(8) {
+        Ok(ring) => ring,
+        Err(error) => return println!("skipped: this system has no io_uring: {error}"),
+    };
+    let bench = Bench::new();
+    let attribution = Attribution::start(Options::default()).unwrap();
+    let started_ns = now_ns();
+    while now_ns() < started_ns + 20_000_000 {
+        assert!(Command::new("true").status().unwrap().success());
+    }
+    let file = fs::File::create(bench.at("ring")).unwrap();
+    let watched = Watched::start(bench.folder.path());
+    let fd = io_uring::types::Fd(file.as_raw_fd());
+    let content = b"content";
+    let write = io_uring::opcode::Write::new(fd, content.as_ptr(), content.len() as u32).build();
+    // Never inline in this thread.
+    let write = write.flags(io_uring::squeue::Flags::ASYNC);
+    #[expect(unsafe_code, reason = "the binding cannot see how long the buffer lives")]
+    // SAFETY: the buffer and the file outlive the wait for the completion.
+    unsafe {
+        ring.submission().push(&write).unwrap();
+    }
+    ring.submit_and_wait(1).unwrap();
+    assert_eq!(ring.completion().next().unwrap().result(), content.len() as i32);
+    let writers = watched.finish();
+    let [writer] = writers["ring"].as_slice() else { panic!("{writers:?}") };
+    let actor = &attribution.resolve(&[*writer])[0];
+    assert_eq!(actor.attribution, Certainty::Exact, "{actor:?}");
+    let process = actor.process.as_ref().unwrap();
+    assert_eq!(process.pid, std::process::id());
+    let executable = process.executable.as_ref().unwrap();
+    assert_eq!(Path::new(&executable.path), std::env::current_exe().unwrap());
 }
 
 /// Starts processes that do nothing, as fast as possible.

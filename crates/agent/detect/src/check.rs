@@ -14,12 +14,12 @@ use model::{Check, Depth, ItemKey, Kind, Observation};
 use observe::{Directory, Stat, open};
 use rustix::io::Errno;
 
-use crate::gaps::is_at_or_below;
 use crate::report::{CheckReport, ScanError};
 use crate::root::Root;
 use crate::visit::{OpenRoot, open_root, visit};
 use crate::walk::{Base, Child, Context, Targeted, Walk};
 use crate::{limits, merge, moves};
+use model::path::is_at_or_below;
 
 impl Targeted {
     pub(crate) fn new(checks: &[Check], large_bytes: u64) -> Self {

@@ -4,10 +4,10 @@
 use model::path::join;
 use model::{Baseline, BaselineItem, ItemKey, Op, Sink};
 
-use crate::gaps::is_at_or_below;
 use crate::report::ScanError;
 use crate::root::Root;
 use crate::writer::Writer;
+use model::path::is_at_or_below;
 
 /// Drops the items at or below `path` (all items if it is `None`) that are not at or below a root.
 /// Returns the number of dropped items.

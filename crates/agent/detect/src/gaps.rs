@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use model::Coverage;
-use model::path::show;
+use model::path::{is_at_or_below, show};
 
 use crate::limits::GAPS_MAX;
 use crate::report::{Gap, GapKind};
@@ -91,12 +91,6 @@ fn over_text(kind: GapKind) -> &'static str {
         GapKind::Unreadable => "readable again and compared with what it was",
         GapKind::PathTooLong => "nothing with too long a path is left",
     }
-}
-
-/// Returns true if `path` is `root` or lies below it.
-pub(crate) fn is_at_or_below(path: &[u8], root: &[u8]) -> bool {
-    path.strip_prefix(root)
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/") || root.ends_with(b"/"))
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 
 use model::{Change, ChangeKind, Field, Fields, ItemKey, Kind, Observation, Op};
 
-use crate::gaps::is_at_or_below;
+use model::path::is_at_or_below;
 
 /// Device, inode and kind: equal for two observations of the same file.
 type Identity = (u64, u64, Kind);

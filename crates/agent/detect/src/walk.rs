@@ -347,7 +347,7 @@ impl<'c, 'a> Walk<'c, 'a> {
     /// Returns true if the target of a link is watched under its own path.
     fn is_watched(&self, fd: &OwnedFd) -> bool {
         open::path_of(fd.as_fd()).is_ok_and(|path| {
-            self.cx.roots.iter().any(|r| crate::gaps::is_at_or_below(&path, &r.path))
+            self.cx.roots.iter().any(|r| model::path::is_at_or_below(&path, &r.path))
         })
     }
 

@@ -17,5 +17,5 @@ mod window;
 
 pub use directory_index::{Full, NodeId};
 pub use set::{Noted, WRITERS_MAX, add_notices};
-pub use track::{CANARY_FILE, Paths, ReadTimes, Tracker, is_at_or_below};
+pub use track::{CANARY_FILE, Paths, ReadTimes, Tracker};
 pub use window::Windows;

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 
+use model::path::is_at_or_below;
 use model::{Depth, Due, ItemKey, Writer};
 
 use crate::decode::{Entry, Handle, ITSELF, Notification};
@@ -473,14 +474,6 @@ impl Tracker {
 fn due_of(index: &DirectoryIndex, entry: Ready) -> Due {
     let key = ItemKey::new(index.path(entry.directory), entry.name);
     Due { key, depth: entry.depth, notices: entry.notices }
-}
-
-/// Returns true if a path is `above` or below it.
-pub fn is_at_or_below(path: &[u8], above: &[u8]) -> bool {
-    match path.strip_prefix(above) {
-        Some(rest) => rest.is_empty() || rest.starts_with(b"/") || above.ends_with(b"/"),
-        None => false,
-    }
 }
 
 #[cfg(test)]

@@ -58,6 +58,16 @@ pub(super) fn effective(own: &AgentSettings, text: &str) -> anyhow::Result<Agent
     if text.is_empty() { Ok(own.clone()) } else { overlay(own, text) }
 }
 
+impl AgentSettings {
+    /// Returns the settings with the stored configuration of the agent's groups over them.
+    ///
+    /// # Errors
+    /// Returns an error if it cannot be read, or no agent can run with it.
+    pub fn with_groups(&self) -> anyhow::Result<Self> {
+        effective(self, &stored(&self.folder.join(FILE))?)
+    }
+}
+
 /// Records that the agent runs with this text. A failure is only logged.
 pub(super) fn note_running(folder: &Path, text: &str) {
     let path = folder.join(RUNNING);

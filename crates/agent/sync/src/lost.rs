@@ -35,6 +35,7 @@ use std::sync::Arc;
 
 use link::digest::key;
 use link::{DigestAnswer, DigestRequest};
+use model::path::is_at_or_below;
 use model::{ChangeKind, Dataset, EventBody, ItemKey, Names};
 use queue::{Queue, QueueError, ToldItem};
 use tracing::{info, warn};
@@ -85,11 +86,6 @@ fn is_missing(path: &[u8]) -> bool {
     let path = Path::new(std::ffi::OsStr::from_bytes(path));
     path.symlink_metadata()
         .is_err_and(|error| matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory))
-}
-
-fn is_at_or_below(path: &[u8], top: &[u8]) -> bool {
-    path.strip_prefix(top)
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/") || top.ends_with(b"/"))
 }
 
 /// The outcome of a comparison: the events that were appended.

@@ -11,7 +11,7 @@ use crate::fanotify::{Group, Request, file_system_id, handle_of, handle_of_entry
 use crate::file_systems::FileSystem;
 use crate::options::Level;
 use crate::shared::{IncidentKind, Shared, State, signal};
-use dirty::is_at_or_below;
+use model::path::is_at_or_below;
 
 fn open_directory(path: &[u8]) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;

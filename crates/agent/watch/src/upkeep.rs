@@ -4,7 +4,7 @@
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 
-use dirty::is_at_or_below;
+use model::path::is_at_or_below;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::canary::Canary;

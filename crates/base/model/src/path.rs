@@ -120,6 +120,12 @@ pub fn show_terminal(bytes: &[u8]) -> String {
     text
 }
 
+/// Returns true if `path` is `top` or below it.
+pub fn is_at_or_below(path: &[u8], top: &[u8]) -> bool {
+    let rest = path.strip_prefix(top);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/") || top.ends_with(b"/"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

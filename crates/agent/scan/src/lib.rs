@@ -1,4 +1,8 @@
-//! `holdfast scan`: scans and prints the result, without a server or a database.
+//! `holdfast scan`: prints what is on the disk, without a server or a database; or what differs
+//! from an agent's baseline, which stays as it is.
+
+mod baseline;
+mod compare;
 
 use std::io::{self, BufWriter, IsTerminal as _, Write};
 use std::path::{Component, Path, PathBuf};
@@ -6,39 +10,54 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use console::Console;
-use detect::{Cancel, Progress, RootState, Rules, ScanOptions, Scanner, SystemNames};
+use detect::{Cancel, Gap, Progress, RootState, Rules, ScanOptions, Scanner, SystemNames};
 use env::clock::SystemClock;
 use model::traits::PortError;
-use model::{Baseline, BaselineItem, ChangeBatch, FileBody, Op, Sink, SinkOutcome};
+use model::{ChangeBatch, FileBody, Op, Sink, SinkOutcome};
 use run::{print_scan, show_progress};
 
-use crate::cli::ScanArgs;
+pub use crate::compare::compare;
 
-/// Scans and prints. Returns false if something could not be read.
-pub(crate) fn run(args: &ScanArgs) -> anyhow::Result<bool> {
+use crate::baseline::Baselines;
+
+/// Paths to scan, and the form of the output.
+#[derive(Debug, Clone)]
+pub struct ScanRequest {
+    pub paths: Vec<PathBuf>,
+    /// One JSON object for each entry, and for the summary.
+    pub json: bool,
+    /// Only the summary.
+    pub quiet: bool,
+    /// Threads that read and hash.
+    pub threads: u8,
+}
+
+impl ScanRequest {
+    fn scanner(&self, rules: Rules) -> anyhow::Result<Scanner> {
+        let options = ScanOptions { readers: usize::from(self.threads), ..ScanOptions::default() };
+        Ok(Scanner::new(rules, options, Arc::new(SystemClock::new()))?)
+    }
+}
+
+/// Scans and prints everything found. Returns false if something could not be read.
+///
+/// # Errors
+/// Returns an error if a path does not exist, or if stdout fails.
+pub fn run(request: &ScanRequest) -> anyhow::Result<bool> {
     let mut paths = Vec::new();
-    for path in &args.path {
+    for path in &request.paths {
         std::fs::symlink_metadata(path).with_context(|| path.display().to_string())?;
         paths.push(absolute_path(path)?);
     }
-    let options = ScanOptions { readers: usize::from(args.threads), ..ScanOptions::default() };
-    let scanner = Scanner::new(Rules::of_paths(paths), options, Arc::new(SystemClock::new()))?;
-    let mut printer = Printer {
-        out: BufWriter::new(io::stdout().lock()),
-        names: SystemNames::new(),
-        json: args.json,
-        quiet: args.quiet,
-        failed: None,
-    };
+    let scanner = request.scanner(Rules::of_paths(paths))?;
+    let mut printer = Printer::new(request);
     let (progress, cancel) = (Progress::new(), Cancel::new());
     // Items that scroll over the terminal are progress enough.
-    let quiet = args.quiet || !io::stdout().is_terminal();
+    let quiet = request.quiet || !io::stdout().is_terminal();
     let shown = quiet.then(|| show_progress(&progress));
-    let report = scanner.scan(&mut Nothing, &mut printer, &progress, &cancel);
+    let report = scanner.scan(&mut Baselines::default(), &mut printer, &progress, &cancel);
     drop(shown);
-    if let Some(e) = printer.failed.take() {
-        return Err(e).context("stdout");
-    }
+    printer.check()?;
     let report = report?;
     // Gaps of whole roots are already in the report.
     let of_root = |path: &str| {
@@ -49,23 +68,12 @@ pub(crate) fn run(args: &ScanArgs) -> anyhow::Result<bool> {
     };
     let gaps = scanner.gaps();
     let whole = gaps.is_empty() && !report.counts.has_unread();
-    for gap in gaps {
-        let (path, detail) = (model::path::show_terminal(&gap.path), &gap.detail);
-        if of_root(&path) {
-            continue;
-        }
-        let line = if args.json {
-            serde_json::json!({ "gap": { "path": path, "detail": detail } }).to_string()
-        } else {
-            format!("gap: {path}: {detail}")
-        };
-        writeln!(printer.out, "{line}").context("stdout")?;
+    printer.print_gaps(&gaps, of_root)?;
+    if request.json {
+        printer.line(&serde_json::json!({ "summary": report }).to_string())?;
     }
-    if args.json {
-        let line = serde_json::json!({ "summary": report }).to_string();
-        writeln!(printer.out, "{line}").and_then(|()| printer.out.flush()).context("stdout")?;
-    } else {
-        printer.out.flush().context("stdout")?;
+    printer.out.flush().context("stdout")?;
+    if !request.json {
         drop(printer);
         print_scan(&Console::new(), &report);
     }
@@ -74,7 +82,10 @@ pub(crate) fn run(args: &ScanArgs) -> anyhow::Result<bool> {
 
 /// Returns the path as rules need it: absolute and without `..`. A symbolic link as its last
 /// component is not followed.
-pub(crate) fn absolute_path(path: &Path) -> anyhow::Result<PathBuf> {
+///
+/// # Errors
+/// Returns an error if `..` follows something that does not exist.
+pub fn absolute_path(path: &Path) -> anyhow::Result<PathBuf> {
     let what = || path.display().to_string();
     let absolute = std::path::absolute(path).with_context(what)?;
     if !absolute.components().any(|part| part == Component::ParentDir) {
@@ -86,20 +97,6 @@ pub(crate) fn absolute_path(path: &Path) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// An empty baseline.
-struct Nothing;
-
-impl Baseline for Nothing {
-    fn directory(&mut self, _: &[u8], into: &mut Vec<BaselineItem>) -> Result<(), PortError> {
-        into.clear();
-        Ok(())
-    }
-
-    fn directories_below(&mut self, _: &[u8]) -> Result<Vec<Vec<u8>>, PortError> {
-        Ok(Vec::new())
-    }
-}
-
 /// A sink that prints each item.
 struct Printer<W: Write> {
     out: BufWriter<W>,
@@ -108,6 +105,18 @@ struct Printer<W: Write> {
     quiet: bool,
     /// The error that stopped the output.
     failed: Option<io::Error>,
+}
+
+impl Printer<io::StdoutLock<'static>> {
+    fn new(request: &ScanRequest) -> Self {
+        Self {
+            out: BufWriter::new(io::stdout().lock()),
+            names: SystemNames::new(),
+            json: request.json,
+            quiet: request.quiet,
+            failed: None,
+        }
+    }
 }
 
 impl<W: Write> Sink for Printer<W> {
@@ -127,6 +136,32 @@ impl<W: Write> Sink for Printer<W> {
 }
 
 impl<W: Write> Printer<W> {
+    /// Returns the error that stopped the output.
+    fn check(&mut self) -> anyhow::Result<()> {
+        self.failed.take().map_or(Ok(()), |e| Err(e).context("stdout"))
+    }
+
+    fn line(&mut self, line: &str) -> anyhow::Result<()> {
+        writeln!(self.out, "{line}").context("stdout")
+    }
+
+    /// Prints the gaps, except those of these paths.
+    fn print_gaps(&mut self, gaps: &[Gap], except: impl Fn(&str) -> bool) -> anyhow::Result<()> {
+        for gap in gaps {
+            let (path, detail) = (model::path::show_terminal(&gap.path), &gap.detail);
+            if except(&path) {
+                continue;
+            }
+            let line = if self.json {
+                serde_json::json!({ "gap": { "path": path, "detail": detail } }).to_string()
+            } else {
+                format!("gap: {path}: {detail}")
+            };
+            self.line(&line)?;
+        }
+        Ok(())
+    }
+
     fn print(&mut self, file: &FileBody) -> io::Result<()> {
         if self.quiet {
             return Ok(());
