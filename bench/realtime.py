@@ -334,15 +334,24 @@ def children_s():
 
 
 def measured(work, agent):
-    """Runs the work. Returns its wall time, and its processor time with that of the agent."""
-    before = children_s() + (agent.cpu_s() if agent else 0)
+    """Runs the work. Returns its wall time, its processor time with the agent's, and the agent's."""
+    before, own = children_s(), agent.cpu_s() if agent else 0
     began = time.monotonic()
     work()
     wall = time.monotonic() - began
     if agent:
         # The last notifications are read within this time.
         time.sleep(1)
-    return wall, children_s() + (agent.cpu_s() if agent else 0) - before
+        own = agent.cpu_s() - own
+    return wall, children_s() - before + own, own
+
+
+def with_agent(agent, work):
+    agent.start()
+    time.sleep(2)
+    found = measured(work, agent)
+    agent.stop()
+    return found
 
 
 def build(folder, files):
@@ -383,17 +392,21 @@ def overhead(base):
     for name, make, size in [("build", build, 60 // few), ("untar and rm", untar, 20_000 // few)]:
         work = make(outside, size)
         work()
-        walls, cpus = [], []
-        for _ in range(1 if QUICK else 5):
+        walls, cpus, same, shares = [], [], [], []
+        for pair in range(1 if QUICK else 6):
+            # The order changes, and a second run without the agent shows what the machine itself
+            # varies by.
+            on = with_agent(agent, work) if pair % 2 else None
             off = measured(work, None)
-            agent.start()
-            time.sleep(2)
-            on = measured(work, agent)
-            agent.stop()
+            on = on or with_agent(agent, work)
+            same.append(measured(work, None)[0] / off[0])
             walls.append(on[0] / off[0])
             cpus.append(on[1] / off[1])
+            shares.append(on[2] / on[0])
         row(name, "agent on/off", "wall_ratio", statistics.median(walls), "", len(walls))
+        row(name, "off/off", "wall_ratio", statistics.median(same), "", len(same))
         row(name, "agent on/off", "cpu_ratio", statistics.median(cpus), "", len(cpus))
+        row(name, "agent", "core_share", statistics.median(shares), "", len(shares))
     agent.start()
     time.sleep(5)
     seconds, made = 10, 0
