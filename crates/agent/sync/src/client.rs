@@ -30,6 +30,8 @@ const EXPIRED_ALERT: &str = "received fatal alert: CertificateExpired";
 const BAD_PEER: &str = "invalid peer certificate";
 /// Reasons in that message that concern the certificate's validity period.
 const OUTDATED: [&str; 2] = ["certificate expired", "certificate not valid yet"];
+/// Reason in that message that concerns the server's name.
+const OTHER_NAME: &str = "certificate not valid for name";
 /// Longest part of an error answer that is repeated in a message, bytes.
 const DETAIL_BYTES_MAX: usize = 300;
 
@@ -185,8 +187,14 @@ async fn send(
         if cause.contains(EXPIRED_ALERT) {
             return SyncError::Identity("the agent's certificate has expired".into());
         }
-        let outdated = cause.contains(BAD_PEER) && OUTDATED.iter().any(|why| cause.contains(why));
-        let hint = if outdated { "; check this machine's clock and the server's" } else { "" };
+        let has = |why: &[&str]| cause.contains(BAD_PEER) && why.iter().any(|w| cause.contains(w));
+        let hint = if has(&OUTDATED) {
+            "; check this machine's clock and the server's"
+        } else if has(&[OTHER_NAME]) {
+            "; add the name to agents.names of the server's configuration, or use one of those"
+        } else {
+            ""
+        };
         let cause = cause + hint;
         if connected {
             SyncError::Interrupted { url, cause }

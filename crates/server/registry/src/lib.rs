@@ -427,8 +427,8 @@ impl Registry {
         self.inner.authority.fingerprint.clone()
     }
 
-    /// Returns a certificate for this server under all of `names`, which renews itself while in
-    /// use.
+    /// Returns a certificate for this server under all of `names` and those of the host. It renews
+    /// itself while in use, also when the host gets another name or address.
     ///
     /// # Errors
     /// See [`Registry::issue_server_certificate`].
@@ -436,8 +436,8 @@ impl Registry {
         ServerCertificate::new(self.clone(), names)
     }
 
-    /// Issues a server certificate for `names` (DNS names and IP addresses) and localhost,
-    /// 127.0.0.1, `::1`, the host's name. It is valid for 397 days, so issue one at every start.
+    /// Issues a server certificate for `names` (DNS names and IP addresses). It is valid for 397
+    /// days, so issue one at every start.
     ///
     /// # Errors
     /// `Certificate` if a name is neither.
@@ -445,14 +445,18 @@ impl Registry {
         &self,
         names: &[String],
     ) -> Result<IssuedKeyPair, RegistryError> {
-        let own = ["localhost", "127.0.0.1", "::1"].map(String::from);
+        self.inner.authority.server_certificate(names, &*self.inner.random, self.now())
+    }
+
+    /// Returns the names of a server certificate: `names`, and those of this host as it is now.
+    pub(crate) fn certificate_names(&self, names: &[String]) -> Vec<String> {
         let mut all: Vec<String> = Vec::new();
-        for name in names.iter().cloned().chain(own).chain([host::name()]) {
+        for name in names.iter().cloned().chain((self.inner.options.host_names)()) {
             if !all.contains(&name) {
                 all.push(name);
             }
         }
-        self.inner.authority.server_certificate(&all, &*self.inner.random, self.now())
+        all
     }
 
     /// Copies `registry.db` consistently while it is in use, the agents' reports included; the

@@ -50,6 +50,8 @@ pub struct RegistryOptions {
     pub tokens_until_s: Option<i64>,
     /// Time for which authorisation data is cached; at most ten seconds, zero disables the cache.
     pub cache_ttl: Duration,
+    /// Returns the names and addresses of this host for its certificate.
+    pub host_names: fn() -> Vec<String>,
 }
 
 impl Default for RegistryOptions {
@@ -67,6 +69,7 @@ impl Default for RegistryOptions {
             token_ttl_s: 900,
             tokens_until_s: None,
             cache_ttl: Duration::from_secs(POLICIES_TTL_SECONDS),
+            host_names: crate::host::names,
         }
     }
 }

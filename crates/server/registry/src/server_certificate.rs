@@ -1,5 +1,6 @@
 //! The certificate that this server presents to clients. It is issued at start, and issued again at
-//! the first connection after two thirds of its life. Existing connections are not affected.
+//! the first connection after two thirds of its life, or within a minute after the host got another
+//! name or address. Existing connections are not affected.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,6 +17,8 @@ use crate::{Registry, RegistryError};
 
 /// Delay before a certificate that could not be issued is retried, seconds.
 const RETRY_SECONDS: i64 = 60;
+/// Interval at which the names of the host are read, seconds.
+const NAMES_EVERY_SECONDS: i64 = 60;
 
 /// A server's certificate with its key, which the TLS library requests at each handshake.
 pub struct ServerCertificate {
@@ -29,12 +32,15 @@ struct IssuedCertificate {
     /// Time of issue; if the clock was set back before it, a new certificate is issued.
     issued_at_s: i64,
     renew_at_s: i64,
+    names: Vec<String>,
+    /// Time at which the names of the host were read.
+    read_at_s: i64,
 }
 
 impl ServerCertificate {
     pub(crate) fn new(registry: Registry, names: &[String]) -> Result<Self, RegistryError> {
         let now_s = registry.now().wall_s;
-        let held = RwLock::new(issue(&registry, names, now_s)?);
+        let held = RwLock::new(issue(&registry, registry.certificate_names(names), now_s)?);
         Ok(Self { registry, names: names.to_vec(), held })
     }
 
@@ -49,16 +55,23 @@ impl ServerCertificate {
         }
         let mut held = self.held.write();
         // Another connection may have issued one first.
-        if !held.is_good(now_s) {
-            match issue(&self.registry, &self.names, now_s) {
-                Ok(new) => {
-                    *held = new;
-                    tracing::info!("the server's certificate was renewed");
-                }
-                Err(error) => {
-                    tracing::error!(%error, "the server's certificate was not renewed");
-                    (held.issued_at_s, held.renew_at_s) = (now_s, now_s + RETRY_SECONDS);
-                }
+        if held.is_good(now_s) {
+            return Arc::clone(&held.key);
+        }
+        let names = self.registry.certificate_names(&self.names);
+        if held.is_valid(now_s) && held.names == names {
+            held.read_at_s = now_s;
+            return Arc::clone(&held.key);
+        }
+        match issue(&self.registry, names, now_s) {
+            Ok(new) => {
+                tracing::info!(names = ?new.names, "the server's certificate was renewed");
+                *held = new;
+            }
+            Err(error) => {
+                tracing::error!(%error, "the server's certificate was not renewed");
+                (held.issued_at_s, held.renew_at_s) = (now_s, now_s + RETRY_SECONDS);
+                held.read_at_s = now_s;
             }
         }
         Arc::clone(&held.key)
@@ -67,24 +80,30 @@ impl ServerCertificate {
 
 impl IssuedCertificate {
     fn is_good(&self, now_s: i64) -> bool {
+        let read = self.read_at_s..self.read_at_s + NAMES_EVERY_SECONDS;
+        self.is_valid(now_s) && read.contains(&now_s)
+    }
+
+    fn is_valid(&self, now_s: i64) -> bool {
         (self.issued_at_s - CLOCK_SKEW_SECONDS..self.renew_at_s).contains(&now_s)
     }
 }
 
 fn issue(
     registry: &Registry,
-    names: &[String],
+    names: Vec<String>,
     now_s: i64,
 ) -> Result<IssuedCertificate, RegistryError> {
     let bad = |e: &dyn fmt::Display| RegistryError::Certificate(e.to_string());
-    let pair = registry.issue_server_certificate(names)?;
+    let pair = registry.issue_server_certificate(&names)?;
     let chain = CertificateDer::pem_slice_iter(pair.cert_chain_pem.as_bytes())
         .collect::<Result<Vec<_>, _>>()
         .map_err(|e| bad(&e))?;
     let key = PrivateKeyDer::from_pem_slice(pair.key_pem.as_bytes()).map_err(|e| bad(&e))?;
     let key = CertifiedKey::from_der(chain, key, &default_provider()).map_err(|e| bad(&e))?;
     let renew_at_s = now_s + SERVER_CERTIFICATE_SECONDS / 3 * 2;
-    Ok(IssuedCertificate { key: Arc::new(key), issued_at_s: now_s, renew_at_s })
+    let (key, issued_at_s, read_at_s) = (Arc::new(key), now_s, now_s);
+    Ok(IssuedCertificate { key, issued_at_s, renew_at_s, names, read_at_s })
 }
 
 impl ResolvesServerCert for ServerCertificate {
