@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::cli::ChangesArgs;
 use crate::local::{Local, at};
 use crate::server;
-use crate::signals::Stop;
+use service::Stop;
 
 /// Polling interval of `--follow`.
 const FOLLOW_EVERY: Duration = Duration::from_secs(1);

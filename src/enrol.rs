@@ -1,13 +1,17 @@
 //! `holdfast token` on the server's machine, `holdfast enroll` on the agent's.
 
+use std::io::Write as _;
+use std::net::Ipv6Addr;
+use std::path::Path;
+
 use anyhow::Context as _;
 use console::Console;
 use model::AgentId;
-use registry::{AuditOutcome, Reader, WriteContext};
+use registry::{AuditOutcome, Reader, Registry, WriteContext};
 use sync::{EnrollOptions, IdentityFolder, SyncError};
 
 use crate::cli::{EnrollArgs, ImportArgs, RemoveArgs, TokenArgs};
-use crate::config::{self, AgentConfig};
+use crate::config::{self, AgentConfig, AgentsConfig, ServerConfig};
 use crate::folder::{DataFolder, expect_no_server};
 use crate::local::Local;
 use crate::server;
@@ -26,6 +30,7 @@ pub(crate) fn token(args: &TokenArgs) -> anyhow::Result<()> {
     let outcome = if made.is_ok() { AuditOutcome::Done } else { AuditOutcome::Refused };
     let recorded = registry.end_audit(&context, outcome);
     let token = made?;
+    let told = enrolment(&DataFolder::new(&args.data.data), &registry, &token);
     registry.close()?;
     let line = if args.json {
         serde_json::json!({ "token": token, "uses": args.uses, "ttl_s": args.ttl.as_secs() })
@@ -34,6 +39,9 @@ pub(crate) fn token(args: &TokenArgs) -> anyhow::Result<()> {
         token
     };
     Console::new().line(&line);
+    if let Some(text) = told.filter(|_| !args.json) {
+        let _ = writeln!(std::io::stderr(), "{text}");
+    }
     recorded.context("the row of the audit log")
 }
 
@@ -71,29 +79,44 @@ pub(crate) async fn remove(args: &RemoveArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Enrols this machine's agent.
+/// Folder of the configurations of installed units.
+const UNITS_CONFIG: &str = "/etc/holdfast";
+/// Data folder of the installed agent's unit.
+const UNITS_DATA: &str = "/var/lib/holdfast-agent/agent";
+
+/// Enrols this machine's agent. Writes its configuration if there is none.
 pub(crate) async fn enroll(args: &EnrollArgs) -> anyhow::Result<()> {
-    let config: AgentConfig = config::load(&args.config.config)?;
+    let console = Console::new();
+    let file = args.config.clone().unwrap_or_else(|| {
+        let units = Path::new(UNITS_CONFIG);
+        if units.is_dir() { units.join("agent.toml") } else { "agent.toml".into() }
+    });
+    let new = args.server.as_deref().filter(|_| !file.exists());
+    if let Some(server) = new {
+        expect_url(server)?;
+        let folder = file.parent().unwrap_or(Path::new("."));
+        let data = args.data.clone().unwrap_or_else(|| {
+            if folder == Path::new(UNITS_CONFIG) { UNITS_DATA.into() } else { folder.join("agent") }
+        });
+        config::write_agent(&file, server, &std::path::absolute(data)?)?;
+    }
+    let config: AgentConfig = config::load(&file).context("name the server with --server")?;
     expect_no_server(&config.data)?;
     let folder = IdentityFolder::new(&config.data);
     if let Some(identity) = folder.enrolled()? {
+        let (data, id, name) = (config.data.display(), identity.id, &identity.name);
+        if args.if_needed {
+            console.line(&format!("enrolled already: agent {id} {name}"));
+            return Ok(());
+        }
         anyhow::bail!(
-            "{}: enrolled already as agent {} {}; to enrol it again, remove that agent at its server and \
-             agent.json here (what waits in agent.db is kept)",
-            config.data.display(),
-            identity.id,
-            identity.name
+            "{data}: enrolled already as agent {id} {name}; to enrol it again, remove that agent at \
+             its server and agent.json here (what waits in agent.db is kept)"
         );
     }
     let name = args.name.clone().or_else(|| Some(config.name.clone()).filter(|n| !n.is_empty()));
-    let server_url = args.server.clone().unwrap_or(config.server);
-    if !reqwest::Url::parse(&server_url).is_ok_and(|url| url.scheme() == "https" && url.has_host())
-    {
-        anyhow::bail!(
-            "{server_url}: name the agents' port of the server as https://HOST:PORT (--server, or \
-             `server` in the configuration)"
-        );
-    }
+    let server_url = args.server.clone().unwrap_or_else(|| config.server.clone());
+    expect_url(&server_url)?;
     let options = EnrollOptions {
         server_url: server_url.clone(),
         token: args.token.clone(),
@@ -101,7 +124,12 @@ pub(crate) async fn enroll(args: &EnrollArgs) -> anyhow::Result<()> {
         groups: args.group.clone(),
         folder,
     };
-    let identity = sync::enroll(&options).await.map_err(|e| match e {
+    let enrolled = sync::enroll(&options).await;
+    if new.is_some() && enrolled.is_err() {
+        // The next attempt may name another server.
+        let _ = std::fs::remove_file(&file);
+    }
+    let identity = enrolled.map_err(|e| match e {
         SyncError::Refused { status: 404, .. } => anyhow::anyhow!(
             "{server_url}: this port does not enrol agents: name the agents' port (1517 unless configured), not \
              that of the page"
@@ -111,6 +139,49 @@ pub(crate) async fn enroll(args: &EnrollArgs) -> anyhow::Result<()> {
         ),
         other => other.into(),
     })?;
-    Console::new().line(&format!("enrolled: agent {} {}", identity.id, identity.name));
+    console.line(&format!("enrolled: agent {} {}", identity.id, identity.name));
+    if new.is_some() {
+        let file = file.display();
+        console.line(&format!("written: {file}\nstart it: holdfast agent --config {file}"));
+    }
+    if server_url != config.server {
+        console.line(&format!(
+            "{}: the agent will use server = {:?}, which it has there",
+            file.display(),
+            config.server
+        ));
+    }
     Ok(())
+}
+
+fn expect_url(server: &str) -> anyhow::Result<()> {
+    let parsed = reqwest::Url::parse(server);
+    if parsed.is_ok_and(|url| url.scheme() == "https" && url.has_host()) {
+        return Ok(());
+    }
+    anyhow::bail!(
+        "{server}: name the agents' port of the server as https://HOST:PORT (--server, or `server` in \
+         the configuration)"
+    )
+}
+
+/// Returns the text that tells how an agent enrols with a token; `None` if the server has not run
+/// with a configuration.
+fn enrolment(folder: &DataFolder, registry: &Registry, token: &str) -> Option<String> {
+    let config: ServerConfig = config::load(&folder.recorded_config()?).ok()?;
+    let AgentsConfig { listen, names, .. } = &config.agents;
+    let host = match names.first() {
+        Some(name) => name.clone(),
+        None if listen.ip().is_unspecified() => registry.host_name(),
+        None => listen.ip().to_string(),
+    };
+    let host = if host.parse::<Ipv6Addr>().is_ok() { format!("[{host}]") } else { host };
+    let port = listen.port();
+    let mut text = format!(
+        "on the machine to be watched:\n  holdfast enroll --server https://{host}:{port} --token {token}"
+    );
+    if listen.ip().is_loopback() {
+        text.push_str("\nonly this machine reaches that port: agents.listen is a loopback address");
+    }
+    Some(text)
 }

@@ -13,8 +13,8 @@ use crate::backup;
 use crate::cli::{FollowArgs, PromoteArgs};
 use crate::folder::{DataFolder, is_there};
 use crate::local::Local;
-use crate::signals::Stop;
 use console::Console;
+use service::Stop;
 
 /// `holdfast journal follow`.
 pub(crate) async fn follow(args: FollowArgs) -> anyhow::Result<()> {

@@ -2,8 +2,6 @@
 //! `ARCHITECTURE.md` states the guarantees.
 
 mod agent_db;
-#[cfg(target_env = "gnu")]
-mod allocator;
 mod backup;
 mod changes;
 mod cli;
@@ -16,12 +14,10 @@ mod inspect;
 mod local;
 mod logging;
 mod manual;
-mod notify;
 mod open_files;
 mod roles;
 mod series;
 mod server;
-mod signals;
 mod up;
 mod upkeep;
 mod user;
@@ -33,6 +29,7 @@ use clap::Parser as _;
 
 use crate::cli::{
     AgentCommand, AgentsCommand, AuthorityCommand, Cli, Command, ConfigCommand, JournalCommand,
+    ServerCommand,
 };
 
 /// Exit code if differences were found or something is not proven.
@@ -111,7 +108,11 @@ fn is_unread(error: &anyhow::Error) -> bool {
 fn run(command: Command) -> anyhow::Result<bool> {
     match command {
         Command::Up(args) => runtime()?.block_on(up::run(args))?,
-        Command::Server(args) => runtime()?.block_on(roles::server(&args))?,
+        Command::Server(args) => match (&args.command, &args.config) {
+            (Some(ServerCommand::Setup(args)), _) => config::setup(args)?,
+            (None, Some(file)) => runtime()?.block_on(roles::server(file, &args))?,
+            (None, None) => anyhow::bail!("server: name its configuration with --config FILE"),
+        },
         Command::Agent(args) => match (args.command, args.config) {
             (Some(AgentCommand::Status(args)), _) => {
                 let config: config::AgentConfig = config::load(&args.config.config)?;
@@ -158,7 +159,7 @@ fn run(command: Command) -> anyhow::Result<bool> {
 pub(crate) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     #[cfg(target_env = "gnu")]
-    allocator::return_freed_memory(&runtime);
+    service::return_freed_memory(&runtime);
     Ok(runtime)
 }
 

@@ -10,24 +10,34 @@ use sync::IdentityFolder;
 use crate::cli::ServerArgs;
 use crate::config::{self, AgentConfig, ServerConfig};
 use crate::folder;
-use crate::notify::Notify;
+use crate::local::shown_address;
 use crate::series::tell_ports;
 use crate::server::Server;
-use crate::signals::Stop;
+use service::Notify;
+use service::Stop;
 
 /// Runs a server until SIGINT or SIGTERM.
-pub(crate) async fn server(args: &ServerArgs) -> anyhow::Result<()> {
-    let file = &args.config.config;
+pub(crate) async fn server(file: &Path, args: &ServerArgs) -> anyhow::Result<()> {
     let mut stop = Stop::listen()?;
-    let mut config: ServerConfig = config::load(file)?;
-    config.file = Some(file.clone());
-    config.validate()?;
     let console = Console::new();
+    if args.reach.listen.is_some() || !args.reach.name.is_empty() {
+        if file.exists() {
+            let file = file.display();
+            console.line(&format!("--listen and --name hold for this run; {file} stays as it is"));
+        } else {
+            config::write_server(file, &args.reach, None)?;
+            console.line(&format!("written: {}", file.display()));
+        }
+    }
+    let mut config: ServerConfig = config::load(file)?;
+    config.reach(&args.reach);
+    config.file = Some(file.to_owned());
+    config.validate()?;
     let notify = Notify::of_environment();
     let (server, started) = Server::start(&config).await?;
     console.line(&format!("page: {}", started.url));
     if let Some(agents) = started.agents {
-        console.line(&format!("agents: https://{agents}"));
+        console.line(&format!("agents: https://{}", shown_address(agents)));
     }
     tell_ports(&console, &started.series);
     if let Some(password) = &started.password {

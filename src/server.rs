@@ -29,7 +29,7 @@ use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
 
 use crate::clock::{FolderClock, STORE_EVERY, read_guarded};
-use crate::config::{Layout, ServerConfig};
+use crate::config::{Layout, ServerConfig, names_of};
 use crate::folder::DataFolder;
 use crate::follow::ServerFiles;
 use crate::local::shown_address;
@@ -400,7 +400,7 @@ fn sessions_options(
         agent_series_max: config.series.agent_series_max,
         timeouts: Timeouts { idle: config.agents.idle_time, ..defaults.timeouts },
         https: Some(config.agents.listen),
-        names: config.agents.names.clone(),
+        names: names_of(config.agents.listen, &config.agents.names),
         unix: Some(folder.path().join(&config.agents.socket)),
         allowed_uids,
         clock: clock.clone(),

@@ -18,11 +18,11 @@ use sync::{EnrollOptions, IdentityFolder};
 use crate::cli::UpArgs;
 use crate::config::{AgentsConfig, ApiConfig, SeriesConfig, ServerConfig};
 use crate::folder::DataFolder;
-use crate::notify::Notify;
 use crate::roles::rebuild_after;
 use crate::series::tell_ports;
 use crate::server::{Server, Started};
-use crate::signals::Stop;
+use service::Notify;
+use service::Stop;
 
 /// Heartbeat of the local agent: commands from the page are received within a second.
 const HEARTBEAT: Duration = Duration::from_secs(1);
@@ -41,9 +41,9 @@ pub(crate) async fn run(args: UpArgs) -> anyhow::Result<()> {
     config.validate()?;
     let notify = Notify::of_environment();
     let (server, started) = Server::start(&config).await?;
-    print_started(&console, &started, &args.data.data);
+    print_started(&console, &started, &args.data);
     let watchdog = notify.ready();
-    let folder = DataFolder::new(&args.data.data);
+    let folder = DataFolder::new(&args.data);
     let exits = args.failure.exit_on_failure || notify.is_connected();
     let (ended, failed) = tokio::select! {
         ended = local_agent(&args, &server, &started, rules, (&folder, &console), &mut stop) => {
@@ -77,7 +77,7 @@ fn rules(watch: &[PathBuf]) -> anyhow::Result<(Rules, Vec<PathBuf>)> {
 
 fn server_config(args: &UpArgs) -> ServerConfig {
     ServerConfig {
-        data: args.data.data.clone(),
+        data: args.data.clone(),
         api: ApiConfig { listen: args.api, plain_http: args.plain_http, ..ApiConfig::default() },
         agents: AgentsConfig { listen: args.agents, ..AgentsConfig::default() },
         series: SeriesConfig::default().with_ports(&args.series),
@@ -114,7 +114,7 @@ async fn local_agent(
     enrol_once(server, &format!("https://{agents}"), identity, console).await?;
     let settings = AgentSettings {
         folder: folder.agent(),
-        excluded: vec![args.data.data.clone()],
+        excluded: vec![args.data.clone()],
         rules,
         scan: ScanConfig { interval: args.scan_interval, ..ScanConfig::default() },
         realtime: RealtimeConfig::default(),

@@ -1,5 +1,6 @@
 //! `make install` into an empty folder: the installed files are complete and run, systemd accepts
-//! the units, and `make uninstall` leaves only files that users wrote.
+//! the units, and `make uninstall` leaves only files that users wrote. The first steps after that: a
+//! server is set up, and an agent enrols with the line that it prints.
 
 #![allow(
     clippy::unwrap_used,
@@ -19,7 +20,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use common::folder;
+use common::{NO_PORTS, Running, folder, free_port, run};
 
 /// Highest exposure that `systemd-analyze security` may report for a unit, in tenths (0 to 100).
 /// The agent's is higher, because it reads every file of the machine as root.
@@ -201,4 +202,69 @@ fn systemd_accepts_the_units_and_rates_them_hardened() {
         let told = String::from_utf8_lossy(&secured.stdout);
         assert!(secured.status.success(), "{name} is too exposed:\n{told}");
     }
+}
+
+#[test]
+fn server_is_set_up_and_an_agent_enrols_with_its_line() {
+    let base = folder("setup");
+    let at = |name: &str| base.join(name).to_str().unwrap().to_owned();
+    let (config, data) = (at("etc/server.toml"), at("server"));
+    let listen = ["--listen", "127.0.0.2", "--name", "localhost", "--name", "fleet.example.org"];
+    let words = [&["server", "setup", "--config", &config, "--data", &data], &listen[..]].concat();
+    let (code, out, error) = run(&words);
+    assert_eq!((code, error.as_str()), (0, ""));
+    assert!(out.contains(&format!("written: {config}")) && out.contains("start it"), "{out}");
+    let (code, _, error) = run(&words);
+    assert_eq!(code, 2);
+    assert!(error.contains("server.toml: exists"), "{error}");
+
+    let port = free_port();
+    let text = fs::read_to_string(&config).unwrap();
+    let text = text.replace("127.0.0.2:1517", &format!("127.0.0.2:{port}"));
+    let text = text.replace("127.0.0.2:55000", "127.0.0.2:0").replace("[series]\n", NO_PORTS);
+    fs::write(&config, text).unwrap();
+    let words = ["server", "--config", &config, "--listen", "127.0.0.1", "--name", "late"];
+    let server = Running::start(&words, &base.join("server.log"));
+    server.line("--listen and --name hold for this run");
+    server.line("ready: ");
+    let token = |more: &[&str]| run(&[&["token", "--data", &data], more].concat());
+    let (_, token_alone, error) = token(&[]);
+    assert_eq!(token_alone.lines().count(), 1);
+    assert!(error.contains("only this machine reaches that port"), "{error}");
+    let line = error.lines().find_map(|line| line.trim().strip_prefix("holdfast ")).unwrap();
+    let line = format!("{line} --name web");
+    assert!(line.contains(&format!(" --server https://localhost:{port} --token hf1.")), "{line}");
+    assert!(line.contains(token_alone.trim()), "{line}");
+    assert_eq!(token(&["--json"]).2, "");
+
+    let agent = at("agent/agent.toml");
+    let enroll = |more: &[&str]| {
+        let mut words: Vec<_> = line.split(' ').collect();
+        words.extend(["--config", &agent]);
+        words.extend(more);
+        run(&words)
+    };
+    // A name that the certificate does not have.
+    let other = line.replace("//localhost:", "//127.0.0.3:");
+    let words: Vec<_> = other.split(' ').chain(["--config", &agent]).collect();
+    let (code, _, error) = run(&words);
+    assert_eq!(code, 2);
+    assert!(error.contains("127.0.0.3"), "{error}");
+    assert!(!Path::new(&agent).exists());
+    let (code, out, error) = enroll(&[]);
+    assert_eq!((code, error.as_str()), (0, ""));
+    assert_eq!(
+        out,
+        format!(
+            "enrolled: agent 001 web\nwritten: {agent}\nstart it: holdfast agent --config {agent}\n"
+        )
+    );
+    assert_eq!(enroll(&["--if-needed"]).0, 0);
+    let (code, _, error) = enroll(&[]);
+    assert_eq!(code, 2);
+    assert!(error.contains("enrolled already as agent 001 web"), "{error}");
+    let agent = Running::start(&["agent", "--config", &agent], &base.join("agent.log"));
+    agent.line("connected: agent 001 web");
+    assert_eq!(agent.stop(), 0);
+    assert_eq!(server.stop(), 0);
 }

@@ -57,6 +57,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("base/model", &[]),
     ("base/env", &[]),
     ("base/console", &[]),
+    ("base/service", &[]),
     ("base/settings", &[]),
     ("link", &["model"]),
     ("agent/observe", &["model", "env"]),

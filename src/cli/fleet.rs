@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use settings::bounds::within;
 use settings::limits::{INTERVAL_MAX, INTERVAL_MIN};
 
-use super::{ConfigArg, DataArg, FailureArg, SeriesPortArgs};
+use super::{ConfigArg, DEFAULT_DATA, DataArg, FailureArg, SeriesPortArgs};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AgentsCommand {
@@ -43,8 +43,10 @@ fn scan_interval(text: &str) -> Result<Duration, String> {
 
 #[derive(Debug, Args)]
 pub(crate) struct UpArgs {
-    #[command(flatten)]
-    pub(crate) data: DataArg,
+    /// Data folder; created at first start.
+    #[arg(long, value_name = "DIR", env = "HOLDFAST_DATA", hide_env_values = true)]
+    #[arg(default_value = DEFAULT_DATA)]
+    pub(crate) data: PathBuf,
     /// Folder or file to watch; may be given more than once. Default: /etc, /usr/bin, /usr/sbin,
     /// /usr/lib/systemd and /boot, as far as they exist.
     #[arg(long, value_name = "PATH")]
@@ -99,8 +101,17 @@ pub(crate) struct AgentStatusArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct EnrollArgs {
-    #[command(flatten)]
-    pub(crate) config: ConfigArg,
+    /// Configuration of the agent; it is written if there is none. Default: agent.toml in
+    /// /etc/holdfast if that folder exists, else in this folder.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Data folder for a configuration that is written. Default: the unit's for /etc/holdfast, else
+    /// `agent` in the folder of the configuration.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+    /// End with exit code 0 if this machine's agent is enrolled already.
+    #[arg(long)]
+    pub(crate) if_needed: bool,
     /// URL of the server's port for agents; default: `server` of the configuration.
     #[arg(long, value_name = "URL")]
     pub(crate) server: Option<String>,

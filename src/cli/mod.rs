@@ -8,6 +8,7 @@ mod look;
 mod queue;
 mod series;
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -25,8 +26,15 @@ pub(crate) use self::series::{
     SeriesImportArgs, SeriesLookArgs, SeriesPortArgs, SeriesServeArgs, SeriesStatArgs,
 };
 
-/// Default data folder.
+/// Data folder of a server that is started by hand.
 const DEFAULT_DATA: &str = "./data";
+
+/// Returns the default data folder of commands on what exists: `./data`, or else that of the
+/// installed unit.
+fn existing_data(unit: &str) -> PathBuf {
+    let [own, unit] = [DEFAULT_DATA, unit].map(PathBuf::from);
+    if !own.exists() && unit.exists() { unit } else { own }
+}
 
 /// Holdfast records what changed on each of your machines and keeps every acknowledged change.
 #[derive(Debug, Parser)]
@@ -64,15 +72,18 @@ pub(crate) enum Command {
 password is made at first start and shown once, unless HOLDFAST_ADMIN_PASSWORD gives it.")]
     Up(UpArgs),
     /// Run the server.
-    #[command(after_help = "Example:\n  holdfast server --config server.toml")]
+    #[command(after_help = "Example:\n  holdfast server setup --listen 0.0.0.0 --name \
+holdfast.example.org\n  holdfast server --config server.toml")]
     Server(ServerArgs),
     /// Run an enrolled agent.
     #[command(after_help = "Example:\n  holdfast agent --config agent.toml\n  holdfast agent \
 status --config agent.toml --json")]
     Agent(AgentArgs),
     /// Enrol this machine's agent with a token from the server.
-    #[command(after_help = "Example:\n  holdfast enroll --config agent.toml --server \
-https://10.0.0.1:1517 --token hf1.SECRET.FINGERPRINT")]
+    #[command(
+        after_help = "Example:\n  holdfast enroll --server https://holdfast.example.org:1517 \
+--token hf1.SECRET.FINGERPRINT"
+    )]
     Enroll(EnrollArgs),
     /// Create an enrolment token, on the server's machine.
     #[command(after_help = "Example:\n  holdfast token --data ./data --uses 10 --ttl 1h")]
@@ -150,11 +161,49 @@ pub(crate) struct ConfigArg {
 
 /// Arguments of `holdfast server`.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct ServerArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<ServerCommand>,
+    /// Configuration file (TOML). If there is none, and --listen or --name is given, it is written.
+    #[arg(long, value_name = "FILE", required = true)]
+    pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) config: ConfigArg,
+    pub(crate) reach: ReachArgs,
     #[command(flatten)]
     pub(crate) failure: FailureArg,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ServerCommand {
+    /// Write the configuration of a server that other machines reach.
+    #[command(after_help = "Example:\n  holdfast server setup --listen 0.0.0.0 --name \
+holdfast.example.org")]
+    Setup(SetupArgs),
+}
+
+/// The address and the names under which others reach a server.
+#[derive(Debug, Args)]
+pub(crate) struct ReachArgs {
+    /// Listen address of page and agents' port, such as 0.0.0.0.
+    #[arg(long, value_name = "IP")]
+    pub(crate) listen: Option<IpAddr>,
+    /// Name or address for the certificate, besides the host's own names and addresses; may be given
+    /// more than once.
+    #[arg(long)]
+    pub(crate) name: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SetupArgs {
+    #[command(flatten)]
+    pub(crate) reach: ReachArgs,
+    /// File to write.
+    #[arg(long, value_name = "FILE", default_value = "server.toml")]
+    pub(crate) config: PathBuf,
+    /// Data folder of the server; default: ./data, relative to where it is started.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
 }
 
 /// The action after a store has failed.
@@ -169,10 +218,14 @@ pub(crate) struct FailureArg {
 /// A data folder.
 #[derive(Debug, Args)]
 pub(crate) struct DataArg {
-    /// Data folder.
-    #[arg(long, value_name = "DIR", default_value = DEFAULT_DATA)]
+    /// Data folder. Default: ./data if it exists, else that of the installed server.
+    #[arg(long, value_name = "DIR", env = "HOLDFAST_DATA", hide_env_values = true)]
+    #[arg(default_value_os_t = existing_data(UNITS_DATA), hide_default_value = true)]
     pub(crate) data: PathBuf,
 }
+
+/// Data folder of the installed server's unit.
+const UNITS_DATA: &str = "/var/lib/holdfast-server/data";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {

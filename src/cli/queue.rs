@@ -4,16 +4,21 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::DEFAULT_DATA;
+use super::existing_data;
+
+/// Folder of the installed agent's unit.
+const UNITS_DATA: &str = "/var/lib/holdfast-agent/agent";
 
 /// Location of a queue.
 #[derive(Debug, Args)]
 pub(crate) struct QueueOf {
-    /// Data folder of `holdfast up` or of an agent.
-    #[arg(long, value_name = "DIR", default_value = DEFAULT_DATA)]
+    /// Data folder of `holdfast up` or of an agent. Default: ./data if it exists, else that of the
+    /// installed agent.
+    #[arg(long, value_name = "DIR", env = "HOLDFAST_DATA", hide_env_values = true)]
+    #[arg(default_value_os_t = existing_data(UNITS_DATA), hide_default_value = true)]
     pub(crate) data: PathBuf,
-    /// Configuration of an agent, which names its data folder.
-    #[arg(long, value_name = "FILE", conflicts_with = "data")]
+    /// Configuration of an agent, whose data folder is used instead.
+    #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 }
 

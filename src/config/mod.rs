@@ -5,6 +5,7 @@ mod agent;
 mod file;
 mod series;
 mod server;
+mod setup;
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -19,6 +20,7 @@ pub(crate) use agent::{AgentConfig, DEFAULT_AGENT};
 pub(crate) use file::ServerFile;
 pub(crate) use series::{Bytes, DEFAULT_SERIES, Listen, SeriesConfig, WalMode};
 pub(crate) use server::{AgentsConfig, ApiConfig, DEFAULT_SERVER, Layout, ServerConfig};
+pub(crate) use setup::{names_of, setup, write_agent, write_server};
 
 /// Largest configuration that is read, bytes.
 const CONFIG_BYTES_MAX: u64 = 1024 * 1024;

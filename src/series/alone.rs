@@ -15,7 +15,7 @@ use crate::cli::{DataArg, SeriesServeArgs};
 use crate::clock::FolderClock;
 use crate::config::{self, DEFAULT_SERIES, SeriesConfig};
 use crate::folder::{DataFolder, is_there};
-use crate::signals::Stop;
+use service::Stop;
 
 /// Interval between comparisons of the clock.
 const TICK_EVERY: Duration = Duration::from_secs(1);

@@ -10,7 +10,7 @@ use sigma::RuleFolder;
 use state::StateStore;
 
 use crate::clock::FolderClock;
-use crate::config::{ServerConfig, ServerFile};
+use crate::config::{ServerConfig, ServerFile, names_of};
 
 /// Returns access to the configuration file for the API; `None` for a server without a file.
 fn config_file(config: &ServerConfig) -> anyhow::Result<Option<Arc<dyn api::ConfigFile>>> {
@@ -56,7 +56,8 @@ pub(super) async fn serve_api(
     let mut options = api::ServeOptions::new(config.api.listen, None);
     config.api.set_connection_limits(&mut options);
     if !config.api.plain_http {
-        options.resolver = Some(Arc::new(registry.server_certificate(&config.api.names)?));
+        let names = names_of(config.api.listen, &config.api.names);
+        options.resolver = Some(Arc::new(registry.server_certificate(&names)?));
     }
     api::serve(options, router).await.context("api")
 }

@@ -28,11 +28,8 @@ pub(crate) fn name() -> String {
 /// Returns the names and addresses under which this host is reached: itself, its name with its
 /// domain, and the addresses of interfaces that are up.
 pub(crate) fn names() -> Vec<String> {
-    let own = name();
-    let hosts = fs::read_to_string("/etc/hosts").unwrap_or_default();
     let mut names = ["localhost", "127.0.0.1", "::1"].map(String::from).to_vec();
-    names.extend(full_name(&hosts, &own));
-    names.push(own);
+    names.extend([reached_name(), name()]);
     let found = nix::ifaddrs::getifaddrs().into_iter().flatten();
     let mut addresses: Vec<IpAddr> = found
         .filter_map(|found| {
@@ -47,6 +44,12 @@ pub(crate) fn names() -> Vec<String> {
     addresses.dedup();
     names.extend(addresses.iter().take(ADDRESSES_MAX).map(IpAddr::to_string));
     names
+}
+
+/// Returns the host's name, with its domain if hosts(5) has it.
+pub(crate) fn reached_name() -> String {
+    let (own, hosts) = (name(), fs::read_to_string("/etc/hosts").unwrap_or_default());
+    full_name(&hosts, &own).unwrap_or(own)
 }
 
 /// Returns the name with its domain of hosts(5), without asking a name server: the first name of

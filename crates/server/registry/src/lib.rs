@@ -448,17 +448,6 @@ impl Registry {
         self.inner.authority.server_certificate(names, &*self.inner.random, self.now())
     }
 
-    /// Returns the names of a server certificate: `names`, and those of this host as it is now.
-    pub(crate) fn certificate_names(&self, names: &[String]) -> Vec<String> {
-        let mut all: Vec<String> = Vec::new();
-        for name in names.iter().cloned().chain((self.inner.options.host_names)()) {
-            if !all.contains(&name) {
-                all.push(name);
-            }
-        }
-        all
-    }
-
     /// Copies `registry.db` consistently while it is in use, the agents' reports included; the
     /// caller copies `ca.key`, `ca.pem` and `token.key`.
     ///

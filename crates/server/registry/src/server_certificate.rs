@@ -13,7 +13,7 @@ use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::limits::{CLOCK_SKEW_SECONDS, SERVER_CERTIFICATE_SECONDS};
-use crate::{Registry, RegistryError};
+use crate::{Registry, RegistryError, host};
 
 /// Delay before a certificate that could not be issued is retried, seconds.
 const RETRY_SECONDS: i64 = 60;
@@ -35,6 +35,24 @@ struct IssuedCertificate {
     names: Vec<String>,
     /// Time at which the names of the host were read.
     read_at_s: i64,
+}
+
+impl Registry {
+    /// Returns the name under which other machines reach this host: with its domain if it has one.
+    pub fn host_name(&self) -> String {
+        host::reached_name()
+    }
+
+    /// Returns the names of a server certificate: `names`, and those of this host as it is now.
+    pub(crate) fn certificate_names(&self, names: &[String]) -> Vec<String> {
+        let mut all: Vec<String> = Vec::new();
+        for name in names.iter().cloned().chain((self.inner.options.host_names)()) {
+            if !all.contains(&name) {
+                all.push(name);
+            }
+        }
+        all
+    }
 }
 
 impl ServerCertificate {

@@ -12,7 +12,8 @@ use common::{csr, der, fixture, options, try_open};
 use env::clock::Clock as _;
 use model::AgentId;
 use registry::{
-    ControlStore as _, EnrollError, IdentityError, RegistryError, RegistryOptions, SqliteControl, WriteContext,
+    ControlStore as _, EnrollError, IdentityError, RegistryError, RegistryOptions, SqliteControl,
+    WriteContext,
 };
 use rustls::RootCertStore;
 use rustls::client::WebPkiServerVerifier;
@@ -104,7 +105,7 @@ fn server_certificate_follows_the_names_of_its_host() {
         let der = shown.current().cert[0].to_vec();
         let (_, parsed) = x509_parser::parse_x509_certificate(&der).unwrap();
         let names = parsed.subject_alternative_name().unwrap().unwrap().value;
-        names.general_names.iter().map(|name| name.to_string()).collect::<Vec<_>>().join(" ")
+        names.general_names.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
     };
     let before = of();
     assert!(before.contains("fleet.example.org") && before.contains("old"), "{before}");

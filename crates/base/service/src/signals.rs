@@ -4,21 +4,21 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Receiver of the stop signals. It listens from its creation on, so that a signal during startup
 /// is not lost.
-pub(crate) struct Stop {
+pub struct Stop {
     interrupt: Signal,
     terminate: Signal,
 }
 
 impl Stop {
     /// Listens for SIGINT and SIGTERM.
-    pub(crate) fn listen() -> anyhow::Result<Self> {
+    pub fn listen() -> anyhow::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
         })
     }
 
-    pub(crate) async fn wait(&mut self) {
+    pub async fn wait(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}

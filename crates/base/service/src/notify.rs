@@ -19,13 +19,13 @@ use tracing::warn;
 
 /// The connection to the service manager.
 #[derive(Debug)]
-pub(crate) struct Notify {
+pub struct Notify {
     socket: Option<UnixDatagram>,
 }
 
 impl Notify {
     /// Connects to the socket named in the environment.
-    pub(crate) fn of_environment() -> Self {
+    pub fn of_environment() -> Self {
         let Some(name) = var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty()) else {
             return Self { socket: None };
         };
@@ -42,12 +42,12 @@ impl Notify {
     }
 
     /// Returns true if a service manager is notified, which can start the program again.
-    pub(crate) fn is_connected(&self) -> bool {
+    pub fn is_connected(&self) -> bool {
         self.socket.is_some()
     }
 
     /// Reports that the program is ready, and notifies the watchdog until the result is dropped.
-    pub(crate) fn ready(&self) -> Watchdog {
+    pub fn ready(&self) -> Watchdog {
         self.send("READY=1");
         let every = watchdog_interval(
             var("WATCHDOG_USEC").ok().as_deref(),
@@ -59,12 +59,12 @@ impl Notify {
     }
 
     /// Sets the text that the service manager shows for the program.
-    pub(crate) fn status(&self, text: &str) {
+    pub fn status(&self, text: &str) {
         self.send(&format!("STATUS={text}"));
     }
 
     /// Reports that a stop has begun.
-    pub(crate) fn stopping(&self) {
+    pub fn stopping(&self) {
         self.send("STOPPING=1");
     }
 
@@ -79,7 +79,7 @@ impl Notify {
 
 /// The task that notifies the service manager's watchdog; dropping this stops it.
 #[derive(Debug)]
-pub(crate) struct Watchdog(Option<JoinHandle<()>>);
+pub struct Watchdog(Option<JoinHandle<()>>);
 
 impl Drop for Watchdog {
     fn drop(&mut self) {

@@ -13,7 +13,7 @@ const TRIM_EVERY: Duration = Duration::from_secs(10);
 
 /// Fixes glibc's thresholds and returns free pages at intervals, as long as the runtime lives.
 #[expect(unsafe_code, reason = "calls into the C library")]
-pub(crate) fn return_freed_memory(runtime: &tokio::runtime::Runtime) {
+pub fn return_freed_memory(runtime: &tokio::runtime::Runtime) {
     // SAFETY: mallopt only sets parameters of the allocator and may be called at any time.
     unsafe {
         libc::mallopt(libc::M_MMAP_THRESHOLD, THRESHOLD_BYTES);

@@ -1,0 +1,145 @@
+//! Configurations that the program writes: the commented default, with the values that were given.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use console::Console;
+
+use super::{DEFAULT_AGENT, DEFAULT_SERVER, ServerConfig, parse};
+use crate::cli::{ReachArgs, SetupArgs};
+
+impl ServerConfig {
+    /// Sets the address and the names of page and agents' port, as far as they are given.
+    pub(crate) fn reach(&mut self, reach: &ReachArgs) {
+        let listeners = [
+            (&mut self.api.listen, &mut self.api.names),
+            (&mut self.agents.listen, &mut self.agents.names),
+        ];
+        for (listen, names) in listeners {
+            listen.set_ip(reach.listen.unwrap_or(listen.ip()));
+            names.extend(
+                reach.name.iter().filter(|name| !names.contains(name)).cloned().collect::<Vec<_>>(),
+            );
+        }
+    }
+}
+
+/// Returns the names for the certificate of a listener: the configured ones, and its address unless
+/// that stands for all.
+pub(crate) fn names_of(listen: SocketAddr, names: &[String]) -> Vec<String> {
+    let address = Some(listen.ip()).filter(|ip| !ip.is_unspecified());
+    names.iter().cloned().chain(address.map(|ip| ip.to_string())).collect()
+}
+
+/// Runs `holdfast server setup`.
+pub(crate) fn setup(args: &SetupArgs) -> anyhow::Result<()> {
+    let listen = Some(args.reach.listen.unwrap_or(Ipv4Addr::UNSPECIFIED.into()));
+    let reach = ReachArgs { listen, name: args.reach.name.clone() };
+    write_server(&args.config, &reach, args.data.as_deref())?;
+    let file = args.config.display();
+    Console::new().line(&format!("written: {file}\nstart it: holdfast server --config {file}"));
+    Ok(())
+}
+
+/// Writes the configuration of a server that is reached under this address and these names. Fails if
+/// there is a file.
+pub(crate) fn write_server(
+    file: &Path,
+    reach: &ReachArgs,
+    data: Option<&Path>,
+) -> anyhow::Result<()> {
+    let mut config = ServerConfig::default();
+    config.reach(reach);
+    let address = |address: SocketAddr| string(&address.to_string());
+    let names = toml::Value::from(reach.name.clone()).to_string();
+    let mut values = vec![
+        ("api.listen", address(config.api.listen)),
+        ("api.names", names.clone()),
+        ("agents.listen", address(config.agents.listen)),
+        ("agents.names", names),
+    ];
+    if let Some(data) = data {
+        let data = std::path::absolute(data).with_context(|| data.display().to_string())?;
+        values.push(("data", string(&data.display().to_string())));
+    }
+    let text = filled(DEFAULT_SERVER, &values);
+    parse::<ServerConfig>(&text)?.validate()?;
+    write_new(file, &text)
+}
+
+/// Writes the configuration of an agent of this server. Fails if there is a file.
+pub(crate) fn write_agent(file: &Path, server: &str, data: &Path) -> anyhow::Result<()> {
+    let values = [("server", string(server)), ("data", string(&data.display().to_string()))];
+    write_new(file, &filled(DEFAULT_AGENT, &values))
+}
+
+fn string(text: &str) -> String {
+    toml::Value::from(text).to_string()
+}
+
+/// Returns a commented configuration with these values in place of the defaults. A key is named as
+/// `section.key`.
+fn filled(template: &str, values: &[(&str, String)]) -> String {
+    let (mut section, mut text) = (String::new(), String::with_capacity(template.len()));
+    for line in template.lines() {
+        if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+            section = format!("{name}.");
+        }
+        let key = line.split_once(" = ").map(|(key, _)| key);
+        let wanted = key.map(|key| format!("{section}{key}"));
+        let value = values.iter().find(|(name, _)| Some(*name) == wanted.as_deref());
+        match key.zip(value) {
+            Some((key, (_, value))) => text.extend([key, " = ", value]),
+            None => text.push_str(line),
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn write_new(file: &Path, text: &str) -> anyhow::Result<()> {
+    let what = || file.display().to_string();
+    if file.symlink_metadata().is_ok() {
+        bail!("{}: exists; edit it, or name another file", file.display());
+    }
+    if let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    }
+    let mut new = File::create_new(file).with_context(what)?;
+    new.write_all(text.as_bytes()).and_then(|()| new.sync_all()).with_context(what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::AgentConfig;
+
+    #[test]
+    fn written_configurations_have_the_values_and_the_comments() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("new/server.toml");
+        let reach =
+            ReachArgs { listen: Some("192.0.2.1".parse().unwrap()), name: vec!["fleet".into()] };
+        write_server(&file, &reach, Some(folder.path())).unwrap();
+        let text = std::fs::read_to_string(&file).unwrap();
+        let config: ServerConfig = parse(&text).unwrap();
+        let mut expected =
+            ServerConfig { data: folder.path().to_owned(), ..ServerConfig::default() };
+        expected.reach(&reach);
+        assert_eq!(config, expected);
+        assert_eq!(text.lines().count(), DEFAULT_SERVER.lines().count());
+        let again = write_server(&file, &reach, None).unwrap_err();
+        assert!(again.to_string().contains("server.toml: exists"), "{again}");
+
+        let file = folder.path().join("agent.toml");
+        write_agent(&file, "https://fleet:1517", folder.path()).unwrap();
+        let config: AgentConfig = parse(&std::fs::read_to_string(&file).unwrap()).unwrap();
+        assert_eq!(
+            (config.server.as_str(), config.data.as_path()),
+            ("https://fleet:1517", folder.path())
+        );
+    }
+}
