@@ -59,8 +59,6 @@ class Up:
     def start(self):
         words = [BINARY, "up", "--data", self.data, "--watch", self.tree, "--api", "127.0.0.1:0"]
         words += ["--plain-http", "--scan-interval", "1h"]
-        for port in ["--resp", "--opentsdb", "--udp", "--http"]:
-            words += [port, "off"]
         env = dict(os.environ, HOLDFAST_ADMIN_PASSWORD="Bench-Password-1")
         log = open(os.path.join(os.path.dirname(self.data), "log"), "w")
         self.process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=log, env=env, text=True)

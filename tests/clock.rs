@@ -22,7 +22,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use common::{
-    Api, NO_PORTS, Running, differences, disk, eventually, folder, free_port, run, run_with, stored,
+    Api, Running, differences, disk, eventually, folder, free_port, run, run_with, stored,
 };
 use reqwest::StatusCode;
 use serde_json::Value;
@@ -63,7 +63,7 @@ impl World {
         let (agents, api) = (free_port(), free_port());
         let server = format!(
             "data = {:?}\n[api]\nlisten = \"127.0.0.1:{api}\"\nplain_http = true\n\
-             max_request_per_minute = 0\n[agents]\nlisten = \"127.0.0.1:{agents}\"\n{NO_PORTS}",
+             max_request_per_minute = 0\n[agents]\nlisten = \"127.0.0.1:{agents}\"\n",
             base.join("server")
         );
         let agent = format!(

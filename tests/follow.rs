@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use common::{Api, NO_PORTS, PATIENCE, Running, eventually, folder, run, run_with};
+use common::{Api, PATIENCE, Running, eventually, folder, run, run_with};
 use env::random::{Random as _, SeededRandom, SystemRandom};
 use journal::{Durability, Journal, Options};
 use link::{Mode, Operation, Payload, Session, SessionValue, Start};
@@ -49,7 +49,7 @@ fn configure(base: &Path, name: &str, api: &str) -> String {
     let file = base.join(format!("{name}.toml"));
     let text = format!(
         "data = {:?}\n[api]\nlisten = \"127.0.0.1:0\"\nmax_request_per_minute = 0\n{api}[agents]\n\
-         listen = \"127.0.0.1:0\"\n{NO_PORTS}",
+         listen = \"127.0.0.1:0\"\n",
         base.join(name)
     );
     fs::write(&file, text).unwrap();

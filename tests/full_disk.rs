@@ -22,9 +22,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use common::{
-    Api, NO_PORTS, Running, differences, disk, eventually, folder, free_port, run, stored,
-};
+use common::{Api, Running, differences, disk, eventually, folder, free_port, run, stored};
 use mounted::Mounted;
 
 fn fleet(base: &Path, server_data: &Path, agent_data: &Path, tree: &Path) -> (Running, Running) {
@@ -35,7 +33,7 @@ fn fleet(base: &Path, server_data: &Path, agent_data: &Path, tree: &Path) -> (Ru
         &server_toml,
         format!(
             "data = {server_data:?}\n[api]\nlisten = \"127.0.0.1:0\"\nplain_http = true\n\
-             [agents]\nlisten = \"127.0.0.1:{agents}\"\n[journal]\nsegment_mib = 4\n{NO_PORTS}"
+             [agents]\nlisten = \"127.0.0.1:{agents}\"\n[journal]\nsegment_mib = 4\n"
         ),
     )
     .unwrap();

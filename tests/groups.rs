@@ -19,7 +19,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use common::{Api, NO_PORTS, Running, disk, eventually, folder, free_port, run, stored};
+use common::{Api, Running, disk, eventually, folder, free_port, run, stored};
 use serde_json::Value;
 
 const XML: &str = "application/xml";
@@ -36,7 +36,7 @@ impl Deployment {
         let (api, agents) = (free_port(), free_port());
         let server = format!(
             "data = {:?}\n[api]\nlisten = \"127.0.0.1:{api}\"\nplain_http = true\n\
-             [agents]\nlisten = \"127.0.0.1:{agents}\"\n{NO_PORTS}",
+             [agents]\nlisten = \"127.0.0.1:{agents}\"\n",
             base.join("server")
         );
         fs::write(base.join("server.toml"), server).unwrap();

@@ -26,9 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::{
-    Api, NO_PORTS, Running, differences, disk, eventually, folder, free_port, run, stored,
-};
+use common::{Api, Running, differences, disk, eventually, folder, free_port, run, stored};
 use env::random::{Random as _, SeededRandom, SystemRandom};
 use proxy::{Fault, Proxy};
 
@@ -87,7 +85,7 @@ impl Fleet {
         let server_toml = format!(
             "data = {:?}\n[api]\nlisten = \"127.0.0.1:0\"\nplain_http = true\n\
              max_request_per_minute = 0\n[agents]\nlisten = \"127.0.0.1:{agents}\"\n\
-             [journal]\nsegment_mib = 1\n{NO_PORTS}",
+             [journal]\nsegment_mib = 1\n",
             base.join("server")
         );
         fs::write(base.join("server.toml"), server_toml).unwrap();

@@ -21,7 +21,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
 
-use common::{NO_PORTS, PATIENCE, Running, eventually, folder, run};
+use common::{PATIENCE, Running, eventually, folder, run};
 use deployment::Deployment;
 
 /// Returns a receiver of the messages. A thread reads the socket at once, because the kernel queues
@@ -79,7 +79,7 @@ fn server_notifies_ready_watchdog_and_stopping() {
         &config,
         format!(
             "data = {:?}\n[api]\nlisten = \"127.0.0.1:0\"\nplain_http = true\n\
-             [agents]\nlisten = \"127.0.0.1:0\"\n{NO_PORTS}",
+             [agents]\nlisten = \"127.0.0.1:0\"\n",
             home.join("data")
         ),
     )

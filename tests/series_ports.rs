@@ -106,9 +106,6 @@ fn http(to: SocketAddr, client: &Client, authorization: &str) -> std::io::Result
     client.talk(to, head.as_bytes())
 }
 
-/// The default ports of a server.
-const USUAL: [(&str, u16); 4] = [("resp", 8282), ("udp", 8383), ("opentsdb", 4242), ("http", 8181)];
-
 /// Writes a server's configuration in `base`, with further lines.
 fn configured(base: &Path, api: &str, more: &str) -> String {
     let config = base.join("server.toml");
@@ -122,36 +119,21 @@ fn configured(base: &Path, api: &str, more: &str) -> String {
 }
 
 #[test]
-fn default_ports_open_on_loopback_and_skip_used_ones() {
-    let base = folder("series-usual");
-    // The port is now in use, by this listener or by another process.
-    let _taken = TcpListener::bind("127.0.0.1:8282");
+fn ports_of_a_server_are_closed_unless_configured() {
+    let base = folder("series-closed");
     let config = configured(&base, "127.0.0.1:0", "");
     let server = Running::start(&["server", "--config", &config], &base.join("log"));
     assert!(server.line("log in: user admin, password ").contains("shown once"));
     server.line("ready: ");
-    let (printed, log) = (server.printed(), fs::read_to_string(base.join("log")).unwrap());
-    for (name, port) in USUAL {
-        let listens = printed.contains(&format!("listening: {name} 127.0.0.1:{port}"));
-        let told = log.contains(&format!("series {name}: cannot listen on 127.0.0.1:{port}"))
-            && log.contains(&format!("set series.{name} in server.toml"));
-        assert!(listens != told && (told || name != "resp"), "{name}: {printed:?} {log}");
-    }
+    let printed = server.printed();
+    assert!(!printed.iter().any(|line| line.starts_with("listening: ")), "{printed:?}");
     assert_eq!(server.stop(), 0);
-
-    // The page must get its port even if it is the default of a series port.
-    let api = TcpListener::bind("127.0.0.1:8181").map(|free| free.local_addr().unwrap());
-    if let Ok(api) = api {
-        let config = configured(&base, &api.to_string(), "");
-        let server = Running::start(&["server", "--config", &config], &base.join("log"));
-        assert_eq!(server.line("ready: "), format!("http://{api}/"));
-        assert_eq!(server.stop(), 0);
-    }
-
-    let config =
-        configured(&base, "127.0.0.1:0", "[series]\nresp = \"127.0.0.1:8282\"\nhttp = \"off\"\n");
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let more = format!("[series]\nresp = \"{address}\"\n");
+    let config = configured(&base, "127.0.0.1:0", &more);
     let (code, _, error) = run(&["server", "--config", &config]);
-    assert_eq!((code, error.contains("series resp 127.0.0.1:8282")), (2, true), "{error}");
+    assert_eq!((code, error.contains(&format!("series resp {address}"))), (2, true), "{error}");
 }
 
 #[test]
@@ -161,14 +143,14 @@ fn each_port_of_up_is_configurable_or_off() {
     fs::create_dir_all(&tree).unwrap();
     let (data, tree) = (data.to_str().unwrap(), tree.to_str().unwrap());
     let words = ["up", "--data", data, "--watch", tree, "--api", "127.0.0.1:0", "--plain-http"];
-    let ports = ["--resp", "off", "--udp", "127.0.0.1:0", "--opentsdb", "off", "--http", "off"];
+    let ports = ["--udp", "127.0.0.1:0", "--http", "off"];
     let up = Running::start(&[&words[..], &ports].concat(), &base.join("log"));
     up.line("ready: ");
     let listening = up.printed().into_iter().filter(|line| line.starts_with("listening: "));
     let listening: Vec<String> = listening.collect();
     assert!(listening.len() == 1 && listening[0].contains("udp 127.0.0.1:"), "{listening:?}");
     assert_eq!(up.stop(), 0);
-    let far = [&words[..], &["--udp", "0.0.0.0:0", "--resp", "off"]].concat();
+    let far = [&words[..], &["--udp", "0.0.0.0:0"]].concat();
     let (code, _, error) = run(&far);
     assert_eq!((code, error.contains("series.udp")), (2, true), "{error}");
 }

@@ -18,7 +18,7 @@ mod common;
 use std::fs;
 use std::path::Path;
 
-use common::{NO_PORTS, Running, folder, run};
+use common::{Running, folder, run};
 use reqwest::Method;
 
 const PASSWORD: &str = "Two-Servers-22";
@@ -30,7 +30,7 @@ fn start(home: &Path, name: &str) -> (Running, String) {
         &config,
         format!(
             "data = {data:?}\n[api]\nlisten = \"127.0.0.1:0\"\nplain_http = true\n\
-             [agents]\nlisten = \"127.0.0.1:0\"\n{NO_PORTS}"
+             [agents]\nlisten = \"127.0.0.1:0\"\n"
         ),
     )
     .unwrap();

@@ -167,7 +167,7 @@ impl SeriesConfig {
         self
     }
 
-    /// Sets each port that is not configured to its default on loopback.
+    /// Sets each port that is not configured to its usual one on loopback.
     pub(crate) fn with_all_ports(mut self) -> Self {
         let local = |port| Some(Listen::At(SocketAddr::from(([127, 0, 0, 1], port))));
         self.resp = self.resp.or(local(8282));

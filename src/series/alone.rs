@@ -83,7 +83,7 @@ fn configuration(args: &SeriesServeArgs, folder: &DataFolder) -> anyhow::Result<
     config.wal = args.wal.unwrap_or(config.wal);
     config.size_max = args.size_max.unwrap_or(config.size_max);
     config.age_max = args.age_max.unwrap_or(config.age_max);
-    // Set every port explicitly, so that a port in use is an error: these ports are all it serves.
+    // The ports are all that it serves, so they are not closed by default.
     let config = config.with_ports(&args.ports).with_all_ports();
     config.validate("")?;
     Ok(config)

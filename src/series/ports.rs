@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use axum::extract::Request;
@@ -16,9 +15,6 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::config::{Listen, SeriesConfig};
-
-/// Interval between attempts to open a port that another program uses.
-const TRY_EVERY: Duration = Duration::from_mins(1);
 
 /// Secrets required by ports on addresses other than loopback.
 #[derive(Default)]
@@ -52,15 +48,11 @@ impl Ports {
         [config.resp, config.opentsdb, config.http].into_iter().any(far)
     }
 
-    /// Opens the configured ports. A port that is not configured is opened on its default address,
-    /// which is on loopback. Ports on loopback accept every local user in clear text; all others
-    /// require TLS and the token. Without a store, no port is opened. Call this after all other
-    /// listeners of the server are open, so that a default port does not take an address that they
-    /// need.
+    /// Opens the configured ports; the others stay closed. Ports on loopback accept every local user
+    /// in clear text; all others require TLS and the token. Without a store, no port is opened.
     ///
     /// # Errors
-    /// Fails if a configured port cannot be opened; ports that were already open are closed again.
-    /// A default port that cannot be opened is skipped, logged, and retried every minute.
+    /// Fails if a port cannot be opened; ports that were already open are closed again.
     pub(crate) async fn open(
         store: Option<&Store>,
         config: &SeriesConfig,
@@ -69,74 +61,22 @@ impl Ports {
         let (stop, _) = watch::channel(false);
         let mut ports = Self { open: Vec::new(), stop, tasks: JoinSet::new(), http: None };
         let Some(store) = store else { return Ok(ports) };
-        let all = config.clone().with_all_ports();
         let lines = [
-            ("resp", config.resp, all.resp, Protocol::Resp),
-            ("opentsdb", config.opentsdb, all.opentsdb, Protocol::OpenTsdb),
+            ("resp", config.resp, Protocol::Resp),
+            ("opentsdb", config.opentsdb, Protocol::OpenTsdb),
         ];
-        for (name, named, port, protocol) in lines {
+        for (name, port, protocol) in lines {
             let Some(Listen::At(address)) = port else { continue };
             let guard = guard(name, address, config, secrets)?;
-            let opened = ports.open_lines(store, (name, address), protocol, guard).await;
-            if !skip_default_port(name, address, named.is_some(), opened)? {
-                ports.lines_later(store, (name, address), protocol, open_guard(config));
-            }
+            ports.open_lines(store, (name, address), protocol, guard).await?;
         }
-        if let Some(Listen::At(address)) = all.udp {
-            let opened = ports.open_udp(store, address).await;
-            if !skip_default_port("udp", address, config.udp.is_some(), opened)? {
-                ports.udp_later(store, address);
-            }
+        if let Some(Listen::At(address)) = config.udp {
+            ports.open_udp(store, address).await?;
         }
-        if let Some(Listen::At(address)) = all.http {
-            let opened = ports.open_http(store, config, address, secrets).await;
-            if !skip_default_port("http", address, config.http.is_some(), opened)? {
-                ports.http_later(store, config, address);
-            }
+        if let Some(Listen::At(address)) = config.http {
+            ports.open_http(store, config, address, secrets).await?;
         }
         Ok(ports)
-    }
-
-    // The functions `*_later` retry default ports. These are on loopback and need no secrets.
-
-    fn lines_later(
-        &mut self,
-        store: &Store,
-        (name, address): (&'static str, SocketAddr),
-        protocol: Protocol,
-        guard: Guard,
-    ) {
-        let (store, stop) = (store.clone(), self.stop.subscribe());
-        self.tasks.spawn(async move {
-            let bind = || TcpListener::bind(address);
-            if let Some(listener) = retry_open(name, TRY_EVERY, stop.clone(), bind).await {
-                ingest::serve_tcp(listener, protocol, store, guard, stop).await;
-            }
-        });
-    }
-
-    fn udp_later(&mut self, store: &Store, address: SocketAddr) {
-        let (store, stop) = (store.clone(), self.stop.subscribe());
-        self.tasks.spawn(async move {
-            let bind = || UdpSocket::bind(address);
-            if let Some(socket) = retry_open("udp", TRY_EVERY, stop.clone(), bind).await {
-                udp(socket, store, stop).await;
-            }
-        });
-    }
-
-    fn http_later(&mut self, store: &Store, config: &SeriesConfig, address: SocketAddr) {
-        let options = HttpOptions { token: None, cors_origins: config.cors_origins.clone() };
-        let router = ingest::router(store.clone(), options);
-        let mut stop = self.stop.subscribe();
-        let options = http_options(address, config);
-        self.tasks.spawn(async move {
-            let serve = || api::serve(options.clone(), router.clone());
-            if let Some(server) = retry_open("http", TRY_EVERY, stop.clone(), serve).await {
-                let _ = stop.wait_for(|stop| *stop).await;
-                server.shutdown().await;
-            }
-        });
     }
 
     async fn open_lines(
@@ -192,53 +132,6 @@ impl Ports {
     }
 }
 
-/// Retries `open` at each interval until it succeeds. Returns `None` if stopped first.
-async fn retry_open<T, E, F: Future<Output = Result<T, E>>>(
-    name: &'static str,
-    every: Duration,
-    mut stop: watch::Receiver<bool>,
-    open: impl Fn() -> F,
-) -> Option<T> {
-    loop {
-        tokio::select! {
-            _ = stop.wait_for(|stop| *stop) => return None,
-            () = tokio::time::sleep(every) => {}
-        }
-        if let Ok(opened) = open().await {
-            tracing::info!("series {name}: the port is open now");
-            is_open(name, true);
-            return Some(opened);
-        }
-    }
-}
-
-/// Reports to `/metrics` whether a port is open.
-fn is_open(name: &'static str, open: bool) {
-    metrics::gauge!("holdfast_series_port_open", "name" => name).set(f64::from(u8::from(open)));
-}
-
-/// Returns true if the port is open. For a default port that cannot be opened, logs a warning and
-/// returns false; for a configured one (`named`), returns the error.
-fn skip_default_port(
-    name: &'static str,
-    address: SocketAddr,
-    named: bool,
-    opened: anyhow::Result<()>,
-) -> anyhow::Result<bool> {
-    is_open(name, opened.is_ok());
-    match opened {
-        Err(e) if !named => {
-            tracing::warn!(
-                "series {name}: cannot listen on {address} until it is free: {e:#}; the other ports work; \
-                 end the program that uses it, or set series.{name} in server.toml (for `up`: --{name}) to another \
-                 HOST:PORT or to off"
-            );
-            Ok(false)
-        }
-        other => other.map(|()| true),
-    }
-}
-
 async fn udp(socket: UdpSocket, store: Store, stopped: watch::Receiver<bool>) {
     if let Err(e) = ingest::serve_udp(socket, store, stopped).await {
         tracing::error!("series udp: {e}");
@@ -283,31 +176,4 @@ async fn with_sender(mut request: Request) -> Request {
         request.extensions_mut().insert(ingest::SenderAddress(ip));
     }
     request
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicU32, Ordering};
-
-    use super::*;
-
-    #[tokio::test]
-    async fn port_in_use_is_opened_once_it_is_free() {
-        let (stop, stopped) = watch::channel(false);
-        let short = Duration::from_millis(1);
-        let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (address, tries) = (taken.local_addr().unwrap(), AtomicU32::new(0));
-        let taken = std::sync::Mutex::new(Some(taken));
-        let open = || async {
-            let free = tries.fetch_add(1, Ordering::Relaxed) == 3;
-            drop(free.then(|| taken.lock().unwrap().take()));
-            TcpListener::bind(address).await
-        };
-        let opened = retry_open("test", short, stopped.clone(), open).await.unwrap();
-        assert_eq!(opened.local_addr().unwrap(), address);
-        assert_eq!(tries.load(Ordering::Relaxed), 4);
-        stop.send_replace(true);
-        let bind = || TcpListener::bind(address);
-        assert!(retry_open("test", TRY_EVERY, stopped, bind).await.is_none());
-    }
 }

@@ -4,9 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::common::{
-    Api, NO_PORTS, Running, differences, disk, eventually, folder, free_port, run, stored,
-};
+use super::common::{Api, Running, differences, disk, eventually, folder, free_port, run, stored};
 
 /// Number of directories in the tree.
 pub(crate) const FOLDERS: usize = 8;
@@ -17,7 +15,7 @@ fn configure(base: &Path, tree: &Path, interval: &str) {
     let agents = free_port();
     let server = format!(
         "data = {:?}\n[api]\nlisten = \"127.0.0.1:0\"\nplain_http = true\n\
-         max_request_per_minute = 0\n[agents]\nlisten = \"127.0.0.1:{agents}\"\n{NO_PORTS}",
+         max_request_per_minute = 0\n[agents]\nlisten = \"127.0.0.1:{agents}\"\n",
         base.join("server")
     );
     let agent = format!(

@@ -17,23 +17,6 @@ use sha2::{Digest as _, Sha256};
 /// Time limit for anything that must happen, on a busy machine.
 pub const PATIENCE: Duration = Duration::from_mins(10);
 
-/// Configuration of a server whose series store has no ports: tests run servers at the same time,
-/// and these would compete for the default ports.
-pub const NO_PORTS: &str =
-    "[series]\nresp = \"off\"\nudp = \"off\"\nopentsdb = \"off\"\nhttp = \"off\"\n";
-
-/// The same as arguments of `up`, which has no configuration file.
-const NO_PORTS_OF_UP: [&str; 8] =
-    ["--resp", "off", "--udp", "off", "--opentsdb", "off", "--http", "off"];
-
-/// Returns the arguments of a command. For `up`, ports of the series store that are not named are
-/// turned off.
-fn without_ports<'a>(words: &[&'a str]) -> Vec<&'a str> {
-    let named = words.contains(&"--resp");
-    let up = words.first() == Some(&"up") && !named;
-    words.iter().chain(NO_PORTS_OF_UP.iter().filter(|_| up)).copied().collect()
-}
-
 /// One process of `holdfast`.
 pub struct Running {
     child: Child,
@@ -51,7 +34,7 @@ impl Running {
     /// Does the same as [`Running::start`], with environment variables.
     pub fn start_with(words: &[&str], log: &Path, env: &[(&str, &str)]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
-        command.args(without_ports(words)).envs(env.iter().copied());
+        command.args(words).envs(env.iter().copied());
         Self::spawn(command, log)
     }
 
@@ -59,7 +42,7 @@ impl Running {
     pub fn start_limited(open_files: u32, words: &[&str], log: &Path) -> Self {
         let script = format!("ulimit -n {open_files}; exec \"$0\" \"$@\"");
         let mut command = Command::new("sh");
-        command.args(["-c", &script, env!("CARGO_BIN_EXE_holdfast")]).args(without_ports(words));
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_holdfast")]).args(words);
         Self::spawn(command, log)
     }
 
@@ -67,7 +50,7 @@ impl Running {
     /// of its arguments.
     pub fn start_through(through: &[&str], words: &[&str], log: &Path) -> Self {
         let mut command = Command::new(through[0]);
-        command.args(&through[1..]).arg(env!("CARGO_BIN_EXE_holdfast")).args(without_ports(words));
+        command.args(&through[1..]).arg(env!("CARGO_BIN_EXE_holdfast")).args(words);
         Self::spawn(command, log)
     }
 
@@ -230,7 +213,7 @@ pub fn run(words: &[&str]) -> (i32, String, String) {
 /// Does the same as [`run`], with environment variables.
 pub fn run_with(words: &[&str], env: &[(&str, &str)]) -> (i32, String, String) {
     let out = Command::new(env!("CARGO_BIN_EXE_holdfast"))
-        .args(without_ports(words))
+        .args(words)
         .envs(env.iter().copied())
         .stdin(Stdio::null())
         .output()
