@@ -430,17 +430,19 @@ fn open_rules(
 
 /// Returns the certificate and the token of the series store's ports if any port needs them.
 fn series_secrets(config: &ServerConfig, registry: &Registry) -> anyhow::Result<Secrets> {
-    if !Ports::need_secrets(&config.series) {
+    if !Ports::need_token(&config.series) {
         return Ok(Secrets::default());
     }
-    let certificate: Arc<dyn ResolvesServerCert> = if config.series.tls_cert.as_os_str().is_empty()
-    {
-        Arc::new(registry.server_certificate(&config.series.names)?)
-    } else {
-        certificate_files(&config.series)?
-    };
+    let certificate: Option<Arc<dyn ResolvesServerCert>> =
+        if !Ports::need_certificate(&config.series) {
+            None
+        } else if config.series.tls_cert.as_os_str().is_empty() {
+            Some(Arc::new(registry.server_certificate(&config.series.names)?))
+        } else {
+            Some(certificate_files(&config.series)?)
+        };
     let token = DataFolder::new(&config.data).series_token()?;
-    Ok(Secrets { certificate: Some(certificate), token: Some(token) })
+    Ok(Secrets { certificate, token: Some(token) })
 }
 
 fn retention(config: &ServerConfig) -> Retention {

@@ -237,6 +237,25 @@ fn non_loopback_ports_need_a_certificate_and_exclude_udp() {
 /// Sends the requests of Grafana's Akumuli data source as a browser does, from a page of another
 /// origin.
 #[test]
+fn deletion_requires_the_token_and_is_logged() {
+    let base = folder("series-delete-token");
+    let data = base.join("data");
+    let store = Alone::start(&data, &["--age-max", "90years"]);
+    let rows = b"put cpu.user 1700000000 1 host=a\nput cpu.user 1700000000 1 host=b\nsync\n";
+    assert_eq!(send_and_read(store.opentsdb, rows).unwrap(), "ok\n");
+    let body = br#"{"metric": "cpu.user", "where": {"host": "a"}}"#;
+    let delete = |headers: &[&str]| request("POST", store.http, "/api/delete", headers, body);
+    assert_eq!(delete(&[]).unwrap().0, 401);
+    assert_eq!(delete(&["authorization: Bearer wrong"]).unwrap().0, 401);
+    let token = fs::read_to_string(data.join("keys/series")).unwrap();
+    let bearer = format!("authorization: Bearer {}", token.trim());
+    let (status, _, answer) = delete(&[&bearer]).unwrap();
+    assert_eq!((status, answer.trim()), (200, r#"{"series":1}"#));
+    let log = fs::read_to_string(base.join("data.log")).unwrap();
+    assert!(log.contains("samples were deleted") && log.contains("cpu.user"), "{log}");
+}
+
+#[test]
 fn grafana_queries_from_another_origin_are_answered() {
     let base = folder("series-grafana");
     let data = base.join("data");

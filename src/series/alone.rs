@@ -90,10 +90,10 @@ fn configuration(args: &SeriesServeArgs, folder: &DataFolder) -> anyhow::Result<
 }
 
 fn secrets(config: &SeriesConfig, folder: &DataFolder) -> anyhow::Result<Secrets> {
-    if !Ports::need_secrets(config) {
+    if !Ports::need_token(config) {
         return Ok(Secrets::default());
     }
-    let named = !config.tls_cert.as_os_str().is_empty();
+    let named = Ports::need_certificate(config) && !config.tls_cert.as_os_str().is_empty();
     let certificate = if named { Some(certificate_files(config)?) } else { None };
     folder.make_keys()?;
     Ok(Secrets { certificate, token: Some(folder.series_token()?) })

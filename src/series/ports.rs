@@ -16,7 +16,8 @@ use tokio::task::JoinSet;
 
 use crate::config::{Listen, SeriesConfig};
 
-/// Secrets required by ports on addresses other than loopback.
+/// Secrets required by ports on addresses other than loopback, and for deletions by every query
+/// port.
 #[derive(Default)]
 pub(crate) struct Secrets {
     /// Returns certificate and key at each handshake, because they are renewed while ports are
@@ -42,8 +43,13 @@ pub(crate) fn tell_ports(console: &Console, open: &[(&'static str, SocketAddr)])
 }
 
 impl Ports {
+    /// Returns true if any configured port needs the token.
+    pub(crate) fn need_token(config: &SeriesConfig) -> bool {
+        Self::need_certificate(config) || matches!(config.http, Some(Listen::At(_)))
+    }
+
     /// Returns true if any configured port is on an address other than loopback.
-    pub(crate) fn need_secrets(config: &SeriesConfig) -> bool {
+    pub(crate) fn need_certificate(config: &SeriesConfig) -> bool {
         let far = |port| matches!(port, Some(Listen::At(a)) if !SocketAddr::ip(&a).is_loopback());
         [config.resp, config.opentsdb, config.http].into_iter().any(far)
     }
@@ -110,8 +116,11 @@ impl Ports {
         secrets: &Secrets,
     ) -> anyhow::Result<()> {
         let guard = guard("http", address, config, secrets)?;
-        let options =
-            HttpOptions { token: guard.token.clone(), cors_origins: config.cors_origins.clone() };
+        let options = HttpOptions {
+            token: guard.token.clone(),
+            delete_token: secrets.token.clone(),
+            cors_origins: config.cors_origins.clone(),
+        };
         let router = ingest::router(store.clone(), options).layer(map_request(with_sender));
         let mut serve = http_options(address, config);
         serve.resolver = secrets.certificate.clone().filter(|_| guard.tls.is_some());

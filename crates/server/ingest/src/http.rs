@@ -32,6 +32,10 @@ pub use answer::UNREAD_TIME_MAX;
 use answer::stream_answer;
 pub use write::{WRITE_BYTES_MAX, WRITES_BYTES_MAX};
 
+/// Most bytes of a deletion's request in the log.
+const LOGGED_BYTES_MAX: usize = 1_000;
+/// Path of deletions.
+const DELETE: &str = "/api/delete";
 /// Largest query, in bytes.
 pub const QUERY_BYTES_MAX: usize = 1 << 20;
 /// Most queries of one port that are answered at a time.
@@ -48,6 +52,9 @@ pub struct HttpOptions {
     /// The required token. `None` admits every caller; use it only for loopback addresses and for
     /// callers that were already authenticated.
     pub token: Option<Token>,
+    /// The token that a deletion requires where `token` is `None`; without either, every caller may
+    /// delete.
+    pub delete_token: Option<Token>,
     /// Origins whose pages may send requests from a browser, such as `http://grafana.example:3000`;
     /// `*` allows any.
     pub cors_origins: Vec<String>,
@@ -87,7 +94,7 @@ fn routes(store: Store, options: HttpOptions, quotas: QueryQuotas) -> Router {
         .route("/api/query", post(run_query))
         .route("/api/search", post(search))
         .route("/api/suggest", post(suggest))
-        .route("/api/delete", post(delete))
+        .route(DELETE, post(delete))
         .route("/api/stats", get(stats))
         .route("/api/version", get(version))
         .route("/api/function-names", get(functions))
@@ -132,10 +139,14 @@ async fn admit(State(options): State<Arc<HttpOptions>>, request: Request, next: 
         return (StatusCode::FORBIDDEN, text).into_response();
     }
     let peer = request.extensions().get::<SenderAddress>().map(|sender| sender.0);
+    let token = match &options.token {
+        None if request.uri().path() == DELETE => options.delete_token.as_ref(),
+        token => token.as_ref(),
+    };
     let preflight = request.method() == Method::OPTIONS && origin.is_some();
     let mut response = if preflight {
         StatusCode::NO_CONTENT.into_response()
-    } else if let Some(refused) = unauthorized(options.token.as_ref(), peer, &shown) {
+    } else if let Some(refused) = unauthorized(token, peer, &shown) {
         refused
     } else {
         next.run(request).await
@@ -259,6 +270,14 @@ async fn delete(
     };
     let deleting = tokio::task::spawn_blocking(move || {
         let deleted = query::delete(&store, &body);
+        if let Ok(series) = &deleted {
+            let asked = String::from_utf8_lossy(&body);
+            tracing::warn!(
+                series,
+                asked = asked.get(..LOGGED_BYTES_MAX).unwrap_or(&asked),
+                "samples were deleted"
+            );
+        }
         drop(permit);
         deleted
     });
