@@ -439,7 +439,7 @@ fn series_secrets(config: &ServerConfig, registry: &Registry) -> anyhow::Result<
         } else if config.series.tls_cert.as_os_str().is_empty() {
             Some(Arc::new(registry.server_certificate(&config.series.names)?))
         } else {
-            Some(certificate_files(&config.series)?)
+            Some(certificate_files(&config.series.tls_cert, &config.series.tls_key)?)
         };
     let token = DataFolder::new(&config.data).series_token()?;
     Ok(Secrets { certificate, token: Some(token) })

@@ -281,3 +281,33 @@ fn server_certificate_is_renewed_while_connections_continue() {
     stop.send(true).unwrap();
     runtime.block_on(serving).unwrap();
 }
+
+#[test]
+fn page_presents_its_own_certificate_and_reloads_it() {
+    let base = folder("api-certificate");
+    let first = renew(&base);
+    let config = base.join("server.toml");
+    let at = |name: &str| base.join(name).to_str().unwrap().to_owned();
+    let text = format!(
+        "data = {:?}\n[api]\nlisten = \"127.0.0.1:0\"\ntls_cert = {:?}\ntls_key = {:?}\n\
+         [agents]\nlisten = \"127.0.0.1:0\"\n",
+        at("data"),
+        at("cert.pem"),
+        at("key.pem")
+    );
+    fs::write(&config, text).unwrap();
+    let words = ["server", "--config", config.to_str().unwrap()];
+    let server = Running::start(&words, &base.join("log"));
+    let url = server.line("ready: ");
+    let page = url.trim_start_matches("https://").trim_end_matches('/').parse().unwrap();
+    let ask = b"GET /readyz HTTP/1.0\r\nhost: localhost\r\n\r\n";
+    let first = Client::trusting(&first);
+    assert!(first.talk(page, ask).unwrap().contains(" 200 "));
+    let second = Client::trusting(&renew(&base));
+    assert!(second.talk(page, ask).unwrap().contains(" 200 "));
+    assert!(first.talk(page, ask).is_err());
+    assert_eq!(server.stop(), 0);
+    fs::write(base.join("key.pem"), "no key").unwrap();
+    let (code, _, error) = run(&words);
+    assert_eq!((code, error.contains("api: certificate: ")), (2, true), "{error}");
+}

@@ -80,6 +80,14 @@ fn expect_hosts(key: &str, names: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Returns an error if only one of certificate and key is named.
+fn expect_both(prefix: &str, cert: &Path, key: &Path) -> anyhow::Result<()> {
+    if cert.as_os_str().is_empty() != key.as_os_str().is_empty() {
+        bail!("{prefix}tls_cert and {prefix}tls_key: name both or none");
+    }
+    Ok(())
+}
+
 /// Returns an error unless each origin is one as browsers send it (RFC 6454), or `*`.
 fn expect_origins(key: &str, origins: &[String]) -> anyhow::Result<()> {
     for origin in origins {
@@ -166,6 +174,7 @@ mod tests {
         let cases = [
             (server("[agents]\nnames = [\"bad name\"]"), "agents.names: \"bad name\""),
             (server("[api]\nnames = [\"\"]"), "api.names"),
+            (server("[api]\ntls_key = \"a\""), "api.tls_cert and api.tls_key: name both"),
             (server("[api]\ncors_origins = [\"foo\"]"), "api.cors_origins: \"foo\""),
             (server("[api]\ncors_origins = [\"https://a/\"]"), "api.cors_origins"),
             (server("[agents]\nidle_time = \"1s\""), "agents.idle_time = 1s"),

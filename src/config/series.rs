@@ -10,6 +10,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Deserializer};
 use settings::bounds::{Written, duration, within};
 
+use super::expect_both;
 use crate::cli::SeriesPortArgs;
 
 /// A commented file with every key at its default.
@@ -210,10 +211,7 @@ impl SeriesConfig {
         {
             bail!("{}: UDP has neither TLS nor token: only on a loopback address", key("udp"));
         }
-        if self.tls_cert.as_os_str().is_empty() != self.tls_key.as_os_str().is_empty() {
-            bail!("{} and {}: name both or none", key("tls_cert"), key("tls_key"));
-        }
-        Ok(())
+        expect_both(prefix, &self.tls_cert, &self.tls_key)
     }
 
     /// Returns the options for opening the store.

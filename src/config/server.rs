@@ -8,7 +8,7 @@ use anyhow::bail;
 use serde::Deserialize;
 use settings::bounds::{duration, within};
 
-use super::{SeriesConfig, expect_hosts, expect_origins};
+use super::{SeriesConfig, expect_both, expect_hosts, expect_origins};
 
 /// A commented file with every key at its default.
 pub(crate) const DEFAULT_SERVER: &str = concat!(
@@ -72,6 +72,7 @@ impl ServerConfig {
         within("api.max_connections", &self.api.max_connections, &8, &100_000)?;
         // The minimum is above the default heartbeat of agents.
         within("agents.idle_time", &self.agents.idle_time, &(second * 11), &year)?;
+        expect_both("api.", &self.api.tls_cert, &self.api.tls_key)?;
         expect_hosts("api.names", &self.api.names)?;
         expect_hosts("agents.names", &self.agents.names)?;
         expect_origins("api.cors_origins", &self.api.cors_origins)?;
@@ -109,6 +110,8 @@ impl ServerConfig {
 pub(crate) struct ApiConfig {
     pub(crate) listen: SocketAddr,
     pub(crate) plain_http: bool,
+    pub(crate) tls_cert: PathBuf,
+    pub(crate) tls_key: PathBuf,
     pub(crate) names: Vec<String>,
     pub(crate) max_request_per_minute: u32,
     pub(crate) max_request_per_minute_all: u32,
@@ -135,6 +138,8 @@ impl Default for ApiConfig {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 55_000)),
             plain_http: false,
+            tls_cert: PathBuf::new(),
+            tls_key: PathBuf::new(),
             names: Vec::new(),
             max_request_per_minute: 300,
             max_request_per_minute_all: 6_000,

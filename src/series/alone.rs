@@ -1,6 +1,7 @@
 //! `holdfast series serve`, `init` and `create`: the series store without a server.
 
 use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,8 +27,8 @@ pub(super) async fn serve(args: SeriesServeArgs) -> anyhow::Result<()> {
     let console = Console::new();
     let folder = DataFolder::new(&args.data.data);
     let config = crate::open_files::fit_series(&configuration(&args, &folder)?)?;
-    let secrets = secrets(&config, &folder)?;
     folder.make()?;
+    let secrets = secrets(&config, &folder)?;
     let clock = FolderClock::open(&folder);
     let dir = folder.series();
     let options = StoreOptions { clock: clock.clock.clone(), ..config.store_options() };
@@ -94,17 +95,19 @@ fn secrets(config: &SeriesConfig, folder: &DataFolder) -> anyhow::Result<Secrets
         return Ok(Secrets::default());
     }
     let named = Ports::need_certificate(config) && !config.tls_cert.as_os_str().is_empty();
-    let certificate = if named { Some(certificate_files(config)?) } else { None };
+    let certificate =
+        if named { Some(certificate_files(&config.tls_cert, &config.tls_key)?) } else { None };
     folder.make_keys()?;
     Ok(Secrets { certificate, token: Some(folder.series_token()?) })
 }
 
-/// Opens the certificate and key that a configuration names. They are reloaded when they change.
+/// Opens a certificate and its key. They are reloaded when they change.
 pub(crate) fn certificate_files(
-    config: &SeriesConfig,
+    cert: &Path,
+    key: &Path,
 ) -> anyhow::Result<Arc<dyn ResolvesServerCert>> {
-    let files = CertificateFiles::open(config.tls_cert.clone(), config.tls_key.clone());
-    Ok(Arc::new(files.map_err(|e| anyhow::anyhow!("series certificate: {e}"))?))
+    let files = CertificateFiles::open(cert.to_owned(), key.to_owned());
+    Ok(Arc::new(files.map_err(|e| anyhow::anyhow!("certificate: {e}"))?))
 }
 
 /// Writes the commented configuration.

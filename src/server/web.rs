@@ -10,7 +10,8 @@ use sigma::RuleFolder;
 use state::StateStore;
 
 use crate::clock::FolderClock;
-use crate::config::{ServerConfig, ServerFile, names_of};
+use crate::config::{ApiConfig, ServerConfig, ServerFile, names_of};
+use crate::series::certificate_files;
 
 /// Returns access to the configuration file for the API; `None` for a server without a file.
 fn config_file(config: &ServerConfig) -> anyhow::Result<Option<Arc<dyn api::ConfigFile>>> {
@@ -56,8 +57,12 @@ pub(super) async fn serve_api(
     let mut options = api::ServeOptions::new(config.api.listen, None);
     config.api.set_connection_limits(&mut options);
     if !config.api.plain_http {
-        let names = names_of(config.api.listen, &config.api.names);
-        options.resolver = Some(Arc::new(registry.server_certificate(&names)?));
+        let ApiConfig { listen, names, tls_cert, tls_key, .. } = &config.api;
+        options.resolver = Some(if tls_cert.as_os_str().is_empty() {
+            Arc::new(registry.server_certificate(&names_of(*listen, names))?)
+        } else {
+            certificate_files(tls_cert, tls_key).context("api")?
+        });
     }
     api::serve(options, router).await.context("api")
 }

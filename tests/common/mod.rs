@@ -8,7 +8,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -64,7 +64,7 @@ impl Running {
         std::thread::spawn(move || {
             let whole = out.lines().map_while(Result::ok);
             for line in whole.chain([END.to_owned()]) {
-                shared.0.lock().unwrap().push(line);
+                shared.0.lock().unwrap_or_else(PoisonError::into_inner).push(line);
                 shared.1.notify_all();
             }
         });
@@ -185,7 +185,7 @@ impl Running {
             eprintln!("{}: {}", text("comm").trim(), text("syscall").trim());
         }
         // A lock that a panicked thread held must not end this test with a second panic.
-        let lines = self.lines.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let lines = self.lines.0.lock().unwrap_or_else(PoisonError::into_inner);
         eprintln!("{lines:#?}");
         let log = fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<_> = log.lines().rev().take(50).collect();
