@@ -247,7 +247,7 @@ fn short_lived_writers_are_named() {
     assert!(score.right * 10 >= all * 9, "{:#?}", score.not_known);
 }
 
-/// A write through an io_uring is made by a thread of the kernel, which belongs to the process.
+/// A write through an `io_uring` is made by a thread of the kernel, which belongs to the process.
 #[test]
 fn writer_through_an_io_uring_is_named() {
     if skip("writer_through_an_io_uring_is_named") {
