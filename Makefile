@@ -14,7 +14,7 @@ BIN ?=
 INSTALL = PREFIX="$(PREFIX)" SYSCONFDIR="$(SYSCONFDIR)" DESTDIR="$(DESTDIR)" \
 	BIN="$(or $(BIN),target/release/holdfast)" ./packaging/install.sh
 
-.PHONY: help up build install uninstall test quick check unit loom page fuzz-api netdata soak fuzz clean
+.PHONY: help up build install packages uninstall test quick check unit loom page fuzz-api netdata soak fuzz clean
 
 help: ## This list
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -29,6 +29,10 @@ build: ## The release binary, target/release/holdfast
 install: ## The program with units, completions and manual pages (PREFIX, DESTDIR, BIN)
 	$(if $(BIN),,cargo build --release --bin holdfast)
 	@$(INSTALL) install
+
+packages: ## A Debian package, a tarball and the debug symbols in dist/ (BIN, OUT)
+	$(if $(BIN),,cargo build --release --bin holdfast)
+	@BIN="$(or $(BIN),target/release/holdfast)" OUT="$(OUT)" ./packaging/packages.sh
 
 uninstall: ## Take it away again; configuration and data stay
 	@$(INSTALL) uninstall

@@ -204,6 +204,60 @@ fn systemd_accepts_the_units_and_rates_them_hardened() {
     }
 }
 
+/// Runs dpkg on a root folder of its own. Its scripts see the folder as `DPKG_ROOT`.
+fn dpkg(root: &Path, words: &[&str]) {
+    let mut command = Command::new("dpkg");
+    command.arg(format!("--root={}", root.display()));
+    // The root has neither a C library nor a shell.
+    command.args(["--force-script-chrootless", "--force-depends"]).args(words);
+    let out = command.output().unwrap();
+    assert!(out.status.success(), "{words:?}: {}", String::from_utf8_lossy(&out.stderr));
+}
+
+#[test]
+fn debian_package_is_installed_upgraded_and_removed() {
+    let base = folder("packages");
+    let (out, root) = (base.join("dist"), base.join("root"));
+    let built = Command::new("./packaging/packages.sh")
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .envs([("BIN", env!("CARGO_BIN_EXE_holdfast")), ("COMPRESSION", "none")])
+        .env("OUT", &out)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&built.stdout).into_owned();
+    assert!(built.status.success(), "{said}{}", String::from_utf8_lossy(&built.stderr));
+    assert!(said.starts_with("needs glibc 2."), "{said}");
+    let found = files(&out);
+    let of_kind = |kind: &str| found.iter().find(|name| name.ends_with(kind)).unwrap();
+    let (deb, tarball) = (out.join(of_kind(".deb")), out.join(of_kind(".tar.gz")));
+    assert!(of_kind(".debug").starts_with("holdfast_"));
+
+    fs::create_dir_all(root.join("var/lib/dpkg/updates")).unwrap();
+    fs::create_dir_all(root.join("var/lib/dpkg/info")).unwrap();
+    fs::write(root.join("var/lib/dpkg/status"), "").unwrap();
+    let deb = deb.to_str().unwrap();
+    dpkg(&root, &["--install", deb]);
+    let program = root.join("usr/bin/holdfast");
+    assert!(Command::new(&program).arg("--version").output().unwrap().status.success());
+    let config = root.join("etc/holdfast/server.toml");
+    let target = Path::new("/var/lib/holdfast-server/server.toml");
+    assert_eq!(fs::read_link(&config).unwrap(), target);
+    let listed = files(&root.join("usr"));
+    // Another installation keeps what somebody put in place of the link.
+    fs::remove_file(&config).unwrap();
+    fs::write(&config, "# mine\n").unwrap();
+    dpkg(&root, &["--install", deb]);
+    assert_eq!(fs::read_to_string(&config).unwrap(), "# mine\n");
+    dpkg(&root, &["--remove", "holdfast"]);
+    assert!(!program.exists() && config.exists());
+
+    let unpacked = base.join("unpacked");
+    fs::create_dir_all(&unpacked).unwrap();
+    let tar = Command::new("tar").arg("-xzf").arg(&tarball).arg("-C").arg(&unpacked).status();
+    assert!(tar.unwrap().success());
+    assert_eq!(files(&unpacked.join("holdfast/usr")), listed);
+}
+
 #[test]
 fn server_is_set_up_and_an_agent_enrols_with_its_line() {
     let base = folder("setup");
