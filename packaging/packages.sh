@@ -25,7 +25,7 @@ tar -C "$stage" --owner=0 --group=0 --numeric-owner -czf "$out/$name.tar.gz" hol
 objcopy --only-keep-debug --compress-debug-sections "$bin" "$out/$name.debug"
 
 # The link to the server's configuration is made when the package is installed: as a file of the
-# package it would replace a plain file that somebody put in its place.
+# package it would replace the plain file of an administrator.
 rm "$stage/holdfast/etc/holdfast/server.toml"
 install -d "$stage/holdfast/DEBIAN"
 install -m 0755 deb/postinst deb/prerm "$stage/holdfast/DEBIAN/"

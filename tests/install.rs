@@ -243,7 +243,7 @@ fn debian_package_is_installed_upgraded_and_removed() {
     let target = Path::new("/var/lib/holdfast-server/server.toml");
     assert_eq!(fs::read_link(&config).unwrap(), target);
     let listed = files(&root.join("usr"));
-    // Another installation keeps what somebody put in place of the link.
+    // Another installation keeps the plain file of an administrator.
     fs::remove_file(&config).unwrap();
     fs::write(&config, "# mine\n").unwrap();
     dpkg(&root, &["--install", deb]);
