@@ -94,7 +94,7 @@ async fn too_long_path_is_refused_and_the_next_request_is_answered() {
 }
 
 async fn with_tls(world: &World) -> Server {
-    let pair = world.registry.issue_server_certificate(&[]).unwrap();
+    let pair = world.registry.issue_server_certificate(&["localhost".to_owned()]).unwrap();
     let tls = TlsPem { cert_chain_pem: pair.cert_chain_pem, key_pem: pair.key_pem };
     let options = ServeOptions::new("127.0.0.1:0".parse().unwrap(), Some(tls));
     serve(options, world.router.clone()).await.unwrap()
