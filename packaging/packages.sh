@@ -37,7 +37,7 @@ Maintainer: Holdfast
 Section: admin
 Priority: optional
 Installed-Size: $(du -sk "$stage/holdfast" | cut -f 1)
-Depends: libc6 (>= $glibc)
+Depends: libc6 (>= $glibc), libgcc-s1
 Description: knows what changed on every machine
  Agent and server in one program: watches files and packages, keeps every
  change until the server has it, and serves a page and an API. Neither unit is

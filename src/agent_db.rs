@@ -48,8 +48,12 @@ pub(crate) fn scan(args: &ScanArgs) -> anyhow::Result<bool> {
         let data = database.parent().map(Path::to_owned).unwrap_or_default();
         AgentConfig { data, ..AgentConfig::default() }
     };
-    let (own, _) = config.into_settings();
-    scan::compare(&request, &database, &own.with_groups()?.rules)
+    let (mut own, _) = config.into_settings();
+    if of.config.is_none() {
+        // That of `up` has the server's data too.
+        own.excluded = vec![of.data.clone()];
+    }
+    scan::compare(&request, &database, &own.with_groups()?)
 }
 
 /// Returns the path of the database in an agent's own folder; fails if it does not exist.

@@ -6,11 +6,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::bail;
 use console::Console;
 use serde_json::Value;
+use service::Stop;
 
 use crate::cli::ChangesArgs;
 use crate::local::{Local, at};
 use crate::server;
-use service::Stop;
 
 /// Polling interval of `--follow`.
 const FOLLOW_EVERY: Duration = Duration::from_secs(1);

@@ -165,8 +165,8 @@ fn expect_url(server: &str) -> anyhow::Result<()> {
     )
 }
 
-/// Returns the text that tells how an agent enrols with a token; `None` if the server has not run
-/// with a configuration.
+/// Returns the command that enrols an agent with a token; `None` if the server has not run with a
+/// configuration.
 fn enrolment(folder: &DataFolder, registry: &Registry, token: &str) -> Option<String> {
     let config: ServerConfig = config::load(&folder.recorded_config()?).ok()?;
     let AgentsConfig { listen, names, .. } = &config.agents;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use replication::follow::{self, FollowOptions, FollowerFolder, Marker, ServerAddress};
 use replication::{Part, SeedSource};
+use service::Stop;
 use state::StateStore;
 
 use crate::backup;
@@ -14,7 +15,6 @@ use crate::cli::{FollowArgs, PromoteArgs};
 use crate::folder::{DataFolder, is_there};
 use crate::local::Local;
 use console::Console;
-use service::Stop;
 
 /// `holdfast journal follow`.
 pub(crate) async fn follow(args: FollowArgs) -> anyhow::Result<()> {

@@ -5,6 +5,8 @@ use std::path::Path;
 use anyhow::bail;
 use console::Console;
 use run::{Agent, AgentSettings, Ended, REBUILD_PAUSE};
+use service::Notify;
+use service::Stop;
 use sync::IdentityFolder;
 
 use crate::cli::ServerArgs;
@@ -13,8 +15,6 @@ use crate::folder;
 use crate::local::shown_address;
 use crate::series::tell_ports;
 use crate::server::Server;
-use service::Notify;
-use service::Stop;
 
 /// Runs a server until SIGINT or SIGTERM.
 pub(crate) async fn server(file: &Path, args: &ServerArgs) -> anyhow::Result<()> {

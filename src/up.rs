@@ -13,6 +13,8 @@ use run::{
     ScanConfig, SyncConfig,
 };
 use scan::absolute_path;
+use service::Notify;
+use service::Stop;
 use sync::{EnrollOptions, IdentityFolder};
 
 use crate::cli::UpArgs;
@@ -21,8 +23,6 @@ use crate::folder::DataFolder;
 use crate::roles::rebuild_after;
 use crate::series::tell_ports;
 use crate::server::{Server, Started};
-use service::Notify;
-use service::Stop;
 
 /// Heartbeat of the local agent: commands from the page are received within a second.
 const HEARTBEAT: Duration = Duration::from_secs(1);

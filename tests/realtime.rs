@@ -295,6 +295,8 @@ fn kills_in_a_storm_lose_no_change_and_report_none_twice() {
 #[test]
 fn scan_below_prints_what_differs_from_the_baseline() {
     let Some(place) = Place::new("scan-below") else { return };
+    // Its own data is not watched, so it does not differ.
+    let place = Place { data: place.tree.join("data"), ..place };
     let (running, _) = place.up();
     assert_eq!(running.stop(), 0);
     let compare = |names: &[&str]| {

@@ -10,13 +10,13 @@ use console::Console;
 use ingest::CertificateFiles;
 use rustls::server::ResolvesServerCert;
 use series::{Store, StoreOptions};
+use service::Stop;
 
 use super::{Ports, Secrets, tell_ports};
 use crate::cli::{DataArg, SeriesServeArgs};
 use crate::clock::FolderClock;
 use crate::config::{self, DEFAULT_SERIES, SeriesConfig};
 use crate::folder::{DataFolder, is_there};
-use service::Stop;
 
 /// Interval between comparisons of the clock.
 const TICK_EVERY: Duration = Duration::from_secs(1);

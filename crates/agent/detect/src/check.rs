@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
+use model::path::is_at_or_below;
 use model::traits::BaselineItem;
 use model::{Check, Depth, ItemKey, Kind, Observation};
 use observe::{Directory, Stat, open};
@@ -19,7 +20,6 @@ use crate::root::Root;
 use crate::visit::{OpenRoot, open_root, visit};
 use crate::walk::{Base, Child, Context, Targeted, Walk};
 use crate::{limits, merge, moves};
-use model::path::is_at_or_below;
 
 impl Targeted {
     pub(crate) fn new(checks: &[Check], large_bytes: u64) -> Self {

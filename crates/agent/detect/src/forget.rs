@@ -1,13 +1,13 @@
 //! Drops items that no rule covers any more. No change is reported, since nothing happened on the
 //! disk.
 
+use model::path::is_at_or_below;
 use model::path::join;
 use model::{Baseline, BaselineItem, ItemKey, Op, Sink};
 
 use crate::report::ScanError;
 use crate::root::Root;
 use crate::writer::Writer;
-use model::path::is_at_or_below;
 
 /// Drops the items at or below `path` (all items if it is `None`) that are not at or below a root.
 /// Returns the number of dropped items.

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use model::ItemKey;
+use model::path::is_at_or_below;
 
 use crate::merge::Mask;
 use crate::rules::{RulesError, Watch, normal};
 use crate::select::Selection;
-use model::path::is_at_or_below;
 
 /// A compiled rule.
 #[derive(Debug)]

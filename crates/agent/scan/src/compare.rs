@@ -13,21 +13,26 @@ use model::traits::PortError;
 use model::{
     Change, ChangeBatch, Check, Depth, EventBody, ItemKey, NoHandles, Op, Sink, SinkOutcome,
 };
+use run::AgentSettings;
 
 use crate::baseline::Baselines;
 use crate::{Printer, ScanRequest, absolute_path};
 
-/// Prints what differs from the baseline in an agent's database, under these rules. A path that they
-/// do not cover is compared under those of a plain watch, as of `holdfast up --watch`. Returns false
+/// Prints what differs from the baseline in an agent's database, under the agent's rules. A path that
+/// they do not cover is compared under those of a plain watch, as of `holdfast up --watch`. Returns false
 /// if something could not be read.
 ///
 /// # Errors
 /// Returns an error if a path is not watched, the database cannot be read, or stdout fails.
-pub fn compare(request: &ScanRequest, database: &Path, rules: &Rules) -> anyhow::Result<bool> {
+pub fn compare(
+    request: &ScanRequest,
+    database: &Path,
+    own: &AgentSettings,
+) -> anyhow::Result<bool> {
     let mut differences = Differences { printer: Printer::new(request), changes: 0, unsettled: 0 };
     let mut whole = true;
     for path in &request.paths {
-        whole &= differences.compare(&real(path)?, request, database, rules)?;
+        whole &= differences.compare(&real(path)?, request, database, own)?;
     }
     differences.summarise()?;
     Ok(whole)
@@ -55,7 +60,7 @@ impl<W: Write> Differences<W> {
         path: &Path,
         request: &ScanRequest,
         database: &Path,
-        rules: &Rules,
+        own: &AgentSettings,
     ) -> anyhow::Result<bool> {
         let shown = || path.display().to_string();
         let bytes = path.as_os_str().as_bytes();
@@ -67,13 +72,15 @@ impl<W: Write> Differences<W> {
                 shown()
             );
         };
-        let mut roots = rules.0.iter().filter_map(|watch| watch.path.canonicalize().ok());
+        let mut roots = own.rules.0.iter().filter_map(|watch| watch.path.canonicalize().ok());
         let rules = if roots.any(|root| path.starts_with(root)) {
-            rules.clone()
+            own.rules.clone()
         } else {
             Rules::of_paths([PathBuf::from(OsString::from_vec(top))])
         };
-        let scanner = request.scanner(rules)?;
+        let real = |folder: &PathBuf| Some(folder.canonicalize().ok()?.into_os_string().into_vec());
+        let excluded = own.excluded.iter().filter_map(real).collect();
+        let scanner = request.scanner(rules, excluded)?;
         let is_directory = path.symlink_metadata().is_ok_and(|found| found.is_dir());
         let key = ItemKey::of_path(bytes);
         let mut checks = vec![Check { key: key.clone(), depth: Depth::Name, seen: None }];
@@ -145,7 +152,10 @@ impl<W: Write> Sink for Differences<W> {
             else {
                 continue;
             };
-            self.print(&change).map_err(|e| PortError(format!("{e:#}")))?;
+            if let Err(e) = self.print(&change) {
+                self.printer.failed = e.downcast().ok();
+                return Err(PortError("stdout".into()));
+            }
         }
         Ok(SinkOutcome::default())
     }

@@ -33,8 +33,9 @@ pub struct ScanRequest {
 }
 
 impl ScanRequest {
-    fn scanner(&self, rules: Rules) -> anyhow::Result<Scanner> {
-        let options = ScanOptions { readers: usize::from(self.threads), ..ScanOptions::default() };
+    fn scanner(&self, rules: Rules, excluded: Vec<Vec<u8>>) -> anyhow::Result<Scanner> {
+        let readers = usize::from(self.threads);
+        let options = ScanOptions { readers, excluded, ..ScanOptions::default() };
         Ok(Scanner::new(rules, options, Arc::new(SystemClock::new()))?)
     }
 }
@@ -49,7 +50,7 @@ pub fn run(request: &ScanRequest) -> anyhow::Result<bool> {
         std::fs::symlink_metadata(path).with_context(|| path.display().to_string())?;
         paths.push(absolute_path(path)?);
     }
-    let scanner = request.scanner(Rules::of_paths(paths))?;
+    let scanner = request.scanner(Rules::of_paths(paths), Vec::new())?;
     let mut printer = Printer::new(request);
     let (progress, cancel) = (Progress::new(), Cancel::new());
     // Items that scroll over the terminal are progress enough.

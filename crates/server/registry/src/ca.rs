@@ -280,7 +280,7 @@ fn params(
     Ok(params)
 }
 
-fn san(name: &str) -> Result<SanType, RegistryError> {
+pub(crate) fn san(name: &str) -> Result<SanType, RegistryError> {
     if let Ok(ip) = name.parse::<IpAddr>() {
         return Ok(SanType::IpAddress(ip));
     }

@@ -12,6 +12,7 @@ use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
+use crate::ca::san;
 use crate::limits::{CLOCK_SKEW_SECONDS, SERVER_CERTIFICATE_SECONDS};
 use crate::{Registry, RegistryError, host};
 
@@ -43,10 +44,12 @@ impl Registry {
         host::reached_name()
     }
 
-    /// Returns the names of a server certificate: `names`, and those of this host as it is now.
+    /// Returns the names of a server certificate: `names`, and those of this host as it is now. A
+    /// name of the host that no certificate can have is left out.
     pub(crate) fn certificate_names(&self, names: &[String]) -> Vec<String> {
         let mut all: Vec<String> = Vec::new();
-        for name in names.iter().cloned().chain((self.inner.options.host_names)()) {
+        let own = (self.inner.options.host_names)().into_iter().filter(|name| san(name).is_ok());
+        for name in names.iter().cloned().chain(own) {
             if !all.contains(&name) {
                 all.push(name);
             }

@@ -97,7 +97,7 @@ fn server_certificate_follows_the_names_of_its_host() {
     static RENAMED: AtomicBool = AtomicBool::new(false);
     fn names() -> Vec<String> {
         let name = if RENAMED.load(Ordering::SeqCst) { "new.example.org" } else { "old" };
-        vec![name.into(), "192.0.2.7".into()]
+        vec![name.into(), "192.0.2.7".into(), "no name".into()]
     }
     let fixture = common::fixture_with(RegistryOptions { host_names: names, ..options() });
     let shown = fixture.registry.server_certificate(&["fleet.example.org".into()]).unwrap();
