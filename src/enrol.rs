@@ -100,7 +100,10 @@ pub(crate) async fn enroll(args: &EnrollArgs) -> anyhow::Result<()> {
         });
         config::write_agent(&file, server, &std::path::absolute(data)?)?;
     }
-    let config: AgentConfig = config::load(&file).context("name the server with --server")?;
+    if !file.exists() {
+        anyhow::bail!("{}: there is none; name the server with --server", file.display());
+    }
+    let config: AgentConfig = config::load(&file)?;
     expect_no_server(&config.data)?;
     let folder = IdentityFolder::new(&config.data);
     if let Some(identity) = folder.enrolled()? {
@@ -170,7 +173,7 @@ fn expect_url(server: &str) -> anyhow::Result<()> {
 fn enrolment(folder: &DataFolder, registry: &Registry, token: &str) -> Option<String> {
     let config: ServerConfig = config::load(&folder.recorded_config()?).ok()?;
     let AgentsConfig { listen, names, .. } = &config.agents;
-    let host = match names.first() {
+    let host = match names.iter().find(|name| !name.contains('*')) {
         Some(name) => name.clone(),
         None if listen.ip().is_unspecified() => registry.host_name(),
         None => listen.ip().to_string(),

@@ -305,6 +305,9 @@ fn server_is_set_up_and_an_agent_enrols_with_its_line() {
     assert_eq!(code, 2);
     assert!(error.contains("127.0.0.3"), "{error}");
     assert!(!Path::new(&agent).exists());
+    let (code, _, error) = run(&["enroll", "--config", &agent, "--token", token_alone.trim()]);
+    assert_eq!(code, 2);
+    assert!(error.contains("agent.toml: there is none; name the server with --server"), "{error}");
     let (code, out, error) = enroll(&[]);
     assert_eq!((code, error.as_str()), (0, ""));
     assert_eq!(

@@ -20,9 +20,7 @@ impl ServerConfig {
         ];
         for (listen, names) in listeners {
             listen.set_ip(reach.listen.unwrap_or(listen.ip()));
-            names.extend(
-                reach.name.iter().filter(|name| !names.contains(name)).cloned().collect::<Vec<_>>(),
-            );
+            names.extend_from_slice(&reach.name);
         }
     }
 }
@@ -109,7 +107,9 @@ fn write_new(file: &Path, text: &str) -> anyhow::Result<()> {
         std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     }
     let mut new = File::create_new(file).with_context(what)?;
-    new.write_all(text.as_bytes()).and_then(|()| new.sync_all()).with_context(what)
+    let written = new.write_all(text.as_bytes()).and_then(|()| new.sync_all());
+    // Half a file, left by a full disk, would be in the way of the next attempt.
+    written.inspect_err(|_| drop(std::fs::remove_file(file))).with_context(what)
 }
 
 #[cfg(test)]
