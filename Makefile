@@ -30,7 +30,7 @@ install: ## The program with units, completions and manual pages (PREFIX, DESTDI
 	$(if $(BIN),,cargo build --release --bin holdfast)
 	@$(INSTALL) install
 
-packages: ## A Debian package, a tarball and the debug symbols in dist/ (BIN, OUT)
+packages: ## A .deb, a .rpm, an OCI image, a tarball and the debug symbols in dist/ (BIN, OUT, FORMATS)
 	$(if $(BIN),,cargo build --release --bin holdfast)
 	@BIN="$(or $(BIN),target/release/holdfast)" OUT="$(OUT)" ./packaging/packages.sh
 

@@ -221,6 +221,7 @@ fn debian_package_is_installed_upgraded_and_removed() {
     let built = Command::new("./packaging/packages.sh")
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .envs([("BIN", env!("CARGO_BIN_EXE_holdfast")), ("COMPRESSION", "none")])
+        .env("FORMATS", "deb tar debug")
         .env("OUT", &out)
         .output()
         .unwrap();
@@ -256,6 +257,25 @@ fn debian_package_is_installed_upgraded_and_removed() {
     let tar = Command::new("tar").arg("-xzf").arg(&tarball).arg("-C").arg(&unpacked).status();
     assert!(tar.unwrap().success());
     assert_eq!(files(&unpacked.join("holdfast/usr")), listed);
+}
+
+/// Runs a script of `tests/` with the program. Where a script cannot run, it prints why.
+fn script(name: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(name);
+    let out = Command::new(path).env("BIN", env!("CARGO_BIN_EXE_holdfast")).output().unwrap();
+    let said = String::from_utf8_lossy(&out.stdout);
+    assert!(out.status.success(), "{name}: {said}{}", String::from_utf8_lossy(&out.stderr));
+    println!("{said}");
+}
+
+#[test]
+fn rpm_is_installed_upgraded_and_removed() {
+    script("rpm.sh");
+}
+
+#[test]
+fn image_runs_as_its_configuration_says() {
+    script("image.sh");
 }
 
 #[test]
