@@ -14,7 +14,7 @@ BIN ?=
 INSTALL = PREFIX="$(PREFIX)" SYSCONFDIR="$(SYSCONFDIR)" DESTDIR="$(DESTDIR)" \
 	BIN="$(or $(BIN),target/release/holdfast)" ./packaging/install.sh
 
-.PHONY: help up build install packages uninstall test quick check unit loom page fuzz-api netdata soak fuzz clean
+.PHONY: help up build install packages uninstall test quick check unit loom page fuzz-api netdata machines soak fuzz clean
 
 help: ## This list
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -70,6 +70,10 @@ fuzz-api: ## A client and property-based requests from the OpenAPI document, aga
 
 netdata: ## A real netdata (Debian) against the series store's OpenTSDB port
 	./tests/netdata.sh
+
+machines: ## Install, enrol, change, upgrade and remove on two fresh Debian machines in namespaces (BIN)
+	$(if $(BIN),,cargo build --release --bin holdfast)
+	@BIN="$(or $(BIN),target/release/holdfast)" ./tests/two_machines.sh
 
 soak: ## The same tests with much larger numbers (hours; SOAK=N scales them)
 	HOLDFAST_SOAK=$(SOAK) HOLDFAST_KILLS=$$(( 200 * $(SOAK) )) HOLDFAST_DOCUMENTS=100000 \

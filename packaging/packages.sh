@@ -37,6 +37,7 @@ make_tar() {
 
 make_debug() {
   objcopy --only-keep-debug --compress-debug-sections "$bin" "$out/$name.debug"
+  chmod 0644 "$out/$name.debug"
 }
 
 make_deb() {
