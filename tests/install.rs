@@ -102,6 +102,8 @@ fn installed_files_are_complete_and_uninstall_keeps_the_config() {
         unit.contains(" setpriority sched_setscheduler\n"),
         "hashing steps back behind requests"
     );
+    // The certificate has the host's name, from /proc/sys, and its addresses, from netlink.
+    assert!(unit.contains(" AF_NETLINK ") && !unit.contains("\nProcSubset=pid\n"), "{unit}");
 
     fs::remove_file(&config).unwrap();
     fs::write(&config, "# mine\n").unwrap();
