@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::{Context as _, bail};
+use client::{Client, DataArg, at};
 use env::clock::{Clock, SystemClock};
 use env::guard::{Acceptance, ClockChange, GuardedClock, Hold, Release, StoredHold, StoredTime};
 use env::random::SystemRandom;
@@ -21,9 +22,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tracing::{error, info, warn};
 
-use crate::cli::{ClockCommand, DataArg};
+use crate::cli::ClockCommand;
 use crate::folder::DataFolder;
-use crate::local::{Local, at};
 
 /// Interval at which the guarded time is persisted.
 pub(crate) const STORE_EVERY: Duration = Duration::from_mins(1);
@@ -275,8 +275,8 @@ pub(crate) async fn run(command: ClockCommand) -> anyhow::Result<bool> {
 }
 
 async fn show(folder: &DataFolder) -> anyhow::Result<bool> {
-    if let Some(local) = Local::running(&folder.socket()).await? {
-        let answer = local.get("/clock", &[]).await?;
+    if let Some(server) = Client::running(&folder.socket()).await? {
+        let answer = server.get(&["clock"], &[]).await?;
         let data = at(&answer, "/data");
         print(&[
             ("wall clock", text(data, "/wall")),
@@ -297,8 +297,8 @@ async fn show(folder: &DataFolder) -> anyhow::Result<bool> {
 }
 
 async fn accept(folder: &DataFolder) -> anyhow::Result<()> {
-    if let Some(local) = Local::running(&folder.socket()).await? {
-        let answer = local.put("/clock/accept").await?;
+    if let Some(server) = Client::running(&folder.socket()).await? {
+        let answer = server.put(&["clock", "accept"], &[]).await?;
         return print(&[("clock", text(&answer, "/message"))]);
     }
     folder.expect_data()?;

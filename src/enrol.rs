@@ -5,15 +5,14 @@ use std::net::Ipv6Addr;
 use std::path::Path;
 
 use anyhow::Context as _;
+use client::ImportArgs;
 use console::Console;
-use model::AgentId;
 use registry::{AuditOutcome, Reader, Registry, WriteContext};
 use sync::{EnrollOptions, IdentityFolder, SyncError};
 
-use crate::cli::{EnrollArgs, ImportArgs, RemoveArgs, TokenArgs};
+use crate::cli::{EnrollArgs, TokenArgs};
 use crate::config::{self, AgentConfig, AgentsConfig, ServerConfig};
 use crate::folder::{DataFolder, expect_no_server};
-use crate::local::Local;
 use crate::server;
 
 /// Creates an enrolment token. A server may be running.
@@ -64,18 +63,6 @@ pub(crate) fn import(args: &ImportArgs) -> anyhow::Result<()> {
     } else {
         format!("added: {} agents; passed over: {} lines", report.added, report.passed_over)
     });
-    Ok(())
-}
-
-/// Removes an agent from a running server.
-pub(crate) async fn remove(args: &RemoveArgs) -> anyhow::Result<()> {
-    let agent: AgentId =
-        args.agent.parse().with_context(|| format!("{}: not an agent's number", args.agent))?;
-    let local = Local::open(&server::socket(&args.data.data))?;
-    if !local.remove_agent(agent).await? {
-        anyhow::bail!("{agent}: the server has no such agent; nothing was removed");
-    }
-    Console::new().line(&format!("removed: agent {agent}; its history is kept"));
     Ok(())
 }
 

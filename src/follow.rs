@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
+use client::Client;
 use replication::follow::{self, FollowOptions, FollowerFolder, Marker, ServerAddress};
 use replication::{Part, SeedSource};
 use service::Stop;
@@ -13,7 +14,6 @@ use state::StateStore;
 use crate::backup;
 use crate::cli::{FollowArgs, PromoteArgs};
 use crate::folder::{DataFolder, is_there};
-use crate::local::Local;
 use console::Console;
 
 /// `holdfast journal follow`.
@@ -89,7 +89,7 @@ pub(crate) async fn status(folder: &Path) -> anyhow::Result<serde_json::Value> {
         return Ok(serde_json::Value::Null);
     }
     // A killed server leaves its socket; then there are no followers to report.
-    Ok(Local::open(&socket)?.get("/journal/followers", &[]).await.unwrap_or_default())
+    Ok(Client::local(&socket)?.get(&["journal", "followers"], &[]).await.unwrap_or_default())
 }
 
 /// Copies of a server's own files.

@@ -20,7 +20,7 @@ use crate::cli::LogFormat;
 /// Log targets that a filter may name: our crates, and dependencies that log connections.
 #[rustfmt::skip] // One name a line would fill a page.
 const PARTS: &[&str] = &[
-    "api", "attribution", "commit", "conformance", "console", "control", "detect", "device",
+    "api", "attribution", "client", "commit", "conformance", "console", "control", "detect", "device",
     "dirty", "env", "explain", "holdfast", "host", "ingest", "journal", "link", "model", "observe",
     "page", "query", "queue", "realtime", "registry", "replication", "run", "scan", "series", "service", "sessions",
     "settings", "sigma", "silence", "sqlite", "state", "sync", "telemetry", "watch", "writers",
@@ -38,7 +38,9 @@ pub(crate) fn ring() -> LogRing {
 pub(crate) fn start(filter: &str, format: LogFormat) -> anyhow::Result<()> {
     expect_known(filter)?;
     let filter = EnvFilter::try_new(filter)
-        .with_context(|| format!("--log {filter}: use error, warn, info, debug or trace"))?;
+        .with_context(|| format!("--log {filter}: use error, warn, info, debug or trace"))?
+        // It logs what the caller returns as an error.
+        .add_directive("rustls_platform_verifier=off".parse()?);
     let kept = tracing_subscriber::registry().with(filter);
     let kept = kept.with(Keep { clock: SystemClock::new(), ring: ring() });
     let lines = fmt::layer().with_writer(io::stderr);

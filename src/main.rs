@@ -3,7 +3,6 @@
 
 mod agent_db;
 mod backup;
-mod changes;
 mod cli;
 mod clock;
 mod config;
@@ -11,7 +10,6 @@ mod enrol;
 mod folder;
 mod follow;
 mod inspect;
-mod local;
 mod logging;
 mod manual;
 mod open_files;
@@ -26,10 +24,10 @@ use std::io::ErrorKind;
 use std::process::ExitCode;
 
 use clap::Parser as _;
+use client::{AgentsArgs, AgentsCommand, FleetCommand, UsersArgs, UsersCommand};
 
 use crate::cli::{
-    AgentCommand, AgentsCommand, AuthorityCommand, Cli, Command, ConfigCommand, JournalCommand,
-    ServerCommand,
+    AgentCommand, AuthorityCommand, Cli, Command, ConfigCommand, JournalCommand, ServerCommand,
 };
 
 /// Exit code if differences were found or something is not proven.
@@ -123,15 +121,14 @@ fn run(command: Command) -> anyhow::Result<bool> {
         },
         Command::Enroll(args) => runtime()?.block_on(enrol::enroll(&args))?,
         Command::Token(args) => enrol::token(&args)?,
-        Command::Remove(args) => runtime()?.block_on(enrol::remove(&args))?,
-        Command::Agents(AgentsCommand::Import(args)) => enrol::import(&args)?,
+        Command::Fleet(command) => fleet(command)?,
         Command::Scan(args) => return agent_db::scan(&args),
-        Command::Changes(args) => runtime()?.block_on(changes::run(&args))?,
         Command::Backup(args) => backup::backup(&args)?,
         Command::Restore(args) => backup::restore(&args)?,
         Command::Authority(AuthorityCommand::Reissue(args)) => clock::reissue(&args)?,
         Command::Clock(command) => return runtime()?.block_on(clock::run(command)),
-        Command::User(args) => user::run(&args)?,
+        Command::User(_) => anyhow::bail!("user: this command is now `holdfast users`"),
+        Command::Remove(_) => anyhow::bail!("remove: this command is now `holdfast agents remove`"),
         Command::Config(ConfigCommand::Default { role }) => config::print_default(role)?,
         Command::Config(ConfigCommand::Check { role, file }) => config::check(role, &file)?,
         Command::Queue(command) => return agent_db::run(command),
@@ -153,6 +150,21 @@ fn run(command: Command) -> anyhow::Result<bool> {
         Command::Man { to } => manual::man(to.as_deref())?,
     }
     Ok(true)
+}
+
+/// Runs an everyday command. Two of them work on the data folder of a server that may not run.
+fn fleet(command: FleetCommand) -> anyhow::Result<()> {
+    match command {
+        FleetCommand::Agents(AgentsArgs { command: Some(AgentsCommand::Import(args)), .. }) => {
+            enrol::import(&args)
+        }
+        FleetCommand::Users(UsersArgs { command: Some(UsersCommand::Password(args)), .. })
+            if args.connect.url.is_none() =>
+        {
+            user::set_password(&args)
+        }
+        command => runtime()?.block_on(client::run(command)),
+    }
 }
 
 /// Returns the runtime of a command that serves or waits.

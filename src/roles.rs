@@ -12,9 +12,8 @@ use sync::IdentityFolder;
 use crate::cli::ServerArgs;
 use crate::config::{self, AgentConfig, ServerConfig};
 use crate::folder;
-use crate::local::shown_address;
 use crate::series::tell_ports;
-use crate::server::Server;
+use crate::server::{Server, shown_address};
 
 /// Runs a server until SIGINT or SIGTERM.
 pub(crate) async fn server(file: &Path, args: &ServerArgs) -> anyhow::Result<()> {
@@ -42,7 +41,7 @@ pub(crate) async fn server(file: &Path, args: &ServerArgs) -> anyhow::Result<()>
     tell_ports(&console, &started.series);
     if let Some(password) = &started.password {
         console.line(&format!(
-            "log in: user admin, password {password} (shown once; `holdfast user password admin \
+            "log in: user admin, password {password} (shown once; `holdfast users password admin \
              --data {}` makes a new one)",
             config.data.display()
         ));

@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -32,7 +32,6 @@ use crate::clock::{FolderClock, STORE_EVERY, read_guarded};
 use crate::config::{Layout, ServerConfig, names_of};
 use crate::folder::DataFolder;
 use crate::follow::ServerFiles;
-use crate::local::shown_address;
 use crate::series::{Ports, Secrets, certificate_files, store_own};
 use crate::upkeep::Upkeep;
 
@@ -40,6 +39,7 @@ mod failure;
 mod web;
 
 pub(crate) use failure::StoreFailed;
+pub(crate) use web::shown_address;
 use web::{api_router, serve_api};
 
 /// Name of the environment variable that gives the first administrator's password.
@@ -448,9 +448,4 @@ fn series_secrets(config: &ServerConfig, registry: &Registry) -> anyhow::Result<
 fn retention(config: &ServerConfig) -> Retention {
     let age_us_max = config.retention.events_age.as_micros() as u64;
     Retention { age_us_max, event_bytes_max: u64::from(config.retention.events_gib) << 30 }
-}
-
-/// Returns the path of a data folder's socket.
-pub(crate) fn socket(data: &Path) -> PathBuf {
-    DataFolder::new(data).socket()
 }

@@ -90,7 +90,7 @@ fn print_started(console: &Console, started: &Started, data: &Path) {
     tell_ports(console, &started.series);
     match &started.password {
         Some(password) => console.line(&format!(
-            "log in: user admin, password {password} (shown once; `holdfast user password admin \
+            "log in: user admin, password {password} (shown once; `holdfast users password admin \
              --data {}` makes a new one)",
             data.display()
         )),

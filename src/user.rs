@@ -1,24 +1,17 @@
-//! `holdfast user`: managing users on the server's machine.
+//! `holdfast users password` on the server's machine: needs no running server.
 
 use anyhow::Context as _;
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use client::PasswordArgs;
 use console::Console;
-use env::random::{Random as _, SystemRandom};
 use registry::{AuditOutcome, Reader};
 
-use crate::cli::UserCommand;
 use crate::folder::DataFolder;
 use crate::server;
 
-/// Random bytes of a generated password.
-const PASSWORD_BYTES: usize = 18;
-
-pub(crate) fn run(command: &UserCommand) -> anyhow::Result<()> {
-    let UserCommand::Password { name, data } = command;
-    let registry = server::registry_beside(&DataFolder::new(&data.data))?;
-    let given = std::env::var("HOLDFAST_NEW_PASSWORD").ok().filter(|p| !p.is_empty());
-    let password = given.clone().map_or_else(random_password, Ok)?;
+pub(crate) fn set_password(args: &PasswordArgs) -> anyhow::Result<()> {
+    let name = &args.user;
+    let registry = server::registry_beside(&DataFolder::new(&args.connect.data.data))?;
+    let (password, is_random) = client::new_password()?;
     let detail = format!("password of user {name}");
     let context = registry.audited(Reader::server(), "local", "security:update", &detail);
     let set = registry.set_password(&context, name, &password);
@@ -26,17 +19,10 @@ pub(crate) fn run(command: &UserCommand) -> anyhow::Result<()> {
     let recorded = registry.end_audit(&context, outcome);
     set?;
     registry.close()?;
-    Console::new().line(&match given {
-        Some(_) => format!("password of {name} set"),
-        None => format!("new password of {name}: {password} (shown once)"),
+    Console::new().line(&if is_random {
+        format!("new password of {name}: {password} (shown once)")
+    } else {
+        format!("password of {name} set")
     });
     recorded.context("the row of the audit log")
-}
-
-/// Returns a random password that contains a lower-case and an upper-case letter, a digit and a
-/// symbol, as the password rule requires.
-fn random_password() -> anyhow::Result<String> {
-    let mut bytes = [0; PASSWORD_BYTES];
-    SystemRandom.fill_bytes(&mut bytes)?;
-    Ok(format!("{}-aA1", URL_SAFE_NO_PAD.encode(bytes)))
 }

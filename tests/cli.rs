@@ -20,58 +20,25 @@ use std::path::Path;
 
 use common::{Api, Running, folder, run, run_with};
 
-/// Every command with its sub-commands.
-const COMMANDS: &[&[&str]] = &[
-    &[],
-    &["up"],
-    &["server"],
-    &["agent"],
-    &["agent", "status"],
-    &["enroll"],
-    &["token"],
-    &["remove"],
-    &["scan"],
-    &["changes"],
-    &["backup"],
-    &["restore"],
-    &["user"],
-    &["user", "password"],
-    &["config"],
-    &["config", "default"],
-    &["config", "check"],
-    &["queue"],
-    &["queue", "status"],
-    &["queue", "list"],
-    &["queue", "verify"],
-    &["queue", "compact"],
-    &["journal"],
-    &["journal", "verify"],
-    &["journal", "stat"],
-    &["journal", "dump"],
-    &["journal", "repair"],
-    &["journal", "follow"],
-    &["journal", "promote"],
-    &["series"],
-    &["series", "serve"],
-    &["series", "init"],
-    &["series", "create"],
-    &["series", "delete"],
-    &["series", "stat"],
-    &["series", "verify"],
-    &["series", "export"],
-    &["series", "import"],
-    &["series", "bench"],
-    &["completions"],
-    &["man"],
-];
+/// Every command with its sub-commands, separated by commas.
+const COMMANDS: &str = "up, server, agent, agent status, enroll, token, scan, changes, agents, agents show, agents \
+    remove, agents import, groups, groups create, groups delete, groups show, groups add, \
+    groups remove, groups configure, rescan, restart, commands, files, packages, users, users \
+    create, users delete, users password, users grant, users revoke, users roles, rules, rules \
+    show, rules add, rules delete, audit, login, backup, restore, config, config default, \
+    config check, queue, queue status, queue list, queue verify, queue compact, journal, \
+    journal verify, journal stat, journal dump, journal repair, journal follow, journal \
+    promote, series, series serve, series init, series create, series delete, series stat, \
+    series verify, series export, series import, series bench, completions, man";
 
 #[test]
 fn help_texts_equal_the_golden_file() {
     let mut all = String::new();
-    for command in COMMANDS {
-        let (code, out, _) = run_with(&[command, &["--help"][..]].concat(), &[("COLUMNS", "100")]);
+    for command in std::iter::once("").chain(COMMANDS.split(", ")) {
+        let words: Vec<_> = command.split_whitespace().chain(["--help"]).collect();
+        let (code, out, _) = run_with(&words, &[("COLUMNS", "100")]);
         assert_eq!(code, 0, "{command:?}");
-        let _ = writeln!(all, "$ holdfast {} --help\n{out}", command.join(" "));
+        let _ = writeln!(all, "$ holdfast {command} --help\n{out}");
     }
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/help.txt");
     if std::env::var("HOLDFAST_BLESS").is_ok() {
@@ -121,13 +88,18 @@ fn errors_name_their_object_and_exit_with_code_2() {
         (&["changes", "--data", &path("nothing")], "no server is running"),
         (&["token", "--data", &path("nothing")], "not a data folder"),
         (&["backup", "--data", &path("nothing"), "--to", &path("b")], "not a data folder"),
-        (&["user", "password", "admin", "--data", &path("nothing")], "not a data folder"),
+        (&["users", "password", "admin", "--data", &path("nothing")], "not a data folder"),
         (&["journal", "verify", &path("nothing")], "nothing"),
         (&["up", "--data", &path("d"), "--api", "0.0.0.0:0", "--plain-http"], "loopback"),
         (&["config", "check", "agent", &path("zero.toml")], "scan.interval"),
         (&["config", "check", "server", &path("same.toml")], "choose two"),
         (&["--log", "loud", "config", "default"], "neither a level"),
-        (&["remove", "x", "--data", &path("nothing")], "not an agent's number"),
+        (&["agents", "remove", "x", "--data", &path("nothing")], "no server is running"),
+        (&["remove", "1", "--data", "d"], "this command is now `holdfast agents remove`"),
+        (&["user", "password", "admin"], "this command is now `holdfast users`"),
+        (&["rescan"], "<AGENT>..."),
+        (&["agents", "--url", "http://fleet.example.org"], "https://HOST:PORT (--url)"),
+        (&["agents", "--url", "https://localhost", "--ca", &path("bad.toml")], "no certificate"),
         (&["up", "--watch", "/etc", "--watch", "/etc", "--data", &path("d")], "watched by"),
     ];
     for (words, expected) in cases {
@@ -221,10 +193,10 @@ fn permission_errors_are_reported_with_their_cause() {
     let (data, to) = (data.to_str().unwrap(), dir.join("to"));
     let commands: &[&[&str]] = &[
         &["token", "--data", data],
-        &["user", "password", "admin", "--data", data],
+        &["users", "password", "admin", "--data", data],
         &["backup", "--data", data, "--to", to.to_str().unwrap()],
         &["changes", "--data", data],
-        &["remove", "1", "--data", data],
+        &["agents", "remove", "1", "--data", data],
         &["queue", "status", "--data", data],
         &["queue", "list", "--data", data],
         &["series", "stat", "--data", data],
@@ -264,11 +236,15 @@ fn running_server_reports_refusals_and_records_actions() {
     let up = Running::start(&[&words[..], &[watch.to_str().unwrap()]].concat(), &dir.join("log"));
     let url = up.line("ready: ");
     expect_all(&[
-        (&["remove", "999", "--data", data], 2, "no such agent"),
-        (&["remove", "000", "--data", data], 2, "agent 000 is the server itself"),
+        (&["agents", "remove", "999", "--data", data], 2, "999: agent does not exist"),
+        (
+            &["agents", "remove", "000", "--data", data],
+            2,
+            "000: not possible for agent 000, the server itself: name another agent",
+        ),
         (&["token", "--data", data, "--uses", "3"], 0, "hf1."),
-        (&["user", "password", "admin", "--data", data], 0, "new password of admin"),
-        (&["user", "password", "nobody", "--data", data], 2, "nobody"),
+        (&["users", "password", "admin", "--data", data], 0, "new password of admin"),
+        (&["users", "password", "nobody", "--data", data], 2, "nobody"),
         (&["changes", "--data", data, "--agent", "077"], 2, "no such agent"),
     ]);
     let api = Api::of(Path::new(data));
@@ -307,7 +283,7 @@ fn running_server_reports_refusals_and_records_actions() {
     assert!(Path::new(data).join("holdfast.sock").exists());
     expect_all(&[
         (&["changes", "--data", data], 2, gone),
-        (&["remove", "1", "--data", data], 2, gone),
+        (&["agents", "remove", "1", "--data", data], 2, gone),
     ]);
 }
 

@@ -178,7 +178,7 @@ fn agent_is_ready_before_it_connects_and_shows_refusals() {
     assert_eq!(next(&told), "STATUS=connected");
     until_status(&deployment, 0, "agent: 001 web\n");
     let data = deployment.data();
-    let (code, _, error) = run(&["remove", "1", "--data", data.to_str().unwrap()]);
+    let (code, _, error) = run(&["agents", "remove", "1", "--data", data.to_str().unwrap()]);
     assert_eq!(code, 0, "{error}");
     until_status(&deployment, 1, "last answer: status 401 at ");
     assert_eq!(agent.stop(), 0);

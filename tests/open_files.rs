@@ -113,7 +113,7 @@ fn registry_without_open_files_names_the_cause() {
     let mut at_registry = 0;
     for limit in 8..=16 {
         let log = deployment.base.join(format!("password-{limit}.log"));
-        let words = ["user", "password", "admin", "--data", data.to_str().unwrap()];
+        let words = ["users", "password", "admin", "--data", data.to_str().unwrap()];
         assert_eq!(Running::start_limited(limit, &words, &log).wait(), 2);
         let text = fs::read_to_string(&log).unwrap();
         assert!(text.contains("Too many open files"), "{text}");

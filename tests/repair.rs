@@ -248,7 +248,7 @@ fn agent_without_identity_needs_a_new_name_and_resends_all() {
 
     // Follow the advice of the error: after the old agent is removed, its name is free.
     let data = deployment.data();
-    let (code, _, error) = run(&["remove", "001", "--data", data.to_str().unwrap()]);
+    let (code, _, error) = run(&["agents", "remove", "001", "--data", data.to_str().unwrap()]);
     assert_eq!(code, 0, "{error}");
     deployment.lose(&["agent.json", "key.pem", "cert.pem", "ca.pem"]);
     fs::remove_file(deployment.tree.join("d6/f6")).unwrap();

@@ -113,6 +113,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "series", "ingest",
         ],
     ),
+    ("web/client", &["model", "env", "console", "service"]),
     ("web/page", &[]),
     ("testing/device", &[]),
     ("testing/conformance", &["model", "state"]),

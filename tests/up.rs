@@ -310,7 +310,7 @@ fn password_can_be_reset_on_the_host() {
     assert_eq!(up.stop(), 0);
     let data = place.data.to_str().unwrap();
     let (code, out, error) = run_with(
-        &["user", "password", "admin", "--data", data],
+        &["users", "password", "admin", "--data", data],
         &[("HOLDFAST_NEW_PASSWORD", "Fresh-start-77")],
     );
     assert_eq!(code, 0, "{out}{error}");

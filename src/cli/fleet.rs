@@ -1,34 +1,15 @@
-//! Servers, agents and who may use them: up, agent, enroll, token, remove, agents, user.
+//! Servers and agents: up, agent, enroll, token.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use client::{DEFAULT_DATA, DataArg};
 use settings::bounds::within;
 use settings::limits::{INTERVAL_MAX, INTERVAL_MIN};
 
-use super::{ConfigArg, DEFAULT_DATA, DataArg, FailureArg, SeriesPortArgs};
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum AgentsCommand {
-    /// Import the agents of a 4.x server from its client.keys, with their numbers, names, addresses
-    /// and keys. If one of them is refused, none is imported. The server must not be running.
-    #[command(after_help = "Example:\n  holdfast agents import client.keys --data ./data")]
-    Import(ImportArgs),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ImportArgs {
-    /// The client.keys of the other server.
-    #[arg(value_name = "FILE")]
-    pub(crate) file: PathBuf,
-    #[command(flatten)]
-    pub(crate) data: DataArg,
-    /// Print one JSON object.
-    #[arg(long)]
-    pub(crate) json: bool,
-}
+use super::{ConfigArg, FailureArg, SeriesPortArgs};
 
 fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| "not an IP address with a port, such as 127.0.0.1:55000".into())
@@ -142,25 +123,4 @@ pub(crate) struct TokenArgs {
     /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct RemoveArgs {
-    /// The agent's number.
-    #[arg(value_name = "ID")]
-    pub(crate) agent: String,
-    #[command(flatten)]
-    pub(crate) data: DataArg,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum UserCommand {
-    /// Set a new password, read from `HOLDFAST_NEW_PASSWORD` or drawn at random and shown once.
-    #[command(after_help = "Example:\n  holdfast user password admin --data ./data")]
-    Password {
-        /// Name of the user.
-        name: String,
-        #[command(flatten)]
-        data: DataArg,
-    },
 }

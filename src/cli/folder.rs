@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::DataArg;
+use client::DataArg;
 
 #[derive(Debug, Args)]
 pub(crate) struct BackupArgs {

@@ -12,29 +12,17 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use client::FleetCommand;
 
-pub(crate) use self::fleet::{
-    AgentArgs, AgentCommand, AgentsCommand, EnrollArgs, ImportArgs, RemoveArgs, TokenArgs, UpArgs,
-    UserCommand,
-};
+pub(crate) use self::fleet::{AgentArgs, AgentCommand, EnrollArgs, TokenArgs, UpArgs};
 pub(crate) use self::folder::{AuthorityCommand, BackupArgs, ClockCommand, RestoreArgs};
 pub(crate) use self::journal::{FollowArgs, JournalArgs, JournalCommand, PromoteArgs};
-pub(crate) use self::look::{ChangesArgs, ScanArgs};
+pub(crate) use self::look::ScanArgs;
 pub(crate) use self::queue::{QueueCommand, QueueOf};
 pub(crate) use self::series::{
     SeriesBenchArgs, SeriesCommand, SeriesDeleteArgs, SeriesExportArgs, SeriesFormat,
     SeriesImportArgs, SeriesLookArgs, SeriesPortArgs, SeriesServeArgs, SeriesStatArgs,
 };
-
-/// Data folder of a server that is started by hand.
-const DEFAULT_DATA: &str = "./data";
-
-/// Returns the default data folder of commands on what exists: `./data`, or else that of the
-/// installed unit.
-fn existing_data(unit: &str) -> PathBuf {
-    let [own, unit] = [DEFAULT_DATA, unit].map(PathBuf::from);
-    if !own.exists() && unit.exists() { unit } else { own }
-}
 
 /// Holdfast records what changed on each of your machines and keeps every acknowledged change.
 #[derive(Debug, Parser)]
@@ -88,13 +76,8 @@ status --config agent.toml --json")]
     /// Create an enrolment token, on the server's machine.
     #[command(after_help = "Example:\n  holdfast token --data ./data --uses 10 --ttl 1h")]
     Token(TokenArgs),
-    /// Remove an agent from a server running on this machine. Its certificate is refused at once, its
-    /// documents are deleted, its history is kept.
-    #[command(after_help = "Example:\n  holdfast remove 001 --data ./data")]
-    Remove(RemoveArgs),
-    /// Manage the registry of agents, on the server's machine.
-    #[command(subcommand)]
-    Agents(AgentsCommand),
+    #[command(flatten)]
+    Fleet(FleetCommand),
     /// Scan and print what is there, or what differs from the agent's baseline.
     #[command(after_help = "Examples:\n  holdfast scan /etc --json | tail -n 1\n  \
 holdfast scan /etc/ssh --below --config /etc/holdfast/agent.toml\n\nExit code 1 if \
@@ -102,10 +85,6 @@ something could not be read: a folder is reported as a gap, an entry with its er
 counts both. Files that change while they are read (unstable) or exceed the size limit (too large) do \
 not affect the exit code.")]
     Scan(ScanArgs),
-    /// Print the history of changes of a server running on this machine, newest last.
-    #[command(after_help = "Example:\n  holdfast changes --data ./data --path /etc --since 1h \
---json")]
-    Changes(ChangesArgs),
     /// Save a consistent copy of a data folder while it is in use.
     #[command(after_help = "Example:\n  holdfast backup --data ./data --to /backup/today")]
     Backup(BackupArgs),
@@ -118,9 +97,10 @@ not affect the exit code.")]
     /// Show or accept the clock of a data folder.
     #[command(subcommand)]
     Clock(ClockCommand),
-    /// Manage users, on the server's machine.
-    #[command(subcommand)]
-    User(UserCommand),
+    #[command(hide = true)]
+    User(FormerArgs),
+    #[command(hide = true)]
+    Remove(FormerArgs),
     /// Print or check a configuration.
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -149,6 +129,13 @@ not affect the exit code.")]
         #[arg(long, value_name = "DIR")]
         to: Option<PathBuf>,
     },
+}
+
+/// The words after a command that has another name now.
+#[derive(Debug, Args)]
+pub(crate) struct FormerArgs {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+    words: Vec<String>,
 }
 
 /// A configuration file.
@@ -214,18 +201,6 @@ pub(crate) struct FailureArg {
     #[arg(long)]
     pub(crate) exit_on_failure: bool,
 }
-
-/// A data folder.
-#[derive(Debug, Args)]
-pub(crate) struct DataArg {
-    /// Data folder. Default: ./data if it exists, else that of the installed server.
-    #[arg(long, value_name = "DIR", env = "HOLDFAST_DATA", hide_env_values = true)]
-    #[arg(default_value_os_t = existing_data(UNITS_DATA), hide_default_value = true)]
-    pub(crate) data: PathBuf,
-}
-
-/// Data folder of the installed server's unit.
-const UNITS_DATA: &str = "/var/lib/holdfast-server/data";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {

@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-
-use super::existing_data;
+use client::existing_data;
 
 /// Folder of the installed agent's unit.
 const UNITS_DATA: &str = "/var/lib/holdfast-agent/agent";

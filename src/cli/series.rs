@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::DataArg;
 use crate::config::{Bytes, Listen, WalMode};
+use client::DataArg;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SeriesCommand {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use client::DataArg;
 use console::Console;
 use ingest::CertificateFiles;
 use rustls::server::ResolvesServerCert;
@@ -13,7 +14,7 @@ use series::{Store, StoreOptions};
 use service::Stop;
 
 use super::{Ports, Secrets, tell_ports};
-use crate::cli::{DataArg, SeriesServeArgs};
+use crate::cli::SeriesServeArgs;
 use crate::clock::FolderClock;
 use crate::config::{self, DEFAULT_SERIES, SeriesConfig};
 use crate::folder::{DataFolder, is_there};

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
+use client::{Client, DataArg};
 use console::Console;
 use env::files::RealFiles;
 use ingest::{RespReader, RowCollector, TelnetReader, influx};
@@ -20,11 +21,10 @@ use series::{
 };
 
 use crate::cli::{
-    DataArg, SeriesDeleteArgs, SeriesExportArgs, SeriesFormat, SeriesImportArgs, SeriesLookArgs,
+    SeriesDeleteArgs, SeriesExportArgs, SeriesFormat, SeriesImportArgs, SeriesLookArgs,
     SeriesStatArgs,
 };
 use crate::folder::{DataFolder, is_there};
-use crate::local::Local;
 
 /// Bytes read at a time.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -163,7 +163,7 @@ async fn of_folder(data: &DataArg) -> anyhow::Result<Json> {
             Ok(stats)
         }
         Err(locked) if is_locked(&locked) && socket.exists() => {
-            Local::open(&socket)?.get("/series/stats", &[]).await.map_err(|_| locked)
+            Client::local(&socket)?.get(&["series", "stats"], &[]).await.map_err(|_| locked)
         }
         Err(locked) if is_locked(&locked) => Err(locked.context(
             "a running `holdfast series serve` is asked with --url http://HOST:PORT of its query port",

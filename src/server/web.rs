@@ -1,5 +1,6 @@
 //! The API of a server: its options, its router and its listener.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -65,4 +66,29 @@ pub(super) async fn serve_api(
         });
     }
     api::serve(options, router).await.context("api")
+}
+
+/// Returns a listener's address as a browser can open it: this machine's name in place of `0.0.0.0`
+/// and `[::]`.
+pub(crate) fn shown_address(listen: SocketAddr) -> String {
+    if listen.ip().is_unspecified() {
+        format!("{}:{}", host::system::hostname(), listen.port())
+    } else {
+        listen.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unspecified_address_is_shown_as_the_host_name() {
+        let shown = |text: &str| shown_address(text.parse().unwrap());
+        let name = format!("{}:55000", host::system::hostname());
+        assert_eq!(shown("0.0.0.0:55000"), name);
+        assert_eq!(shown("[::]:55000"), name);
+        assert_eq!(shown("127.0.0.1:55000"), "127.0.0.1:55000");
+        assert_eq!(shown("[::1]:55000"), "[::1]:55000");
+    }
 }

@@ -76,7 +76,7 @@ export function Login() {
         </button>
         <p class="quiet small">
           The first password was printed when the server first started.{" "}
-          <code>holdfast user password admin</code> on the server's host sets a new one.
+          <code>holdfast users password admin</code> on the server's host sets a new one.
         </p>
       </form>
     </main>

@@ -16,6 +16,7 @@ use tracing::{debug, info, warn};
 use crate::config::AgentSettings;
 use crate::group;
 use crate::shared::{Begin, Ended, ScanCommand, Shared};
+use crate::start::SCAN_COMMANDS_MAX;
 
 /// Most commands remembered as accepted, so that one that is sent twice is executed once.
 const TAKEN_MAX: usize = 1_000;
@@ -38,7 +39,7 @@ pub(super) async fn run(
     mut stopped: watch::Receiver<bool>,
 ) {
     let refused = Some(shared.syncer.config().refused).filter(|sum| !sum.is_empty());
-    let taken = VecDeque::new();
+    let taken = shared.rescans.lock().iter().copied().collect();
     let mut heart = Heart {
         shared,
         own,
@@ -196,7 +197,7 @@ impl Heart {
     }
 
     async fn accept_command(&mut self, command: &ControlCommand) {
-        if self.ending {
+        if self.ending && command.kind != "rescan" {
             // The server sends the command again after the reload.
             return;
         }
@@ -209,11 +210,18 @@ impl Heart {
         }
         info!(command = command.id, kind = command.kind, "command accepted");
         let accepted = match command.kind.as_str() {
-            "rescan" => match self.shared.scan_commands.try_send(ScanCommand::Scan(command.id)) {
-                Ok(()) => Ok(()),
+            "rescan" => {
+                let mut rescans = self.shared.rescans.lock();
+                let scan = ScanCommand::Scan(command.id);
                 // Not accepted: the server sends it again.
-                Err(_) => return,
-            },
+                if rescans.len() == SCAN_COMMANDS_MAX
+                    || self.shared.scan_commands.try_send(scan).is_err()
+                {
+                    return;
+                }
+                rescans.push(command.id);
+                Ok(())
+            }
             "restart" => {
                 // Restart only when the outcome is acknowledged; otherwise the server would send
                 // the command again.

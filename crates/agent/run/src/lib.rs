@@ -122,10 +122,11 @@ impl Agent {
         }
         self.shared.queue.close().context("agent's queue")?;
         let outcomes = std::mem::take(&mut *self.shared.outcomes.lock());
+        let rescans = std::mem::take(&mut *self.shared.rescans.lock());
         // A restart command, or a failed part, must also end the agent that follows a reload.
         let ended = self.ended.try_recv().ok().filter(|ended| *ended != Ended::Configured);
         let restarting = self.shared.restarting.load(Ordering::SeqCst) != 0;
         let ended = ended.or(restarting.then_some(Ended::Restart));
-        Ok(Left { outcomes, ended })
+        Ok(Left { outcomes, rescans, ended })
     }
 }

@@ -361,9 +361,11 @@ impl Scanning {
 
     fn report_outcome(&self, command: u64, done: Result<String, String>) {
         if self.shared.cancel.is_cancelled() {
-            // The server sends the command again, to the restarted agent.
+            // The agent that follows a reload scans again. After a restart the server sends the
+            // command again.
             return;
         }
+        self.shared.rescans.lock().retain(|other| *other != command);
         let outcome = if done.is_ok() { "done" } else { "failed" }.to_owned();
         let detail = done.unwrap_or_else(|problem| problem);
         self.shared.outcomes.lock().push(ControlOutcome { id: command, outcome, detail });

@@ -68,6 +68,8 @@ pub(crate) enum ScanCommand {
 pub(crate) struct Left {
     /// Outcomes not reported yet.
     pub(crate) outcomes: Vec<link::json::ControlOutcome>,
+    /// Rescan commands that are not answered yet.
+    pub(crate) rescans: Vec<u64>,
     /// Reason to end, other than another configuration.
     pub(crate) ended: Option<Ended>,
 }
@@ -107,6 +109,8 @@ pub(crate) struct Shared {
     /// Notified when a heartbeat should be sent now.
     pub(crate) beat: Notify,
     pub(crate) outcomes: Mutex<Vec<link::json::ControlOutcome>>,
+    /// Rescan commands that are accepted and not answered yet. A reload carries them on.
+    pub(crate) rescans: Mutex<Vec<u64>>,
     /// True once the gap before this start, if there was one, is reported.
     pub(crate) settled: AtomicBool,
     pub(crate) ended: mpsc::Sender<Ended>,

@@ -24,7 +24,7 @@ use crate::shared::{Begin, Left, Part, ScanCommand, Shared};
 use crate::{Agent, group, heart, notes, packages, scan, tell};
 
 /// Most scans that are requested but have not begun.
-const SCAN_COMMANDS_MAX: usize = 16;
+pub(super) const SCAN_COMMANDS_MAX: usize = 16;
 
 /// The arguments of a start.
 pub(super) struct Start<'a> {
@@ -121,7 +121,8 @@ impl Start<'_> {
             scan_commands,
             tell: Notify::new(),
             beat: Notify::new(),
-            outcomes: Mutex::new(Vec::new()),
+            outcomes: Mutex::new(std::mem::take(&mut self.left.outcomes)),
+            rescans: Mutex::new(std::mem::take(&mut self.left.rescans)),
             settled: AtomicBool::new(false),
             ended,
             restarting: AtomicU64::new(0),
@@ -138,7 +139,10 @@ impl Start<'_> {
             scan::Scanning::new(&shared, settings, self.begin, history, self.clock.clone())?;
         let part = |name| Part { shared: shared.clone(), name };
         let scanner = spawn_scanner(part("scan thread"), scanning, inbox)?;
-        shared.outcomes.lock().append(&mut self.left.outcomes);
+        for command in shared.rescans.lock().iter() {
+            // The channel is empty and holds as many as are accepted.
+            let _ = shared.scan_commands.try_send(ScanCommand::Scan(*command));
+        }
         if let Some(why) = self.left.ended.take() {
             let _ = shared.ended.try_send(why);
         }

@@ -246,6 +246,16 @@ async fn reload_keeps_pending_restart_and_unreported_outcomes() {
     assert_eq!(agent.ended().await, Some(Ended::Restart));
     let left = agent.close(false).await.unwrap();
     assert_eq!(left.outcomes, [outcome]);
+    // So does a rescan that was accepted and not carried out.
+    let agent = Agent::start(&settings, Console::new()).unwrap();
+    agent.shared.rescans.lock().push(9);
+    let agent = agent.reload(&settings).await.unwrap();
+    let answered = || agent.shared.outcomes.lock().iter().any(|outcome| outcome.id == 9);
+    while !answered() {
+        tokio::task::yield_now().await;
+    }
+    assert!(agent.shared.rescans.lock().is_empty());
+    agent.stop().await.unwrap();
     // A restart command whose outcome is not reported yet survives a reload as well.
     let agent = Agent::start(&settings, Console::new()).unwrap();
     agent.shared.restarting.store(8, Ordering::SeqCst);

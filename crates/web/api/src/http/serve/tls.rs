@@ -16,7 +16,7 @@ use tokio_rustls::server::TlsStream;
 use super::ServeError;
 
 /// Answer to a request in plain HTTP.
-const PLAIN_HTTP: &[u8] = b"HTTP/1.1 400 Bad Request\r\n\
+const PLAIN_HTTP: &str = "HTTP/1.1 400 Bad Request\r\n\
     Content-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n\
     this port speaks HTTPS: use an address that begins with https://\n";
 
@@ -50,7 +50,7 @@ pub(super) fn resolved(own: Arc<dyn ResolvesServerCert>) -> Result<TlsAcceptor, 
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// Performs the handshake. A request in plain HTTP gets an answer that a browser shows.
+/// Performs the handshake. A request in plain HTTP is redirected to HTTPS.
 pub(super) async fn handshake(
     acceptor: &TlsAcceptor,
     mut stream: TcpStream,
@@ -62,8 +62,26 @@ pub(super) async fn handshake(
         return acceptor.accept(stream).await;
     }
     // If the request were left unread, closing the connection could discard the answer.
-    let _ = stream.read(&mut [0; 4096]).await?;
-    stream.write_all(PLAIN_HTTP).await?;
+    let mut head = [0; 4096];
+    let read = stream.read(&mut head).await?;
+    let answer = head.get(..read).and_then(redirect).unwrap_or_else(|| PLAIN_HTTP.to_owned());
+    stream.write_all(answer.as_bytes()).await?;
     stream.shutdown().await?;
     Err(io::Error::other("a request in plain HTTP"))
+}
+
+/// Returns the redirection of a GET to HTTPS. One with a token gets none: it must not seem to work
+/// while its token travels in plain text.
+fn redirect(head: &[u8]) -> Option<String> {
+    let mut headers = [httparse::EMPTY_HEADER; 64];
+    let mut request = httparse::Request::new(&mut headers);
+    let is_get = request.parse(head).ok()?.is_complete() && request.method == Some("GET");
+    let path = request.path.filter(|path| is_get && path.starts_with('/'))?;
+    let named = |name| request.headers.iter().find(|h| h.name.eq_ignore_ascii_case(name));
+    let host = named("host").filter(|_| named("authorization").is_none())?.value;
+    let host = std::str::from_utf8(host).ok().filter(|host| !host.is_empty())?;
+    Some(format!(
+        "HTTP/1.1 308 Permanent Redirect\r\nLocation: https://{host}{path}\r\n\
+         Content-Length: 0\r\nConnection: close\r\n\r\n"
+    ))
 }

@@ -1,34 +1,85 @@
-//! `holdfast changes`: the history of a running server on this machine.
+//! `holdfast changes`: the history of changes.
 
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::bail;
+use clap::Args;
 use console::Console;
 use serde_json::Value;
 use service::Stop;
 
-use crate::cli::ChangesArgs;
-use crate::local::{Local, at};
-use crate::server;
+use crate::answer::at;
+use crate::client::Client;
+use crate::connect::ConnectArgs;
+use crate::names;
 
 /// Polling interval of `--follow`.
 const FOLLOW_EVERY: Duration = Duration::from_secs(1);
 /// Items asked for in one page.
 const PAGE_ITEMS: usize = 500;
 
+/// Arguments of `holdfast changes`.
+#[derive(Debug, Args)]
+pub struct ChangesArgs {
+    /// Only changes of this agent, by number or name.
+    #[arg(long, value_name = "AGENT")]
+    agent: Option<String>,
+    /// Only changes of this path and of everything below it.
+    #[arg(long, value_name = "PATH")]
+    path: Option<String>,
+    /// Only changes of these kinds, separated by commas; coverage (gaps) stands alone.
+    #[arg(long, value_delimiter = ',', value_parser = ["created", "modified", "deleted", "moved", "transient", "coverage"])]
+    kind: Vec<String>,
+    /// Only changes with these causes, separated by commas.
+    #[arg(long, value_delimiter = ',', value_parser = ["unexplained", "package", "deployment"])]
+    cause: Vec<String>,
+    /// Print unexplained changes first; each part newest first.
+    #[arg(long, value_name = "ORDER", value_parser = ["unexplained"], conflicts_with = "follow")]
+    sort: Option<String>,
+    /// Only changes younger than this age (2h), or since this time (2026-01-31T12:00:00Z).
+    #[arg(long, value_name = "AGE|TIME", value_parser = since)]
+    since: Option<SystemTime>,
+    /// Most lines to print before following.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    limit: u32,
+    /// Keep running and print new changes as they arrive.
+    #[arg(long, short)]
+    follow: bool,
+    /// Print one JSON object per change.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    connect: ConnectArgs,
+}
+
+/// Returns the time that is this long ago, or this time.
+fn since(text: &str) -> Result<SystemTime, String> {
+    if let Ok(age) = humantime::parse_duration(text) {
+        return SystemTime::now().checked_sub(age).ok_or_else(|| "before the year 1970".into());
+    }
+    humantime::parse_rfc3339(text)
+        .map_err(|_| "write an age such as 2h, or a time such as 2026-01-31T12:00:00Z".into())
+}
+
 pub(crate) async fn run(args: &ChangesArgs) -> anyhow::Result<()> {
     let mut stop = Stop::listen()?;
-    let local = Local::open(&server::socket(&args.data.data))?;
+    let client = args.connect.client()?;
+    // A removed agent has changes, but no name.
+    let agent = match &args.agent {
+        Some(given) => Some(names::agent(&client, given).await?),
+        None => None,
+    };
+    let agent = agent.as_deref();
     let console = Console::new();
     // The arrival number up to which changes were printed. Following by arrival misses no change
     // that an agent reports late.
     let mut arrived: Option<u64> = None;
     loop {
-        match fetch(&local, args, arrived).await {
+        match fetch(&client, args, agent, arrived).await {
             Ok((mut items, newest)) => {
                 if items.is_empty() && arrived.is_none() {
-                    expect_agent(&local, args).await?;
+                    expect_agent(&client, agent).await?;
                 }
                 let text = |item: &Value| if args.json { item.to_string() } else { line(item) };
                 if args.sort.is_none() {
@@ -56,8 +107,9 @@ pub(crate) async fn run(args: &ChangesArgs) -> anyhow::Result<()> {
 /// Returns the latest changes, or all that arrived since `arrived`, newest first, and the arrival
 /// number after which the next call continues.
 async fn fetch(
-    local: &Local,
+    client: &Client,
     args: &ChangesArgs,
+    agent: Option<&str>,
     arrived: Option<u64>,
 ) -> anyhow::Result<(Vec<Value>, u64)> {
     let coverage = args.kind.iter().any(|kind| kind == "coverage");
@@ -70,11 +122,11 @@ async fn fetch(
     let mut newest = None;
     loop {
         let limit = (wanted - items.len()).min(PAGE_ITEMS);
-        let mut query = vec![("limit".to_owned(), limit.to_string())];
-        let mut add = |name: &str, value: Option<String>| {
-            query.extend(value.map(|value| (name.to_owned(), value)));
+        let mut query = vec![("limit", limit.to_string())];
+        let mut add = |name: &'static str, value: Option<String>| {
+            query.extend(value.map(|value| (name, value)));
         };
-        add("agents_list", args.agent.clone());
+        add("agents_list", agent.map(str::to_owned));
         add("path", args.path.as_ref().map(|path| path.trim_end_matches('/').to_owned()));
         add("kind", Some(args.kind.join(",")).filter(|kinds| !coverage && !kinds.is_empty()));
         add("cause", Some(args.cause.join(",")).filter(|causes| !causes.is_empty()));
@@ -83,13 +135,15 @@ async fn fetch(
         add("from", args.since.filter(|_| arrived.is_none()).map(rfc3339));
         add("since", arrived.filter(|number| *number > 0).map(|number| number.to_string()));
         add("cursor", cursor);
-        let answer = local.get(if coverage { "/coverage" } else { "/changes" }, &query).await?;
+        let answer = client.get(&[if coverage { "coverage" } else { "changes" }], &query).await?;
         let data = at(&answer, "/data");
         // Use the number of the first page: changes that arrive while further pages are read are
         // returned by the next call.
         newest = newest.or_else(|| at(data, "/newest").as_u64());
         let page = at(data, "/affected_items").as_array().cloned().unwrap_or_default();
-        items.extend(page.into_iter().filter(|item| is_within(item, args.path.as_deref())));
+        items.extend(
+            page.into_iter().filter(|item| is_within(at(item, "/path"), args.path.as_deref())),
+        );
         cursor = at(data, "/next_cursor").as_str().map(str::to_owned);
         if cursor.is_none() || items.len() >= wanted {
             return Ok((items, newest.or(arrived).unwrap_or_default()));
@@ -99,21 +153,20 @@ async fn fetch(
 
 /// Fails if a named agent is not registered. Call it if there are no changes: a removed agent has
 /// some.
-async fn expect_agent(local: &Local, args: &ChangesArgs) -> anyhow::Result<()> {
-    let Some(agent) = &args.agent else { return Ok(()) };
-    let query = [("agents_list".to_owned(), agent.clone())];
-    let answer = local.get("/agents", &query).await?;
+async fn expect_agent(client: &Client, agent: Option<&str>) -> anyhow::Result<()> {
+    let Some(agent) = agent else { return Ok(()) };
+    let query = [("agents_list", agent.to_owned())];
+    let answer = client.get(&["agents"], &query).await?;
     if at(&answer, "/data/total_affected_items").as_u64() == Some(0) {
         bail!("{agent}: the server has no such agent");
     }
     Ok(())
 }
 
-/// Returns true if the item's path is `path` or lies below it. The API selects by the beginning of
-/// the text.
-fn is_within(item: &Value, path: Option<&str>) -> bool {
+/// Returns true if a path is `path` or lies below it. The API selects by the beginning of the text.
+pub(crate) fn is_within(found: &Value, path: Option<&str>) -> bool {
     let Some(path) = path.map(|path| path.trim_end_matches('/')) else { return true };
-    let rest = at(item, "/path").as_str().and_then(|found| found.strip_prefix(path));
+    let rest = found.as_str().and_then(|found| found.strip_prefix(path));
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
@@ -219,7 +272,7 @@ mod tests {
 
     #[test]
     fn path_selects_itself_and_everything_below_it() {
-        let item = |path: &str| json!({"path": path});
+        let item = |path: &str| json!(path);
         for path in ["/etc", "/etc/"] {
             assert!(is_within(&item("/etc"), Some(path)));
             assert!(is_within(&item("/etc/passwd"), Some(path)));

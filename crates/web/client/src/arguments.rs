@@ -1,0 +1,69 @@
+//! Arguments that several commands share: of a list, and of an action.
+
+use clap::Args;
+use console::Console;
+use serde_json::Value;
+
+use crate::answer::{at, expect_all, items, text};
+use crate::client::Client;
+use crate::connect::ConnectArgs;
+use crate::table::{self, Column};
+
+/// A list: where from, how much, and how it is printed.
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// Most items to print.
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) limit: u32,
+    /// Print one JSON object per item.
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) connect: ConnectArgs,
+}
+
+impl ListArgs {
+    /// Requests a list and prints it.
+    pub(crate) async fn print(
+        &self,
+        client: &Client,
+        path: &[&str],
+        query: &[(&str, String)],
+        columns: &[Column],
+    ) -> anyhow::Result<()> {
+        let (items, total) = client.list(path, query, self.limit as usize).await?;
+        self.print_items(&items, total, columns);
+        Ok(())
+    }
+
+    pub(crate) fn print_items(&self, items: &[Value], total: u64, columns: &[Column]) {
+        table::print(self.json, items, total, columns);
+    }
+
+    pub(crate) fn limit(&self) -> usize {
+        self.limit as usize
+    }
+}
+
+/// An action on a server, and how its result is printed.
+#[derive(Debug, Args)]
+pub(crate) struct ActArgs {
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) connect: ConnectArgs,
+}
+
+impl ActArgs {
+    /// Prints what was done, and fails if a part failed.
+    pub(crate) fn report(&self, answer: &Value, done: &str) -> anyhow::Result<()> {
+        let items = items(answer);
+        if self.json {
+            Console::new().line(&at(answer, "/data").to_string());
+        } else if !items.is_empty() {
+            Console::new().line(&format!("{done}: {}", text(&Value::Array(items))));
+        }
+        expect_all(answer)
+    }
+}

@@ -1,0 +1,241 @@
+//! Requests to a server: over its unix socket, where the kernel identifies the caller, or over HTTPS
+//! with a token.
+
+use std::error::Error as _;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use anyhow::{Context as _, anyhow, bail};
+use reqwest::{Certificate, Method, RequestBuilder, StatusCode, Url};
+use serde_json::Value;
+
+use crate::answer::{at, items, with_remedy};
+use crate::connect::TOKEN;
+
+const NO_SERVER: &str = "no server is running on this data folder";
+/// Items asked for in one page of a list.
+const PAGE_ITEMS: usize = 500;
+
+/// Parameters of a request.
+pub(crate) type Query<'a> = [(&'a str, String)];
+
+/// A client of one server.
+pub struct Client {
+    http: reqwest::Client,
+    /// The address that paths are appended to.
+    base: Url,
+    /// The socket's path, or the server's address: what errors name.
+    place: String,
+    is_local: bool,
+    token: Option<String>,
+}
+
+impl Client {
+    /// Returns a client for a unix socket without connecting.
+    ///
+    /// # Errors
+    /// If there is no socket.
+    pub fn local(socket: &Path) -> anyhow::Result<Self> {
+        if !socket.try_exists().with_context(|| socket.display().to_string())? {
+            bail!("{}: {NO_SERVER}", socket.display());
+        }
+        let http = reqwest::Client::builder().unix_socket(socket).no_proxy().build()?;
+        let (base, place) = (Url::parse("http://localhost")?, socket.display().to_string());
+        Ok(Self { http, base, place, is_local: true, token: None })
+    }
+
+    /// Connects to the server of a data folder; `None` if none is running.
+    ///
+    /// # Errors
+    /// If the socket cannot be looked for.
+    pub async fn running(socket: &Path) -> anyhow::Result<Option<Self>> {
+        if !socket.try_exists().with_context(|| socket.display().to_string())? {
+            return Ok(None);
+        }
+        match tokio::net::UnixStream::connect(socket).await {
+            // A server that was killed leaves its socket.
+            Err(e) if e.kind() == ErrorKind::ConnectionRefused => Ok(None),
+            // The first request reports any other failure.
+            _ => Self::local(socket).map(Some),
+        }
+    }
+
+    /// Returns a client for an address without connecting. `ca` is the only authority it trusts;
+    /// without one, those of the system.
+    ///
+    /// # Errors
+    /// If the address is not one of HTTPS (HTTP on loopback), or the certificate cannot be read.
+    pub(crate) fn remote(
+        url: &str,
+        ca: Option<&Path>,
+        token: Option<String>,
+    ) -> anyhow::Result<Self> {
+        let base = Url::parse(url).ok().filter(is_safe).ok_or_else(|| {
+            anyhow!("{url}: name the server's page as https://HOST:PORT (--url); plain HTTP is sent to loopback only")
+        })?;
+        let mut http = reqwest::Client::builder();
+        if let Some(file) = ca {
+            let pem = std::fs::read(file).with_context(|| file.display().to_string())?;
+            let certificates = Certificate::from_pem_bundle(&pem).unwrap_or_default();
+            if certificates.is_empty() {
+                bail!("{}: no certificate in PEM format (--ca)", file.display());
+            }
+            http = http.tls_certs_only(certificates);
+        }
+        let place = base.as_str().trim_end_matches('/').to_owned();
+        Ok(Self { http: http.build()?, base, place, is_local: false, token })
+    }
+
+    /// Sends a GET and returns the JSON answer. There is no time limit.
+    ///
+    /// # Errors
+    /// If there is no answer, or the server refuses.
+    pub async fn get(&self, path: &[&str], query: &Query<'_>) -> anyhow::Result<Value> {
+        self.send(self.request(Method::GET, path, query)?).await
+    }
+
+    /// Sends a PUT without a body and returns the JSON answer. There is no time limit.
+    ///
+    /// # Errors
+    /// If there is no answer, or the server refuses.
+    pub async fn put(&self, path: &[&str], query: &Query<'_>) -> anyhow::Result<Value> {
+        self.send(self.request(Method::PUT, path, query)?).await
+    }
+
+    /// Returns a request that has the token.
+    pub(crate) fn request(
+        &self,
+        method: Method,
+        path: &[&str],
+        query: &Query<'_>,
+    ) -> anyhow::Result<RequestBuilder> {
+        let mut url = self.base.clone();
+        let no_path = || anyhow!("{}: not an address that paths can follow", self.place);
+        url.path_segments_mut().map_err(|()| no_path())?.pop_if_empty().extend(path);
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
+        }
+        let request = self.http.request(method, url);
+        Ok(match &self.token {
+            Some(token) => request.bearer_auth(token),
+            None => request,
+        })
+    }
+
+    /// Sends a request and returns the JSON answer.
+    pub(crate) async fn send(&self, request: RequestBuilder) -> anyhow::Result<Value> {
+        let body = self.send_for_text(request).await?;
+        serde_json::from_str(&body)
+            .with_context(|| format!("{}: the answer is not that of a Holdfast server", self.place))
+    }
+
+    /// Sends a request and returns the answer as it is.
+    pub(crate) async fn send_for_text(&self, request: RequestBuilder) -> anyhow::Result<String> {
+        let answer = request.send().await.map_err(|e| self.unanswered(&e))?;
+        let status = answer.status();
+        let body = answer.text().await.map_err(|e| self.unanswered(&e))?;
+        if status.is_success() { Ok(body) } else { Err(self.refused(status, &body)) }
+    }
+
+    /// Returns up to `limit` items of a list, and the number of all.
+    pub(crate) async fn list(
+        &self,
+        path: &[&str],
+        query: &Query<'_>,
+        limit: usize,
+    ) -> anyhow::Result<(Vec<Value>, u64)> {
+        let mut found: Vec<Value> = Vec::new();
+        loop {
+            let page = (limit - found.len()).min(PAGE_ITEMS);
+            let mut query = query.to_vec();
+            query.extend([("limit", page.to_string()), ("offset", found.len().to_string())]);
+            let answer = self.get(path, &query).await?;
+            let total = at(&answer, "/data/total_affected_items").as_u64().unwrap_or_default();
+            let got = items(&answer);
+            let is_last = got.len() < page;
+            found.extend(got);
+            if is_last || found.len() >= limit || found.len() as u64 >= total {
+                return Ok((found, total));
+            }
+        }
+    }
+
+    fn refused(&self, status: StatusCode, body: &str) -> anyhow::Error {
+        let place = &self.place;
+        let problem: Value = serde_json::from_str(body).unwrap_or_default();
+        let is_token = at(&problem, "/detail").as_str().is_some_and(|said| said.contains("oken"));
+        if status == StatusCode::UNAUTHORIZED && is_token {
+            let why = if self.token.is_some() { "the token is not valid" } else { "no token" };
+            return anyhow!(
+                "{place}: {why}; `holdfast login --url {place}` prints a token for {TOKEN}"
+            );
+        }
+        match with_remedy(at(&problem, "/detail"), at(&problem, "/remediation")) {
+            Some(detail) => anyhow!("{detail}"),
+            None => anyhow!("{place}: status {status}"),
+        }
+    }
+
+    /// Returns the error for a request without an answer. Only its innermost cause is used.
+    fn unanswered(&self, error: &reqwest::Error) -> anyhow::Error {
+        let mut cause: &dyn std::error::Error = error;
+        while let Some(next) = cause.source() {
+            cause = next;
+        }
+        let kind = cause.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+        let place = &self.place;
+        match kind {
+            // A server that was killed leaves its socket.
+            Some(ErrorKind::ConnectionRefused | ErrorKind::NotFound) if self.is_local => {
+                anyhow!("{place}: {NO_SERVER}")
+            }
+            Some(ErrorKind::PermissionDenied) if self.is_local => {
+                anyhow!("{place}: {cause}; run this as root or as the user that runs the server")
+            }
+            _ => anyhow!("{place}: no answer: {cause}{}", certificate_hint(error)),
+        }
+    }
+}
+
+/// Returns true if a token may be sent there: HTTPS, or HTTP on this machine.
+fn is_safe(url: &Url) -> bool {
+    let is_loopback = matches!(url.host_str(), Some("localhost" | "127.0.0.1" | "[::1]"));
+    url.has_host() && (url.scheme() == "https" || url.scheme() == "http" && is_loopback)
+}
+
+/// Returns what to do about a certificate that is not trusted; empty for other failures.
+fn certificate_hint(error: &reqwest::Error) -> &'static str {
+    let mut next = error.source();
+    let mut said = String::new();
+    while let Some(cause) = next {
+        said = cause.to_string();
+        next = cause.source();
+    }
+    if said.contains("not valid for name") || said.contains("NotValidForName") {
+        "; the server's certificate needs this name: add it to `names` in its server.toml"
+    } else if said.contains("certificate") {
+        "; name the authority that signed the server's certificate with --ca (keys/ca.pem of its data folder)"
+    } else {
+        ""
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn token_is_sent_over_https_or_on_this_machine_only() {
+        for (url, expected) in [
+            ("https://fleet.example.org:55000", true),
+            ("http://127.0.0.1:55000", true),
+            ("http://localhost:55000/", true),
+            ("http://fleet.example.org:55000", false),
+            ("http://127.0.0.1.example.org", false),
+            ("fleet.example.org:55000", false),
+            ("ftp://localhost", false),
+        ] {
+            assert_eq!(Client::remote(url, None, None).is_ok(), expected, "{url}");
+        }
+    }
+}
