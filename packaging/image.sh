@@ -55,7 +55,7 @@ layer=$(store "$work/layer.tar.gz" layer.v1.tar+gzip)
 cat > "$work/config" << CONFIG
 {"created":"$created","architecture":"$arch","os":"linux",
 "config":{"User":"$user:$user","WorkingDir":"$data",
-"Entrypoint":["/usr/bin/holdfast"],
+"Env":["PATH=/usr/bin"],"Entrypoint":["/usr/bin/holdfast"],
 "Cmd":["server","--config","server.toml","--listen","0.0.0.0"],
 "ExposedPorts":{"1517/tcp":{},"55000/tcp":{}},"Volumes":{"$data":{}},"StopSignal":"SIGTERM",
 "Labels":{"org.opencontainers.image.title":"holdfast","org.opencontainers.image.version":"$version",
@@ -72,7 +72,7 @@ manifest=$(store "$work/manifest" manifest.v1+json)
 cat > "$layout/index.json" << INDEX
 {"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","manifests":[{$manifest,
 "platform":{"architecture":"$arch","os":"linux"},
-"annotations":{"org.opencontainers.image.ref.name":"$version"}}]}
+"annotations":{"org.opencontainers.image.ref.name":"holdfast:$version"}}]}
 INDEX
 echo '{"imageLayoutVersion":"1.0.0"}' > "$layout/oci-layout"
 "${pack[@]}" --owner=0 --group=0 -C "$layout" -cf "$file" blobs index.json oci-layout
