@@ -90,11 +90,11 @@ make_image() {
 }
 
 BIN=$bin DESTDIR=$stage PREFIX=/usr ./install.sh install
-find "$work" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
 if [[ " $formats " == *" tar "* ]]; then make_tar; fi
 # The link to the server's configuration is made when a package is installed: as a file of the
 # package it would replace the plain file of an administrator.
 rm "$stage/etc/holdfast/server.toml"
+find "$work" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
 for format in deb rpm debug image; do
   if [[ " $formats " == *" $format "* ]]; then "make_$format"; fi
 done
