@@ -21,7 +21,7 @@ use crate::cli::LogFormat;
 #[rustfmt::skip] // One name a line would fill a page.
 const PARTS: &[&str] = &[
     "api", "attribution", "client", "commit", "conformance", "console", "control", "detect", "device",
-    "dirty", "env", "explain", "holdfast", "host", "ingest", "journal", "link", "model", "observe",
+    "dirty", "env", "explain", "holdfast", "host", "ingest", "journal", "link", "listener", "model", "observe",
     "page", "query", "queue", "realtime", "registry", "replication", "run", "scan", "series", "service", "sessions",
     "settings", "sigma", "silence", "sqlite", "state", "sync", "telemetry", "watch", "writers",
     "h2", "hyper", "hyper_util", "reqwest", "rustls", "tower",
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn log_filter_rejects_unknown_levels_and_parts() {
-        for fine in ["warn", "INFO,sync=debug", "off", "info, api::serve=trace", "sync", ""] {
+        for fine in ["warn", "INFO,sync=debug", "off", "info, listener::tls=trace", "sync", ""] {
             expect_known(fine).unwrap();
         }
         for bad in ["loud", "foo=debug", "sync=", "sync=loud", "info,lound", "warn=info"] {

@@ -50,7 +50,7 @@ pub(crate) struct Server {
     pub(crate) registry: Registry,
     commit: Arc<Commit>,
     sessions: SessionsHandle,
-    api: api::Server,
+    api: listener::Server,
     stop: watch::Sender<bool>,
     upkeep: JoinHandle<()>,
     shipping: Shipping,
@@ -193,7 +193,7 @@ impl Stores {
 }
 
 /// Returns the address of page and API.
-fn url(config: &ServerConfig, api: &api::Server) -> String {
+fn url(config: &ServerConfig, api: &listener::Server) -> String {
     let scheme = if config.api.plain_http { "http" } else { "https" };
     format!("{scheme}://{}/", shown_address(api.local_addr().unwrap_or(config.api.listen)))
 }
@@ -413,7 +413,7 @@ fn sessions_options(
 /// Passes the user id, which the kernel reported for the connection, to the API as the source.
 async fn as_local_source(mut request: Request) -> Request {
     if let Some(caller) = request.extensions().get::<LocalCaller>().copied() {
-        request.extensions_mut().insert(api::Source::Unix { uid: caller.uid });
+        request.extensions_mut().insert(listener::Source::Unix { uid: caller.uid });
         request.extensions_mut().insert(replication::LocalFollower);
     }
     request

@@ -15,8 +15,6 @@
 mod common;
 
 use std::fs;
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 
 use common::{Running, folder, run_with};
@@ -175,32 +173,6 @@ fn files_packages_rules_and_audit_are_printed() {
     let audit = fleet.json("audit --limit 2");
     let actions: Vec<_> = audit.iter().map(|row| row["action"].as_str().unwrap()).collect();
     assert_eq!(actions, ["rules:delete", "rules:update"], "newest last");
-}
-
-/// Sends a request in plain HTTP to a port that speaks HTTPS, and returns the answer.
-fn plain(url: &str, request: &str) -> String {
-    let mut stream = TcpStream::connect(url.trim_start_matches("https://")).unwrap();
-    stream.write_all(request.replace('\n', "\r\n").as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
-}
-
-#[test]
-fn plain_http_leads_to_the_page() {
-    let fleet = Fleet::start("everyday-plain");
-    let answer = plain(&fleet.url, "GET /?a=1 HTTP/1.1\nHost: fleet:55000\n\n");
-    assert!(answer.starts_with("HTTP/1.1 308 "), "{answer}");
-    assert!(answer.contains("\r\nLocation: https://fleet:55000/?a=1\r\n"), "{answer}");
-    for refused in [
-        "POST / HTTP/1.1\nHost: fleet\n\n",
-        "GET / HTTP/1.1\nHost: fleet\nAuthorization: Bearer token\n\n",
-        "GET http://other/ HTTP/1.1\nHost: fleet\n\n",
-        "GET / HTTP/1.1\n\n",
-    ] {
-        let answer = plain(&fleet.url, refused);
-        assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("https://"), "{answer}");
-    }
 }
 
 #[test]

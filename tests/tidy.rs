@@ -48,7 +48,7 @@ const LARGER_CRATES: &[(&str, usize)] = &[
     ("crates/store/series", 12),
     ("crates/store/control", 8),
     ("crates/store/state", 6),
-    ("crates/web/api", 16),
+    ("crates/web/api", 15),
     ("src", 7),
 ];
 
@@ -110,9 +110,10 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         "web/api",
         &[
             "model", "env", "settings", "registry", "sigma", "control", "state", "commit",
-            "series", "ingest",
+            "series", "ingest", "listener",
         ],
     ),
+    ("web/listener", &["env"]),
     ("web/client", &["model", "env", "console", "service"]),
     ("web/page", &[]),
     ("testing/device", &[]),

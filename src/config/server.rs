@@ -127,7 +127,7 @@ pub(crate) struct ApiConfig {
 
 impl ApiConfig {
     /// Sets the listener's limits on connections.
-    pub(crate) fn set_connection_limits(&self, options: &mut api::ServeOptions) {
+    pub(crate) fn set_connection_limits(&self, options: &mut listener::ServeOptions) {
         options.connections_max = self.max_connections;
         options.network_connections_max = self.max_connections_per_network;
     }

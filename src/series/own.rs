@@ -40,7 +40,7 @@ async fn fetch_metrics(router: Router) -> Option<String> {
     use tower::ServiceExt as _;
     let mut request = Request::new(Body::empty());
     *request.uri_mut() = "/metrics".parse().ok()?;
-    request.extensions_mut().insert(api::Source::Unix { uid: 0 });
+    request.extensions_mut().insert(listener::Source::Unix { uid: 0 });
     let response = match router.oneshot(request).await {
         Ok(response) => response,
         Err(never) => match never {},

@@ -32,7 +32,7 @@ pub(crate) struct Ports {
     pub(crate) open: Vec<(&'static str, SocketAddr)>,
     stop: watch::Sender<bool>,
     tasks: JoinSet<()>,
-    http: Option<api::Server>,
+    http: Option<listener::Server>,
 }
 
 /// Prints the addresses on which a store listens.
@@ -124,7 +124,7 @@ impl Ports {
         let router = ingest::router(store.clone(), options).layer(map_request(with_sender));
         let mut serve = http_options(address, config);
         serve.resolver = secrets.certificate.clone().filter(|_| guard.tls.is_some());
-        let server = api::serve(serve, router).await;
+        let server = listener::serve(serve, router).await;
         let server = server.context("series http")?;
         self.open.push(("http", server.local_addr().unwrap_or(address)));
         self.http = Some(server);
@@ -148,9 +148,9 @@ async fn udp(socket: UdpSocket, store: Store, stopped: watch::Receiver<bool>) {
 }
 
 /// Returns the options of the query port, in clear text.
-fn http_options(address: SocketAddr, config: &SeriesConfig) -> api::ServeOptions {
+fn http_options(address: SocketAddr, config: &SeriesConfig) -> listener::ServeOptions {
     let connections_max = config.connections_max;
-    api::ServeOptions { connections_max, ..api::ServeOptions::new(address, None) }
+    listener::ServeOptions { connections_max, ..listener::ServeOptions::new(address, None) }
 }
 
 /// Returns the guard of a port on loopback.
@@ -180,8 +180,8 @@ fn guard(
 
 /// Attaches the sender's address, by which wrong tokens are counted.
 async fn with_sender(mut request: Request) -> Request {
-    let source = request.extensions().get::<api::Source>().copied();
-    if let Some(ip) = source.and_then(api::Source::ip) {
+    let source = request.extensions().get::<listener::Source>().copied();
+    if let Some(ip) = source.and_then(listener::Source::ip) {
         request.extensions_mut().insert(ingest::SenderAddress(ip));
     }
     request

@@ -51,11 +51,11 @@ pub(super) async fn serve_api(
     config: &ServerConfig,
     registry: &Registry,
     router: axum::Router,
-) -> anyhow::Result<api::Server> {
+) -> anyhow::Result<listener::Server> {
     if config.api.plain_http && !config.api.listen.ip().is_loopback() {
         bail!("api: plain HTTP is only served on a loopback address, not on {}", config.api.listen);
     }
-    let mut options = api::ServeOptions::new(config.api.listen, None);
+    let mut options = listener::ServeOptions::new(config.api.listen, None);
     config.api.set_connection_limits(&mut options);
     if !config.api.plain_http {
         let ApiConfig { listen, names, tls_cert, tls_key, .. } = &config.api;
@@ -65,7 +65,7 @@ pub(super) async fn serve_api(
             certificate_files(tls_cert, tls_key).context("api")?
         });
     }
-    api::serve(options, router).await.context("api")
+    listener::serve(options, router).await.context("api")
 }
 
 /// Returns a listener's address as a browser can open it: this machine's name in place of `0.0.0.0`

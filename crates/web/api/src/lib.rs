@@ -35,14 +35,12 @@ use state::StateStore;
 
 use http::api::{Api, Described};
 
-pub use access::caller::Source;
 pub use access::token::TokenKeyError;
 pub use code::error_codes;
 pub use http::api::{ApiError, ApiOptions, ConfigFile, ServerClock};
 pub use http::log_ring::{LogLine, LogRing};
 pub use http::metrics::install_recorder;
 pub use http::request_log::TARGET as ACCESS_LOG;
-pub use http::serve::{ServeError, ServeOptions, Server, TlsPem, UnixOptions, serve, serve_unix};
 pub use openapi::json as openapi_json;
 
 /// Returns the router of the whole API.

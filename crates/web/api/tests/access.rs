@@ -7,10 +7,10 @@ mod common;
 
 use std::fmt::Write as _;
 
-use api::Source;
 use axum::body::Body;
 use axum::http::StatusCode;
 use common::{World, described, golden, world_with};
+use listener::Source;
 use registry::{AuditOutcome, Reader};
 
 /// Fills in the parameters of a path of the description.

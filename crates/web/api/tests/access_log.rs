@@ -6,9 +6,9 @@ mod common;
 use std::io;
 use std::sync::{Arc, Mutex};
 
-use api::Source;
 use axum::body::Body;
 use common::{ADMIN, basic, world};
+use listener::Source;
 use serde_json::Value;
 use tracing_subscriber::fmt::MakeWriter;
 

@@ -4,10 +4,10 @@ mod common;
 
 use std::time::Duration;
 
-use api::Source;
 use axum::body::Body;
 use axum::http::StatusCode;
 use common::{ADMIN, READER, basic, world};
+use listener::Source;
 use registry::Reader;
 use serde_json::json;
 

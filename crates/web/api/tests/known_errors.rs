@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use api::Source;
 use axum::body::Body;
 use axum::http::StatusCode;
 use common::{cheap_logins, world, world_of, world_with};
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use listener::Source;
 use registry::{HashCost, Reader, RegistryOptions};
 use serde_json::{Value, json};
 

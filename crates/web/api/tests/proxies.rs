@@ -4,10 +4,10 @@
 
 mod common;
 
-use api::Source;
 use axum::body::Body;
 use axum::http::StatusCode;
 use common::{ADMIN, Answered, World, basic, world, world_with};
+use listener::Source;
 use serde_json::json;
 
 const LOGIN: &str = "/security/user/authenticate?raw=true";

@@ -13,9 +13,9 @@ mod common;
 
 use std::fmt::Write as _;
 
-use api::Source;
 use axum::http::StatusCode;
 use common::{World, described, golden, world_with};
+use listener::Source;
 use registry::{
     AuditEntry, AuditOutcome, CommandKind, LinkKind, Policy, Reader, SecurityChange, WriteContext,
 };

@@ -8,8 +8,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use api::{ServeError, ServeOptions, Server, TlsPem, UnixOptions, serve, serve_unix};
 use common::{ADMIN, World, basic, world, world_of};
+use listener::{ServeError, ServeOptions, Server, TlsPem, UnixOptions, serve, serve_unix};
 use registry::{HashCost, RegistryOptions};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -101,13 +101,29 @@ async fn with_tls(world: &World) -> Server {
 }
 
 #[tokio::test]
-async fn plain_http_on_the_tls_port_is_answered_in_words() {
+async fn plain_http_leads_to_https_without_a_token() {
     let world = world();
     let server = with_tls(&world).await;
-    let stream = TcpStream::connect(server.local_addr().unwrap()).await.unwrap();
-    let answer = send_get(stream, "/").await;
-    assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
-    assert!(answer.contains("begins with https://"), "{answer}");
+    let send = async |request: &str| {
+        let mut stream = TcpStream::connect(server.local_addr().unwrap()).await.unwrap();
+        stream.write_all(request.replace('\n', "\r\n").as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    };
+    let answer = send("GET /?a=1 HTTP/1.1\nHost: fleet:55000\n\n").await;
+    assert!(answer.starts_with("HTTP/1.1 308 "), "{answer}");
+    assert!(answer.contains("\r\nLocation: https://fleet:55000/?a=1\r\n"), "{answer}");
+    for refused in [
+        "POST / HTTP/1.1\nHost: fleet\n\n",
+        "GET / HTTP/1.1\nHost: fleet\nAuthorization: Bearer token\n\n",
+        "GET http://other/ HTTP/1.1\nHost: fleet\n\n",
+        "GET / HTTP/1.1\n\n",
+    ] {
+        let answer = send(refused).await;
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+        assert!(answer.contains("begins with https://"), "{answer}");
+    }
     server.shutdown().await;
 }
 

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
-use api::Source;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::{Request, Response, StatusCode};
 use common::{Answered, World, basic, observed, upsert, world, world_with};
 use hyper::body::Frame;
+use listener::Source;
 use model::{AgentId, AgentStatus};
 use registry::{AgentEnrolment, AgentInfo, AuditOutcome, InsertAgent, Reader, WriteContext};
 use serde_json::json;

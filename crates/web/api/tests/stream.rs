@@ -12,11 +12,11 @@ mod common;
 
 use std::time::Duration;
 
-use api::Source;
 use axum::body::Body;
 use axum::http::Request;
 use common::{NOW_US, World, change, observed, world};
 use http_body_util::BodyExt as _;
+use listener::Source;
 use model::{AgentId, Coverage, CoverageKind};
 use registry::{LinkKind, Reader, SecurityChange, WriteContext};
 use tower::ServiceExt as _;

@@ -5,10 +5,10 @@
 
 mod common;
 
-use api::Source;
 use axum::body::Body;
 use axum::http::StatusCode;
 use common::{World, column, observed, upsert, world};
+use listener::Source;
 use model::AgentId;
 use serde_json::{Value, json};
 

@@ -1,46 +1,12 @@
-//! The sender of a request and the connection that it arrived on.
+//! The sender of a request.
 
-use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use listener::{Owner, Source};
 use model::AgentId;
 use registry::{Grants, Permitted, Registry};
 
 use crate::access::token::Claims;
-
-/// The origin of a request; the server attaches it to every request of a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
-    /// A TCP connection.
-    Tcp(SocketAddr),
-    /// An address reported by a trusted proxy; never treated as this machine.
-    Proxied(IpAddr),
-    /// The unix socket, with the peer's user id as reported by the kernel; already admitted.
-    Unix {
-        /// User id of the peer.
-        uid: u32,
-    },
-}
-
-impl Source {
-    /// Returns true if the request comes from this machine.
-    pub fn is_local(self) -> bool {
-        match self {
-            Self::Tcp(address) => address.ip().to_canonical().is_loopback(),
-            Self::Proxied(_) => false,
-            Self::Unix { .. } => true,
-        }
-    }
-
-    /// Returns the peer's address; `None` for the unix socket.
-    pub fn ip(self) -> Option<IpAddr> {
-        match self {
-            Self::Tcp(address) => Some(address.ip().to_canonical()),
-            Self::Proxied(ip) => Some(ip.to_canonical()),
-            Self::Unix { .. } => None,
-        }
-    }
-}
 
 #[derive(Debug, Clone)]
 pub(crate) enum Caller {
@@ -60,6 +26,25 @@ impl Caller {
             Self::Local { uid } => format!("uid:{uid}"),
             Self::User { name, .. } => name.clone(),
         }
+    }
+
+    /// Returns the owner of what a request of this caller takes: the user.
+    pub(crate) fn owner(&self) -> Owner {
+        Owner { name: self.name(), is_local: matches!(self, Self::Local { .. }) }
+    }
+
+    /// Returns the owner of what a request takes: the user, or the network if the caller has no
+    /// credentials.
+    pub(crate) fn owner_at(&self, source: Option<Source>) -> Owner {
+        let (Self::Anyone, Some(ip)) = (self, source.and_then(Source::ip)) else {
+            return self.owner();
+        };
+        let owner = Owner::from_network(ip);
+        if owner.is_local && !source.is_some_and(Source::is_local) {
+            // The proxy reports a loopback address; this must not count as this machine.
+            return Owner { name: format!("proxied {}", owner.name), is_local: false };
+        }
+        owner
     }
 
     /// Returns true if the caller may perform an action on one resource.

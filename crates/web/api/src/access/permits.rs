@@ -2,13 +2,14 @@
 //! half of that) per user; so is the number that run or wait. The stores additionally keep one reader
 //! of each database free for other users.
 
+use listener::Owner;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::access::quota::{Owner, Quota, Share};
+use crate::access::quota::{Quota, Share};
 use crate::limits::{RUNNING_EACH_MAX, RUNNING_MAX, WAITING_EACH_MAX, WAITING_MAX};
 
 /// Number of owners above which the semaphores that are not in use are dropped.
@@ -50,15 +51,15 @@ impl RequestPermits {
 
     fn semaphore_of(&self, owner: &Owner) -> Arc<Semaphore> {
         let mut each = self.each.lock();
-        if let Some(permits) = each.get(owner.name()) {
+        if let Some(permits) = each.get(owner.name.as_str()) {
             return Arc::clone(permits);
         }
         if each.len() >= OWNERS_KEPT_MAX {
             each.retain(|_, permits| Arc::strong_count(permits) > 1);
         }
-        let most = if owner.is_local() { RUNNING_MAX } else { RUNNING_EACH_MAX };
+        let most = if owner.is_local { RUNNING_MAX } else { RUNNING_EACH_MAX };
         let permits = Arc::new(Semaphore::new(most));
-        each.insert(owner.name().to_owned(), Arc::clone(&permits));
+        each.insert(owner.name.clone(), Arc::clone(&permits));
         permits
     }
 }
@@ -69,7 +70,6 @@ mod tests {
     use std::task::{Context, Poll, Waker};
 
     use super::*;
-    use crate::access::caller::Caller;
 
     fn now_or_never<T>(future: impl Future<Output = T>) -> Option<T> {
         match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
@@ -88,7 +88,7 @@ mod tests {
         }
         assert!(now_or_never(permits.acquire(from(1))).is_none());
         held.push(now_or_never(permits.acquire(from(2))).expect("another one's"));
-        let root = Owner::of(&Caller::Local { uid: 0 });
+        let root = Owner::from_uid(0);
         while let Some(permit) = now_or_never(permits.acquire(root.clone())) {
             held.push(permit);
         }

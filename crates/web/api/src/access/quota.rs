@@ -3,12 +3,10 @@
 //! quota of their own.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::sync::Arc;
 
+use listener::Owner;
 use parking_lot::Mutex;
-
-use crate::access::caller::{Caller, Source};
 
 /// A quota of permits or bytes.
 #[derive(Debug, Clone)]
@@ -25,49 +23,6 @@ struct Taken {
     /// Total taken by users, without callers on this machine.
     all: usize,
     each: HashMap<String, usize>,
-}
-
-/// The user, or network, to which a share is charged.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Owner {
-    name: String,
-    /// True for callers on this machine, which have a quota of their own.
-    local: bool,
-}
-
-impl Owner {
-    /// Returns the owner for an address: its network. Loopback has a quota of its own.
-    pub(crate) fn from_network(ip: IpAddr) -> Self {
-        let ip = ip.to_canonical();
-        Self { name: registry::network(ip).to_string(), local: ip.is_loopback() }
-    }
-
-    /// Returns the owner for a caller: the user, or the network if the caller has no credentials.
-    pub(crate) fn who(caller: &Caller, source: Option<Source>) -> Self {
-        match (caller, source.and_then(Source::ip)) {
-            (Caller::Anyone, Some(ip)) => {
-                let Self { name, local } = Self::from_network(ip);
-                if local && !source.is_some_and(Source::is_local) {
-                    // The proxy reports a loopback address; this must not count as this machine.
-                    return Self { name: format!("proxied {name}"), local: false };
-                }
-                Self { name, local }
-            }
-            _ => Self::of(caller),
-        }
-    }
-
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
-    pub(crate) fn is_local(&self) -> bool {
-        self.local
-    }
-
-    pub(crate) fn of(caller: &Caller) -> Self {
-        Self { name: caller.name(), local: matches!(caller, Caller::Local { .. }) }
-    }
 }
 
 /// A share of a quota, released when dropped.
@@ -92,7 +47,7 @@ impl Quota {
     }
 
     fn own_max(&self, owner: &Owner) -> usize {
-        if owner.local { self.all_max } else { self.each_max }
+        if owner.is_local { self.all_max } else { self.each_max }
     }
 }
 
@@ -101,11 +56,11 @@ impl Share {
     pub(crate) fn grow(&mut self, more: usize) -> bool {
         let mut taken = self.quota.taken.lock();
         let own = taken.each.get(&self.owner.name).copied().unwrap_or(0);
-        let full = !self.owner.local && taken.all + more > self.quota.all_max;
+        let full = !self.owner.is_local && taken.all + more > self.quota.all_max;
         if full || own + more > self.quota.own_max(&self.owner) {
             return false;
         }
-        if !self.owner.local {
+        if !self.owner.is_local {
             taken.all += more;
         }
         taken.each.insert(self.owner.name.clone(), own + more);
@@ -117,7 +72,7 @@ impl Share {
 impl Drop for Share {
     fn drop(&mut self) {
         let mut taken = self.quota.taken.lock();
-        if !self.owner.local {
+        if !self.owner.is_local {
             taken.all -= self.size;
         }
         if let Some(own) = taken.each.get_mut(&self.owner.name) {
@@ -134,7 +89,7 @@ mod tests {
     use super::*;
 
     fn user(name: &str) -> Owner {
-        Owner { name: name.into(), local: false }
+        Owner { name: name.into(), is_local: false }
     }
 
     #[test]
@@ -180,7 +135,7 @@ mod tests {
         let quota = Quota::new(8, 4);
         let all =
             [quota.reserve(user("first"), 4).unwrap(), quota.reserve(user("second"), 4).unwrap()];
-        let root = Owner::of(&Caller::Local { uid: 0 });
+        let root = Owner::from_uid(0);
         let own = quota.reserve(root.clone(), 8).unwrap();
         assert!(quota.reserve(root, 1).is_none(), "bounded, too");
         drop(all);

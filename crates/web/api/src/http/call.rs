@@ -1,5 +1,6 @@
 //! An admitted request: its caller and parameters, the stores, and the context of its changes.
 
+use listener::Source;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -13,7 +14,7 @@ use serde::de::DeserializeOwned;
 use state::StateStore;
 
 use crate::access::authentication;
-use crate::access::caller::{Caller, Source};
+use crate::access::caller::Caller;
 use crate::access::quota::Share;
 use crate::code::Code;
 use crate::error::Failure;

@@ -11,6 +11,5 @@ pub(crate) mod parameters;
 pub(crate) mod pipeline;
 pub(crate) mod q;
 pub(crate) mod request_log;
-pub(crate) mod serve;
 pub(crate) mod shape;
 pub(crate) mod stream;

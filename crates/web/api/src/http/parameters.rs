@@ -196,16 +196,18 @@ fn check(parameter: &Parameter, text: &str) -> Result<Value, Failure> {
             None => Err(wrong_type(parameter, "boolean")),
         },
         Kind::Text => Ok(Value::Text(text.to_owned())),
-        Kind::Alphanumeric => formed(text, "alphanumeric", text.chars().all(is_alphanumeric)),
+        Kind::Alphanumeric => {
+            formed(parameter, text, "alphanumeric", text.chars().all(is_alphanumeric))
+        }
         Kind::AgentName if text.chars().count() > NAME_CHARS_MAX => {
             let name = parameter.name;
             let rule = format!("Failed validating 'maxLength' in schema - '{name}'");
             Err(Failure::bad(format!("'{}' is too long. {rule}", shorten(text))))
         }
-        Kind::Name | Kind::AgentName => formed(text, "names", text.chars().all(is_name)),
-        Kind::GroupName => formed(text, "group_names", is_group(text)),
-        Kind::Sort => formed(text, "sort", text.chars().all(is_sort)),
-        Kind::Search => formed(text, "search", !text.contains(NOT_SEARCHED)),
+        Kind::Name | Kind::AgentName => formed(parameter, text, "names", text.chars().all(is_name)),
+        Kind::GroupName => formed(parameter, text, "group_names", is_group(text)),
+        Kind::Sort => formed(parameter, text, "sort", text.chars().all(is_sort)),
+        Kind::Search => formed(parameter, text, "search", !text.contains(NOT_SEARCHED)),
         Kind::Word(words) => match words.iter().find(|word| **word == text) {
             Some(word) => Ok(Value::Text((*word).to_owned())),
             None => Err(no_word(parameter, text, words)),
@@ -225,17 +227,19 @@ fn check(parameter: &Parameter, text: &str) -> Result<Value, Failure> {
             if text.bytes().all(|b| b.is_ascii_digit()) {
                 numbers(parameter, text)
             } else {
-                Err(no_format(text, "numbers"))
+                Err(no_format(parameter, text, "numbers"))
             }
         }
         Kind::Position => whole(parameter, text, 0, i64::MAX as u64),
         Kind::Number if text.len() >= NUMBER_DIGITS_MIN => numbers(parameter, text),
-        Kind::Number => Err(no_format(text, "numbers")),
-        Kind::Timeframe(_) => read_timeframe(text).ok_or_else(|| no_format(text, "timeframe")),
+        Kind::Number => Err(no_format(parameter, text, "numbers")),
+        Kind::Timeframe(_) => {
+            read_timeframe(text).ok_or_else(|| no_format(parameter, text, "timeframe"))
+        }
         Kind::Digest if (32..=128).contains(&text.len()) && is_hex(text) => {
             Ok(Value::Text(text.to_ascii_lowercase()))
         }
-        Kind::Digest => Err(no_format(text, "hash")),
+        Kind::Digest => Err(no_format(parameter, text, "hash")),
         Kind::Instant => match timestamp::parse_micros(text) {
             Some(micros) => Ok(Value::Micros(micros)),
             None => Err(Failure::detailed(
@@ -285,8 +289,8 @@ pub(crate) fn is_group(text: &str) -> bool {
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
 }
 
-fn formed(text: &str, format: &str, fits: bool) -> Result<Value, Failure> {
-    if fits { Ok(Value::Text(text.to_owned())) } else { Err(no_format(text, format)) }
+fn formed(parameter: &Parameter, text: &str, format: &str, fits: bool) -> Result<Value, Failure> {
+    if fits { Ok(Value::Text(text.to_owned())) } else { Err(no_format(parameter, text, format)) }
 }
 
 /// Parses a list whose items must have a format.
@@ -298,7 +302,7 @@ fn named(
 ) -> Result<Value, Failure> {
     let list = split(parameter, text)?;
     match list.iter().find(|item| !fits(item)) {
-        Some(item) => Err(no_format(item, format)),
+        Some(item) => Err(no_format(parameter, item, format)),
         None => Ok(Value::List(list)),
     }
 }
@@ -327,7 +331,7 @@ fn whole(parameter: &Parameter, text: &str, min: u64, max: u64) -> Result<Value,
 fn split(parameter: &Parameter, text: &str) -> Result<Vec<String>, Failure> {
     let list: Vec<String> = text.split(',').map(str::to_owned).collect();
     if list.iter().any(String::is_empty) {
-        return Err(no_format(text, parameter.name));
+        return Err(no_format(parameter, text, parameter.name));
     }
     Ok(list)
 }
@@ -336,7 +340,7 @@ fn numbers(parameter: &Parameter, text: &str) -> Result<Value, Failure> {
     let (mut list, mut seen) = (Vec::new(), HashSet::new());
     for item in text.split(',') {
         if item.is_empty() || !item.bytes().all(|b| b.is_ascii_digit()) {
-            return Err(no_format(text, "numbers"));
+            return Err(no_format(parameter, text, "numbers"));
         }
         // A number that is out of range belongs to no agent.
         let number = item.parse().unwrap_or(u32::MAX);
@@ -346,7 +350,7 @@ fn numbers(parameter: &Parameter, text: &str) -> Result<Value, Failure> {
         }
     }
     if parameter.kind == Kind::Number && list.len() != 1 {
-        return Err(no_format(text, "numbers"));
+        return Err(no_format(parameter, text, "numbers"));
     }
     Ok(Value::Agents(list))
 }
@@ -375,8 +379,18 @@ fn wrong_type(parameter: &Parameter, wanted: &str) -> Failure {
     ))
 }
 
-fn no_format(text: &str, format: &str) -> Failure {
-    Failure::bad(format!("'{}' is not a '{format}'", shorten(text)))
+/// Returns the refusal of a text: the first half is that of the 4.x API.
+fn no_format(parameter: &Parameter, text: &str, format: &str) -> Failure {
+    let example = match format {
+        "numbers" => "001",
+        "group_names" => "web",
+        "timeframe" => "7d",
+        "hash" => "d41d8cd98f00b204e9800998ecf8427e",
+        "sort" => "-name",
+        _ => "web-1",
+    };
+    let (text, name) = (shorten(text), parameter.name);
+    Failure::bad(format!("'{text}' is not a '{format}' - '{name}', for example {example}"))
 }
 
 fn no_word(parameter: &Parameter, text: &str, words: &[&str]) -> Failure {

@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use serde_json::Value;
 use state::Cost;
 
-use crate::access::caller::Source;
+use listener::Source;
 
 /// Target of the access log's lines.
 pub const TARGET: &str = "access";

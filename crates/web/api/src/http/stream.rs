@@ -247,12 +247,12 @@ mod tests {
 
     use super::*;
     use crate::access::caller::Caller;
-    use crate::access::quota::{Owner, Quota};
+    use crate::access::quota::Quota;
 
     const BYTES: usize = 3 * 1024 * 1024;
 
     fn whole(quota: &Quota) -> Option<Share> {
-        quota.reserve(Owner::of(&Caller::Anyone), 1)
+        quota.reserve(Caller::Anyone.owner(), 1)
     }
 
     /// Waits until the share has been released.

@@ -169,7 +169,7 @@ fn line(id: AgentId, name: &str, ip: &str, key: &str) -> String {
 
 /// Returns the address given, else the caller's own, or `any` for a caller on this machine.
 fn address(call: &Call, given: Option<String>) -> String {
-    given.unwrap_or_else(|| match call.source.and_then(crate::access::caller::Source::ip) {
+    given.unwrap_or_else(|| match call.source.and_then(listener::Source::ip) {
         Some(ip) if !ip.is_loopback() => ip.to_string(),
         _ => "any".into(),
     })

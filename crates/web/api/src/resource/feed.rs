@@ -18,7 +18,6 @@ use state::{ArrivalQuery, ChangeQuery, EventKind, StoredEvent};
 
 use super::event_item::{change_item, coverage_item};
 use crate::access::caller::Caller;
-use crate::access::quota::Owner;
 use crate::code::Code;
 use crate::error::Failure;
 use crate::http::call::Call;
@@ -66,7 +65,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[Operation {
 fn open(call: Arc<Call>) -> Answering {
     Box::pin(async move {
         let full = || Failure::busy("too many event streams are open", 5);
-        let share = call.api.streams.reserve(Owner::of(&call.caller), 1).ok_or_else(full)?;
+        let share = call.api.streams.reserve(call.caller.owner(), 1).ok_or_else(full)?;
         let since = Some(call.parameters.whole("since")).filter(|since| *since > 0);
         let behind = since.unwrap_or_default();
         let begin = move |call: &Call| {

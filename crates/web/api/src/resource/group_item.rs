@@ -56,5 +56,8 @@ pub(super) fn existing(call: &Call) -> Result<String, Failure> {
 
 /// Fails with `code` if the name is not valid, without querying a store.
 pub(super) fn check_name(name: &str, code: Code) -> Result<(), Failure> {
-    if parameters::is_group(name) { Ok(()) } else { Err(Failure::code(code)) }
+    if parameters::is_group(name) {
+        return Ok(());
+    }
+    Err(Failure::detailed(code, format!("group_id: {name:?} is {}", code.text())))
 }

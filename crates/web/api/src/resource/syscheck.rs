@@ -16,7 +16,7 @@ use state::{
 use super::common::only_failed;
 use super::document_condition::condition;
 use super::file_item::file_item;
-use crate::access::quota::{Owner, Share};
+use crate::access::quota::Share;
 use crate::code::Code;
 use crate::error::Failure;
 use crate::http::call::Call;
@@ -177,7 +177,7 @@ fn files(call: &Call) -> Result<Answer, Failure> {
         selected: selected.to_vec(),
     };
     let full = || Failure::busy("too many large lists are being sent", 5);
-    let share = call.api.lists.reserve(Owner::of(&call.caller), 1).ok_or_else(full)?;
+    let share = call.api.lists.reserve(call.caller.owner(), 1).ok_or_else(full)?;
     Ok(Answer::Stream(pieces.stream(&frame, first, share)))
 }
 

@@ -15,7 +15,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use api::{ApiOptions, Source};
+use api::ApiOptions;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, StatusCode};
@@ -26,6 +26,7 @@ use env::clock::{Clock, ManualClock};
 use env::random::SeededRandom;
 use http_body_util::BodyExt as _;
 use journal::{Journal, Options};
+use listener::Source;
 use model::document::NoNames;
 use model::{
     AgentId, AgentOs, Change, ChangeKind, Coverage, Dataset, EventBody, FileDocument, Incarnation,

@@ -1,5 +1,6 @@
 //! Reading of request bodies, bounded in size, in time, and in memory together with all others.
 
+use listener::{Owner, Source};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -10,8 +11,8 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 
 use super::header;
-use crate::access::caller::{Caller, Source};
-use crate::access::quota::{Owner, Quota};
+use crate::access::caller::Caller;
+use crate::access::quota::Quota;
 use crate::error::Failure;
 use crate::http::api::Api;
 use crate::http::call;
@@ -41,7 +42,7 @@ pub(super) async fn read(
         (Access::Login, _) => (LOGIN_BODY_BYTES_MAX, &api.login_bodies),
         _ => (BODY_BYTES_MAX, &api.bodies),
     };
-    let owner = Owner::who(caller, parts.extensions.get::<Source>().copied());
+    let owner = caller.owner_at(parts.extensions.get::<Source>().copied());
     let length = header(parts, &CONTENT_LENGTH).and_then(|text| text.parse::<u64>().ok());
     let too_large = length.is_some_and(|length| length > bytes_max as u64);
     if let Some(expect) = header(parts, &EXPECT)
@@ -116,7 +117,7 @@ mod tests {
     #[tokio::test]
     async fn bodies_share_a_quota_and_release_it() {
         let quota = Quota::new(100, 100);
-        let owner = || Owner::of(&Caller::Anyone);
+        let owner = || Caller::Anyone.owner();
         let named = |refused: Refused| match refused {
             Refused::TooLarge => "too large",
             Refused::NoRoom => "no room",

@@ -1,5 +1,6 @@
 //! Responses and the headers common to all of them.
 
+use listener::Owner;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -11,7 +12,6 @@ use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
 use state::Cost;
 
-use crate::access::quota::Owner;
 use crate::error::Failure;
 use crate::http::api::Api;
 use crate::http::envelope::{Answer, PROBLEM, to_bytes};

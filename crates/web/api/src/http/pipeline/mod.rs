@@ -9,6 +9,7 @@ mod permission;
 mod proxy;
 mod run;
 
+use listener::Source;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -24,8 +25,7 @@ use registry::Reader;
 use tower::ServiceExt as _;
 
 use crate::access::authentication;
-use crate::access::caller::{Caller, Source};
-use crate::access::quota::Owner;
+use crate::access::caller::Caller;
 use crate::access::token::Claims;
 use crate::code::Code;
 use crate::error::Failure;
@@ -165,7 +165,7 @@ async fn respond(
     seen.body = request_log::body(&body);
     let request = run::Checked {
         operation,
-        reader: seen.reader.with_user(Owner::who(&caller, source).name()),
+        reader: seen.reader.with_user(&caller.owner_at(source).name),
         caller,
         source,
         authorization: header(&parts, &AUTHORIZATION).map(str::to_owned),

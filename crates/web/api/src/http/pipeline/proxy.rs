@@ -10,8 +10,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use axum::http::{HeaderMap, HeaderName};
 
-use crate::access::caller::Source;
 use crate::error::Failure;
+use listener::Source;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 

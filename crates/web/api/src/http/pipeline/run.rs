@@ -4,6 +4,7 @@
 //! its own. In both cases, a request that exceeds its deadline is answered at once, while its code runs
 //! to completion and writes the outcome to the audit log.
 
+use listener::Source;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -16,9 +17,8 @@ use registry::Reader;
 
 use super::audit::{self, End};
 use super::{headers, permission};
-use crate::access::caller::{Caller, Source};
+use crate::access::caller::Caller;
 use crate::access::permits::RequestPermit;
-use crate::access::quota::Owner;
 use crate::code::Code;
 use crate::error::Failure;
 use crate::http::api::Api;
@@ -53,7 +53,7 @@ impl Checked {
 /// Runs the operation of a request and renders its answer.
 pub(super) async fn run(api: &Arc<Api>, request: Checked) -> Result<Response, Failure> {
     let pretty = request.asks_for("pretty");
-    let (writes, owner) = (request.operation.writes(), Owner::of(&request.caller));
+    let (writes, owner) = (request.operation.writes(), request.caller.owner());
     let time = (!request.asks_for("wait_for_complete"))
         .then(|| Duration::from_millis(api.options.request_timeout_ms));
     let answer = match request.operation.handler {
@@ -85,7 +85,7 @@ async fn blocking(
     request: Checked,
     code: fn(&Call) -> Result<Answer, Failure>,
 ) -> Result<Answer, Failure> {
-    let owner = Owner::who(&request.caller, request.source);
+    let owner = request.caller.owner_at(request.source);
     let permit = api.permits.acquire(owner).await.ok_or_else(crowded)?;
     let api = Arc::clone(api);
     let work = move || {
@@ -123,7 +123,7 @@ async fn waiting(
 ) -> Result<Answer, Failure> {
     let mut permit = None;
     if request.operation.writes() {
-        let owner = Owner::who(&request.caller, request.source);
+        let owner = request.caller.owner_at(request.source);
         permit = Some(api.write_permits.acquire(owner).await.ok_or_else(crowded)?);
     }
     let task = tokio::spawn(wait(Arc::clone(api), request, code, permit));

@@ -1,5 +1,6 @@
 //! The caller's own account.
 
+use listener::Source;
 use std::sync::Arc;
 
 use axum::http::StatusCode;
@@ -10,7 +11,7 @@ use utoipa::ToSchema;
 
 use super::policies::PolicyBody;
 use super::{credentials, no_account, policies, rules};
-use crate::access::caller::{Caller, Source};
+use crate::access::caller::Caller;
 use crate::error::Failure;
 use crate::http::call::Call;
 use crate::http::envelope::{Answer, List, to_value};

@@ -1,5 +1,6 @@
 //! Logging in and out.
 
+use listener::Source;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use utoipa::ToSchema;
 
 use super::credentials::{check, refused};
 use super::no_account;
-use crate::access::caller::{Caller, Source};
+use crate::access::caller::Caller;
 use crate::access::token::{self, Bearer};
 use crate::code::Code;
 use crate::error::Failure;

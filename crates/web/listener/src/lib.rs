@@ -7,6 +7,7 @@
 
 mod connections;
 mod idle;
+mod peer;
 mod tls;
 mod unix;
 
@@ -33,11 +34,10 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt as _;
 
-use crate::access::caller::{Caller, Source};
-use crate::access::quota::Owner;
 use connections::{ConnectionPermit, ConnectionPermits};
 use idle::{Answered, Quiet, Watched};
 
+pub use peer::{Owner, Source};
 pub use tls::TlsPem;
 pub use unix::{UnixOptions, serve_unix};
 
@@ -144,7 +144,7 @@ impl Server {
     }
 }
 
-/// Listens with the router of [`crate::router`].
+/// Listens with a router.
 ///
 /// # Errors
 /// Fails if the address cannot be used, the certificate is not valid, or plain HTTP is requested on
@@ -187,7 +187,7 @@ impl Accepted {
     fn owner(&self) -> Owner {
         match self {
             Self::Tcp(_, address, _) => Owner::from_network(address.ip()),
-            Self::Unix(_, uid) => Owner::of(&Caller::Local { uid: *uid }),
+            Self::Unix(_, uid) => Owner::from_uid(*uid),
         }
     }
 }

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::idle::Pulse;
-use crate::access::quota::Owner;
+use crate::peer::Owner;
 
 /// Time that a new connection has before it counts as one that never sent a request; it covers the
 /// TLS handshake.
@@ -69,8 +69,8 @@ impl ConnectionPermits {
     pub(super) fn acquire(&mut self, owner: Owner) -> Option<ConnectionPermit> {
         let mut open = self.open.lock();
         let own = |other: &Open| other.owner == owner;
-        let beside = |other: &Open| other.owner.is_local() == owner.is_local();
-        let own_max = if owner.is_local() { self.all_max } else { self.each_max };
+        let beside = |other: &Open| other.owner.is_local == owner.is_local;
+        let own_max = if owner.is_local { self.all_max } else { self.each_max };
         let crowded: Option<&dyn Fn(&Open) -> bool> =
             if open.values().filter(|other| own(other)).count() >= own_max {
                 Some(&own)
