@@ -207,6 +207,14 @@ grep -qx 'connection: connected' "$work/out" || fail "the agent is not connected
 on server1 "holdfast changes --path /etc/motd"
 grep -qF /etc/motd "$work/out" || fail "the first change is gone after the upgrade"
 
+# Root restores into the folder of the unit, whose user must then be able to write there.
+on server1 "holdfast backup --to /root/backup"
+on server1 "systemctl stop holdfast-server && rm -r /var/lib/holdfast-server/data"
+on server1 "holdfast restore --from /root/backup --data /var/lib/holdfast-server/data"
+on server1 "systemctl start holdfast-server"
+on server1 "holdfast changes --path /etc/issue"
+grep -qF /etc/issue "$work/out" || fail "the change is gone after the restore"
+
 remove web1 holdfast-agent
 remove server1 holdfast-server
 expect_file server1 /etc/holdfast/server.toml
