@@ -12,6 +12,8 @@ tests/packages.sh curl curl
 tests/packages.sh ip iproute2
 work=$(mktemp -d)
 holder=
+# Set by the image's configuration.
+user='' folder='' command=()
 cleanup() {
   [ -z "$holder" ] || kill -KILL "$holder" 2> /dev/null || true
   rm -rf "$work"
@@ -75,6 +77,13 @@ answers() {
     curl -sfk --max-time 5 https://127.0.0.1:55000/readyz > "$work/ready"
 }
 until_true answers
+# As `podman exec` does: the working folder has ./data, and the image has no authorities of others.
+inside() {
+  nsenter --target "$(program)" --mount --net --pid --root --wd \
+    --setuid "${user%:*}" --setgid "${user#*:}" "${command[0]}" "$@"
+}
+inside token > "$work/token" 2>&1 || fail "token: $(cat "$work/token")"
+inside changes > "$work/changes" 2>&1 || fail "changes: $(cat "$work/changes")"
 owner=$(stat -c %u:%g "$work/root$folder/data/registry.db")
 [ "$owner" = "$user" ] || fail "the data belongs to $owner, not to $user"
 kill -TERM "$(program)"
