@@ -17,13 +17,13 @@ use env::guard::GuardedClock;
 use env::random::{Random, SystemRandom};
 use journal::{Journal, Options};
 use model::Position;
-use registry::{Registry, RegistryOptions, SqliteControl};
+use registry::{ControlError, Registry, RegistryOptions, SqliteControl};
 use replication::follow::Marker;
 use replication::{ShipOptions, Shipping};
 use rustls::server::ResolvesServerCert;
 use sessions::{LocalCaller, Sessions, SessionsHandle, SessionsOptions, Timeouts};
 use sigma::RuleFolder;
-use state::{Retention, SqliteState, StateOptions, StateStore};
+use state::{Retention, SqliteState, StateError, StateOptions, StateStore};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::{error, info, warn};
@@ -237,12 +237,13 @@ fn open_stores(
         position_expected: state.applied().context("state")?.0,
         ..Options::default()
     };
-    let (journal, recovery) = Journal::open(&folder.journal(), options).with_context(|| {
-        format!(
+    let (journal, recovery) = Journal::open(&folder.journal(), options).map_err(|e| match e {
+        journal::OpenError::NewerVersion { .. } => anyhow::Error::new(e).context("journal"),
+        e => anyhow::Error::new(e).context(format!(
             "journal; `holdfast journal verify {0}` says what is wrong, `holdfast journal repair \
-             {0}` lets the state, which keeps what it has applied, go on without the rest",
+                 {0}` lets the state, which keeps what it has applied, go on without the rest",
             folder.journal().display()
-        )
+        )),
     })?;
     if let Some(cut) = &recovery.cut {
         warn!(?cut, "the journal's torn tail was cut; nothing acknowledged was in it");
@@ -282,6 +283,11 @@ fn open_series(
         // Both need an administrator: another process has the store open, or an option is wrong.
         Err(e @ (series::SeriesOpenError::Locked(_) | series::SeriesOpenError::Option { .. })) => {
             Err(e).context("series")
+        }
+        Err(e @ series::SeriesOpenError::NewerVersion { .. }) => {
+            let dir = dir.display();
+            error!("{dir}: the server runs without its series store, its ports and metrics: {e}");
+            Ok(None)
         }
         Err(e) => {
             let (dir, data) = (dir.display(), folder.path().display());
@@ -354,6 +360,13 @@ fn database(file: &Path, error: anyhow::Error) -> anyhow::Error {
     let is_refused = |code| matches!(code, CannotOpen | OutOfMemory | SystemIoFailure);
     let io = error.chain().any(<dyn std::error::Error>::is::<std::io::Error>);
     let file = file.display();
+    let is_newer = |cause: &(dyn std::error::Error + 'static)| {
+        matches!(cause.downcast_ref(), Some(StateError::Newer { .. }))
+            || matches!(cause.downcast_ref(), Some(ControlError::Newer { .. }))
+    };
+    if error.chain().any(is_newer) {
+        return error;
+    }
     if io || codes.into_iter().any(is_refused) {
         let hint = "the system refused a call; a line above names it if the database made it";
         return error.context(format!("{file}: {hint}"));

@@ -38,7 +38,10 @@ fn exported_data_is_imported_and_listed_by_the_tools() {
     let odd = "odd,host=a a=1e300,b=5e-324,c=-0.0,d=-1.7976931348623157e308 1000\n";
     let text = "cpu,host=a user=1.25,sys=3i 1000\nlog,host=a text=\"one line\" 1000\n";
     fs::write(&lines, [text, digit, odd].concat()).unwrap();
-    fs::write(&event, "+!log_text host=a\r\n:1001\r\n$9\r\ntwo\nlines\r\n").unwrap();
+    let two_lines = "+!log_text host=a\r\n:1001\r\n$9\r\ntwo\nlines\r\n";
+    // A series that ended, whose tag has a newline.
+    let ended = "+up host=a\\nb\r\n:5\r\n+1.0\r\n+up host=a\\nb\r\n:6\r\n+stale\r\n";
+    fs::write(&event, [two_lines, ended].concat()).unwrap();
     let ok = |words: &[&str]| {
         let (code, out, error) = run(&[&["series"], words].concat());
         assert_eq!(code, 0, "{words:?}: {out}{error}");
@@ -52,6 +55,7 @@ fn exported_data_is_imported_and_listed_by_the_tools() {
     let exported = ok(&["export", "--data", first]);
     assert!(exported.contains("+cpu_user host=a\r\n:1000\r\n+1.25\r\n"), "{exported}");
     assert!(exported.contains("\r\n:1001\r\n$9\r\ntwo\nlines\r\n"), "{exported}");
+    assert!(exported.contains(ended), "{exported}");
     for (name, value) in [("a", 1e300_f64), ("b", 5e-324), ("c", -0.0), ("d", f64::MIN)] {
         let (_, text) = exported.split_once(&format!("+odd_{name} host=a\r\n:1000\r\n+")).unwrap();
         let back: f64 = text.split("\r\n").next().unwrap().parse().unwrap();
@@ -71,8 +75,8 @@ fn exported_data_is_imported_and_listed_by_the_tools() {
     let stat: serde_json::Value =
         serde_json::from_str(&ok(&["stat", "--data", second, "--json"])).unwrap();
     // The series of the refused sample exists, because it also has an accepted one.
-    assert_eq!(stat["series"], 9);
-    assert_eq!(stat["part_samples"], 10);
+    assert_eq!(stat["series"], 10);
+    assert_eq!(stat["part_samples"], 12);
     ok(&["delete", "--data", second, "--metric", "cpu_user", "--tag", "host=a"]);
     assert!(!ok(&["export", "--data", second]).contains("cpu_user"));
     assert!(ok(&["verify", "--data", second]).contains("intact"));

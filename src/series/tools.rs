@@ -16,8 +16,8 @@ use ingest::{RespReader, RowCollector, TelnetReader, influx};
 use model::timestamp;
 use serde_json::{Value as Json, json};
 use series::{
-    Ack, Direction, Selector, Series, SeriesOpenError, SeriesReadError, Store, StoreOptions,
-    StoreStats, Ticket, TimeRange, Values,
+    Ack, Direction, END_OF_SERIES, Selector, Series, SeriesOpenError, SeriesReadError, Store,
+    StoreOptions, StoreStats, Ticket, TimeRange, Values,
 };
 
 use crate::cli::{
@@ -299,11 +299,15 @@ fn write_series(
         }
         return Ok(());
     }
-    let scan = snapshot.scan(series, range, Direction::Forward);
+    let scan = snapshot.scan(series, range, Direction::Forward).with_markers();
     for run in scan.filter_map(|read| left.readable(&name, read)) {
         match &run.values {
             Values::F64(values) => {
                 for (time, value) in run.times.iter().zip(values) {
+                    if value.to_bits() == END_OF_SERIES {
+                        write!(out, "{head}\r\n:{time}\r\n+stale\r\n")?;
+                        continue;
+                    }
                     // `{:?}` uses an exponent for long numbers: the import limits the length of a
                     // number.
                     write!(out, "{head}\r\n:{time}\r\n+{value:?}\r\n")?;

@@ -43,6 +43,6 @@ pub use net::{
 };
 pub use resp::{
     DICTIONARIES_ENTRIES_MAX, DICTIONARY_ENTRIES_MAX, DictionaryRoom, ITEM_BYTES_MAX, RespReader,
-    is_resp_name,
+    STALE, is_resp_name,
 };
 pub use telnet::{Asked, LINE_BYTES_MAX, TelnetReader};

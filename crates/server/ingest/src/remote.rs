@@ -319,10 +319,6 @@ fn gather(series: &[u8]) -> Result<Vec<u8>, Malformed> {
     }
 }
 
-/// The NaN with which Prometheus marks the end of a series (its staleness marker). It is not stored
-/// as a sample.
-const ENDED: u64 = 0x7ff0_0000_0000_0002;
-
 /// Adds the samples of a series. Only the first refusal is reported; the other samples are still
 /// added.
 fn take_samples(
@@ -345,9 +341,6 @@ fn take_samples(
                 }
                 _ => {}
             }
-        }
-        if value.to_bits() == ENDED {
-            continue;
         }
         let taken = match millis.checked_mul(1_000_000) {
             Some(time_ns) => collector.push_float(row, time_ns, value),

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use query::time::{parse_int, parse_iso};
-use series::{COLUMNS_MAX, Row, Store, Value};
+use series::{COLUMNS_MAX, END_OF_SERIES, Row, Store, Value};
 
 use crate::collector::RowCollector;
 use crate::number::parse_float;
@@ -26,6 +26,9 @@ pub const ITEM_BYTES_MAX: usize = 16 << 10;
 pub const DICTIONARY_ENTRIES_MAX: usize = 1 << 20;
 /// Most names in the dictionaries of all connections of a port.
 pub const DICTIONARIES_ENTRIES_MAX: usize = 4 << 20;
+
+/// The value that marks the end of a series ([`END_OF_SERIES`]).
+pub const STALE: &[u8] = b"stale";
 
 /// The item that requests an acknowledgement.
 const SYNC: &[u8] = b"sync";
@@ -469,6 +472,7 @@ fn count_of(text: &[u8]) -> Option<usize> {
 fn number(item: Item<'_>) -> Option<Value> {
     match item {
         Item::Number(text) => parse_int(text).map(Value::I64),
+        Item::Text(STALE) => Some(Value::F64(f64::from_bits(END_OF_SERIES))),
         Item::Text(text) => parse_float(text).map(Value::F64),
         _ => None,
     }

@@ -35,6 +35,7 @@ fn resp_accepts_points_rows_events_and_dictionaries() {
             &["cpu host=a 7 5", "x host=b 8 6", "y host=b 8 7"],
         ),
         ("+!log host=a\n:7\n+user=bob came\n", &["!log host=a 7 user=bob came"]),
+        ("+x|y h=a\\nb\n:7\n*2\n+stale\n:2\n", &[r"x h=a\nb 7 stale", r"y h=a\nb 7 2"]),
     ];
     for (text, expected) in cases {
         let (found, refusals) = resp(text.as_bytes());
@@ -110,14 +111,16 @@ fn refused_remote_sample_does_not_affect_its_series() {
 }
 
 #[test]
-fn prometheus_staleness_marker_is_not_stored() {
-    let values = [1.0, f64::from_bits(0x7ff0_0000_0000_0002), f64::NAN];
-    let samples = values.map(|value| sample(value, 5 + value as i64)).concat();
-    let body = field(1, &[label("__name__", "up"), samples].concat());
-    let body = snap::raw::Encoder::new().compress_vec(&body).unwrap();
-    let (found, refusals) =
-        after(|collector| RemoteReader::default().read(&body, collector).unwrap());
-    assert_eq!((found.len(), refusals.len()), (2, 0), "{found:?}");
+fn prometheus_staleness_marker_and_any_label_are_stored() {
+    let stale = f64::from_bits(0x7ff0_0000_0000_0002);
+    let samples = [sample(1.0, 5), sample(stale, 6), sample(f64::NAN, 7)].concat();
+    let labels = [label("__name__", "up"), label("command", "a\nb\t\u{1}")].concat();
+    let body = field(1, &[labels, samples].concat());
+    let (found, refusals) = remote(&RemoteReader::default(), &body);
+    assert_eq!(refusals, []);
+    let name = r"up command=a\nb\t\x01";
+    let expected = ["5000000 1", "6000000 stale", "7000000 NaN"].map(|row| format!("{name} {row}"));
+    assert_eq!(found, expected);
 }
 
 #[test]

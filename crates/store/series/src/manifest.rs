@@ -12,8 +12,10 @@ use crate::part::{PartMeta, VERSION_WHOLE_INDEX};
 use crate::record::Tombstone;
 
 const MAGIC: &[u8; 8] = b"hfsemani";
-/// The newest version. Written only if a field needs it.
-const VERSION: u16 = 3;
+/// The version that is written. From version 4 on, a store may have markers of the end of a series,
+/// and control characters in names, which an older program would take for something else.
+const VERSION: u16 = 4;
+/// The last version without unreadable partitions.
 const VERSION_WITHOUT_UNREAD: u16 = 2;
 const NAME: &str = "manifest";
 /// File name of the first catalogue; a rewritten one has its number appended.
@@ -49,9 +51,7 @@ pub(crate) struct Manifest {
 impl Manifest {
     fn encode(&self) -> Vec<u8> {
         let mut b = MAGIC.to_vec();
-        let plain = self.unread.is_empty();
-        let version = if plain { VERSION_WITHOUT_UNREAD } else { VERSION };
-        b.extend_from_slice(&version.to_le_bytes());
+        b.extend_from_slice(&VERSION.to_le_bytes());
         b.extend_from_slice(&[u8::from(self.clean), 0]);
         for n in [
             self.sealed,
@@ -71,9 +71,7 @@ impl Manifest {
             b.extend_from_slice(&t.position.to_le_bytes());
             t.encode(&mut b);
         }
-        if !plain {
-            b.extend_from_slice(&(self.unread.len() as u32).to_le_bytes());
-        }
+        b.extend_from_slice(&(self.unread.len() as u32).to_le_bytes());
         for (partition, seconds) in &self.unread {
             b.extend_from_slice(&partition.to_le_bytes());
             b.extend_from_slice(&seconds.to_le_bytes());
@@ -270,14 +268,14 @@ mod tests {
             tombstones: vec![tombstone],
             unread: BTreeMap::new(),
         };
-        for (unread, version) in [(&[][..], 2), (&[(-2, 3600), (7, 1)], 3)] {
+        for unread in [&[][..], &[(-2, 3600), (7, 1)]] {
             it.unread = unread.iter().copied().collect();
             let mut bytes = it.encode();
-            assert_eq!(bytes[8..10], u16::to_le_bytes(version));
+            assert_eq!(bytes[8..10], u16::to_le_bytes(4));
             assert_eq!(Manifest::decode(&bytes).as_ref(), Some(&it));
             for i in 0..bytes.len() {
                 bytes[i] ^= 4;
-                assert_eq!(Manifest::decode(&bytes), None, "version {version} byte {i}");
+                assert_eq!(Manifest::decode(&bytes), None, "byte {i}");
                 bytes[i] ^= 4;
             }
         }

@@ -38,6 +38,10 @@ pub enum Value {
     I64(i64),
 }
 
+/// Bits of the float with which Prometheus marks the end of a series (its staleness marker). It is
+/// stored like any other value; queries pass over it. Source: Prometheus, `model/value`.
+pub const END_OF_SERIES: u64 = 0x7ff0_0000_0000_0002;
+
 /// Magnitude up to which every integer is exactly a float, 2^53.
 const EXACT_MAX: u64 = 1 << 53;
 

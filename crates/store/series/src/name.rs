@@ -2,7 +2,10 @@
 //!
 //! The canonical form has the tags sorted by name and single spaces. A backslash escapes the next
 //! character, so that metrics and tags may contain spaces, `=`, `|` and backslashes; the canonical
-//! form escapes exactly these.
+//! form escapes exactly these. Control characters are written `\n`, `\r`, `\t`, or `\x` and two
+//! hexadecimal digits.
+
+use std::str::Chars;
 
 use crate::error::NameError;
 use crate::options::{COLUMNS_MAX, NAME_BYTES_MAX, TAGS_MAX};
@@ -28,9 +31,6 @@ impl RowName {
         let malformed = |what| NameError::Malformed { text: quote(raw), what };
         limit("name_bytes", raw.len(), 2 * NAME_BYTES_MAX)?;
         let text = std::str::from_utf8(raw).map_err(|_| malformed("not UTF-8"))?;
-        if text.contains(|c: char| c.is_control()) {
-            return Err(malformed("control characters"));
-        }
         let mut words = split(text, ' ').into_iter().filter(|w| !w.is_empty());
         let metrics = words.next().ok_or_else(|| malformed("no metric"))?;
         if split(metrics, '=').len() > 1 {
@@ -121,12 +121,22 @@ fn quote(raw: &[u8]) -> String {
     String::from_utf8_lossy(raw.get(..QUOTED_BYTES_MAX).unwrap_or(raw)).into_owned()
 }
 
+/// Appends a metric, or the name or value of a tag, as a canonical name has it.
 fn escape(into: &mut String, text: &str) {
     for c in text.chars() {
-        if matches!(c, ' ' | '=' | '|' | '\\') {
-            into.push('\\');
+        match c {
+            ' ' | '=' | '|' | '\\' => into.extend(['\\', c]),
+            '\n' => into.push_str("\\n"),
+            '\r' => into.push_str("\\r"),
+            '\t' => into.push_str("\\t"),
+            c if c.is_control() => {
+                // The highest control character is U+009F.
+                let digit = |shift: u32| char::from_digit(u32::from(c) >> shift & 15, 16);
+                into.push_str("\\x");
+                into.extend([digit(4), digit(0)].into_iter().flatten());
+            }
+            c => into.push(c),
         }
-        into.push(c);
     }
 }
 
@@ -134,9 +144,31 @@ fn unescape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars();
     while let Some(c) = chars.next() {
-        out.push(if c == '\\' { chars.next().unwrap_or('\\') } else { c });
+        out.push(if c == '\\' { escaped(&mut chars) } else { c });
     }
     out
+}
+
+/// Returns the character that follows a backslash.
+fn escaped(chars: &mut Chars<'_>) -> char {
+    let Some(c) = chars.next() else { return '\\' };
+    match c {
+        'n' => '\n',
+        'r' => '\r',
+        't' => '\t',
+        'x' => {
+            let mut digits = chars.clone().map_while(|digit| digit.to_digit(16));
+            let number = digits.next().zip(digits.next()).map(|(a, b)| a << 4 | b);
+            match number.and_then(char::from_u32).filter(|read| read.is_control()) {
+                Some(control) => {
+                    chars.nth(1);
+                    control
+                }
+                None => c,
+            }
+        }
+        c => c,
+    }
 }
 
 /// Splits at each separator that is not escaped.
@@ -171,10 +203,26 @@ mod tests {
     }
 
     #[test]
-    fn invalid_name_is_refused_with_its_text() {
-        for raw in
-            ["", "m tag", "m =x", "m a=b=c", "m a=1 a=2", "m|m a=1", "m|!e a=1", "m\u{1} a=1"]
+    fn control_characters_are_escaped_reversibly() {
+        let value = "a\nb\r\tc\u{0}\u{1b}\u{7f}\u{85}\u{9f}\\n\\x1fé";
+        let name = RowName::new(vec!["m".into()], vec![("t".into(), value.into())]).unwrap();
+        let text = name.text();
+        assert_eq!(text, r"m t=a\nb\r\tc\x00\x1b\x7f\x85\x9f\\n\\x1fé");
+        let raw = "m t=a\nb\r\tc\u{0}\u{1b}\u{7f}\u{85}\u{9f}\\\\n\\\\x1fé";
+        for same in [text.as_str(), raw] {
+            assert_eq!(RowName::parse(same.as_bytes()).unwrap(), name, "{same:?}");
+        }
+        // Only control characters have such an escape.
+        for (raw, read) in
+            [(r"m t=\x41", "x41"), (r"m t=\x+1", "x+1"), (r"m t=\xé", "xé"), (r"m t=\q", "q")]
         {
+            assert_eq!(RowName::parse(raw.as_bytes()).unwrap().tags[0].1, read, "{raw}");
+        }
+    }
+
+    #[test]
+    fn invalid_name_is_refused_with_its_text() {
+        for raw in ["", "m tag", "m =x", "m a=b=c", "m a=1 a=2", "m|m a=1", "m|!e a=1"] {
             assert!(RowName::parse(raw.as_bytes()).is_err(), "{raw:?}");
         }
         for (raw, why) in [

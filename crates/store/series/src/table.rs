@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use crate::bytes::{Input, push_varint};
 use crate::codec::{self, COLUMN_VALUES_MAX, Kind, Scratch};
+use crate::model::END_OF_SERIES;
 
 /// Values of one metric.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -301,6 +302,18 @@ impl Table {
         let kept = self.times.iter().zip(0u32..).filter(|(t, _)| passes(**t));
         let kept: Vec<u32> = kept.map(|(_, i)| i).collect();
         self.pick(&kept);
+    }
+
+    /// Drops the rows whose value in the only column marks the end of the series.
+    pub(crate) fn drop_markers(&mut self) {
+        let [column] = self.columns.as_slice() else { return };
+        let is_marker =
+            |i: usize| column.bits.get(i) == Some(&END_OF_SERIES) && !column.is_integer(i);
+        if column.bits.contains(&END_OF_SERIES) {
+            let kept = (0..self.times.len()).filter(|i| !is_marker(*i)).map(|i| i as u32);
+            let kept: Vec<u32> = kept.collect();
+            self.pick(&kept);
+        }
     }
 
     /// Returns the rows `begin..end`.

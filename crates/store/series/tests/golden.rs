@@ -18,9 +18,9 @@ use support::{contents, open, options};
 
 const FILES: [&str; 4] =
     ["manifest", "catalog", "parts/part-0000000000000001", "parts/part-0000000000000002"];
-/// Folders of the golden files of this version and of the previous one.
-const NOW: &str = "v2";
-const BEFORE: &str = "v1";
+/// Folders of the golden files of this version and of earlier ones.
+const NOW: &str = "v4";
+const BEFORE: [&str; 2] = ["v1", "v2"];
 
 fn golden(version: &str, name: &str) -> PathBuf {
     let file = name.replace('/', "-");
@@ -60,17 +60,19 @@ fn store_files_match_the_golden_bytes() {
 }
 
 #[test]
-fn store_of_the_previous_version_opens_with_deletes_applied() {
+fn store_of_an_earlier_version_opens_with_deletes_applied() {
     let now = SimDisk::new(1);
     let expected = contents(&store(&now));
-    let disk = disk_of(BEFORE);
-    let store = open_golden(&disk);
-    assert_eq!(contents(&store), expected);
-    assert_eq!(store.stats().tombstones, 1);
-    store.merge().unwrap();
-    assert_eq!((store.stats().tombstones, contents(&store)), (0, expected.clone()));
-    store.close().unwrap();
-    assert_eq!(contents(&open(&disk, Wal::Always).0), expected);
+    for version in BEFORE {
+        let disk = disk_of(version);
+        let store = open_golden(&disk);
+        assert_eq!(contents(&store), expected, "{version}");
+        assert_eq!(store.stats().tombstones, 1);
+        store.merge().unwrap();
+        assert_eq!((store.stats().tombstones, contents(&store)), (0, expected.clone()));
+        store.close().unwrap();
+        assert_eq!(contents(&open(&disk, Wal::Always).0), expected, "{version}");
+    }
 }
 
 fn compare(disk: &SimDisk, name: &str, golden: &Path) {

@@ -49,6 +49,13 @@ fn part(store: &Store, partition: i64, from: i64, samples: i64) {
     store.seal().unwrap();
 }
 
+/// Returns the number of unreadable partitions in a manifest that has none or ends with their count.
+fn unreadable_partitions(disk: &SimDisk) -> u32 {
+    let manifest = disk.content(Path::new("/series/manifest")).unwrap();
+    let count = manifest.len() - 8;
+    u32::from_le_bytes(manifest[count..count + 4].try_into().unwrap())
+}
+
 #[test]
 fn unreadable_partition_is_dropped_after_a_day_of_retries() {
     let (disk, clock) = (SimDisk::new(1), ManualClock::at(0));
@@ -106,8 +113,7 @@ fn successful_merge_clears_the_refusals() {
     store.merge().unwrap();
     assert_eq!(store.stats().parts, 1);
     store.close().unwrap();
-    let manifest = disk.content(Path::new("/series/manifest")).unwrap();
-    assert_eq!(manifest[8], 2, "the manifest's version, without refusals");
+    assert_eq!(unreadable_partitions(&disk), 0);
 }
 
 /// Creates roll-ups of three partitions whose samples were removed by age, and samples of three
@@ -182,8 +188,7 @@ fn refusal_time_accumulates_across_restarts() {
     assert_eq!(store.stats().rollups, 2);
     store.close().unwrap();
     // The manifest no longer names the partition.
-    let manifest = disk.content(Path::new("/series/manifest")).unwrap();
-    assert_eq!(manifest[8], 2, "version");
+    assert_eq!(unreadable_partitions(&disk), 0);
 }
 
 #[test]

@@ -23,7 +23,9 @@ use series::{
     WriteError,
 };
 use support::reads::Reads;
-use support::{Draw, Model, PARTITION_S, Samples, apply, batch, bury, delete, options, read};
+use support::{
+    Draw, Model, PARTITION_S, Samples, apply, batch, bury, delete, is_marker, options, read,
+};
 
 const SECOND: i64 = 1_000_000_000;
 const PARTITION_NS: i64 = PARTITION_S * SECOND;
@@ -59,7 +61,8 @@ type Rolled = BTreeMap<String, BTreeMap<i64, Samples>>;
 
 /// Puts samples into buckets of `step_s` seconds.
 fn rebucket(samples: Samples, step_s: impl Fn(i64) -> i64, into: &mut BTreeMap<i64, Samples>) {
-    for (time, value) in samples {
+    // A roll-up has no markers of a series' end.
+    for (time, value) in samples.into_iter().filter(|(_, value)| !is_marker(value)) {
         let width = step_s(time) * SECOND;
         into.entry(time.div_euclid(width) * width).or_default().insert(time, value);
     }
@@ -108,7 +111,8 @@ impl Expected {
     fn samples(&self, name: &str) -> Vec<(i64, f64)> {
         let rolled = self.rolled.get(name).into_iter().flat_map(BTreeMap::values).flatten();
         let raw = self.raw.get(name).into_iter().flatten();
-        let mut all: Vec<_> = rolled.chain(raw).map(|(t, v)| (*t, float(v))).collect();
+        let all = rolled.chain(raw).filter(|(_, value)| !is_marker(value));
+        let mut all: Vec<_> = all.map(|(t, v)| (*t, float(v))).collect();
         all.sort_by_key(|(t, _)| *t);
         all
     }

@@ -11,7 +11,7 @@
 )]
 
 use ingest::{RespReader, RowCollector, RowRefusal};
-use series::{Ack, Direction, Selector, Store, StoreOptions, TimeRange, Wal};
+use series::{Ack, Direction, END_OF_SERIES, Selector, Store, StoreOptions, TimeRange, Wal};
 
 pub fn store() -> (tempfile::TempDir, Store) {
     let folder = tempfile::tempdir().unwrap();
@@ -32,9 +32,12 @@ pub fn contents(store: &Store) -> Vec<String> {
             }
             continue;
         }
-        for run in snapshot.scan(&series, TimeRange::ALL, Direction::Forward) {
+        let scan = snapshot.scan(&series, TimeRange::ALL, Direction::Forward).with_markers();
+        for run in scan {
             let run = run.unwrap();
             for (time, value) in run.times.iter().zip(run.values.to_f64().iter()) {
+                let is_marker = value.to_bits() == END_OF_SERIES;
+                let value = if is_marker { "stale".to_owned() } else { value.to_string() };
                 found.push(format!("{} {time} {value}", series.name()));
             }
         }

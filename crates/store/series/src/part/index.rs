@@ -129,7 +129,9 @@ impl Builder {
             let bits = column.bits.get(begin..end).unwrap_or_default();
             let absent = column.absent.get(begin..end).unwrap_or_default();
             let usable = !integers.contains(&true) && !absent.contains(&true);
-            match summary_of(times, bits).filter(|s| usable && s.sum.is_finite()) {
+            match summary_of(times, bits)
+                .filter(|s| usable && s.sum.is_finite() && s.count == times.len() as u64)
+            {
                 Some(all) => push_stats(&mut self.row, &all),
                 None => self.row.push(NO_SUMMARY),
             }

@@ -1,11 +1,22 @@
 //! Encodes the summaries of chunks.
 
 use crate::bytes::{Input, push_signed, push_varint};
-use crate::model::Summary;
+use crate::model::{END_OF_SERIES, Summary};
 
-/// Returns the summary of a column's samples, or `None` if it would be incomplete: if there are
-/// NaN, or no samples.
+/// Returns the summary of a column's samples without markers of a series' end; `None` if there are
+/// no samples.
 pub(crate) fn summary_of(times: &[i64], bits: &[u64]) -> Option<Summary> {
+    let all = summary_of_all(times, bits)?;
+    // A marker is a NaN, so only these columns are searched for one.
+    if !all.sum.is_nan() || !bits.contains(&END_OF_SERIES) {
+        return Some(all);
+    }
+    let samples = times.iter().zip(bits).filter(|(_, bits)| **bits != END_OF_SERIES);
+    let (times, bits): (Vec<i64>, Vec<u64>) = samples.unzip();
+    summary_of_all(&times, &bits)
+}
+
+fn summary_of_all(times: &[i64], bits: &[u64]) -> Option<Summary> {
     let count = times.len().min(bits.len());
     let (times, bits) = (times.get(..count)?, bits.get(..count)?);
     let value = |i: usize| bits.get(i).map_or(f64::NAN, |b| f64::from_bits(*b));

@@ -19,13 +19,14 @@ pub struct Scan {
     reading: Reading,
     direction: Direction,
     runs: VecDeque<Run>,
+    with_markers: bool,
 }
 
 impl Snapshot {
-    /// Returns a scan of the samples of a series.
+    /// Returns a scan of the samples of a series, without markers of its end.
     pub fn scan(&self, series: &Series, range: TimeRange, direction: Direction) -> Scan {
         let reading = Reading::new(self.clone(), series, range, direction, ROWS);
-        Scan { reading, direction, runs: VecDeque::new() }
+        Scan { reading, direction, runs: VecDeque::new(), with_markers: false }
     }
 }
 
@@ -34,6 +35,13 @@ impl Scan {
     #[must_use]
     pub fn with_rows(mut self, rows: usize) -> Self {
         self.reading.rows = rows.max(64);
+        self
+    }
+
+    /// Returns the markers of the series' end as well ([`crate::END_OF_SERIES`]).
+    #[must_use]
+    pub fn with_markers(mut self) -> Self {
+        self.with_markers = true;
         self
     }
 
@@ -52,10 +60,17 @@ impl Iterator for Scan {
             if let Some(run) = self.runs.pop_front() {
                 return Some(Ok(run));
             }
-            let runs = match self.reading.next()? {
-                Ok(table) => as_runs(table),
+            let mut table = match self.reading.next()? {
+                Ok(table) => table,
                 Err(e) => return Some(Err(e)),
             };
+            if !self.with_markers {
+                table.drop_markers();
+            }
+            if table.is_empty() {
+                continue;
+            }
+            let runs = as_runs(table);
             self.runs = match self.direction {
                 Direction::Forward => runs.into(),
                 Direction::Backward => runs.into_iter().rev().map(reversed).collect(),

@@ -20,8 +20,8 @@ use std::sync::Arc;
 use env::clock::ManualClock;
 use env::files::SimDisk;
 use series::{
-    Ack, Batch, Direction, OpenReport, PARTITION_NS, Selector, Series, Snapshot, Store,
-    StoreOptions, TimeRange, Value, Values, Wal, WriteError,
+    Ack, Batch, Direction, END_OF_SERIES, OpenReport, PARTITION_NS, Scan, Selector, Series,
+    Snapshot, Store, StoreOptions, TimeRange, Value, Values, Wal, WriteError,
 };
 
 /// Seconds in a partition.
@@ -98,6 +98,12 @@ fn found_where_they_are(store: &Store, snapshot: &Snapshot, contents: &Model) {
     }
 }
 
+/// Returns true for a marker of a series' end.
+pub fn is_marker(value: &str) -> bool {
+    value == format_value(Value::F64(f64::from_bits(END_OF_SERIES)))
+}
+
+/// Returns the samples of a series with its markers. Checks that a scan without them has the rest.
 pub fn read(
     snapshot: &Snapshot,
     series: &Series,
@@ -111,9 +117,19 @@ pub fn read(
             .map(|e| (e.time_ns, String::from_utf8(e.text).unwrap()))
             .collect();
     }
+    let scan = || snapshot.scan(series, range, direction);
+    let all = samples_of(scan().with_markers());
+    let mut rest = all.clone();
+    rest.retain(|(_, value)| !is_marker(value));
+    assert_eq!(samples_of(scan()), rest);
+    all
+}
+
+fn samples_of(scan: Scan) -> Vec<(i64, String)> {
     let mut samples = Vec::new();
-    for run in snapshot.scan(series, range, direction) {
+    for run in scan {
         let run = run.unwrap();
+        assert!(!run.times.is_empty());
         for (i, time) in run.times.iter().enumerate() {
             samples.push((*time, format_value(run.values.get(i).unwrap())));
         }
@@ -139,6 +155,7 @@ impl Draw {
             2 => Value::I64(i64::MAX - self.below(9) as i64),
             3 => Value::F64(self.below(1 << 30) as f64 / 7.0),
             4 => Value::I64(self.below(1000) as i64),
+            5 => Value::F64(f64::from_bits(END_OF_SERIES)),
             _ => Value::F64(self.below(10_000) as f64 / 100.0),
         }
     }
