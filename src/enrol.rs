@@ -66,24 +66,16 @@ pub(crate) fn import(args: &ImportArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Folder of the configurations of installed units.
-const UNITS_CONFIG: &str = "/etc/holdfast";
-/// Data folder of the installed agent's unit.
-const UNITS_DATA: &str = "/var/lib/holdfast-agent/agent";
-
 /// Enrols this machine's agent. Writes its configuration if there is none.
 pub(crate) async fn enroll(args: &EnrollArgs) -> anyhow::Result<()> {
     let console = Console::new();
-    let file = args.config.clone().unwrap_or_else(|| {
-        let units = Path::new(UNITS_CONFIG);
-        if units.is_dir() { units.join("agent.toml") } else { "agent.toml".into() }
-    });
+    let file = args.config.clone().unwrap_or_else(config::agent_file);
     let new = args.server.as_deref().filter(|_| !file.exists());
     if let Some(server) = new {
         expect_url(server)?;
         let folder = file.parent().unwrap_or(Path::new("."));
         let data = args.data.clone().unwrap_or_else(|| {
-            if folder == Path::new(UNITS_CONFIG) { UNITS_DATA.into() } else { folder.join("agent") }
+            if config::is_units(&file) { config::UNITS_AGENT.into() } else { folder.join("agent") }
         });
         config::write_agent(&file, server, &std::path::absolute(data)?)?;
     }
@@ -104,12 +96,15 @@ pub(crate) async fn enroll(args: &EnrollArgs) -> anyhow::Result<()> {
              its server and agent.json here (what waits in agent.db is kept)"
         );
     }
+    let Some(token) = args.token.clone() else {
+        anyhow::bail!("not enrolled yet: name the token that `holdfast token` prints (--token)");
+    };
     let name = args.name.clone().or_else(|| Some(config.name.clone()).filter(|n| !n.is_empty()));
     let server_url = args.server.clone().unwrap_or_else(|| config.server.clone());
     expect_url(&server_url)?;
     let options = EnrollOptions {
         server_url: server_url.clone(),
-        token: args.token.clone(),
+        token,
         name: name.unwrap_or_else(host::system::hostname),
         groups: args.group.clone(),
         folder,
@@ -131,8 +126,12 @@ pub(crate) async fn enroll(args: &EnrollArgs) -> anyhow::Result<()> {
     })?;
     console.line(&format!("enrolled: agent {} {}", identity.id, identity.name));
     if new.is_some() {
-        let file = file.display();
-        console.line(&format!("written: {file}\nstart it: holdfast agent --config {file}"));
+        let start = if config::is_units(&file) {
+            "systemctl enable --now holdfast-agent".to_owned()
+        } else {
+            format!("holdfast agent --config {}", file.display())
+        };
+        console.line(&format!("written: {}\nstart it: {start}", file.display()));
     }
     if server_url != config.server {
         console.line(&format!(

@@ -113,7 +113,8 @@ fn run(command: Command) -> anyhow::Result<bool> {
         },
         Command::Agent(args) => match (args.command, args.config) {
             (Some(AgentCommand::Status(args)), _) => {
-                let config: config::AgentConfig = config::load(&args.config.config)?;
+                let config: config::AgentConfig =
+                    config::load(&args.config.unwrap_or_else(config::agent_file))?;
                 return inspect::agent(&config.data, args.json);
             }
             (None, Some(config)) => runtime()?.block_on(roles::agent(&config))?,

@@ -43,7 +43,7 @@ pub(crate) async fn server(file: &Path, args: &ServerArgs) -> anyhow::Result<()>
         console.line(&format!(
             "log in: user admin, password {password} (shown once; `holdfast users password admin \
              --data {}` makes a new one)",
-            config.data.display()
+            std::path::absolute(&config.data)?.display()
         ));
     }
     console.line(&format!("ready: {}", started.url));

@@ -327,6 +327,8 @@ fn server_is_set_up_and_an_agent_enrols_with_its_line() {
     assert_eq!(code, 2);
     assert!(error.contains("127.0.0.3"), "{error}");
     assert!(!Path::new(&agent).exists());
+    let (code, _, error) = run(&["enroll", "--if-needed", "--config", &agent]);
+    assert!(code == 2 && error.contains("name the server with --server"), "{error}");
     let (code, _, error) = run(&["enroll", "--config", &agent, "--token", token_alone.trim()]);
     assert_eq!(code, 2);
     assert!(error.contains("agent.toml: there is none; name the server with --server"), "{error}");
@@ -339,6 +341,9 @@ fn server_is_set_up_and_an_agent_enrols_with_its_line() {
         )
     );
     assert_eq!(enroll(&["--if-needed"]).0, 0);
+    // An enrolled machine needs no token.
+    let (code, out, error) = run(&["enroll", "--if-needed", "--config", &agent]);
+    assert_eq!((code, out.as_str()), (0, "enrolled already: agent 001 web\n"), "{error}");
     let (code, _, error) = enroll(&[]);
     assert_eq!(code, 2);
     assert!(error.contains("enrolled already as agent 001 web"), "{error}");

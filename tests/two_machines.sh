@@ -185,7 +185,7 @@ link_machines
 walk_ms=$(now_ms)
 on server1 "apt-get install -y ./$old"
 if enter server1 systemctl --quiet is-enabled holdfast-server; then fail "the unit is enabled"; fi
-on server1 "holdfast server setup --listen 0.0.0.0 --config /var/lib/holdfast-server/server.toml"
+on server1 "holdfast server setup --listen 0.0.0.0"
 on server1 "systemctl enable --now holdfast-server"
 on server1 "journalctl -u holdfast-server -o cat | grep -E '^(page|agents|log in|ready): '"
 on server1 "holdfast token"
@@ -202,7 +202,7 @@ say "from the first installation to the change: $(seconds "$walk_ms") s"
 upgrade server1 holdfast-server
 upgrade web1 holdfast-agent
 see_change /etc/issue
-on web1 "holdfast agent status --config /etc/holdfast/agent.toml | head -n 5"
+on web1 "holdfast agent status | head -n 5"
 grep -qx 'connection: connected' "$work/out" || fail "the agent is not connected"
 on server1 "holdfast changes --path /etc/motd"
 grep -qF /etc/motd "$work/out" || fail "the first change is gone after the upgrade"

@@ -9,7 +9,7 @@ use client::{DEFAULT_DATA, DataArg};
 use settings::bounds::within;
 use settings::limits::{INTERVAL_MAX, INTERVAL_MIN};
 
-use super::{ConfigArg, FailureArg, SeriesPortArgs};
+use super::{FailureArg, SeriesPortArgs};
 
 fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| "not an IP address with a port, such as 127.0.0.1:55000".into())
@@ -73,8 +73,10 @@ pub(crate) enum AgentCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct AgentStatusArgs {
-    #[command(flatten)]
-    pub(crate) config: ConfigArg,
+    /// Configuration of the agent. Default: agent.toml in /etc/holdfast if that folder exists, else in
+    /// this folder.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
     /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
@@ -98,7 +100,8 @@ pub(crate) struct EnrollArgs {
     pub(crate) server: Option<String>,
     /// The token that `holdfast token` printed on the server.
     #[arg(long, env = "HOLDFAST_TOKEN", hide_env_values = true)]
-    pub(crate) token: String,
+    #[arg(required_unless_present = "if_needed")]
+    pub(crate) token: Option<String>,
     /// Name to enrol under; default: this machine's host name.
     #[arg(long)]
     pub(crate) name: Option<String>,

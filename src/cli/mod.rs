@@ -138,14 +138,6 @@ pub(crate) struct FormerArgs {
     words: Vec<String>,
 }
 
-/// A configuration file.
-#[derive(Debug, Args)]
-pub(crate) struct ConfigArg {
-    /// Configuration file (TOML); `holdfast config default` prints one.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) config: PathBuf,
-}
-
 /// Arguments of `holdfast server`.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -185,9 +177,9 @@ pub(crate) struct ReachArgs {
 pub(crate) struct SetupArgs {
     #[command(flatten)]
     pub(crate) reach: ReachArgs,
-    /// File to write.
-    #[arg(long, value_name = "FILE", default_value = "server.toml")]
-    pub(crate) config: PathBuf,
+    /// File to write. Default: that of the installed server's unit if there is one, else server.toml.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
     /// Data folder of the server; default: ./data, relative to where it is started.
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,

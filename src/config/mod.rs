@@ -20,7 +20,9 @@ pub(crate) use agent::{AgentConfig, DEFAULT_AGENT};
 pub(crate) use file::ServerFile;
 pub(crate) use series::{Bytes, DEFAULT_SERIES, Listen, SeriesConfig, WalMode};
 pub(crate) use server::{AgentsConfig, ApiConfig, DEFAULT_SERVER, Layout, ServerConfig};
-pub(crate) use setup::{names_of, setup, write_agent, write_server};
+pub(crate) use setup::{
+    UNITS_AGENT, agent_file, is_units, names_of, setup, write_agent, write_server,
+};
 
 /// Largest configuration that is read, bytes.
 const CONFIG_BYTES_MAX: u64 = 1024 * 1024;

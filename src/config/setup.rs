@@ -3,13 +3,31 @@
 use std::fs::File;
 use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use console::Console;
 
 use super::{DEFAULT_AGENT, DEFAULT_SERVER, ServerConfig, parse};
 use crate::cli::{ReachArgs, SetupArgs};
+
+/// Folder of the configurations of installed units.
+const UNITS_CONFIG: &str = "/etc/holdfast";
+/// Configuration of the installed server, which `/etc/holdfast/server.toml` links to.
+const UNITS_SERVER: &str = "/var/lib/holdfast-server/server.toml";
+/// Data folder of the installed agent.
+pub(crate) const UNITS_AGENT: &str = "/var/lib/holdfast-agent/agent";
+
+/// Returns the default configuration of this machine's agent.
+pub(crate) fn agent_file() -> PathBuf {
+    let units = Path::new(UNITS_CONFIG);
+    if units.is_dir() { units.join("agent.toml") } else { "agent.toml".into() }
+}
+
+/// Returns true if the installed agent's unit reads this file.
+pub(crate) fn is_units(agent_file: &Path) -> bool {
+    agent_file == Path::new(UNITS_CONFIG).join("agent.toml")
+}
 
 impl ServerConfig {
     /// Sets the address and the names of page and agents' port, as far as they are given.
@@ -36,9 +54,16 @@ pub(crate) fn names_of(listen: SocketAddr, names: &[String]) -> Vec<String> {
 pub(crate) fn setup(args: &SetupArgs) -> anyhow::Result<()> {
     let listen = Some(args.reach.listen.unwrap_or(Ipv4Addr::UNSPECIFIED.into()));
     let reach = ReachArgs { listen, name: args.reach.name.clone() };
-    write_server(&args.config, &reach, args.data.as_deref())?;
-    let file = args.config.display();
-    Console::new().line(&format!("written: {file}\nstart it: holdfast server --config {file}"));
+    let is_installed = Path::new(UNITS_CONFIG).is_dir();
+    let default = if is_installed { UNITS_SERVER } else { "server.toml" };
+    let file = args.config.clone().unwrap_or_else(|| default.into());
+    write_server(&file, &reach, args.data.as_deref())?;
+    let start = if file == Path::new(UNITS_SERVER) {
+        "systemctl enable --now holdfast-server".to_owned()
+    } else {
+        format!("holdfast server --config {}", file.display())
+    };
+    Console::new().line(&format!("written: {}\nstart it: {start}", file.display()));
     Ok(())
 }
 

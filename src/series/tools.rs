@@ -184,7 +184,10 @@ async fn fetch_stats(url: &str, args: &SeriesStatArgs) -> anyhow::Result<Json> {
     }
     let url = format!("{}/api/stats", url.trim_end_matches('/'));
     let mut builder = reqwest::Client::builder().no_proxy();
-    if let Some(ca) = &args.ca {
+    if url.starts_with("http:") {
+        // Without TLS no authority is needed: a system may have none.
+        builder = builder.tls_certs_only([]);
+    } else if let Some(ca) = &args.ca {
         builder = builder.tls_backend_preconfigured(replication::follow::trust_authority(ca)?);
     }
     let mut request = builder.build()?.get(&url);
@@ -274,6 +277,19 @@ impl LeftOut {
     }
 }
 
+/// A float as it is exported: `stale` marks the end of a series.
+struct Exported(f64);
+
+impl std::fmt::Display for Exported {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.0.to_bits() == END_OF_SERIES {
+            return f.write_str("stale");
+        }
+        // With an exponent for long numbers: the import limits the length of a number.
+        write!(f, "{:?}", self.0)
+    }
+}
+
 /// Writes the readable samples and events of a series as RESP.
 fn write_series(
     out: &mut impl Write,
@@ -304,13 +320,7 @@ fn write_series(
         match &run.values {
             Values::F64(values) => {
                 for (time, value) in run.times.iter().zip(values) {
-                    if value.to_bits() == END_OF_SERIES {
-                        write!(out, "{head}\r\n:{time}\r\n+stale\r\n")?;
-                        continue;
-                    }
-                    // `{:?}` uses an exponent for long numbers: the import limits the length of a
-                    // number.
-                    write!(out, "{head}\r\n:{time}\r\n+{value:?}\r\n")?;
+                    write!(out, "{head}\r\n:{time}\r\n+{}\r\n", Exported(*value))?;
                 }
             }
             Values::I64(values) => {

@@ -37,7 +37,8 @@ pub fn contents(store: &Store) -> Vec<String> {
             let run = run.unwrap();
             for (time, value) in run.times.iter().zip(run.values.to_f64().iter()) {
                 let is_marker = value.to_bits() == END_OF_SERIES;
-                let value = if is_marker { "stale".to_owned() } else { value.to_string() };
+                let value = Some(value.to_string()).filter(|_| !is_marker);
+                let value = value.unwrap_or_else(|| "stale".into());
                 found.push(format!("{} {time} {value}", series.name()));
             }
         }

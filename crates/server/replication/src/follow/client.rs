@@ -84,7 +84,8 @@ impl Client {
             Url::parse(url).map_err(cause)
         };
         if let Some(socket) = from.strip_prefix("unix:") {
-            let http = builder.unix_socket(PathBuf::from(socket)).build();
+            // Without TLS no authority is needed: a system may have none.
+            let http = builder.unix_socket(PathBuf::from(socket)).tls_certs_only([]).build();
             let (http, base) = (http.map_err(FollowError::Http)?, parse("http://localhost")?);
             return Ok(Self { http, base, from, token: None });
         }
@@ -93,7 +94,7 @@ impl Client {
         let loopback = host == "localhost"
             || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
         let builder = match base.scheme() {
-            "http" if loopback => builder,
+            "http" if loopback => builder.tls_certs_only([]),
             "https" => builder.tls_backend_preconfigured(trust_authority(&server.ca)?),
             _ => return Err(FollowError::AddressKind { from }),
         };
