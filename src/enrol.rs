@@ -72,12 +72,7 @@ pub(crate) async fn enroll(args: &EnrollArgs) -> anyhow::Result<()> {
     let file = args.config.clone().unwrap_or_else(config::agent_file);
     let new = args.server.as_deref().filter(|_| !file.exists());
     if let Some(server) = new {
-        expect_url(server)?;
-        let folder = file.parent().unwrap_or(Path::new("."));
-        let data = args.data.clone().unwrap_or_else(|| {
-            if config::is_units(&file) { config::UNITS_AGENT.into() } else { folder.join("agent") }
-        });
-        config::write_agent(&file, server, &std::path::absolute(data)?)?;
+        write_config(&file, server, args.data.as_deref())?;
     }
     if !file.exists() {
         anyhow::bail!("{}: there is none; name the server with --server", file.display());
@@ -141,6 +136,18 @@ pub(crate) async fn enroll(args: &EnrollArgs) -> anyhow::Result<()> {
         ));
     }
     Ok(())
+}
+
+/// Writes the configuration of an agent. Its data folder is next to the file unless it is given, or
+/// the file is the unit's.
+fn write_config(file: &Path, server: &str, data: Option<&Path>) -> anyhow::Result<()> {
+    expect_url(server)?;
+    let folder = file.parent().unwrap_or(Path::new("."));
+    let data = data.map_or_else(
+        || if config::is_units(file) { config::UNITS_AGENT.into() } else { folder.join("agent") },
+        Path::to_owned,
+    );
+    config::write_agent(file, server, &std::path::absolute(data)?)
 }
 
 fn expect_url(server: &str) -> anyhow::Result<()> {
