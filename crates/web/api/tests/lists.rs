@@ -32,6 +32,36 @@ async fn configure(world: &World, token: &str, group: &str, text: &str) {
 }
 
 #[tokio::test]
+async fn repeated_list_parameters_are_joined() {
+    let world = world();
+    let token = world.admin().await;
+    for (query, expected) in [
+        ("agents_list=001&agents_list=003", "001 003"),
+        ("agents_list=001,002&agents_list=002", "001 002"),
+        ("agents_list=001&agents_list=001", "001"),
+        ("status=active&status=never_connected&sort=id", "001 003"),
+        // Of other parameters the last value counts.
+        ("name=nothing&name=web-1&select=name", "001"),
+    ] {
+        assert_eq!(found(&world, &token, query).await.join(" "), expected, "{query}");
+    }
+    let bearer = format!("Bearer {token}");
+    let headers = [("authorization", bearer.as_str())];
+    let path = "/agents?agents_list=001&agents_list=003&status=all&older_than=0s";
+    let twice =
+        world.send("DELETE", &format!("{path}&older_than=7d"), &headers, String::new()).await;
+    assert_eq!(twice.status, StatusCode::BAD_REQUEST);
+    assert!(twice.json()["detail"].as_str().unwrap().contains("'older_than' is given twice"));
+    let all = "/agents?agents_list=001&agents_list=all&status=all&older_than=0s";
+    assert_eq!(
+        world.send("DELETE", all, &headers, String::new()).await.status,
+        StatusCode::BAD_REQUEST
+    );
+    let removed = world.send("DELETE", path, &headers, String::new()).await;
+    assert_eq!(removed.json()["data"]["affected_items"], json!(["001", "003"]));
+}
+
+#[tokio::test]
 async fn search_matches_every_column_in_its_printed_form() {
     let world = world();
     let token = world.admin().await;

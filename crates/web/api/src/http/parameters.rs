@@ -1,6 +1,7 @@
 //! Parameters of a request, validated against the operation's description before its code runs. A
 //! parameter that is not described is rejected, so that a misspelt filter never selects everything.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use model::{AgentId, timestamp};
@@ -50,10 +51,11 @@ impl Parameters {
         let mut values = HashMap::new();
         for parameter in operation.parameters() {
             let source = if parameter.place == Place::Path { path } else { query };
-            // As in HTML forms, the last of several values counts.
-            match source.iter().rev().find(|(name, _)| name == parameter.name) {
-                Some((_, text)) => {
-                    values.insert(parameter.name, check(parameter, text)?);
+            let given = source.iter().filter(|(name, _)| name == parameter.name);
+            let given: Vec<&str> = given.map(|(_, text)| text.as_str()).collect();
+            match one_text(operation, parameter, &given)? {
+                Some(text) => {
+                    values.insert(parameter.name, check(parameter, &text)?);
                 }
                 None if parameter.required => {
                     return Err(Failure::bad(format!(
@@ -187,6 +189,30 @@ fn has_length(parameter: &Parameter, text: &str) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Returns the text of a parameter that may be given several times: the joined items of a list, or
+/// the last value of any other parameter, as in HTML forms. A request that changes something must not
+/// give two values.
+fn one_text<'a>(
+    operation: &Operation,
+    parameter: &Parameter,
+    given: &[&'a str],
+) -> Result<Option<Cow<'a, str>>, Failure> {
+    let Some((last, others)) = given.split_last() else { return Ok(None) };
+    if others.iter().all(|other| other == last) {
+        return Ok(Some((*last).into()));
+    }
+    if parameter.kind.is_list() {
+        // Each value is checked alone, so that an empty one is not lost between commas.
+        given.iter().try_for_each(|text| has_length(parameter, text))?;
+        return Ok(Some(given.join(",").into()));
+    }
+    if operation.writes() {
+        let name = parameter.name;
+        return Err(Failure::bad(format!("'{name}' is given twice with different values")));
+    }
+    Ok(Some((*last).into()))
+}
+
 fn check(parameter: &Parameter, text: &str) -> Result<Value, Failure> {
     has_length(parameter, text)?;
     match parameter.kind {
@@ -220,6 +246,10 @@ fn check(parameter: &Parameter, text: &str) -> Result<Value, Failure> {
             }
         }
         Kind::Names => named(parameter, text, "names", |item| item.chars().all(is_name)),
+        // No group can have the name `all`.
+        Kind::GroupNames if text.contains(',') => {
+            named(parameter, text, "group_names", |name| is_group(name) && name != "all")
+        }
         Kind::GroupNames => named(parameter, text, "group_names", is_group),
         Kind::NumbersOrAll if text == "all" => Ok(Value::Text(text.to_owned())),
         Kind::Numbers | Kind::NumbersOrAll => numbers(parameter, text),
