@@ -56,7 +56,7 @@ export function listOf<T>(body: unknown): List<T> {
   const items = (data["affected_items"] ?? []) as T[];
   const failed = (data["failed_items"] ?? []) as {
     error: { code: number; message: string; remediation?: string };
-    id: string[];
+    id: (string | number)[];
   }[];
   const cursor = data["next_cursor"];
   return {
@@ -65,7 +65,7 @@ export function listOf<T>(body: unknown): List<T> {
     cursor: typeof cursor === "string" && cursor !== "" ? cursor : null,
     newest: typeof data["newest"] === "number" ? data["newest"] : null,
     message: whole.message ?? "",
-    failed: failed.map((f) => ({ ...f.error, ids: f.id })),
+    failed: failed.map((f) => ({ ...f.error, ids: f.id.map(String) })),
   };
 }
 

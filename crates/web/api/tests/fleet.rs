@@ -168,7 +168,7 @@ async fn command_is_durable_and_tracked_to_its_outcome() {
         .iter()
         .map(|f| (f["error"]["code"].as_u64().unwrap(), f["id"][0].as_str().unwrap().to_owned()))
         .collect();
-    assert_eq!(failed, [(1703, "000".into()), (1707, "002".into()), (1701, "999".into())]);
+    assert_eq!(failed, [(1701, "999".into()), (1703, "000".into()), (1707, "002".into())]);
     let id = body["data"]["command"].as_u64().unwrap();
     let path = format!("/commands/{id}");
     assert_eq!(world.ok(&path, &token).await["data"]["command"]["counts"]["total"], 1);

@@ -275,8 +275,11 @@ async fn reached(world: &World, asked: &Asked, token: &str) -> Vec<&'static str>
         assert_eq!(status, StatusCode::OK, "{path}: {answer}");
         let failed = answer["data"]["failed_items"].as_array().unwrap();
         let denied = failed.iter().filter(|item| item["error"]["code"] == 4000);
-        let denied: Vec<String> = denied.map(|item| item["id"].to_string()).collect();
-        let held = |id: &&str| denied.iter().any(|ids| ids.contains(&format!("\"{id}\"")));
+        let denied = denied.flat_map(|item| item["id"].as_array().unwrap());
+        // Ids of users, roles and policies are numbers.
+        let denied: Vec<String> =
+            denied.map(|id| id.to_string().trim_matches('"').to_owned()).collect();
+        let held = |id: &&str| denied.iter().any(|denied| denied == id);
         return asked.ids.iter().copied().filter(|id| !held(id)).collect();
     }
     let mut reached = Vec::new();

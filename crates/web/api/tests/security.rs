@@ -120,6 +120,9 @@ async fn users_are_created_listed_changed_and_deleted() {
     assert_eq!(gone["error"], 2);
     assert_eq!(gone["message"], "Some users were not deleted");
     assert_eq!(gone["data"]["total_failed_items"], 2);
+    let failed = gone["data"]["failed_items"].as_array().unwrap();
+    let failed: Vec<_> = failed.iter().map(|f| (&f["error"]["code"], &f["id"])).collect();
+    assert_eq!(failed, [(&json!(5001), &json!([77])), (&json!(5004), &json!([1]))]);
     assert!(!alive(&world, &token).await);
     let all = send_ok(&world, "DELETE", "/security/users?user_ids=all", &admin, None).await;
     assert_eq!((all["error"].clone(), column(&all, "username")), (json!(0), vec!["reader".into()]));

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use axum::http::StatusCode;
+use model::AgentId;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
@@ -72,7 +73,50 @@ impl ItemWriter {
 struct Failed {
     code: Code,
     text: Option<String>,
-    ids: Vec<String>,
+    ids: Vec<FailedId>,
+}
+
+/// An id that failed: a number for objects of `/security`, otherwise a text. Texts of digits are
+/// sorted as numbers.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum FailedId {
+    Number(u32),
+    Text(usize, String),
+}
+
+impl FailedId {
+    fn json(&self) -> Value {
+        match self {
+            Self::Number(number) => json!(number),
+            Self::Text(_, text) => json!(text),
+        }
+    }
+}
+
+impl From<u32> for FailedId {
+    fn from(number: u32) -> Self {
+        Self::Number(number)
+    }
+}
+
+impl From<String> for FailedId {
+    fn from(text: String) -> Self {
+        // Of two numbers without leading zeros, the longer one is larger.
+        let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+        Self::Text(if digits { text.len() } else { usize::MAX }, text)
+    }
+}
+
+impl From<&str> for FailedId {
+    fn from(text: &str) -> Self {
+        text.to_owned().into()
+    }
+}
+
+impl From<AgentId> for FailedId {
+    fn from(agent: AgentId) -> Self {
+        agent.to_string().into()
+    }
 }
 
 /// A page of items and the ids that failed.
@@ -106,7 +150,8 @@ impl List {
     }
 
     /// Adds an id that failed with a code; ids with the same code are grouped.
-    pub(crate) fn fail(&mut self, code: Code, id: String) {
+    pub(crate) fn fail(&mut self, code: Code, id: impl Into<FailedId>) {
+        let id = id.into();
         match self.failed.iter_mut().find(|other| other.code == code && other.text.is_none()) {
             Some(other) => other.ids.push(id),
             None => self.failed.push(Failed { code, text: None, ids: vec![id] }),
@@ -116,15 +161,15 @@ impl List {
     /// Adds ids that failed, each with its code.
     pub(crate) fn with_failed(
         mut self,
-        failed: impl IntoIterator<Item = (Code, impl ToString)>,
+        failed: impl IntoIterator<Item = (Code, impl Into<FailedId>)>,
     ) -> Self {
-        failed.into_iter().for_each(|(code, id)| self.fail(code, id.to_string()));
+        failed.into_iter().for_each(|(code, id)| self.fail(code, id));
         self
     }
 
     /// Adds an id that failed with a code, with a specific text.
     pub(crate) fn fail_detailed(&mut self, code: Code, text: String, id: String) {
-        self.failed.push(Failed { code, text: Some(text), ids: vec![id] });
+        self.failed.push(Failed { code, text: Some(text), ids: vec![id.into()] });
     }
 
     /// Adds a field to the envelope.
@@ -156,16 +201,22 @@ impl List {
         }
     }
 
+    /// Returns the failures by code, each with its ids in order.
     fn failed_items(&self) -> Vec<Value> {
         let item = |failed: &Failed| {
+            let mut ids = failed.ids.clone();
+            ids.sort_unstable();
+            let ids: Vec<Value> = ids.iter().map(FailedId::json).collect();
             let (text, remedy) = (failed.code.text(), failed.code.remedy());
             let text = failed.text.as_deref().unwrap_or(text);
             json!({
                 "error": {"code": failed.code.number(), "message": text, "remediation": remedy},
-                "id": failed.ids,
+                "id": ids,
             })
         };
-        self.failed.iter().map(item).collect()
+        let mut failed: Vec<&Failed> = self.failed.iter().collect();
+        failed.sort_by_key(|failed| failed.code.number());
+        failed.into_iter().map(item).collect()
     }
 
     /// Returns the fields that follow the items.
@@ -319,9 +370,9 @@ mod tests {
         assert_eq!(all["data"]["total_affected_items"], 7);
 
         let mut some = List::new(vec![json!(1)], 1, MESSAGES);
-        some.fail(Code::AgentMissing, "003".into());
-        some.fail(Code::ServerItself, "000".into());
-        some.fail(Code::AgentMissing, "004".into());
+        some.fail(Code::AgentMissing, "003");
+        some.fail(Code::ServerItself, "000");
+        some.fail(Code::AgentMissing, "004");
         let some = some.into_value();
         assert_eq!((&some["error"], &some["message"]), (&json!(2), &json!("some")));
         assert_eq!(some["data"]["total_failed_items"], 3);
@@ -329,7 +380,7 @@ mod tests {
         assert_eq!(some["data"]["failed_items"][1]["error"]["code"], 1703);
 
         let mut none = List::new(Vec::new(), 0, MESSAGES);
-        none.fail(Code::AgentMissing, "003".into());
+        none.fail(Code::AgentMissing, "003");
         let none = none.into_value();
         assert_eq!((&none["error"], &none["message"]), (&json!(1), &json!("none")));
     }

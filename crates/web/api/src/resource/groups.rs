@@ -212,7 +212,11 @@ fn list(call: &Call) -> Result<Answer, Failure> {
     }
     let missing = missing.into_iter().map(|name| (Code::GroupMissing, name));
     let failed = missing.chain(denied.into_iter().map(|name| (Code::Denied, name)));
-    Ok(Answer::List(GROUP_LIST.page(call, items)?.with_failed(failed)))
+    Ok(Answer::List(
+        GROUP_LIST
+            .page(call, items)?
+            .with_failed(failed.into_iter().map(|(code, name)| (code, name.as_str()))),
+    ))
 }
 
 /// Returns the digests of a group's two files, cached until the configuration of any group changes.

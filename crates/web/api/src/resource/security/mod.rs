@@ -22,7 +22,7 @@ use serde_json::Value;
 use crate::code::Code;
 use crate::error::Failure;
 use crate::http::call::Call;
-use crate::http::envelope::List;
+use crate::http::envelope::{FailedId, List};
 use crate::http::operation::{Kind, Parameter, path, query, required};
 
 /// The last reserved id.
@@ -72,6 +72,13 @@ struct Sort {
     missing: Code,
 }
 
+impl Sort {
+    /// Returns the id of one that failed: the 4.x API writes that of a rule as a text.
+    fn failed_id(&self, id: u32) -> FailedId {
+        if self.kind == "rule:id" { id.to_string().into() } else { id.into() }
+    }
+}
+
 /// Returns a page of the objects that the caller may read. Requested numbers that do not exist or are
 /// not permitted are reported as failed.
 fn listed(
@@ -94,6 +101,7 @@ fn listed(
     let asked = |id: u32| wanted.as_ref().is_none_or(|wanted| wanted.contains(&id));
     let items =
         items.into_iter().filter(|(id, _)| asked(*id) && may(*id)).map(|(_, item)| item).collect();
+    let failed = failed.into_iter().map(|(code, id)| (code, sort.failed_id(id)));
     Ok(listing.page(call, items)?.with_failed(failed))
 }
 
@@ -147,7 +155,7 @@ fn check_name(name: &str) -> Result<(), Failure> {
 /// Returns a list with the one object created or changed, or the reason of the failure.
 fn single(
     item: Option<Value>,
-    failed: Option<(Code, String)>,
+    failed: Option<(Code, FailedId)>,
     messages: [&'static str; 3],
 ) -> List {
     let total = u64::from(item.is_some());

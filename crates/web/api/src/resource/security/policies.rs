@@ -206,7 +206,8 @@ fn create(call: &Call) -> Result<Answer, Failure> {
     let new: NewPolicy = call.json()?;
     check_name(&new.name)?;
     let messages = ["Policy was successfully created", "", "Policy was not created"];
-    let failed = |code| Ok(Answer::List(single(None, Some((code, new.name.clone())), messages)));
+    let failed =
+        |code| Ok(Answer::List(single(None, Some((code, new.name.as_str().into())), messages)));
     let Some(policy) = read(0, new.name.clone(), new.policy) else {
         return failed(Code::PolicyInvalid);
     };
@@ -224,7 +225,7 @@ fn update(call: &Call) -> Result<Answer, Failure> {
     }
     change.name.as_deref().map_or(Ok(()), check_name)?;
     let messages = ["Policy was successfully updated", "", "Policy was not updated"];
-    let failed = |code| Ok(Answer::List(single(None, Some((code, id.to_string())), messages)));
+    let failed = |code| Ok(Answer::List(single(None, Some((code, id.into())), messages)));
     let rows = call.registry().security(call.reader())?.policies;
     let Some(known) = rows.into_iter().find(|row| row.policy.id == id) else {
         return failed(Code::PolicyMissing);

@@ -133,7 +133,7 @@ fn create(call: &Call) -> Result<Answer, Failure> {
         Ok(id) => single(item(call, id)?, None, messages),
         Err(error) => single(
             None,
-            Some((refusal(error, Code::RoleMissing, Code::NameOrRuleExists)?, name)),
+            Some((refusal(error, Code::RoleMissing, Code::NameOrRuleExists)?, name.into())),
             messages,
         ),
     }))
@@ -144,7 +144,7 @@ fn update(call: &Call) -> Result<Answer, Failure> {
     let name = call.json::<RoleBody>()?.name.ok_or_else(|| Failure::code(Code::NothingToChange))?;
     check_name(&name)?;
     let messages = ["Role was successfully updated", "", "Role was not updated"];
-    let failed = |code| Ok(Answer::List(single(None, Some((code, id.to_string())), messages)));
+    let failed = |code| Ok(Answer::List(single(None, Some((code, id.into())), messages)));
     if id <= RESERVED_ID_MAX {
         return failed(if item(call, id)?.is_some() { Code::Reserved } else { Code::RoleMissing });
     }

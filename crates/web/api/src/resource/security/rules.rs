@@ -158,7 +158,10 @@ fn create(call: &Call) -> Result<Answer, Failure> {
         Ok(id) => single(item(call, id)?, None, messages),
         Err(error) => single(
             None,
-            Some((refusal(error, Code::SecurityRuleMissing, Code::NameOrRuleExists)?, new.name)),
+            Some((
+                refusal(error, Code::SecurityRuleMissing, Code::NameOrRuleExists)?,
+                new.name.into(),
+            )),
             messages,
         ),
     }))
@@ -172,7 +175,8 @@ fn update(call: &Call) -> Result<Answer, Failure> {
     }
     change.name.as_deref().map_or(Ok(()), check_name)?;
     let messages = ["Security rule was successfully updated", "", "Security rule was not updated"];
-    let failed = |code| Ok(Answer::List(single(None, Some((code, id.to_string())), messages)));
+    let failed =
+        |code| Ok(Answer::List(single(None, Some((code, id.to_string().into())), messages)));
     let rows = call.registry().security(call.reader())?.rules;
     let Some(known) = rows.into_iter().find(|row| row.id == id) else {
         return failed(Code::SecurityRuleMissing);
@@ -215,6 +219,6 @@ fn delete(call: &Call) -> Result<Answer, Failure> {
                 "No security rules were deleted",
             ],
         )
-        .with_failed(failed),
+        .with_failed(failed.into_iter().map(|(code, id)| (code, SORT.failed_id(id)))),
     ))
 }

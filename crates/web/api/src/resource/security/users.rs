@@ -155,7 +155,7 @@ fn create(call: &Call) -> Result<Answer, Failure> {
     ) {
         Ok(user) => single(Some(to_value(&UserItem::from(user))?), None, messages),
         Err(RegistryError::Store(ControlError::Exists { .. })) => {
-            single(None, Some((Code::UserExists, new.username)), messages)
+            single(None, Some((Code::UserExists, new.username.into())), messages)
         }
         Err(error) => return Err(password_failure(error, &new.password)),
     };
@@ -192,7 +192,7 @@ fn update(call: &Call) -> Result<Answer, Failure> {
         Err(error @ RegistryError::Password(_)) => Err(password_failure(error, &password)),
         Err(error) => {
             let code = refusal(error, SORT.missing, Code::Internal)?;
-            Ok(Answer::List(single(None, Some((code, id.to_string())), messages)))
+            Ok(Answer::List(single(None, Some((code, id.into())), messages)))
         }
     }
 }
@@ -218,7 +218,7 @@ fn set_run_as(call: &Call) -> Result<Answer, Failure> {
             "The parameter allow_run_as could not be disabled for the user",
         ]
     };
-    let failed = |code| Ok(Answer::List(single(None, Some((code, user.to_string())), messages)));
+    let failed = |code| Ok(Answer::List(single(None, Some((code, user.into())), messages)));
     if user <= RESERVED_ID_MAX {
         return failed(Code::UserReserved);
     }
