@@ -1,5 +1,5 @@
-//! The query port: `/api/...` of the store's own query language, `/write` for the Influx line
-//! protocol, `/api/v1/write` for Prometheus remote write.
+//! The query port: `/api/...` of the store's own query language, `/write` and `/api/v2/write` for the
+//! Influx line protocol, `/api/v1/write` for Prometheus remote write.
 //!
 //! Writes are answered after they are persisted. [`HttpOptions`] sets the token that callers
 //! present and the origins from which a browser may call. Requests from other origins are refused,
@@ -27,6 +27,7 @@ use tokio::time::timeout;
 use crate::guard::{SenderAddress, Token};
 
 mod answer;
+mod statements;
 mod write;
 pub use answer::UNREAD_TIME_MAX;
 use answer::stream_answer;
@@ -99,6 +100,7 @@ fn routes(store: Store, options: HttpOptions, quotas: QueryQuotas) -> Router {
         .route("/api/version", get(version))
         .route("/api/function-names", get(functions))
         .route("/ping", get(ping))
+        .route("/query", get(statements::answer).post(statements::answer))
         .layer(Extension(quotas))
         .layer(DefaultBodyLimit::max(QUERY_BYTES_MAX))
         .merge(write::routes())

@@ -79,6 +79,8 @@ impl Default for WriteQuotas {
 pub(super) fn routes() -> Router<Store> {
     Router::new()
         .route("/write", post(write_lines))
+        // Version 2 of the same; organisation and bucket are ignored.
+        .route("/api/v2/write", post(write_lines))
         .route("/api/v1/write", post(write_remote))
         .layer(Extension(WriteQuotas::default()))
 }
