@@ -113,20 +113,6 @@ const ALL: &str = r#""range": {"from": 0, "to": 1000}"#;
 const BACK: &str = r#""range": {"from": 999, "to": -1}"#;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn statements_before_a_write_are_answered() {
-    let ports = ports().await;
-    let created = (200, r#"{"results":[{"statement_id":0}]}"#.to_owned());
-    let form = "content-type: application/x-www-form-urlencoded\r\n";
-    let statement = b"q=CREATE+DATABASE+%22telegraf%22";
-    assert_eq!(post_as(&ports, "/query", form, statement).await, created);
-    assert_eq!(post(&ports, "/query?q=create%20database%20telegraf", "").await, created);
-    let (status, shown) = post(&ports, "/query?q=SHOW%20DATABASES", "").await;
-    assert!(status == 200 && shown.contains(r#""values":[["holdfast"]]"#), "{shown}");
-    let (status, refused) = post(&ports, "/query?q=SELECT%20*%20FROM%20cpu", "").await;
-    assert!(status == 400 && refused.contains("/api/query"), "{refused}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn data_acknowledged_by_the_end_of_a_stream_is_stored() {
     let ports = ports().await;
     let answer =

@@ -34,3 +34,30 @@ fn statement(pairs: &[u8]) -> Option<String> {
     let pairs: Vec<(String, String)> = serde_urlencoded::from_bytes(pairs).ok()?;
     pairs.into_iter().find(|(name, _)| name == "q").map(|(_, statement)| statement)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns status and body of the answer to a query and a form.
+    async fn ask(query: &str, form: &'static str) -> (u16, String) {
+        let query = Some(query.to_owned()).filter(|query| !query.is_empty());
+        let answer = answer(RawQuery(query), form.into()).await;
+        let status = answer.status().as_u16();
+        let body = axum::body::to_bytes(answer.into_body(), 1024).await.unwrap();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    #[tokio::test]
+    async fn statements_before_a_write_are_answered() {
+        let created = (200, r#"{"results":[{"statement_id":0}]}"#.to_owned());
+        assert_eq!(ask("", "q=CREATE+DATABASE+%22telegraf%22").await, created);
+        assert_eq!(ask("db=a&q=create%20database%20telegraf", "").await, created);
+        let (status, shown) = ask("q=SHOW%20DATABASES", "").await;
+        assert!(status == 200 && shown.contains(r#""values":[["holdfast"]]"#), "{shown}");
+        for (query, form) in [("q=SELECT%20*%20FROM%20cpu", ""), ("", ""), ("", "q")] {
+            let (status, refused) = ask(query, form).await;
+            assert!(status == 400 && refused.contains("/api/query"), "{refused}");
+        }
+    }
+}

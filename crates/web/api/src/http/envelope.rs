@@ -76,20 +76,20 @@ struct Failed {
     ids: Vec<FailedId>,
 }
 
-/// An id that failed: a number for objects of `/security`, otherwise a text. Texts of digits are
-/// sorted as numbers.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+/// An id that failed: a number for objects of `/security`, otherwise a text.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(untagged)]
 pub(crate) enum FailedId {
     Number(u32),
-    Text(usize, String),
+    Text(String),
 }
 
 impl FailedId {
-    fn json(&self) -> Value {
-        match self {
-            Self::Number(number) => json!(number),
-            Self::Text(_, text) => json!(text),
-        }
+    /// Returns the key by which ids are sorted. Of two texts of digits, the longer one is larger.
+    fn order(&self) -> (usize, &Self) {
+        let digits = |text: &&String| text.bytes().all(|byte| byte.is_ascii_digit());
+        let Self::Text(text) = self else { return (0, self) };
+        (Some(text).filter(digits).map_or(usize::MAX, String::len), self)
     }
 }
 
@@ -101,21 +101,13 @@ impl From<u32> for FailedId {
 
 impl From<String> for FailedId {
     fn from(text: String) -> Self {
-        // Of two numbers without leading zeros, the longer one is larger.
-        let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-        Self::Text(if digits { text.len() } else { usize::MAX }, text)
-    }
-}
-
-impl From<&str> for FailedId {
-    fn from(text: &str) -> Self {
-        text.to_owned().into()
+        Self::Text(text)
     }
 }
 
 impl From<AgentId> for FailedId {
     fn from(agent: AgentId) -> Self {
-        agent.to_string().into()
+        Self::Text(agent.to_string())
     }
 }
 
@@ -204,9 +196,8 @@ impl List {
     /// Returns the failures by code, each with its ids in order.
     fn failed_items(&self) -> Vec<Value> {
         let item = |failed: &Failed| {
-            let mut ids = failed.ids.clone();
-            ids.sort_unstable();
-            let ids: Vec<Value> = ids.iter().map(FailedId::json).collect();
+            let mut ids: Vec<&FailedId> = failed.ids.iter().collect();
+            ids.sort_unstable_by_key(|id| id.order());
             let (text, remedy) = (failed.code.text(), failed.code.remedy());
             let text = failed.text.as_deref().unwrap_or(text);
             json!({
@@ -370,9 +361,9 @@ mod tests {
         assert_eq!(all["data"]["total_affected_items"], 7);
 
         let mut some = List::new(vec![json!(1)], 1, MESSAGES);
-        some.fail(Code::AgentMissing, "003");
-        some.fail(Code::ServerItself, "000");
-        some.fail(Code::AgentMissing, "004");
+        some.fail(Code::AgentMissing, "003".to_owned());
+        some.fail(Code::ServerItself, "000".to_owned());
+        some.fail(Code::AgentMissing, "004".to_owned());
         let some = some.into_value();
         assert_eq!((&some["error"], &some["message"]), (&json!(2), &json!("some")));
         assert_eq!(some["data"]["total_failed_items"], 3);
@@ -380,7 +371,7 @@ mod tests {
         assert_eq!(some["data"]["failed_items"][1]["error"]["code"], 1703);
 
         let mut none = List::new(Vec::new(), 0, MESSAGES);
-        none.fail(Code::AgentMissing, "003");
+        none.fail(Code::AgentMissing, "003".to_owned());
         let none = none.into_value();
         assert_eq!((&none["error"], &none["message"]), (&json!(1), &json!("none")));
     }

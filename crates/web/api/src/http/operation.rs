@@ -122,16 +122,6 @@ pub(crate) enum Kind {
     Instant,
 }
 
-impl Kind {
-    /// Returns true for a list whose items are separated by commas.
-    pub(crate) fn is_list(self) -> bool {
-        matches!(
-            self,
-            Self::Words(_) | Self::Numbers | Self::NumbersOrAll | Self::Names | Self::GroupNames
-        )
-    }
-}
-
 /// One parameter of an operation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Parameter {

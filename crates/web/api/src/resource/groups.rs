@@ -215,7 +215,7 @@ fn list(call: &Call) -> Result<Answer, Failure> {
     Ok(Answer::List(
         GROUP_LIST
             .page(call, items)?
-            .with_failed(failed.into_iter().map(|(code, name)| (code, name.as_str()))),
+            .with_failed(failed.into_iter().map(|(code, name)| (code, name.clone()))),
     ))
 }
 

@@ -207,7 +207,7 @@ fn create(call: &Call) -> Result<Answer, Failure> {
     check_name(&new.name)?;
     let messages = ["Policy was successfully created", "", "Policy was not created"];
     let failed =
-        |code| Ok(Answer::List(single(None, Some((code, new.name.as_str().into())), messages)));
+        |code| Ok(Answer::List(single(None, Some((code, new.name.clone().into())), messages)));
     let Some(policy) = read(0, new.name.clone(), new.policy) else {
         return failed(Code::PolicyInvalid);
     };
