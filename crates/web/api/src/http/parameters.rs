@@ -201,8 +201,8 @@ fn one_text<'a>(
     if others.iter().all(|other| other == last) {
         return Ok(Some((*last).into()));
     }
-    use Kind::{GroupNames, Names, Numbers, NumbersOrAll, Words};
-    if matches!(parameter.kind, Words(_) | Numbers | NumbersOrAll | Names | GroupNames) {
+    let numbers = matches!(parameter.kind, Kind::Numbers | Kind::NumbersOrAll);
+    if numbers || matches!(parameter.kind, Kind::Words(_) | Kind::Names | Kind::GroupNames) {
         // Each value is checked alone, so that an empty one is not lost between commas.
         given.iter().try_for_each(|text| has_length(parameter, text))?;
         return Ok(Some(given.join(",").into()));
