@@ -35,7 +35,7 @@ impl UnixOptions {
     }
 }
 
-/// Listens on a unix socket with the router of [`crate::router`].
+/// Listens on a unix socket with a router.
 ///
 /// # Errors
 /// Fails if the path cannot be used, or another server listens on it.
