@@ -18,12 +18,16 @@ use crate::cli::JournalArgs;
 use crate::folder::{DataFolder, is_there};
 
 /// Prints an agent's identity, connection and database for `holdfast agent status`. Returns true if
-/// its last heartbeat was answered with 200.
+/// the agent runs and its last heartbeat was answered with 200.
 pub(crate) fn agent(folder: &Path, as_json: bool) -> anyhow::Result<bool> {
     let path = agent_db::of_agent(folder)?;
     let own = OwnView::read(folder)?;
-    status(&path, Some(&own), as_json)?;
-    Ok(own.contact.is_accepted())
+    let runs = queue::is_open(&path)?;
+    if !runs && !as_json {
+        Console::new().line("the agent does not run: what follows is its last state");
+    }
+    status(&path, Some((&own, runs)), as_json)?;
+    Ok(runs && own.contact.is_accepted())
 }
 
 /// Prints an agent's database for `holdfast queue status`.
@@ -31,7 +35,7 @@ pub(crate) fn queue(path: &Path, as_json: bool) -> anyhow::Result<()> {
     status(path, None, as_json)
 }
 
-fn status(path: &Path, own: Option<&OwnView>, as_json: bool) -> anyhow::Result<()> {
+fn status(path: &Path, own: Option<(&OwnView, bool)>, as_json: bool) -> anyhow::Result<()> {
     // List the readers before this process becomes one itself.
     let readers = queue::readers(path)?;
     let status = queue::peek(path)?;
@@ -40,13 +44,14 @@ fn status(path: &Path, own: Option<&OwnView>, as_json: bool) -> anyhow::Result<(
     if as_json {
         let mut all =
             json!({ "queue": status, "readers": readers, "last_scan": scan, "realtime": realtime });
-        if let (Some(own), Value::Object(fields)) = (own, &mut all) {
+        if let (Some((own, runs)), Value::Object(fields)) = (own, &mut all) {
             fields.insert("agent".into(), serde_json::to_value(own)?);
+            fields.insert("running".into(), runs.into());
         }
         Console::new().line(&all.to_string());
         return Ok(());
     }
-    let mut text = own.map(|own| format!("{own}\n")).unwrap_or_default();
+    let mut text = own.map(|(own, _)| format!("{own}\n")).unwrap_or_default();
     text.push_str(&run::queue_text(&status));
     text.push_str(&agent_db::settings_text(&status, &readers));
     if let Some(scan) = scan {

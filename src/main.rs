@@ -160,12 +160,18 @@ fn fleet(command: FleetCommand) -> anyhow::Result<()> {
             enrol::import(&args)
         }
         FleetCommand::Users(UsersArgs { command: Some(UsersCommand::Password(args)), .. })
-            if args.connect.url.is_none() =>
+            if args.connect.url().is_none() && !is_served(&args.connect.data())? =>
         {
             user::set_password(&args)
         }
         command => runtime()?.block_on(client::run(command)),
     }
+}
+
+/// Returns true if a server runs on a data folder.
+fn is_served(data: &std::path::Path) -> anyhow::Result<bool> {
+    let socket = folder::DataFolder::new(data).socket();
+    Ok(runtime()?.block_on(client::Client::running(&socket))?.is_some())
 }
 
 /// Returns the runtime of a command that serves or waits.

@@ -116,9 +116,10 @@ fn agents_groups_and_commands_are_managed_by_name() {
     fs::write(&file, "[scan]\nintervall = \"2h\"\n").unwrap();
     assert!(fleet.refused(&configure).contains("intervall"), "the error names the field");
     assert!(fleet.refused("groups create a,b").contains("letters, digits"));
+    assert!(fleet.refused("groups delete all").contains("not the name of a group"));
 
     let out = fleet.run("rescan --group web --wait");
-    assert!(out.contains("for 1 agent\n") && out.contains("001    acknowledged"), "{out}");
+    assert!(out.contains("for 1 agent(s)\n") && out.contains("001    acknowledged"), "{out}");
     let command = fleet.json("commands")[0]["id"].to_string();
     assert_eq!(fleet.json(&format!("commands {command}"))[0]["state"], "acknowledged");
     let (code, out, error) = fleet.run_with("restart 1 77", &[]);
@@ -132,6 +133,8 @@ fn agents_groups_and_commands_are_managed_by_name() {
     assert_eq!(fleet.run("groups delete web"), "deleted: web\n");
     assert!(fleet.refused("rescan nobody").contains("no agent of this name"));
     assert!(fleet.refused("files nobody").contains("no agent of this name"));
+    assert!(fleet.refused("files 77").contains("077: agent does not exist"));
+    assert!(fleet.refused("packages 77").contains("077: agent does not exist"));
     let removed = fleet.run(&format!("agents remove {name}"));
     assert_eq!(removed, "removed, their history is kept: 001\n");
     assert!(fleet.json("agents").is_empty());
@@ -143,6 +146,7 @@ fn files_packages_rules_and_audit_are_printed() {
     let files = fleet.json(&format!("files 1 --path {}", fleet.tree("etc/")));
     let found: Vec<_> = files.iter().map(|file| file["file"].as_str().unwrap()).collect();
     assert_eq!(found, [fleet.tree("etc"), fleet.tree("etc/passwd")]);
+    assert_eq!(fleet.json("files 1 --path /").len(), 5);
     let digest = files[1]["sha256"].as_str().unwrap();
     assert_eq!(fleet.json(&format!("files 1 --hash {digest}")).len(), 1);
     let (code, out, error) = fleet.run_with("files 1 --limit 1", &[]);
@@ -163,7 +167,7 @@ fn files_packages_rules_and_audit_are_printed() {
     fs::write(&file, shown.replace("805f7d7f", "805f7d70")).unwrap();
     let add = format!("rules add {}", file.display());
     assert_eq!(fleet.run(&add), "stored: rules/mine.yml\n");
-    assert!(fleet.refused(&add).contains("mine.yml"));
+    assert!(fleet.refused(&add).contains("use --replace"));
     fleet.run(&format!("{add} --replace"));
     assert_eq!(fleet.json("rules").len(), rules + 1);
     assert_eq!(fleet.run("rules delete mine.yml"), "deleted: rules/mine.yml\n");
@@ -201,6 +205,11 @@ fn server_elsewhere_is_managed_with_a_token() {
     assert!(code == 2 && error.contains("no token; `holdfast login"), "{error}");
     let (code, _, error) = remote("agents", trusted, "forged");
     assert!(code == 2 && error.contains("the token is not valid"), "{error}");
+    // A data folder that is named wins over the address in the environment.
+    let (code, _, error) = remote("agents --data /nowhere", trusted, &token);
+    assert!(code == 2 && error.contains("/nowhere/holdfast.sock: no server"), "{error}");
+    let (code, _, error) = remote("agents --data d --url https://localhost", trusted, &token);
+    assert!(code == 2 && error.contains("cannot be used with"), "{error}");
     let (code, _, error) = remote("agents", "", &token);
     assert!(code == 2 && error.contains("--ca"), "{error}");
 

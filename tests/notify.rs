@@ -182,4 +182,6 @@ fn agent_is_ready_before_it_connects_and_shows_refusals() {
     assert_eq!(code, 0, "{error}");
     until_status(&deployment, 1, "last answer: status 401 at ");
     assert_eq!(agent.stop(), 0);
+    let (code, text) = status(&deployment);
+    assert!(code == 1 && text.starts_with("the agent does not run: "), "{text}");
 }

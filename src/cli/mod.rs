@@ -97,10 +97,12 @@ not affect the exit code.")]
     /// Show or accept the clock of a data folder.
     #[command(subcommand)]
     Clock(ClockCommand),
+    /// This command is now `holdfast users`.
     #[command(hide = true)]
-    User(FormerArgs),
+    User(RenamedArgs),
+    /// This command is now `holdfast agents remove`.
     #[command(hide = true)]
-    Remove(FormerArgs),
+    Remove(RenamedArgs),
     /// Print or check a configuration.
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -131,9 +133,9 @@ not affect the exit code.")]
     },
 }
 
-/// The words after a command that has another name now.
+// The help of the command stays that of its variant.
 #[derive(Debug, Args)]
-pub(crate) struct FormerArgs {
+pub(crate) struct RenamedArgs {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
     words: Vec<String>,
 }

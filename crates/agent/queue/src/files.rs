@@ -1,7 +1,7 @@
 //! The files of a database: their names and sizes, and the lock of the writing process.
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use crate::error::{QueueError, io_error};
@@ -30,6 +30,25 @@ pub(crate) fn lock(path: &Path) -> Result<File, QueueError> {
         Err(TryLockError::WouldBlock) => Err(QueueError::Locked { path: path.to_path_buf() }),
         Err(TryLockError::Error(error)) => Err(io_error(&lock_path, "lock", error)),
     }
+}
+
+/// Returns true if a process has the database open. Does not take the lock, so that a process that is
+/// about to open the database is not refused.
+///
+/// # Errors
+/// Returns an error if the locks of the system cannot be read.
+pub fn is_open(path: &Path) -> Result<bool, QueueError> {
+    let locks = Path::new("/proc/locks");
+    let Ok(lock) = std::fs::metadata(beside(path, ".lock")) else { return Ok(false) };
+    let held = std::fs::read_to_string(locks).map_err(|error| io_error(locks, "read", error))?;
+    // The fields: number, kind, mode, access, process, `major:minor:inode`, range. The device that a
+    // file names is not the one here on every file system.
+    let inode = format!(":{}", lock.ino());
+    let is_held = |line: &str| {
+        let mut fields = line.split_whitespace().skip(1);
+        fields.next() == Some("FLOCK") && fields.nth(3).is_some_and(|file| file.ends_with(&inode))
+    };
+    Ok(held.lines().any(is_held))
 }
 
 pub(crate) fn file_bytes(path: &Path) -> u64 {

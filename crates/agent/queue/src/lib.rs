@@ -67,6 +67,7 @@ pub use body::Body;
 pub use cycle::Cycle;
 pub use error::QueueError;
 pub use events::{EventLease, QueuedEvent};
+pub use files::is_open;
 pub use gather::ScanSink;
 pub use lease::{Lease, LeasedItem};
 pub use options::{Dropped, QueueDurability, QueueOpenReport, QueueOptions, Rebuilt, Transaction};

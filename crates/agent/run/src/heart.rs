@@ -16,8 +16,9 @@ use tracing::{debug, info, warn};
 use crate::config::AgentSettings;
 use crate::group;
 use crate::shared::{Begin, Ended, ScanCommand, Shared};
-use crate::start::SCAN_COMMANDS_MAX;
 
+/// Most rescan commands that wait for a scan.
+const RESCANS_MAX: usize = 16;
 /// Most commands remembered as accepted, so that one that is sent twice is executed once.
 const TAKEN_MAX: usize = 1_000;
 
@@ -212,14 +213,14 @@ impl Heart {
         let accepted = match command.kind.as_str() {
             "rescan" => {
                 let mut rescans = self.shared.rescans.lock();
-                let scan = ScanCommand::Scan(command.id);
-                // Not accepted: the server sends it again.
-                if rescans.len() == SCAN_COMMANDS_MAX
-                    || self.shared.scan_commands.try_send(scan).is_err()
-                {
+                if rescans.len() == RESCANS_MAX {
+                    // Not accepted: the server sends it again.
                     return;
                 }
                 rescans.push(command.id);
+                drop(rescans);
+                // If the channel is full, the scanner is about to look at the list anyway.
+                let _ = self.shared.scan_commands.try_send(ScanCommand::Wake);
                 Ok(())
             }
             "restart" => {

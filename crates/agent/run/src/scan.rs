@@ -155,9 +155,11 @@ impl Scanning {
             Begin::Start => ScanBudget::UNLIMITED,
             Begin::Reload => self.background(),
         };
-        // The result of a scan that no command asked for is only printed and logged.
-        let _ = self.scan(budget);
+        // Rescans that were accepted before a reload are answered by the first scan.
+        let asked = self.asked();
+        let done = self.scan(if asked.is_empty() { budget } else { ScanBudget::UNLIMITED });
         self.look_at_packages();
+        self.report_outcomes(&asked, &done);
         self.open_gate();
         let mut due = self.plan_scan();
         let mut look = Instant::now() + self.packages.interval();
@@ -172,16 +174,18 @@ impl Scanning {
             let wait = due.min(look).saturating_duration_since(Instant::now()).min(ALIVE_EVERY);
             let next = self.realtime.as_ref().and_then(Realtime::next_due);
             let received = scan_commands.recv_timeout(next.map_or(wait, |next| wait.min(next)));
-            if matches!(received, Ok(ScanCommand::Scan(_))) || Instant::now() >= look {
+            let asked = self.asked();
+            if !asked.is_empty() || Instant::now() >= look {
                 self.look_at_packages();
                 look = Instant::now() + self.packages.interval();
             }
             match received {
-                Ok(ScanCommand::Scan(command)) => {
-                    let done = self.scan(ScanBudget::UNLIMITED);
-                    self.report_outcome(command, done);
-                }
                 Ok(ScanCommand::Stop) | Err(RecvTimeoutError::Disconnected) => break,
+                // One scan answers all commands that were accepted before it.
+                _ if !asked.is_empty() => {
+                    let done = self.scan(ScanBudget::UNLIMITED);
+                    self.report_outcomes(&asked, &done);
+                }
                 Ok(ScanCommand::Wake) | Err(RecvTimeoutError::Timeout) if Instant::now() < due => {
                     continue;
                 }
@@ -359,16 +363,26 @@ impl Scanning {
         Ok(())
     }
 
-    fn report_outcome(&self, command: u64, done: Result<String, String>) {
-        if self.shared.cancel.is_cancelled() {
+    /// Returns the rescan commands that are not answered yet.
+    fn asked(&self) -> Vec<u64> {
+        self.shared.rescans.lock().clone()
+    }
+
+    fn report_outcomes(&self, commands: &[u64], done: &Result<String, String>) {
+        if commands.is_empty() || self.shared.cancel.is_cancelled() {
             // The agent that follows a reload scans again. After a restart the server sends the
-            // command again.
+            // commands again.
             return;
         }
-        self.shared.rescans.lock().retain(|other| *other != command);
-        let outcome = if done.is_ok() { "done" } else { "failed" }.to_owned();
-        let detail = done.unwrap_or_else(|problem| problem);
-        self.shared.outcomes.lock().push(ControlOutcome { id: command, outcome, detail });
+        self.shared.rescans.lock().retain(|other| !commands.contains(other));
+        let outcome = if done.is_ok() { "done" } else { "failed" };
+        let (Ok(detail) | Err(detail)) = done;
+        let outcome = |id: &u64| ControlOutcome {
+            id: *id,
+            outcome: outcome.to_owned(),
+            detail: detail.clone(),
+        };
+        self.shared.outcomes.lock().extend(commands.iter().map(outcome));
         self.shared.beat.notify_one();
     }
 

@@ -56,9 +56,7 @@ pub(crate) enum Begin {
 /// A request to the scanning thread.
 #[derive(Debug)]
 pub(crate) enum ScanCommand {
-    /// Scan now, at full speed; report the outcome under this command's number.
-    Scan(u64),
-    /// Something may be due for a check.
+    /// A rescan command was accepted, or something may be due for a check.
     Wake,
     Stop,
 }

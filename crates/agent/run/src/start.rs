@@ -24,7 +24,7 @@ use crate::shared::{Begin, Left, Part, ScanCommand, Shared};
 use crate::{Agent, group, heart, notes, packages, scan, tell};
 
 /// Most scans that are requested but have not begun.
-pub(super) const SCAN_COMMANDS_MAX: usize = 16;
+const SCAN_COMMANDS_MAX: usize = 16;
 
 /// The arguments of a start.
 pub(super) struct Start<'a> {
@@ -139,10 +139,6 @@ impl Start<'_> {
             scan::Scanning::new(&shared, settings, self.begin, history, self.clock.clone())?;
         let part = |name| Part { shared: shared.clone(), name };
         let scanner = spawn_scanner(part("scan thread"), scanning, inbox)?;
-        for command in shared.rescans.lock().iter() {
-            // The channel is empty and holds as many as are accepted.
-            let _ = shared.scan_commands.try_send(ScanCommand::Scan(*command));
-        }
         if let Some(why) = self.left.ended.take() {
             let _ = shared.ended.try_send(why);
         }

@@ -190,7 +190,8 @@ async fn panicked_scan_thread_ends_agent_with_its_name() {
     let mut agent = start.run().unwrap();
     clock.broken.store(true, Ordering::SeqCst);
     // The thread reads the clock both in its first scan and after a command.
-    let _ = agent.shared.scan_commands.try_send(ScanCommand::Scan(1));
+    agent.shared.rescans.lock().push(1);
+    let _ = agent.shared.scan_commands.try_send(ScanCommand::Wake);
     let ended = agent.ended().await.unwrap();
     assert_eq!(ended, Ended::Broken("scan thread"));
     let error = ended.error().unwrap().to_string();
@@ -248,12 +249,15 @@ async fn reload_keeps_pending_restart_and_unreported_outcomes() {
     assert_eq!(left.outcomes, [outcome]);
     // So does a rescan that was accepted and not carried out.
     let agent = Agent::start(&settings, Console::new()).unwrap();
-    agent.shared.rescans.lock().push(9);
+    agent.shared.rescans.lock().extend([9, 10]);
     let agent = agent.reload(&settings).await.unwrap();
-    let answered = || agent.shared.outcomes.lock().iter().any(|outcome| outcome.id == 9);
-    while !answered() {
-        tokio::task::yield_now().await;
-    }
+    let answered = || agent.shared.outcomes.lock().iter().any(|outcome| outcome.id == 10);
+    let all = async {
+        while !answered() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(10), all).await.unwrap();
     assert!(agent.shared.rescans.lock().is_empty());
     agent.stop().await.unwrap();
     // A restart command whose outcome is not reported yet survives a reload as well.

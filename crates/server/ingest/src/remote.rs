@@ -394,10 +394,13 @@ fn pair(label: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
 }
 
 fn escape(into: &mut Vec<u8>, text: &[u8]) {
-    for c in text {
-        if matches!(c, b' ' | b'=' | b'|' | b'\\') {
-            into.push(b'\\');
+    match std::str::from_utf8(text) {
+        Ok(text) => {
+            let mut escaped = String::with_capacity(text.len());
+            series::escape_name(&mut escaped, text);
+            into.extend_from_slice(escaped.as_bytes());
         }
-        into.push(*c);
+        // The name is refused.
+        Err(_) => into.extend_from_slice(text),
     }
 }

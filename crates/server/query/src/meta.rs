@@ -52,8 +52,12 @@ pub(super) fn names(
 fn lines(names: &[String]) -> String {
     let mut out = String::new();
     for name in names {
-        // Writing to memory does not fail.
-        let _ = write!(out, "+{name}\r\n");
+        // Writing to memory does not fail. A line cannot hold a line break.
+        let _ = if name.contains(['\r', '\n']) {
+            write!(out, "${}\r\n{name}\r\n", name.len())
+        } else {
+            write!(out, "+{name}\r\n")
+        };
     }
     out
 }
@@ -133,4 +137,13 @@ fn exclude_others(tags: &mut TagTests, known: &[String]) {
     let others: Vec<&String> =
         known.iter().filter(|name| tags.iter().all(|(tested, _)| tested != *name)).collect();
     tags.extend(others.into_iter().map(|name| (name.clone(), Test::is(""))));
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn line_breaks_in_names_forge_no_line() {
+        let names = ["plain", "a\r\n-error"].map(str::to_owned);
+        assert_eq!(super::lines(&names), "+plain\r\n$9\r\na\r\n-error\r\n");
+    }
 }

@@ -112,7 +112,7 @@ async fn plain_http_leads_to_https_without_a_token() {
         answer
     };
     let answer = send("GET /?a=1 HTTP/1.1\nHost: fleet:55000\n\n").await;
-    assert!(answer.starts_with("HTTP/1.1 308 "), "{answer}");
+    assert!(answer.starts_with("HTTP/1.1 307 "), "{answer}");
     assert!(answer.contains("\r\nLocation: https://fleet:55000/?a=1\r\n"), "{answer}");
     for refused in [
         "POST / HTTP/1.1\nHost: fleet\n\n",

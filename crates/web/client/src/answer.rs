@@ -25,7 +25,7 @@ pub(crate) fn text(value: &Value) -> String {
         Value::Bool(false) => "no".into(),
         Value::Array(values) if values.is_empty() => "-".into(),
         Value::Array(values) => values.iter().map(text).collect::<Vec<_>>().join(", "),
-        other => other.to_string(),
+        other => model::path::show_terminal(other.to_string().as_bytes()),
     }
 }
 

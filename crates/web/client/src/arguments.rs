@@ -1,5 +1,7 @@
 //! Arguments that several commands share: of a list, and of an action.
 
+use std::io::{Write as _, stderr};
+
 use clap::Args;
 use console::Console;
 use serde_json::Value;
@@ -9,7 +11,7 @@ use crate::client::Client;
 use crate::connect::ConnectArgs;
 use crate::table::{self, Column};
 
-/// A list: where from, how much, and how it is printed.
+/// Arguments of commands that print a list.
 #[derive(Debug, Args)]
 pub struct ListArgs {
     /// Most items to print.
@@ -38,6 +40,15 @@ impl ListArgs {
 
     pub(crate) fn print_items(&self, items: &[Value], total: u64, columns: &[Column]) {
         table::print(self.json, items, total, columns);
+    }
+
+    /// Prints the latest items, of which the server may have more.
+    pub(crate) fn print_latest(&self, items: &[Value], columns: &[Column]) {
+        self.print_items(items, items.len() as u64, columns);
+        if items.len() == self.limit() {
+            let limit = self.limit;
+            let _ = writeln!(stderr(), "the latest {limit} are shown; --limit sets how many");
+        }
     }
 
     pub(crate) fn limit(&self) -> usize {

@@ -41,6 +41,6 @@ pub(crate) async fn run(args: &AuditArgs) -> anyhow::Result<()> {
         ("outcome", |row| text(at(row, "/outcome"))),
         ("detail", |row| text(at(row, "/detail"))),
     ];
-    args.list.print_items(&rows, rows.len() as u64, columns);
+    args.list.print_latest(&rows, columns);
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! `holdfast changes`: the history of changes.
 
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::bail;
@@ -10,7 +11,7 @@ use serde_json::Value;
 use service::Stop;
 
 use crate::answer::at;
-use crate::client::Client;
+use crate::client::{Client, is_final};
 use crate::connect::ConnectArgs;
 use crate::names;
 
@@ -28,7 +29,7 @@ pub struct ChangesArgs {
     /// Only changes of this path and of everything below it.
     #[arg(long, value_name = "PATH")]
     path: Option<String>,
-    /// Only changes of these kinds, separated by commas; coverage (gaps) stands alone.
+    /// Only changes of these kinds, separated by commas; coverage (gaps) only alone.
     #[arg(long, value_delimiter = ',', value_parser = ["created", "modified", "deleted", "moved", "transient", "coverage"])]
     kind: Vec<String>,
     /// Only changes with these causes, separated by commas.
@@ -76,10 +77,14 @@ pub(crate) async fn run(args: &ChangesArgs) -> anyhow::Result<()> {
     // that an agent reports late.
     let mut arrived: Option<u64> = None;
     loop {
-        match fetch(&client, args, agent, arrived).await {
+        let fetched = tokio::select! {
+            fetched = fetch(&client, args, agent, arrived) => fetched,
+            () = stop.wait() => return Ok(()),
+        };
+        match fetched {
             Ok((mut items, newest)) => {
                 if items.is_empty() && arrived.is_none() {
-                    expect_agent(&client, agent).await?;
+                    report_none(&client, args, agent).await?;
                 }
                 let text = |item: &Value| if args.json { item.to_string() } else { line(item) };
                 if args.sort.is_none() {
@@ -91,7 +96,9 @@ pub(crate) async fn run(args: &ChangesArgs) -> anyhow::Result<()> {
                 arrived = Some(newest);
             }
             // Retry while a server restarts; only the first request must succeed.
-            Err(error) if arrived.is_some() => tracing::warn!("{error:#}; asking again"),
+            Err(error) if arrived.is_some() && !is_final(&error) => {
+                tracing::warn!("{error:#}; asking again");
+            }
             Err(error) => return Err(error),
         }
         if !args.follow {
@@ -114,7 +121,7 @@ async fn fetch(
 ) -> anyhow::Result<(Vec<Value>, u64)> {
     let coverage = args.kind.iter().any(|kind| kind == "coverage");
     if coverage && (args.kind.len() > 1 || !args.cause.is_empty() || args.sort.is_some()) {
-        bail!("--kind coverage stands alone: gaps are listed apart from changes");
+        bail!("--kind coverage cannot be combined with other kinds, --cause or --sort");
     }
     let wanted = if arrived.is_some() { usize::MAX } else { args.limit as usize };
     let mut items: Vec<Value> = Vec::new();
@@ -127,7 +134,9 @@ async fn fetch(
             query.extend(value.map(|value| (name, value)));
         };
         add("agents_list", agent.map(str::to_owned));
-        add("path", args.path.as_ref().map(|path| path.trim_end_matches('/').to_owned()));
+        let path = args.path.as_ref().map(|path| path.trim_end_matches('/').to_owned());
+        // Everything is below /; the API refuses an empty beginning.
+        add("path", path.filter(|path| !path.is_empty()));
         add("kind", Some(args.kind.join(",")).filter(|kinds| !coverage && !kinds.is_empty()));
         add("cause", Some(args.cause.join(",")).filter(|causes| !causes.is_empty()));
         add("sort", args.sort.clone());
@@ -151,14 +160,22 @@ async fn fetch(
     }
 }
 
-/// Fails if a named agent is not registered. Call it if there are no changes: a removed agent has
+/// Reports that there are no changes. Fails if a named agent is not registered; a removed agent has
 /// some.
-async fn expect_agent(client: &Client, agent: Option<&str>) -> anyhow::Result<()> {
-    let Some(agent) = agent else { return Ok(()) };
-    let query = [("agents_list", agent.to_owned())];
-    let answer = client.get(&["agents"], &query).await?;
-    if at(&answer, "/data/total_affected_items").as_u64() == Some(0) {
-        bail!("{agent}: the server has no such agent");
+async fn report_none(
+    client: &Client,
+    args: &ChangesArgs,
+    agent: Option<&str>,
+) -> anyhow::Result<()> {
+    if let Some(agent) = agent {
+        let query = [("agents_list", agent.to_owned())];
+        let answer = client.get(&["agents"], &query).await?;
+        if at(&answer, "/data/total_affected_items").as_u64() == Some(0) {
+            bail!("{agent}: the server has no such agent");
+        }
+    }
+    if !args.json && !args.follow {
+        let _ = writeln!(std::io::stderr(), "nothing found");
     }
     Ok(())
 }

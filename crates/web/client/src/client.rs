@@ -4,17 +4,41 @@
 use std::error::Error as _;
 use std::io::ErrorKind;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
 use reqwest::{Certificate, Method, RequestBuilder, StatusCode, Url};
 use serde_json::Value;
 
-use crate::answer::{at, items, with_remedy};
+use crate::answer::{at, expect_all, items, with_remedy};
 use crate::connect::TOKEN;
 
 const NO_SERVER: &str = "no server is running on this data folder";
-/// Items asked for in one page of a list.
-const PAGE_ITEMS: usize = 500;
+const AS_ROOT: &str = "; run this as root or as the user that runs the server";
+/// Items asked for in one page of a list: as many as the API returns, because a list that changes
+/// between two pages is returned with gaps.
+const PAGE_ITEMS: usize = 100_000;
+/// Longest time in which a server on another machine must accept a connection.
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
+/// Longest time without a byte of an answer; longer than any operation takes.
+const READ_TIME_MAX: Duration = Duration::from_mins(2);
+
+/// A refusal that the same request would get again.
+#[derive(Debug)]
+struct Refusal(String);
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// Returns true for an error that a retry would not change.
+pub(crate) fn is_final(error: &anyhow::Error) -> bool {
+    error.chain().any(<dyn std::error::Error>::is::<Refusal>)
+}
 
 /// Parameters of a request.
 pub(crate) type Query<'a> = [(&'a str, String)];
@@ -36,7 +60,7 @@ impl Client {
     /// # Errors
     /// If there is no socket.
     pub fn local(socket: &Path) -> anyhow::Result<Self> {
-        if !socket.try_exists().with_context(|| socket.display().to_string())? {
+        if !socket.try_exists().map_err(|e| no_access(socket, &e))? {
             bail!("{}: {NO_SERVER}", socket.display());
         }
         // Without TLS no authority is needed: a system may have none.
@@ -51,7 +75,7 @@ impl Client {
     /// # Errors
     /// If the socket cannot be looked for.
     pub async fn running(socket: &Path) -> anyhow::Result<Option<Self>> {
-        if !socket.try_exists().with_context(|| socket.display().to_string())? {
+        if !socket.try_exists().map_err(|e| no_access(socket, &e))? {
             return Ok(None);
         }
         match tokio::net::UnixStream::connect(socket).await {
@@ -75,9 +99,14 @@ impl Client {
         let base = Url::parse(url).ok().filter(is_safe).ok_or_else(|| {
             anyhow!("{url}: name the server's page as https://HOST:PORT (--url); plain HTTP is sent to loopback only")
         })?;
-        let mut http = reqwest::Client::builder();
+        // The API redirects nothing; a redirect could lead a password elsewhere.
+        let mut http = reqwest::Client::builder()
+            .redirect(reqwest::redirect::Policy::none())
+            .connect_timeout(CONNECT_TIME_MAX)
+            .read_timeout(READ_TIME_MAX);
         if base.scheme() == "http" {
-            http = http.tls_certs_only([]);
+            // A proxy would receive the token in plain text.
+            http = http.tls_certs_only([]).no_proxy();
         }
         if let Some(file) = ca {
             let pem = std::fs::read(file).with_context(|| file.display().to_string())?;
@@ -155,6 +184,7 @@ impl Client {
             let mut query = query.to_vec();
             query.extend([("limit", page.to_string()), ("offset", found.len().to_string())]);
             let answer = self.get(path, &query).await?;
+            expect_all(&answer)?;
             let total = at(&answer, "/data/total_affected_items").as_u64().unwrap_or_default();
             let got = items(&answer);
             let is_last = got.len() < page;
@@ -166,18 +196,27 @@ impl Client {
     }
 
     fn refused(&self, status: StatusCode, body: &str) -> anyhow::Error {
+        let text = self.refusal(status, body);
+        if status.is_client_error() { Refusal(text).into() } else { anyhow!(text) }
+    }
+
+    fn refusal(&self, status: StatusCode, body: &str) -> String {
         let place = &self.place;
         let problem: Value = serde_json::from_str(body).unwrap_or_default();
-        let is_token = at(&problem, "/detail").as_str().is_some_and(|said| said.contains("oken"));
-        if status == StatusCode::UNAUTHORIZED && is_token {
+        let is_login = at(&problem, "/detail").as_str() == Some("Invalid credentials");
+        if status == StatusCode::UNAUTHORIZED && !is_login {
             let why = if self.token.is_some() { "the token is not valid" } else { "no token" };
-            return anyhow!(
+            return format!(
                 "{place}: {why}; `holdfast login --url {place}` prints a token for {TOKEN}"
             );
         }
         match with_remedy(at(&problem, "/detail"), at(&problem, "/remediation")) {
-            Some(detail) => anyhow!("{detail}"),
-            None => anyhow!("{place}: status {status}"),
+            Some(detail) => detail,
+            // A short text without a control character is a sentence for a person.
+            None if body.len() < 500 && !body.trim().contains(char::is_control) => {
+                format!("{place}: status {status}: {}", body.trim())
+            }
+            None => format!("{place}: status {status}"),
         }
     }
 
@@ -195,11 +234,17 @@ impl Client {
                 anyhow!("{place}: {NO_SERVER}")
             }
             Some(ErrorKind::PermissionDenied) if self.is_local => {
-                anyhow!("{place}: {cause}; run this as root or as the user that runs the server")
+                anyhow!("{place}: {cause}{AS_ROOT}")
             }
             _ => anyhow!("{place}: no answer: {cause}{}", certificate_hint(error)),
         }
     }
+}
+
+/// Returns the error for a socket that this user may not look for.
+fn no_access(socket: &Path, error: &std::io::Error) -> anyhow::Error {
+    let hint = if error.kind() == ErrorKind::PermissionDenied { AS_ROOT } else { "" };
+    anyhow!("{}: {error}{hint}", socket.display())
 }
 
 /// Returns true if a token may be sent there: HTTPS, or HTTP on this machine.
@@ -240,7 +285,7 @@ mod tests {
             ("fleet.example.org:55000", false),
             ("ftp://localhost", false),
         ] {
-            assert_eq!(Client::remote(url, None, None).is_ok(), expected, "{url}");
+            assert_eq!(Url::parse(url).is_ok_and(|url| is_safe(&url)), expected, "{url}");
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use clap::Args;
 use console::Console;
 use reqwest::Method;
@@ -12,11 +12,11 @@ use service::Stop;
 
 use crate::answer::{at, expect_all, items, text};
 use crate::arguments::{ActArgs, ListArgs};
-use crate::client::Client;
+use crate::client::{Client, is_final};
 use crate::{names, table};
 
-/// Agents named in one request: their numbers must fit into its path.
-const REQUEST_AGENTS_MAX: usize = 4_000;
+/// Agents named in one request, so that a proxy accepts the length of its address.
+const REQUEST_AGENTS_MAX: usize = 800;
 /// Polling interval of `--wait`.
 const WAIT_EVERY: Duration = Duration::from_millis(500);
 /// Outcomes that the API lists at most; more than a fleet has agents.
@@ -42,7 +42,7 @@ pub struct TargetArgs {
 }
 
 /// Gives a command to agents.
-pub(crate) async fn give(args: &TargetArgs, kind: &str) -> anyhow::Result<()> {
+pub(crate) async fn give_command(args: &TargetArgs, kind: &str) -> anyhow::Result<()> {
     let client = args.act.connect.client()?;
     let path: &[&str] = if kind == "rescan" { &["syscheck"] } else { &["agents", "restart"] };
     let mut agents = Vec::with_capacity(args.agent.len());
@@ -63,29 +63,21 @@ pub(crate) async fn give(args: &TargetArgs, kind: &str) -> anyhow::Result<()> {
     let mut given = Vec::new();
     for query in requests {
         let answer = client.put(path, &query).await?;
-        if let Err(error) = expect_all(&answer) {
-            failed = Some(error);
-        }
+        failed = expect_all(&answer).err().or(failed);
         let count = at(&answer, "/data/total_affected_items").as_u64().unwrap_or_default();
-        if let Some(command) = at(&answer, "/data/command").as_u64() {
-            given.push((command, count));
-        }
-    }
-    for (command, count) in &given {
+        let Some(command) = at(&answer, "/data/command").as_u64() else { continue };
+        given.push(command);
         Console::new().line(&if args.act.json {
             json!({"command": command, "kind": kind, "agents": count}).to_string()
         } else {
-            let agents = if *count == 1 { "agent" } else { "agents" };
-            format!("{kind}: command {command} for {count} {agents}")
+            format!("{kind}: command {command} for {count} agent(s)")
         });
     }
     if given.is_empty() && failed.is_none() {
         bail!("{kind}: no active agent");
     }
-    if args.wait {
-        for (command, _) in given {
-            wait(&client, command, args.act.json).await?;
-        }
+    for command in given.into_iter().filter(|_| args.wait) {
+        failed = wait(&client, command, args.act.json).await.err().or(failed);
     }
     failed.map_or(Ok(()), Err)
 }
@@ -105,15 +97,28 @@ async fn wait(client: &Client, command: u64, json: bool) -> anyhow::Result<()> {
     let mut stop = Stop::listen()?;
     let path = ["commands", &command.to_string()];
     let counts = loop {
-        let answer = client.get(&path, &[("limit", "1".to_owned())]).await?;
-        let counts = at(&answer, "/data/command/counts").clone();
-        let of = |state: &str| counts.get(state).and_then(Value::as_u64).unwrap_or_default();
-        if of("pending") + of("sent") == 0 {
-            break counts;
+        let query = [("limit", "1".to_owned())];
+        let stopped = || anyhow!("command {command}: stopped waiting; it stays in force");
+        let answer = tokio::select! {
+            answer = client.get(&path, &query) => answer,
+            () = stop.wait() => return Err(stopped()),
+        };
+        match answer {
+            Ok(answer) => {
+                let counts = at(&answer, "/data/command/counts").clone();
+                let of =
+                    |state: &str| counts.get(state).and_then(Value::as_u64).unwrap_or_default();
+                if of("pending") + of("sent") == 0 {
+                    break counts;
+                }
+            }
+            Err(error) if is_final(&error) => return Err(error),
+            // The server may be starting again.
+            Err(error) => tracing::warn!("{error:#}; asking again"),
         }
         tokio::select! {
             () = tokio::time::sleep(WAIT_EVERY) => {}
-            () = stop.wait() => bail!("command {command}: stopped waiting; it stays in force"),
+            () = stop.wait() => return Err(stopped()),
         }
     };
     let counts: BTreeMap<String, u64> = serde_json::from_value(counts)?;
@@ -121,7 +126,7 @@ async fn wait(client: &Client, command: u64, json: bool) -> anyhow::Result<()> {
     let unfinished: u64 =
         ["failed", "expired", "cancelled"].iter().filter_map(|state| counts.get(*state)).sum();
     if unfinished > 0 {
-        bail!("command {command}: {unfinished} agents did not carry it out");
+        bail!("command {command}: not carried out by {unfinished} agent(s)");
     }
     Ok(())
 }
@@ -152,9 +157,8 @@ pub(crate) async fn list(args: &CommandsArgs) -> anyhow::Result<()> {
         None => {
             let query = [("limit", args.list.limit.min(OUTCOMES_MAX).to_string())];
             let found = items(&client.get(&["commands"], &query).await?);
-            args.list.print_items(
+            args.list.print_latest(
                 &found,
-                found.len() as u64,
                 &[
                     ("id", |item| text(at(item, "/id"))),
                     ("command", |item| text(at(item, "/kind"))),

@@ -1,5 +1,6 @@
 //! `holdfast files` and `holdfast packages`: what agents last reported.
 
+use anyhow::bail;
 use clap::Args;
 use serde_json::Value;
 
@@ -35,17 +36,19 @@ pub(crate) async fn files(args: &FilesArgs) -> anyhow::Result<()> {
     let agent = names::agent(&client, &args.agent).await?;
     let path = args.path.as_deref();
     let given = [
-        ("path", path.map(|path| path.trim_end_matches('/').to_owned())),
+        // Everything is below /; the API refuses an empty beginning.
+        ("path", path.map(|path| path.trim_end_matches('/').to_owned()).filter(|p| !p.is_empty())),
         ("search", args.search.clone()),
         ("hash", args.hash.clone()),
     ];
     let query: Vec<_> = given.into_iter().filter_map(|(name, v)| Some((name, v?))).collect();
-    let (found, total) = client.list(&["syscheck", &agent], &query, args.list.limit()).await?;
-    let listed = found.len();
     // The API selects by the beginning of the text: /etc2 begins with /etc.
-    let within: Vec<Value> =
-        found.into_iter().filter(|item| is_within(at(item, "/file"), path)).collect();
+    let all = if path.is_some() { usize::MAX } else { args.list.limit() };
+    let (mut within, total) = client.list(&["syscheck", &agent], &query, all).await?;
+    let listed = within.len();
+    within.retain(|item| is_within(at(item, "/file"), path));
     let total = total.saturating_sub((listed - within.len()) as u64);
+    within.truncate(args.list.limit());
     let columns: &[table::Column] = &[
         ("path", |item| text(at(item, "/file"))),
         ("type", |item| text(at(item, "/type"))),
@@ -87,7 +90,10 @@ pub struct PackagesArgs {
 pub(crate) async fn packages(args: &PackagesArgs) -> anyhow::Result<()> {
     let client = args.list.connect.client()?;
     let agents = names::agents(&client, &args.agent).await?;
-    let quoted = |name: &String| format!("name=\"{}\"", name.replace('"', ""));
+    if args.name.as_ref().is_some_and(|name| name.contains('"')) {
+        bail!("--name: the name of a package has no quotation mark");
+    }
+    let quoted = |name: &String| format!("name=\"{name}\"");
     let given = [
         ("agents_list", Some(agents).filter(|some| !some.is_empty())),
         ("q", args.name.as_ref().map(quoted)),

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
 use console::Console;
 use reqwest::Method;
@@ -109,9 +109,14 @@ pub(crate) async fn run(args: GroupsArgs) -> anyhow::Result<()> {
             let client = args.act.connect.client()?;
             let request = client.request(Method::POST, &["groups"], &[])?;
             let answer = client.send(request.json(&json!({"group_id": args.group}))).await?;
-            say(&args.act, &answer, &format!("created: group {}", args.group))
+            print_done(&args.act, &answer, &format!("created: group {}", args.group))
         }
         Some(GroupsCommand::Delete(args)) => {
+            // The API takes these as several groups.
+            if let Some(name) = args.group.iter().find(|name| *name == "all" || name.contains(','))
+            {
+                bail!("{name}: not the name of a group; name each group");
+            }
             let client = args.act.connect.client()?;
             let query = [("groups_list", args.group.join(","))];
             let request = client.request(Method::DELETE, &["groups"], &query)?;
@@ -156,7 +161,7 @@ async fn configure(args: &ConfigureArgs) -> anyhow::Result<()> {
     let request = client.request(Method::PUT, &path, &[])?;
     let request = request.header("content-type", format_of(file)).body(body);
     let answer = client.send(request).await.with_context(|| file.display().to_string())?;
-    say(&args.act, &answer, &format!("configured: group {}", args.group))
+    print_done(&args.act, &answer, &format!("configured: group {}", args.group))
 }
 
 /// Returns the content type of a configuration by the name of its file.
@@ -169,8 +174,8 @@ fn format_of(file: &Path) -> &'static str {
 }
 
 /// Prints what was done to a single object.
-pub(crate) fn say(act: &ActArgs, answer: &Value, done: &str) -> anyhow::Result<()> {
+fn print_done(act: &ActArgs, answer: &Value, done: &str) -> anyhow::Result<()> {
     expect_all(answer)?;
-    Console::new().line(&if act.json { answer.to_string() } else { done.to_owned() });
+    Console::new().line(&if act.json { at(answer, "/data").to_string() } else { done.to_owned() });
     Ok(())
 }

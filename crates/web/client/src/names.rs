@@ -1,4 +1,4 @@
-//! Names in place of numbers. A text of digits only is a number.
+//! Names in place of numbers. A text of digits is taken as a number.
 
 use anyhow::bail;
 use serde_json::Value;
@@ -26,8 +26,9 @@ pub(crate) async fn agent(client: &Client, given: &str) -> anyhow::Result<String
     let answer = client.get(&["agents"], &query).await?;
     let found = items(&answer);
     let found: Vec<_> = found.iter().filter_map(|item| at(item, "/id").as_str()).collect();
-    match found.iter().filter(|id| **id != SERVER).collect::<Vec<_>>()[..] {
-        [id] => Ok((*id).to_owned()),
+    let found: Vec<_> = found.into_iter().filter(|id| *id != SERVER).collect();
+    match found[..] {
+        [id] => Ok(id.to_owned()),
         [] => bail!("{given}: the server has no agent of this name; `holdfast agents` lists them"),
         _ => {
             bail!("{given}: several agents have this name; give one number of {}", found.join(", "))

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use clap::{Args, Subcommand};
 use console::Console;
 use reqwest::Method;
@@ -89,5 +89,7 @@ async fn add(args: &AddArgs) -> anyhow::Result<()> {
     let request = client.request(Method::PUT, &["rules", "files", name], &query)?;
     let request = request.header("content-type", "application/octet-stream").body(body);
     let answer = client.send(request).await.with_context(|| file.to_string())?;
-    args.act.report(&answer, "stored")
+    // The API names its own parameter.
+    let own = |e| anyhow!("{}", format!("{e:#}").replace("add overwrite=true", "use --replace"));
+    args.act.report(&answer, "stored").map_err(own)
 }

@@ -1,6 +1,6 @@
 //! `holdfast users`: users of the API and their roles.
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use clap::{Args, Subcommand};
@@ -103,8 +103,8 @@ pub(crate) async fn run(args: UsersArgs) -> anyhow::Result<()> {
         Some(UsersCommand::Create(args)) => create(args).await,
         Some(UsersCommand::Delete(args)) => delete(args).await,
         Some(UsersCommand::Password(args)) => password(args).await,
-        Some(UsersCommand::Grant(args)) => link(args, Method::POST, "granted").await,
-        Some(UsersCommand::Revoke(args)) => link(args, Method::DELETE, "revoked").await,
+        Some(UsersCommand::Grant(args)) => grant_or_revoke(args, Method::POST, "granted").await,
+        Some(UsersCommand::Revoke(args)) => grant_or_revoke(args, Method::DELETE, "revoked").await,
         Some(UsersCommand::Roles(list)) => {
             let columns: &[table::Column] = &[
                 ("id", |item| text(at(item, "/id"))),
@@ -151,25 +151,26 @@ async fn create(args: &CreateArgs) -> anyhow::Result<()> {
     let answer = client.send(request.json(&body)).await?;
     expect_all(&answer)?;
     let Some(mut made) = items(&answer).pop() else { bail!("{}: not created", args.user) };
+    let mut granted = Ok(());
     if !roles.is_empty() {
         let number = at(&made, "/id").to_string();
-        let path = ["security", "users", &number, "roles"];
-        let request = client.request(Method::POST, &path, &[("role_ids", roles)])?;
-        let answer = client.send(request).await?;
-        expect_all(&answer)?;
-        made = items(&answer).pop().unwrap_or(made);
+        match change_roles(&client, Method::POST, &number, roles).await {
+            Ok(answer) => made = items(&answer).pop().unwrap_or(made),
+            Err(error) => granted = Err(error),
+        }
     }
+    // A failure to grant roles must not lose the password.
     if args.act.json {
         if let Some(fields) = made.as_object_mut().filter(|_| is_random) {
             fields.insert("password".into(), json!(password));
         }
         Console::new().line(&made.to_string());
     } else {
-        let shown =
-            if is_random { format!(", password {password} (shown once)") } else { String::new() };
+        let random = Some(format!(", password {password} (shown once)")).filter(|_| is_random);
+        let shown = random.unwrap_or_default();
         Console::new().line(&format!("created: user {}{shown}", args.user));
     }
-    Ok(())
+    granted.with_context(|| format!("user {} has no roles yet", args.user))
 }
 
 async fn delete(args: &UserNamesArgs) -> anyhow::Result<()> {
@@ -201,13 +202,24 @@ async fn password(args: &PasswordArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn link(args: &RolesOfArgs, method: Method, done: &str) -> anyhow::Result<()> {
+/// Gives a user roles, or takes them.
+async fn change_roles(
+    client: &Client,
+    method: Method,
+    user: &str,
+    roles: String,
+) -> anyhow::Result<Value> {
+    let path = ["security", "users", user, "roles"];
+    let answer = client.send(client.request(method, &path, &[("role_ids", roles)])?).await?;
+    expect_all(&answer)?;
+    Ok(answer)
+}
+
+async fn grant_or_revoke(args: &RolesOfArgs, method: Method, done: &str) -> anyhow::Result<()> {
     let client = args.act.connect.client()?;
     let number = user_number(&client, &args.user).await?;
     let roles = Named::Role.numbers(&Named::Role.all(&client).await?, &args.role)?;
-    let path = ["security", "users", &number, "roles"];
-    let answer = client.send(client.request(method, &path, &[("role_ids", roles)])?).await?;
-    expect_all(&answer)?;
+    let answer = change_roles(&client, method, &number, roles).await?;
     Console::new().line(&if args.act.json {
         at(&answer, "/data").to_string()
     } else {

@@ -1,4 +1,4 @@
-//! The peer of a connection: where a request comes from, and who its use is charged to.
+//! The peer of a connection: the origin of a request, and the owner of the quota that it uses.
 
 use std::net::{IpAddr, SocketAddr};
 

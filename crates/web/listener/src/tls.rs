@@ -81,7 +81,7 @@ fn redirect(head: &[u8]) -> Option<String> {
     let host = named("host").filter(|_| named("authorization").is_none())?.value;
     let host = std::str::from_utf8(host).ok().filter(|host| !host.is_empty())?;
     Some(format!(
-        "HTTP/1.1 308 Permanent Redirect\r\nLocation: https://{host}{path}\r\n\
-         Content-Length: 0\r\nConnection: close\r\n\r\n"
+        "HTTP/1.1 307 Temporary Redirect\r\nLocation: https://{host}{path}\r\n\
+         Cache-Control: no-store\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
     ))
 }

@@ -2,10 +2,10 @@
 //! half of that) per user; so is the number that run or wait. The stores additionally keep one reader
 //! of each database free for other users.
 
-use listener::Owner;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use listener::Owner;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 

@@ -1,6 +1,5 @@
 //! An admitted request: its caller and parameters, the stores, and the context of its changes.
 
-use listener::Source;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -8,6 +7,7 @@ use std::time::Instant;
 use axum::http::HeaderValue;
 use bytes::Bytes;
 use commit::Commit;
+use listener::Source;
 use model::AgentId;
 use registry::{Permitted, Reader, Registry, WriteContext};
 use serde::de::DeserializeOwned;

@@ -76,7 +76,7 @@ struct Failed {
     ids: Vec<FailedId>,
 }
 
-/// An id that failed: a number for objects of `/security`, otherwise a text.
+/// An id that failed: a number for users, roles and policies, otherwise a text.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(untagged)]
 pub(crate) enum FailedId {

@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
+use listener::Source;
 use serde_json::Value;
 use state::Cost;
-
-use listener::Source;
 
 /// Target of the access log's lines.
 pub const TARGET: &str = "access";

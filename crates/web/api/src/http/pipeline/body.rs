@@ -1,6 +1,5 @@
 //! Reading of request bodies, bounded in size, in time, and in memory together with all others.
 
-use listener::{Owner, Source};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -9,6 +8,7 @@ use axum::http::header::{CONTENT_LENGTH, EXPECT};
 use axum::http::request::Parts;
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
+use listener::{Owner, Source};
 
 use super::header;
 use crate::access::caller::Caller;

@@ -1,6 +1,5 @@
 //! Responses and the headers common to all of them.
 
-use listener::Owner;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -10,6 +9,7 @@ use axum::http::header::{
 };
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
+use listener::Owner;
 use state::Cost;
 
 use crate::error::Failure;

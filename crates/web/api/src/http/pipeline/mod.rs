@@ -9,7 +9,6 @@ mod permission;
 mod proxy;
 mod run;
 
-use listener::Source;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -21,6 +20,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderName, Method, StatusCode};
 use axum::response::Response;
 use axum::routing::any;
+use listener::Source;
 use registry::Reader;
 use tower::ServiceExt as _;
 

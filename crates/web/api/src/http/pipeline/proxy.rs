@@ -9,9 +9,9 @@
 use std::net::{IpAddr, SocketAddr};
 
 use axum::http::{HeaderMap, HeaderName};
+use listener::Source;
 
 use crate::error::Failure;
-use listener::Source;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 

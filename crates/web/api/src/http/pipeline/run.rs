@@ -4,7 +4,6 @@
 //! its own. In both cases, a request that exceeds its deadline is answered at once, while its code runs
 //! to completion and writes the outcome to the audit log.
 
-use listener::Source;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -13,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use axum::http::HeaderValue;
 use axum::response::Response;
+use listener::Source;
 use registry::Reader;
 
 use super::audit::{self, End};

@@ -1,9 +1,9 @@
 //! The caller's own account.
 
-use listener::Source;
 use std::sync::Arc;
 
 use axum::http::StatusCode;
+use listener::Source;
 use registry::{Policy, RegistryError, SecurityChange};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};

@@ -1,6 +1,5 @@
 //! Logging in and out.
 
-use listener::Source;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -9,6 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use blake2::digest::consts::U16;
 use blake2::{Blake2b, Digest as _};
+use listener::Source;
 use registry::{RevocationTarget, User};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
