@@ -23,7 +23,7 @@ build 1.0.0 > "$work/said"
 old=$(echo "$work"/dist/holdfast-1.0.0~rc1-1.*.rpm)
 new=$(echo "$work"/dist/holdfast-1.0.0-1.*.rpm)
 glibc=$(echo "$said" | sed -n 's/^needs glibc //p')
-rpm -qp --requires "$old" | grep -qF "libc.so.6(GLIBC_$glibc)" || fail "$old: no glibc $glibc"
+rpm -qp --requires "$old" | grep -F "libc.so.6(GLIBC_$glibc)" > /dev/null || fail "$old: no glibc $glibc"
 cp "$new" "$work/first.rpm"
 build 1.0.0 > "$work/said"
 cmp "$new" "$work/first.rpm"
@@ -58,7 +58,7 @@ expect version "$("$root/usr/bin/holdfast" --version)" "$("$bin" --version)"
 expect link "$(readlink "$config")" /var/lib/holdfast-server/server.toml
 expect installation "$(calls)" daemon-reload
 [ ! -e "$root/etc/systemd" ] || fail "a unit is enabled"
-if readelf -S "$root/usr/bin/holdfast" | grep -q debug_info; then fail "debug symbols inside"; fi
+if readelf -S "$root/usr/bin/holdfast" | grep debug_info > /dev/null; then fail "debug symbols inside"; fi
 
 # An upgrade keeps the plain file of an administrator, and restarts what runs.
 rm "$config"

@@ -126,7 +126,7 @@ on() {
 
 # --- What must hold.
 
-journal_has() { enter "$1" journalctl -u "$2" -o cat | grep -q "$3"; }
+journal_has() { enter "$1" journalctl -u "$2" -o cat | grep "$3" > /dev/null; }
 main_process() { enter "$1" systemctl show --property=MainPID --value "$2"; }
 has_change() { enter server1 holdfast changes --path "$1" > "$work/out" 2>&1 && grep -qF "$1" "$work/out"; }
 # Changes a file on web1, and sees it on server1.
@@ -137,7 +137,7 @@ see_change() {
   until_true 60 "a change of $path" has_change "$path"
   say "server1# holdfast changes --path $path   (after $(seconds "$from") s)"
   cat "$work/out"
-  grep -F " modified $path " "$work/out" | grep -q ' \(001\|web1\) ' || fail "not that change of web1"
+  grep -F " modified $path " "$work/out" | grep ' \(001\|web1\) ' > /dev/null || fail "not that change of web1"
 }
 # Installs the newer package, and expects that the unit runs the new program.
 upgrade() {
