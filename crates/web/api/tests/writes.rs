@@ -62,7 +62,7 @@ async fn agent_is_added_with_a_key_and_removed() {
     let (status, gone) = call(&world, "DELETE", path, &token, None).await;
     assert_eq!(status, StatusCode::OK, "{gone}");
     assert_eq!(gone["data"]["affected_items"], json!(["004"]));
-    assert_eq!(failed(&gone), [(1731, "001".into()), (1701, "009".into())]);
+    assert_eq!(failed(&gone), [(1701, "009".into()), (1731, "001".into())]);
     assert!(world.registry.agent(AgentId(4)).is_none());
     let total = &world.ok("/agents/summary/status", &token).await["data"]["connection"]["total"];
     assert_eq!(*total, 3);
@@ -129,7 +129,7 @@ async fn groups_are_created_joined_configured_and_deleted() {
     let (_, only) =
         call(&world, "DELETE", "/groups?groups_list=edge,default,no", &token, None).await;
     assert_eq!(only["data"]["affected_items"], json!(["edge"]));
-    assert_eq!(failed(&only), [(1712, "default".into()), (1710, "no".into())]);
+    assert_eq!(failed(&only), [(1710, "no".into()), (1712, "default".into())]);
     assert_eq!(world.registry.agent(AgentId(3)).unwrap().groups, ["default"], "never none");
     let (_, stays) = call(&world, "DELETE", "/agents/003/group/default", &token, None).await;
     assert_eq!(stays["error"], 1745);
