@@ -120,7 +120,7 @@ impl Client {
         Ok(Self { http: http.build()?, base, place, is_local: false, token })
     }
 
-    /// Sends a GET and returns the JSON answer. There is no time limit.
+    /// Sends a GET and returns the JSON answer. A unix socket has no time limit.
     ///
     /// # Errors
     /// If there is no answer, or the server refuses.
@@ -128,7 +128,7 @@ impl Client {
         self.send(self.request(Method::GET, path, query)?).await
     }
 
-    /// Sends a PUT without a body and returns the JSON answer. There is no time limit.
+    /// Sends a PUT without a body and returns the JSON answer. A unix socket has no time limit.
     ///
     /// # Errors
     /// If there is no answer, or the server refuses.
@@ -197,7 +197,9 @@ impl Client {
 
     fn refused(&self, status: StatusCode, body: &str) -> anyhow::Error {
         let text = self.refusal(status, body);
-        if status.is_client_error() { Refusal(text).into() } else { anyhow!(text) }
+        // A request above a limit is accepted later.
+        let is_final = status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS;
+        if is_final { Refusal(text).into() } else { anyhow!(text) }
     }
 
     fn refusal(&self, status: StatusCode, body: &str) -> String {
