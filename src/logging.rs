@@ -22,7 +22,7 @@ use crate::cli::LogFormat;
 const PARTS: &[&str] = &[
     "api", "attribution", "client", "commit", "conformance", "console", "control", "detect", "device",
     "dirty", "env", "explain", "holdfast", "host", "ingest", "journal", "link", "listener", "model", "observe",
-    "page", "query", "queue", "realtime", "registry", "replication", "run", "scan", "series", "service", "sessions",
+    "page", "query", "queue", "realtime", "registry", "replication", "rest", "run", "scan", "security", "series", "service", "sessions",
     "settings", "sigma", "silence", "sqlite", "state", "sync", "telemetry", "watch", "writers",
     "h2", "hyper", "hyper_util", "reqwest", "rustls", "tower",
 ];

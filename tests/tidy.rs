@@ -48,7 +48,8 @@ const LARGER_CRATES: &[(&str, usize)] = &[
     ("crates/store/series", 12),
     ("crates/store/control", 8),
     ("crates/store/state", 6),
-    ("crates/web/api", 15),
+    ("crates/web/api", 8),
+    ("crates/web/rest", 6),
     ("src", 7),
 ];
 
@@ -107,10 +108,18 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("server/query", &["env", "series"]),
     ("server/ingest", &["env", "series", "query"]),
     (
+        "web/rest",
+        &[
+            "model", "env", "registry", "sigma", "control", "state", "commit", "series", "ingest",
+            "listener",
+        ],
+    ),
+    ("web/security", &["model", "registry", "control", "listener", "rest"]),
+    (
         "web/api",
         &[
             "model", "env", "settings", "registry", "sigma", "control", "state", "commit",
-            "series", "ingest", "listener",
+            "series", "listener", "rest", "security",
         ],
     ),
     ("web/listener", &["env"]),

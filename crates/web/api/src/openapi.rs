@@ -16,12 +16,12 @@ use utoipa::openapi::{
     Response, ResponseBuilder,
 };
 
-use crate::http::envelope::{JSON, PROBLEM};
-use crate::http::operation::{
+use crate::routes;
+use rest::http::envelope::{JSON, PROBLEM};
+use rest::http::operation::{
     Access, Kind, Operation, Parameter, Place, Shape, Verb, is_content_type,
 };
-use crate::http::parameters::NAME_CHARS_MAX;
-use crate::routes;
+use rest::http::parameters::NAME_CHARS_MAX;
 
 /// Returns the document as indented JSON with a final newline.
 pub fn json() -> String {

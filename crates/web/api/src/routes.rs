@@ -4,16 +4,15 @@ use utoipa::openapi::schema::{ArrayBuilder, ObjectBuilder, Type};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
-use crate::http::api::Need;
-use crate::http::envelope::{FailedError, FailedItem, MessageAnswer, Problem};
-use crate::http::operation::{Access, Operation};
 use crate::resource::common::{ASSIGN, AgentRef};
 use crate::resource::{
     agent_commands, agent_list, agent_writes, agents, changes, clock, cluster, commands,
     configuration, enrolment, event_item, feed, file_item, fleet, group_item, groups, local,
-    members, overview, rules_files, scans, security, series, server, states, summary, syscheck,
-    watched,
+    members, overview, rules_files, scans, series, server, states, summary, syscheck, watched,
 };
+use rest::http::api::Need;
+use rest::http::envelope::{FailedError, FailedItem, MessageAnswer, Problem};
+use rest::http::operation::{Access, Operation};
 
 /// Actions that an operation requires in addition to its own, depending on its input: the operation,
 /// the action, the type of resource. The operation's code checks them.
@@ -210,7 +209,7 @@ fn schema_of<T: ToSchema>() -> (String, RefOr<Schema>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::operation::{Access, Place, Shape, UNSEEN, Verb, is_content_type};
+    use rest::http::operation::{Access, Place, Shape, UNSEEN, Verb, is_content_type};
 
     #[test]
     fn operations_are_unique_and_fully_described() {

@@ -5,11 +5,11 @@ use registry::{AgentQuery, CommandKind};
 
 use super::group_item::{GROUP_ID, existing};
 use super::issuing::{active, issue_command, issue_to};
-use crate::code::Code;
-use crate::error::Failure;
-use crate::http::call::Call;
-use crate::http::envelope::Answer;
-use crate::http::operation::{
+use rest::code::Code;
+use rest::error::Failure;
+use rest::http::call::Call;
+use rest::http::envelope::Answer;
+use rest::http::operation::{
     AGENT_ID, AGENTS_LIST, COMMON, Handler, Kind, Operation, Shape, Verb, action, path,
 };
 

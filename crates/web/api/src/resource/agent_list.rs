@@ -6,14 +6,14 @@ use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
 
-use crate::code::Code;
-use crate::error::Failure;
-use crate::http::api::Api;
-use crate::http::call::Call;
-use crate::http::envelope::{ItemWriter, List, to_value};
-use crate::http::operation::{Access, PAGE_ITEMS_MAX, action};
-use crate::http::q::{self, Op, Query};
-use crate::http::shape;
+use rest::code::Code;
+use rest::error::Failure;
+use rest::http::api::Api;
+use rest::http::call::Call;
+use rest::http::envelope::{ItemWriter, List, to_value};
+use rest::http::operation::{Access, PAGE_ITEMS_MAX, action};
+use rest::http::q::{self, Op, Query};
+use rest::http::shape;
 
 pub(super) const READ: Access = action("agent:read", "agent:id");
 

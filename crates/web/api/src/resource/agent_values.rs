@@ -5,9 +5,9 @@ use registry::{AgentColumn, AgentCondition, AgentQuery, CompareOp};
 use serde_json::{Map, Value, json};
 
 use super::agent_list::{Column, LIST_MESSAGES};
-use crate::error::Failure;
-use crate::http::call::Call;
-use crate::http::envelope::List;
+use rest::error::Failure;
+use rest::http::call::Call;
+use rest::http::envelope::List;
 
 /// Formats a value of a column as lists show it.
 pub(super) fn format_value(column: AgentColumn, value: Option<String>) -> Option<String> {

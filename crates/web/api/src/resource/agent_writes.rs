@@ -16,14 +16,14 @@ use utoipa::ToSchema;
 
 use super::agent_list;
 use super::common::only_failed;
-use crate::code::Code;
-use crate::error::Failure;
-use crate::http::call::Call;
-use crate::http::envelope::{Answer, ItemWriter, List, to_value};
-use crate::http::operation::{
+use rest::code::Code;
+use rest::error::Failure;
+use rest::http::call::Call;
+use rest::http::envelope::{Answer, ItemWriter, List, to_value};
+use rest::http::operation::{
     AGENT_ID, COMMON, Handler, Kind, Operation, Parameter, Q, Shape, Verb, action, query, required,
 };
-use crate::http::parameters::timeframe;
+use rest::http::parameters::timeframe;
 
 /// The action for removing agents, including those that a new agent replaces.
 const DELETE: &str = "agent:delete";

@@ -1,11 +1,11 @@
 //! The list of agents.
 
 use super::agent_list::{READ, agent_query, page_and_missing};
-use crate::code::Code;
-use crate::error::Failure;
-use crate::http::call::Call;
-use crate::http::envelope::Answer;
-use crate::http::operation::{
+use rest::code::Code;
+use rest::error::Failure;
+use rest::http::call::Call;
+use rest::http::envelope::Answer;
+use rest::http::operation::{
     AGENTS_LIST, COMMON, Handler, Kind, Operation, PAGING, Parameter, Q, SEARCH, Shape, Verb, query,
 };
 

@@ -8,11 +8,11 @@ use state::{ChangePage, ChangeQuery, EventKind, PathMatch, StoredEvent};
 
 use super::common::named_agents;
 use super::event_item::{CAUSES, change_item, coverage_item};
-use crate::code::Code;
-use crate::error::Failure;
-use crate::http::call::Call;
-use crate::http::envelope::{Answer, List, to_value};
-use crate::http::operation::{
+use rest::code::Code;
+use rest::error::Failure;
+use rest::http::call::Call;
+use rest::http::envelope::{Answer, List, to_value};
+use rest::http::operation::{
     AGENTS_LIST, COMMON, Handler, Kind, Operation, Parameter, Shape, Verb, action, path, query,
 };
 

@@ -5,10 +5,10 @@ use model::timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::error::Failure;
-use crate::http::call::Call;
-use crate::http::envelope::Answer;
-use crate::http::operation::{Access, COMMON_PRETTY, Handler, Operation, Shape, Verb, action};
+use rest::error::Failure;
+use rest::http::call::Call;
+use rest::http::envelope::Answer;
+use rest::http::operation::{Access, COMMON_PRETTY, Handler, Operation, Shape, Verb, action};
 
 pub(crate) const OPERATIONS: &[Operation] = &[
     Operation {

@@ -6,11 +6,11 @@
 use serde_json::{Map, Value, json};
 
 use super::node::{CLUSTER, MANAGER, NODE, NODES, explicit, one, own_node, read, wanted};
-use crate::error::Failure;
-use crate::http::call::Call;
-use crate::http::envelope::{Answer, List};
-use crate::http::listing::Listing;
-use crate::http::operation::{
+use rest::error::Failure;
+use rest::http::call::Call;
+use rest::http::envelope::{Answer, List};
+use rest::http::listing::Listing;
+use rest::http::operation::{
     COMMON, Handler, Kind, LISTED, Operation, PAGING, Parameter, Shape, Verb, action, query,
 };
 

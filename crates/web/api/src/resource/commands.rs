@@ -7,10 +7,10 @@ use registry::{CommandKind, CommandRow, OutcomeFilter, OutcomeRow, OutcomeState,
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::error::Failure;
-use crate::http::call::Call;
-use crate::http::envelope::{Answer, List, to_value};
-use crate::http::operation::{
+use rest::error::Failure;
+use rest::http::call::Call;
+use rest::http::envelope::{Answer, List, to_value};
+use rest::http::operation::{
     COMMON, Handler, Kind, Operation, PAGE_ITEMS_DEFAULT, PAGE_ITEMS_MAX, Parameter, Shape, Verb,
     action, path, query,
 };

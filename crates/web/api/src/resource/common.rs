@@ -7,9 +7,9 @@ use registry::Permitted;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::code::Code;
-use crate::http::call::Call;
-use crate::http::envelope::{Answer, List};
+use rest::code::Code;
+use rest::http::call::Call;
+use rest::http::envelope::{Answer, List};
 
 /// The action that permits adding agents to a group and removing them.
 pub(crate) const ASSIGN: &str = "group:modify_assignments";

@@ -5,12 +5,12 @@ use axum::http::StatusCode;
 use serde_json::{Value, json};
 
 use super::node::{CLUSTER, MANAGER, NODE, NODES, one, own_node, read};
-use crate::code::Code;
-use crate::error::Failure;
-use crate::http::api::ConfigFile;
-use crate::http::call::Call;
-use crate::http::envelope::{Answer, JSON, List, to_bytes};
-use crate::http::operation::{
+use rest::code::Code;
+use rest::error::Failure;
+use rest::http::api::ConfigFile;
+use rest::http::call::Call;
+use rest::http::envelope::{Answer, JSON, List, to_bytes};
+use rest::http::operation::{
     Access, COMMON, Handler, Kind, Operation, Parameter, Shape, Verb, action, query,
 };
 
@@ -189,7 +189,7 @@ fn api_facts(call: &Call) -> Value {
     json!({
         "authentication_pool_size": registry.login_workers,
         "intervals": {"request_timeout": options.request_timeout_ms / 1_000},
-        "max_upload_size": crate::limits::BODY_BYTES_MAX,
+        "max_upload_size": rest::limits::BODY_BYTES_MAX,
         "access": {
             "max_login_attempts": registry.login_attempts_max,
             "block_time": registry.login_block_s,

@@ -2,9 +2,9 @@
 
 use state::{Comparison, Condition, DocumentField, QueryValue};
 
-use crate::code::Code;
-use crate::error::Failure;
-use crate::http::q::{self, Op, Query};
+use rest::code::Code;
+use rest::error::Failure;
+use rest::http::q::{self, Op, Query};
 
 /// Converts the parameter `q` into a condition on documents. Relative dates count back from `now_us`,
 /// microseconds since the epoch.

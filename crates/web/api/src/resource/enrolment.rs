@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::common::ASSIGN;
-use crate::error::Failure;
-use crate::http::call::Call;
-use crate::http::envelope::{Answer, List, to_value};
-use crate::http::operation::{COMMON, Handler, Kind, Operation, Shape, Verb, action, required};
+use rest::error::Failure;
+use rest::http::call::Call;
+use rest::http::envelope::{Answer, List, to_value};
+use rest::http::operation::{COMMON, Handler, Kind, Operation, Shape, Verb, action, required};
 
 /// Default lifetime of a token, seconds: 1 hour.
 const TTL_SECONDS: u64 = 3_600;

@@ -8,9 +8,9 @@ use utoipa::ToSchema;
 
 use super::common::AgentRef;
 use super::overlay;
-use crate::error::Failure;
-use crate::http::call::Call;
-use crate::http::envelope::to_value;
+use rest::error::Failure;
+use rest::http::call::Call;
+use rest::http::envelope::to_value;
 
 /// The kinds of causes, in the order of the state store's counters.
 pub(super) const CAUSES: &[&str] = &["unexplained", "package", "deployment"];

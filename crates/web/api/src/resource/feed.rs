@@ -17,16 +17,16 @@ use serde_json::{Value, json};
 use state::{ArrivalQuery, ChangeQuery, EventKind, StoredEvent};
 
 use super::event_item::{change_item, coverage_item};
-use crate::access::caller::Caller;
-use crate::code::Code;
-use crate::error::Failure;
-use crate::http::call::Call;
-use crate::http::envelope::{Answer, Stream, to_value};
-use crate::http::operation::{
+use rest::access::caller::Caller;
+use rest::code::Code;
+use rest::error::Failure;
+use rest::http::call::Call;
+use rest::http::envelope::{Answer, Stream, to_value};
+use rest::http::operation::{
     AGENTS_LIST, Answering, Handler, Kind, Operation, Shape, Verb, action, query,
 };
-use crate::http::pipeline::SSE;
-use crate::http::stream::{self, PieceSender};
+use rest::http::pipeline::SSE;
+use rest::http::stream::{self, PieceSender};
 
 /// Lifetime of a stream; the client then reconnects with its last id.
 const STREAM_TIME_MAX: Duration = Duration::from_hours(1);

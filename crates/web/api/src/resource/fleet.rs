@@ -6,10 +6,10 @@ use serde_json::{Map, Value, json};
 
 use super::agent_list::{self, Column, LIST_MESSAGES, READ};
 use super::agent_values::{format_value, insert_nested};
-use crate::error::Failure;
-use crate::http::call::Call;
-use crate::http::envelope::{Answer, List};
-use crate::http::operation::{
+use rest::error::Failure;
+use rest::http::call::Call;
+use rest::http::envelope::{Answer, List};
+use rest::http::operation::{
     COMMON, Handler, Kind, Operation, PAGING, Parameter, Q, SEARCH, Shape, Verb, query,
 };
 

@@ -4,12 +4,12 @@ use registry::GroupCount;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::code::Code;
-use crate::error::Failure;
-use crate::http::api::Api;
-use crate::http::call::Call;
-use crate::http::operation::{Kind, Parameter, path};
-use crate::http::parameters;
+use rest::code::Code;
+use rest::error::Failure;
+use rest::http::api::Api;
+use rest::http::call::Call;
+use rest::http::operation::{Kind, Parameter, path};
+use rest::http::parameters;
 
 /// `{group_id}` in a path.
 pub(super) const GROUP_ID: Parameter = path("group_id", Kind::GroupName, "Name of the group.");

@@ -12,16 +12,16 @@ use utoipa::ToSchema;
 
 use super::group_item::{GROUP_ID, check_name, existing, item};
 use super::{agent_list, digest, group_form};
-use crate::code::Code;
-use crate::error::Failure;
-use crate::http::call::Call;
-use crate::http::envelope::{Answer, List, to_value};
-use crate::http::listing::Listing;
-use crate::http::operation::{
+use rest::code::Code;
+use rest::error::Failure;
+use rest::http::call::Call;
+use rest::http::envelope::{Answer, List, to_value};
+use rest::http::listing::Listing;
+use rest::http::operation::{
     COMMON, Handler, Kind, LISTED, Operation, PAGING, Parameter, Shape, Verb, action, path, query,
     required,
 };
-use crate::http::shape;
+use rest::http::shape;
 
 /// The resource type of groups in policies.
 const KIND: &str = "group:id";

@@ -4,10 +4,10 @@ use model::{AgentId, AgentStatus};
 use registry::{AgentQuery, CommandKind, Permitted};
 use serde_json::json;
 
-use crate::code::Code;
-use crate::error::Failure;
-use crate::http::call::Call;
-use crate::http::envelope::{Answer, ItemWriter, List};
+use rest::code::Code;
+use rest::error::Failure;
+use rest::http::call::Call;
+use rest::http::envelope::{Answer, ItemWriter, List};
 
 /// Returns a query for the active agents that the caller may command.
 pub(super) fn active(call: &Call) -> AgentQuery {

@@ -14,12 +14,12 @@ use utoipa::ToSchema;
 use super::agent_list::READ;
 use super::group_item::{GROUP_ID, existing};
 use super::summary::summary_of;
-use crate::access::caller::Caller;
-use crate::code::Code;
-use crate::error::Failure;
-use crate::http::call::Call;
-use crate::http::envelope::{Answer, JSON, to_bytes, to_value};
-use crate::http::operation::{
+use rest::access::caller::Caller;
+use rest::code::Code;
+use rest::error::Failure;
+use rest::http::call::Call;
+use rest::http::envelope::{Answer, JSON, to_bytes, to_value};
+use rest::http::operation::{
     COMMON, Handler, Kind, Operation, Parameter, Shape, Verb, action, path,
 };
 

@@ -7,18 +7,18 @@ use serde_json::{Value, json};
 
 use super::common::{ASSIGN, only_failed};
 use super::group_item::{GROUP_ID, existing};
-use crate::code::Code;
-use crate::error::Failure;
-use crate::http::call::Call;
-use crate::http::envelope::{Answer, List};
-use crate::http::operation::{
+use rest::code::Code;
+use rest::error::Failure;
+use rest::http::call::Call;
+use rest::http::envelope::{Answer, List};
+use rest::http::operation::{
     AGENT_ID, AGENTS_LIST, COMMON, Handler, Kind, Operation, Shape, Verb, action, query, required,
 };
 
-const FORCE: crate::http::operation::Parameter =
+const FORCE: rest::http::operation::Parameter =
     query("force_single_group", Kind::Flag, "Remove the agent from its other groups.");
 
-const MODIFY: crate::http::operation::Access = action("agent:modify_group", "agent:id");
+const MODIFY: rest::http::operation::Access = action("agent:modify_group", "agent:id");
 
 pub(crate) const OPERATIONS: &[Operation] = &[
     Operation {

@@ -31,7 +31,6 @@ pub(crate) mod overview;
 mod ready;
 pub(crate) mod rules_files;
 pub(crate) mod scans;
-pub(crate) mod security;
 pub(crate) mod series;
 pub(crate) mod server;
 pub(crate) mod states;

@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use crate::code::Code;
-use crate::error::Failure;
-use crate::http::call::Call;
-use crate::http::envelope::{Answer, List};
-use crate::http::operation::{
+use rest::code::Code;
+use rest::error::Failure;
+use rest::http::call::Call;
+use rest::http::envelope::{Answer, List};
+use rest::http::operation::{
     Access, Handler, Kind, Operation, Parameter, Shape, Verb, action, path, query,
 };
 

@@ -11,8 +11,8 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 use state::StoredEvent;
 
-use crate::error::Failure;
-use crate::http::call::Call;
+use rest::error::Failure;
+use rest::http::call::Call;
 
 /// The key of the description in a document.
 const KEY: &str = "wazuh";

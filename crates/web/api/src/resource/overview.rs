@@ -10,10 +10,10 @@ use utoipa::ToSchema;
 use super::agent_list::{AgentItem, READ, item};
 use super::group_item::{self, GroupItem};
 use super::summary::StatusData;
-use crate::error::Failure;
-use crate::http::call::Call;
-use crate::http::envelope::Answer;
-use crate::http::operation::{COMMON, Handler, Operation, Shape, Verb};
+use rest::error::Failure;
+use rest::http::call::Call;
+use rest::http::envelope::Answer;
+use rest::http::operation::{COMMON, Handler, Operation, Shape, Verb};
 
 pub(crate) const OPERATIONS: &[Operation] = &[Operation {
     verb: Verb::Get,

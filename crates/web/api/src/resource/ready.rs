@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 use axum::http::StatusCode;
 use model::timestamp;
 
-use crate::access::authentication;
-use crate::access::caller::Caller;
-use crate::error::Failure;
-use crate::http::call::Call;
-use crate::http::envelope::Answer;
+use rest::access::authentication;
+use rest::access::caller::Caller;
+use rest::error::Failure;
+use rest::http::call::Call;
+use rest::http::envelope::Answer;
 
 const TEXT: &str = "text/plain; charset=utf-8";
 

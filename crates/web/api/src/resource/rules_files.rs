@@ -12,12 +12,12 @@ use serde_json::{Value, json};
 use sigma::{FolderError, RuleError, RuleFile, RuleFolder};
 use utoipa::ToSchema;
 
-use crate::code::Code;
-use crate::error::Failure;
-use crate::http::call::Call;
-use crate::http::envelope::{Answer, List, to_value};
-use crate::http::listing::Listing;
-use crate::http::operation::{
+use rest::code::Code;
+use rest::error::Failure;
+use rest::http::call::Call;
+use rest::http::envelope::{Answer, List, to_value};
+use rest::http::listing::Listing;
+use rest::http::operation::{
     COMMON, Handler, Kind, LISTED, Operation, PAGING, Parameter, Shape, Verb, action, path, query,
 };
 

@@ -9,11 +9,11 @@ use utoipa::ToSchema;
 use super::common::only_failed;
 use super::common::seconds_z;
 use super::issuing::issue_command;
-use crate::code::Code;
-use crate::error::Failure;
-use crate::http::call::Call;
-use crate::http::envelope::{Answer, List, to_value};
-use crate::http::operation::{
+use rest::code::Code;
+use rest::error::Failure;
+use rest::http::call::Call;
+use rest::http::envelope::{Answer, List, to_value};
+use rest::http::operation::{
     AGENT_ID, AGENTS_LIST, COMMON, Handler, Operation, Shape, Verb, action,
 };
 

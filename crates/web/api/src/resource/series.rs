@@ -8,10 +8,10 @@ use axum::http::{Method, Request, StatusCode, header};
 use http_body_util::{BodyExt as _, Limited};
 use tower::ServiceExt as _;
 
-use crate::error::Failure;
-use crate::http::call::Call;
-use crate::http::envelope::{Answer, JSON, Stream};
-use crate::http::operation::{
+use rest::error::Failure;
+use rest::http::call::Call;
+use rest::http::envelope::{Answer, JSON, Stream};
+use rest::http::operation::{
     Access, Answering, Handler, Kind, Operation, Shape, Verb, action, query,
 };
 

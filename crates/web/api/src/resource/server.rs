@@ -6,10 +6,10 @@ use model::timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::error::Failure;
-use crate::http::call::Call;
-use crate::http::envelope::{Answer, JSON};
-use crate::http::operation::{Access, COMMON_PRETTY, Handler, Operation, Shape, Verb};
+use rest::error::Failure;
+use rest::http::call::Call;
+use rest::http::envelope::{Answer, JSON};
+use rest::http::operation::{Access, COMMON_PRETTY, Handler, Operation, Shape, Verb};
 
 const TEXT: &str = "text/plain; charset=utf-8";
 /// The content type that Prometheus requests.

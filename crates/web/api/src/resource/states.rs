@@ -10,14 +10,14 @@ use utoipa::ToSchema;
 use super::common::{AgentRef, named_agents};
 use super::document_condition::condition;
 use super::overlay::{Joined, Overlays};
-use crate::code::Code;
-use crate::error::Failure;
-use crate::http::call::Call;
-use crate::http::envelope::{Answer, ItemWriter, List, to_value};
-use crate::http::operation::{
+use rest::code::Code;
+use rest::error::Failure;
+use rest::http::call::Call;
+use rest::http::envelope::{Answer, ItemWriter, List, to_value};
+use rest::http::operation::{
     AGENTS_LIST, COMMON, Handler, Kind, Operation, PAGING, Q, Shape, Verb, action, path, query,
 };
-use crate::http::{q, shape};
+use rest::http::{q, shape};
 
 /// Longest name of a dataset, bytes.
 const DATASET_BYTES_MAX: usize = 128;

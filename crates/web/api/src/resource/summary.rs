@@ -11,10 +11,10 @@ use utoipa::ToSchema;
 
 use super::agent_list::READ;
 use super::event_item::CAUSES;
-use crate::error::Failure;
-use crate::http::call::Call;
-use crate::http::envelope::{Answer, List};
-use crate::http::operation::{AGENTS_LIST, COMMON, Handler, Operation, Shape, Verb};
+use rest::error::Failure;
+use rest::http::call::Call;
+use rest::http::envelope::{Answer, List};
+use rest::http::operation::{AGENTS_LIST, COMMON, Handler, Operation, Shape, Verb};
 
 pub(crate) const OPERATIONS: &[Operation] = &[
     Operation {

@@ -16,17 +16,17 @@ use state::{
 use super::common::only_failed;
 use super::document_condition::condition;
 use super::file_item::file_item;
-use crate::access::quota::Share;
-use crate::code::Code;
-use crate::error::Failure;
-use crate::http::call::Call;
-use crate::http::envelope::{Answer, ItemWriter, List, Stream, to_value};
-use crate::http::operation::{
+use rest::access::quota::Share;
+use rest::code::Code;
+use rest::error::Failure;
+use rest::http::call::Call;
+use rest::http::envelope::{Answer, ItemWriter, List, Stream, to_value};
+use rest::http::operation::{
     AGENT_ID, COMMON, Handler, Kind, Operation, PAGE_ITEMS_MAX, PAGING, Parameter, Q, SEARCH,
     Shape, Verb, action, query,
 };
-use crate::http::q;
-use crate::http::{listing, shape, stream};
+use rest::http::q;
+use rest::http::{listing, shape, stream};
 
 const TYPES: &[&str] = &[
     "file",

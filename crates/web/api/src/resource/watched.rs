@@ -7,10 +7,10 @@ use utoipa::ToSchema;
 
 use super::common::{AgentRef, named_agents};
 use super::scans::seconds;
-use crate::error::Failure;
-use crate::http::call::Call;
-use crate::http::envelope::{Answer, List, to_value};
-use crate::http::operation::{
+use rest::error::Failure;
+use rest::http::call::Call;
+use rest::http::envelope::{Answer, List, to_value};
+use rest::http::operation::{
     AGENTS_LIST, COMMON, Handler, Kind, Operation, PAGING, Shape, Verb, action, query,
 };
 
