@@ -63,7 +63,7 @@ async fn group_lists_contain_only_permitted_groups() {
     assert_eq!(codes(&all), [0_u64; 0]);
     let named = world.ok("/groups?groups_list=web,default,gone", &token).await;
     assert_eq!(column(&named, "name"), ["web"]);
-    assert_eq!(codes(&named), [4000], "whether a group is there is not told either");
+    assert_eq!(codes(&named), [4000], "an unknown group is answered like a denied one");
     let bearer = format!("Bearer {token}");
     let headers = [("authorization", bearer.as_str())];
     let gone = world.send("DELETE", "/groups?groups_list=all", &headers, "").await.json();
@@ -459,4 +459,42 @@ async fn group_restart_hides_agents_that_the_caller_may_not_read() {
     let token = user_with(&world, &policies, "100,101").await;
     let hidden = world.put("/agents/group/web/restart", &token).await.json();
     assert_eq!((&hidden["error"], &hidden["data"]["failed_items"]), (&json!(0), &json!([])));
+}
+
+#[tokio::test]
+async fn groups_need_group_read_also_in_other_operations() {
+    let world = world();
+    let policies: [(&[&str], &str, &str); 2] = [
+        (&["agent:read", "agent:restart", "agent:modify_group"], "agent:id:*", "allow"),
+        (&["group:read", "group:modify_assignments"], "group:id:default", "allow"),
+    ];
+    let token = user_with(&world, &policies, "100,101").await;
+    let groups = &world.ok("/overview/agents", &token).await["data"]["groups"];
+    assert_eq!((&groups[0]["name"], &groups[1]), (&json!("default"), &json!(null)));
+    let headers = [("authorization", &*format!("Bearer {token}"))];
+    for (method, path) in [
+        ("GET", "/groups/NAME/agents"),
+        ("PUT", "/agents/group/NAME/restart"),
+        ("PUT", "/agents/999/group/NAME"),
+        ("DELETE", "/agents/001/group/NAME"),
+        ("PUT", "/agents/group?group_id=NAME&agents_list=001"),
+    ] {
+        let asked = async |group| {
+            let answer = world.send(method, &path.replace("NAME", group), &headers, "").await;
+            assert_eq!(answer.status, StatusCode::FORBIDDEN, "{method} {path}");
+            answer.json().to_string().replace(group, "NAME")
+        };
+        assert_eq!(asked("web").await, asked("gone").await, "the answer shows if a group exists");
+    }
+}
+
+#[tokio::test]
+async fn node_is_unknown_in_failures_without_cluster_read() {
+    let world = world();
+    let (narrow, admin) = (narrow(&world).await, world.admin().await);
+    for (token, node) in [(narrow, "unknown-node"), (admin, "node01")] {
+        let headers = [("authorization", &*format!("Bearer {token}"))];
+        let failed = world.send("GET", "/groups/web/agents?sort=none", &headers, "").await.json();
+        assert!(failed["dapi_errors"][node].is_object(), "{failed}");
+    }
 }

@@ -77,6 +77,8 @@ const FURTHER: &[(&str, &str, Allowed, Allowed)] = &[
     ("DELETE", "/agents/001/group?groups_list=web", MODIFY, ASSIGN),
     ("PUT", "/agents/group?group_id=web&agents_list=002", MODIFY, ASSIGN),
     ("DELETE", "/agents/group?group_id=web&agents_list=001", MODIFY, ASSIGN),
+    ("PUT", "/agents/group/web/restart", RESTART, GROUP),
+    ("GET", "/groups/web/agents", (&["agent:read"], &["agent:id:*"]), GROUP),
     ("PUT", "/agents/node/node01/restart", RESTART, (&["cluster:read"], &["node:id:node01"])),
     ("DELETE", "/commands/1", CANCEL, RESTART),
     ("DELETE", "/commands/2", CANCEL, (&["syscheck:run"], &["agent:id:*"])),
@@ -116,6 +118,7 @@ const FURTHER: &[(&str, &str, Allowed, Allowed)] = &[
 
 const MODIFY: Allowed = (&["agent:modify_group"], &["agent:id:*"]);
 const ASSIGN: Allowed = (&["group:modify_assignments"], &["group:id:web"]);
+const GROUP: Allowed = (&["group:read"], &["group:id:web"]);
 const RESTART: Allowed = (&["agent:restart"], &["agent:id:*"]);
 const CANCEL: Allowed = (&["command:cancel"], &["*:*:*"]);
 

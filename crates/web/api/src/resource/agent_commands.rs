@@ -3,7 +3,7 @@
 use model::AgentId;
 use registry::{AgentQuery, CommandKind};
 
-use super::group_item::{GROUP_ID, existing};
+use super::group_item::{GROUP_ID, permitted};
 use super::issuing::{active, issue_command, issue_to};
 use rest::code::Code;
 use rest::error::Failure;
@@ -115,7 +115,7 @@ fn reconnect(call: &Call) -> Result<Answer, Failure> {
 }
 
 fn restart_group(call: &Call) -> Result<Answer, Failure> {
-    let group = existing(call)?;
+    let group = permitted(call, "group:read")?;
     // An agent that the caller may not read is left out: its number would reveal that it exists.
     let permitted = call.scope_of("agent:read");
     let query = AgentQuery { group: vec![group], permitted, ..active(call) };

@@ -54,6 +54,14 @@ pub(super) fn existing(call: &Call) -> Result<String, Failure> {
     Err(Failure::detailed(Code::GroupMissing, format!("group does not exist: {name}")))
 }
 
+/// Returns the same as [`existing`], and first refuses callers who may not perform the action on the
+/// group, so that they do not learn which groups exist.
+pub(super) fn permitted(call: &Call, action: &str) -> Result<String, Failure> {
+    let name = call.parameters.text("group_id").unwrap_or_default();
+    call.require(action, "group:id", name)?;
+    existing(call)
+}
+
 /// Fails with `code` if the name is not valid, without querying a store.
 pub(super) fn check_name(name: &str, code: Code) -> Result<(), Failure> {
     if parameters::is_group(name) {

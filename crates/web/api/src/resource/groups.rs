@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use super::group_item::{GROUP_ID, check_name, existing, item};
+use super::group_item::{GROUP_ID, check_name, existing, item, permitted};
 use super::{agent_list, digest, group_form};
 use rest::code::Code;
 use rest::error::Failure;
@@ -293,7 +293,7 @@ fn is_gone(deleted: Result<u64, RegistryError>) -> Result<bool, Failure> {
 }
 
 fn members(call: &Call) -> Result<Answer, Failure> {
-    let group = existing(call)?;
+    let group = permitted(call, READ)?;
     let query = AgentQuery { group: vec![group], ..agent_list::agent_query(call)? };
     Ok(Answer::List(agent_list::page(call, query)?))
 }

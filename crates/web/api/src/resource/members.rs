@@ -6,7 +6,7 @@ use registry::{AgentQuery, GroupChange};
 use serde_json::{Value, json};
 
 use super::common::{ASSIGN, only_failed};
-use super::group_item::{GROUP_ID, existing};
+use super::group_item::{GROUP_ID, permitted};
 use rest::code::Code;
 use rest::error::Failure;
 use rest::http::call::Call;
@@ -136,14 +136,9 @@ fn is_sync(call: &Call) -> Result<Answer, Failure> {
     Ok(Answer::List(List::new(vec![item], 1, messages)))
 }
 
-fn may_use(call: &Call, group: &str) -> Result<(), Failure> {
-    call.require(ASSIGN, "group:id", group)
-}
-
 fn add_one(call: &Call) -> Result<Answer, Failure> {
+    let group = permitted(call, ASSIGN)?;
     let (id, groups) = member(call)?;
-    let group = existing(call)?;
-    may_use(call, &group)?;
     let single = call.parameters.flag("force_single_group");
     if groups.contains(&group) && !single {
         return Ok(Answer::Message(format!("Agent '{id}' already belongs to group '{group}'.")));
@@ -174,9 +169,8 @@ fn stays(groups: &[String], group: &str) -> Option<Code> {
 }
 
 fn remove_one(call: &Call) -> Result<Answer, Failure> {
+    let group = permitted(call, ASSIGN)?;
     let (id, groups) = member(call)?;
-    let group = existing(call)?;
-    may_use(call, &group)?;
     if let Some(code) = stays(&groups, &group) {
         return Err(Failure::code(code));
     }
@@ -207,10 +201,10 @@ fn remove_from_groups(call: &Call) -> Result<Answer, Failure> {
     let (mut left, mut failed) = (groups, Vec::new());
     let mut removed: Vec<Value> = Vec::new();
     for group in wanted {
-        if !known.iter().any(|known| known.name == group) {
-            failed.push((Code::GroupMissing, group));
-        } else if !call.may(ASSIGN, "group:id", &group) {
+        if !call.may(ASSIGN, "group:id", &group) {
             failed.push((Code::Denied, group));
+        } else if !known.iter().any(|known| known.name == group) {
+            failed.push((Code::GroupMissing, group));
         } else if let Some(code) = stays(&left, &group) {
             failed.push((code, group));
         } else {
@@ -244,10 +238,10 @@ fn chosen(call: &Call) -> Result<Chosen, Failure> {
     named.dedup();
     let mut failed = Vec::new();
     named.retain(|id| {
-        let code = if *id == AgentId::SERVER {
-            Code::ServerItself
-        } else if !scope.holds(*id) {
+        let code = if !scope.holds(*id) {
             Code::Denied
+        } else if *id == AgentId::SERVER {
+            Code::ServerItself
         } else if call.api.registry.agent(*id).is_none() {
             Code::AgentMissing
         } else {
@@ -275,8 +269,7 @@ fn is_full(call: &Call, id: AgentId, group: &str) -> bool {
 }
 
 fn add_many(call: &Call) -> Result<Answer, Failure> {
-    let group = existing(call)?;
-    may_use(call, &group)?;
+    let group = permitted(call, ASSIGN)?;
     let (mut agents, mut failed) = chosen(call)?;
     let single = call.parameters.flag("force_single_group");
     if !single {
@@ -299,8 +292,7 @@ fn add_many(call: &Call) -> Result<Answer, Failure> {
 }
 
 fn remove_many(call: &Call) -> Result<Answer, Failure> {
-    let group = existing(call)?;
-    may_use(call, &group)?;
+    let group = permitted(call, ASSIGN)?;
     let implicit = call.parameters.agents("agents_list").is_none();
     let (mut agents, mut failed) = chosen(call)?;
     agents.retain(|id| {

@@ -77,10 +77,12 @@ fn overview(call: &Call) -> Result<Answer, Failure> {
     };
     let summary = overview.summary;
     let node = call.api.node().to_owned();
+    let may_read = |group: &registry::GroupCount| call.may("group:read", "group:id", &group.name);
+    let groups = overview.groups.into_iter().filter(may_read);
     let os = |[name, platform, version]: [String; 3]| OsKey { name, platform, version };
     Answer::data(&OverviewData {
         nodes: vec![NodeCount { node_name: node, count: summary.status.total }],
-        groups: overview.groups.into_iter().map(|g| group_item::item(&call.api, g)).collect(),
+        groups: groups.map(|group| group_item::item(&call.api, group)).collect(),
         agent_os: overview
             .systems
             .into_iter()

@@ -63,11 +63,16 @@ pub fn router(api: &Arc<Api>, operations: impl Iterator<Item = &'static Operatio
         .fallback(handler(Vec::new()))
 }
 
+/// The name of the node in failures of callers who may not read it.
+const UNKNOWN_NODE: &str = "unknown-node";
+
 /// The fields of an access log line that become known while the request is processed.
 #[derive(Default)]
 struct Seen {
     operation: Option<&'static Operation>,
     user: Option<String>,
+    /// Whether the caller may read the name of this node.
+    may_read_node: bool,
     parameters: String,
     body: String,
     /// The reader that counts what the request costs.
@@ -92,7 +97,8 @@ async fn handle_request(api: Arc<Api>, route: Route, mut request: Request) -> Re
     let mut response = match answered {
         Ok(response) => response,
         Err(failure) if bare(source, &path) => headers::plain(&failure),
-        Err(failure) => headers::problem(&failure, api.node()),
+        Err(failure) if seen.may_read_node => headers::problem(&failure, api.node()),
+        Err(failure) => headers::problem(&failure, UNKNOWN_NODE),
     };
     let (took, cost) = (started.elapsed(), seen.reader.cost());
     headers::finish(&mut response, took, cost);
@@ -144,6 +150,7 @@ async fn respond(
     seen.operation = Some(operation);
     let caller = authenticate(api, operation.access, source, &parts, &seen.reader).await?;
     seen.user = Some(caller.name());
+    seen.may_read_node = caller.may(&api.registry, "cluster:read", "node:id", api.node());
     let mut query = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri)
         .map_err(|e| Failure::bad(format!("query: {e}")))?
         .0;
