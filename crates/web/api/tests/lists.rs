@@ -40,6 +40,7 @@ async fn repeated_list_parameters_are_joined() {
         ("agents_list=001,002&agents_list=002", "001 002"),
         ("agents_list=001&agents_list=001", "001"),
         ("status=active&status=never_connected&sort=id", "001 003"),
+        ("status=Active,NEVER_connected&sort=id", "001 003"),
         // Of other parameters the last value counts.
         ("name=nothing&name=web-1&select=name", "001"),
     ] {

@@ -105,7 +105,7 @@ async fn users_are_created_listed_changed_and_deleted() {
     assert_eq!(list["data"]["total_affected_items"], 3);
     assert_eq!(list["message"], "All specified users were returned");
     let list = world.ok("/security/users?q=username~min&select=username", &admin).await;
-    assert_eq!(list["data"]["affected_items"], json!([{"username": "admin"}]));
+    assert_eq!(list["data"]["affected_items"], json!([{"id": 1, "username": "admin"}]));
     let list = world.ok("/security/users?user_ids=101,77", &admin).await;
     assert_eq!((column(&list, "username"), failure(&list)), (vec!["worker".into()], (2, 5001)));
     let none = world.ok("/security/users?user_ids=77", &admin).await;

@@ -119,8 +119,10 @@ async fn groups_are_created_joined_configured_and_deleted() {
     let config = "<agent_config><syscheck><frequency>60</frequency></syscheck></agent_config>";
     let put = world.send("PUT", "/groups/edge/configuration", &headers, config).await;
     assert_eq!(put.status, StatusCode::OK, "{}", String::from_utf8_lossy(&put.body));
+    let empty = world.send("PUT", "/groups/edge/configuration", &headers, "").await;
+    assert_eq!((empty.status, &empty.json()["error"]), (StatusCode::BAD_REQUEST, &json!(1912)));
     let read = world.get("/groups/edge/files/agent.conf?raw=true", &token).await;
-    assert_eq!(read.body, config.as_bytes());
+    assert_eq!(read.body, config.as_bytes(), "the configuration stays");
     let list = world.ok("/groups?q=name=edge;count=3", &token).await;
     assert_eq!(list["data"]["affected_items"][0]["configSum"].as_str().unwrap().len(), 32);
 

@@ -157,6 +157,8 @@ codes! {
         "add overwrite=true to replace it";
     RuleFileToChangeMissing = 1906, BAD_REQUEST, "no such rules file",
         "GET /rules/files lists the files";
+    GroupConfigurationEmpty = 1912, BAD_REQUEST, "the configuration of the group is empty",
+        "send the configuration as the body; <agent_config/> sets nothing";
     NoCluster = 3013, BAD_REQUEST, "there is no cluster: this server runs alone",
         "ask /manager instead";
     Timeout = 3021, INTERNAL_SERVER_ERROR, "the request took too long",

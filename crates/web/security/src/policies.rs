@@ -191,7 +191,7 @@ fn list(call: &Call) -> Result<Answer, Failure> {
             "policy.resources",
             "policy.effect",
         ],
-        always: &[],
+        always: &["id"],
         messages: [
             "All specified policies were returned",
             "Some policies were not returned",

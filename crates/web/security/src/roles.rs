@@ -111,7 +111,7 @@ pub(super) fn item(call: &Call, id: u32) -> Result<Option<Value>, Failure> {
 fn list(call: &Call) -> Result<Answer, Failure> {
     let listing = Listing {
         fields: &["id", "name", "policies", "users", "rules"],
-        always: &[],
+        always: &["id"],
         messages: [
             "All specified roles were returned",
             "Some roles were not returned",

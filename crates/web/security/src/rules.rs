@@ -138,7 +138,7 @@ fn checked(rule: &Value) -> Result<String, Failure> {
 fn list(call: &Call) -> Result<Answer, Failure> {
     let listing = Listing {
         fields: &["id", "name", "rule", "roles"],
-        always: &[],
+        always: &["id"],
         messages: [
             "All specified security rules were returned",
             "Some security rules were not returned",

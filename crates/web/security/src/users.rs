@@ -132,7 +132,7 @@ pub(super) fn items(image: &SecurityImage) -> Result<Vec<(u32, Value)>, Failure>
 fn list(call: &Call) -> Result<Answer, Failure> {
     let listing = Listing {
         fields: &["id", "username", "allow_run_as", "roles"],
-        always: &[],
+        always: &["id"],
         messages: [
             "All specified users were returned",
             "Some users were not returned",

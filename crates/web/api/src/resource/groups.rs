@@ -370,6 +370,9 @@ fn configuration(call: &Call) -> Result<Answer, Failure> {
 
 fn configure(call: &Call) -> Result<Answer, Failure> {
     let group = existing(call)?;
+    if call.body.is_empty() {
+        return Err(Failure::code(Code::GroupConfigurationEmpty));
+    }
     let text = std::str::from_utf8(&call.body).map_err(|_| {
         Failure::detailed(Code::GroupConfigurationInvalid, "the configuration is not UTF-8 text")
     })?;

@@ -96,7 +96,7 @@ pub enum Kind {
     Search,
     /// One of these words.
     Word(&'static [&'static str]),
-    /// Some of these words, separated by commas.
+    /// Some of these words, separated by commas, in any case.
     Words(&'static [&'static str]),
     /// Decimal numbers, separated by commas.
     Numbers,

@@ -240,11 +240,11 @@ fn check(parameter: &Parameter, text: &str) -> Result<Value, Failure> {
             None => Err(no_word(parameter, text, words)),
         },
         Kind::Words(words) => {
-            let list = split(parameter, text)?;
-            match list.iter().find(|item| !words.contains(&item.as_str())) {
-                Some(item) => Err(no_word(parameter, item, words)),
-                None => Ok(Value::List(list)),
-            }
+            let known = |item: &String| {
+                let word = words.iter().find(|word| word.eq_ignore_ascii_case(item));
+                word.map(|word| (*word).to_owned()).ok_or_else(|| no_word(parameter, item, words))
+            };
+            split(parameter, text)?.iter().map(known).collect::<Result<_, _>>().map(Value::List)
         }
         Kind::Names => named(parameter, text, "names", |item| item.chars().all(is_name)),
         // No group can have the name `all`.
