@@ -20,12 +20,15 @@ pub struct Answer {
     /// True if nothing in the session could be applied.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub noop: bool,
-    /// Values that were left out; all others were accepted.
+    /// Values that were left out; all others were accepted. This and the following fields are sent
+    /// only to senders that name their instance.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub skipped: Vec<Skipped>,
     /// Id of the store that answered. An agent that sees a different id checks its datasets.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub store: String,
     /// Id of the last session of this agent that the store has applied.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub session: String,
 }
 

@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use env::clock::Clock;
 use link::json::{STATUS_CHECKSUM_MISMATCH, STATUS_OK};
-use link::{Answer, HEADER_TIME};
+use link::{Answer, HEADER_INSTANCE, HEADER_TIME};
 use model::limits::CLOCK_OFF_US;
 use model::{AgentId, Dataset, Incarnation, Overlay, Record, SessionRecord, Skipped, Write};
 use registry::{Reader, WriteContext};
@@ -78,7 +78,7 @@ async fn process_session(app: &Arc<App>, mut arrived: Arrived) -> Result<Respons
             let answer = commit(app, &from, work, &lock).await?;
             Ok(unread::session_response(&answer, arrived.charge, lock.release()))
         }
-        Task::Check { dataset, checksum } => check(app, &caller, dataset, &checksum).await,
+        Task::Check { dataset, checksum } => check(app, &from, dataset, &checksum).await,
         Task::Describe { subject, version, check } => {
             let mut writes = Writes::default();
             if caller.incarnation == Incarnation(0) {
@@ -98,6 +98,15 @@ struct Sender<'a> {
 }
 
 impl Sender<'_> {
+    /// Completes an answer. A sender that names no instance gets the fields of the contract alone.
+    async fn complete(&self, app: &App, answer: Answer) -> Result<Answer, Refusal> {
+        if !self.headers.contains_key(HEADER_INSTANCE) {
+            return Ok(Answer { skipped: Vec::new(), ..answer });
+        }
+        let session = app.last_session(self.caller).await?.unwrap_or_default();
+        Ok(Answer { store: app.store.clone(), session, ..answer })
+    }
+
     /// Returns the refusal for an agent that the store no longer accepts, because it was removed
     /// while its session was in transit. If its removal stopped before the registry's row was
     /// deleted, this deletes the row.
@@ -196,10 +205,8 @@ async fn commit(
     }
     add(&app.meter.skipped, skipped.len() as u64);
     tell_skipped(caller, &session, &skipped);
-    let mut answer = build_answer(app, caller, STATUS_OK).await?;
-    answer.noop = noop;
-    answer.skipped = skipped;
-    Ok(answer)
+    let answer = Answer { status: STATUS_OK.into(), noop, skipped, ..Answer::default() };
+    from.complete(app, answer).await
 }
 
 /// Returns the time that the sender's clock shows if it is wrong. While the server's own wall clock
@@ -225,26 +232,16 @@ fn tell_skipped(caller: &Caller, session: &str, skipped: &[Skipped]) {
 
 async fn check(
     app: &App,
-    caller: &Caller,
+    from: &Sender<'_>,
     dataset: Dataset,
     checksum: &str,
 ) -> Result<Response, Refusal> {
     app.commit.barrier().await?;
-    let agent = caller.agent;
+    let agent = from.caller.agent;
     let ours = app.read(move |state| state.checksum(&Reader::server(), agent, &dataset)).await?;
-    if ours.eq_ignore_ascii_case(checksum) {
-        Ok(session_answer(StatusCode::OK, &build_answer(app, caller, STATUS_OK).await?))
-    } else {
-        let answer = build_answer(app, caller, STATUS_CHECKSUM_MISMATCH).await?;
-        Ok(session_answer(StatusCode::CONFLICT, &answer))
-    }
-}
-
-async fn build_answer(app: &App, caller: &Caller, status: &str) -> Result<Answer, Refusal> {
-    Ok(Answer {
-        status: status.to_owned(),
-        store: app.store.clone(),
-        session: app.last_session(caller).await?.unwrap_or_default(),
-        ..Answer::default()
-    })
+    let same = ours.eq_ignore_ascii_case(checksum);
+    let status = if same { STATUS_OK } else { STATUS_CHECKSUM_MISMATCH };
+    let code = if same { StatusCode::OK } else { StatusCode::CONFLICT };
+    let answer = Answer { status: status.into(), ..Answer::default() };
+    Ok(session_answer(code, &from.complete(app, answer).await?))
 }

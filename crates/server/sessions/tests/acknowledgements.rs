@@ -44,7 +44,7 @@ async fn repeated_session_changes_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn stale_versions_are_skipped_and_reported_by_index() {
     let server = Server::start();
-    let agent = server.enroll("web").await;
+    let agent = server.enroll("web").await.with_instance();
     assert_eq!(agent.send(&agent.delta(vec![document("a", 10, 'a')])).await.status, 200);
     // A value without an id comes first, so that indexes of values and writes differ.
     let session = agent.delta(vec![document("", 1, 'x'), removal("a", 9), document("b", 1, 'b')]);
@@ -69,7 +69,7 @@ async fn stale_versions_are_skipped_and_reported_by_index() {
 #[tokio::test(flavor = "multi_thread")]
 async fn session_without_valid_values_is_a_noop() {
     let server = Server::start();
-    let agent = server.enroll("web").await;
+    let agent = server.enroll("web").await.with_instance();
     let vulnerability =
         SessionValue { index: "wazuh-states-vulnerabilities".into(), ..document("a", 1, 'a') };
     let broken = SessionValue { data: b"[1]".to_vec(), ..document("b", 1, 'b') };
@@ -85,10 +85,27 @@ async fn session_without_valid_values_is_a_noop() {
     server.stop().await;
 }
 
+/// Senders of the contract get its fields alone. The same values are left out.
+#[tokio::test(flavor = "multi_thread")]
+async fn sender_without_instance_gets_the_contracts_answer() {
+    let server = Server::start();
+    let agent = server.enroll("web").await;
+    let broken = SessionValue { data: b"[1]".to_vec(), ..document("b", 1, 'b') };
+    let answered = agent.send(&agent.delta(vec![document("a", 1, 'a'), broken.clone()])).await;
+    assert_eq!(answered.json(), serde_json::json!({"status": "ok"}));
+    assert_eq!(server.counter("sync.values.skipped"), 1);
+    let answered = agent.send(&agent.delta(vec![broken])).await;
+    assert_eq!(answered.json(), serde_json::json!({"status": "ok", "noop": true}));
+    let answered = agent.send(&agent.check("0")).await;
+    assert_eq!(answered.status, 409);
+    assert_eq!(answered.json(), serde_json::json!({"status": "checksum_mismatch"}));
+    server.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn check_returns_200_or_checksum_mismatch() {
     let server = Server::start();
-    let agent = server.enroll("web").await;
+    let agent = server.enroll("web").await.with_instance();
     let nothing = "da39a3ee5e6b4b0d3255bfef95601890afd80709";
     assert_eq!(agent.send(&agent.check(nothing)).await.status, 200);
     let values = vec![document("a", 1, 'a'), document("b", 2, 'b')];
@@ -199,7 +216,7 @@ async fn concurrent_agents_store_only_their_own_documents() {
 #[tokio::test(flavor = "multi_thread")]
 async fn clean_session_empties_an_index_and_keeps_events() {
     let server = Server::start();
-    let agent = server.enroll("web").await;
+    let agent = server.enroll("web").await.with_instance();
     let values = vec![document("a", 1, 'a'), event("e-1")];
     assert_eq!(agent.send(&agent.delta(values)).await.status, 200);
     let mut clean = agent.delta(Vec::new());

@@ -18,7 +18,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 #[tokio::test(flavor = "multi_thread")]
 async fn enrolled_agent_starts_and_its_session_is_stored() {
     let server = Server::start();
-    let agent = server.enroll("web").await;
+    let agent = server.enroll("web").await.with_instance();
     assert_eq!(agent.id, AgentId(1));
 
     let request = ControlRequest {

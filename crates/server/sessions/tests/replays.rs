@@ -71,6 +71,7 @@ async fn replayed_requests_neither_restore_nor_delete_documents() {
     assert_eq!(before.len(), 1);
     let server = server.again().await;
     let agent = server.agent(agent.id, agent.certificate.clone(), agent.key.clone());
+    let agent = agent.with_instance();
     for (id, bytes) in [("s-1", first), ("s-3", second), ("s-5", third), ("s-6", emptied)] {
         let answered = agent.named("/stateful", id, bytes).await;
         assert_eq!(answered.status, 200);
@@ -125,7 +126,7 @@ async fn other_content_under_the_same_id_is_stored() {
 #[tokio::test(flavor = "multi_thread")]
 async fn repeated_session_gets_the_same_skipped_values() {
     let server = Server::start();
-    let agent = server.enroll("web").await;
+    let agent = server.enroll("web").await.with_instance();
     send(&agent, "s-1", &agent.delta(vec![document("a", 9, 'a')])).await;
     let session = agent.delta(vec![document("", 1, 'x'), document("a", 4, 'z')]);
     let bytes = send(&agent, "s-2", &session).await;

@@ -178,14 +178,14 @@ async fn unread_answer_counts_towards_quota_and_ends_its_connection() {
 #[tokio::test(flavor = "multi_thread")]
 async fn unread_session_answer_counts_towards_quota() {
     let server = Server::start();
-    let agent = server.enroll("web").await;
+    let agent = server.enroll("web").await.with_instance();
     let left_out = |n: u32| {
         let id = format!("{n:0500}");
         link::SessionValue { data: b"no document".to_vec(), ..document(&id, 1, 'a') }
     };
     let session = link::encode(&agent.delta((0..24_000).map(left_out).collect()));
     let (server, agent) = an_unread_answer_counts(server, agent, "/stateful", &session).await;
-    let answer = agent.post("/stateful", session).await;
+    let answer = agent.with_instance().post("/stateful", session).await;
     assert_eq!(answer.status, 200);
     assert_eq!(answer.json()["skipped"].as_array().unwrap().len(), 24_000);
     server.stop().await;

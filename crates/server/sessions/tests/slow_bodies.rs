@@ -185,6 +185,7 @@ async fn body_that_waits_for_the_budget_gets_503_not_408() {
         link::SessionValue { data: b"no document".to_vec(), ..document(&id, 1, 'a') }
     };
     let session = link::encode(&reader.delta((0..24_000).map(left_out).collect()));
+    let reader = reader.with_instance();
     let unread = server.begin_body("/stateful", &reader, session.len(), &session).await;
     server.until("it is answered", |s| s.counter("sync.requests.total.200") == 1).await;
     assert!(server.counter("sync.inflight.bytes") > 10 * MIB as u64, "the answer is not read");

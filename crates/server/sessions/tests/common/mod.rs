@@ -140,7 +140,7 @@ impl Server {
 
     pub(crate) fn agent(&self, id: AgentId, certificate: String, key: String) -> Agent {
         let http = client(self.tls(Some((&certificate, &key))));
-        Agent { id, certificate, key, http, base: self.url("") }
+        Agent { id, certificate, key, http, base: self.url(""), instance: "" }
     }
 
     pub(crate) fn documents(&self, agent: AgentId) -> Vec<StoredDocument> {
@@ -184,8 +184,12 @@ impl Server {
         begin: &[u8],
     ) -> TlsStream<TcpStream> {
         let mut stream = self.connect(Some(agent.identity())).await;
-        let head =
-            format!("POST {route} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n");
+        let mut head =
+            format!("POST {route} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n");
+        if !agent.instance.is_empty() {
+            head += &format!("{}: {}\r\n", link::HEADER_INSTANCE, agent.instance);
+        }
+        head += "\r\n";
         stream.write_all(&[head.as_bytes(), begin].concat()).await.unwrap();
         stream.flush().await.unwrap();
         stream
@@ -246,11 +250,18 @@ pub(crate) struct Agent {
     pub(crate) key: String,
     pub(crate) http: reqwest::Client,
     base: String,
+    /// Value of the header that names the instance; empty for senders that name none.
+    instance: &'static str,
 }
 
 impl Agent {
     pub(crate) fn base(&self) -> &str {
         &self.base
+    }
+
+    /// Returns the agent as a sender that names its instance.
+    pub(crate) fn with_instance(self) -> Self {
+        Self { instance: "aa.bb.cc.10000", ..self }
     }
 
     pub(crate) fn identity(&self) -> (&str, &str) {
@@ -265,6 +276,9 @@ impl Agent {
         let mut request = self.http.post(format!("{}{route}", self.base)).body(body);
         if !session.is_empty() {
             request = request.header(link::HEADER_SESSION, session);
+        }
+        if !self.instance.is_empty() {
+            request = request.header(link::HEADER_INSTANCE, self.instance);
         }
         let answer = request.send().await.unwrap();
         let status = answer.status().as_u16();

@@ -71,7 +71,7 @@ const UNKNOWN_NODE: &str = "unknown-node";
 struct Seen {
     operation: Option<&'static Operation>,
     user: Option<String>,
-    /// Whether the caller may read the name of this node.
+    /// True if the caller may read the name of this node.
     may_read_node: bool,
     parameters: String,
     body: String,
