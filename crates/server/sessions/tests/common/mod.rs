@@ -187,7 +187,7 @@ impl Server {
         let mut head =
             format!("POST {route} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n");
         if !agent.instance.is_empty() {
-            head += &format!("{}: {}\r\n", link::HEADER_INSTANCE, agent.instance);
+            head = format!("{head}{}: {}\r\n", link::HEADER_INSTANCE, agent.instance);
         }
         head += "\r\n";
         stream.write_all(&[head.as_bytes(), begin].concat()).await.unwrap();

@@ -173,6 +173,11 @@ impl List {
         self
     }
 
+    /// Returns true if nothing was affected and nothing failed.
+    pub fn is_empty(&self) -> bool {
+        self.total == 0 && self.failed.is_empty()
+    }
+
     fn failures(&self) -> usize {
         self.failed.iter().map(|failed| failed.ids.len()).sum()
     }

@@ -195,6 +195,14 @@ pub struct Operation {
 /// audited on the other listeners either.
 pub const UNSEEN: &[&str] = &["security.renew", "series.write"];
 
+/// Beginnings of the paths of the operations that the 4.x API does not have.
+const OWN: &[&str] =
+    &["/agents/reload", "/changes", "/commands", "/coverage", "/events/", "/states/", "/v1/"];
+
+/// Types of resources of which operations select those that the caller may access.
+const LISTED_BY_ROLE: &[&str] =
+    &["agent:id", "group:id", "user:id", "role:id", "policy:id", "rule:id"];
+
 impl Operation {
     pub fn parameters(&self) -> impl Iterator<Item = &'static Parameter> + use<> {
         self.parameters.iter().flat_map(|group| group.iter())
@@ -203,6 +211,14 @@ impl Operation {
     /// Returns true if the operation is provided for older clients only.
     pub fn is_deprecated(&self) -> bool {
         self.about.starts_with(DEPRECATED)
+    }
+
+    /// Returns true if the operation works on the permitted ones of the resources that it selects,
+    /// even if there are none. The 4.x API answers so. Our own operations refuse callers who may
+    /// access none, because an empty list of changes would read as "nothing has changed".
+    pub fn narrows(&self) -> bool {
+        let own = OWN.iter().any(|path| self.path.starts_with(path));
+        !own && matches!(self.access, Access::Action { resource, .. } if LISTED_BY_ROLE.contains(&resource))
     }
 
     /// Returns true if the operation changes something that others see.

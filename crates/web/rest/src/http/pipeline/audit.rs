@@ -83,6 +83,7 @@ fn admits_idle_row(call: &Call, operation: &Operation) -> bool {
 
 fn outcome_of(answer: &Result<Answer, Failure>) -> AuditOutcome {
     match answer {
+        Ok(Answer::List(list)) if list.is_empty() => AuditOutcome::Unchanged,
         Ok(Answer::List(list)) => match list.error() {
             0 => AuditOutcome::Done,
             1 => AuditOutcome::Refused,

@@ -6,16 +6,18 @@ use registry::Registry;
 use crate::access::caller::Caller;
 use crate::error::Failure;
 use crate::http::call::Call;
-use crate::http::operation::Access;
+use crate::http::operation::{Access, Operation};
 
 /// Refuses a request unless the caller may perform the operation's action on the resource named in the
-/// path or, if there is none, on any resource of the type. Lists are filtered by the operation's code.
+/// path or, if there is none, on any resource of the type. Lists are filtered by the operation's code;
+/// those of the 4.x API may be empty.
 pub(super) fn on_path(
     registry: &Registry,
     caller: &Caller,
-    access: Access,
+    operation: &Operation,
     path: &[(String, String)],
 ) -> Result<(), Failure> {
+    let access = operation.access;
     let (Caller::User { grants, .. }, Access::Action { action, resource }) = (caller, access)
     else {
         return Ok(());
@@ -32,7 +34,7 @@ pub(super) fn on_path(
             true
         }
         (None, NO_RESOURCE) => grants.permit(action, &[(NO_RESOURCE, "*")]),
-        (None, _) => grants.permit_some(action, resource),
+        (None, _) => operation.narrows() || grants.permit_some(action, resource),
     };
     if fine { Ok(()) } else { Err(Failure::denied(resource)) }
 }

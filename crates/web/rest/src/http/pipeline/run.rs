@@ -179,10 +179,9 @@ struct Started {
 /// Checks permissions, parameters and the content type of the body, for both kinds of operations.
 fn start(api: &Arc<Api>, request: Checked) -> Started {
     let operation = request.operation;
-    let parameters =
-        permission::on_path(&api.registry, &request.caller, operation.access, &request.path)
-            .and_then(|()| Parameters::read(operation, &request.path, &request.query))
-            .and_then(|parameters| has_content_type(&request).map(|()| parameters));
+    let parameters = permission::on_path(&api.registry, &request.caller, operation, &request.path)
+        .and_then(|()| Parameters::read(operation, &request.path, &request.query))
+        .and_then(|parameters| has_content_type(&request).map(|()| parameters));
     let timed = !request.asks_for("wait_for_complete");
     let time = Duration::from_millis(api.options.request_timeout_ms);
     let (parameters, refused) = match parameters {
