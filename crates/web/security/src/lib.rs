@@ -1,7 +1,7 @@
 //! Access control: logging in and out, users, roles, policies and rules with their links, and the
 //! catalogues of actions and resources.
 //!
-//! Ids up to [`RESERVED_ID_MAX`] are reserved for the program: they can be read and linked, not
+//! Ids up to `RESERVED_ID_MAX` are reserved for the program: they can be read and linked, not
 //! changed.
 
 pub mod account;
