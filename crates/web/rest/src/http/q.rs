@@ -6,7 +6,7 @@
 //! in single or double quotes. Codes: 1407 syntax error (also for a trailing separator), 1408 unknown
 //! field, 1409 unknown operator.
 //!
-//! Limits: [`DEPTH_MAX`], [`TERMS_MAX`]. Fields come from a fixed list; values are passed on as bound
+//! Limits: `DEPTH_MAX`, `TERMS_MAX`. Fields come from a fixed list; values are passed on as bound
 //! values.
 
 use crate::code::Code;
