@@ -189,7 +189,7 @@ fn group_configuration_survives_kills_and_downtime() {
     let scanned = first.line("scan: ");
     assert!(scanned.starts_with("5 files, "), "{scanned}");
     // Clear the configurations: the folders that the groups added are no longer watched.
-    put_configuration(&api, "default", TOML, "");
+    put_configuration(&api, "default", TOML, "# sets nothing\n");
     put_configuration(&api, "web", XML, "<agent_config/>");
     holds(&api, "001", &[&one]);
     holds(&api, "002", &[&two]);
