@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 use model::ItemKey;
-use observe::{ReadPool, ReaderContext};
+use model::path::join;
+use observe::{ReadPool, ReaderContext, open};
+use rustix::io::Errno;
 
 use crate::check;
 use crate::limits;
@@ -16,13 +18,23 @@ use crate::writer::Writer;
 impl Walk<'_, '_> {
     /// Returns true if a check has written the item since the scan looked at it.
     pub(crate) fn is_overtaken(&self, directory: &[u8], name: &[u8]) -> bool {
-        !self.overtaken.is_empty() && self.overtaken.contains(&ItemKey::new(directory, name))
+        let overtaken = self.overtaken.as_ref().filter(|overtaken| !overtaken.is_empty());
+        overtaken.is_some_and(|overtaken| overtaken.contains(&ItemKey::new(directory, name)))
     }
 
-    /// Forgets the overtaken items, unless files wait to be read. Call it between two directories.
+    /// Returns true if the scan looked at an item without a baseline, and the item is no longer at
+    /// its path. A check that ran since found neither file nor baseline, so it wrote nothing: the
+    /// scan must not store what it saw.
+    pub(crate) fn has_vanished(&self, directory: &[u8], name: &[u8]) -> bool {
+        // Not relative to the descriptor: the directory may have another path now.
+        let stat = || open::stat_at(rustix::fs::CWD, join(directory, name), false);
+        self.overtaken.is_some() && matches!(stat(), Err(Errno::NOENT | Errno::NOTDIR))
+    }
+
+    /// Forgets the checks that ran, unless files wait to be read. Call it between two directories.
     pub(crate) fn forget_overtaken(&mut self) {
-        if !self.overtaken.is_empty() && self.chunk.is_empty() && self.cx.pool.is_idle() {
-            self.overtaken.clear();
+        if self.overtaken.is_some() && self.chunk.is_empty() && self.cx.pool.is_idle() {
+            self.overtaken = None;
         }
     }
 
@@ -65,7 +77,7 @@ impl Walk<'_, '_> {
         };
         let report = check::run(&mut inner, &checks)?;
         let written = inner.writer.into_written();
-        self.overtaken.extend(written);
+        self.overtaken.get_or_insert_default().extend(written);
         self.cx.interrupt.checked(report);
         Ok(())
     }

@@ -17,7 +17,10 @@ impl Walk<'_, '_> {
         let ReadResult { job, outcome, bytes } = done;
         self.counts.bytes_hashed += bytes;
         let directory = &job.directory.path;
-        if self.is_overtaken(directory, &job.name) {
+        let is_new = job.before.is_none();
+        if self.is_overtaken(directory, &job.name)
+            || (is_new && self.has_vanished(directory, &job.name))
+        {
             return Ok(());
         }
         if is_unsettled(&outcome)

@@ -147,8 +147,8 @@ pub(crate) struct Walk<'c, 'a> {
     /// Files to be submitted to the readers.
     pub(crate) chunk: Chunk,
     /// Items that checks have written while the scan compared a directory or had files read. What
-    /// the scan knew of them is out of date.
-    pub(crate) overtaken: HashSet<ItemKey>,
+    /// the scan knew of them is out of date. `None` if no check ran.
+    pub(crate) overtaken: Option<HashSet<ItemKey>>,
     /// Depth of the directory that is being compared; 0 is the root.
     pub(crate) depth: u32,
     done: Vec<ReadResult>,
@@ -184,7 +184,7 @@ impl<'c, 'a> Walk<'c, 'a> {
             path_hash: 0,
             scratch: Vec::new(),
             chunk: Chunk::new(read_options),
-            overtaken: HashSet::new(),
+            overtaken: None,
             depth: 0,
             done: Vec::new(),
             stack: Vec::new(),
@@ -378,7 +378,11 @@ impl<'c, 'a> Walk<'c, 'a> {
         before: Option<Box<Observation>>,
     ) -> Result<(), ScanError> {
         let Some((name, entry)) = listed else { return Ok(()) };
-        if self.is_overtaken(&directory.path, name) {
+        let is_overtaken = self.is_overtaken(&directory.path, name);
+        if (is_overtaken || before.is_none()) && self.has_vanished(&directory.path, name) {
+            return Ok(());
+        }
+        if is_overtaken {
             let before = self.item(&directory.path, name)?;
             let stat = open::stat_at(directory.fd.as_fd(), name, false);
             return self.name(directory, name, stat, before);

@@ -120,6 +120,72 @@ fn check_at_each_point_of_a_scan_reports_each_change_once() {
     assert!((5..999).contains(&points), "the scan asked only {points} times");
 }
 
+/// Runs an edit once, as soon as the scan has read more than `read` bytes, and returns its checks.
+struct OnceRead<'a> {
+    progress: &'a Progress,
+    read: u64,
+    edit: Option<&'a dyn Fn() -> Vec<Check>>,
+}
+
+impl Interrupt for OnceRead<'_> {
+    fn due(&mut self) -> Vec<Check> {
+        let reached = self.progress.counts().bytes_hashed > self.read;
+        let edit = if reached { self.edit.take() } else { None };
+        edit.map(|edit| edit()).unwrap_or_default()
+    }
+
+    fn checked(&mut self, _report: CheckReport) {}
+}
+
+/// Runs an edit after the scan has read the new files `new/a` and `new/b`, and before it learns
+/// their content: their reader is still busy with a large file. Returns the paths in the store.
+fn paths_after_edit(edit: impl Fn(&Folder) -> Vec<Check>) -> (Folder, Vec<PathBuf>) {
+    const SMALL: &str = "a few bytes";
+    let f = folder();
+    let b = Bench::of(&f.path);
+    b.scan();
+    fs::create_dir(f.at("new")).unwrap();
+    f.write("new/a", SMALL);
+    f.write("new/b", SMALL);
+    fs::File::create(f.at("new/large")).unwrap().set_len(64 << 20).unwrap();
+    let progress = Progress::new();
+    let run = || edit(&f);
+    // The bytes of the last file are counted before its reader has done with it.
+    let read = 2 * SMALL.len() as u64;
+    let mut once = OnceRead { progress: &progress, read, edit: Some(&run) };
+    let (mut baseline, mut sink) = (b.store.clone(), b.store.clone());
+    let mut ports = ScanPorts {
+        baseline: &mut baseline,
+        sink: &mut sink,
+        handles: &mut NoHandles,
+        interrupt: &mut once,
+    };
+    b.scanner.scan_with(&mut ports, &progress, &Cancel::new()).unwrap();
+    assert!(once.edit.is_none(), "the scan did not ask while a reader was busy");
+    let stored = b.store.0.lock().items.keys().map(path_of).collect();
+    (f, stored)
+}
+
+#[test]
+fn new_file_removed_before_its_content_is_known_is_not_stored() {
+    let (f, stored) = paths_after_edit(|f| {
+        fs::remove_file(f.at("new/a")).unwrap();
+        vec![check(&f.at("new/a"), Depth::Name)]
+    });
+    assert!(!stored.contains(&f.at("new/a")), "{stored:#?}");
+    assert!(stored.contains(&f.at("new/b")), "{stored:#?}");
+}
+
+#[test]
+fn new_directory_renamed_before_its_files_are_known_moves_whole() {
+    let (f, stored) = paths_after_edit(|f| {
+        fs::rename(f.at("new"), f.at("renamed")).unwrap();
+        vec![check(&f.at("new"), Depth::Name), check(&f.at("renamed"), Depth::Name)]
+    });
+    assert!(!stored.iter().any(|path| path.starts_with(f.at("new"))), "{stored:#?}");
+    assert!(stored.contains(&f.at("renamed/b")), "{stored:#?}");
+}
+
 #[test]
 fn first_scan_asks_for_no_checks() {
     let f = folder();
