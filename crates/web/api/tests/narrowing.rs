@@ -6,13 +6,11 @@
 mod common;
 
 use axum::http::StatusCode;
-use common::{World, column, observed, upsert, world};
+use common::{NARROW, World, column, observed, upsert, world};
 use control::Policy;
 use model::{AgentId, Dataset, PackageBody, PackageDocument, Write};
 use registry::{CommandKind, Reader, WriteContext};
 use serde_json::json;
-
-const NARROW: &str = "Narrow-View-1";
 
 /// Creates a user who may see the group `web` and, of the agents, only 001.
 async fn narrow(world: &World) -> String {
@@ -23,30 +21,7 @@ async fn narrow(world: &World) -> String {
         (&agents, "agent:id:001", "allow"),
         (&told, "agent:id:001", "allow"),
     ];
-    user_with(world, &policies, "100,101,102,23").await
-}
-
-/// Creates a user whose role has these policies, linked by their numbers in this order.
-async fn user_with(world: &World, policies: &[(&[&str], &str, &str)], linked: &str) -> String {
-    let admin = world.admin().await;
-    let bearer = format!("Bearer {admin}");
-    let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
-    let send = async |path: &str, body: String| {
-        let answer = world.send("POST", path, &headers, body).await;
-        assert_eq!(answer.json()["error"], 0, "{path}: {}", answer.json());
-    };
-    for (n, (actions, resource, effect)) in policies.iter().enumerate() {
-        let policy = json!({"actions": actions, "resources": [resource], "effect": effect});
-        let new = json!({"name": format!("policy-{n}"), "policy": policy});
-        send("/security/policies", new.to_string()).await;
-    }
-    send("/security/roles", json!({"name": "narrow"}).to_string()).await;
-    send(&format!("/security/roles/100/policies?policy_ids={linked}"), String::new()).await;
-    world
-        .registry
-        .create_user(&WriteContext::server(), "narrow", NARROW, false, &["narrow"])
-        .unwrap();
-    world.login("narrow", NARROW).await
+    world.user_with(&policies, "100,101,102,23").await
 }
 
 fn codes(answer: &serde_json::Value) -> Vec<u64> {
@@ -115,7 +90,7 @@ async fn summary_counts_changes_only_for_readers_of_all_of_them() {
     let world = world();
     let policies: [(&[&str], &str, &str); 2] =
         [(&["agent:read"], "agent:id:*", "allow"), (&["change:read"], "agent:id:001", "allow")];
-    let token = user_with(&world, &policies, "100,101").await;
+    let token = world.user_with(&policies, "100,101").await;
     let summary = world.ok("/agents/summary", &token).await;
     assert!(summary["data"].get("changes").is_none(), "{summary}");
     let all = world.ok("/agents/summary", &world.admin().await).await;
@@ -256,7 +231,7 @@ async fn stream_does_not_reveal_agents_outside_the_callers_scope() {
     let world = world();
     let policies: [(&[&str], &str, &str); 2] =
         [(&["change:read"], "agent:id:*", "allow"), (&["change:read"], "agent:id:002", "deny")];
-    let token = user_with(&world, &policies, "100,101").await;
+    let token = world.user_with(&policies, "100,101").await;
     for (named, status) in [("001", 200), ("999,001", 200), ("999", 404), ("999,002", 404)] {
         let answer = world.get(&format!("/events/stream?agents_list={named}"), &token).await;
         assert_eq!(answer.status, status, "{named}");
@@ -440,7 +415,7 @@ async fn group_restart_lists_denied_agents_as_failed() {
         (&["agent:read"], "agent:id:001", "allow"),
         (&["agent:restart"], "agent:id:002", "allow"),
     ];
-    let token = user_with(&world, &policies, "100,101,102").await;
+    let token = world.user_with(&policies, "100,101,102").await;
     let path = "/agents/group/web/restart";
     let denied = world.put(path, &token).await.json();
     assert_eq!((&denied["error"], &denied["data"]["affected_items"]), (&json!(1), &json!([])));
@@ -456,7 +431,7 @@ async fn group_restart_hides_agents_that_the_caller_may_not_read() {
         (&["group:read"], "group:id:web", "allow"),
         (&["agent:read", "agent:restart"], "agent:id:002", "allow"),
     ];
-    let token = user_with(&world, &policies, "100,101").await;
+    let token = world.user_with(&policies, "100,101").await;
     let hidden = world.put("/agents/group/web/restart", &token).await.json();
     assert_eq!((&hidden["error"], &hidden["data"]["failed_items"]), (&json!(0), &json!([])));
 }
@@ -468,7 +443,7 @@ async fn groups_need_group_read_also_in_other_operations() {
         (&["agent:read", "agent:restart", "agent:modify_group"], "agent:id:*", "allow"),
         (&["group:read", "group:modify_assignments"], "group:id:default", "allow"),
     ];
-    let token = user_with(&world, &policies, "100,101").await;
+    let token = world.user_with(&policies, "100,101").await;
     let groups = &world.ok("/overview/agents", &token).await["data"]["groups"];
     assert_eq!((&groups[0]["name"], &groups[1]), (&json!("default"), &json!(null)));
     let headers = [("authorization", &*format!("Bearer {token}"))];

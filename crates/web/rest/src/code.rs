@@ -77,8 +77,8 @@ codes! {
         "look into the server's log";
     FileInaccessible = 1005, BAD_REQUEST, "the file cannot be read or written",
         "let the server's user read and write the file and its folder";
-    NoConfigurationFile = 1006, BAD_REQUEST, "there is no configuration file",
-        "start the server with `holdfast server --config FILE`";
+    FileMissing = 1006, BAD_REQUEST, "there is no such file",
+        "name one of the files that there are";
     Busy = 1017, SERVICE_UNAVAILABLE, "the server is not ready for this request",
         "try again a little later";
     FieldMissing = 1103, BAD_REQUEST, "no such field",
@@ -97,8 +97,6 @@ codes! {
         "name one of the fields that the detail lists";
     LimitTooLarge = 1405, BAD_REQUEST, "limit is above the maximum of 100000",
         "ask for pages with offset and limit";
-    LimitTooSmall = 1406, BAD_REQUEST, "limit must be at least 1",
-        "leave limit away for the default";
     QueryInvalid = 1407, BAD_REQUEST, "q is not understood",
         "write field, operator and value, joined with ; (and) or , (or)";
     QueryFieldInvalid = 1408, BAD_REQUEST, "q names a field that there is not",
@@ -115,8 +113,6 @@ codes! {
         "GET /agents lists the agents";
     ServerItself = 1703, BAD_REQUEST, "not possible for agent 000, the server itself",
         "name another agent";
-    NoAgentMatches = 1704, BAD_REQUEST, "no agent matches what was asked",
-        "name an existing agent";
     AgentNameTaken = 1705, BAD_REQUEST, "there is an agent with the same name already",
         "choose another name, or remove the other agent first";
     AgentAddressTaken = 1706, BAD_REQUEST,
@@ -127,7 +123,7 @@ codes! {
     AgentNumberTaken = 1708, BAD_REQUEST, "there is an agent with the same number already",
         "leave the number out to draw the next";
     KeyTooShort = 1709, BAD_REQUEST, "the key is too short",
-        "give a key of at least 64 characters";
+        "give a key of 64 characters";
     GroupMissing = 1710, NOT_FOUND, "group does not exist",
         "name one of the existing groups";
     GroupExists = 1711, BAD_REQUEST, "group already exists",
@@ -150,6 +146,11 @@ codes! {
         "choose another name";
     OnlyDefaultGroup = 1745, BAD_REQUEST, "the agent is in no other group than default",
         "put it into another group instead";
+    AgentInGroup = 1751, BAD_REQUEST, "the agent is in the group already",
+        "nothing is left to do";
+    OtherGroupsDenied = 1752, BAD_REQUEST,
+        "the agent is in another group that the caller may not take it out of",
+        "leave force_single_group away, or ask for group:modify_assignments on its groups";
     ScanTooNew = 1760, BAD_REQUEST,
         "only possible for agents of versions below 3.12, of which there are none here",
         "remove the agent to clear what is known of it";
@@ -157,10 +158,10 @@ codes! {
         "add overwrite=true to replace it";
     RuleFileToChangeMissing = 1906, BAD_REQUEST, "no such rules file",
         "GET /rules/files lists the files";
+    ConfigurationNotText = 1911, BAD_REQUEST, "the configuration is not UTF-8 text",
+        "send it as UTF-8";
     GroupConfigurationEmpty = 1912, BAD_REQUEST, "the configuration of the group is empty",
         "send the configuration as the body; <agent_config/> sets nothing";
-    NoCluster = 3013, BAD_REQUEST, "there is no cluster: this server runs alone",
-        "ask /manager instead";
     Timeout = 3021, INTERNAL_SERVER_ERROR, "the request took too long",
         "ask for less, or add wait_for_complete=true";
     NodeMissing = 3022, BAD_REQUEST, "no such node",
@@ -193,6 +194,8 @@ codes! {
         "GET /security/users shows what it has";
     RoleLinked = 4017, BAD_REQUEST, "the user has this role already",
         "take it away first to move it to another place";
+    EndpointMissing = 4020, BAD_REQUEST, "no operation of that name takes an action",
+        "leave endpoint out to see all actions";
     SecurityRuleMissing = 4022, NOT_FOUND, "security rule does not exist",
         "GET /security/rules lists the rules";
     RuleLinked = 4023, BAD_REQUEST, "the rule gives this role already",

@@ -40,7 +40,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
         access: MODIFY,
         parameters: &[COMMON, &[AGENT_ID, GROUP_ID, FORCE]],
         body: None,
-        shape: Shape::Message,
+        shape: Shape::List("AgentNumber"),
         handler: Handler::Blocking(add_one),
     },
     Operation {
@@ -109,7 +109,7 @@ pub(crate) const OPERATIONS: &[Operation] = &[
 ];
 
 /// Returns the agent in the path with its groups; fails if it does not exist or is the server.
-fn member(call: &Call) -> Result<(AgentId, Vec<String>), Failure> {
+pub(super) fn member(call: &Call) -> Result<(AgentId, Vec<String>), Failure> {
     let id = call.parameters.agent()?;
     if id == AgentId::SERVER {
         return Err(Failure::code(Code::ServerItself));
@@ -138,18 +138,8 @@ fn is_sync(call: &Call) -> Result<Answer, Failure> {
 
 fn add_one(call: &Call) -> Result<Answer, Failure> {
     let group = permitted(call, ASSIGN)?;
-    let (id, groups) = member(call)?;
-    let single = call.parameters.flag("force_single_group");
-    if groups.contains(&group) && !single {
-        return Ok(Answer::Message(format!("Agent '{id}' already belongs to group '{group}'.")));
-    }
-    let change = if single { GroupChange::Replace } else { GroupChange::Add };
-    call.registry().change_group(&call.context, &[id], &group, change).map_err(limited)?;
-    Ok(Answer::Message(if single {
-        format!("Group assignment replaced by '{group}' in agent '{id}'.")
-    } else {
-        format!("Agent '{id}' assigned to '{group}' group.")
-    }))
+    let chosen = choose(call, &[call.parameters.agent()?]);
+    add(call, &group, chosen, true)
 }
 
 fn limited(error: registry::RegistryError) -> Failure {
@@ -183,20 +173,16 @@ fn remove_one(call: &Call) -> Result<Answer, Failure> {
 }
 
 fn remove_from_groups(call: &Call) -> Result<Answer, Failure> {
-    let id = call.parameters.agent()?;
+    let (id, groups) = member(call)?;
     let messages = [
         "Specified agent was removed from returned groups",
         "Specified agent could not be removed from some groups",
         "Specified agent was not removed from any group",
     ];
-    if id == AgentId::SERVER {
-        return Ok(only_failed(Code::ServerItself, id, messages));
-    }
-    let Some(groups) = call.api.registry.agent(id).map(|agent| agent.groups) else {
-        return Ok(only_failed(Code::AgentMissing, id, messages));
-    };
     let named = call.parameters.list("groups_list");
-    let wanted = if named.is_empty() { groups.clone() } else { named.to_vec() };
+    let mut wanted = if named.is_empty() { groups.clone() } else { named.to_vec() };
+    // The agent can leave the group default only while it is in another one.
+    wanted.sort_by_key(|group| group == "default");
     let known = call.registry().groups(call.reader())?;
     let (mut left, mut failed) = (groups, Vec::new());
     let mut removed: Vec<Value> = Vec::new();
@@ -206,7 +192,9 @@ fn remove_from_groups(call: &Call) -> Result<Answer, Failure> {
         } else if !known.iter().any(|known| known.name == group) {
             failed.push((Code::GroupMissing, group));
         } else if let Some(code) = stays(&left, &group) {
-            failed.push((code, group));
+            if !named.is_empty() {
+                failed.push((code, group));
+            }
         } else {
             left.retain(|name| *name != group);
             removed.push(json!(group));
@@ -226,13 +214,18 @@ type Chosen = (Vec<AgentId>, Vec<(Code, AgentId)>);
 
 /// Returns the named agents, or all; those that cannot be changed are returned with their codes.
 fn chosen(call: &Call) -> Result<Chosen, Failure> {
+    if let Some(named) = call.parameters.agents("agents_list") {
+        return Ok(choose(call, named));
+    }
+    let query = AgentQuery { permitted: call.scope(), ..AgentQuery::default() };
+    let mut all = call.registry().agent_ids(call.reader(), &query)?;
+    all.retain(|id| *id != AgentId::SERVER);
+    Ok((all, Vec::new()))
+}
+
+/// Splits named agents into those that can be changed, and the others with their codes.
+fn choose(call: &Call, named: &[AgentId]) -> Chosen {
     let scope = call.scope();
-    let Some(named) = call.parameters.agents("agents_list") else {
-        let query = AgentQuery { permitted: scope, ..AgentQuery::default() };
-        let mut all = call.registry().agent_ids(call.reader(), &query)?;
-        all.retain(|id| *id != AgentId::SERVER);
-        return Ok((all, Vec::new()));
-    };
     let mut named = named.to_vec();
     named.sort_unstable();
     named.dedup();
@@ -250,45 +243,61 @@ fn chosen(call: &Call) -> Result<Chosen, Failure> {
         failed.push((code, *id));
         false
     });
-    Ok((named, failed))
+    (named, failed)
 }
 
-fn member_answer(
-    done: &[AgentId],
-    failed: Vec<(Code, AgentId)>,
-    messages: [&'static str; 3],
-) -> Answer {
+fn member_answer(done: &[AgentId], failed: Vec<(Code, AgentId)>, messages: [String; 3]) -> Answer {
     let items = done.iter().map(|id| json!(id.to_string())).collect();
-    Answer::List(List::new(items, done.len() as u64, messages).with_failed(failed))
+    let list = List::new(items, done.len() as u64, [""; 3]).with_messages(messages);
+    Answer::List(list.with_failed(failed))
 }
 
-/// Returns true if the agent has reached the limit of groups and is not in this one.
-fn is_full(call: &Call, id: AgentId, group: &str) -> bool {
+/// Returns the reason why an agent cannot be added to a group, if there is one. With `single`, it
+/// leaves its other groups.
+fn refusal(call: &Call, id: AgentId, group: &str, single: bool) -> Option<Code> {
     let groups = call.api.registry.agent(id).map(|agent| agent.groups).unwrap_or_default();
-    groups.len() >= GROUPS_PER_AGENT_MAX && groups.iter().all(|name| name != group)
+    if single {
+        let mut others = groups.iter().filter(|name| *name != group);
+        let denied = others.any(|name| !call.may(ASSIGN, "group:id", name));
+        return denied.then_some(Code::OtherGroupsDenied);
+    }
+    if groups.iter().any(|name| name == group) {
+        return Some(Code::AgentInGroup);
+    }
+    (groups.len() >= GROUPS_PER_AGENT_MAX).then_some(Code::TooManyGroups)
+}
+
+/// Adds agents to a group. Members of the group failed if the request named its agents.
+fn add(
+    call: &Call,
+    group: &str,
+    (mut agents, mut failed): Chosen,
+    named: bool,
+) -> Result<Answer, Failure> {
+    let single = call.parameters.flag("force_single_group");
+    agents.retain(|id| match refusal(call, *id, group, single) {
+        Some(Code::AgentInGroup) if !named => false,
+        Some(code) => {
+            failed.push((code, *id));
+            false
+        }
+        None => true,
+    });
+    let change = if single { GroupChange::Replace } else { GroupChange::Add };
+    call.registry().change_group(&call.context, &agents, group, change).map_err(limited)?;
+    let others = if single { " and removed from the other groups" } else { "" };
+    let messages = [
+        format!("All selected agents were assigned to {group}{others}"),
+        format!("Some agents were not assigned to {group}{others}"),
+        format!("No agents were assigned to {group}{others}"),
+    ];
+    Ok(member_answer(&agents, failed, messages))
 }
 
 fn add_many(call: &Call) -> Result<Answer, Failure> {
     let group = permitted(call, ASSIGN)?;
-    let (mut agents, mut failed) = chosen(call)?;
-    let single = call.parameters.flag("force_single_group");
-    if !single {
-        agents.retain(|id| {
-            let full = is_full(call, *id, &group);
-            if full {
-                failed.push((Code::TooManyGroups, *id));
-            }
-            !full
-        });
-    }
-    let change = if single { GroupChange::Replace } else { GroupChange::Add };
-    call.registry().change_group(&call.context, &agents, &group, change).map_err(limited)?;
-    let messages = [
-        "All selected agents were assigned to the group",
-        "Some agents were not assigned to the group",
-        "No agents were assigned to the group",
-    ];
-    Ok(member_answer(&agents, failed, messages))
+    let chosen = chosen(call)?;
+    add(call, &group, chosen, call.parameters.agents("agents_list").is_some())
 }
 
 fn remove_many(call: &Call) -> Result<Answer, Failure> {
@@ -306,9 +315,9 @@ fn remove_many(call: &Call) -> Result<Answer, Failure> {
     });
     call.registry().change_group(&call.context, &agents, &group, GroupChange::Remove)?;
     let messages = [
-        "All selected agents were removed from the group",
-        "Some agents were not removed from the group",
-        "No agents were removed from the group",
+        format!("All selected agents were removed from group {group}"),
+        format!("Some agents were not removed from group {group}"),
+        format!("No agents were removed from group {group}"),
     ];
     Ok(member_answer(&agents, failed, messages))
 }

@@ -33,7 +33,7 @@ use model::{
     ItemKey, Kind, Observation, Overlay, Record, SessionRecord, Write,
 };
 use registry::{AgentInfo, HashCost, Registry, RegistryOptions, WriteContext};
-use serde_json::Value;
+use serde_json::{Value, json};
 use state::{SqliteState, StateOptions, StateStore};
 use tempfile::TempDir;
 use tower::ServiceExt as _;
@@ -44,6 +44,8 @@ pub const NOW_US: u64 = 1_795_287_122_000_000;
 pub const RULES_TTL: std::time::Duration = std::time::Duration::from_secs(10);
 /// The administrator's password.
 pub const ADMIN: &str = "Correct-Horse-9";
+/// The password of the users of [`World::user_with`].
+pub const NARROW: &str = "Narrow-View-1";
 /// The password of `reader`, who has the role `readonly`.
 pub const READER: &str = "Reading-Only-7";
 
@@ -322,6 +324,27 @@ impl World {
         self.login("admin", ADMIN).await
     }
 
+    /// Creates a user whose role has these policies, linked by their numbers in this order.
+    pub async fn user_with(&self, policies: &[(&[&str], &str, &str)], linked: &str) -> String {
+        let admin = self.admin().await;
+        let bearer = format!("Bearer {admin}");
+        let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
+        let send = async |path: &str, body: String| {
+            let answer = self.send("POST", path, &headers, body).await;
+            assert_eq!(answer.json()["error"], 0, "{path}: {}", answer.json());
+        };
+        for (n, (actions, resource, effect)) in policies.iter().enumerate() {
+            let policy = json!({"actions": actions, "resources": [resource], "effect": effect});
+            let new = json!({"name": format!("policy-{n}"), "policy": policy});
+            send("/security/policies", new.to_string()).await;
+        }
+        send("/security/roles", json!({"name": "narrow"}).to_string()).await;
+        send(&format!("/security/roles/100/policies?policy_ids={linked}"), String::new()).await;
+        let context = WriteContext::server();
+        self.registry.create_user(&context, "narrow", NARROW, false, &["narrow"]).unwrap();
+        self.login("narrow", NARROW).await
+    }
+
     pub async fn reader(&self) -> String {
         self.login("reader", READER).await
     }
@@ -339,7 +362,7 @@ impl api::ConfigFile for TestFile {
     fn values(&self, text: &str) -> Result<Value, String> {
         match text {
             "bad" => Err("line 1: bad".into()),
-            text => Ok(serde_json::json!({"api": {"text": text}, "global": {"data": "x"}})),
+            text => Ok(json!({"api": {"text": text}, "global": {"data": "x"}})),
         }
     }
 
