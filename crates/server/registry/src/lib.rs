@@ -181,8 +181,8 @@ impl Registry {
         let older = tokens::Tokens::exist(folder)
             && store.setting(&Reader::server(), REVOCATIONS_GUARDED)?.is_none();
         let tokens = tokens::Tokens::open(folder, &image.revocations, options.tokens_until_s)?;
-        let server = host::record(now.s);
-        store.save_server(&server)?;
+        let mut server = host::record(now.s);
+        server.added_at_s = store.save_server(&server)?;
         let client_secret = client_keys::client_secret(&*store, &*random)?;
         let block = Duration::from_secs(options.login_block_s);
         let inner = Inner {

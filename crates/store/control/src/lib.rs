@@ -67,8 +67,9 @@ pub trait ControlStore: SecurityStore {
     /// Returns everything that the registry keeps in memory, from one snapshot.
     fn load(&self) -> ControlResult<ControlImage>;
 
-    /// Writes agent 000, the server's own entry.
-    fn save_server(&self, server: &model::AgentRecord) -> ControlResult<()>;
+    /// Writes agent 000, the server's own entry. Returns its date of registration, seconds since
+    /// the epoch: that of the first call.
+    fn save_server(&self, server: &model::AgentRecord) -> ControlResult<i64>;
 
     /// Stores a new enrolment token (its digest only). Groups that do not exist are refused.
     ///

@@ -6,9 +6,10 @@ use utoipa::{PartialSchema, ToSchema};
 
 use crate::resource::common::{ASSIGN, AgentRef};
 use crate::resource::{
-    agent_commands, agent_list, agent_writes, agents, changes, clock, cluster, commands,
-    configuration, enrolment, event_item, feed, file_item, fleet, group_item, groups, local,
-    members, overview, rules_files, scans, series, server, states, summary, syscheck, watched,
+    agent_commands, agent_config, agent_list, agent_writes, agents, changes, clock, cluster,
+    commands, configuration, enrolment, event_item, feed, file_item, fleet, group_item, groups,
+    local, members, overview, rules_files, scans, series, server, states, summary, syscheck,
+    watched,
 };
 use rest::http::api::Need;
 use rest::http::envelope::{FailedError, FailedItem, MessageAnswer, Problem};
@@ -52,6 +53,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Operation> {
         fleet::OPERATIONS,
         agent_writes::OPERATIONS,
         members::OPERATIONS,
+        agent_config::OPERATIONS,
         groups::OPERATIONS,
         summary::OPERATIONS,
         agent_commands::OPERATIONS,
@@ -147,6 +149,9 @@ pub(crate) fn schemas() -> Vec<(String, RefOr<Schema>)> {
         of::<agent_writes::Force>(),
         of::<agent_writes::DisconnectedTime>(),
         of::<agent_writes::AgentKey>(),
+        of::<agent_config::SyscheckConfig>(),
+        of::<agent_config::Syscheck>(),
+        of::<agent_config::WatchedDirectory>(),
         of::<local::RestartInfo>(),
         of::<local::SyncBody>(),
         of::<local::SyncAgent>(),

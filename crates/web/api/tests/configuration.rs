@@ -33,7 +33,7 @@ async fn new_file_is_checked_stored_and_lists_restart_settings() {
         let table: [(&[u8], Option<u16>, &str); 4] = [
             (b"bad", Some(1125), "old"),
             (b"\xff\xfe", Some(1125), "old"),
-            (b"", Some(1112), "old"),
+            (b"", Some(1125), "old"),
             (b"new", None, "new"),
         ];
         for (body, code, then) in table {

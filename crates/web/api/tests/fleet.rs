@@ -245,7 +245,7 @@ async fn distinct_returns_values_as_lists_show_them() {
     let second = json!([platforms[1]]);
     let page = format!("select=os.platform&sort=os.platform&{q}&offset=1&limit=1");
     assert_eq!(distinct(&page).await, (second, json!(2)));
-    assert_eq!(distinct(&format!("select=ip&{q}")).await.1, 2, "any is no address");
+    assert_eq!(distinct(&format!("select=ip&{q}")).await.1, 3, "two addresses and any");
     assert_eq!(distinct(&format!("select=status_code&{q}")).await.0[0]["status_code"], 0);
     let dates = json!([{"dateAdd": "2026-11-20T18:52:02+00:00"}]);
     assert_eq!(distinct(&format!("select=dateAdd&{q}")).await, (dates, json!(1)));

@@ -179,14 +179,10 @@ const FAILED: &[(&str, &str, u16)] = &[
     ("GET", "/agents/000/key", 1703),
     ("GET", "/agents/999/group/is_sync", 1701),
     ("GET", "/agents/000/group/is_sync", 1703),
-    ("DELETE", "/agents/999/group", 1701),
-    ("DELETE", "/agents/000/group", 1703),
     ("PUT", "/agents/999/restart", 1701),
     ("PUT", "/agents/002/restart", 1707),
     ("GET", "/manager/configuration?section=rootcheck", 1106),
     ("GET", "/manager/configuration?section=cluster&field=nothing", 1103),
-    ("DELETE", "/security/users/9999/roles?role_ids=all", 5001),
-    ("DELETE", "/security/roles/9999/rules?rule_ids=all", 4002),
 ];
 
 #[tokio::test]

@@ -121,7 +121,7 @@ async fn missing_value_does_not_match_not_equal() {
         ("/syscheck/001?q=md5!=0", 0),
         ("/syscheck/001?q=sha256!=0", 1),
         ("/states/fim-files?q=md5!=0", 0),
-        ("/groups?q=configSum!=x", 0),
+        ("/groups?q=problem!=x", 0),
         ("/groups?q=name!=x", 2),
     ] {
         let answer = world.ok(path, &token).await;

@@ -317,10 +317,10 @@ async fn certificate_is_kept_if_the_removal_cannot_be_recorded() {
 }
 
 #[tokio::test]
-async fn agent_key_length_is_limited_to_64_through_256() {
+async fn agent_key_has_64_characters() {
     let world = world();
     let admin = world.admin().await;
-    for (chars, status) in [(63, 400), (64, 200), (256, 200), (257, 400), (1_000_000, 400)] {
+    for (chars, status) in [(63, 400), (64, 200), (65, 400), (1_000_000, 400)] {
         let key = "k".repeat(chars);
         let new = json!({"name": format!("keyed-{chars}"), "ip": "any", "key": key});
         let answer = send_json(&world, "POST", "/agents/insert", &admin, new.to_string()).await;

@@ -43,7 +43,10 @@ impl Failure {
     pub fn detailed(code: Code, detail: impl Into<String>) -> Self {
         Self {
             status: code.status(),
-            title: title(code.status()),
+            title: match code.status() {
+                StatusCode::NOT_FOUND => "Resource Not Found",
+                status => title(status),
+            },
             detail: detail.into(),
             remediation: Some(code.remedy().into()),
             code: Some(code),

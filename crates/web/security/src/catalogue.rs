@@ -4,6 +4,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
+use rest::code::Code;
 use rest::error::Failure;
 use rest::http::api::Need;
 use rest::http::call::Call;
@@ -119,7 +120,7 @@ fn actions(call: &Call) -> Result<Answer, Failure> {
         );
     }
     if endpoint.is_some() && catalogue.is_empty() {
-        return Err(Failure::bad("endpoint: no operation of that name takes an action"));
+        return Err(Failure::code(Code::EndpointMissing));
     }
     Answer::data(&Catalogue(catalogue))
 }

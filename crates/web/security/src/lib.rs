@@ -123,10 +123,10 @@ fn deletable(
     for id in wanted {
         if !may(id) {
             failed.push((Code::Denied, id));
-        } else if !known.contains(&id) {
-            failed.push((sort.missing, id));
         } else if id <= RESERVED_ID_MAX {
             failed.push((reserved, id));
+        } else if !known.contains(&id) {
+            failed.push((sort.missing, id));
         } else {
             fine.push(id);
         }

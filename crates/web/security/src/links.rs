@@ -185,14 +185,17 @@ fn change(call: &Call, links: &Links, link: bool) -> Result<Answer, Failure> {
     let wanted = ids(call, links.member).unwrap_or_else(|| if link { all.clone() } else { linked });
     let mut failed = Vec::new();
     let mut done = 0_u64;
-    if !there {
+    if owner <= RESERVED_ID_MAX {
+        failed.push((Code::Reserved, owner));
+    } else if !there && !link {
+        return Err(Failure::code(links.owner_missing));
+    } else if !there {
         failed.push((links.owner_missing, owner));
     }
-    for member in wanted.into_iter().filter(|_| there) {
+    let members = if failed.is_empty() { wanted } else { Vec::new() };
+    for member in members {
         let code = if !all.contains(&member) {
             Some(links.member_missing)
-        } else if owner <= RESERVED_ID_MAX {
-            Some(Code::Reserved)
         } else if !call.may(call.action, links.resource, &member.to_string()) {
             Some(Code::Denied)
         } else {
@@ -200,11 +203,6 @@ fn change(call: &Call, links: &Links, link: bool) -> Result<Answer, Failure> {
             carry_out(call, links, (owner, member), position, link)?
         };
         match code {
-            // A reserved owner fails once, under its own number.
-            Some(code) if code == Code::Reserved => {
-                failed = vec![(code, owner)];
-                break;
-            }
             Some(code) => failed.push((code, member)),
             None => done += 1,
         }
@@ -218,7 +216,7 @@ fn change(call: &Call, links: &Links, link: bool) -> Result<Answer, Failure> {
         _ => roles::item(call, owner)?,
     };
     Ok(Answer::List(
-        List::new(item.into_iter().collect(), u64::from(done > 0), ["", "", ""])
+        List::new(item.into_iter().collect(), done, ["", "", ""])
             .with_messages(messages(links, owner, link))
             .with_failed(failed),
     ))

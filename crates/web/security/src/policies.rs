@@ -1,6 +1,6 @@
 //! Policies: list, create, change, delete.
 
-use registry::{ControlError, Policy, RegistryError, SecurityChange, SecurityImage};
+use registry::{Policy, SecurityChange, SecurityImage};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -140,6 +140,7 @@ fn item(call: &Call, id: u32) -> Result<Option<Value>, Failure> {
 
 /// Converts a body into a stored policy; `None` if it is invalid (4006).
 fn read(id: u32, name: String, body: PolicyBody) -> Option<Policy> {
+    let body = in_lower_case(body);
     let allow = match body.effect.as_str() {
         "allow" => true,
         "deny" => false,
@@ -153,8 +154,25 @@ fn read(id: u32, name: String, body: PolicyBody) -> Option<Policy> {
     fine.then_some(Policy { id, name, actions: body.actions, resources: body.resources, allow })
 }
 
+/// Returns the policy as it is stored: everything but the values of resources in lower case.
+fn in_lower_case(body: PolicyBody) -> PolicyBody {
+    let resource = |text: &String| {
+        let part = |part: &str| {
+            let value = part.match_indices(':').nth(1).map_or(part.len(), |(at, _)| at);
+            let (kind, value) = part.split_at(value);
+            kind.to_lowercase() + value
+        };
+        text.split('&').map(part).collect::<Vec<_>>().join("&")
+    };
+    PolicyBody {
+        actions: body.actions.iter().map(|action| action.to_lowercase()).collect(),
+        resources: body.resources.iter().map(resource).collect(),
+        effect: body.effect.to_lowercase(),
+    }
+}
+
 fn word(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_lowercase() || b"_-".contains(&b))
 }
 
 fn is_action(text: &str) -> bool {
@@ -226,13 +244,13 @@ fn update(call: &Call) -> Result<Answer, Failure> {
     change.name.as_deref().map_or(Ok(()), check_name)?;
     let messages = ["Policy was successfully updated", "", "Policy was not updated"];
     let failed = |code| Ok(Answer::List(single(None, Some((code, id.into())), messages)));
+    if id <= RESERVED_ID_MAX {
+        return failed(Code::Reserved);
+    }
     let rows = call.registry().security(call.reader())?.policies;
     let Some(known) = rows.into_iter().find(|row| row.policy.id == id) else {
         return failed(Code::PolicyMissing);
     };
-    if id <= RESERVED_ID_MAX {
-        return failed(Code::Reserved);
-    }
     let name = change.name.unwrap_or(known.policy.name.clone());
     let policy = match change.policy {
         Some(body) => read(id, name, body),
@@ -241,10 +259,7 @@ fn update(call: &Call) -> Result<Answer, Failure> {
     let Some(policy) = policy else { return failed(Code::PolicyInvalid) };
     match call.registry().change_security(&call.context, SecurityChange::ReplacePolicy(policy)) {
         Ok(_) => Ok(Answer::List(single(item(call, id)?, None, messages))),
-        Err(RegistryError::Store(ControlError::Exists { what: "policy", .. })) => {
-            failed(Code::PolicyNameExists)
-        }
-        Err(error) => failed(refusal(error, Code::PolicyMissing, Code::PolicyExists)?),
+        Err(error) => failed(refusal(error, Code::PolicyMissing, Code::PolicyNameExists)?),
     }
 }
 

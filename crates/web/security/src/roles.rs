@@ -146,7 +146,7 @@ fn update(call: &Call) -> Result<Answer, Failure> {
     let messages = ["Role was successfully updated", "", "Role was not updated"];
     let failed = |code| Ok(Answer::List(single(None, Some((code, id.into())), messages)));
     if id <= RESERVED_ID_MAX {
-        return failed(if item(call, id)?.is_some() { Code::Reserved } else { Code::RoleMissing });
+        return failed(Code::Reserved);
     }
     match call.registry().change_security(&call.context, SecurityChange::RenameRole { id, name }) {
         Ok(_) => Ok(Answer::List(single(item(call, id)?, None, messages))),

@@ -177,13 +177,13 @@ fn update(call: &Call) -> Result<Answer, Failure> {
     let messages = ["Security rule was successfully updated", "", "Security rule was not updated"];
     let failed =
         |code| Ok(Answer::List(single(None, Some((code, id.to_string().into())), messages)));
+    if id <= RESERVED_ID_MAX {
+        return failed(Code::Reserved);
+    }
     let rows = call.registry().security(call.reader())?.rules;
     let Some(known) = rows.into_iter().find(|row| row.id == id) else {
         return failed(Code::SecurityRuleMissing);
     };
-    if id <= RESERVED_ID_MAX {
-        return failed(Code::Reserved);
-    }
     let body = change.rule.as_ref().map_or(Ok(known.body), checked)?;
     let name = change.name.unwrap_or(known.name);
     match call

@@ -104,8 +104,9 @@ pub fn server_agent_is_not_counted_or_removable(store: &dyn ControlStore) {
         keepalive_at_s: Some(2),
         disconnected_at_s: None,
     };
-    store.save_server(&server).unwrap();
-    store.save_server(&server).unwrap();
+    assert_eq!(store.save_server(&server).unwrap(), 1);
+    let later = AgentRecord { added_at_s: 9, ..server.clone() };
+    assert_eq!(store.save_server(&later).unwrap(), 1, "the date of the first start stays");
     assert_eq!(add(store, &["server"]), [AgentId(1)], "an agent may have the server's name");
     let page = store.agents(&reader(), &AgentQuery::default(), 1).unwrap();
     assert_eq!((page.total, &page.items[0].name), (2, &server.name));

@@ -229,7 +229,10 @@ pub(super) fn remove(
     Ok(row)
 }
 
-pub(super) fn save_server(tx: &Transaction<'_>, server: &AgentRecord) -> ControlResult<()> {
+pub(super) fn save_server(tx: &Transaction<'_>, server: &AgentRecord) -> ControlResult<i64> {
+    let added = "SELECT added_at_s FROM agent WHERE id = 0";
+    let added = tx.query_row(added, [], |row| row.get(0)).optional()?;
+    let added_at_s = added.unwrap_or(server.added_at_s);
     rows::run(tx, "DELETE FROM agent WHERE id = 0", [])?;
     rows::run(
         tx,
@@ -241,7 +244,7 @@ pub(super) fn save_server(tx: &Transaction<'_>, server: &AgentRecord) -> Control
             server.register_ip,
             server.ip,
             server.status.name(),
-            server.added_at_s,
+            added_at_s,
             server.keepalive_at_s
         ],
     )?;
@@ -254,7 +257,8 @@ pub(super) fn save_server(tx: &Transaction<'_>, server: &AgentRecord) -> Control
             ip: server.ip.clone(),
             os: server.os.clone(),
         },
-    )
+    )?;
+    Ok(added_at_s)
 }
 
 /// Stores the liveness of agents. Most rows change only the keepalive, which is in no index; the

@@ -55,7 +55,7 @@ impl ControlStore for SqliteControl {
         })
     }
 
-    fn save_server(&self, server: &AgentRecord) -> ControlResult<()> {
+    fn save_server(&self, server: &AgentRecord) -> ControlResult<i64> {
         self.write(&WriteContext::server(), |tx| agents::save_server(tx, server))
     }
 

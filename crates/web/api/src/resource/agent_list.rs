@@ -46,6 +46,9 @@ const COLUMNS: &[(&str, Column)] = &[
     ("group_config_status", Column::Of(AgentColumn::ConfigStatus)),
 ];
 
+/// The word before the number in the version of an agent.
+const PRODUCT: &str = "Holdfast";
+
 /// The source of a field's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Column {
@@ -92,8 +95,8 @@ const FIELDS: &[&str] = &[
 pub(crate) struct AgentItem {
     id: String,
     name: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ip: Option<String>,
+    /// Its last known address; before the first contact the one it was registered with, or `any`.
+    ip: String,
     registerIP: String,
     status: &'static str,
     /// 0: no problem, 3: shut down, 4: no heartbeat.
@@ -162,7 +165,7 @@ pub(super) fn item(api: &Api, row: AgentRow) -> AgentItem {
     AgentItem {
         id: agent.id.to_string(),
         name: agent.name,
-        ip: agent.ip.or_else(|| Some(agent.register_ip.clone()).filter(|ip| ip != "any")),
+        ip: agent.ip.unwrap_or_else(|| agent.register_ip.clone()),
         registerIP: agent.register_ip,
         status: agent.status.name(),
         status_code: code.number(),
@@ -394,12 +397,21 @@ pub(super) fn agent_query(call: &Call) -> Result<AgentQuery, Failure> {
         os_platform: one("os.platform"),
         os_name: one("os.name"),
         os_version: one("os.version"),
-        version: one("version"),
+        version: one("version").iter().flat_map(|asked| versions(asked)).collect(),
         search,
         older_than_s: parameters.seconds("older_than"),
         condition: (!conditions.is_empty()).then_some(AgentCondition::And(conditions)),
         sort: sort(parameters.text("sort"))?,
     })
+}
+
+/// Returns the versions that a filter stands for: the one written, and for a bare number
+/// (`v1.2.3`, `1.2.3`) the version of that number.
+fn versions(asked: &str) -> Vec<String> {
+    let number = asked.strip_prefix('v').unwrap_or(asked);
+    let bare = number.starts_with(|first: char| first.is_ascii_digit());
+    let named = bare.then(|| format!("{PRODUCT} v{number}"));
+    named.into_iter().chain([asked.to_owned()]).collect()
 }
 
 /// Returns the text left to search for. A match in the names that are the same for all agents selects

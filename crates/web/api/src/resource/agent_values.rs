@@ -1,7 +1,7 @@
 //! The distinct values of agents in some columns.
 
 use model::timestamp;
-use registry::{AgentColumn, AgentCondition, AgentQuery, CompareOp};
+use registry::{AgentColumn, AgentCondition, AgentQuery};
 use serde_json::{Map, Value, json};
 
 use super::agent_list::{Column, LIST_MESSAGES};
@@ -11,13 +11,12 @@ use rest::http::envelope::List;
 
 /// Formats a value of a column as lists show it.
 pub(super) fn format_value(column: AgentColumn, value: Option<String>) -> Option<String> {
-    use AgentColumn::{DateAdd, DisconnectionTime, Ip, LastKeepAlive};
+    use AgentColumn::{DateAdd, DisconnectionTime, LastKeepAlive};
     let value = value?;
     match column {
         DateAdd | LastKeepAlive | DisconnectionTime => {
             value.parse().ok().map(timestamp::seconds_offset)
         }
-        Ip if value == "any" => None,
         _ => Some(value),
     }
 }
@@ -35,14 +34,7 @@ pub(super) fn different(
     };
     let own = columns.iter().all(|(_, column)| matches!(column, Column::Of(_)));
     if own {
-        let some = columns.iter().map(|(_, column)| match kept(column) {
-            AgentColumn::Ip => AgentCondition::Compare {
-                column: AgentColumn::Ip,
-                op: CompareOp::NotEqual,
-                value: "any".into(),
-            },
-            column => AgentCondition::NotNull(column),
-        });
+        let some = columns.iter().map(|(_, column)| AgentCondition::NotNull(kept(column)));
         let some = AgentCondition::Or(some.collect());
         query.condition = Some(match query.condition.take() {
             Some(asked) => AgentCondition::And(vec![asked, some]),

@@ -27,8 +27,8 @@ use rest::http::parameters::timeframe;
 
 /// The action for removing agents, including those that a new agent replaces.
 const DELETE: &str = "agent:delete";
-/// Longest key of an agent; 4.x keys have 64 characters.
-const KEY_CHARS_MAX: usize = 256;
+/// Length of an agent's key.
+const KEY_CHARS: usize = 64;
 /// Number of removal records that are submitted to the journal at once.
 const RECORDS_AT_ONCE: usize = 256;
 
@@ -121,6 +121,7 @@ pub(crate) struct NewAgent {
     name: String,
     /// Its address, or any; the caller's when absent.
     ip: Option<String>,
+    force: Option<Force>,
 }
 
 /// An agent to add with a number and a key of its own.
@@ -131,7 +132,7 @@ pub(crate) struct InsertedAgent {
     ip: Option<String>,
     /// Its number.
     id: Option<String>,
-    /// At least 64 characters.
+    /// 64 letters and digits.
     key: Option<String>,
     force: Option<Force>,
 }
@@ -179,7 +180,8 @@ fn add(call: &Call) -> Result<Answer, Failure> {
     let new: NewAgent = call.json()?;
     let ip = address(call, new.ip);
     let request = AgentEnrolment { name: new.name, ip, groups: Vec::new() };
-    insert_agent(call, &InsertAgent { request, ..InsertAgent::default() })
+    let force = new.force.as_ref().map(rules).transpose()?;
+    insert_agent(call, &InsertAgent { request, force, ..InsertAgent::default() })
 }
 
 fn insert(call: &Call) -> Result<Answer, Failure> {
@@ -191,11 +193,11 @@ fn insert(call: &Call) -> Result<Answer, Failure> {
         }
         Some(Ok(id)) => Some(id),
     };
-    if new.key.as_ref().is_some_and(|key| key.len() < 64) {
+    if new.key.as_ref().is_some_and(|key| key.len() < KEY_CHARS) {
         return Err(Failure::code(Code::KeyTooShort));
     }
-    if new.key.as_ref().is_some_and(|key| key.len() > KEY_CHARS_MAX) {
-        return Err(Failure::bad(format!("key: longer than {KEY_CHARS_MAX} characters")));
+    if new.key.as_ref().is_some_and(|key| key.len() > KEY_CHARS) {
+        return Err(Failure::bad(format!("key: longer than {KEY_CHARS} characters")));
     }
     if new.key.as_ref().is_some_and(|key| !key.bytes().all(|b| b.is_ascii_alphanumeric())) {
         return Err(Failure::bad("key: letters and digits only"));

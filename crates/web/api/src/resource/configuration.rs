@@ -274,10 +274,11 @@ fn configure(call: &Call) -> Result<Answer, Failure> {
     ];
     let Some(file) = &call.api.options.config else {
         let text = "this server was started without a configuration file".to_owned();
-        return Ok(failed(call, Code::NoConfigurationFile, text, messages));
+        return Ok(failed(call, Code::FileMissing, text, messages));
     };
     if call.body.is_empty() {
-        return Ok(failed(call, Code::FileEmpty, "the file is empty".into(), messages));
+        let text = "the configuration is empty".to_owned();
+        return Ok(failed(call, Code::ConfigurationInvalid, text, messages));
     }
     let waiting = match checked(file.as_ref(), &call.body) {
         Ok((text, waiting)) => {

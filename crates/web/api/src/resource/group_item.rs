@@ -4,6 +4,7 @@ use registry::GroupCount;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::digest;
 use rest::code::Code;
 use rest::error::Failure;
 use rest::http::api::Api;
@@ -22,10 +23,8 @@ pub(crate) struct GroupItem {
     /// Its agents.
     count: u64,
     /// MD5 of its configuration as agents fetch it.
-    #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) mergedSum: String,
     /// MD5 of its configuration.
-    #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) configSum: String,
     /// Problem of its configuration, which an earlier version or other settings of the server
     /// accepted; an extension of this server.
@@ -35,12 +34,17 @@ pub(crate) struct GroupItem {
 
 /// Returns a group as lists show it.
 pub(super) fn item(api: &Api, group: GroupCount) -> GroupItem {
+    // A configuration that sets nothing has no sum there; as a file it has that of an empty one.
+    let shown = |sum: &str| match sum {
+        "" => digest::hex("md5", b""),
+        sum => sum.to_owned(),
+    };
     GroupItem {
-        mergedSum: api.registry.merged_sum(&group.name).as_ref().to_owned(),
+        mergedSum: shown(&api.registry.merged_sum(&group.name)),
         problem: api.registry.group_problem(&group.name),
         name: group.name,
         count: group.count,
-        configSum: group.config_sum,
+        configSum: shown(&group.config_sum),
     }
 }
 

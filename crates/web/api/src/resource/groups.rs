@@ -5,6 +5,7 @@
 
 use std::collections::HashSet;
 
+use axum::http::StatusCode;
 use registry::{AgentQuery, ControlError, RegistryError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -205,7 +206,7 @@ fn list(call: &Call) -> Result<Answer, Failure> {
             continue;
         }
         let mut item = item(&call.api, group.clone());
-        if let Some(name) = hash.filter(|_| !group.config_sum.is_empty()) {
+        if let Some(name) = hash {
             (item.configSum, item.mergedSum) = digests(call, &group.name, name)?;
         }
         items.push(to_value(&item)?);
@@ -324,7 +325,14 @@ const FILE_LIST: Listing = Listing {
 };
 
 fn files(call: &Call) -> Result<Answer, Failure> {
-    let group = existing(call)?;
+    let group = match existing(call) {
+        Err(missing) if missing.code == Some(Code::GroupMissing) => {
+            let name = call.parameters.text("group_id").unwrap_or_default().to_owned();
+            let none = List::new(Vec::new(), 0, FILE_LIST.messages);
+            return Ok(Answer::List(none.with_failed([(Code::GroupMissing, name)])));
+        }
+        group => group?,
+    };
     let name = call.parameters.text("hash").unwrap_or("md5");
     let (config, merged) = digests(call, &group, name)?;
     let file = |filename: &str, hash| to_value(&GroupFile { filename: filename.into(), hash });
@@ -345,15 +353,18 @@ fn file(call: &Call) -> Result<Answer, Failure> {
     let group = existing(call)?;
     let name = call.parameters.text("file_name").unwrap_or_default();
     if ![CONFIG_FILE, MERGED_FILE].contains(&name) {
-        return Err(Failure::missing(format!("group {group} has no file {name}")));
+        let text = format!("group {group} has no file {name}: it has {CONFIG_FILE}, {MERGED_FILE}");
+        return Err(Failure::detailed(Code::FileMissing, text));
     }
     let body = match name {
         MERGED_FILE => merged_of(call, &group)?,
         _ => config_of(call, &group)?,
     };
     if call.parameters.flag("raw") {
-        let status = axum::http::StatusCode::OK;
-        return Ok(Answer::Raw { status, content_type: "text/plain; charset=utf-8", body });
+        let is_xml = name == CONFIG_FILE && settings::is_xml(&String::from_utf8_lossy(&body));
+        let content_type =
+            if is_xml { "application/xml; charset=utf-8" } else { "text/plain; charset=utf-8" };
+        return Ok(Answer::Raw { status: StatusCode::OK, content_type, body });
     }
     if name == CONFIG_FILE {
         return Ok(Answer::List(config_list(call, &body)));
@@ -374,7 +385,7 @@ fn configure(call: &Call) -> Result<Answer, Failure> {
         return Err(Failure::code(Code::GroupConfigurationEmpty));
     }
     let text = std::str::from_utf8(&call.body).map_err(|_| {
-        Failure::detailed(Code::GroupConfigurationInvalid, "the configuration is not UTF-8 text")
+        Failure::detailed(Code::ConfigurationNotText, "the configuration is not UTF-8 text")
     })?;
     call.registry().set_group_config(&call.context, &group, text)?;
     Ok(Answer::Message("Agent configuration was successfully updated".into()))

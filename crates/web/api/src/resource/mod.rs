@@ -2,6 +2,7 @@
 //! imports the code of another one's operations.
 
 pub(crate) mod agent_commands;
+pub(crate) mod agent_config;
 pub(crate) mod agent_list;
 mod agent_values;
 pub(crate) mod agent_writes;

@@ -2,8 +2,8 @@
 //!
 //! `expression = all ("," all)*`, `all = term (";" term)*`, `term = "(" expression ")" | field operator
 //! value`: `;` (and) binds more tightly than `,` (or). Operators: `=`, `!=`, `<`, `>` and `~`
-//! (contains), all case-insensitive. A value extends to the next `;`, `,`, `(` or `)`, or is enclosed
-//! in single or double quotes. Codes: 1407 syntax error (also for a trailing separator), 1408 unknown
+//! (contains), all case-insensitive. A value extends to the next `;`, `,` or `)` outside parentheses
+//! of its own, or is enclosed in single or double quotes. Codes: 1407 syntax error (also for a trailing separator), 1408 unknown
 //! field, 1409 unknown operator.
 //!
 //! Limits: `DEPTH_MAX`, `TERMS_MAX`. Fields come from a fixed list; values are passed on as bound
@@ -157,8 +157,23 @@ impl<C: Copy> Parser<'_, C> {
                 Err(self.wrong("a quote is open"))
             };
         }
-        let value = self.take_while(|c| !";,()".contains(c));
-        if value.is_empty() { Err(self.wrong("a value is missing")) } else { Ok(value) }
+        let mut open = 0_usize;
+        let end = self.rest().find(|c| {
+            match c {
+                '(' => open += 1,
+                ')' if open > 0 => open -= 1,
+                _ => return open == 0 && ";,)".contains(c),
+            }
+            false
+        });
+        let value = self.rest().get(..end.unwrap_or(self.rest().len())).unwrap_or_default();
+        let value = value.to_owned();
+        self.at += value.len();
+        match (value.is_empty(), open) {
+            (true, _) => Err(self.wrong("a value is missing")),
+            (_, 1..) => Err(self.wrong("a ) is missing")),
+            _ => Ok(value),
+        }
     }
 }
 
@@ -227,6 +242,7 @@ mod tests {
             ("name='it\"s'", "1Equal:it\"s"),
             ("name=' OR 1=1 --'", "1Equal: OR 1=1 --"),
             ("name=x=y", "1Equal:x=y"),
+            ("(name~a (b;c);id=3)", "&[1Contains:a (b;c) 3Equal:3]"),
         ] {
             assert_eq!(show(&parse(text, &COLUMNS).unwrap()), tree, "{text}");
         }
@@ -250,7 +266,7 @@ mod tests {
             ("()", Code::QueryInvalid),
             ("name=\"a", Code::QueryInvalid),
             ("name=\"a\"b", Code::QueryInvalid),
-            ("name=a(id=1)", Code::QueryInvalid),
+            ("name=a(id=1", Code::QueryInvalid),
             (&deep, Code::QueryInvalid),
             (&long, Code::QueryInvalid),
             ("password=a", Code::QueryFieldInvalid),
