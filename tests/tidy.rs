@@ -105,6 +105,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ),
     ("server/sigma", &["env"]),
     ("server/replication", &["model", "env", "journal", "commit", "state"]),
+    ("server/promql-syntax", &[]),
     ("server/query", &["env", "series"]),
     ("server/ingest", &["env", "series", "query"]),
     (
