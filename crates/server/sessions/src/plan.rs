@@ -66,6 +66,16 @@ impl Writes {
         self.skipped.push(Skipped { index: place as u32, id, reason, version: 0 });
     }
 
+    /// Makes deletes unversioned, so that the store keeps no tombstones of them. A sender that counts
+    /// the changes of each document begins at 1 again when it recreates one.
+    pub(crate) fn clear_versions_of_deletes(&mut self) {
+        for write in &mut self.list {
+            if let Write::Delete { version, .. } = write {
+                *version = 0;
+            }
+        }
+    }
+
     /// Converts the indexes of values that the store skipped: from indexes of writes to indexes of
     /// the session's values.
     pub(crate) fn at_values(places: &[u32], stale: Vec<Skipped>) -> impl Iterator<Item = Skipped> {

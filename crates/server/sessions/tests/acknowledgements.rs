@@ -102,6 +102,37 @@ async fn sender_without_instance_gets_the_contracts_answer() {
     server.stop().await;
 }
 
+/// Senders of the contract count the changes of each document, from 1 again if it is recreated.
+#[tokio::test(flavor = "multi_thread")]
+async fn recreated_document_of_the_contract_is_accepted() {
+    let server = Server::start();
+    let agent = server.enroll("web").await;
+    for value in [document("a", 7, 'a'), removal("a", 3), document("a", 1, 'b')] {
+        assert_eq!(agent.send(&agent.delta(vec![value])).await.status, 200);
+    }
+    let versions = |server: &Server| -> Vec<_> {
+        server.documents(agent.id).iter().map(|d| (d.id.clone(), d.version)).collect()
+    };
+    assert_eq!(versions(&server), [("a".to_owned(), 1)]);
+    assert_eq!(server.counter("sync.values.skipped"), 0);
+    // A late update of a stored document is stale for every sender.
+    agent.send(&agent.delta(vec![document("a", 4, 'c')])).await;
+    agent.send(&agent.delta(vec![document("a", 2, 'b')])).await;
+    assert_eq!(versions(&server), [("a".to_owned(), 4)]);
+    // The journal alone gives the same documents.
+    let Server { handle, commit, state, registry, folder } = server;
+    handle.shutdown().await;
+    commit.close().await.unwrap();
+    registry.close().unwrap();
+    drop((commit, state, registry));
+    for file in ["state.db", "state.db-wal", "state.db-shm"] {
+        let _ = std::fs::remove_file(folder.path().join(file));
+    }
+    let server = Server::open(folder, |_| {});
+    assert_eq!(versions(&server), [("a".to_owned(), 4)]);
+    server.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn check_returns_200_or_checksum_mismatch() {
     let server = Server::start();
