@@ -34,6 +34,13 @@ pub struct EventMeta {
     pub action: String,
 }
 
+impl EventMeta {
+    pub(crate) fn new(category: &str, kinds: &[&str], action: &str) -> Self {
+        let kinds = kinds.iter().map(ToString::to_string).collect();
+        Self { kind: "event".into(), category: vec![category.into()], kinds, action: action.into() }
+    }
+}
+
 /// `holdfast.*`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct HoldfastBody {
@@ -110,12 +117,7 @@ impl EventBody {
         let notified_us = notified.map(|seen| seen.first_us.max(seen.not_before_us));
         Self {
             timestamp: timestamp::micros(notified_us.unwrap_or(change.found_at_us)),
-            event: EventMeta {
-                kind: "event".into(),
-                category: vec!["file".into()],
-                kinds: vec![change.kind.ecs_type().into()],
-                action: change.kind.name().into(),
-            },
+            event: EventMeta::new("file", &[change.kind.ecs_type()], change.kind.name()),
             file,
             package: None,
             process: top.process,
@@ -151,12 +153,7 @@ impl EventBody {
         }
         Some(Self {
             timestamp: timestamp::micros(found_at_us),
-            event: EventMeta {
-                kind: "event".into(),
-                category: vec!["file".into()],
-                kinds: vec![kind.ecs_type().into()],
-                action: kind.name().into(),
-            },
+            event: EventMeta::new("file", &[kind.ecs_type()], kind.name()),
             file: after.or(before).cloned(),
             holdfast: HoldfastBody {
                 previous: before.filter(|_| after.is_some()).cloned(),
@@ -186,16 +183,8 @@ impl EventBody {
         let shown = after.or(before);
         Some(Self {
             timestamp: timestamp::micros(found_at_us),
-            event: EventMeta {
-                kind: "event".into(),
-                category: vec!["package".into()],
-                kinds: vec![ecs_type.into()],
-                action: kind.name().into(),
-            },
+            event: EventMeta::new("package", &[ecs_type], kind.name()),
             package: shown.cloned(),
-            process: None,
-            user: None,
-            container: None,
             holdfast: HoldfastBody {
                 previous_package: before.filter(|_| after.is_some()).cloned(),
                 item: shown.map(PackageBody::key),
@@ -224,17 +213,8 @@ impl EventBody {
     }
 
     fn of_host(timestamp: String, action: &str, holdfast: HoldfastBody) -> Self {
-        Self {
-            timestamp,
-            event: EventMeta {
-                kind: "event".into(),
-                category: vec!["host".into()],
-                kinds: vec!["info".into()],
-                action: action.into(),
-            },
-            holdfast,
-            ..Self::default()
-        }
+        let event = EventMeta::new("host", &["info"], action);
+        Self { timestamp, event, holdfast, ..Self::default() }
     }
 
     /// Returns the event's time in microseconds since the epoch; 0 if the text is not a time.

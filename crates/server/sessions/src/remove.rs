@@ -55,7 +55,6 @@ async fn remove_locked(
         }
         None => remove_unregistered(app, agent).await?,
     };
-    app.reports.forget(agent);
     app.leases.remove(agent);
     lock.forget_last_session();
     info!(%agent, by = who, registered = known.is_some(), "agent removed");

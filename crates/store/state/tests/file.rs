@@ -104,7 +104,7 @@ fn version_3_session_is_not_reapplied_and_blocks_no_others() {
          ALTER TABLE event DROP COLUMN cause_package; DROP INDEX event_moved_from;
          DROP INDEX event_user; DROP INDEX event_process; ALTER TABLE event DROP COLUMN user;
          ALTER TABLE event DROP COLUMN process; ALTER TABLE event DROP COLUMN moved_from;
-         PRAGMA user_version = 3;",
+         DROP TABLE report; PRAGMA user_version = 3;",
     )
     .unwrap();
     drop(db);
@@ -150,7 +150,7 @@ fn downgrade_to_version_6(file: &Path) {
     db.execute_batch(
         "DROP INDEX event_cause_id; ALTER TABLE event DROP COLUMN cause;
          ALTER TABLE event DROP COLUMN cause_id; ALTER TABLE event DROP COLUMN cause_package;
-         DELETE FROM event_kind_count WHERE kind >= 8; PRAGMA user_version = 6;",
+         DELETE FROM event_kind_count WHERE kind >= 8; DROP TABLE report; PRAGMA user_version = 6;",
     )
     .unwrap();
 }

@@ -1,9 +1,10 @@
 //! Lives of agents: the data that ends with them, and what stays known of their sessions and
 //! overlays.
 
+use model::limits::DOCUMENT_BYTES_MAX;
 use model::{
-    AgentId, AgentSubject, Applied, ChangeKind, Dataset, Incarnation, Overlay, Record, SkipReason,
-    Write,
+    AgentId, AgentReport, AgentSubject, Applied, ChangeKind, Dataset, Incarnation, Overlay, Record,
+    ReportKind, SkipReason, Write,
 };
 
 use crate::{apply, document, event, paths, removal, session, session_of_life};
@@ -309,4 +310,32 @@ pub fn agent_overlay_is_replaced_only_by_newer_versions(store: &dyn StateStore) 
     assert_eq!(now(), pair("h", "l"), "of a registered agent the server's word counts");
     apply(store, removed(3, 2, 10));
     assert_eq!(now(), pair("h", "l"), "kept for its events");
+}
+
+pub fn last_report_of_each_kind_is_stored_until_its_life_ends(store: &dyn StateStore) {
+    let report = |life: u64, at_us: u64, kind, body: &str| {
+        let (agent, incarnation, body) = (AgentId(1), Incarnation(life), body.into());
+        Record::Report(AgentReport { agent, incarnation, at_us, kind, body })
+    };
+    let stored = |life: u64, kind| {
+        let found = store.report(&Reader::server(), AgentId(1), Incarnation(life), kind).unwrap();
+        found.map(|report| (report.at_us, String::from_utf8(report.body).unwrap()))
+    };
+    let (stats, config) = (ReportKind::Stats, ReportKind::Config);
+    apply(store, session(1, 1, vec![document("/a", 1, |_| ())]));
+    for (at_us, kind, body) in [(2, stats, "{}"), (3, stats, r#"{"a":1}"#), (4, config, "{}")] {
+        assert_eq!(apply(store, report(1, at_us, kind, body)).changed, 1);
+    }
+    assert_eq!(stored(1, stats), Some((3, r#"{"a":1}"#.to_owned())));
+    assert_eq!(stored(1, config), Some((4, "{}".to_owned())));
+    assert_eq!(stored(2, stats), None, "another life has reported nothing");
+    let last = store.last_session(&Reader::server(), AgentId(1)).unwrap();
+    assert_eq!(last.as_deref(), Some("fim-1"), "a report is no session");
+    let large = "x".repeat(DOCUMENT_BYTES_MAX + 1);
+    assert!(apply(store, report(1, 5, stats, &large)).quarantined.is_some());
+    apply(store, removed(1, 1, 6));
+    assert_eq!((stored(1, stats), stored(1, config)), (None, None));
+    assert!(apply(store, report(1, 7, stats, "{}")).refused);
+    assert_eq!(apply(store, report(2, 8, stats, "{}")).changed, 1);
+    assert_eq!(stored(2, stats), Some((8, "{}".to_owned())));
 }

@@ -177,6 +177,7 @@ impl<'c> Applier<'c> {
                 let changed = self.agent_events(*at_us, events)?;
                 Ok(Applied { changed, ..Applied::default() })
             }
+            Record::Report(report) => self.report(report),
         }
     }
 
@@ -263,6 +264,7 @@ impl<'c> Applier<'c> {
         }
         row.end();
         self.end_gaps(agent)?;
+        self.drop_reports(agent)?;
         let mut changed = 0;
         for dataset in self.kept.collections_of(self.db, agent)? {
             changed += self.clean(agent, dataset)?;

@@ -1,0 +1,48 @@
+//! The last report of each kind of each agent about itself.
+
+use model::limits::DOCUMENT_BYTES_MAX;
+use model::{AgentId, AgentReport, Applied, Incarnation, ReportKind};
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::apply::{Applier, Stop};
+
+impl Applier<'_> {
+    /// Replaces the agent's last report of this kind, unless it is from a life that has ended.
+    pub(super) fn report(&mut self, report: &AgentReport) -> Result<Applied, Stop> {
+        let AgentReport { agent, incarnation, at_us, kind, body } = report;
+        if body.len() > DOCUMENT_BYTES_MAX {
+            return Err(Stop::Unfit("the report is too large".into()));
+        }
+        if !self.admit(*agent, *incarnation)? {
+            return Ok(Applied { refused: true, ..Applied::default() });
+        }
+        self.db
+            .prepare_cached("INSERT OR REPLACE INTO report VALUES (?1, ?2, ?3, ?4)")?
+            .execute(params![agent.0, *kind as u8, *at_us as i64, body])?;
+        Ok(Applied { changed: 1, ..Applied::default() })
+    }
+
+    /// Deletes the reports of a life that ends.
+    pub(super) fn drop_reports(&mut self, agent: AgentId) -> rusqlite::Result<()> {
+        self.db.prepare_cached("DELETE FROM report WHERE agent = ?1")?.execute([agent.0])?;
+        Ok(())
+    }
+}
+
+/// Returns the last report of this kind of one life of the agent.
+pub(super) fn report(
+    db: &Connection,
+    agent: AgentId,
+    incarnation: Incarnation,
+    kind: ReportKind,
+) -> rusqlite::Result<Option<AgentReport>> {
+    db.prepare_cached(
+        "SELECT r.at_us, r.body FROM report r JOIN agent a ON a.number = r.agent
+         WHERE r.agent = ?1 AND r.kind = ?2 AND a.incarnation = ?3",
+    )?
+    .query_row(params![agent.0, kind as u8, incarnation.0 as i64], |r| {
+        let at_us = r.get::<_, i64>(0)? as u64;
+        Ok(AgentReport { agent, incarnation, at_us, kind, body: r.get(1)? })
+    })
+    .optional()
+}
