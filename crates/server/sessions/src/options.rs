@@ -35,6 +35,8 @@ pub(crate) const ENROLMENTS_MAX: usize = 8;
 pub(crate) const TARGET_BYTES_MAX: usize = 2048;
 /// Most header fields of a request.
 pub(crate) const HEADERS_MAX: usize = 64;
+/// Most header fields that are parsed, so that the refusal of a few too many has a body.
+pub(crate) const HEADERS_PARSED_MAX: usize = 4 * HEADERS_MAX;
 /// Longest header of a request, names and values, bytes.
 pub(crate) const HEADER_BYTES_MAX: usize = 16 * 1024;
 /// Longest body of everything but sessions, reports and rows, bytes. Bodies up to this length have memory of their

@@ -34,8 +34,11 @@ async fn local_caller_may_act_for_any_agent() {
     assert_eq!(server.local_session(agent.id, &other).await.status, 403);
     let of_server = delta(AgentId::SERVER, vec![document("a", 1, 'a')]);
     assert_eq!(server.local_session(AgentId::SERVER, &of_server).await.status, 403);
+    let banner = server.local("GET / HTTP/1.1\r\n", b"").await;
+    assert_eq!((banner.status, &banner.json()["status"]), (200, &"ok".into()));
     let head = "POST /stateful HTTP/1.1\r\nContent-Length: 0\r\n";
-    assert_eq!(server.local(head, b"").await.status, 400, "no agent named");
+    let refused = server.local(head, b"").await;
+    assert_eq!((refused.status, &refused.json()["code"]), (400, &400.into()), "no agent named");
     let head = "POST /stateful HTTP/1.1\r\nX-Wazuh-Agent-Id: web\r\nContent-Length: 0\r\n";
     assert_eq!(server.local(head, b"").await.status, 400, "not a number");
     server.stop().await;
