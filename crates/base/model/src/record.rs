@@ -76,6 +76,20 @@ pub enum Write {
         /// Time of the agent's clock, microseconds since the epoch.
         agent_us: u64,
     },
+    /// Show at least this version in the dataset's documents, because the agent has described itself
+    /// since. Since version 3.
+    RaiseVersion {
+        dataset: Dataset,
+        /// `global_version` of the description.
+        version: u64,
+    },
+}
+
+impl Write {
+    /// Returns the version of the encoding that first had this kind of write.
+    fn since(&self) -> u8 {
+        if matches!(self, Self::RaiseVersion { .. }) { 3 } else { 1 }
+    }
 }
 
 /// One accepted session.
@@ -170,6 +184,7 @@ impl Record {
     /// only a journal that it cannot read.
     pub fn encode(&self) -> Vec<u8> {
         let version = match self {
+            Self::Session(session) => session.writes.iter().map(Write::since).max().unwrap_or(1),
             Self::Report(_) => 3,
             Self::AgentEvents { .. } => 2,
             _ => 1,
@@ -290,6 +305,21 @@ mod tests {
         let body = b"{}".to_vec();
         let kind = ReportKind::Config;
         let report = Record::Report(AgentReport { agent, incarnation, at_us: 1, kind, body });
+        let raise = Write::RaiseVersion { dataset: Dataset::fim_files(), version: 1 };
+        let session = |writes| {
+            let (session, overlay) = (String::new(), Overlay::default());
+            let received_at_us = 1;
+            Record::Session(SessionRecord {
+                agent,
+                incarnation,
+                received_at_us,
+                session,
+                overlay,
+                writes,
+            })
+        };
+        let sessions = [session(Vec::new()), session(vec![raise])];
+        assert_eq!(sessions.map(|record| record.encode()[0]), [1, 3]);
         assert_eq!([&old, &new, &report].map(|record| record.encode()[0]), [1, 2, 3]);
         assert_eq!(Record::decode(&new.encode()), Ok(new));
         assert_eq!(Record::decode(&report.encode()), Ok(report));

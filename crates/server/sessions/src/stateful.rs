@@ -82,11 +82,13 @@ async fn process_session(app: &Arc<App>, mut arrived: Arrived) -> Result<Respons
             Ok(unread::session_response(&answer, arrived.charge, lock.release()))
         }
         Task::Check { dataset, checksum } => check(app, &from, dataset, &checksum).await,
-        Task::Describe { subject, version, check } => {
+        Task::Describe { subject, version, check, datasets } => {
             let mut writes = Writes::default();
             if caller.incarnation == Incarnation(0) {
                 writes.list.push(Write::Describe { subject, version, check });
             }
+            let raise = |dataset| Write::RaiseVersion { dataset, version };
+            writes.list.extend(datasets.into_iter().map(raise));
             let work = Work { session, writes, said: plan.said };
             Ok(session_answer(StatusCode::OK, &commit(app, &from, work, &lock).await?))
         }

@@ -277,6 +277,38 @@ async fn metadata_and_group_sessions_are_accepted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn metadata_session_raises_versions_of_the_datasets_it_names() {
+    let server = Server::start();
+    let agent = server.enroll("web").await;
+    let describe = |id, mode, version, index: &[&str]| {
+        let mut session = common::delta(id, Vec::new());
+        session.payload = Payload::None;
+        session.start.mode = mode;
+        session.start.global_version = version;
+        session.start.index = index.iter().map(ToString::to_string).collect();
+        session
+    };
+    let packages = "wazuh-states-inventory-packages";
+    for id in [agent.id, AgentId(4711)] {
+        let send = async |session| {
+            let answer = server.local_session(id, &session).await;
+            assert_eq!(answer.status, 200, "{}", answer.head);
+            let stored = server.documents(id);
+            (answer.json()["noop"] == true, stored.first().map_or(0, |d| d.described_version))
+        };
+        send(common::delta(id, vec![document("a", 5, 'a')])).await;
+        assert!(!send(describe(id, Mode::MetadataDelta, 7, &[packages])).await.0);
+        let raised = send(describe(id, Mode::MetadataDelta, 8, &[packages, FILES, "other"])).await;
+        assert_eq!(raised, (false, 8), "{id}");
+        assert_eq!(send(describe(id, Mode::GroupDelta, 6, &[FILES])).await.1, 8, "{id}");
+        assert_eq!(send(describe(id, Mode::GroupCheck, 9, &[FILES])).await.1, 8, "{id}");
+        assert_eq!(send(describe(id, Mode::GroupDelta, 9, &[])).await.1, 8, "{id}");
+        assert_eq!(server.documents(id)[0].version, 5);
+    }
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn acknowledged_sessions_survive_a_server_restart() {
     let server = Server::start();
     let agent = server.enroll("web").await;

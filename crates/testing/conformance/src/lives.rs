@@ -10,7 +10,7 @@ use model::{
 use crate::{apply, document, event, paths, removal, session, session_of_life};
 use model::Permitted;
 use state::limits::SESSIONS_KEPT;
-use state::{ArrivalQuery, ChangeQuery, Reader, StateStore};
+use state::{ArrivalQuery, ChangeQuery, DocumentQuery, Reader, StateStore};
 
 fn refused() -> Applied {
     Applied { refused: true, ..Applied::default() }
@@ -338,4 +338,28 @@ pub fn last_report_of_each_kind_is_stored_until_its_life_ends(store: &dyn StateS
     assert!(apply(store, report(1, 7, stats, "{}")).refused);
     assert_eq!(apply(store, report(2, 8, stats, "{}")).changed, 1);
     assert_eq!(stored(2, stats), Some((8, "{}".to_owned())));
+}
+
+pub fn description_raises_the_version_of_named_datasets(store: &dyn StateStore) {
+    let raise = |at_us, dataset: &Dataset, version| {
+        let write = Write::RaiseVersion { dataset: dataset.clone(), version };
+        apply(store, session(1, at_us, vec![write])).changed
+    };
+    let shown = || {
+        let query = DocumentQuery::new(AgentId(1), Dataset::fim_files());
+        let items = store.documents(&Reader::server(), &query).unwrap().items;
+        items.iter().map(|item| (item.version, item.described_version)).collect::<Vec<_>>()
+    };
+    let files = Dataset::fim_files();
+    assert_eq!(raise(1, &files, 9), 0, "there is no document yet");
+    apply(store, session(1, 2, vec![document("/a", 5, |_| ())]));
+    assert_eq!(shown(), [(5, 0)]);
+    assert_eq!(raise(3, &Dataset::inventory_packages(), 9), 0);
+    assert_eq!((raise(4, &files, 8), raise(5, &files, 7)), (1, 0), "the highest counts");
+    assert_eq!(shown(), [(5, 8)]);
+    apply(store, session(1, 6, vec![document("/a", 6, |_| ())]));
+    assert_eq!(shown(), [(6, 8)], "the version of the document itself is as it was sent");
+    apply(store, removed(1, 1, 7));
+    apply(store, session_of_life(1, 2, 8, vec![document("/a", 1, |_| ())]));
+    assert_eq!(shown(), [(1, 0)], "another life has described nothing");
 }

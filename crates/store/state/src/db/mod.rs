@@ -17,6 +17,7 @@ mod extract;
 mod fleet;
 mod kinds;
 mod packed;
+mod quarantine;
 mod ranges;
 mod replay;
 mod reports;

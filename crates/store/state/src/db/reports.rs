@@ -1,7 +1,8 @@
-//! The last report of each kind of each agent about itself.
+//! Reports of agents about themselves, the last of each kind, and the versions of their
+//! descriptions.
 
 use model::limits::DOCUMENT_BYTES_MAX;
-use model::{AgentId, AgentReport, Applied, Incarnation, ReportKind};
+use model::{AgentId, AgentReport, Applied, Dataset, Incarnation, ReportKind};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::apply::{Applier, Stop};
@@ -22,9 +23,31 @@ impl Applier<'_> {
         Ok(Applied { changed: 1, ..Applied::default() })
     }
 
-    /// Deletes the reports of a life that ends.
-    pub(super) fn drop_reports(&mut self, agent: AgentId) -> rusqlite::Result<()> {
+    /// Raises the version that is shown in the documents of a dataset. Does nothing if the agent
+    /// has no such dataset. Returns the number of changes.
+    pub(super) fn raise_version(
+        &mut self,
+        agent: AgentId,
+        dataset: &Dataset,
+        version: u64,
+    ) -> rusqlite::Result<u64> {
+        let raised = self
+            .db
+            .prepare_cached(
+                "UPDATE collection SET described_version = ?3
+                 WHERE agent = ?1 AND dataset = (SELECT number FROM dataset WHERE name = ?2)
+                 AND described_version < ?3",
+            )?
+            .execute(params![agent.0, dataset.name(), version as i64])?;
+        Ok(raised as u64)
+    }
+
+    /// Deletes the reports of a life that ends, and the versions of its descriptions.
+    pub(super) fn drop_self_reports(&mut self, agent: AgentId) -> rusqlite::Result<()> {
         self.db.prepare_cached("DELETE FROM report WHERE agent = ?1")?.execute([agent.0])?;
+        self.db
+            .prepare_cached("UPDATE collection SET described_version = 0 WHERE agent = ?1")?
+            .execute([agent.0])?;
         Ok(())
     }
 }

@@ -174,7 +174,8 @@ CREATE INDEX event_cause_id ON event (cause_id, agent, found_us, kind, cause_pac
   WHERE cause_id IS NOT NULL;
 ";
 
-/// The last report of each kind of each agent.
+/// The last report of each kind of each agent, and the version of its last description of itself
+/// that named a dataset.
 const STEP_8: &str = "
 CREATE TABLE report (
   agent INTEGER NOT NULL,
@@ -183,6 +184,7 @@ CREATE TABLE report (
   body BLOB NOT NULL,
   PRIMARY KEY (agent, kind)
 ) STRICT;
+ALTER TABLE collection ADD COLUMN described_version INTEGER NOT NULL DEFAULT 0;
 ";
 
 /// Returns the newest version that this program knows.
